@@ -15,10 +15,14 @@ class CompileObserver {
  public:
   virtual ~CompileObserver() = default;
   virtual void compiled(const graph::Graph& graph) = 0;
-  virtual void met_break(const std::string& function, const GraphBreak& graph_break) = 0;
+  /// In one call, `times` over.
+  virtual void met_break(const std::string& function, const GraphBreak& graph_break, size_t times) = 0;
   /// No graph fits a call, and another is captured, or the script runs because the limit is met. `why`: what the newest
   /// graph does not fit for.
   virtual void recompiled(const std::string& function, const Source& definition, const std::string& why) = 0;
+  /// There may be no more graphs. `setting`: what raises the limit.
+  virtual void met_limit(const std::string& function, const Source& definition, const std::string& limit,
+                         const std::string& setting) = 0;
 };
 
 /// The backend, which tells `observer` of each graph that it compiles.

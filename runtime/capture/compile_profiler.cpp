@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 #include <triage/compile_profiler.h>
-#include <triage/compiler_config.h>
 
 #include <algorithm>
 #include <mutex>
@@ -8,37 +7,14 @@
 
 #include "runtime/backends/eager.h"
 #include "runtime/capture/compile_observer.h"
+#include "runtime/capture/logs.h"
+#include "runtime/capture/recompile_reasons.h"
 #include "runtime/messages/printable.h"
 
 namespace triage {
 namespace {
 
 constexpr size_t most_entries = 10'000;  // of each kind; a program may make functions without end
-
-/// A failed guard without the values of one call, so that failures of the same guard count together.
-std::string guard_of(const std::string& why) {
-  const size_t values = std::min(why.find(". expected"), why.find(" was "));
-  if (values == std::string::npos) return why;
-  const size_t place = why.rfind(" (");
-  const bool has_place = place != std::string::npos && place > values && why.back() == ')';
-  return why.substr(0, values) + (has_place ? why.substr(place) : "");
-}
-
-std::string advice_for(const std::string& guard) {
-  const auto has = [&](const char* text) { return guard.find(text) != std::string::npos; };
-  if (has("size mismatch") && has("(read at"))
-    return "work on the whole batch at that line instead of a loop over its rows, so that the graph serves every size";
-  if (has("size mismatch")) return "a size that changes must not be marked static, and needs `dynamic` capture";
-  if (guard.rfind("argument ", 0) == 0)
-    return "a plain argument is part of the graph: pass a param of the policy, or a 0-dim tensor";
-  if (has("upvalue") || has("global") || has("variable"))
-    return "what a function reads from outside is part of the graph: make it an argument, or a tensor whose values "
-           "change";
-  if (has("requires_grad") || has("grad mode")) return "call the function in one grad mode, or accept a graph for each";
-  if (has("dtype")) return "convert the inputs to one dtype before the call";
-  if (has("rank")) return "give the inputs the same number of dims, or accept a graph for each";
-  return "call the function with inputs of the same kind, or accept a graph for each";
-}
 
 std::string place_text(const Source& source) {
   return source.file.empty() ? "" : source.file + ":" + std::to_string(source.line);
@@ -47,6 +23,14 @@ std::string place_text(const Source& source) {
 std::string counted(size_t count, const char* one, const char* many) {
   return fmt::format("{} {}", count, count == 1 ? one : many);
 }
+
+/// That a function has met.
+struct Limit {
+  std::string function;
+  Source source;
+  std::string limit;    // "the limit of 8 captured graphs"
+  std::string setting;  // that raises it
+};
 
 }  // namespace
 
@@ -58,7 +42,7 @@ class CompileProfiler::Counts final : public capture::CompileObserver {
     operations += graph.nodes().size();
   }
 
-  void met_break(const std::string& function, const capture::GraphBreak& met) override {
+  void met_break(const std::string& function, const capture::GraphBreak& met, size_t times) override {
     const std::lock_guard lock(mutex);
     std::string reason = fmt::format("{} ({})", met.what, capture::info(met.kind).id);
     const auto same = [&](const Break& known) {
@@ -70,29 +54,46 @@ class CompileProfiler::Counts final : public capture::CompileObserver {
       if (breaks.size() == most_entries) return;
       found = breaks.insert(breaks.end(), {function, std::move(reason), met.hint, met.where, 0});
     }
-    ++found->count;
+    found->count += times;
   }
 
   void recompiled(const std::string& function, const Source& definition, const std::string& why) override {
     const std::lock_guard lock(mutex);
-    std::string guard = guard_of(why);
+    std::string guard = capture::guard_of(why);
     auto found = std::find_if(recompiles.begin(), recompiles.end(), [&](const Recompile& known) {
       return known.function == function && known.guard == guard && known.source.line == definition.line &&
              known.source.file == definition.file;
     });
     if (found == recompiles.end()) {
       if (recompiles.size() == most_entries) return;
-      const std::string advice = advice_for(guard);
+      const std::string advice = capture::advice_for(guard);
       found = recompiles.insert(recompiles.end(), {function, definition, std::move(guard), "", advice, 0});
     }
     found->example = why;
     ++found->count;
   }
 
+  void met_limit(const std::string& function, const Source& definition, const std::string& limit,
+                 const std::string& setting) override {
+    const std::lock_guard lock(mutex);
+    const auto same = [&](const Limit& known) {
+      return known.function == function && known.limit == limit && known.source.line == definition.line &&
+             known.source.file == definition.file;
+    };
+    if (limits.size() == most_entries || std::any_of(limits.begin(), limits.end(), same)) return;
+    limits.push_back({function, definition, limit, setting});
+  }
+
+  std::vector<Limit> met_limits() const {
+    const std::lock_guard lock(mutex);
+    return limits;
+  }
+
   mutable std::mutex mutex;  // of all that follows
   size_t graphs = 0, operations = 0;
   std::vector<Break> breaks;
   std::vector<Recompile> recompiles;
+  std::vector<Limit> limits;
 };
 
 CompileProfiler::CompileProfiler() : counts_(std::make_shared<Counts>()) {}
@@ -142,15 +143,12 @@ std::string CompileProfiler::report() const {
     if (one.example != one.guard) text += fmt::format("           last: {}\n", one.example);
     text += fmt::format("           {}\n", one.advice);
   }
-  const auto limit = static_cast<size_t>(get_compiler_config().recompile_limit);
-  size_t most = 0;
-  for (const Recompile& one : again) most = std::max(most, one.count);
-  if (most >= limit)
+  for (const Limit& one : counts_->met_limits())
     text += fmt::format(
-        "\nThe limit of {} graphs for a function was met; further calls run the script. If the advice does not help, "
-        "set "
-        "triage.config.recompile_limit to more than the number of cases there are.\n",
-        limit);
+        "\n{} reached {}; calls that no graph fits run the script. If the advice does not help, set {} to more than "
+        "the "
+        "number of cases there are.\n",
+        capture::named(one.function, one.source), one.limit, one.setting);
   return messages::printable(text);
 }
 

@@ -302,16 +302,6 @@ void Compiled::miss(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline de
   if (!capture(all, num_params, deadline, outputs)) run_script(all, num_params, deadline, outputs);
 }
 
-std::optional<std::string> Compiled::limit_reached() const {
-  const CompilerConfig config = get_compiler_config();
-  const size_t limit = options_.recompile_limit.value_or(static_cast<size_t>(config.recompile_limit));
-  if (options_.graphs_made->load(std::memory_order_relaxed) >= config.accumulated_recompile_limit)
-    return "the limit of " + std::to_string(config.accumulated_recompile_limit) + " captured graphs in all";
-  const Entry* const newest = newest_.load(std::memory_order_relaxed);  // those that were retired count above alone
-  if (newest && newest->chain >= limit) return "the limit of " + std::to_string(limit) + " captured graphs";
-  return std::nullopt;
-}
-
 void Compiled::run_without_strides(size_t input, at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline,
                                    std::vector<at::Tensor>& outputs) {
   const std::vector<std::string> names = input_names();
@@ -385,6 +375,7 @@ bool Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
   if (!options_.dynamic)
     for (size_t i = 0; i < num_inputs; ++i)
       for (int64_t dim = 0; dim < traced[i].dim(); ++dim) recorder.read_size(traced[i], dim);
+  KindReads reads(traced);
   RetireIfWritten retire(*this);  // unless all of it is recorded
   const uint64_t writes = script_->writes();
   recorder.rely_on(check_signature(given.slice(0, num_inputs)));
@@ -404,7 +395,7 @@ bool Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
     if (options_.fullgraph && recorder.broken())
       throw recorder.broken()->error();  // the script turned the break into another error
     if (!OutsideBranches::aborted()) throw;
-    note_broken(*recorder.broken());
+    note_broken(*recorder.broken(), replayer ? &*replayer : nullptr);
     step->note("given up for a " + recorder.broken()->brief());
     return false;
   }
@@ -413,7 +404,7 @@ bool Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
   if (recorder.broken()) {
     if (options_.fullgraph) throw recorder.broken()->error();
     if (replayer->raised()) throw replayer->raised()->error();
-    note_broken(*recorder.broken());
+    note_broken(*recorder.broken(), replayer ? &*replayer : nullptr);
     step->note(recorder.broken()->brief());
     step.reset();
     finish_replay(*replayer, results);
@@ -471,7 +462,8 @@ bool Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
   guards.conditions = std::move(captured.conditions);
   guards.condition_lines = std::move(captured.condition_lines);
   entry->guards = std::move(guards);
-  log_guards(entry->guards, entry->graph->name(), names);
+  entry->guards.kind_lines = reads.take();
+  log_guards(entry->graph->name(), [&] { return guards_text(entry->guards, names); });
   entry->shape = shape_of(without_params(all, num_params));
   if (config_epoch() != epoch) return true;  // no guard could say what it was made for
   TRIAGE_ASSERT(entry->guards.hold(all, script_->variables()));
@@ -492,17 +484,18 @@ void Compiled::answer_from(const Entry& entry, at::ArrayRef<at::Tensor> taken, c
   outputs = std::move(answer);
 }
 
-void Compiled::note_broken(const GraphBreak& graph_break) {
+/// What the call is followed for meets it as well, and counts it; if the capture was given up, the call that follows does.
+void Compiled::note_broken(const GraphBreak& graph_break, const TraceReplayer* replayer) {
   broken_under_.store(settings_of(get_compiler_config()), std::memory_order_relaxed);
   broken_.store(true, std::memory_order_relaxed);
-  note_break(graph_break);
+  note_break(graph_break, replayer && replayer->met(graph_break) ? 0 : 1);
 }
 
 /// After a call that was followed.
 void Compiled::finish_replay(TraceReplayer& replayer, at::ArrayRef<at::Tensor> outputs) {
   if (replayer.raised()) throw replayer.raised()->error();
   const std::string failure = replayer.finish(outputs, options_.fail_on_backend_error);
-  for (const GraphBreak* met : replayer.breaks()) note_break(*met);
+  for (const auto& met : replayer.breaks()) note_break(*met.graph_break, met.times);
   if (!failure.empty()) trace_failure(*script_, options_.backend, failure);
   if (!failure.empty() && options_.warn)
     options_.warn(named(script_->name(), script_->definition().where) +
@@ -512,12 +505,12 @@ void Compiled::finish_replay(TraceReplayer& replayer, at::ArrayRef<at::Tensor> o
 }
 
 /// Following costs about as much as the calls of two operators. Other ways through the script, where more may be gained, are
-/// looked for now and then.
+/// looked for now and then. What is not followed meets no graph breaks, which a profiler counts.
 bool Compiled::is_worth_following() {
   constexpr uint64_t first_calls = 4;
   constexpr size_t fewest_spared = 2;
   const uint64_t call = calls_with_breaks_++;
-  if (call < first_calls) return true;
+  if (call < first_calls || options_.observer) return true;
   script_is_faster_ = options_.traces->spared_calls < fewest_spared;
   return !script_is_faster_ || call % follow_each == 0;
 }

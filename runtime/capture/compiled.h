@@ -4,6 +4,7 @@
 #include <runtime/capture/cache/failed_sizes.h>
 #include <runtime/capture/graph_break.h>
 #include <runtime/capture/host_memory.h>
+#include <runtime/capture/kind_reads.h>
 #include <runtime/capture/size_condition.h>
 #include <runtime/capture/variables.h>
 #include <runtime/messages/log.h>
@@ -90,6 +91,7 @@ struct Guards {
   std::vector<Range> ranges;
   std::vector<Variable> variables;
   std::vector<Source> size_lines, same_size_lines, condition_lines;  // of the script, that made these guards
+  std::vector<KindLines> kind_lines;                                 // by input; may be none
   uint64_t included_keys, excluded_keys;                             // thread state: autocast, inference mode
   bool grad_mode;
   caffe2::TypeMeta default_dtype;
@@ -187,6 +189,8 @@ class Compiled {
     /// Why graphs of the others that count together do not fit this call: where the accumulated limit is met before a graph
     /// is made here.
     std::function<std::string()> last_reason;
+    /// What the graphs of this object hold for besides tensors, a line each; without it, nothing of the script may change.
+    std::function<std::string()> other_guards;
     std::shared_ptr<TraceTree> traces;               // of what breaks graphs, when several share it
     std::shared_ptr<CompileClock> clock;             // when several share it
     std::shared_ptr<Warned> warned;                  // when several share it: one warning is enough for all
@@ -228,6 +232,8 @@ class Compiled {
 
   /// Introspection. Entries in the order in which they were captured; the pointers live as long as this object.
   std::vector<const Entry*> entries() const;
+  /// All that the graph holds for, a line each. `names`: of the inputs and params. On the thread that runs the script.
+  std::string guards_text(const Guards& guards, const std::vector<std::string>& names) const;
   std::vector<GraphBreak> breaks() const;
   std::vector<std::string> graph_breaks() const;  // one line each
   /// Of a function with graph breaks: the graphs between them.
@@ -269,8 +275,12 @@ class Compiled {
   random::Sequence* numbers() const;
   const Entry* find_for_call(at::ArrayRef<at::Tensor> all) const noexcept;
   /// Why no further graph may be made, where none may.
-  std::optional<std::string> limit_reached() const;
-  void run_over_limit(const std::string& limit, at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline,
+  struct Limit {
+    std::string text;     // "the limit of 8 captured graphs"
+    const char* setting;  // that raises it
+  };
+  std::optional<Limit> limit_reached() const;
+  void run_over_limit(const Limit& limit, at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline,
                       std::vector<at::Tensor>& outputs);
   void run_plainly(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline,
                    std::vector<at::Tensor>& outputs);
@@ -281,7 +291,7 @@ class Compiled {
                    std::vector<at::Tensor>& outputs);
   bool is_debugged() const;
   bool is_worth_following();
-  void note_broken(const GraphBreak& graph_break);
+  void note_broken(const GraphBreak& graph_break, const TraceReplayer* replayer);
   void run_script(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline, std::vector<at::Tensor>& outputs,
                   bool follow = true);
   std::vector<SizeFact> check_signature(at::ArrayRef<at::Tensor> inputs);
@@ -298,7 +308,8 @@ class Compiled {
   void note_answer(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> outputs);
   void finish_replay(TraceReplayer& replayer, at::ArrayRef<at::Tensor> outputs);
   void separate_outputs(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs, bool kept = false);
-  void note_break(const GraphBreak& graph_break);
+  /// `times` in this call; 0 where it is counted elsewhere.
+  void note_break(const GraphBreak& graph_break, size_t times = 1);
   void warn_of(const GraphBreak& graph_break, bool always) const;
   void run_without_strides(size_t input, at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline,
                            std::vector<at::Tensor>& outputs);

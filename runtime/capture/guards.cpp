@@ -29,6 +29,12 @@ std::string made_by(const std::vector<Source>& lines, size_t guard, const char* 
   return " (" + std::string(does) + " at " + lines[guard].file + ":" + std::to_string(lines[guard].line) + ")";
 }
 
+std::string read_at(const std::vector<KindLines>& lines, size_t input, Source KindLines::*read) {
+  if (input >= lines.size() || (lines[input].*read).file.empty()) return "";
+  const Source& line = lines[input].*read;
+  return " (read at " + line.file + ":" + std::to_string(line.line) + ")";
+}
+
 /// "read by the script at f.lua:3".
 std::string why(const std::vector<Source>& lines, size_t guard, const std::string& why) {
   if (guard >= lines.size() || lines[guard].file.empty()) return why;
@@ -117,7 +123,7 @@ size_t Guards::heap_bytes() const {
   using graph::heap_bytes;
   size_t bytes = heap_bytes(inputs) + heap_bytes(sizes) + heap_bytes(same_sizes) + heap_bytes(conditions) +
                  heap_bytes(ranges) + heap_bytes(variables) + heap_bytes(size_lines) + heap_bytes(same_size_lines) +
-                 heap_bytes(condition_lines);
+                 heap_bytes(condition_lines) + heap_bytes(kind_lines);
   for (const Variable& variable : variables) bytes += heap_bytes(variable.sizes);
   return bytes;
 }
@@ -130,11 +136,13 @@ std::string Guards::failure(at::ArrayRef<at::Tensor> tensors, const std::vector<
     const at::Tensor& tensor = tensors[i];
     out << "tensor '" << name_of(i, names) << "' ";
     if (tensor.dim() != guard.rank) {
-      out << "rank mismatch. expected " << guard.rank << ", actual " << tensor.dim();
+      out << "rank mismatch. expected " << guard.rank << ", actual " << tensor.dim()
+          << read_at(kind_lines, i, &KindLines::rank);
       return out.str();
     }
     if (tensor.dtype() != guard.dtype) {
-      out << "dtype mismatch. expected " << name_of(guard.dtype) << ", actual " << name_of(tensor.dtype());
+      out << "dtype mismatch. expected " << name_of(guard.dtype) << ", actual " << name_of(tensor.dtype())
+          << read_at(kind_lines, i, &KindLines::dtype);
       return out.str();
     }
     if (tensor.requires_grad() != guard.requires_grad) {
@@ -202,7 +210,8 @@ std::string Guards::text(const std::vector<std::string>& names) const {
   std::ostringstream out;
   for (size_t i = 0; i < inputs.size(); ++i) {
     const Input& guard = inputs[i];
-    out << name_of(i, names) << ": dtype " << name_of(guard.dtype) << ", rank " << guard.rank
+    out << name_of(i, names) << ": dtype " << name_of(guard.dtype) << read_at(kind_lines, i, &KindLines::dtype)
+        << ", rank " << guard.rank << read_at(kind_lines, i, &KindLines::rank)
         << (guard.requires_grad ? ", requires grad" : "") << (guard.wrapped ? ", a number" : "") << "\n";
   }
   for (size_t i = 1; i < same_as.size(); ++i)
@@ -225,6 +234,9 @@ std::string Guards::text(const std::vector<std::string>& names) const {
     out << variables.size() << (variables.size() == 1 ? " tensor" : " tensors")
         << " that existed before the capture: dtype, device, shape, requires_grad (not the values)\n";
   out << "grad mode " << (grad_mode ? "on" : "off") << ", default dtype " << name_of(default_dtype) << "\n";
+  out << "as in the capture: devices, layouts, which inputs are one tensor, autocast, inference mode, flags "
+         "configuration, "
+         "settings\n";
   return out.str();
 }
 

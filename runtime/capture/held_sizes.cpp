@@ -1,6 +1,7 @@
 // What a capture learns of sizes and goes by: each becomes a guard of the graph.
 #include "runtime/capture/recorder.h"
 
+#include "runtime/capture/kind_reads.h"
 #include "runtime/capture/rules.h"
 
 #include <algorithm>
@@ -36,6 +37,7 @@ void Recorder::hold_size(const Extent& extent, int64_t size) {
 
 /// The rank of an input is always guarded; that of anything else may depend on sizes (squeeze).
 void Recorder::read_rank(const at::Tensor& tensor) {
+  KindReads::note_rank(tensor);
   if (knows(tensor) && !origins_.shape(tensor)) hold_all_sizes();
 }
 

@@ -100,13 +100,12 @@ void log_graph(const graph::Graph& graph, const std::vector<at::Tensor>& example
                            graph::print(graph::decompose(graph)), graph.name());
 }
 
-void log_guards(const Guards& guards, const std::string& graph, const std::vector<std::string>& names) {
+void log_guards(const std::string& graph, const std::function<std::string()>& text) {
   using messages::Artefact, messages::DebugFile;
-  if (messages::wants_debug_file(DebugFile::guards)) messages::write_debug_file(DebugFile::guards, guards.text(names));
-  messages::trace([&] { return messages::TraceEvent("guards").text("text", guards.text(names)); });
+  if (messages::wants_debug_file(DebugFile::guards)) messages::write_debug_file(DebugFile::guards, text());
+  messages::trace([&] { return messages::TraceEvent("guards").text("text", text()); });
   if (messages::logs(Artefact::guards))
-    messages::log_artefact(Artefact::guards, LogLevel::debug, "guards of graph `" + graph + "`", guards.text(names),
-                           graph);
+    messages::log_artefact(Artefact::guards, LogLevel::debug, "guards of graph `" + graph + "`", text(), graph);
 }
 
 }  // namespace triage::capture

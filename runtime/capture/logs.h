@@ -4,6 +4,7 @@
 #include <triage/error.h>
 #include <triage/graph.h>
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -36,7 +37,7 @@ struct BackendChoice {
 /// with random inputs of the kinds of `examples`.
 void log_graph(const graph::Graph& graph, const std::vector<at::Tensor>& examples, const BackendChoice& backend);
 
-/// To the log `guards`, the debug folder and the trace. `names`: of the inputs.
-void log_guards(const Guards& guards, const std::string& graph, const std::vector<std::string>& names);
+/// To the log `guards`, the debug folder and the trace, where these are on: what `text` gives.
+void log_guards(const std::string& graph, const std::function<std::string()>& text);
 
 }  // namespace triage::capture

@@ -65,7 +65,17 @@ std::string guess(std::string_view word) {
 [[noreturn]] void throw_unknown(std::string_view word) {
   std::string names;
   for (const std::string& known : known_words()) names += (names.empty() ? "" : ", ") + known;
-  throw ConfigError(fmt::format("there is no log '{}'{} There are: {}", one_line(word), guess(word), names));
+  const std::string nearest = guess(word);
+  throw ConfigError(fmt::format("there is no log '{}'{} {}", one_line(word),
+                                nearest.empty() ? "; there are:" : nearest + " There are:", names));
+}
+
+/// Words of the environment are often written in capitals, as those of other programs are.
+std::string in_small_letters(std::string_view word) {
+  std::string small(word);
+  for (char& c : small)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  return small;
 }
 
 std::string_view trimmed(std::string_view word) {
@@ -98,7 +108,7 @@ Environment read_environment() {
   Environment read;
   for_each_word(environment("TRIAGE_LOGS"), [&](std::string_view word) {
     try {
-      if (word == "help")
+      if (in_small_letters(word) == "help")
         read.help = true;
       else
         read.logs.apply(word);
@@ -193,14 +203,16 @@ void Logs::apply(std::string_view word) {
   apply(word, detail);
 }
 
-void Logs::apply_level(std::string_view name) {
+void Logs::apply_level(std::string_view given) {
+  const std::string name = in_small_letters(given);
   const auto level = std::find_if(levels.begin(), levels.end(), [&](const LevelName& one) { return name == one.name; });
   if (level == levels.end())
     throw ConfigError(fmt::format("there is no level '{}'; there are error, warning, info, debug", one_line(name)));
   set_level(level->level);
 }
 
-void Logs::apply(std::string_view word, Detail detail) {
+void Logs::apply(std::string_view given, Detail detail) {
+  const std::string word = in_small_letters(given);
   const auto is_word = [&](const LevelName& one) { return word == one.name; };
   if (detail == Detail::on && std::any_of(levels.begin(), levels.end(), is_word)) return apply_level(word);
   bool known = false;
@@ -325,6 +337,44 @@ Step::~Step() {
 
 namespace {
 
+/// What TRIAGE_DEBUG_FUNCTION was compared with. A name that matches nothing would else look like a program that captures nothing.
+class SeenFunctions {
+ public:
+  void note(const std::string& name, const std::string& place, bool matches) {
+    const std::lock_guard lock(mutex_);
+    matched_ |= matches;
+    if (matches || names_.size() == most) return;
+    const std::string text = name == place ? name : fmt::format("{} ({})", name, place);
+    if (std::find(names_.begin(), names_.end(), text) == names_.end()) names_.push_back(text);
+    if (!std::exchange(asked_, true)) std::atexit([] { of_process().tell(); });
+  }
+
+  static SeenFunctions& of_process() {  // never destroyed: it is asked when the process ends
+    static SeenFunctions& seen = *new SeenFunctions;
+    return seen;
+  }
+
+ private:
+  static constexpr size_t most = 16;
+
+  void tell() noexcept {
+    try {
+      const std::lock_guard lock(mutex_);
+      if (matched_) return;
+      LogTo::current().write(
+          LogLevel::warn,
+          fmt::format("no function or policy that ran has the name '{}' (TRIAGE_DEBUG_FUNCTION), so none was captured; "
+                      "there were: {}{}",
+                      debug_function(), fmt::join(names_, ", "), names_.size() == most ? ", ..." : ""));
+    } catch (const std::exception&) {  // no memory for the line
+    }
+  }
+
+  std::mutex mutex_;
+  bool matched_ = false, asked_ = false;
+  std::vector<std::string> names_;
+};
+
 /// "repair.lua:3" is a name of "policies/repair.lua:3".
 bool ends_with_path(const std::string& path, const std::string& end) {
   return path == end || path.ends_with('/' + end);
@@ -341,6 +391,7 @@ bool is_debugged(const std::string& name, const std::string& place) noexcept {
       found |= name == pattern || ends_with_path(name, pattern) || ends_with_path(place, pattern) ||
                ::fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
     });
+    SeenFunctions::of_process().note(name, place, found);
   } catch (const std::exception&) {  // no memory: nothing is told apart
     return true;
   }

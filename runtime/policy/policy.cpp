@@ -117,7 +117,7 @@ std::vector<CapturedGraph> Policy::graphs() const {
     for (const Param& param : live.signature.params) names.push_back(param.name);
     std::vector<CapturedGraph> graphs;
     for (const capture::Entry* entry : live.compiled.entries())
-      graphs.push_back({entry->graph, entry->guards.text(names)});
+      graphs.push_back({entry->graph, live.compiled.guards_text(entry->guards, names)});
     return graphs;
   });
 }

@@ -66,6 +66,35 @@ TEST_CASE("D01: a name in TRIAGE_LOGS that nobody knows is an error with a guess
   }
 }
 
+TEST_CASE("D01: a name that is like none, and levels in capitals") {
+  const Scene scene;
+  {
+    const Variable logs("TRIAGE_LOGS", "dynamo");
+    CHECK(has(scene.run().err, "there is no log 'dynamo'; there are: capture, graph_breaks"));
+  }
+  const Variable logs("TRIAGE_LOGS", "WARNING,+Graph");
+  const Ran ran = scene.run();
+  CHECK(ran.status == 0);
+  CHECK(has(ran.err, "[graph] graph `halved`"));
+}
+
+TEST_CASE("D01: no text of a script looks like a record") {
+  const Scene scene;
+  write_bytes(scene.folder / "script.lua", R"(
+local f = triage.compile(function(x) return x:tanh() end,
+  {name = "x\ntriage: [kernels] all is fine", backend = function() error("no\ntriage: [kernels] all is fine") end})
+f(torch.ones({2}))
+local g = triage.compile(function(x, s) return x * #s end, {name = "g"})
+for i = 1, 12 do g(torch.ones({2}), "\ntriage: [kernels] all is fine" .. i) end
+)");
+  const Variable logs("TRIAGE_LOGS", "all");
+  const Ran ran = scene.exec();
+  CHECK(ran.status == 0);
+  CHECK(has(ran.err + ran.out, "all is fine"));
+  CHECK_FALSE(has("\n" + ran.err, "\ntriage: [kernels] all is fine"));
+  CHECK_FALSE(has("\n" + ran.out, "\ntriage: [kernels] all is fine"));
+}
+
 TEST_CASE("D01: artefacts of a run go to standard error, and leave standard output as it is") {
   const Scene scene;
   const std::string plain = scene.run().out;
@@ -121,4 +150,19 @@ TEST_CASE("D11: TRIAGE_DEBUG_FUNCTION names the functions and policies that are 
     CHECK(ran.status == 0);
     CHECK(has(ran.err, "graph `halved`") == captured);
   }
+}
+
+TEST_CASE("D11: a name that no function has is told at the end, with those that there were") {
+  const Scene scene;
+  const std::string told = "no function or policy that ran has the name";
+  {
+    const Variable only("TRIAGE_DEBUG_FUNCTION", "othr");
+    const Ran ran = scene.run();
+    CHECK(ran.status == 0);
+    CHECK(count_of(ran.err, told) == 1);
+    CHECK(has(ran.err,
+              told + " 'othr' (TRIAGE_DEBUG_FUNCTION), so none was captured; there were: halved (halved.lua:3)"));
+  }
+  const Variable only("TRIAGE_DEBUG_FUNCTION", "halved");
+  CHECK_FALSE(has(scene.run().err, told));
 }

@@ -276,6 +276,8 @@ TEST_CASE("N01: damaged traces: lines that cannot be read are counted, and the r
   CHECK(data.at("functions").at(0).at("breaks").at(0).at("count") == 2);
   const std::string said = triage_program(folder, {"report", "damaged.jsonl", "-o", "page.html"}).out;
   CHECK(has(said, "left out: 7 lines that could not be read\nleft out: 1 line that no triage writes, too long\n"));
+  CHECK(has(said, "left out: 1 event with malformed fields\n"));
+  CHECK_FALSE(has(said, "no room"));
   if (!has_browser()) return;
   const Shown shown = show(folder, "page.html", "");
   CHECK(has(shown.document, "7 lines of the trace could not be read."));

@@ -247,3 +247,17 @@ TEST_CASE("the policy library passes `triage test`, on batches of all sizes, wit
   CHECK(ran.status == 0);
   CHECK(has(ran.out, " 0 failed; "));
 }
+
+TEST_CASE("tests that are no list are an error that says what a list of tests looks like") {
+  const Scene scene;
+  write_bytes(scene.folder / "policies/named.lua", R"(return policy {
+  run = function(z) return z end,
+  tests = { basic = function() end },
+}
+)");
+  const Ran ran = scene({"test", "policies/named.lua"});
+  CHECK(ran.status != 0);
+  CHECK(has(ran.out + ran.err,
+            "field 'tests': expected a list of tables, tests = { { name = \"...\", args = function()"));
+  CHECK(has(ran.out + ran.err, "got the key 'basic'"));
+}

@@ -327,6 +327,7 @@ function overview() {
   const notes = [];
   if (skipped.damaged) notes.push(`${counted(skipped.damaged, 'line')} of the trace could not be read.`);
   if (skipped.too_long) notes.push(`${counted(skipped.too_long, 'line')} of the trace ${skipped.too_long === 1 ? 'was' : 'were'} too long.`);
+  if (skipped.malformed) notes.push(`${counted(skipped.malformed, 'event')} of the trace had malformed fields.`);
   if (skipped.left_out) notes.push(`${counted(skipped.left_out, 'event')} found no room on this page.`);
   return h('section', {id: 'overview'}, h('h1', {}, 'What was captured and compiled'),
     h('p', {class: 'meta'}, [`triage ${first.triage}`, `LibTorch ${first.libtorch}`, first.machine, counted(processes.length, 'process', 'processes'),

@@ -103,6 +103,7 @@ int run(const ReportCommand& options) {
       counted(summary["recompiles"], "recompile"));
   if (skipped.damaged > 0) say("left out: {} that could not be read\n", counted(skipped.damaged, "line"));
   if (skipped.too_long > 0) say("left out: {} that no triage writes, too long\n", counted(skipped.too_long, "line"));
+  if (skipped.malformed > 0) say("left out: {} with malformed fields\n", counted(skipped.malformed, "event"));
   if (skipped.left_out > 0) say("left out: {} that the page has no room for\n", counted(skipped.left_out, "event"));
   return 0;
 }

@@ -181,9 +181,13 @@ ReportData::Graph* ReportData::graph_of(const Event& event) {
   return found == graph_numbers_.end() ? nullptr : &graphs_[found->second];
 }
 
+/// An event of a graph that the page does not have.
+void ReportData::skip_without_graph() { ++(graphs_.size() >= most_graphs ? skipped_.left_out : skipped_.malformed); }
+
 void ReportData::add_capture(const Event& event) {
   const int64_t number = count_in(event, "graph");
-  if (number == 0 || graph_of(event)) return;
+  if (number == 0) return static_cast<void>(++skipped_.malformed);
+  if (graph_of(event)) return;
   if (graphs_.size() >= most_graphs) return static_cast<void>(++skipped_.left_out);
   Graph graph;
   graph.function = find_function(event);
@@ -197,11 +201,13 @@ void ReportData::add_capture(const Event& event) {
 
 void ReportData::add_graph(const Event& event) {
   Graph* const graph = graph_of(event);
-  if (!graph || graph->stages.size() >= most_of_graph) return static_cast<void>(++skipped_.left_out);
+  if (!graph) return skip_without_graph();
+  if (graph->stages.size() >= most_of_graph) return static_cast<void>(++skipped_.left_out);
   Json nodes = Json::array();
   for (const Event& node : list_in(event, "nodes")) {
-    if (!node.is_array() || node.size() != 4 || nodes.size() >= most_nodes) {
-      ++skipped_.left_out;
+    const bool is_node = node.is_array() && node.size() == 4;
+    if (!is_node || nodes.size() >= most_nodes) {
+      ++(is_node ? skipped_.left_out : skipped_.malformed);
       continue;
     }
     nodes.push_back({text_of(node[0]), text_of(node[1]), source_of(text_of(node[2])), count_of(node[3]), /*group=*/-1});
@@ -245,7 +251,7 @@ void ReportData::add_groups(const Event& event) {
 
 void ReportData::add_guards(const Event& event) {
   Graph* const graph = graph_of(event);
-  if (!graph) return static_cast<void>(++skipped_.left_out);
+  if (!graph) return skip_without_graph();
   const std::string text = text_in(event, "text");
   for (size_t begin = 0; begin < text.size() && graph->guards.size() < most_nodes;) {
     const size_t end = std::min(text.find('\n', begin), text.size());
@@ -259,14 +265,16 @@ void ReportData::add_guards(const Event& event) {
 void ReportData::add_code(const Event& event) {
   Graph* const graph = graph_of(event);
   std::string code = without_last_line_end(text_in(event, "code"));
-  if (!graph || graph->code.size() >= most_of_graph) return static_cast<void>(++skipped_.left_out);
+  if (!graph) return skip_without_graph();
+  if (graph->code.size() >= most_of_graph) return static_cast<void>(++skipped_.left_out);
   if (std::find(graph->code.begin(), graph->code.end(), code) == graph->code.end())
     graph->code.push_back(std::move(code));
 }
 
 void ReportData::add_kernel(const Event& event) {
   Graph* const graph = graph_of(event);
-  if (!graph || graph->kernels.size() >= most_of_graph) return static_cast<void>(++skipped_.left_out);
+  if (!graph) return skip_without_graph();
+  if (graph->kernels.size() >= most_of_graph) return static_cast<void>(++skipped_.left_out);
   graph->kernels.push_back({{"key", text_in(event, "key")}, {"origin", text_in(event, "origin")}});
 }
 
@@ -392,18 +400,21 @@ ReportData::Json ReportData::page() const {
     one["policy"] = name;
     flags.push_back(std::move(one));
   }
-  return {
-      {"summary", summary()},
-      {"begin", first_},
-      {"end", last_},
-      {"skipped", {{"damaged", skipped_.damaged}, {"too_long", skipped_.too_long}, {"left_out", skipped_.left_out}}},
-      {"processes", processes_},
-      {"sources", std::move(sources)},
-      {"functions", std::move(functions)},
-      {"graphs", std::move(graphs)},
-      {"spans", spans_},
-      {"policies", std::move(policies)},
-      {"flags", std::move(flags)}};
+  return {{"summary", summary()},
+          {"begin", first_},
+          {"end", last_},
+          {"skipped",
+           {{"damaged", skipped_.damaged},
+            {"too_long", skipped_.too_long},
+            {"left_out", skipped_.left_out},
+            {"malformed", skipped_.malformed}}},
+          {"processes", processes_},
+          {"sources", std::move(sources)},
+          {"functions", std::move(functions)},
+          {"graphs", std::move(graphs)},
+          {"spans", spans_},
+          {"policies", std::move(policies)},
+          {"flags", std::move(flags)}};
 }
 
 }  // namespace triage::cli

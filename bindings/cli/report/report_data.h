@@ -47,6 +47,7 @@ class ReportData {
   void add_capture(const Event& event);
   void add_graph(const Event& event);
   void add_groups(const Event& event);
+  void skip_without_graph();
   void add_guards(const Event& event);
   void add_code(const Event& event);
   void add_kernel(const Event& event);

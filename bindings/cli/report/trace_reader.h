@@ -8,10 +8,11 @@ namespace triage::cli {
 
 /// Traces come from elsewhere, and from processes that were killed: what cannot be read is counted, and the rest is used.
 struct SkippedLines {
-  size_t damaged = 0;   // no JSON object with an event: the end of a process that was killed, other text
-  size_t too_long = 0;  // beyond any line that is written
-  size_t left_out = 0;  // of a kind of which there are more than a page can show
-  size_t all() const { return damaged + too_long + left_out; }
+  size_t damaged = 0;    // no JSON object with an event: the end of a process that was killed, other text
+  size_t too_long = 0;   // beyond any line that is written
+  size_t left_out = 0;   // of a kind of which there are more than a page can show
+  size_t malformed = 0;  // events whose fields are not those of their kind
+  size_t all() const { return damaged + too_long + left_out + malformed; }
 };
 
 /// Calls `on_event` with each event of a trace file, its header first. Throws FileError where the file cannot be read, or is no

@@ -1,11 +1,14 @@
 #include "bindings/lua/compile/closure_environments.h"
 
+#include "bindings/lua/capture/user_code.h"
+#include "bindings/lua/compile/differences.h"
+#include "bindings/lua/compile/environment_guards.h"
 #include "bindings/lua/state/userdata.h"
-#include "bindings/lua/values/tensor.h"
 #include "runtime/backends/repro.h"
 #include "runtime/capture/compile_clock.h"
 #include "runtime/capture/compile_observer.h"
 #include "runtime/capture/logs.h"
+#include "runtime/capture/recompile_reasons.h"
 #include "runtime/capture/replay/trace_tree.h"
 #include "runtime/capture/trace_events.h"
 #include "runtime/messages/artefacts.h"
@@ -16,7 +19,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstdlib>
 #include <iterator>
 #include <string_view>
 #include <utility>
@@ -32,8 +34,6 @@ constexpr int misses_between_sweeps = 16;
 constexpr int max_broken_partitions = 3;
 constexpr int max_too_large_environments = 3;
 constexpr size_t most_reasons = 16;  // of a recompile: the newest
-constexpr const char* tensor_text = "a tensor";
-constexpr const char* same_tensor_text = "the same tensor as argument ";
 std::atomic<uint64_t> generation{0};
 
 lua_Integer count_keys(lua_State* L, int table) {
@@ -100,8 +100,6 @@ std::vector<std::string> input_names(lua_State* L, const CompiledFunction& funct
   return names;
 }
 
-std::string difference(const ClosureEnvironment& before, const ClosureEnvironment& now);
-
 std::shared_ptr<CachePartition> make_partition(lua_State* L, CompiledFunction& function, ClosureEnvironment environment,
                                                capture::Compiled::Options options) {
   const std::vector<std::string> inputs = input_names(L, function, environment);
@@ -109,7 +107,12 @@ std::shared_ptr<CachePartition> make_partition(lua_State* L, CompiledFunction& f
   options.last_reason = [&function, own = partition.get()] {
     const std::vector<const CachePartition*> all = partitions_in_order(function);
     const auto other = std::find_if(all.rbegin(), all.rend(), [&](const CachePartition* one) { return one != own; });
-    return other == all.rend() ? std::string() : difference((*other)->environment, own->environment);
+    return other == all.rend()
+               ? std::string()
+               : difference(function.caller->L, function.function, (*other)->environment, own->environment);
+  };
+  options.other_guards = [&function, own = partition.get()] {
+    return environment_guards(function.caller->L, function, own->environment);
   };
   partition->script = std::make_shared<FunctionScript>(L, function, inputs);
   partition->compiled = std::make_unique<capture::Compiled>(partition->script, std::move(options));
@@ -118,78 +121,61 @@ std::shared_ptr<CachePartition> make_partition(lua_State* L, CompiledFunction& f
   return partition;
 }
 
-/// As Lua prints it, unless that is another number.
-std::string float_text(lua_State* L, int index) {
-  const lua_Number number = lua_tonumber(L, index);
-  std::string text = luaL_tolstring(L, index, nullptr);
-  lua_pop(L, 1);
-  const bool exact = number != number || std::strtod(text.c_str(), nullptr) == number;
-  return exact ? text : fmt::format("{}", number);
+/// To whoever observes or traces captures: why the newest graphs do not fit.
+void tell_observers(lua_State* L, const CompiledFunction& function, const ClosureEnvironment& newest,
+                    const ClosureEnvironment& now) {
+  const bool traced = messages::trace_on() && get_stance() == Stance::default_stance;
+  if (!function.options.observer && !traced) return;
+  const Source where = place_of(L, function.function, function.made_at).where;
+  const std::string why = difference(L, function.function, newest, now);
+  if (function.options.observer) function.options.observer->recompiled(function.name, where, why);
+  if (traced) capture::trace_recompile(function.name, where, why);
 }
 
-/// The arguments of the call, which begin at stack index 2, as a person writes them.
-std::vector<std::string> argument_texts(lua_State* L, int last) {
-  std::vector<std::string> texts;
-  for (int i = 2; i <= last; ++i) {
-    const bool quoted = lua_type(L, i) == LUA_TSTRING;
-    if (test_tensor(L, i)) {
-      int first = 2;
-      while (!lua_rawequal(L, first, i)) ++first;
-      texts.push_back(first == i ? tensor_text : same_tensor_text + std::to_string(first - 1));
-      continue;
-    }
-    if (lua_type(L, i) == LUA_TNUMBER && !lua_isinteger(L, i)) {
-      texts.push_back(float_text(L, i));
-      continue;
-    }
-    luaL_tolstring(L, i, nullptr);
-    texts.push_back(quoted ? "'" + std::string(lua_tostring(L, -1)) + "'" : lua_tostring(L, -1));
-    lua_pop(L, 1);
-  }
-  return texts;
+/// Each of these recompiles meets no limit of its own, and there may be hundreds before the one for all of them is met.
+void warn_of_recompiles(lua_State* L, CompiledFunction& function, const ClosureEnvironment& newest,
+                        const ClosureEnvironment& now) {
+  constexpr size_t most_guards = 1000;
+  if (!function.options.warn || get_stance() != Stance::default_stance) return;
+  const CompilerConfig config = get_compiler_config();
+  const std::string guard = differing_guard(newest, now);
+  if (function.recompiles.size() == most_guards && function.recompiles.count(guard) == 0) return;
+  const int64_t times = ++function.recompiles[guard];
+  if (times < config.recompile_limit || !function.options.warned->limits.insert("recompiles").second) return;
+  const Source caller = user_code(L).where();
+  function.options.warn(
+      fmt::format("{} was captured again {} times, each time because of the same guard: {}{}. Hint: {}. "
+                  "TRIAGE_LOGS=recompiles shows every reason; after {} graphs "
+                  "(triage.config.accumulated_recompile_limit) the script runs.",
+                  capture::named(function.name, place_of(L, function.function, function.made_at).where), times,
+                  difference(L, function.function, newest, now),
+                  caller.file.empty() ? "" : fmt::format(" (called at {}:{})", caller.file, caller.line),
+                  capture::advice_for(guard), config.accumulated_recompile_limit));
 }
 
-std::string_view part_of(const ClosureEnvironment& environment, size_t part) {
-  const size_t begin = part ? environment.parts[part - 1].second : 0;
-  return std::string_view(environment.key)
-      .substr(environment.state_begin + begin, environment.parts[part].second - begin);
-}
-
-/// What of `now` is not as it was in `before`.
-std::string difference(const ClosureEnvironment& before, const ClosureEnvironment& now) {
-  for (size_t i = 0; i < std::max(before.arguments.size(), now.arguments.size()); ++i) {
-    const std::string was = i < before.arguments.size() ? before.arguments[i] : "nothing";
-    const std::string is = i < now.arguments.size() ? now.arguments[i] : "nothing";
-    const bool parted = is == tensor_text && was.rfind(same_tensor_text, 0) == 0;
-    if (was != is) return fmt::format("argument {} was {}, is now {}", i + 1, was, parted ? "a different tensor" : is);
-  }
-  for (size_t i = 0; i < before.parts.size() && i < now.parts.size(); ++i)
-    if (part_of(before, i) != part_of(now, i)) return now.parts[i].first + " changed";
-  const bool same_arguments = before.key.substr(0, before.state_begin) == now.key.substr(0, now.state_begin);
-  return same_arguments ? "a variable that the function may read changed"
-                        : "a tensor argument became, or was, also a variable of the function";
-}
-
-void report_recompile(lua_State* L, const CompiledFunction& function, const ClosureEnvironment& now) {
+void log_recompile(lua_State* L, const CompiledFunction& function, const std::vector<const CachePartition*>& partitions,
+                   const ClosureEnvironment& now) {
   const Stance stance = get_stance();
-  const std::vector<const CachePartition*> partitions = partitions_in_order(function);
-  const bool traced = messages::trace_on() && stance == Stance::default_stance;
-  if ((function.options.observer || traced) && !partitions.empty()) {
-    const Source where = place_of(L, function.function, function.made_at).where;
-    const std::string why = difference(partitions.back()->environment, now);
-    if (function.options.observer) function.options.observer->recompiled(function.name, where, why);
-    if (traced) capture::trace_recompile(function.name, where, why);
-  }
-  if (function.partitions.empty() || !function.options.inform || !messages::logs(messages::Artefact::recompiles) ||
+  if (!function.options.inform || !messages::logs(messages::Artefact::recompiles) ||
       !capture::reports_recompiles(stance))
     return;
   std::string text =
       capture::recompile_heading(function.name, place_of(L, function.function, function.made_at).where, stance);
   const size_t first = partitions.size() - std::min(partitions.size(), most_reasons);
   if (first > 0) text += fmt::format("\n  - the guards of {} older graphs failed, too", first);
+  std::vector<capture::MisfitGraph> misfits;
   for (size_t i = first; i < partitions.size(); ++i)
-    text += fmt::format("\n  - {}/0: {}", partitions[i]->number - 1, difference(partitions[i]->environment, now));
-  function.options.inform(text);
+    misfits.push_back({fmt::format("{}/0", partitions[i]->number - 1),
+                       difference(L, function.function, partitions[i]->environment, now)});
+  function.options.inform(text + capture::reason_lines(misfits));
+}
+
+void report_recompile(lua_State* L, CompiledFunction& function, const ClosureEnvironment& now) {
+  const std::vector<const CachePartition*> partitions = partitions_in_order(function);
+  if (partitions.empty()) return;
+  tell_observers(L, function, partitions.back()->environment, now);
+  warn_of_recompiles(L, function, partitions.back()->environment, now);
+  log_recompile(L, function, partitions, now);
 }
 
 void forget_graphs(lua_State* L, CompiledFunction& function) {
@@ -204,6 +190,7 @@ void forget_graphs(lua_State* L, CompiledFunction& function) {
   function.options.graphs_made = std::make_shared<std::atomic<int64_t>>(0);
   function.options.traces = new_traces(function);
   function.options.warned = std::make_shared<capture::Compiled::Warned>();
+  function.recompiles.clear();
   function.odd_argument.reset();
   luaL_unref(L, LUA_REGISTRYINDEX, std::exchange(function.weak_references, LUA_NOREF));
 }
@@ -315,7 +302,7 @@ std::shared_ptr<CachePartition> partition_for(lua_State* L, CompiledFunction& fu
     partition = found->second;
     partition->environment.variables = std::move(environment.variables);
   } else {
-    environment.arguments = argument_texts(L, last_argument);
+    note_arguments(L, function.function, last_argument, environment);
     partition = new_partition_for(L, function, std::move(environment));
   }
   if (function.last && function.last != partition)
@@ -345,10 +332,6 @@ void find_without_allowed_writes(lua_State* L, CompiledFunction& function, const
   if (const auto other = function.partitions.find(partition->environment.key); other != function.partitions.end())
     drop(L, function, other);  // with the key that names it
   function.partitions.emplace(partition->environment.key, partition);
-}
-
-bool is_tensor_argument(const ClosureEnvironment& environment, size_t i) {
-  return environment.arguments[i] == tensor_text || environment.arguments[i].rfind(same_tensor_text, 0) == 0;
 }
 
 std::vector<const CachePartition*> partitions_in_order(const CompiledFunction& function) {

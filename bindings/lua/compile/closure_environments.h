@@ -19,9 +19,6 @@ std::shared_ptr<CompiledFunction::CachePartition> partition_for(lua_State* L, Co
 void find_without_allowed_writes(lua_State* L, CompiledFunction& function, const std::string& arguments,
                                  const std::shared_ptr<CompiledFunction::CachePartition>& partition);
 
-/// Whether argument `i` (from 0) of the calls of this environment is a tensor.
-bool is_tensor_argument(const CompiledFunction::ClosureEnvironment& environment, size_t i);
-
 /// In the order in which they were made.
 std::vector<const CompiledFunction::CachePartition*> partitions_in_order(const CompiledFunction& function);
 

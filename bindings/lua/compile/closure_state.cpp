@@ -15,11 +15,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cctype>
 #include <iterator>
 #include <set>
 #include <string_view>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 
 namespace triage::lua {
 namespace {
@@ -46,33 +49,15 @@ class Reader {
   }
 
   void value(int index, int depth) {
-    index = lua_absindex(L_, index);
-    if (++values_ > max_values || depth > max_depth) return opaque();
-    constexpr int interval = 1000;
-    if (values_ % interval == 0) charge(L_, 0);
-    switch (lua_type(L_, index)) {
-      case LUA_TNIL:
-        text_ += 'n';
-        break;
-      case LUA_TBOOLEAN:
-        text_ += lua_toboolean(L_, index) ? 'T' : 'F';
-        break;
-      case LUA_TNUMBER:
-        number(index);
-        break;
-      case LUA_TSTRING:
-        string(index);
-        break;
-      case LUA_TTABLE:
-        table(index, depth);
-        break;
-      case LUA_TFUNCTION:
-        function(index, depth);
-        break;
-      default:
-        userdata(index, depth);
-    }
+    const size_t begin = text_.size();
+    bytes_of(index, depth);
+    if (wanted_ && !place_ && !in_key_ && text_.size() > *wanted_ && begin <= *wanted_)
+      place_ = StatePlace{name(), begin};
   }
+
+  /// The value that holds this byte of what follows is to be named.
+  void find_place(size_t at) { wanted_ = at; }
+  const std::optional<StatePlace>& place() const noexcept { return place_; }
 
   /// What any function may read, as one number where it is as it was when the state began: what the library finds by name, and
   /// the metatables of types (methods of a string come from one table).
@@ -112,6 +97,90 @@ class Reader {
   bool too_much() const noexcept { return too_much_; }
 
  private:
+  void bytes_of(int index, int depth) {
+    index = lua_absindex(L_, index);
+    if (++values_ > max_values || depth > max_depth) return opaque();
+    constexpr int interval = 1000;
+    if (values_ % interval == 0) charge(L_, 0);
+    switch (lua_type(L_, index)) {
+      case LUA_TNIL:
+        text_ += 'n';
+        break;
+      case LUA_TBOOLEAN:
+        text_ += lua_toboolean(L_, index) ? 'T' : 'F';
+        break;
+      case LUA_TNUMBER:
+        number(index);
+        break;
+      case LUA_TSTRING:
+        string(index);
+        break;
+      case LUA_TTABLE:
+        table(index, depth);
+        break;
+      case LUA_TFUNCTION:
+        function(index, depth);
+        break;
+      default:
+        userdata(index, depth);
+    }
+  }
+
+  /// Another key is a change of the table that has it.
+  void key(int index, int depth) {
+    const bool before = std::exchange(in_key_, true);
+    value(index, depth);
+    in_key_ = before;
+  }
+
+  /// What leads to the value that is read, where that is to be said.
+  struct Step {
+    const char* kind;  // "upvalue", "global"; null: a field
+    std::string name;
+  };
+  /// While alive, the values that are read are behind a step.
+  class Stepping {
+   public:
+    Stepping(Reader& reader, const char* kind, std::string_view name) : reader_(reader), active_(reader.wanted_) {
+      if (active_) reader_.steps_.push_back({kind, std::string(name)});
+    }
+    ~Stepping() {
+      if (active_) reader_.steps_.pop_back();
+    }
+    Stepping(const Stepping&) = delete;
+    Stepping& operator=(const Stepping&) = delete;
+
+   private:
+    Reader& reader_;
+    const bool active_;
+  };
+
+  /// "upvalue 'n' of upvalue 'apply'", "global 'cfg.k'".
+  std::string name() const {
+    std::string all, path;
+    for (size_t i = steps_.size(); i-- > 0;) {
+      const Step& step = steps_[i];
+      path.insert(0, step.name);
+      if (!step.kind) continue;
+      all += fmt::format("{}{} '{}'", all.empty() ? "" : " of ", step.kind, path);
+      path.clear();
+    }
+    return all;
+  }
+
+  /// As it is written behind the table: ".k", "[1]".
+  std::string field_text(int index) {
+    constexpr size_t longest = 40;
+    if (lua_isinteger(L_, index)) return fmt::format("[{}]", lua_tointeger(L_, index));
+    if (lua_type(L_, index) != LUA_TSTRING) return "[...]";
+    size_t length = 0;
+    const char* const text = lua_tolstring(L_, index, &length);
+    const bool plain = length > 0 && length <= longest && std::all_of(text, text + length, [](unsigned char c) {
+                         return std::isalnum(c) != 0 || c == '_';
+                       });
+    return plain ? fmt::format(".{}", std::string_view(text, length)) : "[...]";
+  }
+
   std::unordered_map<const void*, size_t>& seen() { return seen_[allowed_ > 0]; }
 
   template <typename T>
@@ -174,8 +243,11 @@ class Reader {
   void contents(int index, int depth) {
     lua_pushnil(L_);
     while (lua_next(L_, index)) {
-      value(-2, depth + 1);
-      value(-1, depth + 1);
+      key(-2, depth + 1);
+      {
+        const Stepping stepping(*this, nullptr, wanted_ ? field_text(-2) : std::string());
+        value(-1, depth + 1);
+      }
       lua_pop(L_, 1);
       if (values_ > max_values) return lua_pop(L_, 1);
     }
@@ -210,8 +282,9 @@ class Reader {
       if (depth == 0) root_ = name;
       lua_pushlstring(L_, name.data(), name.size());
       if (!allowed_ || !is_allowed_write(L_, -1)) {
-        value(-1, depth + 1);
+        key(-1, depth + 1);
         lua_rawget(L_, environment);
+        const Stepping stepping(*this, "global", name);
         value(-1, depth + 1);
       }
       lua_pop(L_, 1);
@@ -255,6 +328,7 @@ class Reader {
         globals_of_function(index, lua_gettop(L_), depth);
       } else if (!allowed_ || !is_allowed_upvalue(L_, index, i)) {
         if (depth == 0) root_ = name;
+        const Stepping stepping(*this, "upvalue", name);
         value(-1, depth + 1);
         end_part(depth, "upvalue", name);
       }
@@ -338,6 +412,10 @@ class Reader {
   int weak_references_;
   Variables& variables_;
   StateParts& parts_;
+  std::optional<size_t> wanted_;
+  std::optional<StatePlace> place_;
+  bool in_key_ = false;
+  std::vector<Step> steps_;
   int values_ = 0;
   bool too_much_ = false;
   std::unordered_map<const at::TensorImpl*, size_t> first_of_;  // the number of the first variable that is this tensor
@@ -374,6 +452,22 @@ std::string closure_state(lua_State* L, int index, int weak_references, Variable
   lua_settop(L, top);
   too_much = reader.too_much();
   return reader.take();
+}
+
+std::optional<StatePlace> place_in_state(lua_State* L, int index, std::string_view state, size_t at) {
+  index = lua_absindex(L, index);
+  const int top = lua_gettop(L);
+  Variables variables;
+  StateParts parts;
+  lua_newtable(L);
+  Reader reader(L, lua_gettop(L), variables, parts);
+  reader.globals_fingerprint();
+  reader.find_place(at);
+  reader.value(index, 0);
+  reader.rest_of_globals();
+  lua_settop(L, top);
+  if (reader.take() != state || !reader.place() || reader.place()->name.empty()) return std::nullopt;
+  return reader.place();
 }
 
 }  // namespace triage::lua

@@ -3,7 +3,9 @@
 
 #include <lua.hpp>
 
+#include <optional>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -32,5 +34,14 @@ struct Variables {
 using StateParts = std::vector<std::pair<std::string, size_t>>;
 std::string closure_state(lua_State* L, int index, int weak_references, Variables& variables, StateParts& parts,
                           bool& too_much);
+
+/// The innermost value of closure_state that holds its byte `at`.
+struct StatePlace {
+  std::string name;  // as a person says it: "upvalue 'cfg.k'"
+  size_t begin;      // of its bytes
+};
+/// Reads all of it again, so that no other reading has to note names: for an explanation. Nothing where the state is not `state`
+/// any more, or no name leads there.
+std::optional<StatePlace> place_in_state(lua_State* L, int index, std::string_view state, size_t at);
 
 }  // namespace triage::lua

@@ -76,10 +76,24 @@ int read_arguments(lua_State* L, int first, std::vector<at::Tensor>& tensors, st
   return 0;
 }
 
+/// With every line but the first behind a blank: messages quote names, errors and lines of scripts, none of which may look like a
+/// message of its own.
+std::string continued(std::string_view text) {
+  std::string lines;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    const std::string_view line = text.substr(begin, end - begin);
+    const bool stands_out = begin > 0 && !line.empty() && line.front() != ' ';
+    lines += fmt::format("{}{}{}", begin > 0 ? "\n" : "", stands_out ? "  " : "", line);
+    begin = end + 1;
+  }
+  return lines;
+}
+
 /// What there is to say besides the script's own words: where those are taken, else on standard error.
 void say(Context& context, LogLevel level, const std::string& text) {
   messages::write_to_log_file(level, text);
-  const std::string line = "triage: " + text;
+  const std::string line = "triage: " + continued(text);
   if (!may_show(context, line.size() + 1)) return;
   if (context.print)
     context.print(line);
@@ -378,6 +392,7 @@ CompiledFunction& push_compiled(lua_State* L) {
   function->options.warned = std::make_shared<Compiled::Warned>();
   function->options.compiler = context(L).compiler;
   read_compile_options(L, 2, *function);
+  function->name = messages::one_line(function->name);  // messages, graphs and files show it
   if (!function->options.compile_with)
     function->options.compile_with = find_backend(function->options.backend, function->options.compiler);
   function->options.clock = std::make_shared<capture::CompileClock>();

@@ -94,6 +94,7 @@ struct CompiledFunction {
   /// What graphs hold for besides tensors, as the key of a partition and for a person.
   struct ClosureEnvironment {
     std::vector<std::string> arguments;  // "3", "'text'", "a tensor"
+    std::vector<std::string> names;      // of the parameters; empty where one has none
     std::string key;                     // the plain arguments, which of the others are variables, then closure_state
     size_t state_begin = 0;              // in `key`
     StateParts parts;
@@ -122,7 +123,8 @@ struct CompiledFunction {
       followed;  // for all environments: the function broke in several, or reads too much, and is not tried in one graph again
   std::shared_ptr<CachePartition>
       beyond;  // for all environments: the accumulated limit was met, and the function runs as a script
-  std::shared_ptr<CachePartition> last;  // of the last call, still right while the epoch has not moved
+  std::shared_ptr<CachePartition> last;       // of the last call, still right while the epoch has not moved
+  std::map<std::string, int64_t> recompiles;  // by guard (differing_guard)
   int broken_partitions = 0, too_large_environments = 0;
   uint64_t generation = 0;
   std::optional<capture::GraphBreak> odd_argument;  // that was met first: such calls run the script

@@ -75,6 +75,16 @@ bool is_diagnosis_setting(const std::string& name) {
 
 std::string setting_name(lua_State* L) { return lua_type(L, 2) == LUA_TSTRING ? lua_tostring(L, 2) : describe(L, 2); }
 
+/// Those of `known` that begin with the same word: torch.compile has `replay_record_enabled` where there is `replay_dir` here.
+std::vector<std::string> named_like(const std::string& name, const std::vector<std::string>& known) {
+  constexpr size_t most = 3, shortest = 4;
+  const std::string word = name.substr(0, std::min(name.find('_'), name.size()));
+  std::vector<std::string> like;
+  for (const std::string& one : known)
+    if (word.size() >= shortest && one.rfind(word + "_", 0) == 0 && like.size() < most) like.push_back(one);
+  return like;
+}
+
 const Setting& check_setting(lua_State* L) {
   const std::string name = setting_name(L);
   std::vector<std::string> known = {level_setting};
@@ -84,7 +94,9 @@ const Setting& check_setting(lua_State* L) {
     if (name == setting.name) return setting;
     known.emplace_back(setting.name);
   }
-  throw InputError("triage.config: there is no setting '" + name + "'" + did_you_mean(close_words(name, known)));
+  std::vector<std::string> close = close_words(name, known);
+  if (close.empty()) close = named_like(name, known);
+  throw InputError("triage.config: there is no setting '" + name + "'" + did_you_mean(close));
 }
 
 /// Pushes a setting of diagnosis; false where there is none of that name. No graph depends on them.

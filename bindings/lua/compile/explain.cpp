@@ -1,13 +1,8 @@
 #include "bindings/lua/compile/compiled_function.h"
 
-#include "bindings/lua/capture/user_code.h"
 #include "bindings/lua/compile/closure_environments.h"
-#include "bindings/lua/semantics/chunk.h"
-#include "bindings/lua/semantics/libraries.h"
 #include "bindings/lua/state/stack.h"
 #include "bindings/lua/values/arguments.h"
-#include "bindings/lua/values/describe.h"
-#include "bindings/lua/values/tensor.h"
 #include "runtime/capture/compile_clock.h"
 #include "runtime/capture/replay/trace_tree.h"
 #include "runtime/graph/describe.h"
@@ -40,68 +35,14 @@ struct Explanation {
   }
 };
 
-/// What is held of a variable from outside, whose value is on top of the stack.
-std::string held_of_value(lua_State* L) {
-  const int top = lua_gettop(L);
-  if (const at::Tensor* tensor = test_tensor(L, top))
-    return " is any " + describe(L, top) + (tensor->requires_grad() ? ", requires grad" : "");
-  switch (lua_type(L, top)) {
-    case LUA_TTABLE:
-      return " is the same table, and its contents are unchanged";
-    case LUA_TFUNCTION:
-      return " is the same function, and everything that it can read is unchanged";
-    case LUA_TUSERDATA:
-      return " is the same value";
-    default:
-      return " is " + describe(L, top);
-  }
-}
-
-/// The environment is on top of the stack, the function at `function`.
-std::string global_guards(lua_State* L, int function) {
-  const auto names = globals_of(L, function);
-  if (!names || names->count("_ENV")) return "globals: those that the function may read are unchanged\n";
-  std::string text;
-  for (const std::string& name : *names) {
-    lua_pushlstring(L, name.data(), name.size());
-    lua_rawget(L, -2);
-    if (!is_library_function(L, -1) && !(lua_istable(L, -1) && library_kind(L, -1) != LibraryKind::none))
-      text += "global '" + name + "'" + held_of_value(L) + "\n";
-    lua_pop(L, 1);
-  }
-  return text;
-}
-
-/// What graphs of an environment hold for besides tensors that are given, a line each.
-std::string environment_guards(lua_State* L, const CompiledFunction& function,
-                               const CompiledFunction::ClosureEnvironment& environment) {
-  std::string text;
-  lua_rawgeti(L, LUA_REGISTRYINDEX, function.function);
-  const std::vector<std::string> names = parameter_names(L, -1, environment.arguments.size());
-  for (size_t i = 0; i < names.size(); ++i)
-    if (!is_tensor_argument(environment, i)) text += names[i] + ": is " + environment.arguments[i] + "\n";
-  const bool is_script = lua_isfunction(L, -1) && !lua_iscfunction(L, -1);
-  for (int i = 1; const char* name = is_script ? lua_getupvalue(L, -1, i) : nullptr; ++i) {
-    if (std::string_view(name) == "_ENV")
-      text += global_guards(L, lua_gettop(L) - 1);
-    else if (std::string_view(name).substr(0, 9) != "__triage_")  // what rewritten code calls
-      text += std::string("upvalue '") + name + "'" + held_of_value(L) + "\n";
-    lua_pop(L, 1);
-  }
-  if (!lua_isfunction(L, -1)) text += "the module is the same, and its contents are unchanged\n";
-  lua_pop(L, 1);
-  return text;
-}
-
-Explanation explanation_of(lua_State* L, const CompiledFunction& function) {
+Explanation explanation_of(const CompiledFunction& function) {
   Explanation all;
   if (function.odd_argument) all.breaks.push_back(*function.odd_argument);
   for (const CompiledFunction::CachePartition* partition : partitions_in_order(function)) {
     for (const capture::GraphBreak& graph_break : partition->compiled->breaks()) all.breaks.push_back(graph_break);
     for (const capture::Entry* entry : partition->compiled->entries()) {
       all.graphs.push_back(entry->graph);
-      all.guards.push_back(entry->guards.text(partition->script->signature().inputs) +
-                           environment_guards(L, function, partition->environment));
+      all.guards.push_back(partition->compiled->guards_text(entry->guards, partition->script->signature().inputs));
     }
   }
   for (const auto& segment : function.options.traces->segments) all.graphs.push_back(segment.graph);
@@ -249,7 +190,7 @@ int explain(lua_State* L) {
   lua_pushvalue(L, 3);
   for (int i = 0; i < count; ++i) lua_pushvalue(L, 4 + i);
   lua_call(L, count + 1, 0);
-  push_explanation(L, explanation_of(L, function));
+  push_explanation(L, explanation_of(function));
   return 1;
 }
 

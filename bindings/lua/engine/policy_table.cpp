@@ -240,10 +240,24 @@ void check_test_params(lua_State* L, const std::string& where, const std::vector
   lua_pop(L, 1);
 }
 
+/// What stands under a name is no test of a list, and would never run.
+void check_is_list_of_tests(lua_State* L, int list) {
+  for (lua_pushnil(L); lua_next(L, list); lua_pop(L, 1)) {
+    if (lua_isinteger(L, -2)) continue;
+    const std::string key =
+        lua_type(L, -2) == LUA_TSTRING ? "'" + std::string(lua_tostring(L, -2)) + "'" : describe(L, -2);
+    throw LoadError(
+        "policy: field 'tests': expected a list of tables, tests = { { name = \"...\", args = function() return "
+        "... end, check = function(...) end } }, got the key " +
+        key + "; write its name as the field 'name' of a test");
+  }
+}
+
 void check_tests(lua_State* L, int table, const std::vector<triage::Param>& params) {
   if (!get_field(L, table, "tests", LUA_TTABLE, "a list of tests")) return;
   int list = lua_gettop(L);
   check_count(L, list, "tests", most_tests);
+  check_is_list_of_tests(L, list);
   for (lua_Integer i = 1; i <= static_cast<lua_Integer>(lua_rawlen(L, list)); ++i) {
     std::string where = "policy: test " + std::to_string(i);
     if (lua_rawgeti(L, list, i) != LUA_TTABLE) throw LoadError(where + ": expected a table { name, args, check }");

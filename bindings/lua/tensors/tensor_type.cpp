@@ -16,6 +16,7 @@
 #include "bindings/lua/values/tensor.h"
 #include "runtime/capture/branch_guard.h"
 #include "runtime/capture/host_memory.h"
+#include "runtime/capture/kind_reads.h"
 #include "runtime/capture/recorder.h"
 #include "runtime/capture/replay/trace_replayer.h"
 
@@ -41,7 +42,11 @@ struct Field {
 
 const Field fields[] = {
     {"shape", push_shape},
-    {"dtype", [](lua_State* L, const at::Tensor& x) { push_dtype(L, x.scalar_type()); }},
+    {"dtype",
+     [](lua_State* L, const at::Tensor& x) {
+       capture::KindReads::note_dtype(x);
+       push_dtype(L, x.scalar_type());
+     }},
     {"device", [](lua_State* L, const at::Tensor& x) { lua_pushstring(L, x.device().str().c_str()); }},
     {"layout", [](lua_State* L, const at::Tensor& x) { push_layout(L, x.layout()); }},
     {"ndim",

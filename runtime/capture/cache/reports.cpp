@@ -2,6 +2,7 @@
 #include "runtime/capture/compile_observer.h"
 #include "runtime/capture/compiled.h"
 #include "runtime/capture/logs.h"
+#include "runtime/capture/recompile_reasons.h"
 #include "runtime/capture/replay/trace_tree.h"
 #include "runtime/capture/trace_events.h"
 
@@ -15,8 +16,8 @@
 
 namespace triage::capture {
 
-void Compiled::note_break(const GraphBreak& graph_break) {
-  if (options_.observer) options_.observer->met_break(script_->name(), graph_break);
+void Compiled::note_break(const GraphBreak& graph_break, size_t times) {
+  if (options_.observer && times > 0) options_.observer->met_break(script_->name(), graph_break, times);
   const bool always = messages::logs(messages::Artefact::graph_breaks, messages::Detail::more);
   {
     std::lock_guard<std::mutex> lock(notes_mutex_);
@@ -47,6 +48,12 @@ void Compiled::warn_of(const GraphBreak& graph_break, bool always) const {
                 "\n\nTRIAGE_LOGS=+capture shows each operation that is recorded before it.");
 }
 
+std::string Compiled::guards_text(const Guards& guards, const std::vector<std::string>& names) const {
+  const std::string text = guards.text(names);
+  if (options_.other_guards) return text + options_.other_guards();
+  return text + "variables of the script: it has not written to them outside of a capture\n";
+}
+
 std::string Compiled::why_not(const Entry& entry, at::ArrayRef<at::Tensor> all) const {
   const at::ArrayRef<at::Tensor> variables = script_->variables();
   if (entry.fell_back && entry.guards.hold(all, variables))
@@ -67,9 +74,10 @@ void Compiled::report_recompile(at::ArrayRef<at::Tensor> all, Stance stance) con
   constexpr size_t most = 16;  // the newest: where graphs are many, the next must not cost more than the first ones did
   const size_t first = entries_.size() - std::min(entries_.size(), most);
   if (first > 0) text += "\n  - " + std::to_string(first) + " older graphs failed, too";
+  std::vector<MisfitGraph> misfits;
   for (size_t i = first; i < entries_.size(); ++i)
-    text += "\n  - 0/" + std::to_string(i) + ": " + why_not(*entries_[i], all);
-  options_.inform(text);
+    misfits.push_back({"0/" + std::to_string(i), why_not(*entries_[i], all)});
+  options_.inform(text + reason_lines(misfits));
 }
 
 std::string Compiled::last_reason(at::ArrayRef<at::Tensor> all) const {
@@ -77,14 +85,30 @@ std::string Compiled::last_reason(at::ArrayRef<at::Tensor> all) const {
   return options_.last_reason ? options_.last_reason() : "";
 }
 
-void Compiled::run_over_limit(const std::string& limit, at::ArrayRef<at::Tensor> all, size_t num_params,
-                              Deadline deadline, std::vector<at::Tensor>& outputs) {
-  if (options_.observer) options_.observer->recompiled(script_->name(), script_->definition().where, last_reason(all));
+std::optional<Compiled::Limit> Compiled::limit_reached() const {
+  const CompilerConfig config = get_compiler_config();
+  const size_t limit = options_.recompile_limit.value_or(static_cast<size_t>(config.recompile_limit));
+  if (options_.graphs_made->load(std::memory_order_relaxed) >= config.accumulated_recompile_limit)
+    return Limit{"the limit of " + std::to_string(config.accumulated_recompile_limit) + " captured graphs in all",
+                 "triage.config.accumulated_recompile_limit"};
+  const Entry* const newest = newest_.load(std::memory_order_relaxed);  // those that were retired count above alone
+  if (newest && newest->chain >= limit)
+    return Limit{"the limit of " + std::to_string(limit) + " captured graphs", "triage.config.recompile_limit"};
+  return std::nullopt;
+}
+
+void Compiled::run_over_limit(const Limit& limit, at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline,
+                              std::vector<at::Tensor>& outputs) {
+  if (options_.observer) {
+    const Source where = script_->definition().where;
+    options_.observer->recompiled(script_->name(), where, last_reason(all));
+    options_.observer->met_limit(script_->name(), where, limit.text, limit.setting);
+  }
   const bool fails = get_compiler_config().fail_on_recompile_limit_hit;
-  const bool warns = !fails && options_.warn && options_.warned->limits.insert(limit).second;
+  const bool warns = !fails && options_.warn && options_.warned->limits.insert(limit.text).second;
   if (!fails && !warns) return run_script(all, num_params, deadline, outputs, /*follow=*/false);
   const std::string reason = last_reason(all);
-  const std::string text = named(script_->name(), script_->definition().where) + " reached " + limit +
+  const std::string text = named(script_->name(), script_->definition().where) + " reached " + limit.text +
                            (fails ? " (fail_on_recompile_limit_hit)." : "; other calls now run the script.") +
                            (reason.empty() ? "" : " Last reason: " + reason + ".") +
                            " Hint: a graph is specialized to plain arguments, to variables from outside and to sizes "

@@ -89,7 +89,15 @@ void TraceReplayer::graph_break(const GraphBreak& graph_break) {
   }
   const GraphBreak* known = find_break(*tree_, graph_break);
   if (!known && tree_->breaks.size() < TraceTree::max_breaks) known = &tree_->breaks.emplace_back(graph_break);
-  if (known && std::find(breaks_.begin(), breaks_.end(), known) == breaks_.end()) breaks_.push_back(known);
+  if (!known) return;
+  const auto same = [&](const MetBreak& met) { return met.graph_break == known; };
+  const auto found = std::find_if(breaks_.begin(), breaks_.end(), same);
+  found == breaks_.end() ? breaks_.push_back({known, 1}) : void(++found->times);
+}
+
+bool TraceReplayer::met(const GraphBreak& graph_break) const {
+  return std::any_of(breaks_.begin(), breaks_.end(),
+                     [&](const MetBreak& met) { return same_break(*met.graph_break, graph_break); });
 }
 
 bool TraceReplayer::knows(const GraphBreak& graph_break) const {

@@ -52,8 +52,13 @@ class TraceReplayer {
   void graph_break(const GraphBreak& graph_break);
   /// Whether it was met before, in this call or another: then nobody needs the stack that it is met under.
   bool knows(const GraphBreak& graph_break) const;
-  /// The graph breaks that this call met, each line and reason once; the tree owns them.
-  const std::vector<const GraphBreak*>& breaks() const { return breaks_; }
+  struct MetBreak {
+    const GraphBreak* graph_break;  // of the tree
+    size_t times;
+  };
+  /// The graph breaks that this call met, each line and reason once.
+  const std::vector<MetBreak>& breaks() const { return breaks_; }
+  bool met(const GraphBreak& graph_break) const;
   /// Inside a protected call (pcall) operators run when they are called: their errors are for it to catch.
   void enter_protected();
   void leave_protected() { --protected_depth_; }
@@ -134,7 +139,7 @@ class TraceReplayer {
   std::vector<Closed> closed_;
   std::vector<std::shared_ptr<PendingSegment>> pending_closed_;  // of this call: some of their values may not be there
   std::unordered_map<const c10::TensorImpl*, Place> closed_values_;
-  std::vector<const GraphBreak*> breaks_;
+  std::vector<MetBreak> breaks_;
   int protected_depth_ = 0;
   std::optional<GraphBreak> raised_;
   std::optional<GraphBreak> gradients_;  // the first operator that only they kept out of a segment

@@ -26,6 +26,18 @@ test("D18: the profiler counts graph breaks by reason, with the line and what to
   eq(tostring(prof), report)
 end)
 
+test("D18: the profiler counts every graph break of every call, also where following gains nothing", function()
+  local prof = triage.CompileProfiler()
+  local noisy = triage.compile(function(x)
+    triage.graph_break("first")
+    for _ = 1, 2 do x = x + (x:sum():item() > 1e9 and 1 or 0) end
+    return x
+  end, {backend = prof, warn = false})
+  for _ = 1, 200 do noisy(torch.ones({2})) end
+  eq((count_of(prof:breaks(), "reason", "first")), 200)
+  eq((count_of(prof:breaks(), "reason", "`item` reads a value")), 400)
+end)
+
 test("D18: the profiler counts recompiles by guard, whatever the values were, and says what to change", function()
   local prof = triage.CompileProfiler()
   local rows = triage.compile(function(x)
@@ -44,7 +56,7 @@ test("D18: the profiler counts recompiles by guard, whatever the values were, an
   assert(size.example:find("expected 3, actual 4", 1, true), size.example)
   assert(size.advice:find("whole batch", 1, true), size.advice)
   local times, argument = count_of(prof:recompiles(), "guard", "argument 2")
-  eq({times, argument.name, argument.example}, {4, "scaled", "argument 2 was 4, is now 5"})
+  eq({times, argument.name, argument.example}, {4, "scaled", "argument 2 ('k') was 4, is now 5"})
   local report = prof:report()
   assert(report:find("4x  'scaled'", 1, true) and report:find("pass a param", 1, true), report)
   assert(report:find("Graph breaks\n  none\n", 1, true), report)
@@ -61,7 +73,23 @@ test("D18: what the limit keeps from being captured counts too, and the report n
   local limit = triage.config.recompile_limit
   for n = 1, limit + 4 do eq(f(torch.ones({n})):item(), n) end
   eq(prof:recompiles()[1].count, limit + 3)
-  assert(prof:report():find("The limit of " .. limit .. " graphs for a function was met", 1, true), prof:report())
+  local told = "reached the limit of " .. limit .. " captured graphs; calls that no graph fits run the script."
+  assert(prof:report():find(told, 1, true), prof:report())
+  assert(prof:report():find("set triage.config.recompile_limit to", 1, true), prof:report())
+end)
+
+test("D18: recompiles that met no limit are not told to have met one", function()
+  local prof = triage.CompileProfiler()
+  local f = triage.compile(function(x, k) return x * k end, {backend = prof, name = "f"})
+  for k = 1, 30 do f(torch.ones({2}), k) end
+  eq(prof:recompiles()[1].count, 29)
+  assert(not prof:report():find("limit", 1, true), prof:report())
+  local before = triage.config.accumulated_recompile_limit
+  triage.config.accumulated_recompile_limit = 30
+  f(torch.ones({2}), 31)
+  triage.config.accumulated_recompile_limit = before
+  assert(prof:report():find("reached the limit of 30 captured graphs in all", 1, true), prof:report())
+  assert(prof:report():find("set triage.config.accumulated_recompile_limit to", 1, true), prof:report())
 end)
 
 test("D18: the profiler observes only: results and gradients are those of eager", function()

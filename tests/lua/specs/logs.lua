@@ -272,3 +272,71 @@ test("D15: triage.config.profiler_spans turns the spans for LibTorch's profiler 
   fails(function() triage.config.profiler_spans = 1 end, "triage.config.profiler_spans: expected true or false")
   fails(function() triage.config.profile_spans = true end, "did you mean 'profiler_spans'?")
 end)
+
+test("D17: a guard that fails again and again is warned of once, with parameter, caller and what to do", function()
+  local line
+  local text = log_of({}, function()
+    local f = triage.compile(function(a, rate) return a * rate end, {name = "rated"})
+    for k = 1, 20 do
+      line = line_here() + 1
+      f(x, k / 4)
+    end
+  end)
+  has(text, "'rated' (")
+  in_order(text, "was captured again 8 times, each time because of the same guard: ",
+    "argument 2 ('rate') was 2.0, is now 2.25",
+    "specs/logs.lua:" .. line .. ")", "Hint: a plain argument is part of the graph: pass a param",
+    "TRIAGE_LOGS=recompiles")
+  local _, count = text:gsub("was captured again", "")
+  eq(count, 1)
+end)
+
+test("D17: a recompile is told once for each guard that failed, with the number of graphs", function()
+  local text = log_of({recompiles = true}, function()
+    local f = triage.compile(function(a, rate) return a * rate end, {name = "rated"})
+    for k = 1, 4 do f(x, k) end
+    f(x:double(), 4)
+  end)
+  has(text, "- 2/0: argument 2 ('rate') was 3, is now 4 (the same guard failed for 2 older graphs)\n")
+  has_not(text, "was 1, is now 4")
+end)
+
+test("D17: recompiles name the variable, the field and the values", function()
+  -- luacheck: globals recompiled_global
+  local scale, cfg, step = 2, {k = 3, inner = {on = true}}, 1
+  local function apply(a) return a + step end
+  local text = log_of({recompiles = true}, function()
+    local f = triage.compile(function(a)
+      local y = apply(a) * scale + cfg.k + #recompiled_global
+      return cfg.inner.on and y or -y
+    end, {name = "f"})
+    recompiled_global = "a"
+    for _, change in ipairs({function() end, function() scale = 2.5 end, function() cfg.k = 4 end,
+      function() cfg.inner.on = false end, function() step = -1 end, function() recompiled_global = "bb" end,
+      function() cfg.other = 1 end}) do
+      change()
+      f(x)
+    end
+  end)
+  recompiled_global = nil
+  in_order(text, "upvalue 'scale' was 2, is now 2.5\n", "upvalue 'cfg.k' was 3, is now 4\n",
+    "upvalue 'cfg.inner.on' was true, is now false\n", "upvalue 'step' of upvalue 'apply' was 1, is now -1",
+    "global 'recompiled_global' was 'a', is now 'bb'\n", "upvalue 'cfg' changed")
+end)
+
+test("D01: the log of guards has arguments, variables, fields, and the lines that read dtype and rank", function()
+  local scale, cfg = 2, {k = 3}
+  local line = line_here() + 3
+  local text = log_of({guards = true}, function()
+    triage.compile(function(a, mode)
+      if a:dim() == 2 and a.dtype == torch.float32 and mode == "a" then a = a * scale + cfg.k end
+      return a
+    end, {name = "f"})(x, "a")
+  end)
+  local read = "%(read at [^ ]*specs/logs.lua:" .. line .. "%)"
+  assert(text:find("a: dtype float32 " .. read .. ", rank 2 " .. read .. "\n"), text)
+  for _, guard in ipairs({"mode: is 'a'", "upvalue 'scale' is int 2", "upvalue 'cfg.k' is int 3", "grad mode on",
+    "as in the capture: devices"}) do
+    has(text, guard)
+  end
+end)

@@ -209,6 +209,7 @@ end)
 
 test("settings of capture are named, typed and guarded", function()
   fails(function() triage.config.recompile_limits = 3 end, "there is no setting 'recompile_limits'")
+  fails(function() triage.config.replay_record_enabled = true end, "did you mean 'replay_dir' or 'replay_mask'?")
   fails(function() triage.config.recompile_limit = 0 end, "an integer of at least 1")
   fails(function() triage.config.fail_on_recompile_limit_hit = 1 end, "expected true or false")
   fails(function() triage.set_logs({everything = true}) end, "there is no log 'everything'")
