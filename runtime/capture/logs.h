@@ -11,7 +11,6 @@
 namespace triage::capture {
 
 struct Entry;
-struct Guards;
 
 /// "'repair' (repair.lua:3)": a function as warnings name it, with the line where it begins; without where that is its name.
 std::string named(const std::string& name, const Source& definition);

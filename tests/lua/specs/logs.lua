@@ -319,9 +319,9 @@ test("D17: recompiles name the variable, the field and the values", function()
     end
   end)
   recompiled_global = nil
-  in_order(text, "upvalue 'scale' was 2, is now 2.5\n", "upvalue 'cfg.k' was 3, is now 4\n",
-    "upvalue 'cfg.inner.on' was true, is now false\n", "upvalue 'step' of upvalue 'apply' was 1, is now -1",
-    "global 'recompiled_global' was 'a', is now 'bb'\n", "upvalue 'cfg' changed")
+  in_order(text, "upvalue 'scale' was 2, is now 2.5", "upvalue 'cfg.k' was 3, is now 4",
+    "upvalue 'cfg.inner.on' was true, is now false", "upvalue 'step' of upvalue 'apply' was 1, is now -1",
+    "global 'recompiled_global' was 'a', is now 'bb'", "upvalue 'cfg' changed")
 end)
 
 test("D01: the log of guards has arguments, variables, fields, and the lines that read dtype and rank", function()
