@@ -47,7 +47,7 @@ local odd = {
 
 --- Would the call write a file of that name?
 local function names_a_file(name, case)
-  if not (name:find("%.save") or name:find("to_torchscript$")) then return false end
+  if not (name:find("[.:]save") or name:find("to_torchscript$")) then return false end
   for i = 2, #case do
     if type(case[i]) == "string" or type(case[i]) == "number" then return true end
   end
