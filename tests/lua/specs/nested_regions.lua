@@ -173,6 +173,41 @@ test("N01: an error in a region ends the call of it", function()
   assert(tostring(message):find("nested_regions.lua:%d+: "), tostring(message))
 end)
 
+test("N01: calls that share code have results of their own, where sizes depend on values too", function()
+  triage.config.capture_dynamic_output_shape_ops = true
+  local weight = torch.randn({16, 16}) * 0.2
+  local function block(x)
+    local h = ((x * 2):tanh() + 1):matmul(weight)
+    return (h * 0.5):sigmoid() + h, h
+  end
+  local function chained(one)
+    return function(x)
+      local a, p = one(x:index({x:sum(1):gt(0)}))
+      local b, q = one(a)
+      local c, r = one(b)
+      return a, b, c, p, q, r
+    end
+  end
+  local plain = chained(block)
+  local compiled = triage.compile(chained(triage.nested_compile_region(block)), {backend = "fused", fullgraph = true})
+  local held, copies
+  for i = 1, 6 do
+    local x = torch.randn({30 + i, 16})
+    local got = {compiled(x)}
+    for k, expected in ipairs({plain(x)}) do
+      assert(torch.allclose(got[k], expected, 1e-4, 1e-5), k)
+    end
+    for k = 1, held and 6 or 0 do
+      assert(torch.equal(held[k], copies[k]))
+    end
+    held, copies = got, {}
+    for k = 1, 6 do
+      copies[k] = got[k]:clone()
+    end
+  end
+  triage.config.capture_dynamic_output_shape_ops = false
+end)
+
 test("N01: modules are regions as well, and outside of captures a region is its function", function()
   local linear = nn.Linear(8, 8)
   local region = triage.nested_compile_region(linear)
