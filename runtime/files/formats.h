@@ -2,16 +2,23 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
 
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "runtime/files/disk.h"
+
+namespace caffe2::serialize {
+class PyTorchStreamWriter;
+}
 
 /// One reader and one writer a format. They throw Malformed (or what LibTorch throws) with a clause that names no path.
 namespace triage::files {
 
 c10::IValue read_pt(const InputFile& file);
 void write_pt(OutputFile& file, const c10::IValue& value);
+/// A zip archive of the records that `fill` writes, as a `.pt` file is one. Throws what `file` throws.
+void write_zip(OutputFile& file, const std::function<void(caffe2::serialize::PyTorchStreamWriter&)>& fill);
 
 at::Tensor read_npy(const InputFile& file);
 void write_npy(OutputFile& file, const at::Tensor& tensor);

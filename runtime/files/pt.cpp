@@ -367,18 +367,26 @@ c10::IValue plain(const c10::IValue& value, int depth = 0) {
 
 }  // namespace
 
-void write_pt(OutputFile& file, const c10::IValue& value) {
-  c10::IValue content = plain(value);
+void write_zip(OutputFile& file, const std::function<void(caffe2::serialize::PyTorchStreamWriter&)>& fill) {
   // The writer finishes its archive in its destructor, where an exception would end the process: disk errors wait.
   std::exception_ptr failure;
-  caffe2::serialize::PyTorchStreamWriter archive([&](const void* data, size_t count) {
-    try {
-      if (!failure) file.write(data, count);
-    } catch (const std::exception&) {
-      failure = std::current_exception();
-    }
-    return count;
-  });
+  {
+    caffe2::serialize::PyTorchStreamWriter archive([&](const void* data, size_t count) {
+      try {
+        if (!failure) file.write(data, count);
+      } catch (const std::exception&) {
+        failure = std::current_exception();
+      }
+      return count;
+    });
+    fill(archive);
+    archive.writeEndOfFile();
+  }
+  if (failure) std::rethrow_exception(failure);
+}
+
+void write_pt(OutputFile& file, const c10::IValue& value) {
+  c10::IValue content = plain(value);
   std::string pickle;
   std::vector<at::Tensor> tensors;
   torch::jit::Pickler pickler([&](const char* bytes, size_t count) { pickle.append(bytes, count); }, nullptr, nullptr,
@@ -391,13 +399,13 @@ void write_pt(OutputFile& file, const c10::IValue& value) {
   pickler.protocol();
   pickler.pushIValue(content);
   pickler.stop();
-  archive.writeRecord("data.pkl", pickle.data(), pickle.size());
-  archive.writeRecord("byteorder", "little", 6);
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    archive.writeRecord(fmt::format("data/{}", i), tensors[i].data_ptr(), tensors[i].nbytes());
-  }
-  archive.writeEndOfFile();
-  if (failure) std::rethrow_exception(failure);
+  write_zip(file, [&](caffe2::serialize::PyTorchStreamWriter& archive) {
+    archive.writeRecord("data.pkl", pickle.data(), pickle.size());
+    archive.writeRecord("byteorder", "little", 6);
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      archive.writeRecord(fmt::format("data/{}", i), tensors[i].data_ptr(), tensors[i].nbytes());
+    }
+  });
 }
 
 }  // namespace triage::files

@@ -15,6 +15,7 @@
 #include <system_error>
 
 #include "runtime/capsule/capsule.h"
+#include "runtime/files/formats.h"
 #include "runtime/messages/debug_folder.h"
 #include "runtime/messages/log_file.h"
 #include "runtime/messages/printable.h"
@@ -166,22 +167,10 @@ std::string contents_text(const std::vector<Attachment>& attachments) {
 }
 
 void write_archive(files::OutputFile& file, const std::vector<Attachment>& attachments) {
-  // The writer finishes its archive in its destructor, where an exception would end the process: disk errors wait.
-  std::exception_ptr failure;
-  {
-    caffe2::serialize::PyTorchStreamWriter archive([&](const void* data, size_t count) {
-      try {
-        if (!failure) file.write(data, count);
-      } catch (const std::exception&) {
-        failure = std::current_exception();
-      }
-      return count;
-    });
+  files::write_zip(file, [&](caffe2::serialize::PyTorchStreamWriter& archive) {
     for (const Attachment& one : attachments)
       if (one.missing.empty()) archive.writeRecord(one.name, one.content.data(), one.content.size());
-    archive.writeEndOfFile();
-  }
-  if (failure) std::rethrow_exception(failure);
+  });
   file.flush();
   file.commit();
 }
