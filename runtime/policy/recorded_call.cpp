@@ -54,11 +54,10 @@ capsule::Json RecordedCall::params_facts() const {
 }
 
 Json RecordedCall::saved(const std::string& name, const at::Tensor& tensor, bool masked) {
-  const std::optional<at::Tensor>& rows = rows_;
-  const bool per_sample = rows && tensor.dim() > 0 && tensor.size(0) == rows->size(0);
+  const bool per_sample = rows_ && tensor.dim() > 0 && tensor.size(0) == rows_->size(0);
   Json facts = {{"name", name}};
   facts["tensor"] = recording_.tensors().add(
-      per_sample ? tensor.index_select(0, rows->nonzero().flatten().to(tensor.device())) : tensor, masked);
+      per_sample ? tensor.index_select(0, rows_->nonzero().flatten().to(tensor.device())) : tensor, masked);
   if (masked) facts["masked"] = true;
   return facts;
 }

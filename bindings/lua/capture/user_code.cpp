@@ -128,11 +128,19 @@ void set_wrapped(lua_State* L, int outer, int inner) {
   lua_pop(L, 1);
 }
 
-void set_made(lua_State* L, int outer) {
+void set_made(lua_State* L, int outer, const char* name, int first, int last) {
   outer = lua_absindex(L, outer);
   push_weak_table(L, &made);
   lua_pushvalue(L, outer);
-  lua_rotate(L, -3, -1);
+  lua_newtable(L);
+  lua_pushstring(L, name);
+  lua_rawseti(L, -2, 1);
+  for (int i = first; i <= last; ++i) {
+    lua_pushvalue(L, i);
+    lua_rawseti(L, -2, i - first + 2);
+  }
+  lua_pushinteger(L, last - first + 1);
+  lua_setfield(L, -2, "n");
   lua_rawset(L, -3);
   lua_pop(L, 1);
 }

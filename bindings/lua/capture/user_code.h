@@ -11,10 +11,9 @@ namespace triage::lua {
 
 /// The function at `outer` stands for the one at `inner` and takes what that takes, though its own parameters are `...`.
 void set_wrapped(lua_State* L, int outer, int inner);
-/// The function at `outer` was made by a call of the library: the table on top of the stack, which is popped, is {name of the
-/// function that was called, argument, ...; n = how many arguments}.
-void set_made(lua_State* L, int outer);
-/// Pushes that table; false, and nothing, where there is none.
+/// The function at `outer` was made by a call of the library's function `name` with the values from `first` to `last`.
+void set_made(lua_State* L, int outer, const char* name, int first, int last);
+/// Pushes that call as {name, argument, ...; n = how many arguments}; false, and nothing, where there is none.
 bool push_made(lua_State* L, int index);
 /// Pushes the function whose parameters are those of the value at `index`: the innermost that it stands for, else itself.
 void push_wrapped(lua_State* L, int index);

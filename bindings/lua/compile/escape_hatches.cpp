@@ -90,14 +90,7 @@ int assume_constant_result(lua_State* L) {
   lua_insert(L, -2);
   lua_pushcclosure(L, guarded<constant_call>, 2);
   set_wrapped(L, -1, 1);
-  lua_newtable(L);
-  lua_pushliteral(L, "triage.assume_constant_result");
-  lua_rawseti(L, -2, 1);
-  lua_pushvalue(L, 1);
-  lua_rawseti(L, -2, 2);
-  lua_pushinteger(L, 1);
-  lua_setfield(L, -2, "n");
-  set_made(L, -2);
+  set_made(L, -1, "triage.assume_constant_result", 1, 1);
   return 1;
 }
 

@@ -221,15 +221,7 @@ int make_limited(lua_State* L) {
 int make_wrapping(lua_State* L) {
   luaL_checktype(L, 1, LUA_TFUNCTION);
   set_wrapped(L, 1, 2);
-  const int count = lua_gettop(L) - 3;
-  lua_newtable(L);
-  for (int i = 0; i <= count; ++i) {
-    lua_pushvalue(L, 3 + i);
-    lua_rawseti(L, -2, i + 1);
-  }
-  lua_pushinteger(L, count);
-  lua_setfield(L, -2, "n");
-  set_made(L, 1);
+  set_made(L, 1, luaL_checkstring(L, 3), 4, lua_gettop(L));
   lua_settop(L, 1);
   return 1;
 }

@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include "runtime/graph/copy.h"
@@ -58,7 +59,7 @@ class Whole {
  public:
   explicit Whole(const Graph& graph) : graph_(graph) {
     for (const auto& input : graph.inputs())
-      if (input.kind == graph::InputKind::param) params_[input.value] = true;
+      if (input.kind == graph::InputKind::param) params_.insert(input.value);
     for (size_t i = 0; i < graph.nodes().size(); ++i)
       graph::for_each_use(*graph.nodes()[i], [&](const Value* value) { last_use_[value] = i; });
     for (const Value* output : graph.outputs()) last_use_[output] = graph.nodes().size();
@@ -73,7 +74,7 @@ class Whole {
 
  private:
   const Graph& graph_;
-  std::unordered_map<const Value*, bool> params_;
+  std::unordered_set<const Value*> params_;
   std::unordered_map<const Value*, size_t> last_use_;
 };
 
@@ -126,7 +127,7 @@ class NumberedSlice {
     for (const Value* result : node.results) {
       numbers_.emplace(result, values_.size());
       values_.push_back(result);
-      made_.emplace(result, true);
+      made_.insert(result);
       results += type_of(*result) + (whole_.is_read_after(result, slice_) ? " read, " : ", ");
     }
     const Source source = source_inside(node);
@@ -146,7 +147,7 @@ class NumberedSlice {
   std::string text_;
   std::vector<const Value*> values_, read_;
   std::unordered_map<const Value*, size_t> numbers_;
-  std::unordered_map<const Value*, bool> made_;
+  std::unordered_set<const Value*> made_;
 };
 
 /// The groups of a slice among all groups, for other slices that compute alike.
