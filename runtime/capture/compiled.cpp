@@ -182,8 +182,8 @@ Compiled::Tensors Compiled::with_lifted(const Entry& entry, at::ArrayRef<at::Ten
 /// Null: those of whoever calls.
 random::Sequence* Compiled::numbers() const { return random::or_aside(options_.random.get()); }
 
-void Compiled::execute(const Entry& entry, at::ArrayRef<at::Tensor> all, size_t num_params, const CallContext& call,
-                       std::vector<at::Tensor>& outputs) {
+Ran Compiled::execute(const Entry& entry, at::ArrayRef<at::Tensor> all, size_t num_params, const CallContext& call,
+                      std::vector<at::Tensor>& outputs) {
   const messages::ProfilerSpan span([&] { return span_name(entry); });
   std::optional<random::DrawFrom> draws;
   if (entry.draws && options_.random) draws.emplace(numbers());
@@ -193,13 +193,15 @@ void Compiled::execute(const Entry& entry, at::ArrayRef<at::Tensor> all, size_t 
     else
       entry.executable->run(with_lifted(entry, all), outputs, of_graph);
   };
-  if (!entry.script_handles_errors && !entry.failed) return run(call);
+  const Ran by_graph{CallForm::graph, &entry};
+  if (!entry.script_handles_errors && !entry.failed) return run(call), by_graph;
   // A script that handles errors reads the inputs again where the graph fails.
   const auto donated = entry.script_handles_errors ? at::ArrayRef<at::Tensor>() : call.donated;
   const random::GoBack go_back(entry.draws, all);
   bool over_limit = false;
   try {
-    return run({call.deadline, donated});
+    run({call.deadline, donated});
+    return by_graph;
   } catch (const LimitError&) {  // of a branch that the script may not take, unless time is up
     if (!entry.failed || deadline_passed(call.deadline)) throw;
     over_limit = true;
@@ -208,17 +210,19 @@ void Compiled::execute(const Entry& entry, at::ArrayRef<at::Tensor> all, size_t 
   outputs.clear();
   go_back();
   draws.reset();
-  run_again(entry, over_limit, all, num_params, call.deadline, outputs);
+  return run_again(entry, over_limit, all, num_params, call.deadline, outputs);
 }
 
 /// A call whose graph failed: the script answers it, as if it began now.
-void Compiled::run_again(const Entry& failed, bool over_limit, at::ArrayRef<at::Tensor> all, size_t num_params,
-                         const Deadline& deadline, std::vector<at::Tensor>& outputs) {
+Ran Compiled::run_again(const Entry& failed, bool over_limit, at::ArrayRef<at::Tensor> all, size_t num_params,
+                        const Deadline& deadline, std::vector<at::Tensor>& outputs) {
   const ScriptLock lock(*this, deadline);
   const bool may_capture =
       failed.failed && !over_limit && get_stance() == Stance::default_stance && !gave_up() && !limit_reached();
-  if (!may_capture || !capture(all, num_params, deadline, outputs)) run_script(all, num_params, deadline, outputs);
+  const Ran ran =
+      may_capture ? capture_or_run(all, num_params, deadline, outputs) : run_script(all, num_params, deadline, outputs);
   if (failed.failed) failed.failed->add(all);  // an error of the script is one of the graph, rightly
+  return ran;
 }
 
 /// What a script writes to its own variables while nothing is recorded, no guard sees: graphs of before may be wrong then, and
@@ -239,8 +243,8 @@ class Compiled::RetireIfWritten {
   bool armed_ = true;
 };
 
-void Compiled::run(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> params, const CallContext& call,
-                   std::vector<at::Tensor>& outputs) {
+Ran Compiled::run(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> params, const CallContext& call,
+                  std::vector<at::Tensor>& outputs) {
   const bool plainly = get_stance() == Stance::force_eager;
   if (params.empty()) {
     if (plainly) return run_plainly(inputs, 0, call.deadline, outputs);
@@ -251,7 +255,7 @@ void Compiled::run(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> par
   all.append(params.begin(), params.end());
   if (plainly) return run_plainly(all, params.size(), call.deadline, outputs);
   if (const Entry* entry = find_for_call(all)) return execute(*entry, all, params.size(), call, outputs);
-  miss(all, params.size(), call.deadline, outputs);
+  return miss(all, params.size(), call.deadline, outputs);
 }
 
 /// Where a graph that the backend cannot compile is an error, the call has to run into it.
@@ -272,8 +276,8 @@ bool Compiled::is_debugged() const {
   return messages::is_debugged(script_->name(), where.file + ":" + std::to_string(where.line));
 }
 
-void Compiled::miss(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline,
-                    std::vector<at::Tensor>& outputs) {
+Ran Compiled::miss(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline,
+                   std::vector<at::Tensor>& outputs) {
   std::optional<ScriptLock> lock(std::in_place, *this, deadline);
   if (const Entry* entry = find_for_call(all)) {  // another thread captured it meanwhile
     lock.reset();
@@ -299,11 +303,17 @@ void Compiled::miss(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline de
   if (!is_debugged()) return run_script(all, num_params, deadline, outputs, /*follow=*/false);
   if (gave_up()) return run_script(all, num_params, deadline, outputs);
   if (const auto limit = limit_reached()) return run_over_limit(*limit, all, num_params, deadline, outputs);
-  if (!capture(all, num_params, deadline, outputs)) run_script(all, num_params, deadline, outputs);
+  return capture_or_run(all, num_params, deadline, outputs);
 }
 
-void Compiled::run_without_strides(size_t input, at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline,
-                                   std::vector<at::Tensor>& outputs) {
+Ran Compiled::capture_or_run(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline,
+                             std::vector<at::Tensor>& outputs) {
+  if (capture(all, num_params, deadline, outputs)) return {CallForm::capture};
+  return run_script(all, num_params, deadline, outputs);
+}
+
+Ran Compiled::run_without_strides(size_t input, at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline,
+                                  std::vector<at::Tensor>& outputs) {
   const std::vector<std::string> names = input_names();
   const std::string name = input < names.size() ? names[input] : "#" + std::to_string(input);
   const Script::Definition definition = script_->definition();
@@ -311,18 +321,18 @@ void Compiled::run_without_strides(size_t input, at::ArrayRef<at::Tensor> all, s
                        "Pass a strided tensor: x:to_dense().", definition.where, definition.quoted};
   if (options_.fullgraph || OnGraphBreak::raises()) throw odd.error();
   note_break(odd);
-  run_script(all, num_params, deadline, outputs, /*follow=*/false);
+  return run_script(all, num_params, deadline, outputs, /*follow=*/false);
 }
 
 /// Under the stance force_eager.
-void Compiled::run_plainly(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline,
-                           std::vector<at::Tensor>& outputs) {
+Ran Compiled::run_plainly(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline,
+                          std::vector<at::Tensor>& outputs) {
   const ScriptLock lock(*this, deadline);
-  run_script(all, num_params, deadline, outputs, /*follow=*/false);
+  return run_script(all, num_params, deadline, outputs, /*follow=*/false);
 }
 
-void Compiled::run_script(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline,
-                          std::vector<at::Tensor>& outputs, bool follow) {
+Ran Compiled::run_script(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline,
+                         std::vector<at::Tensor>& outputs, bool follow) {
   const messages::ProfilerSpan span([this] { return "script " + script_->name(); });
   auto inputs = without_params(all, num_params);
   const NotCaptured nothing(false);  // whatever calls this, through the host
@@ -345,6 +355,7 @@ void Compiled::run_script(at::ArrayRef<at::Tensor> all, size_t num_params, Deadl
   note_flags_outputs();
   note_answer(inputs, outputs);
   separate_outputs(inputs, outputs);
+  return {replayer ? CallForm::segments : CallForm::script};
 }
 
 bool Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline,

@@ -14,6 +14,7 @@
 #include <triage/compiler_config.h>
 #include <triage/front_end.h>
 #include <triage/graph.h>
+#include <triage/statistics.h>
 #include <triage/typing.h>
 
 #include <atomic>
@@ -154,11 +155,23 @@ struct Entry {
   }
 };
 
+/// How a call was answered.
+struct Ran {
+  CallForm form = CallForm::none;
+  const Entry* entry = nullptr;  // of form graph; lives as long as its Compiled
+};
+
 /// What a segment between two graph breaks was compiled to.
 struct CompiledSegment {
   std::shared_ptr<const graph::Graph> graph;
   std::shared_ptr<Executable> executable;  // null where nothing has to be computed
   friend bool operator==(const CompiledSegment&, const CompiledSegment&) = default;
+};
+
+/// Counts of one function, which may outlive it.
+struct CompileCounts {
+  std::atomic<uint64_t> recompiles{0};    // calls that none of its graphs fitted
+  std::atomic<uint64_t> graph_breaks{0};  // met in calls that were captured or followed
 };
 
 /// A script's function with its cache of captured graphs: a call whose guards hold runs the compiled graph, any other call
@@ -199,6 +212,7 @@ class Compiled {
     bool warn_of_breaks = true;                      // false: they are meant
     std::function<void(const std::string&)> inform;  // recompiles with their reasons
     std::shared_ptr<CompileObserver> observer;       // graphs, breaks and recompiles, each time; may be null
+    std::shared_ptr<CompileCounts> counts;           // may be null
     std::function<void(const std::vector<InputShape>&)> captured;  // the kind of call of each entry; may be null
     /// Where the script and its graphs draw random numbers from; the default generators of LibTorch where none is set.
     std::shared_ptr<random::Sequence> random;
@@ -212,8 +226,8 @@ class Compiled {
 
   /// `inputs` and `params` in the order of the signature; appends the outputs. Throws what the script or ATen throws, and
   /// ValidationError where an input does not fit its declared type: the guards hold only where that was checked.
-  void run(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> params, const CallContext& call,
-           std::vector<at::Tensor>& outputs);
+  Ran run(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> params, const CallContext& call,
+          std::vector<at::Tensor>& outputs);
   /// Captures and compiles for inputs of this kind (synthetic values) unless there is an entry for it already. Where the script
   /// cannot run on synthetic values, because some operator takes none of several kinds of them or a function of the host would
   /// be called, says why: the first real call captures. Throws where the script is at fault.
@@ -280,11 +294,12 @@ class Compiled {
     const char* setting;  // that raises it
   };
   std::optional<Limit> limit_reached() const;
-  void run_over_limit(const Limit& limit, at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline,
-                      std::vector<at::Tensor>& outputs);
-  void run_plainly(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline,
-                   std::vector<at::Tensor>& outputs);
-  void miss(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline, std::vector<at::Tensor>& outputs);
+  Ran run_over_limit(const Limit& limit, at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline,
+                     std::vector<at::Tensor>& outputs);
+  Ran run_plainly(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline, std::vector<at::Tensor>& outputs);
+  Ran miss(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline, std::vector<at::Tensor>& outputs);
+  Ran capture_or_run(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline,
+                     std::vector<at::Tensor>& outputs);
   /// False where the capture was given up (OutsideBranches): the call is still to be run.
   bool capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline, std::vector<at::Tensor>& outputs);
   void answer_from(const Entry& entry, at::ArrayRef<at::Tensor> taken, const Deadline& deadline,
@@ -292,8 +307,8 @@ class Compiled {
   bool is_debugged() const;
   bool is_worth_following();
   void note_broken(const GraphBreak& graph_break, const TraceReplayer* replayer);
-  void run_script(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline, std::vector<at::Tensor>& outputs,
-                  bool follow = true);
+  Ran run_script(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline, std::vector<at::Tensor>& outputs,
+                 bool follow = true);
   std::vector<SizeFact> check_signature(at::ArrayRef<at::Tensor> inputs);
   void report_recompile(at::ArrayRef<at::Tensor> all, Stance stance) const;
   std::string why_not(const Entry& entry, at::ArrayRef<at::Tensor> all) const;
@@ -311,12 +326,12 @@ class Compiled {
   /// `times` in this call; 0 where it is counted elsewhere.
   void note_break(const GraphBreak& graph_break, size_t times = 1);
   void warn_of(const GraphBreak& graph_break, bool always) const;
-  void run_without_strides(size_t input, at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline,
-                           std::vector<at::Tensor>& outputs);
-  void execute(const Entry& entry, at::ArrayRef<at::Tensor> all, size_t num_params, const CallContext& call,
-               std::vector<at::Tensor>& outputs);
-  void run_again(const Entry& failed, bool over_limit, at::ArrayRef<at::Tensor> all, size_t num_params,
-                 const Deadline& deadline, std::vector<at::Tensor>& outputs);
+  Ran run_without_strides(size_t input, at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline,
+                          std::vector<at::Tensor>& outputs);
+  Ran execute(const Entry& entry, at::ArrayRef<at::Tensor> all, size_t num_params, const CallContext& call,
+              std::vector<at::Tensor>& outputs);
+  Ran run_again(const Entry& failed, bool over_limit, at::ArrayRef<at::Tensor> all, size_t num_params,
+                const Deadline& deadline, std::vector<at::Tensor>& outputs);
   using Tensors = c10::SmallVector<at::Tensor, 8>;
   Tensors with_lifted(const Entry& entry, at::ArrayRef<at::Tensor> all) const;
   friend class ScriptLock;

@@ -1,7 +1,7 @@
 // flags.*: what happened, at the boundary. Everything walks over the errors once; words without errors cost one look.
 #include <ATen/ATen.h>
+#include <runtime/flags/errors.h>
 #include <runtime/flags/forms.h>
-#include <runtime/flags/rows.h>
 #include <triage/flags.h>
 
 #include <algorithm>
@@ -26,46 +26,10 @@ Tensor on_cpu(const char* op, const Tensor& f, const ConfigOptions& options) {
   return f.to(at::kCPU).contiguous();
 }
 
-// How many slots of a sample the configuration has, where its flags are as wide as these: behind them stands what it never
-// wrote, in flags from elsewhere. Of flags of another width all count.
-int64_t slots_of(const Tensor& f, const ConfigOptions& options) {
-  const ErrorConfig& config = options.config ? *options.config : get_config();
-  const bool of_this_width = f.size(1) == check::words_for(config.num_slots, f.scalar_type());
-  return of_this_width ? config.num_slots : MAX_SLOTS;
-}
-
-// Calls visit(sample, slot index, slot) for each error in the first `slots` of the samples [begin, end). Stretches without
-// errors are read at the speed of memory; rows and slots are looked at only in the others.
-template <class Visit>
-void each_error(const Tensor& contiguous, int64_t begin, int64_t end, int64_t slots, Visit visit) {
-  const cpu::Rows rows(contiguous);
-  const int64_t stretch = cpu::rows_in_stretch(rows);
-  for (int64_t first = begin; first < end; first += stretch) {
-    const int64_t last = std::min(first + stretch, end);
-    if (!cpu::any_live(rows, first, last)) continue;
-    for (int64_t sample = first; sample < last; ++sample) {
-      each_error_slot(rows[sample], rows.width, [&](int64_t index, uint16_t slot) {
-        if (index < slots) visit(sample, index, slot);
-      });
-    }
-  }
-}
-
 Code code_of(uint16_t slot) { return static_cast<Code>(slot >> CODE_SHIFT & CODE_MASK); }
 int64_t location_of(uint16_t slot) { return slot >> LOCATION_SHIFT; }
 
-// Which entries of a flags tensor are overflow records (layout.h), as far as a configuration can tell.
-class Overflow {
- public:
-  Overflow(const Tensor& f, const ConfigOptions& options) {
-    const ErrorConfig& config = options.config ? *options.config : get_config();
-    if (config.track_overflow && slots_of(f, options) == config.num_slots) slot_ = config.num_slots - 1;
-  }
-  bool is(int64_t index, uint16_t slot) const { return index == slot_ && is_overflow_record(slot); }
-
- private:
-  int64_t slot_ = -1;
-};
+const ErrorConfig& config_of(const ConfigOptions& options) { return options.config ? *options.config : get_config(); }
 
 std::string dropped_text(int64_t number, bool at_least) {
   return (at_least ? "at least " : "") + std::to_string(number) + " dropped";
@@ -98,9 +62,9 @@ struct Counts {
     std::vector<std::pair<Code, int64_t>> codes;  // code, how often
   };
   Counts(const Tensor& contiguous, const ConfigOptions& options) {
-    const Overflow overflow(contiguous, options);
+    const Overflow overflow(contiguous, config_of(options));
     std::array<int, ErrorLocation::MAX_LOCATION_ID + 1> index{};  // of a location in `places`, 1-based
-    each_error(contiguous, 0, contiguous.size(0), slots_of(contiguous, options),
+    each_error(contiguous, 0, contiguous.size(0), slots_of(contiguous, config_of(options)),
                [&](int64_t, int64_t at, uint16_t slot) {
                  if (overflow.is(at, slot)) {
                    dropped += location_of(slot);
@@ -146,9 +110,9 @@ std::vector<UnpackedError> unpack(const Tensor& f, int64_t sample, const ConfigO
   inspected("flags.unpack", f, options);
   const int64_t row = checked_sample("unpack", f, sample);
   const auto one = f.narrow(0, row, 1).to(at::kCPU).contiguous();
-  const Overflow overflow(one, options);
+  const Overflow overflow(one, config_of(options));
   std::vector<UnpackedError> errors;
-  each_error(one, 0, 1, slots_of(one, options), [&](int64_t, int64_t index, uint16_t slot) {
+  each_error(one, 0, 1, slots_of(one, config_of(options)), [&](int64_t, int64_t index, uint16_t slot) {
     errors.push_back(unpacked(slot, overflow.is(index, slot)));
   });
   return errors;
@@ -156,9 +120,9 @@ std::vector<UnpackedError> unpack(const Tensor& f, int64_t sample, const ConfigO
 
 std::vector<std::vector<UnpackedError>> unpack_all(const Tensor& f, const ConfigOptions& options) {
   const auto all = on_cpu("flags.unpack_all", f, options);
-  const Overflow overflow(all, options);
+  const Overflow overflow(all, config_of(options));
   std::vector<std::vector<UnpackedError>> samples(static_cast<size_t>(all.size(0)));
-  each_error(all, 0, all.size(0), slots_of(all, options), [&](int64_t sample, int64_t index, uint16_t slot) {
+  each_error(all, 0, all.size(0), slots_of(all, config_of(options)), [&](int64_t sample, int64_t index, uint16_t slot) {
     samples[static_cast<size_t>(sample)].push_back(unpacked(slot, overflow.is(index, slot)));
   });
   return samples;
@@ -210,9 +174,9 @@ std::string pretty_print(const Tensor& f, int64_t sample, const ConfigOptions& o
 
 std::vector<TableRow> to_table(const Tensor& f, const ConfigOptions& options) {
   const auto all = on_cpu("flags.to_table", f, options);
-  const Overflow overflow(all, options);
+  const Overflow overflow(all, config_of(options));
   std::vector<TableRow> table;
-  each_error(all, 0, all.size(0), slots_of(all, options), [&](int64_t sample, int64_t index, uint16_t slot) {
+  each_error(all, 0, all.size(0), slots_of(all, config_of(options)), [&](int64_t sample, int64_t index, uint16_t slot) {
     table.push_back({sample, index, unpacked(slot, overflow.is(index, slot))});
   });
   return table;

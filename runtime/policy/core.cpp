@@ -167,6 +167,7 @@ PolicyCore::FileChange PolicyCore::take_up(std::string source, bool retry) {
     const Source where = known && !known->source().file.empty() ? known->source() : Source{path_, 0};
     refused_ = true;
     note_failure(error.what(), where);
+    count_refusal();
     log(LogLevel::error,
         fmt::format("policy '{}': the new source was refused, version {} stays live: {}", name_, version().number,
                     error.what()),
@@ -279,6 +280,8 @@ void PolicyCore::go_live(const std::shared_ptr<PolicyVersion>& version) {
   {
     std::lock_guard lock(mutex_);
     version->number = next_number_;
+    forget_unused_counts();
+    counted_.push_back({version->number, version->hash, version->counters, version->compile_counts});
     publish(version, params_);
     ++next_number_;
     known_sources_.note(version->source, /*proven=*/!version->trial.on());
@@ -347,7 +350,7 @@ void PolicyCore::publish(const std::shared_ptr<PolicyVersion>& version, Params p
   auto next = std::make_unique<Live>();
   next->version = version;
   next->params = param_tensors(version->signature, params);
-  if (runtime_->options().on_error == OnError::last_good) next->last_good = find_last_good(*version, kept, previous);
+  next->last_good = find_last_good(*version, kept, previous);
   if (next->last_good) next->last_good_params = param_tensors(next->last_good->signature, params);
   next->before = find_stand_in(*version, kept, previous);
   if (next->before) next->before_params = param_tensors(next->before->signature, params);

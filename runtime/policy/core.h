@@ -1,5 +1,6 @@
 #pragma once
 #include "runtime/messages/log.h"
+#include "runtime/policy/answer.h"
 #include "runtime/policy/epochs.h"
 #include "runtime/policy/flags_trace.h"
 #include "runtime/policy/known_sources.h"
@@ -99,6 +100,7 @@ class PolicyCore {
   VersionInfo version() const;
   std::vector<VersionInfo> versions() const;
   int newest_number() const;  // live or not
+  PolicyStatistics statistics() const;
 
   /// Calls `look(const PolicyVersion&)` with the live version, which is not freed meanwhile.
   template <class Look>
@@ -115,39 +117,45 @@ class PolicyCore {
     std::shared_ptr<PolicyVersion> version;
     std::vector<at::Tensor> params;
     std::shared_ptr<PolicyVersion>
-        last_good;  // where on_error asks for it: the latest earlier one that has run; may be null
+        last_good;  // for OnError::last_good: the latest earlier one that has run; may be null
     std::vector<at::Tensor> last_good_params;
     std::shared_ptr<PolicyVersion>
         before;  // what answers where `version` fails (trial, failures_to_revert); may be null
     std::vector<at::Tensor> before_params;
+  };
+  /// What a version counts. It outlives the version, whose calls may end after it was replaced.
+  struct CountedVersion {
+    int number;
+    std::string hash;
+    std::shared_ptr<const Counters> counters;
+    std::shared_ptr<const capture::CompileCounts> compile_counts;
+    CallStatistics read() const;
   };
   struct Retired {
     std::unique_ptr<const Live> live;
     std::vector<std::shared_ptr<PolicyVersion>> versions;
   };
 
-  std::vector<at::Tensor> answer(at::ArrayRef<at::Tensor> inputs, const RunOptions& options);
+  void find_answer(const Live& live, at::ArrayRef<at::Tensor> inputs, const RunOptions& options, Answer& answer);
+  OnError on_error(const PolicyVersion& version, const RunOptions& options) const;
+  void note_call(const PolicyVersion& called, std::chrono::steady_clock::time_point begin,
+                 at::ArrayRef<at::Tensor> inputs, const RunOptions& options, const Answer& answer) noexcept;
   void note_donation(const RunOptions& options) noexcept;
   std::vector<size_t> donated() const;
   static void note_answered(PolicyVersion& version) noexcept;
   friend std::vector<at::Tensor> replayed(PolicyVersion& version, at::ArrayRef<at::Tensor> inputs,
                                           const RunOptions& options);
   static void run_unrecorded(PolicyVersion& version, at::ArrayRef<at::Tensor> inputs,
-                             const std::vector<at::Tensor>& params, const RunOptions& options,
-                             std::vector<at::Tensor>& outputs);
+                             const std::vector<at::Tensor>& params, const RunOptions& options, Answer& answer);
   static void run_version(PolicyVersion& version, at::ArrayRef<at::Tensor> inputs,
-                          const std::vector<at::Tensor>& params, const RunOptions& options,
-                          std::vector<at::Tensor>& outputs);
-  void recover(const Live& live, at::ArrayRef<at::Tensor> inputs, const RunOptions& options,
-               std::vector<at::Tensor>& outputs);
-  std::vector<at::Tensor> run_on_trial(const Live& live, at::ArrayRef<at::Tensor> inputs, const RunOptions& options);
-  std::vector<at::Tensor> answer_failure(const Live& live, at::ArrayRef<at::Tensor> inputs, const RunOptions& options,
-                                         const std::exception& error);
+                          const std::vector<at::Tensor>& params, const RunOptions& options, Answer& answer);
+  void recover(const Live& live, at::ArrayRef<at::Tensor> inputs, const RunOptions& options, Answer& answer);
+  void run_on_trial(const Live& live, at::ArrayRef<at::Tensor> inputs, const RunOptions& options, Answer& answer);
   void check_form(const Live& live, at::ArrayRef<at::Tensor> inputs, const RunOptions& options,
                   at::ArrayRef<at::Tensor> outputs) const;
   void promote(const Live& live, at::ArrayRef<at::Tensor> inputs);
-  bool answer_from_before(const Live& live, at::ArrayRef<at::Tensor> inputs, const RunOptions& options,
-                          std::vector<at::Tensor>& outputs, const std::exception& error);
+  bool answer_from_before(const Live& live, at::ArrayRef<at::Tensor> inputs, const RunOptions& options, Answer& answer,
+                          const std::exception& error);
   void go_back(const Live& live, const std::exception& error);
   void report_failure(PolicyVersion& version, const std::exception& error) const;
   /// With the fields `policy` and `path`, and those of `error` and `version` that there are.
@@ -170,8 +178,10 @@ class PolicyCore {
   std::shared_ptr<PolicyVersion> find_stand_in(const PolicyVersion& version, const Versions& kept,
                                                const Live* previous) const;
   std::shared_ptr<PolicyVersion> find_kept(int number) const;
+  void forget_unused_counts() const;
   bool note_failure(const std::string& message, const Source& source);
   bool clear_failure();
+  void count_refusal();
   bool pinned() const;
 
   const std::shared_ptr<RuntimeCore> runtime_;
@@ -202,6 +212,9 @@ class PolicyCore {
   std::optional<LoadFailure> last_error_;
   std::optional<Reversal> reversal_;
   KnownSources known_sources_;
+  mutable std::vector<CountedVersion> counted_;  // those that still count, oldest first
+  mutable CallStatistics gone_;                  // of those that do not
+  uint64_t refused_sources_ = 0, reverted_ = 0;
   bool pinned_ = false;
   int next_number_ = 1;
 };

@@ -13,6 +13,9 @@
 /// phase while the other drains, so that a steady stream of readers cannot hold a counter above zero for ever.
 namespace triage::policy {
 
+/// A small number of the current thread, the same for its life. Threads share one only where there are many of them.
+size_t thread_stripe() noexcept;
+
 class Epochs {
  public:
   static constexpr size_t stripe_count = 16;
@@ -21,7 +24,8 @@ class Epochs {
   class Reading {
    public:
     explicit Reading(Epochs& epochs) noexcept
-        : readers_(epochs.stripes_[stripe()].readers[epochs.phase_.load(std::memory_order_relaxed)]) {
+        : readers_(
+              epochs.stripes_[thread_stripe() % stripe_count].readers[epochs.phase_.load(std::memory_order_relaxed)]) {
       readers_.fetch_add(1, std::memory_order_seq_cst);
     }
     ~Reading() { readers_.fetch_sub(1, std::memory_order_seq_cst); }
@@ -42,7 +46,6 @@ class Epochs {
   struct alignas(64) Stripe {
     std::atomic<uint32_t> readers[2] = {0, 0};
   };
-  static size_t stripe() noexcept;
 
   std::atomic<uint32_t> phase_{0};
   std::array<Stripe, stripe_count> stripes_;

@@ -97,6 +97,18 @@ std::vector<at::Tensor> call_host_function(const HostFunction& function, const s
   return results;
 }
 
+const char* to_string(OnError on_error) noexcept {
+  switch (on_error) {
+    case OnError::raise:
+      return "raise";
+    case OnError::pass_through:
+      return "pass_through";
+    case OnError::last_good:
+      return "last_good";
+  }
+  return "unknown";
+}
+
 void register_front_end(const std::string& ending, FrontEnd front_end) {
   std::lock_guard lock(registry().mutex);
   registry().front_ends[ending] = std::move(front_end);

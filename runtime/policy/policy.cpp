@@ -89,6 +89,8 @@ Signature Policy::signature() const {
   return core().with_live([](const policy::PolicyVersion& live) { return live.known_signature(); });
 }
 
+PolicyStatistics Policy::statistics() const { return core().statistics(); }
+
 VersionInfo Policy::version() const { return core().version(); }
 
 std::vector<VersionInfo> Policy::versions() const { return core().versions(); }

@@ -10,10 +10,10 @@
 
 namespace triage::policy {
 
-size_t Epochs::stripe() noexcept {
+size_t thread_stripe() noexcept {
   static std::atomic<size_t> next{0};
   // A thread keeps to its stripe, so that threads which read do not write to one cache line.
-  thread_local const size_t mine = next.fetch_add(1, std::memory_order_relaxed) % stripe_count;
+  thread_local const size_t mine = next.fetch_add(1, std::memory_order_relaxed);
   return mine;
 }
 

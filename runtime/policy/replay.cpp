@@ -122,9 +122,9 @@ void note_call(const Json& call, std::vector<std::string>& notes) {
 
 /// A call of a version that no policy has.
 std::vector<at::Tensor> replayed(PolicyVersion& version, at::ArrayRef<at::Tensor> inputs, const RunOptions& options) {
-  std::vector<at::Tensor> outputs;
-  PolicyCore::run_unrecorded(version, inputs, param_tensors(version.signature, options.params), {}, outputs);
-  return outputs;
+  Answer answer;
+  PolicyCore::run_unrecorded(version, inputs, param_tensors(version.signature, options.params), {}, answer);
+  return std::move(answer.outputs);
 }
 
 namespace {

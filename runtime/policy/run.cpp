@@ -8,12 +8,12 @@
 #include <triage/error.h>
 
 #include <algorithm>
+#include <chrono>
 #include <exception>
 #include <new>
 
 #include "runtime/backends/deadline.h"
 #include "runtime/messages/profiler_spans.h"
-#include "runtime/messages/trace_file.h"
 #include "runtime/operators/untrusted.h"
 #include "runtime/policy/core.h"
 #include "runtime/policy/recorded_call.h"
@@ -69,6 +69,13 @@ std::vector<at::Tensor> pass_through(const PolicyVersion& version, at::ArrayRef<
   return outputs;
 }
 
+/// Of the first input that has rows; 0 where none has.
+int64_t rows_of(at::ArrayRef<at::Tensor> inputs) {
+  for (const at::Tensor& input : inputs)
+    if (input.dim() > 0) return input.size(0);
+  return 0;
+}
+
 [[noreturn]] void throw_input_count(const PolicyVersion& version, size_t got) {
   const auto& names = version.signature.inputs;
   throw InputError(fmt::format("policy '{}' takes {} input{} ({}), got {}", version.name, names.size(),
@@ -80,6 +87,13 @@ std::vector<at::Tensor> pass_through(const PolicyVersion& version, at::ArrayRef<
                                version.name, version.signature.inputs[index]));
 }
 
+void check_sample_ids(const PolicyVersion& version, at::ArrayRef<at::Tensor> inputs, at::ArrayRef<std::string> ids) {
+  const int64_t rows = rows_of(inputs);
+  if (rows != static_cast<int64_t>(ids.size()))
+    throw InputError(fmt::format("policy '{}': RunOptions::sample_ids has {} names for a batch of {} samples",
+                                 version.name, ids.size(), rows));
+}
+
 void check_inputs(const PolicyVersion& version, at::ArrayRef<at::Tensor> inputs, const RunOptions& options) {
   if (inputs.size() != version.signature.inputs.size()) throw_input_count(version, inputs.size());
   for (size_t i = 0; i < inputs.size(); ++i)
@@ -88,6 +102,7 @@ void check_inputs(const PolicyVersion& version, at::ArrayRef<at::Tensor> inputs,
     if (index >= inputs.size())
       throw InputError(fmt::format("policy '{}': cannot donate input {}; there are {} inputs, counted from 0",
                                    version.name, index, inputs.size()));
+  if (!options.sample_ids.empty()) check_sample_ids(version, inputs, options.sample_ids);
 }
 
 void check_types(const PolicyVersion& version, at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> outputs) {
@@ -109,34 +124,47 @@ bool took_inputs(at::ArrayRef<at::Tensor> inputs, const RunOptions& options, at:
 
 std::vector<at::Tensor> PolicyCore::run(at::ArrayRef<at::Tensor> inputs, const RunOptions& options) {
   const messages::ProfilerSpan span([this] { return "policy " + name_; });
-  std::vector<at::Tensor> outputs = answer(inputs, options);
-  if (messages::trace_on())
-    flags_trace_.note(outputs, with_live([](const PolicyVersion& live) { return live.compiled.flags_outputs(); }));
-  return outputs;
-}
-
-std::vector<at::Tensor> PolicyCore::answer(at::ArrayRef<at::Tensor> inputs, const RunOptions& options) {
+  const auto begin = std::chrono::steady_clock::now();
   const Epochs::Reading reading(*epochs_);
   const Live& live = *live_.load(std::memory_order_seq_cst);
+  Answer answer;
+  try {
+    find_answer(live, inputs, options, answer);
+  } catch (const std::exception& error) {
+    if (!answer.failure) answer.note_failure(error);
+    answer.by = Answered::failed;
+    note_call(*live.version, begin, inputs, options, answer);
+    throw;
+  }
+  note_call(*live.version, begin, inputs, options, answer);
+  return std::move(answer.outputs);
+}
+
+void PolicyCore::find_answer(const Live& live, at::ArrayRef<at::Tensor> inputs, const RunOptions& options,
+                             Answer& answer) {
   check_inputs(*live.version, inputs, options);
   note_donation(options);
-  if (live.version->trial.on()) return run_on_trial(live, inputs, options);
-  std::vector<at::Tensor> outputs;
+  if (live.version->trial.on()) return run_on_trial(live, inputs, options, answer);
   try {
-    run_version(*live.version, inputs, live.params, options, outputs);
+    run_version(*live.version, inputs, live.params, options, answer);
     note_answered(*live.version);
+    answer.by = Answered::live;
   } catch (const InputError&) {
     throw;
   } catch (const std::exception& error) {
+    answer.note_failure(error);
     const size_t limit = runtime_->options().failures_to_revert;
     const bool too_often = ++live.version->failures_in_row >= limit && limit > 0;
-    if (too_often && options.donate.empty() && answer_from_before(live, inputs, options, outputs, error))
-      return outputs;
+    if (too_often && options.donate.empty() && answer_from_before(live, inputs, options, answer, error)) return;
     report_failure(*live.version, error);
-    if (runtime_->options().on_error == OnError::raise || took_inputs(inputs, options, outputs)) throw;
-    recover(live, inputs, options, outputs);
+    if (on_error(*live.version, options) == OnError::raise || took_inputs(inputs, options, answer.outputs)) throw;
+    recover(live, inputs, options, answer);
   }
-  return outputs;
+}
+
+OnError PolicyCore::on_error(const PolicyVersion& version, const RunOptions& options) const {
+  if (options.on_error) return *options.on_error;
+  return version.on_error.value_or(runtime_->options().on_error);
 }
 
 /// Versions to come are made ready for it, too.
@@ -160,12 +188,13 @@ void PolicyCore::prepare(at::ArrayRef<at::Tensor> inputs, const RunOptions& opti
   note_donation(options);
   RunOptions keeping = options;
   keeping.donate.clear();
+  keeping.on_error = OnError::raise;
   const random::DrawAside draws_aside;
-  std::vector<at::Tensor> outputs;
+  Answer answer;
   if (live.version->trial.on()) {
-    run_on_trial(live, inputs, keeping);
+    run_on_trial(live, inputs, keeping, answer);
   } else {
-    run_version(*live.version, inputs, live.params, keeping, outputs);
+    run_version(*live.version, inputs, live.params, keeping, answer);
     note_answered(*live.version);
   }
   std::vector<at::Tensor> all(inputs.begin(), inputs.end());
@@ -183,34 +212,31 @@ void PolicyCore::note_answered(PolicyVersion& version) noexcept {
 }
 
 void PolicyCore::run_version(PolicyVersion& version, at::ArrayRef<at::Tensor> inputs,
-                             const std::vector<at::Tensor>& params, const RunOptions& options,
-                             std::vector<at::Tensor>& outputs) {
-  if (!capsule::wanted()) return run_unrecorded(version, inputs, params, options, outputs);
+                             const std::vector<at::Tensor>& params, const RunOptions& options, Answer& answer) {
+  if (!capsule::wanted()) return run_unrecorded(version, inputs, params, options, answer);
   RecordedCall recorded(version, inputs, params, options);
   try {
-    run_unrecorded(version, inputs, params, options, outputs);
+    run_unrecorded(version, inputs, params, options, answer);
   } catch (const InputError&) {
     throw;
   } catch (const std::exception& error) {
     recorded.failed(error);
     throw;
   }
-  recorded.answered(outputs);
+  recorded.answered(answer.outputs);
 }
 
 void PolicyCore::run_unrecorded(PolicyVersion& version, at::ArrayRef<at::Tensor> inputs,
-                                const std::vector<at::Tensor>& params, const RunOptions& options,
-                                std::vector<at::Tensor>& outputs) {
+                                const std::vector<at::Tensor>& params, const RunOptions& options, Answer& answer) {
   c10::SmallVector<at::Tensor, 4> given;
   for (const size_t index : options.donate) given.push_back(inputs[index]);
   const CallContext call{options.deadline, given};
   const operators::Untrusted graphs(version.held_to());
+  answer.version = &version;
   try {
-    if (options.params.empty()) {
-      version.compiled.run(inputs, params, call, outputs);
-    } else {
-      version.compiled.run(inputs, override_params(version, params, options.params), call, outputs);
-    }
+    answer.ran = options.params.empty() ? version.compiled.run(inputs, params, call, answer.outputs)
+                                        : version.compiled.run(inputs, override_params(version, params, options.params),
+                                                               call, answer.outputs);
   } catch (const Error&) {
     throw;
   } catch (const std::bad_alloc&) {
@@ -221,23 +247,25 @@ void PolicyCore::run_unrecorded(PolicyVersion& version, at::ArrayRef<at::Tensor>
                                   known ? known->what_without_backtrace() : error.what()),
                       {version.path, 0});
   }
-  if (!version.output_types.empty() && !version.output_types.fit(inputs, outputs))
-    check_types(version, inputs, outputs);
+  if (!version.output_types.empty() && !version.output_types.fit(inputs, answer.outputs))
+    check_types(version, inputs, answer.outputs);
 }
 
 /// Called while the policy's error is being handled; throws that error again where the chosen way does not lead on.
-void PolicyCore::recover(const Live& live, at::ArrayRef<at::Tensor> inputs, const RunOptions& options,
-                         std::vector<at::Tensor>& outputs) {
-  outputs.clear();
-  if (runtime_->options().on_error == OnError::pass_through) {
-    outputs = pass_through(*live.version, inputs);
+void PolicyCore::recover(const Live& live, at::ArrayRef<at::Tensor> inputs, const RunOptions& options, Answer& answer) {
+  answer.outputs.clear();
+  if (on_error(*live.version, options) == OnError::pass_through) {
+    answer.outputs = pass_through(*live.version, inputs);
+    answer.by = Answered::passed_through;
+    answer.ran = {};
     return;
   }
   if (!live.last_good) throw;
   RunOptions earlier = options;
   earlier.params = those_of(*live.last_good, options.params);
   try {
-    run_version(*live.last_good, inputs, live.last_good_params, earlier, outputs);
+    run_version(*live.last_good, inputs, live.last_good_params, earlier, answer);
+    answer.by = Answered::last_good;
     return;
   } catch (const std::exception& error) {
     report_failure(*live.last_good, error);

@@ -196,28 +196,28 @@ RunOptions as_asked(const PolicyVersion& version, const RunOptions& options) {
 
 }  // namespace
 
-std::vector<at::Tensor> PolicyCore::run_on_trial(const Live& live, at::ArrayRef<at::Tensor> inputs,
-                                                 const RunOptions& options) {
+void PolicyCore::run_on_trial(const Live& live, at::ArrayRef<at::Tensor> inputs, const RunOptions& options,
+                              Answer& answer) {
   PolicyVersion& version = *live.version;
   if (!options.params.empty()) override_params(version, live.params, options.params);  // the host's mistake throws here
   const auto begin = Clock::now();
-  std::vector<at::Tensor> outputs;
   try {
     RunOptions mine = options;
     mine.donate.clear();  // another version may have to answer
     if (live.before)
       mine.deadline = trial_deadline(options.deadline, version.trial.time_before(), runtime_->options().limits);
-    run_version(version, inputs, live.params, mine, outputs);
-    if (live.before) check_form(live, inputs, options, outputs);
+    run_version(version, inputs, live.params, mine, answer);
+    if (live.before) check_form(live, inputs, options, answer.outputs);
     note_answered(version);
+    answer.by = Answered::live;
   } catch (const std::exception& error) {
+    answer.note_failure(error);
     RunOptions later = options;
     later.deadline = deadline_of_stand_in(options.deadline, begin);
-    if (answer_from_before(live, inputs, later, outputs, error)) return outputs;
+    if (answer_from_before(live, inputs, later, answer, error)) return;
     report_failure(version, error);
-    if (runtime_->options().on_error == OnError::raise || dynamic_cast<const InputError*>(&error)) throw;
-    recover(live, inputs, options, outputs);
-    return outputs;
+    if (on_error(version, options) == OnError::raise || dynamic_cast<const InputError*>(&error)) throw;
+    return recover(live, inputs, options, answer);
   }
   if (live.before && overran(options.deadline, begin, version.trial.time_before()))
     go_back(live,
@@ -230,7 +230,6 @@ std::vector<at::Tensor> PolicyCore::run_on_trial(const Live& live, at::ArrayRef<
     go_back(live, LimitError(*waited, version.defined_at));
   else
     promote(live, inputs);
-  return outputs;
 }
 
 /// Throws PolicyError where the version before would have given another form of answer. What that would be is known for inputs of
@@ -247,11 +246,11 @@ void PolicyCore::check_form(const Live& live, at::ArrayRef<at::Tensor> inputs, c
     try {
       const capture::SyntheticInputs no_host_functions;
       const random::DrawAside draws_aside;  // the answer is for nobody
-      std::vector<at::Tensor> answer;
+      Answer answer;
       RunOptions question = as_asked(before, options);
       question.deadline = deadline;
       run_version(before, inputs, live.before_params, question, answer);
-      if (!no_host_functions.stopped()) return form_of(answer, before.compiled.flags_outputs());
+      if (!no_host_functions.stopped()) return form_of(answer.outputs, before.compiled.flags_outputs());
     } catch (const LimitError&) {
       busy = true;
     } catch (const std::exception&) {  // it cannot answer either
@@ -298,13 +297,14 @@ void PolicyCore::promote(const Live& live, at::ArrayRef<at::Tensor> inputs) {
 /// false is returned. A call on trial that only waited for another one, which its budget ends, leaves it to that one to say what is
 /// wrong.
 bool PolicyCore::answer_from_before(const Live& live, at::ArrayRef<at::Tensor> inputs, const RunOptions& options,
-                                    std::vector<at::Tensor>& outputs, const std::exception& error) {
+                                    Answer& answer, const std::exception& error) {
   if (!live.before) return false;
-  outputs.clear();
+  answer.outputs.clear();
   try {
-    run_version(*live.before, inputs, live.before_params, as_asked(*live.before, options), outputs);
+    run_version(*live.before, inputs, live.before_params, as_asked(*live.before, options), answer);
+    answer.by = Answered::previous;
   } catch (const std::exception&) {
-    outputs.clear();
+    answer.outputs.clear();
     return false;
   }
   Trial& trial = live.version->trial;
@@ -332,6 +332,7 @@ void PolicyCore::go_back(const Live& live, const std::exception& error) {
     if (before) {
       live.version->failures.fetch_add(1, std::memory_order_relaxed);
       live.version->taken_back = true;
+      ++reverted_;
       known_sources_.forget(live.version->source);
       publish(before, params_);
       last_error_ = LoadFailure{error.what(), where, std::chrono::system_clock::now()};

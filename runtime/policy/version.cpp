@@ -77,6 +77,12 @@ void check_output_types(const PolicyVersion& live, const PolicyVersion& next) {
   }
 }
 
+capture::Compiled::Options with_counts(capture::Compiled::Options options,
+                                       std::shared_ptr<capture::CompileCounts> counts) {
+  options.counts = std::move(counts);
+  return options;
+}
+
 }  // namespace
 
 PolicyVersion::PolicyVersion(std::shared_ptr<Script> script, capture::Compiled::Options options,
@@ -88,7 +94,8 @@ PolicyVersion::PolicyVersion(std::shared_ptr<Script> script, capture::Compiled::
       signature(script->signature()),
       output_types(signature),
       defined_at(script->definition().where),
-      compiled(script, std::move(options)) {}
+      on_error(script->on_error()),
+      compiled(script, with_counts(std::move(options), compile_counts)) {}
 
 Signature PolicyVersion::known_signature() const {
   Signature known = signature;

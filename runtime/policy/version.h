@@ -1,6 +1,7 @@
 #pragma once
 #include "runtime/capture/compiled.h"
 #include "runtime/operators/untrusted.h"
+#include "runtime/policy/attribution/counters.h"
 #include "runtime/policy/output_types.h"
 #include "runtime/policy/trial.h"
 
@@ -21,6 +22,7 @@ namespace triage::policy {
 /// mutex guards, may be used by any thread.
 class PolicyVersion {
  public:
+  /// Sets `options.counts`.
   PolicyVersion(std::shared_ptr<Script> script, capture::Compiled::Options options, std::string source,
                 std::string path);
 
@@ -33,6 +35,10 @@ class PolicyVersion {
   const Signature signature;  // as the script stated it at load
   const OutputTypes output_types;
   const Source defined_at;  // where its function begins; empty where that is not known
+  const std::optional<OnError> on_error;
+  /// Of its calls; they outlive the version.
+  const std::shared_ptr<Counters> counters = std::make_shared<Counters>();
+  const std::shared_ptr<capture::CompileCounts> compile_counts = std::make_shared<capture::CompileCounts>();
   capture::Compiled compiled;
   std::optional<operators::Untrusted::Terms> terms = {};  // what its graphs are held to; nothing: it is trusted
   std::vector<Kind> kinds;                                // of inputs in use when it was loaded; fixed once it is live

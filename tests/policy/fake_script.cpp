@@ -67,6 +67,7 @@ class FakeScript : public triage::Script {
   const std::string& name() const override { return name_; }
   const triage::Signature& signature() const override { return signature_; }
   bool fullgraph() const override { return fullgraph_; }
+  std::optional<triage::OnError> on_error() const override { return on_error_; }
   const std::vector<bool>& flags_outputs() const override { return flags_outputs_; }
   std::vector<std::pair<std::string, std::string>> run_tests() override { return tests_; }
   uint64_t writes() const override { return count_; }
@@ -95,6 +96,7 @@ class FakeScript : public triage::Script {
       signature_.params.push_back({statement.words.at(0), int64_t{std::stol(statement.words.at(1))}});
     if (verb == "name") name_ = statement.words.at(0);
     if (verb == "fullgraph") fullgraph_ = true;
+    if (verb == "pass_through") on_error_ = triage::OnError::pass_through;
     if (verb == "sleep") std::this_thread::sleep_for(std::chrono::milliseconds(std::stol(statement.words.at(0))));
     if (verb == "hook" && when_loaded) when_loaded();
     if (verb == "test")
@@ -169,6 +171,7 @@ class FakeScript : public triage::Script {
   std::string name_;
   triage::Signature signature_;
   bool fullgraph_ = false;
+  std::optional<triage::OnError> on_error_;
   std::vector<Statement> statements_;
   std::vector<std::pair<std::string, std::string>> tests_;
   std::vector<bool> flags_outputs_;

@@ -9,7 +9,7 @@
 /// A script engine for tests, so that the policy layer is tested without Lua. It is registered for ".fake". A script is
 /// a list of lines, each one statement; `z` is the first input:
 ///
-///   inputs a b | outputs a b | param limit 2.0 | name n | fullgraph      the contract
+///   inputs a b | outputs a b | param limit 2.0 | name n | fullgraph | pass_through      the contract
 ///   add 1 | mul 2 | add_param limit | fail_unless_rows 4                 operations on z; the last throws in ATen
 ///   pair 3         two outputs: (z + 3, a tensor of threes)
 ///   flags          a second output: flags of z

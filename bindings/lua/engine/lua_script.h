@@ -23,6 +23,7 @@ class LuaScript final : public Script, public capsule::HasState {
   const std::string& name() const override { return policy_.name; }
   const Signature& signature() const override { return policy_.signature; }
   bool fullgraph() const override { return policy_.fullgraph; }
+  std::optional<OnError> on_error() const override { return policy_.on_error; }
   std::vector<at::Tensor> call(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> params,
                                std::optional<std::chrono::steady_clock::time_point> deadline) override;
   uint64_t writes() const override;

@@ -21,8 +21,8 @@ namespace {
 
 const char policy_mark = 0;  // its address is the registry key of the metatable that marks policies
 
-constexpr std::array<std::string_view, 9> fields = {"name", "inputs", "outputs", "params",   "fullgraph",
-                                                    "run",  "tests",  "lua",     "signature"};
+constexpr std::array<std::string_view, 10> fields = {"name", "inputs", "outputs", "params",    "fullgraph",
+                                                     "run",  "tests",  "lua",     "signature", "on_error"};
 
 // Of one policy; names are compared with each other.
 constexpr size_t most_inputs = 200, most_params = 1000, most_tests = 1000, longest_name = 255;
@@ -63,12 +63,13 @@ void check_known_fields(lua_State* L, int table) {
     lua_pop(L, 1);
     if (lua_type(L, -1) != LUA_TSTRING)
       throw LoadError(
-          "policy: expected named fields only (name, inputs, signature, outputs, params, fullgraph, lua, run, tests)");
+          "policy: expected named fields only (name, inputs, signature, outputs, params, fullgraph, on_error, lua, "
+          "run, tests)");
     std::string key = lua_tostring(L, -1);
     if (std::find(fields.begin(), fields.end(), key) == fields.end())
       throw LoadError("policy: there is no field '" + key + "'" +
                       did_you_mean(close_words(key, {fields.begin(), fields.end()})) +
-                      " (fields: name, inputs, outputs, params, fullgraph, lua, run, tests, signature)");
+                      " (fields: name, inputs, outputs, params, fullgraph, on_error, lua, run, tests, signature)");
   }
 }
 
@@ -291,6 +292,17 @@ void check_dialect(lua_State* L) {
   lua_pop(L, 2);
 }
 
+/// on_error = "pass_through": what the host does when the policy fails.
+std::optional<OnError> read_on_error(lua_State* L, int table) {
+  if (!get_field(L, table, "on_error", LUA_TSTRING, "\"raise\", \"pass_through\" or \"last_good\"")) return {};
+  const std::string word = lua_tostring(L, -1);
+  lua_pop(L, 1);
+  for (const OnError on_error : {OnError::raise, OnError::pass_through, OnError::last_good})
+    if (word == to_string(on_error)) return on_error;
+  throw LoadError("policy: field 'on_error': expected \"raise\", \"pass_through\" or \"last_good\", got \"" + word +
+                  "\"" + did_you_mean(close_words(word, {"raise", "pass_through", "last_good"})));
+}
+
 /// policy {...}
 int make_policy(lua_State* L) {
   if (lua_type(L, 1) != LUA_TTABLE) throw LoadError("policy: expected a table, got " + describe(L, 1));
@@ -304,6 +316,7 @@ int make_policy(lua_State* L) {
   read_names(L, 1, "inputs");
   read_names(L, 1, "outputs");
   check_tests(L, 1, read_params(L, 1));
+  read_on_error(L, 1);
   for (auto [field, type, expected] :
        {std::tuple("name", LUA_TSTRING, "a string"), std::tuple("fullgraph", LUA_TBOOLEAN, "true or false")})
     if (get_field(L, 1, field, type, expected)) lua_pop(L, 1);
@@ -340,6 +353,7 @@ PolicyDefinition read_table(lua_State* L, std::string name) {
     policy.fullgraph = lua_toboolean(L, -1);
     lua_pop(L, 1);
   }
+  policy.on_error = read_on_error(L, table);
   lua_getfield(L, table, "run");
   if (policy.signature.inputs.empty()) {
     policy.signature.inputs =

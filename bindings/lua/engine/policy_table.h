@@ -3,6 +3,7 @@
 
 #include <lua.hpp>
 
+#include <optional>
 #include <string>
 
 namespace triage::lua {
@@ -12,6 +13,7 @@ struct PolicyDefinition {
   std::string name;
   Signature signature;
   bool fullgraph = false;
+  std::optional<OnError> on_error = {};
   int run = LUA_NOREF;
   int tests = LUA_NOREF;  // the list `tests`, where there is one
 };

@@ -17,6 +17,7 @@
 namespace triage::capture {
 
 void Compiled::note_break(const GraphBreak& graph_break, size_t times) {
+  if (options_.counts) options_.counts->graph_breaks.fetch_add(times, std::memory_order_relaxed);
   if (options_.observer && times > 0) options_.observer->met_break(script_->name(), graph_break, times);
   const bool always = messages::logs(messages::Artefact::graph_breaks, messages::Detail::more);
   {
@@ -65,6 +66,7 @@ std::string Compiled::why_not(const Entry& entry, at::ArrayRef<at::Tensor> all) 
 }
 
 void Compiled::report_recompile(at::ArrayRef<at::Tensor> all, Stance stance) const {
+  if (options_.counts && !entries_.empty()) options_.counts->recompiles.fetch_add(1, std::memory_order_relaxed);
   if (options_.observer && !entries_.empty())
     options_.observer->recompiled(script_->name(), script_->definition().where, last_reason(all));
   if (messages::trace_on() && stance == Stance::default_stance && !entries_.empty())
@@ -97,8 +99,9 @@ std::optional<Compiled::Limit> Compiled::limit_reached() const {
   return std::nullopt;
 }
 
-void Compiled::run_over_limit(const Limit& limit, at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline,
-                              std::vector<at::Tensor>& outputs) {
+Ran Compiled::run_over_limit(const Limit& limit, at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline,
+                             std::vector<at::Tensor>& outputs) {
+  if (options_.counts) options_.counts->recompiles.fetch_add(1, std::memory_order_relaxed);
   if (options_.observer) {
     const Source where = script_->definition().where;
     options_.observer->recompiled(script_->name(), where, last_reason(all));
@@ -116,7 +119,7 @@ void Compiled::run_over_limit(const Limit& limit, at::ArrayRef<at::Tensor> all, 
                            "operations only. TRIAGE_LOGS=recompiles shows every reason.";
   if (fails) throw Error(text);
   options_.warn(text);
-  run_script(all, num_params, deadline, outputs, /*follow=*/false);
+  return run_script(all, num_params, deadline, outputs, /*follow=*/false);
 }
 
 }  // namespace triage::capture

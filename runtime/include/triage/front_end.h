@@ -40,6 +40,18 @@ struct Signature {
   std::vector<std::optional<TensorSpec>> output_types = {};
 };
 
+/// What `run` does when the policy itself fails: an error in its code, an operator that throws, an exhausted budget or
+/// deadline. A call that does not fit the signature is an error of the host and always throws InputError.
+enum class OnError : uint8_t {
+  raise,         ///< throw
+  pass_through,  ///< an output named as an input is that input, untouched; flags outputs have UNKNOWN everywhere.
+                 ///< If the policy has any other output, `run` throws and names that output.
+  last_good,     ///< answer with the latest earlier version that has run without failing; throw if there is none
+};
+
+/// "raise", "pass_through", "last_good".
+TRIAGE_API const char* to_string(OnError on_error) noexcept;
+
 /// Budgets of one script. Zero means unlimited.
 struct Limits {
   uint64_t instructions = 50'000'000;  // VM instructions per load, and per run of the function
@@ -71,6 +83,8 @@ class TRIAGE_API Script {
   virtual const std::string& name() const = 0;
   virtual const Signature& signature() const = 0;
   virtual bool fullgraph() const = 0;  // the script requires one graph
+  /// What the script wants done when it fails; none: what the host says.
+  virtual std::optional<OnError> on_error() const { return {}; }
   /// Runs the policy's function once. It calls operators with `call_operator`, which may record and defer them. Before
   /// it, or a function that it calls, reads values of a tensor without an operator, it calls `break_graph`, and
   /// `materialize` with the tensor. `params` are 0-dim tensors in the order of the signature. Throws PolicyError,

@@ -10,6 +10,7 @@
 #include <triage/front_end.h>
 #include <triage/graph.h>
 #include <triage/log.h>
+#include <triage/statistics.h>
 
 #include <array>
 #include <chrono>
@@ -36,6 +37,7 @@
 /// prefork server must create its Runtime in the child, or fork before it creates one.
 namespace triage {
 
+class DecisionLog;
 class Policy;
 class Watch;
 
@@ -45,16 +47,8 @@ class PolicyCore;
 class WatchCore;
 }  // namespace policy
 
-/// What `run` does when the policy itself fails: an error in its code, an operator that throws, an exhausted budget or
-/// deadline. A call that does not fit the signature is an error of the host and always throws InputError.
-enum class OnError : uint8_t {
-  raise,         ///< throw
-  pass_through,  ///< an output named as an input is that input, untouched; flags outputs have UNKNOWN everywhere.
-                 ///< If the policy has any other output, `run` throws and names that output.
-  last_good,     ///< answer with the latest earlier version that has run without failing; throw if there is none
-};
-
 struct RuntimeOptions {
+  /// For policies that do not say themselves, and calls that do not.
   OnError on_error = OnError::raise;
   /// The log for records of loads, reloads and failures. Default: the log of the process (set_log), initially standard
   /// error. Called only while the Runtime, one of its policies or a Watch lives.
@@ -92,6 +86,11 @@ struct RuntimeOptions {
   /// one per device, with this seed, and never draws from LibTorch's default generators, which belong to the host. (The
   /// default is that of torch.Generator.)
   uint64_t seed = 67280421310721;
+  /// Whether Policy::statistics and RunInfo count samples with errors. triage reads the flags that a call returns, if
+  /// they lie on the CPU, and compares the flagged samples with their inputs.
+  bool count_flags = true;
+  /// Writes a line for each call with flagged samples (triage/decisions.h). Null: none.
+  std::shared_ptr<DecisionLog> decisions = {};
   /// Counts the graph breaks and recompiles of all policies. Null: nothing is counted.
   std::shared_ptr<CompileProfiler> profiler = {};
   /// The target of `print` in scripts. Default: standard output.
@@ -110,6 +109,15 @@ struct RunOptions {
   /// After this time the call ends with LimitError (checked while script code runs and between the operators of a
   /// captured graph, not inside an operator).
   std::optional<std::chrono::steady_clock::time_point> deadline = {};
+  /// Overrides the policy's own `on_error` and RuntimeOptions::on_error.
+  std::optional<OnError> on_error = {};
+  /// Filled by the call. Null: nothing is reported.
+  RunInfo* info = nullptr;
+  /// The host's own names of this call, of its trace, and of each sample (one for each row of the first input, or
+  /// none). They appear in the decision log; triage reads them during the call only.
+  std::string_view decision_id = {};
+  std::string_view trace_id = {};
+  at::ArrayRef<std::string> sample_ids = {};
 };
 
 /// Why the newest file did not go live.
@@ -217,6 +225,9 @@ class TRIAGE_API Policy {
   /// The signature of the live version. `outputs` has the names `out0`, `out1`, ... if the script names none, and is
   /// empty until a run shows their number.
   Signature signature() const;
+
+  /// Counts of all calls since the policy was loaded. A call that runs meanwhile may be counted in part.
+  PolicyStatistics statistics() const;
 
   /// --- versions ---
   VersionInfo version() const;                // the live one, with the last error

@@ -1,0 +1,29 @@
+#pragma once
+#include "runtime/policy/version.h"
+
+#include <ATen/core/Tensor.h>
+#include <triage/statistics.h>
+
+#include <exception>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace triage::policy {
+
+/// What became of one call.
+struct Answer {
+  std::vector<at::Tensor> outputs;
+  Answered by = Answered::failed;
+  const PolicyVersion* version = nullptr;  // the last one that was asked
+  capture::Ran ran;                        // how it computed the outputs
+  std::optional<FailureKind> failure;      // of the version that should have answered, or of the call
+  std::string message;                     // of that failure
+
+  void note_failure(const std::exception& error) {
+    failure = kind_of(error);
+    message = error.what();
+  }
+};
+
+}  // namespace triage::policy

@@ -1,0 +1,64 @@
+#pragma once
+#include <triage/statistics.h>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <exception>
+#include <vector>
+
+namespace triage::policy {
+
+FailureKind kind_of(const std::exception& error) noexcept;
+
+/// Errors by location, code and severity. Counts without a lock; memory for a location is allocated when it has its first error.
+class FlagCounts {
+ public:
+  FlagCounts() = default;
+  ~FlagCounts();
+  FlagCounts(const FlagCounts&) = delete;
+  FlagCounts& operator=(const FlagCounts&) = delete;
+
+  /// `slot`: an error as it stands in a record (triage/layout.h).
+  void add(uint16_t slot, uint64_t count) noexcept;
+  std::vector<FlagCount> read() const;
+
+ private:
+  using Page = std::array<std::atomic<uint64_t>, 1u << LOCATION_SHIFT>;  // by code and severity, as in the slot
+  std::array<std::atomic<Page*>, LOCATION_MASK + 1> pages_ = {};
+};
+
+/// Counts of the calls of one version. Any thread may count at any time, without a lock: each has a stripe that few others use.
+class Counters {
+ public:
+  static constexpr size_t stripe_count = 16;
+
+  struct Flagged {
+    uint64_t samples = 0, flagged = 0, repaired = 0;
+  };
+  void answered(Answered by, CallForm form, std::chrono::nanoseconds time) noexcept;
+  void failed(FailureKind kind) noexcept;
+  void flagged(const Flagged& found) noexcept;
+  void uncounted() noexcept { uncounted_.fetch_add(1, std::memory_order_relaxed); }
+  FlagCounts& flags() noexcept { return flags_; }
+
+  /// All but recompiles and graph breaks.
+  CallStatistics read() const;
+
+ private:
+  using Count = std::atomic<uint64_t>;
+  struct alignas(64) Stripe {
+    std::array<std::array<Count, call_form_count>, answered_count> answers = {};
+    std::array<Count, latency_bucket_count> latency = {};
+    Count time{0}, samples{0}, flagged{0}, repaired{0};
+  };
+  Stripe& mine() noexcept;
+
+  std::array<Stripe, stripe_count> stripes_;
+  std::array<Count, failure_kind_count> failures_ = {};
+  Count uncounted_{0};
+  FlagCounts flags_;
+};
+
+}  // namespace triage::policy

@@ -1,0 +1,87 @@
+#include "runtime/policy/attribution/flagged.h"
+
+#include "runtime/flags/errors.h"
+
+#include <triage/config.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace triage::policy {
+namespace {
+
+bool is_dense_cpu(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.is_cpu() && tensor.layout() == c10::kStrided && !tensor.is_quantized();
+}
+
+bool same_kind(const at::Tensor& a, const at::Tensor& b) {
+  return a.sizes() == b.sizes() && a.scalar_type() == b.scalar_type();
+}
+
+/// The input that output `index` is compared with; none where it has no such one, or several are meant.
+const at::Tensor* input_of(const AnsweredCall& call, size_t index) {
+  const at::Tensor& output = call.outputs[index];
+  const bool named = index < call.output_names.size();
+  const at::Tensor* found = nullptr;
+  for (size_t i = 0; i < call.inputs.size(); ++i) {
+    const at::Tensor& input = call.inputs[i];
+    if (!is_dense_cpu(input) || !same_kind(input, output)) continue;
+    const bool is_donated = std::find(call.donated.begin(), call.donated.end(), i) != call.donated.end();
+    if (named && call.input_names[i] == call.output_names[index]) return is_donated ? nullptr : &input;
+    if (named) continue;
+    if (found || is_donated) return nullptr;
+    found = &input;
+  }
+  return found;
+}
+
+}  // namespace
+
+FlaggedSamples flagged_samples(const AnsweredCall& call) {
+  FlaggedSamples found;
+  for (size_t i = 0; i < call.outputs.size() && i < call.flags_outputs.size(); ++i) {
+    const at::Tensor& output = call.outputs[i];
+    if (!call.flags_outputs[i] || !output.defined() || output.dim() != 2) continue;
+    if (!is_dense_cpu(output)) {
+      found.elsewhere = true;
+      continue;
+    }
+    if (output.numel() > 0) {
+      const at::Tensor f = output.contiguous();
+      const ErrorConfig& config = get_config();
+      const flags::Overflow overflow(f, config);
+      flags::each_error(f, 0, f.size(0), flags::slots_of(f, config), [&](int64_t sample, int64_t at, uint16_t slot) {
+        if (!overflow.is(at, slot)) found.errors.push_back({sample, slot});
+      });
+    }
+    if (found.counted)  // of a second output: one sample's errors together
+      std::stable_sort(found.errors.begin(), found.errors.end(),
+                       [](const auto& a, const auto& b) { return a.sample < b.sample; });
+    found.samples = std::max(found.samples, output.size(0));
+    found.counted = true;
+  }
+  return found;
+}
+
+RowPairs::RowPairs(const AnsweredCall& call, int64_t rows) {
+  for (size_t i = 0; i < call.outputs.size(); ++i) {
+    const at::Tensor& output = call.outputs[i];
+    const bool is_flags = i < call.flags_outputs.size() && call.flags_outputs[i];
+    if (is_flags || !is_dense_cpu(output) || output.dim() == 0 || output.size(0) != rows) continue;
+    const at::Tensor* const input = input_of(call, i);
+    if (!input || output.is_same(*input) || output.numel() == 0) continue;
+    const at::Tensor before = input->contiguous(), after = output.contiguous();
+    if (before.data_ptr() == after.data_ptr()) continue;
+    pairs_.push_back({before, after, after.nbytes() / static_cast<size_t>(rows)});
+  }
+}
+
+bool RowPairs::differ(int64_t row) const {
+  return std::any_of(pairs_.begin(), pairs_.end(), [row](const Pair& pair) {
+    const size_t offset = static_cast<size_t>(row) * pair.row_bytes;
+    return std::memcmp(static_cast<const char*>(pair.before.data_ptr()) + offset,
+                       static_cast<const char*>(pair.after.data_ptr()) + offset, pair.row_bytes) != 0;
+  });
+}
+
+}  // namespace triage::policy

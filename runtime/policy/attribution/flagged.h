@@ -1,0 +1,49 @@
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace triage::policy {
+
+/// The tensors of one answered call.
+struct AnsweredCall {
+  at::ArrayRef<at::Tensor> inputs, outputs;
+  const std::vector<std::string>& input_names;
+  const std::vector<std::string>& output_names;  // may be fewer than outputs: the others have none
+  const std::vector<bool>& flags_outputs;
+  at::ArrayRef<size_t> donated;  // inputs whose values may be gone
+};
+
+struct SampleError {
+  int64_t sample;
+  uint16_t slot;  // as it stands in a record (triage/layout.h)
+};
+
+/// What outputs of flags say, as far as it can be read without waiting for a device.
+struct FlaggedSamples {
+  std::vector<SampleError> errors;  // by sample; empty, and not allocated, where all is well
+  int64_t samples = 0;              // of the first such output
+  bool counted = false;             // there was such an output
+  bool elsewhere = false;           // there was one on another device
+};
+FlaggedSamples flagged_samples(const AnsweredCall& call);
+
+/// Which outputs may be compared with which inputs, row by row: an output belongs to the input of its name; without a name, to the
+/// only input that has its sizes and dtype.
+class RowPairs {
+ public:
+  RowPairs(const AnsweredCall& call, int64_t rows);
+  /// Whether an output differs from its input in this row, bit for bit: a NaN that stayed is no difference.
+  bool differ(int64_t row) const;
+
+ private:
+  struct Pair {
+    at::Tensor before, after;  // contiguous
+    size_t row_bytes;
+  };
+  std::vector<Pair> pairs_;
+};
+
+}  // namespace triage::policy

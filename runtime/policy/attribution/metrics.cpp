@@ -1,0 +1,196 @@
+// Prometheus' text format: https://prometheus.io/docs/instrumenting/exposition_formats/
+#include <fmt/format.h>
+#include <triage/config.h>
+#include <triage/location.h>
+#include <triage/runtime.h>
+#include <triage/statistics.h>
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "runtime/messages/printable.h"
+
+namespace triage {
+namespace {
+
+/// Of one policy, or of several with the same name and path, which no label tells apart.
+struct Measured {
+  PolicyStatistics statistics;
+  CacheStatistics cache;
+  std::map<std::pair<int, std::string>, CallStatistics> versions;
+  std::map<std::pair<int, std::string>, bool> live;
+};
+using Policies = std::map<std::pair<std::string, std::string>, Measured>;
+
+Policies measure(const Runtime& runtime) {
+  Policies policies;
+  for (const Policy& policy : runtime.policies()) {
+    const VersionInfo live = policy.version();
+    Measured& measured = policies[{policy.name(), live.path}];
+    const PolicyStatistics statistics = policy.statistics();
+    measured.statistics.total += statistics.total;
+    measured.statistics.reloads += statistics.reloads;
+    measured.statistics.refused += statistics.refused;
+    measured.statistics.reverted += statistics.reverted;
+    for (const auto& version : statistics.versions) {
+      measured.versions[{version.number, version.hash}] += version.calls;
+      measured.live[{version.number, version.hash}] |= version.number == live.number;
+    }
+    const CacheStatistics cache = policy.cache();
+    measured.cache.graphs += cache.graphs;
+    measured.cache.segments += cache.segments;
+    measured.cache.bytes += cache.bytes;
+    measured.cache.loops += cache.loops;
+  }
+  return policies;
+}
+
+/// Names come from scripts: in a label they may not end it.
+std::string label(const char* name, const std::string& value) {
+  std::string text;
+  for (const char c : messages::one_line(value)) {
+    if (c == '\\' || c == '"') text += '\\';
+    text += c;
+  }
+  return fmt::format("{}=\"{}\"", name, text);
+}
+
+/// One metric: its head, and a line for each set of labels.
+class Metric {
+ public:
+  Metric(std::string& text, const char* name, const char* type, const char* help) : text_(text), name_(name) {
+    text_ += fmt::format("# HELP triage_{0} {2}\n# TYPE triage_{0} {1}\n", name, type, help);
+  }
+  template <class Number>
+  void add(const std::string& labels, Number value, const char* ending = "") {
+    text_ += fmt::format("triage_{}{}{{{}}} {}\n", name_, ending, labels, value);
+  }
+
+ private:
+  std::string& text_;
+  const char* name_;
+};
+
+using PerPolicy = void (*)(Metric& metric, const std::string& labels, const Measured& measured);
+struct Described {
+  const char *name, *type, *help;
+  PerPolicy add;
+};
+
+void add_answers(Metric& metric, const std::string& labels, const CallStatistics& calls) {
+  for (size_t by = 0; by < answered_count; ++by)
+    for (size_t form = 0; form < call_form_count; ++form)
+      if (const uint64_t count = calls.answers[by][form])
+        metric.add(labels + ',' + label("answered", to_string(static_cast<Answered>(by))) + ',' +
+                       label("form", to_string(static_cast<CallForm>(form))),
+                   count);
+}
+
+void add_failures(Metric& metric, const std::string& labels, const Measured& measured) {
+  for (size_t kind = 0; kind < failure_kind_count; ++kind)
+    metric.add(labels + ',' + label("kind", to_string(static_cast<FailureKind>(kind))),
+               measured.statistics.total.failures[kind]);
+}
+
+void add_latency(Metric& metric, const std::string& labels, const Measured& measured) {
+  const CallStatistics& calls = measured.statistics.total;
+  uint64_t up_to = 0;
+  for (size_t bucket = 0; bucket < latency_bucket_count; ++bucket) {
+    up_to += calls.latency[bucket];
+    const bool last = bucket + 1 == latency_bucket_count;
+    const std::string bound =
+        last ? "+Inf" : fmt::format("{}", static_cast<double>(latency_bound(bucket).count()) * 1e-9);
+    metric.add(labels + ',' + label("le", bound), up_to, "_bucket");
+  }
+  metric.add(labels, static_cast<double>(calls.time.count()) * 1e-9, "_sum");
+  metric.add(labels, up_to, "_count");
+}
+
+void add_errors(Metric& metric, const std::string& labels, const Measured& measured) {
+  for (const FlagCount& count : measured.statistics.total.flags)
+    metric.add(labels + ',' + label("location", ErrorLocation::name(count.location)) + ',' +
+                   label("code", code_name(count.code)) + ',' + label("severity", severity_name(count.severity)),
+               count.count);
+}
+
+std::string version_labels(const std::string& labels, const std::pair<int, std::string>& version) {
+  return labels + ',' + label("version", std::to_string(version.first)) + ',' + label("hash", version.second);
+}
+
+const Described described[] = {
+    {"calls_total", "counter", "Calls, by what answered them and how.",
+     [](Metric& metric, const std::string& labels, const Measured& of) {
+       add_answers(metric, labels, of.statistics.total);
+     }},
+    {"failures_total", "counter", "Calls that the live version failed, or that did not fit its signature.",
+     add_failures},
+    {"call_seconds", "histogram", "Time of calls.", add_latency},
+    {"samples_total", "counter", "Samples whose flags were counted.",
+     [](Metric& metric, const std::string& labels, const Measured& of) {
+       metric.add(labels, of.statistics.total.samples);
+     }},
+    {"flagged_samples_total", "counter", "Samples with an error.",
+     [](Metric& metric, const std::string& labels, const Measured& of) {
+       metric.add(labels, of.statistics.total.flagged);
+     }},
+    {"repaired_samples_total", "counter", "Flagged samples for which an output differs from its input.",
+     [](Metric& metric, const std::string& labels, const Measured& of) {
+       metric.add(labels, of.statistics.total.repaired);
+     }},
+    {"errors_total", "counter", "Errors in samples, by location, code and severity.", add_errors},
+    {"uncounted_calls_total", "counter", "Calls whose flags lie on another device and were not counted.",
+     [](Metric& metric, const std::string& labels, const Measured& of) {
+       metric.add(labels, of.statistics.total.uncounted);
+     }},
+    {"recompiles_total", "counter", "Calls that no captured graph fitted, after the first.",
+     [](Metric& metric, const std::string& labels, const Measured& of) {
+       metric.add(labels, of.statistics.total.recompiles);
+     }},
+    {"graph_breaks_total", "counter", "Graph breaks that captured and followed calls met.",
+     [](Metric& metric, const std::string& labels, const Measured& of) {
+       metric.add(labels, of.statistics.total.graph_breaks);
+     }},
+    {"reloads_total", "counter", "Sources that went live, were refused, or went live and were reverted.",
+     [](Metric& metric, const std::string& labels, const Measured& of) {
+       metric.add(labels + ',' + label("result", "live"), of.statistics.reloads);
+       metric.add(labels + ',' + label("result", "refused"), of.statistics.refused);
+       metric.add(labels + ',' + label("result", "reverted"), of.statistics.reverted);
+     }},
+    {"version_live", "gauge", "1 for the live version, 0 for others that are kept.",
+     [](Metric& metric, const std::string& labels, const Measured& of) {
+       for (const auto& [version, live] : of.live) metric.add(version_labels(labels, version), live ? 1 : 0);
+     }},
+    {"version_calls_total", "counter", "Calls of each version that is kept.",
+     [](Metric& metric, const std::string& labels, const Measured& of) {
+       for (const auto& [version, calls] : of.versions) add_answers(metric, version_labels(labels, version), calls);
+     }},
+    {"graphs", "gauge", "Captured graphs of the live version.",
+     [](Metric& metric, const std::string& labels, const Measured& of) {
+       metric.add(labels + ',' + label("kind", "whole"), of.cache.graphs);
+       metric.add(labels + ',' + label("kind", "segment"), of.cache.segments);
+     }},
+    {"graph_bytes", "gauge", "Memory of these graphs, without compiled code.",
+     [](Metric& metric, const std::string& labels, const Measured& of) { metric.add(labels, of.cache.bytes); }},
+    {"loops", "gauge", "Fused loops of these graphs, by what runs them.",
+     [](Metric& metric, const std::string& labels, const Measured& of) {
+       metric.add(labels + ',' + label("tier", "kernel"), of.cache.loops.kernels);
+       metric.add(labels + ',' + label("tier", "tape"), of.cache.loops.tapes);
+       metric.add(labels + ',' + label("tier", "unfused"), of.cache.loops.unfused);
+     }},
+};
+
+}  // namespace
+
+std::string metrics_text(const Runtime& runtime) {
+  const Policies policies = measure(runtime);
+  std::string text;
+  for (const Described& kind : described) {
+    Metric metric(text, kind.name, kind.type, kind.help);
+    for (const auto& [names, measured] : policies)
+      kind.add(metric, label("policy", names.first) + ',' + label("path", names.second), measured);
+  }
+  return text;
+}
+
+}  // namespace triage
