@@ -148,6 +148,7 @@ int serve(const std::filesystem::path& policy, std::map<std::string, std::string
   const triage::Watch watch = runtime.watch(std::filesystem::absolute(policy).parent_path());
 
   httplib::Server front, admin;
+  front.set_tcp_nodelay(true);  // else an answer waits for the client's delayed acknowledgement
   front.Post("/predict",
              [&](const auto& request, auto& response) { predict_safely(model, service, request, response); });
   front.Get("/health", [&](const auto&, auto& response) {

@@ -141,7 +141,9 @@ check("enough requests, of several versions", sum(sent) > 100 and len({v for v, 
 # --- what operators see
 
 statistics = live()["statistics"]
-check("every call is counted", statistics["calls"] >= sum(sent) + 2 and statistics["answered"]["failed"] == 0, statistics)
+answered = statistics["answered"]
+check("every call is counted, and the one with too many names as failed",
+      answered["live"] == sum(sent) + 2 and answered["failed"] == 1 and statistics["calls"] == sum(sent) + 3, statistics)
 check("every bad sample is counted", statistics["flagged"] == sum(sent) + 1, statistics)
 check("by location and code", any(e["location"] == "logits" and e["code"] == "NAN" and e["samples"] == sum(sent) + 1
                                   for e in statistics["errors"]), statistics)
