@@ -62,8 +62,9 @@ TEST_CASE("another tensor is no number, and the message says what is") {
     policy.run({at::zeros({2, 2}, at::kLong), at::tensor(int64_t{3})});
     FAIL("it takes a tensor as a number");
   } catch (const triage::PolicyError& error) {
-    CHECK(std::string(error.what())
-              .find("expected a number as `num_embeddings`, got Tensor int64[]; a number that "
-                    "changes belongs into the params of the policy") != std::string::npos);
+    CAPTURE(error.what());
+    const std::string text = error.what();
+    CHECK(text.find("expected a number as `num_embeddings`") != std::string::npos);
+    CHECK(text.find("belongs into the params of the policy") != std::string::npos);
   }
 }
