@@ -1,6 +1,7 @@
 #pragma once
 #include "runtime/capture/compiled.h"
 #include "runtime/operators/untrusted.h"
+#include "runtime/policy/contents.h"
 #include "runtime/policy/output_types.h"
 #include "runtime/policy/trial.h"
 
@@ -21,12 +22,12 @@ namespace triage::policy {
 /// mutex guards, may be used by any thread.
 class PolicyVersion {
  public:
-  PolicyVersion(std::shared_ptr<Script> script, capture::Compiled::Options options, std::string source,
+  PolicyVersion(std::shared_ptr<Script> script, capture::Compiled::Options options, Contents contents,
                 std::string path);
 
   int number = 0;  // given when it goes live for the first time, then fixed
   std::chrono::system_clock::time_point since;
-  const std::string source;
+  const Contents contents;
   const std::string hash;
   const std::string path;
   const std::string name;
