@@ -28,8 +28,7 @@ using capture::Compiled;
 ScriptOptions script_options(const BuildCommand& options, policy::PolicyFiles& files) {
   ScriptOptions script;
   script.path = options.call.policy;
-  if (options.call.policy != "-")
-    script.read_file = [&files](const std::string& name) { return files.read(name); };
+  if (options.call.policy != "-") script.read_file = [&files](const std::string& name) { return files.read(name); };
   script.print = [](const std::string& text) { say(stderr, "{}\n", text); };
   return script;
 }
@@ -124,7 +123,8 @@ int run(const BuildCommand& options) {
   check_destination("-o", options.output, options.call.policy);
   const std::string source = read_source(options.call.policy);
   policy::PolicyFiles files(std::filesystem::absolute(options.call.policy).lexically_normal(), nullptr);
-  lua::LuaScript asked(source, script_options(options, files));  // for its tests; what they do stays apart from what is captured
+  lua::LuaScript asked(
+      source, script_options(options, files));  // for its tests; what they do stays apart from what is captured
   const std::vector<Example> examples = examples_for(asked, options.call);
   const auto script = std::make_shared<lua::LuaScript>(source, script_options(options, files));
   const std::string hash = policy::Contents{source, files.all()}.hash();

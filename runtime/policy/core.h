@@ -202,12 +202,12 @@ class PolicyCore {
   std::atomic<const Live*> live_{nullptr};
   std::atomic<uint64_t> donated_{0};  // which of the first 64 inputs some call has donated
 
-  std::mutex changing_;                     // may be held for long; taken by Changing, and what follows is under it
-  std::atomic<std::thread::id> changer_;    // who has it
-  bool refused_ = false;                    // ... and was refused
-  bool deleted_ = false;                    // the file was gone when last looked at
-  std::set<std::string> lasting_params_;    // those that every version so far has had
-  std::set<std::string> former_params_;     // those that any version has had
+  std::mutex changing_;                   // may be held for long; taken by Changing, and what follows is under it
+  std::atomic<std::thread::id> changer_;  // who has it
+  bool refused_ = false;                  // ... and was refused
+  bool deleted_ = false;                  // the file was gone when last looked at
+  std::set<std::string> lasting_params_;  // those that every version so far has had
+  std::set<std::string> former_params_;   // those that any version has had
 
   std::mutex keeping_;  // one source, and one choice, after the other is kept for a restart
 

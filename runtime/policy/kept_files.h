@@ -45,7 +45,7 @@ class LastGood {
 /// What `pin` or `rollback` made live.
 struct Choice {
   bool pinned = false;
-  int number = 0;      // of the version, at that time
+  int number = 0;  // of the version, at that time
   Contents live;
   std::optional<Contents> on_disk;  // at that time; nothing: there was no file that could be read
 };

@@ -63,9 +63,7 @@ KnownCall known_call(const std::string& policy, const Kind& kind) {
 }
 
 std::function<void(const Kind&)> noting_calls_of(const std::string& hash, CompilerMode compiler) {
-  return [hash, compiler](const Kind& kind) {
-    fused::note_call(known_call(hash, kind), compiler);
-  };
+  return [hash, compiler](const Kind& kind) { fused::note_call(known_call(hash, kind), compiler); };
 }
 
 std::vector<Kind> known_kinds(const PolicyVersion& version) {

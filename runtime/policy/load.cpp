@@ -49,7 +49,8 @@ std::shared_ptr<PolicyVersion> PolicyCore::load_current(std::optional<std::strin
   refused_ = text.has_value();  // unless what follows does not throw
   if (!text) throw FileError(fmt::format("cannot load the policy '{}': there is no such file", path_), {path_, 0});
   std::shared_ptr<PolicyVersion> version = load_whole(std::move(*text), of_file);
-  if (declares_outputs(version->signature)) check_outputs(*runtime_->load_script(version->contents, path_, /*silent=*/true));
+  if (declares_outputs(version->signature))
+    check_outputs(*runtime_->load_script(version->contents, path_, /*silent=*/true));
   refused_ = false;
   return version;
 }
@@ -79,10 +80,11 @@ std::shared_ptr<PolicyVersion> PolicyCore::load_whole(std::string source, bool o
       return version;
     }
     if (!now || tries == most_tries)
-      throw FileError(fmt::format("policy '{}': its files changed each time that triage read them ({} times); write them "
-                                  "beside their places and rename them",
-                                  path_, tries),
-                      {path_, 0});
+      throw FileError(
+          fmt::format("policy '{}': its files changed each time that triage read them ({} times); write them "
+                      "beside their places and rename them",
+                      path_, tries),
+          {path_, 0});
     source = std::move(*now);
   }
 }
@@ -123,9 +125,10 @@ std::shared_ptr<PolicyVersion> PolicyCore::load_chosen() {
   const std::optional<std::string> source = source_now();
   const bool unchanged = choice->on_disk ? source && is_as_seen(*source, choice->on_disk) : !source;
   if (!choice->pinned && !unchanged) {
-    log(LogLevel::info, fmt::format("policy '{}': its files have changed since version {} was rolled back to, before this "
-                                    "start; they are followed again",
-                                    path_, choice->number));
+    log(LogLevel::info,
+        fmt::format("policy '{}': its files have changed since version {} was rolled back to, before this "
+                    "start; they are followed again",
+                    path_, choice->number));
     return nullptr;
   }
   const char* const what = choice->pinned ? "pinned" : "rolled back to";
@@ -170,8 +173,8 @@ void PolicyCore::choose(const std::shared_ptr<PolicyVersion>& version, bool pinn
     choice_.reset();
     const bool is_of_file = version && !pinned && seen_ && *seen_ == version->contents;
     if (version && !is_of_file)
-      choice_ = std::make_shared<const Choice>(Choice{pinned, version->number, version->contents,
-                                                      deleted_ ? std::nullopt : seen_});
+      choice_ = std::make_shared<const Choice>(
+          Choice{pinned, version->number, version->contents, deleted_ ? std::nullopt : seen_});
   }
   keep_choice();
 }
@@ -186,7 +189,8 @@ void PolicyCore::keep_choice() {
   const KeptChoices& kept = runtime_->choices();
   const std::string failure = choice ? kept.keep(file_, *choice) : kept.forget(file_);
   if (!failure.empty())
-    log(LogLevel::warn, fmt::format("policy '{}': cannot keep for a restart what is pinned or rolled back: {}", name_, failure),
+    log(LogLevel::warn,
+        fmt::format("policy '{}': cannot keep for a restart what is pinned or rolled back: {}", name_, failure),
         failure);
 }
 

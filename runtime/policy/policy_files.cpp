@@ -116,7 +116,9 @@ class Walk {
     if (size < 0) return void(trouble_ = reason(errno));
     const std::string path(target, static_cast<size_t>(size));
     if (path.starts_with('/'))
-      return void(trouble_ = "a symbolic link on the way to it is absolute; links inside the folder of the policy must be relative");
+      return void(
+          trouble_ =
+              "a symbolic link on the way to it is absolute; links inside the folder of the policy must be relative");
     if (++links_ > most_links) return void(trouble_ = reason(ELOOP));
     const std::deque<std::string> parts = parts_of(path);
     rest_.insert(rest_.begin(), parts.begin(), parts.end());
@@ -129,8 +131,7 @@ class Walk {
   }
 
   void arrive(const std::string& file, const struct stat& info) {
-    if (!S_ISREG(info.st_mode))
-      trouble_ = S_ISDIR(info.st_mode) ? "it is a directory" : "it is not a regular file";
+    if (!S_ISREG(info.st_mode)) trouble_ = S_ISDIR(info.st_mode) ? "it is a directory" : "it is not a regular file";
     last_ = file;
     arrived_ = true;
   }
@@ -252,11 +253,12 @@ std::set<fs::path> folders_of(const fs::path& file, const Files& files) {
 }
 
 decltype(ScriptOptions::read_file) files_beside(const fs::path& file) {
-  return [mutex = std::make_shared<std::mutex>(),
-          files = std::make_shared<PolicyFiles>(fs::absolute(file).lexically_normal(), nullptr)](const std::string& name) {
-    const std::lock_guard lock(*mutex);
-    return files->read(name);
-  };
+  return
+      [mutex = std::make_shared<std::mutex>(),
+       files = std::make_shared<PolicyFiles>(fs::absolute(file).lexically_normal(), nullptr)](const std::string& name) {
+        const std::lock_guard lock(*mutex);
+        return files->read(name);
+      };
 }
 
 }  // namespace triage::policy

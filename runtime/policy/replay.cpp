@@ -29,7 +29,8 @@ ReplayFunction& replay_of_functions() {
 }
 
 std::shared_ptr<const std::string> bytes_of(const at::Tensor& tensor) {
-  if (tensor.scalar_type() != at::kByte || tensor.dim() != 1) throw files::Malformed("a file in it is no list of bytes");
+  if (tensor.scalar_type() != at::kByte || tensor.dim() != 1)
+    throw files::Malformed("a file in it is no list of bytes");
   const at::Tensor dense = tensor.contiguous();
   const char* const begin = reinterpret_cast<const char*>(dense.data_ptr<uint8_t>());
   return std::make_shared<const std::string>(begin, begin + dense.numel());

@@ -81,8 +81,7 @@ ScriptOptions RuntimeCore::script_options(const std::string& path) const {
   return script;
 }
 
-std::unique_ptr<Script> RuntimeCore::load_script(const Contents& contents, const std::string& path,
-                                                 bool silent) const {
+std::unique_ptr<Script> RuntimeCore::load_script(const Contents& contents, const std::string& path, bool silent) const {
   ScriptOptions script = script_options(path);
   script.read_file = reader_of(contents);
   if (silent) script.print = [](const std::string&) {};

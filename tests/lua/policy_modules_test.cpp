@@ -69,10 +69,12 @@ const std::string identity = "\nreturn function(z) return z end";
 
 TEST_CASE("require gives the value of a module of the policy's folder, once for all that ask") {
   Folder folder;
-  folder.write("lib/clip.lua", "local m = {loads = (loads or 0) + 1}\nloads = m.loads\n"
-                               "function m.clip(z, limit) return z:clamp(-limit, limit) end\nreturn m");
-  folder.write("lib/checks/rows.lua", "local clip = require 'clip'\nlocal name, file = ...\n"
-                                      "return function(z) return clip.clip(z, 2), name, file end");
+  folder.write("lib/clip.lua",
+               "local m = {loads = (loads or 0) + 1}\nloads = m.loads\n"
+               "function m.clip(z, limit) return z:clamp(-limit, limit) end\nreturn m");
+  folder.write("lib/checks/rows.lua",
+               "local clip = require 'clip'\nlocal name, file = ...\n"
+               "return function(z) return clip.clip(z, 2), name, file end");
   folder.write("lib/nothing.lua", "local x = 1");
   folder.write("lib/no.lua", "return false");
   const Policy policy = folder.load(
@@ -80,7 +82,9 @@ TEST_CASE("require gives the value of a module of the policy's folder, once for 
       "assert(clip == require 'clip' and clip.loads == 1 and require 'nothing' == true and require 'no' == false)\n"
       "assert(select('#', require 'clip') == 1)\n"
       "local _, name, file = rows(torch.ones(1))\n"
-      "assert(name == 'checks.rows' and file == '" + folder.at("lib/checks/rows.lua") + "')\n"
+      "assert(name == 'checks.rows' and file == '" +
+      folder.at("lib/checks/rows.lua") +
+      "')\n"
       "return policy {fullgraph = true, run = function(z) return (rows(z)) + require('clip').clip(z, 1) end}");
   const at::Tensor z = at::tensor({-9.0f, 0.5f, 9.0f}).view({3, 1});
   for (int i = 0; i < 3; ++i) CHECK(run(policy, z).equal(at::tensor({-3.0f, 1.0f, 3.0f}).view({3, 1})));
@@ -89,8 +93,9 @@ TEST_CASE("require gives the value of a module of the policy's folder, once for 
 
 TEST_CASE("a module has the dialect that its first line says") {
   Folder folder;
-  folder.write("lib/natural.lua", "--!tensor\nreturn function(z)\n  if z:isnan():any(-1) then z = torch.zeros_like(z) end\n"
-                                  "  return z\nend");
+  folder.write("lib/natural.lua",
+               "--!tensor\nreturn function(z)\n  if z:isnan():any(-1) then z = torch.zeros_like(z) end\n"
+               "  return z\nend");
   const Policy policy = folder.load("local f = require 'natural'\nreturn function(z) return f(z) end");
   const float nan_value = std::nanf("");
   CHECK(run(policy, at::tensor({1.0f, nan_value, 3.0f, 4.0f}).view({2, 2}))
@@ -123,8 +128,9 @@ TEST_CASE("a policy whose modules define globals, and the other way round") {
   Folder folder;
   folder.write("lib/defines.lua", "function twice(z) return z * 2 end");
   folder.write("lib/uses.lua", "return function(z) return thrice(z) end");
-  const Policy policy = folder.load("require 'defines'\nlocal uses = require 'uses'\nfunction thrice(z) return z * 3 end\n"
-                                    "return function(z) return twice(z) + uses(z) end");
+  const Policy policy = folder.load(
+      "require 'defines'\nlocal uses = require 'uses'\nfunction thrice(z) return z * 3 end\n"
+      "return function(z) return twice(z) + uses(z) end");
   CHECK(run(policy, at::ones({2, 2})).equal(at::full({2, 2}, 5.0f)));
   check_says(folder.refusal("require 'defines'\nreturn function(z) return twise(z) end"), "did you mean 'twice'?");
 }
@@ -138,10 +144,12 @@ TEST_CASE("what require refuses") {
   check_says(folder.refusal("require 'a'" + identity),
              "require: module 'a' needs itself while it is loaded: a -> b -> a; move what both need");
   check_says(folder.refusal("require 'none'" + identity),
-             folder.at("p.lua") + ":1: require: cannot read 'lib/none.lua' in the folder of the policy: there is no such file");
-  for (const char* name : {"'../secret'", "'..secret'", "'/etc/passwd'", "'a/b'", "'a..b'", "'.a'", "'a.'", "''", "'a b'", "'a\\0'",
-                           "'a\\n'", "('a'):rep(300)"})
-    check_says(folder.refusal(std::string("require(") + name + ")" + identity), "require: expected the name of a module");
+             folder.at("p.lua") +
+                 ":1: require: cannot read 'lib/none.lua' in the folder of the policy: there is no such file");
+  for (const char* name : {"'../secret'", "'..secret'", "'/etc/passwd'", "'a/b'", "'a..b'", "'.a'", "'a.'", "''",
+                           "'a b'", "'a\\0'", "'a\\n'", "('a'):rep(300)"})
+    check_says(folder.refusal(std::string("require(") + name + ")" + identity),
+               "require: expected the name of a module");
   check_says(folder.refusal("require(nil)" + identity), "require: expected a string as `name`, got nil");
   check_says(folder.refusal("require('a', 1)" + identity), "require");
   const Policy late = folder.load("return function(z) return require('a')(z) end");
@@ -149,16 +157,18 @@ TEST_CASE("what require refuses") {
     run(late, at::ones({1}));
     CHECK(false);
   } catch (const triage::PolicyError& error) {
-    check_says(error.what(), folder.at("p.lua") +
-                                 ":1: require: module 'a' was not loaded with the policy, and a policy reads files only while "
-                                 "it is loaded; write local a = require \"a\" at the top of the file");
+    check_says(error.what(),
+               folder.at("p.lua") +
+                   ":1: require: module 'a' was not loaded with the policy, and a policy reads files only while "
+                   "it is loaded; write local a = require \"a\" at the top of the file");
   }
   try {
     folder.runtime->load_source("require 'a'" + identity, "text.lua");
     CHECK(false);
   } catch (const triage::LoadError& error) {
-    check_says(error.what(), "text.lua:1: require: cannot read 'lib/a.lua': the policy 'text.lua' was loaded from text and has "
-                             "no folder; load it from a file (triage::Runtime::load)");
+    check_says(error.what(),
+               "text.lua:1: require: cannot read 'lib/a.lua': the policy 'text.lua' was loaded from text and has "
+               "no folder; load it from a file (triage::Runtime::load)");
   }
 }
 
@@ -173,9 +183,10 @@ TEST_CASE("files that are no modules: links out, directories, fifos, huge ones")
   folder.write("in/lib/huge.lua", "");
   REQUIRE(::truncate((folder.path / "in/lib/huge.lua").c_str(), off_t{1} << 40) == 0);
   triage::Runtime runtime;
-  for (const auto& [name, why] : {std::pair("out", "leads out of the folder"), std::pair("linked.secret", "leads out of the folder"),
-                                  std::pair("dir", "it is a directory"), std::pair("fifo", "not a regular file"),
-                                  std::pair("huge", "larger than 16777216 bytes")}) {
+  for (const auto& [name, why] :
+       {std::pair("out", "leads out of the folder"), std::pair("linked.secret", "leads out of the folder"),
+        std::pair("dir", "it is a directory"), std::pair("fifo", "not a regular file"),
+        std::pair("huge", "larger than 16777216 bytes")}) {
     folder.write("in/p.lua", std::string("require '") + name + "'" + identity);
     try {
       runtime.load(folder.path / "in/p.lua");
@@ -208,8 +219,10 @@ TEST_CASE("modules share the budgets of the load") {
 TEST_CASE("a module that failed may be asked for again, and its error is the same") {
   Folder folder;
   folder.write("lib/raises.lua", "error('on purpose')");
-  folder.load("local a, b = pcall(require, 'raises')\nlocal c, d = pcall(require, 'raises')\n"
-              "assert(not a and not c and b == d and b:find('on purpose'), b .. d)" + identity);
+  folder.load(
+      "local a, b = pcall(require, 'raises')\nlocal c, d = pcall(require, 'raises')\n"
+      "assert(not a and not c and b == d and b:find('on purpose'), b .. d)" +
+      identity);
 }
 
 TEST_CASE("torch.load reads tables of the policy's folder, in every format") {
@@ -266,14 +279,16 @@ TEST_CASE("what torch.load refuses") {
   small.limits.tensor_bytes = 1 << 20;
   triage::save_tensor(folder.at("large.npy"), at::zeros({1 << 20}));
   CHECK_THROWS_AS(folder.load("local t = torch.load('large.npy')" + identity, small), triage::LimitError);
-  check_says(folder.refusal("local m = nn.load('m.pt')" + identity), "policies have no 'nn.load': TorchScript modules are for");
+  check_says(folder.refusal("local m = nn.load('m.pt')" + identity),
+             "policies have no 'nn.load': TorchScript modules are for");
   check_says(folder.refusal("return function(z) torch.save(z, 'z.pt') return z end"), "a policy writes no files");
 }
 
 TEST_CASE("a reload tries a policy with its modules, and a rollback has the ones of its version") {
   Folder folder;
   folder.write("lib/scale.lua", "return 2");
-  const std::string source = "local k = require 'scale'\nreturn policy {outputs = {'y'}, run = function(z) return z * k end}";
+  const std::string source =
+      "local k = require 'scale'\nreturn policy {outputs = {'y'}, run = function(z) return z * k end}";
   const Policy policy = folder.load(source);
   CHECK(run(policy, at::ones({2, 2})).equal(at::full({2, 2}, 2.0f)));
   folder.write("lib/scale.lua", "return 3");
@@ -293,7 +308,8 @@ TEST_CASE("a call of a policy with modules and tables is recorded, and replays w
   Folder folder;
   folder.write("lib/scale.lua", "return {by = function(z, t) return z * t end}");
   triage::save_tensor(folder.at("t.pt"), at::full({2}, 3.0f));
-  const Policy policy = folder.load("local m, t = require 'scale', torch.load 't.pt'\nreturn function(z) return m.by(z, t) end");
+  const Policy policy =
+      folder.load("local m, t = require 'scale', torch.load 't.pt'\nreturn function(z) return m.by(z, t) end");
   const std::string file = folder.at("call.pt");
   triage::RecordOptions options;
   options.file = file;

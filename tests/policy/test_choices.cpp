@@ -204,7 +204,8 @@ TEST_CASE("what was pinned and is refused by the host is told, and the file is f
   Runtime runtime(options);
   const Policy policy = runtime.load(host.file);
   CHECK(first(policy) == 2.0f);
-  CHECK(says(text.str(), "[error] policy '" + host.file.string() + "': what was pinned before this start cannot be used"));
+  CHECK(says(text.str(),
+             "[error] policy '" + host.file.string() + "': what was pinned before this start cannot be used"));
   CHECK(says(text.str(), "revoked"));
 }
 
@@ -213,7 +214,8 @@ TEST_CASE("a process that is killed at any moment leaves the old choice or the n
   host.start();
   const triage::policy::KeptChoices kept(host.folder / "cache");
   const auto choice = [](int number) {
-    return triage::policy::Choice{true, number, {"add " + std::to_string(number) + std::string(100'000, ' '), {}, true}, {}};
+    return triage::policy::Choice{
+        true, number, {"add " + std::to_string(number) + std::string(100'000, ' '), {}, true}, {}};
   };
   REQUIRE(kept.keep(host.file, choice(1)).empty());
   for (int round = 0; round < 20; ++round) {

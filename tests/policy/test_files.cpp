@@ -77,7 +77,9 @@ TEST_CASE("a read stays in the folder, whatever links say, and opens only regula
   fs::create_directories(outside / "p/lib/deep");
   const fs::path folder = outside / "p";
   fake::write(folder / "lib/n", "here");
-  const auto link = [&](const std::string& name, const std::string& target) { fs::create_symlink(target, folder / name); };
+  const auto link = [&](const std::string& name, const std::string& target) {
+    fs::create_symlink(target, folder / name);
+  };
   CHECK(read(folder, "lib/n") == "here");
   link("to_n", "lib/n");
   link("lib/deep/up", "../../lib/n");
@@ -91,7 +93,8 @@ TEST_CASE("a read stays in the folder, whatever links say, and opens only regula
   link("round", "round");
   link("self", ".");
   link("dangling", "lib/none");
-  for (const char* outward : {"out", "lib/out", "above/secret"}) CHECK(says(read(folder, outward), "leads out of the folder"));
+  for (const char* outward : {"out", "lib/out", "above/secret"})
+    CHECK(says(read(folder, outward), "leads out of the folder"));
   CHECK(says(read(folder, "whole"), "absolute"));
   CHECK(says(read(folder, "round"), "Too many levels"));
   CHECK(says(read(folder, "self"), "a directory"));
@@ -151,7 +154,8 @@ TEST_CASE("what a version reads is part of it: the hash, and the same bytes for 
   CHECK(first(policy) == 1.0f);
   CHECK(policy.version().hash == hash);
   CHECK(policy.reload() == Reload::refused);
-  CHECK(says(policy.version().last_error->message, "cannot read 'lib/n' in the folder of the policy: there is no such file"));
+  CHECK(says(policy.version().last_error->message,
+             "cannot read 'lib/n' in the folder of the policy: there is no such file"));
 }
 
 TEST_CASE("a file that was missing when a version went live is looked for at the next reload") {

@@ -66,9 +66,10 @@ struct Loading {
 void refuse_cycle(const std::vector<std::string>& loading, const std::string& name) {
   const auto begin = std::find(loading.begin(), loading.end(), name);
   if (begin == loading.end()) return;
-  throw LoadError(fmt::format("require: module '{}' needs itself while it is loaded: {} -> {}; move what both need to a "
-                              "module of its own",
-                              name, fmt::join(begin, loading.end(), " -> "), name));
+  throw LoadError(
+      fmt::format("require: module '{}' needs itself while it is loaded: {} -> {}; move what both need to a "
+                  "module of its own",
+                  name, fmt::join(begin, loading.end(), " -> "), name));
 }
 
 /// Pushes what the module returns; `true` where that is nothing.
@@ -93,18 +94,20 @@ void load_module(lua_State* L, FilesOfLoad& files, const std::string& name) {
 int require_module(lua_State* L) {
   const std::string name = whole_text(L, {1, "require", "name"});
   if (!is_module_name(name))
-    throw InputError(fmt::format("require: expected the name of a module as `name` (letters, digits, `_`, and `.` between "
-                                 "folders), such as \"checks\" for lib/checks.lua beside the policy, got '{}'",
-                                 messages::one_line(name.substr(0, 255))));
+    throw InputError(
+        fmt::format("require: expected the name of a module as `name` (letters, digits, `_`, and `.` between "
+                    "folders), such as \"checks\" for lib/checks.lua beside the policy, got '{}'",
+                    messages::one_line(name.substr(0, 255))));
   lua_settop(L, 1);
   push_registry_table(L, &kModules);
   lua_pushvalue(L, 1);
   if (lua_rawget(L, 2) != LUA_TNIL) return 1;
   FilesOfLoad* const files = files_of_load(L);
   if (!files)
-    throw InputError(fmt::format("require: module '{0}' was not loaded with the policy, and a policy reads files only while "
-                                 "it is loaded; write local {1} = require \"{0}\" at the top of the file",
-                                 name, name.substr(name.rfind('.') + 1)));
+    throw InputError(
+        fmt::format("require: module '{0}' was not loaded with the policy, and a policy reads files only while "
+                    "it is loaded; write local {1} = require \"{0}\" at the top of the file",
+                    name, name.substr(name.rfind('.') + 1)));
   lua_settop(L, 2);
   load_module(L, *files, name);
   lua_pushvalue(L, 1);
@@ -118,13 +121,15 @@ int load_table(lua_State* L) {
   const std::string path = whole_text(L, {1, "torch.load", "path"});
   const FilesOfLoad* const files = files_of_load(L);
   if (!files)
-    throw InputError("torch.load: a policy reads files only while it is loaded; write local table = torch.load(\"table.pt\") "
-                     "at the top of the file");
+    throw InputError(
+        "torch.load: a policy reads files only while it is loaded; write local table = torch.load(\"table.pt\") "
+        "at the top of the file");
   const std::string file = files::split_key_of_name(path).first;
   if (!files::has_known_ending(file))
-    throw InputError(fmt::format("torch.load: expected a .pt, .pth, .npy or .safetensors file in the folder of the policy as "
-                                 "`path`, got '{}'",
-                                 messages::one_line(path.substr(0, 255))));
+    throw InputError(
+        fmt::format("torch.load: expected a .pt, .pth, .npy or .safetensors file in the folder of the policy as "
+                    "`path`, got '{}'",
+                    messages::one_line(path.substr(0, 255))));
   const c10::IValue value = on_behalf_of("torch.load", [&] {
     const auto bytes = files->read(file);
     charge(L, 0, bytes->size());
@@ -150,9 +155,10 @@ FilesOfLoad::~FilesOfLoad() {
 
 std::shared_ptr<const std::string> FilesOfLoad::read(const std::string& name) const {
   if (options_.read_file) return options_.read_file(name);
-  throw FileError(fmt::format("cannot read '{}': the policy '{}' was loaded from text and has no folder; load it from a file "
-                              "(triage::Runtime::load)",
-                              messages::one_line(name), options_.path));
+  throw FileError(
+      fmt::format("cannot read '{}': the policy '{}' was loaded from text and has no folder; load it from a file "
+                  "(triage::Runtime::load)",
+                  messages::one_line(name), options_.path));
 }
 
 std::string FilesOfLoad::shown(const std::string& name) const {

@@ -78,8 +78,10 @@ void push_any_tensor(lua_State* L, const at::Tensor& tensor) { push_tensor(L, te
 
 /// A few bytes of a file may be strides of 0 for as many elements as it likes.
 void push_own_tensor(lua_State* L, const at::Tensor& tensor) {
-  charge(L, 0, static_cast<size_t>(operators::logical_bytes(tensor.sizes(), tensor.scalar_type())));
-  push_tensor(L, tensor.detach().clone(at::MemoryFormat::Contiguous));
+  const auto bytes = static_cast<size_t>(operators::logical_bytes(tensor.sizes(), tensor.scalar_type()));
+  charge(L, 0, bytes);
+  const bool is_own = tensor.is_contiguous() && tensor.storage().use_count() == 1 && tensor.storage().nbytes() == bytes;
+  push_tensor(L, is_own ? tensor.detach() : tensor.detach().clone(at::MemoryFormat::Contiguous));
 }
 
 void push_value(lua_State* L, const c10::IValue& value, void (*push)(lua_State*, const at::Tensor&)) {

@@ -24,8 +24,9 @@ struct Trusted {
   std::string_view path, advice;
 };
 constexpr std::array<Trusted, 2> of_trusted_scripts = {
-    Trusted{"nn.load", "TorchScript modules are for trusted scripts (triage exec). Save the weights as tensors beside the "
-                       "policy, and read them at the top of the file: torch.load(\"weights.pt\")"},
+    Trusted{"nn.load",
+            "TorchScript modules are for trusted scripts (triage exec). Save the weights as tensors beside the "
+            "policy, and read them at the top of the file: torch.load(\"weights.pt\")"},
     Trusted{"torch.save", "a policy writes no files; return what the host is to keep"}};
 
 /// Empty for other names.
@@ -70,8 +71,7 @@ bool is_field_of_torch(lua_State* L, const std::string& name) {
 /// Of a global, `names` being those there are.
 std::string unknown_global(lua_State* L, const std::string& name, const std::vector<std::string>& names) {
   if (std::find(left_out.begin(), left_out.end(), name) != left_out.end())
-    return "policies have no '" + name +
-           "' (the sandbox: no os, io, debug); trusted scripts run with triage exec";
+    return "policies have no '" + name + "' (the sandbox: no os, io, debug); trusted scripts run with triage exec";
   const bool trusted = lua_getglobal(L, name.c_str()) != LUA_TNIL;
   lua_pop(L, 1);
   if (trusted) return "policies have no '" + name + "'; only the host and scripts of triage exec have it";

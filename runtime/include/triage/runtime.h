@@ -65,7 +65,7 @@ struct RuntimeOptions {
   /// Budgets of every script, at load and at every run of its function.
   Limits limits = {};
   /// Trusted scripts may call every operator of LibTorch with any arguments, and so can crash the process. Others may
-  /// call those of docs/operators.md. (Neither can reach files.)
+  /// call those of docs/operators.md. (Both read files of their folder only.)
   bool trusted = false;
   /// The backend for captured graphs (triage::list_backends()).
   std::string backend = "fused";
@@ -231,8 +231,8 @@ class TRIAGE_API Policy {
   /// that version is no longer kept. With RuntimeOptions::cache_dir this holds over a restart: a later Runtime that
   /// loads the file starts with that version, unless the file has changed since.
   void rollback(int number) const;
-  /// Makes version `number` live and keeps it live, whatever happens to the file; with RuntimeOptions::cache_dir also in
-  /// a later Runtime that loads the file.
+  /// Makes version `number` live and keeps it live, whatever happens to the file; with RuntimeOptions::cache_dir also
+  /// in a later Runtime that loads the file.
   void pin(int number) const;
   /// Ends `pin`, and loads the current file.
   Reload unpin() const;
