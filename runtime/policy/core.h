@@ -3,9 +3,10 @@
 #include "runtime/policy/answer.h"
 #include "runtime/policy/epochs.h"
 #include "runtime/policy/flags_trace.h"
+#include "runtime/policy/kept_files.h"
 #include "runtime/policy/known_sources.h"
+#include "runtime/policy/policy_files.h"
 #include "runtime/policy/reclaimer.h"
-#include "runtime/policy/source_file.h"
 #include "runtime/policy/version.h"
 #include "runtime/random/sequence.h"
 
@@ -34,14 +35,16 @@ class RuntimeCore : public std::enable_shared_from_this<RuntimeCore> {
   const messages::Logger& logger() const noexcept { return logger_; }
   Reclaimer& reclaimer() noexcept { return reclaimer_; }
   const LastGood& last_good() const noexcept { return last_good_; }
+  const KeptChoices& choices() const noexcept { return choices_; }
 
   void define(HostFunction function);
-  /// Loads `source` under budget and makes a version of it; it is not live yet. Throws LoadError, LimitError,
-  /// InputError.
-  std::shared_ptr<PolicyVersion> load_version(std::string source, const std::string& path,
-                                              std::shared_ptr<random::Sequence> random) const;
-  /// In an interpreter of its own that prints nothing, to try it.
-  std::unique_ptr<Script> load_to_try(const std::string& source, const std::string& path) const;
+  /// Loads `contents` under budget and makes a version of it; it is not live yet. With `files`, the source reads those,
+  /// and what it reads becomes its contents. Throws LoadError, LimitError, InputError.
+  std::shared_ptr<PolicyVersion> load_version(Contents contents, const std::string& path,
+                                              std::shared_ptr<random::Sequence> random,
+                                              PolicyFiles* files = nullptr) const;
+  /// In an interpreter of its own. `silent`: it prints nothing.
+  std::unique_ptr<Script> load_script(const Contents& contents, const std::string& path, bool silent = false) const;
   /// Tells every Watch to look at what its policies have to say.
   void wake_watches() const;
   ScriptOptions script_options(const std::string& path) const;
@@ -55,6 +58,7 @@ class RuntimeCore : public std::enable_shared_from_this<RuntimeCore> {
   messages::Logger logger_;  // first: what follows may log
   RuntimeOptions options_;
   LastGood last_good_;
+  KeptChoices choices_;
   mutable std::mutex mutex_;  // what follows
   std::vector<HostFunction> host_functions_;
   std::vector<std::weak_ptr<PolicyCore>> policies_;
@@ -71,8 +75,9 @@ class PolicyCore {
   PolicyCore(const PolicyCore&) = delete;
   PolicyCore& operator=(const PolicyCore&) = delete;
 
-  /// The first version. Of a file that is missing or broken, the last good bytes are taken, if a cache holds them.
-  void load_first(std::optional<std::string> source);
+  /// The first version, of `text`, or of the file where that is nothing. What was pinned or rolled back to before a restart
+  /// comes first. Of a file that is missing or broken, the last good bytes are taken, if a cache holds them.
+  void load_first(std::optional<std::string> text);
 
   std::vector<at::Tensor> run(at::ArrayRef<at::Tensor> inputs, const RunOptions& options);
   /// Runs the live version once and throws what it throws, whatever `on_error` says.
@@ -101,6 +106,8 @@ class PolicyCore {
   std::vector<VersionInfo> versions() const;
   int newest_number() const;  // live or not
   PolicyStatistics statistics() const;
+  /// What was read, or looked for, when the file was last taken up: a change of it is a change of the policy.
+  Files files_read() const;
 
   /// Calls `look(const PolicyVersion&)` with the live version, which is not freed meanwhile.
   template <class Look>
@@ -110,7 +117,7 @@ class PolicyCore {
   }
 
  private:
-  class Changing;
+  class Changing;  // changing.h
   using Versions = std::deque<std::shared_ptr<PolicyVersion>>;
   /// All that one call needs, replaced as a whole. Immutable.
   struct Live {
@@ -161,8 +168,17 @@ class PolicyCore {
   /// With the fields `policy` and `path`, and those of `error` and `version` that there are.
   void log(LogLevel level, const std::string& text, const std::string& error = {}, int version = 0) const;
 
-  FileChange take_up(std::string source, bool retry);
-  std::shared_ptr<PolicyVersion> make_successor(const std::string& source);
+  FileChange take_up(std::string source, bool retry, bool of_file);
+  std::shared_ptr<PolicyVersion> load_whole(std::string source, bool of_file);
+  bool is_as_seen(const std::string& source, const std::optional<Contents>& seen) const;
+  void see(std::optional<Contents> contents);
+  std::optional<std::string> source_now() const;
+  std::shared_ptr<PolicyVersion> load_kept(const Contents& contents);
+  std::shared_ptr<PolicyVersion> load_chosen();
+  std::shared_ptr<PolicyVersion> load_current(std::optional<std::string> text);
+  void choose(const std::shared_ptr<PolicyVersion>& version, bool pinned);
+  void keep_choice();
+  std::shared_ptr<PolicyVersion> make_successor(const std::string& source, bool of_file);
   void check_outputs(Script& script) const;
   void make_ready(std::shared_ptr<PolicyVersion>& next);
   void capture_ahead(std::shared_ptr<PolicyVersion>& next, const Params& params, const Trial::Known& known,
@@ -196,15 +212,14 @@ class PolicyCore {
   std::atomic<const Live*> live_{nullptr};
   std::atomic<uint64_t> donated_{0};  // which of the first 64 inputs some call has donated
 
-  std::mutex changing_;                     // may be held for long; taken by Changing, and what follows is under it
-  std::atomic<std::thread::id> changer_;    // who has it
-  std::optional<std::string> seen_source_;  // the one last looked at, taken over or not
-  bool refused_ = false;                    // ... and was refused
-  bool deleted_ = false;                    // the file was gone when last looked at
-  std::set<std::string> lasting_params_;    // those that every version so far has had
-  std::set<std::string> former_params_;     // those that any version has had
+  std::mutex changing_;                   // may be held for long; taken by Changing, and what follows is under it
+  std::atomic<std::thread::id> changer_;  // who has it
+  bool refused_ = false;                  // ... and was refused
+  bool deleted_ = false;                  // the file was gone when last looked at
+  std::set<std::string> lasting_params_;  // those that every version so far has had
+  std::set<std::string> former_params_;   // those that any version has had
 
-  std::mutex keeping_;  // one source after the other is kept for a restart
+  std::mutex keeping_;  // one source, and one choice, after the other is kept for a restart
 
   mutable std::mutex mutex_;  // short: what follows, and replacing live_
   Versions versions_;         // kept for rollback, oldest first; the live one is among them
@@ -216,6 +231,8 @@ class PolicyCore {
   mutable CallStatistics gone_;                  // of those that do not
   uint64_t refused_sources_ = 0, reverted_ = 0;
   bool pinned_ = false;
+  std::shared_ptr<const Choice> choice_;  // as it is to be after a restart; null: the file is followed
+  std::optional<Contents> seen_;          // those last looked at, taken over or not; replaced by who holds changing_
   int next_number_ = 1;
 };
 

@@ -2,7 +2,6 @@
 
 #include "runtime/backends/fused/kernels/cached_calls.h"
 #include "runtime/backends/fused/kernels/kernel_manifest.h"
-#include "runtime/files/checksum.h"
 #include "runtime/graph/describe.h"
 #include "runtime/graph/tensor_text.h"
 
@@ -63,10 +62,8 @@ KnownCall known_call(const std::string& policy, const Kind& kind) {
   return call;
 }
 
-std::function<void(const Kind&)> noting_calls_of(const std::string& source, CompilerMode compiler) {
-  return [hash = files::checksum_text(files::checksum(source)), compiler](const Kind& kind) {
-    fused::note_call(known_call(hash, kind), compiler);
-  };
+std::function<void(const Kind&)> noting_calls_of(const std::string& hash, CompilerMode compiler) {
+  return [hash, compiler](const Kind& kind) { fused::note_call(known_call(hash, kind), compiler); };
 }
 
 std::vector<Kind> known_kinds(const PolicyVersion& version) {

@@ -26,6 +26,12 @@ Json scalar(const at::Tensor& value) {
   return fmt::format("{:.17g}", value.item<double>());  // JSON has no NaN
 }
 
+at::Tensor bytes_tensor(const std::string& bytes) {
+  at::Tensor tensor = at::empty({static_cast<int64_t>(bytes.size())}, at::kByte);
+  std::copy(bytes.begin(), bytes.end(), reinterpret_cast<char*>(tensor.data_ptr<uint8_t>()));
+  return tensor;
+}
+
 /// Copying a generator takes microseconds: only where a graph draws, else when the script is about to run.
 bool draws_without_script(const PolicyVersion& version) {
   const auto entries = version.compiled.entries();
@@ -62,6 +68,22 @@ Json RecordedCall::saved(const std::string& name, const at::Tensor& tensor, bool
   return facts;
 }
 
+/// The source, and what it read when it was loaded: a replay loads it again.
+Json RecordedCall::source_facts() {
+  const Contents& contents = version_.contents;
+  Json files = Json::object();
+  for (const auto& [name, file] : contents.files)
+    if (file.usable())
+      files[name] = {{"bytes", recording_.tensors().add(bytes_tensor(*file.bytes), /*masked=*/false)}};
+    else
+      files[name] = {{"error", file.error}};
+  return {{"path", version_.path},
+          {"hash", version_.hash},
+          {"text", contents.source},
+          {"in_folder", contents.in_folder},
+          {"files", std::move(files)}};
+}
+
 Json RecordedCall::facts() {
   if (!recording_.has_script())
     version_.compiled.with_script([&](Script& script) {
@@ -91,7 +113,7 @@ Json RecordedCall::facts() {
   facts["kind"] = "policy";
   facts["name"] = version_.name;
   facts["version"] = version_.number;
-  facts["source"] = {{"path", version_.path}, {"hash", version_.hash}, {"text", version_.source}};
+  facts["source"] = source_facts();
   facts["call"] = std::move(call);
   facts["graphs"] = std::move(graphs);
   return facts;

@@ -18,6 +18,7 @@ class RecordedCall {
  private:
   capsule::Json facts();
   capsule::Json params_facts() const;
+  capsule::Json source_facts();
   std::optional<at::Tensor> bad_rows(at::ArrayRef<at::Tensor> outputs) const;
   capsule::Json saved(const std::string& name, const at::Tensor& tensor, bool masked);
 

@@ -10,7 +10,6 @@
 #include <map>
 
 #include "runtime/capsule/results.h"
-#include "runtime/files/checksum.h"
 #include "runtime/files/disk.h"
 #include "runtime/messages/printable.h"
 #include "runtime/policy/core.h"
@@ -29,13 +28,29 @@ ReplayFunction& replay_of_functions() {
   return replay;
 }
 
-/// The source, which must be the one that was recorded.
-std::string source_of(const Json& facts) {
+std::shared_ptr<const std::string> bytes_of(const at::Tensor& tensor) {
+  if (tensor.scalar_type() != at::kByte || tensor.dim() != 1)
+    throw files::Malformed("a file in it is no list of bytes");
+  const at::Tensor dense = tensor.contiguous();
+  const char* const begin = reinterpret_cast<const char*>(dense.data_ptr<uint8_t>());
+  return std::make_shared<const std::string>(begin, begin + dense.numel());
+}
+
+/// The source and the files that it read, which must be those that were recorded.
+Contents contents_of(const Json& facts, const RestoredTensors& tensors) {
   const Json& source = member(facts, "source");
-  std::string script = text(member(source, "text"), "text");
-  if (text(member(source, "hash"), "hash") != files::checksum_text(files::checksum(script)))
+  Contents contents{text(member(source, "text"), "text")};
+  if (source.contains("files")) {
+    contents.in_folder = member(source, "in_folder").get<bool>();
+    for (const auto& [name, file] : source["files"].items())
+      if (file.contains("bytes"))
+        contents.files[name].bytes = bytes_of(tensors.at(capsule::integer(file["bytes"], "files")));
+      else
+        contents.files[name].error = text(member(file, "error"), "files");
+  }
+  if (text(member(source, "hash"), "hash") != contents.hash())
     throw files::Malformed("its source does not have the hash that it states");
-  return script;
+  return contents;
 }
 
 std::vector<at::Tensor> numbered(const Json& list, const RestoredTensors& tensors) {
@@ -150,7 +165,7 @@ std::string replay_policy(const Json& facts, const RestoredTensors& tensors, con
   const auto numbers = std::make_shared<random::Sequence>();
   set_numbers(*numbers, facts, tensors);
   const std::string path = text(member(member(facts, "source"), "path"), "path");
-  const auto version = runtime->load_version(source_of(facts), path, numbers);
+  const auto version = runtime->load_version(contents_of(facts, tensors), path, numbers);
   version->number = static_cast<int>(capsule::integer(member(facts, "version"), "version"));
   restore(*version, member(facts, "script"), tensors);
   std::vector<at::Tensor> inputs;

@@ -286,7 +286,7 @@ void PolicyCore::promote(const Live& live, at::ArrayRef<at::Tensor> inputs) {
     const Trial::Progress progress = live.version->trial.pass(inputs);
     if (progress == Trial::Progress::going_on) return;
     if (progress == Trial::Progress::over) {
-      known_sources_.note(live.version->source, /*proven=*/true);
+      known_sources_.note(live.version->contents, /*proven=*/true);
       publish(live.version, params_);
     }
   }
@@ -333,7 +333,8 @@ void PolicyCore::go_back(const Live& live, const std::exception& error) {
       live.version->failures.fetch_add(1, std::memory_order_relaxed);
       live.version->taken_back = true;
       ++reverted_;
-      known_sources_.forget(live.version->source);
+      known_sources_.forget(live.version->contents);
+      choice_.reset();
       publish(before, params_);
       last_error_ = LoadFailure{error.what(), where, std::chrono::system_clock::now()};
       reversal_ = Reversal{before->number, *last_error_};
@@ -341,6 +342,7 @@ void PolicyCore::go_back(const Live& live, const std::exception& error) {
   }
   if (!before) return report_failure(*live.version, error);
   keep_source();
+  keep_choice();
   log(LogLevel::error,
       fmt::format("policy '{}': version {} failed, version {} is live again: {}", name_, live.version->number,
                   before->number, error.what()),

@@ -1,7 +1,5 @@
 #include "runtime/policy/version.h"
 
-#include "runtime/files/checksum.h"
-
 #include <ATen/ScalarOps.h>
 #include <c10/core/InferenceMode.h>
 #include <fmt/format.h>
@@ -85,10 +83,10 @@ capture::Compiled::Options with_counts(capture::Compiled::Options options,
 
 }  // namespace
 
-PolicyVersion::PolicyVersion(std::shared_ptr<Script> script, capture::Compiled::Options options,
-                             std::string source_text, std::string where)
-    : source(std::move(source_text)),
-      hash(files::checksum_text(files::checksum(source))),
+PolicyVersion::PolicyVersion(std::shared_ptr<Script> script, capture::Compiled::Options options, Contents made_of,
+                             std::string where)
+    : contents(std::move(made_of)),
+      hash(contents.hash()),
       path(std::move(where)),
       name(script->name()),
       signature(script->signature()),

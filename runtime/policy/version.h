@@ -2,6 +2,7 @@
 #include "runtime/capture/compiled.h"
 #include "runtime/operators/untrusted.h"
 #include "runtime/policy/attribution/counters.h"
+#include "runtime/policy/contents.h"
 #include "runtime/policy/output_types.h"
 #include "runtime/policy/trial.h"
 
@@ -23,12 +24,12 @@ namespace triage::policy {
 class PolicyVersion {
  public:
   /// Sets `options.counts`.
-  PolicyVersion(std::shared_ptr<Script> script, capture::Compiled::Options options, std::string source,
+  PolicyVersion(std::shared_ptr<Script> script, capture::Compiled::Options options, Contents contents,
                 std::string path);
 
   int number = 0;  // given when it goes live for the first time, then fixed
   std::chrono::system_clock::time_point since;
-  const std::string source;
+  const Contents contents;
   const std::string hash;
   const std::string path;
   const std::string name;

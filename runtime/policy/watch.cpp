@@ -18,6 +18,7 @@
 #include "runtime/messages/artefacts.h"
 #include "runtime/policy/front_end.h"
 #include "runtime/policy/notify.h"
+#include "runtime/policy/source_file.h"
 
 namespace triage::policy {
 namespace {
@@ -146,6 +147,18 @@ bool same_directory(const fs::path& a, const fs::path& b) {
   return fs::equivalent(a, b, error) && !error;
 }
 
+std::string checksum_of(std::string_view bytes) { return files::checksum_text(files::checksum(bytes)); }
+
+/// Of what a read of these files gives now.
+std::string fingerprint_of(const fs::path& file, const Files& files) {
+  std::string text;
+  for (const auto& [name, content] : files) {
+    const FileContent now = read_beneath(file.parent_path(), name, content.largest);
+    text += now.bytes ? checksum_of(*now.bytes) : now.error;
+  }
+  return text;
+}
+
 }  // namespace
 
 WatchCore::WatchCore(std::shared_ptr<RuntimeCore> runtime, const fs::path& dir, WatchOptions options)
@@ -263,6 +276,12 @@ void WatchCore::wait_for_change() {
 void WatchCore::scan(bool forced) {
   attach();
   watch_directories();  // before the files are read: what changes from here on is told
+  follow_all(forced);
+  if (watch_directories()) follow_all(forced);  // what they came to read from may have changed before it was watched
+  tell_new_files();
+}
+
+void WatchCore::follow_all(bool forced) {
   for (const auto& policy : policies()) {
     if (!forced && being_written(*policy)) {
       unsettled_ = true;
@@ -270,7 +289,6 @@ void WatchCore::scan(bool forced) {
       follow(*policy);
     }
   }
-  tell_new_files();
 }
 
 /// Finds out whether the directory is still the one that is watched, and watches the one that is there now.
@@ -290,10 +308,16 @@ void WatchCore::attach() {
 /// Something else may have led here while a file was half written, and half a script may well load. Only a file that
 /// has not been written to for a moment counts; a time in the future says nothing (clocks of file servers differ).
 bool WatchCore::being_written(const PolicyCore& policy) const {
-  std::error_code error;
-  const auto written = fs::last_write_time(policy.file(), error);
-  const auto age = fs::file_time_type::clock::now() - written;
-  return !error && age >= age.zero() && age < options_.debounce;
+  const auto is_fresh = [&](const fs::path& file) {
+    std::error_code error;
+    const auto written = fs::last_write_time(file, error);
+    const auto age = fs::file_time_type::clock::now() - written;
+    return !error && age >= age.zero() && age < options_.debounce;
+  };
+  const Files read = policy.files_read();
+  return is_fresh(policy.file()) || std::any_of(read.begin(), read.end(), [&](const auto& file) {
+           return is_fresh(policy.file().parent_path() / file.first);
+         });
 }
 
 void WatchCore::follow(PolicyCore& policy) {
@@ -340,18 +364,24 @@ void WatchCore::tell_new_files() {
   known_ = std::move(present);
 }
 
-void WatchCore::watch_directories() {
-  if (!attached_) return;
+/// Whether directories are watched now that were not.
+bool WatchCore::watch_directories() {
+  if (!attached_) return false;
   std::set<fs::path> dirs = {dir_};
   for (const auto& policy : policies()) {
     std::error_code error;
     const fs::path target = fs::canonical(policy->file(), error);
     if (!error && !same_directory(target.parent_path(), dir_)) dirs.insert(target.parent_path());
+    for (const fs::path& folder : folders_of(policy->file(), policy->files_read()))
+      if (!same_directory(folder, dir_)) dirs.insert(folder);
   }
   const std::string trouble = notifier_.watch(dirs);
   if (!trouble.empty() && trouble != last_trouble_)
     log(LogLevel::warn, fmt::format("cannot watch all of '{}': {}", shown_.string(), trouble));
   last_trouble_ = trouble;
+  const bool more = !std::includes(watched_.begin(), watched_.end(), dirs.begin(), dirs.end());
+  watched_ = std::move(dirs);
+  return more;
 }
 
 std::vector<std::shared_ptr<PolicyCore>> WatchCore::policies() const {
@@ -385,7 +415,9 @@ std::map<fs::path, std::string> WatchCore::fingerprint() const {
   for (const auto& policy : policies()) {
     try {
       const auto source = read_source(policy->file());
-      prints[policy->file()] = source ? files::checksum_text(files::checksum(*source)) : "gone";
+      prints[policy->file()] = source ? checksum_of(*source) : "gone";
+      const Files read = policy->files_read();
+      if (!is_unchanged(policy->file(), read)) prints[policy->file()] += fingerprint_of(policy->file(), read);
     } catch (const FileError& error) {
       prints[policy->file()] = error.what();
     }

@@ -51,7 +51,8 @@ class WatchCore : public std::enable_shared_from_this<WatchCore> {
   void follow(PolicyCore& policy);
   bool being_written(const PolicyCore& policy) const;
   void tell_new_files();
-  void watch_directories();
+  bool watch_directories();
+  void follow_all(bool forced);
   std::vector<std::shared_ptr<PolicyCore>> policies() const;
   std::set<std::filesystem::path> candidates() const;
   std::map<std::filesystem::path, std::string> fingerprint() const;
@@ -70,6 +71,7 @@ class WatchCore : public std::enable_shared_from_this<WatchCore> {
   std::set<std::filesystem::path> known_;              // files that were told of, or were there at the start
   std::map<std::filesystem::path, std::string> seen_;  // polling: what was there at the last look
   std::string last_trouble_;
+  std::set<std::filesystem::path> watched_;
   bool unsettled_ = false;  // the last look left out a file that was being written
 
   mutable std::mutex mutex_;  // what follows
