@@ -439,6 +439,10 @@ const char* to_string(WatchEvent::Kind kind) noexcept {
       return "lost";
     case WatchEvent::Kind::found:
       return "found";
+    case WatchEvent::Kind::promoted:
+      return "promoted";
+    case WatchEvent::Kind::candidate_reverted:
+      return "candidate_reverted";
   }
   return "unknown";
 }
