@@ -4,6 +4,7 @@
 #include "runtime/messages/artefacts.h"
 #include "runtime/messages/assert.h"
 #include "runtime/messages/trace_file.h"
+#include "runtime/policy/changing.h"
 #include "runtime/policy/known_kinds.h"
 #include "runtime/policy/rehearsal.h"
 
@@ -26,29 +27,6 @@ PolicyCore::~PolicyCore() {
   TRIAGE_ASSERT(Grace().passed(*epochs_));  // a call holds the policy
   delete live_.load(std::memory_order_seq_cst);
 }
-
-/// One reload, rollback or pin at a time. A function of the host that a script calls while it is loaded would wait for itself.
-class PolicyCore::Changing {
- public:
-  explicit Changing(PolicyCore& core) : core_(core) {
-    if (core.changer_.load(std::memory_order_relaxed) == std::this_thread::get_id())
-      throw InputError(
-          fmt::format("policy '{}' was reloaded, rolled back or pinned from within its own reload, on the "
-                      "same thread (by a function of the host that its script calls?)",
-                      core.path_));
-    core.changing_.lock();
-    core.changer_.store(std::this_thread::get_id(), std::memory_order_relaxed);
-  }
-  ~Changing() {
-    core_.changer_.store({}, std::memory_order_relaxed);
-    core_.changing_.unlock();
-  }
-  Changing(const Changing&) = delete;
-  Changing& operator=(const Changing&) = delete;
-
- private:
-  PolicyCore& core_;
-};
 
 void PolicyCore::load_first(std::optional<std::string> source) {
   const Changing changing(*this);
@@ -161,7 +139,7 @@ PolicyCore::FileChange PolicyCore::take_up(std::string source, bool retry) {
   if (with_live([&](const PolicyVersion& live) { return live.source == source; }))
     return clear_failure() ? FileChange::restored : FileChange::unchanged;
   try {
-    go_live(make_successor(source));
+    go_live(make_successor(source, path_));
   } catch (const std::exception& error) {
     const auto* known = dynamic_cast<const Error*>(&error);
     const Source where = known && !known->source().file.empty() ? known->source() : Source{path_, 0};
@@ -178,12 +156,12 @@ PolicyCore::FileChange PolicyCore::take_up(std::string source, bool retry) {
 }
 
 /// Loads, tries and warms up what is to follow the live version; throws when it may not, with a place in the script.
-std::shared_ptr<PolicyVersion> PolicyCore::make_successor(const std::string& source) {
+std::shared_ptr<PolicyVersion> PolicyCore::make_successor(const std::string& source, const std::string& path) {
   random::Sequence of_trials(
       runtime_->options().seed);  // trials answer nobody: the numbers of real calls stay as they are
   const random::DrawFrom draws(&of_trials);
   const random::DrawAside draws_aside;
-  std::shared_ptr<PolicyVersion> next = runtime_->load_version(source, path_, random_);
+  std::shared_ptr<PolicyVersion> next = runtime_->load_version(source, path, random_);
   const Source function = next->defined_at;
   try {
     make_ready(next);
@@ -203,7 +181,7 @@ void PolicyCore::check_outputs(Script& script) const {
 /// A source that was live before is a way back, and stays open whatever came after it. What the new one gives is compared with what
 /// answers where it fails: a live version that is on trial itself says nothing of what hosts are used to.
 void PolicyCore::make_ready(std::shared_ptr<PolicyVersion>& next) {
-  const std::string source = next->source;
+  const std::string source = next->source, path = next->path;
   Params params;
   bool was_live = false, proven = false;
   std::shared_ptr<const PolicyVersion> live, usual;
@@ -222,11 +200,11 @@ void PolicyCore::make_ready(std::shared_ptr<PolicyVersion>& next) {
   const auto try_out = [&] {
     const messages::LogTo log_to(runtime_->logger());
     check_contract(*live, *next, lasting_params_);
-    const std::unique_ptr<Script> tried = runtime_->load_to_try(source, path_);
+    const std::unique_ptr<Script> tried = runtime_->load_to_try(source, path);
     check_tests(*tried);
     check_outputs(*tried);
     if (next->kinds.empty()) return;
-    known = rehearse(*runtime_->load_to_try(usual->source, path_), *runtime_->load_to_try(source, path_), *usual,
+    known = rehearse(*runtime_->load_to_try(usual->source, path_), *runtime_->load_to_try(source, path), *usual,
                      next->kinds, params, runtime_->options().limits);
   };
   try {
@@ -264,7 +242,7 @@ void PolicyCore::capture_ahead(std::shared_ptr<PolicyVersion>& next, const Param
     ended = false;
   }
   if ((ended && !next->compiled.has_breaks()) || next->compiled.script().writes() == writes) return;
-  std::shared_ptr<PolicyVersion> fresh = runtime_->load_version(next->source, path_, random_);
+  std::shared_ptr<PolicyVersion> fresh = runtime_->load_version(next->source, next->path, random_);
   fresh->kinds = next->kinds;
   next = std::move(fresh);
 }
@@ -279,16 +257,23 @@ void PolicyCore::go_live(const std::shared_ptr<PolicyVersion>& version) {
   lasting_params_ = std::move(lasting);
   {
     std::lock_guard lock(mutex_);
-    version->number = next_number_;
-    forget_unused_counts();
-    counted_.push_back({version->number, version->hash, version->counters, version->compile_counts});
+    if (version->number == 0) give_number(*version);  // a candidate has one
+    version->turn = went_live_ + 1;
     publish(version, params_);
-    ++next_number_;
+    ++went_live_;
+    newest_live_ = version->number;
     known_sources_.note(version->source, /*proven=*/!version->trial.on());
     last_error_.reset();
   }
   tell_live(*version);
   keep_source();
+}
+
+/// With mutex_ held.
+void PolicyCore::give_number(PolicyVersion& version) {
+  forget_unused_counts();
+  counted_.push_back({next_number_, version.hash, version.counters, version.compile_counts});
+  version.number = next_number_++;
 }
 
 /// Of what the host has set and this version cannot take.
@@ -354,10 +339,11 @@ void PolicyCore::publish(const std::shared_ptr<PolicyVersion>& version, Params p
   if (next->last_good) next->last_good_params = param_tensors(next->last_good->signature, params);
   next->before = find_stand_in(*version, kept, previous);
   if (next->before) next->before_params = param_tensors(next->before->signature, params);
+  if (candidate_) next->beside = make_beside(version, params, previous);
 
-  TRIAGE_ASSERT(version->number > 0 && version->number <= next_number_ && next->before != version);
+  TRIAGE_ASSERT(version->number > 0 && version->number < next_number_ && next->before != version);
   TRIAGE_ASSERT(next->params.size() == version->signature.params.size());
-  TRIAGE_ASSERT(!next->last_good || next->last_good->number < version->number);
+  TRIAGE_ASSERT(!next->last_good || next->last_good->turn < version->turn);
   TRIAGE_ASSERT(std::is_sorted(kept.begin(), kept.end(), by_number));
   TRIAGE_ASSERT(std::find(kept.begin(), kept.end(), version) != kept.end());
 
@@ -371,11 +357,13 @@ void PolicyCore::publish(const std::shared_ptr<PolicyVersion>& version, Params p
 std::shared_ptr<PolicyVersion> PolicyCore::find_last_good(const PolicyVersion& version, const Versions& kept,
                                                           const Live* previous) const {
   const auto fits = [&](const std::shared_ptr<PolicyVersion>& other) {
-    return other && other->number < version.number && other->has_run.load(std::memory_order_relaxed) &&
+    return other && other->turn < version.turn && other->has_run.load(std::memory_order_relaxed) &&
            other->can_stand_in();
   };
-  const auto newest = std::find_if(kept.rbegin(), kept.rend(), fits);
-  if (newest != kept.rend()) return *newest;
+  std::shared_ptr<PolicyVersion> latest;
+  for (const auto& other : kept)
+    if (fits(other) && (!latest || other->turn > latest->turn)) latest = other;
+  if (latest) return latest;
   return previous && fits(previous->last_good) ? previous->last_good : nullptr;
 }
 
@@ -385,15 +373,16 @@ std::shared_ptr<PolicyVersion> PolicyCore::find_stand_in(const PolicyVersion& ve
   const bool on_trial = version.trial.on();
   if (!on_trial && runtime_->options().failures_to_revert == 0) return nullptr;
   const auto fits = [&](const std::shared_ptr<PolicyVersion>& other) {
-    return other && other.get() != &version && other->can_stand_in() && (on_trial || other->number < version.number);
+    return other && other.get() != &version && other->can_stand_in() && (on_trial || other->turn < version.turn);
   };
   const auto is_kept = [&](const auto& other) { return std::find(kept.begin(), kept.end(), other) != kept.end(); };
   if (previous)
     for (const auto& other : {previous->version, previous->before})
       if (fits(other) && (on_trial || is_kept(other))) return other;
-  for (auto other = kept.rbegin(); other != kept.rend(); ++other)
-    if ((*other)->number < version.number && fits(*other)) return *other;
-  return nullptr;
+  std::shared_ptr<PolicyVersion> latest;
+  for (const auto& other : kept)
+    if (other->turn < version.turn && fits(other) && (!latest || other->turn > latest->turn)) latest = other;
+  return latest;
 }
 
 std::shared_ptr<PolicyVersion> PolicyCore::find_kept(int number) const {
@@ -402,6 +391,8 @@ std::shared_ptr<PolicyVersion> PolicyCore::find_kept(int number) const {
     if (version->number == number) return version;
     kept.push_back(version->number);
   }
+  if (candidate_ && candidate_->version->number == number)
+    throw InputError(fmt::format("policy '{}': version {} is a candidate; make it live with promote", name_, number));
   throw InputError(
       fmt::format("policy '{}' has no version {} to go back to; it keeps {}", name_, number, fmt::join(kept, ", ")));
 }
@@ -430,7 +421,9 @@ void PolicyCore::unpin() {
 void PolicyCore::set_param(const std::string& name, c10::Scalar value) {
   std::lock_guard lock(mutex_);
   const Live& live = *live_.load(std::memory_order_relaxed);
-  override_params(*live.version, live.params, {{name, value}});  // throws where it does not fit
+  const bool of_candidate = live.beside && !has_param(*live.version, name) && has_param(*live.beside->as_live.version, name);
+  const Live& taking = of_candidate ? live.beside->as_live : live;
+  override_params(*taking.version, taking.params, {{name, value}});  // throws where it does not fit
   Params params = params_;
   const auto same = std::find_if(params.begin(), params.end(), [&](const auto& param) { return param.first == name; });
   if (same == params.end()) {
@@ -443,7 +436,7 @@ void PolicyCore::set_param(const std::string& name, c10::Scalar value) {
 
 int PolicyCore::newest_number() const {
   std::lock_guard lock(mutex_);
-  return next_number_ - 1;
+  return newest_live_;
 }
 
 std::optional<PolicyCore::Reversal> PolicyCore::take_reversal() {
@@ -459,6 +452,7 @@ bool PolicyCore::pinned() const {
 VersionInfo PolicyCore::version() const {
   std::lock_guard lock(mutex_);
   VersionInfo info = live_.load(std::memory_order_relaxed)->version->info();
+  info.path = path_;
   info.live = true;
   info.pinned = pinned_;
   info.last_error = last_error_;
@@ -471,8 +465,15 @@ std::vector<VersionInfo> PolicyCore::versions() const {
   std::vector<VersionInfo> infos;
   for (const auto& version : versions_) {
     infos.push_back(version->info());
+    infos.back().path = path_;
     infos.back().live = version.get() == live;
     infos.back().pinned = infos.back().live && pinned_;
+  }
+  if (candidate_) {
+    VersionInfo info = candidate_->version->info();
+    info.candidate = true;
+    const auto by_number = [](const VersionInfo& a, const VersionInfo& b) { return a.number < b.number; };
+    infos.insert(std::upper_bound(infos.begin(), infos.end(), info, by_number), info);
   }
   return infos;
 }

@@ -301,6 +301,9 @@ void WatchCore::follow(PolicyCore& policy) {
   if (auto reversal = policy.take_reversal())
     tell({WatchEvent::Kind::reverted, policy.path(), reversal->version, reversal->failure.message,
           reversal->failure.source});
+  for (const auto& end : policy.take_candidate_ends())
+    tell({end.state == CandidateState::promoted ? WatchEvent::Kind::promoted : WatchEvent::Kind::candidate_reverted,
+          policy.path(), end.live_version, end.reason, end.source});
   const Change change = policy.follow_file(/*retry=*/false);
   if (change == Change::unchanged) return;
   const VersionInfo now = policy.version();
