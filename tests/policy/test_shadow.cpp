@@ -20,7 +20,7 @@ using triage::ShadowReport;
 
 namespace {
 
-const float nan = std::nanf("");
+const float bad = std::nanf("");
 
 float first(const std::vector<at::Tensor>& outputs) { return outputs.at(0).flatten()[0].item<float>(); }
 
@@ -41,7 +41,7 @@ TEST_CASE("a shadow changes no answer; the report has what differs, by sample") 
   Runtime runtime;
   const Policy policy = runtime.load_source("outputs z f\nflags", "p.fake");
   at::Tensor z = at::ones({4, 5});
-  z[2][1] = nan;
+  z[2][1] = bad;
   policy.run({z});
   policy.shadow_source("outputs z f\nadd 0.25\nflags", {.share = 1});
   RunInfo info;
@@ -77,7 +77,7 @@ TEST_CASE("a shadow that flags other samples: by location and code, with an exam
   Runtime runtime;
   const Policy policy = runtime.load_source("outputs z f\nflags", "p.fake");
   at::Tensor z = at::ones({6, 5});
-  z[2][1] = nan;
+  z[2][1] = bad;
   z[4][0] = 1e30f;
   policy.run({z});
   policy.shadow_source("outputs z f\nmul 1e30\nflags", {.share = 1});
@@ -98,7 +98,7 @@ TEST_CASE("a shadow that does the same differs in nothing: other bits of a NaN, 
   Runtime runtime;
   const Policy policy = runtime.load_source("inputs z w\noutputs z w f\nmul 2\nflags", "p.fake");
   at::Tensor z = at::randn({6, 5});
-  z[2][1] = nan;
+  z[2][1] = bad;
   policy.run({z, z});
   policy.shadow_source("inputs z w\noutputs z w f\nadd 0\nmul 2\nflags", {.share = 1});
   policy.run({z, z});
@@ -219,7 +219,7 @@ TEST_CASE("a report as text and as JSON") {
   Runtime runtime;
   const Policy policy = runtime.load_source("name repair\noutputs z f\nflags", "p.fake");
   at::Tensor z = at::ones({3, 2});
-  z[1][0] = nan;
+  z[1][0] = bad;
   policy.run({z});
   policy.shadow_source("name repair\noutputs z f\nadd 0.5\nflags", {.share = 1});
   policy.run({z}, {.decision_id = "d1"});
@@ -277,7 +277,7 @@ TEST_CASE("shadows of two policies come and go while four threads call: no faile
             ++failed;
           }
       });
-    for (int i = 0; i < 20; ++i) {
+    const auto step = [&](int i) {
       one.shadow_source("outputs z v\nadd 0\npair 1\nadd " + std::to_string(i), {.share = 1});
       two.shadow_source("outputs z\nraise_above 100\nadd 1", {.share = 0.5});
       const ShadowReport report = after(one, 50);
@@ -286,7 +286,8 @@ TEST_CASE("shadows of two policies come and go while four threads call: no faile
       after(two, 10);
       one.end_candidate();
       two.end_candidate();
-    }
+    };
+    for (int i = 0; i < 20; ++i) CHECK(fake::message_of([&] { step(i); }) == "");
     two.shadow_source("outputs z\nadd 2", {.share = 1});
     stop = true;
     for (auto& thread : threads) thread.join();

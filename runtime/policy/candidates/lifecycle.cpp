@@ -140,6 +140,7 @@ std::optional<CandidateReport> PolicyCore::candidate() const {
     if (pinned_) pinned = live_.load(std::memory_order_relaxed)->version->number;
   }
   CandidateReport report = report_of(*candidate, *comparison, name_, {});
+  report.state = CandidateState::running;  // where its end is decided, that has not happened yet
   if (report.kind == CandidateKind::canary && !runtime_->options().count_flags)
     report.notes.emplace_back("flagged_ratio is not checked: RuntimeOptions::count_flags is off");
   if (pinned > 0)
