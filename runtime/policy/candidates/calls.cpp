@@ -41,6 +41,15 @@ std::string why_not_comparable(const Answer& answer, at::ArrayRef<at::Tensor> in
   return {};
 }
 
+/// The call itself has its answer, or will have it.
+void note_uncopied(Comparison& comparison, const std::exception& error) noexcept {
+  try {
+    comparison.not_comparable(fmt::format("its tensors could not be copied: {}", error.what()));
+  } catch (const std::exception&) {  // no memory
+    comparison.dropped.fetch_add(1, std::memory_order_relaxed);
+  }
+}
+
 }  // namespace
 
 void PolicyCore::answer_beside(const Live& live, CallBegin begin, at::ArrayRef<at::Tensor> inputs,
@@ -174,7 +183,8 @@ void PolicyCore::answer_and_shadow(const Live& live, CallBegin begin, at::ArrayR
       call->room = runtime_->candidate_thread().reserve(2 * bytes_of(inputs), shadow.queue, shadow.queue_bytes);
       if (call->room) call->inputs = copied(inputs);
     }
-  } catch (const std::exception&) {  // an input that cannot be copied, or no memory
+  } catch (const std::exception& error) {
+    note_uncopied(*beside.comparison, error);
     call = nullptr;
   }
   try {
@@ -184,10 +194,10 @@ void PolicyCore::answer_and_shadow(const Live& live, CallBegin begin, at::ArrayR
     throw;
   }
   try {
-    if (call) return hand_to_shadow(call, Clock::now() - begin, live, inputs, options, answer);
-  } catch (const std::exception&) {
+    if (call) hand_to_shadow(call, Clock::now() - begin, live, inputs, options, answer);
+  } catch (const std::exception& error) {
+    note_uncopied(*beside.comparison, error);
   }
-  beside.comparison->dropped.fetch_add(1, std::memory_order_relaxed);
 }
 
 /// What the host may change or free once the call has returned is copied.

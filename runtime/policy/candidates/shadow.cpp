@@ -21,7 +21,7 @@ at::Tensor copied(const at::Tensor& tensor) {
   const c10::InferenceMode as_it_is(tensor.is_inference());
   at::Tensor copy = tensor.detach().clone();
   if (tensor.requires_grad() && copy.is_leaf()) copy.requires_grad_();
-  copy.unsafeGetTensorImpl()->set_wrapped_number(tensor.unsafeGetTensorImpl()->is_wrapped_number());
+  if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) copy.unsafeGetTensorImpl()->set_wrapped_number(true);
   return copy;
 }
 
