@@ -46,6 +46,7 @@ class Comparison {
   const std::string live_hash;
   Side live, candidate;
   std::atomic<uint64_t> failures{0};  // of a canary
+  std::atomic<bool> live_compiled{false};  // no loop of its latest call ran as a tape
   std::atomic<uint32_t> judges{0};    // calls that want the rules looked at
   // Of a shadow:
   std::atomic<uint64_t> dropped{0};

@@ -123,7 +123,8 @@ std::string CandidateReport::text() const {
   if (!reason.empty()) text += ": " + reason;
   text += '\n';
   if (restarts > 0)
-    text += fmt::format("  begun anew {} times, for another version went live; since the last time:\n", restarts);
+    text += fmt::format("  begun anew {} time{}, because another version went live; counts since then:\n", restarts,
+                        restarts == 1 ? "" : "s");
   text += side_text("live", live_version, live);
   text += side_text("candidate", version, candidate);
   if (kind == CandidateKind::shadow) text += shadow_text(shadow);

@@ -46,7 +46,8 @@ at::Tensor row_differences(const at::Tensor& before, const at::Tensor& after, in
     return row_differences(at::view_as_real(before.contiguous()), at::view_as_real(after.contiguous()), rows);
   const at::Tensor a = before.reshape({rows, -1}).to(at::kDouble), b = after.reshape({rows, -1}).to(at::kDouble);
   const at::Tensor same = a.eq(b).logical_or(a.isnan().logical_and(b.isnan()));
-  const at::Tensor difference = (a - b).abs().nan_to_num(std::numeric_limits<double>::infinity());
+  constexpr double infinite = std::numeric_limits<double>::infinity();
+  const at::Tensor difference = (a - b).abs().nan_to_num(infinite, infinite, -infinite);
   return std::get<0>(difference.masked_fill(same, 0).max(1));
 }
 
