@@ -101,12 +101,21 @@ struct BenchCommand {
 int run(const BenchCommand& options);
 
 struct WatchCommand {
-  std::string folder;
+  std::string folder;  // a policy, where there is a candidate
   int debounce_ms = 50;
   int poll_ms = 0;
   bool json = false;
+  /// A candidate for the policy, and what the policy is called with meanwhile.
+  std::string canary, shadow;
+  CallOptions call;
+  double share = 0;       // 0: as the library has it, and for a shadow all calls
+  int64_t calls = -1;     // -1: until a canary is promoted or reverted, or for a shadow 1000
+  int64_t promote_after = 10'000, failures = 1;
+  double flagged_ratio = 2, p99_ratio = 1.5, tolerance = 0;
 };
 int run(const WatchCommand& options);
+/// `triage watch POLICY --canary FILE`, `--shadow FILE`: 1 where the canary was reverted.
+int try_candidate(const WatchCommand& options);
 
 struct ReplCommand {
   std::string compiler;

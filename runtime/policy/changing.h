@@ -1,8 +1,10 @@
 #pragma once
+#include "runtime/policy/core.h"
+
 #include <fmt/format.h>
 #include <triage/error.h>
 
-#include "runtime/policy/core.h"
+#include <thread>
 
 namespace triage::policy {
 

@@ -101,7 +101,7 @@ PolicyCore::FileChange PolicyCore::take_up(std::string source, bool retry, bool 
     return clear_failure() ? FileChange::restored : FileChange::unchanged;
   }
   try {
-    const std::shared_ptr<PolicyVersion> next = make_successor(source, of_file);
+    const std::shared_ptr<PolicyVersion> next = make_successor({std::move(source), path_, file_, of_file, /*followed=*/true});
     go_live(next);
     choose(pinned() ? next : nullptr, pinned());
   } catch (const std::exception& error) {
@@ -120,12 +120,12 @@ PolicyCore::FileChange PolicyCore::take_up(std::string source, bool retry, bool 
 }
 
 /// Loads, tries and warms up what is to follow the live version; throws when it may not, with a place in the script.
-std::shared_ptr<PolicyVersion> PolicyCore::make_successor(const std::string& source, bool of_file) {
+std::shared_ptr<PolicyVersion> PolicyCore::make_successor(NewSource source) {
   random::Sequence of_trials(
       runtime_->options().seed);  // trials answer nobody: the numbers of real calls stay as they are
   const random::DrawFrom draws(&of_trials);
   const random::DrawAside draws_aside;
-  std::shared_ptr<PolicyVersion> next = load_whole(source, of_file);
+  std::shared_ptr<PolicyVersion> next = load_whole(std::move(source));
   const Source function = next->defined_at;
   try {
     make_ready(next);
@@ -146,6 +146,7 @@ void PolicyCore::check_outputs(Script& script) const {
 /// answers where it fails: a live version that is on trial itself says nothing of what hosts are used to.
 void PolicyCore::make_ready(std::shared_ptr<PolicyVersion>& next) {
   const Contents contents = next->contents;
+  const std::string path = next->path;
   Params params;
   bool was_live = false, proven = false;
   std::shared_ptr<const PolicyVersion> live, usual;
@@ -164,12 +165,15 @@ void PolicyCore::make_ready(std::shared_ptr<PolicyVersion>& next) {
   const auto try_out = [&] {
     const messages::LogTo log_to(runtime_->logger());
     check_contract(*live, *next, lasting_params_);
-    const auto load = [&](const Contents& one) { return runtime_->load_script(one, path_, /*silent=*/true); };
-    const std::unique_ptr<Script> tried = load(contents);
+    const auto load = [&](const Contents& one, const std::string& where) {
+      return runtime_->load_script(one, where, /*silent=*/true);
+    };
+    const std::unique_ptr<Script> tried = load(contents, path);
     check_tests(*tried);
     check_outputs(*tried);
     if (next->kinds.empty()) return;
-    known = rehearse(*load(usual->contents), *load(contents), *usual, next->kinds, params, runtime_->options().limits);
+    known = rehearse(*load(usual->contents, usual->path), *load(contents, path), *usual, next->kinds, params,
+                     runtime_->options().limits);
   };
   try {
     if (!proven) try_out();
@@ -206,7 +210,7 @@ void PolicyCore::capture_ahead(std::shared_ptr<PolicyVersion>& next, const Param
     ended = false;
   }
   if ((ended && !next->compiled.has_breaks()) || next->compiled.script().writes() == writes) return;
-  std::shared_ptr<PolicyVersion> fresh = runtime_->load_version(next->contents, path_, random_);
+  std::shared_ptr<PolicyVersion> fresh = runtime_->load_version(next->contents, next->path, random_);
   fresh->kinds = next->kinds;
   next = std::move(fresh);
 }
@@ -221,16 +225,23 @@ void PolicyCore::go_live(const std::shared_ptr<PolicyVersion>& version) {
   lasting_params_ = std::move(lasting);
   {
     std::lock_guard lock(mutex_);
-    version->number = next_number_;
-    forget_unused_counts();
-    counted_.push_back({version->number, version->hash, version->counters, version->compile_counts});
+    if (version->number == 0) give_number(*version);  // a candidate has one
+    version->turn = went_live_ + 1;
     publish(version, params_);
-    ++next_number_;
+    ++went_live_;
+    newest_live_ = version->number;
     known_sources_.note(version->contents, /*proven=*/!version->trial.on());
     last_error_.reset();
   }
   tell_live(*version);
   keep_source();
+}
+
+/// With mutex_ held.
+void PolicyCore::give_number(PolicyVersion& version) {
+  forget_unused_counts();
+  counted_.push_back({next_number_, version.hash, version.counters, version.compile_counts});
+  version.number = next_number_++;
 }
 
 /// Of what the host has set and this version cannot take.
@@ -296,10 +307,11 @@ void PolicyCore::publish(const std::shared_ptr<PolicyVersion>& version, Params p
   if (next->last_good) next->last_good_params = param_tensors(next->last_good->signature, params);
   next->before = find_stand_in(*version, kept, previous);
   if (next->before) next->before_params = param_tensors(next->before->signature, params);
+  if (candidate_) next->beside = make_beside(version, params, previous);
 
-  TRIAGE_ASSERT(version->number > 0 && version->number <= next_number_ && next->before != version);
+  TRIAGE_ASSERT(version->number > 0 && version->number < next_number_ && next->before != version);
   TRIAGE_ASSERT(next->params.size() == version->signature.params.size());
-  TRIAGE_ASSERT(!next->last_good || next->last_good->number < version->number);
+  TRIAGE_ASSERT(!next->last_good || next->last_good->turn < version->turn);
   TRIAGE_ASSERT(std::is_sorted(kept.begin(), kept.end(), by_number));
   TRIAGE_ASSERT(std::find(kept.begin(), kept.end(), version) != kept.end());
 
@@ -313,11 +325,13 @@ void PolicyCore::publish(const std::shared_ptr<PolicyVersion>& version, Params p
 std::shared_ptr<PolicyVersion> PolicyCore::find_last_good(const PolicyVersion& version, const Versions& kept,
                                                           const Live* previous) const {
   const auto fits = [&](const std::shared_ptr<PolicyVersion>& other) {
-    return other && other->number < version.number && other->has_run.load(std::memory_order_relaxed) &&
+    return other && other->turn < version.turn && other->has_run.load(std::memory_order_relaxed) &&
            other->can_stand_in();
   };
-  const auto newest = std::find_if(kept.rbegin(), kept.rend(), fits);
-  if (newest != kept.rend()) return *newest;
+  std::shared_ptr<PolicyVersion> latest;
+  for (const auto& other : kept)
+    if (fits(other) && (!latest || other->turn > latest->turn)) latest = other;
+  if (latest) return latest;
   return previous && fits(previous->last_good) ? previous->last_good : nullptr;
 }
 
@@ -327,15 +341,16 @@ std::shared_ptr<PolicyVersion> PolicyCore::find_stand_in(const PolicyVersion& ve
   const bool on_trial = version.trial.on();
   if (!on_trial && runtime_->options().failures_to_revert == 0) return nullptr;
   const auto fits = [&](const std::shared_ptr<PolicyVersion>& other) {
-    return other && other.get() != &version && other->can_stand_in() && (on_trial || other->number < version.number);
+    return other && other.get() != &version && other->can_stand_in() && (on_trial || other->turn < version.turn);
   };
   const auto is_kept = [&](const auto& other) { return std::find(kept.begin(), kept.end(), other) != kept.end(); };
   if (previous)
     for (const auto& other : {previous->version, previous->before})
       if (fits(other) && (on_trial || is_kept(other))) return other;
-  for (auto other = kept.rbegin(); other != kept.rend(); ++other)
-    if ((*other)->number < version.number && fits(*other)) return *other;
-  return nullptr;
+  std::shared_ptr<PolicyVersion> latest;
+  for (const auto& other : kept)
+    if (other->turn < version.turn && fits(other) && (!latest || other->turn > latest->turn)) latest = other;
+  return latest;
 }
 
 std::shared_ptr<PolicyVersion> PolicyCore::find_kept(int number) const {
@@ -344,6 +359,8 @@ std::shared_ptr<PolicyVersion> PolicyCore::find_kept(int number) const {
     if (version->number == number) return version;
     kept.push_back(version->number);
   }
+  if (candidate_ && candidate_->version->number == number)
+    throw InputError(fmt::format("policy '{}': version {} is a candidate; make it live with promote", name_, number));
   throw InputError(
       fmt::format("policy '{}' has no version {} to go back to; it keeps {}", name_, number, fmt::join(kept, ", ")));
 }
@@ -377,7 +394,9 @@ void PolicyCore::unpin() {
 void PolicyCore::set_param(const std::string& name, c10::Scalar value) {
   std::lock_guard lock(mutex_);
   const Live& live = *live_.load(std::memory_order_relaxed);
-  override_params(*live.version, live.params, {{name, value}});  // throws where it does not fit
+  const bool of_candidate = live.beside && !has_param(*live.version, name) && has_param(*live.beside->as_live.version, name);
+  const Live& taking = of_candidate ? live.beside->as_live : live;
+  override_params(*taking.version, taking.params, {{name, value}});  // throws where it does not fit
   Params params = params_;
   const auto same = std::find_if(params.begin(), params.end(), [&](const auto& param) { return param.first == name; });
   if (same == params.end()) {
@@ -390,7 +409,7 @@ void PolicyCore::set_param(const std::string& name, c10::Scalar value) {
 
 int PolicyCore::newest_number() const {
   std::lock_guard lock(mutex_);
-  return next_number_ - 1;
+  return newest_live_;
 }
 
 std::optional<PolicyCore::Reversal> PolicyCore::take_reversal() {
@@ -406,6 +425,7 @@ bool PolicyCore::pinned() const {
 VersionInfo PolicyCore::version() const {
   std::lock_guard lock(mutex_);
   VersionInfo info = live_.load(std::memory_order_relaxed)->version->info();
+  info.path = path_;
   info.live = true;
   info.pinned = pinned_;
   info.last_error = last_error_;
@@ -418,8 +438,15 @@ std::vector<VersionInfo> PolicyCore::versions() const {
   std::vector<VersionInfo> infos;
   for (const auto& version : versions_) {
     infos.push_back(version->info());
+    infos.back().path = path_;
     infos.back().live = version.get() == live;
     infos.back().pinned = infos.back().live && pinned_;
+  }
+  if (candidate_) {
+    VersionInfo info = candidate_->version->info();
+    info.candidate = true;
+    const auto by_number = [](const VersionInfo& a, const VersionInfo& b) { return a.number < b.number; };
+    infos.insert(std::upper_bound(infos.begin(), infos.end(), info, by_number), info);
   }
   return infos;
 }

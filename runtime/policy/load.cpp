@@ -48,34 +48,34 @@ std::shared_ptr<PolicyVersion> PolicyCore::load_current(std::optional<std::strin
   deleted_ = !text;
   refused_ = text.has_value();  // unless what follows does not throw
   if (!text) throw FileError(fmt::format("cannot load the policy '{}': there is no such file", path_), {path_, 0});
-  std::shared_ptr<PolicyVersion> version = load_whole(std::move(*text), of_file);
+  std::shared_ptr<PolicyVersion> version = load_whole({std::move(*text), path_, file_, of_file, /*followed=*/true});
   if (declares_outputs(version->signature))
     check_outputs(*runtime_->load_script(version->contents, path_, /*silent=*/true));
   refused_ = false;
   return version;
 }
 
-/// Loads `source`, which `of_file` says the file holds, with the files that it reads. They may be replaced one after the
-/// other meanwhile: what was read makes a version only where all of it was on the disk at one time.
-std::shared_ptr<PolicyVersion> PolicyCore::load_whole(std::string source, bool of_file) {
+/// Loads a source with the files that it reads. They may be replaced one after the other meanwhile: what was read makes a
+/// version only where all of it was on the disk at one time.
+std::shared_ptr<PolicyVersion> PolicyCore::load_whole(NewSource from) {
   constexpr int most_tries = 4;
   const Verify& verify = runtime_->options().verify;
-  const Files before = seen_ ? seen_->files : Files();
+  const Files before = seen_ && from.file == file_ ? seen_->files : Files();
   for (int tries = 1;; ++tries) {
-    PolicyFiles files(file_, verify, before);
+    PolicyFiles files(from.file, verify, before);
     std::shared_ptr<PolicyVersion> version;
     std::exception_ptr failure;
-    const Contents bare{source, {}, /*in_folder=*/!file_.empty()};
+    const Contents bare{from.source, {}, /*in_folder=*/!from.file.empty()};
     try {
-      if (of_file) verify_file(verify, file_, source);
-      version = runtime_->load_version(bare, path_, random_, file_.empty() ? nullptr : &files);
+      if (from.on_disk) verify_file(verify, from.file, from.source);
+      version = runtime_->load_version(bare, from.path, random_, from.file.empty() ? nullptr : &files);
     } catch (const std::exception&) {
       failure = std::current_exception();
     }
-    see(Contents{source, files.all(), bare.in_folder});
-    std::optional<std::string> now = source;
-    if (of_file && !files.all().empty()) now = read_source(file_);
-    if (now == source && is_unchanged(file_, files.all())) {
+    if (from.followed) see(Contents{from.source, files.all(), bare.in_folder});
+    std::optional<std::string> now = from.source;
+    if (from.on_disk && !files.all().empty()) now = read_source(from.file);
+    if (now == from.source && is_unchanged(from.file, files.all())) {
       if (failure) std::rethrow_exception(failure);
       return version;
     }
@@ -83,9 +83,9 @@ std::shared_ptr<PolicyVersion> PolicyCore::load_whole(std::string source, bool o
       throw FileError(
           fmt::format("policy '{}': its files changed each time that triage read them ({} times); write them "
                       "beside their places and rename them",
-                      path_, tries),
-          {path_, 0});
-    source = std::move(*now);
+                      from.path, tries),
+          {from.path, 0});
+    from.source = std::move(*now);
   }
 }
 

@@ -176,7 +176,10 @@ Runtime& Runtime::operator=(Runtime&& other) noexcept {
 }
 
 Runtime::~Runtime() {
-  if (core_) core_->reclaimer().close();
+  if (!core_) return;
+  for (const auto& policy : core_->policies()) policy->forget_candidate();
+  core_->candidate_thread().close();
+  core_->reclaimer().close();
 }
 
 Policy Runtime::load(const std::filesystem::path& path) {

@@ -70,15 +70,16 @@ void fill(RunInfo& info, const PolicyVersion& called, const Answer& answer, nano
 }  // namespace
 
 /// Never fails a call: where there is no memory for a statistic, it is lost.
-void PolicyCore::note_call(const PolicyVersion& called, std::chrono::steady_clock::time_point begin,
-                           at::ArrayRef<at::Tensor> inputs, const RunOptions& options, const Answer& answer) noexcept {
+std::optional<Counters::Flagged> PolicyCore::note_call(const PolicyVersion& called, CallBegin begin,
+                                                       at::ArrayRef<at::Tensor> inputs, const RunOptions& options,
+                                                       const Answer& answer) noexcept {
   const nanoseconds time = std::chrono::steady_clock::now() - begin;
   Counters& counters = *called.counters;
   const bool computed = answer.by != Answered::failed && answer.by != Answered::passed_through;
   counters.answered(answer.by, computed ? answer.ran.form : CallForm::none, time);
   if (answer.failure) counters.failed(*answer.failure);
+  std::optional<Counters::Flagged> flagged;
   try {
-    std::optional<Counters::Flagged> flagged;
     if (answer.by != Answered::failed) {
       std::vector<bool> kept;
       const std::vector<bool>& is_flags = flags_outputs_of(answer, kept);
@@ -91,6 +92,7 @@ void PolicyCore::note_call(const PolicyVersion& called, std::chrono::steady_cloc
     if (options.info) fill(*options.info, called, answer, time, flagged);
   } catch (const std::exception&) {
   }
+  return flagged;
 }
 
 CallStatistics PolicyCore::CountedVersion::read() const {
@@ -119,9 +121,12 @@ PolicyStatistics PolicyCore::statistics() const {
     all.versions.push_back({version.number, version.hash, version.read()});
     all.total += all.versions.back().calls;
   }
-  all.reloads = static_cast<uint64_t>(next_number_ - 1);
+  all.reloads = went_live_;
   all.refused = refused_sources_;
   all.reverted = reverted_;
+  all.candidates = candidates_;
+  all.promoted = promoted_;
+  all.candidates_reverted = candidates_reverted_;
   return all;
 }
 

@@ -150,11 +150,10 @@ Trial::Progress Trial::pass(at::ArrayRef<at::Tensor> inputs) {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-using Moment = std::optional<Clock::time_point>;
 using std::chrono::nanoseconds;
 
-/// When a version on trial must have answered. Of a deadline so much is left that the version before can still meet it, where it can
-/// at all: it takes `time_before`. Without a deadline, a multiple of that and of the budget.
+}  // namespace
+
 Moment trial_deadline(const Moment& deadline, std::optional<nanoseconds> time_before, const Limits& limits) {
   const auto now = Clock::now();
   if (!deadline) {
@@ -168,11 +167,12 @@ Moment trial_deadline(const Moment& deadline, std::optional<nanoseconds> time_be
   return needed > left / 2 ? *deadline : *deadline - needed;
 }
 
-/// A late answer is better than none: the version before gets as much time as the call had, if it must.
 Moment deadline_of_stand_in(const Moment& deadline, Clock::time_point begin) {
   if (!deadline) return std::nullopt;
   return std::max(*deadline, Clock::now() + (*deadline - begin));
 }
+
+namespace {
 
 /// An answer came too late, where the version before would have been in time.
 bool overran(const Moment& deadline, Clock::time_point begin, std::optional<nanoseconds> time_before) {

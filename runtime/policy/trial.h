@@ -2,6 +2,8 @@
 #include "runtime/capture/compiled.h"
 #include "runtime/policy/form.h"
 
+#include <triage/front_end.h>
+
 #include <atomic>
 #include <chrono>
 #include <mutex>
@@ -63,5 +65,13 @@ class Trial {
   size_t calls_left_ = 0, most_left_ = 0;
   std::optional<std::string> waited_;
 };
+
+using Moment = std::optional<std::chrono::steady_clock::time_point>;
+/// When a version must have answered that another one stands in for. Of a deadline so much is left that the stand-in can still
+/// meet it, where it can at all: it takes `time_before`. Without a deadline, a multiple of that and of the budget.
+Moment trial_deadline(const Moment& deadline, std::optional<std::chrono::nanoseconds> time_before,
+                      const Limits& limits);
+/// A late answer is better than none: the stand-in gets as much time as the call had, if it must.
+Moment deadline_of_stand_in(const Moment& deadline, std::chrono::steady_clock::time_point begin);
 
 }  // namespace triage::policy

@@ -151,6 +151,8 @@ std::vector<at::Tensor> override_params(const PolicyVersion& version, std::vecto
   return base;
 }
 
+bool has_param(const PolicyVersion& version, const std::string& name) { return find_param(version.signature, name); }
+
 std::vector<std::string> unfitting(const PolicyVersion& version, const Params& values) {
   std::vector<std::string> names;
   for (const auto& [name, value] : values)

@@ -27,7 +27,8 @@ class PolicyVersion {
   PolicyVersion(std::shared_ptr<Script> script, capture::Compiled::Options options, Contents contents,
                 std::string path);
 
-  int number = 0;  // given when it goes live for the first time, then fixed
+  int number = 0;  // given when it goes live for the first time, or becomes a candidate, then fixed
+  uint64_t turn = 0;  // the order of going live for the first time; guarded by the policy's mutex
   std::chrono::system_clock::time_point since;
   const Contents contents;
   const std::string hash;
@@ -68,6 +69,7 @@ std::vector<at::Tensor> param_tensors(const Signature& signature, const Params& 
 std::vector<at::Tensor> override_params(const PolicyVersion& version, std::vector<at::Tensor> base,
                                         const Params& values);
 
+bool has_param(const PolicyVersion& version, const std::string& name);
 /// Params of `version` that `values` name with values that do not fit.
 std::vector<std::string> unfitting(const PolicyVersion& version, const Params& values);
 /// Those of `values` that `version` can take: an earlier version may lack some of the params, or have them as another type.

@@ -325,6 +325,9 @@ void WatchCore::follow(PolicyCore& policy) {
   if (auto reversal = policy.take_reversal())
     tell({WatchEvent::Kind::reverted, policy.path(), reversal->version, reversal->failure.message,
           reversal->failure.source});
+  for (const auto& end : policy.take_candidate_ends())
+    tell({end.state == CandidateState::promoted ? WatchEvent::Kind::promoted : WatchEvent::Kind::candidate_reverted,
+          policy.path(), end.live_version, end.reason, end.source});
   const Change change = policy.follow_file(/*retry=*/false);
   if (change == Change::unchanged) return;
   const VersionInfo now = policy.version();
@@ -471,6 +474,10 @@ const char* to_string(WatchEvent::Kind kind) noexcept {
       return "lost";
     case WatchEvent::Kind::found:
       return "found";
+    case WatchEvent::Kind::promoted:
+      return "promoted";
+    case WatchEvent::Kind::candidate_reverted:
+      return "candidate_reverted";
   }
   return "unknown";
 }

@@ -3,6 +3,7 @@
 #include <c10/core/Scalar.h>
 #include <triage/api.h>
 #include <triage/cache_statistics.h>
+#include <triage/candidate.h>
 #include <triage/compile_profiler.h>
 #include <triage/compile_times.h>
 #include <triage/compiler_mode.h>
@@ -33,8 +34,8 @@
 ///
 /// Thread-safe: any number of threads may use everything here at once. A warm `run` takes no lock.
 ///
-/// `fork`: the threads of a Runtime (one that frees old versions, one for each Watch) do not exist in a forked child. A
-/// prefork server must create its Runtime in the child, or fork before it creates one.
+/// `fork`: the threads of a Runtime (one that frees old versions, one for candidates, one for each Watch) do not exist in a
+/// forked child. A prefork server must create its Runtime in the child, or fork before it creates one.
 namespace triage {
 
 class DecisionLog;
@@ -142,6 +143,7 @@ struct VersionInfo {
   bool pinned = false;
   bool on_trial = false;    // RuntimeOptions::trial_calls
   bool taken_back = false;  // it went live, failed, and the previous version replaced it
+  bool candidate = false;   // it runs beside the live one (Policy::shadow, Policy::canary)
   uint64_t failures = 0;    // calls that it failed, whether or not another version answered them
   /// Set in Policy::version(): why the newest file is not this version (broken, deleted, taken back, ...). Empty
   /// otherwise.
@@ -252,6 +254,23 @@ class TRIAGE_API Policy {
   /// Replaces the live version with `source`, with all checks of a reload (for policies that are not in files).
   Reload replace(std::string_view source) const;
 
+  /// --- candidates (triage/candidate.h): at most one at a time --- Each of these four loads and tries a source as a reload
+  /// does, and starts it beside the live version. Returns the candidate's version. Throws FileError, LoadError and LimitError
+  /// where a reload would refuse the source; InputError for options out of range, if there is a candidate, or if the source is
+  /// the live one. A change of the policy's file goes live as usual; the candidate then goes on, and its comparison
+  /// begins anew.
+  VersionInfo shadow(const std::filesystem::path& path, const ShadowOptions& options = {}) const;
+  VersionInfo shadow_source(std::string_view source, const ShadowOptions& options = {}) const;
+  VersionInfo canary(const std::filesystem::path& path, const CanaryOptions& options = {}) const;
+  VersionInfo canary_source(std::string_view source, const CanaryOptions& options = {}) const;
+  /// Of the candidate, or of the last one after its end (CandidateReport::state); nothing if there was none.
+  std::optional<CandidateReport> candidate() const;
+  /// Makes the candidate live, as a reload does; its file is not followed. Throws InputError if there is none or a version is
+  /// pinned, LoadError if it no longer fits the contract of the live version.
+  void promote() const;
+  /// Ends the candidate, and returns its last report. Throws InputError if there is none.
+  CandidateReport end_candidate() const;
+
   /// --- compiler results of the live version --- The graphs that hold a whole call.
   std::vector<CapturedGraph> graphs() const;
   /// The graphs between graph breaks, of all calls so far. In each call the script decides which of them run.
@@ -286,12 +305,14 @@ struct WatchEvent {
     added,     ///< a loadable file without a policy; the host decides whether to load it
     lost,      ///< the directory itself can no longer be watched (it was removed); the Watch keeps looking for it
     found,     ///< the directory is there again
+    promoted,  ///< a candidate is live: `version`
+    candidate_reverted,  ///< a canary was taken back; `version` is the live one
   };
   Kind kind;
   std::string path;  // the file, or the directory
   int version = 0;   // the live version of the policy; 0 if there is none
   std::string message;
-  Source source;  // of the refusal, or of the failure that caused `reverted`: file and line
+  Source source;  // of the refusal, or of the failure that caused `reverted` or `candidate_reverted`: file and line
 };
 TRIAGE_API const char* to_string(WatchEvent::Kind kind) noexcept;
 
