@@ -67,7 +67,6 @@ std::vector<Example> batches_for(lua::LuaScript& script, const IsolateCommand& o
   return batches;
 }
 
-/// Checks a batch: without its own bad samples, which may hide what one more does, and as it is.
 void check_batch(const IsolateCommand& options, const lua::PolicyUnderCheck& policy, const Signature& signature,
                  const Example& example, IsolationReport& report) {
   const auto check = [&](const std::string& from, const Tensors& tensors) {
@@ -84,9 +83,9 @@ void check_batch(const IsolateCommand& options, const lua::PolicyUnderCheck& pol
       report.operators_are_from = "the policy is not one captured graph, so the operators are those that its script calls";
     report.batches.push_back(std::move(batch));
   };
-  const auto cleaned = lua::clean_batch(lua::isolation_inputs(signature, example.inputs, options.shared));
-  if (cleaned) check(example.from + ", bad samples made good", *cleaned);
-  check(example.from, example.inputs);
+  for (const lua::StartBatch& start :
+       lua::start_batches(lua::isolation_inputs(signature, example.inputs, options.shared)))
+    check(example.from + start.note, start.tensors);
 }
 
 IsolationReport check_policy(const IsolateCommand& options) {
@@ -166,15 +165,12 @@ IsolationReport check_model(const IsolateCommand& options) {
   Progress progress;
   IsolationReport report{"model", options.call.policy, "", {}, {}, {}};
   const std::vector<IsolationInput> inputs = subject.inputs(options.shared);
-  const auto check = [&](const std::string& from, const std::vector<IsolationInput>& batch) {
-    report.batches.push_back({from, batch, check_isolation(subject, batch, check_options(options, progress))});
-  };
-  if (const auto cleaned = lua::clean_batch(inputs)) {
-    std::vector<IsolationInput> batch = inputs;
-    for (size_t i = 0; i < batch.size(); ++i) batch[i].tensor = (*cleaned)[i];
-    check("the inputs given, bad samples made good", batch);
+  for (const lua::StartBatch& start : lua::start_batches(inputs)) {
+    CheckedBatch batch{"the inputs given" + start.note, inputs, {}};
+    for (size_t i = 0; i < inputs.size(); ++i) batch.inputs[i].tensor = start.tensors[i];
+    batch.found = check_isolation(subject, batch.inputs, check_options(options, progress));
+    report.batches.push_back(std::move(batch));
   }
-  check("the inputs given", inputs);
   return report;
 }
 

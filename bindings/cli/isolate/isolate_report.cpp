@@ -32,60 +32,81 @@ std::string numbers(const std::vector<int64_t>& rows) {
                      shown < rows.size() ? ", ..." : "");
 }
 
+/// What a bad sample did, without what it was made bad with.
 std::string text_of(const Leak& leak, int64_t tried) {
-  const std::string with = fmt::format("{} in {}", diagnose::poison_text(leak.poison, leak.dtype), leak.input);
-  const std::string when = leak.later ? ", in the next call" : "";
-  const std::string share = fmt::format("{} of {} samples", leak.rows, tried);
-  if (!leak.how.empty()) return fmt::format("{}, {}{}: sample {}: {}", with, share, when, leak.row, leak.how);
-  if (leak.hurt.empty())
-    return fmt::format("{}, {}{}: sample {} changes what all samples share", with, share, when, leak.row);
-  return fmt::format("{}, {}{}: sample {} changes {} {}: {}", with, share, when, leak.row, leak.hurt.size(),
+  const std::string share =
+      fmt::format("{} of {} samples{}", leak.rows, tried, leak.later ? ", in the next call" : "");
+  if (!leak.how.empty()) return fmt::format("{}: sample {}: {}", share, leak.row, leak.how);
+  if (leak.hurt.empty()) return fmt::format("{}: sample {} changes what all samples share", share, leak.row);
+  return fmt::format("{}: sample {} changes {} {}: {}", share, leak.row, leak.hurt.size(),
                      leak.hurt.size() == 1 ? "other" : "others", numbers(leak.hurt));
 }
 
-void print_inputs(const CheckedBatch& batch) {
-  for (const IsolationInput& input : batch.inputs) {
-    std::vector<std::string> texts;
-    for (const Poison poison : poisons_of(input))
-      texts.push_back(diagnose::poison_text(poison, input.tensor.scalar_type()));
-    const std::string with = !texts.empty()       ? fmt::format("made bad with {}", fmt::join(texts, ", "))
-                             : input.has_samples ? "as it is: its dtype has no bad values"
-                                                 : "as it is: it has no samples of the batch in dim 0";
-    say("    input   {:8} {:22} {}\n", input.name, describe(input.tensor), with);
+/// Bad values that did the same are one line.
+std::vector<std::string> leak_lines(const OutputIsolation& output, int64_t tried) {
+  std::vector<std::pair<std::string, std::vector<std::string>>> lines;
+  for (const Leak& leak : output.leaks) {
+    const std::string what = fmt::format(" in {}, {}", leak.input, text_of(leak, tried));
+    auto line = std::find_if(lines.begin(), lines.end(), [&](const auto& known) { return known.first == what; });
+    if (line == lines.end()) line = lines.insert(lines.end(), {what, {}});
+    line->second.push_back(diagnose::poison_text(leak.poison, leak.dtype));
   }
+  std::vector<std::string> texts;
+  for (const auto& [what, values] : lines) texts.push_back(fmt::format("{}{}", fmt::join(values, ", "), what));
+  return texts;
+}
+
+/// What the inputs of all batches were made bad with, each line once.
+void print_inputs(const std::vector<CheckedBatch>& batches) {
+  std::vector<std::string> lines;
+  for (const CheckedBatch& batch : batches)
+    for (const IsolationInput& input : batch.inputs) {
+      std::vector<std::string> texts;
+      for (const Poison poison : poisons_of(input))
+        texts.push_back(diagnose::poison_text(poison, input.tensor.scalar_type()));
+      const std::string with = !texts.empty()       ? fmt::format("made bad with {}", fmt::join(texts, ", "))
+                               : input.has_samples ? "as it is, because its dtype has no bad values"
+                                                   : "as it is, because it has no samples of the batch in dim 0";
+      std::string line =
+          fmt::format("input {} ({}): {}", input.name,
+                      input.is_flags ? "flags" : dtype_name(input.tensor.scalar_type()), with);
+      if (std::find(lines.begin(), lines.end(), line) == lines.end()) lines.push_back(std::move(line));
+    }
+  for (const std::string& line : lines) say("  {}\n", line);
 }
 
 void print_output(const OutputIsolation& output, int64_t tried) {
   const std::string form = output.clean.defined() ? describe(output.clean) : "nothing";
   const std::string along = output.dim && *output.dim > 0 ? fmt::format(", samples in dim {}", *output.dim) : "";
-  say("    output  {:8} {:22} {}{}\n", output.name, form,
-      output.leaks.empty() ? paint(Paint::good, "isolated") : paint(Paint::error, "NOT isolated"), along);
-  for (const Leak& leak : output.leaks) say("              {}\n", text_of(leak, tried));
+  say("    {} ({}{}): {}\n", output.name, form, along,
+      output.leaks.empty() ? paint(Paint::good, "isolated") : paint(Paint::error, "NOT isolated"));
+  for (const std::string& line : leak_lines(output, tried)) say("      {}\n", line);
 }
 
 void print_crossing(const Crossing& crossing) {
-  const std::string where = fmt::format("{} by {}", fmt::join(crossing.outputs, ", "), fmt::join(crossing.poisons, ", "));
+  const std::string where =
+      fmt::format("into {}, from {}", fmt::join(crossing.outputs, ", "), fmt::join(crossing.poisons, ", "));
   if (!crossing.step) {
-    say("    no operator has a name for {}: {}\n", where, crossing.why_unnamed);
+    say("    no operator can be named: {}\n        {}\n", crossing.why_unnamed, where);
     return;
   }
   const diagnose::Step& step = *crossing.step;
   std::string place = step.location;
   if (!step.source.file.empty())
     place += fmt::format("{}{}:{}", place.empty() ? "" : "  ", step.source.file, step.source.line);
-  say("    first operator that lets it through: {}  {}\n", paint(Paint::error, step.op), place);
+  say("    first operator that lets it through: {}{}\n", paint(Paint::error, step.op), place.empty() ? "" : "  " + place);
   if (!step.text.empty()) say("        {}\n", step.text);
   say("        {}\n", where);
 }
 
 void print_batch(const CheckedBatch& batch) {
   const diagnose::Isolation& found = batch.found;
-  say("  {}: {}, {} samples, of which {} were made bad in turn; {} calls\n",
-      found.ok() ? paint(Paint::good, "isolated") : paint(Paint::error, "NOT isolated"), batch.from, found.samples,
-      found.rows, found.calls);
+  say("  {}: {}; {} of {} samples made bad in turn, {} calls\n",
+      found.ok() ? paint(Paint::good, "isolated") : paint(Paint::error, "NOT isolated"), batch.from, found.rows,
+      found.samples, found.calls);
   if (found.restarted)
     say("    a call depends on calls before it, so the script was loaded anew for each comparison\n");
-  print_inputs(batch);
+  if (found.ok()) return;
   for (const OutputIsolation& output : found.outputs) print_output(output, found.rows);
   for (const Crossing& crossing : found.crossings) print_crossing(crossing);
 }
@@ -156,6 +177,7 @@ bool IsolationReport::ok() const {
 
 void print(const IsolationReport& report) {
   say("{}{}\n", paint(Paint::heading, report.name), report.backend.empty() ? "" : ", backend " + report.backend);
+  print_inputs(report.batches);
   for (const CheckedBatch& batch : report.batches) print_batch(batch);
   for (const std::string& text : report.left_out) say("  left out: {}\n", text);
   if (!report.ok() && !report.operators_are_from.empty()) say("  {}\n", report.operators_are_from);

@@ -59,14 +59,40 @@ std::vector<diagnose::IsolationInput> isolation_inputs(const Signature& signatur
   return inputs;
 }
 
-std::optional<std::vector<at::Tensor>> clean_batch(const std::vector<diagnose::IsolationInput>& inputs) {
-  std::vector<at::Tensor> clean;
-  bool changed = false;
+namespace {
+
+/// Of a batch of two or three samples the first, else that and one in the middle.
+std::vector<int64_t> rows_to_spoil(int64_t samples) {
+  return samples < 4 ? std::vector<int64_t>{0} : std::vector<int64_t>{0, samples / 2};
+}
+
+/// Floats of these samples get one NaN each.
+at::Tensor with_nan(at::Tensor tensor, const std::vector<int64_t>& rows) {
+  for (const int64_t row : rows) tensor = diagnose::poisoned(tensor, row, diagnose::Poison::one_nan);
+  return tensor;
+}
+
+}  // namespace
+
+std::vector<StartBatch> start_batches(const std::vector<diagnose::IsolationInput>& inputs) {
+  StartBatch good, bad;
+  bool has_bad = false, has_floats = false;
   for (const diagnose::IsolationInput& input : inputs) {
-    clean.push_back(input.has_samples ? diagnose::without_bad_values(input.tensor) : input.tensor);
-    changed |= !clean.back().is_same(input.tensor);
+    const bool floats = input.has_samples && input.tensor.size(0) > 1 && !input.is_flags &&
+                        diagnose::poisons_for(input.tensor.scalar_type(), false).size() > 2;
+    good.tensors.push_back(floats ? diagnose::without_bad_values(input.tensor) : input.tensor);
+    has_bad |= !good.tensors.back().is_same(input.tensor);
+    const auto rows = rows_to_spoil(floats ? input.tensor.size(0) : 0);
+    bad.tensors.push_back(floats ? with_nan(input.tensor, rows) : input.tensor);
+    if (floats) bad.note = rows.size() == 1 ? ", sample 0 bad before" : ", samples 0 and " + std::to_string(rows[1]) + " bad before";
+    has_floats |= floats;
   }
-  return changed ? std::optional(std::move(clean)) : std::nullopt;
+  if (!has_floats) return {good};
+  if (!has_bad) return {good, bad};
+  good.note = ", bad samples made good";
+  StartBatch given;
+  for (const diagnose::IsolationInput& input : inputs) given.tensors.push_back(input.tensor);
+  return {good, given};
 }
 
 struct PolicySubject::Loaded {

@@ -48,7 +48,13 @@ std::vector<diagnose::IsolationInput> isolation_inputs(const Signature& signatur
                                                        const std::vector<at::Tensor>& tensors,
                                                        const std::vector<std::string>& shared = {});
 
-/// The same batch with no NaN and no Inf; nothing where it has none of them.
-std::optional<std::vector<at::Tensor>> clean_batch(const std::vector<diagnose::IsolationInput>& inputs);
+/// A batch to begin with, before one more sample is made bad.
+struct StartBatch {
+  std::string note;  // how it differs from the batch given: ", bad samples made good"; empty: it does not
+  std::vector<at::Tensor> tensors;
+};
+/// Two of them. Without bad samples, which could hide what one more does; and with some, as it is given or made so, because a
+/// policy may give a bad sample what others have.
+std::vector<StartBatch> start_batches(const std::vector<diagnose::IsolationInput>& inputs);
 
 }  // namespace triage::lua
