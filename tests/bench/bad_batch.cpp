@@ -56,11 +56,13 @@ const std::map<std::string, std::pair<const char*, std::function<at::Tensor(cons
     {"probabilities", {"not of sum 1", [](const at::Tensor& z) { return z * 3; }}},
     {"robust_scale", {"frozen", [](const at::Tensor& z) { return at::ones_like(z); }}},
     {"saturation", {"saturated", [](const at::Tensor& z) { return at::ones_like(z); }}},
-    {"zscore_clip", {"with a spike", [](const at::Tensor& z) {
-                       at::Tensor spiked = z.clone();
-                       spiked.select(1, 5).fill_(100);
-                       return spiked;
-                     }}},
+    {"zscore_clip",
+     {"with a spike",
+      [](const at::Tensor& z) {
+        at::Tensor spiked = z.clone();
+        spiked.select(1, 5).fill_(100);
+        return spiked;
+      }}},
     {"masked_attention",
      {"queries that see nothing",
       [](const at::Tensor& z) { return at::full_like(z, -std::numeric_limits<double>::infinity()); }}},

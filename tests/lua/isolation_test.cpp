@@ -88,8 +88,8 @@ size_t batches_that_cross(const fs::path& path, const std::string& backend, size
     CHECK_FALSE(found.restarted);
     for (const auto& output : found.outputs)
       for (const diagnose::Leak& leak : output.leaks) {
-        INFO(output.name << " by " << diagnose::poison_text(leak.poison, leak.dtype) << " in sample " << leak.row << " of "
-                         << leak.input << " " << leak.how);
+        INFO(output.name << " by " << diagnose::poison_text(leak.poison, leak.dtype) << " in sample " << leak.row
+                         << " of " << leak.input << " " << leak.how);
         CHECK_FALSE(is_independent(source));
       }
     for (const auto& named : found.crossings) CHECK_MESSAGE(named.step, named.why_unnamed);
@@ -142,11 +142,21 @@ TEST_CASE("policies that mix samples are found, and the operator that does it is
       {"softmax over the batch", "return (z + 1):softmax(0)", "aten::softmax.int", 2},
       {"sorted batch", "local s = z:exp()\n  local y = s:sort(0)\n  return y * 2", "aten::sort", 3},
       {"running sum", "return (z * 3):cumsum(0):relu()", "aten::cumsum", 2},
-      {"similarities", "local n = z / z:norm(2, {-1}, true)\n  local t = n:t()\n  return n:matmul(t)", "aten::matmul", 4},
+      {"similarities", "local n = z / z:norm(2, {-1}, true)\n  local t = n:t()\n  return n:matmul(t)", "aten::matmul",
+       4},
       {"one check for all", "local y = z * 2\n  if z:isnan():any() then y = y * 0 end\n  return y", "aten::any", 3},
       {"shifted", "return z:roll(1, 0) * 2", "aten::roll", 2},
       {"largest of all", "return z / z:abs():max()", "aten::max", 2},
       {"scale of the batch", "local y = z:relu()\n  return y / (y:sum() + 1)", "aten::sum", 3},
+      {"one feature's sum",
+       "local y = z * torch.tensor({0.0, 1.0, 0.0, 0.0})\n  y = y:nan_to_num(0, 0, 0)\n  local s = y:sum(0)\n  return "
+       "z:relu() + s",
+       "aten::sum.dim_IntList", 4},
+      {"differences",
+       "local a, b = z:narrow(0, 1, 5), z:narrow(0, 0, 5)\n  return torch.cat({z:narrow(0, 0, 1), a - b})",
+       "aten::sub.Tensor", 3},
+      {"against the first", "local y = z * 2\n  return y - y[0]", "aten::sub.Tensor", 3},
+      {"the first for all", "local y = z * 2\n  return y:select(0, 0):expand(6, 4)", "aten::expand", 3},
       {"reversed prefix", "return z:flip(0):cumsum(0):flip(0)", "aten::flip", 2},
   };
   for (const std::string backend : {"eager", "fused"})
@@ -198,8 +208,8 @@ TEST_CASE("a square batch, where dim 1 is as long as dim 0, is no way around the
 }
 
 TEST_CASE("one sample that costs all their answer, or their places, is found") {
-  const Isolation raised = check("return function(z)\n  if z:isnan():any():item() then error('bad batch') end\n  return z\nend",
-                                 {batch()});
+  const Isolation raised =
+      check("return function(z)\n  if z:isnan():any():item() then error('bad batch') end\n  return z\nend", {batch()});
   REQUIRE_FALSE(raised.ok());
   CHECK(raised.outputs[0].leaks[0].how.find("bad batch") != std::string::npos);
   REQUIRE(raised.crossings.size() == 1);
@@ -207,8 +217,8 @@ TEST_CASE("one sample that costs all their answer, or their places, is found") {
   CHECK(raised.crossings[0].step->op == "aten::any");
 
   const at::Tensor ids = at::arange(6, at::kLong);
-  const Isolation looked_up =
-      check("local table = torch.ones({10, 3})\nreturn function(ids)\n  return torch.embedding(table, ids)\nend", {ids});
+  const Isolation looked_up = check(
+      "local table = torch.ones({10, 3})\nreturn function(ids)\n  return torch.embedding(table, ids)\nend", {ids});
   REQUIRE_FALSE(looked_up.ok());
   REQUIRE(looked_up.crossings[0].step);
   CHECK(looked_up.crossings[0].step->op == "aten::embedding");
@@ -240,7 +250,8 @@ end)",
   REQUIRE_FALSE(carried.ok());
   for (const diagnose::Leak& leak : carried.outputs[0].leaks) CHECK(leak.later);
 
-  const Isolation counted = check("local calls = 0\nreturn function(z)\n  calls = calls + 1\n  return z * calls\nend", {batch()});
+  const Isolation counted =
+      check("local calls = 0\nreturn function(z)\n  calls = calls + 1\n  return z * calls\nend", {batch()});
   CHECK(counted.restarted);
   CHECK(counted.ok());
 }
@@ -258,7 +269,8 @@ TEST_CASE("inputs: which have samples, what they are made bad with, and two of t
   const char* two = "return policy { inputs = {'z', 'w'}, outputs = {'y'}, run = function(z, w) return z * 2 + w end }";
   CHECK(check(two, {batch(6, 4), batch(6, 4)}).ok());
   CHECK(check(two, {batch(6, 4), at::ones({4})}).ok());  // a weight
-  const char* weights = "return policy { inputs = {'z', 'w'}, outputs = {'y'}, run = function(z, w) return z:matmul(w) end }";
+  const char* weights =
+      "return policy { inputs = {'z', 'w'}, outputs = {'y'}, run = function(z, w) return z:matmul(w) end }";
   CHECK_FALSE(check(weights, {batch(4, 4), batch(4, 4)}).ok());
   CHECK(check(weights, {batch(4, 4), batch(4, 4)}, "eager", {"w"}).ok());
   CHECK(diagnose::poisons_for(at::kFloat, false).size() == 5);
@@ -274,7 +286,8 @@ TEST_CASE("inputs: which have samples, what they are made bad with, and two of t
 TEST_CASE("flags that come in: one sample's record is its own") {
   const char* source =
       "return policy { inputs = {'z', 'f'}, outputs = {'z', 'f'},\n"
-      "  signature = {z = Tensor(floating_t, {'N', 'D'}), f = Tensor(error_t, {'N', 'words'})},\n  run = function(z, f) return %s, f end }";
+      "  signature = {z = Tensor(floating_t, {'N', 'D'}), f = Tensor(error_t, {'N', 'words'})},\n  run = function(z, "
+      "f) return %s, f end }";
   const auto with = [&](const std::string& answer) {
     std::string text = source;
     text.replace(text.find("%s"), 2, answer);

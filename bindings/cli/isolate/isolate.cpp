@@ -36,8 +36,8 @@ diagnose::IsolationOptions check_options(const IsolateCommand& options, Progress
 void check_shared(const IsolateCommand& options, const std::vector<std::string>& names) {
   for (const std::string& name : options.shared)
     if (std::find(names.begin(), names.end(), name) == names.end())
-      throw UsageError(fmt::format("--shared {}: {} has no such input{}", name, options.call.policy,
-                                   did_you_mean(name, names)));
+      throw UsageError(
+          fmt::format("--shared {}: {} has no such input{}", name, options.call.policy, did_you_mean(name, names)));
 }
 
 // A policy
@@ -80,7 +80,8 @@ void check_batch(const IsolateCommand& options, const lua::PolicyUnderCheck& pol
       return;
     }
     if (!batch.found.ok() && !subject.is_one_graph())
-      report.operators_are_from = "the policy is not one captured graph, so the operators are those that its script calls";
+      report.operators_are_from =
+          "the policy is not one captured graph, so the operators are those that its script calls";
     report.batches.push_back(std::move(batch));
   };
   for (const lua::StartBatch& start :

@@ -34,8 +34,7 @@ std::string numbers(const std::vector<int64_t>& rows) {
 
 /// What a bad sample did, without what it was made bad with.
 std::string text_of(const Leak& leak, int64_t tried) {
-  const std::string share =
-      fmt::format("{} of {} samples{}", leak.rows, tried, leak.later ? ", in the next call" : "");
+  const std::string share = fmt::format("{} of {} samples{}", leak.rows, tried, leak.later ? ", in the next call" : "");
   if (!leak.how.empty()) return fmt::format("{}: sample {}: {}", share, leak.row, leak.how);
   if (leak.hurt.empty()) return fmt::format("{}: sample {} changes what all samples share", share, leak.row);
   return fmt::format("{}: sample {} changes {} {}: {}", share, leak.row, leak.hurt.size(),
@@ -64,12 +63,11 @@ void print_inputs(const std::vector<CheckedBatch>& batches) {
       std::vector<std::string> texts;
       for (const Poison poison : poisons_of(input))
         texts.push_back(diagnose::poison_text(poison, input.tensor.scalar_type()));
-      const std::string with = !texts.empty()       ? fmt::format("made bad with {}", fmt::join(texts, ", "))
+      const std::string with = !texts.empty()      ? fmt::format("made bad with {}", fmt::join(texts, ", "))
                                : input.has_samples ? "as it is, because its dtype has no bad values"
                                                    : "as it is, because it has no samples of the batch in dim 0";
-      std::string line =
-          fmt::format("input {} ({}): {}", input.name,
-                      input.is_flags ? "flags" : dtype_name(input.tensor.scalar_type()), with);
+      std::string line = fmt::format("input {} ({}): {}", input.name,
+                                     input.is_flags ? "flags" : dtype_name(input.tensor.scalar_type()), with);
       if (std::find(lines.begin(), lines.end(), line) == lines.end()) lines.push_back(std::move(line));
     }
   for (const std::string& line : lines) say("  {}\n", line);
@@ -94,7 +92,8 @@ void print_crossing(const Crossing& crossing) {
   std::string place = step.location;
   if (!step.source.file.empty())
     place += fmt::format("{}{}:{}", place.empty() ? "" : "  ", step.source.file, step.source.line);
-  say("    first operator that lets it through: {}{}\n", paint(Paint::error, step.op), place.empty() ? "" : "  " + place);
+  say("    first operator that lets it through: {}{}\n", paint(Paint::error, step.op),
+      place.empty() ? "" : "  " + place);
   if (!step.text.empty()) say("        {}\n", step.text);
   say("        {}\n", where);
 }
@@ -148,7 +147,7 @@ Json crossing_json(const Crossing& crossing) {
 
 Json batch_json(const CheckedBatch& batch) {
   const diagnose::Isolation& found = batch.found;
-  Json json = {{"from", batch.from}, {"ok", found.ok()},      {"samples", found.samples},
+  Json json = {{"from", batch.from}, {"ok", found.ok()},     {"samples", found.samples},
                {"rows", found.rows}, {"calls", found.calls}, {"restarted", found.restarted}};
   json["inputs"] = Json::array(), json["outputs"] = Json::array(), json["operators"] = Json::array();
   for (const IsolationInput& input : batch.inputs) {

@@ -50,8 +50,8 @@ std::vector<diagnose::IsolationInput> isolation_inputs(const Signature& signatur
         samples = tensors[i].size(0);
         if (!declared.empty()) dim = declared[i];
       }
-      const bool fits = declared.empty() || dim.empty() || input.is_flags ? !is_one_sample(tensors[i], tensors)
-                                                                          : declared[i] == dim;
+      const bool fits =
+          declared.empty() || dim.empty() || input.is_flags ? !is_one_sample(tensors[i], tensors) : declared[i] == dim;
       input.has_samples = tensors[i].size(0) == samples && fits;
     }
     inputs.push_back(std::move(input));
@@ -84,7 +84,9 @@ std::vector<StartBatch> start_batches(const std::vector<diagnose::IsolationInput
     has_bad |= !good.tensors.back().is_same(input.tensor);
     const auto rows = rows_to_spoil(floats ? input.tensor.size(0) : 0);
     bad.tensors.push_back(floats ? with_nan(input.tensor, rows) : input.tensor);
-    if (floats) bad.note = rows.size() == 1 ? ", sample 0 bad before" : ", samples 0 and " + std::to_string(rows[1]) + " bad before";
+    if (floats)
+      bad.note =
+          rows.size() == 1 ? ", sample 0 bad before" : ", samples 0 and " + std::to_string(rows[1]) + " bad before";
     has_floats |= floats;
   }
   if (!has_floats) return {good};

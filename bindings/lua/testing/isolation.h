@@ -12,10 +12,10 @@
 namespace triage::lua {
 
 struct PolicyUnderCheck {
-  std::string source, path;            // the text, and how messages name it
-  RuntimeOptions runtime;              // backend, compiler
-  std::vector<at::Tensor> params;      // in the order of the signature
-  uint64_t seed = 0;                   // of the random numbers of each call
+  std::string source, path;        // the text, and how messages name it
+  RuntimeOptions runtime;          // backend, compiler
+  std::vector<at::Tensor> params;  // in the order of the signature
+  uint64_t seed = 0;               // of the random numbers of each call
 };
 
 /// A policy as hosts call it. Its operators are the nodes of its captured graph; where it is none, or more than one, those that

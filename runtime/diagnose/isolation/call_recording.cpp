@@ -1,3 +1,4 @@
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/record_function.h>
 
 #include "runtime/diagnose/isolation/tensor_values.h"
@@ -50,7 +51,9 @@ class CallRecorder {
     const auto name = function.operator_name();
     if (!name) return std::nullopt;
     const Pause pause(*this);
-    Step step{name->name + (name->overload_name.empty() ? "" : "." + name->overload_name), {}, {}, {}, {}, {}};
+    Step step;
+    step.op = name->name + (name->overload_name.empty() ? "" : "." + name->overload_name);
+    if (const auto op = c10::Dispatcher::singleton().findSchema(*name)) step.is_view = is_view(op->schema());
     if (line_) step.source = line_();
     for (const c10::IValue& input : function.inputs())
       for_each_tensor(input, [&](const at::Tensor& tensor) { step.reads.push_back(values_.of(tensor)); });

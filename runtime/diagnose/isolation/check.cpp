@@ -16,7 +16,8 @@
 namespace triage::diagnose {
 namespace {
 
-constexpr int64_t failures_that_tell = 3;  // of one kind of bad sample: further rows would fail likewise, and each costs a call
+constexpr int64_t failures_that_tell =
+    3;  // of one kind of bad sample: further rows would fail likewise, and each costs a call
 
 /// The same batch gave other bits: calls depend on earlier ones.
 struct NotRepeated {};
@@ -64,8 +65,7 @@ class Check {
   /// All, or from the first to the last with the same distance.
   void choose_rows() {
     const int64_t count = std::min(options_.rows, found_.samples);
-    for (int64_t i = 0; i < count; ++i)
-      rows_.push_back(count == 1 ? 0 : i * (found_.samples - 1) / (count - 1));
+    for (int64_t i = 0; i < count; ++i) rows_.push_back(count == 1 ? 0 : i * (found_.samples - 1) / (count - 1));
     found_.rows = count;
   }
 
@@ -109,7 +109,8 @@ class Check {
     if (!same(clean_.outputs, again.outputs) || !same(clean_.later, again.later)) {
       if (!found_.restarted) throw NotRepeated();
       throw PolicyError(
-          "isolate: two calls with the same inputs and the same seed gave other results, so nothing can be said of single "
+          "isolate: two calls with the same inputs and the same seed gave other results, so nothing can be said of "
+          "single "
           "samples; expected the same bits");
     }
     const std::vector<bool> flags_inputs = subject_.flags_inputs();
@@ -118,9 +119,11 @@ class Check {
     const std::vector<bool> flags = subject_.flags_outputs();
     for (size_t i = 0; i < clean_.outputs.size(); ++i) {
       const at::Tensor& output = clean_.outputs[i];
-      found_.outputs.push_back({i < names.size() ? names[i] : fmt::format("out{}", i), output,
+      found_.outputs.push_back({i < names.size() ? names[i] : fmt::format("out{}", i),
+                                output,
                                 output.defined() ? dim_of_samples(output, found_.samples) : std::nullopt,
-                                i < flags.size() && flags[i], {}});
+                                i < flags.size() && flags[i],
+                                {}});
     }
   }
 
@@ -187,10 +190,11 @@ class Check {
       return known.input == from.name && known.poison == poison && known.later == later;
     });
     if (leak == output.leaks.end()) {
-      output.leaks.push_back({from.name, from.tensor.scalar_type(), poison, later, 0, row, hurt, how});
+      output.leaks.push_back({from.name, from.tensor.scalar_type(), poison, later, 0, row, row, hurt, how});
       leak = output.leaks.end() - 1;
     }
     ++leak->rows;
+    leak->last = row;
   }
 
   // Which operators
@@ -228,7 +232,13 @@ class Check {
         std::find_if(inputs_.begin(), inputs_.end(), [&](const auto& one) { return one.name == leak.input; }) -
         inputs_.begin());
     const Recording bad = fresh_recording(with_poison(input, leak.poison, leak.row));
-    if (const auto step = first_crossing(clean, bad, found_.samples, leak.row, output))
+    auto step = first_crossing(clean, bad, found_.samples, leak.row, output);
+    if (leak.last != leak.row) {  // samples at the ends have neighbours on one side only
+      const Recording other = fresh_recording(with_poison(input, leak.poison, leak.last));
+      const auto other_step = first_crossing(clean, other, found_.samples, leak.last, output);
+      if (other_step && (!step || *other_step < *step)) step = other_step;
+    }
+    if (step)
       crossing.step = clean.steps[*step];
     else if (!clean.complete || !bad.complete)
       crossing.why_unnamed = "the values between its operators exceed 2 GiB; try fewer samples";
@@ -236,7 +246,8 @@ class Check {
       crossing.why_unnamed = "the script raised the error itself";
     else
       crossing.why_unnamed =
-          "each operator by itself keeps the samples apart; look at what the backend computes in one part, or at values "
+          "each operator by itself keeps the samples apart; look at what the backend computes in one part, or at "
+          "values "
           "that the script reads";
   }
 
@@ -276,15 +287,17 @@ void check_inputs(const std::vector<IsolationInput>& inputs) {
   if (first == inputs.end())
     throw InputError("isolate: expected an input with the batch as its first dimension, got none");
   if (first->tensor.size(0) < 2)
-    throw InputError(fmt::format("isolate: expected a batch of at least 2 samples, because a bad one is compared with "
-                                 "its neighbours; input \"{}\" has {}",
-                                 first->name, first->tensor.size(0)));
+    throw InputError(
+        fmt::format("isolate: expected a batch of at least 2 samples, because a bad one is compared with "
+                    "its neighbours; input \"{}\" has {}",
+                    first->name, first->tensor.size(0)));
 }
 
 }  // namespace
 
 bool Isolation::ok() const {
-  return std::all_of(outputs.begin(), outputs.end(), [](const OutputIsolation& output) { return output.leaks.empty(); });
+  return std::all_of(outputs.begin(), outputs.end(),
+                     [](const OutputIsolation& output) { return output.leaks.empty(); });
 }
 
 Isolation check_isolation(IsolationSubject& subject, const std::vector<IsolationInput>& inputs,

@@ -45,7 +45,7 @@ struct Leak {
   Poison poison;
   bool later = false;         // not in the call with the bad sample: in the next one, which had none
   int64_t rows = 0;           // samples that, made bad so, changed others
-  int64_t row = 0;            // the first of them
+  int64_t row = 0, last = 0;  // the first of them, and the last
   std::vector<int64_t> hurt;  // what it changed; empty where all samples share what changed
   std::string how;            // another form or an error; empty: other values
 };
@@ -68,7 +68,7 @@ struct Crossing {
 struct Isolation {
   int64_t samples = 0, rows = 0;  // in the batch; of them made bad
   size_t calls = 0;
-  bool restarted = false;      // its calls depend on earlier ones, so each began anew
+  bool restarted = false;  // its calls depend on earlier ones, so each began anew
   std::vector<OutputIsolation> outputs;
   std::vector<Crossing> crossings;
   bool ok() const;

@@ -65,7 +65,9 @@ void watch_block(const ScriptGraph& graph, torch::jit::Block* block, std::vector
       if (holds_tensors(*value->type())) observed.push_back(value);
     const torch::jit::WithInsertPoint after(node->next());
     insert_observer(graph, static_cast<int64_t>(operations.size()), observed);
-    operations.push_back({{operation_name(*node), {}, path_of(*node), source_of(*node), {}, {}}, results});
+    Step like{operation_name(*node), {}, path_of(*node), source_of(*node), {}, {}};
+    if (const c10::FunctionSchema* schema = node->maybeSchema()) like.is_view = is_view(*schema);
+    operations.push_back({std::move(like), results});
   }
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 #include <ATen/core/Tensor.h>
+#include <ATen/core/function_schema.h>
 #include <torch/csrc/jit/api/module.h>
 #include <triage/error.h>
 #include <triage/graph.h>
@@ -26,7 +27,9 @@ struct Step {
   Source source;                // its line; the file is empty if unknown
   std::vector<size_t> reads;    // indices of values
   std::vector<size_t> results;  // likewise; empty where it raised
+  bool is_view = false;         // it only shows what it read in another form, or a part of it
 };
+bool is_view(const c10::FunctionSchema& schema);
 
 struct Recording {
   std::vector<Value> values;

@@ -48,16 +48,22 @@ Spread spread_of(const at::Tensor& clean, const at::Tensor& other, int64_t sampl
   if (!same_kind(clean, other)) return Spread::others;
   const at::Tensor differs = difference_of(clean, other, is_flags);
   if (!differs.any().item<bool>()) return Spread::nowhere;
-  bool has_samples = false;
-  for (int64_t dim = 0; dim < differs.dim(); ++dim) {
-    if (differs.size(dim) % samples != 0) continue;
-    has_samples = true;
-    if (is_of_sample(indices_along(differs, dim), samples, row)) return Spread::own_sample;
-  }
-  if (has_samples) return Spread::others;
   for (int64_t dim = 0; dim < differs.dim(); ++dim)
-    if (differs.size(dim) > 1 && indices_along(differs, dim).sum().item<int64_t>() == 1) return Spread::own_sample;
+    if (differs.size(dim) % samples == 0 && is_of_sample(indices_along(differs, dim), samples, row))
+      return Spread::own_sample;
   return Spread::others;
+}
+
+std::optional<int64_t> dim_of_one_index(const at::Tensor& clean, const at::Tensor& other, int64_t samples,
+                                        bool is_flags) {
+  if (!clean.defined() || !same_kind(clean, other)) return std::nullopt;
+  const at::Tensor differs = difference_of(clean, other, is_flags);
+  std::optional<int64_t> found;
+  for (int64_t dim = 0; dim < differs.dim(); ++dim) {
+    if (differs.size(dim) % samples == 0) return std::nullopt;
+    if (!found && differs.size(dim) > 1 && indices_along(differs, dim).sum().item<int64_t>() == 1) found = dim;
+  }
+  return found;
 }
 
 std::optional<int64_t> dim_of_samples(const at::Tensor& output, int64_t samples) {
