@@ -69,6 +69,15 @@ struct ExplainCommand {
 };
 int run(const ExplainCommand& options);
 
+struct IsolateCommand {
+  CallOptions call;
+  std::vector<std::string> shared;  // inputs that have no samples, however long they are
+  int64_t rows = 64;                // at most so many samples of a batch are made bad
+  bool json = false;
+};
+/// 1 where a bad sample changes another.
+int run(const IsolateCommand& options);
+
 struct ExportCommand {
   std::string policy, output, torchscript, device = "cpu";
   std::vector<std::string> inputs, params;

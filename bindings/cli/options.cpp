@@ -187,6 +187,26 @@ void add_explain(CLI::App& app, Action& action) {
   add_json(*command, options->json);
 }
 
+void add_isolate(CLI::App& app, Action& action) {
+  auto [command, options] = add_command<IsolateCommand>(
+      app, action, "isolate",
+      "Check that a bad sample changes no other: make one sample after another NaN, Inf and "
+      "the largest number, compare all others bit for bit, and name the first operator that "
+      "lets it through. POLICY may also be a TorchScript model (.pt). Without --input: the "
+      "batches of the policy's tests, and one made from its declared types");
+  add_call_options(*command, options->call, "off; background is refused, because it changes loops between two calls");
+  command
+      ->add_option(
+          "--rows", options->rows,
+          "the most samples of a batch that are made bad; of a larger batch, so many between the first and the "
+          "last")
+      ->capture_default_str()
+      ->check(CLI::Range(int64_t{1}, int64_t{1'000'000}));
+  add_repeated(*command, "--shared", options->shared,
+               "an input that all samples share (a weight), although it is as long as the batch", "NAME");
+  add_json(*command, options->json);
+}
+
 void add_export(CLI::App& app, Action& action) {
   auto [command, options] =
       add_command<ExportCommand>(app, action, "export", "Export a policy as a program that runs without its script");
@@ -498,8 +518,9 @@ void set_up(CLI::App& app, Action& action, std::vector<std::string> script_argum
   app.require_subcommand(1);
   add_run(app, action);
   add_exec(app, action, std::move(script_arguments));
-  for (auto add : {add_check, add_test, add_explain, add_export, add_build, add_cache, add_bench, add_watch, add_minify,
-                   add_replay, add_report, add_repl, add_doctor, add_version, add_generate, add_help})
+  for (auto add :
+       {add_check, add_test, add_isolate, add_explain, add_export, add_build, add_cache, add_bench, add_watch,
+        add_minify, add_replay, add_report, add_repl, add_doctor, add_version, add_generate, add_help})
     add(app, action);
 }
 
