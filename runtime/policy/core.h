@@ -139,7 +139,7 @@ class PolicyCore {
   void find_answer(const Live& live, at::ArrayRef<at::Tensor> inputs, const RunOptions& options, Answer& answer);
   OnError on_error(const PolicyVersion& version, const RunOptions& options) const;
   void note_call(const PolicyVersion& called, std::chrono::steady_clock::time_point begin,
-                 at::ArrayRef<at::Tensor> inputs, const RunOptions& options, const Answer& answer) noexcept;
+                 at::ArrayRef<at::Tensor> inputs, const RunOptions& options, Answer& answer) noexcept;
   void note_donation(const RunOptions& options) noexcept;
   std::vector<size_t> donated() const;
   static void note_answered(PolicyVersion& version) noexcept;
