@@ -31,6 +31,7 @@ struct RunCommand {
   std::string compare;               // "eager,fused": backends to compare; empty: none
   std::string capsule;               // a .pt file for the call; empty: none
   bool bad_rows = false;             // only these go into it
+  std::string decisions;             // a decision log for the first call; empty: none
   int repeat = 10;
   bool json = false;
 };
@@ -135,6 +136,13 @@ struct ReplayCommand {
 };
 /// 1 where the replay gives something else than the call that was recorded.
 int run(const ReplayCommand& options);
+
+struct DecisionsCommand {
+  std::vector<std::string> files;  // of a decision log; "-": standard input
+  std::string policy, code, location, sample, decision, since, until, answered;  // which; empty: all
+  bool list = false, json = false;
+};
+int run(const DecisionsCommand& options);
 
 struct DoctorCommand {
   std::string bundle;  // a .zip file for a bug report; empty: none

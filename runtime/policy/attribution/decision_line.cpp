@@ -3,6 +3,7 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <triage/config.h>
 #include <triage/error.h>
 #include <triage/layout.h>
 #include <triage/location.h>

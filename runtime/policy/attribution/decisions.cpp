@@ -99,6 +99,7 @@ void DecisionQueue::drop() noexcept {
 
 void DecisionQueue::drop_locked() noexcept {
   lost_.add({1, std::chrono::system_clock::now()});
+  ++noted_;
   dropped_.fetch_add(1, std::memory_order_relaxed);
 }
 
@@ -113,7 +114,7 @@ void DecisionQueue::flush() {
   const uint64_t until = noted_;
   ++flushing_;
   more_.notify_one();
-  done_.wait(lock, [&] { return finished_ >= until && lost_.count == 0; });
+  done_.wait(lock, [&] { return finished_ >= until; });
   --flushing_;
 }
 
@@ -130,7 +131,7 @@ void DecisionQueue::work() {
     writing_.swap(waiting_);
     const Lost lost = std::exchange(lost_, {});
     lock.unlock();
-    const size_t count = writing_.size();
+    const uint64_t count = writing_.size() + lost.count;
     write(writing_, lost);
     writing_.clear();
     lock.lock();
