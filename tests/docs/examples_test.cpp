@@ -158,6 +158,7 @@ TEST_CASE("C++ in the docs is taken from programs that run") {
   const std::pair<const char*, std::vector<const char*>> pages[] = {
       {"docs/embedding.md", {"examples/embed/main.cpp", "tests/docs/branches.cpp"}},
       {"docs/backends.md", {"tests/docs/own_backend.cpp"}},
+      {"docs/operations.md", {"examples/server/main.cpp", "examples/server/admin.cpp"}},
       {"docs/kernels.md", {"tests/lua/cache_artifacts_test.cpp"}},
       {"docs/profiling.md", {"tests/docs/profiled_host.cpp"}}};
   for (const auto& [page, sources] : pages) {

@@ -1,0 +1,87 @@
+// The admin port: what operators ask and do.
+#include <stdexcept>
+
+#include "page.h"
+#include "server.h"
+
+using nlohmann::json;
+
+namespace {
+
+json version_json(const triage::VersionInfo& version) {
+  return {{"number", version.number},    {"hash", version.hash},         {"live", version.live},
+          {"pinned", version.pinned},    {"on_trial", version.on_trial}, {"taken_back", version.taken_back},
+          {"failures", version.failures}};
+}
+
+json statistics_json(const triage::CallStatistics& calls) {
+  json answered = json::object(), errors = json::array();
+  for (size_t by = 0; by < triage::answered_count; ++by)
+    answered[triage::to_string(static_cast<triage::Answered>(by))] = calls.answered(static_cast<triage::Answered>(by));
+  for (const triage::FlagCount& flag : calls.flags)
+    errors.push_back({{"location", triage::ErrorLocation::name(flag.location)},
+                      {"code", triage::code_name(flag.code)},
+                      {"samples", flag.count}});
+  return {{"calls", calls.calls()},
+          {"answered", answered},
+          {"samples", calls.samples},
+          {"flagged", calls.flagged},
+          {"repaired", calls.repaired},
+          {"errors", errors},
+          {"p50_us", static_cast<double>(calls.latency_quantile(0.5).count()) / 1000},
+          {"p99_us", static_cast<double>(calls.latency_quantile(0.99).count()) / 1000}};
+}
+
+json policy_json(const triage::Policy& policy) {
+  json versions = json::array();
+  for (const triage::VersionInfo& version : policy.versions()) versions.push_back(version_json(version));
+  const triage::VersionInfo live = policy.version();
+  return {{"name", policy.name()}, {"path", live.path},
+          {"live", live.number},   {"error", live.last_error ? json(live.last_error->message) : json()},
+          {"versions", versions},  {"statistics", statistics_json(policy.statistics().total)}};
+}
+
+triage::Policy policy_named(const triage::Runtime& runtime, const std::string& name) {
+  for (const triage::Policy& policy : runtime.policies())
+    if (policy.name() == name) return policy;
+  throw std::out_of_range("no policy '" + name + "'");
+}
+
+int version_of(const httplib::Request& request) {
+  if (!request.has_param("version")) throw std::invalid_argument("which version? add ?version=N");
+  return std::stoi(request.get_param_value("version"));
+}
+
+/// POST /policies/NAME/COMMAND
+void command(const triage::Policy& policy, const std::string& name, const httplib::Request& request) {
+  if (name == "rollback") return policy.rollback(version_of(request));
+  if (name == "pin") return policy.pin(version_of(request));
+  if (name == "unpin") return static_cast<void>(policy.unpin());
+  if (name == "reload") return static_cast<void>(policy.reload());
+  throw std::out_of_range("no command '" + name + "'; there are rollback, pin, unpin, reload");
+}
+
+}  // namespace
+
+void add_admin_routes(httplib::Server& server, Service& service) {
+  server.Get("/", [](const auto&, auto& response) { response.set_content(page, "text/html; charset=utf-8"); });
+  server.Get("/metrics", [&](const auto&, auto& response) {
+    response.set_content(triage::metrics_text(service.runtime), "text/plain; version=0.0.4; charset=utf-8");
+  });
+  server.Get("/policies", [&](const auto&, auto& response) {
+    json list = json::array();
+    for (const triage::Policy& policy : service.runtime.policies()) list.push_back(policy_json(policy));
+    answer(response, {{"draining", service.draining.load()}, {"policies", list}});
+  });
+  server.Post(R"(/policies/([^/]+)/([a-z]+))", [&](const auto& request, auto& response) {
+    try {
+      const triage::Policy policy = policy_named(service.runtime, request.matches[1]);
+      command(policy, request.matches[2], request);
+      answer(response, policy_json(policy));
+    } catch (const std::out_of_range& error) {
+      refuse(response, 404, error.what());
+    } catch (const std::exception& error) {
+      refuse(response, 400, error.what());
+    }
+  });
+}
