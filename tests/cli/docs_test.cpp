@@ -73,9 +73,10 @@ std::optional<std::string> program_of(const std::string& word) {
   return "env -u LD_LIBRARY_PATH " + shell_quoted(python);
 }
 
-/// How long things took is another number each time, and what a graph takes is one of the compiler and the library.
+/// How long things took, and when, is another number each time, and what a graph takes is one of the compiler and the library.
 std::string without_measures(const std::string& text) {
-  return std::regex_replace(text, std::regex("[0-9.]+ (us per call|ms\\b|kB\\b)"), "T $1");
+  const std::string durations = std::regex_replace(text, std::regex("[0-9.]+ (us per call|ms\\b|kB\\b)"), "T $1");
+  return std::regex_replace(durations, std::regex("[0-9]{4}-[0-9-]+T[0-9:.]+Z"), "TIME");
 }
 
 /// One command in the folder, as a shell runs it, with `triage` the program that was built.
