@@ -105,12 +105,12 @@ void RecordedCall::failed(const std::exception& error, Answer& answer) noexcept 
     all["result"] = std::move(result);
     if (auto* const whole = recording_.whole()) {
       whole->done = std::move(all);
-      answer.capsule.name(whole->file, /*of_failure=*/true);
+      answer.capsule.name(whole->file, /*failure=*/true);
     } else if (answer.capsules && !messages::replay_record_on()) {
-      answer.capsule.keep(answer.capsules->make(std::move(all), std::move(recording_.tensors())), /*of_failure=*/true);
+      answer.capsule.keep(answer.capsules->make(std::move(all), std::move(recording_.tensors())), /*failure=*/true);
     } else {
       answer.capsule.name(capsule::write_failure(version_.name, std::move(all), recording_.tensors()),
-                          /*of_failure=*/true);
+                          /*failure=*/true);
     }
   } catch (const std::exception& failure) {
     messages::warn(
@@ -148,7 +148,7 @@ void RecordedCall::answered(Answer& answer) {
   if (Recording::Whole* const whole = recording_.whole()) {
     if (whole->bad_rows) rows_ = bad_rows(answer.outputs);
     whole->done = facts_of(answer.outputs);
-    answer.capsule.name(whole->file, /*of_failure=*/false);
+    answer.capsule.name(whole->file, /*failure=*/false);
     return;
   }
   if (!answer.capsules) return;
@@ -156,8 +156,8 @@ void RecordedCall::answered(Answer& answer) {
     const std::optional<at::Tensor> bad = bad_rows(answer.outputs);
     if (!bad || !bad->any().item<bool>()) return answer.capsule.name("", /*failure=*/false);
     if (answer.capsules->bad_rows()) rows_ = bad;
-    answer.capsule.keep(answer.capsules->make(facts_of(answer.outputs), std::move(recording_.tensors())),
-                        /*of_failure=*/false);
+    Json all = facts_of(answer.outputs);
+    answer.capsule.keep(answer.capsules->make(std::move(all), std::move(recording_.tensors())), /*failure=*/false);
   } catch (const std::exception& failure) {  // the call has been answered
     answer.capsules->cannot(failure.what());
   }
