@@ -277,7 +277,7 @@ RuntimeOptions quiet_runtime(bool json) {
   return options;
 }
 
-Call prepare_call(const CallOptions& options, bool json) {
+Call prepare_call(const CallOptions& options, bool json, std::shared_ptr<DecisionLog> decisions) {
   check_backend(options.backend);
   if (!options.kernels.empty() && options.backend != "fused")
     throw UsageError(fmt::format("--kernels needs --backend fused, got {}", options.backend));
@@ -287,6 +287,7 @@ Call prepare_call(const CallOptions& options, bool json) {
   runtime_options.backend = options.backend;
   runtime_options.compiler = compiler_mode(options.compiler);
   runtime_options.fullgraph = options.fullgraph;
+  runtime_options.decisions = std::move(decisions);
   Runtime runtime(runtime_options);
   Policy policy = load_policy(runtime, options.policy);
   Signature signature = policy.signature();

@@ -2,6 +2,7 @@
 #include <ATen/core/Tensor.h>
 #include <triage/runtime.h>
 
+#include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <utility>
@@ -70,7 +71,7 @@ RuntimeOptions quiet_runtime(bool json);
 
 /// Loads the policy and reads the inputs. Throws UsageError for names that do not fit the signature, and for a backend
 /// or device that is not there.
-Call prepare_call(const CallOptions& options, bool json);
+Call prepare_call(const CallOptions& options, bool json, std::shared_ptr<DecisionLog> decisions = {});
 
 /// "1 kernel, 2 tapes"
 std::string loops_text(const LoopTiers& loops);

@@ -31,6 +31,7 @@ struct RunCommand {
   std::string compare;               // "eager,fused": backends to compare; empty: none
   std::string capsule;               // a .pt file for the call; empty: none
   bool bad_rows = false;             // only these go into it
+  std::string decisions;             // a decision log for the first call; empty: none
   int repeat = 10;
   bool json = false;
 };
@@ -117,8 +118,8 @@ struct WatchCommand {
   /// A candidate for the policy, and what the policy is called with meanwhile.
   std::string canary, shadow;
   CallOptions call;
-  double share = 0;       // 0: as the library has it, and for a shadow all calls
-  int64_t calls = -1;     // -1: until a canary is promoted or reverted, or for a shadow 1000
+  double share = 0;    // 0: as the library has it, and for a shadow all calls
+  int64_t calls = -1;  // -1: until a canary is promoted or reverted, or for a shadow 1000
   int64_t promote_after = 10'000, failures = 1;
   double flagged_ratio = 2, p99_ratio = 1.5, tolerance = 0;
 };
@@ -153,6 +154,13 @@ struct ReplayCommand {
 };
 /// 1 where the replay gives something else than the call that was recorded.
 int run(const ReplayCommand& options);
+
+struct DecisionsCommand {
+  std::vector<std::string> files;  // of a decision log; "-": standard input
+  std::string policy, code, location, sample, decision, since, until, answered;  // which; empty: all
+  bool list = false, json = false;
+};
+int run(const DecisionsCommand& options);
 
 struct DoctorCommand {
   std::string bundle;  // a .zip file for a bug report; empty: none

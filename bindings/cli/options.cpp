@@ -115,6 +115,11 @@ void add_run(CLI::App& app, Action& action) {
           ->type_name("FILE.pt")
           ->excludes("--compare");
   command->add_flag("--bad-rows", options->bad_rows, "only flagged samples go into the capsule")->needs(capsule);
+  command
+      ->add_option("--decisions", options->decisions,
+                   "append a line for the first call to a decision log, if it flags samples or fails")
+      ->type_name("FILE.jsonl")
+      ->excludes("--compare");
   add_json(*command, options->json);
   add_kernels_option(*command, options->call);
 }
@@ -285,8 +290,8 @@ void add_bench(CLI::App& app, Action& action) {
 
 /// For `triage watch POLICY --canary FILE`.
 void add_candidate_options(CLI::App& command, WatchCommand& options) {
-  CLI::Option* const canary = command.add_option(
-      "--canary", options.canary, "call POLICY, and have this new version answer a share of the calls");
+  CLI::Option* const canary = command.add_option("--canary", options.canary,
+                                                 "call POLICY, and have this new version answer a share of the calls");
   CLI::Option* const shadow = command.add_option(
       "--shadow", options.shadow, "call POLICY, and compare this new version with it on a share of the calls");
   canary->type_name("FILE.lua")->excludes(shadow);
@@ -301,7 +306,9 @@ void add_candidate_options(CLI::App& command, WatchCommand& options) {
       .add_option("--calls", options.calls,
                   "end after this many calls; default: when a canary is promoted or reverted, for --shadow 1000")
       ->check(CLI::Range(int64_t{0}, int64_t{1'000'000'000}));
-  command.add_option("--promote-after", options.promote_after, "calls that a canary must answer to go live; 0: it never does")
+  command
+      .add_option("--promote-after", options.promote_after,
+                  "calls that a canary must answer to go live; 0: it never does")
       ->capture_default_str()
       ->needs(canary)
       ->check(CLI::Range(int64_t{0}, int64_t{1'000'000'000}));
@@ -309,7 +316,9 @@ void add_candidate_options(CLI::App& command, WatchCommand& options) {
       ->capture_default_str()
       ->needs(canary)
       ->check(CLI::Range(int64_t{0}, int64_t{1'000'000'000}));
-  command.add_option("--flagged-ratio", options.flagged_ratio, "revert one that flags so many times as many samples; 0: never")
+  command
+      .add_option("--flagged-ratio", options.flagged_ratio,
+                  "revert one that flags so many times as many samples; 0: never")
       ->capture_default_str()
       ->needs(canary);
   command.add_option("--p99-ratio", options.p99_ratio, "revert one whose calls take so many times as long; 0: never")
@@ -322,11 +331,12 @@ void add_candidate_options(CLI::App& command, WatchCommand& options) {
 }
 
 void add_watch(CLI::App& app, Action& action) {
-  auto [command, options] = add_command<WatchCommand>(
-      app, action, "watch",
-      "Load the policies of a folder, reload each file that changes, and report each result; or try a new version of one "
-      "policy beside it");
-  command->add_option("DIR", options->folder, "folder with Lua files; with --canary or --shadow: the policy")->required();
+  auto [command, options] = add_command<WatchCommand>(app, action, "watch",
+                                                      "Load the policies of a folder, reload each file that changes, "
+                                                      "and report each result; or try a new version of one "
+                                                      "policy beside it");
+  command->add_option("DIR", options->folder, "folder with Lua files; with --canary or --shadow: the policy")
+      ->required();
   command
       ->add_option("--debounce", options->debounce_ms,
                    "milliseconds without a further change before triage reloads a file")
@@ -392,6 +402,31 @@ void add_replay(CLI::App& app, Action& action) {
   command->add_option("--extract", options->extract, "also write the sources and capsule.json to this folder")
       ->type_name("DIR");
   command->footer("Exit status 1: the replay gives other bits, or another error.");
+  add_json(*command, options->json);
+}
+
+void add_decisions(CLI::App& app, Action& action) {
+  auto [command, options] = add_command<DecisionsCommand>(
+      app, action, "decisions", "Summarise a decision log, or list the decisions that are asked for");
+  command->add_option("FILES", options->files, "files of the log, rotated ones too; - is standard input")->required();
+  const auto add = [command = command](const char* name, std::string& into, const char* help, const char* type) {
+    command->add_option(name, into, help)->type_name(type);
+  };
+  add("--policy", options->policy, "only decisions of this policy", "NAME");
+  add("--code", options->code, "only samples with an error of this code", "CODE");
+  add("--location", options->location, "only samples with an error at this location; a pattern such as encoder.*",
+      "PATTERN");
+  add("--sample", options->sample, "only the sample that the host gave this name", "ID");
+  add("--decision", options->decision, "only the decision that the host gave this name", "ID");
+  add("--since", options->since, "only decisions at this time in UTC or later", "TIME");
+  add("--until", options->until, "only decisions at this time or before; 2026-05-04 includes that day", "TIME");
+  add("--answered", options->answered, "only decisions that were answered so",
+      "live|canary|previous|last_good|passed_through|failed");
+  command->add_flag("--list", options->list, "print each decision on a line; with --json as it is in the log");
+  command->footer(
+      "Hosts write such logs with triage::DecisionLog, and `triage run --decisions FILE` writes one. Files are read "
+      "in\n"
+      "the order of their times. Damaged lines are counted and named by their numbers.");
   add_json(*command, options->json);
 }
 
@@ -520,7 +555,7 @@ void set_up(CLI::App& app, Action& action, std::vector<std::string> script_argum
   add_exec(app, action, std::move(script_arguments));
   for (auto add :
        {add_check, add_test, add_isolate, add_explain, add_export, add_build, add_cache, add_bench, add_watch,
-        add_minify, add_replay, add_report, add_repl, add_doctor, add_version, add_generate, add_help})
+        add_minify, add_replay, add_decisions, add_report, add_repl, add_doctor, add_version, add_generate, add_help})
     add(app, action);
 }
 

@@ -1,4 +1,5 @@
 #pragma once
+#include "runtime/policy/attribution/decision_capsule.h"
 #include "runtime/policy/version.h"
 
 #include <ATen/core/Tensor.h>
@@ -19,6 +20,8 @@ struct Answer {
   capture::Ran ran;                        // how it computed the outputs
   std::optional<FailureKind> failure;      // of the version that should have answered, or of the call
   std::string message;                     // of that failure
+  DecisionCapsules* capsules = nullptr;    // where a capsule goes if the call gets a line in the decision log
+  NamedCapsule capsule = {};
 
   void note_failure(const std::exception& error) {
     failure = kind_of(error);

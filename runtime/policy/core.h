@@ -125,10 +125,8 @@ class PolicyCore {
   Files files_read() const;
 
   /// `self`: this.
-  VersionInfo start_shadow(const std::shared_ptr<PolicyCore>& self, NewSource source,
-                           const ShadowOptions& options);
-  VersionInfo start_canary(const std::shared_ptr<PolicyCore>& self, NewSource source,
-                           const CanaryOptions& options);
+  VersionInfo start_shadow(const std::shared_ptr<PolicyCore>& self, NewSource source, const ShadowOptions& options);
+  VersionInfo start_canary(const std::shared_ptr<PolicyCore>& self, NewSource source, const CanaryOptions& options);
   std::optional<CandidateReport> candidate() const;
   void promote_candidate();
   /// On the candidate thread: where it cannot be, because a version is pinned, it stays a candidate.
@@ -197,7 +195,8 @@ class PolicyCore {
                                                const RunOptions& options, Answer& answer);
   /// How many samples were flagged, where that was counted.
   std::optional<Counters::Flagged> note_call(const PolicyVersion& called, std::chrono::steady_clock::time_point begin,
-                 at::ArrayRef<at::Tensor> inputs, const RunOptions& options, const Answer& answer) noexcept;
+                                             at::ArrayRef<at::Tensor> inputs, const RunOptions& options,
+                                             Answer& answer) noexcept;
   // Calls while there is a candidate (candidates/calls.cpp):
   void answer_beside(const Live& live, CallBegin begin, at::ArrayRef<at::Tensor> inputs, const RunOptions& options,
                      Answer& answer);

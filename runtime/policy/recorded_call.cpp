@@ -7,6 +7,7 @@
 
 #include "runtime/files/disk.h"
 #include "runtime/messages/log.h"
+#include "runtime/messages/replay_settings.h"
 #include "runtime/random/sequence.h"
 
 namespace triage::policy {
@@ -119,15 +120,20 @@ Json RecordedCall::facts() {
   return facts;
 }
 
-void RecordedCall::failed(const std::exception& error) noexcept {
+void RecordedCall::failed(const std::exception& error, Answer& answer) noexcept {
   try {
     Json result = {{"error", capsule::error_facts(error)}};
     Json all = facts();
     all["result"] = std::move(result);
-    if (recording_.whole())
-      recording_.whole()->done = std::move(all);
-    else
-      capsule::write_failure(version_.name, std::move(all), recording_.tensors());
+    if (auto* const whole = recording_.whole()) {
+      whole->done = std::move(all);
+      answer.capsule.name(whole->file, /*failure=*/true);
+    } else if (answer.capsules && !messages::replay_record_on()) {
+      answer.capsule.keep(answer.capsules->make(std::move(all), std::move(recording_.tensors())), /*failure=*/true);
+    } else {
+      answer.capsule.name(capsule::write_failure(version_.name, std::move(all), recording_.tensors()),
+                          /*failure=*/true);
+    }
   } catch (const std::exception& failure) {
     messages::warn(
         fmt::format("a call of '{}' failed, and no capsule can be made of it: {}", version_.name, failure.what()));
@@ -140,16 +146,14 @@ std::optional<at::Tensor> RecordedCall::bad_rows(at::ArrayRef<at::Tensor> output
   const std::vector<bool> is_flags = version_.compiled.flags_outputs();
   for (size_t i = 0; i < outputs.size() && i < is_flags.size(); ++i) {
     if (!is_flags[i] || outputs[i].dim() != 2 || (bad && bad->size(0) != outputs[i].size(0))) continue;
+    if (!recording_.whole() && !outputs[i].is_cpu()) continue;  // a decision waits for no device
     const at::Tensor here = outputs[i].to(at::kCPU).ne(0).any(1);
     bad = bad ? *bad | here : here;
   }
   return bad;
 }
 
-void RecordedCall::answered(at::ArrayRef<at::Tensor> outputs) {
-  Recording::Whole* const whole = recording_.whole();
-  if (!whole) return;
-  if (whole->bad_rows) rows_ = bad_rows(outputs);
+Json RecordedCall::facts_of(at::ArrayRef<at::Tensor> outputs) {
   Json all = facts();
   const std::vector<std::string> names = version_.known_signature().outputs;
   Json results = Json::array();
@@ -159,7 +163,26 @@ void RecordedCall::answered(at::ArrayRef<at::Tensor> outputs) {
     results.push_back(saved(name, outputs[i], derived || recording_.is_masked(name)));
   }
   all["result"] = {{"outputs", std::move(results)}};
-  whole->done = std::move(all);
+  return all;
+}
+
+void RecordedCall::answered(Answer& answer) {
+  if (Recording::Whole* const whole = recording_.whole()) {
+    if (whole->bad_rows) rows_ = bad_rows(answer.outputs);
+    whole->done = facts_of(answer.outputs);
+    answer.capsule.name(whole->file, /*failure=*/false);
+    return;
+  }
+  if (!answer.capsules) return;
+  try {
+    const std::optional<at::Tensor> bad = bad_rows(answer.outputs);
+    if (!bad || !bad->any().item<bool>()) return answer.capsule.name("", /*failure=*/false);
+    if (answer.capsules->bad_rows()) rows_ = bad;
+    Json all = facts_of(answer.outputs);
+    answer.capsule.keep(answer.capsules->make(std::move(all), std::move(recording_.tensors())), /*failure=*/false);
+  } catch (const std::exception& failure) {  // the call has been answered
+    answer.capsules->cannot(failure.what());
+  }
 }
 
 }  // namespace triage::policy

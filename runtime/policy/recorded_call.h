@@ -3,20 +3,23 @@
 #include <vector>
 
 #include "runtime/capsule/recording.h"
+#include "runtime/policy/answer.h"
 #include "runtime/policy/version.h"
 
 namespace triage::policy {
 
-/// A call of a version, from which a capsule is made where it fails, or where somebody asked for one (capsule::Recording::Whole).
+/// A call of a version, from which a capsule is made where it fails, where somebody asked for one (capsule::Recording::Whole), and
+/// where the decision log wants one. The answer then has it, or its name.
 class RecordedCall {
  public:
   RecordedCall(PolicyVersion& version, at::ArrayRef<at::Tensor> inputs, const std::vector<at::Tensor>& params,
                const RunOptions& options);
-  void failed(const std::exception& error) noexcept;
-  void answered(at::ArrayRef<at::Tensor> outputs);
+  void failed(const std::exception& error, Answer& answer) noexcept;
+  void answered(Answer& answer);
 
  private:
   capsule::Json facts();
+  capsule::Json facts_of(at::ArrayRef<at::Tensor> outputs);
   capsule::Json params_facts() const;
   capsule::Json source_facts();
   std::optional<at::Tensor> bad_rows(at::ArrayRef<at::Tensor> outputs) const;

@@ -250,7 +250,7 @@ Replayed replay(const capsule::Capsule& capsule, const std::string& file, const 
 std::vector<at::Tensor> record(const Policy& policy, at::ArrayRef<at::Tensor> inputs, const RecordOptions& options,
                                const RunOptions& run) {
   check_ending(options.file);
-  capsule::Recording::Whole whole{options.bad_rows, options.masked};
+  capsule::Recording::Whole whole{options.bad_rows, options.masked, {}, options.file};
   capsule::Recording recording(whole);
   try {
     std::vector<at::Tensor> outputs = policy.run(inputs, run);

@@ -4,6 +4,7 @@
 #include <exception>
 
 #include "runtime/messages/trace_file.h"
+#include "runtime/policy/attribution/decisions.h"
 #include "runtime/policy/attribution/flagged.h"
 #include "runtime/policy/core.h"
 
@@ -27,26 +28,13 @@ void count_errors(const std::vector<SampleError>& errors, FlagCounts& counts) no
   }
 }
 
-Counters::Flagged count_samples(const FlaggedSamples& found, const AnsweredCall& call) {
-  Counters::Flagged counts{static_cast<uint64_t>(found.samples)};
-  if (found.errors.empty()) return counts;
-  const RowPairs pairs(call, found.samples);
-  int64_t last = -1;
-  for (const SampleError& error : found.errors) {
-    if (error.sample == last) continue;
-    last = error.sample;
-    ++counts.flagged;
-    counts.repaired += pairs.differ(last);
-  }
-  return counts;
-}
-
 /// Nothing where no flags could be read.
-std::optional<Counters::Flagged> count_flags(const AnsweredCall& call, Counters& counters) {
-  const FlaggedSamples found = flagged_samples(call);
+std::optional<Counters::Flagged> count_flags(const FlaggedSamples& found, const std::vector<FlaggedSample>& samples,
+                                             Counters& counters) {
   if (found.elsewhere) counters.uncounted();
   if (!found.counted) return std::nullopt;
-  const Counters::Flagged counts = count_samples(found, call);
+  Counters::Flagged counts{static_cast<uint64_t>(found.samples), samples.size()};
+  for (const FlaggedSample& sample : samples) counts.repaired += sample.treatment == Treatment::repaired;
   counters.flagged(counts);
   count_errors(found.errors, counters.flags());
   return counts;
@@ -72,27 +60,35 @@ void fill(RunInfo& info, const PolicyVersion& called, const Answer& answer, nano
 /// Never fails a call: where there is no memory for a statistic, it is lost.
 std::optional<Counters::Flagged> PolicyCore::note_call(const PolicyVersion& called, CallBegin begin,
                                                        at::ArrayRef<at::Tensor> inputs, const RunOptions& options,
-                                                       const Answer& answer) noexcept {
+                                                       Answer& answer) noexcept {
   const nanoseconds time = std::chrono::steady_clock::now() - begin;
   Counters& counters = *called.counters;
   const bool computed = answer.by != Answered::failed && answer.by != Answered::passed_through;
   counters.answered(answer.by, computed ? answer.ran.form : CallForm::none, time);
   if (answer.failure) counters.failed(*answer.failure);
-  std::optional<Counters::Flagged> flagged;
+  const RuntimeOptions& settings = runtime_->options();
+  std::optional<Counters::Flagged> counted;
   try {
+    FlaggedSamples found;
+    std::vector<FlaggedSample> samples;
     if (answer.by != Answered::failed) {
       std::vector<bool> kept;
       const std::vector<bool>& is_flags = flags_outputs_of(answer, kept);
-      if (runtime_->options().count_flags)
-        flagged = count_flags({inputs, answer.outputs, called.signature.inputs, answer.version->signature.outputs,
-                               is_flags, options.donate},
-                              counters);
+      if (settings.count_flags || settings.decisions) {
+        const AnsweredCall call{inputs,   answer.outputs, called.signature.inputs, answer.version->signature.outputs,
+                                is_flags, options.donate};
+        found = flagged_samples(call);
+        samples = treatments(call, found);
+      }
+      if (settings.count_flags) counted = count_flags(found, samples, counters);
       if (messages::trace_on()) flags_trace_.note(answer.outputs, is_flags);
     }
-    if (options.info) fill(*options.info, called, answer, time, flagged);
+    if (settings.decisions) note_decision(*settings.decisions, called, time, inputs, options, answer, found, samples);
+    if (options.info) fill(*options.info, called, answer, time, counted);
   } catch (const std::exception&) {
+    if (settings.decisions) DecisionQueue::of(*settings.decisions).drop();
   }
-  return flagged;
+  return counted;
 }
 
 CallStatistics PolicyCore::CountedVersion::read() const {

@@ -176,6 +176,7 @@ TEST_CASE("C++ in the docs is taken from programs that run") {
       {"docs/backends.md", {"tests/docs/own_backend.cpp"}},
       {"docs/operations.md", {"examples/server/main.cpp", "examples/server/admin.cpp"}},
       {"docs/rollouts.md", {"tests/docs/rollouts.cpp"}},
+      {"docs/decisions.md", {"tests/docs/decision_log.cpp"}},
       {"docs/kernels.md", {"tests/lua/cache_artifacts_test.cpp"}},
       {"docs/profiling.md", {"tests/docs/profiled_host.cpp"}}};
   for (const auto& [page, sources] : pages) {

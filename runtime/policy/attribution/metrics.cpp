@@ -1,6 +1,7 @@
 // Prometheus' text format: https://prometheus.io/docs/instrumenting/exposition_formats/
 #include <fmt/format.h>
 #include <triage/config.h>
+#include <triage/decisions.h>
 #include <triage/location.h>
 #include <triage/runtime.h>
 #include <triage/statistics.h>
@@ -10,6 +11,7 @@
 #include <utility>
 
 #include "runtime/messages/printable.h"
+#include "runtime/policy/core.h"
 
 namespace triage {
 namespace {
@@ -146,9 +148,8 @@ void add_shadow_samples(Metric& metric, const std::string& labels, const Measure
   for_candidates(labels, of, [&](const std::string& all, const CandidateReport& report) {
     if (report.kind != CandidateKind::shadow) return;
     const ShadowReport& shadow = report.shadow;
-    const std::pair<const char*, uint64_t> differences[] = {{"only_live", shadow.only_live},
-                                                            {"only_candidate", shadow.only_candidate},
-                                                            {"repaired", shadow.different}};
+    const std::pair<const char*, uint64_t> differences[] = {
+        {"only_live", shadow.only_live}, {"only_candidate", shadow.only_candidate}, {"repaired", shadow.different}};
     for (const auto& [difference, count] : differences) metric.add(all + ',' + label("difference", difference), count);
   });
 }
@@ -229,6 +230,24 @@ const Described described[] = {
      }},
 };
 
+/// A Runtime has no accessor of its core, which only this needs: its header is included by every host. (An explicit instantiation may
+/// name a private member, [temp.spec.general]/6.)
+template <auto Core>
+struct CoreOf {
+  friend const policy::RuntimeCore* core_of(const Runtime& runtime) { return (runtime.*Core).get(); }
+};
+template struct CoreOf<&Runtime::core_>;
+const policy::RuntimeCore* core_of(const Runtime& runtime);
+
+void add_decisions(std::string& text, const DecisionLog& log) {
+  const DecisionCounts counts = log.counts();
+  Metric metric(text, "decisions_total", "counter",
+                "Decisions that the log wrote, dropped because too many waited, or failed to write.");
+  metric.add(label("result", "written"), counts.written);
+  metric.add(label("result", "dropped"), counts.dropped);
+  metric.add(label("result", "failed"), counts.failed);
+}
+
 }  // namespace
 
 std::string metrics_text(const Runtime& runtime) {
@@ -239,6 +258,8 @@ std::string metrics_text(const Runtime& runtime) {
     for (const auto& [names, measured] : policies)
       kind.add(metric, label("policy", names.first) + ',' + label("path", names.second), measured);
   }
+  const policy::RuntimeCore* const core = core_of(runtime);
+  if (core && core->options().decisions) add_decisions(text, *core->options().decisions);
   return text;
 }
 

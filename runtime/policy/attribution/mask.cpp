@@ -1,0 +1,81 @@
+#include "runtime/policy/attribution/mask.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+
+namespace triage::policy {
+namespace {
+
+constexpr size_t block_bytes = 64;
+using State = std::array<uint32_t, 8>;
+
+constexpr std::array<uint32_t, 64> constants = {
+    0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
+    0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174,
+    0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc, 0x2de92c6f, 0x4a7484aa, 0x5cb0a9dc, 0x76f988da,
+    0x983e5152, 0xa831c66d, 0xb00327c8, 0xbf597fc7, 0xc6e00bf3, 0xd5a79147, 0x06ca6351, 0x14292967,
+    0x27b70a85, 0x2e1b2138, 0x4d2c6dfc, 0x53380d13, 0x650a7354, 0x766a0abb, 0x81c2c92e, 0x92722c85,
+    0xa2bfe8a1, 0xa81a664b, 0xc24b8b70, 0xc76c51a3, 0xd192e819, 0xd6990624, 0xf40e3585, 0x106aa070,
+    0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
+    0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2};
+
+void take_block(State& state, std::string_view block) {
+  std::array<uint32_t, 64> words;
+  for (size_t i = 0; i < 16; ++i) {
+    words[i] = 0;
+    for (size_t j = 0; j < 4; ++j) words[i] = words[i] << 8 | static_cast<unsigned char>(block[4 * i + j]);
+  }
+  for (size_t i = 16; i < 64; ++i) {
+    const uint32_t a = words[i - 15], b = words[i - 2];
+    words[i] = words[i - 16] + (std::rotr(a, 7) ^ std::rotr(a, 18) ^ (a >> 3)) + words[i - 7] +
+               (std::rotr(b, 17) ^ std::rotr(b, 19) ^ (b >> 10));
+  }
+  auto [a, b, c, d, e, f, g, h] = state;
+  for (size_t i = 0; i < 64; ++i) {
+    const uint32_t first =
+        h + (std::rotr(e, 6) ^ std::rotr(e, 11) ^ std::rotr(e, 25)) + ((e & f) ^ (~e & g)) + constants[i] + words[i];
+    const uint32_t second = (std::rotr(a, 2) ^ std::rotr(a, 13) ^ std::rotr(a, 22)) + ((a & b) ^ (a & c) ^ (b & c));
+    h = g, g = f, f = e, e = d + first, d = c, c = b, b = a, a = first + second;
+  }
+  const State added = {a, b, c, d, e, f, g, h};
+  for (size_t i = 0; i < 8; ++i) state[i] += added[i];
+}
+
+std::string as_text(const std::array<uint8_t, 32>& hash) { return {hash.begin(), hash.end()}; }
+
+std::array<uint8_t, 32> hmac(std::string_view key, std::string_view value) {
+  std::string block = key.size() > block_bytes ? as_text(sha256(key)) : std::string(key);
+  block.resize(block_bytes, '\0');
+  std::string inner = block, outer = block;
+  for (char& c : inner) c = static_cast<char>(c ^ 0x36);
+  for (char& c : outer) c = static_cast<char>(c ^ 0x5c);
+  return sha256(outer + as_text(sha256(inner.append(value))));
+}
+
+}  // namespace
+
+std::array<uint8_t, 32> sha256(std::string_view bytes) {
+  State state = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
+  const size_t whole = bytes.size() / block_bytes * block_bytes;
+  for (size_t at = 0; at < whole; at += block_bytes) take_block(state, bytes.substr(at, block_bytes));
+  std::string rest(bytes.substr(whole));
+  rest += '\x80';
+  rest.resize(rest.size() <= block_bytes - 8 ? block_bytes - 8 : 2 * block_bytes - 8, '\0');
+  for (int shift = 56; shift >= 0; shift -= 8) rest += static_cast<char>(uint64_t{bytes.size()} * 8 >> shift & 0xFF);
+  for (size_t at = 0; at < rest.size(); at += block_bytes)
+    take_block(state, std::string_view(rest).substr(at, block_bytes));
+  std::array<uint8_t, 32> hash;
+  for (size_t i = 0; i < hash.size(); ++i) hash[i] = static_cast<uint8_t>(state[i / 4] >> (24 - 8 * (i % 4)));
+  return hash;
+}
+
+std::string masked(std::string_view value, std::string_view key) {
+  const std::array<uint8_t, 32> hash = key.empty() ? sha256(value) : hmac(key, value);
+  std::string text = "masked:";
+  for (size_t i = 0; i < hash.size() / 2; ++i) text += fmt::format("{:02x}", hash[i]);
+  return text;
+}
+
+}  // namespace triage::policy
