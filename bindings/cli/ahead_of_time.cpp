@@ -16,8 +16,8 @@
 #include "runtime/backends/fused/kernels/kernel_manifest.h"
 #include "runtime/capture/compiled.h"
 #include "runtime/files/disk.h"
-#include "runtime/policy/known_kinds.h"
-#include "runtime/policy/policy_files.h"
+#include "runtime/policy/files/policy_files.h"
+#include "runtime/policy/trials/known_kinds.h"
 
 namespace triage::cli {
 namespace {

@@ -21,7 +21,7 @@
 #include "bindings/cli/terminal.h"
 #include "runtime/files/disk.h"
 #include "runtime/messages/log.h"
-#include "runtime/policy/policy_files.h"
+#include "runtime/policy/files/policy_files.h"
 
 namespace triage::cli {
 namespace {

@@ -5,8 +5,8 @@
 #include "runtime/messages/assert.h"
 #include "runtime/messages/trace_file.h"
 #include "runtime/policy/changing.h"
-#include "runtime/policy/rehearsal.h"
-#include "runtime/policy/source_file.h"
+#include "runtime/policy/files/source_file.h"
+#include "runtime/policy/trials/rehearsal.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

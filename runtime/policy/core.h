@@ -1,15 +1,15 @@
 #pragma once
 #include "runtime/messages/log.h"
 #include "runtime/policy/answer.h"
+#include "runtime/policy/attribution/flags_trace.h"
 #include "runtime/policy/candidates/candidate.h"
 #include "runtime/policy/candidates/thread.h"
-#include "runtime/policy/epochs.h"
-#include "runtime/policy/flags_trace.h"
-#include "runtime/policy/kept_files.h"
-#include "runtime/policy/known_sources.h"
-#include "runtime/policy/policy_files.h"
-#include "runtime/policy/reclaimer.h"
-#include "runtime/policy/version.h"
+#include "runtime/policy/files/kept_files.h"
+#include "runtime/policy/files/policy_files.h"
+#include "runtime/policy/trials/known_sources.h"
+#include "runtime/policy/versions/epochs.h"
+#include "runtime/policy/versions/reclaimer.h"
+#include "runtime/policy/versions/version.h"
 #include "runtime/random/sequence.h"
 
 #include <triage/runtime.h>

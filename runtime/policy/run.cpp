@@ -15,9 +15,9 @@
 #include "runtime/backends/deadline.h"
 #include "runtime/messages/profiler_spans.h"
 #include "runtime/operators/untrusted.h"
-#include "runtime/policy/attribution/decisions.h"
+#include "runtime/policy/capsules/recorded_call.h"
 #include "runtime/policy/core.h"
-#include "runtime/policy/recorded_call.h"
+#include "runtime/policy/decisions/decisions.h"
 
 namespace triage::policy {
 namespace {

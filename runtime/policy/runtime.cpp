@@ -11,11 +11,11 @@
 #include "runtime/backends/fused/kernels/cache_folder.h"
 #include "runtime/messages/artefacts.h"
 #include "runtime/policy/core.h"
+#include "runtime/policy/files/policy_files.h"
+#include "runtime/policy/files/source_file.h"
 #include "runtime/policy/front_end.h"
-#include "runtime/policy/known_kinds.h"
-#include "runtime/policy/policy_files.h"
-#include "runtime/policy/source_file.h"
-#include "runtime/policy/watch.h"
+#include "runtime/policy/trials/known_kinds.h"
+#include "runtime/policy/watch/watch.h"
 #include "runtime/random/sequence.h"
 
 namespace triage {

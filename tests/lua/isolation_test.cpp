@@ -3,7 +3,7 @@
 #include "bindings/lua/testing/isolation.h"
 
 #include "bindings/lua/engine/lua_script.h"
-#include "runtime/policy/version.h"
+#include "runtime/policy/versions/version.h"
 #include "tests/paths.h"
 
 #include <ATen/ATen.h>

@@ -13,7 +13,7 @@
 #include <sstream>
 #include <thread>
 
-#include "runtime/policy/kept_files.h"
+#include "runtime/policy/files/kept_files.h"
 
 namespace fs = std::filesystem;
 using triage::Policy;

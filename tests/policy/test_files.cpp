@@ -15,8 +15,8 @@
 #include <map>
 #include <sstream>
 
-#include "runtime/policy/contents.h"
-#include "runtime/policy/policy_files.h"
+#include "runtime/policy/files/contents.h"
+#include "runtime/policy/files/policy_files.h"
 
 namespace fs = std::filesystem;
 using triage::Policy;

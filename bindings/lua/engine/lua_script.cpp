@@ -26,7 +26,7 @@
 #include "runtime/flags/forms.h"
 #include "runtime/messages/printable.h"
 #include "runtime/operators/logical_bytes.h"
-#include "runtime/policy/version.h"
+#include "runtime/policy/versions/version.h"
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/InferenceMode.h>

@@ -9,7 +9,7 @@
 #include "runtime/messages/assert.h"
 #include "runtime/policy/changing.h"
 #include "runtime/policy/core.h"
-#include "runtime/policy/source_file.h"
+#include "runtime/policy/files/source_file.h"
 
 namespace triage::policy {
 namespace {
