@@ -21,10 +21,11 @@ void PolicyCore::load_first(std::optional<std::string> text) {
     } catch (const Error& error) {
       const auto kept = file_.empty() ? std::nullopt : runtime_->last_good().find(file_);
       if (!kept) throw;
+      std::shared_ptr<PolicyVersion> good = load_kept(*kept);
       failure = error;
       log(LogLevel::error, fmt::format("policy '{}': {}; running its last good source instead", path_, error.what()),
           error.what());
-      return load_kept(*kept);
+      return good;
     }
   };
   std::shared_ptr<PolicyVersion> version = load_chosen();
