@@ -358,7 +358,8 @@ void add_decisions(CLI::App& app, Action& action) {
       "live|canary|previous|last_good|passed_through|failed");
   command->add_flag("--list", options->list, "print each decision on a line; with --json as it is in the log");
   command->footer(
-      "Hosts write such logs with triage::DecisionLog, and `triage run --decisions FILE` writes one. Files are read in\n"
+      "Hosts write such logs with triage::DecisionLog, and `triage run --decisions FILE` writes one. Files are read "
+      "in\n"
       "the order of their times. Damaged lines are counted and named by their numbers.");
   add_json(*command, options->json);
 }

@@ -43,8 +43,8 @@ struct Report {
   size_t graphs = 0, operations = 0, repeat = 0;
   std::vector<BreakReport> graph_breaks;
   double first_us = 0, call_us = 0;
-  LoopTiers loops;  // in the timed calls
-  BadSamples bad;   // none without an output of flags
+  LoopTiers loops;        // in the timed calls
+  BadSamples bad;         // none without an output of flags
   std::string decisions;  // the log of the first call; empty: none
   bool decided = false;   // it has a line
 };

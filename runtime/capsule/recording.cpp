@@ -110,9 +110,8 @@ std::string write_failure(const std::string& name, Json facts, const SavedTensor
       warn(fmt::format("{} capsules of calls that failed were written; no more are", most_capsules));
     if (number > most_capsules) return {};
     if (tensors.bytes() > most_bytes) {
-      warn(
-          fmt::format("a call of '{}' failed, and its tensors have {} MiB: no capsule is written; the limit is {} MiB",
-                      name, tensors.bytes() >> 20, most_bytes >> 20));
+      warn(fmt::format("a call of '{}' failed, and its tensors have {} MiB: no capsule is written; the limit is {} MiB",
+                       name, tensors.bytes() >> 20, most_bytes >> 20));
       return {};
     }
     const std::filesystem::path folder = messages::replay_dir();

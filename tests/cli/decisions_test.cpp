@@ -147,10 +147,11 @@ TEST_CASE("damaged lines are counted and named, and the rest is used") {
 
 TEST_CASE("text in a log does nothing to a terminal") {
   const TemporaryFolder folder;
-  write_bytes(folder / "d.jsonl", line("2026-05-04T03:02:01.000001Z", "\\u001b[2J\\u202e\\n", "p\\u001b]0;x\\u0007", "NAN"));
-  for (const std::vector<std::string>& arguments :
-       {std::vector<std::string>{"decisions", "d.jsonl"}, {"decisions", "d.jsonl", "--list"},
-        {"decisions", "d.jsonl", "--json"}}) {
+  write_bytes(folder / "d.jsonl",
+              line("2026-05-04T03:02:01.000001Z", "\\u001b[2J\\u202e\\n", "p\\u001b]0;x\\u0007", "NAN"));
+  for (const std::vector<std::string>& arguments : {std::vector<std::string>{"decisions", "d.jsonl"},
+                                                    {"decisions", "d.jsonl", "--list"},
+                                                    {"decisions", "d.jsonl", "--json"}}) {
     const Ran ran = triage_program(folder, arguments);
     CHECK(ran.status == 0);
     CHECK_FALSE(has(ran.out, "\x1b"));

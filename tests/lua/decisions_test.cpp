@@ -114,10 +114,10 @@ TEST_CASE("a decision of a failed call names the capsule of the failure, whateve
   triage::Runtime runtime(scene.runtime());
   const triage::Policy policy = runtime.load_source(failing, "failing.lua");
   CHECK_THROWS_AS(policy.run({batch(4)}), triage::PolicyError);
-  const triage::Policy good =
-      runtime.load_source("return policy { outputs = {'z', 'f'}, on_error = 'pass_through',\n run = function(z)\n"
-                          "local f = flag_nan(z, 'x') return z:reshape({7, -1}), f end }",
-                          "passing.lua");
+  const triage::Policy good = runtime.load_source(
+      "return policy { outputs = {'z', 'f'}, on_error = 'pass_through',\n run = function(z)\n"
+      "local f = flag_nan(z, 'x') return z:reshape({7, -1}), f end }",
+      "passing.lua");
   good.run({at::zeros({7, 3})});
   good.run({batch(4)});
   const std::vector<Json> lines = scene.lines();

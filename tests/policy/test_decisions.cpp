@@ -101,8 +101,7 @@ TEST_CASE("a call with flagged samples gets a line that says who they are and wh
   const std::vector<Json> all = lines.json();
   REQUIRE(all.size() == 1);
   const Json& line = all[0];
-  CHECK(std::regex_match(line["time"].get<std::string>(),
-                         std::regex(R"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z)")));
+  CHECK(std::regex_match(line["time"].get<std::string>(), std::regex(R"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z)")));
   CHECK(line["decision_id"] == "d-17");
   CHECK(line["trace_id"] == "t-1");
   CHECK(line["policy"] == "p");
@@ -214,7 +213,8 @@ TEST_CASE("the log counts and reads flags where statistics do not, and then only
   CHECK(policy.statistics().total.samples == 0);
 }
 
-TEST_CASE("at most so many samples are listed; the numbers are of all; names are only given where rows are the host's") {
+TEST_CASE(
+    "at most so many samples are listed; the numbers are of all; names are only given where rows are the host's") {
   Lines lines;
   const auto log = log_of({.on_line = lines.sink(), .max_samples = 2});
   Runtime runtime(with(log));
@@ -489,8 +489,8 @@ TEST_CASE("a disk that is full fails decisions, not calls; later ones are whole 
 
 TEST_CASE("threads of several Runtimes share a log, and its counts are of all decisions") {
   fake::Folder folder;
-  const auto log = log_of({.file = folder / "d.jsonl", .max_file_bytes = 20'000, .max_files = 1000,
-                           .queue_records = 64});
+  const auto log =
+      log_of({.file = folder / "d.jsonl", .max_file_bytes = 20'000, .max_files = 1000, .queue_records = 64});
   constexpr int threads = 4, calls = 300;
   {
     Runtime first(with(log)), second(with(log));

@@ -27,9 +27,10 @@ std::string checked_time(const char* option, std::string time) {
     fits = shape[i] == 'd' ? time[i] >= '0' && time[i] <= '9' : time[i] == shape[i];
   const bool ends_amid = !time.empty() && time.size() < 20 && time.size() % 3 != 1;  // numbers end at 4, 7, 10, ... 19
   if (fits && !ends_amid) return time;
-  throw UsageError(fmt::format("{} {}: expected a time in UTC, or how one begins: 2026-05-04, 2026-05-04T03:02, "
-                               "2026-05-04T03:02:01.5",
-                               option, time));
+  throw UsageError(
+      fmt::format("{} {}: expected a time in UTC, or how one begins: 2026-05-04, 2026-05-04T03:02, "
+                  "2026-05-04T03:02:01.5",
+                  option, time));
 }
 
 void check_answered(const std::string& word) {
@@ -37,8 +38,8 @@ void check_answered(const std::string& word) {
   std::vector<std::string> words;
   for (size_t i = 0; i < answered_count; ++i) words.emplace_back(to_string(static_cast<Answered>(i)));
   if (std::find(words.begin(), words.end(), word) != words.end()) return;
-  throw UsageError(fmt::format("--answered {}: expected one of {}{}", word, fmt::join(words, ", "),
-                               did_you_mean(word, words)));
+  throw UsageError(
+      fmt::format("--answered {}: expected one of {}{}", word, fmt::join(words, ", "), did_you_mean(word, words)));
 }
 
 /// A log may have the hash of a name in its place (docs/decisions.md).

@@ -62,8 +62,8 @@ void add(Summary& summary, const Json& decision, const Match& match, bool all) {
   summary.last = std::max(summary.last, time);
   if (const std::string by = field(decision, "answered"); !by.empty()) summary.answered.add(by);
   if (const std::string failure = field(decision, "failure"); !failure.empty()) summary.failures.add({policy, failure});
-  const uint64_t flagged = all ? std::max<uint64_t>(count_in(decision, "flagged"), match.samples.size())
-                               : match.samples.size();
+  const uint64_t flagged =
+      all ? std::max<uint64_t>(count_in(decision, "flagged"), match.samples.size()) : match.samples.size();
   summary.flagged += flagged;
   summary.flagged_calls += flagged > 0;
   summary.listed += match.samples.size();
@@ -80,7 +80,9 @@ std::string listed(const Tally<std::string>& tally) {
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
-std::string counted(uint64_t count, const char* what) { return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s"); }
+std::string counted(uint64_t count, const char* what) {
+  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
+}
 
 void print_errors(const Summary& summary) {
   constexpr size_t most_on_screen = 20;
@@ -134,14 +136,16 @@ void print_summary(const Summary& summary, const Files& files) {
   if (summary.calls > 0) say("  {:<8} {} to {}\n", "time", summary.first, summary.last);
   if (!summary.answered.empty()) say("  {:<8} {}\n", "answered", listed(summary.answered));
   if (summary.flagged > 0) {
-    std::string line = fmt::format("{} in {}", counted(summary.flagged, "sample"), counted(summary.flagged_calls, "call"));
+    std::string line =
+        fmt::format("{} in {}", counted(summary.flagged, "sample"), counted(summary.flagged_calls, "call"));
     if (summary.listed < summary.flagged) line += fmt::format("; the lines list {} of them", summary.listed);
     if (!summary.done.empty()) line += ": " + listed(summary.done);
     say("  {:<8} {}\n", "flagged", line);
   }
   print_errors(summary);
   print_failures(summary);
-  if (summary.dropped > 0) say("  {:<8} {} not in the log: too many waited\n", "dropped", counted(summary.dropped, "decision"));
+  if (summary.dropped > 0)
+    say("  {:<8} {} not in the log: too many waited\n", "dropped", counted(summary.dropped, "decision"));
   print_damaged(files, stdout);
 }
 
@@ -153,15 +157,14 @@ Json to_json(const Summary& summary, const Files& files) {
   };
   Json errors = Json::array(), failures = Json::array(), damaged = Json::array();
   for (const auto& [key, count] : summary.errors.sorted())
-    errors.push_back({{"policy", std::get<0>(key)}, {"location", std::get<1>(key)}, {"code", std::get<2>(key)},
-                      {"samples", count}});
+    errors.push_back(
+        {{"policy", std::get<0>(key)}, {"location", std::get<1>(key)}, {"code", std::get<2>(key)}, {"samples", count}});
   for (const auto& [key, count] : summary.failures.sorted())
     failures.push_back({{"policy", key.first}, {"failure", key.second}, {"calls", count}});
   for (const auto& file : files)
     if (file->damaged().count > 0)
-      damaged.push_back({{"file", file->damaged().file},
-                         {"lines", file->damaged().count},
-                         {"first", file->damaged().first}});
+      damaged.push_back(
+          {{"file", file->damaged().file}, {"lines", file->damaged().count}, {"first", file->damaged().first}});
   return {{"decisions", summary.calls},
           {"first", summary.calls ? Json(summary.first) : Json()},
           {"last", summary.calls ? Json(summary.last) : Json()},

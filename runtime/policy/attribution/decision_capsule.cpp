@@ -27,8 +27,8 @@ DecisionCapsules::DecisionCapsules(const DecisionLogOptions& options, messages::
 
 std::unique_ptr<UnsavedCapsule> DecisionCapsules::make(capsule::Json facts, capsule::SavedTensors tensors) {
   if (*waiting_ + tensors.bytes() > capsule::most_bytes) {
-    cannot(fmt::format("its tensors, and those of capsules that wait, have more than {} MiB",
-                       capsule::most_bytes >> 20));
+    cannot(
+        fmt::format("its tensors, and those of capsules that wait, have more than {} MiB", capsule::most_bytes >> 20));
     return nullptr;
   }
   if (made_.fetch_add(1, std::memory_order_relaxed) >= most_) return nullptr;

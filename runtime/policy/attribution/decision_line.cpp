@@ -26,19 +26,18 @@ struct Field {
   const char* name;
   bool is_text;  // can be masked
 };
-constexpr std::array<Field, 23> fields = {{{"decision_id", true},  {"trace_id", true},      {"policy", true},
-                                           {"path", true},         {"version", false},      {"live_version", false},
-                                           {"hash", true},         {"answered", false},     {"form", false},
-                                           {"duration_us", false}, {"failure", true},       {"failure_kind", false},
-                                           {"batch", false},       {"flagged", false},      {"repaired", false},
-                                           {"samples", false},     {"sample", false},       {"sample_id", true},
-                                           {"errors", false},      {"location", true},      {"code", false},
-                                           {"severity", false},    {"done", false}}};
+constexpr std::array<Field, 23> fields = {
+    {{"decision_id", true},   {"trace_id", true},      {"policy", true},    {"path", true},     {"version", false},
+     {"live_version", false}, {"hash", true},          {"answered", false}, {"form", false},    {"duration_us", false},
+     {"failure", true},       {"failure_kind", false}, {"batch", false},    {"flagged", false}, {"repaired", false},
+     {"samples", false},      {"sample", false},       {"sample_id", true}, {"errors", false},  {"location", true},
+     {"code", false},         {"severity", false},     {"done", false}}};
 
 void check_field(const std::string& name, bool to_mask) {
   if (name == "capsule")
     throw ConfigError(
-        "DecisionLogOptions: the field \"capsule\" can be neither dropped nor masked; leave `capsule_dir` empty, and no "
+        "DecisionLogOptions: the field \"capsule\" can be neither dropped nor masked; leave `capsule_dir` empty, and "
+        "no "
         "capsule is written");
   const auto* const found =
       std::find_if(fields.begin(), fields.end(), [&](const Field& field) { return name == field.name; });

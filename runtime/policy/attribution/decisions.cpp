@@ -43,10 +43,7 @@ uint64_t mixed(uint64_t bits) {
 }  // namespace
 
 DecisionQueue::DecisionQueue(DecisionLogOptions options)
-    : options_(checked(std::move(options))),
-      logger_(options_.log),
-      lines_(options_),
-      capsules_(options_, logger_) {
+    : options_(checked(std::move(options))), logger_(options_.log), lines_(options_), capsules_(options_, logger_) {
   writing_.reserve(options_.queue_records);
   waiting_.reserve(options_.queue_records);
   if (options_.file.empty()) return;
@@ -73,7 +70,8 @@ void DecisionQueue::close() noexcept {
 bool DecisionQueue::takes_clean(std::string_view decision_id) noexcept {
   const double share = options_.clean_share;
   if (share <= 0) return false;
-  if (!decision_id.empty()) return std::ldexp(static_cast<double>(mixed(files::checksum(decision_id)) >> 11), -53) < share;
+  if (!decision_id.empty())
+    return std::ldexp(static_cast<double>(mixed(files::checksum(decision_id)) >> 11), -53) < share;
   const auto before = static_cast<double>(clean_calls_.fetch_add(1, std::memory_order_relaxed));
   return std::floor((before + 1) * share) > std::floor(before * share);
 }
