@@ -90,8 +90,8 @@ RotatingFile::~RotatingFile() = default;
 void RotatingFile::open() {
   if (sink_ && sink_->is_open_as(path_)) return;
   sink_.reset();
-  check_kind(path_);
   make_folder(path_.parent_path());
+  check_kind(path_);
   const bool torn = ends_amid_a_line(path_);  // by a crash, or a full disk
   try {
     sink_ = std::make_unique<Sink>(path_, most_bytes_, most_files_);
