@@ -28,7 +28,8 @@ void check_kind(const fs::path& path) {
 }
 
 void make_folder(const fs::path& folder) {
-  if (folder.empty() || fs::exists(folder)) return;
+  std::error_code ignored;
+  if (folder.empty() || fs::exists(folder, ignored)) return;
   make_folder(folder.parent_path());
   if (::mkdir(folder.c_str(), S_IRWXU) != 0 && errno != EEXIST)
     throw FileError(fmt::format("cannot make the folder \"{}\": {}", folder.string(), std::strerror(errno)));
