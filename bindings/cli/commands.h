@@ -108,8 +108,8 @@ struct WatchCommand {
   /// A candidate for the policy, and what the policy is called with meanwhile.
   std::string canary, shadow;
   CallOptions call;
-  double share = 0;       // 0: as the library has it, and for a shadow all calls
-  int64_t calls = -1;     // -1: until a canary is promoted or reverted, or for a shadow 1000
+  double share = 0;    // 0: as the library has it, and for a shadow all calls
+  int64_t calls = -1;  // -1: until a canary is promoted or reverted, or for a shadow 1000
   int64_t promote_after = 10'000, failures = 1;
   double flagged_ratio = 2, p99_ratio = 1.5, tolerance = 0;
 };

@@ -265,8 +265,8 @@ void add_bench(CLI::App& app, Action& action) {
 
 /// For `triage watch POLICY --canary FILE`.
 void add_candidate_options(CLI::App& command, WatchCommand& options) {
-  CLI::Option* const canary = command.add_option(
-      "--canary", options.canary, "call POLICY, and have this new version answer a share of the calls");
+  CLI::Option* const canary = command.add_option("--canary", options.canary,
+                                                 "call POLICY, and have this new version answer a share of the calls");
   CLI::Option* const shadow = command.add_option(
       "--shadow", options.shadow, "call POLICY, and compare this new version with it on a share of the calls");
   canary->type_name("FILE.lua")->excludes(shadow);
@@ -281,7 +281,9 @@ void add_candidate_options(CLI::App& command, WatchCommand& options) {
       .add_option("--calls", options.calls,
                   "end after this many calls; default: when a canary is promoted or reverted, for --shadow 1000")
       ->check(CLI::Range(int64_t{0}, int64_t{1'000'000'000}));
-  command.add_option("--promote-after", options.promote_after, "calls that a canary must answer to go live; 0: it never does")
+  command
+      .add_option("--promote-after", options.promote_after,
+                  "calls that a canary must answer to go live; 0: it never does")
       ->capture_default_str()
       ->needs(canary)
       ->check(CLI::Range(int64_t{0}, int64_t{1'000'000'000}));
@@ -289,7 +291,9 @@ void add_candidate_options(CLI::App& command, WatchCommand& options) {
       ->capture_default_str()
       ->needs(canary)
       ->check(CLI::Range(int64_t{0}, int64_t{1'000'000'000}));
-  command.add_option("--flagged-ratio", options.flagged_ratio, "revert one that flags so many times as many samples; 0: never")
+  command
+      .add_option("--flagged-ratio", options.flagged_ratio,
+                  "revert one that flags so many times as many samples; 0: never")
       ->capture_default_str()
       ->needs(canary);
   command.add_option("--p99-ratio", options.p99_ratio, "revert one whose calls take so many times as long; 0: never")
@@ -302,11 +306,12 @@ void add_candidate_options(CLI::App& command, WatchCommand& options) {
 }
 
 void add_watch(CLI::App& app, Action& action) {
-  auto [command, options] = add_command<WatchCommand>(
-      app, action, "watch",
-      "Load the policies of a folder, reload each file that changes, and report each result; or try a new version of one "
-      "policy beside it");
-  command->add_option("DIR", options->folder, "folder with Lua files; with --canary or --shadow: the policy")->required();
+  auto [command, options] = add_command<WatchCommand>(app, action, "watch",
+                                                      "Load the policies of a folder, reload each file that changes, "
+                                                      "and report each result; or try a new version of one "
+                                                      "policy beside it");
+  command->add_option("DIR", options->folder, "folder with Lua files; with --canary or --shadow: the policy")
+      ->required();
   command
       ->add_option("--debounce", options->debounce_ms,
                    "milliseconds without a further change before triage reloads a file")

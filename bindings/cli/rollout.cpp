@@ -169,8 +169,8 @@ class Rollout {
 
 int try_candidate(const WatchCommand& options) {
   if (fs::is_directory(options.folder))
-    throw UsageError(fmt::format("--canary and --shadow need one policy, and \"{}\" is a folder; give a Lua file",
-                                 options.folder));
+    throw UsageError(
+        fmt::format("--canary and --shadow need one policy, and \"{}\" is a folder; give a Lua file", options.folder));
   const std::string& file = options.canary.empty() ? options.shadow : options.canary;
   if (!fs::exists(file)) throw FileError(fmt::format("cannot read \"{}\": there is no such file", file));
   const StopSignal stop;

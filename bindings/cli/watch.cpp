@@ -31,9 +31,7 @@ void print_line(const Line& line, bool json) {
     print_json(object, /*on_one_line=*/true);
     return;
   }
-  Paint colour = is_bad(line.event) ? Paint::error
-                 : line.event == "deleted"                                                   ? Paint::warning
-                                                                                             : Paint::good;
+  Paint colour = is_bad(line.event) ? Paint::error : line.event == "deleted" ? Paint::warning : Paint::good;
   std::string version = line.version > 0 ? fmt::format("  version {}", line.version) : "";
   std::string hash = line.hash.empty() ? "" : "  " + line.hash;
   std::string message = line.message.empty() ? "" : "  " + line.message;

@@ -421,7 +421,8 @@ void PolicyCore::unpin() {
 void PolicyCore::set_param(const std::string& name, c10::Scalar value) {
   std::lock_guard lock(mutex_);
   const Live& live = *live_.load(std::memory_order_relaxed);
-  const bool of_candidate = live.beside && !has_param(*live.version, name) && has_param(*live.beside->as_live.version, name);
+  const bool of_candidate =
+      live.beside && !has_param(*live.version, name) && has_param(*live.beside->as_live.version, name);
   const Live& taking = of_candidate ? live.beside->as_live : live;
   override_params(*taking.version, taking.params, {{name, value}});  // throws where it does not fit
   Params params = params_;

@@ -181,7 +181,8 @@ class PolicyCore {
                                                const RunOptions& options, Answer& answer);
   /// How many samples were flagged, where that was counted.
   std::optional<Counters::Flagged> note_call(const PolicyVersion& called, std::chrono::steady_clock::time_point begin,
-                 at::ArrayRef<at::Tensor> inputs, const RunOptions& options, const Answer& answer) noexcept;
+                                             at::ArrayRef<at::Tensor> inputs, const RunOptions& options,
+                                             const Answer& answer) noexcept;
   // Calls while there is a candidate (candidates/calls.cpp):
   void answer_beside(const Live& live, CallBegin begin, at::ArrayRef<at::Tensor> inputs, const RunOptions& options,
                      Answer& answer);

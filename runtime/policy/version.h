@@ -26,7 +26,7 @@ class PolicyVersion {
   PolicyVersion(std::shared_ptr<Script> script, capture::Compiled::Options options, std::string source,
                 std::string path);
 
-  int number = 0;  // given when it goes live for the first time, or becomes a candidate, then fixed
+  int number = 0;     // given when it goes live for the first time, or becomes a candidate, then fixed
   uint64_t turn = 0;  // the order of going live for the first time; guarded by the policy's mutex
   std::chrono::system_clock::time_point since;
   const std::string source;

@@ -11,15 +11,19 @@
 namespace {
 
 std::string policy(const std::string& body) {
-  return "return policy { name = 'repair', inputs = {'z'}, outputs = {'z', 'f'}, run = function(z)\n" + body + "\nend }\n";
+  return "return policy { name = 'repair', inputs = {'z'}, outputs = {'z', 'f'}, run = function(z)\n" + body +
+         "\nend }\n";
 }
 
-const std::string live = policy("local f = flag_nan_and_inf(z, 'logits'); return fix(z, f, 'logits', {fallback = 0.0})");
-const std::string other = policy("local f = flag_nan_and_inf(z, 'logits'); return fix(z, f, 'logits', {fallback = 0.5})");
+const std::string live =
+    policy("local f = flag_nan_and_inf(z, 'logits'); return fix(z, f, 'logits', {fallback = 0.0})");
+const std::string other =
+    policy("local f = flag_nan_and_inf(z, 'logits'); return fix(z, f, 'logits', {fallback = 0.5})");
 const std::string strict =
     policy("local f = flag_nan_and_inf(z + torch.where(z:abs() > 1, math.huge, 0.0), 'logits'); return z, f");
-const std::string failing = policy("if z:max():item() > -100 and z:min():item() < -1 then error('on purpose') end\n"
-                                   "return z, flag_nan_and_inf(z, 'logits')");
+const std::string failing = policy(
+    "if z:max():item() > -100 and z:min():item() < -1 then error('on purpose') end\n"
+    "return z, flag_nan_and_inf(z, 'logits')");
 
 std::vector<nlohmann::json> lines_of(const std::string& text) {
   std::vector<nlohmann::json> lines;
@@ -63,19 +67,20 @@ TEST_CASE("watch --shadow compares a new version on calls, and prints a report")
   CHECK(report["shadow"]["max_difference"] == 0.5);
   CHECK(report["shadow"]["only_candidate"] == 0);
 
-  const Ran text =
-      triage({"watch", "live.lua", "--shadow", "strict.lua", "--input", "z=randn:8x4", "--calls", "20", "--share", "0.5"});
+  const Ran text = triage(
+      {"watch", "live.lua", "--shadow", "strict.lua", "--input", "z=randn:8x4", "--calls", "20", "--share", "0.5"});
   CHECK(text.status == 0);
   CHECK(text.out.find("repair: shadow of strict.lua, version 2 (source ") != std::string::npos);
-  CHECK(text.out.find("  compared   10 calls, 80 samples; 0 failed, 0 dropped, 0 not comparable\n") != std::string::npos);
+  CHECK(text.out.find("  compared   10 calls, 80 samples; 0 failed, 0 dropped, 0 not comparable\n") !=
+        std::string::npos);
   CHECK(text.out.find("             INF @ logits: 0 only live, ") != std::string::npos);
 }
 
 TEST_CASE("watch --canary promotes a new version, or takes it back") {
   Rollouts triage;
   const std::vector<std::string> rules = {"--p99-ratio", "0"};  // of a machine with other work
-  const Ran good = triage({"watch", "live.lua", "--canary", "other.lua", "--input", "z=randn:8x4,nan=1", "--share", "0.5",
-                           "--promote-after", "200", "--p99-ratio", "0", "--json"});
+  const Ran good = triage({"watch", "live.lua", "--canary", "other.lua", "--input", "z=randn:8x4,nan=1", "--share",
+                           "0.5", "--promote-after", "200", "--p99-ratio", "0", "--json"});
   CAPTURE(good.out);
   CAPTURE(good.err);
   CHECK(good.status == 0);
@@ -99,8 +104,8 @@ TEST_CASE("watch --canary promotes a new version, or takes it back") {
   CHECK(events[3]["state"] == "reverted");
   CHECK(events[3]["candidate"]["failures"] == 1);
 
-  const Ran flags = triage({"watch", "live.lua", "--canary", "strict.lua", "--input", "z=randn:64x8,nan=1", "--share", "0.5",
-                            "--p99-ratio", "0"});
+  const Ran flags = triage({"watch", "live.lua", "--canary", "strict.lua", "--input", "z=randn:64x8,nan=1", "--share",
+                            "0.5", "--p99-ratio", "0"});
   CHECK(flags.status == 1);
   CHECK(flags.out.find("reverted: flagged_ratio: the candidate flagged ") != std::string::npos);
 }
@@ -121,7 +126,8 @@ TEST_CASE("watch with a candidate says what is wrong") {
                 {"has the source of version 1, which is live"});
   write_bytes(triage.folder / "broken.lua", "return function(z) return z +\n");
   check_message(triage({"watch", "live.lua", "--canary", "broken.lua", "--input", input}), 1, "", {"broken.lua:"});
-  write_bytes(triage.folder / "renamed.lua", "return policy { inputs = {'a', 'b'}, run = function(a, b) return a, b end }");
+  write_bytes(triage.folder / "renamed.lua",
+              "return policy { inputs = {'a', 'b'}, run = function(a, b) return a, b end }");
   check_message(triage({"watch", "live.lua", "--shadow", "renamed.lua", "--input", input}), 1, "",
                 {"the new source changes the inputs from (z) to (a, b)"});
 }

@@ -11,10 +11,10 @@
 #include <thread>
 
 using triage::Answered;
+using triage::CanaryOptions;
 using triage::CandidateKind;
 using triage::CandidateReport;
 using triage::CandidateState;
-using triage::CanaryOptions;
 using triage::Policy;
 using triage::Reload;
 using triage::RunInfo;
@@ -311,7 +311,8 @@ TEST_CASE("a canary that flags far more samples is taken back") {
   for (int i = 0; i < 2000 && policy.candidate()->state == CandidateState::running; ++i) policy.run({z});
   const CandidateReport report = *policy.candidate();
   CHECK(report.state == CandidateState::reverted);
-  CHECK(report.reason.find("flagged_ratio: the candidate flagged 4096 of 4096 samples (100 %), version 1 flagged") == 0);
+  CHECK(report.reason.find("flagged_ratio: the candidate flagged 4096 of 4096 samples (100 %), version 1 flagged") ==
+        0);
   CHECK(report.candidate.flagged == report.candidate.samples);
 }
 
@@ -362,7 +363,7 @@ TEST_CASE("rules: noise reverts nothing, a real difference does") {
   using std::chrono::microseconds;
   triage::policy::Latency live, same, slower;
   for (int i = 0; i < 10000; ++i) live.note(microseconds(i % 100 == 0 ? 1000 : 100));
-  for (int i = 0; i < 1000; ++i) same.note(microseconds(i % 50 == 0 ? 2500 : 100));     // 2 % instead of 1 %
+  for (int i = 0; i < 1000; ++i) same.note(microseconds(i % 50 == 0 ? 2500 : 100));    // 2 % instead of 1 %
   for (int i = 0; i < 1000; ++i) slower.note(microseconds(i % 25 == 0 ? 2500 : 100));  // 4 %
   options = {};
   measured = {};
@@ -458,8 +459,7 @@ TEST_CASE("a policy that outlives its Runtime has no candidate any more, and goe
   CHECK(policy.candidate()->state == CandidateState::ended);
   CHECK(policy.candidate()->reason == "the Runtime is gone");
   CHECK(first(policy.run({at::zeros({4})})) == 1.0f);
-  CHECK(fake::message_of([&] { policy.canary_source("add 3"); }).find("has outlived its Runtime") !=
-        std::string::npos);
+  CHECK(fake::message_of([&] { policy.canary_source("add 3"); }).find("has outlived its Runtime") != std::string::npos);
 }
 
 TEST_CASE("on_end may use the policy, and throw") {

@@ -94,7 +94,9 @@ TEST_CASE("a shadow that flags other samples: by location and code, with an exam
   CHECK(std::isinf(report.max_difference));
 }
 
-TEST_CASE("a shadow that does the same differs in nothing: other bits of a NaN, inference mode, gradients, one tensor twice") {
+TEST_CASE(
+    "a shadow that does the same differs in nothing: other bits of a NaN, inference mode, gradients, one tensor "
+    "twice") {
   Runtime runtime;
   const Policy policy = runtime.load_source("inputs z w\noutputs z w f\nmul 2\nflags", "p.fake");
   at::Tensor z = at::randn({6, 5});
@@ -161,7 +163,8 @@ TEST_CASE("an answer of a shadow in another form is a failure") {
   policy.shadow_source("outputs z\ndouble_above 3\nadd 1", {.share = 1});
   policy.run({at::full({4, 2}, 9.0f)});
   CHECK(after(policy, 1).failed == 1);
-  CHECK(policy.candidate()->last_failure.find("the candidate changes the type of output 'z' from Float to Double") == 0);
+  CHECK(policy.candidate()->last_failure.find("the candidate changes the type of output 'z' from Float to Double") ==
+        0);
 }
 
 TEST_CASE("functions of the host are not called by a shadow: the report says that it could not be compared") {
@@ -183,7 +186,8 @@ TEST_CASE("functions of the host are not called by a shadow: the report says tha
   CHECK(calls == 0);
 }
 
-TEST_CASE("a shadow with a share sees it, a full queue drops, and what the live version did not answer is not compared") {
+TEST_CASE(
+    "a shadow with a share sees it, a full queue drops, and what the live version did not answer is not compared") {
   Runtime runtime;
   const Policy policy = runtime.load_source("outputs z\nraise_above 100\nadd 1", "p.fake");
   policy.shadow_source("outputs z\nadd 1", {.share = 0.25});
@@ -227,8 +231,8 @@ TEST_CASE("a report as text and as JSON") {
   const CandidateReport report = policy.end_candidate();
   CHECK(report.state == CandidateState::ended);
   const std::string text = report.text();
-  CHECK(text.find("repair: shadow of p.fake, version 2 (source " + report.hash + "), share 100 %: ended: by the host\n") ==
-        0);
+  CHECK(text.find("repair: shadow of p.fake, version 2 (source " + report.hash +
+                  "), share 100 %: ended: by the host\n") == 0);
   CHECK(text.find("  compared   1 calls, 3 samples; 0 failed, 0 dropped, 0 not comparable\n") != std::string::npos);
   CHECK(text.find("  repaired   3 samples differently, 2 of them flagged by neither; largest difference 0.5\n") !=
         std::string::npos);
@@ -258,7 +262,8 @@ TEST_CASE("metrics have the candidate and its calls") {
   CHECK(text.find("triage_candidates_total{policy=\"p\",path=\"p.fake\",event=\"started\"} 2\n") != std::string::npos);
 }
 
-TEST_CASE("shadows of two policies come and go while four threads call: no failed call, and every one is accounted for") {
+TEST_CASE(
+    "shadows of two policies come and go while four threads call: no failed call, and every one is accounted for") {
   const int destroyed_before = fake::destroyed_by_caller, alive_before = fake::alive;
   {
     Runtime runtime;

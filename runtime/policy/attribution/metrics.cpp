@@ -146,9 +146,8 @@ void add_shadow_samples(Metric& metric, const std::string& labels, const Measure
   for_candidates(labels, of, [&](const std::string& all, const CandidateReport& report) {
     if (report.kind != CandidateKind::shadow) return;
     const ShadowReport& shadow = report.shadow;
-    const std::pair<const char*, uint64_t> differences[] = {{"only_live", shadow.only_live},
-                                                            {"only_candidate", shadow.only_candidate},
-                                                            {"repaired", shadow.different}};
+    const std::pair<const char*, uint64_t> differences[] = {
+        {"only_live", shadow.only_live}, {"only_candidate", shadow.only_candidate}, {"repaired", shadow.different}};
     for (const auto& [difference, count] : differences) metric.add(all + ',' + label("difference", difference), count);
   });
 }

@@ -230,8 +230,7 @@ void PolicyCore::hand_to_shadow(const std::shared_ptr<ShadowCall>& call, std::ch
     call->params = beside.as_live.params;
     if (!options.params.empty())
       call->params = override_params(version, std::move(call->params), those_of(version, options.params));
-    call->flags_outputs =
-        answer.ran.entry ? answer.ran.entry->flags_outputs : live.version->compiled.flags_outputs();
+    call->flags_outputs = answer.ran.entry ? answer.ran.entry->flags_outputs : live.version->compiled.flags_outputs();
     call->time = time;
     call->timed = answer.ran.form != CallForm::capture;
     call->decision_id = options.decision_id;

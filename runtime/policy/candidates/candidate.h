@@ -21,7 +21,8 @@ class PolicyCore;
 class Side {
  public:
   /// `time`: nothing for a call that took long for a reason of its own. Returns how many calls there are now.
-  uint64_t note(const std::optional<std::chrono::nanoseconds>& time, const std::optional<Counters::Flagged>& flagged) noexcept;
+  uint64_t note(const std::optional<std::chrono::nanoseconds>& time,
+                const std::optional<Counters::Flagged>& flagged) noexcept;
   SideNumbers read() const noexcept;
   /// As Measured has it.
   double spread() const noexcept;
@@ -45,9 +46,9 @@ class Comparison {
   const int live_version;
   const std::string live_hash;
   Side live, candidate;
-  std::atomic<uint64_t> failures{0};  // of a canary
+  std::atomic<uint64_t> failures{0};       // of a canary
   std::atomic<bool> live_compiled{false};  // no loop of its latest call ran as a tape
-  std::atomic<uint32_t> judges{0};    // calls that want the rules looked at
+  std::atomic<uint32_t> judges{0};         // calls that want the rules looked at
   // Of a shadow:
   std::atomic<uint64_t> dropped{0};
   void not_comparable(const std::string& why);

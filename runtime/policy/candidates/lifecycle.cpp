@@ -24,10 +24,10 @@ std::string task_of(const Candidate& candidate) {
 }
 
 [[noreturn]] void refuse_second(const std::string& policy, const Candidate& candidate) {
-  throw InputError(
-      fmt::format("policy '{}' has a candidate already, version {} (source {}, a {}); a policy has one at a time. End it "
-                  "with end_candidate, or make it live with promote, and then start the next one",
-                  policy, candidate.version->number, candidate.version->hash, to_string(candidate.kind)));
+  throw InputError(fmt::format(
+      "policy '{}' has a candidate already, version {} (source {}, a {}); a policy has one at a time. End it "
+      "with end_candidate, or make it live with promote, and then start the next one",
+      policy, candidate.version->number, candidate.version->hash, to_string(candidate.kind)));
 }
 
 }  // namespace
@@ -39,14 +39,16 @@ std::shared_ptr<PolicyVersion> PolicyCore::make_candidate(const std::string& sou
     if (candidate_) refuse_second(name_, *candidate_);
     const PolicyVersion& live = *live_.load(std::memory_order_relaxed)->version;
     if (live.source == source)
-      throw InputError(fmt::format(
-          "policy '{}': the candidate '{}' has the source of version {}, which is live (source {}); there is nothing to try",
-          name_, path, live.number, live.hash));
+      throw InputError(
+          fmt::format("policy '{}': the candidate '{}' has the source of version {}, which is live (source {}); there "
+                      "is nothing to try",
+                      name_, path, live.number, live.hash));
   }
   if (!runtime_->candidate_thread().start())
-    throw InputError(fmt::format("policy '{}' has outlived its Runtime, and a candidate needs the Runtime's thread; "
-                                 "start candidates while the Runtime lives",
-                                 name_));
+    throw InputError(
+        fmt::format("policy '{}' has outlived its Runtime, and a candidate needs the Runtime's thread; "
+                    "start candidates while the Runtime lives",
+                    name_));
   const auto note_refusal = [&](const std::exception& error) {
     count_refusal();
     log(LogLevel::error, fmt::format("policy '{}': the candidate '{}' was refused: {}", name_, path, error.what()),
@@ -112,8 +114,7 @@ std::shared_ptr<const PolicyCore::Beside> PolicyCore::make_beside(const std::sha
   const bool same = goes_on && previous->version == live;
   auto beside = std::make_shared<Beside>();
   beside->candidate = candidate_;
-  beside->comparison =
-      same ? previous->beside->comparison : std::make_shared<Comparison>(live->number, live->hash);
+  beside->comparison = same ? previous->beside->comparison : std::make_shared<Comparison>(live->number, live->hash);
   beside->as_live.version = candidate_->version;
   beside->as_live.params = param_tensors(version.signature, params);
   beside->as_live.before = live;
@@ -156,9 +157,10 @@ void PolicyCore::promote(const std::shared_ptr<Candidate>& candidate, const std:
     const std::lock_guard lock(mutex_);
     live = live_.load(std::memory_order_relaxed)->version;
     if (pinned_)
-      throw InputError(fmt::format("policy '{}': version {} is pinned, so that no other goes live; call unpin before "
-                                   "promote",
-                                   name_, live->number));
+      throw InputError(
+          fmt::format("policy '{}': version {} is pinned, so that no other goes live; call unpin before "
+                      "promote",
+                      name_, live->number));
   }
   check_contract(*live, *candidate->version, lasting_params_);
   if (!candidate->decide(CandidateState::promoted))
@@ -172,7 +174,8 @@ void PolicyCore::promote(const std::shared_ptr<Candidate>& candidate, const std:
   }
   finish_candidate(candidate, reason, {});
   log(LogLevel::info,
-      fmt::format("policy '{}': the candidate, version {}, was promoted: {}", name_, candidate->version->number, reason),
+      fmt::format("policy '{}': the candidate, version {}, was promoted: {}", name_, candidate->version->number,
+                  reason),
       {}, candidate->version->number);
 }
 
@@ -240,9 +243,9 @@ CandidateReport PolicyCore::finish_candidate(const std::shared_ptr<Candidate>& c
         runtime->logger().write(LogLevel::error, fmt::format("policy '{}': on_end threw: {}", name, error.what()),
                                 {{"policy", name}});
       } catch (...) {
-        runtime->logger().write(
-            LogLevel::error, fmt::format("policy '{}': on_end threw something that is not a std::exception", name),
-            {{"policy", name}});
+        runtime->logger().write(LogLevel::error,
+                                fmt::format("policy '{}': on_end threw something that is not a std::exception", name),
+                                {{"policy", name}});
       }
     });
   return report;
@@ -254,7 +257,8 @@ CandidateReport PolicyCore::end_candidate() {
     return candidate_;
   }();
   if (!candidate || !candidate->decide(CandidateState::ended))
-    throw InputError(fmt::format("policy '{}' has no candidate to end; candidate() has the report of the last one", name_));
+    throw InputError(
+        fmt::format("policy '{}' has no candidate to end; candidate() has the report of the last one", name_));
   return finish_candidate(candidate, "by the host", {});
 }
 
@@ -282,9 +286,9 @@ namespace {
 std::string source_of(const std::string& policy, const std::filesystem::path& path) {
   auto source = policy::read_source(std::filesystem::absolute(path).lexically_normal());
   if (!source)
-    throw FileError(fmt::format("policy '{}': cannot load the candidate '{}': there is no such file", policy,
-                                path.string()),
-                    {path.string(), 0});
+    throw FileError(
+        fmt::format("policy '{}': cannot load the candidate '{}': there is no such file", policy, path.string()),
+        {path.string(), 0});
   return std::move(*source);
 }
 

@@ -59,7 +59,7 @@ Json number(double value) {
 }
 
 Json side_json(const CandidateSide& side) {
-  return {{"calls", side.calls},     {"failures", side.failures}, {"samples", side.samples}, {"flagged", side.flagged},
+  return {{"calls", side.calls},    {"failures", side.failures}, {"samples", side.samples}, {"flagged", side.flagged},
           {"p50_us", us(side.p50)}, {"p90_us", us(side.p90)},    {"p99_us", us(side.p99)}};
 }
 
@@ -118,8 +118,8 @@ const char* to_string(CandidateState state) noexcept {
 }
 
 std::string CandidateReport::text() const {
-  std::string text = fmt::format("{}: {} of {}, version {} (source {}), share {:g} %: {}", policy, to_string(kind), path,
-                                 version, hash, 100 * share, to_string(state));
+  std::string text = fmt::format("{}: {} of {}, version {} (source {}), share {:g} %: {}", policy, to_string(kind),
+                                 path, version, hash, 100 * share, to_string(state));
   if (!reason.empty()) text += ": " + reason;
   text += '\n';
   if (restarts > 0)

@@ -40,11 +40,12 @@ std::optional<std::string> flags_too_often(const Measured& measured, double boun
              samples = static_cast<double>(measured.candidate.samples);
   const double live = (static_cast<double>(measured.live.flagged) + 0.5) / (live_samples + 1);
   const double candidate = static_cast<double>(measured.candidate.flagged) / samples;
-  const double variance = measured.spread * (candidate * (1 - candidate) / samples +
-                                             bound * bound * live * (1 - live) / live_samples);
+  const double variance =
+      measured.spread * (candidate * (1 - candidate) / samples + bound * bound * live * (1 - live) / live_samples);
   if (candidate - bound * live <= most_errors * std::sqrt(variance)) return std::nullopt;
   return fmt::format(
-      "flagged_ratio: the candidate flagged {} of {} samples ({:.3g} %), version {} flagged {} of {} ({:.3g} %); that is "
+      "flagged_ratio: the candidate flagged {} of {} samples ({:.3g} %), version {} flagged {} of {} ({:.3g} %); that "
+      "is "
       "more than {:g} times as many",
       measured.candidate.flagged, measured.candidate.samples, 100 * candidate, measured.live_version,
       measured.live.flagged, measured.live.samples, 100 * ratio(measured.live.flagged, measured.live.samples), bound);
