@@ -21,6 +21,7 @@
 #include "bindings/cli/terminal.h"
 #include "runtime/files/disk.h"
 #include "runtime/messages/log.h"
+#include "runtime/policy/files/policy_files.h"
 
 namespace triage::cli {
 namespace {
@@ -46,7 +47,12 @@ Policy load_policy(Runtime& runtime, const std::string& path) {
   return path == standard_input ? runtime.load_source(read_source(path), script_name(path)) : runtime.load(path);
 }
 
-std::vector<std::string> with_files_of_folders(const std::vector<std::string>& paths) {
+decltype(ScriptOptions::read_file) files_of(const std::string& path) {
+  return path == standard_input ? nullptr : policy::files_beside(path);
+}
+
+std::vector<std::string> with_files_of_folders(const std::vector<std::string>& paths,
+                                               std::vector<std::string>* modules) {
   namespace fs = std::filesystem;
   std::vector<std::string> files;
   for (const std::string& path : paths) {
@@ -55,9 +61,15 @@ std::vector<std::string> with_files_of_folders(const std::vector<std::string>& p
       files.push_back(path);
       continue;
     }
-    std::vector<std::string> found;
-    for (const auto& entry : fs::recursive_directory_iterator(path, fs::directory_options::skip_permission_denied))
-      if (entry.path().extension() == ".lua" && entry.is_regular_file()) found.push_back(entry.path().string());
+    std::vector<std::string> found, shared;
+    for (const auto& entry : fs::recursive_directory_iterator(path, fs::directory_options::skip_permission_denied)) {
+      if (entry.path().extension() != ".lua" || !entry.is_regular_file()) continue;
+      const fs::path folder = entry.path().lexically_relative(path).parent_path();
+      const bool is_module = std::find(folder.begin(), folder.end(), "lib") != folder.end();
+      (is_module ? shared : found).push_back(entry.path().string());
+    }
+    std::sort(shared.begin(), shared.end());
+    if (modules) modules->insert(modules->end(), shared.begin(), shared.end());
     if (found.empty()) throw FileError(fmt::format("there is no policy under \"{}\": no file ends in .lua", path));
     std::sort(found.begin(), found.end());
     files.insert(files.end(), found.begin(), found.end());
@@ -265,7 +277,7 @@ RuntimeOptions quiet_runtime(bool json) {
   return options;
 }
 
-Call prepare_call(const CallOptions& options, bool json) {
+Call prepare_call(const CallOptions& options, bool json, std::shared_ptr<DecisionLog> decisions) {
   check_backend(options.backend);
   if (!options.kernels.empty() && options.backend != "fused")
     throw UsageError(fmt::format("--kernels needs --backend fused, got {}", options.backend));
@@ -275,6 +287,7 @@ Call prepare_call(const CallOptions& options, bool json) {
   runtime_options.backend = options.backend;
   runtime_options.compiler = compiler_mode(options.compiler);
   runtime_options.fullgraph = options.fullgraph;
+  runtime_options.decisions = std::move(decisions);
   Runtime runtime(runtime_options);
   Policy policy = load_policy(runtime, options.policy);
   Signature signature = policy.signature();

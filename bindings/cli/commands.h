@@ -31,6 +31,7 @@ struct RunCommand {
   std::string compare;               // "eager,fused": backends to compare; empty: none
   std::string capsule;               // a .pt file for the call; empty: none
   bool bad_rows = false;             // only these go into it
+  std::string decisions;             // a decision log for the first call; empty: none
   int repeat = 10;
   bool json = false;
 };
@@ -68,6 +69,15 @@ struct ExplainCommand {
   bool decomposed = false, loops = false, guards = false, provenance = false, json = false;
 };
 int run(const ExplainCommand& options);
+
+struct IsolateCommand {
+  CallOptions call;
+  std::vector<std::string> shared;  // inputs that have no samples, however long they are
+  int64_t rows = 64;                // at most so many samples of a batch are made bad
+  bool json = false;
+};
+/// 1 where a bad sample changes another.
+int run(const IsolateCommand& options);
 
 struct ExportCommand {
   std::string policy, output, torchscript, device = "cpu";
@@ -144,6 +154,13 @@ struct ReplayCommand {
 };
 /// 1 where the replay gives something else than the call that was recorded.
 int run(const ReplayCommand& options);
+
+struct DecisionsCommand {
+  std::vector<std::string> files;  // of a decision log; "-": standard input
+  std::string policy, code, location, sample, decision, since, until, answered;  // which; empty: all
+  bool list = false, json = false;
+};
+int run(const DecisionsCommand& options);
 
 struct DoctorCommand {
   std::string bundle;  // a .zip file for a bug report; empty: none

@@ -115,6 +115,11 @@ void add_run(CLI::App& app, Action& action) {
           ->type_name("FILE.pt")
           ->excludes("--compare");
   command->add_flag("--bad-rows", options->bad_rows, "only flagged samples go into the capsule")->needs(capsule);
+  command
+      ->add_option("--decisions", options->decisions,
+                   "append a line for the first call to a decision log, if it flags samples or fails")
+      ->type_name("FILE.jsonl")
+      ->excludes("--compare");
   add_json(*command, options->json);
   add_kernels_option(*command, options->call);
 }
@@ -184,6 +189,26 @@ void add_explain(CLI::App& app, Action& action) {
                    "with --provenance: ignore intended Inf values from operators, inputs or locations with this name "
                    "(a pattern such as aten::masked_fill or encoder.*; may be repeated)")
       ->type_name("PATTERN");
+  add_json(*command, options->json);
+}
+
+void add_isolate(CLI::App& app, Action& action) {
+  auto [command, options] = add_command<IsolateCommand>(
+      app, action, "isolate",
+      "Check that a bad sample changes no other: make one sample after another NaN, Inf and "
+      "the largest number, compare all others bit for bit, and name the first operator that "
+      "lets it through. POLICY may also be a TorchScript model (.pt). Without --input: the "
+      "batches of the policy's tests, and one made from its declared types");
+  add_call_options(*command, options->call, "off; background is refused, because it changes loops between two calls");
+  command
+      ->add_option(
+          "--rows", options->rows,
+          "the most samples of a batch that are made bad; of a larger batch, so many between the first and the "
+          "last")
+      ->capture_default_str()
+      ->check(CLI::Range(int64_t{1}, int64_t{1'000'000}));
+  add_repeated(*command, "--shared", options->shared,
+               "an input that all samples share (a weight), although it is as long as the batch", "NAME");
   add_json(*command, options->json);
 }
 
@@ -380,6 +405,31 @@ void add_replay(CLI::App& app, Action& action) {
   add_json(*command, options->json);
 }
 
+void add_decisions(CLI::App& app, Action& action) {
+  auto [command, options] = add_command<DecisionsCommand>(
+      app, action, "decisions", "Summarise a decision log, or list the decisions that are asked for");
+  command->add_option("FILES", options->files, "files of the log, rotated ones too; - is standard input")->required();
+  const auto add = [command = command](const char* name, std::string& into, const char* help, const char* type) {
+    command->add_option(name, into, help)->type_name(type);
+  };
+  add("--policy", options->policy, "only decisions of this policy", "NAME");
+  add("--code", options->code, "only samples with an error of this code", "CODE");
+  add("--location", options->location, "only samples with an error at this location; a pattern such as encoder.*",
+      "PATTERN");
+  add("--sample", options->sample, "only the sample that the host gave this name", "ID");
+  add("--decision", options->decision, "only the decision that the host gave this name", "ID");
+  add("--since", options->since, "only decisions at this time in UTC or later", "TIME");
+  add("--until", options->until, "only decisions at this time or before; 2026-05-04 includes that day", "TIME");
+  add("--answered", options->answered, "only decisions that were answered so",
+      "live|canary|previous|last_good|passed_through|failed");
+  command->add_flag("--list", options->list, "print each decision on a line; with --json as it is in the log");
+  command->footer(
+      "Hosts write such logs with triage::DecisionLog, and `triage run --decisions FILE` writes one. Files are read "
+      "in\n"
+      "the order of their times. Damaged lines are counted and named by their numbers.");
+  add_json(*command, options->json);
+}
+
 void add_report(CLI::App& app, Action& action) {
   auto [command, options] = add_command<ReportCommand>(
       app, action, "report", "Show a trace as one page: graphs beside their source, times, guards, code, flags");
@@ -503,8 +553,9 @@ void set_up(CLI::App& app, Action& action, std::vector<std::string> script_argum
   app.require_subcommand(1);
   add_run(app, action);
   add_exec(app, action, std::move(script_arguments));
-  for (auto add : {add_check, add_test, add_explain, add_export, add_build, add_cache, add_bench, add_watch, add_minify,
-                   add_replay, add_report, add_repl, add_doctor, add_version, add_generate, add_help})
+  for (auto add :
+       {add_check, add_test, add_isolate, add_explain, add_export, add_build, add_cache, add_bench, add_watch,
+        add_minify, add_replay, add_decisions, add_report, add_repl, add_doctor, add_version, add_generate, add_help})
     add(app, action);
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <triage/capsule.h>
+#include <triage/decisions.h>
 #include <triage/files.h>
 #include <triage/flags.h>
 #include <triage/graph.h>
@@ -21,6 +22,7 @@
 #include "bindings/cli/samples.h"
 #include "bindings/cli/terminal.h"
 #include "runtime/operators/logical_bytes.h"
+#include "runtime/policy/decisions/decisions.h"
 
 namespace triage::cli {
 namespace {
@@ -41,8 +43,10 @@ struct Report {
   size_t graphs = 0, operations = 0, repeat = 0;
   std::vector<BreakReport> graph_breaks;
   double first_us = 0, call_us = 0;
-  LoopTiers loops;  // in the timed calls
-  BadSamples bad;   // none without an output of flags
+  LoopTiers loops;        // in the timed calls
+  BadSamples bad;         // none without an output of flags
+  std::string decisions;  // the log of the first call; empty: none
+  bool decided = false;   // it has a line
 };
 
 using Json = nlohmann::ordered_json;
@@ -137,6 +141,9 @@ void print_report(const Report& report, const Call& call) {
     print_summary(output.tensor);
   }
   print_samples(report.bad);
+  if (!report.decisions.empty())
+    say("  {:<8} {}\n", "decision",
+        report.decided ? "written to " + report.decisions : "none: no sample is flagged, and nothing failed");
   say("  {:<8} {} ({} ops), {} graph {}, backend {}\n", "graphs", report.graphs, report.operations,
       report.graph_breaks.size(), report.graph_breaks.size() == 1 ? "break" : "breaks", report.backend);
   if (report.loops.count() > 0) say("  {:<8} {} fused: {}\n", "loops", report.loops.count(), loops_text(report.loops));
@@ -160,6 +167,7 @@ Json to_json(const Report& report, const Call& call) {
           {"outputs", outputs},
           {"flags", flags ? flags_json(flags->tensor) : Json()},
           {"bad_samples", flags ? samples_json(report.bad) : Json()},
+          {"decision", report.decided ? Json(report.decisions) : Json()},
           {"graphs", report.graphs},
           {"graph_breaks", report.graph_breaks.size()},
           {"ops", report.operations},
@@ -245,6 +253,23 @@ void check_output_sizes(const std::vector<Result>& outputs) {
                       output.name, bytes / (1 << 20), most >> 20));
 }
 
+std::shared_ptr<DecisionLog> decision_log(const RunCommand& options) {
+  if (options.decisions.empty()) return nullptr;
+  check_destination("--decisions", options.decisions, options.call.policy);
+  DecisionLogOptions log;
+  log.file = options.decisions;
+  return std::make_shared<DecisionLog>(std::move(log));
+}
+
+/// The log is of the first call; what is run to be timed is no decision.
+void finish_decisions(DecisionLog& log, Report& report, const std::string& file) {
+  policy::DecisionQueue::of(log).stop_noting();
+  log.flush();
+  if (log.counts().failed > 0) throw FileError(fmt::format("the decision could not be written to \"{}\"", file));
+  report.decisions = file;
+  report.decided = log.counts().written > 0;
+}
+
 double microseconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count();
 }
@@ -270,7 +295,8 @@ int run(const RunCommand& options) {
     check_destination("--capsule", options.capsule, options.call.policy);
   }
   Destinations destinations = parse_outputs(options.outputs);
-  Call call = prepare_call(options.call, options.json);
+  const std::shared_ptr<DecisionLog> log = decision_log(options);
+  Call call = prepare_call(options.call, options.json, log);
   std::vector<std::string> declared = call.policy.signature().outputs;
   if (!declared.empty()) check_output_names(destinations, declared, options.call.policy);
 
@@ -284,6 +310,7 @@ int run(const RunCommand& options) {
       options.capsule.empty() ? call.policy.run(call.inputs, call.options)
                               : record(call.policy, call.inputs, {options.capsule, options.bad_rows}, call.options);
   report.first_us = microseconds_since(start);
+  if (log) finish_decisions(*log, report, options.decisions);
   if (!call.policy.graphs().empty()) {  // what production will run, not the script that was recorded
     call.policy.prepare(call.inputs, call.options);
     tensors = call.policy.run(call.inputs, call.options);

@@ -102,17 +102,18 @@ Json error_facts(const std::exception& error) {
   return facts;
 }
 
-void write_failure(const std::string& name, Json facts, const SavedTensors& tensors) noexcept {
+std::string write_failure(const std::string& name, Json facts, const SavedTensors& tensors) noexcept {
   try {
     static std::atomic<int> written{0};
     const int number = ++written;
     if (number == most_capsules + 1)
       warn(fmt::format("{} capsules of calls that failed were written; no more are", most_capsules));
-    if (number > most_capsules) return;
-    if (tensors.bytes() > most_bytes)
-      return warn(
-          fmt::format("a call of '{}' failed, and its tensors have {} MiB: no capsule is written; the limit is {} MiB",
-                      name, tensors.bytes() >> 20, most_bytes >> 20));
+    if (number > most_capsules) return {};
+    if (tensors.bytes() > most_bytes) {
+      warn(fmt::format("a call of '{}' failed, and its tensors have {} MiB: no capsule is written; the limit is {} MiB",
+                       name, tensors.bytes() >> 20, most_bytes >> 20));
+      return {};
+    }
     const std::filesystem::path folder = messages::replay_dir();
     std::filesystem::create_directories(folder);
     const std::string path =
@@ -120,11 +121,13 @@ void write_failure(const std::string& name, Json facts, const SavedTensors& tens
     facts["why"] = "the call failed";
     save(path, std::move(facts), tensors);
     warn(fmt::format("the call of '{}' that failed is in {}: `triage replay {}` repeats it", name, path, path));
+    return path;
   } catch (const std::exception& error) {
     try {
       warn(fmt::format("a call of '{}' failed, and its capsule cannot be written: {}", name, error.what()));
     } catch (const std::exception&) {  // no memory for the record
     }
+    return {};
   }
 }
 

@@ -41,6 +41,7 @@ class Recording {
     bool bad_rows = false;            // only samples with flags
     std::vector<std::string> masked;  // besides those of the process
     std::optional<Json> done = {};
+    std::string file = {};  // where it will be
   };
   explicit Recording(Whole& whole);
   ~Recording();
@@ -83,7 +84,8 @@ class Recording {
 /// {"kind": "PolicyError", "message": ..., "file": ..., "line": ...}
 Json error_facts(const std::exception& error);
 
-/// Writes the capsule of a call that failed to the folder of such, and says in the log where it is, or why it cannot be.
-void write_failure(const std::string& name, Json facts, const SavedTensors& tensors) noexcept;
+/// Writes the capsule of a call that failed to the folder of such, and says in the log where it is, or why it cannot be. Its path;
+/// empty where there is none.
+std::string write_failure(const std::string& name, Json facts, const SavedTensors& tensors) noexcept;
 
 }  // namespace triage::capsule

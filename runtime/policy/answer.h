@@ -1,5 +1,6 @@
 #pragma once
-#include "runtime/policy/version.h"
+#include "runtime/policy/decisions/decision_capsule.h"
+#include "runtime/policy/versions/version.h"
 
 #include <ATen/core/Tensor.h>
 #include <triage/statistics.h>
@@ -19,6 +20,8 @@ struct Answer {
   capture::Ran ran;                        // how it computed the outputs
   std::optional<FailureKind> failure;      // of the version that should have answered, or of the call
   std::string message;                     // of that failure
+  DecisionCapsules* capsules = nullptr;    // where a capsule goes if the call gets a line in the decision log
+  NamedCapsule capsule = {};
 
   void note_failure(const std::exception& error) {
     failure = kind_of(error);

@@ -5,8 +5,8 @@
 #include "runtime/messages/assert.h"
 #include "runtime/messages/trace_file.h"
 #include "runtime/policy/changing.h"
-#include "runtime/policy/known_kinds.h"
-#include "runtime/policy/rehearsal.h"
+#include "runtime/policy/files/source_file.h"
+#include "runtime/policy/trials/rehearsal.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -26,47 +26,6 @@ PolicyCore::PolicyCore(std::shared_ptr<RuntimeCore> runtime, std::string path, s
 PolicyCore::~PolicyCore() {
   TRIAGE_ASSERT(Grace().passed(*epochs_));  // a call holds the policy
   delete live_.load(std::memory_order_seq_cst);
-}
-
-void PolicyCore::load_first(std::optional<std::string> source) {
-  const Changing changing(*this);
-  std::shared_ptr<PolicyVersion> version;
-  std::optional<Error> failure;
-  random::Sequence of_trials(runtime_->options().seed);
-  const random::DrawFrom draws(&of_trials);
-  const auto load = [&](const std::string& text) {
-    auto loaded = runtime_->load_version(text, path_, random_);
-    if (declares_outputs(loaded->signature)) check_outputs(*runtime_->load_to_try(text, path_));
-    return loaded;
-  };
-  try {
-    if (!source) throw FileError(fmt::format("cannot load the policy '{}': there is no such file", path_), {path_, 0});
-    seen_source_ = source;
-    version = load(*source);
-  } catch (const Error& error) {
-    std::optional<std::string> kept = file_.empty() ? std::nullopt : runtime_->last_good().find(file_);
-    if (!kept) throw;
-    version = load(*kept);
-    failure = error;
-    deleted_ = !source;
-    refused_ = source.has_value();
-    log(LogLevel::error, fmt::format("policy '{}': {}; running its last good source instead", path_, error.what()),
-        error.what());
-  }
-  name_ = version->name;
-  flags_trace_.set_policy(name_);
-  for (const Param& param : version->signature.params) {
-    lasting_params_.insert(param.name);
-    former_params_.insert(param.name);
-  }
-  if (runtime_->options().backend == "fused") {
-    version->kinds = known_kinds(*version);
-    if (!version->kinds.empty()) capture_ahead(version, {}, {}, /*was_live=*/true);
-  }
-  go_live(version);
-  if (failure) note_failure(failure->what(), failure->source());
-  log(LogLevel::debug, fmt::format("policy '{}' loaded from '{}' (source {})", name_, path_, version->hash), {},
-      version->number);
 }
 
 void PolicyCore::log(LogLevel level, const std::string& text, const std::string& error, int version) const {
@@ -99,7 +58,7 @@ PolicyCore::FileChange PolicyCore::follow_file(bool retry) {
     source = read_source(file_);
   } catch (const FileError& error) {
     if (!note_failure(error.what(), error.source())) return FileChange::unchanged;
-    seen_source_.reset();
+    see(std::nullopt);
     log(LogLevel::error, fmt::format("policy '{}': {}; version {} stays live", name_, error.what(), version().number),
         error.what());
     return FileChange::refused;
@@ -113,7 +72,7 @@ PolicyCore::FileChange PolicyCore::follow_file(bool retry) {
     return FileChange::deleted;
   }
   const bool was_deleted = std::exchange(deleted_, false);
-  const FileChange change = take_up(std::move(*source), retry || (was_deleted && refused_));
+  const FileChange change = take_up(std::move(*source), retry || (was_deleted && refused_), /*of_file=*/true);
   if (!was_deleted || change != FileChange::unchanged) return change;
   clear_failure();  // the source that was there before, though another version is live (after a rollback)
   return FileChange::restored;
@@ -121,7 +80,7 @@ PolicyCore::FileChange PolicyCore::follow_file(bool retry) {
 
 Reload PolicyCore::replace(std::string source) {
   const Changing changing(*this);
-  switch (take_up(std::move(source), /*retry=*/true)) {
+  switch (take_up(std::move(source), /*retry=*/true, /*of_file=*/false)) {
     case FileChange::swapped:
       return Reload::swapped;
     case FileChange::refused:
@@ -131,15 +90,21 @@ Reload PolicyCore::replace(std::string source) {
   }
 }
 
-PolicyCore::FileChange PolicyCore::take_up(std::string source, bool retry) {
+/// `of_file`: the file holds this source now.
+PolicyCore::FileChange PolicyCore::take_up(std::string source, bool retry, bool of_file) {
   TRIAGE_ASSERT(changer_ == std::this_thread::get_id());
-  if (source == seen_source_ && !retry) return FileChange::unchanged;
-  seen_source_ = source;
+  if (!retry && is_as_seen(source, seen_)) return FileChange::unchanged;
   refused_ = false;
-  if (with_live([&](const PolicyVersion& live) { return live.source == source; }))
+  const Contents live = with_live([](const PolicyVersion& version) { return version.contents; });
+  if (is_as_seen(source, live)) {
+    see(live);
     return clear_failure() ? FileChange::restored : FileChange::unchanged;
+  }
   try {
-    go_live(make_successor(source, path_));
+    const std::shared_ptr<PolicyVersion> next =
+        make_successor({std::move(source), path_, file_, of_file, /*followed=*/true});
+    go_live(next);
+    choose(pinned() ? next : nullptr, pinned());
   } catch (const std::exception& error) {
     const auto* known = dynamic_cast<const Error*>(&error);
     const Source where = known && !known->source().file.empty() ? known->source() : Source{path_, 0};
@@ -156,12 +121,12 @@ PolicyCore::FileChange PolicyCore::take_up(std::string source, bool retry) {
 }
 
 /// Loads, tries and warms up what is to follow the live version; throws when it may not, with a place in the script.
-std::shared_ptr<PolicyVersion> PolicyCore::make_successor(const std::string& source, const std::string& path) {
+std::shared_ptr<PolicyVersion> PolicyCore::make_successor(NewSource source) {
   random::Sequence of_trials(
       runtime_->options().seed);  // trials answer nobody: the numbers of real calls stay as they are
   const random::DrawFrom draws(&of_trials);
   const random::DrawAside draws_aside;
-  std::shared_ptr<PolicyVersion> next = runtime_->load_version(source, path, random_);
+  std::shared_ptr<PolicyVersion> next = load_whole(std::move(source));
   const Source function = next->defined_at;
   try {
     make_ready(next);
@@ -181,7 +146,8 @@ void PolicyCore::check_outputs(Script& script) const {
 /// A source that was live before is a way back, and stays open whatever came after it. What the new one gives is compared with what
 /// answers where it fails: a live version that is on trial itself says nothing of what hosts are used to.
 void PolicyCore::make_ready(std::shared_ptr<PolicyVersion>& next) {
-  const std::string source = next->source, path = next->path;
+  const Contents contents = next->contents;
+  const std::string path = next->path;
   Params params;
   bool was_live = false, proven = false;
   std::shared_ptr<const PolicyVersion> live, usual;
@@ -192,7 +158,7 @@ void PolicyCore::make_ready(std::shared_ptr<PolicyVersion>& next) {
     usual = live->trial.on() && now.before ? now.before : live;
     next->kinds = live->kinds_in_use();
     params = params_;
-    const std::optional<bool> known = known_sources_.proven(source);
+    const std::optional<bool> known = known_sources_.proven(contents);
     was_live = known.has_value();
     proven = known.value_or(false);
   }
@@ -200,12 +166,15 @@ void PolicyCore::make_ready(std::shared_ptr<PolicyVersion>& next) {
   const auto try_out = [&] {
     const messages::LogTo log_to(runtime_->logger());
     check_contract(*live, *next, lasting_params_);
-    const std::unique_ptr<Script> tried = runtime_->load_to_try(source, path);
+    const auto load = [&](const Contents& one, const std::string& where) {
+      return runtime_->load_script(one, where, /*silent=*/true);
+    };
+    const std::unique_ptr<Script> tried = load(contents, path);
     check_tests(*tried);
     check_outputs(*tried);
     if (next->kinds.empty()) return;
-    known = rehearse(*runtime_->load_to_try(usual->source, path_), *runtime_->load_to_try(source, path), *usual,
-                     next->kinds, params, runtime_->options().limits);
+    known = rehearse(*load(usual->contents, usual->path), *load(contents, path), *usual, next->kinds, params,
+                     runtime_->options().limits);
   };
   try {
     if (!proven) try_out();
@@ -242,7 +211,7 @@ void PolicyCore::capture_ahead(std::shared_ptr<PolicyVersion>& next, const Param
     ended = false;
   }
   if ((ended && !next->compiled.has_breaks()) || next->compiled.script().writes() == writes) return;
-  std::shared_ptr<PolicyVersion> fresh = runtime_->load_version(next->source, next->path, random_);
+  std::shared_ptr<PolicyVersion> fresh = runtime_->load_version(next->contents, next->path, random_);
   fresh->kinds = next->kinds;
   next = std::move(fresh);
 }
@@ -262,7 +231,7 @@ void PolicyCore::go_live(const std::shared_ptr<PolicyVersion>& version) {
     publish(version, params_);
     ++went_live_;
     newest_live_ = version->number;
-    known_sources_.note(version->source, /*proven=*/!version->trial.on());
+    known_sources_.note(version->contents, /*proven=*/!version->trial.on());
     last_error_.reset();
   }
   tell_live(*version);
@@ -311,7 +280,7 @@ void PolicyCore::keep_source() {
     return live_.load(std::memory_order_relaxed)->version;
   }();
   if (live->trial.on() && !live->trial.tried()) return;
-  const std::string failure = runtime_->last_good().keep(file_, live->source);
+  const std::string failure = runtime_->last_good().keep(file_, live->contents);
   if (!failure.empty())
     log(LogLevel::warn, fmt::format("policy '{}': cannot keep the last good source: {}", name_, failure), failure);
 }
@@ -407,6 +376,8 @@ void PolicyCore::rollback(int number, bool pin) {
     publish(version, params_);
     pinned_ = pin;
   }
+  choose(version, pin);
+  keep_source();
   log(LogLevel::info, fmt::format("policy '{}': version {} is live again{}", name_, number, pin ? ", and pinned" : ""),
       {}, number);
   tell_params(*version);
@@ -414,8 +385,11 @@ void PolicyCore::rollback(int number, bool pin) {
 
 void PolicyCore::unpin() {
   const Changing changing(*this);
-  std::lock_guard lock(mutex_);
-  pinned_ = false;
+  {
+    std::lock_guard lock(mutex_);
+    pinned_ = false;
+  }
+  choose(nullptr, /*pinned=*/false);
 }
 
 void PolicyCore::set_param(const std::string& name, c10::Scalar value) {

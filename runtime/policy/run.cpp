@@ -15,8 +15,9 @@
 #include "runtime/backends/deadline.h"
 #include "runtime/messages/profiler_spans.h"
 #include "runtime/operators/untrusted.h"
+#include "runtime/policy/capsules/recorded_call.h"
 #include "runtime/policy/core.h"
-#include "runtime/policy/recorded_call.h"
+#include "runtime/policy/decisions/decisions.h"
 
 namespace triage::policy {
 namespace {
@@ -139,6 +140,7 @@ std::vector<at::Tensor> PolicyCore::run(at::ArrayRef<at::Tensor> inputs, const R
 std::optional<Counters::Flagged> PolicyCore::answer_live(const Live& live, CallBegin begin,
                                                          at::ArrayRef<at::Tensor> inputs, const RunOptions& options,
                                                          Answer& answer) {
+  if (const auto& log = runtime_->options().decisions) answer.capsules = DecisionQueue::of(*log).capsules();
   try {
     find_answer(live, inputs, options, answer);
   } catch (const std::exception& error) {
@@ -223,17 +225,17 @@ void PolicyCore::note_answered(PolicyVersion& version) noexcept {
 
 void PolicyCore::run_version(PolicyVersion& version, at::ArrayRef<at::Tensor> inputs,
                              const std::vector<at::Tensor>& params, const RunOptions& options, Answer& answer) {
-  if (!capsule::wanted()) return run_unrecorded(version, inputs, params, options, answer);
+  if (!capsule::wanted() && !answer.capsules) return run_unrecorded(version, inputs, params, options, answer);
   RecordedCall recorded(version, inputs, params, options);
   try {
     run_unrecorded(version, inputs, params, options, answer);
   } catch (const InputError&) {
     throw;
   } catch (const std::exception& error) {
-    recorded.failed(error);
+    recorded.failed(error, answer);
     throw;
   }
-  recorded.answered(answer.outputs);
+  recorded.answered(answer);
 }
 
 void PolicyCore::run_unrecorded(PolicyVersion& version, at::ArrayRef<at::Tensor> inputs,

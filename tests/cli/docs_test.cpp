@@ -73,9 +73,10 @@ std::optional<std::string> program_of(const std::string& word) {
   return "env -u LD_LIBRARY_PATH " + shell_quoted(python);
 }
 
-/// How long things took is another number each time, and what a graph takes is one of the compiler and the library.
+/// How long things took, and when, is another number each time, and what a graph takes is one of the compiler and the library.
 std::string without_measures(const std::string& text) {
-  const std::string timeless = std::regex_replace(text, std::regex("\\b\\d\\d:\\d\\d:\\d\\d\\b"), "T");
+  const std::string dateless = std::regex_replace(text, std::regex("[0-9]{4}-[0-9-]+T[0-9:.]+Z"), "TIME");
+  const std::string timeless = std::regex_replace(dateless, std::regex("\\b\\d\\d:\\d\\d:\\d\\d\\b"), "T");
   return std::regex_replace(timeless, std::regex("[0-9.e+]+ (us\\b|ms\\b|kB\\b)"), "T $1");
 }
 

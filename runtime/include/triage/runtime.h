@@ -54,13 +54,13 @@ struct RuntimeOptions {
   /// The log for records of loads, reloads and failures. Default: the log of the process (set_log), initially standard
   /// error. Called only while the Runtime, one of its policies or a Watch lives.
   Log log = {};
-  /// Folder for the last good bytes of each policy file, so that a restart with a broken file still finds a policy.
-  /// Empty: nothing is written.
+  /// Folder for the last good bytes of each policy file, so that a restart with a broken file still finds a policy, and
+  /// for what `pin` and `rollback` made live, so that they hold over a restart. Empty: nothing is written.
   std::filesystem::path cache_dir = {};
   /// Budgets of every script, at load and at every run of its function.
   Limits limits = {};
   /// Trusted scripts may call every operator of LibTorch with any arguments, and so can crash the process. Others may
-  /// call those of docs/operators.md. (Neither can reach files.)
+  /// call those of docs/operators.md. (Both read files of their folder only.)
   bool trusted = false;
   /// The backend for captured graphs (triage::list_backends()).
   std::string backend = "fused";
@@ -96,6 +96,12 @@ struct RuntimeOptions {
   std::shared_ptr<CompileProfiler> profiler = {};
   /// The target of `print` in scripts. Default: standard output.
   std::function<void(const std::string&)> print = {};
+  /// Sees the bytes of every file before anything in it is read or run: policies, what they read while they are loaded
+  /// (modules and tables), `kernels`, and what `cache_dir` holds of a policy file (under the path of that file, though
+  /// the file may hold other bytes now). `path` is absolute, but for `kernels`, which come as given. What it throws
+  /// refuses the file: a load throws FileError with its message, a reload keeps the live version, and kernels are not
+  /// used. Called on the thread that loads, so at times on several at once; it must not call the policy that is loaded.
+  std::function<void(const std::filesystem::path& path, std::string_view bytes)> verify = {};
 };
 
 /// Values for params by name; other params keep the policy's values.
@@ -130,7 +136,7 @@ struct LoadFailure {
 
 struct VersionInfo {
   int number = 0;                               // 1, 2, ... in the order of loading
-  std::string hash;                             // of the source, 16 hexadecimal digits
+  std::string hash;                             // of the source and the files that it read, 16 hexadecimal digits
   std::chrono::system_clock::time_point since;  // when it went live (last)
   std::string path;                             // as given to load; the name given to load_source
   bool live = false;
@@ -235,9 +241,11 @@ class TRIAGE_API Policy {
   VersionInfo version() const;                // the live one, with the last error
   std::vector<VersionInfo> versions() const;  // those kept, oldest first
   /// Makes version `number` live again; the policy follows its file again from the next change on. Throws InputError if
-  /// that version is no longer kept.
+  /// that version is no longer kept. With RuntimeOptions::cache_dir this holds over a restart: a later Runtime that
+  /// loads the file starts with that version, unless the file has changed since.
   void rollback(int number) const;
-  /// Makes version `number` live and keeps it live, whatever happens to the file.
+  /// Makes version `number` live and keeps it live, whatever happens to the file; with RuntimeOptions::cache_dir also
+  /// in a later Runtime that loads the file.
   void pin(int number) const;
   /// Ends `pin`, and loads the current file.
   Reload unpin() const;
@@ -357,8 +365,8 @@ class TRIAGE_API Runtime {
   /// break.
   void define(const std::string& name, std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)> fn);
 
-  /// Every policy loaded from a file directly in `dir`, before or after this call, follows its file while the Watch
-  /// lives. Throws FileError if there is no such directory.
+  /// Every policy loaded from a file directly in `dir`, before or after this call, follows its file, and the files that
+  /// it reads, while the Watch lives. Throws FileError if there is no such directory.
   Watch watch(const std::filesystem::path& dir, WatchOptions options = {});
 
   /// The policies that still have a handle, in the order of loading.

@@ -13,6 +13,7 @@
 #include <triage/compiler_mode.h>
 #include <triage/config.h>
 #include <triage/control_flow.h>
+#include <triage/decisions.h>
 #include <triage/diagnostics.h>
 #include <triage/error.h>
 #include <triage/export.h>

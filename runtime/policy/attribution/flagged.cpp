@@ -69,7 +69,9 @@ RowPairs::RowPairs(const AnsweredCall& call, int64_t rows) {
     const bool is_flags = i < call.flags_outputs.size() && call.flags_outputs[i];
     if (is_flags || !is_dense_cpu(output) || output.dim() == 0 || output.size(0) != rows) continue;
     const at::Tensor* const input = input_of(call, i);
-    if (!input || output.is_same(*input) || output.numel() == 0) continue;
+    if (!input) continue;
+    any_ = true;
+    if (output.is_same(*input) || output.numel() == 0) continue;
     const at::Tensor before = input->contiguous(), after = output.contiguous();
     if (before.data_ptr() == after.data_ptr()) continue;
     pairs_.push_back({before, after, after.nbytes() / static_cast<size_t>(rows)});
@@ -82,6 +84,21 @@ bool RowPairs::differ(int64_t row) const {
     return std::memcmp(static_cast<const char*>(pair.before.data_ptr()) + offset,
                        static_cast<const char*>(pair.after.data_ptr()) + offset, pair.row_bytes) != 0;
   });
+}
+
+std::vector<FlaggedSample> treatments(const AnsweredCall& call, const FlaggedSamples& found) {
+  std::vector<FlaggedSample> samples;
+  if (found.errors.empty()) return samples;
+  const RowPairs pairs(call, found.samples);
+  for (size_t begin = 0, end = 0; begin < found.errors.size(); begin = end) {
+    const int64_t sample = found.errors[begin].sample;
+    while (end < found.errors.size() && found.errors[end].sample == sample) ++end;
+    samples.push_back({sample, end,
+                       !pairs.any()           ? Treatment::not_compared
+                       : pairs.differ(sample) ? Treatment::repaired
+                                              : Treatment::kept});
+  }
+  return samples;
 }
 
 }  // namespace triage::policy

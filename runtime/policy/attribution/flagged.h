@@ -37,6 +37,8 @@ class RowPairs {
   RowPairs(const AnsweredCall& call, int64_t rows);
   /// Whether an output differs from its input in this row, bit for bit: a NaN that stayed is no difference.
   bool differ(int64_t row) const;
+  /// Whether there is such an output at all, be it the input itself.
+  bool any() const noexcept { return any_; }
 
  private:
   struct Pair {
@@ -44,6 +46,17 @@ class RowPairs {
     size_t row_bytes;
   };
   std::vector<Pair> pairs_;
+  bool any_ = false;
 };
+
+/// What a call did to a flagged sample.
+enum class Treatment : uint8_t { repaired, kept, not_compared };
+struct FlaggedSample {
+  int64_t sample;
+  size_t errors_end;  // its errors end there in FlaggedSamples::errors, where those of the next one begin
+  Treatment treatment;
+};
+/// In the order of the samples; empty, and not allocated, where all is well.
+std::vector<FlaggedSample> treatments(const AnsweredCall& call, const FlaggedSamples& found);
 
 }  // namespace triage::policy

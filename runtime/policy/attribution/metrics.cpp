@@ -1,6 +1,7 @@
 // Prometheus' text format: https://prometheus.io/docs/instrumenting/exposition_formats/
 #include <fmt/format.h>
 #include <triage/config.h>
+#include <triage/decisions.h>
 #include <triage/location.h>
 #include <triage/runtime.h>
 #include <triage/statistics.h>
@@ -10,6 +11,7 @@
 #include <utility>
 
 #include "runtime/messages/printable.h"
+#include "runtime/policy/core.h"
 
 namespace triage {
 namespace {
@@ -228,6 +230,24 @@ const Described described[] = {
      }},
 };
 
+/// A Runtime has no accessor of its core, which only this needs: its header is included by every host. (An explicit instantiation may
+/// name a private member, [temp.spec.general]/6.)
+template <auto Core>
+struct CoreOf {
+  friend const policy::RuntimeCore* core_of(const Runtime& runtime) { return (runtime.*Core).get(); }
+};
+template struct CoreOf<&Runtime::core_>;
+const policy::RuntimeCore* core_of(const Runtime& runtime);
+
+void add_decisions(std::string& text, const DecisionLog& log) {
+  const DecisionCounts counts = log.counts();
+  Metric metric(text, "decisions_total", "counter",
+                "Decisions that the log wrote, dropped because too many waited, or failed to write.");
+  metric.add(label("result", "written"), counts.written);
+  metric.add(label("result", "dropped"), counts.dropped);
+  metric.add(label("result", "failed"), counts.failed);
+}
+
 }  // namespace
 
 std::string metrics_text(const Runtime& runtime) {
@@ -238,6 +258,8 @@ std::string metrics_text(const Runtime& runtime) {
     for (const auto& [names, measured] : policies)
       kind.add(metric, label("policy", names.first) + ',' + label("path", names.second), measured);
   }
+  const policy::RuntimeCore* const core = core_of(runtime);
+  if (core && core->options().decisions) add_decisions(text, *core->options().decisions);
   return text;
 }
 

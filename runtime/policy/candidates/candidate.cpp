@@ -127,7 +127,7 @@ Candidate::Candidate(std::weak_ptr<PolicyCore> owner, std::shared_ptr<PolicyVers
       kind(CandidateKind::shadow),
       shadow(options),
       share(options.share),
-      salt_(files::checksum(version->source)) {}
+      salt_(files::checksum(version->contents.source)) {}
 
 Candidate::Candidate(std::weak_ptr<PolicyCore> owner, std::shared_ptr<PolicyVersion> of, CanaryOptions options)
     : policy(std::move(owner)),
@@ -135,7 +135,7 @@ Candidate::Candidate(std::weak_ptr<PolicyCore> owner, std::shared_ptr<PolicyVers
       kind(CandidateKind::canary),
       canary(std::move(options)),
       share(canary.share),
-      salt_(files::checksum(version->source)) {}
+      salt_(files::checksum(version->contents.source)) {}
 
 bool Candidate::takes(std::string_view decision_id) noexcept {
   if (share >= 1) return true;

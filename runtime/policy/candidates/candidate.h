@@ -1,7 +1,7 @@
 #pragma once
 #include "runtime/policy/attribution/counters.h"
 #include "runtime/policy/candidates/rules.h"
-#include "runtime/policy/version.h"
+#include "runtime/policy/versions/version.h"
 
 #include <triage/candidate.h>
 

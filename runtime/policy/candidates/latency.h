@@ -1,5 +1,5 @@
 #pragma once
-#include "runtime/policy/epochs.h"
+#include "runtime/policy/versions/epochs.h"
 
 #include <array>
 #include <atomic>

@@ -9,6 +9,7 @@
 #include "runtime/messages/assert.h"
 #include "runtime/policy/changing.h"
 #include "runtime/policy/core.h"
+#include "runtime/policy/files/source_file.h"
 
 namespace triage::policy {
 namespace {
@@ -32,17 +33,17 @@ std::string task_of(const Candidate& candidate) {
 
 }  // namespace
 
-std::shared_ptr<PolicyVersion> PolicyCore::make_candidate(const std::string& source, const std::string& path) {
+std::shared_ptr<PolicyVersion> PolicyCore::make_candidate(NewSource source) {
   TRIAGE_ASSERT(changer_ == std::this_thread::get_id());
   {
     const std::lock_guard lock(mutex_);
     if (candidate_) refuse_second(name_, *candidate_);
     const PolicyVersion& live = *live_.load(std::memory_order_relaxed)->version;
-    if (live.source == source)
+    if (live.contents.source == source.source && is_unchanged(source.file, live.contents.files))
       throw InputError(
           fmt::format("policy '{}': the candidate '{}' has the source of version {}, which is live (source {}); there "
                       "is nothing to try",
-                      name_, path, live.number, live.hash));
+                      name_, source.path, live.number, live.hash));
   }
   if (!runtime_->candidate_thread().start())
     throw InputError(
@@ -51,32 +52,32 @@ std::shared_ptr<PolicyVersion> PolicyCore::make_candidate(const std::string& sou
                     name_));
   const auto note_refusal = [&](const std::exception& error) {
     count_refusal();
-    log(LogLevel::error, fmt::format("policy '{}': the candidate '{}' was refused: {}", name_, path, error.what()),
-        error.what());
+    log(LogLevel::error,
+        fmt::format("policy '{}': the candidate '{}' was refused: {}", name_, source.path, error.what()), error.what());
   };
   try {
-    return make_successor(source, path);
+    return make_successor(source);
   } catch (const Error& error) {
     note_refusal(error);
     throw;
   } catch (const std::exception& error) {
     note_refusal(error);
-    throw LoadError(error.what(), {path, 0});
+    throw LoadError(error.what(), {source.path, 0});
   }
 }
 
-VersionInfo PolicyCore::start_shadow(const std::shared_ptr<PolicyCore>& self, const std::string& source,
-                                     const std::string& path, const ShadowOptions& options) {
+VersionInfo PolicyCore::start_shadow(const std::shared_ptr<PolicyCore>& self, NewSource source,
+                                     const ShadowOptions& options) {
   check_options(options);
   const Changing changing(*this);
-  return start_candidate(std::make_shared<Candidate>(self, make_candidate(source, path), options));
+  return start_candidate(std::make_shared<Candidate>(self, make_candidate(std::move(source)), options));
 }
 
-VersionInfo PolicyCore::start_canary(const std::shared_ptr<PolicyCore>& self, const std::string& source,
-                                     const std::string& path, const CanaryOptions& options) {
+VersionInfo PolicyCore::start_canary(const std::shared_ptr<PolicyCore>& self, NewSource source,
+                                     const CanaryOptions& options) {
   check_options(options);
   const Changing changing(*this);
-  return start_candidate(std::make_shared<Candidate>(self, make_candidate(source, path), options));
+  return start_candidate(std::make_shared<Candidate>(self, make_candidate(std::move(source)), options));
 }
 
 VersionInfo PolicyCore::start_candidate(const std::shared_ptr<Candidate>& candidate) {
@@ -172,6 +173,7 @@ void PolicyCore::promote(const std::shared_ptr<Candidate>& candidate, const std:
     candidate->resume();
     throw;
   }
+  choose(candidate->version, /*pinned=*/false);  // after a restart, too, until the file changes
   finish_candidate(candidate, reason, {});
   log(LogLevel::info,
       fmt::format("policy '{}': the candidate, version {}, was promoted: {}", name_, candidate->version->number,
@@ -283,31 +285,37 @@ std::vector<PolicyCore::CandidateEnd> PolicyCore::take_candidate_ends() {
 namespace triage {
 namespace {
 
-std::string source_of(const std::string& policy, const std::filesystem::path& path) {
-  auto source = policy::read_source(std::filesystem::absolute(path).lexically_normal());
+policy::NewSource source_of_file(const std::string& policy, const std::filesystem::path& path) {
+  const std::filesystem::path file = std::filesystem::absolute(path).lexically_normal();
+  auto source = policy::read_source(file);
   if (!source)
     throw FileError(
         fmt::format("policy '{}': cannot load the candidate '{}': there is no such file", policy, path.string()),
         {path.string(), 0});
-  return std::move(*source);
+  return {std::move(*source), path.string(), file, /*on_disk=*/true};
+}
+
+/// It may read what the policy's own source may.
+policy::NewSource source_of_text(const policy::PolicyCore& core, std::string_view source) {
+  return {std::string(source), core.path(), core.file()};
 }
 
 }  // namespace
 
 VersionInfo Policy::shadow(const std::filesystem::path& path, const ShadowOptions& options) const {
-  return core().start_shadow(core_, source_of(name(), path), path.string(), options);
+  return core().start_shadow(core_, source_of_file(name(), path), options);
 }
 
 VersionInfo Policy::shadow_source(std::string_view source, const ShadowOptions& options) const {
-  return core().start_shadow(core_, std::string(source), core().path(), options);
+  return core().start_shadow(core_, source_of_text(core(), source), options);
 }
 
 VersionInfo Policy::canary(const std::filesystem::path& path, const CanaryOptions& options) const {
-  return core().start_canary(core_, source_of(name(), path), path.string(), options);
+  return core().start_canary(core_, source_of_file(name(), path), options);
 }
 
 VersionInfo Policy::canary_source(std::string_view source, const CanaryOptions& options) const {
-  return core().start_canary(core_, std::string(source), core().path(), options);
+  return core().start_canary(core_, source_of_text(core(), source), options);
 }
 
 std::optional<CandidateReport> Policy::candidate() const { return core().candidate(); }

@@ -1,7 +1,7 @@
 #include "runtime/policy/candidates/shadow.h"
 
 #include "runtime/policy/attribution/flagged.h"
-#include "runtime/policy/form.h"
+#include "runtime/policy/trials/form.h"
 
 #include <ATen/ATen.h>
 #include <c10/core/InferenceMode.h>
