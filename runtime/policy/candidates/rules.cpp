@@ -21,7 +21,7 @@ double ratio(uint64_t part, uint64_t of) { return of ? static_cast<double>(part)
 std::optional<std::string> too_few_samples(const Measured& measured, const CanaryOptions& options) {
   const uint64_t calls = std::min(measured.live.calls, measured.candidate.calls);
   const uint64_t samples = std::min(measured.live.samples, measured.candidate.samples);
-  if (calls >= options.min_calls && samples >= options.min_samples) return std::nullopt;
+  if (calls >= options.min_calls && samples >= options.min_samples && samples > 0) return std::nullopt;
   return fmt::format(
       "flagged_ratio was not checked: it needs {} calls and {} counted samples of each side, and there were {} and {}",
       options.min_calls, options.min_samples, calls, samples);
@@ -29,7 +29,7 @@ std::optional<std::string> too_few_samples(const Measured& measured, const Canar
 
 std::optional<std::string> too_few_times(const Measured& measured, const CanaryOptions& options) {
   const uint64_t calls = std::min(measured.live.latency.total, measured.candidate.latency.total);
-  if (calls >= options.min_calls) return std::nullopt;
+  if (calls >= options.min_calls && calls > 0) return std::nullopt;
   return fmt::format("p99_ratio was not checked: it needs {} timed calls of each side, and there were {}",
                      options.min_calls, calls);
 }
