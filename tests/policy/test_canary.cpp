@@ -355,6 +355,8 @@ TEST_CASE("rules: noise reverts nothing, a real difference does") {
   measured.candidate.calls = 100;  // too few
   CHECK_FALSE(broken_rule(measured, options));
   CHECK(triage::policy::unchecked_rules(measured, options).size() == 2);
+  options.min_calls = options.min_samples = 0;
+  CHECK_FALSE(broken_rule({}, options));  // nothing to divide by
   options.revert_if = {0, 0, 0};
   measured.failures = 1000;
   CHECK_FALSE(broken_rule(measured, options));
@@ -460,6 +462,24 @@ TEST_CASE("a policy that outlives its Runtime has no candidate any more, and goe
   CHECK(policy.candidate()->reason == "the Runtime is gone");
   CHECK(first(policy.run({at::zeros({4})})) == 1.0f);
   CHECK(fake::message_of([&] { policy.canary_source("add 3"); }).find("has outlived its Runtime") != std::string::npos);
+}
+
+TEST_CASE("what was promoted is live after a restart, until the file changes") {
+  fake::Folder folder;
+  const triage::RuntimeOptions options{.cache_dir = folder / "cache"};
+  fake::write(folder / "p.fake", "add 1");
+  fake::write(folder / "next.fake", "add 2");
+  const at::Tensor z = at::zeros({4});
+  {
+    Runtime runtime(options);
+    const Policy policy = runtime.load(folder / "p.fake");
+    policy.canary(folder / "next.fake", {.share = 1});
+    policy.run({z});
+    policy.promote();
+  }
+  CHECK(first(Runtime(options).load(folder / "p.fake").run({z})) == 2.0f);
+  fake::write(folder / "p.fake", "add 3");
+  CHECK(first(Runtime(options).load(folder / "p.fake").run({z})) == 3.0f);
 }
 
 TEST_CASE("on_end may use the policy, and throw") {

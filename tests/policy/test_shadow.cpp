@@ -219,6 +219,21 @@ TEST_CASE("a shadow may be promoted, and compares with the version that is live"
   CHECK(policy.version().number == 2);
 }
 
+TEST_CASE("a shadow ends with its Runtime, also while calls wait; the policy goes on") {
+  Policy policy;
+  {
+    Runtime runtime;
+    policy = runtime.load_source("outputs z\nadd 1", "p.fake");
+    policy.shadow_source("outputs z\nbreak\nadd 2", {.share = 1});
+    for (int i = 0; i < 100; ++i) policy.run({at::zeros({4, 2})});
+  }
+  CHECK(policy.candidate()->state == CandidateState::ended);
+  CHECK(policy.candidate()->reason == "the Runtime is gone");
+  RunInfo info;
+  CHECK(first(policy.run({at::zeros({4, 2})}, {.info = &info})) == 1.0f);
+  CHECK(info.answered == Answered::live);
+}
+
 TEST_CASE("a report as text and as JSON") {
   Runtime runtime;
   const Policy policy = runtime.load_source("name repair\noutputs z f\nflags", "p.fake");

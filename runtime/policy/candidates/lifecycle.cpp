@@ -261,7 +261,11 @@ CandidateReport PolicyCore::end_candidate() {
   if (!candidate || !candidate->decide(CandidateState::ended))
     throw InputError(
         fmt::format("policy '{}' has no candidate to end; candidate() has the report of the last one", name_));
-  return finish_candidate(candidate, "by the host", {});
+  CandidateReport report = finish_candidate(candidate, "by the host", {});
+  log(LogLevel::info,
+      fmt::format("policy '{}': the candidate, version {}, was ended by the host", name_, report.version), {},
+      report.version);
+  return report;
 }
 
 void PolicyCore::forget_candidate() noexcept {
