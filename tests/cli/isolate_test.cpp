@@ -130,6 +130,16 @@ TEST_CASE("isolate: integers, and a sample that costs all their answer") {
   CHECK(says(ran, "first operator that lets it through: aten::embedding  repair.lua:3\n"));
 }
 
+TEST_CASE("isolate: a policy that fails for a batch with a bad sample is reported, not given up") {
+  const Ran ran = isolated("return function(z)\n  if z:isnan():any():item() then error('bad batch') end\n  return z\nend");
+  CAPTURE(ran.out);
+  CHECK(ran.status == 1);
+  CHECK(says(ran, "NOT isolated: the inputs given; 8 of 8"));
+  CHECK(says(ran, "sample 0: repair.lua:2: bad batch"));
+  CHECK(says(ran, "aten::any  repair.lua:2\n"));
+  CHECK(says(ran, "left out: the inputs given, samples 0 and 4 bad before: "));
+}
+
 TEST_CASE("isolate: a TorchScript model") {
   TemporaryFolder folder;
   save_model(folder, R"(

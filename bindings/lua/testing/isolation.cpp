@@ -91,7 +91,7 @@ std::vector<StartBatch> start_batches(const std::vector<diagnose::IsolationInput
   }
   if (!has_floats) return {good};
   if (!has_bad) return {good, bad};
-  good.note = ", bad samples made good";
+  good.note = made_good;
   StartBatch given;
   for (const diagnose::IsolationInput& input : inputs) given.tensors.push_back(input.tensor);
   return {good, given};

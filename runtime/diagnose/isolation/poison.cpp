@@ -1,6 +1,7 @@
 #include "runtime/diagnose/isolation/poison.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 #include <c10/util/BFloat16.h>
 #include <c10/util/Half.h>
 #include <fmt/format.h>
