@@ -28,7 +28,8 @@ void check_kind(const fs::path& path) {
 }
 
 void make_folder(const fs::path& folder) {
-  if (folder.empty() || fs::exists(folder)) return;
+  std::error_code ignored;
+  if (folder.empty() || fs::exists(folder, ignored)) return;
   make_folder(folder.parent_path());
   if (::mkdir(folder.c_str(), S_IRWXU) != 0 && errno != EEXIST)
     throw FileError(fmt::format("cannot make the folder \"{}\": {}", folder.string(), std::strerror(errno)));
@@ -90,8 +91,8 @@ RotatingFile::~RotatingFile() = default;
 void RotatingFile::open() {
   if (sink_ && sink_->is_open_as(path_)) return;
   sink_.reset();
-  check_kind(path_);
   make_folder(path_.parent_path());
+  check_kind(path_);
   const bool torn = ends_amid_a_line(path_);  // by a crash, or a full disk
   try {
     sink_ = std::make_unique<Sink>(path_, most_bytes_, most_files_);

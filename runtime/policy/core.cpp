@@ -279,8 +279,9 @@ void PolicyCore::keep_source() {
     const std::lock_guard lock(mutex_);
     return live_.load(std::memory_order_relaxed)->version;
   }();
-  if (live->trial.on() && !live->trial.tried()) return;
+  if (live->number == kept_number_ || (live->trial.on() && !live->trial.tried())) return;
   const std::string failure = runtime_->last_good().keep(file_, live->contents);
+  if (failure.empty()) kept_number_ = live->number;
   if (!failure.empty())
     log(LogLevel::warn, fmt::format("policy '{}': cannot keep the last good source: {}", name_, failure), failure);
 }

@@ -295,7 +295,8 @@ class PolicyCore {
   std::set<std::string> lasting_params_;  // those that every version so far has had
   std::set<std::string> former_params_;   // those that any version has had
 
-  std::mutex keeping_;  // one source, and one choice, after the other is kept for a restart
+  int kept_number_ = 0;  // of the version whose contents were kept last; under keeping_
+  std::mutex keeping_;   // one source, and one choice, after the other is kept for a restart
 
   mutable std::mutex mutex_;  // short: what follows, and replacing live_
   Versions versions_;         // kept for rollback, oldest first; the live one is among them

@@ -128,7 +128,7 @@ TEST_CASE("damaged lines are counted and named, and the rest is used") {
                                  R"({"time":"2026-05-04T03:02:01.000001Z","dropped":"x"})"
                                  "\n",
                                  std::string("\0\xff\xfe\n", 4),
-                                 std::string(17 << 20, 'x') + "\n"};
+                                 std::string(65 << 20, 'x') + "\n"};
   std::string text = first + "\n";  // an empty line is none
   for (const std::string& bad : hostile) text += bad;
   text += second + third.substr(0, 40);  // killed amid a line

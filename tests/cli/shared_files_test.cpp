@@ -26,10 +26,10 @@ bool has(const std::string& text, const std::string& part) { return text.find(pa
 TEST_CASE("check, test, run, export and bench of policies with modules and tables") {
   const Shared triage;
   const Ran checked = triage({"check", "p"});
-  CHECK_MESSAGE(checked.status == 0, checked.out + checked.err);
+  CHECK_MESSAGE(checked.status == 0, (checked.out + checked.err));
   CHECK(has(checked.out, "p/lib/ranges.lua: ok"));
   const Ran tested = triage({"test", "p", "--batches", "0,1,33"});
-  CHECK_MESSAGE(tested.status == 0, tested.out + tested.err);
+  CHECK_MESSAGE(tested.status == 0, (tested.out + tested.err));
   CHECK(has(tested.out, "2 passed, 0 failed"));
   CHECK_FALSE(has(tested.out, "ranges.lua"));  // a module is no policy
   for (const std::vector<std::string>& arguments :
@@ -38,7 +38,7 @@ TEST_CASE("check, test, run, export and bench of policies with modules and table
         {"run", "p/features.lua", "--input", "z=rand:3x5", "--compare", "eager,fused"},
         {"export", "p/features.lua", "--input", "z=rand:3x5", "-o", "features.pt"}}) {
     const Ran ran = triage(arguments);
-    CHECK_MESSAGE(ran.status == 0, ran.out + ran.err);
+    CHECK_MESSAGE(ran.status == 0, (ran.out + ran.err));
   }
 }
 

@@ -151,6 +151,19 @@ TEST_CASE("a version that failed on trial after a rollback is no longer chosen")
   CHECK_FALSE(host.state().empty());
   CHECK(host.policy.replace("add 3") == Reload::swapped);
   CHECK(host.state().empty());
+
+  fake::write(host.file, "raise_above 5\nadd 2");
+  CHECK(host.policy.reload() == Reload::swapped);
+  const int on_trial = host.policy.version().number;
+  fake::write(host.file, "add 4");
+  CHECK(host.policy.reload() == Reload::swapped);
+  host.policy.rollback(on_trial);
+  CHECK_FALSE(host.state().empty());
+  CHECK(host.policy.run({at::full({4, 2}, 10.0f)})[0].flatten()[0].item<float>() == 14.0f);  // the version before answers
+  CHECK(host.policy.version().number != on_trial);
+  CHECK(host.state().empty());
+  host.start();
+  CHECK(first(host.policy) == 4.0f);
 }
 
 TEST_CASE("a state file that is damaged, torn, or another's is ignored, and the log says so") {

@@ -303,6 +303,7 @@ TEST_CASE("options that are out of range are refused with what would be right") 
   CHECK(refused({.on_line = sink, .clean_share = 1.5}).find("from 0 to 1, and is 1.5") != std::string::npos);
   CHECK(refused({.on_line = sink, .clean_share = std::nan("")}).find("clean_share") != std::string::npos);
   CHECK(refused({.on_line = sink, .queue_records = 0}).find("queue_records") != std::string::npos);
+  CHECK(refused({.on_line = sink, .max_samples = 10'001}).find("max_samples") != std::string::npos);
   CHECK(refused({.on_line = sink, .drop = {"time"}}).find("no field \"time\" that can be dropped") !=
         std::string::npos);
   CHECK(refused({.on_line = sink, .mask = {"batch"}}).find("these can: decision_id") != std::string::npos);

@@ -116,11 +116,13 @@ TEST_CASE("a read stays in the folder, whatever links say, and opens only regula
 TEST_CASE("contents: packed and back, and a damaged text is none") {
   using triage::policy::packed;
   Contents contents{"add 1\n12\n", {}, true};
-  contents.files["a"].bytes = std::make_shared<const std::string>(std::string("\0\n7\n", 4));
-  contents.files["b"] = {nullptr, "there is no such file", 12};
-  contents.files["c"] = {std::make_shared<const std::string>("x"), "refused", 5, true};
+  contents.files["a"].set_bytes(std::string("\0\n7\n", 4));
+  contents.files["b"] = FileContent::unread("there is no such file", 12);
+  contents.files["c"].set_bytes("x");
+  contents.files["c"].refused = true;
   const std::string text = packed(contents);
   CHECK(triage::policy::unpacked(text) == contents);
+  CHECK(triage::policy::unpacked(text)->hash() == contents.hash());
   for (size_t size = 0; size < text.size(); ++size) {
     const auto cut = triage::policy::unpacked(text.substr(0, size));
     if (cut) CHECK_FALSE(*cut == contents);

@@ -20,10 +20,10 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr size_t longest_line = size_t{16} << 20;
+/// More than a line with the most samples and errors has.
+constexpr size_t longest_line = size_t{64} << 20;
+constexpr files::JsonBounds bounds{.depth = 6, .values = 4'000'000};
 constexpr size_t most_named = 10;
-/// A line has few values beside its errors, of which the longest one has a million.
-constexpr files::JsonBounds bounds{.depth = 6, .values = 1'000'000};
 
 constexpr std::array texts = {"decision_id", "trace_id", "policy",  "path",         "hash",
                               "answered",    "form",     "failure", "failure_kind", "capsule"};

@@ -28,12 +28,12 @@ ReplayFunction& replay_of_functions() {
   return replay;
 }
 
-std::shared_ptr<const std::string> bytes_of(const at::Tensor& tensor) {
+std::string bytes_of(const at::Tensor& tensor) {
   if (tensor.scalar_type() != at::kByte || tensor.dim() != 1)
     throw files::Malformed("a file in it is no list of bytes");
   const at::Tensor dense = tensor.contiguous();
   const char* const begin = reinterpret_cast<const char*>(dense.data_ptr<uint8_t>());
-  return std::make_shared<const std::string>(begin, begin + dense.numel());
+  return {begin, begin + dense.numel()};
 }
 
 /// The source and the files that it read, which must be those that were recorded.
@@ -44,7 +44,7 @@ Contents contents_of(const Json& facts, const RestoredTensors& tensors) {
     contents.in_folder = member(source, "in_folder").get<bool>();
     for (const auto& [name, file] : source["files"].items())
       if (file.contains("bytes"))
-        contents.files[name].bytes = bytes_of(tensors.at(capsule::integer(file["bytes"], "files")));
+        contents.files[name].set_bytes(bytes_of(tensors.at(capsule::integer(file["bytes"], "files"))));
       else
         contents.files[name].error = text(member(file, "error"), "files");
   }

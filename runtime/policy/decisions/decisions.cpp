@@ -28,6 +28,9 @@ DecisionLogOptions checked(DecisionLogOptions options) {
         fmt::format("DecisionLogOptions: queue_records must be from 1 to 1000000, and is {}", options.queue_records));
   if (!options.file.empty() && options.max_file_bytes == 0)
     throw ConfigError("DecisionLogOptions: max_file_bytes must be at least 1, and is 0");
+  if (options.max_samples > 10'000)  // a line is read as a whole
+    throw ConfigError(
+        fmt::format("DecisionLogOptions: max_samples must be at most 10000, and is {}", options.max_samples));
   if (options.max_files > 1000)
     throw ConfigError(fmt::format("DecisionLogOptions: max_files must be at most 1000, and is {}", options.max_files));
   return options;

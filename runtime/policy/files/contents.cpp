@@ -48,7 +48,7 @@ std::optional<FileContent> next_content(Parts& parts) {
   FileContent content;
   const auto [end, error] = std::from_chars(limit->data(), limit->data() + limit->size(), content.largest);
   if (error != std::errc() || end != limit->data() + limit->size()) return std::nullopt;
-  if (*kind != "missing") content.bytes = std::make_shared<const std::string>(*bytes);
+  if (*kind != "missing") content.set_bytes(std::string(*bytes));
   content.refused = *kind == "refused";
   content.error = *why;
   return *kind == kind_of(content) ? std::optional(content) : std::nullopt;
@@ -56,11 +56,22 @@ std::optional<FileContent> next_content(Parts& parts) {
 
 }  // namespace
 
+FileContent FileContent::unread(std::string why, uint64_t largest) {
+  FileContent content;
+  content.error = std::move(why);
+  content.largest = largest;
+  return content;
+}
+
+void FileContent::set_bytes(std::string content) {
+  checksum = files::checksum(content);
+  bytes = std::make_shared<const std::string>(std::move(content));
+}
+
 std::string Contents::hash() const {
   uint64_t sum = files::checksum(source);
   for (const auto& [name, file] : files)
-    if (file.usable())
-      sum = files::checksum(*file.bytes, files::checksum(fmt::format("\n{}\n{}\n", name, file.bytes->size()), sum));
+    if (file.usable()) sum = files::checksum(fmt::format("\n{} {:016x}", name, file.checksum), sum);
   return files::checksum_text(sum);
 }
 
@@ -76,7 +87,7 @@ decltype(ScriptOptions::read_file) reader_of(const Contents& contents) {
     check_name(name);
     const auto found = files.find(name);
     if (found != files.end()) return usable_bytes(name, found->second);
-    return usable_bytes(name, {nullptr, "the policy did not read it when this version was first loaded"});
+    return usable_bytes(name, FileContent::unread("the policy did not read it when this version was first loaded", 0));
   };
 }
 

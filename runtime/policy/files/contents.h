@@ -13,10 +13,13 @@ namespace triage::policy {
 /// What a read of a file gave: its bytes, or why there are none.
 struct FileContent {
   std::shared_ptr<const std::string> bytes;  // null: `error` says why
+  uint64_t checksum = 0;                     // of the bytes, where they are of a version
   std::string error;                         // a clause that names no path
   uint64_t largest = 0;                      // the limit it was read with
   bool refused = false;                      // the host did not let it be used: `error` says why
 
+  static FileContent unread(std::string why, uint64_t largest);
+  void set_bytes(std::string content);  // and their checksum
   bool usable() const { return bytes && !refused; }
   /// Whether the disk has the same.
   bool is_same_read(const FileContent& other) const {

@@ -14,18 +14,22 @@ void PolicyCore::load_first(std::optional<std::string> text) {
   const Changing changing(*this);
   random::Sequence of_trials(runtime_->options().seed);
   const random::DrawFrom draws(&of_trials);
-  std::shared_ptr<PolicyVersion> version = load_chosen();
   std::optional<Error> failure;
-  if (!version) try {
-      version = load_current(std::move(text));
+  const auto current_or_last_good = [&] {
+    try {
+      return load_current(std::move(text));
     } catch (const Error& error) {
       const auto kept = file_.empty() ? std::nullopt : runtime_->last_good().find(file_);
       if (!kept) throw;
-      version = load_kept(*kept);
+      std::shared_ptr<PolicyVersion> good = load_kept(*kept);
       failure = error;
       log(LogLevel::error, fmt::format("policy '{}': {}; running its last good source instead", path_, error.what()),
           error.what());
+      return good;
     }
+  };
+  std::shared_ptr<PolicyVersion> version = load_chosen();
+  if (!version) version = current_or_last_good();
   name_ = version->name;
   flags_trace_.set_policy(name_);
   for (const Param& param : version->signature.params) {

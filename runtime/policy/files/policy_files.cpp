@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/files/checksum.h"
 #include "runtime/files/disk.h"
 #include "runtime/messages/printable.h"
 
@@ -147,23 +148,27 @@ class Walk {
 
 /// All bytes, or why not.
 FileContent read_whole(const Descriptor& file, uint64_t largest) {
-  const auto failed = [&](std::string why) { return FileContent{nullptr, std::move(why), largest}; };
+  const auto failed = [&](std::string why) { return FileContent::unread(std::move(why), largest); };
   struct stat info {};
   if (::fstat(file.get(), &info) != 0) return failed(reason(errno));
   if (!S_ISREG(info.st_mode)) return failed("it is not a regular file");
   const auto too_large = [&] { return failed(fmt::format("it is larger than {} bytes", largest)); };
   if (static_cast<uint64_t>(info.st_size) > largest) return too_large();
-  auto bytes = std::make_shared<std::string>();
-  bytes->reserve(static_cast<size_t>(info.st_size));
+  std::string bytes;
+  bytes.reserve(static_cast<size_t>(info.st_size));
   char chunk[1 << 16];
   for (;;) {
     const ssize_t got = ::read(file.get(), chunk, sizeof chunk);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return failed(reason(errno));
-    if (got == 0) return {std::move(bytes), {}, largest};
-    bytes->append(chunk, static_cast<size_t>(got));
-    if (bytes->size() > largest) return too_large();
+    if (got == 0) break;
+    bytes.append(chunk, static_cast<size_t>(got));
+    if (bytes.size() > largest) return too_large();
   }
+  FileContent content;
+  content.bytes = std::make_shared<const std::string>(std::move(bytes));
+  content.largest = largest;
+  return content;
 }
 
 fs::path folder_of(const fs::path& file) { return file.has_parent_path() ? file.parent_path() : fs::path("."); }
@@ -205,7 +210,7 @@ void check_name(const std::string& name) {
 FileContent read_beneath(const fs::path& folder, const std::string& name, uint64_t largest) {
   Walk walk(folder, name);
   const Descriptor file(walk.open_file());
-  return file.get() < 0 ? FileContent{nullptr, walk.trouble(), largest} : read_whole(file, largest);
+  return file.get() < 0 ? FileContent::unread(walk.trouble(), largest) : read_whole(file, largest);
 }
 
 PolicyFiles::PolicyFiles(const fs::path& file, Verify verify, const Files& before)
@@ -214,7 +219,8 @@ PolicyFiles::PolicyFiles(const fs::path& file, Verify verify, const Files& befor
 std::shared_ptr<const std::string> PolicyFiles::read(const std::string& name) {
   check_name(name);
   if (read_.size() >= most_files && !read_.count(name))
-    return usable_bytes(name, {nullptr, fmt::format("a policy may read {} files, and it is another one", most_files)});
+    return usable_bytes(
+        name, FileContent::unread(fmt::format("a policy may read {} files, and it is another one", most_files), 0));
   const auto [place, fresh] = read_.try_emplace(name);
   FileContent& content = place->second;
   if (fresh) {
@@ -228,7 +234,11 @@ std::shared_ptr<const std::string> PolicyFiles::read(const std::string& name) {
 void PolicyFiles::verify(const std::string& name, FileContent& content) {
   bytes_left_ -= content.bytes->size();
   if (const auto known = before_.find(name); known != before_.end() && known->second.is_same_read(content))
-    content.bytes = known->second.bytes;
+    content = known->second;
+  else
+    content.checksum = files::checksum(*content.bytes);
+  content.refused = false;
+  content.error.clear();
   try {
     verify_file(verify_, folder_ / name, *content.bytes);
   } catch (const FileError& error) {
