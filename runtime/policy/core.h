@@ -187,6 +187,7 @@ class PolicyCore {
     std::vector<std::shared_ptr<PolicyVersion>> versions;
   };
 
+  Answer new_answer() const;
   void find_answer(const Live& live, at::ArrayRef<at::Tensor> inputs, const RunOptions& options, Answer& answer);
   OnError on_error(const PolicyVersion& version, const RunOptions& options) const;
   static void check_inputs(const PolicyVersion& version, at::ArrayRef<at::Tensor> inputs, const RunOptions& options);

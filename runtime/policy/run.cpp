@@ -129,7 +129,7 @@ std::vector<at::Tensor> PolicyCore::run(at::ArrayRef<at::Tensor> inputs, const R
   const auto begin = std::chrono::steady_clock::now();
   const Epochs::Reading reading(*epochs_);
   const Live& live = *live_.load(std::memory_order_seq_cst);
-  Answer answer;
+  Answer answer = new_answer();
   if (live.beside) [[unlikely]]
     answer_beside(live, begin, inputs, options, answer);
   else
@@ -137,10 +137,16 @@ std::vector<at::Tensor> PolicyCore::run(at::ArrayRef<at::Tensor> inputs, const R
   return std::move(answer.outputs);
 }
 
+/// To be filled; it knows where a capsule of the call goes, if the decision log asks for one.
+Answer PolicyCore::new_answer() const {
+  Answer answer;
+  if (const auto& log = runtime_->options().decisions) answer.capsules = DecisionQueue::of(*log).capsules();
+  return answer;
+}
+
 std::optional<Counters::Flagged> PolicyCore::answer_live(const Live& live, CallBegin begin,
                                                          at::ArrayRef<at::Tensor> inputs, const RunOptions& options,
                                                          Answer& answer) {
-  if (const auto& log = runtime_->options().decisions) answer.capsules = DecisionQueue::of(*log).capsules();
   try {
     find_answer(live, inputs, options, answer);
   } catch (const std::exception& error) {

@@ -109,7 +109,7 @@ void PolicyCore::ask_canary(const Live& live, at::ArrayRef<at::Tensor> inputs, c
 /// The candidate has failed. Where the live version fails as well, the inputs are at fault, or the call, and nobody is blamed.
 void PolicyCore::answer_for_canary(const Live& live, CallBegin begin, at::ArrayRef<at::Tensor> inputs,
                                    const RunOptions& options, Answer& answer, const std::exception& error) {
-  answer = Answer();
+  answer = new_answer();
   RunOptions later = options;
   later.deadline = deadline_of_stand_in(options.deadline, begin);
   try {
