@@ -15,9 +15,9 @@
 #include "bindings/cli/terminal.h"
 #include "runtime/backends/fused/kernels/kernel_manifest.h"
 #include "runtime/capture/compiled.h"
-#include "runtime/files/checksum.h"
 #include "runtime/files/disk.h"
-#include "runtime/policy/known_kinds.h"
+#include "runtime/policy/files/policy_files.h"
+#include "runtime/policy/trials/known_kinds.h"
 
 namespace triage::cli {
 namespace {
@@ -25,9 +25,10 @@ namespace {
 using Json = nlohmann::ordered_json;
 using capture::Compiled;
 
-ScriptOptions script_options(const BuildCommand& options) {
+ScriptOptions script_options(const BuildCommand& options, policy::PolicyFiles& files) {
   ScriptOptions script;
   script.path = options.call.policy;
+  if (options.call.policy != "-") script.read_file = [&files](const std::string& name) { return files.read(name); };
   script.print = [](const std::string& text) { say(stderr, "{}\n", text); };
   return script;
 }
@@ -93,8 +94,7 @@ void capture_all(Compiled& compiled, const std::vector<Example>& examples, bool 
 }
 
 /// Of the graphs that were captured: a process that loads the file captures the policy for them at once.
-std::vector<KnownCall> calls_of(const Compiled& compiled, const std::string& source) {
-  const std::string hash = files::checksum_text(files::checksum(source));
+std::vector<KnownCall> calls_of(const Compiled& compiled, const std::string& hash) {
   std::vector<KnownCall> calls;
   for (const capture::Entry* entry : compiled.entries())
     if (calls.size() < fused::most_known_calls) calls.push_back(policy::known_call(hash, entry->shape));
@@ -122,10 +122,12 @@ Json calls_json(const std::vector<KnownCall>& calls) {
 int run(const BuildCommand& options) {
   check_destination("-o", options.output, options.call.policy);
   const std::string source = read_source(options.call.policy);
-  lua::LuaScript asked(source,
-                       script_options(options));  // for its tests; what they do stays apart from what is captured
+  policy::PolicyFiles files(std::filesystem::absolute(options.call.policy).lexically_normal(), nullptr);
+  lua::LuaScript asked(
+      source, script_options(options, files));  // for its tests; what they do stays apart from what is captured
   const std::vector<Example> examples = examples_for(asked, options.call);
-  const auto script = std::make_shared<lua::LuaScript>(source, script_options(options));
+  const auto script = std::make_shared<lua::LuaScript>(source, script_options(options, files));
+  const std::string hash = policy::Contents{source, files.all()}.hash();
   Compiled::Options compile;
   compile.backend = "fused";
   compile.fullgraph = options.call.fullgraph || script->fullgraph();
@@ -138,7 +140,7 @@ int run(const BuildCommand& options) {
     Compiled compiled(script, compile);
     capture_all(compiled, examples, options.gradients);
     progress.show(fmt::format("compiling {} kernels ...", builder.size()));
-    bytes = fused::with_calls(builder.build(script->name(), options.cpu), options.output, calls_of(compiled, source));
+    bytes = fused::with_calls(builder.build(script->name(), options.cpu), options.output, calls_of(compiled, hash));
   }
   const KernelManifest manifest = fused::parse_kernel_file(bytes, options.output);
   write(options.output, bytes);
@@ -208,6 +210,7 @@ int run(const ExportCommand& options) {
   const c10::Device device = parse_device(options.device);
   ScriptOptions script_options;
   script_options.path = script_name(options.policy);
+  script_options.read_file = files_of(options.policy);
   script_options.print = [](const std::string& text) { say(stderr, "{}\n", text); };
   const std::unique_ptr<Script> script =
       find_front_end(script_name(options.policy))(read_source(options.policy), script_options);

@@ -21,6 +21,7 @@
 #include "bindings/cli/terminal.h"
 #include "runtime/files/disk.h"
 #include "runtime/messages/log.h"
+#include "runtime/policy/files/policy_files.h"
 
 namespace triage::cli {
 namespace {
@@ -46,7 +47,12 @@ Policy load_policy(Runtime& runtime, const std::string& path) {
   return path == standard_input ? runtime.load_source(read_source(path), script_name(path)) : runtime.load(path);
 }
 
-std::vector<std::string> with_files_of_folders(const std::vector<std::string>& paths) {
+decltype(ScriptOptions::read_file) files_of(const std::string& path) {
+  return path == standard_input ? nullptr : policy::files_beside(path);
+}
+
+std::vector<std::string> with_files_of_folders(const std::vector<std::string>& paths,
+                                               std::vector<std::string>* modules) {
   namespace fs = std::filesystem;
   std::vector<std::string> files;
   for (const std::string& path : paths) {
@@ -55,9 +61,15 @@ std::vector<std::string> with_files_of_folders(const std::vector<std::string>& p
       files.push_back(path);
       continue;
     }
-    std::vector<std::string> found;
-    for (const auto& entry : fs::recursive_directory_iterator(path, fs::directory_options::skip_permission_denied))
-      if (entry.path().extension() == ".lua" && entry.is_regular_file()) found.push_back(entry.path().string());
+    std::vector<std::string> found, shared;
+    for (const auto& entry : fs::recursive_directory_iterator(path, fs::directory_options::skip_permission_denied)) {
+      if (entry.path().extension() != ".lua" || !entry.is_regular_file()) continue;
+      const fs::path folder = entry.path().lexically_relative(path).parent_path();
+      const bool is_module = std::find(folder.begin(), folder.end(), "lib") != folder.end();
+      (is_module ? shared : found).push_back(entry.path().string());
+    }
+    std::sort(shared.begin(), shared.end());
+    if (modules) modules->insert(modules->end(), shared.begin(), shared.end());
     if (found.empty()) throw FileError(fmt::format("there is no policy under \"{}\": no file ends in .lua", path));
     std::sort(found.begin(), found.end());
     files.insert(files.end(), found.begin(), found.end());

@@ -19,9 +19,12 @@ std::string read_source(const std::string& path);
 std::string script_name(const std::string& path);
 /// Throws FileError, LoadError.
 Policy load_policy(Runtime& runtime, const std::string& path);
-/// Files as they are; in the place of a folder the .lua files below it, in the order of their names. Throws FileError where
-/// a folder has none.
-std::vector<std::string> with_files_of_folders(const std::vector<std::string>& paths);
+/// What the script may read while it is loaded; nothing where it comes from standard input.
+decltype(ScriptOptions::read_file) files_of(const std::string& path);
+/// Files as they are; in the place of a folder the .lua files below it, in the order of their names, but for those of a
+/// folder `lib`, which are modules. Throws FileError where a folder has none.
+std::vector<std::string> with_files_of_folders(const std::vector<std::string>& paths,
+                                               std::vector<std::string>* modules = nullptr);
 
 /// "float32 32x512"
 std::string describe(const at::Tensor& tensor);

@@ -53,7 +53,8 @@ Signature load_signature(const std::string& path, const CheckCommand& options) {
   return load_policy(runtime, path).signature();
 }
 
-Checked check_file(const std::string& file, const CheckCommand& options) {
+/// A module runs only in a policy that requires it; by itself it has its text and its names.
+Checked check_file(const std::string& file, bool is_module, const CheckCommand& options) {
   const std::string path = script_name(file);
   Checked checked{path, {}, {}, {}};
   std::string source = read_source(file);
@@ -61,7 +62,7 @@ Checked check_file(const std::string& file, const CheckCommand& options) {
     for (const rewriter::Warning& warning : rewriter::check(source, "@" + path))
       checked.warnings.push_back({warning.line, warning.column, warning.message});
     check_names(checked, source, options.host_functions);
-    if (checked.errors.empty()) checked.signature = load_signature(file, options);
+    if (checked.errors.empty() && !is_module) checked.signature = load_signature(file, options);
     std::stable_sort(checked.warnings.begin(), checked.warnings.end(), [](const Finding& a, const Finding& b) {
       return std::pair(a.line, a.column) < std::pair(b.line, b.column);
     });
@@ -103,11 +104,16 @@ int run(const CheckCommand& options) {
   Json files = Json::array();
   size_t broken = 0;
   std::string unreadable;  // wrong use, which is told when the others are checked
-  for (const std::string& file : with_files_of_folders(options.paths)) {
+  std::vector<std::string> modules;
+  const std::vector<std::string> policies = with_files_of_folders(options.paths, &modules);
+  std::vector<std::string> all = policies;
+  all.insert(all.end(), modules.begin(), modules.end());
+  for (size_t i = 0; i < all.size(); ++i) {
+    const std::string& file = all[i];
     const std::string path = script_name(file);
     Checked checked{path, {}, {}, {}};
     try {
-      checked = check_file(file, options);
+      checked = check_file(file, /*is_module=*/i >= policies.size(), options);
     } catch (const FileError& error) {
       unreadable += (unreadable.empty() ? "" : "\n") + std::string(error.what());
       if (!options.json) continue;

@@ -70,6 +70,15 @@ struct ExplainCommand {
 };
 int run(const ExplainCommand& options);
 
+struct IsolateCommand {
+  CallOptions call;
+  std::vector<std::string> shared;  // inputs that have no samples, however long they are
+  int64_t rows = 64;                // at most so many samples of a batch are made bad
+  bool json = false;
+};
+/// 1 where a bad sample changes another.
+int run(const IsolateCommand& options);
+
 struct ExportCommand {
   std::string policy, output, torchscript, device = "cpu";
   std::vector<std::string> inputs, params;
@@ -102,12 +111,21 @@ struct BenchCommand {
 int run(const BenchCommand& options);
 
 struct WatchCommand {
-  std::string folder;
+  std::string folder;  // a policy, where there is a candidate
   int debounce_ms = 50;
   int poll_ms = 0;
   bool json = false;
+  /// A candidate for the policy, and what the policy is called with meanwhile.
+  std::string canary, shadow;
+  CallOptions call;
+  double share = 0;    // 0: as the library has it, and for a shadow all calls
+  int64_t calls = -1;  // -1: until a canary is promoted or reverted, or for a shadow 1000
+  int64_t promote_after = 10'000, failures = 1;
+  double flagged_ratio = 2, p99_ratio = 1.5, tolerance = 0;
 };
 int run(const WatchCommand& options);
+/// `triage watch POLICY --canary FILE`, `--shadow FILE`: 1 where the canary was reverted.
+int try_candidate(const WatchCommand& options);
 
 struct ReplCommand {
   std::string compiler;

@@ -12,7 +12,7 @@
 #include "bindings/cli/inputs.h"
 #include "bindings/cli/terminal.h"
 #include "runtime/operators/logical_bytes.h"
-#include "runtime/policy/version.h"
+#include "runtime/policy/versions/version.h"
 
 namespace triage::cli {
 namespace {

@@ -192,6 +192,26 @@ void add_explain(CLI::App& app, Action& action) {
   add_json(*command, options->json);
 }
 
+void add_isolate(CLI::App& app, Action& action) {
+  auto [command, options] = add_command<IsolateCommand>(
+      app, action, "isolate",
+      "Check that a bad sample changes no other: make one sample after another NaN, Inf and "
+      "the largest number, compare all others bit for bit, and name the first operator that "
+      "lets it through. POLICY may also be a TorchScript model (.pt). Without --input: the "
+      "batches of the policy's tests, and one made from its declared types");
+  add_call_options(*command, options->call, "off; background is refused, because it changes loops between two calls");
+  command
+      ->add_option(
+          "--rows", options->rows,
+          "the most samples of a batch that are made bad; of a larger batch, so many between the first and the "
+          "last")
+      ->capture_default_str()
+      ->check(CLI::Range(int64_t{1}, int64_t{1'000'000}));
+  add_repeated(*command, "--shared", options->shared,
+               "an input that all samples share (a weight), although it is as long as the batch", "NAME");
+  add_json(*command, options->json);
+}
+
 void add_export(CLI::App& app, Action& action) {
   auto [command, options] =
       add_command<ExportCommand>(app, action, "export", "Export a policy as a program that runs without its script");
@@ -268,10 +288,55 @@ void add_bench(CLI::App& app, Action& action) {
   add_json(*command, options->json);
 }
 
+/// For `triage watch POLICY --canary FILE`.
+void add_candidate_options(CLI::App& command, WatchCommand& options) {
+  CLI::Option* const canary = command.add_option("--canary", options.canary,
+                                                 "call POLICY, and have this new version answer a share of the calls");
+  CLI::Option* const shadow = command.add_option(
+      "--shadow", options.shadow, "call POLICY, and compare this new version with it on a share of the calls");
+  canary->type_name("FILE.lua")->excludes(shadow);
+  shadow->type_name("FILE.lua");
+  add_repeated(command, "--input,-i", options.call.inputs,
+               "with a candidate: a tensor for an input; a generator without a seed gives 16 batches", "NAME=FILE");
+  add_repeated(command, "--param,-p", options.call.params, "with a candidate: a number for a param", "NAME=NUMBER");
+  add_compiler_option(command, options.call.compiler, background_by_default);
+  command.add_option("--share", options.share, "the candidate's share of the calls; default: 0.05, for --shadow 1")
+      ->check(CLI::Range(1e-6, 1.0));
+  command
+      .add_option("--calls", options.calls,
+                  "end after this many calls; default: when a canary is promoted or reverted, for --shadow 1000")
+      ->check(CLI::Range(int64_t{0}, int64_t{1'000'000'000}));
+  command
+      .add_option("--promote-after", options.promote_after,
+                  "calls that a canary must answer to go live; 0: it never does")
+      ->capture_default_str()
+      ->needs(canary)
+      ->check(CLI::Range(int64_t{0}, int64_t{1'000'000'000}));
+  command.add_option("--failures", options.failures, "revert a canary that failed so many calls; 0: never")
+      ->capture_default_str()
+      ->needs(canary)
+      ->check(CLI::Range(int64_t{0}, int64_t{1'000'000'000}));
+  command
+      .add_option("--flagged-ratio", options.flagged_ratio,
+                  "revert one that flags so many times as many samples; 0: never")
+      ->capture_default_str()
+      ->needs(canary);
+  command.add_option("--p99-ratio", options.p99_ratio, "revert one whose calls take so many times as long; 0: never")
+      ->capture_default_str()
+      ->needs(canary);
+  command.add_option("--tolerance", options.tolerance, "absolute differences of outputs that a shadow may have")
+      ->capture_default_str()
+      ->needs(shadow)
+      ->check(CLI::Range(0.0, 1e300));
+}
+
 void add_watch(CLI::App& app, Action& action) {
-  auto [command, options] = add_command<WatchCommand>(
-      app, action, "watch", "Load the policies of a folder, reload each file that changes, and report each result");
-  command->add_option("DIR", options->folder, "folder with Lua files")->required();
+  auto [command, options] = add_command<WatchCommand>(app, action, "watch",
+                                                      "Load the policies of a folder, reload each file that changes, "
+                                                      "and report each result; or try a new version of one "
+                                                      "policy beside it");
+  command->add_option("DIR", options->folder, "folder with Lua files; with --canary or --shadow: the policy")
+      ->required();
   command
       ->add_option("--debounce", options->debounce_ms,
                    "milliseconds without a further change before triage reloads a file")
@@ -283,6 +348,7 @@ void add_watch(CLI::App& app, Action& action) {
       ->capture_default_str()
       ->check(CLI::Range(0, 3'600'000));
   command->add_flag("--json", options->json, "print one JSON object per line");
+  add_candidate_options(*command, *options);
 }
 
 void add_repl(CLI::App& app, Action& action) {
@@ -487,8 +553,9 @@ void set_up(CLI::App& app, Action& action, std::vector<std::string> script_argum
   app.require_subcommand(1);
   add_run(app, action);
   add_exec(app, action, std::move(script_arguments));
-  for (auto add : {add_check, add_test, add_explain, add_export, add_build, add_cache, add_bench, add_watch, add_minify,
-                   add_replay, add_decisions, add_report, add_repl, add_doctor, add_version, add_generate, add_help})
+  for (auto add :
+       {add_check, add_test, add_isolate, add_explain, add_export, add_build, add_cache, add_bench, add_watch,
+        add_minify, add_replay, add_decisions, add_report, add_repl, add_doctor, add_version, add_generate, add_help})
     add(app, action);
 }
 

@@ -22,7 +22,7 @@
 #include "bindings/cli/samples.h"
 #include "bindings/cli/terminal.h"
 #include "runtime/operators/logical_bytes.h"
-#include "runtime/policy/attribution/decisions.h"
+#include "runtime/policy/decisions/decisions.h"
 
 namespace triage::cli {
 namespace {

@@ -314,6 +314,7 @@ TestedFile test_file(const std::string& path, const TestCommand& options) {
   file.path = path;
   lua::TestOptions test_options;
   test_options.script.path = script_name(path);
+  test_options.script.read_file = files_of(path);
   // What a policy prints belongs between the results only where a person reads them.
   if (options.json) test_options.script.print = [](const std::string& text) { say(stderr, "{}\n", text); };
   test_options.backend = options.backend;

@@ -1,84 +1,27 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <poll.h>
-#include <sys/eventfd.h>
-#include <sys/signalfd.h>
 #include <triage/runtime.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <csignal>
-#include <deque>
 #include <filesystem>
 #include <map>
-#include <memory>
-#include <mutex>
 #include <nlohmann/json.hpp>
 
 #include "bindings/cli/call.h"
 #include "bindings/cli/commands.h"
 #include "bindings/cli/terminal.h"
+#include "bindings/cli/watch_events.h"
 #include "runtime/files/disk.h"
 
 namespace triage::cli {
-namespace {
 
-using Json = nlohmann::ordered_json;
-namespace fs = std::filesystem;
-
-/// Events from the watching thread to the main one, which waits on `descriptor`.
-class EventQueue {
- public:
-  EventQueue() : descriptor_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
-  ~EventQueue() { ::close(descriptor_); }
-  int descriptor() const { return descriptor_; }
-
-  void push(const WatchEvent& event) {
-    std::lock_guard lock(mutex_);
-    events_.push_back(event);
-    ::eventfd_write(descriptor_, 1);
-  }
-  std::deque<WatchEvent> take() {
-    eventfd_t ignored;
-    ::eventfd_read(descriptor_, &ignored);
-    std::lock_guard lock(mutex_);
-    return std::exchange(events_, {});
-  }
-
- private:
-  int descriptor_;
-  std::mutex mutex_;
-  std::deque<WatchEvent> events_;
-};
-
-/// Ctrl-C as something to wait for. Must be made before any thread is: threads inherit which signals are blocked.
-class StopSignal {
- public:
-  StopSignal() {
-    sigset_t signals;
-    sigemptyset(&signals);
-    sigaddset(&signals, SIGINT);
-    sigaddset(&signals, SIGTERM);
-    ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-    descriptor_ = ::signalfd(-1, &signals, SFD_CLOEXEC);
-  }
-  ~StopSignal() { ::close(descriptor_); }
-  int descriptor() const { return descriptor_; }
-
- private:
-  int descriptor_;
-};
-
-/// One line: what happened to which file.
-struct Line {
-  std::string event;
-  std::string path;
-  int version = 0;
-  std::string hash, message;
-  int line = 0;
-};
+static bool is_bad(const std::string& event) {
+  return event == "refused" || event == "reverted" || event == "candidate_reverted" || event == "lost";
+}
 
 void print_line(const Line& line, bool json) {
+  using Json = nlohmann::ordered_json;
   if (json) {
     Json object = {{"event", line.event}, {"path", line.path}};
     if (line.version > 0) object["version"] = line.version;
@@ -88,9 +31,7 @@ void print_line(const Line& line, bool json) {
     print_json(object, /*on_one_line=*/true);
     return;
   }
-  Paint colour = line.event == "refused" || line.event == "reverted" || line.event == "lost" ? Paint::error
-                 : line.event == "deleted"                                                   ? Paint::warning
-                                                                                             : Paint::good;
+  Paint colour = is_bad(line.event) ? Paint::error : line.event == "deleted" ? Paint::warning : Paint::good;
   std::string version = line.version > 0 ? fmt::format("  version {}", line.version) : "";
   std::string hash = line.hash.empty() ? "" : "  " + line.hash;
   std::string message = line.message.empty() ? "" : "  " + line.message;
@@ -99,6 +40,10 @@ void print_line(const Line& line, bool json) {
       paint(colour, fmt::format("{:<8}", line.event)), line.path, version, paint(Paint::faint, hash), message);
   std::fflush(stdout);
 }
+
+namespace {
+
+namespace fs = std::filesystem;
 
 /// Why it cannot be read, where that is so: to tell whether anything has changed.
 std::string read_bytes(const std::string& path) {
@@ -131,9 +76,7 @@ class Follower {
   void handle(const WatchEvent& event) {
     if (event.kind == WatchEvent::Kind::added) return load(event.path);
     Line line{to_string(event.kind), event.path, event.version, "", "", event.source.line};
-    if (event.kind == WatchEvent::Kind::refused || event.kind == WatchEvent::Kind::reverted ||
-        event.kind == WatchEvent::Kind::lost)
-      line.message = event.message;
+    if (is_bad(line.event)) line.message = event.message;
     auto policy = policies_.find(event.path);
     if (policy != policies_.end()) line.hash = policy->second.version().hash;
     print_line(line, json_);
@@ -178,6 +121,9 @@ std::vector<std::string> lua_files(const std::string& folder) {
 }  // namespace
 
 int run(const WatchCommand& options) {
+  if (!options.canary.empty() || !options.shadow.empty()) return try_candidate(options);
+  if (!options.call.inputs.empty() || !options.call.params.empty() || options.calls >= 0 || options.share > 0)
+    throw UsageError("--input, --param, --calls and --share are for a candidate: give --canary FILE or --shadow FILE");
   if (!fs::is_directory(options.folder))
     throw FileError(fmt::format("cannot watch \"{}\": there is no such folder", options.folder));
   StopSignal stop;

@@ -9,9 +9,9 @@ using nlohmann::json;
 namespace {
 
 json version_json(const triage::VersionInfo& version) {
-  return {{"number", version.number},    {"hash", version.hash},         {"live", version.live},
-          {"pinned", version.pinned},    {"on_trial", version.on_trial}, {"taken_back", version.taken_back},
-          {"failures", version.failures}};
+  return {{"number", version.number},       {"hash", version.hash},         {"live", version.live},
+          {"pinned", version.pinned},       {"on_trial", version.on_trial}, {"taken_back", version.taken_back},
+          {"candidate", version.candidate}, {"failures", version.failures}};
 }
 
 json statistics_json(const triage::CallStatistics& calls) {
@@ -36,6 +36,7 @@ json policy_json(const triage::Policy& policy) {
   json versions = json::array();
   for (const triage::VersionInfo& version : policy.versions()) versions.push_back(version_json(version));
   const triage::VersionInfo live = policy.version();
+  const std::optional<triage::CandidateReport> candidate = policy.candidate();
   return {{"name", policy.name()}, {"path", live.path},
           {"live", live.number},   {"error", live.last_error ? json(live.last_error->message) : json()},
           {"versions", versions},  {"statistics", statistics_json(policy.statistics().total)}};
@@ -52,13 +53,28 @@ int version_of(const httplib::Request& request) {
   return std::stoi(request.get_param_value("version"));
 }
 
+/// The source in the body, beside the live version.
+template <class Options>
+Options candidate_options(const httplib::Request& request) {
+  Options options;
+  if (request.has_param("share")) options.share = std::stod(request.get_param_value("share"));
+  return options;
+}
+
 /// POST /policies/NAME/COMMAND
 void command(const triage::Policy& policy, const std::string& name, const httplib::Request& request) {
+  if (name == "canary")
+    return static_cast<void>(policy.canary_source(request.body, candidate_options<triage::CanaryOptions>(request)));
+  if (name == "shadow")
+    return static_cast<void>(policy.shadow_source(request.body, candidate_options<triage::ShadowOptions>(request)));
+  if (name == "promote") return policy.promote();
+  if (name == "end") return static_cast<void>(policy.end_candidate());
   if (name == "rollback") return policy.rollback(version_of(request));
   if (name == "pin") return policy.pin(version_of(request));
   if (name == "unpin") return static_cast<void>(policy.unpin());
   if (name == "reload") return static_cast<void>(policy.reload());
-  throw std::out_of_range("no command '" + name + "'; there are rollback, pin, unpin, reload");
+  throw std::out_of_range("no command '" + name +
+                          "'; there are rollback, pin, unpin, reload, canary, shadow, promote, end");
 }
 
 }  // namespace

@@ -144,7 +144,7 @@ int serve(const std::filesystem::path& policy, std::map<std::string, std::string
   triage::Runtime runtime(runtime_options);
   const Model model;
   Service service{runtime, runtime.load(policy)};
-  service.repair.prepare({model(at::zeros({1, Model::features}))});
+  service.repair.prepare({model(at::zeros({2, Model::features}))});
   const triage::Watch watch = runtime.watch(std::filesystem::absolute(policy).parent_path());
 
   httplib::Server front, admin;

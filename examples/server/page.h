@@ -24,7 +24,7 @@ function show(policy) {
   box.append(element("h2", policy.name), element("div", policy.path, "muted"));
   if (policy.error) box.append(element("div", policy.error, "bad"));
   box.append(table(["version", "source", "state", "failures"], policy.versions.map(v => row([v.number, v.hash,
-    [v.live && "live", v.pinned && "pinned", v.on_trial && "on trial", v.taken_back && "taken back"].filter(Boolean).join(", "),
+    [v.live && "live", v.pinned && "pinned", v.on_trial && "on trial", v.taken_back && "taken back", v.candidate && "candidate"].filter(Boolean).join(", "),
     v.failures], v.live ? "live" : ""))));
   box.append(table(["location", "code", "samples"], s.errors.map(e => row([e.location, e.code, e.samples]))));
   box.append(element("div", `${s.calls} calls, ${s.flagged} of ${s.samples} samples flagged, ${s.repaired} repaired; ` +

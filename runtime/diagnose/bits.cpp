@@ -30,6 +30,11 @@ std::string text_of(const at::Tensor& element) {
 
 bool same_bits(const at::Tensor& a, const at::Tensor& b) { return bits_of(a).equal(bits_of(b)); }
 
+at::Tensor differing(const at::Tensor& a, const at::Tensor& b) {
+  const at::Tensor differs = bits_of(a).ne(bits_of(b));
+  return a.is_complex() ? differs.any(-1) : differs;  // the bits of a complex number are a pair
+}
+
 BitDifference first_difference(const at::Tensor& a, const at::Tensor& b) {
   const at::Tensor differs = bits_of(a).ne(bits_of(b)).flatten();
   const auto first = differs.to(at::kInt).argmax().item<int64_t>();

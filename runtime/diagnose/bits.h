@@ -9,6 +9,8 @@ namespace triage::diagnose {
 
 /// Of tensors of one shape and dtype.
 bool same_bits(const at::Tensor& a, const at::Tensor& b);
+/// Which elements differ, bool in the sizes of both.
+at::Tensor differing(const at::Tensor& a, const at::Tensor& b);
 
 /// The first element where two tensors of one shape and dtype differ in bits.
 struct BitDifference {

@@ -2,7 +2,6 @@
 // stands before and after each operation: before, because an operation may write to what it reads.
 #include <ATen/ATen.h>
 #include <fmt/format.h>
-#include <torch/csrc/jit/frontend/source_range.h>
 #include <torch/csrc/jit/ir/ir.h>
 #include <triage/provenance.h>
 
@@ -255,38 +254,11 @@ class Watch final : public diagnose::Observer {
   std::unordered_map<const c10::TensorImpl*, std::pair<at::Tensor, std::set<std::string>>> origins_;  // of Inf
 };
 
-bool holds_tensors(const c10::Type& type) {
-  if (type.kind() == c10::TypeKind::TensorType) return true;
-  if (type.kind() != c10::TypeKind::ListType && type.kind() != c10::TypeKind::TupleType &&
-      type.kind() != c10::TypeKind::OptionalType && type.kind() != c10::TypeKind::DictType)
-    return false;
-  for (const auto& inner : type.containedTypes())
-    if (holds_tensors(*inner)) return true;
-  return false;
-}
-
-/// Operators, and calls that could not be inlined; not what only moves values about.
-bool is_operation(const Node& node) {
-  if (!node.blocks().empty()) return false;
-  const bool is_call = node.kind() == torch::jit::prim::CallMethod || node.kind() == torch::jit::prim::CallFunction;
-  if (node.kind().is_prim() && !is_call) return false;
-  for (const Value* output : node.outputs())
-    if (holds_tensors(*output->type())) return true;
-  return false;
-}
-
-Source source_of(const Node& node) {
-  const auto place = node.sourceRange().file_line_col();
-  if (!place) return {};
-  return {std::get<0>(*place), static_cast<int>(std::get<1>(*place))};
-}
-
 Producer describe(Node& node) {
-  const bool is_method = node.kind() == torch::jit::prim::CallMethod;
   return {Producer::Kind::operation,
-          is_method ? node.s(torch::jit::attr::name) : node.kind().toQualString(),
+          diagnose::operation_name(node),
           diagnose::path_of(node),
-          source_of(node),
+          diagnose::source_of(node),
           {},
           {},
           {}};
@@ -305,12 +277,12 @@ void watch_block(const diagnose::ScriptGraph& graph, torch::jit::Block* block, s
   const auto tensors = [](at::ArrayRef<Value*> values) {
     std::vector<Value*> found;
     for (Value* value : values)
-      if (holds_tensors(*value->type())) found.push_back(value);
+      if (diagnose::holds_tensors(*value->type())) found.push_back(value);
     return found;
   };
   for (Node* node : nodes) {
     for (torch::jit::Block* inner : node->blocks()) watch_block(graph, inner, operations);
-    if (!is_operation(*node)) continue;
+    if (!diagnose::is_operation(*node)) continue;
     const auto point = static_cast<int64_t>(2 * operations.size());
     operations.push_back(watched(*node));
     {

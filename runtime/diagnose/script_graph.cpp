@@ -1,6 +1,7 @@
 #include "runtime/diagnose/script_graph.h"
 
 #include <torch/csrc/jit/api/function_impl.h>
+#include <torch/csrc/jit/frontend/source_range.h>
 #include <torch/csrc/jit/runtime/custom_operator.h>
 #include <triage/error.h>
 
@@ -160,6 +161,35 @@ void insert_observer(const ScriptGraph& graph, int64_t point, at::ArrayRef<Value
 std::string path_of(Node& node) {
   const auto scope = node.scope();
   return scope->isBlank() || scope->isRoot() ? std::string() : scope->name().toUnqualString();
+}
+
+bool holds_tensors(const c10::Type& type) {
+  if (type.kind() == c10::TypeKind::TensorType) return true;
+  if (type.kind() != c10::TypeKind::ListType && type.kind() != c10::TypeKind::TupleType &&
+      type.kind() != c10::TypeKind::OptionalType && type.kind() != c10::TypeKind::DictType)
+    return false;
+  for (const auto& inner : type.containedTypes())
+    if (holds_tensors(*inner)) return true;
+  return false;
+}
+
+bool is_operation(const Node& node) {
+  if (!node.blocks().empty()) return false;
+  const bool is_call = node.kind() == torch::jit::prim::CallMethod || node.kind() == torch::jit::prim::CallFunction;
+  if (node.kind().is_prim() && !is_call) return false;
+  for (const Value* output : node.outputs())
+    if (holds_tensors(*output->type())) return true;
+  return false;
+}
+
+Source source_of(const Node& node) {
+  const auto place = node.sourceRange().file_line_col();
+  if (!place) return {};
+  return {std::get<0>(*place), static_cast<int>(std::get<1>(*place))};
+}
+
+std::string operation_name(const Node& node) {
+  return node.kind() == torch::jit::prim::CallMethod ? node.s(torch::jit::attr::name) : node.kind().toQualString();
 }
 
 ScriptFunction::ScriptFunction(const torch::jit::Module& module, const std::string& method, ScriptGraph graph)

@@ -1,6 +1,7 @@
 #pragma once
 #include <ATen/core/ivalue.h>
 #include <torch/csrc/jit/api/module.h>
+#include <triage/error.h>
 
 #include <functional>
 #include <memory>
@@ -37,6 +38,15 @@ void insert_observer(const ScriptGraph& graph, int64_t point, at::ArrayRef<torch
 
 /// Path of the submodule whose code the operation stands in.
 std::string path_of(torch::jit::Node& node);
+
+/// Whether values of the type may hold tensors.
+bool holds_tensors(const c10::Type& type);
+/// Operators, and calls that could not be inlined; not what only moves values about.
+bool is_operation(const torch::jit::Node& node);
+/// "aten::log"; of a call that could not be inlined the method.
+std::string operation_name(const torch::jit::Node& node);
+/// The line of the model's code; the file is empty where the model does not say.
+Source source_of(const torch::jit::Node& node);
 
 /// A graph as something to call, any number of threads at once.
 class ScriptFunction {

@@ -51,10 +51,18 @@ InputFile::InputFile(const std::string& path) : path_(path) {
   size_ = static_cast<uint64_t>(status.st_size);
 }
 
-InputFile::~InputFile() { ::close(fd_); }
+InputFile::~InputFile() {
+  if (fd_ >= 0) ::close(fd_);
+}
 
 void InputFile::read(uint64_t offset, void* to, size_t count) const {
   char* out = static_cast<char*>(to);
+  if (fd_ < 0) {
+    if (offset > size_ || count > size_ - offset)
+      throw Malformed(fmt::format("the file ends at byte {}, before byte {}", size_, offset + count));
+    if (count > 0) std::memcpy(out, bytes_ + offset, count);
+    return;
+  }
   while (count > 0) {
     ssize_t got = ::pread(fd_, out, std::min(count, largest_at_once), static_cast<off_t>(offset));
     if (got < 0 && errno == EINTR) continue;

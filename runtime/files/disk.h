@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 
 namespace triage::files {
 
@@ -12,10 +13,13 @@ struct Malformed : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// A regular file, open for reading. Throws FileError where there is none (missing, a folder, no permission).
+/// A regular file, open for reading, or bytes that were read before. Throws FileError where there is none (missing, a folder, no
+/// permission).
 class InputFile {
  public:
   explicit InputFile(const std::string& path);
+  /// `bytes` outlive it.
+  explicit InputFile(std::string_view bytes) : bytes_(bytes.data()), size_(bytes.size()) {}
   ~InputFile();
   InputFile(const InputFile&) = delete;
   InputFile& operator=(const InputFile&) = delete;
@@ -29,6 +33,7 @@ class InputFile {
  private:
   std::string path_;
   int fd_ = -1;
+  const char* bytes_ = nullptr;  // in the place of a descriptor
   uint64_t size_ = 0;
 };
 

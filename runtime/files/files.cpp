@@ -80,10 +80,12 @@ auto with_path(const char* verb, const std::string& path, F fn) {
   }
 }
 
-c10::IValue read(const std::string& path, const std::string& key) {
+/// `from`: the path, or the bytes.
+template <typename From>
+c10::IValue read(const std::string& path, const std::string& key, const From& from) {
   Format format = require_format(path, "read");
   return with_path("read", path, [&]() -> c10::IValue {
-    files::InputFile file(path);
+    files::InputFile file(from);
     if (file.size() == 0) throw Malformed("it is empty");
     switch (format) {
       case Format::pt:
@@ -198,17 +200,29 @@ void write(files::OutputFile& file, Format format, const c10::IValue& value) {
 std::pair<std::string, std::string> split_key(const std::string& path) {
   std::error_code ignored;
   if (std::filesystem::exists(path, ignored)) return {path, ""};
+  return files::split_key_of_name(path);
+}
+
+std::pair<std::string, std::string> files::split_key_of_name(const std::string& path) {
   for (size_t colon = path.find(':'); colon != std::string::npos; colon = path.find(':', colon + 1)) {
     if (format_of(std::string_view(path).substr(0, colon))) return {path.substr(0, colon), path.substr(colon + 1)};
   }
   return {path, ""};
 }
 
+bool files::has_known_ending(const std::string& file) { return format_of(file).has_value(); }
+
 void check_ending(const std::string& path) { require_format(split_key(path).first, "use"); }
 
 c10::IValue load_file(const std::string& path) {
   auto [file, key] = split_key(path);
-  c10::IValue value = read(file, key);
+  c10::IValue value = read(file, key, file);
+  return key.empty() ? value : pick(file, value, key);
+}
+
+c10::IValue files::load_bytes(const std::string& path, std::string_view bytes) {
+  auto [file, key] = split_key_of_name(path);
+  c10::IValue value = read(file, key, bytes);
   return key.empty() ? value : pick(file, value, key);
 }
 

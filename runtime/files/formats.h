@@ -4,6 +4,8 @@
 
 #include <functional>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "runtime/files/disk.h"
@@ -26,6 +28,14 @@ void write_npy(OutputFile& file, const at::Tensor& tensor);
 /// With a key, only that tensor is read.
 c10::IValue read_safetensors(const InputFile& file, const std::string& key);
 void write_safetensors(OutputFile& file, const c10::IValue& value);
+
+/// `load_file` of bytes that were read before. `path`, in which a key may stand, selects the format and names the file in
+/// messages. Throws FileError.
+c10::IValue load_bytes(const std::string& path, std::string_view bytes);
+/// Whether a file of this name is one of tensors.
+bool has_known_ending(const std::string& file);
+/// `FILE:KEY` taken apart by the name alone.
+std::pair<std::string, std::string> split_key_of_name(const std::string& path);
 
 /// The values of `tensor` as dense, C-ordered memory on the CPU, without gradient history. Throws Malformed for sparse,
 /// quantized and other tensors that have no such memory.

@@ -1,6 +1,6 @@
 #pragma once
-#include "runtime/policy/attribution/decision_capsule.h"
-#include "runtime/policy/version.h"
+#include "runtime/policy/decisions/decision_capsule.h"
+#include "runtime/policy/versions/version.h"
 
 #include <ATen/core/Tensor.h>
 #include <triage/statistics.h>

@@ -4,8 +4,9 @@
 #include "runtime/messages/artefacts.h"
 #include "runtime/messages/assert.h"
 #include "runtime/messages/trace_file.h"
-#include "runtime/policy/known_kinds.h"
-#include "runtime/policy/rehearsal.h"
+#include "runtime/policy/changing.h"
+#include "runtime/policy/files/source_file.h"
+#include "runtime/policy/trials/rehearsal.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -25,70 +26,6 @@ PolicyCore::PolicyCore(std::shared_ptr<RuntimeCore> runtime, std::string path, s
 PolicyCore::~PolicyCore() {
   TRIAGE_ASSERT(Grace().passed(*epochs_));  // a call holds the policy
   delete live_.load(std::memory_order_seq_cst);
-}
-
-/// One reload, rollback or pin at a time. A function of the host that a script calls while it is loaded would wait for itself.
-class PolicyCore::Changing {
- public:
-  explicit Changing(PolicyCore& core) : core_(core) {
-    if (core.changer_.load(std::memory_order_relaxed) == std::this_thread::get_id())
-      throw InputError(
-          fmt::format("policy '{}' was reloaded, rolled back or pinned from within its own reload, on the "
-                      "same thread (by a function of the host that its script calls?)",
-                      core.path_));
-    core.changing_.lock();
-    core.changer_.store(std::this_thread::get_id(), std::memory_order_relaxed);
-  }
-  ~Changing() {
-    core_.changer_.store({}, std::memory_order_relaxed);
-    core_.changing_.unlock();
-  }
-  Changing(const Changing&) = delete;
-  Changing& operator=(const Changing&) = delete;
-
- private:
-  PolicyCore& core_;
-};
-
-void PolicyCore::load_first(std::optional<std::string> source) {
-  const Changing changing(*this);
-  std::shared_ptr<PolicyVersion> version;
-  std::optional<Error> failure;
-  random::Sequence of_trials(runtime_->options().seed);
-  const random::DrawFrom draws(&of_trials);
-  const auto load = [&](const std::string& text) {
-    auto loaded = runtime_->load_version(text, path_, random_);
-    if (declares_outputs(loaded->signature)) check_outputs(*runtime_->load_to_try(text, path_));
-    return loaded;
-  };
-  try {
-    if (!source) throw FileError(fmt::format("cannot load the policy '{}': there is no such file", path_), {path_, 0});
-    seen_source_ = source;
-    version = load(*source);
-  } catch (const Error& error) {
-    std::optional<std::string> kept = file_.empty() ? std::nullopt : runtime_->last_good().find(file_);
-    if (!kept) throw;
-    version = load(*kept);
-    failure = error;
-    deleted_ = !source;
-    refused_ = source.has_value();
-    log(LogLevel::error, fmt::format("policy '{}': {}; running its last good source instead", path_, error.what()),
-        error.what());
-  }
-  name_ = version->name;
-  flags_trace_.set_policy(name_);
-  for (const Param& param : version->signature.params) {
-    lasting_params_.insert(param.name);
-    former_params_.insert(param.name);
-  }
-  if (runtime_->options().backend == "fused") {
-    version->kinds = known_kinds(*version);
-    if (!version->kinds.empty()) capture_ahead(version, {}, {}, /*was_live=*/true);
-  }
-  go_live(version);
-  if (failure) note_failure(failure->what(), failure->source());
-  log(LogLevel::debug, fmt::format("policy '{}' loaded from '{}' (source {})", name_, path_, version->hash), {},
-      version->number);
 }
 
 void PolicyCore::log(LogLevel level, const std::string& text, const std::string& error, int version) const {
@@ -121,7 +58,7 @@ PolicyCore::FileChange PolicyCore::follow_file(bool retry) {
     source = read_source(file_);
   } catch (const FileError& error) {
     if (!note_failure(error.what(), error.source())) return FileChange::unchanged;
-    seen_source_.reset();
+    see(std::nullopt);
     log(LogLevel::error, fmt::format("policy '{}': {}; version {} stays live", name_, error.what(), version().number),
         error.what());
     return FileChange::refused;
@@ -135,7 +72,7 @@ PolicyCore::FileChange PolicyCore::follow_file(bool retry) {
     return FileChange::deleted;
   }
   const bool was_deleted = std::exchange(deleted_, false);
-  const FileChange change = take_up(std::move(*source), retry || (was_deleted && refused_));
+  const FileChange change = take_up(std::move(*source), retry || (was_deleted && refused_), /*of_file=*/true);
   if (!was_deleted || change != FileChange::unchanged) return change;
   clear_failure();  // the source that was there before, though another version is live (after a rollback)
   return FileChange::restored;
@@ -143,7 +80,7 @@ PolicyCore::FileChange PolicyCore::follow_file(bool retry) {
 
 Reload PolicyCore::replace(std::string source) {
   const Changing changing(*this);
-  switch (take_up(std::move(source), /*retry=*/true)) {
+  switch (take_up(std::move(source), /*retry=*/true, /*of_file=*/false)) {
     case FileChange::swapped:
       return Reload::swapped;
     case FileChange::refused:
@@ -153,15 +90,21 @@ Reload PolicyCore::replace(std::string source) {
   }
 }
 
-PolicyCore::FileChange PolicyCore::take_up(std::string source, bool retry) {
+/// `of_file`: the file holds this source now.
+PolicyCore::FileChange PolicyCore::take_up(std::string source, bool retry, bool of_file) {
   TRIAGE_ASSERT(changer_ == std::this_thread::get_id());
-  if (source == seen_source_ && !retry) return FileChange::unchanged;
-  seen_source_ = source;
+  if (!retry && is_as_seen(source, seen_)) return FileChange::unchanged;
   refused_ = false;
-  if (with_live([&](const PolicyVersion& live) { return live.source == source; }))
+  const Contents live = with_live([](const PolicyVersion& version) { return version.contents; });
+  if (is_as_seen(source, live)) {
+    see(live);
     return clear_failure() ? FileChange::restored : FileChange::unchanged;
+  }
   try {
-    go_live(make_successor(source));
+    const std::shared_ptr<PolicyVersion> next =
+        make_successor({std::move(source), path_, file_, of_file, /*followed=*/true});
+    go_live(next);
+    choose(pinned() ? next : nullptr, pinned());
   } catch (const std::exception& error) {
     const auto* known = dynamic_cast<const Error*>(&error);
     const Source where = known && !known->source().file.empty() ? known->source() : Source{path_, 0};
@@ -178,12 +121,12 @@ PolicyCore::FileChange PolicyCore::take_up(std::string source, bool retry) {
 }
 
 /// Loads, tries and warms up what is to follow the live version; throws when it may not, with a place in the script.
-std::shared_ptr<PolicyVersion> PolicyCore::make_successor(const std::string& source) {
+std::shared_ptr<PolicyVersion> PolicyCore::make_successor(NewSource source) {
   random::Sequence of_trials(
       runtime_->options().seed);  // trials answer nobody: the numbers of real calls stay as they are
   const random::DrawFrom draws(&of_trials);
   const random::DrawAside draws_aside;
-  std::shared_ptr<PolicyVersion> next = runtime_->load_version(source, path_, random_);
+  std::shared_ptr<PolicyVersion> next = load_whole(std::move(source));
   const Source function = next->defined_at;
   try {
     make_ready(next);
@@ -203,7 +146,8 @@ void PolicyCore::check_outputs(Script& script) const {
 /// A source that was live before is a way back, and stays open whatever came after it. What the new one gives is compared with what
 /// answers where it fails: a live version that is on trial itself says nothing of what hosts are used to.
 void PolicyCore::make_ready(std::shared_ptr<PolicyVersion>& next) {
-  const std::string source = next->source;
+  const Contents contents = next->contents;
+  const std::string path = next->path;
   Params params;
   bool was_live = false, proven = false;
   std::shared_ptr<const PolicyVersion> live, usual;
@@ -214,7 +158,7 @@ void PolicyCore::make_ready(std::shared_ptr<PolicyVersion>& next) {
     usual = live->trial.on() && now.before ? now.before : live;
     next->kinds = live->kinds_in_use();
     params = params_;
-    const std::optional<bool> known = known_sources_.proven(source);
+    const std::optional<bool> known = known_sources_.proven(contents);
     was_live = known.has_value();
     proven = known.value_or(false);
   }
@@ -222,12 +166,15 @@ void PolicyCore::make_ready(std::shared_ptr<PolicyVersion>& next) {
   const auto try_out = [&] {
     const messages::LogTo log_to(runtime_->logger());
     check_contract(*live, *next, lasting_params_);
-    const std::unique_ptr<Script> tried = runtime_->load_to_try(source, path_);
+    const auto load = [&](const Contents& one, const std::string& where) {
+      return runtime_->load_script(one, where, /*silent=*/true);
+    };
+    const std::unique_ptr<Script> tried = load(contents, path);
     check_tests(*tried);
     check_outputs(*tried);
     if (next->kinds.empty()) return;
-    known = rehearse(*runtime_->load_to_try(usual->source, path_), *runtime_->load_to_try(source, path_), *usual,
-                     next->kinds, params, runtime_->options().limits);
+    known = rehearse(*load(usual->contents, usual->path), *load(contents, path), *usual, next->kinds, params,
+                     runtime_->options().limits);
   };
   try {
     if (!proven) try_out();
@@ -264,7 +211,7 @@ void PolicyCore::capture_ahead(std::shared_ptr<PolicyVersion>& next, const Param
     ended = false;
   }
   if ((ended && !next->compiled.has_breaks()) || next->compiled.script().writes() == writes) return;
-  std::shared_ptr<PolicyVersion> fresh = runtime_->load_version(next->source, path_, random_);
+  std::shared_ptr<PolicyVersion> fresh = runtime_->load_version(next->contents, next->path, random_);
   fresh->kinds = next->kinds;
   next = std::move(fresh);
 }
@@ -279,16 +226,23 @@ void PolicyCore::go_live(const std::shared_ptr<PolicyVersion>& version) {
   lasting_params_ = std::move(lasting);
   {
     std::lock_guard lock(mutex_);
-    version->number = next_number_;
-    forget_unused_counts();
-    counted_.push_back({version->number, version->hash, version->counters, version->compile_counts});
+    if (version->number == 0) give_number(*version);  // a candidate has one
+    version->turn = went_live_ + 1;
     publish(version, params_);
-    ++next_number_;
-    known_sources_.note(version->source, /*proven=*/!version->trial.on());
+    ++went_live_;
+    newest_live_ = version->number;
+    known_sources_.note(version->contents, /*proven=*/!version->trial.on());
     last_error_.reset();
   }
   tell_live(*version);
   keep_source();
+}
+
+/// With mutex_ held.
+void PolicyCore::give_number(PolicyVersion& version) {
+  forget_unused_counts();
+  counted_.push_back({next_number_, version.hash, version.counters, version.compile_counts});
+  version.number = next_number_++;
 }
 
 /// Of what the host has set and this version cannot take.
@@ -325,8 +279,9 @@ void PolicyCore::keep_source() {
     const std::lock_guard lock(mutex_);
     return live_.load(std::memory_order_relaxed)->version;
   }();
-  if (live->trial.on() && !live->trial.tried()) return;
-  const std::string failure = runtime_->last_good().keep(file_, live->source);
+  if (live->number == kept_number_ || (live->trial.on() && !live->trial.tried())) return;
+  const std::string failure = runtime_->last_good().keep(file_, live->contents);
+  if (failure.empty()) kept_number_ = live->number;
   if (!failure.empty())
     log(LogLevel::warn, fmt::format("policy '{}': cannot keep the last good source: {}", name_, failure), failure);
 }
@@ -354,10 +309,11 @@ void PolicyCore::publish(const std::shared_ptr<PolicyVersion>& version, Params p
   if (next->last_good) next->last_good_params = param_tensors(next->last_good->signature, params);
   next->before = find_stand_in(*version, kept, previous);
   if (next->before) next->before_params = param_tensors(next->before->signature, params);
+  if (candidate_) next->beside = make_beside(version, params, previous);
 
-  TRIAGE_ASSERT(version->number > 0 && version->number <= next_number_ && next->before != version);
+  TRIAGE_ASSERT(version->number > 0 && version->number < next_number_ && next->before != version);
   TRIAGE_ASSERT(next->params.size() == version->signature.params.size());
-  TRIAGE_ASSERT(!next->last_good || next->last_good->number < version->number);
+  TRIAGE_ASSERT(!next->last_good || next->last_good->turn < version->turn);
   TRIAGE_ASSERT(std::is_sorted(kept.begin(), kept.end(), by_number));
   TRIAGE_ASSERT(std::find(kept.begin(), kept.end(), version) != kept.end());
 
@@ -371,11 +327,13 @@ void PolicyCore::publish(const std::shared_ptr<PolicyVersion>& version, Params p
 std::shared_ptr<PolicyVersion> PolicyCore::find_last_good(const PolicyVersion& version, const Versions& kept,
                                                           const Live* previous) const {
   const auto fits = [&](const std::shared_ptr<PolicyVersion>& other) {
-    return other && other->number < version.number && other->has_run.load(std::memory_order_relaxed) &&
+    return other && other->turn < version.turn && other->has_run.load(std::memory_order_relaxed) &&
            other->can_stand_in();
   };
-  const auto newest = std::find_if(kept.rbegin(), kept.rend(), fits);
-  if (newest != kept.rend()) return *newest;
+  std::shared_ptr<PolicyVersion> latest;
+  for (const auto& other : kept)
+    if (fits(other) && (!latest || other->turn > latest->turn)) latest = other;
+  if (latest) return latest;
   return previous && fits(previous->last_good) ? previous->last_good : nullptr;
 }
 
@@ -385,15 +343,16 @@ std::shared_ptr<PolicyVersion> PolicyCore::find_stand_in(const PolicyVersion& ve
   const bool on_trial = version.trial.on();
   if (!on_trial && runtime_->options().failures_to_revert == 0) return nullptr;
   const auto fits = [&](const std::shared_ptr<PolicyVersion>& other) {
-    return other && other.get() != &version && other->can_stand_in() && (on_trial || other->number < version.number);
+    return other && other.get() != &version && other->can_stand_in() && (on_trial || other->turn < version.turn);
   };
   const auto is_kept = [&](const auto& other) { return std::find(kept.begin(), kept.end(), other) != kept.end(); };
   if (previous)
     for (const auto& other : {previous->version, previous->before})
       if (fits(other) && (on_trial || is_kept(other))) return other;
-  for (auto other = kept.rbegin(); other != kept.rend(); ++other)
-    if ((*other)->number < version.number && fits(*other)) return *other;
-  return nullptr;
+  std::shared_ptr<PolicyVersion> latest;
+  for (const auto& other : kept)
+    if (other->turn < version.turn && fits(other) && (!latest || other->turn > latest->turn)) latest = other;
+  return latest;
 }
 
 std::shared_ptr<PolicyVersion> PolicyCore::find_kept(int number) const {
@@ -402,6 +361,8 @@ std::shared_ptr<PolicyVersion> PolicyCore::find_kept(int number) const {
     if (version->number == number) return version;
     kept.push_back(version->number);
   }
+  if (candidate_ && candidate_->version->number == number)
+    throw InputError(fmt::format("policy '{}': version {} is a candidate; make it live with promote", name_, number));
   throw InputError(
       fmt::format("policy '{}' has no version {} to go back to; it keeps {}", name_, number, fmt::join(kept, ", ")));
 }
@@ -416,6 +377,8 @@ void PolicyCore::rollback(int number, bool pin) {
     publish(version, params_);
     pinned_ = pin;
   }
+  choose(version, pin);
+  keep_source();
   log(LogLevel::info, fmt::format("policy '{}': version {} is live again{}", name_, number, pin ? ", and pinned" : ""),
       {}, number);
   tell_params(*version);
@@ -423,14 +386,20 @@ void PolicyCore::rollback(int number, bool pin) {
 
 void PolicyCore::unpin() {
   const Changing changing(*this);
-  std::lock_guard lock(mutex_);
-  pinned_ = false;
+  {
+    std::lock_guard lock(mutex_);
+    pinned_ = false;
+  }
+  choose(nullptr, /*pinned=*/false);
 }
 
 void PolicyCore::set_param(const std::string& name, c10::Scalar value) {
   std::lock_guard lock(mutex_);
   const Live& live = *live_.load(std::memory_order_relaxed);
-  override_params(*live.version, live.params, {{name, value}});  // throws where it does not fit
+  const bool of_candidate =
+      live.beside && !has_param(*live.version, name) && has_param(*live.beside->as_live.version, name);
+  const Live& taking = of_candidate ? live.beside->as_live : live;
+  override_params(*taking.version, taking.params, {{name, value}});  // throws where it does not fit
   Params params = params_;
   const auto same = std::find_if(params.begin(), params.end(), [&](const auto& param) { return param.first == name; });
   if (same == params.end()) {
@@ -443,7 +412,7 @@ void PolicyCore::set_param(const std::string& name, c10::Scalar value) {
 
 int PolicyCore::newest_number() const {
   std::lock_guard lock(mutex_);
-  return next_number_ - 1;
+  return newest_live_;
 }
 
 std::optional<PolicyCore::Reversal> PolicyCore::take_reversal() {
@@ -459,6 +428,7 @@ bool PolicyCore::pinned() const {
 VersionInfo PolicyCore::version() const {
   std::lock_guard lock(mutex_);
   VersionInfo info = live_.load(std::memory_order_relaxed)->version->info();
+  info.path = path_;
   info.live = true;
   info.pinned = pinned_;
   info.last_error = last_error_;
@@ -471,8 +441,15 @@ std::vector<VersionInfo> PolicyCore::versions() const {
   std::vector<VersionInfo> infos;
   for (const auto& version : versions_) {
     infos.push_back(version->info());
+    infos.back().path = path_;
     infos.back().live = version.get() == live;
     infos.back().pinned = infos.back().live && pinned_;
+  }
+  if (candidate_) {
+    VersionInfo info = candidate_->version->info();
+    info.candidate = true;
+    const auto by_number = [](const VersionInfo& a, const VersionInfo& b) { return a.number < b.number; };
+    infos.insert(std::upper_bound(infos.begin(), infos.end(), info, by_number), info);
   }
   return infos;
 }

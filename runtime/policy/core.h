@@ -1,12 +1,15 @@
 #pragma once
 #include "runtime/messages/log.h"
 #include "runtime/policy/answer.h"
-#include "runtime/policy/epochs.h"
-#include "runtime/policy/flags_trace.h"
-#include "runtime/policy/known_sources.h"
-#include "runtime/policy/reclaimer.h"
-#include "runtime/policy/source_file.h"
-#include "runtime/policy/version.h"
+#include "runtime/policy/attribution/flags_trace.h"
+#include "runtime/policy/candidates/candidate.h"
+#include "runtime/policy/candidates/thread.h"
+#include "runtime/policy/files/kept_files.h"
+#include "runtime/policy/files/policy_files.h"
+#include "runtime/policy/trials/known_sources.h"
+#include "runtime/policy/versions/epochs.h"
+#include "runtime/policy/versions/reclaimer.h"
+#include "runtime/policy/versions/version.h"
 #include "runtime/random/sequence.h"
 
 #include <triage/runtime.h>
@@ -33,15 +36,18 @@ class RuntimeCore : public std::enable_shared_from_this<RuntimeCore> {
   const RuntimeOptions& options() const noexcept { return options_; }
   const messages::Logger& logger() const noexcept { return logger_; }
   Reclaimer& reclaimer() noexcept { return reclaimer_; }
+  CandidateThread& candidate_thread() noexcept { return candidate_thread_; }
   const LastGood& last_good() const noexcept { return last_good_; }
+  const KeptChoices& choices() const noexcept { return choices_; }
 
   void define(HostFunction function);
-  /// Loads `source` under budget and makes a version of it; it is not live yet. Throws LoadError, LimitError,
-  /// InputError.
-  std::shared_ptr<PolicyVersion> load_version(std::string source, const std::string& path,
-                                              std::shared_ptr<random::Sequence> random) const;
-  /// In an interpreter of its own that prints nothing, to try it.
-  std::unique_ptr<Script> load_to_try(const std::string& source, const std::string& path) const;
+  /// Loads `contents` under budget and makes a version of it; it is not live yet. With `files`, the source reads those,
+  /// and what it reads becomes its contents. Throws LoadError, LimitError, InputError.
+  std::shared_ptr<PolicyVersion> load_version(Contents contents, const std::string& path,
+                                              std::shared_ptr<random::Sequence> random,
+                                              PolicyFiles* files = nullptr) const;
+  /// In an interpreter of its own. `silent`: it prints nothing.
+  std::unique_ptr<Script> load_script(const Contents& contents, const std::string& path, bool silent = false) const;
   /// Tells every Watch to look at what its policies have to say.
   void wake_watches() const;
   ScriptOptions script_options(const std::string& path) const;
@@ -55,11 +61,24 @@ class RuntimeCore : public std::enable_shared_from_this<RuntimeCore> {
   messages::Logger logger_;  // first: what follows may log
   RuntimeOptions options_;
   LastGood last_good_;
+  KeptChoices choices_;
   mutable std::mutex mutex_;  // what follows
   std::vector<HostFunction> host_functions_;
   std::vector<std::weak_ptr<PolicyCore>> policies_;
   std::vector<std::weak_ptr<WatchCore>> watches_;
+  CandidateThread candidate_thread_;
   Reclaimer reclaimer_;  // last: it stops before the rest goes
+};
+
+struct ShadowCall;
+
+/// A source that is to become a version, and where it comes from.
+struct NewSource {
+  std::string source;
+  std::string path;            // for messages
+  std::filesystem::path file;  // in whose folder it may read; empty: it may not
+  bool on_disk = false;        // `file` holds the source
+  bool followed = false;       // it is the policy's own: changes of what it reads are changes of the policy
 };
 
 /// One policy: its live version, which calls read without a lock, and all that changes it.
@@ -71,8 +90,9 @@ class PolicyCore {
   PolicyCore(const PolicyCore&) = delete;
   PolicyCore& operator=(const PolicyCore&) = delete;
 
-  /// The first version. Of a file that is missing or broken, the last good bytes are taken, if a cache holds them.
-  void load_first(std::optional<std::string> source);
+  /// The first version, of `text`, or of the file where that is nothing. What was pinned or rolled back to before a restart
+  /// comes first. Of a file that is missing or broken, the last good bytes are taken, if a cache holds them.
+  void load_first(std::optional<std::string> text);
 
   std::vector<at::Tensor> run(at::ArrayRef<at::Tensor> inputs, const RunOptions& options);
   /// Runs the live version once and throws what it throws, whatever `on_error` says.
@@ -101,6 +121,29 @@ class PolicyCore {
   std::vector<VersionInfo> versions() const;
   int newest_number() const;  // live or not
   PolicyStatistics statistics() const;
+  /// What was read, or looked for, when the file was last taken up: a change of it is a change of the policy.
+  Files files_read() const;
+
+  /// `self`: this.
+  VersionInfo start_shadow(const std::shared_ptr<PolicyCore>& self, NewSource source, const ShadowOptions& options);
+  VersionInfo start_canary(const std::shared_ptr<PolicyCore>& self, NewSource source, const CanaryOptions& options);
+  std::optional<CandidateReport> candidate() const;
+  void promote_candidate();
+  /// On the candidate thread: where it cannot be, because a version is pinned, it stays a candidate.
+  void promote_by_rule(const std::shared_ptr<Candidate>& candidate);
+  CandidateReport end_candidate();
+  /// The Runtime is about to go: no thread looks after a candidate any more.
+  void forget_candidate() noexcept;
+  /// A candidate that came to its end, once for each.
+  struct CandidateEnd {
+    CandidateState state;
+    int live_version;
+    std::string reason;
+    Source source;
+  };
+  std::vector<CandidateEnd> take_candidate_ends();
+  /// Runs the candidate on a call that was answered, and compares. On the candidate thread.
+  static void run_in_shadow(ShadowCall& call, const Limits& limits);
 
   /// Calls `look(const PolicyVersion&)` with the live version, which is not freed meanwhile.
   template <class Look>
@@ -110,7 +153,8 @@ class PolicyCore {
   }
 
  private:
-  class Changing;
+  class Changing;  // changing.h
+  struct Beside;
   using Versions = std::deque<std::shared_ptr<PolicyVersion>>;
   /// All that one call needs, replaced as a whole. Immutable.
   struct Live {
@@ -122,6 +166,13 @@ class PolicyCore {
     std::shared_ptr<PolicyVersion>
         before;  // what answers where `version` fails (trial, failures_to_revert); may be null
     std::vector<at::Tensor> before_params;
+    std::shared_ptr<const Beside> beside;  // mostly null
+  };
+  /// A candidate beside the live version that it is compared with.
+  struct Beside {
+    std::shared_ptr<Candidate> candidate;
+    std::shared_ptr<Comparison> comparison;
+    Live as_live;  // the candidate, and the live version as the one before it
   };
   /// What a version counts. It outlives the version, whose calls may end after it was replaced.
   struct CountedVersion {
@@ -138,8 +189,39 @@ class PolicyCore {
 
   void find_answer(const Live& live, at::ArrayRef<at::Tensor> inputs, const RunOptions& options, Answer& answer);
   OnError on_error(const PolicyVersion& version, const RunOptions& options) const;
-  void note_call(const PolicyVersion& called, std::chrono::steady_clock::time_point begin,
-                 at::ArrayRef<at::Tensor> inputs, const RunOptions& options, Answer& answer) noexcept;
+  static void check_inputs(const PolicyVersion& version, at::ArrayRef<at::Tensor> inputs, const RunOptions& options);
+  using CallBegin = std::chrono::steady_clock::time_point;
+  std::optional<Counters::Flagged> answer_live(const Live& live, CallBegin begin, at::ArrayRef<at::Tensor> inputs,
+                                               const RunOptions& options, Answer& answer);
+  /// How many samples were flagged, where that was counted.
+  std::optional<Counters::Flagged> note_call(const PolicyVersion& called, std::chrono::steady_clock::time_point begin,
+                                             at::ArrayRef<at::Tensor> inputs, const RunOptions& options,
+                                             Answer& answer) noexcept;
+  // Calls while there is a candidate (candidates/calls.cpp):
+  void answer_beside(const Live& live, CallBegin begin, at::ArrayRef<at::Tensor> inputs, const RunOptions& options,
+                     Answer& answer);
+  void answer_as_canary(const Live& live, CallBegin begin, at::ArrayRef<at::Tensor> inputs, const RunOptions& options,
+                        Answer& answer);
+  void ask_canary(const Live& live, at::ArrayRef<at::Tensor> inputs, const RunOptions& options, Answer& answer);
+  void answer_for_canary(const Live& live, CallBegin begin, at::ArrayRef<at::Tensor> inputs, const RunOptions& options,
+                         Answer& answer, const std::exception& error);
+  void answer_and_shadow(const Live& live, CallBegin begin, at::ArrayRef<at::Tensor> inputs, const RunOptions& options,
+                         Answer& answer);
+  void blame_canary(const Beside& beside, const std::exception& error) noexcept;
+  void judge_canary(const Beside& beside) noexcept;
+  void apply_rules(const Beside& beside);
+  void hand_to_shadow(const std::shared_ptr<ShadowCall>& call, std::chrono::nanoseconds time, const Live& live,
+                      at::ArrayRef<at::Tensor> inputs, const RunOptions& options, const Answer& answer);
+  // ... and what begins and ends one (candidates/lifecycle.cpp):
+  std::shared_ptr<PolicyVersion> make_candidate(NewSource source);
+  VersionInfo start_candidate(const std::shared_ptr<Candidate>& candidate);
+  std::shared_ptr<const Beside> make_beside(const std::shared_ptr<PolicyVersion>& live, const Params& params,
+                                            const Live* previous);
+  void promote(const std::shared_ptr<Candidate>& candidate, const std::string& reason);
+  CandidateReport finish_candidate(const std::shared_ptr<Candidate>& candidate, const std::string& reason,
+                                   const Source& source);
+  void tell_reverted(const std::shared_ptr<Candidate>& candidate, const std::string& reason, const Source& source);
+  void revert_candidate(const Beside& beside, const std::string& reason, const Source& source);
   void note_donation(const RunOptions& options) noexcept;
   std::vector<size_t> donated() const;
   static void note_answered(PolicyVersion& version) noexcept;
@@ -161,8 +243,17 @@ class PolicyCore {
   /// With the fields `policy` and `path`, and those of `error` and `version` that there are.
   void log(LogLevel level, const std::string& text, const std::string& error = {}, int version = 0) const;
 
-  FileChange take_up(std::string source, bool retry);
-  std::shared_ptr<PolicyVersion> make_successor(const std::string& source);
+  FileChange take_up(std::string source, bool retry, bool of_file);
+  std::shared_ptr<PolicyVersion> load_whole(NewSource source);
+  bool is_as_seen(const std::string& source, const std::optional<Contents>& seen) const;
+  void see(std::optional<Contents> contents);
+  std::optional<std::string> source_now() const;
+  std::shared_ptr<PolicyVersion> load_kept(const Contents& contents);
+  std::shared_ptr<PolicyVersion> load_chosen();
+  std::shared_ptr<PolicyVersion> load_current(std::optional<std::string> text);
+  void choose(const std::shared_ptr<PolicyVersion>& version, bool pinned);
+  void keep_choice();
+  std::shared_ptr<PolicyVersion> make_successor(NewSource source);
   void check_outputs(Script& script) const;
   void make_ready(std::shared_ptr<PolicyVersion>& next);
   void capture_ahead(std::shared_ptr<PolicyVersion>& next, const Params& params, const Trial::Known& known,
@@ -178,6 +269,7 @@ class PolicyCore {
   std::shared_ptr<PolicyVersion> find_stand_in(const PolicyVersion& version, const Versions& kept,
                                                const Live* previous) const;
   std::shared_ptr<PolicyVersion> find_kept(int number) const;
+  void give_number(PolicyVersion& version);
   void forget_unused_counts() const;
   bool note_failure(const std::string& message, const Source& source);
   bool clear_failure();
@@ -196,15 +288,15 @@ class PolicyCore {
   std::atomic<const Live*> live_{nullptr};
   std::atomic<uint64_t> donated_{0};  // which of the first 64 inputs some call has donated
 
-  std::mutex changing_;                     // may be held for long; taken by Changing, and what follows is under it
-  std::atomic<std::thread::id> changer_;    // who has it
-  std::optional<std::string> seen_source_;  // the one last looked at, taken over or not
-  bool refused_ = false;                    // ... and was refused
-  bool deleted_ = false;                    // the file was gone when last looked at
-  std::set<std::string> lasting_params_;    // those that every version so far has had
-  std::set<std::string> former_params_;     // those that any version has had
+  std::mutex changing_;                   // may be held for long; taken by Changing, and what follows is under it
+  std::atomic<std::thread::id> changer_;  // who has it
+  bool refused_ = false;                  // ... and was refused
+  bool deleted_ = false;                  // the file was gone when last looked at
+  std::set<std::string> lasting_params_;  // those that every version so far has had
+  std::set<std::string> former_params_;   // those that any version has had
 
-  std::mutex keeping_;  // one source after the other is kept for a restart
+  int kept_number_ = 0;  // of the version whose contents were kept last; under keeping_
+  std::mutex keeping_;   // one source, and one choice, after the other is kept for a restart
 
   mutable std::mutex mutex_;  // short: what follows, and replacing live_
   Versions versions_;         // kept for rollback, oldest first; the live one is among them
@@ -214,9 +306,16 @@ class PolicyCore {
   KnownSources known_sources_;
   mutable std::vector<CountedVersion> counted_;  // those that still count, oldest first
   mutable CallStatistics gone_;                  // of those that do not
-  uint64_t refused_sources_ = 0, reverted_ = 0;
+  uint64_t refused_sources_ = 0, reverted_ = 0, went_live_ = 0;
   bool pinned_ = false;
-  int next_number_ = 1;
+  std::shared_ptr<const Choice> choice_;  // as it is to be after a restart; null: the file is followed
+  std::optional<Contents> seen_;          // those last looked at, taken over or not; replaced by who holds changing_
+  int next_number_ = 1, newest_live_ = 0;
+  std::shared_ptr<Candidate> candidate_;
+  std::shared_ptr<Comparison> comparison_;      // of it
+  std::optional<CandidateReport> last_report_;  // of the candidate before
+  std::vector<CandidateEnd> candidate_ends_;    // that no Watch has told yet
+  uint64_t candidates_ = 0, promoted_ = 0, candidates_reverted_ = 0;
 };
 
 }  // namespace triage::policy

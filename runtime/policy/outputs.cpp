@@ -6,8 +6,8 @@
 #include <map>
 
 #include "runtime/flags/checks.h"
-#include "runtime/policy/form.h"
 #include "runtime/policy/output_types.h"
+#include "runtime/policy/trials/form.h"
 
 namespace triage::policy {
 namespace {

@@ -165,10 +165,10 @@ std::vector<bool> Policy::flags_outputs() const {
 
 std::vector<std::pair<std::string, std::string>> Policy::run_tests() const {
   // In an interpreter of its own: the live one may be answering a call.
-  const auto [source, path] =
-      core().with_live([](const policy::PolicyVersion& live) { return std::pair(live.source, live.path); });
+  const auto [contents, path] =
+      core().with_live([](const policy::PolicyVersion& live) { return std::pair(live.contents, live.path); });
   const messages::LogTo log_to(core().runtime().logger());
-  return find_front_end(path)(source, core().runtime().script_options(path))->run_tests();
+  return core().runtime().load_script(contents, path)->run_tests();
 }
 
 }  // namespace triage

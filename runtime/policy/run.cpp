@@ -15,9 +15,9 @@
 #include "runtime/backends/deadline.h"
 #include "runtime/messages/profiler_spans.h"
 #include "runtime/operators/untrusted.h"
-#include "runtime/policy/attribution/decisions.h"
+#include "runtime/policy/capsules/recorded_call.h"
 #include "runtime/policy/core.h"
-#include "runtime/policy/recorded_call.h"
+#include "runtime/policy/decisions/decisions.h"
 
 namespace triage::policy {
 namespace {
@@ -95,17 +95,6 @@ void check_sample_ids(const PolicyVersion& version, at::ArrayRef<at::Tensor> inp
                                  version.name, ids.size(), rows));
 }
 
-void check_inputs(const PolicyVersion& version, at::ArrayRef<at::Tensor> inputs, const RunOptions& options) {
-  if (inputs.size() != version.signature.inputs.size()) throw_input_count(version, inputs.size());
-  for (size_t i = 0; i < inputs.size(); ++i)
-    if (!inputs[i].defined()) throw_undefined(version, i);
-  for (const size_t index : options.donate)
-    if (index >= inputs.size())
-      throw InputError(fmt::format("policy '{}': cannot donate input {}; there are {} inputs, counted from 0",
-                                   version.name, index, inputs.size()));
-  if (!options.sample_ids.empty()) check_sample_ids(version, inputs, options.sample_ids);
-}
-
 void check_types(const PolicyVersion& version, at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> outputs) {
   const auto failure = output_failure(version.signature, inputs, outputs);
   if (failure) throw_at(version, ": " + *failure);
@@ -123,12 +112,34 @@ bool took_inputs(at::ArrayRef<at::Tensor> inputs, const RunOptions& options, at:
 
 }  // namespace
 
+void PolicyCore::check_inputs(const PolicyVersion& version, at::ArrayRef<at::Tensor> inputs,
+                              const RunOptions& options) {
+  if (inputs.size() != version.signature.inputs.size()) throw_input_count(version, inputs.size());
+  for (size_t i = 0; i < inputs.size(); ++i)
+    if (!inputs[i].defined()) throw_undefined(version, i);
+  for (const size_t index : options.donate)
+    if (index >= inputs.size())
+      throw InputError(fmt::format("policy '{}': cannot donate input {}; there are {} inputs, counted from 0",
+                                   version.name, index, inputs.size()));
+  if (!options.sample_ids.empty()) check_sample_ids(version, inputs, options.sample_ids);
+}
+
 std::vector<at::Tensor> PolicyCore::run(at::ArrayRef<at::Tensor> inputs, const RunOptions& options) {
   const messages::ProfilerSpan span([this] { return "policy " + name_; });
   const auto begin = std::chrono::steady_clock::now();
   const Epochs::Reading reading(*epochs_);
   const Live& live = *live_.load(std::memory_order_seq_cst);
   Answer answer;
+  if (live.beside) [[unlikely]]
+    answer_beside(live, begin, inputs, options, answer);
+  else
+    answer_live(live, begin, inputs, options, answer);
+  return std::move(answer.outputs);
+}
+
+std::optional<Counters::Flagged> PolicyCore::answer_live(const Live& live, CallBegin begin,
+                                                         at::ArrayRef<at::Tensor> inputs, const RunOptions& options,
+                                                         Answer& answer) {
   if (const auto& log = runtime_->options().decisions) answer.capsules = DecisionQueue::of(*log).capsules();
   try {
     find_answer(live, inputs, options, answer);
@@ -138,8 +149,7 @@ std::vector<at::Tensor> PolicyCore::run(at::ArrayRef<at::Tensor> inputs, const R
     note_call(*live.version, begin, inputs, options, answer);
     throw;
   }
-  note_call(*live.version, begin, inputs, options, answer);
-  return std::move(answer.outputs);
+  return note_call(*live.version, begin, inputs, options, answer);
 }
 
 void PolicyCore::find_answer(const Live& live, at::ArrayRef<at::Tensor> inputs, const RunOptions& options,

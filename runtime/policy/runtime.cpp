@@ -8,11 +8,14 @@
 #include <filesystem>
 #include <mutex>
 
+#include "runtime/backends/fused/kernels/cache_folder.h"
 #include "runtime/messages/artefacts.h"
 #include "runtime/policy/core.h"
+#include "runtime/policy/files/policy_files.h"
+#include "runtime/policy/files/source_file.h"
 #include "runtime/policy/front_end.h"
-#include "runtime/policy/known_kinds.h"
-#include "runtime/policy/watch.h"
+#include "runtime/policy/trials/known_kinds.h"
+#include "runtime/policy/watch/watch.h"
 #include "runtime/random/sequence.h"
 
 namespace triage {
@@ -23,7 +26,9 @@ RuntimeOptions completed(RuntimeOptions options, const messages::Logger& logger)
   find_backend(options.backend);  // a wrong name is told here, not at the first call
   for (const auto& file : options.kernels) {
     try {
-      load_kernels(file);
+      std::string bytes = fused::read_kernel_file(file);
+      verify_file(options.verify, file, bytes);
+      fused::load_kernels(std::move(bytes), file);
     } catch (const FileError& error) {
       logger.write(LogLevel::warn, error.what(), {{"path", file.string()}});
     }
@@ -46,7 +51,10 @@ void release(PolicyCore* core) {
 }  // namespace
 
 RuntimeCore::RuntimeCore(RuntimeOptions options)
-    : logger_(options.log), options_(completed(std::move(options), logger_)), last_good_(options_.cache_dir) {}
+    : logger_(options.log),
+      options_(completed(std::move(options), logger_)),
+      last_good_(options_.cache_dir),
+      choices_(options_.cache_dir) {}
 
 RuntimeCore::~RuntimeCore() { logger_.close(); }
 
@@ -73,10 +81,11 @@ ScriptOptions RuntimeCore::script_options(const std::string& path) const {
   return script;
 }
 
-std::unique_ptr<Script> RuntimeCore::load_to_try(const std::string& source, const std::string& path) const {
-  ScriptOptions silent = script_options(path);
-  silent.print = [](const std::string&) {};
-  return find_front_end(path)(source, silent);
+std::unique_ptr<Script> RuntimeCore::load_script(const Contents& contents, const std::string& path, bool silent) const {
+  ScriptOptions script = script_options(path);
+  script.read_file = reader_of(contents);
+  if (silent) script.print = [](const std::string&) {};
+  return find_front_end(path)(contents.source, script);
 }
 
 void RuntimeCore::wake_watches() const {
@@ -89,12 +98,17 @@ void RuntimeCore::wake_watches() const {
   for (const auto& watch : watches) watch->look_again();
 }
 
-std::shared_ptr<PolicyVersion> RuntimeCore::load_version(std::string source, const std::string& path,
-                                                         std::shared_ptr<random::Sequence> random) const {
+std::shared_ptr<PolicyVersion> RuntimeCore::load_version(Contents contents, const std::string& path,
+                                                         std::shared_ptr<random::Sequence> random,
+                                                         PolicyFiles* files) const {
   const messages::LogTo log_to(logger_);
   random::Sequence of_this_load(options_.seed);  // so that each load of a source gives the same
   const random::DrawFrom draws(&of_this_load);
-  std::shared_ptr<Script> script = find_front_end(path)(source, script_options(path));
+  ScriptOptions given = script_options(path);
+  given.read_file = reader_of(contents);
+  if (files) given.read_file = [files](const std::string& name) { return files->read(name); };
+  std::shared_ptr<Script> script = find_front_end(path)(contents.source, given);
+  if (files) contents.files = files->all();
   capture::Compiled::Options compile;
   compile.backend = options_.backend;
   compile.compiler = options_.compiler;
@@ -107,9 +121,9 @@ std::shared_ptr<PolicyVersion> RuntimeCore::load_version(std::string source, con
       messages::log_artefact(logger, messages::Artefact::recompiles, LogLevel::info, text, fields);
   };
   if (options_.profiler) compile.observer = options_.profiler->observer();
-  if (options_.backend == "fused") compile.captured = noting_calls_of(source, options_.compiler);
+  if (options_.backend == "fused") compile.captured = noting_calls_of(contents.hash(), options_.compiler);
   compile.random = std::move(random);
-  auto version = std::make_shared<PolicyVersion>(std::move(script), std::move(compile), std::move(source), path);
+  auto version = std::make_shared<PolicyVersion>(std::move(script), std::move(compile), std::move(contents), path);
   if (!options_.trusted)
     version->terms = operators::Untrusted::Terms{.bytes = static_cast<int64_t>(options_.limits.tensor_bytes)};
   return version;
@@ -162,13 +176,16 @@ Runtime& Runtime::operator=(Runtime&& other) noexcept {
 }
 
 Runtime::~Runtime() {
-  if (core_) core_->reclaimer().close();
+  if (!core_) return;
+  for (const auto& policy : core_->policies()) policy->forget_candidate();
+  core_->candidate_thread().close();
+  core_->reclaimer().close();
 }
 
 Policy Runtime::load(const std::filesystem::path& path) {
   const std::filesystem::path file = std::filesystem::absolute(path).lexically_normal();
   auto loaded = std::make_unique<PolicyCore>(core_, path.string(), file);
-  loaded->load_first(policy::read_source(file));
+  loaded->load_first(std::nullopt);
   return Policy(core_->adopt(std::move(loaded)));
 }
 

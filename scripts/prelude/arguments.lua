@@ -20,12 +20,12 @@ function arguments.flags(operation, value, beside)
   return core.known_flags(operation, arguments.tensor(operation, "f", value), beside)
 end
 
---- A number of the script. A tensor of one element is none: a graph could not hold its value.
+--- A number of the script, or a param. Another tensor of one element is none: a graph could not hold its value.
 function arguments.number(operation, name, value)
-  if core.is_number(value) then
+  if core.is_number(value) or core.is_param(value) then
     return value
   end
-  local hint = core.is_tensor(value) and "; a tensor's own is x:item()" or ""
+  local hint = core.is_tensor(value) and "; a number that changes belongs into the params of the policy" or ""
   core.fail(("%s: expected a number as `%s`, got %s%s"):format(operation, name, core.describe(value), hint))
 end
 

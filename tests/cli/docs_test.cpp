@@ -75,8 +75,9 @@ std::optional<std::string> program_of(const std::string& word) {
 
 /// How long things took, and when, is another number each time, and what a graph takes is one of the compiler and the library.
 std::string without_measures(const std::string& text) {
-  const std::string durations = std::regex_replace(text, std::regex("[0-9.]+ (us per call|ms\\b|kB\\b)"), "T $1");
-  return std::regex_replace(durations, std::regex("[0-9]{4}-[0-9-]+T[0-9:.]+Z"), "TIME");
+  const std::string dateless = std::regex_replace(text, std::regex("[0-9]{4}-[0-9-]+T[0-9:.]+Z"), "TIME");
+  const std::string timeless = std::regex_replace(dateless, std::regex("\\b\\d\\d:\\d\\d:\\d\\d\\b"), "T");
+  return std::regex_replace(timeless, std::regex("[0-9.e+]+ (us\\b|ms\\b|kB\\b)"), "T $1");
 }
 
 /// One command in the folder, as a shell runs it, with `triage` the program that was built.

@@ -469,7 +469,7 @@ TEST_CASE("check names what does not exist, with its place and a guess") {
     CHECK(ran.status == (ran.out.find(": error: ") == std::string::npos ? 0 : 1));
     CHECK(ran.out.find(line) != std::string::npos);
   };
-  const std::string sandbox = "(the sandbox: no os, io, debug, require); trusted scripts run with triage exec\n";
+  const std::string sandbox = "(the sandbox: no os, io, debug); trusted scripts run with triage exec\n";
   says("return function(z)\n  local f = flag_nan_and_imf(z, 'x')\n  return z, f\nend\n",
        "mine.lua:2:13: error: there is no 'flag_nan_and_imf' in a policy; did you mean 'flag_nan_and_inf'?\n");
   says("return function(z)\n  return z:to(float32)\nend\n",

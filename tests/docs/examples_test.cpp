@@ -109,15 +109,31 @@ std::string without_indent(const std::string& text) {
 
 }  // namespace
 
+namespace {
+
+/// With the modules and tables of examples/shared, which examples may read.
+struct PolicyFolder {
+  PolicyFolder() {
+    fs::remove_all(path);
+    fs::copy(triage::test::source_dir() + "/examples/shared", path, fs::copy_options::recursive);
+  }
+  ~PolicyFolder() { fs::remove_all(path); }
+  const fs::path path = fs::temp_directory_path() / ("triage-docs-" + std::to_string(::getpid()));
+};
+
+}  // namespace
+
 TEST_CASE("policies in the docs run, and their tests pass") {
   triage::Runtime runtime;
+  const PolicyFolder folder;
   int ran = 0;
   for (const Example& example : all_examples("lua")) {
     if (!is_policy(example.text) || is_what_not_to_do(example.text)) continue;
     CAPTURE(example.file);
     CAPTURE(example.line);
-    triage::Policy policy =
-        runtime.load_source(example.text, example.file + ":" + std::to_string(example.line) + ".lua");
+    const fs::path file = folder.path / (example.file + ":" + std::to_string(example.line) + ".lua");
+    std::ofstream(file) << example.text;
+    triage::Policy policy = runtime.load(file);
     REQUIRE(policy.signature().inputs == std::vector<std::string>{"z"});
     for (int64_t rows : {0, 1, 33}) {
       at::Tensor z = at::randn({rows, 4});
@@ -156,9 +172,10 @@ TEST_CASE("scripts in the docs run and print what the docs say") {
 TEST_CASE("C++ in the docs is taken from programs that run") {
   fs::path root = triage::test::source_dir();
   const std::pair<const char*, std::vector<const char*>> pages[] = {
-      {"docs/embedding.md", {"examples/embed/main.cpp", "tests/docs/branches.cpp"}},
+      {"docs/embedding.md", {"examples/embed/main.cpp", "tests/docs/branches.cpp", "tests/docs/verified_host.cpp"}},
       {"docs/backends.md", {"tests/docs/own_backend.cpp"}},
       {"docs/operations.md", {"examples/server/main.cpp", "examples/server/admin.cpp"}},
+      {"docs/rollouts.md", {"tests/docs/rollouts.cpp"}},
       {"docs/decisions.md", {"tests/docs/decision_log.cpp"}},
       {"docs/kernels.md", {"tests/lua/cache_artifacts_test.cpp"}},
       {"docs/profiling.md", {"tests/docs/profiled_host.cpp"}}};

@@ -34,27 +34,6 @@ std::vector<fs::path> library() {
   return files;
 }
 
-bool is_independent(const std::string& source) {
-  return source.find("\n-- Samples: each on its own.\n") != std::string::npos;
-}
-
-/// The inputs with sample `row` made as bad as can be.
-std::vector<at::Tensor> poisoned(const std::vector<at::Tensor>& inputs, int64_t row) {
-  std::vector<at::Tensor> result;
-  for (const at::Tensor& input : inputs) {
-    result.push_back(input.detach().clone());
-    if (input.is_floating_point())
-      result.back()[row].fill_(std::numeric_limits<double>::quiet_NaN());
-    else
-      result.back()[row].fill_(-1);
-  }
-  return result;
-}
-
-at::Tensor without_row(const at::Tensor& tensor, int64_t row) {
-  return at::cat({tensor.narrow(0, 0, row), tensor.narrow(0, row + 1, tensor.size(0) - row - 1)});
-}
-
 /// Which samples hold NaN or Inf in some input.
 at::Tensor bad_samples(const std::vector<at::Tensor>& inputs) {
   at::Tensor bad = at::zeros({inputs[0].size(0)}, at::kBool);
@@ -159,32 +138,15 @@ TEST_CASE("each param of the policies of the library is off its default in some 
   }
 }
 
-TEST_CASE(
-    "where a policy of the library says that each sample stands on its own, a bad one changes no bit of another") {
+TEST_CASE("the header of each policy of the library says how its samples depend on each other") {
+  // That it is true: isolation_test.cpp.
   int claims = 0;
   for (const fs::path& path : library()) {
     CAPTURE(path.string());
     const std::string source = read(path);
-    const bool independent = is_independent(source);
-    CHECK_MESSAGE((independent || source.find("\n-- Samples: across the batch") != std::string::npos),
-                  "the header says nothing of how samples depend on each other");
-    if (!independent) continue;
-    ++claims;
-    Runtime runtime;
-    Policy policy = runtime.load(path);
-    ScriptOptions options;
-    options.path = path.string();
-    LuaScript script(source, options);
-    for (size_t test = 0; test < script.test_count(); ++test) {
-      const std::vector<at::Tensor> inputs = script.test_arguments(test);
-      const std::vector<at::Tensor> expected = policy.run(inputs);
-      for (int64_t row = 0; row < inputs[0].size(0); ++row) {
-        const std::vector<at::Tensor> outputs = policy.run(poisoned(inputs, row));
-        for (size_t i = 0; i < outputs.size(); ++i)
-          CHECK(diagnose::same_bits(without_row(outputs[i], row), without_row(expected[i], row)));
-        CHECK(outputs[0].size(0) == inputs[0].size(0));
-      }
-    }
+    const bool independent = source.find("\n-- Samples: each on its own.\n") != std::string::npos;
+    CHECK(independent != (source.find("\n-- Samples: across the batch") != std::string::npos));
+    claims += independent;
   }
   CHECK(claims >= 10);
 }

@@ -99,11 +99,21 @@ class FakeScript : public triage::Script {
     if (verb == "pass_through") on_error_ = triage::OnError::pass_through;
     if (verb == "sleep") std::this_thread::sleep_for(std::chrono::milliseconds(std::stol(statement.words.at(0))));
     if (verb == "hook" && when_loaded) when_loaded();
+    if (verb == "add_file") statement = {"add", {number_in_file(statement.words)}, line};
     if (verb == "test")
       tests_.emplace_back(statement.words.at(0), statement.words.size() > 1 ? statement.words[1] : "");
     if (verb == "broken")
       throw triage::LoadError(fmt::format("{}:{}: {}", options_.path, line, text.substr(7)), {options_.path, line});
     statements_.push_back(std::move(statement));
+  }
+
+  std::string number_in_file(const std::vector<std::string>& words) const {
+    try {
+      return *options_.read_file(words.at(0));
+    } catch (const triage::FileError&) {
+      if (words.size() < 2) throw;
+      return words[1];
+    }
   }
 
   void run(const Statement& statement, std::vector<at::Tensor>& values, at::ArrayRef<at::Tensor> params) {

@@ -17,6 +17,7 @@
 ///   raise why      throws PolicyError whenever the script runs
 ///   broken why     LoadError at its line
 ///   sleep ms       when it is loaded
+///   add_file name  adds the number that a file of the policy's folder holds; `add_file name 5`: 5 where it cannot be read
 ///   hook           calls `fake::when_loaded` when it is loaded
 ///   count          z = z + how often this script has run, which breaks its graph
 ///   cholesky       an operator that fails on some values, in graphs, too

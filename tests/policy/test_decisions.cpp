@@ -1,4 +1,4 @@
-#include "runtime/policy/attribution/mask.h"
+#include "runtime/policy/decisions/mask.h"
 #include "tests/policy/fake_script.h"
 
 #include <ATen/ATen.h>

@@ -1,5 +1,5 @@
-#include "runtime/policy/epochs.h"
-#include "runtime/policy/reclaimer.h"
+#include "runtime/policy/versions/epochs.h"
+#include "runtime/policy/versions/reclaimer.h"
 #include "tests/policy/fake_script.h"
 
 #include <ATen/ATen.h>

@@ -130,6 +130,18 @@ for path in ("/policies/nobody/pin?version=1", "/policies/repair/dance"):
     check(f"refuses {path}", ask(admin, "POST", path)[0] == 404)
 for path in ("/policies/repair/pin", "/policies/repair/pin?version=99", "/policies/repair/pin?version=x"):
     check(f"refuses {path}", ask(admin, "POST", path)[0] == 400)
+candidate = source.replace("fallback = 0.0", "fallback = 1.0 - 1.0")
+state = ask_json(admin, "POST", "/policies/repair/canary?share=0.5", candidate)[1]
+check("a canary answers beside it", state["live"] == 2 and state["candidate"]["state"] == "running", state)
+check("one at a time", ask(admin, "POST", "/policies/repair/shadow", candidate)[0] == 400)
+check("it gets its share", becomes(lambda p: p["candidate"]["candidate"]["calls"] > 20), live())
+state = ask_json(admin, "POST", "/policies/repair/promote")[1]
+check("is promoted", state["live"] == 4 and state["candidate"]["state"] == "promoted", state)
+check("a bad one is refused", ask(admin, "POST", "/policies/repair/canary", "return 3")[0] == 400 and live()["live"] == 4)
+state = ask_json(admin, "POST", "/policies/repair/shadow?share=1", source)[1]
+check("another runs in the shadow", becomes(lambda p: p["candidate"]["shadow"]["compared"] > 20), live())
+state = ask_json(admin, "POST", "/policies/repair/end")[1]
+check("and gives the same bits", state["live"] == 4 and state["candidate"]["shadow"]["different"] == 0, state)
 check("the page is there", "<h1>Policies</h1>" in ask(admin, "GET", "/")[1])
 time.sleep(0.5)
 stop.set()
@@ -143,7 +155,7 @@ check("enough requests, of several versions", sum(sent) > 100 and len({v for v, 
 statistics = live()["statistics"]
 answered = statistics["answered"]
 check("every call is counted, and the one with too many names as failed",
-      answered["live"] == sum(sent) + 2 and answered["failed"] == 1 and statistics["calls"] == sum(sent) + 3, statistics)
+      answered["live"] + answered["canary"] == sum(sent) + 2 and answered["canary"] > 20 and answered["failed"] == 1 and statistics["calls"] == sum(sent) + 3, statistics)
 check("every bad sample is counted", statistics["flagged"] == sum(sent) + 1, statistics)
 check("by location and code", any(e["location"] == "logits" and e["code"] == "NAN" and e["samples"] == sum(sent) + 1
                                   for e in statistics["errors"]), statistics)

@@ -89,6 +89,7 @@ class Subject {
   static ScriptOptions script_options(const BenchCommand& options) {
     ScriptOptions script;
     script.path = script_name(options.call.policy);
+    script.read_file = files_of(options.call.policy);
     script.print = [](const std::string&) {};  // a line a call would be measured with it, and fill the screen
     return script;
   }

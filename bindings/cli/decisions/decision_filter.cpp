@@ -10,7 +10,7 @@
 
 #include "bindings/cli/terminal.h"
 #include "runtime/location/glob.h"
-#include "runtime/policy/attribution/mask.h"
+#include "runtime/policy/decisions/mask.h"
 
 namespace triage::cli {
 namespace {

@@ -10,6 +10,7 @@
 #include "bindings/cli/call.h"
 #include "bindings/cli/commands.h"
 #include "bindings/cli/explain/provenance.h"
+#include "bindings/cli/model_call.h"
 #include "bindings/cli/terminal.h"
 #include "runtime/backends/fused/loops/groups_text.h"
 #include "runtime/graph/describe.h"

@@ -11,7 +11,4 @@ namespace triage::cli {
 /// Returns the exit status. Throws UsageError for inputs that do not fit.
 int explain_provenance(const CallOptions& options, const std::vector<std::string>& benign, bool json);
 
-/// Does the name say that the file holds a TorchScript model, not a policy?
-bool is_model_file(const std::string& path);
-
 }  // namespace triage::cli

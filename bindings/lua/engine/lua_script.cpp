@@ -4,6 +4,7 @@
 #include "bindings/lua/capture/user_code.h"
 #include "bindings/lua/compile/compiled_function.h"
 #include "bindings/lua/engine/library_check.h"
+#include "bindings/lua/engine/policy_modules.h"
 #include "bindings/lua/engine/policy_results.h"
 #include "bindings/lua/engine/script_state.h"
 #include "bindings/lua/engine/unknown_names.h"
@@ -25,7 +26,7 @@
 #include "runtime/flags/forms.h"
 #include "runtime/messages/printable.h"
 #include "runtime/operators/logical_bytes.h"
-#include "runtime/policy/version.h"
+#include "runtime/policy/versions/version.h"
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/InferenceMode.h>
@@ -163,10 +164,13 @@ LuaScript::LuaScript(std::string_view source, const ScriptOptions& options,
   Budget budget(*state_);
   const KeepModes modes;
   try {
+    const FilesOfLoad files(*state_, options);
     in_protected_call(state_->lua(), [&](lua_State* L) {
       push_chunk(*state_, source, "@" + options.path);
-      refuse_unknown_globals(*state_, source, options.path);
+      const bool names_checked = refuse_unknown_globals(*state_, source, options.path);
       lua_call(L, 0, 1);
+      if (!names_checked) refuse_unknown_globals(*state_, source, options.path, /*has_run=*/true);
+      for (const auto& [shown, text] : files.modules) refuse_unknown_globals(*state_, *text, shown, /*has_run=*/true);
       policy_ = read_policy(L, options.path);
       if (policy_.tests == LUA_NOREF) return;
       lua_rawgeti(L, LUA_REGISTRYINDEX, policy_.tests);

@@ -1,6 +1,7 @@
 #include "bindings/lua/engine/script_state.h"
 
 #include "bindings/lua/compile/closure_state.h"
+#include "bindings/lua/engine/policy_modules.h"
 #include "bindings/lua/engine/policy_table.h"
 #include "bindings/lua/engine/torch_files.h"
 #include "bindings/lua/engine/triage_library.h"
@@ -48,7 +49,10 @@ std::unique_ptr<State> make_script_state(StateOptions options, const std::vector
     state->define("policy");
     push_triage(L);
     state->define("triage");
-    if (!state->context().sandboxed) add_torch_files(L);
+    if (state->context().sandboxed)
+      add_policy_files(*state);
+    else
+      add_torch_files(L);
     for (const auto& function : host_functions) {
       push_host_function(L, function);
       state->define(function.name.c_str());

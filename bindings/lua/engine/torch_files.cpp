@@ -9,6 +9,7 @@
 #include "bindings/lua/values/tensor.h"
 #include "runtime/capture/graph_break.h"
 #include "runtime/capture/replay/trace_replayer.h"
+#include "runtime/operators/logical_bytes.h"
 
 #include <triage/files.h>
 
@@ -73,27 +74,39 @@ c10::IValue read_value(lua_State* L, int index, const std::string& path, int dep
   }
 }
 
-void push_value(lua_State* L, const c10::IValue& value) {
+void push_any_tensor(lua_State* L, const at::Tensor& tensor) { push_tensor(L, tensor); }
+
+/// A few bytes of a file may be strides of 0 for as many elements as it likes.
+void push_own_tensor(lua_State* L, const at::Tensor& tensor) {
+  const auto bytes = static_cast<size_t>(operators::logical_bytes(tensor.sizes(), tensor.scalar_type()));
+  charge(L, 0, bytes);
+  const bool is_own = tensor.is_contiguous() && tensor.storage().use_count() == 1 && tensor.storage().nbytes() == bytes;
+  push_tensor(L, is_own ? tensor.detach() : tensor.detach().clone(at::MemoryFormat::Contiguous));
+}
+
+void push_value(lua_State* L, const c10::IValue& value, void (*push)(lua_State*, const at::Tensor&)) {
   reserve(L, 0, "tables");
-  if (value.isGenericDict()) {
+  if (value.isTensor()) {
+    push(L, value.toTensor());
+  } else if (value.isGenericDict()) {
     lua_newtable(L);
     for (const auto& item : value.toGenericDict()) {
-      push_value(L, item.key());
-      push_value(L, item.value());
+      push_value(L, item.key(), push);
+      push_value(L, item.value(), push);
       lua_rawset(L, -3);
     }
   } else if (value.isTuple()) {
     lua_newtable(L);
     lua_Integer i = 0;
     for (const auto& item : value.toTupleRef().elements()) {
-      push_value(L, item);
+      push_value(L, item, push);
       lua_rawseti(L, -2, ++i);
     }
   } else if (value.isList()) {
     lua_newtable(L);
     lua_Integer i = 0;
     for (const c10::IValue& item : value.toListRef()) {
-      push_value(L, item);
+      push_value(L, item, push);
       lua_rawseti(L, -2, ++i);
     }
   } else {
@@ -125,11 +138,13 @@ int save(lua_State* L) {
 int load(lua_State* L) {
   const char* path = text_argument(L, {1, "torch.load", "path"});
   break_graph("torch.load");
-  push_value(L, on_behalf_of("torch.load", [path] { return load_file(path); }));
+  push_value(L, on_behalf_of("torch.load", [path] { return load_file(path); }), push_any_tensor);
   return 1;
 }
 
 }  // namespace
+
+void push_constant(lua_State* L, const c10::IValue& value) { push_value(L, value, push_own_tensor); }
 
 void add_torch_files(lua_State* L) {
   static const LimitedFunction functions[] = {{"save", guarded<save>, 2}, {"load", guarded<load>, 1}};

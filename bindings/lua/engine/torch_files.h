@@ -1,4 +1,6 @@
 #pragma once
+#include <ATen/core/ivalue.h>
+
 #include <lua.hpp>
 
 namespace triage::lua {
@@ -9,5 +11,8 @@ namespace triage::lua {
 ///                               By the ending .pt, .npy or .safetensors (triage/files.h)
 ///     torch.load(path)          what is in the file; `FILE:KEY` one tensor of several
 void add_torch_files(lua_State* L);
+
+/// Pushes what a file of a policy holds. Its tensors are dense and share memory with nothing; each is charged before it is made.
+void push_constant(lua_State* L, const c10::IValue& value);
 
 }  // namespace triage::lua

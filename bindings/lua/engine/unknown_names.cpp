@@ -16,8 +16,25 @@ using rewriter::GlobalRead;
 using Use = GlobalRead::Use;
 
 /// What Lua has and the sandbox leaves out.
-constexpr std::array<std::string_view, 9> left_out = {"os",     "io",       "debug",     "require", "package",
+constexpr std::array<std::string_view, 8> left_out = {"os",     "io",       "debug",     "package",
                                                       "dofile", "loadfile", "coroutine", "warn"};
+
+/// What only trusted scripts have, and what policies have in its place.
+struct Trusted {
+  std::string_view path, advice;
+};
+constexpr std::array<Trusted, 2> of_trusted_scripts = {
+    Trusted{"nn.load",
+            "TorchScript modules are for trusted scripts (triage exec). Save the weights as tensors beside the "
+            "policy, and read them at the top of the file: torch.load(\"weights.pt\")"},
+    Trusted{"torch.save", "a policy writes no files; return what the host is to keep"}};
+
+/// Empty for other names.
+std::string trusted_name(const std::string& path) {
+  for (const Trusted& one : of_trusted_scripts)
+    if (one.path == path) return "policies have no '" + path + "': " + std::string(one.advice);
+  return {};
+}
 
 std::vector<std::string> keys_of(lua_State* L, int table) {
   std::vector<std::string> keys;
@@ -54,8 +71,7 @@ bool is_field_of_torch(lua_State* L, const std::string& name) {
 /// Of a global, `names` being those there are.
 std::string unknown_global(lua_State* L, const std::string& name, const std::vector<std::string>& names) {
   if (std::find(left_out.begin(), left_out.end(), name) != left_out.end())
-    return "policies have no '" + name +
-           "' (the sandbox: no os, io, debug, require); trusted scripts run with triage exec";
+    return "policies have no '" + name + "' (the sandbox: no os, io, debug); trusted scripts run with triage exec";
   const bool trusted = lua_getglobal(L, name.c_str()) != LUA_TNIL;
   lua_pop(L, 1);
   if (trusted) return "policies have no '" + name + "'; only the host and scripts of triage exec have it";
@@ -151,7 +167,8 @@ std::vector<UnknownName> unknown_names(std::string_view source, const std::strin
     for (const GlobalRead& read : names.reads) {
       const bool field = is_field(read);
       if (!field && (of_host.count(read.path) || has_global(L, *state, read.path))) continue;
-      const std::string message = field ? unknown_field(L, *state, read.path) : unknown_global(L, read.path, known);
+      std::string message = trusted_name(read.path);
+      if (message.empty()) message = field ? unknown_field(L, *state, read.path) : unknown_global(L, read.path, known);
       if (message.empty()) continue;
       const bool meant = read.use > Use::Passed || tested.count(read.path) || read.protected_call;
       unknown.push_back({read.line, read.column, message, !meant && !names.makes_globals});
@@ -164,20 +181,25 @@ std::vector<UnknownName> unknown_names(std::string_view source, const std::strin
   return unknown;
 }
 
-void refuse_unknown_globals(State& state, std::string_view source, const std::string& path) {
+bool refuse_unknown_globals(State& state, std::string_view source, const std::string& path, bool has_run) {
   const auto look_at_clock = [&](size_t) { charge(state.lua(), 0); };
   const rewriter::GlobalReads names = rewriter::global_reads(source, "@" + path, {true, look_at_clock});
-  if (names.makes_globals) return;
+  const bool has_modules = std::any_of(names.reads.begin(), names.reads.end(),
+                                       [](const GlobalRead& read) { return read.path == "require"; });
+  if (has_modules && !has_run) return false;
+  if (names.makes_globals) return true;
   const std::set<std::string> tested = tested_names(names);
   in_protected_call(state.lua(), [&](lua_State* L) {
     for (const GlobalRead& read : names.reads) {
-      if (read.use != Use::Needed || read.protected_call || is_field(read) || tested.count(read.path)) continue;
-      if (has_global(L, state, read.path)) continue;
-      const std::string message = unknown_global(L, read.path, environment_names(L, state));
+      if (read.use != Use::Needed || read.protected_call || tested.count(read.path)) continue;
+      std::string message = trusted_name(read.path);
+      if (message.empty() && (is_field(read) || has_global(L, state, read.path))) continue;
+      if (message.empty()) message = unknown_global(L, read.path, environment_names(L, state));
       throw LoadError(path + ":" + std::to_string(read.line) + ":" + std::to_string(read.column) + ": " + message,
                       {path, read.line});
     }
   });
+  return true;
 }
 
 }  // namespace triage::lua

@@ -63,6 +63,13 @@ int is_number(lua_State* L) {
   return 1;
 }
 
+/// core.is_param(value): a number that the host sets, which graphs take as an input
+int is_param(lua_State* L) {
+  const at::Tensor* tensor = test_tensor(L, 1);
+  lua_pushboolean(L, tensor && tensor->unsafeGetTensorImpl()->is_wrapped_number());
+  return 1;
+}
+
 /// core.plain(value) -> the value that a number or truth value of the capture has; any other as it is
 int plain(lua_State* L) {
   specialize_number(L, 1);
@@ -233,6 +240,7 @@ void add_argument_checks(lua_State* L) {
                                        {"unknown_option", guarded<unknown_option>},
                                        {"is_tensor", guarded<is_tensor>},
                                        {"is_number", guarded<is_number>},
+                                       {"is_param", guarded<is_param>},
                                        {"is_bool", guarded<is_bool>},
                                        {"is_callable", guarded<is_callable>},
                                        {"describe", guarded<describe_value>},

@@ -166,14 +166,17 @@ class Catalogue {
   }
 
  private:
+  /// All or nothing: names without some of their overloads would be taken for the whole.
   void collect() {
-    names_.clear();
+    Names names;
     for (const auto& name : c10::Dispatcher::singleton().getAllOpNames())
-      names_[name.name].push_back(name.overload_name);
+      names[name.name].push_back(name.overload_name);
+    names_.swap(names);
   }
 
+  using Names = std::unordered_map<std::string, std::vector<std::string>>;
   std::shared_mutex mutex_;
-  std::unordered_map<std::string, std::vector<std::string>> names_;
+  Names names_;
   std::unordered_map<std::string, std::unique_ptr<Operator>> prepared_;
 };
 

@@ -6,7 +6,7 @@
 #include "runtime/capture/compiled.h"
 #include "runtime/operators/logical_bytes.h"
 #include "runtime/operators/untrusted.h"
-#include "runtime/policy/version.h"
+#include "runtime/policy/versions/version.h"
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>

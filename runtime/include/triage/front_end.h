@@ -74,6 +74,12 @@ struct ScriptOptions {
   CompilerMode compiler = CompilerMode::off;  // for functions that the script compiles itself
   std::vector<HostFunction> host_functions;
   std::function<void(const std::string&)> print;  // the target of `print` in the script; default: stdout
+  /// Gives the bytes of a file of the policy: `name` is relative to the folder of its source file, with `/` between
+  /// folders ("lib/clip.lua"). Called only while the script is loaded; what it gives is part of the version, and never
+  /// changes for a name. Throws FileError for a name that leads out of the folder, and for a file that is missing, is
+  /// no regular file, is too large, or is refused by RuntimeOptions::verify. Null: the policy has no folder
+  /// (Runtime::load_source).
+  std::function<std::shared_ptr<const std::string>(const std::string& name)> read_file = {};
 };
 
 /// One loaded version of a script, with its own interpreter. Not thread-safe: the caller holds a mutex.

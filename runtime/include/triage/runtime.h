@@ -3,6 +3,7 @@
 #include <c10/core/Scalar.h>
 #include <triage/api.h>
 #include <triage/cache_statistics.h>
+#include <triage/candidate.h>
 #include <triage/compile_profiler.h>
 #include <triage/compile_times.h>
 #include <triage/compiler_mode.h>
@@ -33,8 +34,8 @@
 ///
 /// Thread-safe: any number of threads may use everything here at once. A warm `run` takes no lock.
 ///
-/// `fork`: the threads of a Runtime (one that frees old versions, one for each Watch) do not exist in a forked child. A
-/// prefork server must create its Runtime in the child, or fork before it creates one.
+/// `fork`: the threads of a Runtime (one that frees old versions, one for candidates, one for each Watch) do not exist in a
+/// forked child. A prefork server must create its Runtime in the child, or fork before it creates one.
 namespace triage {
 
 class DecisionLog;
@@ -53,13 +54,13 @@ struct RuntimeOptions {
   /// The log for records of loads, reloads and failures. Default: the log of the process (set_log), initially standard
   /// error. Called only while the Runtime, one of its policies or a Watch lives.
   Log log = {};
-  /// Folder for the last good bytes of each policy file, so that a restart with a broken file still finds a policy.
-  /// Empty: nothing is written.
+  /// Folder for the last good bytes of each policy file, so that a restart with a broken file still finds a policy, and
+  /// for what `pin` and `rollback` made live, so that they hold over a restart. Empty: nothing is written.
   std::filesystem::path cache_dir = {};
   /// Budgets of every script, at load and at every run of its function.
   Limits limits = {};
   /// Trusted scripts may call every operator of LibTorch with any arguments, and so can crash the process. Others may
-  /// call those of docs/operators.md. (Neither can reach files.)
+  /// call those of docs/operators.md. (Both read files of their folder only.)
   bool trusted = false;
   /// The backend for captured graphs (triage::list_backends()).
   std::string backend = "fused";
@@ -95,6 +96,12 @@ struct RuntimeOptions {
   std::shared_ptr<CompileProfiler> profiler = {};
   /// The target of `print` in scripts. Default: standard output.
   std::function<void(const std::string&)> print = {};
+  /// Sees the bytes of every file before anything in it is read or run: policies, what they read while they are loaded
+  /// (modules and tables), `kernels`, and what `cache_dir` holds of a policy file (under the path of that file, though
+  /// the file may hold other bytes now). `path` is absolute, but for `kernels`, which come as given. What it throws
+  /// refuses the file: a load throws FileError with its message, a reload keeps the live version, and kernels are not
+  /// used. Called on the thread that loads, so at times on several at once; it must not call the policy that is loaded.
+  std::function<void(const std::filesystem::path& path, std::string_view bytes)> verify = {};
 };
 
 /// Values for params by name; other params keep the policy's values.
@@ -129,13 +136,14 @@ struct LoadFailure {
 
 struct VersionInfo {
   int number = 0;                               // 1, 2, ... in the order of loading
-  std::string hash;                             // of the source, 16 hexadecimal digits
+  std::string hash;                             // of the source and the files that it read, 16 hexadecimal digits
   std::chrono::system_clock::time_point since;  // when it went live (last)
   std::string path;                             // as given to load; the name given to load_source
   bool live = false;
   bool pinned = false;
   bool on_trial = false;    // RuntimeOptions::trial_calls
   bool taken_back = false;  // it went live, failed, and the previous version replaced it
+  bool candidate = false;   // it runs beside the live one (Policy::shadow, Policy::canary)
   uint64_t failures = 0;    // calls that it failed, whether or not another version answered them
   /// Set in Policy::version(): why the newest file is not this version (broken, deleted, taken back, ...). Empty
   /// otherwise.
@@ -233,9 +241,11 @@ class TRIAGE_API Policy {
   VersionInfo version() const;                // the live one, with the last error
   std::vector<VersionInfo> versions() const;  // those kept, oldest first
   /// Makes version `number` live again; the policy follows its file again from the next change on. Throws InputError if
-  /// that version is no longer kept.
+  /// that version is no longer kept. With RuntimeOptions::cache_dir this holds over a restart: a later Runtime that
+  /// loads the file starts with that version, unless the file has changed since.
   void rollback(int number) const;
-  /// Makes version `number` live and keeps it live, whatever happens to the file.
+  /// Makes version `number` live and keeps it live, whatever happens to the file; with RuntimeOptions::cache_dir also
+  /// in a later Runtime that loads the file.
   void pin(int number) const;
   /// Ends `pin`, and loads the current file.
   Reload unpin() const;
@@ -243,6 +253,23 @@ class TRIAGE_API Policy {
   Reload reload() const;
   /// Replaces the live version with `source`, with all checks of a reload (for policies that are not in files).
   Reload replace(std::string_view source) const;
+
+  /// --- candidates (triage/candidate.h): at most one at a time --- Each of these four loads and tries a source as a reload
+  /// does, and starts it beside the live version. Returns the candidate's version. Throws FileError, LoadError and LimitError
+  /// where a reload would refuse the source; InputError for options out of range, if there is a candidate, or if the source is
+  /// the live one. A change of the policy's file goes live as usual; the candidate then goes on, and its comparison
+  /// begins anew.
+  VersionInfo shadow(const std::filesystem::path& path, const ShadowOptions& options = {}) const;
+  VersionInfo shadow_source(std::string_view source, const ShadowOptions& options = {}) const;
+  VersionInfo canary(const std::filesystem::path& path, const CanaryOptions& options = {}) const;
+  VersionInfo canary_source(std::string_view source, const CanaryOptions& options = {}) const;
+  /// Of the candidate, or of the last one after its end (CandidateReport::state); nothing if there was none.
+  std::optional<CandidateReport> candidate() const;
+  /// Makes the candidate live, as a reload does; its file is not followed. Throws InputError if there is none or a version is
+  /// pinned, LoadError if it no longer fits the contract of the live version.
+  void promote() const;
+  /// Ends the candidate, and returns its last report. Throws InputError if there is none.
+  CandidateReport end_candidate() const;
 
   /// --- compiler results of the live version --- The graphs that hold a whole call.
   std::vector<CapturedGraph> graphs() const;
@@ -278,12 +305,14 @@ struct WatchEvent {
     added,     ///< a loadable file without a policy; the host decides whether to load it
     lost,      ///< the directory itself can no longer be watched (it was removed); the Watch keeps looking for it
     found,     ///< the directory is there again
+    promoted,  ///< a candidate is live: `version`
+    candidate_reverted,  ///< a canary was taken back; `version` is the live one
   };
   Kind kind;
   std::string path;  // the file, or the directory
   int version = 0;   // the live version of the policy; 0 if there is none
   std::string message;
-  Source source;  // of the refusal, or of the failure that caused `reverted`: file and line
+  Source source;  // of the refusal, or of the failure that caused `reverted` or `candidate_reverted`: file and line
 };
 TRIAGE_API const char* to_string(WatchEvent::Kind kind) noexcept;
 
@@ -336,8 +365,8 @@ class TRIAGE_API Runtime {
   /// break.
   void define(const std::string& name, std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)> fn);
 
-  /// Every policy loaded from a file directly in `dir`, before or after this call, follows its file while the Watch
-  /// lives. Throws FileError if there is no such directory.
+  /// Every policy loaded from a file directly in `dir`, before or after this call, follows its file, and the files that
+  /// it reads, while the Watch lives. Throws FileError if there is no such directory.
   Watch watch(const std::filesystem::path& dir, WatchOptions options = {});
 
   /// The policies that still have a handle, in the order of loading.

@@ -19,7 +19,8 @@ class Runtime;
 enum class Answered : uint8_t {
   live,            ///< the live version
   canary,          ///< a candidate that gets a share of the calls
-  previous,        ///< the version before it, because the live one failed on trial or too often in a row
+  previous,        ///< the version before it, because the live one failed on trial or too often in a row; the live one,
+                   ///< because a candidate failed
   last_good,       ///< OnError::last_good: the latest earlier version that has run
   passed_through,  ///< OnError::pass_through: no version; the inputs were returned
   failed,          ///< nothing: the call threw
@@ -103,18 +104,22 @@ struct TRIAGE_API CallStatistics {
   CallStatistics& operator+=(const CallStatistics& other);
 };
 
-/// Of one policy since it was loaded. A call counts for the version that was live when it began, whatever answered it.
+/// Of one policy since it was loaded. A call counts for the version that was live when it began, whatever answered it; a
+/// call that a candidate was asked for counts for the candidate.
 struct PolicyStatistics {
   struct Version {
     int number = 0;
     std::string hash;
     CallStatistics calls;
   };
-  CallStatistics total;           ///< of all versions, also of those that are gone
-  std::vector<Version> versions;  ///< those kept for rollback or still in use, oldest first
-  uint64_t reloads = 0;           ///< versions that went live, the first one included
-  uint64_t refused = 0;           ///< sources that did not
-  uint64_t reverted = 0;          ///< versions that went live, failed, and were replaced by the one before
+  CallStatistics total;              ///< of all versions, also of those that are gone
+  std::vector<Version> versions;     ///< those kept for rollback or still in use, a candidate too, oldest first
+  uint64_t reloads = 0;              ///< versions that went live, the first one included
+  uint64_t refused = 0;              ///< sources that did not
+  uint64_t reverted = 0;             ///< versions that went live, failed, and were replaced by the one before
+  uint64_t candidates = 0;           ///< that were started
+  uint64_t promoted = 0;             ///< candidates that went live; they are among `reloads`
+  uint64_t candidates_reverted = 0;  ///< canaries that a rule took back
 };
 
 /// Statistics of all policies of `runtime` that have a handle, in Prometheus' text format (version 0.0.4). Counters

@@ -4,6 +4,7 @@
 #include <triage/backend.h>
 #include <triage/cache_artifacts.h>
 #include <triage/cache_statistics.h>
+#include <triage/candidate.h>
 #include <triage/capsule.h>
 #include <triage/compare.h>
 #include <triage/compile_profiler.h>

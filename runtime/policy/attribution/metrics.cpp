@@ -22,6 +22,7 @@ struct Measured {
   CacheStatistics cache;
   std::map<std::pair<int, std::string>, CallStatistics> versions;
   std::map<std::pair<int, std::string>, bool> live;
+  std::map<std::pair<int, std::string>, CandidateReport> candidates;  // that run
 };
 using Policies = std::map<std::pair<std::string, std::string>, Measured>;
 
@@ -35,6 +36,11 @@ Policies measure(const Runtime& runtime) {
     measured.statistics.reloads += statistics.reloads;
     measured.statistics.refused += statistics.refused;
     measured.statistics.reverted += statistics.reverted;
+    measured.statistics.candidates += statistics.candidates;
+    measured.statistics.promoted += statistics.promoted;
+    measured.statistics.candidates_reverted += statistics.candidates_reverted;
+    if (auto report = policy.candidate(); report && report->state == CandidateState::running)
+      measured.candidates[{report->version, report->hash}] = std::move(*report);
     for (const auto& version : statistics.versions) {
       measured.versions[{version.number, version.hash}] += version.calls;
       measured.live[{version.number, version.hash}] |= version.number == live.number;
@@ -120,6 +126,34 @@ std::string version_labels(const std::string& labels, const std::pair<int, std::
   return labels + ',' + label("version", std::to_string(version.first)) + ',' + label("hash", version.second);
 }
 
+template <class Add>
+void for_candidates(const std::string& labels, const Measured& of, const Add& add) {
+  for (const auto& [version, report] : of.candidates)
+    add(version_labels(labels, version) + ',' + label("kind", to_string(report.kind)), report);
+}
+
+void add_shadow_calls(Metric& metric, const std::string& labels, const Measured& of) {
+  for_candidates(labels, of, [&](const std::string& all, const CandidateReport& report) {
+    if (report.kind != CandidateKind::shadow) return;
+    const ShadowReport& shadow = report.shadow;
+    const std::pair<const char*, uint64_t> results[] = {{"compared", shadow.compared},
+                                                        {"failed", shadow.failed},
+                                                        {"dropped", shadow.dropped},
+                                                        {"not_comparable", shadow.not_comparable}};
+    for (const auto& [result, count] : results) metric.add(all + ',' + label("result", result), count);
+  });
+}
+
+void add_shadow_samples(Metric& metric, const std::string& labels, const Measured& of) {
+  for_candidates(labels, of, [&](const std::string& all, const CandidateReport& report) {
+    if (report.kind != CandidateKind::shadow) return;
+    const ShadowReport& shadow = report.shadow;
+    const std::pair<const char*, uint64_t> differences[] = {
+        {"only_live", shadow.only_live}, {"only_candidate", shadow.only_candidate}, {"repaired", shadow.different}};
+    for (const auto& [difference, count] : differences) metric.add(all + ',' + label("difference", difference), count);
+  });
+}
+
 const Described described[] = {
     {"calls_total", "counter", "Calls, by what answered them and how.",
      [](Metric& metric, const std::string& labels, const Measured& of) {
@@ -167,6 +201,20 @@ const Described described[] = {
      [](Metric& metric, const std::string& labels, const Measured& of) {
        for (const auto& [version, calls] : of.versions) add_answers(metric, version_labels(labels, version), calls);
      }},
+    {"candidate", "gauge", "1 while a candidate runs beside the live version.",
+     [](Metric& metric, const std::string& labels, const Measured& of) {
+       for_candidates(labels, of, [&](const std::string& all, const CandidateReport&) { metric.add(all, 1); });
+     }},
+    {"candidates_total", "counter", "Candidates that were started, promoted, and taken back by a rule.",
+     [](Metric& metric, const std::string& labels, const Measured& of) {
+       metric.add(labels + ',' + label("event", "started"), of.statistics.candidates);
+       metric.add(labels + ',' + label("event", "promoted"), of.statistics.promoted);
+       metric.add(labels + ',' + label("event", "reverted"), of.statistics.candidates_reverted);
+     }},
+    {"shadow_calls", "gauge", "Calls of the share of a candidate in the shadow, since its comparison began.",
+     add_shadow_calls},
+    {"shadow_samples", "gauge", "Samples that only one version flagged, or that both repaired differently.",
+     add_shadow_samples},
     {"graphs", "gauge", "Captured graphs of the live version.",
      [](Metric& metric, const std::string& labels, const Measured& of) {
        metric.add(labels + ',' + label("kind", "whole"), of.cache.graphs);

@@ -29,6 +29,8 @@ FolderContent clear_folder();
 
 /// The bytes of a file of kernels; throws FileError.
 std::string read_kernel_file(const std::filesystem::path& file);
+/// `triage::load_kernels` of bytes that were read from `file`.
+KernelManifest load_kernels(std::string bytes, const std::filesystem::path& file);
 /// Writes a bundle, whole or not at all.
 CacheInfo write_bundle(const std::filesystem::path& file, const std::vector<Bundle::Kernel>& kernels,
                        const std::vector<KnownCall>& calls, const std::string& compiler);

@@ -109,8 +109,9 @@ CacheInfo load_cache_artifacts(const fs::path& file) {
   return fused::info_of(load_bundle(std::move(bytes), file), size);
 }
 
-KernelManifest load_kernels(const fs::path& file) {
-  std::string bytes = fused::read_kernel_file(file);
+KernelManifest load_kernels(const fs::path& file) { return fused::load_kernels(fused::read_kernel_file(file), file); }
+
+KernelManifest fused::load_kernels(std::string bytes, const fs::path& file) {
   if (fused::is_bundle(bytes)) return load_bundle(std::move(bytes), file);
   KernelManifest manifest = manifest_of(bytes, file);
   void* const library = library_of(bytes, file);

@@ -1,0 +1,163 @@
+#include "bindings/lua/testing/isolation.h"
+
+#include <ATen/ATen.h>
+#include <triage/typing.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "bindings/lua/engine/lua_script.h"
+#include "runtime/random/sequence.h"
+
+namespace triage::lua {
+namespace {
+
+/// A tensor as large as one sample of another, or as its last dims, stands beside every sample.
+bool is_one_sample(const at::Tensor& tensor, const std::vector<at::Tensor>& all) {
+  return std::any_of(all.begin(), all.end(), [&](const at::Tensor& other) {
+    return other.dim() > tensor.dim() &&
+           other.sizes().slice(static_cast<size_t>(other.dim() - tensor.dim())) == tensor.sizes();
+  });
+}
+
+/// What the declared types call the first dim; empty where an input has no type.
+std::vector<std::string> first_dims(const Signature& signature) {
+  std::vector<std::string> names;
+  for (const auto& type : signature.input_types) {
+    if (!type) return {};
+    names.push_back(type->flags || type->dims.empty() || type->dims[0].kind == Dim::Kind::rest ? ""
+                                                                                               : type->dims[0].text());
+  }
+  return names.size() == signature.inputs.size() ? names : std::vector<std::string>();
+}
+
+}  // namespace
+
+std::vector<diagnose::IsolationInput> isolation_inputs(const Signature& signature,
+                                                       const std::vector<at::Tensor>& tensors,
+                                                       const std::vector<std::string>& shared) {
+  const std::vector<std::string> declared = first_dims(signature);
+  int64_t samples = -1;
+  std::string dim;
+  std::vector<diagnose::IsolationInput> inputs;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    diagnose::IsolationInput input{signature.inputs[i], tensors[i], false, false};
+    input.is_flags = i < signature.input_types.size() && signature.input_types[i] && signature.input_types[i]->flags;
+    const bool is_shared = std::find(shared.begin(), shared.end(), input.name) != shared.end();
+    if (tensors[i].dim() > 0 && !is_shared) {
+      if (samples < 0) {
+        samples = tensors[i].size(0);
+        if (!declared.empty()) dim = declared[i];
+      }
+      const bool fits =
+          declared.empty() || dim.empty() || input.is_flags ? !is_one_sample(tensors[i], tensors) : declared[i] == dim;
+      input.has_samples = tensors[i].size(0) == samples && fits;
+    }
+    inputs.push_back(std::move(input));
+  }
+  return inputs;
+}
+
+namespace {
+
+/// Of a batch of two or three samples the first, else that and one in the middle.
+std::vector<int64_t> rows_to_spoil(int64_t samples) {
+  return samples < 4 ? std::vector<int64_t>{0} : std::vector<int64_t>{0, samples / 2};
+}
+
+/// Floats of these samples get one NaN each.
+at::Tensor with_nan(at::Tensor tensor, const std::vector<int64_t>& rows) {
+  for (const int64_t row : rows) tensor = diagnose::poisoned(tensor, row, diagnose::Poison::one_nan);
+  return tensor;
+}
+
+}  // namespace
+
+std::vector<StartBatch> start_batches(const std::vector<diagnose::IsolationInput>& inputs) {
+  StartBatch good, bad;
+  bool has_bad = false, has_floats = false;
+  for (const diagnose::IsolationInput& input : inputs) {
+    const bool floats = input.has_samples && input.tensor.size(0) > 1 && !input.is_flags &&
+                        diagnose::poisons_for(input.tensor.scalar_type(), false).size() > 2;
+    good.tensors.push_back(floats ? diagnose::without_bad_values(input.tensor) : input.tensor);
+    has_bad |= !good.tensors.back().is_same(input.tensor);
+    const auto rows = rows_to_spoil(floats ? input.tensor.size(0) : 0);
+    bad.tensors.push_back(floats ? with_nan(input.tensor, rows) : input.tensor);
+    if (floats)
+      bad.note =
+          rows.size() == 1 ? ", sample 0 bad before" : ", samples 0 and " + std::to_string(rows[1]) + " bad before";
+    has_floats |= floats;
+  }
+  if (!has_floats) return {good};
+  if (!has_bad) return {good, bad};
+  good.note = made_good;
+  StartBatch given;
+  for (const diagnose::IsolationInput& input : inputs) given.tensors.push_back(input.tensor);
+  return {good, given};
+}
+
+struct PolicySubject::Loaded {
+  Runtime runtime;
+  Policy policy;
+  std::shared_ptr<const graph::Graph> graph;  // of the inputs that are checked, where it is the only one
+};
+
+PolicySubject::PolicySubject(PolicyUnderCheck policy) : checked_(std::move(policy)) { restart(); }
+PolicySubject::~PolicySubject() = default;
+
+void PolicySubject::restart() {
+  Runtime runtime(checked_.runtime);
+  Policy policy = runtime.load_source(checked_.source, checked_.path);
+  const Signature signature = policy.signature();
+  for (size_t i = 0; i < signature.params.size() && i < checked_.params.size(); ++i)
+    policy.set_param(signature.params[i].name, checked_.params[i].item());
+  loaded_ = std::make_unique<Loaded>(Loaded{std::move(runtime), std::move(policy), nullptr});
+}
+
+diagnose::Tensors PolicySubject::call(const diagnose::Tensors& inputs) {
+  loaded_->policy.manual_seed(checked_.seed);
+  diagnose::Tensors outputs = loaded_->policy.run(inputs);
+  if (!loaded_->graph) {
+    const auto graphs = loaded_->policy.graphs();
+    if (graphs.size() == 1 && loaded_->policy.segments().empty()) loaded_->graph = graphs.front().graph;
+  }
+  return outputs;
+}
+
+std::vector<std::string> PolicySubject::output_names() { return loaded_->policy.signature().outputs; }
+std::vector<bool> PolicySubject::flags_outputs() { return loaded_->policy.flags_outputs(); }
+
+std::vector<bool> PolicySubject::flags_inputs() {
+  std::vector<bool> flags;
+  for (const CapturedGraph& captured : loaded_->policy.graphs()) {
+    flags.resize(loaded_->policy.signature().inputs.size());
+    for (size_t i = 0; i < flags.size() && i < captured.graph->inputs().size(); ++i)
+      flags[i] = flags[i] || captured.graph->inputs()[i].value->is_flags;
+  }
+  return flags;
+}
+
+const Policy& PolicySubject::policy() const { return loaded_->policy; }
+bool PolicySubject::is_one_graph() const { return loaded_->graph != nullptr; }
+
+diagnose::Recording PolicySubject::record(const diagnose::Tensors& inputs) {
+  random::Sequence same_numbers(checked_.seed);
+  const random::DrawFrom scope(&same_numbers);
+  if (loaded_->graph && loaded_->graph->inputs().size() == inputs.size() + checked_.params.size()) {
+    diagnose::Tensors all = inputs;
+    all.insert(all.end(), checked_.params.begin(), checked_.params.end());
+    return diagnose::record(*loaded_->graph, all);
+  }
+  loaded_->graph = nullptr;
+  ScriptOptions options;
+  options.path = checked_.path;
+  options.limits = checked_.runtime.limits;
+  options.print = [](const std::string&) {};  // it printed in the calls that are compared
+  LuaScript script(checked_.source, options);
+  return diagnose::record_calls(
+      [&](const diagnose::Tensors& given) { return script.call(given, checked_.params, std::nullopt); }, inputs,
+      [&] { return script.current_line(); });
+}
+
+}  // namespace triage::lua

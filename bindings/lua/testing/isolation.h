@@ -1,0 +1,61 @@
+#pragma once
+#include <triage/runtime.h>
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/diagnose/isolation/check.h"
+
+/// Policies for `triage isolate`.
+namespace triage::lua {
+
+struct PolicyUnderCheck {
+  std::string source, path;        // the text, and how messages name it
+  RuntimeOptions runtime;          // backend, compiler
+  std::vector<at::Tensor> params;  // in the order of the signature
+  uint64_t seed = 0;               // of the random numbers of each call
+};
+
+/// A policy as hosts call it. Its operators are the nodes of its captured graph; where it is none, or more than one, those that
+/// its script calls.
+class PolicySubject final : public diagnose::IsolationSubject {
+ public:
+  explicit PolicySubject(PolicyUnderCheck policy);
+  ~PolicySubject() override;
+
+  diagnose::Tensors call(const diagnose::Tensors& inputs) override;
+  void restart() override;
+  std::vector<std::string> output_names() override;
+  std::vector<bool> flags_outputs() override;
+  std::vector<bool> flags_inputs() override;
+  diagnose::Recording record(const diagnose::Tensors& inputs) override;
+
+  const Policy& policy() const;
+  /// Whether the last recordings are of one captured graph, not of the script.
+  bool is_one_graph() const;
+
+ private:
+  struct Loaded;
+  PolicyUnderCheck checked_;
+  std::unique_ptr<Loaded> loaded_;
+};
+
+/// The inputs of a signature, and which of them have the samples of the batch in dim 0: by their declared types, where all have
+/// types; else those as long as the first, but for tensors as large as one sample of another. Those that `shared` names have none.
+std::vector<diagnose::IsolationInput> isolation_inputs(const Signature& signature,
+                                                       const std::vector<at::Tensor>& tensors,
+                                                       const std::vector<std::string>& shared = {});
+
+/// A batch to begin with, before one more sample is made bad.
+struct StartBatch {
+  std::string note;  // how it differs from the batch given: ", bad samples made good"; empty: it does not
+  std::vector<at::Tensor> tensors;
+};
+inline constexpr const char* made_good = ", bad samples made good";
+/// Two of them. Without bad samples, which could hide what one more does; and with some, as it is given or made so, because a
+/// policy may give a bad sample what others have.
+std::vector<StartBatch> start_batches(const std::vector<diagnose::IsolationInput>& inputs);
+
+}  // namespace triage::lua

@@ -1,0 +1,52 @@
+#pragma once
+#include <ATen/ATen.h>
+
+#include <unordered_map>
+#include <vector>
+
+#include "runtime/diagnose/isolation/recording.h"
+
+namespace triage::diagnose {
+
+/// Values of a recording that are known by the tensors that hold them. A tensor that was written to since is another value.
+/// Keeps copies, because operators may write to what they read, and the tensors themselves, so that addresses stay theirs.
+class TensorValues {
+ public:
+  explicit TensorValues(Recording& recording) : recording_(recording) {}
+
+  /// The value that `tensor` holds now; a new one where it was never seen like this.
+  size_t of(const at::Tensor& tensor) {
+    const auto known = known_.find(tensor.unsafeGetTensorImpl());
+    if (known != known_.end() && known->second.version == version_of(tensor)) return known->second.value;
+    return add(tensor);
+  }
+  /// A new value, whatever it held before.
+  size_t add(const at::Tensor& tensor) {
+    known_[tensor.unsafeGetTensorImpl()] = {tensor, version_of(tensor), recording_.values.size()};
+    bytes_ += tensor.numel() * tensor.element_size();
+    if (bytes_ > most_bytes) recording_.complete = false;
+    recording_.values.push_back({recording_.complete ? tensor.detach().clone() : at::Tensor(), false});
+    return recording_.values.size() - 1;
+  }
+  std::optional<size_t> find(const at::Tensor& tensor) const {
+    const auto known = known_.find(tensor.unsafeGetTensorImpl());
+    return known == known_.end() ? std::nullopt : std::optional(known->second.value);
+  }
+
+ private:
+  static constexpr int64_t most_bytes = int64_t{2} << 30;
+  struct Known {
+    at::Tensor tensor;
+    uint32_t version;
+    size_t value;
+  };
+  static uint32_t version_of(const at::Tensor& tensor) {
+    return tensor.is_inference() ? 0 : static_cast<uint32_t>(tensor._version());
+  }
+
+  Recording& recording_;
+  std::unordered_map<const c10::TensorImpl*, Known> known_;
+  int64_t bytes_ = 0;
+};
+
+}  // namespace triage::diagnose

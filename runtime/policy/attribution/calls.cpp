@@ -1,0 +1,134 @@
+// What calls leave behind: counts, RunInfo, and the trace.
+#include <algorithm>
+#include <chrono>
+#include <exception>
+
+#include "runtime/messages/trace_file.h"
+#include "runtime/policy/attribution/flagged.h"
+#include "runtime/policy/core.h"
+#include "runtime/policy/decisions/decisions.h"
+
+namespace triage::policy {
+namespace {
+
+using std::chrono::nanoseconds;
+
+/// Which outputs of `answer` are flags. `kept` holds them where no graph does.
+const std::vector<bool>& flags_outputs_of(const Answer& answer, std::vector<bool>& kept) {
+  if (answer.ran.entry) return answer.ran.entry->flags_outputs;
+  if (answer.version) kept = answer.version->compiled.flags_outputs();
+  return kept;
+}
+
+/// Errors of one kind mostly come in runs.
+void count_errors(const std::vector<SampleError>& errors, FlagCounts& counts) noexcept {
+  for (size_t begin = 0, end = 0; begin < errors.size(); begin = end) {
+    while (end < errors.size() && errors[end].slot == errors[begin].slot) ++end;
+    counts.add(errors[begin].slot, end - begin);
+  }
+}
+
+/// Nothing where no flags could be read.
+std::optional<Counters::Flagged> count_flags(const FlaggedSamples& found, const std::vector<FlaggedSample>& samples,
+                                             Counters& counters) {
+  if (found.elsewhere) counters.uncounted();
+  if (!found.counted) return std::nullopt;
+  Counters::Flagged counts{static_cast<uint64_t>(found.samples), samples.size()};
+  for (const FlaggedSample& sample : samples) counts.repaired += sample.treatment == Treatment::repaired;
+  counters.flagged(counts);
+  count_errors(found.errors, counters.flags());
+  return counts;
+}
+
+void fill(RunInfo& info, const PolicyVersion& called, const Answer& answer, nanoseconds time,
+          const std::optional<Counters::Flagged>& flagged) {
+  const bool computed = answer.by != Answered::failed && answer.by != Answered::passed_through && answer.version;
+  const PolicyVersion& version = computed ? *answer.version : called;
+  info.version = version.number;
+  info.hash = version.hash;
+  info.answered = answer.by;
+  info.form = computed ? answer.ran.form : CallForm::none;
+  info.loops = computed && answer.ran.entry ? answer.ran.entry->executable->loops() : LoopTiers{};
+  info.time = time;
+  info.flagged = flagged ? static_cast<int64_t>(flagged->flagged) : -1;
+  info.repaired = flagged ? static_cast<int64_t>(flagged->repaired) : -1;
+  info.failure = answer.message;
+}
+
+}  // namespace
+
+/// Never fails a call: where there is no memory for a statistic, it is lost.
+std::optional<Counters::Flagged> PolicyCore::note_call(const PolicyVersion& called, CallBegin begin,
+                                                       at::ArrayRef<at::Tensor> inputs, const RunOptions& options,
+                                                       Answer& answer) noexcept {
+  const nanoseconds time = std::chrono::steady_clock::now() - begin;
+  Counters& counters = *called.counters;
+  const bool computed = answer.by != Answered::failed && answer.by != Answered::passed_through;
+  counters.answered(answer.by, computed ? answer.ran.form : CallForm::none, time);
+  if (answer.failure) counters.failed(*answer.failure);
+  const RuntimeOptions& settings = runtime_->options();
+  std::optional<Counters::Flagged> counted;
+  try {
+    FlaggedSamples found;
+    std::vector<FlaggedSample> samples;
+    if (answer.by != Answered::failed) {
+      std::vector<bool> kept;
+      const std::vector<bool>& is_flags = flags_outputs_of(answer, kept);
+      if (settings.count_flags || settings.decisions) {
+        const AnsweredCall call{inputs,   answer.outputs, called.signature.inputs, answer.version->signature.outputs,
+                                is_flags, options.donate};
+        found = flagged_samples(call);
+        samples = treatments(call, found);
+      }
+      if (settings.count_flags) counted = count_flags(found, samples, counters);
+      if (messages::trace_on()) flags_trace_.note(answer.outputs, is_flags);
+    }
+    if (settings.decisions) note_decision(*settings.decisions, called, time, inputs, options, answer, found, samples);
+    if (options.info) fill(*options.info, called, answer, time, counted);
+  } catch (const std::exception&) {
+    if (settings.decisions) DecisionQueue::of(*settings.decisions).drop();
+  }
+  return counted;
+}
+
+CallStatistics PolicyCore::CountedVersion::read() const {
+  CallStatistics calls = counters->read();
+  calls.recompiles = compile_counts->recompiles.load(std::memory_order_relaxed);
+  calls.graph_breaks = compile_counts->graph_breaks.load(std::memory_order_relaxed);
+  return calls;
+}
+
+/// With mutex_ held. A version that is destroyed counts no more.
+void PolicyCore::forget_unused_counts() const {
+  std::erase_if(counted_, [this](const CountedVersion& version) {
+    if (version.counters.use_count() > 1) return false;
+    std::atomic_thread_fence(std::memory_order_acquire);  // with whoever dropped the other reference
+    gone_ += version.read();
+    return true;
+  });
+}
+
+PolicyStatistics PolicyCore::statistics() const {
+  const std::lock_guard lock(mutex_);
+  forget_unused_counts();
+  PolicyStatistics all;
+  all.total = gone_;
+  for (const CountedVersion& version : counted_) {
+    all.versions.push_back({version.number, version.hash, version.read()});
+    all.total += all.versions.back().calls;
+  }
+  all.reloads = went_live_;
+  all.refused = refused_sources_;
+  all.reverted = reverted_;
+  all.candidates = candidates_;
+  all.promoted = promoted_;
+  all.candidates_reverted = candidates_reverted_;
+  return all;
+}
+
+void PolicyCore::count_refusal() {
+  const std::lock_guard lock(mutex_);
+  ++refused_sources_;
+}
+
+}  // namespace triage::policy

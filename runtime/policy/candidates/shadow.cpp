@@ -1,0 +1,214 @@
+#include "runtime/policy/candidates/shadow.h"
+
+#include "runtime/policy/attribution/flagged.h"
+#include "runtime/policy/trials/form.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/InferenceMode.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <map>
+#include <utility>
+
+namespace triage::policy {
+namespace {
+
+at::Tensor copied(const at::Tensor& tensor) {
+  const c10::InferenceMode as_it_is(tensor.is_inference());
+  at::Tensor copy = tensor.detach().clone();
+  if (tensor.requires_grad() && copy.is_leaf()) copy.requires_grad_();
+  if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) copy.unsafeGetTensorImpl()->set_wrapped_number(true);
+  return copy;
+}
+
+/// By location and code, as one number.
+using Kind = uint16_t;
+Kind kind_of(const SampleError& error) { return static_cast<Kind>(error.slot >> CODE_SHIFT); }
+
+/// Errors by sample, each kind once.
+std::map<int64_t, std::vector<Kind>> by_sample(const FlaggedSamples& found) {
+  std::map<int64_t, std::vector<Kind>> samples;
+  for (const SampleError& error : found.errors) samples[error.sample].push_back(kind_of(error));
+  for (auto& [sample, kinds] : samples) {
+    std::sort(kinds.begin(), kinds.end());
+    kinds.erase(std::unique(kinds.begin(), kinds.end()), kinds.end());
+  }
+  return samples;
+}
+
+/// The largest absolute difference in each row; 0 for two NaN, infinite where only one value is finite or NaN.
+at::Tensor row_differences(const at::Tensor& before, const at::Tensor& after, int64_t rows) {
+  if (before.is_complex())
+    return row_differences(at::view_as_real(before.contiguous()), at::view_as_real(after.contiguous()), rows);
+  const at::Tensor a = before.reshape({rows, -1}).to(at::kDouble), b = after.reshape({rows, -1}).to(at::kDouble);
+  const at::Tensor same = a.eq(b).logical_or(a.isnan().logical_and(b.isnan()));
+  constexpr double infinite = std::numeric_limits<double>::infinity();
+  const at::Tensor difference = (a - b).abs().nan_to_num(infinite, infinite, -infinite);
+  return std::get<0>(difference.masked_fill(same, 0).max(1));
+}
+
+bool same_bits(const at::Tensor& a, const at::Tensor& b) {
+  return a.is_contiguous() && b.is_contiguous() && std::memcmp(a.data_ptr(), b.data_ptr(), a.nbytes()) == 0;
+}
+
+/// Compares one call.
+class Comparing {
+ public:
+  Comparing(const ShadowCall& call, const Answer& answer, ShadowReport& report)
+      : call_(call), answer_(answer), report_(report), options_(call.candidate->shadow) {}
+
+  void run(const FlaggedSamples& live, const FlaggedSamples& candidate, int64_t rows) {
+    compare_flags(by_sample(live), by_sample(candidate));
+    std::vector<bool> flagged(static_cast<size_t>(rows)), differ(static_cast<size_t>(rows));
+    for (const auto* found : {&live, &candidate})
+      for (const SampleError& error : found->errors)
+        if (error.sample < rows) flagged[static_cast<size_t>(error.sample)] = true;
+    for (size_t i = 0; i < call_.outputs.size(); ++i)
+      if (!is_flags(i)) compare_output(i, rows, differ);
+    for (size_t sample = 0; sample < differ.size(); ++sample) {
+      report_.different += differ[sample];
+      report_.different_unflagged += differ[sample] && !flagged[sample];
+    }
+  }
+
+ private:
+  using BySample = std::map<int64_t, std::vector<Kind>>;
+
+  bool is_flags(size_t output) const { return output < call_.flags_outputs.size() && call_.flags_outputs[output]; }
+
+  std::string name_of(int64_t sample) const {
+    const auto index = static_cast<size_t>(sample);
+    return index < call_.sample_ids.size() ? call_.sample_ids[index] : std::to_string(sample);
+  }
+
+  void compare_flags(const BySample& live, const BySample& candidate) {
+    static const std::vector<Kind> none;
+    const auto kinds = [](const BySample& samples, int64_t sample) -> const std::vector<Kind>& {
+      const auto found = samples.find(sample);
+      return found == samples.end() ? none : found->second;
+    };
+    for (const auto& [sample, of_live] : live) note_kinds(sample, of_live, kinds(candidate, sample), /*live=*/true);
+    for (const auto& [sample, of_candidate] : candidate)
+      note_kinds(sample, of_candidate, kinds(live, sample), /*live=*/false);
+  }
+
+  void note_kinds(int64_t sample, const std::vector<Kind>& mine, const std::vector<Kind>& others, bool live) {
+    if (others.empty()) ++(live ? report_.only_live : report_.only_candidate);
+    for (const Kind kind : mine) {
+      if (std::binary_search(others.begin(), others.end(), kind)) continue;
+      FlagDifference& difference = find(kind, sample);
+      ++(live ? difference.only_live : difference.only_candidate);
+    }
+  }
+
+  FlagDifference& find(Kind kind, int64_t sample) {
+    const int64_t location = kind >> (LOCATION_SHIFT - CODE_SHIFT);
+    const auto code = static_cast<Code>(kind & ((1u << (LOCATION_SHIFT - CODE_SHIFT)) - 1));
+    const auto known = std::find_if(report_.flags.begin(), report_.flags.end(), [&](const FlagDifference& one) {
+      return one.location == location && one.code == code;
+    });
+    if (known != report_.flags.end()) return *known;
+    return report_.flags.emplace_back(FlagDifference{location, code, 0, 0, name_of(sample)});
+  }
+
+  /// An output without a row for each sample is one row.
+  void compare_output(size_t index, int64_t rows, std::vector<bool>& differ) {
+    const at::Tensor &before = call_.outputs[index], &after = answer_.outputs[index];
+    if (before.numel() == 0 || same_bits(before, after)) return;
+    const bool by_rows = before.dim() > 0 && before.size(0) == rows;
+    const at::Tensor differences = row_differences(before, after, by_rows ? rows : 1);
+    const auto* const values = differences.data_ptr<double>();
+    for (int64_t row = 0; row < differences.numel(); ++row) {
+      if (!(values[row] > options_.tolerance)) continue;
+      report_.max_difference = std::max(report_.max_difference, values[row]);
+      if (by_rows) differ[static_cast<size_t>(row)] = true;
+      if (report_.examples.size() < options_.examples)
+        report_.examples.push_back(
+            {call_.decision_id, by_rows ? name_of(row) : "all", name_of_output(index), values[row]});
+    }
+  }
+
+  std::string name_of_output(size_t index) const {
+    const auto& names = call_.live->signature.outputs;
+    return index < names.size() ? names[index] : fmt::format("out{}", index);
+  }
+
+  const ShadowCall& call_;
+  const Answer& answer_;
+  ShadowReport& report_;
+  const ShadowOptions& options_;
+};
+
+/// The rows that a call has: of its first input with any.
+int64_t rows_of(const ShadowCall& call) {
+  for (const at::Tensor& input : call.inputs)
+    if (input.dim() > 0) return input.size(0);
+  return 0;
+}
+
+Counters::Flagged numbers_of(const FlaggedSamples& found) {
+  Counters::Flagged numbers{static_cast<uint64_t>(found.samples)};
+  int64_t last = -1;
+  for (const SampleError& error : found.errors)
+    if (std::exchange(last, error.sample) != error.sample) ++numbers.flagged;
+  return numbers;
+}
+
+}  // namespace
+
+std::vector<at::Tensor> copied(at::ArrayRef<at::Tensor> tensors) {
+  std::vector<at::Tensor> copies;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const auto same = std::find_if(tensors.begin(), tensors.begin() + static_cast<ptrdiff_t>(i),
+                                   [&](const at::Tensor& other) { return other.is_same(tensors[i]); });
+    const auto before = static_cast<size_t>(same - tensors.begin());
+    copies.push_back(before < i ? copies[before] : copied(tensors[i]));
+  }
+  return copies;
+}
+
+size_t bytes_of(at::ArrayRef<at::Tensor> tensors) noexcept {
+  size_t bytes = 0;
+  for (const at::Tensor& tensor : tensors)
+    if (tensor.defined() && tensor.layout() == c10::kStrided) bytes += tensor.nbytes();
+  return bytes;
+}
+
+void count_shadow_failure(Comparison& comparison, const std::string& why) {
+  comparison.change_shadow([](ShadowReport& report) { ++report.failed; });
+  comparison.note_failure(why);
+}
+
+void compare_answers(const ShadowCall& call, const Answer& answer, std::chrono::nanoseconds time) {
+  const std::vector<bool> is_flags =
+      answer.ran.entry ? answer.ran.entry->flags_outputs : call.candidate->version->compiled.flags_outputs();
+  const std::vector<std::string>& names = call.live->signature.outputs;
+  const std::string change = difference(form_of(call.outputs, call.flags_outputs), form_of(answer.outputs, is_flags),
+                                        declared_open_sizes(call.live->signature), names);
+  if (!change.empty()) return count_shadow_failure(*call.comparison, fmt::format("the candidate changes {}", change));
+  for (size_t i = 0; i < call.outputs.size(); ++i)
+    if (call.outputs[i].sizes() != answer.outputs[i].sizes())
+      return call.comparison->not_comparable("the size of an output depends on values, and differs");
+  const std::vector<size_t> none;
+  const auto flagged = [&](at::ArrayRef<at::Tensor> outputs) {
+    return flagged_samples({call.inputs, outputs, call.live->signature.inputs, names, call.flags_outputs, none});
+  };
+  const FlaggedSamples live = flagged(call.outputs), candidate = flagged(answer.outputs);
+  const int64_t rows = rows_of(call);
+  const auto timed = [&](std::chrono::nanoseconds took, bool wanted) {
+    return wanted ? std::optional(took) : std::nullopt;
+  };
+  call.comparison->change_shadow([&](ShadowReport& report) {
+    Comparing(call, answer, report).run(live, candidate, rows);
+    ++report.compared;
+    report.samples += static_cast<uint64_t>(rows);
+  });
+  call.comparison->live.note(timed(call.time, call.timed), numbers_of(live));
+  call.comparison->candidate.note(timed(time, answer.ran.form != CallForm::capture), numbers_of(candidate));
+}
+
+}  // namespace triage::policy

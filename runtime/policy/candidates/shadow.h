@@ -1,0 +1,41 @@
+#pragma once
+#include "runtime/policy/answer.h"
+#include "runtime/policy/candidates/candidate.h"
+#include "runtime/policy/candidates/thread.h"
+
+#include <ATen/ThreadLocalState.h>
+#include <triage/runtime.h>
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace triage::policy {
+
+/// Copies that nobody else writes to, with all that guards of graphs look at; a tensor that comes twice is copied once.
+std::vector<at::Tensor> copied(at::ArrayRef<at::Tensor> tensors);
+size_t bytes_of(at::ArrayRef<at::Tensor> tensors) noexcept;
+
+/// A call that was answered, for the candidate to run on: all that the host may change or free is copied.
+struct ShadowCall {
+  CandidateThread::Room room;
+  std::shared_ptr<Candidate> candidate;
+  std::shared_ptr<Comparison> comparison;
+  std::shared_ptr<const PolicyVersion> live;  // that answered
+  std::vector<at::Tensor> inputs, outputs;
+  std::vector<at::Tensor> params;  // of the candidate
+  std::vector<bool> flags_outputs;
+  std::chrono::nanoseconds time{0};
+  bool timed = true;  // the live version captured nothing
+  std::string decision_id;
+  std::vector<std::string> sample_ids;
+  at::ThreadLocalState thread;  // grad mode, inference mode and autocast of the caller
+};
+
+/// A call that the candidate failed, or answered in another form.
+void count_shadow_failure(Comparison& comparison, const std::string& why);
+/// Counts what differs between the answer that the call got and that of the candidate.
+void compare_answers(const ShadowCall& call, const Answer& answer, std::chrono::nanoseconds time);
+
+}  // namespace triage::policy

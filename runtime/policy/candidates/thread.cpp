@@ -1,0 +1,109 @@
+#include "runtime/policy/candidates/thread.h"
+
+#include <atomic>
+#include <exception>
+#include <utility>
+
+namespace triage::policy {
+
+/// The thread may outlive its CandidateThread, where a task ends that.
+struct CandidateThreadState {
+  std::mutex mutex;
+  std::condition_variable wake;
+  std::deque<CandidateThread::Task> tasks, calls;
+  bool closed = false;
+  std::thread thread;
+  std::atomic<bool> running{false};
+  std::atomic<size_t> waiting{0}, waiting_bytes{0};
+};
+
+CandidateThread::CandidateThread() : state_(std::make_shared<CandidateThreadState>()) {}
+
+CandidateThread::~CandidateThread() { close(); }
+
+bool CandidateThread::start() {
+  const std::lock_guard lock(state_->mutex);
+  if (state_->closed) return false;
+  if (!state_->thread.joinable()) state_->thread = std::thread(loop, state_);
+  state_->running = true;
+  return true;
+}
+
+void CandidateThread::loop(const std::shared_ptr<CandidateThreadState>& state) {
+  std::unique_lock lock(state->mutex);
+  while (true) {
+    state->wake.wait(lock, [&] { return state->closed || !state->tasks.empty() || !state->calls.empty(); });
+    if (state->closed) return;
+    auto& queue = state->tasks.empty() ? state->calls : state->tasks;
+    Task task = std::move(queue.front());
+    queue.pop_front();
+    lock.unlock();
+    try {
+      task();
+    } catch (const std::exception&) {
+    }
+    task = nullptr;  // what it holds goes here, without the lock
+    lock.lock();
+  }
+}
+
+bool CandidateThread::add(Task task, bool call) {
+  {
+    const std::lock_guard lock(state_->mutex);
+    if (state_->closed || !state_->thread.joinable()) return false;
+    (call ? state_->calls : state_->tasks).push_back(std::move(task));
+  }
+  state_->wake.notify_one();
+  return true;
+}
+
+bool CandidateThread::post(Task task) { return add(std::move(task), /*call=*/false); }
+
+bool CandidateThread::post_call(Task task) { return add(std::move(task), /*call=*/true); }
+
+CandidateThread::Room CandidateThread::reserve(size_t bytes, size_t most_calls, size_t most_bytes) noexcept {
+  Room room;
+  if (!state_->running.load(std::memory_order_relaxed)) return room;
+  const bool full = state_->waiting.fetch_add(1, std::memory_order_relaxed) >= most_calls;
+  const bool too_large = state_->waiting_bytes.fetch_add(bytes, std::memory_order_relaxed) + bytes > most_bytes;
+  room.state_ = state_;
+  room.bytes_ = bytes;
+  if (full || too_large) return Room();  // and `room` gives back what it took
+  return room;
+}
+
+void CandidateThread::close() noexcept {
+  std::deque<Task> tasks, calls;
+  std::thread thread;
+  {
+    const std::lock_guard lock(state_->mutex);
+    state_->closed = true;
+    state_->running = false;
+    tasks.swap(state_->tasks);
+    calls.swap(state_->calls);
+    thread = std::move(state_->thread);
+  }
+  state_->wake.notify_all();
+  if (!thread.joinable()) return;
+  if (thread.get_id() == std::this_thread::get_id())
+    thread.detach();
+  else
+    thread.join();
+}
+
+CandidateThread::Room::Room(Room&& other) noexcept
+    : state_(std::move(other.state_)), bytes_(std::exchange(other.bytes_, 0)) {}
+
+CandidateThread::Room& CandidateThread::Room::operator=(Room&& other) noexcept {
+  std::swap(state_, other.state_);
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+
+CandidateThread::Room::~Room() {
+  if (!state_) return;
+  state_->waiting.fetch_sub(1, std::memory_order_relaxed);
+  state_->waiting_bytes.fetch_sub(bytes_, std::memory_order_relaxed);
+}
+
+}  // namespace triage::policy

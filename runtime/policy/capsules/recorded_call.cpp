@@ -1,0 +1,188 @@
+#include "runtime/policy/capsules/recorded_call.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "runtime/files/disk.h"
+#include "runtime/messages/log.h"
+#include "runtime/messages/replay_settings.h"
+#include "runtime/random/sequence.h"
+
+namespace triage::policy {
+namespace {
+
+using capsule::Json;
+using capsule::Recording;
+
+at::Generator generator_of(const PolicyVersion& version) {
+  random::Sequence* const own = version.compiled.options().random.get();
+  return own ? own->generator(c10::kCPU) : random::copy_of_current();
+}
+
+Json scalar(const at::Tensor& value) {
+  if (value.scalar_type() == at::kBool) return value.item<bool>();
+  if (at::isIntegralType(value.scalar_type(), /*includeBool=*/false)) return value.item<int64_t>();
+  return fmt::format("{:.17g}", value.item<double>());  // JSON has no NaN
+}
+
+at::Tensor bytes_tensor(const std::string& bytes) {
+  at::Tensor tensor = at::empty({static_cast<int64_t>(bytes.size())}, at::kByte);
+  std::copy(bytes.begin(), bytes.end(), reinterpret_cast<char*>(tensor.data_ptr<uint8_t>()));
+  return tensor;
+}
+
+/// Copying a generator takes microseconds: only where a graph draws, else when the script is about to run.
+bool draws_without_script(const PolicyVersion& version) {
+  const auto entries = version.compiled.entries();
+  return std::any_of(entries.begin(), entries.end(), [](const capture::Entry* entry) { return entry->draws; });
+}
+
+}  // namespace
+
+RecordedCall::RecordedCall(PolicyVersion& version, at::ArrayRef<at::Tensor> inputs,
+                           const std::vector<at::Tensor>& params, const RunOptions& options)
+    : version_(version),
+      inputs_(inputs),
+      params_(params),
+      options_(options),
+      recording_(Recording::asked_for() ? *Recording::asked_for()
+                                        : own_.emplace(generator_of(version), !draws_without_script(version))) {
+  if (recording_.whole()) recording_.set_generator(generator_of(version));
+}
+
+capsule::Json RecordedCall::params_facts() const {
+  Json params = Json::object();
+  const std::vector<at::Tensor> values =
+      options_.params.empty() ? params_ : override_params(version_, params_, options_.params);
+  for (size_t i = 0; i < values.size(); ++i) params[version_.signature.params[i].name] = scalar(values[i]);
+  return params;
+}
+
+Json RecordedCall::saved(const std::string& name, const at::Tensor& tensor, bool masked) {
+  const bool per_sample = rows_ && tensor.dim() > 0 && tensor.size(0) == rows_->size(0);
+  Json facts = {{"name", name}};
+  facts["tensor"] = recording_.tensors().add(
+      per_sample ? tensor.index_select(0, rows_->nonzero().flatten().to(tensor.device())) : tensor, masked);
+  if (masked) facts["masked"] = true;
+  return facts;
+}
+
+/// The source, and what it read when it was loaded: a replay loads it again.
+Json RecordedCall::source_facts() {
+  const Contents& contents = version_.contents;
+  Json files = Json::object();
+  for (const auto& [name, file] : contents.files)
+    if (file.usable())
+      files[name] = {{"bytes", recording_.tensors().add(bytes_tensor(*file.bytes), /*masked=*/false)}};
+    else
+      files[name] = {{"error", file.error}};
+  return {{"path", version_.path},
+          {"hash", version_.hash},
+          {"text", contents.source},
+          {"in_folder", contents.in_folder},
+          {"files", std::move(files)}};
+}
+
+Json RecordedCall::facts() {
+  if (!recording_.has_script())
+    version_.compiled.with_script([&](Script& script) {
+      if (auto* const state = dynamic_cast<capsule::HasState*>(&script)) recording_.before_script(*state);
+    });
+  const capture::Compiled::Options& options = version_.compiled.options();
+  Json call = {{"backend", options.backend},
+               {"compiler", compiler_mode_name(options.compiler)},
+               {"fullgraph", options.fullgraph},
+               {"trusted", version_.held_to() == nullptr},
+               {"params", params_facts()}};
+  Json inputs = Json::array(), donated = Json::array();
+  for (size_t i = 0; i < inputs_.size(); ++i) {
+    const std::string& name = version_.signature.inputs[i];
+    inputs.push_back(saved(name, inputs_[i], recording_.is_masked(name)));
+  }
+  for (const size_t index : options_.donate) donated.push_back(version_.signature.inputs[index]);
+  call["inputs"] = std::move(inputs);
+  call["donated"] = std::move(donated);
+  if (rows_) {
+    const at::Tensor rows = rows_->nonzero().flatten().contiguous();
+    call["rows"] = std::vector<int64_t>(rows.data_ptr<int64_t>(), rows.data_ptr<int64_t>() + rows.numel());
+  }
+  Json graphs = Json::array();
+  for (const capture::Entry* entry : version_.compiled.entries()) graphs.push_back(graph::print(*entry->graph));
+  Json facts = recording_.facts();
+  facts["kind"] = "policy";
+  facts["name"] = version_.name;
+  facts["version"] = version_.number;
+  facts["source"] = source_facts();
+  facts["call"] = std::move(call);
+  facts["graphs"] = std::move(graphs);
+  return facts;
+}
+
+void RecordedCall::failed(const std::exception& error, Answer& answer) noexcept {
+  try {
+    Json result = {{"error", capsule::error_facts(error)}};
+    Json all = facts();
+    all["result"] = std::move(result);
+    if (auto* const whole = recording_.whole()) {
+      whole->done = std::move(all);
+      answer.capsule.name(whole->file, /*failure=*/true);
+    } else if (answer.capsules && !messages::replay_record_on()) {
+      answer.capsule.keep(answer.capsules->make(std::move(all), std::move(recording_.tensors())), /*failure=*/true);
+    } else {
+      answer.capsule.name(capsule::write_failure(version_.name, std::move(all), recording_.tensors()),
+                          /*failure=*/true);
+    }
+  } catch (const std::exception& failure) {
+    messages::warn(
+        fmt::format("a call of '{}' failed, and no capsule can be made of it: {}", version_.name, failure.what()));
+  }
+}
+
+/// One for each sample; nothing where all are kept.
+std::optional<at::Tensor> RecordedCall::bad_rows(at::ArrayRef<at::Tensor> outputs) const {
+  std::optional<at::Tensor> bad;
+  const std::vector<bool> is_flags = version_.compiled.flags_outputs();
+  for (size_t i = 0; i < outputs.size() && i < is_flags.size(); ++i) {
+    if (!is_flags[i] || outputs[i].dim() != 2 || (bad && bad->size(0) != outputs[i].size(0))) continue;
+    if (!recording_.whole() && !outputs[i].is_cpu()) continue;  // a decision waits for no device
+    const at::Tensor here = outputs[i].to(at::kCPU).ne(0).any(1);
+    bad = bad ? *bad | here : here;
+  }
+  return bad;
+}
+
+Json RecordedCall::facts_of(at::ArrayRef<at::Tensor> outputs) {
+  Json all = facts();
+  const std::vector<std::string> names = version_.known_signature().outputs;
+  Json results = Json::array();
+  const bool derived = recording_.leaves_out();
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const std::string name = i < names.size() ? names[i] : fmt::format("out{}", i);
+    results.push_back(saved(name, outputs[i], derived || recording_.is_masked(name)));
+  }
+  all["result"] = {{"outputs", std::move(results)}};
+  return all;
+}
+
+void RecordedCall::answered(Answer& answer) {
+  if (Recording::Whole* const whole = recording_.whole()) {
+    if (whole->bad_rows) rows_ = bad_rows(answer.outputs);
+    whole->done = facts_of(answer.outputs);
+    answer.capsule.name(whole->file, /*failure=*/false);
+    return;
+  }
+  if (!answer.capsules) return;
+  try {
+    const std::optional<at::Tensor> bad = bad_rows(answer.outputs);
+    if (!bad || !bad->any().item<bool>()) return answer.capsule.name("", /*failure=*/false);
+    if (answer.capsules->bad_rows()) rows_ = bad;
+    Json all = facts_of(answer.outputs);
+    answer.capsule.keep(answer.capsules->make(std::move(all), std::move(recording_.tensors())), /*failure=*/false);
+  } catch (const std::exception& failure) {  // the call has been answered
+    answer.capsules->cannot(failure.what());
+  }
+}
+
+}  // namespace triage::policy

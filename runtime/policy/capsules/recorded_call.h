@@ -1,0 +1,37 @@
+#pragma once
+#include <optional>
+#include <vector>
+
+#include "runtime/capsule/recording.h"
+#include "runtime/policy/answer.h"
+#include "runtime/policy/versions/version.h"
+
+namespace triage::policy {
+
+/// A call of a version, from which a capsule is made where it fails, where somebody asked for one (capsule::Recording::Whole), and
+/// where the decision log wants one. The answer then has it, or its name.
+class RecordedCall {
+ public:
+  RecordedCall(PolicyVersion& version, at::ArrayRef<at::Tensor> inputs, const std::vector<at::Tensor>& params,
+               const RunOptions& options);
+  void failed(const std::exception& error, Answer& answer) noexcept;
+  void answered(Answer& answer);
+
+ private:
+  capsule::Json facts();
+  capsule::Json facts_of(at::ArrayRef<at::Tensor> outputs);
+  capsule::Json params_facts() const;
+  capsule::Json source_facts();
+  std::optional<at::Tensor> bad_rows(at::ArrayRef<at::Tensor> outputs) const;
+  capsule::Json saved(const std::string& name, const at::Tensor& tensor, bool masked);
+
+  PolicyVersion& version_;
+  at::ArrayRef<at::Tensor> inputs_;
+  const std::vector<at::Tensor>& params_;
+  const RunOptions& options_;
+  std::optional<capsule::Recording> own_;
+  capsule::Recording& recording_;
+  std::optional<at::Tensor> rows_;
+};
+
+}  // namespace triage::policy

@@ -1,0 +1,137 @@
+#include "runtime/policy/decisions/decision_line.h"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <triage/config.h>
+#include <triage/error.h>
+#include <triage/layout.h>
+#include <triage/location.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "runtime/policy/decisions/mask.h"
+
+namespace triage::policy {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Clock = std::chrono::system_clock;
+
+struct Field {
+  const char* name;
+  bool is_text;  // can be masked
+};
+constexpr std::array<Field, 23> fields = {
+    {{"decision_id", true},   {"trace_id", true},      {"policy", true},    {"path", true},     {"version", false},
+     {"live_version", false}, {"hash", true},          {"answered", false}, {"form", false},    {"duration_us", false},
+     {"failure", true},       {"failure_kind", false}, {"batch", false},    {"flagged", false}, {"repaired", false},
+     {"samples", false},      {"sample", false},       {"sample_id", true}, {"errors", false},  {"location", true},
+     {"code", false},         {"severity", false},     {"done", false}}};
+
+void check_field(const std::string& name, bool to_mask) {
+  if (name == "capsule")
+    throw ConfigError(
+        "DecisionLogOptions: the field \"capsule\" can be neither dropped nor masked; with an empty `capsule_dir` no "
+        "line has one");
+  const auto* const found =
+      std::find_if(fields.begin(), fields.end(), [&](const Field& field) { return name == field.name; });
+  const bool known = found != fields.end() && (!to_mask || found->is_text);
+  if (known) return;
+  std::vector<std::string> names;
+  for (const Field& field : fields)
+    if (!to_mask || field.is_text) names.emplace_back(field.name);
+  throw ConfigError(fmt::format("DecisionLogOptions: there is no field \"{}\" that can be {}; these can: {}", name,
+                                to_mask ? "masked" : "dropped", fmt::join(names, ", ")));
+}
+
+}  // namespace
+
+std::string time_text(Clock::time_point time) {
+  const auto micros = std::chrono::floor<std::chrono::microseconds>(time);
+  const auto second = std::chrono::floor<std::chrono::seconds>(micros);
+  return fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:06}Z", fmt::gmtime(Clock::to_time_t(second)), (micros - second).count());
+}
+
+/// One object of a line; what the rules say is left out or masked as it is added.
+class DecisionLines::Object {
+ public:
+  explicit Object(const DecisionLines& lines) : lines_(lines) {}
+
+  Object& add(const char* field, Json value) {
+    const Rule rule = lines_.rule_of(field);
+    if (rule == Rule::mask) value = masked(value.get<std::string>(), lines_.key_);
+    if (rule != Rule::drop) json[field] = std::move(value);
+    return *this;
+  }
+  /// Nothing where there is none.
+  Object& text(const char* field, const std::string& value) { return value.empty() ? *this : add(field, value); }
+
+  Json json = Json::object();
+
+ private:
+  const DecisionLines& lines_;
+};
+
+DecisionLines::DecisionLines(const DecisionLogOptions& options) : key_(options.mask_key) {
+  for (const std::string& name : options.drop) {
+    check_field(name, /*to_mask=*/false);
+    rules_.emplace_back(name, Rule::drop);
+  }
+  for (const std::string& name : options.mask) {
+    check_field(name, /*to_mask=*/true);
+    rules_.emplace_back(name, Rule::mask);
+  }
+}
+
+DecisionLines::Rule DecisionLines::rule_of(std::string_view field) const {
+  for (const auto& [name, rule] : rules_)
+    if (name == field) return rule;
+  return Rule::keep;
+}
+
+std::string DecisionLines::line(const Decision& decision) const {
+  Object line(*this);
+  line.json["time"] = time_text(decision.time);
+  line.text("decision_id", decision.decision_id).text("trace_id", decision.trace_id);
+  line.text("policy", decision.policy).text("path", decision.path).add("version", decision.version);
+  line.text("hash", decision.hash);
+  if (decision.live_version != decision.version) line.add("live_version", decision.live_version);
+  line.add("answered", to_string(decision.answered)).add("form", to_string(decision.form));
+  line.add("duration_us", std::round(static_cast<double>(decision.duration.count()) / 100) / 10);
+  line.text("failure", decision.failure);
+  if (decision.failure_kind) line.add("failure_kind", to_string(*decision.failure_kind));
+  line.add("batch", decision.batch).add("flagged", decision.flagged).add("repaired", decision.repaired);
+  Json samples = Json::array();
+  size_t at = 0;
+  for (const Decision::Sample& sample : decision.samples) {
+    Json errors = Json::array();
+    for (; at < sample.errors_end; ++at) {
+      const uint16_t slot = decision.errors[at];
+      Object error(*this);
+      error.add("location", ErrorLocation::name(slot >> LOCATION_SHIFT))
+          .add("code", code_name(static_cast<Code>(slot >> CODE_SHIFT & CODE_MASK)))
+          .add("severity", severity_name(static_cast<Severity>(slot & SEVERITY_MASK)));
+      errors.push_back(std::move(error.json));
+    }
+    Object entry(*this);
+    entry.add("sample", sample.sample).text("sample_id", sample.id).add("errors", std::move(errors));
+    if (sample.errors_left_out) entry.json["errors_left_out"] = sample.errors_left_out;
+    entry.add("done", sample.done);
+    samples.push_back(std::move(entry.json));
+  }
+  if (!samples.empty()) line.add("samples", std::move(samples));
+  if (!decision.capsule.empty()) line.json["capsule"] = decision.capsule;
+  return line.json.dump(-1, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace);
+}
+
+std::string DecisionLines::dropped_line(uint64_t count, Clock::time_point since) const {
+  const Json line = {{"time", time_text(Clock::now())}, {"dropped", count}, {"since", time_text(since)}};
+  return line.dump(-1, ' ', true, Json::error_handler_t::replace);
+}
+
+}  // namespace triage::policy

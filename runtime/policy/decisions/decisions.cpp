@@ -1,0 +1,249 @@
+// The decision log: its queue, its thread, and its sinks. decisions_of_calls.cpp says what a call puts in.
+#include "runtime/policy/decisions/decisions.h"
+
+#include <fmt/format.h>
+#include <triage/error.h>
+
+#include <cmath>
+#include <exception>
+#include <utility>
+
+#include "runtime/files/checksum.h"
+
+namespace triage {
+namespace policy {
+namespace {
+
+/// Under load, the thread wakes at most once in this time, and calls need not wake it.
+constexpr std::chrono::milliseconds linger{20};
+
+DecisionLogOptions checked(DecisionLogOptions options) {
+  if (options.file.empty() && !options.on_line)
+    throw ConfigError("DecisionLogOptions: there is neither `file` nor `on_line`; set where decisions go");
+  if (!(options.clean_share >= 0 && options.clean_share <= 1))
+    throw ConfigError(
+        fmt::format("DecisionLogOptions: clean_share must be from 0 to 1, and is {}", options.clean_share));
+  if (options.queue_records == 0 || options.queue_records > 1'000'000)
+    throw ConfigError(
+        fmt::format("DecisionLogOptions: queue_records must be from 1 to 1000000, and is {}", options.queue_records));
+  if (!options.file.empty() && options.max_file_bytes == 0)
+    throw ConfigError("DecisionLogOptions: max_file_bytes must be at least 1, and is 0");
+  if (options.max_samples > 10'000)  // a line is read as a whole
+    throw ConfigError(
+        fmt::format("DecisionLogOptions: max_samples must be at most 10000, and is {}", options.max_samples));
+  if (options.max_files > 1000)
+    throw ConfigError(fmt::format("DecisionLogOptions: max_files must be at most 1000, and is {}", options.max_files));
+  return options;
+}
+
+/// All bits of the result depend on all of `bits` (the end of SplitMix64).
+uint64_t mixed(uint64_t bits) {
+  bits = (bits ^ bits >> 30) * 0xbf58476d1ce4e5b9u;
+  bits = (bits ^ bits >> 27) * 0x94d049bb133111ebu;
+  return bits ^ bits >> 31;
+}
+
+}  // namespace
+
+DecisionQueue::DecisionQueue(DecisionLogOptions options)
+    : options_(checked(std::move(options))), logger_(options_.log), lines_(options_), capsules_(options_, logger_) {
+  writing_.reserve(options_.queue_records);
+  waiting_.reserve(options_.queue_records);
+  if (options_.file.empty()) return;
+  file_ = std::make_unique<messages::RotatingFile>(options_.file, options_.max_file_bytes, options_.max_files);
+  file_->open();  // a wrong path is told here
+}
+
+void DecisionQueue::start() {
+  thread_ = std::thread([self = shared_from_this()] { self->work(); });
+}
+
+void DecisionQueue::close() noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  more_.notify_one();
+  if (thread_.get_id() == std::this_thread::get_id())
+    thread_.detach();  // `on_line` let go of the log: the thread ends when it has written what waits
+  else
+    thread_.join();
+}
+
+bool DecisionQueue::takes_clean(std::string_view decision_id) noexcept {
+  const double share = options_.clean_share;
+  if (share <= 0) return false;
+  if (!decision_id.empty())
+    return std::ldexp(static_cast<double>(mixed(files::checksum(decision_id)) >> 11), -53) < share;
+  const auto before = static_cast<double>(clean_calls_.fetch_add(1, std::memory_order_relaxed));
+  return std::floor((before + 1) * share) > std::floor(before * share);
+}
+
+void DecisionQueue::note(Decision&& decision) noexcept {
+  bool wake = false;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!taking_) return;
+    if (waiting_.size() >= options_.queue_records) return drop_locked();
+    waiting_.push_back(std::move(decision));  // has its memory
+    ++noted_;
+    const bool many = waiting_.size() == (options_.queue_records + 1) / 2;
+    wake = doing_ == Thread::waits || (doing_ == Thread::lingers && many);
+  }
+  if (wake) more_.notify_one();
+}
+
+void DecisionQueue::drop() noexcept {
+  const std::lock_guard lock(mutex_);
+  if (taking_) drop_locked();
+}
+
+void DecisionQueue::drop_locked() noexcept {
+  lost_.add({1, std::chrono::system_clock::now()});
+  ++noted_;
+  dropped_.fetch_add(1, std::memory_order_relaxed);
+}
+
+void DecisionQueue::stop_noting() noexcept {
+  const std::lock_guard lock(mutex_);
+  taking_ = false;
+}
+
+void DecisionQueue::flush() {
+  if (std::this_thread::get_id() == thread_.get_id()) return;
+  std::unique_lock lock(mutex_);
+  const uint64_t until = noted_;
+  ++flushing_;
+  more_.notify_one();
+  done_.wait(lock, [&] { return finished_ >= until; });
+  --flushing_;
+}
+
+DecisionCounts DecisionQueue::counts() const noexcept { return {written_.load(), dropped_.load(), failed_.load()}; }
+
+void DecisionQueue::work() {
+  std::unique_lock lock(mutex_);
+  const auto has_work = [this] { return !waiting_.empty() || lost_.count > 0; };
+  for (;;) {
+    doing_ = Thread::waits;
+    more_.wait(lock, [&] { return has_work() || stop_; });
+    if (!has_work()) return;
+    doing_ = Thread::writes;
+    writing_.swap(waiting_);
+    const Lost lost = std::exchange(lost_, {});
+    lock.unlock();
+    const uint64_t count = writing_.size() + lost.count;
+    write(writing_, lost);
+    writing_.clear();
+    lock.lock();
+    finished_ += count;
+    done_.notify_all();
+    doing_ = Thread::lingers;
+    more_.wait_for(lock, linger,
+                   [&] { return stop_ || flushing_ > 0 || 2 * waiting_.size() >= options_.queue_records; });
+  }
+}
+
+void DecisionQueue::write(Batch& batch, const Lost& lost) noexcept {
+  untold_.add(lost);
+  uint64_t fine = 0;
+  file_works_ = !file_ || open_file();
+  write_all(batch, fine);
+  if (untold_.count > 0) tell_lost();
+  if (file_ && !flush_file()) fine = 0;
+  written_ += fine;
+  failed_ += batch.size() - fine;
+}
+
+void DecisionQueue::write_all(Batch& batch, uint64_t& fine) noexcept {
+  for (Decision& decision : batch) {
+    try {
+      if (decision.unsaved) decision.capsule = capsules_.save(*decision.unsaved);
+      decision.unsaved.reset();
+      fine += put(lines_.line(decision));
+    } catch (const std::exception& error) {
+      tell_failure(told_file_, "a decision cannot be written", error.what());
+    }
+  }
+}
+
+/// Once it is told.
+void DecisionQueue::tell_lost() noexcept {
+  try {
+    if (put(lines_.dropped_line(untold_.count, untold_.since))) untold_ = {};
+  } catch (const std::exception&) {  // no memory: with the next batch
+  }
+}
+
+/// To all sinks; whether all took it. A file that has failed gets nothing more of this batch: it may take long to fail.
+bool DecisionQueue::put(const std::string& line) noexcept {
+  bool fine = true;
+  if (options_.on_line) {
+    try {
+      options_.on_line(line);
+    } catch (const std::exception& error) {
+      fine = false;
+      tell_failure(told_callback_, "`on_line` of the decision log threw", error.what());
+    } catch (...) {
+      fine = false;
+      tell_failure(told_callback_, "`on_line` of the decision log threw", "no std::exception");
+    }
+  }
+  if (!file_ || !file_works_) return fine && !file_;
+  try {
+    file_->write(line);
+  } catch (const std::exception& error) {
+    file_works_ = false;
+    tell_failure(told_file_, "the decision log cannot be written", error.what());
+  }
+  return fine && file_works_;
+}
+
+bool DecisionQueue::open_file() noexcept {
+  try {
+    file_->open();
+    return true;
+  } catch (const std::exception& error) {
+    tell_failure(told_file_, "the decision log cannot be written", error.what());
+    return false;
+  }
+}
+
+/// False where nothing can be said of the lines since the last time.
+bool DecisionQueue::flush_file() noexcept {
+  if (!file_works_) return false;
+  try {
+    file_->flush();
+    return true;
+  } catch (const std::exception& error) {
+    tell_failure(told_file_, "the decision log cannot be written", error.what());
+    return false;
+  }
+}
+
+void DecisionQueue::tell_failure(bool& told, const char* what, const char* why) noexcept {
+  if (std::exchange(told, true)) return;
+  try {
+    logger_.write(LogLevel::error,
+                  fmt::format("{}: {}; calls go on, and DecisionLog::counts tells how many decisions fail; later "
+                              "failures are not logged",
+                              what, why),
+                  {{"path", options_.file.string()}, {"error", why}});
+  } catch (const std::exception&) {  // no memory for the record
+  }
+}
+
+}  // namespace policy
+
+DecisionLog::DecisionLog(DecisionLogOptions options)
+    : queue_(std::make_shared<policy::DecisionQueue>(std::move(options))) {
+  queue_->start();
+}
+
+DecisionLog::~DecisionLog() { queue_->close(); }
+
+void DecisionLog::flush() { queue_->flush(); }
+
+DecisionCounts DecisionLog::counts() const noexcept { return queue_->counts(); }
+
+}  // namespace triage

@@ -1,0 +1,86 @@
+// What a call puts into the decision log.
+#include <algorithm>
+#include <utility>
+
+#include "runtime/policy/decisions/decisions.h"
+
+namespace triage::policy {
+namespace {
+
+/// Recovery hides no fault: what the live version failed is told, whatever answered. A canary answers as a live version does.
+bool has_fault(const Answer& answer) {
+  return answer.failure || (answer.by != Answered::live && answer.by != Answered::canary);
+}
+
+std::string bounded(std::string_view text, size_t longest) { return std::string(text.substr(0, longest)); }
+
+int64_t batch_of(at::ArrayRef<at::Tensor> inputs) {
+  for (const at::Tensor& input : inputs)
+    if (input.defined() && input.dim() > 0) return input.size(0);
+  return 0;
+}
+
+const char* done_to(const FlaggedSample& sample, Answered by) {
+  if (by == Answered::passed_through) return "passed_through";
+  switch (sample.treatment) {
+    case Treatment::repaired:
+      return "repaired";
+    case Treatment::kept:
+      return "kept";
+    default:
+      return "not_compared";
+  }
+}
+
+/// Of the first ones. Names of the host belong to rows of the inputs: where the flags have other rows, nobody knows whose they are.
+void add_samples(Decision& decision, const FlaggedSamples& found, const std::vector<FlaggedSample>& samples,
+                 at::ArrayRef<std::string> ids, size_t most) {
+  const bool named = found.samples == static_cast<int64_t>(ids.size());
+  const size_t listed = std::min(samples.size(), most);
+  decision.samples.reserve(listed);
+  size_t begin = 0;
+  for (size_t i = 0; i < listed; ++i) {
+    const FlaggedSample& sample = samples[i];
+    const size_t count = sample.errors_end - begin, kept = std::min(count, most_errors_of_sample);
+    for (size_t at = begin; at < begin + kept; ++at) decision.errors.push_back(found.errors[at].slot);
+    decision.samples.push_back({sample.sample,
+                                named ? bounded(ids[static_cast<size_t>(sample.sample)], longest_id) : std::string(),
+                                done_to(sample, decision.answered), decision.errors.size(), count - kept});
+    begin = sample.errors_end;
+  }
+}
+
+}  // namespace
+
+void note_decision(DecisionLog& log, const PolicyVersion& called, std::chrono::nanoseconds time,
+                   at::ArrayRef<at::Tensor> inputs, const RunOptions& options, Answer& answer,
+                   const FlaggedSamples& found, const std::vector<FlaggedSample>& samples) {
+  DecisionQueue& queue = DecisionQueue::of(log);
+  if (samples.empty() && !has_fault(answer) && !queue.takes_clean(options.decision_id)) return;
+  const bool computed = answer.by != Answered::failed && answer.by != Answered::passed_through && answer.version;
+  const PolicyVersion& version = computed ? *answer.version : called;
+  Decision decision;
+  decision.time = std::chrono::system_clock::now() - std::chrono::duration_cast<std::chrono::microseconds>(time);
+  decision.duration = time;
+  decision.decision_id = bounded(options.decision_id, longest_id);
+  decision.trace_id = bounded(options.trace_id, longest_id);
+  decision.policy = called.name;
+  decision.path = called.path;
+  decision.hash = version.hash;
+  decision.failure = bounded(answer.message, longest_failure);
+  decision.failure_kind = answer.failure;
+  decision.version = version.number;
+  decision.live_version = called.number;
+  decision.answered = answer.by;
+  decision.form = computed ? answer.ran.form : CallForm::none;
+  decision.batch = batch_of(inputs);
+  decision.flagged = static_cast<int64_t>(samples.size());
+  decision.repaired = std::count_if(samples.begin(), samples.end(),
+                                    [](const auto& sample) { return sample.treatment == Treatment::repaired; });
+  add_samples(decision, found, samples, options.sample_ids, queue.options().max_samples);
+  decision.capsule = std::move(answer.capsule.file);
+  decision.unsaved = std::move(answer.capsule.unsaved);
+  queue.note(std::move(decision));
+}
+
+}  // namespace triage::policy

@@ -1,0 +1,129 @@
+#include "runtime/policy/files/kept_files.h"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <triage/error.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <sstream>
+
+#include "runtime/files/checksum.h"
+#include "runtime/files/disk.h"
+
+namespace triage::policy {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr uint64_t largest_text = 1u << 30;  // more than any contents have
+
+std::string normal(const fs::path& path) { return fs::absolute(path).lexically_normal().string(); }
+
+/// What a text that is kept is checked from: so it is known to be that of this file.
+uint64_t checksum_of(const fs::path& path) { return files::checksum(normal(path) + '\n'); }
+
+fs::path below(const fs::path& cache_dir, const char* name) { return cache_dir.empty() ? cache_dir : cache_dir / name; }
+
+}  // namespace
+
+KeptTexts::KeptTexts(fs::path dir, std::string label) : dir_(std::move(dir)), label_(std::move(label)) {}
+
+fs::path KeptTexts::place_of(const fs::path& path) const {
+  return dir_ / fmt::format("{}-{}", files::checksum_text(files::checksum(normal(path))), path.filename().string());
+}
+
+std::string KeptTexts::keep(const fs::path& path, std::string_view text) const {
+  if (dir_.empty()) return {};
+  std::error_code error;
+  if (fs::create_directories(dir_, error)) ::chmod(dir_.c_str(), S_IRWXU);
+  if (error) return fmt::format("{}: {}", dir_.string(), error.message());
+  if (!files::is_ours(dir_.string(), S_IFDIR))
+    return fmt::format("{}: it is another user's, a symbolic link, or one that others may write to", dir_.string());
+  try {
+    files::OutputFile file(place_of(path).string(), /*own=*/true);
+    file.write(text.data(), text.size());
+    const std::string line = files::checksum_line(label_, files::checksum(text, checksum_of(path)));
+    file.write(line.data(), line.size());
+    file.commit();
+    return {};
+  } catch (const FileError& failure) {
+    return failure.what();
+  }
+}
+
+std::string KeptTexts::forget(const fs::path& path) const {
+  if (dir_.empty()) return {};
+  const fs::path place = place_of(path);
+  if (::unlink(place.c_str()) == 0 || errno == ENOENT || errno == ENOTDIR) return {};
+  return fmt::format("{}: {}", place.string(), std::strerror(errno));
+}
+
+KeptTexts::Found KeptTexts::find(const fs::path& path) const {
+  const fs::path place = place_of(path);
+  std::error_code ignored;
+  if (dir_.empty() || !fs::exists(fs::symlink_status(place, ignored))) return {};
+  const auto unusable = [&](const std::string& why) {
+    return Found{std::nullopt, fmt::format("{}: {}", place.string(), why)};
+  };
+  if (!files::is_ours(dir_.string(), S_IFDIR) || !files::is_ours(place.string(), S_IFREG))
+    return unusable("it, or its folder, is another user's, a symbolic link, or one that others may write to");
+  try {
+    const std::string kept = files::read_text(place.string(), largest_text);
+    const auto [text, intact] = files::without_checksum(kept, label_, checksum_of(path));
+    if (intact) return {std::string(text), {}};
+    return unusable("it is damaged: its checksum is not that of its content");
+  } catch (const FileError& error) {
+    return unusable(error.what());
+  }
+}
+
+LastGood::LastGood(const fs::path& cache_dir)
+    : texts_(below(cache_dir, "last_good"), "\n-- triage: last good source, checksum ") {}
+
+std::string LastGood::keep(const fs::path& path, const Contents& contents) const {
+  const bool alone = contents.files.empty() && !is_packed(contents.source);
+  return texts_.keep(path, alone ? contents.source : packed(contents));
+}
+
+std::optional<Contents> LastGood::find(const fs::path& path) const {
+  const auto [text, trouble] = texts_.find(path);
+  if (!text) return std::nullopt;  // a cache that cannot be read is no cache
+  return is_packed(*text) ? unpacked(*text) : Contents{*text, {}, /*in_folder=*/true};
+}
+
+KeptChoices::KeptChoices(const fs::path& cache_dir)
+    : texts_(below(cache_dir, "chosen"), "\n-- triage: chosen version, checksum ") {}
+
+// One line, "pinned NUMBER SIZE" or "rolled-back NUMBER SIZE"; what is live, of SIZE bytes; what was on the disk.
+std::string KeptChoices::keep(const fs::path& path, const Choice& choice) const {
+  const std::string live = packed(choice.live);
+  return texts_.keep(path, fmt::format("{} {} {}\n{}{}", choice.pinned ? "pinned" : "rolled-back", choice.number,
+                                       live.size(), live, choice.on_disk ? packed(*choice.on_disk) : ""));
+}
+
+std::string KeptChoices::forget(const fs::path& path) const { return texts_.forget(path); }
+
+KeptChoices::Found KeptChoices::find(const fs::path& path) const {
+  const auto [text, trouble] = texts_.find(path);
+  if (!text) return {std::nullopt, trouble};
+  const Found malformed{std::nullopt,
+                        "what is kept of a pin or rollback is not in a form that this version of triage reads"};
+  const size_t end = text->find('\n');
+  if (end == std::string::npos) return malformed;
+  std::istringstream line(text->substr(0, end));
+  std::string kind;
+  Choice choice;
+  size_t size = 0;
+  if (!(line >> kind >> choice.number >> size) || size > text->size() - end - 1) return malformed;
+  choice.pinned = kind == "pinned";
+  const std::string_view rest = std::string_view(*text).substr(end + 1);
+  const auto live = unpacked(rest.substr(0, size));
+  if (!live || (!choice.pinned && kind != "rolled-back")) return malformed;
+  choice.live = *live;
+  if (rest.size() > size && !(choice.on_disk = unpacked(rest.substr(size)))) return malformed;
+  return {std::move(choice), {}};
+}
+
+}  // namespace triage::policy

@@ -1,0 +1,69 @@
+#pragma once
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "runtime/policy/files/contents.h"
+
+/// What is kept of policy files in RuntimeOptions::cache_dir, for a restart. It is trusted as kernels are: folder and file are this
+/// user's, nobody else may write to them, and the file is as it was written.
+namespace triage::policy {
+
+/// A folder with one text for each policy file. Without a folder it keeps nothing.
+class KeptTexts {
+ public:
+  /// `label` begins the last line of each, which has a checksum: a text of another label is damaged.
+  KeptTexts(std::filesystem::path dir, std::string label);
+  /// Replaces what is kept for `path`, all or nothing. Returns why it could not be done; empty: done.
+  std::string keep(const std::filesystem::path& path, std::string_view text) const;
+  /// Removes it; returns why it could not.
+  std::string forget(const std::filesystem::path& path) const;
+  struct Found {
+    std::optional<std::string> text;
+    std::string trouble;  // why what is there is not used
+  };
+  Found find(const std::filesystem::path& path) const;
+
+ private:
+  std::filesystem::path place_of(const std::filesystem::path& path) const;
+  std::filesystem::path dir_;
+  std::string label_;
+};
+
+/// The last contents that went live for each policy file, so that a restart with a broken file finds a policy.
+class LastGood {
+ public:
+  explicit LastGood(const std::filesystem::path& cache_dir);
+  std::string keep(const std::filesystem::path& path, const Contents& contents) const;
+  std::optional<Contents> find(const std::filesystem::path& path) const;
+
+ private:
+  KeptTexts texts_;  // the source, as it is, of a policy that read no files
+};
+
+/// What `pin` or `rollback` made live.
+struct Choice {
+  bool pinned = false;
+  int number = 0;  // of the version, at that time
+  Contents live;
+  std::optional<Contents> on_disk;  // at that time; nothing: there was no file that could be read
+};
+
+/// The last one for each policy file. What was kept is replaced, or removed, as a whole.
+class KeptChoices {
+ public:
+  explicit KeptChoices(const std::filesystem::path& cache_dir);
+  std::string keep(const std::filesystem::path& path, const Choice& choice) const;
+  std::string forget(const std::filesystem::path& path) const;
+  struct Found {
+    std::optional<Choice> choice;
+    std::string trouble;
+  };
+  Found find(const std::filesystem::path& path) const;
+
+ private:
+  KeptTexts texts_;
+};
+
+}  // namespace triage::policy

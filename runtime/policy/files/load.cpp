@@ -1,0 +1,201 @@
+// Where the contents of a version come from: the disk, as a whole, or what is kept for a restart.
+#include <fmt/format.h>
+
+#include "runtime/messages/assert.h"
+#include "runtime/policy/changing.h"
+#include "runtime/policy/core.h"
+#include "runtime/policy/files/source_file.h"
+#include "runtime/policy/trials/known_kinds.h"
+#include "runtime/policy/trials/rehearsal.h"
+
+namespace triage::policy {
+
+void PolicyCore::load_first(std::optional<std::string> text) {
+  const Changing changing(*this);
+  random::Sequence of_trials(runtime_->options().seed);
+  const random::DrawFrom draws(&of_trials);
+  std::optional<Error> failure;
+  const auto current_or_last_good = [&] {
+    try {
+      return load_current(std::move(text));
+    } catch (const Error& error) {
+      const auto kept = file_.empty() ? std::nullopt : runtime_->last_good().find(file_);
+      if (!kept) throw;
+      std::shared_ptr<PolicyVersion> good = load_kept(*kept);
+      failure = error;
+      log(LogLevel::error, fmt::format("policy '{}': {}; running its last good source instead", path_, error.what()),
+          error.what());
+      return good;
+    }
+  };
+  std::shared_ptr<PolicyVersion> version = load_chosen();
+  if (!version) version = current_or_last_good();
+  name_ = version->name;
+  flags_trace_.set_policy(name_);
+  for (const Param& param : version->signature.params) {
+    lasting_params_.insert(param.name);
+    former_params_.insert(param.name);
+  }
+  if (runtime_->options().backend == "fused") {
+    version->kinds = known_kinds(*version);
+    if (!version->kinds.empty()) capture_ahead(version, {}, {}, /*was_live=*/true);
+  }
+  go_live(version);
+  if (failure) note_failure(failure->what(), failure->source());
+  log(LogLevel::debug, fmt::format("policy '{}' loaded from '{}' (source {})", name_, path_, version->hash), {},
+      version->number);
+}
+
+std::shared_ptr<PolicyVersion> PolicyCore::load_current(std::optional<std::string> text) {
+  const bool of_file = !text;
+  if (of_file) text = read_source(file_);
+  deleted_ = !text;
+  refused_ = text.has_value();  // unless what follows does not throw
+  if (!text) throw FileError(fmt::format("cannot load the policy '{}': there is no such file", path_), {path_, 0});
+  std::shared_ptr<PolicyVersion> version = load_whole({std::move(*text), path_, file_, of_file, /*followed=*/true});
+  if (declares_outputs(version->signature))
+    check_outputs(*runtime_->load_script(version->contents, path_, /*silent=*/true));
+  refused_ = false;
+  return version;
+}
+
+/// Loads a source with the files that it reads. They may be replaced one after the other meanwhile: what was read makes a
+/// version only where all of it was on the disk at one time.
+std::shared_ptr<PolicyVersion> PolicyCore::load_whole(NewSource from) {
+  constexpr int most_tries = 4;
+  const Verify& verify = runtime_->options().verify;
+  const Files before = seen_ && from.file == file_ ? seen_->files : Files();
+  for (int tries = 1;; ++tries) {
+    PolicyFiles files(from.file, verify, before);
+    std::shared_ptr<PolicyVersion> version;
+    std::exception_ptr failure;
+    const Contents bare{from.source, {}, /*in_folder=*/!from.file.empty()};
+    try {
+      if (from.on_disk) verify_file(verify, from.file, from.source);
+      version = runtime_->load_version(bare, from.path, random_, from.file.empty() ? nullptr : &files);
+    } catch (const std::exception&) {
+      failure = std::current_exception();
+    }
+    if (from.followed) see(Contents{from.source, files.all(), bare.in_folder});
+    std::optional<std::string> now = from.source;
+    if (from.on_disk && !files.all().empty()) now = read_source(from.file);
+    if (now == from.source && is_unchanged(from.file, files.all())) {
+      if (failure) std::rethrow_exception(failure);
+      return version;
+    }
+    if (!now || tries == most_tries)
+      throw FileError(
+          fmt::format("policy '{}': its files changed each time that triage read them ({} times); write them "
+                      "beside their places and rename them",
+                      from.path, tries),
+          {from.path, 0});
+    from.source = std::move(*now);
+  }
+}
+
+bool PolicyCore::is_as_seen(const std::string& source, const std::optional<Contents>& seen) const {
+  return seen && seen->source == source && is_unchanged(file_, seen->files);
+}
+
+void PolicyCore::see(std::optional<Contents> contents) {
+  const std::lock_guard lock(mutex_);
+  seen_.swap(contents);
+}
+
+Files PolicyCore::files_read() const {
+  const std::lock_guard lock(mutex_);
+  return seen_ ? seen_->files : Files();
+}
+
+/// Contents that were live before a restart. The host sees them again: it may think otherwise by now.
+std::shared_ptr<PolicyVersion> PolicyCore::load_kept(const Contents& contents) {
+  const Verify& verify = runtime_->options().verify;
+  verify_file(verify, file_, contents.source);
+  for (const auto& [name, file] : contents.files)
+    if (file.usable()) verify_file(verify, file_.parent_path() / name, *file.bytes);
+  std::shared_ptr<PolicyVersion> version = runtime_->load_version(contents, path_, random_);
+  if (declares_outputs(version->signature)) check_outputs(*runtime_->load_script(contents, path_, /*silent=*/true));
+  return version;
+}
+
+/// What `pin` or `rollback` made live before a restart; null where the file is to be followed.
+std::shared_ptr<PolicyVersion> PolicyCore::load_chosen() {
+  if (file_.empty()) return nullptr;
+  auto [choice, trouble] = runtime_->choices().find(file_);
+  if (!trouble.empty())
+    log(LogLevel::warn,
+        fmt::format("policy '{}': a pin or rollback from before this start is ignored: {}", path_, trouble), trouble);
+  if (!choice) return nullptr;
+  const std::optional<std::string> source = source_now();
+  const bool unchanged = choice->on_disk ? source && is_as_seen(*source, choice->on_disk) : !source;
+  if (!choice->pinned && !unchanged) {
+    log(LogLevel::info,
+        fmt::format("policy '{}': its files have changed since version {} was rolled back to, before this "
+                    "start; they are followed again",
+                    path_, choice->number));
+    return nullptr;
+  }
+  const char* const what = choice->pinned ? "pinned" : "rolled back to";
+  std::shared_ptr<PolicyVersion> version;
+  try {
+    version = load_kept(choice->live);
+  } catch (const Error& error) {
+    log(LogLevel::error,
+        fmt::format("policy '{}': what was {} before this start cannot be used, and the file is followed: {}", path_,
+                    what, error.what()),
+        error.what());
+    return nullptr;
+  }
+  log(LogLevel::warn,
+      fmt::format("policy '{}': what was {} before this start (version {} then, source {}) is live, {}", path_, what,
+                  choice->number, version->hash,
+                  choice->pinned ? "whatever the file says; `unpin` follows it again" : "until the file changes"));
+  deleted_ = !source;
+  if (unchanged)
+    see(choice->on_disk);
+  else if (source)
+    see(Contents{*source, {}, /*in_folder=*/true});
+  const std::lock_guard lock(mutex_);
+  pinned_ = choice->pinned;
+  choice_ = std::make_shared<const Choice>(std::move(*choice));
+  return version;
+}
+
+/// Of the file; nothing where it cannot be read.
+std::optional<std::string> PolicyCore::source_now() const {
+  try {
+    return read_source(file_);
+  } catch (const FileError&) {
+    return std::nullopt;
+  }
+}
+
+/// What is to be live after a restart; null: what the file says.
+void PolicyCore::choose(const std::shared_ptr<PolicyVersion>& version, bool pinned) {
+  {
+    const std::lock_guard lock(mutex_);
+    choice_.reset();
+    const bool is_of_file = version && !pinned && seen_ && *seen_ == version->contents;
+    if (version && !is_of_file)
+      choice_ = std::make_shared<const Choice>(
+          Choice{pinned, version->number, version->contents, deleted_ ? std::nullopt : seen_});
+  }
+  keep_choice();
+}
+
+void PolicyCore::keep_choice() {
+  if (file_.empty()) return;
+  const std::lock_guard keeping(keeping_);  // what is written last is what was chosen last
+  const std::shared_ptr<const Choice> choice = [&] {
+    const std::lock_guard lock(mutex_);
+    return choice_;
+  }();
+  const KeptChoices& kept = runtime_->choices();
+  const std::string failure = choice ? kept.keep(file_, *choice) : kept.forget(file_);
+  if (!failure.empty())
+    log(LogLevel::warn,
+        fmt::format("policy '{}': cannot keep for a restart what is pinned or rolled back: {}", name_, failure),
+        failure);
+}
+
+}  // namespace triage::policy

@@ -1,0 +1,57 @@
+#pragma once
+#include <triage/runtime.h>
+
+#include <filesystem>
+#include <memory>
+#include <set>
+#include <string>
+#include <string_view>
+
+#include "runtime/policy/files/contents.h"
+
+/// The files that a policy may read: those in the folder of its source file, while it is loaded.
+namespace triage::policy {
+
+using Verify = decltype(RuntimeOptions::verify);
+
+/// Shows `bytes` to the host, where it wants to see them. Throws FileError where it refuses them.
+void verify_file(const Verify& verify, const std::filesystem::path& path, std::string_view bytes);
+
+/// Throws FileError unless `name` is a path inside a folder, as it stands: relative, without "..", of printable characters.
+void check_name(const std::string& name);
+
+/// Reads a regular file of `folder`. Symbolic links are followed as long as each step stays inside the folder; no file is
+/// opened that is no regular file. Throws nothing but std::bad_alloc.
+FileContent read_beneath(const std::filesystem::path& folder, const std::string& name, uint64_t largest);
+
+/// Reads for one load, each file once: however often it is asked for, a name has the same bytes.
+class PolicyFiles {
+ public:
+  /// `file`: of the policy, absolute. Bytes that `before` has are shared with it.
+  PolicyFiles(const std::filesystem::path& file, Verify verify, const Files& before = {});
+
+  /// As ScriptOptions::read_file.
+  std::shared_ptr<const std::string> read(const std::string& name);
+  /// What was read so far.
+  const Files& all() const noexcept { return read_; }
+
+ private:
+  void verify(const std::string& name, FileContent& content);
+
+  std::filesystem::path folder_;
+  Verify verify_;
+  Files before_, read_;
+  uint64_t bytes_left_;
+};
+
+/// Whether a read of each of `files` gives now what it gave then.
+bool is_unchanged(const std::filesystem::path& file, const Files& files);
+
+/// The folders on the way to each of `files`, those that links lead through included. A change of what a read gives is a
+/// change in one of them.
+std::set<std::filesystem::path> folders_of(const std::filesystem::path& file, const Files& files);
+
+/// For a program that loads a policy without a Runtime: reads for all its interpreters, so that they see the same bytes.
+decltype(ScriptOptions::read_file) files_beside(const std::filesystem::path& file);
+
+}  // namespace triage::policy

@@ -1,0 +1,37 @@
+#include "runtime/policy/trials/known_sources.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "runtime/messages/assert.h"
+
+namespace triage::policy {
+
+void KnownSources::note(const Contents& contents, bool proven) {
+  Known known{contents, proven || this->proven(contents).value_or(false)};
+  forget(contents);
+  bytes_ += contents.bytes();
+  known_.push_back(std::move(known));
+  while (known_.size() > 1 && (known_.size() > most || bytes_ > most_bytes)) {
+    bytes_ -= known_.front().contents.bytes();
+    known_.pop_front();
+  }
+  TRIAGE_ASSERT(bytes_ == std::accumulate(known_.begin(), known_.end(), size_t{0},
+                                          [](size_t sum, const Known& one) { return sum + one.contents.bytes(); }));
+}
+
+void KnownSources::forget(const Contents& contents) {
+  const auto same =
+      std::find_if(known_.begin(), known_.end(), [&](const Known& known) { return known.contents == contents; });
+  if (same == known_.end()) return;
+  bytes_ -= same->contents.bytes();
+  known_.erase(same);
+}
+
+std::optional<bool> KnownSources::proven(const Contents& contents) const {
+  for (const Known& known : known_)
+    if (known.contents == contents) return known.proven;
+  return std::nullopt;
+}
+
+}  // namespace triage::policy

@@ -1,0 +1,30 @@
+#pragma once
+#include <deque>
+#include <optional>
+
+#include "runtime/policy/files/contents.h"
+
+namespace triage::policy {
+
+/// Contents that went live and were not taken back: a file may be put back to them whatever came after. They are compared
+/// byte by byte, for what is trusted skips every check of a reload. The oldest are forgotten where they are too many.
+class KnownSources {
+ public:
+  static constexpr size_t most = 1000, most_bytes = 32u << 20;
+
+  /// `proven`: its trial is over, now or earlier.
+  void note(const Contents& contents, bool proven);
+  void forget(const Contents& contents);
+  /// Nothing for contents that are not known.
+  std::optional<bool> proven(const Contents& contents) const;
+
+ private:
+  struct Known {
+    Contents contents;
+    bool proven;
+  };
+  std::deque<Known> known_;  // the one noted last is behind
+  size_t bytes_ = 0;
+};
+
+}  // namespace triage::policy

@@ -1,0 +1,354 @@
+// Calls that a version on trial gets, and what happens where a version fails and the one before it answers.
+#include "runtime/policy/trials/trial.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "runtime/capture/recorder.h"
+#include "runtime/policy/core.h"
+
+namespace triage::policy {
+namespace {
+
+/// dtypes and ranks count, sizes do not.
+bool same_kind(const Kind& kind, at::ArrayRef<at::Tensor> inputs) {
+  return std::equal(kind.begin(), kind.end(), inputs.begin(), inputs.end(), [](const auto& shape, const auto& input) {
+    return shape.dtype == input.scalar_type() && static_cast<int64_t>(shape.sizes.size()) == input.dim();
+  });
+}
+
+bool same_but_rows(const Kind& kind, at::ArrayRef<at::Tensor> inputs) {
+  return std::equal(kind.begin(), kind.end(), inputs.begin(), inputs.end(), [](const auto& shape, const auto& input) {
+    return capture::same_but_rows(shape.sizes, input.sizes());
+  });
+}
+
+bool same_sizes(const Kind& kind, at::ArrayRef<at::Tensor> inputs) {
+  return std::equal(kind.begin(), kind.end(), inputs.begin(), inputs.end(), [](const auto& shape, const auto& input) {
+    return shape.dtype == input.scalar_type() && input.sizes() == shape.sizes && shape.device == input.device();
+  });
+}
+
+}  // namespace
+
+void Trial::begin(Known known, size_t calls) {
+  {
+    const std::lock_guard lock(mutex_);
+    known_ = std::move(known);
+  }
+  begin_again(calls);
+}
+
+void Trial::begin_again(size_t calls) {
+  const std::lock_guard lock(mutex_);
+  calls_left_ = calls;
+  most_left_ = 100 * calls;
+  on_.store(calls > 0, std::memory_order_release);
+}
+
+bool Trial::tried() const {
+  const std::lock_guard lock(mutex_);
+  return known_.untried.empty();
+}
+
+std::string Trial::reason() const {
+  const std::lock_guard lock(mutex_);
+  return known_.reasons.empty() ? "" : known_.reasons.front();
+}
+
+std::optional<std::chrono::nanoseconds> Trial::time_before() const {
+  const std::lock_guard lock(mutex_);
+  return known_.time_before;
+}
+
+std::optional<Form> Trial::expected(at::ArrayRef<at::Tensor> inputs) const {
+  const std::lock_guard lock(mutex_);
+  for (const auto& [kind, form] : known_.forms)
+    if (same_sizes(kind, inputs)) return form;
+  return std::nullopt;
+}
+
+std::optional<std::pair<Form, OpenSizes>> Trial::expected_of_kind(at::ArrayRef<at::Tensor> inputs) const {
+  const std::lock_guard lock(mutex_);
+  const auto find = [&](bool alike) {
+    return std::find_if(known_.shown.begin(), known_.shown.end(), [&](const auto& one) {
+      return same_kind(one.inputs, inputs) && (!alike || same_but_rows(one.inputs, inputs));
+    });
+  };
+  auto shown = find(/*alike=*/true);
+  const bool alike = shown != known_.shown.end();
+  if (!alike) shown = find(/*alike=*/false);
+  if (shown == known_.shown.end()) return std::nullopt;
+  const auto with_rows = std::find_if(inputs.begin(), inputs.end(), [](const auto& input) { return input.dim() > 0; });
+  const int64_t batch = with_rows == inputs.end() ? -1 : with_rows->size(0);
+  Form form = form_of(shown->outputs, shown->flags_outputs);
+  OpenSizes open(shown->other_sizes.begin(), shown->other_sizes.end());
+  const bool ambiguous = std::any_of(shown->inputs.begin(), shown->inputs.end(), [&](const auto& input) {
+    return std::count(input.sizes.begin() + !input.sizes.empty(), input.sizes.end(), shown->batch()) > 0;
+  });
+  for (size_t i = 0; i < form.size(); ++i)
+    for (size_t dim = 0; dim < form[i].sizes.size(); ++dim) {
+      int64_t& size = form[i].sizes[dim];
+      if (!alike || (ambiguous && size == shown->batch() && size != batch)) open.emplace(i, dim);
+      size = shown->size_for(batch, size);
+    }
+  return std::pair(std::move(form), std::move(open));
+}
+
+std::vector<capture::Compiled::Answered> Trial::shown() const {
+  const std::lock_guard lock(mutex_);
+  return known_.shown;
+}
+
+void Trial::expect(at::ArrayRef<at::Tensor> inputs, Form form) {
+  constexpr size_t most = 64;
+  const std::lock_guard lock(mutex_);
+  for (auto& [kind, known] : known_.forms)
+    if (same_sizes(kind, inputs)) {
+      known = std::move(form);
+      return;
+    }
+  if (known_.forms.size() >= most) return;
+  known_.forms.emplace_back(capture::shape_of(inputs), std::move(form));
+}
+
+void Trial::note_wait(std::string message) {
+  const std::lock_guard lock(mutex_);
+  waited_ = std::move(message);
+}
+
+std::optional<std::string> Trial::take_wait() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(waited_, std::nullopt);
+}
+
+OpenSizes Trial::open() const {
+  const std::lock_guard lock(mutex_);
+  return known_.open;
+}
+
+void Trial::add_open(const Form& one, const Form& other) {
+  const std::lock_guard lock(mutex_);
+  add_open_sizes(known_.open, one, other);
+}
+
+Trial::Progress Trial::pass(at::ArrayRef<at::Tensor> inputs) {
+  const std::lock_guard lock(mutex_);
+  const size_t untried = std::erase_if(known_.untried, [&](const Kind& kind) { return same_kind(kind, inputs); });
+  if (calls_left_ > 0) --calls_left_;
+  if (most_left_ > 0) --most_left_;
+  const bool over = most_left_ == 0 || (calls_left_ == 0 && known_.untried.empty());
+  if (over && on_.exchange(false, std::memory_order_acq_rel)) {
+    known_.forms.clear();
+    return Progress::over;
+  }
+  return untried > 0 && known_.untried.empty() ? Progress::tried : Progress::going_on;
+}
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::nanoseconds;
+
+}  // namespace
+
+Moment trial_deadline(const Moment& deadline, std::optional<nanoseconds> time_before, const Limits& limits) {
+  const auto now = Clock::now();
+  if (!deadline) {
+    if (limits.seconds <= 0) return std::nullopt;
+    const auto budget = std::chrono::duration_cast<nanoseconds>(std::chrono::duration<double>(limits.seconds));
+    return now + (time_before ? std::max(budget, 20 * *time_before) : 10 * budget);
+  }
+  const auto left = std::chrono::duration_cast<nanoseconds>(*deadline - now);
+  if (!time_before) return now + left / 2;
+  const auto needed = *time_before * 3 / 2 + std::chrono::microseconds(200);
+  return needed > left / 2 ? *deadline : *deadline - needed;
+}
+
+Moment deadline_of_stand_in(const Moment& deadline, Clock::time_point begin) {
+  if (!deadline) return std::nullopt;
+  return std::max(*deadline, Clock::now() + (*deadline - begin));
+}
+
+namespace {
+
+/// An answer came too late, where the version before would have been in time.
+bool overran(const Moment& deadline, Clock::time_point begin, std::optional<nanoseconds> time_before) {
+  return deadline && time_before && *time_before < *deadline - begin && Clock::now() > *deadline;
+}
+
+/// For a question that the answer does not depend on: some other call may be inside the script of the version before for long.
+Moment question_deadline(const Moment& deadline, std::optional<nanoseconds> time_before) {
+  constexpr nanoseconds least = std::chrono::milliseconds(100), unknown = std::chrono::seconds(1);
+  const auto until = Clock::now() + (time_before ? std::max(least, 20 * *time_before) : unknown);
+  return deadline ? std::min(*deadline, until) : until;
+}
+
+/// How another version is asked for its answer.
+RunOptions as_asked(const PolicyVersion& version, const RunOptions& options) {
+  RunOptions same = options;
+  same.donate.clear();
+  same.params = those_of(version, options.params);
+  return same;
+}
+
+}  // namespace
+
+void PolicyCore::run_on_trial(const Live& live, at::ArrayRef<at::Tensor> inputs, const RunOptions& options,
+                              Answer& answer) {
+  PolicyVersion& version = *live.version;
+  if (!options.params.empty()) override_params(version, live.params, options.params);  // the host's mistake throws here
+  const auto begin = Clock::now();
+  try {
+    RunOptions mine = options;
+    mine.donate.clear();  // another version may have to answer
+    if (live.before)
+      mine.deadline = trial_deadline(options.deadline, version.trial.time_before(), runtime_->options().limits);
+    run_version(version, inputs, live.params, mine, answer);
+    if (live.before) check_form(live, inputs, options, answer.outputs);
+    note_answered(version);
+    answer.by = Answered::live;
+  } catch (const std::exception& error) {
+    answer.note_failure(error);
+    RunOptions later = options;
+    later.deadline = deadline_of_stand_in(options.deadline, begin);
+    if (answer_from_before(live, inputs, later, answer, error)) return;
+    report_failure(version, error);
+    if (on_error(version, options) == OnError::raise || dynamic_cast<const InputError*>(&error)) throw;
+    return recover(live, inputs, options, answer);
+  }
+  if (live.before && overran(options.deadline, begin, version.trial.time_before()))
+    go_back(live,
+            LimitError(
+                fmt::format(
+                    "policy '{}' (version {}) returned after the deadline of the call, which version {} would have met",
+                    version.name, version.number, live.before->number),
+                version.defined_at));
+  else if (const auto waited = version.trial.take_wait(); waited && live.before)
+    go_back(live, LimitError(*waited, version.defined_at));
+  else
+    promote(live, inputs);
+}
+
+/// Throws PolicyError where the version before would have given another form of answer. What that would be is known for inputs of
+/// sizes seen before; for others it is asked, unless a function of the host would be called a second time.
+void PolicyCore::check_form(const Live& live, at::ArrayRef<at::Tensor> inputs, const RunOptions& options,
+                            at::ArrayRef<at::Tensor> outputs) const {
+  PolicyVersion &version = *live.version, &before = *live.before;
+  const std::vector<std::string>& names = before.signature.outputs;
+  const Form form = form_of(outputs, version.compiled.flags_outputs());
+  std::optional<Form> expected = version.trial.expected(inputs);
+  if (expected && difference(*expected, form, version.trial.open(), names).empty()) return;
+  bool busy = false;
+  const auto ask = [&](const Moment& deadline) -> std::optional<Form> {
+    try {
+      const capture::SyntheticInputs no_host_functions;
+      const random::DrawAside draws_aside;  // the answer is for nobody
+      Answer answer;
+      RunOptions question = as_asked(before, options);
+      question.deadline = deadline;
+      run_version(before, inputs, live.before_params, question, answer);
+      if (!no_host_functions.stopped()) return form_of(answer.outputs, before.compiled.flags_outputs());
+    } catch (const LimitError&) {
+      busy = true;
+    } catch (const std::exception&) {  // it cannot answer either
+    }
+    return std::nullopt;
+  };
+  std::optional<Form> asked = ask(question_deadline(options.deadline, version.trial.time_before()));
+  // An answer that nothing is known about waits for what takes longer: it may be of any form.
+  if (!asked && busy && !expected && !version.trial.expected_of_kind(inputs)) asked = ask(options.deadline);
+  OpenSizes open;
+  if (asked) {
+    if (expected) version.trial.add_open(*expected, *asked);
+    version.trial.expect(inputs, *asked);
+    expected = asked;
+  } else if (!expected) {
+    auto told = version.trial.expected_of_kind(inputs);
+    if (!told) return;
+    expected = std::move(told->first);
+    open = std::move(told->second);
+  }
+  open.merge(version.trial.open());
+  const std::string change = difference(*expected, form, open, names);
+  if (!change.empty())
+    throw_at(version,
+             fmt::format(" changes {}; hosts call the policy by the contract of version {}", change, before.number));
+}
+
+/// Calls count only while the version is live: one that was taken back stays on trial for the calls that are still inside it.
+void PolicyCore::promote(const Live& live, at::ArrayRef<at::Tensor> inputs) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (live_.load(std::memory_order_relaxed)->version != live.version) return;
+    const Trial::Progress progress = live.version->trial.pass(inputs);
+    if (progress == Trial::Progress::going_on) return;
+    if (progress == Trial::Progress::over) {
+      known_sources_.note(live.version->contents, /*proven=*/true);
+      publish(live.version, params_);
+    }
+  }
+  keep_source();
+}
+
+/// `live.version` has failed. Where the version before it can answer, it does, and is live again; else the inputs are at fault, and
+/// false is returned. A call on trial that only waited for another one, which its budget ends, leaves it to that one to say what is
+/// wrong.
+bool PolicyCore::answer_from_before(const Live& live, at::ArrayRef<at::Tensor> inputs, const RunOptions& options,
+                                    Answer& answer, const std::exception& error) {
+  if (!live.before) return false;
+  answer.outputs.clear();
+  try {
+    run_version(*live.before, inputs, live.before_params, as_asked(*live.before, options), answer);
+    answer.by = Answered::previous;
+  } catch (const std::exception&) {
+    answer.outputs.clear();
+    return false;
+  }
+  Trial& trial = live.version->trial;
+  const bool waited = dynamic_cast<const capture::WaitedError*>(&error) && runtime_->options().limits.seconds > 0;
+  if (waited && trial.on())
+    trial.note_wait(error.what());
+  else
+    go_back(live, error);
+  return true;
+}
+
+void PolicyCore::go_back(const Live& live, const std::exception& error) {
+  const auto* known = dynamic_cast<const Error*>(&error);
+  Source where = known && !known->source().file.empty() ? known->source() : live.version->defined_at;
+  if (where.file.empty()) where = {path_, 0};
+  std::shared_ptr<PolicyVersion> before;
+  {
+    const std::lock_guard lock(mutex_);
+    const Live& now = *live_.load(std::memory_order_relaxed);
+    if (now.version != live.version) {  // another call, or a reload, was first
+      live.version->failures.fetch_add(1, std::memory_order_relaxed);
+      return;
+    }
+    if (!pinned_) before = live.before->can_stand_in() ? live.before : now.before;  // it may have been taken back since
+    if (before) {
+      live.version->failures.fetch_add(1, std::memory_order_relaxed);
+      live.version->taken_back = true;
+      ++reverted_;
+      known_sources_.forget(live.version->contents);
+      choice_.reset();
+      publish(before, params_);
+      last_error_ = LoadFailure{error.what(), where, std::chrono::system_clock::now()};
+      reversal_ = Reversal{before->number, *last_error_};
+    }
+  }
+  if (!before) return report_failure(*live.version, error);
+  keep_source();
+  keep_choice();
+  log(LogLevel::error,
+      fmt::format("policy '{}': version {} failed, version {} is live again: {}", name_, live.version->number,
+                  before->number, error.what()),
+      error.what(), live.version->number);
+  tell_params(*before);
+  runtime_->wake_watches();
+}
+
+}  // namespace triage::policy

@@ -1,0 +1,77 @@
+#pragma once
+#include "runtime/capture/compiled.h"
+#include "runtime/policy/trials/form.h"
+
+#include <triage/front_end.h>
+
+#include <atomic>
+#include <chrono>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace triage::policy {
+
+/// How inputs look: their dtypes and sizes.
+using Kind = std::vector<capture::InputShape>;
+
+/// The first calls of a new version. Each is answered by the version before it where the new one fails, overruns, or gives
+/// another form than that version would. Thread-safe.
+class Trial {
+ public:
+  /// What is known before the first call.
+  struct Known {
+    std::vector<std::pair<Kind, Form>> forms;        // what the version before gives for inputs of exactly these sizes
+    std::vector<capture::Compiled::Answered> shown;  // what it gave in calls: for what it cannot be asked
+    OpenSizes open;                                  // sizes of its outputs that depend on values
+    std::vector<Kind> untried;                       // kinds in use that the new version could not be tried on
+    std::vector<std::string> reasons;                // why, for each
+    std::optional<std::chrono::nanoseconds> time_before;  // that a call of the version before takes
+  };
+
+  /// It is on until `calls` calls were answered, and one of each kind that was not tried; at most for 100 times `calls`.
+  void begin(Known known, size_t calls);
+  /// With what is known already.
+  void begin_again(size_t calls);
+  bool on() const noexcept { return on_.load(std::memory_order_acquire); }
+  /// Whether every kind in use has been answered, here or before the version went live.
+  bool tried() const;
+  /// Why one of them could not be tried; empty where all were.
+  std::string reason() const;
+
+  std::optional<Form> expected(at::ArrayRef<at::Tensor> inputs) const;
+  /// ... as its other calls tell: with the sizes that cannot be told from them.
+  std::optional<std::pair<Form, OpenSizes>> expected_of_kind(at::ArrayRef<at::Tensor> inputs) const;
+  std::vector<capture::Compiled::Answered> shown() const;
+  void expect(at::ArrayRef<at::Tensor> inputs, Form form);
+  OpenSizes open() const;
+  void add_open(const Form& one, const Form& other);
+  std::optional<std::chrono::nanoseconds> time_before() const;
+
+  /// A call gave up while another one was running the script; taken by the next that comes to its end.
+  void note_wait(std::string message);
+  std::optional<std::string> take_wait();
+
+  enum class Progress : uint8_t { going_on, tried, over };
+  /// A call with these inputs was answered. `tried`: by it the last kind; `over`: it was the last call.
+  Progress pass(at::ArrayRef<at::Tensor> inputs);
+
+ private:
+  std::atomic<bool> on_{false};
+  mutable std::mutex mutex_;
+  Known known_;
+  size_t calls_left_ = 0, most_left_ = 0;
+  std::optional<std::string> waited_;
+};
+
+using Moment = std::optional<std::chrono::steady_clock::time_point>;
+/// When a version must have answered that another one stands in for. Of a deadline so much is left that the stand-in can still
+/// meet it, where it can at all: it takes `time_before`. Without a deadline, a multiple of that and of the budget.
+Moment trial_deadline(const Moment& deadline, std::optional<std::chrono::nanoseconds> time_before,
+                      const Limits& limits);
+/// A late answer is better than none: the stand-in gets as much time as the call had, if it must.
+Moment deadline_of_stand_in(const Moment& deadline, std::chrono::steady_clock::time_point begin);
+
+}  // namespace triage::policy

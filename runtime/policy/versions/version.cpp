@@ -1,0 +1,220 @@
+#include "runtime/policy/versions/version.h"
+
+#include <ATen/ScalarOps.h>
+#include <c10/core/InferenceMode.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace triage::policy {
+namespace {
+
+const char* kind_of(const c10::IValue& value) {
+  if (value.isBool()) return "a boolean";
+  return value.isInt() ? "an integer" : "a number";
+}
+
+/// `value` as the type that the param has: guards and type promotion depend on it. Nothing where it does not fit.
+std::optional<c10::Scalar> fitting(const Param& param, const c10::Scalar& value) {
+  if (param.value.isBool()) {
+    if (value.isBoolean()) return value;
+  } else if (param.value.isInt()) {
+    if (value.isIntegral(/*includeBool=*/false)) return value;
+    constexpr double limit = 9223372036854775808.0;  // 2^63
+    const double number = value.isFloatingPoint() ? value.toDouble() : limit;
+    if (number >= -limit && number < limit && number == std::trunc(number)) return static_cast<int64_t>(number);
+  } else if (value.isIntegral(/*includeBool=*/false) || value.isFloatingPoint()) {
+    return value.toDouble();
+  }
+  return std::nullopt;
+}
+
+c10::Scalar converted(const Param& param, const c10::Scalar& value) {
+  if (const auto fits = fitting(param, value)) return *fits;
+  throw InputError(fmt::format("param '{}' is {}, and the given value is not", param.name, kind_of(param.value)));
+}
+
+at::Tensor wrapped_number(const c10::Scalar& value) {
+  c10::InferenceMode off(false);  // a param made by a caller in inference mode must look the same to guards
+  at::Tensor tensor = c10::scalar_to_tensor(value);
+  tensor.unsafeGetTensorImpl()->set_wrapped_number(true);
+  return tensor;
+}
+
+const Param* find_param(const Signature& signature, const std::string& name) {
+  for (const Param& param : signature.params)
+    if (param.name == name) return &param;
+  return nullptr;
+}
+
+std::string list_of(const std::vector<std::string>& names) { return fmt::format("({})", fmt::join(names, ", ")); }
+
+/// A type that is dropped hurts nobody; a new one would refuse calls that were fine.
+void check_input_types(const PolicyVersion& live, const PolicyVersion& next) {
+  const auto &before = live.signature.input_types, &after = next.signature.input_types;
+  for (size_t i = 0; i < after.size(); ++i) {
+    const bool typed = i < before.size() && before[i];
+    if (after[i] && !(typed && *before[i] == *after[i]))
+      throw_contract(next.defined_at, live,
+                     fmt::format("the type of input '{}' from {} to {}", live.signature.inputs[i],
+                                 typed ? before[i]->text() : "any", after[i]->text()));
+  }
+}
+
+/// Nothing is declared any more, or something else: hosts may rely on it.
+void check_output_types(const PolicyVersion& live, const PolicyVersion& next) {
+  const auto &before = live.signature.output_types, &after = next.signature.output_types;
+  for (size_t i = 0; i < before.size(); ++i) {
+    const bool typed = i < after.size() && after[i];
+    if (before[i] && !(typed && *before[i] == *after[i]))
+      throw_contract(next.defined_at, live,
+                     fmt::format("the type of output '{}' from {} to {}", live.signature.outputs[i], before[i]->text(),
+                                 typed ? after[i]->text() : "any"));
+  }
+}
+
+capture::Compiled::Options with_counts(capture::Compiled::Options options,
+                                       std::shared_ptr<capture::CompileCounts> counts) {
+  options.counts = std::move(counts);
+  return options;
+}
+
+}  // namespace
+
+PolicyVersion::PolicyVersion(std::shared_ptr<Script> script, capture::Compiled::Options options, Contents made_of,
+                             std::string where)
+    : contents(std::move(made_of)),
+      hash(contents.hash()),
+      path(std::move(where)),
+      name(script->name()),
+      signature(script->signature()),
+      output_types(signature),
+      defined_at(script->definition().where),
+      on_error(script->on_error()),
+      compiled(script, with_counts(std::move(options), compile_counts)) {}
+
+Signature PolicyVersion::known_signature() const {
+  Signature known = signature;
+  if (known.outputs.empty())
+    for (size_t i = 0, count = compiled.flags_outputs().size(); i < count; ++i)
+      known.outputs.push_back(fmt::format("out{}", i));
+  return known;
+}
+
+std::vector<Kind> PolicyVersion::kinds_in_use() const {
+  constexpr size_t most = 32;
+  std::vector<Kind> all = compiled.shapes_in_use();
+  for (const Kind& kind : kinds)
+    if (all.size() < most && std::find(all.begin(), all.end(), kind) == all.end()) all.push_back(kind);
+  return all;
+}
+
+VersionInfo PolicyVersion::info() const {
+  VersionInfo info;
+  info.on_trial = trial.on();
+  info.taken_back = taken_back;
+  info.failures = failures;
+  info.number = number;
+  info.hash = hash;
+  info.since = since;
+  info.path = path;
+  return info;
+}
+
+std::vector<at::Tensor> param_tensors(const Signature& signature, const Params& values) {
+  std::vector<at::Tensor> tensors;
+  for (const Param& param : signature.params) {
+    c10::Scalar value = param.value.toScalar();
+    for (const auto& [name, given] : values)
+      if (name == param.name) value = fitting(param, given).value_or(value);
+    tensors.push_back(wrapped_number(value));
+  }
+  return tensors;
+}
+
+std::vector<at::Tensor> override_params(const PolicyVersion& version, std::vector<at::Tensor> base,
+                                        const Params& values) {
+  const auto& params = version.signature.params;
+  for (const auto& [name, value] : values) {
+    const Param* param = find_param(version.signature, name);
+    if (!param && version.former_params.count(name)) continue;
+    if (!param) {
+      std::vector<std::string> names;
+      for (const Param& known : params) names.push_back(known.name);
+      throw InputError(fmt::format("policy '{}' has no param '{}'; it has {}", version.name, name,
+                                   names.empty() ? "none" : list_of(names)));
+    }
+    base[static_cast<size_t>(param - params.data())] = wrapped_number(converted(*param, value));
+  }
+  return base;
+}
+
+bool has_param(const PolicyVersion& version, const std::string& name) { return find_param(version.signature, name); }
+
+std::vector<std::string> unfitting(const PolicyVersion& version, const Params& values) {
+  std::vector<std::string> names;
+  for (const auto& [name, value] : values)
+    if (const Param* param = find_param(version.signature, name); param && !fitting(*param, value))
+      names.push_back(name);
+  return names;
+}
+
+Params those_of(const PolicyVersion& version, const Params& values) {
+  Params known;
+  for (const auto& value : values)
+    if (const Param* param = find_param(version.signature, value.first); param && fitting(*param, value.second))
+      known.push_back(value);
+  return known;
+}
+
+/// "f.lua:2: "; nothing where it is not known.
+static std::string place_of(const Source& where) {
+  return where.file.empty() ? "" : fmt::format("{}:{}: ", where.file, where.line);
+}
+
+void throw_at(const PolicyVersion& version, const std::string& what) {
+  const Source& where = version.defined_at;
+  throw PolicyError(fmt::format("{}policy '{}' (version {}){}", place_of(where), version.name, version.number, what),
+                    where.file.empty() ? Source{version.path, 0} : where);
+}
+
+void throw_contract(const Source& where, const PolicyVersion& live, const std::string& change) {
+  throw LoadError(fmt::format("{}the new source changes {}; hosts call the policy by the contract of version {}. Keep "
+                              "the contract, or load the source as another policy",
+                              place_of(where), change, live.number),
+                  where.file.empty() ? Source{live.path, 0} : where);
+}
+
+void check_contract(const PolicyVersion& live, const PolicyVersion& next, const std::set<std::string>& lasting) {
+  const auto refuse = [&](const std::string& change) { throw_contract(next.defined_at, live, change); };
+  const Signature before = live.known_signature(), after = next.known_signature();
+  if (before.inputs != after.inputs)
+    refuse(fmt::format("the inputs from {} to {}", list_of(before.inputs), list_of(after.inputs)));
+  const bool both_known = !before.outputs.empty() && !after.outputs.empty();
+  const bool named = !live.signature.outputs.empty() || !next.signature.outputs.empty();
+  if (both_known && (before.outputs.size() != after.outputs.size() || (named && before.outputs != after.outputs)))
+    refuse(fmt::format("the outputs from {} to {}", list_of(before.outputs), list_of(after.outputs)));
+  if (!live.signature.outputs.empty() && next.signature.outputs.empty())
+    refuse(fmt::format("the outputs from {} to unnamed ones", list_of(before.outputs)));
+  for (const Param& param : live.signature.params) {  // a new param has a default and hurts nobody
+    const Param* kept = find_param(next.signature, param.name);
+    if (!kept && lasting.count(param.name)) refuse(fmt::format("the params: '{}' is gone", param.name));
+    if (kept && kept->value.tagKind() != param.value.tagKind())
+      refuse(fmt::format("param '{}' from {} to {}", param.name, kind_of(param.value), kind_of(kept->value)));
+  }
+  check_input_types(live, next);
+  check_output_types(live, next);
+}
+
+void check_tests(Script& script) {
+  std::string failed;
+  for (const auto& [name, failure] : script.run_tests())
+    if (!failure.empty()) failed += fmt::format("{}'{}': {}", failed.empty() ? "" : "; ", name, failure);
+  if (!failed.empty())
+    throw LoadError(fmt::format("the policy '{}' fails its own tests: {}", script.name(), failed),
+                    script.definition().where);
+}
+
+}  // namespace triage::policy

@@ -1,0 +1,191 @@
+// The end of a process with everything in the background: a Watch, calls on threads, the decision log, kernels that compile.
+// Whether it exits, forks or is killed: no hang, nothing half-written, and the next process finds what it needs.
+#include "tests/attacks/forked.h"
+#include "tests/logs.h"
+
+#include <ATen/ATen.h>
+#include <doctest/doctest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <triage/triage.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+namespace {
+
+namespace fs = std::filesystem;
+using namespace std::chrono_literals;
+
+std::string source(int version) {
+  return "return function(z) local f = flag_nan(z, \"z\") return fix(z, f, \"z\", {fallback = " +
+         std::to_string(version) + ".0}) end";
+}
+
+class Folder {
+ public:
+  explicit Folder(const char* name) : path(fs::temp_directory_path() / (name + std::to_string(::getpid()))) {
+    fs::remove_all(path);
+    fs::create_directories(path / "policies");
+  }
+  ~Folder() {
+    std::error_code ignored;
+    fs::remove_all(path, ignored);
+  }
+  const fs::path path;
+  fs::path policy() const { return path / "policies" / "p.lua"; }
+  fs::path log() const { return path / "decisions.jsonl"; }
+  /// As editors do.
+  void save(int version) const {
+    std::ofstream(path / "new") << source(version);
+    fs::rename(path / "new", policy());
+  }
+};
+
+at::Tensor batch() {
+  at::Tensor z = at::ones({4, 8});
+  z[1].fill_(NAN);
+  return z;
+}
+
+/// All that a host may have, on the heap, as in a program that ends without a word to it.
+struct Host {
+  explicit Host(const Folder& folder, bool compiles = true) {
+    triage::DecisionLogOptions log;
+    log.file = folder.log();
+    options.decisions = std::make_shared<triage::DecisionLog>(log);
+    options.cache_dir = folder.path / "cache";
+    options.log = triage::test::no_log();
+    options.compiler = compiles ? triage::CompilerMode::background : triage::CompilerMode::off;
+    runtime = std::make_unique<triage::Runtime>(options);
+    policy = runtime->load(folder.policy());
+    watch = runtime->watch(folder.path / "policies", {.debounce = 1ms});
+    for (int i = 0; i < 2; ++i)
+      callers.emplace_back([this] {
+        const at::Tensor z = batch();
+        while (!stop) policy.run({z});
+      });
+  }
+  void join() {
+    stop = true;
+    for (auto& caller : callers) caller.join();
+  }
+  triage::RuntimeOptions options;
+  std::unique_ptr<triage::Runtime> runtime;
+  triage::Policy policy;
+  triage::Watch watch;
+  std::atomic<bool> stop{false};
+  std::vector<std::thread> callers;
+};
+
+/// How many lines of the log are whole, and how many are not: only the last one may be cut.
+std::pair<size_t, size_t> lines_of(const fs::path& log) {
+  std::ifstream file(log);
+  size_t whole = 0, cut = 0;
+  for (std::string line; std::getline(file, line);) (nlohmann::json::accept(line) ? whole : cut) += 1;
+  return {whole, cut};
+}
+
+/// What a new process makes of what is left: empty where it serves.
+std::string restart(const Folder& folder, int newest) {
+  triage::RuntimeOptions options;
+  options.cache_dir = folder.path / "cache";
+  options.log = triage::test::no_log();
+  triage::Runtime runtime(options);
+  std::ofstream(folder.policy()) << "broken(";  // so that what was kept has to serve
+  const auto value = runtime.load(folder.policy()).run({batch()})[0][1][0].item<float>();
+  return value >= 1 && value <= static_cast<float>(newest) ? "" : "it serves something else: " + std::to_string(value);
+}
+
+/// Runs `work` in another process, which may end as it likes within a minute. Its wait status.
+int status_of(const std::function<void()>& work) {
+  const pid_t process = ::fork();
+  if (process == 0) {
+    work();
+    ::_exit(99);
+  }
+  for (int i = 0; i < 600; ++i) {
+    int status = 0;
+    if (::waitpid(process, &status, WNOHANG) == process) return status;
+    std::this_thread::sleep_for(100ms);
+  }
+  ::kill(process, SIGKILL);
+  ::waitpid(process, nullptr, 0);
+  return -1;
+}
+
+}  // namespace
+
+TEST_CASE("a process with threads, a Watch, a decision log and a compiler exits in the middle of it all") {
+  const Folder folder("triage-exit-");
+  folder.save(1);
+  const int status = status_of([&] {
+    auto* const host = new Host(folder);  // never destroyed
+    for (int version = 2; version < 8; ++version) {
+      folder.save(version);
+      std::this_thread::sleep_for(20ms);
+    }
+    static_cast<void>(host);
+    std::exit(7);
+  });
+  CHECK(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 7);
+  CHECK(lines_of(folder.log()).second <= 1);
+  CHECK(restart(folder, 8) == "");
+}
+
+TEST_CASE("a process that forks with threads in the background goes on, and so does the child") {
+  const Folder folder("triage-fork-");
+  folder.save(1);
+  const triage::lua::testing::Ended ended = triage::lua::testing::in_fork(
+      [&](const auto& say) -> std::string {
+        Host host(folder, /*compiles=*/false);
+        for (int i = 0; i < 5; ++i) {
+          folder.save(2 + i);
+          say("forking");
+          const int status = status_of([&] {  // a child makes a Runtime of its own, and does not touch its parent's
+            triage::Runtime own({.log = triage::test::no_log()});
+            const auto outputs = own.load_source(source(9), "p.lua").run({batch()});
+            ::_exit(outputs[0][1][0].item<float>() == 9 ? 0 : 1);
+          });
+          if (status != 0) return "a child ended with status " + std::to_string(status);
+        }
+        say("joining");
+        host.join();
+        return "";
+      },
+      120);
+  CHECK_MESSAGE((ended.death.empty() && ended.text.empty()), ended.stage << ": " << ended.death << ended.text);
+  CHECK(lines_of(folder.log()).second == 0);
+}
+
+TEST_CASE("a process that is killed at any moment of reloads, pins and logs leaves what the next one needs") {
+  for (int round = 0; round < 12; ++round) {
+    CAPTURE(round);
+    const Folder folder("triage-kill-");
+    folder.save(1);
+    const int status = status_of([&] {
+      Host host(folder, /*compiles=*/false);
+      std::thread killer([&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(60 + 17 * round));
+        ::kill(::getpid(), SIGKILL);
+      });
+      for (int version = 2;; ++version) {
+        folder.save(version);
+        host.policy.reload();
+        const int number = host.policy.version().number;
+        host.policy.pin(number);
+        host.policy.unpin();
+      }
+    });
+    CHECK(WIFSIGNALED(status));
+    CHECK(lines_of(folder.log()).second <= 1);
+    CHECK(restart(folder, 1'000'000) == "");
+  }
+}

@@ -1,0 +1,240 @@
+#include "tests/failures/failing.h"
+
+#include <c10/core/CPUAllocator.h>
+#include <c10/util/Exception.h>
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <link.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <torch/version.h>
+#include <unistd.h>
+#include <unwind.h>
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstdarg>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+namespace triage::test {
+namespace {
+
+std::atomic<int> armed{-1};  // the kind; -1: none
+std::atomic<uint64_t> first{0}, last{0}, counted{0};
+std::atomic<bool> failed{false};
+
+bool fails(Fails kind) noexcept {
+  if (armed.load(std::memory_order_relaxed) != static_cast<int>(kind)) return false;
+  const uint64_t number = counted.fetch_add(1, std::memory_order_relaxed) + 1;
+  if (number < first || number > last) return false;
+  failed = true;
+  return true;
+}
+
+struct Range {
+  uintptr_t begin = 0, end = 0;
+  bool holds(uintptr_t address) const { return address >= begin && address < end; }
+};
+
+/// Where the code of this program lies, and of the libraries that only do what it asks them to.
+struct Code {
+  Range own;
+  std::array<Range, 8> helpers;
+  size_t helper_count = 0;
+
+  Code() { ::dl_iterate_phdr(&Code::note, this); }
+  bool is_helper(uintptr_t address) const {
+    for (size_t i = 0; i < helper_count; ++i)
+      if (helpers[i].holds(address)) return true;
+    return false;
+  }
+
+ private:
+  static int note(dl_phdr_info* info, size_t, void* to) {
+    auto& code = *static_cast<Code*>(to);
+    const char* name = info->dlpi_name;
+    const bool own = !name || !*name;
+    const bool helper =
+        !own && (std::strstr(name, "libstdc++") || std::strstr(name, "libfmt") || std::strstr(name, "libspdlog"));
+    if (!own && !helper) return 0;
+    Range range{UINTPTR_MAX, 0};
+    for (int i = 0; i < info->dlpi_phnum; ++i) {
+      const auto& part = info->dlpi_phdr[i];
+      if (part.p_type != PT_LOAD) continue;
+      range.begin = std::min<uintptr_t>(range.begin, info->dlpi_addr + part.p_vaddr);
+      range.end = std::max<uintptr_t>(range.end, info->dlpi_addr + part.p_vaddr + part.p_memsz);
+    }
+    if (own)
+      code.own = range;
+    else if (code.helper_count < code.helpers.size())
+      code.helpers[code.helper_count++] = range;
+    return 0;
+  }
+};
+
+const Code& code() {
+  static const Code instance;
+  return instance;
+}
+
+struct Walk {
+  int depth = 0;
+  bool ours = false;
+};
+
+_Unwind_Reason_Code step(_Unwind_Context* context, void* data) {
+  auto& walk = *static_cast<Walk*>(data);
+  const uintptr_t address = _Unwind_GetIP(context);
+  if (++walk.depth <= 2) return _URC_NO_REASON;  // is_ours, operator new
+  if (walk.depth > 12) return _URC_END_OF_STACK;
+  if (code().is_helper(address)) return _URC_NO_REASON;
+  walk.ours = code().own.holds(address);
+  return _URC_END_OF_STACK;
+}
+
+/// Whether triage asked for it, directly or through the standard library. What LibTorch asks for is left alone: it does not
+/// promise to survive that.
+__attribute__((noinline)) bool is_ours(void* caller) noexcept {
+  const auto address = reinterpret_cast<uintptr_t>(caller);
+  if (code().own.holds(address)) return true;
+  if (!code().is_helper(address)) return false;
+  Walk walk;
+  _Unwind_Backtrace(step, &walk);
+  return walk.ours;
+}
+
+thread_local bool inside = false;  // the unwinder allocates when it first runs
+
+bool allocation_fails(void* caller) noexcept {
+  if (armed.load(std::memory_order_relaxed) != static_cast<int>(Fails::allocation) || inside) return false;
+  inside = true;
+  const bool ours = is_ours(caller);
+  inside = false;
+  return ours && fails(Fails::allocation);
+}
+
+class FailingTensors final : public c10::Allocator {
+ public:
+  FailingTensors() : inner_(c10::GetCPUAllocator()) { c10::SetCPUAllocator(this, 100); }
+#if TORCH_VERSION_MAJOR >= 2
+  c10::DataPtr allocate(size_t bytes) override { return checked(bytes); }
+  void copy_data(void* to, const void* from, std::size_t bytes) const override { default_copy_data(to, from, bytes); }
+#else
+  c10::DataPtr allocate(size_t bytes) const override { return checked(bytes); }
+#endif
+  c10::DeleterFnPtr raw_deleter() const override { return inner_->raw_deleter(); }
+
+ private:
+  c10::DataPtr checked(size_t bytes) const {
+    TORCH_CHECK(!fails(Fails::tensor), "DefaultCPUAllocator: can't allocate memory: you tried to allocate ", bytes,
+                " bytes.");
+    return inner_->allocate(bytes);
+  }
+  c10::Allocator* inner_;
+};
+
+template <class Function>
+Function* original(const char* name) {
+  return reinterpret_cast<Function*>(::dlsym(RTLD_NEXT, name));
+}
+
+bool file_fails() noexcept {
+  if (!fails(Fails::file)) return false;
+  errno = ENOSPC;
+  return true;
+}
+
+}  // namespace
+
+void arm(Fails kind, uint64_t nth, uint64_t more) {
+  static FailingTensors* const tensors = new FailingTensors;  // for good: blocks may outlive everything
+  static_cast<void>(tensors);
+  code();
+  first = nth == 0 ? UINT64_MAX : nth;
+  last = nth == 0 ? 0 : nth + more;
+  counted = 0;
+  failed = false;
+  armed = static_cast<int>(kind);
+}
+
+uint64_t disarm() {
+  armed = -1;
+  return counted;
+}
+
+bool has_failed() { return failed; }
+
+}  // namespace triage::test
+
+// --- what the program calls in place of the libraries' functions ---
+
+namespace {
+
+void* allocate(size_t bytes, void* caller) {
+  if (triage::test::allocation_fails(caller)) throw std::bad_alloc();
+  if (void* memory = std::malloc(bytes ? bytes : 1)) return memory;
+  throw std::bad_alloc();
+}
+
+void* allocate_aligned(size_t bytes, std::align_val_t alignment, void* caller) {
+  if (triage::test::allocation_fails(caller)) throw std::bad_alloc();
+  const auto to = static_cast<size_t>(alignment);
+  if (void* memory = std::aligned_alloc(to, (bytes + to - 1) / to * to)) return memory;
+  throw std::bad_alloc();
+}
+
+}  // namespace
+
+void* operator new(size_t bytes) { return allocate(bytes, __builtin_return_address(0)); }
+void* operator new[](size_t bytes) { return allocate(bytes, __builtin_return_address(0)); }
+void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
+  return triage::test::allocation_fails(__builtin_return_address(0)) ? nullptr : std::malloc(bytes ? bytes : 1);
+}
+void* operator new(size_t bytes, std::align_val_t to) {
+  return allocate_aligned(bytes, to, __builtin_return_address(0));
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete[](void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, size_t) noexcept { std::free(memory); }
+void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
+void operator delete(void* memory, size_t, std::align_val_t) noexcept { std::free(memory); }
+
+extern "C" {
+
+int open(const char* path, int flags, ...) {
+  mode_t mode = 0;
+  if (flags & (O_CREAT | O_TMPFILE)) {
+    va_list rest;
+    va_start(rest, flags);
+    mode = va_arg(rest, mode_t);
+    va_end(rest);
+  }
+  static auto* const real = triage::test::original<int(const char*, int, ...)>("open");
+  return triage::test::file_fails() ? -1 : real(path, flags, mode);
+}
+
+ssize_t write(int fd, const void* bytes, size_t count) {
+  static auto* const real = triage::test::original<ssize_t(int, const void*, size_t)>("write");
+  return triage::test::file_fails() ? -1 : real(fd, bytes, count);
+}
+
+int fsync(int fd) {
+  static auto* const real = triage::test::original<int(int)>("fsync");
+  return triage::test::file_fails() ? -1 : real(fd);
+}
+
+int rename(const char* from, const char* to) noexcept {
+  static auto* const real = triage::test::original<int(const char*, const char*)>("rename");
+  return triage::test::file_fails() ? -1 : real(from, to);
+}
+
+int mkdir(const char* path, mode_t mode) noexcept {
+  static auto* const real = triage::test::original<int(const char*, mode_t)>("mkdir");
+  return triage::test::file_fails() ? -1 : real(path, mode);
+}
+
+}  // extern "C"

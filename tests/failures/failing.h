@@ -1,0 +1,21 @@
+#pragma once
+// Failures on demand, SQLite's way: the Nth allocation, or the Nth file operation, of this program fails.
+#include <cstdint>
+
+namespace triage::test {
+
+enum class Fails : uint8_t {
+  allocation,  // operator new, where triage's own code asks for memory: std::bad_alloc
+  tensor,      // LibTorch's CPU allocator: c10::Error
+  file,        // open, write, fsync, rename, mkdir of any thread: ENOSPC
+};
+
+/// From now on the operations of that kind are counted, on all threads; the one with the number `nth` fails, and so do the
+/// `more` ones after it. 0: none does.
+void arm(Fails kind, uint64_t nth, uint64_t more = 0);
+/// Nothing fails any more. Returns how many operations were counted.
+uint64_t disarm();
+/// Whether one has failed since `arm`.
+bool has_failed();
+
+}  // namespace triage::test

@@ -1,0 +1,70 @@
+#include <ATen/ATen.h>
+#include <doctest/doctest.h>
+#include <triage/triage.h>
+
+#include <cmath>
+#include <string>
+
+#include "tests/logs.h"
+
+using triage::Policy;
+using triage::Runtime;
+
+TEST_CASE("params stand where operations on flags want a number, in one graph for all their values") {
+  for (const std::string backend : {"eager", "fused", "aot_eager"}) {
+    CAPTURE(backend);
+    Runtime runtime({.log = triage::test::no_log(), .backend = backend, .fullgraph = true});
+    const Policy bounds = runtime.load_source(R"(
+return policy {
+  inputs = {"ids"}, outputs = {"f"}, params = {vocab = 10},
+  run = function(ids, p) return flag_oob_indices(ids, p.vocab, "ids") end,
+})",
+                                              "bounds.lua");
+    for (const int64_t rows : {4, 0, 1, 2, 31, 32, 33})
+      for (const int64_t vocab : {10, 3, 7}) {
+        CAPTURE(rows);
+        CAPTURE(vocab);
+        const at::Tensor ids = at::arange(rows * 2, at::kLong).reshape({rows, 2});
+        const at::Tensor f = bounds.run({ids}, {.params = {{"vocab", vocab}}})[0];
+        CHECK(at::equal(triage::err::is_err(f), ids.ge(vocab).any(-1)));
+      }
+    CHECK(bounds.graphs().size() <= 2);  // one, and one for batches without rows or with one
+
+    const Policy fills = runtime.load_source(R"(
+return policy {
+  inputs = {"z"}, outputs = {"a", "b", "c"}, params = {fill = 2.5},
+  run = function(z, p)
+    local f = flag_nan(z, "z")
+    local c = fix(z, f, "z", {fallback = p.fill})
+    return err.take_ok_p(f, z, p.fill), err.replace(z, p.fill, {err.NAN}), c
+  end,
+})",
+                                             "fills.lua");
+    at::Tensor z = at::ones({3, 2});
+    z[1][0] = std::nan("");
+    for (const double fill : {2.5, -1.0, 2.5}) {
+      const auto [a, b, c] = fills.run<3>({z}, {.params = {{"fill", fill}}});
+      CHECK(a[1][1].item<double>() == fill);
+      CHECK(b[1][0].item<double>() == fill);
+      CHECK(b[1][1].item<double>() == 1.0);
+      CHECK(c[1][0].item<double>() == fill);
+      CHECK(a[0][0].item<double>() == 1.0);
+    }
+    CHECK(fills.graphs().size() == 1);
+  }
+}
+
+TEST_CASE("another tensor is no number, and the message says what is") {
+  Runtime runtime({.log = triage::test::no_log()});
+  const Policy policy =
+      runtime.load_source("return function(ids, n) return flag_oob_indices(ids, n, \"ids\") end", "bounds.lua");
+  try {
+    policy.run({at::zeros({2, 2}, at::kLong), at::tensor(int64_t{3})});
+    FAIL("it takes a tensor as a number");
+  } catch (const triage::PolicyError& error) {
+    CAPTURE(error.what());
+    const std::string text = error.what();
+    CHECK(text.find("expected a number as `num_embeddings`") != std::string::npos);
+    CHECK(text.find("belongs into the params of the policy") != std::string::npos);
+  }
+}

@@ -1,0 +1,245 @@
+// What `pin` and `rollback` made live is live after a restart, too.
+#include "tests/logs.h"
+#include "tests/policy/fake_script.h"
+
+#include <ATen/ATen.h>
+#include <doctest/doctest.h>
+#include <sys/wait.h>
+#include <triage/runtime.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <sstream>
+#include <thread>
+
+#include "runtime/policy/files/kept_files.h"
+
+namespace fs = std::filesystem;
+using triage::Policy;
+using triage::Reload;
+using triage::Runtime;
+
+namespace {
+
+bool says(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+float first(const Policy& policy) { return policy.run({at::zeros({4, 2})})[0].flatten()[0].item<float>(); }
+
+/// A policy file with a Runtime that starts again.
+struct Restarted {
+  Restarted() { fake::write(file, "add 1"); }
+  void start() {
+    policy = {};
+    runtime.reset();
+    text.str("");
+    runtime.emplace(triage::RuntimeOptions{.log = triage::test::log_to(text), .cache_dir = folder / "cache"});
+    policy = runtime->load(file);
+  }
+  fs::path state() const {
+    for (const auto& item : fs::directory_iterator(folder / "cache/chosen")) return item.path();
+    return {};
+  }
+  fake::Folder folder;
+  const fs::path file = folder / "p.fake";
+  std::ostringstream text;
+  std::optional<Runtime> runtime;
+  Policy policy;
+};
+
+}  // namespace
+
+TEST_CASE("a pinned version is live and pinned after a restart, whatever the file says, until unpin") {
+  Restarted host;
+  host.start();
+  fake::write(host.file, "add 2");
+  CHECK(host.policy.reload() == Reload::swapped);
+  host.policy.pin(1);
+  const std::string hash = host.policy.version().hash;
+  for (const char* content : {"add 2", "add 3", "broken on purpose", ""}) {
+    if (*content)
+      fake::write(host.file, content);
+    else
+      fs::remove(host.file);
+    host.start();
+    CHECK(first(host.policy) == 1.0f);
+    CHECK(host.policy.version().pinned);
+    CHECK(host.policy.version().hash == hash);
+    CHECK(says(host.text.str(), "what was pinned before this start (version 1 then, source " + hash + ") is live"));
+    CHECK(host.policy.reload() == Reload::unchanged);
+  }
+  fake::write(host.file, "add 4");
+  CHECK(host.policy.unpin() == Reload::swapped);
+  CHECK(first(host.policy) == 4.0f);
+  host.start();
+  CHECK(first(host.policy) == 4.0f);
+  CHECK_FALSE(host.policy.version().pinned);
+}
+
+TEST_CASE("a version that was rolled back to stays live over restarts until the file changes") {
+  Restarted host;
+  host.start();
+  fake::write(host.file, "add 2");
+  CHECK(host.policy.reload() == Reload::swapped);
+  host.policy.rollback(1);
+  for (int i = 0; i < 2; ++i) {
+    host.start();
+    CHECK(first(host.policy) == 1.0f);
+    CHECK_FALSE(host.policy.version().pinned);
+    CHECK(says(host.text.str(), "what was rolled back to before this start"));
+  }
+  fake::write(host.file, "add 3");  // while it runs
+  CHECK(host.policy.reload() == Reload::swapped);
+  host.start();
+  CHECK(first(host.policy) == 3.0f);
+  CHECK(host.state().empty());
+
+  host.policy.reload();
+  fake::write(host.file, "add 4");
+  CHECK(host.policy.reload() == Reload::swapped);
+  host.policy.rollback(1);
+  fake::write(host.file, "add 5");  // while it does not
+  host.start();
+  CHECK(first(host.policy) == 5.0f);
+  CHECK(says(host.text.str(), "its files have changed since version 1 was rolled back to"));
+}
+
+TEST_CASE("a rollback to what the file says is no choice, and one that is broken now falls back to it") {
+  Restarted host;
+  host.start();
+  fake::write(host.file, "add 2");
+  CHECK(host.policy.reload() == Reload::swapped);
+  host.policy.rollback(1);
+  CHECK_FALSE(host.state().empty());
+  host.policy.rollback(2);
+  CHECK(host.state().empty());
+  host.policy.rollback(1);
+  fake::write(host.file, "broken on purpose");
+  host.start();
+  CHECK(first(host.policy) == 1.0f);  // the last good source
+  CHECK(says(host.policy.version().last_error->message, "on purpose"));
+}
+
+TEST_CASE("files that a policy read are part of what is pinned or rolled back to") {
+  Restarted host;
+  fake::write(host.folder / "n", "1");
+  fake::write(host.file, "add_file n");
+  host.start();
+  fake::write(host.folder / "n", "2");
+  CHECK(host.policy.reload() == Reload::swapped);
+  host.policy.rollback(1);
+  host.start();
+  CHECK(first(host.policy) == 1.0f);
+  CHECK(host.policy.reload() == Reload::swapped);  // asked for
+  CHECK(first(host.policy) == 2.0f);
+  host.policy.rollback(1);
+  fake::write(host.folder / "n", "3");
+  host.start();
+  CHECK(first(host.policy) == 3.0f);
+  host.policy.pin(1);
+  fs::remove(host.folder / "n");
+  host.start();
+  CHECK(first(host.policy) == 3.0f);
+}
+
+TEST_CASE("a version that is replaced, or fails on trial, after a rollback is no longer chosen") {
+  Restarted host;
+  host.start();
+  CHECK(first(host.policy) == 1.0f);
+  fake::write(host.file, "raise_above 5\nadd 2");
+  CHECK(host.policy.reload() == Reload::swapped);
+  fake::write(host.file, "add 4");
+  CHECK(host.policy.reload() == Reload::swapped);
+  host.policy.rollback(2);
+  CHECK_FALSE(host.state().empty());
+  CHECK(host.policy.run({at::full({4, 2}, 10.0f)})[0].flatten()[0].item<float>() == 11.0f);  // version 1 answers
+  CHECK(host.policy.version().number == 1);
+  CHECK(host.state().empty());
+  host.policy.rollback(1);
+  CHECK_FALSE(host.state().empty());
+  CHECK(host.policy.replace("add 3") == Reload::swapped);
+  CHECK(host.state().empty());
+  host.start();
+  CHECK(first(host.policy) == 4.0f);
+}
+
+TEST_CASE("a state file that is damaged, torn, or another's is ignored, and the log says so") {
+  Restarted host;
+  host.start();
+  fake::write(host.file, "add 2");
+  CHECK(host.policy.reload() == Reload::swapped);
+  host.policy.pin(1);
+  const fs::path state = host.state();
+  const std::string good = fake::read(state);
+  const auto ignored = [&] {
+    host.start();
+    return first(host.policy) == 2.0f && !host.policy.version().pinned &&
+           says(host.text.str(), "a pin or rollback from before this start is ignored: ");
+  };
+  for (size_t size = 0; size < good.size(); size += 7) {
+    fake::write(state, good.substr(0, size));
+    CHECK(ignored());
+  }
+  for (size_t at = 0; at < good.size(); at += 5) {
+    std::string damaged = good;
+    damaged[at] ^= 1;
+    fake::write(state, damaged);
+    CHECK(ignored());
+  }
+  fake::write(state, good);
+  fs::permissions(state, fs::perms::group_write, fs::perm_options::add);
+  CHECK(ignored());
+  fs::permissions(state, fs::perms::group_write, fs::perm_options::remove);
+  host.start();
+  CHECK(first(host.policy) == 1.0f);
+  fs::rename(state, host.folder / "elsewhere");
+  fs::create_symlink(host.folder / "elsewhere", state);
+  CHECK(ignored());
+  fs::remove(state);
+  fs::create_directory(state);
+  CHECK(ignored());
+}
+
+TEST_CASE("what was pinned and is refused by the host is told, and the file is followed") {
+  Restarted host;
+  host.start();
+  fake::write(host.file, "add 2");
+  CHECK(host.policy.reload() == Reload::swapped);
+  host.policy.pin(1);
+  std::ostringstream text;
+  triage::RuntimeOptions options{.log = triage::test::log_to(text), .cache_dir = host.folder / "cache"};
+  options.verify = [](const fs::path&, std::string_view bytes) {
+    if (bytes == "add 1") throw std::runtime_error("revoked");
+  };
+  Runtime runtime(options);
+  const Policy policy = runtime.load(host.file);
+  CHECK(first(policy) == 2.0f);
+  CHECK(says(text.str(),
+             "[error] policy '" + host.file.string() + "': what was pinned before this start cannot be used"));
+  CHECK(says(text.str(), "revoked"));
+}
+
+TEST_CASE("a process that is killed at any moment leaves the old choice or the new one") {
+  Restarted host;
+  host.start();
+  const triage::policy::KeptChoices kept(host.folder / "cache");
+  const auto choice = [](int number) {
+    return triage::policy::Choice{
+        true, number, {"add " + std::to_string(number) + std::string(100'000, ' '), {}, true}, {}};
+  };
+  REQUIRE(kept.keep(host.file, choice(1)).empty());
+  for (int round = 0; round < 20; ++round) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      for (int number = 2;; ++number) (void)kept.keep(host.file, choice(number));
+    }
+    REQUIRE(child > 0);
+    std::this_thread::sleep_for(std::chrono::microseconds(500 + 700 * round));
+    ::kill(child, SIGKILL);
+    ::waitpid(child, nullptr, 0);
+    const auto [found, trouble] = kept.find(host.file);
+    REQUIRE(found.has_value());
+    CHECK(trouble.empty());
+    CHECK(found->live.source.starts_with("add " + std::to_string(found->number) + " "));
+  }
+}
