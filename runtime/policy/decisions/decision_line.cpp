@@ -36,9 +36,8 @@ constexpr std::array<Field, 23> fields = {
 void check_field(const std::string& name, bool to_mask) {
   if (name == "capsule")
     throw ConfigError(
-        "DecisionLogOptions: the field \"capsule\" can be neither dropped nor masked; leave `capsule_dir` empty, and "
-        "no "
-        "capsule is written");
+        "DecisionLogOptions: the field \"capsule\" can be neither dropped nor masked; with an empty `capsule_dir` no "
+        "line has one");
   const auto* const found =
       std::find_if(fields.begin(), fields.end(), [&](const Field& field) { return name == field.name; });
   const bool known = found != fields.end() && (!to_mask || found->is_text);
