@@ -73,4 +73,15 @@ std::vector<Compiled::Answered> Compiled::answered_by_script() const {
   return answered_;
 }
 
+std::vector<bool> Compiled::flags_outputs() const {
+  if (const Entry* newest = newest_.load(std::memory_order_acquire)) return newest->flags_outputs;
+  std::lock_guard<std::mutex> lock(notes_mutex_);
+  return eager_flags_outputs_;
+}
+
+void Compiled::note_flags_outputs() {
+  std::lock_guard<std::mutex> lock(notes_mutex_);
+  eager_flags_outputs_ = script_->flags_outputs();
+}
+
 }  // namespace triage::capture

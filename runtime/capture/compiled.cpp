@@ -634,17 +634,6 @@ std::vector<std::string> Compiled::graph_breaks() const {
   return texts;
 }
 
-std::vector<bool> Compiled::flags_outputs() const {
-  if (const Entry* newest = newest_.load(std::memory_order_acquire)) return newest->flags_outputs;
-  std::lock_guard<std::mutex> lock(notes_mutex_);
-  return eager_flags_outputs_;
-}
-
-void Compiled::note_flags_outputs() {
-  std::lock_guard<std::mutex> lock(notes_mutex_);
-  eager_flags_outputs_ = script_->flags_outputs();
-}
-
 std::vector<std::string> Compiled::input_names() const {
   std::vector<std::string> names = script_->signature().inputs;
   for (const auto& param : script_->signature().params) names.push_back(param.name);

@@ -131,7 +131,8 @@ TEST_CASE("isolate: integers, and a sample that costs all their answer") {
 }
 
 TEST_CASE("isolate: a policy that fails for a batch with a bad sample is reported, not given up") {
-  const Ran ran = isolated("return function(z)\n  if z:isnan():any():item() then error('bad batch') end\n  return z\nend");
+  const Ran ran =
+      isolated("return function(z)\n  if z:isnan():any():item() then error('bad batch') end\n  return z\nend");
   CAPTURE(ran.out);
   CHECK(ran.status == 1);
   CHECK(says(ran, "NOT isolated: the inputs given; 8 of 8"));
