@@ -37,9 +37,13 @@ json policy_json(const triage::Policy& policy) {
   for (const triage::VersionInfo& version : policy.versions()) versions.push_back(version_json(version));
   const triage::VersionInfo live = policy.version();
   const std::optional<triage::CandidateReport> candidate = policy.candidate();
-  return {{"name", policy.name()}, {"path", live.path},
-          {"live", live.number},   {"error", live.last_error ? json(live.last_error->message) : json()},
-          {"versions", versions},  {"statistics", statistics_json(policy.statistics().total)}};
+  return {{"name", policy.name()},
+          {"path", live.path},
+          {"live", live.number},
+          {"error", live.last_error ? json(live.last_error->message) : json()},
+          {"versions", versions},
+          {"candidate", candidate ? json::parse(candidate->json()) : json()},
+          {"statistics", statistics_json(policy.statistics().total)}};
 }
 
 triage::Policy policy_named(const triage::Runtime& runtime, const std::string& name) {
