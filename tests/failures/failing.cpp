@@ -165,6 +165,9 @@ uint64_t disarm() {
   return counted;
 }
 
+Paused::Paused() : kind_(armed.exchange(-1)) {}
+Paused::~Paused() { armed = kind_; }
+
 bool has_failed() { return failed; }
 
 }  // namespace triage::test

@@ -15,6 +15,17 @@ enum class Fails : uint8_t {
 void arm(Fails kind, uint64_t nth, uint64_t more = 0);
 /// Nothing fails any more. Returns how many operations were counted.
 uint64_t disarm();
+/// While it lives nothing fails, and nothing is counted: for what the test does itself.
+class Paused {
+ public:
+  Paused();
+  ~Paused();
+  Paused(const Paused&) = delete;
+  Paused& operator=(const Paused&) = delete;
+
+ private:
+  int kind_;
+};
 /// Whether one has failed since `arm`.
 bool has_failed();
 

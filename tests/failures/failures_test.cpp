@@ -98,10 +98,15 @@ std::string serves(const Policy& policy) {
 }
 
 /// A policy's life while something fails, and what is wrong afterwards; empty where all is well. `count`: of the operations.
-std::string live(const triage::lua::testing::Say& say, Fails kind, uint64_t nth, uint64_t more, bool tell_count) {
+std::string live(const triage::lua::testing::Say& tell, Fails kind, uint64_t nth, uint64_t more, bool tell_count) {
   const Folder folder;
+  const auto say = [&](const char* stage) {
+    const triage::test::Paused paused;
+    tell(stage);
+  };
+  const auto save = [&](const std::string& text) { write(folder / "p.lua", text); };
   const fs::path file = folder / "p.lua";
-  write(file, source(1));
+  save(source(1));
   triage::RuntimeOptions options;
   options.cache_dir = folder / "cache";
   options.log = triage::test::no_log();
@@ -120,11 +125,17 @@ std::string live(const triage::lua::testing::Say& say, Fails kind, uint64_t nth,
       say("running");
       for (int i = 0; i < 3; ++i) may_fail([&] { policy.run({batch()}); });
       say("reloading");
-      write(file, source(2));
+      {
+        const triage::test::Paused paused;
+        save(source(2));
+      }
       may_fail([&] { policy.reload(); });
       for (int i = 0; i < 3; ++i) may_fail([&] { policy.run({batch()}); });
       say("refusing");
-      write(file, source(3) + " broken(");
+      {
+        const triage::test::Paused paused;
+        save(source(3) + " broken(");
+      }
       may_fail([&] { policy.reload(); });
       may_fail([&] { policy.run({batch()}); });
       say("asking");
@@ -142,7 +153,7 @@ std::string live(const triage::lua::testing::Say& say, Fails kind, uint64_t nth,
     say("serving afterwards");
     if (policy) {
       if (const std::string problem = serves(policy); !problem.empty()) return problem;
-      write(file, source(3));
+      save(source(3));
       if (policy.reload() != triage::Reload::swapped && policy.version().last_error)
         return "a good source is refused afterwards: " + policy.version().last_error->message;
       if (const std::string problem = wrong(policy.run({batch()}), 3); !problem.empty()) return problem;
