@@ -121,13 +121,14 @@ TEST_CASE("watch with a candidate says what is wrong") {
   check_message(triage({"watch", "live.lua", "--canary", "other.lua"}), 2, "triage watch", {"z"});
   check_message(triage({"watch", ".", "--input", input}), 2, "triage watch", {"--canary FILE"});
   check_message(triage({"watch", "live.lua", "--canary", "other.lua", "--shadow", "other.lua", "--input", input}), 2,
-                "triage", {"--shadow"});
+                "triage watch", {"--shadow"});
   check_message(triage({"watch", "live.lua", "--canary", "live.lua", "--input", input}), 2, "triage watch",
                 {"has the source of version 1, which is live"});
   write_bytes(triage.folder / "broken.lua", "return function(z) return z +\n");
-  check_message(triage({"watch", "live.lua", "--canary", "broken.lua", "--input", input}), 1, "", {"broken.lua:"});
+  check_message(triage({"watch", "live.lua", "--canary", "broken.lua", "--input", input}), 1, "triage watch",
+                {"broken.lua:"});
   write_bytes(triage.folder / "renamed.lua",
               "return policy { inputs = {'a', 'b'}, run = function(a, b) return a, b end }");
-  check_message(triage({"watch", "live.lua", "--shadow", "renamed.lua", "--input", input}), 1, "",
+  check_message(triage({"watch", "live.lua", "--shadow", "renamed.lua", "--input", input}), 1, "triage watch",
                 {"the new source changes the inputs from (z) to (a, b)"});
 }

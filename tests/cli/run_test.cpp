@@ -69,7 +69,7 @@ TEST_CASE("run --json has exactly the fields it promises") {
   CAPTURE(ran.err);
   REQUIRE(ran.status == 0);
   nlohmann::json json = ran.json();
-  CHECK(keys_of(json) == std::vector<std::string>{"backend", "bad_samples", "call_us", "first_us", "flags",
+  CHECK(keys_of(json) == std::vector<std::string>{"backend", "bad_samples", "call_us", "decision", "first_us", "flags",
                                                   "fused_loops", "graph_breaks", "graphs", "inputs", "ops", "outputs",
                                                   "policy"});
   CHECK(json["policy"] == "repair");
