@@ -24,6 +24,17 @@ std::string without_node(std::string error) {
   return end == std::string::npos ? error : error.substr(0, node + 2) + error.substr(end + behind.size());
 }
 
+/// ... and there with the name that the script calls it by: "f.lua:3: torch.mm: ...", "f.lua:3: x:view: ...".
+std::string without_call(std::string error) {
+  for (const std::string_view name : {": torch.", ": x:"}) {
+    const size_t call = error.find(name), end = call == std::string::npos ? call : error.find(": ", call + name.size());
+    if (end != std::string::npos) error.erase(call + 2, end - call);
+  }
+  return error;
+}
+
+std::string message_of(const std::string& error) { return without_call(without_node(error)); }
+
 bool is_error(const Json& result) { return result.is_object() && result.contains("error"); }
 
 }  // namespace
@@ -71,7 +82,7 @@ std::string difference(const Json& recorded, const std::exception& error) {
   const std::string here = error_text(error_facts(error));
   if (!is_error(recorded)) return fmt::format("the recorded call did not fail, and the replay does: {}", here);
   const std::string before = error_text(recorded["error"]);
-  return without_node(before) == without_node(here) ? "" : fmt::format("the replay fails otherwise: {}", here);
+  return message_of(before) == message_of(here) ? "" : fmt::format("the replay fails otherwise: {}", here);
 }
 
 }  // namespace triage::capsule

@@ -125,7 +125,7 @@ TEST_CASE("a decision of a failed call names the capsule of the failure, whateve
   for (const Json& line : lines) {
     REQUIRE(line.contains("capsule"));
     const triage::Replayed replayed = triage::replay(line["capsule"]);
-    CHECK_MESSAGE(replayed.same, replayed.difference);
+    CHECK_MESSAGE(replayed.same, replayed.difference << "; recorded: " << replayed.recorded);
     CHECK(replayed.recorded.find("PolicyError") == 0);
   }
   CHECK(lines[1]["answered"] == "passed_through");
