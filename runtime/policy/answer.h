@@ -27,6 +27,22 @@ struct Answer {
     failure = kind_of(error);
     message = error.what();
   }
+
+  /// Whether a version computed the outputs.
+  bool computed() const noexcept { return by != Answered::failed && by != Answered::passed_through; }
+  /// That one; `called` where none did.
+  const PolicyVersion& version_or(const PolicyVersion& called) const noexcept {
+    return computed() && version ? *version : called;
+  }
+  CallForm form() const noexcept { return computed() ? ran.form : CallForm::none; }
+  /// What runs the fused loops of the graph that was run.
+  LoopTiers loops() const { return ran.entry ? ran.entry->executable->loops() : LoopTiers{}; }
+  /// Which outputs are flags. `kept` holds them where no graph does.
+  const std::vector<bool>& flags_outputs(std::vector<bool>& kept) const {
+    if (ran.entry) return ran.entry->flags_outputs;
+    if (version) kept = version->compiled.flags_outputs();
+    return kept;
+  }
 };
 
 }  // namespace triage::policy

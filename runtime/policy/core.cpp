@@ -106,8 +106,7 @@ PolicyCore::FileChange PolicyCore::take_up(std::string source, bool retry, bool 
     go_live(next);
     choose(pinned() ? next : nullptr, pinned());
   } catch (const std::exception& error) {
-    const auto* known = dynamic_cast<const Error*>(&error);
-    const Source where = known && !known->source().file.empty() ? known->source() : Source{path_, 0};
+    const Source where = source_of(error, {}, path_);
     refused_ = true;
     note_failure(error.what(), where);
     count_refusal();

@@ -190,6 +190,8 @@ class PolicyCore {
   Answer new_answer() const;
   void find_answer(const Live& live, at::ArrayRef<at::Tensor> inputs, const RunOptions& options, Answer& answer);
   OnError on_error(const PolicyVersion& version, const RunOptions& options) const;
+  void answer_or_note(const Live& live, std::chrono::steady_clock::time_point begin, at::ArrayRef<at::Tensor> inputs,
+                      const RunOptions& options, const RunOptions& mine, Answer& answer);
   static void check_inputs(const PolicyVersion& version, at::ArrayRef<at::Tensor> inputs, const RunOptions& options);
   using CallBegin = std::chrono::steady_clock::time_point;
   std::optional<Counters::Flagged> answer_live(const Live& live, CallBegin begin, at::ArrayRef<at::Tensor> inputs,
@@ -214,6 +216,7 @@ class PolicyCore {
   void hand_to_shadow(const std::shared_ptr<ShadowCall>& call, std::chrono::nanoseconds time, const Live& live,
                       at::ArrayRef<at::Tensor> inputs, const RunOptions& options, const Answer& answer);
   // ... and what begins and ends one (candidates/lifecycle.cpp):
+  std::shared_ptr<Candidate> running_candidate() const;
   std::shared_ptr<PolicyVersion> make_candidate(NewSource source);
   VersionInfo start_candidate(const std::shared_ptr<Candidate>& candidate);
   std::shared_ptr<const Beside> make_beside(const std::shared_ptr<PolicyVersion>& live, const Params& params,

@@ -15,6 +15,7 @@
 #include "runtime/backends/deadline.h"
 #include "runtime/messages/profiler_spans.h"
 #include "runtime/operators/untrusted.h"
+#include "runtime/policy/attribution/flagged.h"
 #include "runtime/policy/capsules/recorded_call.h"
 #include "runtime/policy/core.h"
 #include "runtime/policy/decisions/decisions.h"
@@ -68,13 +69,6 @@ std::vector<at::Tensor> pass_through(const PolicyVersion& version, at::ArrayRef<
     }
   }
   return outputs;
-}
-
-/// Of the first input that has rows; 0 where none has.
-int64_t rows_of(at::ArrayRef<at::Tensor> inputs) {
-  for (const at::Tensor& input : inputs)
-    if (input.dim() > 0) return input.size(0);
-  return 0;
 }
 
 [[noreturn]] void throw_input_count(const PolicyVersion& version, size_t got) {
@@ -147,15 +141,21 @@ Answer PolicyCore::new_answer() const {
 std::optional<Counters::Flagged> PolicyCore::answer_live(const Live& live, CallBegin begin,
                                                          at::ArrayRef<at::Tensor> inputs, const RunOptions& options,
                                                          Answer& answer) {
+  answer_or_note(live, begin, inputs, options, options, answer);
+  return note_call(*live.version, begin, inputs, options, answer);
+}
+
+/// A call that throws is counted, too, with the options that the host gave; `mine` may differ from them.
+void PolicyCore::answer_or_note(const Live& live, CallBegin begin, at::ArrayRef<at::Tensor> inputs,
+                                const RunOptions& options, const RunOptions& mine, Answer& answer) {
   try {
-    find_answer(live, inputs, options, answer);
+    find_answer(live, inputs, mine, answer);
   } catch (const std::exception& error) {
     if (!answer.failure) answer.note_failure(error);
     answer.by = Answered::failed;
     note_call(*live.version, begin, inputs, options, answer);
     throw;
   }
-  return note_call(*live.version, begin, inputs, options, answer);
 }
 
 void PolicyCore::find_answer(const Live& live, at::ArrayRef<at::Tensor> inputs, const RunOptions& options,

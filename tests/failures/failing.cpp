@@ -24,13 +24,11 @@ namespace {
 
 std::atomic<int> armed{-1};  // the kind; -1: none
 std::atomic<uint64_t> first{0}, last{0}, counted{0};
-std::atomic<bool> failed{false};
 
 bool fails(Fails kind) noexcept {
   if (armed.load(std::memory_order_relaxed) != static_cast<int>(kind)) return false;
   const uint64_t number = counted.fetch_add(1, std::memory_order_relaxed) + 1;
   if (number < first || number > last) return false;
-  failed = true;
   return true;
 }
 
@@ -156,7 +154,6 @@ void arm(Fails kind, uint64_t nth, uint64_t more) {
   first = nth == 0 ? UINT64_MAX : nth;
   last = nth == 0 ? 0 : nth + more;
   counted = 0;
-  failed = false;
   armed = static_cast<int>(kind);
 }
 
@@ -167,8 +164,6 @@ uint64_t disarm() {
 
 Paused::Paused() : kind_(armed.exchange(-1)) {}
 Paused::~Paused() { armed = kind_; }
-
-bool has_failed() { return failed; }
 
 }  // namespace triage::test
 

@@ -26,7 +26,5 @@ class Paused {
  private:
   int kind_;
 };
-/// Whether one has failed since `arm`.
-bool has_failed();
 
 }  // namespace triage::test

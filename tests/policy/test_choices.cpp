@@ -36,6 +36,12 @@ struct Restarted {
     runtime.emplace(triage::RuntimeOptions{.log = triage::test::log_to(text), .cache_dir = folder / "cache"});
     policy = runtime->load(file);
   }
+  /// "add 1", and "add 2" that is live.
+  void start_with_two_versions() {
+    start();
+    fake::write(file, "add 2");
+    CHECK(policy.reload() == Reload::swapped);
+  }
   fs::path state() const {
     for (const auto& item : fs::directory_iterator(folder / "cache/chosen")) return item.path();
     return {};
@@ -51,9 +57,7 @@ struct Restarted {
 
 TEST_CASE("a pinned version is live and pinned after a restart, whatever the file says, until unpin") {
   Restarted host;
-  host.start();
-  fake::write(host.file, "add 2");
-  CHECK(host.policy.reload() == Reload::swapped);
+  host.start_with_two_versions();
   host.policy.pin(1);
   const std::string hash = host.policy.version().hash;
   for (const char* content : {"add 2", "add 3", "broken on purpose", ""}) {
@@ -78,9 +82,7 @@ TEST_CASE("a pinned version is live and pinned after a restart, whatever the fil
 
 TEST_CASE("a version that was rolled back to stays live over restarts until the file changes") {
   Restarted host;
-  host.start();
-  fake::write(host.file, "add 2");
-  CHECK(host.policy.reload() == Reload::swapped);
+  host.start_with_two_versions();
   host.policy.rollback(1);
   for (int i = 0; i < 2; ++i) {
     host.start();
@@ -106,9 +108,7 @@ TEST_CASE("a version that was rolled back to stays live over restarts until the 
 
 TEST_CASE("a rollback to what the file says is no choice, and one that is broken now falls back to it") {
   Restarted host;
-  host.start();
-  fake::write(host.file, "add 2");
-  CHECK(host.policy.reload() == Reload::swapped);
+  host.start_with_two_versions();
   host.policy.rollback(1);
   CHECK_FALSE(host.state().empty());
   host.policy.rollback(2);
@@ -165,9 +165,7 @@ TEST_CASE("a version that is replaced, or fails on trial, after a rollback is no
 
 TEST_CASE("a state file that is damaged, torn, or another's is ignored, and the log says so") {
   Restarted host;
-  host.start();
-  fake::write(host.file, "add 2");
-  CHECK(host.policy.reload() == Reload::swapped);
+  host.start_with_two_versions();
   host.policy.pin(1);
   const fs::path state = host.state();
   const std::string good = fake::read(state);
@@ -202,9 +200,7 @@ TEST_CASE("a state file that is damaged, torn, or another's is ignored, and the 
 
 TEST_CASE("what was pinned and is refused by the host is told, and the file is followed") {
   Restarted host;
-  host.start();
-  fake::write(host.file, "add 2");
-  CHECK(host.policy.reload() == Reload::swapped);
+  host.start_with_two_versions();
   host.policy.pin(1);
   std::ostringstream text;
   triage::RuntimeOptions options{.log = triage::test::log_to(text), .cache_dir = host.folder / "cache"};

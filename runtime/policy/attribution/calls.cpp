@@ -13,13 +13,6 @@ namespace {
 
 using std::chrono::nanoseconds;
 
-/// Which outputs of `answer` are flags. `kept` holds them where no graph does.
-const std::vector<bool>& flags_outputs_of(const Answer& answer, std::vector<bool>& kept) {
-  if (answer.ran.entry) return answer.ran.entry->flags_outputs;
-  if (answer.version) kept = answer.version->compiled.flags_outputs();
-  return kept;
-}
-
 /// Errors of one kind mostly come in runs.
 void count_errors(const std::vector<SampleError>& errors, FlagCounts& counts) noexcept {
   for (size_t begin = 0, end = 0; begin < errors.size(); begin = end) {
@@ -42,13 +35,12 @@ std::optional<Counters::Flagged> count_flags(const FlaggedSamples& found, const 
 
 void fill(RunInfo& info, const PolicyVersion& called, const Answer& answer, nanoseconds time,
           const std::optional<Counters::Flagged>& flagged) {
-  const bool computed = answer.by != Answered::failed && answer.by != Answered::passed_through && answer.version;
-  const PolicyVersion& version = computed ? *answer.version : called;
+  const PolicyVersion& version = answer.version_or(called);
   info.version = version.number;
   info.hash = version.hash;
   info.answered = answer.by;
-  info.form = computed ? answer.ran.form : CallForm::none;
-  info.loops = computed && answer.ran.entry ? answer.ran.entry->executable->loops() : LoopTiers{};
+  info.form = answer.form();
+  info.loops = answer.computed() ? answer.loops() : LoopTiers{};
   info.time = time;
   info.flagged = flagged ? static_cast<int64_t>(flagged->flagged) : -1;
   info.repaired = flagged ? static_cast<int64_t>(flagged->repaired) : -1;
@@ -63,8 +55,7 @@ std::optional<Counters::Flagged> PolicyCore::note_call(const PolicyVersion& call
                                                        Answer& answer) noexcept {
   const nanoseconds time = std::chrono::steady_clock::now() - begin;
   Counters& counters = *called.counters;
-  const bool computed = answer.by != Answered::failed && answer.by != Answered::passed_through;
-  counters.answered(answer.by, computed ? answer.ran.form : CallForm::none, time);
+  counters.answered(answer.by, answer.form(), time);
   if (answer.failure) counters.failed(*answer.failure);
   const RuntimeOptions& settings = runtime_->options();
   std::optional<Counters::Flagged> counted;
@@ -73,7 +64,7 @@ std::optional<Counters::Flagged> PolicyCore::note_call(const PolicyVersion& call
     std::vector<FlaggedSample> samples;
     if (answer.by != Answered::failed) {
       std::vector<bool> kept;
-      const std::vector<bool>& is_flags = flags_outputs_of(answer, kept);
+      const std::vector<bool>& is_flags = answer.flags_outputs(kept);
       if (settings.count_flags || settings.decisions) {
         const AnsweredCall call{inputs,   answer.outputs, called.signature.inputs, answer.version->signature.outputs,
                                 is_flags, options.donate};

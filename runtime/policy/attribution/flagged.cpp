@@ -10,10 +10,6 @@
 namespace triage::policy {
 namespace {
 
-bool is_dense_cpu(const at::Tensor& tensor) {
-  return tensor.defined() && tensor.is_cpu() && tensor.layout() == c10::kStrided && !tensor.is_quantized();
-}
-
 bool same_kind(const at::Tensor& a, const at::Tensor& b) {
   return a.sizes() == b.sizes() && a.scalar_type() == b.scalar_type();
 }
@@ -36,6 +32,16 @@ const at::Tensor* input_of(const AnsweredCall& call, size_t index) {
 }
 
 }  // namespace
+
+int64_t rows_of(at::ArrayRef<at::Tensor> inputs) {
+  for (const at::Tensor& input : inputs)
+    if (input.defined() && input.dim() > 0) return input.size(0);
+  return 0;
+}
+
+bool is_dense_cpu(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.is_cpu() && tensor.layout() == c10::kStrided && !tensor.is_quantized();
+}
 
 FlaggedSamples flagged_samples(const AnsweredCall& call) {
   FlaggedSamples found;

@@ -16,6 +16,11 @@ struct AnsweredCall {
   at::ArrayRef<size_t> donated;  // inputs whose values may be gone
 };
 
+/// The samples of a call: the rows of its first input that has any, 0 where none has.
+int64_t rows_of(at::ArrayRef<at::Tensor> inputs);
+/// A tensor whose values can be read as they lie, without waiting for a device.
+bool is_dense_cpu(const at::Tensor& tensor);
+
 struct SampleError {
   int64_t sample;
   uint16_t slot;  // as it stands in a record (triage/layout.h)

@@ -95,6 +95,11 @@ void add_answers(Metric& metric, const std::string& labels, const CallStatistics
                    count);
 }
 
+template <uint64_t CallStatistics::*count>
+void add_count(Metric& metric, const std::string& labels, const Measured& measured) {
+  metric.add(labels, measured.statistics.total.*count);
+}
+
 void add_failures(Metric& metric, const std::string& labels, const Measured& measured) {
   for (size_t kind = 0; kind < failure_kind_count; ++kind)
     metric.add(labels + ',' + label("kind", to_string(static_cast<FailureKind>(kind))),
@@ -162,31 +167,17 @@ const Described described[] = {
     {"failures_total", "counter", "Calls that the live version failed, or that did not fit its signature.",
      add_failures},
     {"call_seconds", "histogram", "Time of calls.", add_latency},
-    {"samples_total", "counter", "Samples whose flags were counted.",
-     [](Metric& metric, const std::string& labels, const Measured& of) {
-       metric.add(labels, of.statistics.total.samples);
-     }},
-    {"flagged_samples_total", "counter", "Samples with an error.",
-     [](Metric& metric, const std::string& labels, const Measured& of) {
-       metric.add(labels, of.statistics.total.flagged);
-     }},
+    {"samples_total", "counter", "Samples whose flags were counted.", add_count<&CallStatistics::samples>},
+    {"flagged_samples_total", "counter", "Samples with an error.", add_count<&CallStatistics::flagged>},
     {"repaired_samples_total", "counter", "Flagged samples for which an output differs from its input.",
-     [](Metric& metric, const std::string& labels, const Measured& of) {
-       metric.add(labels, of.statistics.total.repaired);
-     }},
+     add_count<&CallStatistics::repaired>},
     {"errors_total", "counter", "Errors in samples, by location, code and severity.", add_errors},
     {"uncounted_calls_total", "counter", "Calls whose flags lie on another device and were not counted.",
-     [](Metric& metric, const std::string& labels, const Measured& of) {
-       metric.add(labels, of.statistics.total.uncounted);
-     }},
+     add_count<&CallStatistics::uncounted>},
     {"recompiles_total", "counter", "Calls that no captured graph fitted, after the first.",
-     [](Metric& metric, const std::string& labels, const Measured& of) {
-       metric.add(labels, of.statistics.total.recompiles);
-     }},
+     add_count<&CallStatistics::recompiles>},
     {"graph_breaks_total", "counter", "Graph breaks that captured and followed calls met.",
-     [](Metric& metric, const std::string& labels, const Measured& of) {
-       metric.add(labels, of.statistics.total.graph_breaks);
-     }},
+     add_count<&CallStatistics::graph_breaks>},
     {"reloads_total", "counter", "Sources that went live, were refused, or went live and were reverted.",
      [](Metric& metric, const std::string& labels, const Measured& of) {
        metric.add(labels + ',' + label("result", "live"), of.statistics.reloads);

@@ -8,6 +8,7 @@
 
 #include "runtime/backends/deadline.h"
 #include "runtime/capture/recorder.h"
+#include "runtime/policy/attribution/flagged.h"
 #include "runtime/policy/candidates/shadow.h"
 #include "runtime/policy/core.h"
 #include "runtime/random/sequence.h"
@@ -17,10 +18,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 using Time = std::optional<std::chrono::nanoseconds>;
-
-LoopTiers loops_of(const Answer& answer) {
-  return answer.ran.entry ? answer.ran.entry->executable->loops() : LoopTiers{};
-}
 
 /// The time of a call that says how fast its version is: one that captured a graph does not.
 Time time_of(Clock::time_point begin, const Answer& answer, bool usual = true) {
@@ -36,11 +33,8 @@ bool is_time_to_judge(uint64_t calls, const CanaryOptions& options) {
 std::string why_not_comparable(const Answer& answer, at::ArrayRef<at::Tensor> inputs) {
   if (answer.by != Answered::live) return "the live version did not answer";
   if (answer.ran.entry && answer.ran.entry->draws) return "the live version draws random numbers";
-  const auto is_plain = [](const at::Tensor& tensor) {
-    return tensor.defined() && tensor.is_cpu() && tensor.layout() == c10::kStrided && !tensor.is_quantized();
-  };
   for (const auto tensors : {inputs, at::ArrayRef<at::Tensor>(answer.outputs)})
-    if (!std::all_of(tensors.begin(), tensors.end(), is_plain))
+    if (!std::all_of(tensors.begin(), tensors.end(), is_dense_cpu))
       return "a tensor of the call is not a dense one on the CPU";
   return {};
 }
@@ -65,7 +59,7 @@ void PolicyCore::answer_beside(const Live& live, CallBegin begin, at::ArrayRef<a
   if (chosen) return answer_and_shadow(live, begin, inputs, options, answer);
   const auto flagged = answer_live(live, begin, inputs, options, answer);
   if (!is_canary || answer.by != Answered::live) return;
-  beside.comparison->live_compiled.store(loops_of(answer).tapes == 0, std::memory_order_relaxed);
+  beside.comparison->live_compiled.store(answer.loops().tapes == 0, std::memory_order_relaxed);
   beside.comparison->live.note(time_of(begin, answer, !live.version->trial.on()), flagged);
 }
 
@@ -84,7 +78,7 @@ void PolicyCore::answer_as_canary(const Live& live, CallBegin begin, at::ArrayRe
   const auto flagged = note_call(version, begin, inputs, options, answer);
   // Where the live version has its compiled kernels, and the candidate waits for its own, it is slower for a while.
   Comparison& comparison = *beside.comparison;
-  const bool waits = loops_of(answer).tapes > 0 && comparison.live_compiled.load(std::memory_order_relaxed);
+  const bool waits = answer.loops().tapes > 0 && comparison.live_compiled.load(std::memory_order_relaxed);
   const uint64_t calls = comparison.candidate.note(time_of(begin, answer, !on_trial && !waits), flagged);
   if (on_trial) version.trial.pass(inputs);
   if (is_time_to_judge(calls, beside.candidate->canary)) judge_canary(beside);
@@ -112,14 +106,7 @@ void PolicyCore::answer_for_canary(const Live& live, CallBegin begin, at::ArrayR
   answer = new_answer();
   RunOptions later = options;
   later.deadline = deadline_of_stand_in(options.deadline, begin);
-  try {
-    find_answer(live, inputs, later, answer);
-  } catch (const std::exception& own) {
-    if (!answer.failure) answer.note_failure(own);
-    answer.by = Answered::failed;
-    note_call(*live.version, begin, inputs, options, answer);
-    throw;
-  }
+  answer_or_note(live, begin, inputs, options, later, answer);
   if (answer.failure || answer.by != Answered::live) {
     note_call(*live.version, begin, inputs, options, answer);
     return;
@@ -140,9 +127,7 @@ void PolicyCore::blame_canary(const Beside& beside, const std::exception& error)
     report_failure(version, error);
     const uint64_t limit = beside.candidate->canary.revert_if.failures;
     if (limit == 0 || failures < limit) return;
-    const auto* known = dynamic_cast<const Error*>(&error);
-    Source where = known && !known->source().file.empty() ? known->source() : version.defined_at;
-    if (where.file.empty()) where = {version.path, 0};
+    const Source where = source_of(error, version.defined_at, version.path);
     const std::string rule = broken_rule(comparison.measure(), beside.candidate->canary).value_or("failures");
     revert_candidate(beside, rule + ": " + error.what(), where);
   } catch (const std::exception&) {  // no memory: the next failure reverts
@@ -230,7 +215,8 @@ void PolicyCore::hand_to_shadow(const std::shared_ptr<ShadowCall>& call, std::ch
     call->params = beside.as_live.params;
     if (!options.params.empty())
       call->params = override_params(version, std::move(call->params), those_of(version, options.params));
-    call->flags_outputs = answer.ran.entry ? answer.ran.entry->flags_outputs : live.version->compiled.flags_outputs();
+    std::vector<bool> kept;
+    call->flags_outputs = answer.flags_outputs(kept);
     call->time = time;
     call->timed = answer.ran.form != CallForm::capture;
     call->decision_id = options.decision_id;

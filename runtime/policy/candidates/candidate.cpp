@@ -13,13 +13,6 @@ namespace {
 
 constexpr auto relaxed = std::memory_order_relaxed;
 
-/// Every bit of the result depends on every bit of `value` (the finalizer of splitmix64).
-uint64_t mixed(uint64_t value) noexcept {
-  value = (value ^ value >> 30) * 0xbf58476d1ce4e5b9u;
-  value = (value ^ value >> 27) * 0x94d049bb133111ebu;
-  return value ^ value >> 31;
-}
-
 void check_share(double share) {
   if (share > 0 && share <= 1) return;
   throw InputError(
@@ -127,7 +120,7 @@ Candidate::Candidate(std::weak_ptr<PolicyCore> owner, std::shared_ptr<PolicyVers
       kind(CandidateKind::shadow),
       shadow(options),
       share(options.share),
-      salt_(files::checksum(version->contents.source)) {}
+      calls_(share, files::checksum(version->contents.source)) {}
 
 Candidate::Candidate(std::weak_ptr<PolicyCore> owner, std::shared_ptr<PolicyVersion> of, CanaryOptions options)
     : policy(std::move(owner)),
@@ -135,15 +128,7 @@ Candidate::Candidate(std::weak_ptr<PolicyCore> owner, std::shared_ptr<PolicyVers
       kind(CandidateKind::canary),
       canary(std::move(options)),
       share(canary.share),
-      salt_(files::checksum(version->contents.source)) {}
-
-bool Candidate::takes(std::string_view decision_id) noexcept {
-  if (share >= 1) return true;
-  if (!decision_id.empty())
-    return static_cast<double>(mixed(files::checksum(decision_id, salt_)) >> 11) * 0x1p-53 < share;
-  const auto turn = static_cast<double>(turns_.fetch_add(1, relaxed));
-  return std::floor((turn + 1) * share) != std::floor(turn * share);
-}
+      calls_(share, files::checksum(version->contents.source)) {}
 
 bool Candidate::decide(CandidateState end) noexcept {
   CandidateState running = CandidateState::running;

@@ -1,6 +1,7 @@
 #pragma once
 #include "runtime/policy/attribution/counters.h"
 #include "runtime/policy/candidates/rules.h"
+#include "runtime/policy/share.h"
 #include "runtime/policy/versions/version.h"
 
 #include <triage/candidate.h>
@@ -88,8 +89,8 @@ class Candidate {
   const std::chrono::system_clock::time_point since = std::chrono::system_clock::now();
   std::atomic<uint64_t> restarts{0};
 
-  /// Whether a call is of its share. Without an id, calls take turns.
-  bool takes(std::string_view decision_id) noexcept;
+  /// Whether a call is of its share.
+  bool takes(std::string_view decision_id) noexcept { return calls_.takes(decision_id); }
   bool running() const noexcept { return state_.load(std::memory_order_acquire) == CandidateState::running; }
   CandidateState state() const noexcept { return state_.load(std::memory_order_acquire); }
   /// Ends it; true for the first who does. From then on no call is given to it.
@@ -101,9 +102,8 @@ class Candidate {
   std::atomic<bool> promotion_asked{false};
 
  private:
-  const uint64_t salt_;
+  ShareOfCalls calls_;
   std::atomic<CandidateState> state_{CandidateState::running};
-  std::atomic<uint64_t> turns_{0};
 };
 
 /// Throw InputError for what is out of range.

@@ -33,18 +33,25 @@ std::string task_of(const Candidate& candidate) {
 
 }  // namespace
 
+/// Null where there is none.
+std::shared_ptr<Candidate> PolicyCore::running_candidate() const {
+  const std::lock_guard lock(mutex_);
+  return candidate_;
+}
+
 std::shared_ptr<PolicyVersion> PolicyCore::make_candidate(NewSource source) {
   TRIAGE_ASSERT(changer_ == std::this_thread::get_id());
-  {
+  if (const auto running = running_candidate()) refuse_second(name_, *running);
+  // The files are read without mutex_: calls that count take it, too.
+  const std::shared_ptr<const PolicyVersion> live = [&] {
     const std::lock_guard lock(mutex_);
-    if (candidate_) refuse_second(name_, *candidate_);
-    const PolicyVersion& live = *live_.load(std::memory_order_relaxed)->version;
-    if (live.contents.source == source.source && is_unchanged(source.file, live.contents.files))
-      throw InputError(
-          fmt::format("policy '{}': the candidate '{}' has the source of version {}, which is live (source {}); there "
-                      "is nothing to try",
-                      name_, source.path, live.number, live.hash));
-  }
+    return live_.load(std::memory_order_relaxed)->version;
+  }();
+  if (live->contents.source == source.source && is_unchanged(source.file, live->contents.files))
+    throw InputError(
+        fmt::format("policy '{}': the candidate '{}' has the source of version {}, which is live (source {}); there "
+                    "is nothing to try",
+                    name_, source.path, live->number, live->hash));
   if (!runtime_->candidate_thread().start())
     throw InputError(
         fmt::format("policy '{}' has outlived its Runtime, and a candidate needs the Runtime's thread; "
@@ -183,10 +190,7 @@ void PolicyCore::promote(const std::shared_ptr<Candidate>& candidate, const std:
 
 void PolicyCore::promote_candidate() {
   const Changing changing(*this);
-  const std::shared_ptr<Candidate> candidate = [&] {
-    const std::lock_guard lock(mutex_);
-    return candidate_;
-  }();
+  const std::shared_ptr<Candidate> candidate = running_candidate();
   if (!candidate)
     throw InputError(fmt::format("policy '{}' has no candidate to promote; start one with shadow or canary", name_));
   promote(candidate, "by the host");
@@ -254,10 +258,7 @@ CandidateReport PolicyCore::finish_candidate(const std::shared_ptr<Candidate>& c
 }
 
 CandidateReport PolicyCore::end_candidate() {
-  const std::shared_ptr<Candidate> candidate = [&] {
-    const std::lock_guard lock(mutex_);
-    return candidate_;
-  }();
+  const std::shared_ptr<Candidate> candidate = running_candidate();
   if (!candidate || !candidate->decide(CandidateState::ended))
     throw InputError(
         fmt::format("policy '{}' has no candidate to end; candidate() has the report of the last one", name_));
@@ -270,10 +271,7 @@ CandidateReport PolicyCore::end_candidate() {
 
 void PolicyCore::forget_candidate() noexcept {
   try {
-    const std::shared_ptr<Candidate> candidate = [&] {
-      const std::lock_guard lock(mutex_);
-      return candidate_;
-    }();
+    const std::shared_ptr<Candidate> candidate = running_candidate();
     if (candidate && candidate->decide(CandidateState::ended)) finish_candidate(candidate, "the Runtime is gone", {});
   } catch (const std::exception&) {  // no memory: it ended all the same
   }

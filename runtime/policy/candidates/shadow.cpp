@@ -143,13 +143,6 @@ class Comparing {
   const ShadowOptions& options_;
 };
 
-/// The rows that a call has: of its first input with any.
-int64_t rows_of(const ShadowCall& call) {
-  for (const at::Tensor& input : call.inputs)
-    if (input.dim() > 0) return input.size(0);
-  return 0;
-}
-
 Counters::Flagged numbers_of(const FlaggedSamples& found) {
   Counters::Flagged numbers{static_cast<uint64_t>(found.samples)};
   int64_t last = -1;
@@ -184,8 +177,8 @@ void count_shadow_failure(Comparison& comparison, const std::string& why) {
 }
 
 void compare_answers(const ShadowCall& call, const Answer& answer, std::chrono::nanoseconds time) {
-  const std::vector<bool> is_flags =
-      answer.ran.entry ? answer.ran.entry->flags_outputs : call.candidate->version->compiled.flags_outputs();
+  std::vector<bool> kept;
+  const std::vector<bool>& is_flags = answer.flags_outputs(kept);
   const std::vector<std::string>& names = call.live->signature.outputs;
   const std::string change = difference(form_of(call.outputs, call.flags_outputs), form_of(answer.outputs, is_flags),
                                         declared_open_sizes(call.live->signature), names);
@@ -198,7 +191,7 @@ void compare_answers(const ShadowCall& call, const Answer& answer, std::chrono::
     return flagged_samples({call.inputs, outputs, call.live->signature.inputs, names, call.flags_outputs, none});
   };
   const FlaggedSamples live = flagged(call.outputs), candidate = flagged(answer.outputs);
-  const int64_t rows = rows_of(call);
+  const int64_t rows = rows_of(call.inputs);
   const auto timed = [&](std::chrono::nanoseconds took, bool wanted) {
     return wanted ? std::optional(took) : std::nullopt;
   };

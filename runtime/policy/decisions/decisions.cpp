@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <triage/error.h>
 
-#include <cmath>
 #include <exception>
 #include <utility>
 
@@ -36,17 +35,14 @@ DecisionLogOptions checked(DecisionLogOptions options) {
   return options;
 }
 
-/// All bits of the result depend on all of `bits` (the end of SplitMix64).
-uint64_t mixed(uint64_t bits) {
-  bits = (bits ^ bits >> 30) * 0xbf58476d1ce4e5b9u;
-  bits = (bits ^ bits >> 27) * 0x94d049bb133111ebu;
-  return bits ^ bits >> 31;
-}
-
 }  // namespace
 
 DecisionQueue::DecisionQueue(DecisionLogOptions options)
-    : options_(checked(std::move(options))), logger_(options_.log), lines_(options_), capsules_(options_, logger_) {
+    : options_(checked(std::move(options))),
+      logger_(options_.log),
+      lines_(options_),
+      capsules_(options_, logger_),
+      clean_calls_(options_.clean_share, files::kChecksumOfNothing) {
   writing_.reserve(options_.queue_records);
   waiting_.reserve(options_.queue_records);
   if (options_.file.empty()) return;
@@ -68,15 +64,6 @@ void DecisionQueue::close() noexcept {
     thread_.detach();  // `on_line` let go of the log: the thread ends when it has written what waits
   else
     thread_.join();
-}
-
-bool DecisionQueue::takes_clean(std::string_view decision_id) noexcept {
-  const double share = options_.clean_share;
-  if (share <= 0) return false;
-  if (!decision_id.empty())
-    return std::ldexp(static_cast<double>(mixed(files::checksum(decision_id)) >> 11), -53) < share;
-  const auto before = static_cast<double>(clean_calls_.fetch_add(1, std::memory_order_relaxed));
-  return std::floor((before + 1) * share) > std::floor(before * share);
 }
 
 void DecisionQueue::note(Decision&& decision) noexcept {

@@ -2,6 +2,7 @@
 #include "runtime/messages/rotating_file.h"
 #include "runtime/policy/answer.h"
 #include "runtime/policy/decisions/decision_line.h"
+#include "runtime/policy/share.h"
 
 #include <triage/runtime.h>
 
@@ -32,7 +33,7 @@ class DecisionQueue : public std::enable_shared_from_this<DecisionQueue> {
   // For calls:
   const DecisionLogOptions& options() const noexcept { return options_; }
   /// Whether a call that nothing is wrong with gets a line.
-  bool takes_clean(std::string_view decision_id) noexcept;
+  bool takes_clean(std::string_view decision_id) noexcept { return clean_calls_.takes(decision_id); }
   void note(Decision&& decision) noexcept;
   /// One more decision that is not written.
   void drop() noexcept;
@@ -71,7 +72,7 @@ class DecisionQueue : public std::enable_shared_from_this<DecisionQueue> {
   const messages::Logger logger_;
   const DecisionLines lines_;
   DecisionCapsules capsules_;
-  std::atomic<uint64_t> clean_calls_{0};
+  ShareOfCalls clean_calls_;
 
   // Of the thread:
   std::unique_ptr<messages::RotatingFile> file_;

@@ -14,12 +14,6 @@ bool has_fault(const Answer& answer) {
 
 std::string bounded(std::string_view text, size_t longest) { return std::string(text.substr(0, longest)); }
 
-int64_t batch_of(at::ArrayRef<at::Tensor> inputs) {
-  for (const at::Tensor& input : inputs)
-    if (input.defined() && input.dim() > 0) return input.size(0);
-  return 0;
-}
-
 const char* done_to(const FlaggedSample& sample, Answered by) {
   if (by == Answered::passed_through) return "passed_through";
   switch (sample.treatment) {
@@ -57,8 +51,7 @@ void note_decision(DecisionLog& log, const PolicyVersion& called, std::chrono::n
                    const FlaggedSamples& found, const std::vector<FlaggedSample>& samples) {
   DecisionQueue& queue = DecisionQueue::of(log);
   if (samples.empty() && !has_fault(answer) && !queue.takes_clean(options.decision_id)) return;
-  const bool computed = answer.by != Answered::failed && answer.by != Answered::passed_through && answer.version;
-  const PolicyVersion& version = computed ? *answer.version : called;
+  const PolicyVersion& version = answer.version_or(called);
   Decision decision;
   decision.time = std::chrono::system_clock::now() - std::chrono::duration_cast<std::chrono::microseconds>(time);
   decision.duration = time;
@@ -72,8 +65,8 @@ void note_decision(DecisionLog& log, const PolicyVersion& called, std::chrono::n
   decision.version = version.number;
   decision.live_version = called.number;
   decision.answered = answer.by;
-  decision.form = computed ? answer.ran.form : CallForm::none;
-  decision.batch = batch_of(inputs);
+  decision.form = answer.form();
+  decision.batch = rows_of(inputs);
   decision.flagged = static_cast<int64_t>(samples.size());
   decision.repaired = std::count_if(samples.begin(), samples.end(),
                                     [](const auto& sample) { return sample.treatment == Treatment::repaired; });

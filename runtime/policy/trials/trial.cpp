@@ -317,9 +317,7 @@ bool PolicyCore::answer_from_before(const Live& live, at::ArrayRef<at::Tensor> i
 }
 
 void PolicyCore::go_back(const Live& live, const std::exception& error) {
-  const auto* known = dynamic_cast<const Error*>(&error);
-  Source where = known && !known->source().file.empty() ? known->source() : live.version->defined_at;
-  if (where.file.empty()) where = {path_, 0};
+  const Source where = source_of(error, live.version->defined_at, path_);
   std::shared_ptr<PolicyVersion> before;
   {
     const std::lock_guard lock(mutex_);

@@ -169,6 +169,12 @@ Params those_of(const PolicyVersion& version, const Params& values) {
   return known;
 }
 
+Source source_of(const std::exception& error, const Source& otherwise, const std::string& path) {
+  const auto* known = dynamic_cast<const Error*>(&error);
+  if (known && !known->source().file.empty()) return known->source();
+  return otherwise.file.empty() ? Source{path, 0} : otherwise;
+}
+
 /// "f.lua:2: "; nothing where it is not known.
 static std::string place_of(const Source& where) {
   return where.file.empty() ? "" : fmt::format("{}:{}: ", where.file, where.line);

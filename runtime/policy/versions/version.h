@@ -74,6 +74,8 @@ bool has_param(const PolicyVersion& version, const std::string& name);
 std::vector<std::string> unfitting(const PolicyVersion& version, const Params& values);
 /// Those of `values` that `version` can take: an earlier version may lack some of the params, or have them as another type.
 Params those_of(const PolicyVersion& version, const Params& values);
+/// Where an error of a script happened: as it says itself, else `otherwise`, else the file at `path`.
+Source source_of(const std::exception& error, const Source& otherwise, const std::string& path);
 /// Throws PolicyError that begins with where the function of `version` stands, and its name: "f.lua:2: policy 'f' (version 3)".
 [[noreturn]] void throw_at(const PolicyVersion& version, const std::string& what);
 
