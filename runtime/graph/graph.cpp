@@ -48,19 +48,19 @@ size_t next_number(const std::string& stem, const Graph& graph) {
 
 }  // namespace
 
-Graph::Graph(std::string name) : name_(std::move(name)) {}
+Graph::Graph(std::string name) : name_(std::move(name)), values_(std::make_unique<std::deque<MutableValue>>()) {}
 Graph::Graph(Graph&&) noexcept = default;
 Graph& Graph::operator=(Graph&&) noexcept = default;
 Graph::~Graph() = default;
 
 Value* Graph::new_value() {
-  MutableValue& value = values_.emplace_back();
+  MutableValue& value = values_->emplace_back();
   value.id = next_id_++;
   return &value;
 }
 
 MutableValue& Graph::edit(Value* value) {
-  return const_cast<MutableValue&>(*value);  // an element of values_, which is not const
+  return const_cast<MutableValue&>(*value);  // an element of *values_, which is not const
 }
 
 void Graph::set_id(Value* value, uint32_t id) {
@@ -143,7 +143,7 @@ Graph Graph::clone() const {
   Graph copy(name_);
   ValueMap map;
   auto copied = [&](const Value* value) {
-    MutableValue* fresh = &copy.values_.emplace_back(*value);
+    MutableValue* fresh = &copy.values_->emplace_back(*value);
     fresh->producer = nullptr;
     map[value] = fresh;
     return fresh;

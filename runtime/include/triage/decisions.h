@@ -42,7 +42,8 @@ struct DecisionLogOptions {
   double clean_share = 0;
   /// At most so many decisions wait for the thread of the log; further ones are dropped, and counted.
   size_t queue_records = 1024;
-  /// At most so many bad samples of a call are listed, with at most 64 errors each; the line has the number of all.
+  /// At most so many bad samples of a call (10,000 or fewer) are listed, with at most 64 errors each; the line has the
+  /// number of all.
   size_t max_samples = 100;
   /// Names of fields that are left out ("sample_id", "path"), and of fields of text that are replaced by a hash: equal
   /// values stay equal.

@@ -142,7 +142,7 @@ class TRIAGE_API Graph {
 
  private:
   std::string name_;
-  std::deque<MutableValue> values_;
+  std::unique_ptr<std::deque<MutableValue>> values_;  // a deque itself allocates when it is moved
   std::vector<Input> inputs_;
   std::vector<Constant> constants_;
   std::vector<NodePtr> nodes_;

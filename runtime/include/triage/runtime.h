@@ -373,6 +373,7 @@ class TRIAGE_API Runtime {
   std::vector<Policy> policies() const;
 
  private:
+  friend TRIAGE_API std::string metrics_text(const Runtime& runtime);
   std::shared_ptr<policy::RuntimeCore> core_;
 };
 

@@ -221,15 +221,6 @@ const Described described[] = {
      }},
 };
 
-/// A Runtime has no accessor of its core, which only this needs: its header is included by every host. (An explicit instantiation may
-/// name a private member, [temp.spec.general]/6.)
-template <auto Core>
-struct CoreOf {
-  friend const policy::RuntimeCore* core_of(const Runtime& runtime) { return (runtime.*Core).get(); }
-};
-template struct CoreOf<&Runtime::core_>;
-const policy::RuntimeCore* core_of(const Runtime& runtime);
-
 void add_decisions(std::string& text, const DecisionLog& log) {
   const DecisionCounts counts = log.counts();
   Metric metric(text, "decisions_total", "counter",
@@ -249,8 +240,7 @@ std::string metrics_text(const Runtime& runtime) {
     for (const auto& [names, measured] : policies)
       kind.add(metric, label("policy", names.first) + ',' + label("path", names.second), measured);
   }
-  const policy::RuntimeCore* const core = core_of(runtime);
-  if (core && core->options().decisions) add_decisions(text, *core->options().decisions);
+  if (runtime.core_ && runtime.core_->options().decisions) add_decisions(text, *runtime.core_->options().decisions);
   return text;
 }
 
