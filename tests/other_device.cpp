@@ -9,13 +9,22 @@
 #include <torch/library.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <set>
 
 namespace triage::test {
 
-const c10::Device OTHER_DEVICE(c10::DeviceType::PrivateUse1, 0);
+namespace {
+
+const char* device_named() { return std::getenv("TRIAGE_TEST_DEVICE"); }
+
+}  // namespace
+
+const c10::Device OTHER_DEVICE = device_named() ? c10::Device(std::string(device_named()) + ":0")
+                                                : c10::Device(c10::DeviceType::PrivateUse1, 0);
+bool is_real_device() { return OTHER_DEVICE.type() != c10::DeviceType::PrivateUse1; }
 
 namespace {
 
@@ -114,7 +123,7 @@ class HostCall {
 };
 
 /// Whether the host needs values, or a number of elements that values decide.
-bool reads_values(const std::string& name, at::ArrayRef<c10::IValue> arguments) {
+bool reads_values(const std::string& name, at::ArrayRef<const c10::IValue> arguments) {
   static const std::set<std::string> all = {"aten::_local_scalar_dense",
                                             "aten::nonzero",
                                             "aten::masked_select",
@@ -145,7 +154,7 @@ void run_on_host(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   HostCall call;
   for (auto value = stack->end() - static_cast<std::ptrdiff_t>(count); value != stack->end(); ++value)
     *value = call.argument(*value);
-  if (waits && (call.copies_between_devices() || reads_values(name, torch::jit::last(*stack, count))))
+  if (waits && (call.copies_between_devices() || reads_values(name, {stack->data() + stack->size() - count, count})))
     waits->push_back(name);
   {
     const at::AutoDispatchBelowADInplaceOrView below;
@@ -175,11 +184,17 @@ C10_REGISTER_GUARD_IMPL(PrivateUse1, Guard);
 thread_local std::string frames;
 thread_local std::vector<std::string>* made = nullptr;
 
+bool copies_between_devices(const std::string& name, at::ArrayRef<const c10::IValue> arguments) {
+  return name == "aten::copy_" && arguments[0].toTensor().device() != arguments[1].toTensor().device();
+}
+
 std::unique_ptr<at::ObserverContext> on_begin(const at::RecordFunction& function) {
   const std::string name = function.name();
   const bool ours = name.rfind("triage::", 0) == 0;
   const bool computes = !ours && name != "aten::result_type";
   if (made && computes && !frames.empty() && frames.back() == 't') made->push_back(name);
+  if (waits && is_real_device() && (reads_values(name, function.inputs()) || copies_between_devices(name, function.inputs())))
+    waits->push_back(name);
   frames.push_back(ours ? 't' : 'a');
   return nullptr;
 }
@@ -192,10 +207,16 @@ Tensor to_other(const Tensor& tensor) {
   const auto& storage = tensor.storage();
   const Tensor copy = at::empty({static_cast<int64_t>(storage.nbytes())}, at::kByte);
   if (storage.nbytes() > 0) std::memcpy(copy.data_ptr(), storage.data_ptr().get(), storage.nbytes());
-  return tensor_in(same_memory(copy, OTHER_DEVICE), c10::DispatchKey::PrivateUse1, tensor);
+  if (!is_real_device()) return tensor_in(same_memory(copy, OTHER_DEVICE), c10::DispatchKey::PrivateUse1, tensor);
+  const at::NoGradGuard no_grad;
+  return at::empty({0}, tensor.options().device(OTHER_DEVICE))
+      .set_(copy.to(OTHER_DEVICE).storage(), tensor.storage_offset(), tensor.sizes(), tensor.strides());
 }
 
-Tensor from_other(const Tensor& tensor) { return is_other(tensor) ? seen_by_host(tensor.detach()) : tensor; }
+Tensor from_other(const Tensor& tensor) {
+  if (!is_other(tensor)) return tensor;
+  return is_real_device() ? tensor.detach().cpu() : seen_by_host(tensor.detach());
+}
 
 Calls calls_of(const std::function<void()>& run) {
   Calls calls;
@@ -203,7 +224,9 @@ Calls calls_of(const std::function<void()>& run) {
   made = &calls.made;
   frames.clear();
   const auto handle =
-      at::addThreadLocalCallback(at::RecordFunctionCallback(on_begin, on_end).scopes({at::RecordScope::FUNCTION}));
+      at::addThreadLocalCallback(at::RecordFunctionCallback(on_begin, on_end)
+                                     .needsInputs(is_real_device())
+                                     .scopes({at::RecordScope::FUNCTION}));
   struct End {
     at::CallbackHandle handle;
     ~End() {

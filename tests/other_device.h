@@ -5,23 +5,26 @@
 #include <string>
 #include <vector>
 
-/// A device that stands in for a GPU: nothing of triage is registered for it, so that operations on flags run as composites there.
-/// Its memory is the host's, and it runs each operator of LibTorch by itself with the kernel for the CPU. Tests of it show which
-/// calls are made and that none waits for the device; they say nothing about time.
+/// A device for which nothing of triage is registered, so that operations on flags run as composites there: the one that
+/// TRIAGE_TEST_DEVICE names ("cuda"), else one that stands in for a GPU. The memory of that one is the host's, and it runs each
+/// operator of LibTorch by itself with the kernel for the CPU. Tests of it show which calls are made and that none waits for the
+/// device; they say nothing about time.
 namespace triage::test {
 
 extern const c10::Device OTHER_DEVICE;
+/// Whether it is a real one: its arithmetic rounds in its own way.
+bool is_real_device();
 
 /// A copy there, with these strides.
 at::Tensor to_other(const at::Tensor& tensor);
-/// The same memory, seen by the host.
+/// The same values on the host; of the device that stands in, the same memory.
 at::Tensor from_other(const at::Tensor& tensor);
 
 /// What ran on this thread.
 struct Calls {
   std::vector<std::string> made;  // operators of LibTorch that operators of triage called themselves
   std::vector<std::string>
-      waits;  // calls on OTHER_DEVICE whose results the host has to wait for, and copies between devices
+      waits;  // calls whose results the host has to wait for, and copies between devices
 };
 Calls calls_of(const std::function<void()>& run);
 std::string listed(const std::vector<std::string>& names);

@@ -1,11 +1,15 @@
 """Times TorchGuard 1.0.4, eager and under torch.compile, and triage, at the same work in the same run.
 
-    ./dev bench --torchguard [--quick] [--only REGEX] [--write PAGE] [--json FILE]
+    ./dev bench --torchguard [--quick] [--only REGEX] [--device cuda] [--write PAGE] [--json FILE]
 
 Each line is one piece of work at one shape. For policies `read` is what torch.sum of the data takes. In every round each
 candidate runs in turn, on one thread; figures are processor time, which other programs on the machine disturb least: the median
 over the rounds and, after ±, half the distance between the quartiles. triage is timed by its own program
 (tests/bench/torchguard_work.cpp), one process a round.
+
+With --device the data lies on that device. Figures are then time on the wall, of 50 calls or more that the device is waited for
+at the end of, and there are two columns more: the warm call of triage replayed as a CUDA graph, and inductor with CUDA graphs
+(mode="reduce-overhead"). Only policies are timed there, and no pictures are drawn.
 
 --write brings the table of a page up to date, and beside it images/POLICY.svg, the policies at one width against the rows
 (tests/bench/plots.py). `bench_triage --write=PAGE` does it for the other tables.
@@ -30,13 +34,16 @@ import torch
 
 LOCATION = 7
 SHAPES = [(32, 512), (256, 1024), (4096, 1024)]   # of the table
+DEVICE_SHAPES = [(32, 512), (4096, 1024), (32, 152064)]   # the last: logits of a language model
 PLOT_COLUMNS, PLOT_ROWS = 1024, [32, 256, 1024, 4096, 16384]
 LIMITS = {"flag_nan": "a read of the data", "flag_nan_and_inf": "a read of the data", "detect_repair": "a copy, warm",
           "plain_repair": "a copy, warm",
           "zscore_clip": "a copy, warm", "softmax_repair": "softmax alone, warm", "branch": "tanh alone, warm"}
-FAMILIES = {"torchguard": "triage", "torchguard_eager": "backend_eager", "torchguard_script": "script", "torchguard_limit": "limit"}
+FAMILIES = {"torchguard": "triage", "torchguard_eager": "backend_eager", "torchguard_script": "script", "torchguard_limit": "limit",
+            "torchguard_graph": "replayed"}
 BATCHES = [32, 4096]
-BEGIN, END = "<!-- torchguard: begin -->", "<!-- torchguard: end -->"
+MARKS = "<!-- torchguard: begin -->", "<!-- torchguard: end -->"
+DEVICE_MARKS = "<!-- torchguard on a GPU: begin -->", "<!-- torchguard on a GPU: end -->"
 
 
 def load_torchguard():
@@ -119,29 +126,42 @@ def noise(rows, columns):
 
 
 def micros(function, arguments, seconds):
-    """Processor time of one call, over calls that take about so many seconds together."""
+    """Time of one call, over calls that take about so many seconds together: of the processor, or on the wall if a device works."""
+    device = next((argument.device for argument in arguments), getattr(getattr(function, "__self__", None), "device", None))
+    on_device = device is not None and device.type != "cpu"
+
+    def now():
+        if on_device:
+            torch.cuda.synchronize()
+            return time.perf_counter()
+        return time.thread_time()
+
+    for _ in range(3 if on_device else 1):
+        function(*arguments)
+    start = now()
     function(*arguments)
-    start = time.thread_time()
-    function(*arguments)
-    once = max(time.thread_time() - start, 1e-7)
-    calls = max(1, min(5000, int(seconds / once)))
-    start = time.thread_time()
+    once = max(now() - start, 1e-7)
+    calls = max(50 if on_device else 1, min(5000, int(seconds / once)))
+    start = now()
     for _ in range(calls):
         function(*arguments)
-    return (time.thread_time() - start) / calls * 1e6
+    return (now() - start) / calls * 1e6
 
 
 class Bench:
     def __init__(self, options):
         self.options, self.rows, self.triage_version = options, [], ""
+        self.markdown_head, self.markdown_row = (markdown_head(), markdown_row) if options.device == "cpu" else (device_head(), device_row)
 
     def triage(self, name):
         """{candidate: µs} of what the program has under that name: for policies, the script, both backends and the limit."""
         done = subprocess.run([self.options.program, f"--benchmark_filter=^torchguard(_[a-z]+)?/{re.escape(name)}$",
                                "--benchmark_format=json", f"--benchmark_min_time={self.options.seconds}"],
-                              capture_output=True, text=True, check=True)
+                              capture_output=True, text=True, check=True,
+                              env={**os.environ, "TRIAGE_TEST_DEVICE": self.options.device})
         scale = {"ns": 1e-3, "us": 1, "ms": 1e3}
-        results = {FAMILIES[result["name"].split("/")[0]]: result["cpu_time"] * scale[result["time_unit"]]
+        clock = "cpu_time" if self.options.device == "cpu" else "real_time"
+        results = {FAMILIES[result["name"].split("/")[0]]: result[clock] * scale[result["time_unit"]]
                    for result in json.loads(done.stdout)["benchmarks"]}
         if "triage" not in results:
             sys.exit(f"{self.options.program} has no benchmark torchguard/{name}")
@@ -163,6 +183,9 @@ class Bench:
             compiled(*arguments)
             row["compile_s"] = time.perf_counter() - start
             candidates["inductor"] = lambda: micros(compiled, arguments, self.options.seconds)
+            if self.options.device != "cpu":
+                graph = torch.compile(function, fullgraph=True, dynamic=False, mode="reduce-overhead")
+                candidates["inductor_graph"] = lambda: micros(graph, arguments, self.options.seconds)
         times = {}
         for _ in range(self.options.rounds):
             for candidate, time_of_call in self.triage(name).items():
@@ -174,23 +197,25 @@ class Bench:
             row[candidate] = {"us": statistics.median(values), "spread_us": (quartiles[2] - quartiles[0]) / 2, "rounds": values}
         self.rows.append(row)
         if in_table(row):
-            print(markdown_row(row), flush=True)
+            print(self.markdown_row(row), flush=True)
 
     def run(self):
         tg = load_torchguard()
-        print(markdown_head(), flush=True)
+        print(self.markdown_head, flush=True)
+        on_device = self.options.device != "cpu"
+        shapes = DEVICE_SHAPES if on_device else SHAPES + [(rows, PLOT_COLUMNS) for rows in PLOT_ROWS if (rows, PLOT_COLUMNS) not in SHAPES]
         with torch.no_grad():
             for policy in policies(tg):
-                for rows, columns in SHAPES + [(rows, PLOT_COLUMNS) for rows in PLOT_ROWS if (rows, PLOT_COLUMNS) not in SHAPES]:
-                    x = noise(rows, columns)
+                for rows, columns in shapes:
+                    x = noise(rows, columns).to(self.options.device)
                     self.compare(policy.__name__, f"{rows}x{columns}", policy, (x,), read=x.sum)
-            for rows in BATCHES:
+            for rows in [] if on_device else BATCHES:
                 for name, (function, arguments) in operations(tg, rows).items():
                     self.compare(name, str(rows), function, arguments)
 
 
 def in_table(row):
-    return "x" not in row["shape"] or row["shape"] in [f"{rows}x{columns}" for rows, columns in SHAPES]
+    return "x" not in row["shape"] or row["shape"] in [f"{rows}x{columns}" for rows, columns in SHAPES + DEVICE_SHAPES]
 
 
 def goals(row):
@@ -217,18 +242,32 @@ def markdown_head():
             "|---|---|---|---|---|---|---|---|---|")
 
 
-def markdown_row(row):
-    def cell(candidate):
-        if candidate not in row:
-            return ""
-        digits = 1 if row[candidate]["us"] >= 10 else 2
-        return f"{row[candidate]['us']:.{digits}f} ± {row[candidate]['spread_us']:.{digits}f}"
+def cell(row, candidate):
+    if candidate not in row:
+        return ""
+    digits = 1 if row[candidate]["us"] >= 10 else 2
+    return f"{row[candidate]['us']:.{digits}f} ± {row[candidate]['spread_us']:.{digits}f}"
 
+
+def markdown_row(row):
     def ratio(above, below):
         return f"{row[above]['us'] / row[below]['us']:.3g}" if above in row and below in row else ""
 
-    return (f"| {row['work']} | {row['shape']} | {cell('triage')} | {cell('eager')} | {cell('inductor')} | "
+    return (f"| {row['work']} | {row['shape']} | {cell(row, 'triage')} | {cell(row, 'eager')} | {cell(row, 'inductor')} | "
             f"{ratio('eager', 'triage')} | {ratio('inductor', 'triage')} | {ratio('triage', 'read')} | {verdict(row)} |")
+
+
+DEVICE_COLUMNS = {"read": "read, µs", "limit": "limit, µs", "script": "triage, script, µs", "triage": "triage, captured, µs",
+                  "replayed": "triage, CUDA graph, µs", "eager": "TorchGuard eager, µs", "inductor": "inductor, µs",
+                  "inductor_graph": "inductor, CUDA graphs, µs"}
+
+
+def device_head():
+    return f"| work | shape | {' | '.join(DEVICE_COLUMNS.values())} |\n|---|---|{'---|' * len(DEVICE_COLUMNS)}"
+
+
+def device_row(row):
+    return f"| {row['work']} | {row['shape']} | {' | '.join(cell(row, candidate) for candidate in DEVICE_COLUMNS)} |"
 
 
 def machine():
@@ -249,12 +288,15 @@ def write_page(page, bench, about, drawn):
     """Replaces what stands between the marks."""
     with open(page) as file:
         text = file.read()
-    table = "\n".join([markdown_head(), *[markdown_row(row) for row in bench.rows if in_table(row)]])
-    head = (f"{about['date']}, {about['cpu']}, {about['cores']} cores, one thread. TorchGuard 1.0.4 on PyTorch {about['torch']}, "
+    table = "\n".join([bench.markdown_head, *[bench.markdown_row(row) for row in bench.rows if in_table(row)]])
+    on_device = bench.options.device != "cpu"
+    where = torch.cuda.get_device_name() if on_device else f"{about['cores']} cores, one thread"
+    head = (f"{about['date']}, {about['cpu']}, {where}. TorchGuard 1.0.4 on PyTorch {about['torch']}, "
             f"Python {about['python']}; {about['triage']}. The load of the machine was {about['load_before']:.1f} when the run began "
-            f"and {about['load']:.1f} when it ended. Processor time, medians of {about['rounds']} rounds, ± half the distance between the quartiles.")
+            f"and {about['load']:.1f} when it ended. {'Time on the wall' if on_device else 'Processor time'}, medians of {about['rounds']} rounds, ± half the distance between the quartiles.")
     images = "\n".join(f"![{work}: time of a call against the rows of the batch](images/{work}.svg)" for work in drawn)
-    text = replaced(text, BEGIN, END, f"{head}\n\n{table}" + (f"\n\n{images}" if images else ""))
+    begin, end = DEVICE_MARKS if on_device else MARKS
+    text = replaced(text, begin, end, f"{head}\n\n{table}" + (f"\n\n{images}" if images else ""))
     with open(page, "w") as file:
         file.write(text)
 
@@ -264,6 +306,7 @@ def main():
     arguments.add_argument("--program", required=True, help="bench_triage (./dev fills it in)")
     arguments.add_argument("--quick", action="store_true", help="three short rounds, without torch.compile")
     arguments.add_argument("--only", default="", metavar="REGEX", help="of names such as merge/4096")
+    arguments.add_argument("--device", default="cpu", help="where the data lies, such as cuda")
     arguments.add_argument("--rounds", type=int, help="default 7, with --quick 3")
     arguments.add_argument("--write", metavar="PAGE", help="puts the tables and pictures into this page, between its marks")
     arguments.add_argument("--json", metavar="FILE")
@@ -283,7 +326,8 @@ def main():
         with open(options.json, "w") as file:
             json.dump(figures, file, indent=1)
     if options.write:
-        write_page(options.write, bench, about, plots.write(figures, os.path.join(os.path.dirname(options.write), "images")))
+        drawn = [] if options.device != "cpu" else plots.write(figures, os.path.join(os.path.dirname(options.write), "images"))
+        write_page(options.write, bench, about, drawn)
 
 
 if __name__ == "__main__":

@@ -2,11 +2,17 @@
 // TorchGuard, on data made the same way. Benchmarks are named `torchguard/WORK/SHAPE`: policies on the fused backend. Of the
 // policies there are also `torchguard_eager/...` (the eager backend), `torchguard_script/...` (the script, not captured) and
 // `torchguard_limit/...` (what bounds it, alone: a read, a copy, or the one transcendental operator, into a warm buffer).
+// TRIAGE_TEST_DEVICE=cuda puts the data on a GPU, where wall time counts: each benchmark ends when the GPU has done its work. There
+// is `torchguard_graph/...` as well: the warm call as a CUDA graph, replayed.
+#include "tests/cuda_graph.h"
 #include "work.h"
 
 #include <ATen/ATen.h>
 #include <benchmark/benchmark.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <triage/triage.h>
+
+#include <cstdlib>
 
 #include <functional>
 #include <map>
@@ -17,40 +23,76 @@
 namespace triage::bench {
 namespace {
 
-constexpr int64_t SHAPES[][2] = {{32, 512}, {32, 1024}, {256, 1024}, {1024, 1024}, {4096, 1024}, {16384, 1024}};
+constexpr int64_t SHAPES[][2] = {{32, 512}, {32, 1024}, {256, 1024}, {1024, 1024}, {4096, 1024}, {16384, 1024}, {32, 152064}};
 constexpr int64_t BATCHES[] = {32, 4096};
+
+c10::Device device() {
+  const char* const named = std::getenv("TRIAGE_TEST_DEVICE");
+  return c10::Device(named ? named : "cpu");
+}
+
+at::Tensor data_of(int64_t rows, int64_t columns) { return noise(rows, columns).to(device()); }
+
+/// A GPU works behind the calls: it is waited for after every 50.
+template <class Call>
+void repeat(benchmark::State& state, const Call& call) {
+  if (device().is_cpu()) {
+    for (auto _ : state) call();
+    return;
+  }
+  const c10::impl::VirtualGuardImpl gpu(device().type());
+  const auto finish = [&] { gpu.synchronizeStream(gpu.getStream(c10::Device(device().type(), 0))); };
+  constexpr int calls = 50;
+  for (int i = 0; i < calls; ++i) call();
+  finish();
+  while (state.KeepRunningBatch(calls)) {
+    for (int i = 0; i < calls; ++i) call();
+    finish();
+  }
+}
 
 void run_policy(benchmark::State& state, const char* source, const char* backend, int64_t rows, int64_t columns) {
   RuntimeOptions options;
   options.backend = backend;
   Runtime runtime(options);
   const Policy policy = runtime.load_source(source, "torchguard_work.lua");
-  const std::vector<at::Tensor> inputs = {noise(rows, columns)};
+  const std::vector<at::Tensor> inputs = {data_of(rows, columns)};
   at::NoGradGuard no_grad;
   policy.prepare(inputs);
-  for (auto _ : state) {
+  repeat(state, [&] {
     auto outputs = policy.run(inputs);
     benchmark::DoNotOptimize(outputs.data());
-  }
+  });
+}
+
+void replay_graph(benchmark::State& state, const char* source, int64_t rows, int64_t columns) {
+  Runtime runtime;
+  const Policy policy = runtime.load_source(source, "torchguard_work.lua");
+  const std::vector<at::Tensor> inputs = {data_of(rows, columns)};
+  at::NoGradGuard no_grad;
+  policy.prepare(inputs);
+  std::vector<at::Tensor> outputs = policy.run(inputs);
+  test::CudaGraph graph([&] { outputs = policy.run(inputs); });
+  repeat(state, [&] { graph.replay(); });
 }
 
 void run_script(benchmark::State& state, const char* source, int64_t rows, int64_t columns) {
   ScriptOptions options;
   options.path = "torchguard_work.lua";
   const auto script = find_front_end(options.path)(source, options);
-  const std::vector<at::Tensor> inputs = {noise(rows, columns)};
+  const std::vector<at::Tensor> inputs = {data_of(rows, columns)};
   at::NoGradGuard no_grad;
-  for (auto _ : state) {
+  repeat(state, [&] {
     auto outputs = script->call(inputs, {}, std::nullopt);
     benchmark::DoNotOptimize(outputs.data());
-  }
+  });
 }
 
 void run_limit(benchmark::State& state, const Work& work, int64_t rows, int64_t columns) {
-  const at::Tensor data = noise(rows, columns);
+  const at::Tensor data = data_of(rows, columns);
   at::Tensor warm = at::zeros_like(data);
   at::NoGradGuard no_grad;
-  for (auto _ : state) work.run_limit(data, warm);
+  repeat(state, [&] { work.run_limit(data, warm); });
 }
 
 struct Records {
@@ -93,6 +135,8 @@ const bool registered = [] {
       benchmark::RegisterBenchmark(named("torchguard").c_str(), run_policy, work.source, "fused", rows, columns);
       benchmark::RegisterBenchmark(named("torchguard_eager").c_str(), run_policy, work.source, "eager", rows, columns);
       benchmark::RegisterBenchmark(named("torchguard_script").c_str(), run_script, work.source, rows, columns);
+      if (device().is_cuda() && test::CudaGraph::available())
+        benchmark::RegisterBenchmark(named("torchguard_graph").c_str(), replay_graph, work.source, rows, columns);
       benchmark::RegisterBenchmark(named("torchguard_limit").c_str(), run_limit, std::cref(work), rows, columns);
     }
   }

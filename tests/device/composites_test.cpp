@@ -40,7 +40,7 @@ at::Tensor batch() {
 triage::RuntimeOptions options() {
   triage::RuntimeOptions options;
   options.backend = "eager";
-  options.trusted = true;  // the contracts of other operators know no such device
+  options.trusted = !is_real_device();  // the contracts of other operators know no such device
   options.log = no_log();
   return options;
 }
@@ -135,6 +135,7 @@ TEST_CASE("T34: on a device without kernels what was written to is no longer kno
 }
 
 TEST_CASE("T34: on a device without kernels writes of other libraries and of the host end what is known") {
+  if (is_real_device()) return;  // its memory is not the host's to write to
   const std::string by_library = R"(return function(z)
     local f = flag_nan_and_inf(z, 'a')
     torch.ops.triage_test_writes.overwrite(f)
