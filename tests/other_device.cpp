@@ -123,7 +123,7 @@ class HostCall {
 };
 
 /// Whether the host needs values, or a number of elements that values decide.
-bool reads_values(const std::string& name, at::ArrayRef<const c10::IValue> arguments) {
+bool reads_values(const std::string& name, const c10::IValue* arguments) {
   static const std::set<std::string> all = {"aten::_local_scalar_dense",
                                             "aten::nonzero",
                                             "aten::masked_select",
@@ -154,7 +154,7 @@ void run_on_host(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   HostCall call;
   for (auto value = stack->end() - static_cast<std::ptrdiff_t>(count); value != stack->end(); ++value)
     *value = call.argument(*value);
-  if (waits && (call.copies_between_devices() || reads_values(name, {stack->data() + stack->size() - count, count})))
+  if (waits && (call.copies_between_devices() || reads_values(name, stack->data() + stack->size() - count)))
     waits->push_back(name);
   {
     const at::AutoDispatchBelowADInplaceOrView below;
@@ -193,7 +193,7 @@ std::unique_ptr<at::ObserverContext> on_begin(const at::RecordFunction& function
   const bool ours = name.rfind("triage::", 0) == 0;
   const bool computes = !ours && name != "aten::result_type";
   if (made && computes && !frames.empty() && frames.back() == 't') made->push_back(name);
-  if (waits && is_real_device() && (reads_values(name, function.inputs()) || copies_between_devices(name, function.inputs())))
+  if (waits && is_real_device() && (reads_values(name, function.inputs().data()) || copies_between_devices(name, function.inputs())))
     waits->push_back(name);
   frames.push_back(ours ? 't' : 'a');
   return nullptr;
