@@ -13,6 +13,7 @@
 #include <cstring>
 #include <map>
 #include <set>
+#include <stdexcept>
 
 namespace triage::test {
 
@@ -22,8 +23,8 @@ const char* device_named() { return std::getenv("TRIAGE_TEST_DEVICE"); }
 
 }  // namespace
 
-const c10::Device OTHER_DEVICE = device_named() ? c10::Device(std::string(device_named()) + ":0")
-                                                : c10::Device(c10::DeviceType::PrivateUse1, 0);
+const c10::Device OTHER_DEVICE =
+    device_named() ? c10::Device(std::string(device_named()) + ":0") : c10::Device(c10::DeviceType::PrivateUse1, 0);
 bool is_real_device() { return OTHER_DEVICE.type() != c10::DeviceType::PrivateUse1; }
 
 namespace {
@@ -148,9 +149,18 @@ void copy_from(torch::jit::Stack& stack) {
   stack.emplace_back(std::move(to));
 }
 
+/// As on GPUs, where most operators take numbers of the host beside tensors of the device.
+void refuse_numbers(const std::string& name, const c10::IValue* arguments, size_t count) {
+  if (name.rfind("aten::cl", 0) != 0) return;
+  for (size_t i = 0; i < count; ++i)
+    if (arguments[i].isTensor() && arguments[i].toTensor().defined() && arguments[i].toTensor().is_cpu())
+      throw std::invalid_argument("expected all tensors to be on the same device");
+}
+
 void run_on_host(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const size_t count = op.schema().arguments().size();
   const std::string& name = op.operator_name().name;
+  refuse_numbers(name, stack->data() + stack->size() - count, count);
   HostCall call;
   for (auto value = stack->end() - static_cast<std::ptrdiff_t>(count); value != stack->end(); ++value)
     *value = call.argument(*value);
@@ -184,6 +194,13 @@ C10_REGISTER_GUARD_IMPL(PrivateUse1, Guard);
 thread_local std::string frames;
 thread_local std::vector<std::string>* made = nullptr;
 
+bool on_device(const c10::IValue& value) {
+  if (value.isTensor()) return is_other(value.toTensor());
+  if (!value.isTensorList()) return false;
+  const auto list = value.toTensorVector();
+  return std::any_of(list.begin(), list.end(), is_other);
+}
+
 bool copies_between_devices(const std::string& name, at::ArrayRef<const c10::IValue> arguments) {
   return name == "aten::copy_" && arguments[0].toTensor().device() != arguments[1].toTensor().device();
 }
@@ -193,8 +210,11 @@ std::unique_ptr<at::ObserverContext> on_begin(const at::RecordFunction& function
   const bool ours = name.rfind("triage::", 0) == 0;
   const bool computes = !ours && name != "aten::result_type";
   if (made && computes && !frames.empty() && frames.back() == 't') made->push_back(name);
-  if (waits && is_real_device() && (reads_values(name, function.inputs().data()) || copies_between_devices(name, function.inputs())))
-    waits->push_back(name);
+  if (waits && is_real_device()) {
+    const auto inputs = function.inputs();
+    const bool there = std::any_of(inputs.begin(), inputs.end(), on_device);
+    if ((there && reads_values(name, inputs.data())) || copies_between_devices(name, inputs)) waits->push_back(name);
+  }
   frames.push_back(ours ? 't' : 'a');
   return nullptr;
 }
@@ -223,10 +243,8 @@ Calls calls_of(const std::function<void()>& run) {
   waits = &calls.waits;
   made = &calls.made;
   frames.clear();
-  const auto handle =
-      at::addThreadLocalCallback(at::RecordFunctionCallback(on_begin, on_end)
-                                     .needsInputs(is_real_device())
-                                     .scopes({at::RecordScope::FUNCTION}));
+  const auto handle = at::addThreadLocalCallback(
+      at::RecordFunctionCallback(on_begin, on_end).needsInputs(is_real_device()).scopes({at::RecordScope::FUNCTION}));
   struct End {
     at::CallbackHandle handle;
     ~End() {

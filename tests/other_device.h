@@ -22,9 +22,8 @@ at::Tensor from_other(const at::Tensor& tensor);
 
 /// What ran on this thread.
 struct Calls {
-  std::vector<std::string> made;  // operators of LibTorch that operators of triage called themselves
-  std::vector<std::string>
-      waits;  // calls whose results the host has to wait for, and copies between devices
+  std::vector<std::string> made;   // operators of LibTorch that operators of triage called themselves
+  std::vector<std::string> waits;  // calls whose results the host has to wait for, and copies between devices
 };
 Calls calls_of(const std::function<void()>& run);
 std::string listed(const std::vector<std::string>& names);

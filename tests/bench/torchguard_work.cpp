@@ -23,7 +23,8 @@
 namespace triage::bench {
 namespace {
 
-constexpr int64_t SHAPES[][2] = {{32, 512}, {32, 1024}, {256, 1024}, {1024, 1024}, {4096, 1024}, {16384, 1024}, {32, 152064}};
+constexpr int64_t SHAPES[][2] = {{32, 512},    {32, 1024},    {256, 1024}, {1024, 1024},
+                                 {4096, 1024}, {16384, 1024}, {32, 152064}};
 constexpr int64_t BATCHES[] = {32, 4096};
 
 c10::Device device() {

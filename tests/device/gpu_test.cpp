@@ -94,10 +94,10 @@ void for_each_example(const std::string& backend, const std::function<void(const
     for (size_t test = 0; test < script.test_count(); ++test) {
       CAPTURE(test);
       const Tensors params = script.test_params(test), inputs = script.test_arguments(test);
-      for (size_t i = 0; i < params.size(); ++i)
-        policy.set_param(script.signature().params[i].name, params[i].item());
+      for (size_t i = 0; i < params.size(); ++i) policy.set_param(script.signature().params[i].name, params[i].item());
       const at::NoGradGuard no_grad;
-      run({policy, on(inputs, at::kCPU), on(script.call(inputs, params, std::nullopt), at::kCPU)});
+      const Tensors expected = on(script.call(inputs, params, std::nullopt), at::kCPU);
+      CHECK_NOTHROW(run({policy, on(inputs, at::kCPU), expected}));
     }
   }
 }

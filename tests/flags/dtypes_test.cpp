@@ -15,10 +15,12 @@ bool holds_numbers(ScalarType dtype) {
 
 bool can_be_non_finite(ScalarType dtype) { return at::isFloatingType(dtype) || at::isComplexType(dtype); }
 
-// Some formats cannot even be made or copied (packed pairs of 4 bits): those hold no tensor of numbers.
+// Some formats cannot even be made or copied (packed pairs of 4 bits): those hold no tensor of numbers. Of unsigned integers,
+// LibTorch before 2.13 does not choose.
 bool is_served(ScalarType dtype) {
   try {
-    return at::ones({2, 2}, at::kFloat).to(dtype).to(at::kFloat).eq(1).all().item<bool>();
+    const Tensor ones = at::ones({2, 2}, at::kFloat).to(dtype);
+    return at::where(at::ones({2, 1}, at::kBool), ones, ones).to(at::kFloat).eq(1).all().item<bool>();
   } catch (const std::exception&) {
     return false;
   }

@@ -12,7 +12,10 @@
 #include "runtime/capture/replay/trace_replayer.h"
 #include "runtime/messages/verbose.h"
 
+#include <set>
+#include <string>
 #include <utility>
+#include <vector>
 
 namespace triage::lua {
 namespace {
@@ -51,6 +54,30 @@ void push_result(lua_State* L, const Overload& overload, const Binding& binding,
     }
   }
   push_ivalue(L, value);
+}
+
+bool takes_no_numbers_of_the_host(const Overload& overload) {
+  static const std::set<std::string> names = {"aten::clamp",     "aten::clamp_",    "aten::clip",
+                                              "aten::clip_",     "aten::clamp_min", "aten::clamp_min_",
+                                              "aten::clamp_max", "aten::clamp_max_"};
+  return overload.schema().overload_name() == "Tensor" && names.count(overload.schema().name()) != 0;
+}
+
+/// Beside tensors of a GPU, operators take a number of the host (a param) for a tensor, but for these. Their numbers are made there:
+/// as a product of a tensor there and the number, which copies no memory of the host, and so may be part of a CUDA graph.
+void bring_numbers(lua_State* L, const Overload& overload, torch::jit::Stack& stack) {
+  if (stack.empty() || !stack[0].isTensor() || !stack[0].toTensor().defined()) return;
+  const at::Tensor self = stack[0].toTensor();
+  if (self.is_cpu() || !takes_no_numbers_of_the_host(overload)) return;
+  for (size_t i = 1; i < stack.size(); ++i) {
+    if (!stack[i].isTensor() || !stack[i].toTensor().defined()) continue;
+    const at::Tensor number = stack[i].toTensor();
+    if (number.dim() != 0 || !number.is_cpu()) continue;
+    const at::Tensor one = run_for_tensor(
+        L, "aten::ones", "",
+        {std::vector<int64_t>(), at::result_type(self, number), c10::IValue(), self.device(), c10::IValue()});
+    stack[i] = run_for_tensor(L, "aten::mul", "Tensor", {one, number});
+  }
 }
 
 /// An expanded tensor has as many elements as it says, for whoever reads or copies it: beyond the budget of memory that is
@@ -100,6 +127,7 @@ int invoke(lua_State* L, const Overload& overload, const Binding& binding, const
   torch::jit::Stack stack;
   stack.reserve(overload.params.size());
   for (size_t i = 0; i < overload.params.size(); ++i) stack.push_back(value_of(L, overload, binding, i, name));
+  bring_numbers(L, overload, stack);
   check_call(L, overload, stack, name);
   try {
     call_at_any_width(overload.handle, stack);
