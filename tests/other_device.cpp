@@ -60,6 +60,8 @@ thread_local std::vector<std::string>* waits = nullptr;
 /// One call, made with the host's tensors.
 class HostCall {
  public:
+  explicit HostCall(bool is_copy) : is_copy_(is_copy) {}
+
   c10::IValue argument(const c10::IValue& value) {
     if (value.isTensor()) return tensor_argument(value.toTensor());
     if (value.isDevice() && value.toDevice().type() == OTHER_DEVICE.type()) return c10::Device(at::kCPU);
@@ -97,7 +99,7 @@ class HostCall {
   Tensor tensor_argument(const Tensor& tensor) {
     if (!tensor.defined()) return tensor;
     if (!is_other(tensor)) {
-      copies_ |= !tensor.unsafeGetTensorImpl()->is_wrapped_number();
+      copies_ |= is_copy_ || tensor.dim() != 0;  // a kernel takes one number as an argument
       originals_.emplace(tensor.unsafeGetTensorImpl(), tensor);
       return tensor;
     }
@@ -120,7 +122,7 @@ class HostCall {
   std::map<const c10::TensorImpl*, Tensor> originals_;  // of the host's
   std::map<const c10::StorageImpl*, c10::Storage> storages_;
   std::vector<Tensor> kept_;
-  bool copies_ = false, any_ = false;
+  bool is_copy_, copies_ = false, any_ = false;
 };
 
 /// Whether the host needs values, or a number of elements that values decide.
@@ -161,7 +163,7 @@ void run_on_host(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const size_t count = op.schema().arguments().size();
   const std::string& name = op.operator_name().name;
   refuse_numbers(name, stack->data() + stack->size() - count, count);
-  HostCall call;
+  HostCall call(/*is_copy=*/name == "aten::_copy_from");
   for (auto value = stack->end() - static_cast<std::ptrdiff_t>(count); value != stack->end(); ++value)
     *value = call.argument(*value);
   if (waits && (call.copies_between_devices() || reads_values(name, stack->data() + stack->size() - count)))

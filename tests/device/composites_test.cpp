@@ -78,11 +78,6 @@ const Case cases[] = {
        return err.has_nan(f), err.is_ok(f), err.has_critical(f)
      end)",
      14},
-    {"a param as a limit, and one that the script computes", R"(return policy {
-       inputs = {'z'}, params = {limit = 0.5},
-       run = function(z, p) return z:clamp(-p.limit, p.limit), flag_nan(z:clamp_min(p.limit * 2), 'a') end
-     })",
-     4},
     {"a push where it has errors", R"(return function(z)
        local f = flag_nan(z, 'a')
        return err.push(f, err.INF, 'b', {where = err.is_err(f)})
@@ -94,12 +89,12 @@ const Case cases[] = {
 
 TEST_CASE("T34: on a device without kernels policies make few calls and wait for none, as scripts and captured") {
   for (const Case& it : cases) {
-    CAPTURE(it.name);
+    CAPTURE(std::string(it.name));
     const Policy here = Runtime(options()).load_source(it.source, "here.lua"),
                  there = Runtime(options()).load_source(it.source, "there.lua");
     const Tensors expected = here.run({batch()});
     for (const char* mode : {"script", "captured", "captured again"}) {
-      CAPTURE(mode);
+      CAPTURE(std::string(mode));
       Tensors results;
       const at::Tensor z = to_other(batch());
       const Calls calls = calls_of([&] { results = there.run({z}); });
@@ -110,6 +105,43 @@ TEST_CASE("T34: on a device without kernels policies make few calls and wait for
     }
     CHECK(there.graphs().size() == 1);
   }
+}
+
+TEST_CASE("T34: on a device without kernels the default backend runs plain ATen, without what nobody needs") {
+  for (const Case& it : cases) {
+    CAPTURE(std::string(it.name));
+    triage::RuntimeOptions on_fused = options();
+    on_fused.backend = "fused";
+    const Policy here = Runtime(options()).load_source(it.source, "here.lua"),
+                 there = Runtime(on_fused).load_source(it.source, "there.lua");
+    there.run({to_other(batch())});
+    Tensors results;
+    const at::Tensor z = to_other(batch());
+    const Calls calls = calls_of([&] { results = there.run({z}); });
+    same(here.run({batch()}), results);
+    CHECK_MESSAGE(calls.made.size() <= 1, listed(calls.made));  // a size that is read
+    CHECK_MESSAGE(calls.waits.empty(), listed(calls.waits));
+  }
+}
+
+TEST_CASE("T34: beside tensors of another device, clamp takes params and numbers that a script computes") {
+  const char* source = R"(return policy {
+    inputs = {'z'}, params = {limit = 0.5},
+    run = function(z, p)
+      return z:clamp(-p.limit, p.limit):gt(0), flag_nan(z:clamp_min(p.limit * 2), 'a')
+    end
+  })";
+  const Policy here = Runtime(options()).load_source(source, "here.lua"),
+               there = Runtime(options()).load_source(source, "there.lua");
+  const at::Tensor z = to_other(batch());
+  for (int call = 0; call < 2; ++call) same(here.run({batch()}), there.run({z}));
+  here.set_param("limit", 2.5);
+  there.set_param("limit", 2.5);
+  Tensors results;
+  const Calls calls = calls_of([&] { results = there.run({z}); });
+  same(here.run({batch()}), results);
+  CHECK_MESSAGE(calls.waits.empty(), listed(calls.waits));
+  CHECK(there.graphs().size() == 1);
 }
 
 TEST_CASE("T34: on a device without kernels what was written to is no longer known") {

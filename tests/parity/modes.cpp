@@ -55,20 +55,22 @@ Tensors each(const Tensors& tensors, at::Tensor (*change)(const at::Tensor&)) {
 }
 
 /// On a device where operations on flags are composites. Policies may use the one that stands in for a GPU if they are trusted.
-Tensors run_elsewhere(const Program& program, const Tensors& given, const Tensors* warm_up) {
-  const Policy policy = load(program, "eager", /*trusted=*/!triage::test::is_real_device());
+Tensors run_elsewhere(const Program& program, const std::string& backend, const Tensors& given,
+                      const Tensors* warm_up) {
+  const Policy policy = load(program, backend, /*trusted=*/!triage::test::is_real_device());
   if (warm_up) policy.run(each(*warm_up, triage::test::to_other));
   return each(policy.run(each(given, triage::test::to_other)), triage::test::from_other);
 }
 
 Tensors run_script_elsewhere(const Program& program, const Tensors& given, const Tensors& /*warm_up*/) {
-  return run_elsewhere(program, given, nullptr);
+  return run_elsewhere(program, "eager", given, nullptr);
 }
 
-Tensors run_captured_elsewhere(const Program& program, const Tensors& given, const Tensors& warm_up) {
-  Tensors captured = run_elsewhere(program, given, &warm_up);
+Tensors run_captured_elsewhere(const Program& program, const std::string& backend, const Tensors& given,
+                               const Tensors& warm_up) {
+  Tensors captured = run_elsewhere(program, backend, given, &warm_up);
   if (triage::test::is_real_device()) {  // it rounds in its own way, and captured as in a script
-    const Tensors script = run_elsewhere(program, given, nullptr);
+    const Tensors script = run_elsewhere(program, backend, given, nullptr);
     for (size_t i = 0; i < script.size(); ++i)
       if (!diagnose::same_bits(script[i], captured.at(i)))
         throw std::logic_error("captured, result " + std::to_string(i) + " differs from the script's there");
@@ -102,7 +104,11 @@ std::vector<Mode> modes() {
   };
   const bool exact = !triage::test::is_real_device();
   list.push_back({"a script on a device without kernels", false, exact, run_script_elsewhere});
-  list.push_back({"captured on a device without kernels", false, exact, run_captured_elsewhere});
+  for (const char* backend : {"eager", "fused"})
+    list.push_back({std::string("captured on a device without kernels, backend ") + backend, false, exact,
+                    [backend](const Program& p, const Tensors& given, const Tensors& warm_up) {
+                      return run_captured_elsewhere(p, backend, given, warm_up);
+                    }});
   for (const std::string& backend : list_backends())
     list.push_back({"backend " + backend, false, backend != "fused",
                     [backend](const Program& p, const Tensors& given, const Tensors& warm_up) {

@@ -20,6 +20,7 @@
 #include "runtime/graph/aliases.h"
 #include "runtime/graph/describe.h"
 #include "runtime/graph/evaluate.h"
+#include "runtime/graph/number_ops.h"
 #include "runtime/graph/uses.h"
 #include "runtime/messages/artefacts.h"
 #include "runtime/messages/assert.h"
@@ -369,6 +370,18 @@ std::unique_ptr<Executable> compile_groups(const Graph& graph, const std::vector
   return std::make_unique<FusedGraph>(graph, parts, compiler);
 }
 
+bool wants_gradients(const Graph& graph, const std::vector<at::Tensor>& examples) {
+  return at::GradMode::is_enabled() &&
+         any_tensor(graph, examples, [](const at::Tensor& tensor) { return tensor.requires_grad(); });
+}
+
+/// On a device without kernels of triage every operation on flags is several calls there. As plain ATen the graph has only those
+/// whose results somebody needs. (Gradients need the operations themselves.)
+std::unique_ptr<Executable> compile_for_other_device(const Graph& graph, const std::vector<at::Tensor>& examples) {
+  if (wants_gradients(graph, examples)) return compile_eager(graph, examples);
+  return compile_eager(graph::decompose(graph, graph::Numbers::as_they_are), examples);
+}
+
 }  // namespace
 
 std::unique_ptr<Executable> compile_fused(const Graph& given, const std::vector<at::Tensor>& examples,
@@ -381,13 +394,11 @@ std::unique_ptr<Executable> compile_fused(const Graph& given, const std::vector<
   }
   const Graph& graph = checked ? *checked : given;
   if (any_tensor(graph, examples, [](const at::Tensor& tensor) { return !tensor.device().is_cpu(); }))
-    return compile_eager(graph, examples);
+    return compile_for_other_device(graph, examples);
   const Backend groups = with_repro_of_half(
       [compiler](const Graph& half, const auto& inputs) { return compile_groups(half, inputs, compiler); }, "fused",
       compiler);
-  if (at::GradMode::is_enabled() &&
-      any_tensor(graph, examples, [](const at::Tensor& tensor) { return tensor.requires_grad(); }))
-    return compile_joint(graph, examples, "fused", groups);
+  if (wants_gradients(graph, examples)) return compile_joint(graph, examples, "fused", groups);
   return groups(graph, examples);
 }
 
