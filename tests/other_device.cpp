@@ -153,7 +153,7 @@ void copy_from(torch::jit::Stack& stack) {
 
 /// As on GPUs, where most operators take numbers of the host beside tensors of the device.
 void refuse_numbers(const std::string& name, const c10::IValue* arguments, size_t count) {
-  if (name.rfind("aten::cl", 0) != 0) return;
+  if (name.rfind("aten::cl", 0) != 0 && name != "aten::where") return;
   for (size_t i = 0; i < count; ++i)
     if (arguments[i].isTensor() && arguments[i].toTensor().defined() && arguments[i].toTensor().is_cpu())
       throw std::invalid_argument("expected all tensors to be on the same device");

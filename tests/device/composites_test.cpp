@@ -124,11 +124,12 @@ TEST_CASE("T34: on a device without kernels the default backend runs plain ATen,
   }
 }
 
-TEST_CASE("T34: beside tensors of another device, clamp takes params and numbers that a script computes") {
+TEST_CASE("T34: beside tensors of another device, clamp and where take params and numbers that a script computes") {
   const char* source = R"(return policy {
     inputs = {'z'}, params = {limit = 0.5},
     run = function(z, p)
-      return z:clamp(-p.limit, p.limit):gt(0), flag_nan(z:clamp_min(p.limit * 2), 'a')
+      local chosen = torch.where(z:gt(0), p.limit, z) + torch.where(z:gt(1), z, p.limit + 1)
+      return z:clamp(-p.limit, p.limit):gt(0), flag_nan(z:clamp_min(p.limit * 2), 'a'), chosen:gt(1)
     end
   })";
   const Policy here = Runtime(options()).load_source(source, "here.lua"),

@@ -12,7 +12,6 @@
 #include "runtime/capture/replay/trace_replayer.h"
 #include "runtime/messages/verbose.h"
 
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -56,26 +55,20 @@ void push_result(lua_State* L, const Overload& overload, const Binding& binding,
   push_ivalue(L, value);
 }
 
-bool takes_no_numbers_of_the_host(const Overload& overload) {
-  static const std::set<std::string> names = {"aten::clamp",     "aten::clamp_",    "aten::clip",
-                                              "aten::clip_",     "aten::clamp_min", "aten::clamp_min_",
-                                              "aten::clamp_max", "aten::clamp_max_"};
-  return overload.schema().overload_name() == "Tensor" && names.count(overload.schema().name()) != 0;
-}
-
-/// Beside tensors of a GPU, operators take a number of the host (a param) for a tensor, but for these. Their numbers are made there:
-/// as a product of a tensor there and the number, which copies no memory of the host, and so may be part of a CUDA graph.
+/// Beside tensors of a GPU most operators take a number of the host (a param) for a tensor. Those of Overload::one_device refuse it
+/// or copy it. Their numbers are made there, as a product of a tensor there and the number: that copies no memory of the host, so
+/// that the call may be part of a CUDA graph.
 void bring_numbers(lua_State* L, const Overload& overload, torch::jit::Stack& stack) {
-  if (stack.empty() || !stack[0].isTensor() || !stack[0].toTensor().defined()) return;
-  const at::Tensor self = stack[0].toTensor();
-  if (self.is_cpu() || !takes_no_numbers_of_the_host(overload)) return;
+  if (!overload.one_device || !stack[0].toTensor().defined() || stack[0].toTensor().is_cpu()) return;
+  const auto tensor = [&](size_t i) { return stack[i].isTensor() ? stack[i].toTensor() : at::Tensor(); };
+  const at::Tensor first = tensor(0);
+  const bool chooses = overload.schema().name() == "aten::where";  // first the condition, then two alternatives
   for (size_t i = 1; i < stack.size(); ++i) {
-    if (!stack[i].isTensor() || !stack[i].toTensor().defined()) continue;
-    const at::Tensor number = stack[i].toTensor();
-    if (number.dim() != 0 || !number.is_cpu()) continue;
+    const at::Tensor number = tensor(i);
+    if (!number.defined() || number.dim() != 0 || !number.is_cpu()) continue;
+    const at::ScalarType dtype = at::result_type(chooses ? tensor(3 - i) : first, number);
     const at::Tensor one = run_for_tensor(
-        L, "aten::ones", "",
-        {std::vector<int64_t>(), at::result_type(self, number), c10::IValue(), self.device(), c10::IValue()});
+        L, "aten::ones", "", {std::vector<int64_t>(), dtype, c10::IValue(), first.device(), c10::IValue()});
     stack[i] = run_for_tensor(L, "aten::mul", "Tensor", {one, number});
   }
 }

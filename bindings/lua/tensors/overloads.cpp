@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <set>
 #include <shared_mutex>
 #include <sstream>
 #include <unordered_map>
@@ -103,6 +104,14 @@ bool takes_dimension_names(const c10::FunctionSchema& schema) {
   return false;
 }
 
+bool wants_one_device(const c10::FunctionSchema& schema) {
+  static const std::set<std::string> names = {
+      "aten::clamp.Tensor",     "aten::clamp_.Tensor",     "aten::clip.Tensor",
+      "aten::clip_.Tensor",     "aten::clamp_min.Tensor",  "aten::clamp_min_.Tensor",
+      "aten::clamp_max.Tensor", "aten::clamp_max_.Tensor", "aten::where.self"};
+  return names.count(schema.name() + "." + schema.overload_name()) != 0;
+}
+
 std::optional<Overload> prepare(const c10::OperatorHandle& handle) {
   const c10::FunctionSchema& schema = handle.schema();
   if (schema.name().rfind("aten::", 0) == 0 && takes_dimension_names(schema)) return std::nullopt;
@@ -121,6 +130,7 @@ std::optional<Overload> prepare(const c10::OperatorHandle& handle) {
     overload.params.push_back(std::move(param));
   }
   overload.creates = has_dtype && has_pin;
+  overload.one_device = wants_one_device(schema);
   return overload;
 }
 

@@ -55,6 +55,7 @@ struct Overload {
   bool creates = false;                           // takes dtype, layout, device, pin_memory: makes a tensor
   bool writes = false;                            // to some argument
   const operators::Contract* contract = nullptr;  // null: only trusted scripts may call it
+  bool one_device = false;                        // refuses numbers of the host beside tensors of a GPU, or copies them
 
   const c10::FunctionSchema& schema() const { return handle.schema(); }
   /// "sum(self: Tensor, dim: {int} = nil, keepdim: boolean = false, {dtype: dtype = nil}) -> Tensor"
