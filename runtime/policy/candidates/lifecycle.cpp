@@ -130,9 +130,7 @@ std::shared_ptr<const PolicyCore::Beside> PolicyCore::make_beside(const std::sha
   comparison_ = beside->comparison;
   if (goes_on && !same) {
     ++candidate_->restarts;
-    Trial::Known unknown;
-    unknown.open = declared_open_sizes(live->signature);
-    version.trial.begin(std::move(unknown), runtime_->options().trial_calls);
+    version.trial.begin({}, runtime_->options().trial_calls);
   }
   return beside;
 }

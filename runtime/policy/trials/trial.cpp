@@ -238,9 +238,10 @@ void PolicyCore::check_form(const Live& live, at::ArrayRef<at::Tensor> inputs, c
                             at::ArrayRef<at::Tensor> outputs) const {
   PolicyVersion &version = *live.version, &before = *live.before;
   const std::vector<std::string>& names = before.signature.outputs;
+  const std::vector<bool> declared = declared_alike(before.signature, version.signature);
   const Form form = form_of(outputs, version.compiled.flags_outputs());
   std::optional<Form> expected = version.trial.expected(inputs);
-  if (expected && difference(*expected, form, version.trial.open(), names).empty()) return;
+  if (expected && difference(*expected, form, version.trial.open(), names, declared).empty()) return;
   bool busy = false;
   const auto ask = [&](const Moment& deadline) -> std::optional<Form> {
     try {
@@ -272,7 +273,7 @@ void PolicyCore::check_form(const Live& live, at::ArrayRef<at::Tensor> inputs, c
     open = std::move(told->second);
   }
   open.merge(version.trial.open());
-  const std::string change = difference(*expected, form, open, names);
+  const std::string change = difference(*expected, form, open, names, declared);
   if (!change.empty())
     throw_at(version,
              fmt::format(" changes {}; hosts call the policy by the contract of version {}", change, before.number));
