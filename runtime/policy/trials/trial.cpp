@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "runtime/capture/recorder.h"
+#include "runtime/policy/bundles/bundle.h"
 #include "runtime/policy/core.h"
 
 namespace triage::policy {
@@ -319,6 +320,11 @@ bool PolicyCore::answer_from_before(const Live& live, at::ArrayRef<at::Tensor> i
 
 void PolicyCore::go_back(const Live& live, const std::exception& error) {
   const Source where = source_of(error, live.version->defined_at, path_);
+  if (bundle_) {
+    if (!bundle_->go_back(*this, *live.version, {error.what(), where, std::chrono::system_clock::now()}))
+      report_failure(*live.version, error);
+    return;
+  }
   std::shared_ptr<PolicyVersion> before;
   {
     const std::lock_guard lock(mutex_);
