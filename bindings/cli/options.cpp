@@ -266,6 +266,32 @@ void add_cache(CLI::App& app, Action& action) {
   add_json(*command, options->json);
 }
 
+void add_bundle(CLI::App& app, Action& action) {
+  auto [command, options] = add_command<BundleCommand>(
+      app, action, "bundle", "Check, pack or compare bundles: policies that go live together");
+  command
+      ->add_option("ACTION", options->action,
+                   "check DIR: compare its files with bundle.json, load its policies, and run their tests; pack DIR: "
+                   "write bundle.json for the policies, modules (lib/) and tables of a folder; diff OLD NEW: which "
+                   "files, signatures and params change")
+      ->type_name("check|pack|diff")
+      ->required();
+  command->add_option("DIR", options->folder, "the folder of a bundle")->required();
+  command->add_option("NEW", options->other, "of diff: the folder of the other bundle");
+  command->add_option("--output,-o", options->output, "of pack: the file to write. Default: DIR/bundle.json")
+      ->type_name("FILE");
+  command->add_option("--name", options->name,
+                      "of pack: the name of the bundle. Default: that of the bundle.json there is, else of the folder");
+  command->add_option("--version", options->version,
+                      "of pack: the version of the bundle. Default: a hash of its files");
+  command
+      ->add_option("--triage", options->triage,
+                   "of pack: the versions of triage that can load it, such as ">=0.1, <2". Default: that of the "
+                   "bundle.json there is, else this one and later ones")
+      ->type_name("RANGE");
+  add_json(*command, options->json);
+}
+
 void add_bench(CLI::App& app, Action& action) {
   auto [command, options] = add_command<BenchCommand>(
       app, action, "bench", "Time a policy as a script and captured, and name its bottleneck");
@@ -332,7 +358,7 @@ void add_candidate_options(CLI::App& command, WatchCommand& options) {
 
 void add_watch(CLI::App& app, Action& action) {
   auto [command, options] = add_command<WatchCommand>(app, action, "watch",
-                                                      "Load the policies of a folder, reload each file that changes, "
+                                                      "Load the policies of a folder, or its bundle, reload what changes, "
                                                       "and report each result; or try a new version of one "
                                                       "policy beside it");
   command->add_option("DIR", options->folder, "folder with Lua files; with --canary or --shadow: the policy")
@@ -554,7 +580,7 @@ void set_up(CLI::App& app, Action& action, std::vector<std::string> script_argum
   add_run(app, action);
   add_exec(app, action, std::move(script_arguments));
   for (auto add :
-       {add_check, add_test, add_isolate, add_explain, add_export, add_build, add_cache, add_bench, add_watch,
+       {add_check, add_test, add_isolate, add_explain, add_export, add_build, add_bundle, add_cache, add_bench, add_watch,
         add_minify, add_replay, add_decisions, add_report, add_repl, add_doctor, add_version, add_generate, add_help})
     add(app, action);
 }
