@@ -99,10 +99,11 @@ struct RuntimeOptions {
   /// The target of `print` in scripts. Default: standard output.
   std::function<void(const std::string&)> print = {};
   /// Sees the bytes of every file before anything in it is read or run: policies, what they read while they are loaded
-  /// (modules and tables), of a bundle first bundle.json and then every file that it lists, `kernels`, and what `cache_dir` holds of a policy file (under the path of that file, though
-  /// the file may hold other bytes now). `path` is absolute, but for `kernels`, which come as given. What it throws
-  /// refuses the file: a load throws FileError with its message, a reload keeps the live version, and kernels are not
-  /// used. Called on the thread that loads, so at times on several at once; it must not call the policy that is loaded.
+  /// (modules and tables), of a bundle first bundle.json and then every file that it lists, `kernels`, and what
+  /// `cache_dir` holds of a policy file (under the path of that file, though the file may hold other bytes now). `path`
+  /// is absolute, but for `kernels`, which come as given. What it throws refuses the file: a load throws FileError with
+  /// its message, a reload keeps the live version, and kernels are not used. Called on the thread that loads, so at
+  /// times on several at once; it must not call the policy that is loaded.
   std::function<void(const std::filesystem::path& path, std::string_view bytes)> verify = {};
 };
 
