@@ -1,9 +1,14 @@
 // `triage bundle check`, `pack`, `diff`, and `triage watch` of a bundle.
 #include <doctest/doctest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <chrono>
+#include <csignal>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "scene.h"
@@ -118,6 +123,39 @@ TEST_CASE("bundle diff shows files, signatures and params that change") {
   CHECK(json["policies"][0]["changes"][3]["from"].is_null());
 }
 
+TEST_CASE("watch of a bundle reloads it when bundle.json changes") {
+  const Bundles folder;
+  folder.run({"pack", "b", "--version", "1"});
+  const std::string log = folder / "log";
+  const std::string command = "cd " + shell_quoted(folder.path().string()) + " && exec " +
+                              shell_quoted(program_path()) + " watch b --json --debounce 10 > log 2>&1";
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);
+    ::_exit(127);
+  }
+  const auto wait_for = [&](const std::string& text) {
+    for (int i = 0; i < 500; ++i) {
+      if (read_bytes(log).find(text) != std::string::npos) return true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+    return false;
+  };
+  CHECK(wait_for("\"loaded\""));
+  write_bytes(folder / "b/repair.lua", repairing("params = {k = 1}, "));
+  folder.run({"pack", "b", "--version", "2"});
+  CHECK(wait_for("\"reloaded\",\"path\":\"b\",\"version\":2"));
+  write_bytes(folder / "b/repair.lua", "return\n");
+  folder.run({"pack", "b", "--version", "3"});
+  CHECK(wait_for("\"refused\""));
+  ::kill(child, SIGINT);
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  CHECK(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 0);
+  CAPTURE(read_bytes(log));
+}
+
 TEST_CASE("bundle: wrong use is told") {
   const Bundles folder;
   check_message(folder.run({"pak", "b"}), 2, "triage bundle", {"there is no action \"pak\"", "did you mean \"pack\""});
@@ -126,5 +164,5 @@ TEST_CASE("bundle: wrong use is told") {
   check_message(folder.run({"check", "b", "--name", "x"}), 2, "triage bundle", {"are for triage bundle pack"});
   check_message(folder.run({"pack", "b", "--triage", "new"}), 2, "triage bundle", {"got \"new\""});
   fs::create_directory(folder / "empty");
-  check_message(folder.run({"pack", "empty"}), 2, "triage bundle", {"it lists no policies"});
+  check_message(folder.run({"pack", "empty"}), 2, "triage bundle", {"there is no policy in it"});
 }

@@ -172,6 +172,10 @@ int pack_bundle(const BundleCommand& options) {
   check_bundle_folder(options.folder);
   const Manifest before = manifest_before(options.folder);
   Manifest manifest = policy::list_folder(options.folder);
+  if (manifest.policies.empty())
+    throw InputError(fmt::format("cannot pack \"{}\": there is no policy in it, which is a .lua file that is not below a "
+                                 "folder `lib`",
+                                 options.folder));
   const fs::path folder = fs::absolute(options.folder).lexically_normal();
   const fs::path named = folder.has_filename() ? folder.filename() : folder.parent_path().filename();
   manifest.name = first_of(options.name, before.name, named.string());
@@ -180,7 +184,7 @@ int pack_bundle(const BundleCommand& options) {
   policy::fits_range(manifest.triage, TRIAGE_VERSION);  // throws InputError where it is none
   const std::string file = first_of(options.output, {}, (fs::path(options.folder) / policy::manifest_name).string());
   const std::string text = manifest.text();
-  policy::parse_manifest(text, file);  // no policy, or a name that nobody could read
+  policy::parse_manifest(text, file);  // a name that nobody could read
   files::OutputFile out(file);
   out.write(text.data(), text.size());
   out.commit();
