@@ -285,9 +285,9 @@ void add_bundle(CLI::App& app, Action& action) {
   command->add_option("--version", options->version,
                       "of pack: the version of the bundle. Default: a hash of its files");
   command
-      ->add_option("--triage", options->triage,
-                   "of pack: the versions of triage that can load it, such as ">=0.1, <2". Default: that of the "
-                   "bundle.json there is, else this one and later ones")
+      ->add_option("--triage", options->triage, "of pack: the versions of triage that can load it, such as " >= 0.1,
+                   < 2 ". Default: that of the "
+                       "bundle.json there is, else this one and later ones")
       ->type_name("RANGE");
   add_json(*command, options->json);
 }
@@ -357,10 +357,11 @@ void add_candidate_options(CLI::App& command, WatchCommand& options) {
 }
 
 void add_watch(CLI::App& app, Action& action) {
-  auto [command, options] = add_command<WatchCommand>(app, action, "watch",
-                                                      "Load the policies of a folder, or its bundle, reload what changes, "
-                                                      "and report each result; or try a new version of one "
-                                                      "policy beside it");
+  auto [command, options] =
+      add_command<WatchCommand>(app, action, "watch",
+                                "Load the policies of a folder, or its bundle, reload what changes, "
+                                "and report each result; or try a new version of one "
+                                "policy beside it");
   command->add_option("DIR", options->folder, "folder with Lua files; with --canary or --shadow: the policy")
       ->required();
   command
@@ -579,9 +580,9 @@ void set_up(CLI::App& app, Action& action, std::vector<std::string> script_argum
   app.require_subcommand(1);
   add_run(app, action);
   add_exec(app, action, std::move(script_arguments));
-  for (auto add :
-       {add_check, add_test, add_isolate, add_explain, add_export, add_build, add_bundle, add_cache, add_bench, add_watch,
-        add_minify, add_replay, add_decisions, add_report, add_repl, add_doctor, add_version, add_generate, add_help})
+  for (auto add : {add_check, add_test, add_isolate, add_explain, add_export, add_build, add_bundle, add_cache,
+                   add_bench, add_watch, add_minify, add_replay, add_decisions, add_report, add_repl, add_doctor,
+                   add_version, add_generate, add_help})
     add(app, action);
 }
 

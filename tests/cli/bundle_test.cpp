@@ -27,8 +27,8 @@ const std::string detect = R"(return policy {
 
 std::string repairing(const std::string& fields) {
   return "local limits = require('limits')\nlocal table = torch.load('limits.npy')\n"
-         "return policy {name = 'repair', inputs = {'z'}, outputs = {'z'}, " + fields +
-         "run = function(z) return z:clamp(-limits.most, limits.most) end}\n";
+         "return policy {name = 'repair', inputs = {'z'}, outputs = {'z'}, " +
+         fields + "run = function(z) return z:clamp(-limits.most, limits.most) end}\n";
 }
 
 struct Bundles : TemporaryFolder {
@@ -40,8 +40,8 @@ struct Bundles : TemporaryFolder {
     // One float64 number, as numpy.save writes it.
     std::string header = "{'descr': '<f8', 'fortran_order': False, 'shape': (1,), }";
     header.resize(117, ' ');
-    write_bytes(*this / "b/limits.npy",
-                std::string("\x93NUMPY\x01\x00", 8) + std::string("\x76\x00", 2) + header + "\n" + std::string(8, '\0'));
+    write_bytes(*this / "b/limits.npy", std::string("\x93NUMPY\x01\x00", 8) + std::string("\x76\x00", 2) + header +
+                                            "\n" + std::string(8, '\0'));
     write_bytes(*this / "b/README", "not of the bundle\n");
   }
   Ran run(std::vector<std::string> arguments) const {

@@ -26,7 +26,8 @@ void release(const fs::path& dir, const std::string& fallback, const std::string
   write(dir / "lib/fallback.lua", "return {value = " + fallback + "}");
   write(dir / "repair.lua",
         "local fallback = require('fallback')\nreturn policy {name = 'repair', inputs = {'z', 'f'}, outputs = {'z'}, "
-        "signature = {f = Tensor(error_t)}, run = function(z, f) return fix(z, f, 'logits', {fallback = fallback.value}) end}");
+        "signature = {f = Tensor(error_t)}, run = function(z, f) return fix(z, f, 'logits', {fallback = "
+        "fallback.value}) end}");
   triage::policy::Manifest manifest = triage::policy::list_folder(dir);
   manifest.name = "fraud";
   manifest.version = version;

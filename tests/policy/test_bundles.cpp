@@ -230,8 +230,7 @@ TEST_CASE("policies of a bundle read its modules and tables, from their own fold
   CHECK(first(scene.bundle.policy("x/c")) == 7.0f);
   CHECK((scene.reload({{"n.npy", "9"}}, "3") == Reload::swapped));  // a table alone is a new version of its policy
   CHECK(scene.gives(9, 1));
-  CHECK((scene.bundle.version().policies ==
-         std::vector<std::pair<std::string, int>>{{"a", 3}, {"b", 1}, {"x/c", 1}}));
+  CHECK((scene.bundle.version().policies == std::vector<std::pair<std::string, int>>{{"a", 3}, {"b", 1}, {"x/c", 1}}));
   banned = "10";
   CHECK((scene.reload({{"n.npy", "10"}}, "4") == Reload::refused));
   CHECK_MESSAGE(says(message(scene.bundle), "not signed"), message(scene.bundle));
@@ -329,13 +328,12 @@ TEST_CASE("a Watch reloads a bundle when bundle.json changes, and not before") {
   std::mutex mutex;
   for (const int poll_ms : {0, 5}) {
     const std::string next = poll_ms ? "add 3" : "add 2";
-    triage::Watch watch = scene.runtime->watch(
-        scene.dir, {.debounce = std::chrono::milliseconds(2),
-                    .poll_interval = std::chrono::milliseconds(poll_ms),
-                    .on_event = [&](const WatchEvent& event) {
-                      const std::lock_guard lock(mutex);
-                      events.push_back(event);
-                    }});
+    triage::Watch watch = scene.runtime->watch(scene.dir, {.debounce = std::chrono::milliseconds(2),
+                                                           .poll_interval = std::chrono::milliseconds(poll_ms),
+                                                           .on_event = [&](const WatchEvent& event) {
+                                                             const std::lock_guard lock(mutex);
+                                                             events.push_back(event);
+                                                           }});
     const int before = scene.bundle.version().number;
     scene.write({{"a.fake", next}, {"b.fake", next}, {"new.fake", "add 1"}});
     watch.rescan();

@@ -173,9 +173,10 @@ int pack_bundle(const BundleCommand& options) {
   const Manifest before = manifest_before(options.folder);
   Manifest manifest = policy::list_folder(options.folder);
   if (manifest.policies.empty())
-    throw InputError(fmt::format("cannot pack \"{}\": there is no policy in it, which is a .lua file that is not below a "
-                                 "folder `lib`",
-                                 options.folder));
+    throw InputError(
+        fmt::format("cannot pack \"{}\": there is no policy in it, which is a .lua file that is not below a "
+                    "folder `lib`",
+                    options.folder));
   const fs::path folder = fs::absolute(options.folder).lexically_normal();
   const fs::path named = folder.has_filename() ? folder.filename() : folder.parent_path().filename();
   manifest.name = first_of(options.name, before.name, named.string());
@@ -203,10 +204,11 @@ int pack_bundle(const BundleCommand& options) {
 int run(const BundleCommand& options) {
   const bool is_diff = options.action == "diff";
   if (is_diff == options.other.empty())
-    throw UsageError(is_diff ? "diff needs two folders: triage bundle diff OLD NEW"
-                             : fmt::format("{} takes one folder, and got \"{}\" as well", options.action, options.other));
-  const bool packs = !options.output.empty() || !options.name.empty() || !options.version.empty() ||
-                     !options.triage.empty();
+    throw UsageError(is_diff
+                         ? "diff needs two folders: triage bundle diff OLD NEW"
+                         : fmt::format("{} takes one folder, and got \"{}\" as well", options.action, options.other));
+  const bool packs =
+      !options.output.empty() || !options.name.empty() || !options.version.empty() || !options.triage.empty();
   if (packs && options.action != "pack")
     throw UsageError("--output, --name, --version and --triage are for triage bundle pack");
   if (options.action == "check") return check_bundle(options);

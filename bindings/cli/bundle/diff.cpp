@@ -60,10 +60,10 @@ Texts interface_of(const std::string& folder, const Snapshot& snapshot, const st
   options.print = [](const std::string&) {};
   const auto script = find_front_end(options.path)(*snapshot.contents.files.at(file).bytes, options);
   const Signature& signature = script->signature();
-  Texts texts = {{"inputs", typed_text(signature.inputs, signature.input_types)},
-                 {"outputs", signature.outputs.empty() ? "without names"
-                                                       : typed_text(signature.outputs, signature.output_types)},
-                 {"on_error", script->on_error() ? to_string(*script->on_error()) : "as the host says"}};
+  Texts texts = {
+      {"inputs", typed_text(signature.inputs, signature.input_types)},
+      {"outputs", signature.outputs.empty() ? "without names" : typed_text(signature.outputs, signature.output_types)},
+      {"on_error", script->on_error() ? to_string(*script->on_error()) : "as the host says"}};
   for (const Param& param : signature.params) texts["param " + param.name] = number_text(param.value);
   return texts;
 }
@@ -77,8 +77,8 @@ std::vector<PolicyChange> interface_changes(const BundleCommand& options, const 
   std::vector<PolicyChange> policies;
   for (const auto& [file, hash] : from.manifest.policies) {
     if (!to.manifest.policies.count(file)) continue;
-    PolicyChange policy{file, changes_between(interface_of(options.folder, from, file),
-                                              interface_of(options.other, to, file))};
+    PolicyChange policy{
+        file, changes_between(interface_of(options.folder, from, file), interface_of(options.other, to, file))};
     if (!policy.changes.empty()) policies.push_back(std::move(policy));
   }
   return policies;

@@ -58,8 +58,7 @@ int watch_bundle(const WatchCommand& options) {
   watch_options.on_event = [&](const WatchEvent& event) { events.push(event); };
   Watch watch = runtime.watch(options.folder, watch_options);
   if (!options.json) {
-    say("{}\n",
-        paint(Paint::faint, fmt::format("watching the bundle {}; press Ctrl-C to stop", options.folder)));
+    say("{}\n", paint(Paint::faint, fmt::format("watching the bundle {}; press Ctrl-C to stop", options.folder)));
     std::fflush(stdout);
   }
   pollfd waiting[] = {{stop.descriptor(), POLLIN, 0}, {events.descriptor(), POLLIN, 0}};

@@ -107,8 +107,8 @@ BundleCore::FileChange BundleCore::follow(bool retry) {
     deleted_ = true;
     note_failure(fmt::format("'{}' is gone, or cannot be read", manifest_file().string()),
                  {manifest_file().string(), 0});
-    log(LogLevel::warn, fmt::format("{} stays live: '{}' is gone, or cannot be read", title(*live()),
-                                    manifest_file().string()));
+    log(LogLevel::warn,
+        fmt::format("{} stays live: '{}' is gone, or cannot be read", title(*live()), manifest_file().string()));
     return FileChange::deleted;
   }
   const bool was_deleted = std::exchange(deleted_, false);

@@ -11,9 +11,10 @@ class BundleCore::Changing {
  public:
   explicit Changing(BundleCore& core) : core_(core) {
     if (core.changer_.load(std::memory_order_relaxed) == std::this_thread::get_id())
-      throw InputError(fmt::format("bundle '{}' was reloaded, rolled back or pinned from within its own reload, on the "
-                                   "same thread (by a function of the host that a script calls?)",
-                                   core.path_));
+      throw InputError(
+          fmt::format("bundle '{}' was reloaded, rolled back or pinned from within its own reload, on the "
+                      "same thread (by a function of the host that a script calls?)",
+                      core.path_));
     core.changing_.lock();
     core.changer_.store(std::this_thread::get_id(), std::memory_order_relaxed);
   }

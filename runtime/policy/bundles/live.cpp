@@ -42,8 +42,8 @@ void BundleCore::exchange(Exchange changes, const std::shared_ptr<Version>& vers
 /// The latest earlier version in which nothing has failed, and another version of `member` can answer.
 std::shared_ptr<BundleCore::Version> BundleCore::find_before(const PolicyCore& member,
                                                              const PolicyVersion& failed) const {
-  const auto place = std::find_if(members_.begin(), members_.end(),
-                                  [&](const auto& known) { return known.second.get() == &member; });
+  const auto place =
+      std::find_if(members_.begin(), members_.end(), [&](const auto& known) { return known.second.get() == &member; });
   std::shared_ptr<Version> latest;
   for (const auto& version : versions_) {
     if (version->number >= live_->number || version->taken_back()) continue;
@@ -151,8 +151,8 @@ std::optional<BundleCore::Prepared> BundleCore::first_chosen() {
         error.what());
     return std::nullopt;
   }
-  log(LogLevel::warn, fmt::format("bundle '{}': what was {} before this start (version {} then, \"{}\") is live",
-                                  path_, what, choice->number, first->version->version));
+  log(LogLevel::warn, fmt::format("bundle '{}': what was {} before this start (version {} then, \"{}\") is live", path_,
+                                  what, choice->number, first->version->version));
   deleted_ = !text;
   seen_ = text;
   const std::lock_guard lock(mutex_);
@@ -270,8 +270,7 @@ std::shared_ptr<PolicyCore> BundleCore::policy(std::string_view name) {
   if (found != members_.end()) return {shared_from_this(), found->second.get()};
   std::vector<std::string> names;
   for (const auto& member : members_) names.push_back(member.first);
-  throw InputError(
-      fmt::format("bundle '{}' has no policy '{}'; it has {}", name_, name, fmt::join(names, ", ")));
+  throw InputError(fmt::format("bundle '{}' has no policy '{}'; it has {}", name_, name, fmt::join(names, ", ")));
 }
 
 std::vector<std::string> BundleCore::policies() const {

@@ -103,8 +103,8 @@ bool fits_condition(std::string_view condition, const Numbers& version, const st
   if (wanted && sign == "<=") return version <= *wanted;
   if (wanted && sign == "<") return version < *wanted;
   if (wanted && sign == "=") return version == *wanted;
-  throw InputError(fmt::format("expected versions of triage such as \">=0.1, <2\", got \"{}\"",
-                               messages::one_line(range)));
+  throw InputError(
+      fmt::format("expected versions of triage such as \">=0.1, <2\", got \"{}\"", messages::one_line(range)));
 }
 
 }  // namespace

@@ -97,9 +97,10 @@ Snapshot snapshot_of(const fs::path& dir, const std::string& text, const Verify&
     if (!content.bytes) refuse_file(fmt::format("cannot be read: {}", content.error));
     left -= content.bytes->size();
     if (const std::string found = sha256_text(*content.bytes); found != hash)
-      refuse_file(fmt::format("has the SHA-256 {}, and {} lists {}; it was changed, or not copied whole. Copy it "
-                              "again, or pack the bundle again (triage bundle pack)",
-                              found, manifest_name, hash));
+      refuse_file(
+          fmt::format("has the SHA-256 {}, and {} lists {}; it was changed, or not copied whole. Copy it "
+                      "again, or pack the bundle again (triage bundle pack)",
+                      found, manifest_name, hash));
     verify_file(verify, dir / name, *content.bytes);
     content.checksum = files::checksum(*content.bytes);
     snapshot.contents.files[name] = std::move(content);

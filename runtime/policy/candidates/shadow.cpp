@@ -180,8 +180,9 @@ void compare_answers(const ShadowCall& call, const Answer& answer, std::chrono::
   std::vector<bool> kept;
   const std::vector<bool>& is_flags = answer.flags_outputs(kept);
   const std::vector<std::string>& names = call.live->signature.outputs;
-  const std::string change = difference(form_of(call.outputs, call.flags_outputs), form_of(answer.outputs, is_flags),
-                                        {}, names, declared_alike(call.live->signature, call.candidate->version->signature));
+  const std::string change =
+      difference(form_of(call.outputs, call.flags_outputs), form_of(answer.outputs, is_flags), {}, names,
+                 declared_alike(call.live->signature, call.candidate->version->signature));
   if (!change.empty()) return count_shadow_failure(*call.comparison, fmt::format("the candidate changes {}", change));
   for (size_t i = 0; i < call.outputs.size(); ++i)
     if (call.outputs[i].sizes() != answer.outputs[i].sizes() ||

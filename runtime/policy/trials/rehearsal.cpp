@@ -108,8 +108,13 @@ std::optional<Kind> with_batch(Kind kind, int64_t rows) {
 class Rehearsal {
  public:
   Rehearsal(Script& before, Script& next, const PolicyVersion& live, const Params& params, const Limits& limits)
-      : before_(before), next_(next), live_(live), params_(params), limits_(limits),
-        declared_(declared_alike(live.signature, next.signature())), known_(known_of(live)) {}
+      : before_(before),
+        next_(next),
+        live_(live),
+        params_(params),
+        limits_(limits),
+        declared_(declared_alike(live.signature, next.signature())),
+        known_(known_of(live)) {}
 
   Trial::Known run(const std::vector<Kind>& kinds) {
     for (const Kind& kind : kinds) try_kind(kind);

@@ -69,10 +69,9 @@ void check_output_types(const PolicyVersion& live, const PolicyVersion& next) {
   const std::vector<bool> alike = declared_alike(live.signature, next.signature);
   for (size_t i = 0; i < declared.size(); ++i)
     if (declared[i] && !(i < alike.size() && alike[i]))
-      throw_contract(
-          next.defined_at, live,
-          fmt::format("the type of output '{}' from {} to {}", live.signature.outputs[i], declared[i]->text(),
-                      i < now.size() && now[i] ? now[i]->text() : "any"));
+      throw_contract(next.defined_at, live,
+                     fmt::format("the type of output '{}' from {} to {}", live.signature.outputs[i],
+                                 declared[i]->text(), i < now.size() && now[i] ? now[i]->text() : "any"));
 }
 
 capture::Compiled::Options with_counts(capture::Compiled::Options options,
