@@ -285,9 +285,9 @@ void add_bundle(CLI::App& app, Action& action) {
   command->add_option("--version", options->version,
                       "of pack: the version of the bundle. Default: a hash of its files");
   command
-      ->add_option("--triage", options->triage, "of pack: the versions of triage that can load it, such as " >= 0.1,
-                   < 2 ". Default: that of the "
-                       "bundle.json there is, else this one and later ones")
+      ->add_option("--triage", options->triage,
+                   "of pack: the versions of triage that can load it, such as \">=0.1, <2\". Default: that of the "
+                   "bundle.json there is, else this one and later ones")
       ->type_name("RANGE");
   add_json(*command, options->json);
 }

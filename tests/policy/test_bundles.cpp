@@ -1,5 +1,6 @@
 // Policies that go live together.
 #include "tests/logs.h"
+#include "tests/mutation.h"
 #include "tests/policy/fake_script.h"
 
 #include <ATen/ATen.h>
@@ -209,6 +210,27 @@ TEST_CASE("bundle.json is read strictly") {
     CHECK_FALSE(triage::policy::fits_range(range, "0.1.0"));
   for (const char* range : {"0.1", ">=", ">=1.x", ">=1.2.3.4", "~1", "<2, new"})
     CHECK_THROWS_AS(triage::policy::fits_range(range, "0.1.0"), triage::InputError);
+}
+
+TEST_CASE("a bundle.json that was changed at random is refused with an error, or read as what it says") {
+  const std::string hash(64, '0');
+  const std::string whole = triage::policy::Manifest{
+      "n", "1", ">=0.1, <2", {{"a.fake", hash}, {"x/b.fake", hash}}, {{"lib/m.fake", hash}}, {{"t.npy", hash}}}.text();
+  triage::test::Mutator mutator({whole, R"({"name":"n","version":"1","policies":{"a.lua":")" + hash + "\"}}"});
+  int read = 0, refused = 0;
+  for (int i = 0; i < triage::test::mutations(3000); ++i) {
+    const std::string text = mutator.next();
+    try {
+      const auto manifest = triage::policy::parse_manifest(text, "bundle.json");
+      ++read;
+      CHECK(triage::policy::parse_manifest(manifest.text(), "bundle.json").files() == manifest.files());
+      for (const auto& file : manifest.files()) triage::policy::check_name(file.first);
+    } catch (const triage::FileError&) {
+      ++refused;
+    }
+  }
+  CHECK(read > 0);
+  CHECK(refused > 0);
 }
 
 TEST_CASE("policies of a bundle read its modules and tables, from their own folder, as they were verified") {

@@ -135,7 +135,12 @@ std::string Manifest::text() const {
   json["policies"] = policies;
   if (!modules.empty()) json["modules"] = modules;
   if (!tables.empty()) json["tables"] = tables;
-  return json.dump(2) + "\n";
+  try {
+    return json.dump(2) + "\n";
+  } catch (const Json::exception&) {  // JSON has no such texts
+    throw FileError(fmt::format("cannot write {} of the bundle '{}': the name of the bundle or of a file is not UTF-8",
+                                manifest_name, messages::one_line(name)));
+  }
 }
 
 Manifest parse_manifest(std::string_view text, const fs::path& path) {

@@ -21,7 +21,7 @@ struct Manifest {
 
   /// All three.
   Listed files() const;
-  std::string text() const;
+  std::string text() const;  // throws FileError for names that are not UTF-8
 };
 
 /// Throws FileError, for a manifest at `path`, where a field is missing, unknown, or not what it has to be.
