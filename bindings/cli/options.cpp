@@ -250,9 +250,8 @@ void add_cache(CLI::App& app, Action& action) {
   command
       ->add_option("ACTION", options->action,
                    "save FILE: kernels and kinds of calls to one file, a bundle; load FILE: from a bundle into the "
-                   "cache, so that "
-                   "the "
-                   "next processes start warm; show FILE: what is in a bundle; clear. Without: what is in the cache")
+                   "cache, so that the next processes start warm; show FILE: what is in a bundle; clear. Without: what "
+                   "is in the cache")
       ->type_name("save|load|show|clear");
   command->add_option("FILE", options->file, "a bundle");
   command->footer(
@@ -278,17 +277,14 @@ void add_bundle(CLI::App& app, Action& action) {
       ->required();
   command->add_option("DIR", options->folder, "the folder of a bundle")->required();
   command->add_option("NEW", options->other, "of diff: the folder of the other bundle");
-  command->add_option("--output,-o", options->output, "of pack: the file to write. Default: DIR/bundle.json")
-      ->type_name("FILE");
-  command->add_option("--name", options->name,
-                      "of pack: the name of the bundle. Default: that of the bundle.json there is, else of the folder");
-  command->add_option("--version", options->version,
-                      "of pack: the version of the bundle. Default: a hash of its files");
-  command
-      ->add_option("--triage", options->triage,
-                   "of pack: the versions of triage that can load it, such as \">=0.1, <2\". Default: that of the "
-                   "bundle.json there is, else this one and later ones")
-      ->type_name("RANGE");
+  const auto add = [&](const char* name, std::string& into, const char* help, const char* type) {
+    command->add_option(name, into, help)->type_name(type);
+  };
+  add("--output,-o", options->output, "of pack: the file to write. Default: DIR/bundle.json", "FILE");
+  add("--name", options->name, "of pack: the bundle. Default: that of the old bundle.json, or the folder", "NAME");
+  add("--version", options->version, "of pack: its version. Default: a hash of its files", "VERSION");
+  add("--triage", options->triage, "of pack: the versions of triage, \">=0.1, <2\". Default: the old ones, or >= this",
+      "RANGE");
   add_json(*command, options->json);
 }
 
