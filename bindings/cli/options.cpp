@@ -270,9 +270,8 @@ void add_bundle(CLI::App& app, Action& action) {
       app, action, "bundle", "Check, pack or compare bundles: policies that go live together");
   command
       ->add_option("ACTION", options->action,
-                   "check DIR: compare its files with bundle.json, load its policies, and run their tests; pack DIR: "
-                   "write bundle.json for the policies, modules (lib/) and tables of a folder; diff OLD NEW: which "
-                   "files, signatures and params change")
+                   "check DIR: compare its files with bundle.json, load its policies, run their tests; pack DIR: write "
+                   "bundle.json for its policies, modules (lib/) and tables; diff OLD NEW: what changes")
       ->type_name("check|pack|diff")
       ->required();
   command->add_option("DIR", options->folder, "the folder of a bundle")->required();
@@ -283,8 +282,7 @@ void add_bundle(CLI::App& app, Action& action) {
   add("--output,-o", options->output, "of pack: the file to write. Default: DIR/bundle.json", "FILE");
   add("--name", options->name, "of pack: the bundle. Default: that of the old bundle.json, or the folder", "NAME");
   add("--version", options->version, "of pack: its version. Default: a hash of its files", "VERSION");
-  add("--triage", options->triage, "of pack: the versions of triage, \">=0.1, <2\". Default: the old ones, or >= this",
-      "RANGE");
+  add("--triage", options->triage, "of pack: for which, \">=0.1, <2\". Default: as it was, or this and later", "RANGE");
   add_json(*command, options->json);
 }
 
@@ -353,11 +351,10 @@ void add_candidate_options(CLI::App& command, WatchCommand& options) {
 }
 
 void add_watch(CLI::App& app, Action& action) {
-  auto [command, options] =
-      add_command<WatchCommand>(app, action, "watch",
-                                "Load the policies of a folder, or its bundle, reload what changes, "
-                                "and report each result; or try a new version of one "
-                                "policy beside it");
+  auto [command, options] = add_command<WatchCommand>(
+      app, action, "watch",
+      "Load the policies of a folder, or its bundle, reload what changes, and report each result; or try a new version "
+      "of one policy beside it");
   command->add_option("DIR", options->folder, "folder with Lua files; with --canary or --shadow: the policy")
       ->required();
   command
