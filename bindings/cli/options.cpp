@@ -282,7 +282,7 @@ void add_bundle(CLI::App& app, Action& action) {
   add("--output,-o", options->output, "of pack: the file to write. Default: DIR/bundle.json", "FILE");
   add("--name", options->name, "of pack: the bundle. Default: that of the old bundle.json, or the folder", "NAME");
   add("--version", options->version, "of pack: its version. Default: a hash of its files", "VERSION");
-  add("--triage", options->triage, "of pack: for which, \">=0.1, <2\". Default: as it was, or this and later", "RANGE");
+  add("--triage", options->triage, "of pack: for triage \">=0.1, <2\". Default: as before, or this and later", "RANGE");
   add_json(*command, options->json);
 }
 
