@@ -122,7 +122,7 @@ Json calls_json(const std::vector<KnownCall>& calls) {
 int run(const BuildCommand& options) {
   check_destination("-o", options.output, options.call.policy);
   const std::string source = read_source(options.call.policy);
-  policy::PolicyFiles files(std::filesystem::absolute(options.call.policy).lexically_normal(), nullptr);
+  policy::PolicyFiles files(std::filesystem::absolute(options.call.policy).lexically_normal(), policy::Verify());
   lua::LuaScript asked(
       source, script_options(options, files));  // for its tests; what they do stays apart from what is captured
   const std::vector<Example> examples = examples_for(asked, options.call);

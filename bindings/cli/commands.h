@@ -100,6 +100,14 @@ struct CacheCommand {
 };
 int run(const CacheCommand& options);
 
+struct BundleCommand {
+  std::string action;  // "check", "pack", "diff"
+  std::string folder, other;
+  std::string output, name, version, triage;  // of pack
+  bool json = false;
+};
+int run(const BundleCommand& options);
+
 struct BenchCommand {
   CallOptions call;
   std::vector<int64_t> batches;

@@ -250,9 +250,8 @@ void add_cache(CLI::App& app, Action& action) {
   command
       ->add_option("ACTION", options->action,
                    "save FILE: kernels and kinds of calls to one file, a bundle; load FILE: from a bundle into the "
-                   "cache, so that "
-                   "the "
-                   "next processes start warm; show FILE: what is in a bundle; clear. Without: what is in the cache")
+                   "cache, so that the next processes start warm; show FILE: what is in a bundle; clear. Without: what "
+                   "is in the cache")
       ->type_name("save|load|show|clear");
   command->add_option("FILE", options->file, "a bundle");
   command->footer(
@@ -263,6 +262,27 @@ void add_cache(CLI::App& app, Action& action) {
       "A policy whose calls came with a bundle is captured while it is loaded, in processes whose compiler mode is\n"
       "background or wait. The cache is in TRIAGE_KERNEL_CACHE, else $XDG_CACHE_HOME/triage/kernels, else\n"
       "~/.cache/triage/kernels.");
+  add_json(*command, options->json);
+}
+
+void add_bundle(CLI::App& app, Action& action) {
+  auto [command, options] = add_command<BundleCommand>(
+      app, action, "bundle", "Check, pack or compare bundles: policies that go live together");
+  command
+      ->add_option("ACTION", options->action,
+                   "check DIR: compare its files with bundle.json, load its policies, run their tests; pack DIR: write "
+                   "bundle.json for its policies, modules (lib/) and tables; diff OLD NEW: what changes")
+      ->type_name("check|pack|diff")
+      ->required();
+  command->add_option("DIR", options->folder, "the folder of a bundle")->required();
+  command->add_option("NEW", options->other, "of diff: the folder of the other bundle");
+  const auto add = [&](const char* name, std::string& into, const char* help, const char* type) {
+    command->add_option(name, into, help)->type_name(type);
+  };
+  add("--output,-o", options->output, "of pack: the file to write. Default: DIR/bundle.json", "FILE");
+  add("--name", options->name, "of pack: the bundle. Default: that of the old bundle.json, or the folder", "NAME");
+  add("--version", options->version, "of pack: its version. Default: a hash of its files", "VERSION");
+  add("--triage", options->triage, "of pack: for triage \">=0.1, <2\". Default: as before, or this and later", "RANGE");
   add_json(*command, options->json);
 }
 
@@ -331,10 +351,10 @@ void add_candidate_options(CLI::App& command, WatchCommand& options) {
 }
 
 void add_watch(CLI::App& app, Action& action) {
-  auto [command, options] = add_command<WatchCommand>(app, action, "watch",
-                                                      "Load the policies of a folder, reload each file that changes, "
-                                                      "and report each result; or try a new version of one "
-                                                      "policy beside it");
+  auto [command, options] = add_command<WatchCommand>(
+      app, action, "watch",
+      "Load the policies of a folder, or its bundle, reload what changes, and report each result; or try a new version "
+      "of one policy beside it");
   command->add_option("DIR", options->folder, "folder with Lua files; with --canary or --shadow: the policy")
       ->required();
   command
@@ -553,9 +573,9 @@ void set_up(CLI::App& app, Action& action, std::vector<std::string> script_argum
   app.require_subcommand(1);
   add_run(app, action);
   add_exec(app, action, std::move(script_arguments));
-  for (auto add :
-       {add_check, add_test, add_isolate, add_explain, add_export, add_build, add_cache, add_bench, add_watch,
-        add_minify, add_replay, add_decisions, add_report, add_repl, add_doctor, add_version, add_generate, add_help})
+  for (auto add : {add_check, add_test, add_isolate, add_explain, add_export, add_build, add_bundle, add_cache,
+                   add_bench, add_watch, add_minify, add_replay, add_decisions, add_report, add_repl, add_doctor,
+                   add_version, add_generate, add_help})
     add(app, action);
 }
 

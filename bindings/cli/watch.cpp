@@ -8,6 +8,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "bindings/cli/bundle/actions.h"
 #include "bindings/cli/call.h"
 #include "bindings/cli/commands.h"
 #include "bindings/cli/terminal.h"
@@ -126,6 +127,7 @@ int run(const WatchCommand& options) {
     throw UsageError("--input, --param, --calls and --share are for a candidate: give --canary FILE or --shadow FILE");
   if (!fs::is_directory(options.folder))
     throw FileError(fmt::format("cannot watch \"{}\": there is no such folder", options.folder));
+  if (fs::exists(fs::path(options.folder) / policy::manifest_name)) return watch_bundle(options);
   StopSignal stop;
   EventQueue events;
   Runtime runtime(quiet_runtime(options.json));

@@ -4,6 +4,7 @@
 #include "runtime/messages/artefacts.h"
 #include "runtime/messages/assert.h"
 #include "runtime/messages/trace_file.h"
+#include "runtime/policy/bundles/bundle.h"
 #include "runtime/policy/changing.h"
 #include "runtime/policy/files/source_file.h"
 #include "runtime/policy/trials/rehearsal.h"
@@ -17,10 +18,12 @@ namespace triage::policy {
 
 using Clock = std::chrono::system_clock;
 
-PolicyCore::PolicyCore(std::shared_ptr<RuntimeCore> runtime, std::string path, std::filesystem::path file)
+PolicyCore::PolicyCore(std::shared_ptr<RuntimeCore> runtime, std::string path, std::filesystem::path file,
+                       BundleCore* bundle)
     : runtime_(std::move(runtime)),
       path_(std::move(path)),
       file_(std::move(file)),
+      bundle_(bundle),
       random_(std::make_shared<random::Sequence>(runtime_->options().seed)) {}
 
 PolicyCore::~PolicyCore() {
@@ -49,8 +52,16 @@ void PolicyCore::log(LogLevel level, const std::string& text, const std::string&
     runtime_->logger().write(level, text, fields);
 }
 
+void PolicyCore::check_alone(const char* what) const {
+  if (!bundle_) return;
+  throw InputError(
+      fmt::format("policy '{}': {} would change it alone, and it belongs to the bundle '{}', whose policies change "
+                  "together; use triage::Bundle for that",
+                  name_, what, bundle_->name()));
+}
+
 PolicyCore::FileChange PolicyCore::follow_file(bool retry) {
-  if (file_.empty()) return FileChange::unchanged;
+  if (file_.empty() || bundle_) return FileChange::unchanged;
   const Changing changing(*this);
   if (pinned()) return FileChange::unchanged;
   std::optional<std::string> source;
@@ -217,24 +228,37 @@ void PolicyCore::capture_ahead(std::shared_ptr<PolicyVersion>& next, const Param
 
 void PolicyCore::go_live(const std::shared_ptr<PolicyVersion>& version) {
   TRIAGE_ASSERT(changer_ == std::this_thread::get_id());
+  note_params(*version);
+  {
+    std::lock_guard lock(mutex_);
+    commit(stage_new(version));
+    note_went_live(*version);
+  }
+  tell_live(*version);
+  keep_source();
+}
+
+void PolicyCore::note_params(const PolicyVersion& version) {
   std::set<std::string> lasting;
-  for (const Param& param : version->signature.params) {
+  for (const Param& param : version.signature.params) {
     if (lasting_params_.count(param.name)) lasting.insert(param.name);
     former_params_.insert(param.name);
   }
   lasting_params_ = std::move(lasting);
-  {
-    std::lock_guard lock(mutex_);
-    if (version->number == 0) give_number(*version);  // a candidate has one
-    version->turn = went_live_ + 1;
-    publish(version, params_);
-    ++went_live_;
-    newest_live_ = version->number;
-    known_sources_.note(version->contents, /*proven=*/!version->trial.on());
-    last_error_.reset();
-  }
-  tell_live(*version);
-  keep_source();
+}
+
+/// With mutex_ held, of a version that goes live for the first time.
+PolicyCore::Staged PolicyCore::stage_new(const std::shared_ptr<PolicyVersion>& version) {
+  if (version->number == 0) give_number(*version);  // a candidate has one
+  version->turn = went_live_ + 1;
+  return stage(version, params_);
+}
+
+void PolicyCore::note_went_live(const PolicyVersion& version) {
+  ++went_live_;
+  newest_live_ = version.number;
+  last_error_.reset();
+  known_sources_.note(version.contents, /*proven=*/!version.trial.on());
 }
 
 /// With mutex_ held.
@@ -272,6 +296,7 @@ void PolicyCore::tell_live(const PolicyVersion& version) const {
 
 /// For a restart that finds the file broken: the source of the live version, once that is known to be good.
 void PolicyCore::keep_source() {
+  if (bundle_) return bundle_->keep_source();
   if (file_.empty()) return;
   const std::lock_guard keeping(keeping_);  // what is written last is what was live last
   const std::shared_ptr<PolicyVersion> live = [&] {
@@ -285,8 +310,12 @@ void PolicyCore::keep_source() {
     log(LogLevel::warn, fmt::format("policy '{}': cannot keep the last good source: {}", name_, failure), failure);
 }
 
-/// Makes all that belongs to the new state first: where that throws, nothing has changed.
 void PolicyCore::publish(const std::shared_ptr<PolicyVersion>& version, Params params) {
+  commit(stage(version, std::move(params)));
+}
+
+/// Makes all that belongs to the new state: where that throws, nothing has changed.
+PolicyCore::Staged PolicyCore::stage(const std::shared_ptr<PolicyVersion>& version, Params params) {
   const Live* previous = live_.load(std::memory_order_relaxed);
   auto retired = std::make_shared<Retired>();
   Versions kept = versions_;
@@ -316,11 +345,17 @@ void PolicyCore::publish(const std::shared_ptr<PolicyVersion>& version, Params p
   TRIAGE_ASSERT(std::is_sorted(kept.begin(), kept.end(), by_number));
   TRIAGE_ASSERT(std::find(kept.begin(), kept.end(), version) != kept.end());
 
-  if (!previous || previous->version != version) version->since = Clock::now();
-  versions_.swap(kept);
-  params_.swap(params);
-  retired->live.reset(live_.exchange(next.release(), std::memory_order_seq_cst));
-  if (retired->live) runtime_->reclaimer().retire(epochs_, std::move(retired));
+  return {std::move(next), std::move(kept), std::move(params), std::move(retired)};
+}
+
+void PolicyCore::commit(Staged staged) {
+  const Live* previous = live_.load(std::memory_order_relaxed);
+  PolicyVersion& version = *staged.next->version;
+  if (!previous || previous->version.get() != &version) version.since = Clock::now();
+  versions_.swap(staged.kept);
+  params_.swap(staged.params);
+  staged.retired->live.reset(live_.exchange(staged.next.release(), std::memory_order_seq_cst));
+  if (staged.retired->live) runtime_->reclaimer().retire(epochs_, std::move(staged.retired));
 }
 
 std::shared_ptr<PolicyVersion> PolicyCore::find_last_good(const PolicyVersion& version, const Versions& kept,

@@ -55,7 +55,10 @@ class RuntimeCore : public std::enable_shared_from_this<RuntimeCore> {
   /// Makes the handle's shared pointer: when the last handle goes, the reclaimer destroys the policy.
   std::shared_ptr<PolicyCore> adopt(std::unique_ptr<PolicyCore> core);
   std::vector<std::shared_ptr<PolicyCore>> policies() const;
+  void add_policy(const std::shared_ptr<PolicyCore>& core);
   void add_watch(const std::shared_ptr<WatchCore>& watch);
+  std::shared_ptr<BundleCore> adopt(std::unique_ptr<BundleCore> core);
+  std::vector<std::shared_ptr<BundleCore>> bundles() const;
 
  private:
   messages::Logger logger_;  // first: what follows may log
@@ -66,6 +69,7 @@ class RuntimeCore : public std::enable_shared_from_this<RuntimeCore> {
   std::vector<HostFunction> host_functions_;
   std::vector<std::weak_ptr<PolicyCore>> policies_;
   std::vector<std::weak_ptr<WatchCore>> watches_;
+  std::vector<std::weak_ptr<BundleCore>> bundles_;
   CandidateThread candidate_thread_;
   Reclaimer reclaimer_;  // last: it stops before the rest goes
 };
@@ -79,13 +83,15 @@ struct NewSource {
   std::filesystem::path file;  // in whose folder it may read; empty: it may not
   bool on_disk = false;        // `file` holds the source
   bool followed = false;       // it is the policy's own: changes of what it reads are changes of the policy
+  std::shared_ptr<const Files> given = {};  // of a bundle: read in the place of the disk
 };
 
 /// One policy: its live version, which calls read without a lock, and all that changes it.
 class PolicyCore {
  public:
-  /// `path` is as the user gave it; `file` is empty for a policy that does not live in a file.
-  PolicyCore(std::shared_ptr<RuntimeCore> runtime, std::string path, std::filesystem::path file);
+  /// `path` is as the user gave it; `file` is empty for a policy that does not live in a file. A `bundle` owns this.
+  PolicyCore(std::shared_ptr<RuntimeCore> runtime, std::string path, std::filesystem::path file,
+             BundleCore* bundle = nullptr);
   ~PolicyCore();
   PolicyCore(const PolicyCore&) = delete;
   PolicyCore& operator=(const PolicyCore&) = delete;
@@ -112,6 +118,10 @@ class PolicyCore {
   Reload replace(std::string source);
   void rollback(int number, bool pin);
   void unpin();
+
+  bool is_in_bundle() const noexcept { return bundle_; }
+  /// Throws InputError where it is in a bundle, and so does not change by itself. `what`: "rollback".
+  void check_alone(const char* what) const;
 
   const std::string& name() const noexcept { return name_; }
   const std::string& path() const noexcept { return path_; }
@@ -153,6 +163,7 @@ class PolicyCore {
   }
 
  private:
+  friend class BundleCore;
   class Changing;  // changing.h
   struct Beside;
   using Versions = std::deque<std::shared_ptr<PolicyVersion>>;
@@ -247,6 +258,14 @@ class PolicyCore {
   /// With the fields `policy` and `path`, and those of `error` and `version` that there are.
   void log(LogLevel level, const std::string& text, const std::string& error = {}, int version = 0) const;
 
+  /// A version that is about to go live: all that may fail is done.
+  struct Staged {
+    std::unique_ptr<Live> next;
+    Versions kept;
+    Params params;
+    std::shared_ptr<Retired> retired;
+  };
+
   FileChange take_up(std::string source, bool retry, bool of_file);
   std::shared_ptr<PolicyVersion> load_whole(NewSource source);
   bool is_as_seen(const std::string& source, const std::optional<Contents>& seen) const;
@@ -257,17 +276,24 @@ class PolicyCore {
   std::shared_ptr<PolicyVersion> load_current(std::optional<std::string> text);
   void choose(const std::shared_ptr<PolicyVersion>& version, bool pinned);
   void keep_choice();
+  std::shared_ptr<PolicyVersion> make_first(NewSource source, bool with_tests);
+  void begin_with(std::shared_ptr<PolicyVersion>& version);
   std::shared_ptr<PolicyVersion> make_successor(NewSource source);
   void check_outputs(Script& script) const;
   void make_ready(std::shared_ptr<PolicyVersion>& next);
   void capture_ahead(std::shared_ptr<PolicyVersion>& next, const Params& params, const Trial::Known& known,
                      bool was_live) const;
   void go_live(const std::shared_ptr<PolicyVersion>& version);
+  void note_params(const PolicyVersion& version);
   void tell_live(const PolicyVersion& version) const;
   void tell_params(const PolicyVersion& version) const;
   void keep_source();
   // With mutex_ held:
   void publish(const std::shared_ptr<PolicyVersion>& version, Params params);
+  Staged stage(const std::shared_ptr<PolicyVersion>& version, Params params);
+  void commit(Staged staged);
+  Staged stage_new(const std::shared_ptr<PolicyVersion>& version);
+  void note_went_live(const PolicyVersion& version);
   std::shared_ptr<PolicyVersion> find_last_good(const PolicyVersion& version, const Versions& kept,
                                                 const Live* previous) const;
   std::shared_ptr<PolicyVersion> find_stand_in(const PolicyVersion& version, const Versions& kept,
@@ -283,6 +309,7 @@ class PolicyCore {
   const std::shared_ptr<RuntimeCore> runtime_;
   const std::string path_;
   const std::filesystem::path file_;
+  BundleCore* const bundle_;                        // it owns this; null: the policy stands alone
   const std::shared_ptr<random::Sequence> random_;  // of all versions: a reload goes on with it
   std::string name_;                                // fixed by load_first
 

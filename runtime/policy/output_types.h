@@ -12,6 +12,14 @@ namespace triage::policy {
 
 bool declares_outputs(const Signature& signature);
 
+/// The declared types of the outputs, in a form in which two signatures that declare the same have the same: names of sizes that no
+/// input has are replaced by numbers.
+using OutputDeclaration = std::vector<std::optional<TensorSpec>>;
+OutputDeclaration outputs_declared_by(const Signature& signature);
+
+/// The names of the outputs, with the types that are declared: "(y = Tensor(float32_t, {"N", 3}), f)".
+std::string outputs_text(const Signature& signature);
+
 /// What of these outputs does not fit the declared types; nothing where all does.
 std::optional<std::string> output_failure(const Signature& signature, at::ArrayRef<at::Tensor> inputs,
                                           at::ArrayRef<at::Tensor> outputs);

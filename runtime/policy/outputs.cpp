@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "runtime/flags/checks.h"
 #include "runtime/policy/output_types.h"
@@ -50,36 +51,27 @@ Form form_of(const std::vector<capture::InputShape>& outputs, const std::vector<
   return form;
 }
 
-OpenSizes declared_open_sizes(const Signature& signature) {
-  std::set<std::string> bound;
-  for (const auto& type : signature.input_types)
-    if (type)
-      for (const Dim& dim : type->dims)
-        if (dim.kind == Dim::Kind::name) bound.insert(dim.name);
-  OpenSizes open;
-  for (size_t i = 0; i < signature.output_types.size(); ++i) {
-    if (!signature.output_types[i]) continue;
-    const auto& dims = signature.output_types[i]->dims;
-    for (size_t dim = 0; dim < dims.size() && dims[dim].kind != Dim::Kind::rest; ++dim)
-      if (dims[dim].kind == Dim::Kind::broadcast || (dims[dim].kind == Dim::Kind::name && !bound.count(dims[dim].name)))
-        open.emplace(i, dim);
-  }
-  return open;
+std::vector<bool> declared_alike(const Signature& before, const Signature& after) {
+  const OutputDeclaration one = outputs_declared_by(before), other = outputs_declared_by(after);
+  std::vector<bool> alike(std::min(one.size(), other.size()));
+  for (size_t i = 0; i < alike.size(); ++i) alike[i] = one[i] && other[i] && *one[i] == *other[i];
+  return alike;
 }
 
 std::string difference(const Form& before, const Form& after, const OpenSizes& open,
-                       const std::vector<std::string>& names) {
+                       const std::vector<std::string>& names, const std::vector<bool>& declared) {
   if (before.size() != after.size())
     return fmt::format("the outputs from {} to {}", all_names(names, before.size()), all_names(names, after.size()));
   for (size_t i = 0; i < before.size(); ++i) {
     const OutputForm &old = before[i], &now = after[i];
     const std::string output = fmt::format("output '{}'", name_of(names, i));
-    if (old.is_flags != now.is_flags || old.dtype != now.dtype)
+    const bool by_type = i < declared.size() && declared[i];
+    if (old.is_flags != now.is_flags || (!by_type && old.dtype != now.dtype))
       return fmt::format("the type of {} from {} to {}", output, kind_name(old), kind_name(now));
     if (old.device != now.device)
       return fmt::format("the device of {} from {} to {}", output, c10::DeviceTypeName(old.device, true),
                          c10::DeviceTypeName(now.device, true));
-    if (!same_sizes(old, now, open, i))
+    if (!by_type && !same_sizes(old, now, open, i))
       return fmt::format("the shape of {} from {} to {}", output, shape_text(old), shape_text(now));
   }
   return {};
@@ -131,6 +123,31 @@ std::string failure_of(const Signature& signature, at::ArrayRef<at::Tensor> inpu
 }
 
 }  // namespace
+
+OutputDeclaration outputs_declared_by(const Signature& signature) {
+  OutputDeclaration types = signature.output_types;
+  std::set<std::string> of_inputs;
+  for (const auto& type : signature.input_types)
+    if (type)
+      for (const Dim& dim : type->dims)
+        if (dim.kind == Dim::Kind::name) of_inputs.insert(dim.name);
+  std::map<std::string, std::string> open;
+  for (auto& type : types)
+    if (type)
+      for (Dim& dim : type->dims)
+        if (dim.kind == Dim::Kind::name && !of_inputs.count(dim.name))
+          dim.name = open.emplace(dim.name, std::to_string(open.size())).first->second;
+  return types;
+}
+
+std::string outputs_text(const Signature& signature) {
+  std::vector<std::string> all;
+  for (size_t i = 0; i < signature.outputs.size(); ++i) {
+    const bool typed = i < signature.output_types.size() && signature.output_types[i];
+    all.push_back(signature.outputs[i] + (typed ? " = " + signature.output_types[i]->text() : ""));
+  }
+  return fmt::format("({})", fmt::join(all, ", "));
+}
 
 bool declares_outputs(const Signature& signature) {
   const auto& types = signature.output_types;

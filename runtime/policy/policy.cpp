@@ -95,23 +95,34 @@ VersionInfo Policy::version() const { return core().version(); }
 
 std::vector<VersionInfo> Policy::versions() const { return core().versions(); }
 
-void Policy::rollback(int number) const { core().rollback(number, /*pin=*/false); }
+void Policy::rollback(int number) const {
+  core().check_alone("rollback");
+  core().rollback(number, /*pin=*/false);
+}
 
-void Policy::pin(int number) const { core().rollback(number, /*pin=*/true); }
+void Policy::pin(int number) const {
+  core().check_alone("pin");
+  core().rollback(number, /*pin=*/true);
+}
 
 Reload Policy::unpin() const {
+  core().check_alone("unpin");
   core().unpin();
   return reload();
 }
 
 Reload Policy::reload() const {
   using Change = policy::PolicyCore::FileChange;
+  core().check_alone("reload");
   const Change change = core().follow_file(/*retry=*/true);
   if (change == Change::swapped) return Reload::swapped;
   return change == Change::refused || change == Change::deleted ? Reload::refused : Reload::unchanged;
 }
 
-Reload Policy::replace(std::string_view source) const { return core().replace(std::string(source)); }
+Reload Policy::replace(std::string_view source) const {
+  core().check_alone("replace");
+  return core().replace(std::string(source));
+}
 
 std::vector<CapturedGraph> Policy::graphs() const {
   return core().with_live([](const policy::PolicyVersion& live) {

@@ -10,6 +10,7 @@
 
 #include "runtime/backends/fused/kernels/cache_folder.h"
 #include "runtime/messages/artefacts.h"
+#include "runtime/policy/bundles/bundle.h"
 #include "runtime/policy/core.h"
 #include "runtime/policy/files/policy_files.h"
 #include "runtime/policy/files/source_file.h"
@@ -41,10 +42,19 @@ void drop_expired(std::vector<std::weak_ptr<T>>& list) {
   list.erase(std::remove_if(list.begin(), list.end(), [](const auto& item) { return item.expired(); }), list.end());
 }
 
-/// The end of the last handle. The policy goes to the reclaimer; once its Runtime is gone, it is destroyed here.
-void release(PolicyCore* core) {
+template <class T>
+std::vector<std::shared_ptr<T>> alive(const std::vector<std::weak_ptr<T>>& list) {
+  std::vector<std::shared_ptr<T>> items;
+  for (const auto& weak : list)
+    if (auto item = weak.lock()) items.push_back(std::move(item));
+  return items;
+}
+
+/// The end of the last handle. The policy, or bundle, goes to the reclaimer; once its Runtime is gone, it is destroyed here.
+template <class Core>
+void release(Core* core) {
   const std::shared_ptr<RuntimeCore> runtime = core->runtime().shared_from_this();  // outlives what follows
-  std::shared_ptr<void> garbage = std::unique_ptr<PolicyCore>(core);
+  std::shared_ptr<void> garbage = std::unique_ptr<Core>(core);
   runtime->reclaimer().discard(garbage);
 }
 
@@ -89,12 +99,10 @@ std::unique_ptr<Script> RuntimeCore::load_script(const Contents& contents, const
 }
 
 void RuntimeCore::wake_watches() const {
-  std::vector<std::shared_ptr<WatchCore>> watches;
-  {
+  const auto watches = [&] {
     std::lock_guard lock(mutex_);
-    for (const auto& weak : watches_)
-      if (auto watch = weak.lock()) watches.push_back(std::move(watch));
-  }
+    return alive(watches_);
+  }();
   for (const auto& watch : watches) watch->look_again();
 }
 
@@ -130,26 +138,38 @@ std::shared_ptr<PolicyVersion> RuntimeCore::load_version(Contents contents, cons
 }
 
 std::shared_ptr<PolicyCore> RuntimeCore::adopt(std::unique_ptr<PolicyCore> core) {
-  std::shared_ptr<PolicyCore> shared(core.release(), release);
-  std::vector<std::weak_ptr<WatchCore>> watches;
-  {
-    std::lock_guard lock(mutex_);
-    drop_expired(policies_);
-    policies_.push_back(shared);
-    watches = watches_;
-  }
-  // The file may have changed after it was read and before a Watch knew of the policy.
-  for (const auto& weak : watches)
-    if (const auto watch = weak.lock()) watch->look_again();
+  std::shared_ptr<PolicyCore> shared(core.release(), release<PolicyCore>);
+  add_policy(shared);
+  wake_watches();  // the file may have changed after it was read and before a Watch knew of the policy
   return shared;
 }
 
-std::vector<std::shared_ptr<PolicyCore>> RuntimeCore::policies() const {
-  std::vector<std::shared_ptr<PolicyCore>> alive;
+std::shared_ptr<BundleCore> RuntimeCore::adopt(std::unique_ptr<BundleCore> core) {
+  std::shared_ptr<BundleCore> shared(core.release(), release<BundleCore>);
+  shared->add_to_runtime(shared->policies());
+  {
+    std::lock_guard lock(mutex_);
+    drop_expired(bundles_);
+    bundles_.push_back(shared);
+  }
+  wake_watches();
+  return shared;
+}
+
+void RuntimeCore::add_policy(const std::shared_ptr<PolicyCore>& core) {
   std::lock_guard lock(mutex_);
-  for (const auto& weak : policies_)
-    if (auto core = weak.lock()) alive.push_back(std::move(core));
-  return alive;
+  drop_expired(policies_);
+  policies_.push_back(core);
+}
+
+std::vector<std::shared_ptr<PolicyCore>> RuntimeCore::policies() const {
+  std::lock_guard lock(mutex_);
+  return alive(policies_);
+}
+
+std::vector<std::shared_ptr<BundleCore>> RuntimeCore::bundles() const {
+  std::lock_guard lock(mutex_);
+  return alive(bundles_);
 }
 
 void RuntimeCore::add_watch(const std::shared_ptr<WatchCore>& watch) {
@@ -193,6 +213,12 @@ Policy Runtime::load_source(std::string_view source, const std::string& name) {
   auto loaded = std::make_unique<PolicyCore>(core_, name, std::filesystem::path());
   loaded->load_first(std::string(source));
   return Policy(core_->adopt(std::move(loaded)));
+}
+
+Bundle Runtime::load_bundle(const std::filesystem::path& dir) {
+  auto loaded = std::make_unique<policy::BundleCore>(core_, dir);
+  loaded->load_first();
+  return Bundle(core_->adopt(std::move(loaded)));
 }
 
 void Runtime::define(const std::string& name,

@@ -232,4 +232,17 @@ TEST_CASE("T20: declared outputs are the contract, at load, in calls and over re
       runtime.load_source(typed("return z:narrow(1, 0, 2)", "Tensor(float32_t, {'N', 'any'})"), "p.lua");
   open.run({z});
   CHECK((open.replace(typed("return z * 1", "Tensor(float32_t, {'N', 'any'})")) == Reload::swapped));
+  CHECK((open.replace(typed("return z:narrow(1, 0, 1)", "Tensor(float32_t, {'N', 'columns'})")) == Reload::swapped));
+  CHECK((open.replace(typed("return z:narrow(1, 0, 1)", "Tensor(float32_t, {'N', 1})")) == Reload::refused));
+  CHECK(says(open, "from Tensor(float32_t, {\"N\", \"columns\"}) to Tensor(float32_t, {\"N\", 1})"));
+
+  const Policy unrun = runtime.load_source(typed("return z * 2", "Tensor(floating_t, {'...'})"), "p.lua");
+  for (const char* y : {"Tensor(float32_t, {'...'})", "Tensor(floating_t, {'N', '...'})"}) {
+    CHECK((unrun.replace(typed("return z * 2", y)) == Reload::refused));  // nothing was called
+    CHECK(says(unrun, "the type of output 'y' from Tensor(floating_t, {\"...\"}) to Tensor("));
+  }
+  unrun.run({z});
+  CHECK((unrun.replace(typed("return (z * 2):sum():to(torch.float64)", "Tensor(floating_t, {'...'})")) ==
+         Reload::swapped));
+  CHECK(unrun.run({z})[0].dim() == 0);
 }

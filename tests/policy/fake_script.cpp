@@ -91,6 +91,7 @@ class FakeScript : public triage::Script {
     const std::string& verb = statement.verb;
     if (verb == "inputs") signature_.inputs = statement.words;
     if (verb == "outputs") signature_.outputs = statement.words;
+    if (verb == "declare") declare(statement.words);
     if (verb == "param") signature_.params.push_back({statement.words.at(0), std::stod(statement.words.at(1))});
     if (verb == "int_param")
       signature_.params.push_back({statement.words.at(0), int64_t{std::stol(statement.words.at(1))}});
@@ -105,6 +106,23 @@ class FakeScript : public triage::Script {
     if (verb == "broken")
       throw triage::LoadError(fmt::format("{}:{}: {}", options_.path, line, text.substr(7)), {options_.path, line});
     statements_.push_back(std::move(statement));
+  }
+
+  void declare(const std::vector<std::string>& words) {
+    triage::TensorSpec spec;
+    spec.dtype = words.at(1) == "double" ? at::kDouble : at::kFloat;
+    if (words[1] == "floating") spec.kind = triage::DTypeKind::floating;
+    spec.flags = words[1] == "error";
+    spec.dims.clear();
+    for (size_t i = 2; i < words.size(); ++i)
+      spec.dims.push_back(std::isdigit(words[i][0]) ? triage::Dim(std::stol(words[i])) : triage::Dim(words[i]));
+    const auto set = [&](const std::vector<std::string>& names, auto& types) {
+      types.resize(names.size());
+      for (size_t i = 0; i < names.size(); ++i)
+        if (names[i] == words[0]) types[i] = spec;
+    };
+    set(signature_.inputs, signature_.input_types);
+    set(signature_.outputs, signature_.output_types);
   }
 
   std::string number_in_file(const std::vector<std::string>& words) const {
@@ -138,6 +156,9 @@ class FakeScript : public triage::Script {
     if (statement.verb == "add_param") z = fake::call("aten::add", "Tensor", {z, params.at(param_index(words.at(0)))});
     if (statement.verb == "fail_unless_rows")
       z = fake::call("aten::mm", "", {at::eye(std::stol(words.at(0)), z.options()), z});
+    if (statement.verb == "narrow")
+      z = fake::call("aten::narrow", "", {z, int64_t{1}, int64_t{0}, int64_t{std::stol(words.at(0))}});
+    if (statement.verb == "double") z = fake::call("aten::to", "dtype", {z, static_cast<int64_t>(at::kDouble)});
     if (statement.verb == "raise")
       throw triage::PolicyError(fmt::format("{}:{}: raised", options_.path, statement.line),
                                 {options_.path, statement.line});

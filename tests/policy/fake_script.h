@@ -10,8 +10,11 @@
 /// a list of lines, each one statement; `z` is the first input:
 ///
 ///   inputs a b | outputs a b | param limit 2.0 | name n | fullgraph | pass_through      the contract
+///   declare z float N 3   the type of an input or output, after their names: float, double, floating or error; sizes and names
 ///   add 1 | mul 2 | add_param limit | fail_unless_rows 4                 operations on z; the last throws in ATen
 ///   pair 3         two outputs: (z + 3, a tensor of threes)
+///   narrow 2       the first 2 columns
+///   double         z in float64
 ///   flags          a second output: flags of z
 ///   host f         z = f(z), a host function
 ///   raise why      throws PolicyError whenever the script runs

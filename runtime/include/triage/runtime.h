@@ -38,12 +38,14 @@
 /// forked child. A prefork server must create its Runtime in the child, or fork before it creates one.
 namespace triage {
 
+class Bundle;
 class DecisionLog;
 class Policy;
 class Watch;
 
 namespace policy {
 class RuntimeCore;
+class BundleCore;
 class PolicyCore;
 class WatchCore;
 }  // namespace policy
@@ -97,10 +99,11 @@ struct RuntimeOptions {
   /// The target of `print` in scripts. Default: standard output.
   std::function<void(const std::string&)> print = {};
   /// Sees the bytes of every file before anything in it is read or run: policies, what they read while they are loaded
-  /// (modules and tables), `kernels`, and what `cache_dir` holds of a policy file (under the path of that file, though
-  /// the file may hold other bytes now). `path` is absolute, but for `kernels`, which come as given. What it throws
-  /// refuses the file: a load throws FileError with its message, a reload keeps the live version, and kernels are not
-  /// used. Called on the thread that loads, so at times on several at once; it must not call the policy that is loaded.
+  /// (modules and tables), of a bundle first bundle.json and then every file that it lists, `kernels`, and what
+  /// `cache_dir` holds of a policy file (under the path of that file, though the file may hold other bytes now). `path`
+  /// is absolute, but for `kernels`, which come as given. What it throws refuses the file: a load throws FileError with
+  /// its message, a reload keeps the live version, and kernels are not used. Called on the thread that loads, so at
+  /// times on several at once; it must not call the policy that is loaded.
   std::function<void(const std::filesystem::path& path, std::string_view bytes)> verify = {};
 };
 
@@ -287,6 +290,7 @@ class TRIAGE_API Policy {
   std::vector<std::pair<std::string, std::string>> run_tests() const;
 
  private:
+  friend class Bundle;
   friend class Runtime;
   explicit Policy(std::shared_ptr<policy::PolicyCore> core) : core_(std::move(core)) {}
   policy::PolicyCore& core() const;
@@ -309,8 +313,8 @@ struct WatchEvent {
     candidate_reverted,  ///< a canary was taken back; `version` is the live one
   };
   Kind kind;
-  std::string path;  // the file, or the directory
-  int version = 0;   // the live version of the policy; 0 if there is none
+  std::string path;  // the file, or the directory (of a bundle, too)
+  int version = 0;   // the live version of the policy or bundle; 0 if there is none
   std::string message;
   Source source;  // of the refusal, or of the failure that caused `reverted` or `candidate_reverted`: file and line
 };
@@ -361,12 +365,18 @@ class TRIAGE_API Runtime {
   /// Loads a policy from text. Messages show `name`, and its extension selects the front end (default: ".lua").
   Policy load_source(std::string_view source, const std::string& name = "policy.lua");
 
+  /// Loads the policies that `dir`/bundle.json lists, which go live and change together (triage/bundle.h). Throws
+  /// FileError (a file is missing, is not the one that is listed, or is a script that is not listed; the bundle is for
+  /// another triage), LoadError, LimitError.
+  Bundle load_bundle(const std::filesystem::path& dir);
+
   /// Defines a host function for policies that are loaded later: tensors in, tensors out. A call of it is a graph
   /// break.
   void define(const std::string& name, std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)> fn);
 
   /// Every policy loaded from a file directly in `dir`, before or after this call, follows its file, and the files that
-  /// it reads, while the Watch lives. Throws FileError if there is no such directory.
+  /// it reads, while the Watch lives; a bundle that was loaded from `dir` follows its bundle.json. Throws FileError if
+  /// there is no such directory.
   Watch watch(const std::filesystem::path& dir, WatchOptions options = {});
 
   /// The policies that still have a handle, in the order of loading.

@@ -2,6 +2,7 @@
 /// Everything that a host needs: load policies, run them, read the flags.
 #include <triage/api.h>
 #include <triage/backend.h>
+#include <triage/bundle.h>
 #include <triage/cache_artifacts.h>
 #include <triage/cache_statistics.h>
 #include <triage/candidate.h>

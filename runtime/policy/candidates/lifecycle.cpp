@@ -130,9 +130,7 @@ std::shared_ptr<const PolicyCore::Beside> PolicyCore::make_beside(const std::sha
   comparison_ = beside->comparison;
   if (goes_on && !same) {
     ++candidate_->restarts;
-    Trial::Known unknown;
-    unknown.open = declared_open_sizes(live->signature);
-    version.trial.begin(std::move(unknown), runtime_->options().trial_calls);
+    version.trial.begin({}, runtime_->options().trial_calls);
   }
   return beside;
 }
@@ -313,16 +311,21 @@ VersionInfo Policy::shadow_source(std::string_view source, const ShadowOptions& 
 }
 
 VersionInfo Policy::canary(const std::filesystem::path& path, const CanaryOptions& options) const {
+  core().check_alone("canary");
   return core().start_canary(core_, source_of_file(name(), path), options);
 }
 
 VersionInfo Policy::canary_source(std::string_view source, const CanaryOptions& options) const {
+  core().check_alone("canary");
   return core().start_canary(core_, source_of_text(core(), source), options);
 }
 
 std::optional<CandidateReport> Policy::candidate() const { return core().candidate(); }
 
-void Policy::promote() const { core().promote_candidate(); }
+void Policy::promote() const {
+  core().check_alone("promote");
+  core().promote_candidate();
+}
 
 CandidateReport Policy::end_candidate() const { return core().end_candidate(); }
 

@@ -180,12 +180,15 @@ void compare_answers(const ShadowCall& call, const Answer& answer, std::chrono::
   std::vector<bool> kept;
   const std::vector<bool>& is_flags = answer.flags_outputs(kept);
   const std::vector<std::string>& names = call.live->signature.outputs;
-  const std::string change = difference(form_of(call.outputs, call.flags_outputs), form_of(answer.outputs, is_flags),
-                                        declared_open_sizes(call.live->signature), names);
+  const std::string change =
+      difference(form_of(call.outputs, call.flags_outputs), form_of(answer.outputs, is_flags), {}, names,
+                 declared_alike(call.live->signature, call.candidate->version->signature));
   if (!change.empty()) return count_shadow_failure(*call.comparison, fmt::format("the candidate changes {}", change));
   for (size_t i = 0; i < call.outputs.size(); ++i)
-    if (call.outputs[i].sizes() != answer.outputs[i].sizes())
-      return call.comparison->not_comparable("the size of an output depends on values, and differs");
+    if (call.outputs[i].sizes() != answer.outputs[i].sizes() ||
+        call.outputs[i].scalar_type() != answer.outputs[i].scalar_type())
+      return call.comparison->not_comparable(
+          "the size or dtype of an output differs, which depends on values, or is open in its declared type");
   const std::vector<size_t> none;
   const auto flagged = [&](at::ArrayRef<at::Tensor> outputs) {
     return flagged_samples({call.inputs, outputs, call.live->signature.inputs, names, call.flags_outputs, none});

@@ -5,6 +5,11 @@
 #include <openssl/hmac.h>
 #include <triage/error.h>
 
+#include <array>
+#include <cstdint>
+
+#include "runtime/policy/files/sha256.h"
+
 namespace triage::policy {
 namespace {
 
@@ -23,12 +28,6 @@ Hash hmac(std::string_view key, std::string_view value) {
 }
 
 }  // namespace
-
-Hash sha256(std::string_view bytes) {
-  Hash hash;
-  check(EVP_Digest(bytes.data(), bytes.size(), hash.data(), nullptr, EVP_sha256(), nullptr) == 1);
-  return hash;
-}
 
 std::string masked(std::string_view value, std::string_view key) {
   const Hash hash = key.empty() ? sha256(value) : hmac(key, value);

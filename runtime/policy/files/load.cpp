@@ -30,6 +30,15 @@ void PolicyCore::load_first(std::optional<std::string> text) {
   };
   std::shared_ptr<PolicyVersion> version = load_chosen();
   if (!version) version = current_or_last_good();
+  begin_with(version);
+  go_live(version);
+  if (failure) note_failure(failure->what(), failure->source());
+  log(LogLevel::debug, fmt::format("policy '{}' loaded from '{}' (source {})", name_, path_, version->hash), {},
+      version->number);
+}
+
+/// All but going live.
+void PolicyCore::begin_with(std::shared_ptr<PolicyVersion>& version) {
   name_ = version->name;
   flags_trace_.set_policy(name_);
   for (const Param& param : version->signature.params) {
@@ -40,10 +49,20 @@ void PolicyCore::load_first(std::optional<std::string> text) {
     version->kinds = known_kinds(*version);
     if (!version->kinds.empty()) capture_ahead(version, {}, {}, /*was_live=*/true);
   }
-  go_live(version);
-  if (failure) note_failure(failure->what(), failure->source());
-  log(LogLevel::debug, fmt::format("policy '{}' loaded from '{}' (source {})", name_, path_, version->hash), {},
-      version->number);
+}
+
+/// The first version of a policy of a bundle, which goes live with the others.
+std::shared_ptr<PolicyVersion> PolicyCore::make_first(NewSource source, bool with_tests) {
+  TRIAGE_ASSERT(changer_ == std::this_thread::get_id());
+  random::Sequence of_trials(runtime_->options().seed);
+  const random::DrawFrom draws(&of_trials);
+  std::shared_ptr<PolicyVersion> version = load_whole(std::move(source));
+  const messages::LogTo log_to(runtime_->logger());
+  const std::unique_ptr<Script> tried = runtime_->load_script(version->contents, path_, /*silent=*/true);
+  if (with_tests) check_tests(*tried);
+  check_outputs(*tried);
+  begin_with(version);
+  return version;
 }
 
 std::shared_ptr<PolicyVersion> PolicyCore::load_current(std::optional<std::string> text) {
@@ -62,6 +81,10 @@ std::shared_ptr<PolicyVersion> PolicyCore::load_current(std::optional<std::strin
 /// Loads a source with the files that it reads. They may be replaced one after the other meanwhile: what was read makes a
 /// version only where all of it was on the disk at one time.
 std::shared_ptr<PolicyVersion> PolicyCore::load_whole(NewSource from) {
+  if (from.given) {
+    PolicyFiles files(from.file, from.given);
+    return runtime_->load_version({from.source, {}, /*in_folder=*/true}, from.path, random_, &files);
+  }
   constexpr int most_tries = 4;
   const Verify& verify = runtime_->options().verify;
   const Files before = seen_ && from.file == file_ ? seen_->files : Files();
@@ -184,7 +207,7 @@ void PolicyCore::choose(const std::shared_ptr<PolicyVersion>& version, bool pinn
 }
 
 void PolicyCore::keep_choice() {
-  if (file_.empty()) return;
+  if (file_.empty() || bundle_) return;
   const std::lock_guard keeping(keeping_);  // what is written last is what was chosen last
   const std::shared_ptr<const Choice> choice = [&] {
     const std::lock_guard lock(mutex_);

@@ -216,6 +216,9 @@ FileContent read_beneath(const fs::path& folder, const std::string& name, uint64
 PolicyFiles::PolicyFiles(const fs::path& file, Verify verify, const Files& before)
     : folder_(folder_of(file)), verify_(std::move(verify)), before_(before), bytes_left_(most_bytes) {}
 
+PolicyFiles::PolicyFiles(const fs::path& file, std::shared_ptr<const Files> given)
+    : folder_(folder_of(file)), given_(std::move(given)), bytes_left_(most_bytes) {}
+
 std::shared_ptr<const std::string> PolicyFiles::read(const std::string& name) {
   check_name(name);
   if (read_.size() >= most_files && !read_.count(name))
@@ -223,7 +226,10 @@ std::shared_ptr<const std::string> PolicyFiles::read(const std::string& name) {
         name, FileContent::unread(fmt::format("a policy may read {} files, and it is another one", most_files), 0));
   const auto [place, fresh] = read_.try_emplace(name);
   FileContent& content = place->second;
-  if (fresh) {
+  if (fresh && given_) {
+    const auto listed = given_->find(name);
+    content = listed != given_->end() ? listed->second : FileContent::unread("bundle.json does not list it", 0);
+  } else if (fresh) {
     const uint64_t limit = name.ends_with(".lua") ? files::largest_text : largest_file;
     content = read_beneath(folder_, name, std::min(limit, bytes_left_));
     if (content.bytes) verify(name, content);
@@ -265,7 +271,7 @@ std::set<fs::path> folders_of(const fs::path& file, const Files& files) {
 decltype(ScriptOptions::read_file) files_beside(const fs::path& file) {
   return
       [mutex = std::make_shared<std::mutex>(),
-       files = std::make_shared<PolicyFiles>(fs::absolute(file).lexically_normal(), nullptr)](const std::string& name) {
+       files = std::make_shared<PolicyFiles>(fs::absolute(file).lexically_normal(), Verify())](const std::string& name) {
         const std::lock_guard lock(*mutex);
         return files->read(name);
       };

@@ -29,6 +29,8 @@ class PolicyFiles {
  public:
   /// `file`: of the policy, absolute. Bytes that `before` has are shared with it.
   PolicyFiles(const std::filesystem::path& file, Verify verify, const Files& before = {});
+  /// Of a policy of a bundle: `given` is read in the place of the disk, and was shown to the host.
+  PolicyFiles(const std::filesystem::path& file, std::shared_ptr<const Files> given);
 
   /// As ScriptOptions::read_file.
   std::shared_ptr<const std::string> read(const std::string& name);
@@ -41,6 +43,7 @@ class PolicyFiles {
   std::filesystem::path folder_;
   Verify verify_;
   Files before_, read_;
+  std::shared_ptr<const Files> given_;
   uint64_t bytes_left_;
 };
 

@@ -27,6 +27,7 @@ struct Answer {
   std::optional<Form> form;  // nothing: the script failed
   std::string why;           // ... saying this
   bool doubtful = false;     // ... which other values might not bring about
+  bool misfits = false;      // ... for it does not give what it declares
   std::exception_ptr error;
   std::chrono::nanoseconds time{};
 };
@@ -74,8 +75,10 @@ Answer run_once(Script& script, at::ArrayRef<at::Tensor> inputs, const Params& p
       return answer;
     }
     answer.form = form_of(outputs, script.flags_outputs());
-    if (const auto failure = output_failure(script.signature(), inputs, outputs))
+    if (const auto failure = output_failure(script.signature(), inputs, outputs)) {
+      answer.misfits = true;
       throw PolicyError(*failure, script.definition().where);
+    }
   } catch (const LimitError&) {
     throw;
   } catch (const std::exception& error) {
@@ -105,7 +108,13 @@ std::optional<Kind> with_batch(Kind kind, int64_t rows) {
 class Rehearsal {
  public:
   Rehearsal(Script& before, Script& next, const PolicyVersion& live, const Params& params, const Limits& limits)
-      : before_(before), next_(next), live_(live), params_(params), limits_(limits), known_(known_of(live)) {}
+      : before_(before),
+        next_(next),
+        live_(live),
+        params_(params),
+        limits_(limits),
+        declared_(declared_alike(live.signature, next.signature())),
+        known_(known_of(live)) {}
 
   Trial::Known run(const std::vector<Kind>& kinds) {
     for (const Kind& kind : kinds) try_kind(kind);
@@ -119,7 +128,7 @@ class Rehearsal {
     for (const SyntheticValues values : {SyntheticValues::ones, SyntheticValues::zeros, SyntheticValues::identity}) {
       const auto inputs = inputs_of(kind, values);
       old = answer_before(inputs);
-      now = run_once(next_, inputs, params_);
+      now = answer_of_next(inputs);
       chosen = values;
       if (now.form || (!now.doubtful && old.form)) break;
     }
@@ -143,7 +152,7 @@ class Rehearsal {
     const auto inputs = inputs_of(kind, SyntheticValues::mixed);
     const Answer old = answer_before(inputs);
     if (old.form) add_open_sizes(known_.open, usual, *old.form);
-    const Answer now = run_once(next_, inputs, params_);
+    const Answer now = answer_of_next(inputs);
     if (old.form && now.form) compare(*old.form, *now.form, kind);
   }
 
@@ -154,8 +163,15 @@ class Rehearsal {
     if (!fits(live_.signature, inputs) || !fits(next_.signature(), inputs)) return;
     const Answer old = answer_before(inputs);
     if (!old.form) return;
-    const Answer now = run_once(next_, inputs, params_);
+    const Answer now = answer_of_next(inputs);
     if (now.form) compare(*old.form, *now.form, *other);
+  }
+
+  /// What it declares of its outputs it must keep for all inputs of its types, whatever the version before does.
+  Answer answer_of_next(at::ArrayRef<at::Tensor> inputs) {
+    Answer answer = run_once(next_, inputs, params_);
+    if (answer.misfits && !answer.doubtful) refuse_failure(answer);
+    return answer;
   }
 
   Answer answer_before(at::ArrayRef<at::Tensor> inputs) {
@@ -181,7 +197,7 @@ class Rehearsal {
   }
 
   void compare(const Form& old, const Form& now, const Kind& kind) const {
-    const std::string change = difference(old, now, known_.open, live_.signature.outputs);
+    const std::string change = difference(old, now, known_.open, live_.signature.outputs, declared_);
     if (change.empty()) return;
     std::vector<std::string> inputs;
     for (const auto& shape : kind) inputs.push_back(fmt::format("[{}]", fmt::join(shape.sizes, ", ")));
@@ -205,6 +221,7 @@ class Rehearsal {
   const PolicyVersion& live_;
   const Params& params_;
   const Limits& limits_;
+  const std::vector<bool> declared_;
   Trial::Known known_;
 };
 
@@ -215,8 +232,11 @@ std::optional<Kind> kind_of_types(const Signature& signature) {
   std::map<std::string, int64_t> sizes;
   Kind inputs;
   for (const auto& type : signature.input_types) {
-    if (!type || type->flags || type->kind != DTypeKind::exact) return std::nullopt;
-    capture::InputShape shape{{}, type->dtype, type->device.value_or(at::kCPU), type->requires_grad.value_or(false)};
+    if (!type || type->flags || type->kind == DTypeKind::any) return std::nullopt;
+    const at::ScalarType dtype = type->kind == DTypeKind::floating  ? at::kFloat
+                                 : type->kind == DTypeKind::integer ? at::kLong
+                                                                    : type->dtype;
+    capture::InputShape shape{{}, dtype, type->device.value_or(at::kCPU), type->requires_grad.value_or(false)};
     for (const Dim& dim : type->dims) {
       if (dim.kind == Dim::Kind::size)
         shape.sizes.push_back(dim.value);
@@ -257,7 +277,6 @@ OnSyntheticValues::OnSyntheticValues(const PolicyVersion& version, const Limits&
 Trial::Known known_of(const PolicyVersion& live) {
   constexpr size_t most_shown = 32;
   Trial::Known known;
-  known.open = declared_open_sizes(live.signature);
   known.shown = live.compiled.answered_by_script();
   for (auto& earlier : live.trial.shown()) {  // where it has not been called yet
     const auto same = [&](const auto& one) { return one.inputs == earlier.inputs; };

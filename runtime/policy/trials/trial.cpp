@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "runtime/capture/recorder.h"
+#include "runtime/policy/bundles/bundle.h"
 #include "runtime/policy/core.h"
 
 namespace triage::policy {
@@ -238,9 +239,10 @@ void PolicyCore::check_form(const Live& live, at::ArrayRef<at::Tensor> inputs, c
                             at::ArrayRef<at::Tensor> outputs) const {
   PolicyVersion &version = *live.version, &before = *live.before;
   const std::vector<std::string>& names = before.signature.outputs;
+  const std::vector<bool> declared = declared_alike(before.signature, version.signature);
   const Form form = form_of(outputs, version.compiled.flags_outputs());
   std::optional<Form> expected = version.trial.expected(inputs);
-  if (expected && difference(*expected, form, version.trial.open(), names).empty()) return;
+  if (expected && difference(*expected, form, version.trial.open(), names, declared).empty()) return;
   bool busy = false;
   const auto ask = [&](const Moment& deadline) -> std::optional<Form> {
     try {
@@ -272,7 +274,7 @@ void PolicyCore::check_form(const Live& live, at::ArrayRef<at::Tensor> inputs, c
     open = std::move(told->second);
   }
   open.merge(version.trial.open());
-  const std::string change = difference(*expected, form, open, names);
+  const std::string change = difference(*expected, form, open, names, declared);
   if (!change.empty())
     throw_at(version,
              fmt::format(" changes {}; hosts call the policy by the contract of version {}", change, before.number));
@@ -318,6 +320,11 @@ bool PolicyCore::answer_from_before(const Live& live, at::ArrayRef<at::Tensor> i
 
 void PolicyCore::go_back(const Live& live, const std::exception& error) {
   const Source where = source_of(error, live.version->defined_at, path_);
+  if (bundle_) {
+    if (!bundle_->go_back(*this, *live.version, {error.what(), where, std::chrono::system_clock::now()}))
+      report_failure(*live.version, error);
+    return;
+  }
   std::shared_ptr<PolicyVersion> before;
   {
     const std::lock_guard lock(mutex_);

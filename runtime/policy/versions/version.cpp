@@ -65,14 +65,13 @@ void check_input_types(const PolicyVersion& live, const PolicyVersion& next) {
 
 /// Nothing is declared any more, or something else: hosts may rely on it.
 void check_output_types(const PolicyVersion& live, const PolicyVersion& next) {
-  const auto &before = live.signature.output_types, &after = next.signature.output_types;
-  for (size_t i = 0; i < before.size(); ++i) {
-    const bool typed = i < after.size() && after[i];
-    if (before[i] && !(typed && *before[i] == *after[i]))
+  const auto &declared = live.signature.output_types, &now = next.signature.output_types;
+  const std::vector<bool> alike = declared_alike(live.signature, next.signature);
+  for (size_t i = 0; i < declared.size(); ++i)
+    if (declared[i] && !(i < alike.size() && alike[i]))
       throw_contract(next.defined_at, live,
-                     fmt::format("the type of output '{}' from {} to {}", live.signature.outputs[i], before[i]->text(),
-                                 typed ? after[i]->text() : "any"));
-  }
+                     fmt::format("the type of output '{}' from {} to {}", live.signature.outputs[i],
+                                 declared[i]->text(), i < now.size() && now[i] ? now[i]->text() : "any"));
 }
 
 capture::Compiled::Options with_counts(capture::Compiled::Options options,
@@ -201,9 +200,9 @@ void check_contract(const PolicyVersion& live, const PolicyVersion& next, const 
   const bool both_known = !before.outputs.empty() && !after.outputs.empty();
   const bool named = !live.signature.outputs.empty() || !next.signature.outputs.empty();
   if (both_known && (before.outputs.size() != after.outputs.size() || (named && before.outputs != after.outputs)))
-    refuse(fmt::format("the outputs from {} to {}", list_of(before.outputs), list_of(after.outputs)));
+    refuse(fmt::format("the outputs from {} to {}", outputs_text(before), outputs_text(after)));
   if (!live.signature.outputs.empty() && next.signature.outputs.empty())
-    refuse(fmt::format("the outputs from {} to unnamed ones", list_of(before.outputs)));
+    refuse(fmt::format("the outputs from {} to unnamed ones", outputs_text(before)));
   for (const Param& param : live.signature.params) {  // a new param has a default and hurts nobody
     const Param* kept = find_param(next.signature, param.name);
     if (!kept && lasting.count(param.name)) refuse(fmt::format("the params: '{}' is gone", param.name));

@@ -16,6 +16,7 @@
 
 #include "runtime/files/checksum.h"
 #include "runtime/messages/artefacts.h"
+#include "runtime/policy/bundles/bundle.h"
 #include "runtime/policy/files/source_file.h"
 #include "runtime/policy/front_end.h"
 #include "runtime/policy/watch/notify.h"
@@ -289,6 +290,13 @@ void WatchCore::follow_all(bool forced) {
       follow(*policy);
     }
   }
+  for (const auto& bundle : bundles()) {
+    if (!forced && is_fresh(bundle->manifest_file())) {
+      unsettled_ = true;
+    } else {
+      follow(*bundle);
+    }
+  }
 }
 
 /// Finds out whether the directory is still the one that is watched, and watches the one that is there now.
@@ -307,13 +315,14 @@ void WatchCore::attach() {
 
 /// Something else may have led here while a file was half written, and half a script may well load. Only a file that
 /// has not been written to for a moment counts; a time in the future says nothing (clocks of file servers differ).
+bool WatchCore::is_fresh(const fs::path& file) const {
+  std::error_code error;
+  const auto written = fs::last_write_time(file, error);
+  const auto age = fs::file_time_type::clock::now() - written;
+  return !error && age >= age.zero() && age < options_.debounce;
+}
+
 bool WatchCore::being_written(const PolicyCore& policy) const {
-  const auto is_fresh = [&](const fs::path& file) {
-    std::error_code error;
-    const auto written = fs::last_write_time(file, error);
-    const auto age = fs::file_time_type::clock::now() - written;
-    return !error && age >= age.zero() && age < options_.debounce;
-  };
   const Files read = policy.files_read();
   return is_fresh(policy.file()) || std::any_of(read.begin(), read.end(), [&](const auto& file) {
            return is_fresh(policy.file().parent_path() / file.first);
@@ -333,7 +342,24 @@ void WatchCore::follow(PolicyCore& policy) {
   const VersionInfo now = policy.version();
   const int number =
       change == Change::swapped ? policy.newest_number() : now.number;  // a call may have led back already
-  WatchEvent event{WatchEvent::Kind::reloaded, policy.path(), number, {}, {}};
+  tell_change(change, policy.path(), number, now.last_error);
+}
+
+void WatchCore::follow(BundleCore& bundle) {
+  using Change = PolicyCore::FileChange;
+  if (auto reversal = bundle.take_reversal())
+    tell({WatchEvent::Kind::reverted, bundle.path(), reversal->version, reversal->failure.message,
+          reversal->failure.source});
+  const Change change = bundle.follow(/*retry=*/false);
+  if (change == Change::unchanged) return;
+  const BundleVersion now = bundle.version();
+  tell_change(change, bundle.path(), change == Change::swapped ? bundle.newest_number() : now.number, now.last_error);
+}
+
+void WatchCore::tell_change(PolicyCore::FileChange change, const std::string& path, int number,
+                            const std::optional<LoadFailure>& failure) {
+  using Change = PolicyCore::FileChange;
+  WatchEvent event{WatchEvent::Kind::reloaded, path, number, {}, {}};
   switch (change) {
     case Change::refused:
       event.kind = WatchEvent::Kind::refused;
@@ -347,15 +373,17 @@ void WatchCore::follow(PolicyCore& policy) {
     default:
       break;
   }
-  if (now.last_error && change != Change::swapped && change != Change::restored) {
-    event.message = now.last_error->message;
-    event.source = now.last_error->source;
+  if (failure && change != Change::swapped && change != Change::restored) {
+    event.message = failure->message;
+    event.source = failure->source;
   }
   tell(std::move(event));
 }
 
+/// A bundle says itself what belongs to it.
 void WatchCore::tell_new_files() {
   std::set<fs::path> present = candidates();
+  if (!bundles().empty()) known_ = present;
   for (const auto& policy : policies()) known_.insert(dir_ / policy->file().filename());
   for (const auto& file : present)
     if (!known_.count(file))
@@ -391,9 +419,16 @@ std::vector<std::shared_ptr<PolicyCore>> WatchCore::policies() const {
   std::vector<std::shared_ptr<PolicyCore>> here = runtime_->policies();
   here.erase(std::remove_if(here.begin(), here.end(),
                             [&](const auto& policy) {
-                              return policy->file().empty() || !same_directory(policy->file().parent_path(), dir_);
+                              return policy->file().empty() || policy->is_in_bundle() ||
+                                     !same_directory(policy->file().parent_path(), dir_);
                             }),
              here.end());
+  return here;
+}
+
+std::vector<std::shared_ptr<BundleCore>> WatchCore::bundles() const {
+  std::vector<std::shared_ptr<BundleCore>> here = runtime_->bundles();
+  std::erase_if(here, [&](const auto& bundle) { return !same_directory(bundle->dir(), dir_); });
   return here;
 }
 
@@ -424,6 +459,10 @@ std::map<fs::path, std::string> WatchCore::fingerprint() const {
     } catch (const FileError& error) {
       prints[policy->file()] = error.what();
     }
+  }
+  for (const auto& bundle : bundles()) {
+    const FileContent manifest = read_manifest(bundle->dir());
+    prints[bundle->manifest_file()] = manifest.bytes ? checksum_of(*manifest.bytes) : manifest.error;
   }
   return prints;
 }

@@ -18,7 +18,7 @@
 namespace triage::policy {
 
 /// The thread behind a Watch. Changes of any kind lead to one thing: after a quiet moment, every policy of the
-/// directory looks at its file. The *directory* is watched, never a file: that survives files replaced by rename and
+/// directory looks at its file, and a bundle at its bundle.json. The *directory* is watched, never a file: that survives files replaced by rename and
 /// directories of symbolic links that are swapped as a whole; directories that symbolic links lead to are watched too.
 class WatchCore : public std::enable_shared_from_this<WatchCore> {
  public:
@@ -49,11 +49,16 @@ class WatchCore : public std::enable_shared_from_this<WatchCore> {
   void scan(bool forced);
   void attach();
   void follow(PolicyCore& policy);
+  void follow(BundleCore& bundle);
+  void tell_change(PolicyCore::FileChange change, const std::string& path, int number,
+                   const std::optional<LoadFailure>& failure);
+  bool is_fresh(const std::filesystem::path& file) const;
   bool being_written(const PolicyCore& policy) const;
   void tell_new_files();
   bool watch_directories();
   void follow_all(bool forced);
   std::vector<std::shared_ptr<PolicyCore>> policies() const;
+  std::vector<std::shared_ptr<BundleCore>> bundles() const;
   std::set<std::filesystem::path> candidates() const;
   std::map<std::filesystem::path, std::string> fingerprint() const;
   std::optional<Identity> identity() const;

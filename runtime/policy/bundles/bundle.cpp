@@ -1,0 +1,254 @@
+// How a bundle changes: its folder is read whole, every policy is loaded, tried and compiled, and then all are exchanged. Whatever
+// goes wrong, the live version stays live.
+#include "runtime/policy/bundles/bundle.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "runtime/messages/artefacts.h"
+#include "runtime/policy/bundles/changing.h"
+#include "runtime/policy/changing.h"
+#include "runtime/policy/files/sha256.h"
+
+namespace triage::policy {
+namespace {
+
+namespace fs = std::filesystem;
+
+fs::path plain_absolute(const fs::path& path) {
+  fs::path normal = fs::absolute(path).lexically_normal();
+  return normal.has_filename() ? normal : normal.parent_path();
+}
+
+/// Whether a version with these contents would be made of the same bytes.
+bool is_same(const Contents& contents, const NewSource& source) {
+  return contents.source == source.source &&
+         std::all_of(contents.files.begin(), contents.files.end(), [&](const auto& file) {
+           const auto now = source.given->find(file.first);
+           return now == source.given->end() ? !file.second.bytes : file.second.is_same_read(now->second);
+         });
+}
+
+}  // namespace
+
+BundleCore::BundleCore(std::shared_ptr<RuntimeCore> runtime, const fs::path& path)
+    : runtime_(std::move(runtime)), path_(path.string()), dir_(plain_absolute(path)) {}
+
+BundleCore::~BundleCore() = default;
+
+void BundleCore::log(LogLevel level, const std::string& text, const std::string& error, int version) const {
+  std::vector<LogField> fields = {{"bundle", name_.empty() ? path_ : name_}, {"path", path_}};
+  if (version > 0) fields.push_back({"version", std::to_string(version)});
+  if (!error.empty()) fields.push_back({"error", error});
+  if (level < LogLevel::warn && messages::logs(messages::Artefact::reload))
+    messages::log_artefact(runtime_->logger(), messages::Artefact::reload, level, text, std::move(fields));
+  else
+    runtime_->logger().write(level, text, fields);
+}
+
+std::string BundleCore::title(const Version& version) const {
+  return fmt::format("bundle '{}': version {} (\"{}\")", name_, version.number, version.version);
+}
+
+void BundleCore::load_first() {
+  const Changing changing(*this);
+  std::optional<Error> failure;
+  std::optional<Prepared> first = first_chosen();
+  if (!first) {
+    try {
+      first = prepare(read_folder(), /*is_first=*/true);
+    } catch (const Error& error) {
+      first = first_kept(error);
+      failure = error;
+    }
+  }
+  name_ = first->name;
+  go_live(*first, nullptr);
+  if (failure) note_failure(failure->what(), failure->source());
+  log(LogLevel::debug, fmt::format("{} loaded from '{}'", title(*live()), path_), {}, live()->number);
+}
+
+/// In the place of a folder that cannot be used: `error` says why, and is thrown where nothing was kept.
+BundleCore::Prepared BundleCore::first_kept(const Error& error) {
+  refused_ = true;
+  auto kept = runtime_->last_good().find(manifest_file());
+  if (!kept) throw;
+  Prepared first = prepare(kept_bundle(dir_, std::move(*kept), runtime_->options().verify), /*is_first=*/true);
+  log(LogLevel::error, fmt::format("bundle '{}': {}; running its last good version instead", path_, error.what()),
+      error.what());
+  return first;
+}
+
+/// Of bundle.json; nothing where it cannot be read.
+std::optional<std::string> BundleCore::manifest_now() const {
+  const FileContent text = read_manifest(dir_);
+  return text.bytes ? std::optional(*text.bytes) : std::nullopt;
+}
+
+/// Notes what was looked at.
+Snapshot BundleCore::read_folder() {
+  seen_ = manifest_now();
+  deleted_ = !seen_;
+  incomplete_ = true;  // unless what follows does not throw
+  Snapshot snapshot = read_bundle(dir_, runtime_->options().verify);
+  incomplete_ = false;
+  seen_ = snapshot.contents.source;
+  return snapshot;
+}
+
+BundleCore::FileChange BundleCore::follow(bool retry) {
+  const Changing changing(*this);
+  if (pinned()) return FileChange::unchanged;
+  const std::optional<std::string> text = manifest_now();
+  if (!text) {
+    if (deleted_) return FileChange::unchanged;
+    deleted_ = true;
+    note_failure(fmt::format("'{}' is gone, or cannot be read", manifest_file().string()),
+                 {manifest_file().string(), 0});
+    log(LogLevel::warn,
+        fmt::format("{} stays live: '{}' is gone, or cannot be read", title(*live()), manifest_file().string()));
+    return FileChange::deleted;
+  }
+  const bool was_deleted = std::exchange(deleted_, false);
+  const FileChange change = take_up(*text, retry || (was_deleted && refused_));
+  if (!was_deleted || change != FileChange::unchanged) return change;
+  clear_failure();
+  return FileChange::restored;
+}
+
+/// Files that are not those that bundle.json lists may still be on their way: then each look reads them again.
+BundleCore::FileChange BundleCore::take_up(const std::string& text, bool retry) {
+  if (!retry && !incomplete_ && seen_ == text) return FileChange::unchanged;
+  const bool was_refused = std::exchange(refused_, false), was_seen = seen_ == text;
+  try {
+    const Snapshot snapshot = read_folder();
+    if (snapshot.contents == live()->contents) return clear_failure() ? FileChange::restored : FileChange::unchanged;
+    replace_with(snapshot);
+  } catch (const std::exception& error) {
+    return refuse(error, retry || !was_refused || !was_seen);
+  }
+  return FileChange::swapped;
+}
+
+/// `is_news`: whether or not the message is another one than before.
+BundleCore::FileChange BundleCore::refuse(const std::exception& error, bool is_news) {
+  refused_ = true;
+  if (!note_failure(error.what(), source_of(error, {}, manifest_file().string())) && !is_news)
+    return FileChange::unchanged;
+  const std::shared_ptr<Version> now = live();
+  log(LogLevel::error, fmt::format("{} stays live, the new one was refused: {}", title(*now), error.what()),
+      error.what(), now->number);
+  return FileChange::refused;
+}
+
+void BundleCore::check_successor(const Manifest& manifest) const {
+  const auto change = [&](const std::string& what) {
+    throw LoadError(fmt::format("the new {} (version {}) changes {}; hosts call the bundle by the contract of version "
+                                "{}. Keep the contract, or load the folder as another bundle",
+                                manifest_name, manifest.version, what, live()->version),
+                    {manifest_file().string(), 0});
+  };
+  if (manifest.name != name_) change(fmt::format("the name of the bundle from '{}' to '{}'", name_, manifest.name));
+  std::set<std::string> keys;
+  for (const auto& [file, hash] : manifest.policies) keys.insert(policy_key(file));
+  for (const auto& [name, member] : members_)
+    if (!keys.count(name)) change(fmt::format("the policies: '{}' is gone", name));
+}
+
+/// Tries again where a call has taken the live version back meanwhile: what was tried beside it says nothing then.
+void BundleCore::replace_with(const Snapshot& snapshot) {
+  check_successor(snapshot.manifest);
+  std::deque<PolicyCore::Changing> changing;
+  for (const auto& [name, member] : members_) changing.emplace_back(*member);
+  for (;;) {
+    const std::shared_ptr<Version> before = live();
+    Prepared next = prepare(snapshot, /*is_first=*/false);
+    if (go_live(next, before)) break;
+  }
+  choose(nullptr, /*pinned=*/false);
+}
+
+/// Loads and tries each policy, but for those that are as they were.
+BundleCore::Prepared BundleCore::prepare(const Snapshot& snapshot, bool is_first) {
+  Prepared next{snapshot.manifest.name, std::make_shared<Version>(), {}};
+  next.version->version = snapshot.manifest.version;
+  next.version->sha256 = sha256_text(snapshot.contents.source);
+  next.version->contents = snapshot.contents;
+  for (const auto& [file, hash] : snapshot.manifest.policies) {
+    const std::string key = policy_key(file);
+    NewSource source{*snapshot.contents.files.at(file).bytes, (fs::path(path_) / file).string(), dir_ / file};
+    source.given = snapshot.files_beside(file);
+    std::shared_ptr<PolicyVersion>& part = next.version->parts[key];
+    if (const auto known = members_.find(key); known != members_.end()) {
+      part = prepare_part(*known->second, std::move(source));
+    } else {
+      auto added = std::make_unique<PolicyCore>(runtime_, source.path, source.file, this);
+      const PolicyCore::Changing changing(*added);
+      part = added->make_first(std::move(source), /*with_tests=*/!is_first);
+      next.added.emplace(key, std::move(added));
+    }
+  }
+  return next;
+}
+
+std::shared_ptr<PolicyVersion> BundleCore::prepare_part(PolicyCore& member, NewSource source) {
+  const std::shared_ptr<PolicyVersion> live = [&] {
+    const std::lock_guard lock(member.mutex_);
+    return member.live_.load(std::memory_order_relaxed)->version;
+  }();
+  if (is_same(live->contents, source)) return live;
+  try {
+    return member.make_successor(std::move(source));
+  } catch (const std::exception& error) {
+    member.note_failure(error.what(), source_of(error, {}, member.path()));
+    member.count_refusal();
+    throw;
+  }
+}
+
+/// False where `live` is no longer live.
+bool BundleCore::go_live(Prepared& prepared, const std::shared_ptr<Version>& live) {
+  std::shared_ptr<void> dropped;  // destroyed after the locks are released
+  std::vector<std::pair<PolicyCore*, std::shared_ptr<PolicyVersion>>> changed;
+  std::vector<std::string> added;
+  for (const auto& [name, member] : prepared.added) added.push_back(name);
+  {
+    const std::lock_guard lock(mutex_);
+    const MembersLock members(members_);
+    if (live_ != live) return false;
+    Exchange changes = stage(*prepared.version, prepared.added);
+    for (const auto& change : changes) changed.emplace_back(change.first, change.second.next->version);
+    Versions kept = versions_;
+    kept.push_back(prepared.version);
+    if (kept.size() > std::max<size_t>(2, runtime_->options().keep_versions)) {  // one to go back to
+      dropped = kept.front();
+      kept.pop_front();
+    }
+    prepared.version->number = next_number_++;
+    versions_.swap(kept);
+    exchange(std::move(changes), prepared.version);
+    members_.merge(prepared.added);
+    last_error_.reset();
+    for (const auto& [name, member] : members_) member->last_error_.reset();
+    for (const auto& [member, part] : changed) member->note_went_live(*part);
+  }
+  if (dropped) runtime_->reclaimer().discard(dropped);
+  for (const auto& [member, part] : changed) {
+    member->note_params(*part);
+    member->tell_live(*part);
+  }
+  keep_source();
+  if (live) {
+    add_to_runtime(added);
+    log(LogLevel::info, title(*prepared.version) + " is live", {}, prepared.version->number);
+  }
+  return true;
+}
+
+void BundleCore::add_to_runtime(const std::vector<std::string>& names) {
+  for (const std::string& name : names) runtime_->add_policy(policy(name));
+}
+
+}  // namespace triage::policy

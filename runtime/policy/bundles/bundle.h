@@ -1,0 +1,135 @@
+#pragma once
+#include "runtime/policy/bundles/manifest.h"
+#include "runtime/policy/core.h"
+
+#include <triage/bundle.h>
+
+#include <atomic>
+#include <deque>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace triage::policy {
+
+/// Policies that change together. It owns them: whoever has a handle of one has one of the bundle.
+///
+/// Locks are taken in this order: `changing_`, those of a member's PolicyCore::Changing in the order of names, `mutex_`, the short
+/// mutexes of members in the order of names. Calls take the last two only, and only when a version fails.
+class BundleCore : public std::enable_shared_from_this<BundleCore> {
+ public:
+  /// `path` is as the user gave it.
+  BundleCore(std::shared_ptr<RuntimeCore> runtime, const std::filesystem::path& path);
+  ~BundleCore();
+  BundleCore(const BundleCore&) = delete;
+  BundleCore& operator=(const BundleCore&) = delete;
+
+  /// The first version: what was pinned or rolled back to before a restart, the folder, or what was good last.
+  void load_first();
+  /// Tells the Runtime of its policies; once it is shared.
+  void add_to_runtime(const std::vector<std::string>& names);
+
+  using FileChange = PolicyCore::FileChange;
+  /// Takes up the folder as it is now, if bundle.json is another than at the last look. `retry`: in any case.
+  FileChange follow(bool retry);
+  void rollback(int number, bool pin);
+  void unpin();
+  /// `member` fails with its version `failed`. Takes all members back where it can. False: it cannot, and nothing was done.
+  bool go_back(PolicyCore& member, PolicyVersion& failed, LoadFailure failure);
+  std::optional<PolicyCore::Reversal> take_reversal();
+  /// For a restart: the live version, once each of its policies was tried.
+  void keep_source();
+
+  const std::string& name() const noexcept { return name_; }
+  const std::string& path() const noexcept { return path_; }
+  const std::filesystem::path& dir() const noexcept { return dir_; }  // absolute
+  std::filesystem::path manifest_file() const { return dir_ / manifest_name; }
+  RuntimeCore& runtime() const noexcept { return *runtime_; }
+  std::shared_ptr<PolicyCore> policy(std::string_view name);
+  std::vector<std::string> policies() const;
+  BundleVersion version() const;
+  std::vector<BundleVersion> versions() const;
+  int newest_number() const;
+
+ private:
+  class Changing;
+  class MembersLock;
+  using Members = std::map<std::string, std::unique_ptr<PolicyCore>>;
+  using Parts = std::map<std::string, std::shared_ptr<PolicyVersion>>;  // the names are those of members
+  struct Version {
+    int number = 0;
+    std::string version, sha256;
+    std::chrono::system_clock::time_point since;
+    Contents contents;
+    Parts parts;
+
+    bool on_trial() const;
+    bool taken_back() const;  // one of its parts was
+  };
+  using Versions = std::deque<std::shared_ptr<Version>>;
+  /// A version that is not live yet, and the policies that are new with it.
+  struct Prepared {
+    std::string name;  // of the bundle
+    std::shared_ptr<Version> version;
+    Members added;
+  };
+  /// What is to be live in each policy that changes.
+  using Exchange = std::vector<std::pair<PolicyCore*, PolicyCore::Staged>>;
+
+  FileChange take_up(const std::string& text, bool retry);
+  FileChange refuse(const std::exception& error, bool is_news);
+  Snapshot read_folder();
+  void replace_with(const Snapshot& snapshot);
+  void check_successor(const Manifest& manifest) const;
+  Prepared prepare(const Snapshot& snapshot, bool is_first);
+  std::shared_ptr<PolicyVersion> prepare_part(PolicyCore& member, NewSource source);
+  std::optional<Prepared> first_chosen();
+  Prepared first_kept(const Error& error);
+  bool go_live(Prepared& prepared, const std::shared_ptr<Version>& live);
+  std::optional<std::string> manifest_now() const;
+  void choose(const std::shared_ptr<Version>& version, bool pinned);
+  void keep_choice();
+  void log(LogLevel level, const std::string& text, const std::string& error = {}, int version = 0) const;
+  std::string title(const Version& version) const;
+  bool note_failure(const std::string& message, const Source& source);
+  bool clear_failure();
+  bool pinned() const;
+  std::shared_ptr<Version> live() const;
+  // With mutex_ held, and the first three with those of the members:
+  Exchange stage(const Version& version, const Members& added) const;
+  void exchange(Exchange changes, const std::shared_ptr<Version>& version);
+  std::shared_ptr<Version> find_before(const PolicyCore& member, const PolicyVersion& failed) const;
+  std::shared_ptr<Version> find_kept(int number) const;
+  BundleVersion info(const Version& version) const;
+
+  const std::shared_ptr<RuntimeCore> runtime_;
+  const std::string path_;
+  const std::filesystem::path dir_;
+  std::string name_;  // fixed by load_first
+
+  std::mutex changing_;                   // may be held for long; taken by Changing, and what follows is under it
+  std::atomic<std::thread::id> changer_;  // who has it
+  bool refused_ = false, deleted_ = false;
+  std::optional<std::string> seen_;  // bundle.json as it was last looked at
+  bool incomplete_ = false;          // ... and the files were not those that it lists
+
+  int kept_number_ = 0;  // of the version that was kept last; under keeping_
+  std::mutex keeping_;
+
+  mutable std::mutex mutex_;  // short: what follows, and exchanging the live versions of members
+  Members members_;           // grows only
+  Versions versions_;         // kept for rollback, oldest first; the live one is among them
+  std::shared_ptr<Version> live_;
+  std::optional<LoadFailure> last_error_;
+  std::optional<PolicyCore::Reversal> reversal_;
+  std::shared_ptr<const Choice> choice_;
+  bool pinned_ = false;
+  int next_number_ = 1;
+};
+
+}  // namespace triage::policy

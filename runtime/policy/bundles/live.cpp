@@ -1,0 +1,318 @@
+// Which version of a bundle is live: rolled back to, pinned, taken back by a call, kept for a restart.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "runtime/policy/bundles/bundle.h"
+#include "runtime/policy/bundles/changing.h"
+
+namespace triage::policy {
+
+using Clock = std::chrono::system_clock;
+
+bool BundleCore::Version::on_trial() const {
+  return std::any_of(parts.begin(), parts.end(), [](const auto& part) { return part.second->trial.on(); });
+}
+
+bool BundleCore::Version::taken_back() const {
+  return std::any_of(parts.begin(), parts.end(), [](const auto& part) { return part.second->taken_back.load(); });
+}
+
+/// Makes all that the members need: where that throws, nothing has changed.
+BundleCore::Exchange BundleCore::stage(const Version& version, const Members& added) const {
+  Exchange changes;
+  for (const auto& [name, part] : version.parts) {
+    const auto known = members_.find(name);
+    PolicyCore& member = known != members_.end() ? *known->second : *added.at(name);
+    const auto* live = member.live_.load(std::memory_order_relaxed);
+    if (live && live->version == part) continue;
+    changes.emplace_back(&member, part->number == 0 ? member.stage_new(part) : member.stage(part, member.params_));
+  }
+  return changes;
+}
+
+/// Between the first and the last policy there is nothing but the exchange of pointers.
+void BundleCore::exchange(Exchange changes, const std::shared_ptr<Version>& version) {
+  for (auto& [member, staged] : changes) member->commit(std::move(staged));
+  if (live_ != version) version->since = Clock::now();
+  live_ = version;
+}
+
+/// The latest earlier version in which nothing has failed, and another version of `member` can answer.
+std::shared_ptr<BundleCore::Version> BundleCore::find_before(const PolicyCore& member,
+                                                             const PolicyVersion& failed) const {
+  const auto place =
+      std::find_if(members_.begin(), members_.end(), [&](const auto& known) { return known.second.get() == &member; });
+  std::shared_ptr<Version> latest;
+  for (const auto& version : versions_) {
+    if (version->number >= live_->number || version->taken_back()) continue;
+    const auto part = version->parts.find(place->first);
+    if (part != version->parts.end() && part->second.get() != &failed && part->second->can_stand_in()) latest = version;
+  }
+  return latest;
+}
+
+bool BundleCore::go_back(PolicyCore& member, PolicyVersion& failed, LoadFailure failure) {
+  std::shared_ptr<Version> from, to;
+  {
+    const std::lock_guard lock(mutex_);
+    const MembersLock members(members_);
+    if (member.live_.load(std::memory_order_relaxed)->version.get() != &failed) {  // another call was first
+      failed.failures.fetch_add(1, std::memory_order_relaxed);
+      return true;
+    }
+    if (!pinned_) to = find_before(member, failed);
+    if (!to) return false;
+    from = live_;
+    failed.taken_back = true;
+    exchange(stage(*to, {}), to);
+    failed.failures.fetch_add(1, std::memory_order_relaxed);
+    ++member.reverted_;
+    member.known_sources_.forget(failed.contents);
+    choice_.reset();
+    last_error_ = failure;
+    for (const auto& [name, one] : members_) one->last_error_ = failure;
+    reversal_ = PolicyCore::Reversal{to->number, failure};
+  }
+  keep_source();
+  keep_choice();
+  log(LogLevel::error,
+      fmt::format("{} was taken back, version {} (\"{}\") of all its policies is live again, because policy '{}' "
+                  "failed: {}",
+                  title(*from), to->number, to->version, member.name(), failure.message),
+      failure.message, from->number);
+  runtime_->wake_watches();
+  return true;
+}
+
+void BundleCore::rollback(int number, bool pin) {
+  const Changing changing(*this);
+  std::shared_ptr<Version> version;
+  {
+    const std::lock_guard lock(mutex_);
+    const MembersLock members(members_);
+    version = find_kept(number);
+    for (const auto& [name, part] : version->parts)
+      if (part->taken_back.exchange(false)) part->trial.begin_again(runtime_->options().trial_calls);
+    exchange(stage(*version, {}), version);
+    pinned_ = pin;
+    for (const auto& [name, member] : members_) member->pinned_ = pin;
+  }
+  choose(version, pin);
+  keep_source();
+  log(LogLevel::info, fmt::format("{} is live again{}", title(*version), pin ? ", and pinned" : ""), {}, number);
+}
+
+void BundleCore::unpin() {
+  const Changing changing(*this);
+  {
+    const std::lock_guard lock(mutex_);
+    const MembersLock members(members_);
+    pinned_ = false;
+    for (const auto& [name, member] : members_) member->pinned_ = false;
+  }
+  choose(nullptr, /*pinned=*/false);
+}
+
+std::shared_ptr<BundleCore::Version> BundleCore::find_kept(int number) const {
+  std::vector<int> kept;
+  for (const auto& version : versions_) {
+    if (version->number == number) return version;
+    kept.push_back(version->number);
+  }
+  throw InputError(
+      fmt::format("bundle '{}' has no version {} to go back to; it keeps {}", name_, number, fmt::join(kept, ", ")));
+}
+
+/// What `pin` or `rollback` made live before a restart; nothing where the folder is to be followed.
+std::optional<BundleCore::Prepared> BundleCore::first_chosen() {
+  auto [choice, trouble] = runtime_->choices().find(manifest_file());
+  if (!trouble.empty())
+    log(LogLevel::warn,
+        fmt::format("bundle '{}': a pin or rollback from before this start is ignored: {}", path_, trouble), trouble);
+  if (!choice) return std::nullopt;
+  const std::optional<std::string> text = manifest_now();
+  const bool unchanged = choice->on_disk ? text == choice->on_disk->source : !text;
+  if (!choice->pinned && !unchanged) {
+    log(LogLevel::info, fmt::format("bundle '{}': {} has changed since version {} was rolled back to, before this "
+                                    "start; it is followed again",
+                                    path_, manifest_name, choice->number));
+    return std::nullopt;
+  }
+  const char* const what = choice->pinned ? "pinned" : "rolled back to";
+  std::optional<Prepared> first;
+  try {
+    first = prepare(kept_bundle(dir_, choice->live, runtime_->options().verify), /*is_first=*/true);
+  } catch (const Error& error) {
+    log(LogLevel::error,
+        fmt::format("bundle '{}': what was {} before this start cannot be used, and the folder is followed: {}", path_,
+                    what, error.what()),
+        error.what());
+    return std::nullopt;
+  }
+  log(LogLevel::warn, fmt::format("bundle '{}': what was {} before this start (version {} then, \"{}\") is live", path_,
+                                  what, choice->number, first->version->version));
+  deleted_ = !text;
+  seen_ = text;
+  const std::lock_guard lock(mutex_);
+  pinned_ = choice->pinned;
+  for (const auto& [name, member] : first->added) member->pinned_ = pinned_;
+  choice_ = std::make_shared<const Choice>(std::move(*choice));
+  return first;
+}
+
+/// What is to be live after a restart; null: what the folder says.
+void BundleCore::choose(const std::shared_ptr<Version>& version, bool pinned) {
+  {
+    const std::lock_guard lock(mutex_);
+    choice_.reset();
+    const bool is_of_folder = version && !pinned && seen_ == version->contents.source;
+    if (version && !is_of_folder) {
+      std::optional<Contents> on_disk;
+      if (seen_ && !deleted_) on_disk = Contents{*seen_, {}, /*in_folder=*/true};
+      choice_ = std::make_shared<const Choice>(Choice{pinned, version->number, version->contents, std::move(on_disk)});
+    }
+  }
+  keep_choice();
+}
+
+void BundleCore::keep_choice() {
+  const std::lock_guard keeping(keeping_);  // what is written last is what was chosen last
+  const std::shared_ptr<const Choice> choice = [&] {
+    const std::lock_guard lock(mutex_);
+    return choice_;
+  }();
+  const KeptChoices& kept = runtime_->choices();
+  const std::string failure = choice ? kept.keep(manifest_file(), *choice) : kept.forget(manifest_file());
+  if (!failure.empty())
+    log(LogLevel::warn,
+        fmt::format("bundle '{}': cannot keep for a restart what is pinned or rolled back: {}", name_, failure),
+        failure);
+}
+
+void BundleCore::keep_source() {
+  const std::lock_guard keeping(keeping_);  // what is written last is what was live last
+  const std::shared_ptr<Version> now = live();
+  const auto is_untried = [](const auto& part) { return part.second->trial.on() && !part.second->trial.tried(); };
+  if (now->number == kept_number_ || std::any_of(now->parts.begin(), now->parts.end(), is_untried)) return;
+  const std::string failure = runtime_->last_good().keep(manifest_file(), now->contents);
+  if (failure.empty()) kept_number_ = now->number;
+  if (!failure.empty())
+    log(LogLevel::warn, fmt::format("bundle '{}': cannot keep the last good version: {}", name_, failure), failure);
+}
+
+BundleVersion BundleCore::info(const Version& version) const {
+  BundleVersion info;
+  info.number = version.number;
+  info.version = version.version;
+  info.sha256 = version.sha256;
+  info.since = version.since;
+  info.live = live_.get() == &version;
+  info.pinned = info.live && pinned_;
+  info.on_trial = version.on_trial();
+  info.taken_back = version.taken_back();
+  for (const auto& [name, part] : version.parts) info.policies.emplace_back(name, part->number);
+  return info;
+}
+
+BundleVersion BundleCore::version() const {
+  const std::lock_guard lock(mutex_);
+  BundleVersion live = info(*live_);
+  live.last_error = last_error_;
+  return live;
+}
+
+std::vector<BundleVersion> BundleCore::versions() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<BundleVersion> infos;
+  for (const auto& version : versions_) infos.push_back(info(*version));
+  return infos;
+}
+
+int BundleCore::newest_number() const {
+  const std::lock_guard lock(mutex_);
+  return next_number_ - 1;
+}
+
+std::optional<PolicyCore::Reversal> BundleCore::take_reversal() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(reversal_, std::nullopt);
+}
+
+bool BundleCore::pinned() const {
+  const std::lock_guard lock(mutex_);
+  return pinned_;
+}
+
+bool BundleCore::note_failure(const std::string& message, const Source& source) {
+  const std::lock_guard lock(mutex_);
+  const bool news = !last_error_ || last_error_->message != message;
+  if (news) last_error_ = LoadFailure{message, source, Clock::now()};
+  return news;
+}
+
+std::shared_ptr<BundleCore::Version> BundleCore::live() const {
+  const std::lock_guard lock(mutex_);
+  return live_;
+}
+
+bool BundleCore::clear_failure() {
+  const std::lock_guard lock(mutex_);
+  const MembersLock members(members_);
+  for (const auto& [name, member] : members_) member->last_error_.reset();
+  return std::exchange(last_error_, std::nullopt).has_value();
+}
+
+std::shared_ptr<PolicyCore> BundleCore::policy(std::string_view name) {
+  const std::lock_guard lock(mutex_);
+  const auto found = members_.find(std::string(name));
+  if (found != members_.end()) return {shared_from_this(), found->second.get()};
+  std::vector<std::string> names;
+  for (const auto& member : members_) names.push_back(member.first);
+  throw InputError(fmt::format("bundle '{}' has no policy '{}'; it has {}", name_, name, fmt::join(names, ", ")));
+}
+
+std::vector<std::string> BundleCore::policies() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::string> names;
+  for (const auto& member : members_) names.push_back(member.first);
+  return names;
+}
+
+}  // namespace triage::policy
+
+namespace triage {
+
+policy::BundleCore& Bundle::core() const {
+  if (!core_) throw InputError("this triage::Bundle holds no bundle; get one from Runtime::load_bundle");
+  return *core_;
+}
+
+const std::string& Bundle::name() const { return core().name(); }
+
+Policy Bundle::policy(std::string_view name) const { return Policy(core().policy(name)); }
+
+std::vector<std::string> Bundle::policies() const { return core().policies(); }
+
+BundleVersion Bundle::version() const { return core().version(); }
+
+std::vector<BundleVersion> Bundle::versions() const { return core().versions(); }
+
+void Bundle::rollback(int number) const { core().rollback(number, /*pin=*/false); }
+
+void Bundle::pin(int number) const { core().rollback(number, /*pin=*/true); }
+
+Reload Bundle::unpin() const {
+  core().unpin();
+  return reload();
+}
+
+Reload Bundle::reload() const {
+  using Change = policy::PolicyCore::FileChange;
+  const Change change = core().follow(/*retry=*/true);
+  if (change == Change::swapped) return Reload::swapped;
+  return change == Change::refused || change == Change::deleted ? Reload::refused : Reload::unchanged;
+}
+
+}  // namespace triage

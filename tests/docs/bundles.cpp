@@ -1,0 +1,71 @@
+// The C++ of docs/bundles.md, which examples_test.cpp finds here: compiled, and run.
+#include <ATen/ATen.h>
+#include <doctest/doctest.h>
+#include <triage/triage.h>
+
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <string>
+
+#include <unistd.h>
+
+#include "runtime/policy/bundles/manifest.h"
+
+namespace {
+
+namespace fs = std::filesystem;
+
+void write(const fs::path& path, const std::string& text) { std::ofstream(path) << text; }
+
+/// Both policies, and bundle.json last.
+void release(const fs::path& dir, const std::string& fallback, const std::string& version) {
+  write(dir / "detect.lua",
+        "return policy {name = 'detect', inputs = {'z'}, outputs = {'f'}, "
+        "run = function(z) return flag_nan_and_inf(z, 'logits') end}");
+  write(dir / "lib/fallback.lua", "return {value = " + fallback + "}");
+  write(dir / "repair.lua",
+        "local fallback = require('fallback')\nreturn policy {name = 'repair', inputs = {'z', 'f'}, outputs = {'z'}, "
+        "signature = {f = Tensor(error_t)}, run = function(z, f) return fix(z, f, 'logits', {fallback = "
+        "fallback.value}) end}");
+  triage::policy::Manifest manifest = triage::policy::list_folder(dir);
+  manifest.name = "fraud";
+  manifest.version = version;
+  write(dir / "bundle.json~", manifest.text());
+  fs::rename(dir / "bundle.json~", dir / "bundle.json");
+}
+
+}  // namespace
+
+TEST_CASE("the host of docs/bundles.md: a bundle with a module is followed, rolled back and pinned") {
+  const fs::path folder = fs::temp_directory_path() / ("triage-bundles-" + std::to_string(::getpid()));
+  const fs::path before = fs::current_path();
+  fs::create_directories(folder / "bundles/fraud/lib");
+  release(folder / "bundles/fraud", "0.0", "1");
+  fs::current_path(folder);
+  {
+    triage::Runtime runtime;
+    triage::Bundle fraud = runtime.load_bundle("bundles/fraud");
+    const triage::Policy detect = fraud.policy("detect"), repair = fraud.policy("repair");
+    const triage::Watch watch = runtime.watch("bundles/fraud");
+
+    const auto repaired = [&] {
+      at::Tensor z = at::ones({4, 2});
+      z[1][1] = std::numeric_limits<float>::quiet_NaN();
+      return repair.run<1>({z, detect.run<1>({z})[0]})[0][1][0].item<float>();
+    };
+    CHECK(repaired() == 0.0f);
+    release("bundles/fraud", "0.5", "2");
+    CHECK(fraud.reload() != triage::Reload::refused);  // the Watch may have been first
+    CHECK(fraud.version().version == "2");
+    CHECK(repaired() == 0.5f);
+    CHECK((fraud.version().policies == std::vector<std::pair<std::string, int>>{{"detect", 1}, {"repair", 2}}));
+
+    fraud.rollback(1);  // all policies, until bundle.json changes
+    fraud.pin(1);       // ... and keep them, whatever happens to the folder
+    CHECK(repaired() == 0.0f);
+    CHECK(fraud.version().pinned);
+  }
+  fs::current_path(before);
+  fs::remove_all(folder);
+}
