@@ -18,16 +18,16 @@ namespace fs = std::filesystem;
 
 void write(const fs::path& path, const std::string& text) { std::ofstream(path) << text; }
 
-/// Both policies, and bundle.json last.
+std::string repairing(const std::string& name) {
+  return "local fallback = require('fallback')\nreturn policy {name = '" + name + "', outputs = {'z', 'f'}, " +
+         "run = function(z) return fix(z, flag_nan_and_inf(z, '" + name + "'), '" + name +
+         "', {fallback = fallback.value}) end}";
+}
+
+/// Both policies, the module that they share, and bundle.json last.
 void release(const fs::path& dir, const std::string& fallback, const std::string& version) {
-  write(dir / "detect.lua",
-        "return policy {name = 'detect', inputs = {'z'}, outputs = {'f'}, "
-        "run = function(z) return flag_nan_and_inf(z, 'logits') end}");
+  for (const std::string name : {"features", "scores"}) write(dir / (name + ".lua"), repairing(name));
   write(dir / "lib/fallback.lua", "return {value = " + fallback + "}");
-  write(dir / "repair.lua",
-        "local fallback = require('fallback')\nreturn policy {name = 'repair', inputs = {'z', 'f'}, outputs = {'z'}, "
-        "signature = {f = Tensor(error_t)}, run = function(z, f) return fix(z, f, 'logits', {fallback = "
-        "fallback.value}) end}");
   triage::policy::Manifest manifest = triage::policy::list_folder(dir);
   manifest.name = "fraud";
   manifest.version = version;
@@ -46,20 +46,22 @@ TEST_CASE("the host of docs/bundles.md: a bundle with a module is followed, roll
   {
     triage::Runtime runtime;
     triage::Bundle fraud = runtime.load_bundle("bundles/fraud");
-    const triage::Policy detect = fraud.policy("detect"), repair = fraud.policy("repair");
+    const triage::Policy features = fraud.policy("features"), scores = fraud.policy("scores");
     const triage::Watch watch = runtime.watch("bundles/fraud");
 
+    at::Tensor z = at::ones({4, 2});
+    z[1][1] = std::numeric_limits<float>::quiet_NaN();
+    const auto repair = [&](const triage::Policy& policy) { return policy.run<2>({z})[0][1][0].item<float>(); };
     const auto repaired = [&] {
-      at::Tensor z = at::ones({4, 2});
-      z[1][1] = std::numeric_limits<float>::quiet_NaN();
-      return repair.run<1>({z, detect.run<1>({z})[0]})[0][1][0].item<float>();
+      CHECK(repair(features) == repair(scores));
+      return repair(features);
     };
     CHECK(repaired() == 0.0f);
     release("bundles/fraud", "0.5", "2");
     CHECK(fraud.reload() != triage::Reload::refused);  // the Watch may have been first
     CHECK(fraud.version().version == "2");
     CHECK(repaired() == 0.5f);
-    CHECK((fraud.version().policies == std::vector<std::pair<std::string, int>>{{"detect", 1}, {"repair", 2}}));
+    CHECK((fraud.version().policies == std::vector<std::pair<std::string, int>>{{"features", 2}, {"scores", 2}}));
 
     fraud.rollback(1);  // all policies, until bundle.json changes
     fraud.pin(1);       // ... and keep them, whatever happens to the folder
