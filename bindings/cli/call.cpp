@@ -129,7 +129,28 @@ c10::Scalar parse_number(const std::string& name, const std::string& text) {
   if (auto [at, error] = std::from_chars(text.data(), end, whole); error == std::errc() && at == end) return whole;
   double real = 0;
   if (auto [at, error] = std::from_chars(text.data(), end, real); error == std::errc() && at == end) return real;
-  throw UsageError(fmt::format("--param {}={}: expected a number, true or false", name, text));
+  throw UsageError(fmt::format(
+      "--param {}={}: expected a number, true or false, numbers with commas between them, or @FILE with a tensor", name,
+      text));
+}
+
+/// "0.5", "1,2,3", "3," (a list of one), "@table.npy".
+ParamValue parse_param(const std::string& name, const std::string& text) {
+  if (text.rfind('@', 0) == 0) return load_tensor(text.substr(1));
+  if (text.find(',') == std::string::npos) return parse_number(name, text);
+  std::vector<c10::Scalar> numbers;
+  std::istringstream items(text);
+  for (std::string item; std::getline(items, item, ',');) numbers.push_back(parse_number(name, item));
+  const auto is_whole = [](const c10::Scalar& number) { return number.isIntegral(/*includeBool=*/false); };
+  std::vector<int64_t> whole;
+  std::vector<double> real;
+  for (const c10::Scalar& number : numbers) {
+    if (number.isBoolean())
+      throw UsageError(fmt::format("--param {}={}: a list holds numbers, not true or false", name, text));
+    real.push_back(number.toDouble());
+    if (is_whole(number)) whole.push_back(number.toLong());
+  }
+  return whole.size() == numbers.size() ? ParamValue(whole) : ParamValue(real);
 }
 
 }  // namespace
@@ -144,7 +165,7 @@ Params parse_params(const std::vector<std::string>& texts, const Signature& sign
       throw UsageError(
           fmt::format("{} has no param \"{}\"; it has {}{}", policy, name, quoted(names), did_you_mean(name, names)));
     }
-    params.emplace_back(name, parse_number(name, value));
+    params.emplace_back(name, parse_param(name, value));
   }
   return params;
 }

@@ -51,8 +51,11 @@ Signature signature_of(const c10::FunctionSchema& schema, const CallOptions& opt
 }
 
 c10::IValue number_for(const c10::Argument& argument, const Params& params, const std::string& model) {
-  for (const auto& [name, number] : params) {
+  for (const auto& [name, value] : params) {
     if (name != argument.name()) continue;
+    if (!value.is_number())
+      throw UsageError(fmt::format("--param {}: {} takes a number there, got {}", name, model, value.text()));
+    const c10::Scalar& number = value.number();
     switch (argument.type()->kind()) {
       case c10::TypeKind::IntType:
         return number.toLong();

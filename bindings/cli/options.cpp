@@ -50,7 +50,7 @@ void add_example_options(CLI::App& command, CallOptions& options) {
   command.add_option("POLICY", options.policy, "Lua file that returns a policy; - is standard input")->required();
   add_repeated(command, "--input,-i", options.inputs,
                "a tensor for an input: NAME=FILE, NAME=FILE:KEY, or NAME=GENERATOR", "NAME=FILE");
-  add_repeated(command, "--param,-p", options.params, "a number for a param of the policy", "NAME=NUMBER");
+  add_repeated(command, "--param,-p", options.params, "a value for a param of the policy: a number, numbers with commas, or @FILE", "NAME=VALUE");
   command.footer(
       "Files: .pt and .pth as torch.save writes them, .npy, .safetensors; FILE:KEY picks one of several tensors.\n"
       "A generator is randn, rand, randint, zeros, ones or arange, a shape, and options:\n"
@@ -218,7 +218,7 @@ void add_export(CLI::App& app, Action& action) {
   command->add_option("POLICY", options->policy, "Lua file that returns a policy")->required();
   add_repeated(*command, "--input,-i", options->inputs, "a tensor for an input: NAME=FILE, or NAME=GENERATOR",
                "NAME=FILE");
-  add_repeated(*command, "--param,-p", options->params, "a number for a param; the program uses it as the default",
+  add_repeated(*command, "--param,-p", options->params, "a value for a param; the program uses it as the default",
                "NAME=NUMBER");
   command->add_option("--output,-o", options->output, "write the program to this file, for triage.load_exported");
   command->add_option("--torchscript", options->torchscript,
@@ -298,7 +298,7 @@ void add_candidate_options(CLI::App& command, WatchCommand& options) {
   shadow->type_name("FILE.lua");
   add_repeated(command, "--input,-i", options.call.inputs,
                "with a candidate: a tensor for an input; a generator without a seed gives 16 batches", "NAME=FILE");
-  add_repeated(command, "--param,-p", options.call.params, "with a candidate: a number for a param", "NAME=NUMBER");
+  add_repeated(command, "--param,-p", options.call.params, "with a candidate: a value for a param", "NAME=VALUE");
   add_compiler_option(command, options.call.compiler, background_by_default);
   command.add_option("--share", options.share, "the candidate's share of the calls; default: 0.05, for --shadow 1")
       ->check(CLI::Range(1e-6, 1.0));
