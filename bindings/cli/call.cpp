@@ -17,6 +17,7 @@
 #include <sstream>
 
 #include "bindings/cli/call.h"
+#include "bindings/cli/given.h"
 #include "bindings/cli/inputs.h"
 #include "bindings/cli/terminal.h"
 #include "runtime/files/disk.h"
@@ -280,7 +281,7 @@ std::pair<std::string, std::string> split_assignment(const std::string& text, co
   size_t equals = text.find('=');
   if (equals == std::string::npos || equals == 0 || equals + 1 == text.size()) {
     throw UsageError(fmt::format("{} {}: expected NAME={}", option, text,
-                                 std::string_view(option) == "--param" ? "NUMBER" : "FILE"));
+                                 std::string_view(option) == "--param" ? "VALUE" : "FILE"));
   }
   return {text.substr(0, equals), text.substr(equals + 1)};
 }
@@ -310,6 +311,7 @@ Call prepare_call(const CallOptions& options, bool json, std::shared_ptr<Decisio
   runtime_options.fullgraph = options.fullgraph;
   runtime_options.decisions = std::move(decisions);
   Runtime runtime(runtime_options);
+  define_given(runtime, options.given, device);
   Policy policy = load_policy(runtime, options.policy);
   Signature signature = policy.signature();
   Call call{std::move(runtime), policy, {}, {}, {}};

@@ -16,8 +16,6 @@ bool is_model_file(const std::string& path) {
   return ending == ".pt" || ending == ".pth" || ending == ".ts";
 }
 
-namespace {
-
 torch::jit::Module load_model(const std::string& path, c10::Device device) {
   if (!std::filesystem::exists(path)) throw FileError(fmt::format("there is no file {}", path));
   try {
@@ -27,6 +25,8 @@ torch::jit::Module load_model(const std::string& path, c10::Device device) {
                                 error.what_without_backtrace()));
   }
 }
+
+namespace {
 
 bool is_number(const c10::Type& type) {
   return type.kind() == c10::TypeKind::IntType || type.kind() == c10::TypeKind::FloatType ||

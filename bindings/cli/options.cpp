@@ -58,6 +58,11 @@ void add_example_options(CLI::App& command, CallOptions& options) {
       "  randint:32x8,low=0,high=100                     integers, 100 excluded\n");
 }
 
+void add_define_option(CLI::App& command, std::vector<std::string>& given) {
+  add_repeated(command, "--define", given,
+               "a tensor or a TorchScript module that the host gives the policy under this name", "NAME=FILE");
+}
+
 /// `without`: what the command does where the option is not given.
 void add_compiler_option(CLI::App& command, std::string& compiler, const char* without) {
   command
@@ -95,6 +100,7 @@ void add_run(CLI::App& app, Action& action) {
   auto [command, options] =
       add_command<RunCommand>(app, action, "run", "Run a policy on tensors, and print what it flagged and repaired");
   add_call_options(*command, options->call, background_by_default);
+  add_define_option(*command, options->call.given);
   add_repeated(*command, "--output,-o", options->outputs,
                "write an output to a .pt, .npy or .safetensors file; FILE:KEY writes several outputs to one file",
                "NAME=FILE");
@@ -146,12 +152,9 @@ void add_check(CLI::App& app, Action& action) {
       ->add_option("PATHS", options->paths,
                    "Lua files that return policies, or folders with such files; - is standard input")
       ->required();
-  command
-      ->add_option("--define", options->host_functions,
-                   "the name of a function that the host defines; policies may call it")
-      ->type_name("NAME")
-      ->expected(1)
-      ->allow_extra_args(false);
+  add_repeated(*command, "--define", options->given,
+               "the name of a function that the host defines, or NAME=FILE: a tensor or TorchScript module that it gives",
+               "NAME");
   add_json(*command, options->json);
 }
 
@@ -165,6 +168,7 @@ void add_test(CLI::App& app, Action& action) {
                    "also run each test at these batch sizes (rows are repeated or dropped)")
       ->delimiter(',')
       ->check(CLI::Range(0, 1'000'000));
+  add_define_option(*command, options->given);
   command->add_flag("--full-coverage", options->full_coverage, "fail if a rule takes no sample in any test");
   add_backend_option(*command, options->backend);
   command->add_option("--junit", options->junit, "write a JUnit XML report")->type_name("FILE");
@@ -175,6 +179,7 @@ void add_explain(CLI::App& app, Action& action) {
   auto [command, options] =
       add_command<ExplainCommand>(app, action, "explain", "Show the captured graphs of a policy, and its graph breaks");
   add_call_options(*command, options->call, "off: nothing runs often enough to be worth a compilation");
+  add_define_option(*command, options->call.given);
   command->add_flag("--decomposed", options->decomposed,
                     "also show each graph in plain ATen operations (where, shifts, masks)");
   command->add_flag("--loops", options->loops,
