@@ -18,6 +18,7 @@
 #include "runtime/files/disk.h"
 #include "runtime/policy/files/policy_files.h"
 #include "runtime/policy/trials/known_kinds.h"
+#include "runtime/policy/versions/version.h"
 
 namespace triage::cli {
 namespace {

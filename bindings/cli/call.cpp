@@ -280,8 +280,8 @@ void check_destination(const char* option, const std::string& file, const std::s
 std::pair<std::string, std::string> split_assignment(const std::string& text, const char* option) {
   size_t equals = text.find('=');
   if (equals == std::string::npos || equals == 0 || equals + 1 == text.size()) {
-    throw UsageError(fmt::format("{} {}: expected NAME={}", option, text,
-                                 std::string_view(option) == "--param" ? "VALUE" : "FILE"));
+    throw UsageError(
+        fmt::format("{} {}: expected NAME={}", option, text, std::string_view(option) == "--param" ? "VALUE" : "FILE"));
   }
   return {text.substr(0, equals), text.substr(equals + 1)};
 }

@@ -8,8 +8,8 @@
 
 #include "bindings/cli/call.h"
 #include "bindings/cli/commands.h"
-#include "bindings/cli/terminal.h"
 #include "bindings/cli/given.h"
+#include "bindings/cli/terminal.h"
 #include "bindings/lua/engine/unknown_names.h"
 #include "bindings/lua/rewriter/rewriter.h"
 

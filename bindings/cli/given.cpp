@@ -37,7 +37,9 @@ Given read_given(const std::vector<std::string>& texts, c10::Device device) {
   for (const std::string& text : texts)
     read(
         text, device,
-        [&](const std::string& name, const at::Tensor& tensor) { given.tensors.push_back({name, tensor}); },
+        [&](const std::string& name, const at::Tensor& tensor) {
+          given.tensors.push_back({name, tensor});
+        },
         [&](const std::string& name, const torch::jit::Module& module) {
           given.functions.push_back(policy::module_function(name, module));
         });

@@ -50,7 +50,8 @@ void add_example_options(CLI::App& command, CallOptions& options) {
   command.add_option("POLICY", options.policy, "Lua file that returns a policy; - is standard input")->required();
   add_repeated(command, "--input,-i", options.inputs,
                "a tensor for an input: NAME=FILE, NAME=FILE:KEY, or NAME=GENERATOR", "NAME=FILE");
-  add_repeated(command, "--param,-p", options.params, "a value for a param of the policy: a number, numbers with commas, or @FILE", "NAME=VALUE");
+  add_repeated(command, "--param,-p", options.params,
+               "a value for a param of the policy: a number, numbers with commas, or @FILE", "NAME=VALUE");
   command.footer(
       "Files: .pt and .pth as torch.save writes them, .npy, .safetensors; FILE:KEY picks one of several tensors.\n"
       "A generator is randn, rand, randint, zeros, ones or arange, a shape, and options:\n"
@@ -152,9 +153,10 @@ void add_check(CLI::App& app, Action& action) {
       ->add_option("PATHS", options->paths,
                    "Lua files that return policies, or folders with such files; - is standard input")
       ->required();
-  add_repeated(*command, "--define", options->given,
-               "the name of a function that the host defines, or NAME=FILE: a tensor or TorchScript module that it gives",
-               "NAME");
+  add_repeated(
+      *command, "--define", options->given,
+      "the name of a function that the host defines, or NAME=FILE: a tensor or TorchScript module that it gives",
+      "NAME");
   add_json(*command, options->json);
 }
 
@@ -224,7 +226,7 @@ void add_export(CLI::App& app, Action& action) {
   add_repeated(*command, "--input,-i", options->inputs, "a tensor for an input: NAME=FILE, or NAME=GENERATOR",
                "NAME=FILE");
   add_repeated(*command, "--param,-p", options->params, "a value for a param; the program uses it as the default",
-               "NAME=NUMBER");
+               "NAME=VALUE");
   command->add_option("--output,-o", options->output, "write the program to this file, for triage.load_exported");
   command->add_option("--torchscript", options->torchscript,
                       "write a TorchScript module, which PyTorch loads without triage");

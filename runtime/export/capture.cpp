@@ -212,10 +212,10 @@ Recorder::Result record(const Given& given, const Sameness& same, const ExportOp
   for (const auto& tensor : given.inputs) add(tensor, graph::InputKind::tensor);
   for (const auto& tensor : given.params) {
     if (!capture::is_wrapped_number(tensor))
-      throw InputError(
-          fmt::format("export: param '{}' is a list or a tensor, and a program takes numbers as params; make it an input "
-                      "of the policy",
-                      given.input_names.at(traced.size())));
+      throw InputError(fmt::format(
+          "export: param '{}' is a list or a tensor, and a program takes numbers as params; make it an input "
+          "of the policy",
+          given.input_names.at(traced.size())));
     add(tensor, graph::InputKind::param);
   }
   for (size_t i = 0; i < given.inputs.size(); ++i)  // a size that does not vary is a plain number
@@ -242,10 +242,11 @@ Recorder::Result record(const Given& given, const Sameness& same, const ExportOp
         "errors. Call them outside of pcall");
   Recorder::Result result = recorder.finish(results, given.output_names);
   if (const graph::Node* call = given::find_host_call(result.graph))
-    throw InputError(fmt::format(
-        "export: {}:{} calls `{}`, a function or module of the host, which no file can hold; call it before or after the "
-        "program",
-        call->source.file, call->source.line, given::callee_name(*call)));
+    throw InputError(
+        fmt::format("export: {}:{} calls `{}`, a function or module of the host, which no file can hold; call it "
+                    "before or after the "
+                    "program",
+                    call->source.file, call->source.line, given::callee_name(*call)));
   return result;
 }
 

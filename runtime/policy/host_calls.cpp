@@ -66,9 +66,10 @@ std::vector<at::Tensor> tensors_of(const std::string& name, const c10::IValue& v
       tensors.push_back(element.toTensor());
     }
   if (!value.isTuple() || tensors.size() != value.toTupleRef().elements().size())
-    throw Error(fmt::format("`{}`, a module of the host, returned a value of type {}; policies take a tensor, or a tuple or "
-                            "list of tensors: wrap the module in one that returns these",
-                            name, value.type()->repr_str()));
+    throw Error(
+        fmt::format("`{}`, a module of the host, returned a value of type {}; policies take a tensor, or a tuple or "
+                    "list of tensors: wrap the module in one that returns these",
+                    name, value.type()->repr_str()));
   return tensors;
 }
 
@@ -85,7 +86,8 @@ HostFunction module_function(const std::string& name, const torch::jit::Module& 
                          auto* const synthetic = capture::SyntheticInputs::current();
                          if (synthetic && module.is_training()) {
                            synthetic->stop();
-                           throw Error("`" + name + "` is a module of the host in training mode, and triage does not "
+                           throw Error("`" + name +
+                                       "` is a module of the host in training mode, and triage does not "
                                        "call it with synthetic inputs");
                          }
                          torch::jit::Module shared = module;  // a handle, whose `forward` is not const

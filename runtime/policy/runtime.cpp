@@ -207,8 +207,7 @@ Policy Runtime::load_source(std::string_view source, const std::string& name) {
   return Policy(core_->adopt(std::move(loaded)));
 }
 
-void Runtime::define(const std::string& name,
-                     std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)> fn,
+void Runtime::define(const std::string& name, std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)> fn,
                      FunctionOptions options) {
   if (name.empty() || !fn) throw InputError("Runtime::define needs a name and a function");
   if (options.shapes && !options.pure)

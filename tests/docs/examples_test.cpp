@@ -177,8 +177,9 @@ TEST_CASE("scripts in the docs run and print what the docs say") {
 TEST_CASE("C++ in the docs is taken from programs that run") {
   fs::path root = triage::test::source_dir();
   const std::pair<const char*, std::vector<const char*>> pages[] = {
-      {"docs/embedding.md", {"examples/embed/main.cpp", "tests/docs/branches.cpp", "tests/docs/verified_host.cpp",
-                              "tests/docs/given_host.cpp"}},
+      {"docs/embedding.md",
+       {"examples/embed/main.cpp", "tests/docs/branches.cpp", "tests/docs/verified_host.cpp",
+        "tests/docs/given_host.cpp"}},
       {"docs/backends.md", {"tests/docs/own_backend.cpp"}},
       {"docs/operations.md", {"examples/server/main.cpp", "examples/server/admin.cpp"}},
       {"docs/rollouts.md", {"tests/docs/rollouts.cpp"}},

@@ -21,7 +21,8 @@ TEST_CASE("a host that gives its policies tensors, modules and functions") {
   options.shapes = [](const std::vector<triage::graph::TensorMeta>& inputs) {
     return std::vector<triage::graph::TensorMeta>{{at::kFloat, {inputs.at(0).sizes.at(0)}}};
   };
-  runtime.define("row_norm", [](const std::vector<at::Tensor>& x) { return std::vector{x.at(0).norm(2, 1)}; }, options);
+  runtime.define(
+      "row_norm", [](const std::vector<at::Tensor>& x) { return std::vector{x.at(0).norm(2, 1)}; }, options);
   const triage::Policy policy = runtime.load_source(source, "given.lua");
 
   CHECK(policy.run({x})[0].equal((x - means).relu() * x.norm(2, 1).unsqueeze(1)));

@@ -9,9 +9,12 @@
 
 #include <atomic>
 #include <filesystem>
+#include <limits>
 #include <string>
 #include <thread>
 #include <vector>
+
+#include "tests/paths.h"
 
 namespace {
 
@@ -48,9 +51,9 @@ std::string message_of(const Call& call) {
 
 /// As one graph; a graph break fails the call.
 Policy load(Runtime& runtime, const std::string& fields, const std::string& body) {
-  return runtime.load_source("return policy {inputs = {'z'}, fullgraph = true, " + fields + " run = function(z, p) " +
-                                 body + " end}",
-                             "given.lua");
+  return runtime.load_source(
+      "return policy {inputs = {'z'}, fullgraph = true, " + fields + " run = function(z, p) " + body + " end}",
+      "given.lua");
 }
 
 std::string text_of_graph(const Policy& policy) { return triage::graph::print(*policy.graphs().at(0).graph); }
@@ -71,7 +74,8 @@ TEST_CASE("a param is a list of numbers: a tensor, whose values change without a
   for (const char* const backend : backends) {
     CAPTURE(std::string(backend));
     Runtime runtime = runtime_of(backend);
-    const Policy policy = load(runtime, "params = {limits = {0.25, 0.5, 0.75}},", "return z:gt(p.limits), z * p.limits");
+    const Policy policy =
+        load(runtime, "params = {limits = {0.25, 0.5, 0.75}},", "return z:gt(p.limits), z * p.limits");
     for (const int64_t batch : batches) {
       const at::Tensor z = at::rand({batch, 3}), limits = at::tensor({0.25F, 0.5F, 0.75F});
       const auto [above, scaled] = policy.run<2>({z});
@@ -131,7 +135,8 @@ TEST_CASE("a value that does not fit a param is an error that names both") {
   const auto set = [&](const char* name, const triage::ParamValue& value) {
     return message_of([&] { policy.set_param(name, value); });
   };
-  CHECK(says(set("k", std::vector<double>{1, 2}), "param 'k' is an integer, and the given value is not: got a list of 2 numbers"));
+  CHECK(says(set("k", std::vector<double>{1, 2}),
+             "param 'k' is an integer, and the given value is not: got a list of 2 numbers"));
   CHECK(says(set("k", at::ones({2})), "got a tensor of Float {2}"));
   CHECK(says(set("limits", 2.5), "param 'limits' is a list of numbers, and the given value is not: got 2.5"));
   CHECK(says(set("limits", at::ones({2, 2})), "got a tensor of Float {2, 2}"));
@@ -210,8 +215,7 @@ TEST_CASE("a pure function of the host is a node of one graph, for all sizes of 
     CAPTURE(std::string(backend));
     Runtime runtime = runtime_of(backend);
     std::atomic<int> calls{0};
-    runtime.define(
-        "twice", [&](const Tensors& given) { return ++calls, twice_plus_rows(given); }, {.pure = true});
+    runtime.define("twice", [&](const Tensors& given) { return ++calls, twice_plus_rows(given); }, {.pure = true});
     const Policy policy = load(runtime, "", "local y = twice(z + 1) local f = flag_nan(y, 'y') return y * 3, f");
     const c10::NoGradGuard no_grad;
     for (const int64_t batch : batches) {
@@ -320,7 +324,8 @@ TEST_CASE("gradients go through functions and modules of the host") {
     runtime.define_module("small", module);
     const Policy policy = load(runtime, "", "return small(twice(z) * 0.5) * 2");
     for (const bool of_input : {true, false, true}) {
-      const at::Tensor z = at::rand({5, 4}).set_requires_grad(of_input), twin = z.detach().clone().set_requires_grad(of_input);
+      const at::Tensor z = at::rand({5, 4}).set_requires_grad(of_input),
+                       twin = z.detach().clone().set_requires_grad(of_input);
       weight.mutable_grad() = at::Tensor();
       policy.run({z})[0].sum().backward();
       const at::Tensor of_weight = weight.grad().clone();
@@ -431,8 +436,11 @@ TEST_CASE("a tensor of the host is read in every call, and written to by no scri
     }
     CHECK(policy.graphs().size() == 1);
     const at::Tensor before = means.clone();
-    for (const char* const body : {"means:add_(1) return z", "means[0] = 5 return z", "means:view({2, 1}):zero_() return z"})
-      CHECK(says(message_of([&] { load(runtime, "", body).run({at::ones({1, 2})}); }),
+    for (const char* const body :
+         {"means:add_(1) return z", "means[0] = 5 return z", "means:view({2, 1}):zero_() return z"})
+      CHECK(says(message_of([&] {
+                   load(runtime, "", body).run({at::ones({1, 2})});
+                 }),
                  "would write to `means` in place, a tensor that the host gives to policies"));
     CHECK(says(message_of([&] { runtime.load_source("means:zero_() return function(z) return z end"); }), "`means`"));
     CHECK(means.equal(before));
@@ -477,4 +485,26 @@ TEST_CASE("threads share functions and modules of the host") {
     });
   for (std::thread& thread : threads) thread.join();
   CHECK(wrong == 0);
+}
+
+TEST_CASE("the policies of examples/given pass their tests, and run as one graph") {
+  const std::string folder = triage::test::source_dir() + "/examples/given/";
+  for (const char* const backend : backends) {
+    Runtime runtime = runtime_of(backend);
+    torch::jit::Module small("Small");
+    small.define("def forward(self, x):\n    return x * 2 + 1\n");
+    runtime.define_module("small", small);
+    runtime.define_tensor("means", at::full({2}, 0.25));
+    for (const char* const name : {"thresholds.lua", "fallback_model.lua"})
+      for (const auto& [test, failure] : runtime.load(folder + name).run_tests())
+        CHECK_MESSAGE(failure.empty(), name << ": " << test << ": " << failure);
+    const Policy policy = runtime.load(folder + "fallback_model.lua");
+    const c10::NoGradGuard no_grad;
+    for (const int64_t batch : batches) {
+      const at::Tensor x = at::rand({batch, 2}), y = at::rand({batch, 2});
+      if (batch > 1) y[1][0] = std::numeric_limits<float>::infinity();
+      const at::Tensor expected = at::where(y.isfinite().all(1, true), y, x * 2 + 1);
+      CHECK(policy.run({y, x})[0].equal(expected));
+    }
+  }
 }

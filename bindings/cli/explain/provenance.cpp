@@ -12,6 +12,7 @@
 #include "bindings/cli/model_call.h"
 #include "bindings/cli/terminal.h"
 #include "runtime/location/glob.h"
+#include "runtime/policy/versions/version.h"
 
 namespace triage::cli {
 namespace {

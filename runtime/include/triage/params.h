@@ -19,11 +19,10 @@ class TRIAGE_API ParamValue {
   template <class T, std::enable_if_t<std::is_convertible_v<T, c10::Scalar>, int> = 0>
   ParamValue(T number) : number_(number) {}  // NOLINT(google-explicit-constructor)
   /// A list of numbers, copied. It becomes a 1-D tensor on the CPU, of the dtype that the policy's own list has.
-  template <class T,
-            std::enable_if_t<std::is_arithmetic_v<T> && !std::is_same_v<T, bool>, int> = 0>
+  template <class T, std::enable_if_t<std::is_arithmetic_v<T> && !std::is_same_v<T, bool>, int> = 0>
   ParamValue(const std::vector<T>& numbers)  // NOLINT(google-explicit-constructor)
-      : ParamValue(std::vector<std::conditional_t<std::is_integral_v<T>, int64_t, double>>(numbers.begin(),
-                                                                                           numbers.end())) {}
+      : ParamValue(
+            std::vector<std::conditional_t<std::is_integral_v<T>, int64_t, double>>(numbers.begin(), numbers.end())) {}
   ParamValue(const std::vector<int64_t>& numbers);  // NOLINT(google-explicit-constructor)
   ParamValue(const std::vector<double>& numbers);   // NOLINT(google-explicit-constructor)
   /// A tensor, which is not copied: do not write to it while a call may read it. Calls that come later see what was written.

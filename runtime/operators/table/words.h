@@ -16,10 +16,11 @@ inline constexpr std::string_view property_words[] = {
     "out_kernel",   "reads_metadata",  "fixed_count"};
 /// In the order of the enumerations.
 inline constexpr std::string_view size_words[] = {
-    "unknown", "broadcast",   "either",    "like_first", "like_other",    "like_z",    "scalar",        "row_each",
-    "record",  "repaired",    "reduced",   "linear",     "matmul",        "addmm",     "embedding",     "convolution",
-    "flatten", "view",        "unsqueeze", "swap_two",   "swap_last_two", "transpose", "permute",       "select",
-    "slice",   "concatenate", "stack",     "parts",      "host",      "rows_by_mask",  "positions", "unknown_length"};
+    "unknown",   "broadcast",    "either",    "like_first",    "like_other",  "like_z",   "scalar",
+    "row_each",  "record",       "repaired",  "reduced",       "linear",      "matmul",   "addmm",
+    "embedding", "convolution",  "flatten",   "view",          "unsqueeze",   "swap_two", "swap_last_two",
+    "transpose", "permute",      "select",    "slice",         "concatenate", "stack",    "parts",
+    "host",      "rows_by_mask", "positions", "unknown_length"};
 inline constexpr std::string_view mask_words[] = {"unknown",
                                                   "elementwise_backward",
                                                   "kept",

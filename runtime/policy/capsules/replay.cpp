@@ -95,8 +95,8 @@ const NodeCall& call_like(const std::string& name, const std::vector<NodeCall>& 
         std::equal(values->begin(), values->end(), call.arguments.begin(), diagnose::same_bits))
       return call;
   }
-  throw Error(fmt::format("the recorded call did not call the host's `{}` with these arguments",
-                          messages::one_line(name)));
+  throw Error(
+      fmt::format("the recorded call did not call the host's `{}` with these arguments", messages::one_line(name)));
 }
 
 /// They give what they gave for the same arguments, however often and in which order they are called.

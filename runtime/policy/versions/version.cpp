@@ -52,9 +52,11 @@ std::optional<at::Tensor> fitting_tensor(const Param& param, const ParamValue& v
   if (!tensor.defined() || tensor.layout() != at::kStrided) return std::nullopt;
   const bool to_list = param.value.isList();
   const at::ScalarType dtype = to_list ? dtype_of_list(param.value) : param.value.toTensor().scalar_type();
-  if (!value.is_list()) return !to_list || (tensor.dim() == 1 && tensor.scalar_type() == dtype) ? std::optional(tensor) : std::nullopt;
+  if (!value.is_list())
+    return !to_list || (tensor.dim() == 1 && tensor.scalar_type() == dtype) ? std::optional(tensor) : std::nullopt;
   if (at::isFloatingType(tensor.scalar_type()) && !at::isFloatingType(dtype)) {
-    const bool whole = tensor.eq(tensor.trunc()).all().item<bool>() && tensor.abs().lt(9223372036854775808.0).all().item<bool>();
+    const bool whole =
+        tensor.eq(tensor.trunc()).all().item<bool>() && tensor.abs().lt(9223372036854775808.0).all().item<bool>();
     if (!whole) return std::nullopt;
   }
   return tensor.to(dtype);
