@@ -5,6 +5,7 @@
 #include "runtime/backends/eager.h"
 #include "runtime/backends/output_aliases.h"
 #include "runtime/backends/repro.h"
+#include "runtime/capture/arguments.h"
 #include "runtime/capture/branch_guard.h"
 #include "runtime/capture/cache/entry_index.h"
 #include "runtime/capture/compile_clock.h"

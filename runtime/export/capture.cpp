@@ -246,7 +246,7 @@ Recorder::Result record(const Given& given, const Sameness& same, const ExportOp
         fmt::format("export: {}:{} calls `{}`, a function or module of the host, which no file can hold; call it "
                     "before or after the "
                     "program",
-                    call->source.file, call->source.line, given::callee_name(*call)));
+                    call->source.file, call->source.line, given::callee_name(*call->operands.at(1).constant())));
   return result;
 }
 

@@ -113,9 +113,8 @@ bool is_host_call(const c10::OperatorHandle& op) {
   return name == call_host || name == call_module;
 }
 
-std::string callee_name(const graph::Node& node) {
-  const c10::IValue* number = node.operands.at(1).constant();
-  const auto callee = number && number->isInt() ? find(number->toInt()) : nullptr;
+std::string callee_name(const c10::IValue& number) {
+  const auto callee = number.isInt() ? find(number.toInt()) : nullptr;
   return callee ? callee->name : "?";
 }
 

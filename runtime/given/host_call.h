@@ -32,8 +32,8 @@ std::shared_ptr<const Callee> find(int64_t number);
 /// The operator that calls it: its arguments are a list of tensors and the number, its result is a list.
 c10::OperatorHandle operator_for(const Callee& callee);
 bool is_host_call(const c10::OperatorHandle& op);
-/// The name of what one of its calls in a graph calls, for messages.
-std::string callee_name(const graph::Node& node);
+/// The name of what a number stands for, for messages.
+std::string callee_name(const c10::IValue& number);
 /// The first such call; null where there is none.
 const graph::Node* find_host_call(const graph::Graph& graph);
 

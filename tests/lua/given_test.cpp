@@ -360,6 +360,42 @@ TEST_CASE("a module of the host is a node of one graph, and reads the parameters
   }
 }
 
+TEST_CASE("a module that is called in another grad mode than the policy breaks the graph, and gives what it gives there") {
+  for (const char* const backend : backends) {
+    Runtime runtime = runtime_of(backend);
+    torch::jit::Module module = linear_module();
+    module.attr("weight").toTensor().set_requires_grad(true);
+    runtime.define_module("small", module);
+    const Policy policy = runtime.load_source(
+        "return function(z) return torch.no_grad(function() return small(z) end) + 1, small(z) end", "modes.lua");
+    for (int call = 0; call < 3; ++call) {
+      const auto [fixed, trained] = policy.run<2>({at::rand({3, 4})});
+      CHECK_FALSE(fixed.requires_grad());
+      CHECK(trained.requires_grad());
+    }
+    CHECK(says(policy.graph_breaks().at(0), "`small` of the host runs in another autocast or grad mode"));
+  }
+}
+
+TEST_CASE("a branch for bad samples may call a module") {
+  for (const char* const backend : backends) {
+    CAPTURE(std::string(backend));
+    Runtime runtime = runtime_of(backend);
+    torch::jit::Module same("Same");
+    same.define("def forward(self, x):\n    return torch.zeros_like(x) + 3.0\n");
+    runtime.define_module("instead", same);
+    const Policy policy = load(runtime, "",
+                               "local f = flag_nan_and_inf(z, 'z') "
+                               "return IF(err.is_err(f), function() return instead(z) end):ELSE(function() return z end), f");
+    const c10::NoGradGuard no_grad;
+    for (const int64_t batch : batches) {
+      const at::Tensor z = at::rand({batch, 2});
+      if (batch > 1) z[1][0] = std::numeric_limits<float>::quiet_NaN();
+      CHECK(policy.run({z})[0].equal(at::where(z.isfinite().all(1, true), z, at::full({1}, 3.0F))));
+    }
+  }
+}
+
 TEST_CASE("a module may return a tuple, and nothing but tensors") {
   Runtime runtime = runtime_of("fused");
   torch::jit::Module pair("Pair"), number("Number"), same("Same");
