@@ -408,10 +408,10 @@ bool Recorder::capturable(const c10::OperatorHandle& op, const torch::jit::Stack
     return false;
   }
   if (given::is_host_call(op) && (casts() || c10::GradMode::is_enabled() != grad_mode_)) {  // it asks for them itself
-    capture::graph_break(
-        Break::mode,
-        "`" + given::callee_name(arguments[1]) + "` of the host runs in another autocast or grad mode than the captured code",
-        "Call it outside of the scope that changes the mode.");
+    capture::graph_break(Break::mode,
+                         "`" + given::callee_name(arguments[1]) +
+                             "` of the host runs in another autocast or grad mode than the captured code",
+                         "Call it outside of the scope that changes the mode.");
     return false;
   }
   if (branch_depth_ > 0 && graph::is_random(op)) {

@@ -84,8 +84,10 @@ std::vector<at::Tensor> call_node(const given::Callee& callee, const std::vector
 std::vector<at::Tensor> call_host_function(const HostFunction& function, const std::vector<at::Tensor>& arguments) {
   if (function.callee) return call_node(*function.callee, arguments);
   for (const at::Tensor& argument : arguments) capture::materialize(argument);
-  capture::graph_break(capture::Break::host_function, "`" + function.name + "` is a function of the host",
-                       "Call it before or after the policy.");
+  capture::graph_break(
+      capture::Break::host_function, "`" + function.name + "` is a function of the host",
+      "Call it before or after the policy. If it is pure, define it so (triage::FunctionOptions): then it is part "
+      "of the graph.");
   if (auto* synthetic = capture::SyntheticInputs::current()) {
     synthetic->stop();
     throw Error("`" + function.name + "` is a function of the host, and triage does not call it with synthetic inputs");

@@ -56,6 +56,13 @@ HostFunction node_function(given::Callee callee) {
 
 namespace {
 
+/// One that was never told is as it will always be.
+bool trains(const torch::jit::Module& module) {
+  for (const torch::jit::Module& one : module.modules())
+    if (one.hasattr("training") && one.is_training()) return true;
+  return false;
+}
+
 std::vector<at::Tensor> tensors_of(const std::string& name, const c10::IValue& value) {
   if (value.isTensor()) return {value.toTensor()};
   if (value.isTensorList()) return value.toTensorVector();
@@ -84,7 +91,7 @@ HostFunction module_function(const std::string& name, const torch::jit::Module& 
     throw InputError(fmt::format("Runtime::define_module: the module '{}' has no method `forward`", name));
   given::Callee callee{name, [name, module](const std::vector<at::Tensor>& arguments) {
                          auto* const synthetic = capture::SyntheticInputs::current();
-                         if (synthetic && module.is_training()) {
+                         if (synthetic && trains(module)) {
                            synthetic->stop();
                            throw Error("`" + name +
                                        "` is a module of the host in training mode, and triage does not "

@@ -62,6 +62,7 @@ Tensors twice_plus_rows(const Tensors& given) { return {given[0] * 2 + given[0].
 
 torch::jit::Module linear_module() {
   torch::jit::Module module("Small");
+  module.register_attribute("training", c10::BoolType::get(), true);
   module.register_parameter("weight", at::arange(12, at::kFloat).view({3, 4}), false);
   module.define("def forward(self, x):\n    return torch.relu(torch.matmul(x, self.weight.t())) - 1.5\n");
   module.eval();
@@ -360,7 +361,8 @@ TEST_CASE("a module of the host is a node of one graph, and reads the parameters
   }
 }
 
-TEST_CASE("a module that is called in another grad mode than the policy breaks the graph, and gives what it gives there") {
+TEST_CASE(
+    "a module that is called in another grad mode than the policy breaks the graph, and gives what it gives there") {
   for (const char* const backend : backends) {
     Runtime runtime = runtime_of(backend);
     torch::jit::Module module = linear_module();
@@ -384,9 +386,10 @@ TEST_CASE("a branch for bad samples may call a module") {
     torch::jit::Module same("Same");
     same.define("def forward(self, x):\n    return torch.zeros_like(x) + 3.0\n");
     runtime.define_module("instead", same);
-    const Policy policy = load(runtime, "",
-                               "local f = flag_nan_and_inf(z, 'z') "
-                               "return IF(err.is_err(f), function() return instead(z) end):ELSE(function() return z end), f");
+    const Policy policy =
+        load(runtime, "",
+             "local f = flag_nan_and_inf(z, 'z') "
+             "return IF(err.is_err(f), function() return instead(z) end):ELSE(function() return z end), f");
     const c10::NoGradGuard no_grad;
     for (const int64_t batch : batches) {
       const at::Tensor z = at::rand({batch, 2});
