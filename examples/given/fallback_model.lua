@@ -1,5 +1,5 @@
--- A small model answers where the large one gave nothing usable. Given by the host: `small`, a TorchScript module that takes the features
--- of the batch, and `means`, the usual features, for samples whose features are bad, too.
+-- A small model answers where the large one gave nothing usable. Given by the host: `small`, a TorchScript module that
+-- takes the features of the batch, and `means`, the usual features, for samples whose features are bad, too.
 --   triage test examples/given --define small=small.pt --define means=means.npy
 return policy {
   inputs = {"y", "x"},

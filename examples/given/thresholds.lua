@@ -1,5 +1,5 @@
--- A classifier with several labels a sample: each label has a threshold, which the host may change in production. Another number of labels
--- needs another list, and makes another graph.
+-- A classifier with several labels a sample: each label has a threshold, which the host may change in production.
+-- Another number of labels needs another list, and makes another graph.
 --   triage run examples/given/thresholds.lua --input z=rand:8x3,seed=1 --param thresholds=0.2,0.4,0.9
 return policy {
   inputs = {"z"},
