@@ -32,3 +32,4 @@ files["tests/lua"] = { globals = { "test", "eq", "close_to", "fails", "random_pr
 
 -- Hostile policies: blocks of statements, each of which is expected to fail.
 files["tests/attacks"] = { ignore = { "113", "211", "143" }, max_line_length = 160 }
+files["examples/given"] = { read_globals = { "small", "means" } }

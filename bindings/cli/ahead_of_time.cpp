@@ -18,6 +18,7 @@
 #include "runtime/files/disk.h"
 #include "runtime/policy/files/policy_files.h"
 #include "runtime/policy/trials/known_kinds.h"
+#include "runtime/policy/versions/version.h"
 
 namespace triage::cli {
 namespace {
@@ -169,22 +170,6 @@ int run(const BuildCommand& options) {
 
 namespace {
 
-/// A 0-dim tensor that counts as a number in type promotion, as the params of a policy are given to its script.
-at::Tensor number_tensor(const c10::Scalar& value) {
-  at::Tensor tensor = c10::scalar_to_tensor(value);
-  tensor.unsafeGetTensorImpl()->set_wrapped_number(true);
-  return tensor;
-}
-
-std::vector<at::Tensor> param_tensors(const Signature& signature, const Params& given) {
-  std::vector<at::Tensor> tensors;
-  for (const Param& param : signature.params) {
-    const auto own = std::find_if(given.begin(), given.end(), [&](const auto& p) { return p.first == param.name; });
-    tensors.push_back(number_tensor(own == given.end() ? param.value.toScalar() : own->second));
-  }
-  return tensors;
-}
-
 /// The samples of a batch vary: dimension 0 of every input that has as many of them as the first.
 ExportOptions batch_varies(const std::vector<at::Tensor>& inputs) {
   ExportOptions options;
@@ -216,7 +201,7 @@ int run(const ExportCommand& options) {
       find_front_end(script_name(options.policy))(read_source(options.policy), script_options);
   const Signature signature = script->signature();
   const std::vector<at::Tensor> params =
-      param_tensors(signature, parse_params(options.params, signature, options.policy));
+      policy::param_tensors(signature, parse_params(options.params, signature, options.policy));
   std::vector<at::Tensor> inputs;
   for (const auto& [name, source] : match_inputs(options.inputs, signature.inputs, options.policy))
     inputs.push_back(read_input(source, device));

@@ -17,6 +17,7 @@
 #include <sstream>
 
 #include "bindings/cli/call.h"
+#include "bindings/cli/given.h"
 #include "bindings/cli/inputs.h"
 #include "bindings/cli/terminal.h"
 #include "runtime/files/disk.h"
@@ -129,7 +130,28 @@ c10::Scalar parse_number(const std::string& name, const std::string& text) {
   if (auto [at, error] = std::from_chars(text.data(), end, whole); error == std::errc() && at == end) return whole;
   double real = 0;
   if (auto [at, error] = std::from_chars(text.data(), end, real); error == std::errc() && at == end) return real;
-  throw UsageError(fmt::format("--param {}={}: expected a number, true or false", name, text));
+  throw UsageError(fmt::format(
+      "--param {}={}: expected a number, true or false, numbers with commas between them, or @FILE with a tensor", name,
+      text));
+}
+
+/// "0.5", "1,2,3", "3," (a list of one), "@table.npy".
+ParamValue parse_param(const std::string& name, const std::string& text) {
+  if (text.rfind('@', 0) == 0) return load_tensor(text.substr(1));
+  if (text.find(',') == std::string::npos) return parse_number(name, text);
+  std::vector<c10::Scalar> numbers;
+  std::istringstream items(text);
+  for (std::string item; std::getline(items, item, ',');) numbers.push_back(parse_number(name, item));
+  const auto is_whole = [](const c10::Scalar& number) { return number.isIntegral(/*includeBool=*/false); };
+  std::vector<int64_t> whole;
+  std::vector<double> real;
+  for (const c10::Scalar& number : numbers) {
+    if (number.isBoolean())
+      throw UsageError(fmt::format("--param {}={}: a list holds numbers, not true or false", name, text));
+    real.push_back(number.toDouble());
+    if (is_whole(number)) whole.push_back(number.toLong());
+  }
+  return whole.size() == numbers.size() ? ParamValue(whole) : ParamValue(real);
 }
 
 }  // namespace
@@ -144,7 +166,7 @@ Params parse_params(const std::vector<std::string>& texts, const Signature& sign
       throw UsageError(
           fmt::format("{} has no param \"{}\"; it has {}{}", policy, name, quoted(names), did_you_mean(name, names)));
     }
-    params.emplace_back(name, parse_number(name, value));
+    params.emplace_back(name, parse_param(name, value));
   }
   return params;
 }
@@ -258,8 +280,8 @@ void check_destination(const char* option, const std::string& file, const std::s
 std::pair<std::string, std::string> split_assignment(const std::string& text, const char* option) {
   size_t equals = text.find('=');
   if (equals == std::string::npos || equals == 0 || equals + 1 == text.size()) {
-    throw UsageError(fmt::format("{} {}: expected NAME={}", option, text,
-                                 std::string_view(option) == "--param" ? "NUMBER" : "FILE"));
+    throw UsageError(
+        fmt::format("{} {}: expected NAME={}", option, text, std::string_view(option) == "--param" ? "VALUE" : "FILE"));
   }
   return {text.substr(0, equals), text.substr(equals + 1)};
 }
@@ -289,6 +311,7 @@ Call prepare_call(const CallOptions& options, bool json, std::shared_ptr<Decisio
   runtime_options.fullgraph = options.fullgraph;
   runtime_options.decisions = std::move(decisions);
   Runtime runtime(runtime_options);
+  define_given(runtime, options.given, device);
   Policy policy = load_policy(runtime, options.policy);
   Signature signature = policy.signature();
   Call call{std::move(runtime), policy, {}, {}, {}};

@@ -48,7 +48,7 @@ void check_destination(const char* option, const std::string& file, const std::s
 
 /// Throws UsageError where this LibTorch has no such device.
 c10::Device parse_device(const std::string& text);
-/// `NAME=NUMBER` for params of the signature.
+/// `NAME=VALUE` for params of the signature.
 Params parse_params(const std::vector<std::string>& texts, const Signature& signature, const std::string& policy);
 using Assignments = std::vector<std::pair<std::string, std::string>>;
 /// `NAME=FILE` for each of `names`, in their order.

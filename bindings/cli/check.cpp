@@ -8,6 +8,7 @@
 
 #include "bindings/cli/call.h"
 #include "bindings/cli/commands.h"
+#include "bindings/cli/given.h"
 #include "bindings/cli/terminal.h"
 #include "bindings/lua/engine/unknown_names.h"
 #include "bindings/lua/rewriter/rewriter.h"
@@ -38,18 +39,23 @@ std::string without_place(const std::string& message, const std::string& path, i
   return message.compare(0, place.size(), place) == 0 ? message.substr(place.size()) : message;
 }
 
-void check_names(Checked& checked, const std::string& source, const std::vector<std::string>& host_functions) {
-  for (const lua::UnknownName& name : lua::unknown_names(source, checked.path, host_functions))
+void check_names(Checked& checked, const std::string& source, const std::vector<std::string>& given) {
+  std::vector<std::string> names;
+  for (const std::string& text : given) names.push_back(text.substr(0, text.find('=')));
+  for (const lua::UnknownName& name : lua::unknown_names(source, checked.path, names))
     (name.error ? checked.errors : checked.warnings).push_back({name.line, name.column, name.message});
 }
 
 /// What the policy's file returns. A function of the host is never called here.
 Signature load_signature(const std::string& path, const CheckCommand& options) {
   Runtime runtime(quiet_runtime(options.json));
-  for (const std::string& name : options.host_functions)
-    runtime.define(name, [name](const std::vector<at::Tensor>&) -> std::vector<at::Tensor> {
-      throw Error(fmt::format("`{}` is a function of the host, which `triage check` cannot call", name));
-    });
+  for (const std::string& name : options.given)
+    if (name.find('=') != std::string::npos)
+      define_given(runtime, {name}, c10::kCPU);
+    else
+      runtime.define(name, [name](const std::vector<at::Tensor>&) -> std::vector<at::Tensor> {
+        throw Error(fmt::format("`{}` is a function of the host, which `triage check` cannot call", name));
+      });
   return load_policy(runtime, path).signature();
 }
 
@@ -61,7 +67,7 @@ Checked check_file(const std::string& file, bool is_module, const CheckCommand& 
   try {
     for (const rewriter::Warning& warning : rewriter::check(source, "@" + path))
       checked.warnings.push_back({warning.line, warning.column, warning.message});
-    check_names(checked, source, options.host_functions);
+    check_names(checked, source, options.given);
     if (checked.errors.empty() && !is_module) checked.signature = load_signature(file, options);
     std::stable_sort(checked.warnings.begin(), checked.warnings.end(), [](const Finding& a, const Finding& b) {
       return std::pair(a.line, a.column) < std::pair(b.line, b.column);

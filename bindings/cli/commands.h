@@ -22,6 +22,7 @@ struct CallOptions {
   std::string compiler;  // a CompilerMode; empty: chosen by the command
   std::string device = "cpu";
   std::vector<std::string> kernels;  // files of `triage build`
+  std::vector<std::string> given;    // NAME=FILE: what the host gives the policy
   bool fullgraph = false;
 };
 
@@ -49,7 +50,7 @@ int run(const ExecCommand& options);
 
 struct CheckCommand {
   std::vector<std::string> paths;  // files, folders, or "-": standard input
-  std::vector<std::string> host_functions;
+  std::vector<std::string> given;  // NAME: a function of the host; NAME=FILE: a tensor or module
   bool json = false;
 };
 int run(const CheckCommand& options);
@@ -57,6 +58,7 @@ int run(const CheckCommand& options);
 struct TestCommand {
   std::vector<std::string> paths;
   std::vector<int64_t> batches;
+  std::vector<std::string> given;  // NAME=FILE
   std::string backend = "fused";
   std::string junit;
   bool full_coverage = false, json = false;

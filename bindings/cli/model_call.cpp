@@ -16,8 +16,6 @@ bool is_model_file(const std::string& path) {
   return ending == ".pt" || ending == ".pth" || ending == ".ts";
 }
 
-namespace {
-
 torch::jit::Module load_model(const std::string& path, c10::Device device) {
   if (!std::filesystem::exists(path)) throw FileError(fmt::format("there is no file {}", path));
   try {
@@ -27,6 +25,8 @@ torch::jit::Module load_model(const std::string& path, c10::Device device) {
                                 error.what_without_backtrace()));
   }
 }
+
+namespace {
 
 bool is_number(const c10::Type& type) {
   return type.kind() == c10::TypeKind::IntType || type.kind() == c10::TypeKind::FloatType ||
@@ -51,8 +51,11 @@ Signature signature_of(const c10::FunctionSchema& schema, const CallOptions& opt
 }
 
 c10::IValue number_for(const c10::Argument& argument, const Params& params, const std::string& model) {
-  for (const auto& [name, number] : params) {
+  for (const auto& [name, value] : params) {
     if (name != argument.name()) continue;
+    if (!value.is_number())
+      throw UsageError(fmt::format("--param {}: {} takes a number there, got {}", name, model, value.text()));
+    const c10::Scalar& number = value.number();
     switch (argument.type()->kind()) {
       case c10::TypeKind::IntType:
         return number.toLong();

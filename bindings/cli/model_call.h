@@ -12,6 +12,9 @@ namespace triage::cli {
 /// Does the name say that the file holds a TorchScript model, not a policy?
 bool is_model_file(const std::string& path);
 
+/// Throws FileError for a file that holds none.
+torch::jit::Module load_model(const std::string& path, c10::Device device);
+
 struct ModelCall {
   torch::jit::Module model;
   std::vector<c10::IValue> arguments;  // of `forward`, in the order of its schema

@@ -50,12 +50,18 @@ void add_example_options(CLI::App& command, CallOptions& options) {
   command.add_option("POLICY", options.policy, "Lua file that returns a policy; - is standard input")->required();
   add_repeated(command, "--input,-i", options.inputs,
                "a tensor for an input: NAME=FILE, NAME=FILE:KEY, or NAME=GENERATOR", "NAME=FILE");
-  add_repeated(command, "--param,-p", options.params, "a number for a param of the policy", "NAME=NUMBER");
+  add_repeated(command, "--param,-p", options.params,
+               "a value for a param of the policy: a number, numbers with commas, or @FILE", "NAME=VALUE");
   command.footer(
       "Files: .pt and .pth as torch.save writes them, .npy, .safetensors; FILE:KEY picks one of several tensors.\n"
       "A generator is randn, rand, randint, zeros, ones or arange, a shape, and options:\n"
       "  randn:32x512,seed=1,dtype=float16,nan=3,inf=2   3 samples with a NaN, 2 with an Inf\n"
       "  randint:32x8,low=0,high=100                     integers, 100 excluded\n");
+}
+
+void add_define_option(CLI::App& command, std::vector<std::string>& given) {
+  add_repeated(command, "--define", given,
+               "a tensor or a TorchScript module that the host gives the policy under this name", "NAME=FILE");
 }
 
 /// `without`: what the command does where the option is not given.
@@ -95,6 +101,7 @@ void add_run(CLI::App& app, Action& action) {
   auto [command, options] =
       add_command<RunCommand>(app, action, "run", "Run a policy on tensors, and print what it flagged and repaired");
   add_call_options(*command, options->call, background_by_default);
+  add_define_option(*command, options->call.given);
   add_repeated(*command, "--output,-o", options->outputs,
                "write an output to a .pt, .npy or .safetensors file; FILE:KEY writes several outputs to one file",
                "NAME=FILE");
@@ -146,12 +153,10 @@ void add_check(CLI::App& app, Action& action) {
       ->add_option("PATHS", options->paths,
                    "Lua files that return policies, or folders with such files; - is standard input")
       ->required();
-  command
-      ->add_option("--define", options->host_functions,
-                   "the name of a function that the host defines; policies may call it")
-      ->type_name("NAME")
-      ->expected(1)
-      ->allow_extra_args(false);
+  add_repeated(
+      *command, "--define", options->given,
+      "the name of a function that the host defines, or NAME=FILE: a tensor or TorchScript module that it gives",
+      "NAME");
   add_json(*command, options->json);
 }
 
@@ -165,6 +170,7 @@ void add_test(CLI::App& app, Action& action) {
                    "also run each test at these batch sizes (rows are repeated or dropped)")
       ->delimiter(',')
       ->check(CLI::Range(0, 1'000'000));
+  add_define_option(*command, options->given);
   command->add_flag("--full-coverage", options->full_coverage, "fail if a rule takes no sample in any test");
   add_backend_option(*command, options->backend);
   command->add_option("--junit", options->junit, "write a JUnit XML report")->type_name("FILE");
@@ -175,6 +181,7 @@ void add_explain(CLI::App& app, Action& action) {
   auto [command, options] =
       add_command<ExplainCommand>(app, action, "explain", "Show the captured graphs of a policy, and its graph breaks");
   add_call_options(*command, options->call, "off: nothing runs often enough to be worth a compilation");
+  add_define_option(*command, options->call.given);
   command->add_flag("--decomposed", options->decomposed,
                     "also show each graph in plain ATen operations (where, shifts, masks)");
   command->add_flag("--loops", options->loops,
@@ -218,8 +225,8 @@ void add_export(CLI::App& app, Action& action) {
   command->add_option("POLICY", options->policy, "Lua file that returns a policy")->required();
   add_repeated(*command, "--input,-i", options->inputs, "a tensor for an input: NAME=FILE, or NAME=GENERATOR",
                "NAME=FILE");
-  add_repeated(*command, "--param,-p", options->params, "a number for a param; the program uses it as the default",
-               "NAME=NUMBER");
+  add_repeated(*command, "--param,-p", options->params, "a value for a param; the program uses it as the default",
+               "NAME=VALUE");
   command->add_option("--output,-o", options->output, "write the program to this file, for triage.load_exported");
   command->add_option("--torchscript", options->torchscript,
                       "write a TorchScript module, which PyTorch loads without triage");
@@ -318,7 +325,7 @@ void add_candidate_options(CLI::App& command, WatchCommand& options) {
   shadow->type_name("FILE.lua");
   add_repeated(command, "--input,-i", options.call.inputs,
                "with a candidate: a tensor for an input; a generator without a seed gives 16 batches", "NAME=FILE");
-  add_repeated(command, "--param,-p", options.call.params, "with a candidate: a number for a param", "NAME=NUMBER");
+  add_repeated(command, "--param,-p", options.call.params, "with a candidate: a value for a param", "NAME=VALUE");
   add_compiler_option(command, options.call.compiler, background_by_default);
   command.add_option("--share", options.share, "the candidate's share of the calls; default: 0.05, for --shadow 1")
       ->check(CLI::Range(1e-6, 1.0));

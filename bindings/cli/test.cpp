@@ -13,6 +13,7 @@
 
 #include "bindings/cli/call.h"
 #include "bindings/cli/commands.h"
+#include "bindings/cli/given.h"
 #include "bindings/cli/terminal.h"
 #include "bindings/lua/rewriter/rewriter.h"
 #include "bindings/lua/testing/policy_tests.h"
@@ -319,6 +320,9 @@ TestedFile test_file(const std::string& path, const TestCommand& options) {
   if (options.json) test_options.script.print = [](const std::string& text) { say(stderr, "{}\n", text); };
   test_options.backend = options.backend;
   test_options.batches = options.batches;
+  const Given given = read_given(options.given, c10::kCPU);
+  test_options.script.host_functions = given.functions;
+  test_options.script.host_tensors = given.tensors;
   const auto start = std::chrono::steady_clock::now();
   try {
     file.tested = lua::run_policy_tests(read_source(path), test_options);

@@ -1,5 +1,6 @@
 #include "runtime/capsule/recording.h"
 
+#include <ATen/ATen.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -72,6 +73,12 @@ void Recording::note_host_call(const std::string& name, const std::vector<at::Te
   Json numbers = Json::array();
   for (const at::Tensor& result : results) numbers.push_back(tensors_.add(result));
   host_calls_.push_back({{"name", name}, {"results", std::move(numbers)}});
+}
+
+void Recording::note_node_call(NodeCall call) {
+  for (std::vector<at::Tensor>* tensors : {&call.arguments, &call.results})
+    for (at::Tensor& tensor : *tensors) tensor = tensor.detach().clone();
+  node_calls_.push_back(std::move(call));
 }
 
 bool Recording::is_masked(const std::string& name) const {

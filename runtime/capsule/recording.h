@@ -56,6 +56,14 @@ class Recording {
   void before_script(SavesState& script);
   bool has_script() const { return !script_.is_null(); }
   void note_host_call(const std::string& name, const std::vector<at::Tensor>& results);
+  /// Of a function or module of the host that is a node of graphs. It copies the tensors.
+  struct NodeCall {
+    std::string name;
+    bool is_module;
+    std::vector<at::Tensor> arguments, results;
+  };
+  void note_node_call(NodeCall call);
+  const std::vector<NodeCall>& node_calls() const { return node_calls_; }
 
   /// Common facts, what the script saw, calls of the host; to which the caller adds `kind`, `name`, `call` and `result`.
   Json facts();
@@ -77,6 +85,7 @@ class Recording {
   Whole* whole_ = nullptr;
   SavedTensors tensors_;
   Json script_, host_calls_ = Json::array();
+  std::vector<NodeCall> node_calls_;
   void copy_generator();
   at::Generator source_, generator_;  // the copy is as it was before the call
 };

@@ -5,6 +5,7 @@
 #include "runtime/backends/eager.h"
 #include "runtime/backends/output_aliases.h"
 #include "runtime/backends/repro.h"
+#include "runtime/capture/arguments.h"
 #include "runtime/capture/branch_guard.h"
 #include "runtime/capture/cache/entry_index.h"
 #include "runtime/capture/compile_clock.h"
@@ -127,6 +128,7 @@ Compiled::Compiled(std::shared_ptr<Script> script, Options options)
     options_.traces =
         std::make_shared<TraceTree>(script_->name(), backend_, BackendChoice{options_.backend, options_.compiler});
   if (!options_.warned) options_.warned = std::make_shared<Warned>();
+  for (const HostTensor& given : options_.host_tensors) host_memory_.add(given.tensor, given.name);
 }
 
 Compiled::~Compiled() = default;
@@ -376,9 +378,10 @@ bool Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
   Recorder recorder(script_->name(), options_.fullgraph);
   std::vector<at::Tensor> traced;
   size_t num_inputs = all.size() - num_params;
-  for (size_t i = 0; i < all.size(); ++i)
-    traced.push_back(recorder.add_input(i < names.size() ? names[i] : "in" + std::to_string(i),
-                                        i < num_inputs ? graph::InputKind::tensor : graph::InputKind::param, all[i]));
+  for (size_t i = 0; i < all.size(); ++i) {  // a param that is a list or a tensor is an input like others
+    const auto kind = i >= num_inputs && is_wrapped_number(all[i]) ? graph::InputKind::param : graph::InputKind::tensor;
+    traced.push_back(recorder.add_input(i < names.size() ? names[i] : "in" + std::to_string(i), kind, all[i]));
+  }
   for (size_t i = 0; i < num_inputs; ++i)
     traced[i] = traced[guards.same_as[i]];  // one tensor, which the script may notice
   at::ArrayRef<at::Tensor> given(traced);

@@ -216,6 +216,7 @@ class Compiled {
     std::function<void(const std::vector<InputShape>&)> captured;  // the kind of call of each entry; may be null
     /// Where the script and its graphs draw random numbers from; the default generators of LibTorch where none is set.
     std::shared_ptr<random::Sequence> random;
+    std::vector<HostTensor> host_tensors;  // that the script was given, and may not write to
   };
   using Deadline = std::optional<std::chrono::steady_clock::time_point>;
 

@@ -16,10 +16,15 @@ bool has_memory(const at::Tensor& tensor) { return tensor.defined() && tensor.ha
 
 }  // namespace
 
-void HostMemory::add(const at::Tensor& tensor) {
+void HostMemory::add(const at::Tensor& tensor, const std::string& name) {
   if (!has_memory(tensor)) return;
   if (storages_.size() >= most_) forget_freed();
-  storages_.try_emplace(tensor.storage().unsafeGetStorageImpl(), tensor.storage().getWeakStorageImpl());
+  storages_.try_emplace(tensor.storage().unsafeGetStorageImpl(), Known{tensor.storage().getWeakStorageImpl(), name});
+}
+
+std::string HostMemory::name_of(const at::Tensor& tensor) const {
+  const auto found = storages_.find(tensor.storage().unsafeGetStorageImpl());
+  return found == storages_.end() ? "" : found->second.name;
 }
 
 bool HostMemory::has(const at::Tensor& tensor) const {
@@ -28,7 +33,7 @@ bool HostMemory::has(const at::Tensor& tensor) const {
 
 void HostMemory::forget_freed() {
   for (auto entry = storages_.begin(); entry != storages_.end();)
-    entry = entry->second.expired() ? storages_.erase(entry) : std::next(entry);
+    entry = entry->second.storage.expired() ? storages_.erase(entry) : std::next(entry);
   most_ = std::max<size_t>(64, 2 * storages_.size());
 }
 
@@ -62,6 +67,11 @@ bool ProtectInputs::covers(const at::Tensor& tensor) {
 
 void ProtectInputs::refuse_change(const at::Tensor& tensor, const std::string& what) {
   if (!covers(tensor)) return;
+  if (const HostMemory* kept = context.protect_inputs->kept_)
+    if (const std::string name = kept->name_of(tensor); !name.empty())
+      throw Error(what + " would write to `" + name +
+                  "` in place, a tensor that the host gives to policies. Write to a copy (" + name +
+                  ":clone()), or use the form that returns its result.");
   if (context.protect_inputs->is_of_call(tensor))
     throw Error(what +
                 " would write to an input of the policy in place; inputs belong to the host. "

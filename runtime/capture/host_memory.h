@@ -12,14 +12,19 @@ namespace triage::capture {
 /// and outputs. It is known as long as anybody has it. Not thread-safe: the script's calls come one after the other.
 class HostMemory {
  public:
-  void add(const at::Tensor& tensor);
+  /// `name`: of a tensor that the host gave the script under it.
+  void add(const at::Tensor& tensor, const std::string& name = {});
   bool has(const at::Tensor& tensor) const;
+  /// Empty where it has none.
+  std::string name_of(const at::Tensor& tensor) const;
 
  private:
   void forget_freed();
-
-  // A storage that is known weakly keeps its address to itself.
-  std::unordered_map<const void*, c10::weak_intrusive_ptr<c10::StorageImpl>> storages_;
+  struct Known {
+    c10::weak_intrusive_ptr<c10::StorageImpl> storage;  // keeps its address to itself
+    std::string name;
+  };
+  std::unordered_map<const void*, Known> storages_;
   size_t most_ = 64;  // when so many are known, those that are gone are looked for
 };
 

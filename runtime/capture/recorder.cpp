@@ -10,6 +10,7 @@
 #include "runtime/capture/twin.h"
 #include "runtime/compat/autocast.h"
 #include "runtime/flags/known_rows.h"
+#include "runtime/given/host_call.h"
 #include "runtime/graph/argument_type.h"
 #include "runtime/graph/describe.h"
 #include "runtime/graph/number_ops.h"
@@ -406,6 +407,13 @@ bool Recorder::capturable(const c10::OperatorHandle& op, const torch::jit::Stack
     capture::graph_break(refused->kind, refused->what, refused->hint);
     return false;
   }
+  if (given::is_host_call(op) && (casts() || c10::GradMode::is_enabled() != grad_mode_)) {  // it asks for them itself
+    capture::graph_break(Break::mode,
+                         "`" + given::callee_name(arguments[1]) +
+                             "` of the host runs in another autocast or grad mode than the captured code",
+                         "Call it outside of the scope that changes the mode.");
+    return false;
+  }
   if (branch_depth_ > 0 && graph::is_random(op)) {
     capture::graph_break(Break::random_in_branch,
                          "`" + base_name(op) + "` draws random numbers inside a branch of IF, and all branches run",
@@ -491,6 +499,7 @@ void Recorder::append(const c10::OperatorHandle& op, const std::vector<c10::IVal
       auto& list = lists[i - first];
       list = results[i].toTensorVector();
       for (auto& tensor : list) produced.push_back(&tensor);
+      if (semantics_of(op).has(Semantics::fixed_count)) continue;
       const auto dim = parted_dim(op, arguments);
       if (!dim) note_all_sizes();  // how many tensors came out may depend on sizes
       if (shaped_by_values_)

@@ -111,6 +111,7 @@ class SizeRules {
   Shape rows_by_mask() const;
   Shape list_of_positions() const;
   Shape part(size_t index) const;
+  Shape of_host(size_t index) const;
 
   const c10::OperatorHandle& op_;
   const std::vector<c10::IValue>& arguments_;

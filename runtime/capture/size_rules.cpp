@@ -2,6 +2,7 @@
 // is not certain costs a graph for each size, a wrong rule would cost a wrong answer.
 #include "runtime/capture/rules.h"
 #include "runtime/capture/size_origins.h"
+#include "runtime/given/host_call.h"
 
 #include <algorithm>
 #include <limits>
@@ -30,6 +31,7 @@ SizeRules::SizeRules(const c10::OperatorHandle& op, const std::vector<c10::IValu
 
 Shape SizeRules::result(size_t index) const {
   if (sizes_ == ResultSizes::repaired) return shape(index == 0 ? "z" : "flags");
+  if (sizes_ == ResultSizes::host) return of_host(index);
   if (sizes_ == ResultSizes::parts) return parted_dim(op_, arguments_) ? part(index) : std::nullopt;
   if (op_.schema().returns().size() != 1) return std::nullopt;
   const bool by_tensors = sizes_ == ResultSizes::broadcast || sizes_ == ResultSizes::scalar;
@@ -96,6 +98,7 @@ Shape SizeRules::of_one() const {
       return std::vector<Extent>{Extent{}};
     case ResultSizes::repaired:
     case ResultSizes::parts:
+    case ResultSizes::host:
     case ResultSizes::unknown:
       break;
   }
@@ -448,6 +451,80 @@ std::optional<int64_t> parted_dim(const c10::OperatorHandle& op, const std::vect
       return std::nullopt;  // places that are values
     }
   return std::nullopt;
+}
+
+namespace {
+
+/// Dimensions of the arguments that have one size in every replay, and may have another one in the next.
+struct Varying {
+  Extent extent;  // unknown: only itself
+  std::vector<std::pair<size_t, size_t>> places;
+};
+
+/// The sizes of one output where these dimensions have `size`; nothing where the function does not say.
+std::optional<std::vector<int64_t>> sizes_at(const given::Callee& callee, given::Forms inputs, const Varying& varying,
+                                             int64_t size, size_t output) {
+  for (const auto& [input, dim] : varying.places) inputs[input].sizes[dim] = size;
+  try {
+    const given::Forms outputs = callee.shapes(inputs);
+    if (output < outputs.size()) return outputs[output].sizes;
+  } catch (const std::exception&) {  // a function that takes no such sizes
+  }
+  return std::nullopt;
+}
+
+std::vector<Varying> varying_dims(const std::vector<at::Tensor>& inputs, const std::vector<Shape>& shapes) {
+  std::vector<Varying> all;
+  for (size_t i = 0; i < inputs.size(); ++i)
+    for (size_t dim = 0; dim < static_cast<size_t>(inputs[i].dim()); ++dim) {
+      const Extent extent = shapes[i] ? (*shapes[i])[dim] : Extent{};
+      if (extent.from == Extent::From::constant) continue;
+      const auto same = std::find_if(all.begin(), all.end(), [&](const Varying& known) {
+        return extent.from == Extent::From::input && known.extent == extent;
+      });
+      if (same == all.end())
+        all.push_back({extent, {{i, dim}}});
+      else
+        same->places.emplace_back(i, dim);
+    }
+  return all;
+}
+
+}  // namespace
+
+/// A function of the host is asked what it gives for other sizes: what then is the size of an input is so in every replay.
+Shape SizeRules::of_host(size_t index) const {
+  const c10::IValue* number = argument("function");
+  const auto callee = number && number->isInt() ? given::find(number->toInt()) : nullptr;
+  const std::vector<at::Tensor> inputs = tensors();
+  if (!callee || inputs.empty()) return std::nullopt;
+  if (!callee->shapes) return shape(inputs[0]);
+  std::vector<Shape> shapes;
+  for (const at::Tensor& input : inputs) shapes.push_back(shape(input));
+  const given::Forms forms = given::forms_of(inputs);
+  const auto now = sizes_at(*callee, forms, {}, 0, index);
+  if (!now) return std::nullopt;
+  std::vector<Extent> result;
+  for (const int64_t size : *now) result.push_back(Extent::constant(size));
+  for (const Varying& varying : varying_dims(inputs, shapes)) {
+    const auto [input, dim] = varying.places.front();
+    const int64_t size = forms[input].sizes[dim];
+    std::vector<bool> follows(now->size(), true), stays(now->size(), true);
+    for (const int64_t other : {int64_t{1}, int64_t{2}, size + 1, 3 * size + 7, size + 1'000'003}) {
+      const auto then = sizes_at(*callee, forms, varying, other, index);
+      if (!then || then->size() != now->size()) return std::nullopt;
+      for (size_t i = 0; i < then->size(); ++i) {
+        follows[i] = follows[i] && (*now)[i] == size && (*then)[i] == other;
+        stays[i] = stays[i] && (*then)[i] == (*now)[i];
+      }
+    }
+    for (size_t i = 0; i < result.size(); ++i)
+      if (!stays[i])
+        result[i] = follows[i] && result[i].from == Extent::From::constant && varying.extent.from == Extent::From::input
+                        ? varying.extent
+                        : Extent{};
+  }
+  return result;
 }
 
 /// Of equal parts but for the last one; of parts whose sizes are given; or one for each index, without the dimension.

@@ -10,11 +10,13 @@
 #include <optional>
 #include <vector>
 
+#include "runtime/capture/arguments.h"
 #include "runtime/capture/branch_guard.h"
 #include "runtime/capture/recorder.h"
 #include "runtime/capture/variables.h"
 #include "runtime/compat/autocast.h"
 #include "runtime/export/shapes.h"
+#include "runtime/given/host_call.h"
 #include "runtime/graph/clean.h"
 #include "runtime/graph/uses.h"
 #include "runtime/random/sequence.h"
@@ -208,7 +210,14 @@ Recorder::Result record(const Given& given, const Sameness& same, const ExportOp
                                         kind, tensor));
   };
   for (const auto& tensor : given.inputs) add(tensor, graph::InputKind::tensor);
-  for (const auto& tensor : given.params) add(tensor, graph::InputKind::param);
+  for (const auto& tensor : given.params) {
+    if (!capture::is_wrapped_number(tensor))
+      throw InputError(fmt::format(
+          "export: param '{}' is a list or a tensor, and a program takes numbers as params; make it an input "
+          "of the policy",
+          given.input_names.at(traced.size())));
+    add(tensor, graph::InputKind::param);
+  }
   for (size_t i = 0; i < given.inputs.size(); ++i)  // a size that does not vary is a plain number
     for (int64_t dim = 0; dim < given.inputs[i].dim(); ++dim)
       if (symbol_of(options, i, dim).empty()) recorder.read_size(traced[i], dim);
@@ -231,7 +240,14 @@ Recorder::Result record(const Given& given, const Sameness& same, const ExportOp
     throw InputError(
         "export: the function calls tensor operations inside pcall; a program has no script that could handle their "
         "errors. Call them outside of pcall");
-  return recorder.finish(results, given.output_names);
+  Recorder::Result result = recorder.finish(results, given.output_names);
+  if (const graph::Node* call = given::find_host_call(result.graph))
+    throw InputError(
+        fmt::format("export: {}:{} calls `{}`, a function or module of the host, which no file can hold; call it "
+                    "before or after the "
+                    "program",
+                    call->source.file, call->source.line, given::callee_name(*call->operands.at(1).constant())));
+  return result;
 }
 
 std::vector<c10::IValue> defaults_of(at::ArrayRef<at::Tensor> params) {

@@ -8,6 +8,7 @@
 
 #include "runtime/flags/composite.h"
 #include "runtime/flags/known_rows.h"
+#include "runtime/given/host_call.h"
 #include "runtime/graph/copy.h"
 #include "runtime/graph/describe.h"
 #include "runtime/graph/evaluate.h"
@@ -19,9 +20,10 @@ namespace triage::graph {
 namespace {
 
 /// An operator of ours that is replaced. `guard_grad` stays: forward it is the identity, and no ATen operator has its backward.
+/// Calls of the host stay: nobody knows what they compute.
 bool is_ours(const Node& node) {
   const std::string& name = node.op.operator_name().name;
-  return name.rfind("triage::", 0) == 0 && name != "triage::guard_grad";
+  return name.rfind("triage::", 0) == 0 && name != "triage::guard_grad" && !given::is_host_call(node.op);
 }
 
 bool goes(const Node& node, Numbers numbers) {

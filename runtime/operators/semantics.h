@@ -43,6 +43,7 @@ enum class ResultSizes : uint8_t {
   concatenate,
   stack,
   parts,          // a list of parts along `dim`
+  host,           // of `triage::call_host`: as the function of the host says
   rows_by_mask,   // `index` by one mask over the rows
   positions,      // (unknown, rank of the first argument)
   unknown_length  // one dimension of unknown size
@@ -142,7 +143,8 @@ struct Semantics {
     // Kernels.
     rounds_by_position = 1u << 23,  // ATen's bits depend on where an element lies, and on how many threads there are
     out_kernel = 1u << 24,          // the overload `out` runs the same kernel
-    reads_metadata = 1u << 25       // answers that are no tensors, and depend on no values
+    reads_metadata = 1u << 25,      // answers that are no tensors, and depend on no values
+    fixed_count = 1u << 26          // the list that it returns has as many tensors in every call
   };
 
   uint32_t properties = 0;

@@ -427,7 +427,7 @@ void PolicyCore::unpin() {
   choose(nullptr, /*pinned=*/false);
 }
 
-void PolicyCore::set_param(const std::string& name, c10::Scalar value) {
+void PolicyCore::set_param(const std::string& name, ParamValue value) {
   std::lock_guard lock(mutex_);
   const Live& live = *live_.load(std::memory_order_relaxed);
   const bool of_candidate =
@@ -437,9 +437,9 @@ void PolicyCore::set_param(const std::string& name, c10::Scalar value) {
   Params params = params_;
   const auto same = std::find_if(params.begin(), params.end(), [&](const auto& param) { return param.first == name; });
   if (same == params.end()) {
-    params.emplace_back(name, value);
+    params.emplace_back(name, std::move(value));
   } else {
-    same->second = value;
+    same->second = std::move(value);
   }
   publish(live.version, std::move(params));
 }

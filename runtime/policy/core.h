@@ -41,6 +41,7 @@ class RuntimeCore : public std::enable_shared_from_this<RuntimeCore> {
   const KeptChoices& choices() const noexcept { return choices_; }
 
   void define(HostFunction function);
+  void define(HostTensor tensor);
   /// Loads `contents` under budget and makes a version of it; it is not live yet. With `files`, the source reads those,
   /// and what it reads becomes its contents. Throws LoadError, LimitError, InputError.
   std::shared_ptr<PolicyVersion> load_version(Contents contents, const std::string& path,
@@ -61,12 +62,15 @@ class RuntimeCore : public std::enable_shared_from_this<RuntimeCore> {
   std::vector<std::shared_ptr<BundleCore>> bundles() const;
 
  private:
+  void undefine(const std::string& name);
+
   messages::Logger logger_;  // first: what follows may log
   RuntimeOptions options_;
   LastGood last_good_;
   KeptChoices choices_;
   mutable std::mutex mutex_;  // what follows
   std::vector<HostFunction> host_functions_;
+  std::vector<HostTensor> host_tensors_;
   std::vector<std::weak_ptr<PolicyCore>> policies_;
   std::vector<std::weak_ptr<WatchCore>> watches_;
   std::vector<std::weak_ptr<BundleCore>> bundles_;
@@ -103,7 +107,7 @@ class PolicyCore {
   std::vector<at::Tensor> run(at::ArrayRef<at::Tensor> inputs, const RunOptions& options);
   /// Runs the live version once and throws what it throws, whatever `on_error` says.
   void prepare(at::ArrayRef<at::Tensor> inputs, const RunOptions& options);
-  void set_param(const std::string& name, c10::Scalar value);
+  void set_param(const std::string& name, ParamValue value);
   void manual_seed(uint64_t seed) { random_->reseed(seed); }
 
   enum class FileChange : uint8_t { unchanged, swapped, refused, deleted, restored };

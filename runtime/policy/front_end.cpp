@@ -13,9 +13,8 @@
 #include "runtime/capture/host_memory.h"
 #include "runtime/capture/recorder.h"
 #include "runtime/capture/replay/trace_replayer.h"
-#include "runtime/flags/known_rows.h"
-#include "runtime/operators/untrusted.h"
-#include "runtime/random/sequence.h"
+#include "runtime/given/host_call.h"
+#include "runtime/policy/host_calls.h"
 
 namespace triage {
 namespace {
@@ -37,17 +36,6 @@ std::string known_endings(const Registry& all) {
   return list;
 }
 
-std::vector<at::Tensor> call_function(const HostFunction& function, const std::vector<at::Tensor>& arguments) {
-  const random::DrawFrom of_host(nullptr);
-  try {
-    return function.fn(arguments);
-  } catch (const std::exception&) {
-    throw;
-  } catch (...) {  // no error of a script engine: policies that it calls throw theirs as exceptions of triage
-    throw PolicyError("the function `" + function.name + "` of the host threw something that is no std::exception");
-  }
-}
-
 size_t holders(const at::Tensor& tensor) {
   return tensor.use_count() + (tensor.has_storage() ? tensor.storage().use_count() : 0);
 }
@@ -55,11 +43,9 @@ size_t holders(const at::Tensor& tensor) {
 /// What the host keeps of the arguments, and of what it returns, is memory of the host.
 std::vector<at::Tensor> call_noting_what_it_keeps(const HostFunction& function,
                                                   const std::vector<at::Tensor>& arguments) {
-  const operators::Untrusted trusted(nullptr);
-  const flags::KnownRows rows(flags::KnownRows::Writes::unseen);
   std::vector<size_t> before;
   for (const at::Tensor& argument : arguments) before.push_back(holders(argument));
-  std::vector<at::Tensor> results = call_function(function, arguments);
+  std::vector<at::Tensor> results = policy::call_as_host(function.name, function.fn, arguments);
   const auto is_argument = [&](const at::Tensor& result) {
     return std::any_of(arguments.begin(), arguments.end(),
                        [&](const at::Tensor& argument) { return argument.is_same(result); });
@@ -84,10 +70,24 @@ void break_graph(const std::string& what, const std::string& hint) {
 
 void materialize(const at::Tensor& tensor) { capture::materialize(tensor); }
 
+namespace {
+
+std::vector<at::Tensor> call_node(const given::Callee& callee, const std::vector<at::Tensor>& arguments) {
+  const c10::OperatorHandle op = given::operator_for(callee);
+  torch::jit::Stack stack{c10::List<at::Tensor>(arguments), callee.number};
+  capture::call(op, stack);
+  return stack.back().toTensorVector();
+}
+
+}  // namespace
+
 std::vector<at::Tensor> call_host_function(const HostFunction& function, const std::vector<at::Tensor>& arguments) {
+  if (function.callee) return call_node(*function.callee, arguments);
   for (const at::Tensor& argument : arguments) capture::materialize(argument);
-  capture::graph_break(capture::Break::host_function, "`" + function.name + "` is a function of the host",
-                       "Call it before or after the policy.");
+  capture::graph_break(
+      capture::Break::host_function, "`" + function.name + "` is a function of the host",
+      "Call it before or after the policy. If it is pure, define it so (triage::FunctionOptions): then it is part "
+      "of the graph.");
   if (auto* synthetic = capture::SyntheticInputs::current()) {
     synthetic->stop();
     throw Error("`" + function.name + "` is a function of the host, and triage does not call it with synthetic inputs");

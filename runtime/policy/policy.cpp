@@ -79,7 +79,7 @@ void Policy::prepare(at::ArrayRef<at::Tensor> inputs, const RunOptions& options)
   core().prepare(inputs, options);
 }
 
-void Policy::set_param(const std::string& name, c10::Scalar value) const { core().set_param(name, value); }
+void Policy::set_param(const std::string& name, ParamValue value) const { core().set_param(name, std::move(value)); }
 
 void Policy::manual_seed(uint64_t seed) const { core().manual_seed(seed); }
 

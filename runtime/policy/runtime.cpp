@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <triage/backend.h>
 #include <triage/front_end.h>
 #include <triage/kernels.h>
@@ -15,6 +16,7 @@
 #include "runtime/policy/files/policy_files.h"
 #include "runtime/policy/files/source_file.h"
 #include "runtime/policy/front_end.h"
+#include "runtime/policy/host_calls.h"
 #include "runtime/policy/trials/known_kinds.h"
 #include "runtime/policy/watch/watch.h"
 #include "runtime/random/sequence.h"
@@ -70,13 +72,21 @@ RuntimeCore::~RuntimeCore() { logger_.close(); }
 
 void RuntimeCore::define(HostFunction function) {
   std::lock_guard lock(mutex_);
-  const auto same = std::find_if(host_functions_.begin(), host_functions_.end(),
-                                 [&](const HostFunction& known) { return known.name == function.name; });
-  if (same != host_functions_.end()) {
-    *same = std::move(function);
-  } else {
-    host_functions_.push_back(std::move(function));
-  }
+  undefine(function.name);
+  host_functions_.push_back(std::move(function));
+}
+
+void RuntimeCore::define(HostTensor tensor) {
+  std::lock_guard lock(mutex_);
+  undefine(tensor.name);
+  host_tensors_.push_back(std::move(tensor));
+}
+
+/// With mutex_ held.
+void RuntimeCore::undefine(const std::string& name) {
+  const auto has_name = [&](const auto& known) { return known.name == name; };
+  std::erase_if(host_functions_, has_name);
+  std::erase_if(host_tensors_, has_name);
 }
 
 ScriptOptions RuntimeCore::script_options(const std::string& path) const {
@@ -88,6 +98,7 @@ ScriptOptions RuntimeCore::script_options(const std::string& path) const {
   script.print = options_.print;
   std::lock_guard lock(mutex_);
   script.host_functions = host_functions_;
+  script.host_tensors = host_tensors_;
   return script;
 }
 
@@ -131,6 +142,7 @@ std::shared_ptr<PolicyVersion> RuntimeCore::load_version(Contents contents, cons
   if (options_.profiler) compile.observer = options_.profiler->observer();
   if (options_.backend == "fused") compile.captured = noting_calls_of(contents.hash(), options_.compiler);
   compile.random = std::move(random);
+  compile.host_tensors = given.host_tensors;
   auto version = std::make_shared<PolicyVersion>(std::move(script), std::move(compile), std::move(contents), path);
   if (!options_.trusted)
     version->terms = operators::Untrusted::Terms{.bytes = static_cast<int64_t>(options_.limits.tensor_bytes)};
@@ -221,10 +233,26 @@ Bundle Runtime::load_bundle(const std::filesystem::path& dir) {
   return Bundle(core_->adopt(std::move(loaded)));
 }
 
-void Runtime::define(const std::string& name,
-                     std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)> fn) {
+void Runtime::define(const std::string& name, std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)> fn,
+                     FunctionOptions options) {
   if (name.empty() || !fn) throw InputError("Runtime::define needs a name and a function");
-  core_->define({name, std::move(fn)});
+  if (options.shapes && !options.pure)
+    throw InputError(fmt::format(
+        "Runtime::define: the function '{}' has `shapes` and is not pure; only pure functions are nodes of graphs. Set "
+        "`pure`, or leave `shapes` out",
+        name));
+  core_->define(options.pure ? policy::pure_function(name, std::move(fn), std::move(options))
+                             : HostFunction{name, std::move(fn)});
+}
+
+void Runtime::define_tensor(const std::string& name, at::Tensor tensor) {
+  if (name.empty() || !tensor.defined()) throw InputError("Runtime::define_tensor needs a name and a tensor");
+  core_->define(HostTensor{name, std::move(tensor)});
+}
+
+void Runtime::define_module(const std::string& name, const torch::jit::Module& module) {
+  if (name.empty()) throw InputError("Runtime::define_module needs a name");
+  core_->define(policy::module_function(name, module));
 }
 
 Watch Runtime::watch(const std::filesystem::path& dir, WatchOptions options) {

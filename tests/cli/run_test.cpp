@@ -3,6 +3,7 @@
 
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>
+#include <torch/csrc/jit/api/module.h>
 #include <triage/files.h>
 
 #include <nlohmann/json.hpp>
@@ -129,6 +130,50 @@ TEST_CASE("params change a run") {
                 {"no param \"kk\"", "did you mean \"k\""});
   check_message(triage({"run", "scale.lua", "--input", "z=ones:4", "--param", "k=high"}), 2, "triage run",
                 {"k=high", "a number"});
+}
+
+TEST_CASE("params are lists and tensors, too") {
+  Scene triage;
+  write_bytes(triage.folder / "scale.lua",
+              "return policy { inputs = {'z'}, params = {k = {1.0, 2.0}, t = torch.ones({2})}, "
+              "run = function(z, p) return z * p.k + p.t end }");
+  triage::save_tensor(triage.folder / "t.npy", at::tensor({10.0F, 20.0F}));
+  const auto run = [&](const std::string& k) {
+    return triage({"run", "scale.lua", "--input", "z=ones:3x2", "--param", "k=" + k, "--param", "t=@t.npy", "--output",
+                   "out0=o.npy", "--repeat", "1"});
+  };
+  CHECK(run("3,4.5").status == 0);
+  CHECK(triage::load_tensor(triage.folder / "o.npy").equal(at::tensor({13.0F, 24.5F}).expand({3, 2})));
+  CHECK(run("3,").status == 0);
+  CHECK(triage::load_tensor(triage.folder / "o.npy").equal(at::tensor({13.0F, 23.0F}).expand({3, 2})));
+  check_message(run("1,x"), 2, "triage run", {"k=x", "expected a number"});
+  check_message(run("1,true"), 2, "triage run", {"k=1,true", "a list holds numbers"});
+  check_message(run("7"), 2, "triage run", {"param 'k' is a list of numbers", "got 7"});
+}
+
+TEST_CASE("run, explain, test and check give a policy tensors and modules of a host") {
+  Scene triage;
+  write_bytes(triage.folder / "given.lua",
+              "return policy { inputs = {'z'}, fullgraph = true, run = function(z) return small(z - means) end, "
+              "tests = {{name = 'doubles', args = function() return torch.ones({2, 2}) end, "
+              "check = function(y) return y:equal(torch.zeros({2, 2})) end}} }");
+  triage::save_tensor(triage.folder / "means.npy", at::ones({2}));
+  torch::jit::Module small("Small");
+  small.define("def forward(self, x):\n    return x * 2\n");
+  small.save(triage.folder / "small.pt");
+  const auto call = [&](std::vector<std::string> words) {
+    words.insert(words.end(), {"--define", "small=small.pt", "--define", "means=means.npy"});
+    return triage(words);
+  };
+  const Ran ran = call({"run", "given.lua", "--input", "z=zeros:3x2", "--output", "out0=o.npy", "--repeat", "1"});
+  CAPTURE(ran.err);
+  CHECK(ran.status == 0);
+  CHECK(triage::load_tensor(triage.folder / "o.npy").eq(-2).all().item<bool>());
+  CHECK(call({"explain", "given.lua", "--input", "z=zeros:3x2"}).out.find("call_module") != std::string::npos);
+  CHECK(call({"test", "given.lua"}).status == 0);
+  CHECK(call({"check", "given.lua"}).status == 0);
+  CHECK(triage({"check", "given.lua"}).status != 0);
+  CHECK(triage({"test", "given.lua", "--define", "small=none.pt"}).status != 0);
 }
 
 TEST_CASE("generators give the same tensor again, and say what is wrong with theirs") {

@@ -5,6 +5,7 @@
 
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>
+#include <torch/csrc/jit/api/module.h>
 #include <triage/triage.h>
 
 #include <unistd.h>
@@ -125,6 +126,10 @@ struct PolicyFolder {
 
 TEST_CASE("policies in the docs run, and their tests pass") {
   triage::Runtime runtime;
+  torch::jit::Module small("Small");
+  small.define("def forward(self, x):\n    return torch.relu(x) + 1.0\n");
+  runtime.define_module("small", small);
+  runtime.define_tensor("means", at::zeros({4}));
   const PolicyFolder folder;
   int ran = 0;
   for (const Example& example : all_examples("lua")) {
@@ -172,7 +177,9 @@ TEST_CASE("scripts in the docs run and print what the docs say") {
 TEST_CASE("C++ in the docs is taken from programs that run") {
   fs::path root = triage::test::source_dir();
   const std::pair<const char*, std::vector<const char*>> pages[] = {
-      {"docs/embedding.md", {"examples/embed/main.cpp", "tests/docs/branches.cpp", "tests/docs/verified_host.cpp"}},
+      {"docs/embedding.md",
+       {"examples/embed/main.cpp", "tests/docs/branches.cpp", "tests/docs/verified_host.cpp",
+        "tests/docs/given_host.cpp"}},
       {"docs/backends.md", {"tests/docs/own_backend.cpp"}},
       {"docs/operations.md", {"examples/server/main.cpp", "examples/server/admin.cpp"}},
       {"docs/bundles.md", {"tests/docs/bundles.cpp"}},

@@ -12,6 +12,7 @@
 #include "bindings/cli/model_call.h"
 #include "bindings/cli/terminal.h"
 #include "runtime/location/glob.h"
+#include "runtime/policy/versions/version.h"
 
 namespace triage::cli {
 namespace {
@@ -117,19 +118,6 @@ Json to_json(const char* kind, const std::string& name, const Provenance& found)
 
 // A policy: its captured graph
 
-at::Tensor param_tensor(const c10::Scalar& value) {
-  at::Tensor tensor = c10::scalar_to_tensor(value);
-  tensor.unsafeGetTensorImpl()->set_wrapped_number(true);
-  return tensor;
-}
-
-c10::Scalar param_value(const Param& param, const Params& given) {
-  c10::Scalar value = param.value.toScalar();
-  for (const auto& [name, number] : given)
-    if (name == param.name) value = number;
-  return value;
-}
-
 Provenance of_policy(const CallOptions& options, bool json, std::string& name) {
   Call call = prepare_call(options, json);
   name = call.policy.name();
@@ -140,8 +128,8 @@ Provenance of_policy(const CallOptions& options, bool json, std::string& name) {
         fmt::format("{} is not one graph, so triage cannot run its operations one by one; the graph break:\n  {}",
                     options.policy, fmt::join(call.policy.graph_breaks(), "\n  ")));
   std::vector<at::Tensor> inputs = call.inputs;
-  for (const Param& param : call.policy.signature().params)
-    inputs.push_back(param_tensor(param_value(param, call.options.params)));
+  for (at::Tensor& param : policy::param_tensors(call.policy.signature(), call.options.params))
+    inputs.push_back(std::move(param));
   return provenance(*graphs.back().graph, inputs);
 }
 

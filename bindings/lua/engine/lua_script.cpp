@@ -41,7 +41,7 @@ namespace {
 using capture::FlagsTracker;
 using capture::Recorder;
 
-/// The table `p` of a policy's params: 0-dim tensors, whether or not the call is recorded, so that the script sees the same on
+/// The table `p` of a policy's params: tensors, 0-dim ones for numbers, whether or not the call is recorded, so that the script sees the same on
 /// every call and a graph need not be made again when one changes.
 void push_params(lua_State* L, const std::vector<triage::Param>& params, at::ArrayRef<at::Tensor> values) {
   lua_createtable(L, 0, static_cast<int>(params.size()));
@@ -159,10 +159,13 @@ LuaScript::LuaScript(std::string_view source, const ScriptOptions& options,
   state_options.path = options.path;
   state_options.print = options.print;
   state_options.compiler = options.compiler;
-  state_ = make_script_state(std::move(state_options), options.host_functions);
+  state_ = make_script_state(std::move(state_options), options.host_functions, options.host_tensors);
+  for (const HostTensor& given : options.host_tensors) given_.add(given.tensor, given.name);
+  has_given_ = !options.host_tensors.empty();
   if (prepare) prepare(*state_);
   Budget budget(*state_);
   const KeepModes modes;
+  const auto protect = protect_given();
   try {
     const FilesOfLoad files(*state_, options);
     in_protected_call(state_->lua(), [&](lua_State* L) {
@@ -185,12 +188,19 @@ LuaScript::LuaScript(std::string_view source, const ScriptOptions& options,
 
 LuaScript::~LuaScript() = default;
 
+/// Where nobody else does: at load, and in tests.
+std::optional<capture::ProtectInputs> LuaScript::protect_given() {
+  if (!has_given_ || capture::ProtectInputs::active()) return std::nullopt;
+  return std::optional<capture::ProtectInputs>(std::in_place, at::ArrayRef<at::Tensor>(), &given_);
+}
+
 std::vector<at::Tensor> LuaScript::call(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> params,
                                         std::optional<Deadline::Moment> deadline) {
   lua_State* L = state_->lua();
   Budget budget(*state_, deadline);
   const KeepModes modes;
   FlagsTracker tracker;
+  const auto protect = protect_given();
   const capture::ScriptScope script(user_code(L));
   const capture::OnGraphBreak restore_breaks(capture::OnGraphBreak::current());
   std::vector<at::Tensor> results;
@@ -274,6 +284,7 @@ std::vector<at::Tensor> LuaScript::test_arguments(size_t index) {
   std::vector<at::Tensor> arguments;
   Budget budget(*state_, tests_end_);
   const KeepModes modes;
+  const auto protect = protect_given();
   in_protected_call(state_->lua(), [&](lua_State* L) {
     push_test_field(L, policy_, index, "args");
     int first = lua_gettop(L);
@@ -300,13 +311,8 @@ std::vector<at::Tensor> LuaScript::test_params(size_t index) {
     if (push_test_field(L, policy_, index, "params") != LUA_TTABLE) return;
     const int table = lua_gettop(L);
     for (const triage::Param& param : policy_.signature.params) {
-      const int type = push_own_field(L, table, param.name.c_str());
-      if (type == LUA_TBOOLEAN)
-        values.emplace_back(param.name, lua_toboolean(L, -1) != 0);
-      else if (lua_isinteger(L, -1))
-        values.emplace_back(param.name, static_cast<int64_t>(lua_tointeger(L, -1)));
-      else if (type == LUA_TNUMBER)
-        values.emplace_back(param.name, lua_tonumber(L, -1));
+      push_own_field(L, table, param.name.c_str());
+      if (const auto value = read_param_value(L)) values.emplace_back(param.name, *value);
       lua_pop(L, 1);
     }
   });
@@ -317,6 +323,7 @@ std::string LuaScript::check_test(size_t index, at::ArrayRef<at::Tensor> outputs
   std::string failure;
   Budget budget(*state_, tests_end_);
   const KeepModes modes;
+  const auto protect = protect_given();
   in_protected_call(state_->lua(), [&](lua_State* L) {
     push_test_field(L, policy_, index, "check");
     int first = lua_gettop(L);

@@ -2,6 +2,7 @@
 #include "bindings/lua/engine/policy_table.h"
 #include "bindings/lua/sandbox/sandbox.h"
 #include "runtime/capsule/recording.h"
+#include "runtime/capture/host_memory.h"
 
 #include <triage/front_end.h>
 
@@ -47,7 +48,11 @@ class LuaScript final : public Script, public capsule::HasState {
   std::string check_test(size_t index, at::ArrayRef<at::Tensor> outputs);
 
  private:
+  std::optional<capture::ProtectInputs> protect_given();
+
   std::unique_ptr<State> state_;
+  capture::HostMemory given_;  // tensors of the host
+  bool has_given_ = false;
   PolicyDefinition policy_;
   std::vector<bool> flags_outputs_;
   size_t test_count_ = 0;

@@ -13,7 +13,7 @@
 namespace triage::lua {
 namespace {
 
-/// A function of the host: tensors in, tensors out. One graph cannot hold it.
+/// A function or module of the host: tensors in, tensors out.
 int call_host(lua_State* L) {
   const auto& function = *static_cast<const HostFunction*>(lua_touserdata(L, lua_upvalueindex(1)));
   std::vector<at::Tensor> arguments;
@@ -42,7 +42,8 @@ void push_host_function(lua_State* L, const HostFunction& function) {
 
 }  // namespace
 
-std::unique_ptr<State> make_script_state(StateOptions options, const std::vector<HostFunction>& host_functions) {
+std::unique_ptr<State> make_script_state(StateOptions options, const std::vector<HostFunction>& host_functions,
+                                         const std::vector<HostTensor>& host_tensors) {
   auto state = std::make_unique<State>(std::move(options));
   in_protected_call(state->lua(), [&](lua_State* L) {
     push_policy(L);
@@ -56,6 +57,10 @@ std::unique_ptr<State> make_script_state(StateOptions options, const std::vector
     for (const auto& function : host_functions) {
       push_host_function(L, function);
       state->define(function.name.c_str());
+    }
+    for (const HostTensor& given : host_tensors) {
+      push_tensor(L, given.tensor);
+      state->define(given.name.c_str());
     }
     state->push_environment();
     mark_libraries(L);

@@ -7,8 +7,9 @@
 
 namespace triage::lua {
 
-/// A State with what belongs to the compiler in it: `policy`, `triage`, and the host's functions. Throws LoadError.
-std::unique_ptr<State> make_script_state(StateOptions options, const std::vector<HostFunction>& host_functions = {});
+/// A State with what belongs to the compiler in it: `policy`, `triage`, and what the host gives. Throws LoadError.
+std::unique_ptr<State> make_script_state(StateOptions options, const std::vector<HostFunction>& host_functions = {},
+                                         const std::vector<HostTensor>& host_tensors = {});
 
 /// Pushes the rewritten main function of `source`, its globals those of the state. Raises a Lua error.
 void push_chunk(State& state, std::string_view source, const std::string& chunk_name);

@@ -25,8 +25,9 @@ struct Trusted {
 };
 constexpr std::array<Trusted, 2> of_trusted_scripts = {
     Trusted{"nn.load",
-            "TorchScript modules are for trusted scripts (triage exec). Save the weights as tensors beside the "
-            "policy, and read them at the top of the file: torch.load(\"weights.pt\")"},
+            "TorchScript modules are for trusted scripts (triage exec). The host can give the policy one as a function "
+            "(Runtime::define_module). Or save the weights as tensors beside the policy, and read them at the top of "
+            "the file: torch.load(\"weights.pt\")"},
     Trusted{"torch.save", "a policy writes no files; return what the host is to keep"}};
 
 /// Empty for other names.

@@ -11,6 +11,7 @@
 #include "runtime/backends/aot/program.h"
 #include "runtime/backends/eager.h"
 #include "runtime/compat/autocast.h"
+#include "runtime/given/host_call.h"
 #include "runtime/graph/copy.h"
 #include "runtime/graph/describe.h"
 #include "runtime/graph/memory.h"
@@ -218,6 +219,8 @@ class JointExecutable final : public Executable {
 
 std::unique_ptr<Executable> compile_joint(const Graph& graph, const std::vector<at::Tensor>& examples,
                                           const std::string& name, const Backend& half) {
+  // What the host computes, and what it depends on, shows in no graph: autograd goes back through the calls themselves.
+  if (given::find_host_call(graph)) return compile_eager(graph, examples);
   return std::make_unique<JointExecutable>(graph, examples, name, half);
 }
 

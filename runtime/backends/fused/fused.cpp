@@ -17,6 +17,7 @@
 #include "runtime/backends/fused/parts/part_sequence.h"
 #include "runtime/backends/fused/regions.h"
 #include "runtime/backends/repro.h"
+#include "runtime/given/host_call.h"
 #include "runtime/graph/aliases.h"
 #include "runtime/graph/describe.h"
 #include "runtime/graph/evaluate.h"
@@ -384,15 +385,17 @@ std::unique_ptr<Executable> compile_for_other_device(const Graph& graph, const s
 
 }  // namespace
 
-std::unique_ptr<Executable> compile_fused(const Graph& given, const std::vector<at::Tensor>& examples,
+std::unique_ptr<Executable> compile_fused(const Graph& given_graph, const std::vector<at::Tensor>& examples,
                                           CompilerMode compiler) {
   std::optional<Graph> checked;
-  if (!given.has_recorded_types()) {
-    graph::verify(given);
-    checked = with_types_of_run(given, examples);
-    if (!checked) return compile_eager(given, examples);
+  if (!given_graph.has_recorded_types()) {
+    graph::verify(given_graph);
+    checked = with_types_of_run(given_graph, examples);
+    if (!checked) return compile_eager(given_graph, examples);
   }
-  const Graph& graph = checked ? *checked : given;
+  const Graph& graph = checked ? *checked : given_graph;
+  // What the host gives may require grad though no input does, and loops have no gradients.
+  if (at::GradMode::is_enabled() && given::find_host_call(graph)) return compile_eager(graph, examples);
   if (any_tensor(graph, examples, [](const at::Tensor& tensor) { return !tensor.device().is_cpu(); }))
     return compile_for_other_device(graph, examples);
   const Backend groups = with_repro_of_half(

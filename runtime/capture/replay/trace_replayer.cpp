@@ -52,11 +52,8 @@ const GraphBreak* find_break(const TraceTree& tree, const GraphBreak& wanted) {
 
 TraceReplayer::TraceReplayer(std::shared_ptr<TraceTree> tree, at::ArrayRef<at::Tensor> params,
                              std::function<uint64_t()> writes)
-    : tree_(std::move(tree)),
-      params_(params.begin(), params.end()),
-      writes_(std::move(writes)),
-      writes_before_(writes_()),
-      previous_(context.replayer) {
+    : tree_(std::move(tree)), writes_(std::move(writes)), writes_before_(writes_()), previous_(context.replayer) {
+  std::copy_if(params.begin(), params.end(), std::back_inserter(params_), is_wrapped_number);
   context.replayer = this;
 }
 

@@ -21,7 +21,11 @@
 /// needs nothing else.
 namespace triage {
 
-/// A number that the host may change per call: int64, double or bool, with its default.
+namespace given {
+struct Callee;
+}
+
+/// A value that the host may change per call, with its default: int64, double, bool, a list of int64 or double, or a tensor.
 struct Param {
   std::string name;
   c10::IValue value;
@@ -60,11 +64,19 @@ struct Limits {
   size_t tensor_bytes = 4ull << 30;    // live tensors that the script made
 };
 
-/// A function of the host that policies may call (a graph break): tensors in, tensors out. Front ends call it with
+/// A function or module of the host that policies may call: tensors in, tensors out. Front ends call it with
 /// `call_host_function`.
 struct HostFunction {
   std::string name;
   std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)> fn;
+  /// Of pure functions and modules, which are nodes of graphs; null for others, whose calls are graph breaks. `fn` is empty then.
+  std::shared_ptr<const given::Callee> callee = nullptr;
+};
+
+/// A tensor of the host that policies may read, and never write to: `call_operator` refuses that.
+struct HostTensor {
+  std::string name;
+  at::Tensor tensor;
 };
 
 struct ScriptOptions {
@@ -73,6 +85,7 @@ struct ScriptOptions {
   bool trusted = false;  // it may call every operator of LibTorch, with any arguments (docs/operators.md)
   CompilerMode compiler = CompilerMode::off;  // for functions that the script compiles itself
   std::vector<HostFunction> host_functions;
+  std::vector<HostTensor> host_tensors;
   std::function<void(const std::string&)> print;  // the target of `print` in the script; default: stdout
   /// Gives the bytes of a file of the policy: `name` is relative to the folder of its source file, with `/` between
   /// folders ("lib/clip.lua"). Called only while the script is loaded; what it gives is part of the version, and never
@@ -93,7 +106,8 @@ class TRIAGE_API Script {
   virtual std::optional<OnError> on_error() const { return {}; }
   /// Runs the policy's function once. It calls operators with `call_operator`, which may record and defer them. Before
   /// it, or a function that it calls, reads values of a tensor without an operator, it calls `break_graph`, and
-  /// `materialize` with the tensor. `params` are 0-dim tensors in the order of the signature. Throws PolicyError,
+  /// `materialize` with the tensor. `params` are in the order of the signature: 0-dim tensors for numbers and booleans, 1-D ones for
+  /// lists (float32 or int64). Throws PolicyError,
   /// GraphBreakError, LimitError.
   virtual std::vector<at::Tensor> call(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> params,
                                        std::optional<std::chrono::steady_clock::time_point> deadline) = 0;
@@ -132,9 +146,9 @@ TRIAGE_API void break_graph(const std::string& what, const std::string& hint = {
 /// Loads `source`, throws LoadError or LimitError. Thread-safe.
 using FrontEnd = std::function<std::unique_ptr<Script>(std::string_view source, const ScriptOptions& options)>;
 
-/// Calls a function of the host (ScriptOptions::host_functions), which is a graph break. A reload tries a new version
-/// on synthetic inputs: then it does not call the function but throws Error, which the front end passes on. It throws
-/// GraphBreakError if one graph is required; exceptions of the function pass through, as PolicyError if they are no
+/// Calls a function of the host (ScriptOptions::host_functions), which is a graph break, unless it has a `callee`: then it is an
+/// operator like others. A reload tries a new version on synthetic inputs: then it does not call a function without `callee`
+/// but throws Error, which the front end passes on. It throws GraphBreakError if one graph is required; exceptions of the function pass through, as PolicyError if they are no
 /// std::exception.
 TRIAGE_API std::vector<at::Tensor> call_host_function(const HostFunction& function,
                                                       const std::vector<at::Tensor>& arguments);

@@ -11,6 +11,7 @@
 #include <triage/front_end.h>
 #include <triage/graph.h>
 #include <triage/log.h>
+#include <triage/params.h>
 #include <triage/statistics.h>
 
 #include <array>
@@ -36,6 +37,10 @@
 ///
 /// `fork`: the threads of a Runtime (one that frees old versions, one for candidates, one for each Watch) do not exist in a
 /// forked child. A prefork server must create its Runtime in the child, or fork before it creates one.
+namespace torch::jit {
+struct Module;
+}
+
 namespace triage {
 
 class Bundle;
@@ -106,9 +111,6 @@ struct RuntimeOptions {
   /// times on several at once; it must not call the policy that is loaded.
   std::function<void(const std::filesystem::path& path, std::string_view bytes)> verify = {};
 };
-
-/// Values for params by name; other params keep the policy's values.
-using Params = std::vector<std::pair<std::string, c10::Scalar>>;
 
 struct RunOptions {
   /// Indices of donated inputs: outputs may take over their memory (backend `fused`, if one loop is the whole graph,
@@ -224,8 +226,10 @@ class TRIAGE_API Policy {
   /// `run` does with OnError::raise.
   void prepare(at::ArrayRef<at::Tensor> inputs, const RunOptions& options = {}) const;
 
-  /// Changes a param for all later calls, also after reloads. RunOptions::params overrides it.
-  void set_param(const std::string& name, c10::Scalar value) const;
+  /// Changes a param for all later calls, also after reloads. RunOptions::params overrides it. Throws InputError for an unknown name, and
+  /// for a value that does not fit. Other numbers in a list or a tensor never compile anything anew; another length, shape, dtype
+  /// or device may.
+  void set_param(const std::string& name, ParamValue value) const;
 
   /// Reseeds the policy's random numbers. A script, its graphs and every backend draw the same numbers in the same
   /// order; reloads continue the sequence. Concurrent calls draw from one sequence, in the order in which they reach
@@ -350,6 +354,21 @@ class TRIAGE_API Watch {
   std::shared_ptr<policy::WatchCore> core_;
 };
 
+/// How policies may call a function of the host.
+struct FunctionOptions {
+  /// The function is pure: equal inputs give equal outputs, and it does nothing else. Then a call is a node of the policy's graph, and
+  /// no graph break. Equal calls may become one, unused ones may not run, and a reload may try a new version by calling it
+  /// with synthetic values. Called on every thread that runs policies, on several at once. The outputs are copied if the host
+  /// keeps them or they share memory with inputs; inputs must not be written to. Gradients go through it as through any code that
+  /// calls LibTorch; with grad mode on, ATen runs its graphs, without loops.
+  bool pure = false;
+  /// Of a pure function: dtype and sizes of its outputs for inputs of such dtypes, sizes and devices (the device of the results is
+  /// ignored). Called for the inputs of each call, and for other sizes, which tell triage which sizes of the outputs are those of
+  /// inputs: it must be right for all sizes, or throw. A call whose outputs are others throws. Null: there is one output, of the dtype and
+  /// sizes of the first input.
+  std::function<std::vector<graph::TensorMeta>(const std::vector<graph::TensorMeta>&)> shapes = nullptr;
+};
+
 /// Holds policies, their host functions, and the thread that frees unused versions. Several may live in a process. The
 /// destructor waits until all unused versions are freed; policies that the host still holds keep working.
 class TRIAGE_API Runtime {
@@ -371,8 +390,24 @@ class TRIAGE_API Runtime {
   Bundle load_bundle(const std::filesystem::path& dir);
 
   /// Defines a host function for policies that are loaded later: tensors in, tensors out. A call of it is a graph
-  /// break.
-  void define(const std::string& name, std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)> fn);
+  /// break, unless it is pure. If it throws, so does the call, as PolicyError with the line of the script. What is defined under one
+  /// name last, by this or the next two, holds. Throws InputError for an empty name, a null function, and `shapes` of a function that is
+  /// not pure.
+  void define(const std::string& name, std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)> fn,
+              FunctionOptions options = {});
+
+  /// Gives policies that are loaded later a tensor under a global name. It is not copied: the host may write new values to it between
+  /// calls, and the next call reads them without compiling anything. Scripts cannot write to it. Graphs hold as long as its
+  /// dtype, device, shape and requires_grad stay. Throws InputError for an empty name or an undefined tensor.
+  void define_tensor(const std::string& name, at::Tensor tensor);
+
+  /// Gives policies that are loaded later a TorchScript module as a function: `forward` with tensors gives a tensor, or a tuple
+  /// or list of them, always as many. A call is a node of the policy's graph, and no graph break; it runs exactly where the script calls
+  /// it, also for samples that another branch takes. The module is shared, not copied: its parameters and its training mode are the
+  /// host's, and it must bear calls on several threads at once. A reload tries new versions by calling it with synthetic values,
+  /// unless it is in training mode. With grad mode on, ATen runs the graphs that call it, without loops. Throws InputError
+  /// for an empty name, and for a module without `forward`.
+  void define_module(const std::string& name, const torch::jit::Module& module);
 
   /// Every policy loaded from a file directly in `dir`, before or after this call, follows its file, and the files that
   /// it reads, while the Watch lives; a bundle that was loaded from `dir` follows its bundle.json. Throws FileError if

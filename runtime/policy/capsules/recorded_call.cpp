@@ -21,7 +21,7 @@ at::Generator generator_of(const PolicyVersion& version) {
   return own ? own->generator(c10::kCPU) : random::copy_of_current();
 }
 
-Json scalar(const at::Tensor& value) {
+Json number_facts(const at::Tensor& value) {
   if (value.scalar_type() == at::kBool) return value.item<bool>();
   if (at::isIntegralType(value.scalar_type(), /*includeBool=*/false)) return value.item<int64_t>();
   return fmt::format("{:.17g}", value.item<double>());  // JSON has no NaN
@@ -52,12 +52,38 @@ RecordedCall::RecordedCall(PolicyVersion& version, at::ArrayRef<at::Tensor> inpu
   if (recording_.whole()) recording_.set_generator(generator_of(version));
 }
 
-capsule::Json RecordedCall::params_facts() const {
+capsule::Json RecordedCall::params_facts() {
   Json params = Json::object();
   const std::vector<at::Tensor> values =
       options_.params.empty() ? params_ : override_params(version_, params_, options_.params);
-  for (size_t i = 0; i < values.size(); ++i) params[version_.signature.params[i].name] = scalar(values[i]);
+  for (size_t i = 0; i < values.size(); ++i) {
+    const std::string& name = version_.signature.params[i].name;
+    const bool is_number = values[i].unsafeGetTensorImpl()->is_wrapped_number();
+    params[name] = is_number ? number_facts(values[i])
+                             : Json{{"tensor", recording_.tensors().add(values[i], recording_.is_masked(name))}};
+  }
   return params;
+}
+
+/// What the host gave the script besides the inputs.
+void RecordedCall::add_given(Json& facts) {
+  facts["host_tensors"] = Json::object();
+  for (const HostTensor& given : version_.compiled.options().host_tensors)
+    facts["host_tensors"][given.name] =
+        recording_.tensors().add(given.tensor.detach(), recording_.is_masked(given.name));
+  const bool derived = recording_.leaves_out();
+  const auto all_saved = [&](const std::vector<at::Tensor>& tensors) {
+    Json list = Json::array();
+    for (const at::Tensor& tensor : tensors) list.push_back(saved("", tensor, derived)["tensor"]);
+    return list;
+  };
+  facts["node_calls"] = Json::array();
+  for (const Recording::NodeCall& call : recording_.node_calls())
+    facts["node_calls"].push_back({{"name", call.name},
+                                   {"module", call.is_module},
+                                   {"masked", derived},
+                                   {"arguments", all_saved(call.arguments)},
+                                   {"results", all_saved(call.results)}});
 }
 
 Json RecordedCall::saved(const std::string& name, const at::Tensor& tensor, bool masked) {
@@ -117,6 +143,7 @@ Json RecordedCall::facts() {
   facts["source"] = source_facts();
   facts["call"] = std::move(call);
   facts["graphs"] = std::move(graphs);
+  add_given(facts);
   return facts;
 }
 

@@ -20,7 +20,8 @@ class RecordedCall {
  private:
   capsule::Json facts();
   capsule::Json facts_of(at::ArrayRef<at::Tensor> outputs);
-  capsule::Json params_facts() const;
+  capsule::Json params_facts();
+  void add_given(capsule::Json& facts);
   capsule::Json source_facts();
   std::optional<at::Tensor> bad_rows(at::ArrayRef<at::Tensor> outputs) const;
   capsule::Json saved(const std::string& name, const at::Tensor& tensor, bool masked);

@@ -10,9 +10,11 @@
 #include <map>
 
 #include "runtime/capsule/results.h"
+#include "runtime/diagnose/bits.h"
 #include "runtime/files/disk.h"
 #include "runtime/messages/printable.h"
 #include "runtime/policy/core.h"
+#include "runtime/policy/host_calls.h"
 
 namespace triage {
 namespace policy {
@@ -73,7 +75,62 @@ void define_host_functions(RuntimeCore& runtime, const Json& calls, const Restor
                     }});
 }
 
-c10::Scalar scalar(const Json& value) {
+/// A call of a function or module that is a node of graphs, as it was recorded.
+struct NodeCall {
+  bool masked;
+  std::vector<at::Tensor> arguments, results;
+};
+
+bool same_forms(const given::Forms& a, const given::Forms& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const auto& one, const auto& other) {
+    return one.dtype == other.dtype && one.sizes == other.sizes;
+  });
+}
+
+const NodeCall& call_like(const std::string& name, const std::vector<NodeCall>& calls, const given::Forms& forms,
+                          const std::vector<at::Tensor>* values) {
+  for (const NodeCall& call : calls) {
+    if (!same_forms(given::forms_of(call.arguments), forms)) continue;
+    if (!values || call.masked ||
+        std::equal(values->begin(), values->end(), call.arguments.begin(), diagnose::same_bits))
+      return call;
+  }
+  throw Error(
+      fmt::format("the recorded call did not call the host's `{}` with these arguments", messages::one_line(name)));
+}
+
+/// They give what they gave for the same arguments, however often and in which order they are called.
+void define_node_calls(RuntimeCore& runtime, const Json& facts, const RestoredTensors& tensors) {
+  std::map<std::pair<std::string, bool>, std::vector<NodeCall>> calls;
+  for (const Json& call : facts)
+    calls[{text(member(call, "name"), "name"), member(call, "module").get<bool>()}].push_back(
+        {member(call, "masked").get<bool>(), numbered(member(call, "arguments"), tensors),
+         numbered(member(call, "results"), tensors)});
+  for (const auto& [callee, list] : calls) {
+    const auto shared = std::make_shared<const std::vector<NodeCall>>(list);
+    const std::string name = callee.first;
+    given::Callee node{name, [name, shared](const std::vector<at::Tensor>& arguments) {
+                         return call_like(name, *shared, given::forms_of(arguments), &arguments).results;
+                       }};
+    node.shapes = [name, shared](const given::Forms& forms) {
+      return given::forms_of(call_like(name, *shared, forms, nullptr).results);
+    };
+    node.is_module = callee.second;
+    runtime.define(node_function(std::move(node)));
+  }
+}
+
+/// What the host gave the script besides the inputs; capsules of earlier versions have none.
+void define_given(RuntimeCore& runtime, const Json& facts, const RestoredTensors& tensors) {
+  define_host_functions(runtime, member(facts, "host_calls"), tensors);
+  if (!facts.contains("node_calls")) return;
+  define_node_calls(runtime, member(facts, "node_calls"), tensors);
+  for (const auto& [name, number] : member(facts, "host_tensors").items())
+    runtime.define(HostTensor{name, tensors.at(capsule::integer(number, "host_tensors"))});
+}
+
+ParamValue param_value(const Json& value, const RestoredTensors& tensors) {
+  if (value.is_object()) return tensors.at(capsule::integer(member(value, "tensor"), "params"));
   if (value.is_boolean()) return value.get<bool>();
   if (value.is_number_integer()) return capsule::integer(value, "params");
   const std::string number = text(value, "params");
@@ -84,9 +141,10 @@ c10::Scalar scalar(const Json& value) {
   return parsed;
 }
 
-Params params_of(const Json& call) {
+Params params_of(const Json& call, const RestoredTensors& tensors) {
   Params params;
-  for (const auto& [name, value] : member(call, "params").items()) params.emplace_back(name, scalar(value));
+  for (const auto& [name, value] : member(call, "params").items())
+    params.emplace_back(name, param_value(value, tensors));
   return params;
 }
 
@@ -161,7 +219,7 @@ std::string replay_policy(const Json& facts, const RestoredTensors& tensors, con
   note_call(call, notes);
   RuntimeOptions own = runtime_options(call, options, notes);
   const auto runtime = std::make_shared<RuntimeCore>(std::move(own));
-  define_host_functions(*runtime, member(facts, "host_calls"), tensors);
+  define_given(*runtime, facts, tensors);
   const auto numbers = std::make_shared<random::Sequence>();
   set_numbers(*numbers, facts, tensors);
   const std::string path = text(member(member(facts, "source"), "path"), "path");
@@ -176,7 +234,7 @@ std::string replay_policy(const Json& facts, const RestoredTensors& tensors, con
   const Json& result = member(facts, "result");
   try {
     RunOptions run;
-    run.params = params_of(call);
+    run.params = params_of(call, tensors);
     std::vector<at::Tensor> outputs = replayed(*version, inputs, run);
     if (!version->compiled.entries().empty() && !version->compiled.has_breaks()) {
       // The call that captures may be answered by the script. A function that is one graph has no side effects: its backend

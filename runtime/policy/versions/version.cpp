@@ -1,6 +1,6 @@
 #include "runtime/policy/versions/version.h"
 
-#include <ATen/ScalarOps.h>
+#include <ATen/ATen.h>
 #include <c10/core/InferenceMode.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -13,11 +13,16 @@ namespace {
 
 const char* kind_of(const c10::IValue& value) {
   if (value.isBool()) return "a boolean";
+  if (value.isTensor()) return "a tensor";
+  if (value.isDoubleList()) return "a list of numbers";
+  if (value.isIntList()) return "a list of integers";
   return value.isInt() ? "an integer" : "a number";
 }
 
+bool is_number(const Param& param) { return !param.value.isTensor() && !param.value.isList(); }
+
 /// `value` as the type that the param has: guards and type promotion depend on it. Nothing where it does not fit.
-std::optional<c10::Scalar> fitting(const Param& param, const c10::Scalar& value) {
+std::optional<c10::Scalar> fitting_number(const Param& param, const c10::Scalar& value) {
   if (param.value.isBool()) {
     if (value.isBoolean()) return value;
   } else if (param.value.isInt()) {
@@ -31,16 +36,55 @@ std::optional<c10::Scalar> fitting(const Param& param, const c10::Scalar& value)
   return std::nullopt;
 }
 
-c10::Scalar converted(const Param& param, const c10::Scalar& value) {
-  if (const auto fits = fitting(param, value)) return *fits;
-  throw InputError(fmt::format("param '{}' is {}, and the given value is not", param.name, kind_of(param.value)));
+/// The dtype that torch.tensor gives a list.
+at::ScalarType dtype_of_list(const c10::IValue& list) { return list.isIntList() ? at::kLong : at::kFloat; }
+
+at::Tensor default_tensor(const c10::IValue& value) {
+  if (value.isTensor()) return value.toTensor();
+  const at::Tensor numbers =
+      value.isIntList() ? ParamValue(value.toIntVector()).tensor() : ParamValue(value.toDoubleVector()).tensor();
+  return numbers.to(dtype_of_list(value));
+}
+
+/// A list takes lists, and 1-D tensors of its dtype; a tensor takes every dense tensor, and lists.
+std::optional<at::Tensor> fitting_tensor(const Param& param, const ParamValue& value) {
+  const at::Tensor& tensor = value.tensor();
+  if (!tensor.defined() || tensor.layout() != at::kStrided) return std::nullopt;
+  const bool to_list = param.value.isList();
+  const at::ScalarType dtype = to_list ? dtype_of_list(param.value) : param.value.toTensor().scalar_type();
+  if (!value.is_list())
+    return !to_list || (tensor.dim() == 1 && tensor.scalar_type() == dtype) ? std::optional(tensor) : std::nullopt;
+  if (at::isFloatingType(tensor.scalar_type()) && !at::isFloatingType(dtype)) {
+    const bool whole =
+        tensor.eq(tensor.trunc()).all().item<bool>() && tensor.abs().lt(9223372036854775808.0).all().item<bool>();
+    if (!whole) return std::nullopt;
+  }
+  return tensor.to(dtype);
 }
 
 at::Tensor wrapped_number(const c10::Scalar& value) {
-  c10::InferenceMode off(false);  // a param made by a caller in inference mode must look the same to guards
   at::Tensor tensor = c10::scalar_to_tensor(value);
   tensor.unsafeGetTensorImpl()->set_wrapped_number(true);
   return tensor;
+}
+
+/// `value` as the script gets it; nothing where it does not fit.
+std::optional<at::Tensor> fitting(const Param& param, const ParamValue& value) {
+  c10::InferenceMode off(false);  // a param made by a caller in inference mode must look the same to guards
+  if (!is_number(param)) return fitting_tensor(param, value);
+  const auto number = value.is_number() ? fitting_number(param, value.number()) : std::nullopt;
+  return number ? std::optional(wrapped_number(*number)) : std::nullopt;
+}
+
+at::Tensor default_of(const Param& param) {
+  c10::InferenceMode off(false);
+  return is_number(param) ? wrapped_number(param.value.toScalar()) : default_tensor(param.value);
+}
+
+at::Tensor converted(const Param& param, const ParamValue& value) {
+  if (auto fits = fitting(param, value)) return *fits;
+  throw InputError(fmt::format("param '{}' is {}, and the given value is not: got {}", param.name, kind_of(param.value),
+                               value.text()));
 }
 
 const Param* find_param(const Signature& signature, const std::string& name) {
@@ -125,10 +169,11 @@ VersionInfo PolicyVersion::info() const {
 std::vector<at::Tensor> param_tensors(const Signature& signature, const Params& values) {
   std::vector<at::Tensor> tensors;
   for (const Param& param : signature.params) {
-    c10::Scalar value = param.value.toScalar();
+    std::optional<at::Tensor> value;
     for (const auto& [name, given] : values)
-      if (name == param.name) value = fitting(param, given).value_or(value);
-    tensors.push_back(wrapped_number(value));
+      if (name == param.name)
+        if (auto fits = fitting(param, given)) value = std::move(fits);
+    tensors.push_back(value ? *value : default_of(param));
   }
   return tensors;
 }
@@ -145,7 +190,7 @@ std::vector<at::Tensor> override_params(const PolicyVersion& version, std::vecto
       throw InputError(fmt::format("policy '{}' has no param '{}'; it has {}", version.name, name,
                                    names.empty() ? "none" : list_of(names)));
     }
-    base[static_cast<size_t>(param - params.data())] = wrapped_number(converted(*param, value));
+    base[static_cast<size_t>(param - params.data())] = converted(*param, value);
   }
   return base;
 }

@@ -61,8 +61,8 @@ class PolicyVersion {
   VersionInfo info() const;  // all but live, pinned and last_error
 };
 
-/// The params of a call, in the order of the signature: 0-dim tensors that count as wrapped numbers in type promotion,
-/// as Python numbers do. Made of the defaults, then of `values`; passed over are names that the signature lacks, and values that do
+/// The params of a call, in the order of the signature: numbers and booleans as 0-dim tensors that count as wrapped numbers in type
+/// promotion, as Python numbers do; lists as 1-D tensors. Made of the defaults, then of `values`; passed over are names that the signature lacks, and values that do
 /// not fit: a host set them while a version with another type of this param was live.
 std::vector<at::Tensor> param_tensors(const Signature& signature, const Params& values);
 /// The same with `values` of one call on top of `base`. Throws InputError for a name that the signature lacks.
