@@ -21,7 +21,8 @@ PolicyCore::PolicyCore(std::shared_ptr<RuntimeCore> runtime, std::string path, s
     : runtime_(std::move(runtime)),
       path_(std::move(path)),
       file_(std::move(file)),
-      random_(std::make_shared<random::Sequence>(runtime_->options().seed)) {}
+      random_(std::make_shared<random::Sequence>(runtime_->options().seed)),
+      state_(runtime_->options().state_keys, runtime_->options().state_age) {}
 
 PolicyCore::~PolicyCore() {
   TRIAGE_ASSERT(Grace().passed(*epochs_));  // a call holds the policy
@@ -244,8 +245,9 @@ void PolicyCore::give_number(PolicyVersion& version) {
   version.number = next_number_++;
 }
 
-/// Of what the host has set and this version cannot take.
-void PolicyCore::tell_params(const PolicyVersion& version) const {
+/// Of what the host has set, and of the state, what this version cannot take.
+void PolicyCore::tell_unfitting(const PolicyVersion& version) {
+  tell_state(version);
   std::vector<std::string> names;
   {
     std::lock_guard lock(mutex_);
@@ -258,8 +260,8 @@ void PolicyCore::tell_params(const PolicyVersion& version) const {
         {}, version.number);
 }
 
-void PolicyCore::tell_live(const PolicyVersion& version) const {
-  tell_params(version);
+void PolicyCore::tell_live(const PolicyVersion& version) {
+  tell_unfitting(version);
   if (version.number == 1) return;
   std::string trial;
   if (version.trial.on()) trial = ", on trial for its first calls";
@@ -309,6 +311,8 @@ void PolicyCore::publish(const std::shared_ptr<PolicyVersion>& version, Params p
   next->before = find_stand_in(*version, kept, previous);
   if (next->before) next->before_params = param_tensors(next->before->signature, params);
   if (candidate_) next->beside = make_beside(version, params, previous);
+  for (const auto& one : {next->version, next->last_good, next->before})
+    next->has_state = next->has_state || (one && !one->signature.state.empty());
 
   TRIAGE_ASSERT(version->number > 0 && version->number < next_number_ && next->before != version);
   TRIAGE_ASSERT(next->params.size() == version->signature.params.size());
@@ -380,7 +384,7 @@ void PolicyCore::rollback(int number, bool pin) {
   keep_source();
   log(LogLevel::info, fmt::format("policy '{}': version {} is live again{}", name_, number, pin ? ", and pinned" : ""),
       {}, number);
-  tell_params(*version);
+  tell_unfitting(*version);
 }
 
 void PolicyCore::unpin() {
