@@ -650,7 +650,7 @@ std::vector<std::string> Compiled::input_names() const {
 std::vector<std::string> Compiled::output_names() const {
   std::vector<std::string> names = script_->signature().outputs;
   if (names.empty()) return names;
-  for (const auto& state : script_->signature().state) names.push_back("next_" + state.name);
+  for (const auto& state : script_->signature().state) names.push_back("state." + state.name);
   return names;
 }
 

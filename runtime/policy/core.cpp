@@ -193,18 +193,25 @@ void PolicyCore::make_ready(std::shared_ptr<PolicyVersion>& next) {
   next->trial.begin(std::move(known), proven ? 0 : runtime_->options().trial_calls);
 }
 
+/// What a version gets besides inputs of this kind.
+static std::vector<at::Tensor> values_for(const PolicyVersion& version, const Kind& kind, const Params& params) {
+  const auto batch = std::find_if(kind.begin(), kind.end(), [](const auto& shape) { return !shape.sizes.empty(); });
+  return with_first_state(version.signature, batch == kind.end() ? 0 : batch->sizes[0],
+                          kind.empty() ? c10::Device(c10::kCPU) : kind[0].device,
+                          param_tensors(version.signature, params));
+}
+
 /// Where the script remembers something that no graph holds (it breaks its graph, or did not come to its end), running it has changed
 /// that: what goes live is loaded again then.
 void PolicyCore::capture_ahead(std::shared_ptr<PolicyVersion>& next, const Params& params, const Trial::Known& known,
                                bool was_live) const {
-  const std::vector<at::Tensor> values = param_tensors(next->signature, params);
   const uint64_t writes = next->compiled.script().writes();
   bool ended = true;
   try {
     for (const Kind& kind : next->kinds) {
       if (std::find(known.untried.begin(), known.untried.end(), kind) != known.untried.end()) continue;
       const OnSyntheticValues held(*next, runtime_->options().limits);
-      if (next->compiled.prepare(kind, values, donated())) ended = false;
+      if (next->compiled.prepare(kind, values_for(*next, kind, params), donated())) ended = false;
     }
   } catch (const std::exception&) {
     if (!was_live) throw;
@@ -245,9 +252,8 @@ void PolicyCore::give_number(PolicyVersion& version) {
   version.number = next_number_++;
 }
 
-/// Of what the host has set, and of the state, what this version cannot take.
-void PolicyCore::tell_unfitting(const PolicyVersion& version) {
-  tell_state(version);
+/// Of what the host has set and this version cannot take.
+void PolicyCore::tell_params(const PolicyVersion& version) const {
   std::vector<std::string> names;
   {
     std::lock_guard lock(mutex_);
@@ -261,7 +267,8 @@ void PolicyCore::tell_unfitting(const PolicyVersion& version) {
 }
 
 void PolicyCore::tell_live(const PolicyVersion& version) {
-  tell_unfitting(version);
+  tell_params(version);
+  tell_state(version);
   if (version.number == 1) return;
   std::string trial;
   if (version.trial.on()) trial = ", on trial for its first calls";
@@ -384,7 +391,8 @@ void PolicyCore::rollback(int number, bool pin) {
   keep_source();
   log(LogLevel::info, fmt::format("policy '{}': version {} is live again{}", name_, number, pin ? ", and pinned" : ""),
       {}, number);
-  tell_unfitting(*version);
+  tell_params(*version);
+  tell_state(*version);
 }
 
 void PolicyCore::unpin() {

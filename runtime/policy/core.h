@@ -277,7 +277,7 @@ class PolicyCore {
                      bool was_live) const;
   void go_live(const std::shared_ptr<PolicyVersion>& version);
   void tell_live(const PolicyVersion& version);
-  void tell_unfitting(const PolicyVersion& version);
+  void tell_params(const PolicyVersion& version) const;
   void tell_state(const PolicyVersion& version);
   void tell_other_batch(int64_t rows);
   void tell_dropped_keys();

@@ -291,7 +291,7 @@ void PolicyCore::run_unrecorded(PolicyVersion& version, at::ArrayRef<at::Tensor>
                                   known ? known->what_without_backtrace() : error.what()),
                       {version.path, 0});
   }
-  if (has_state)
+  if (has_state) [[unlikely]]
     if (const auto failure = take_state(version.signature, inputs, *answer.state, answer.outputs))
       throw_at(version, ": " + *failure);
   if (!version.output_types.empty() && !version.output_types.fit(inputs, answer.outputs))

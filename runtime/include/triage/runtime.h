@@ -342,7 +342,7 @@ struct WatchEvent {
   Kind kind;
   std::string path;  // the file, or the directory
   int version = 0;   // the live version of the policy; 0 if there is none
-  std::string message;
+  std::string message;  // of `reloaded`: what of the state starts anew; mostly empty
   Source source;  // of the refusal, or of the failure that caused `reverted` or `candidate_reverted`: file and line
 };
 TRIAGE_API const char* to_string(WatchEvent::Kind kind) noexcept;

@@ -109,7 +109,7 @@ VersionInfo PolicyCore::start_candidate(const std::shared_ptr<Candidate>& candid
       fmt::format("policy '{}': version {} is a candidate (source {}): {}", name_, version.number, version.hash,
                   task_of(*candidate)),
       {}, version.number);
-  tell_unfitting(version);
+  tell_params(version);
   return info;
 }
 

@@ -25,6 +25,10 @@ at::Tensor at_first(const StateSpec& spec, int64_t batch, c10::Device device) {
   return at::full(sizes_for(spec, batch), spec.init, at::TensorOptions(spec.type.dtype).device(device));
 }
 
+c10::Device device_of(at::ArrayRef<at::Tensor> inputs) {
+  return inputs.empty() ? c10::Device(c10::kCPU) : inputs[0].device();
+}
+
 const at::Tensor* find(const KeptState& state, const std::string& name) {
   if (!state) return nullptr;
   const auto found = std::find_if(state->begin(), state->end(), [&](const auto& kept) { return kept.first == name; });
@@ -68,7 +72,7 @@ at::Tensor as_kept(const at::Tensor& tensor) {
 
 void begin_state(const Signature& signature, at::ArrayRef<at::Tensor> inputs, StateOfCall& state) {
   const int64_t batch = rows_of(inputs);
-  const c10::Device device = inputs.empty() ? c10::Device(c10::kCPU) : inputs[0].device();
+  const c10::Device device = device_of(inputs);
   state.given.clear();
   for (const StateSpec& spec : signature.state) {
     const at::Tensor* const kept = find(state.before, spec.name);
@@ -82,21 +86,24 @@ void begin_state(const Signature& signature, at::ArrayRef<at::Tensor> inputs, St
   }
 }
 
+std::optional<std::string> state_failure(const Signature& signature, at::ArrayRef<at::Tensor> inputs,
+                                         at::ArrayRef<at::Tensor> state) {
+  const int64_t batch = rows_of(inputs);
+  for (size_t i = 0; i < state.size(); ++i) {
+    const StateSpec& spec = signature.state[i];
+    if (!state[i].defined()) return fmt::format("`run` returned an undefined tensor as the state '{}'", spec.name);
+    if (!fits(spec, state[i], batch)) return misfit(spec, state[i], batch);
+  }
+  return std::nullopt;
+}
+
 std::optional<std::string> take_state(const Signature& signature, at::ArrayRef<at::Tensor> inputs, StateOfCall& state,
                                       std::vector<at::Tensor>& outputs) {
-  const size_t count = signature.state.size();
-  if (count == 0) return std::nullopt;
-  if (outputs.size() < count)
-    return fmt::format("it returned {} tensors, fewer than its state has", outputs.size());
-  const int64_t batch = rows_of(inputs);
-  const auto first = outputs.end() - static_cast<ptrdiff_t>(count);
+  const auto first = outputs.end() - static_cast<ptrdiff_t>(signature.state.size());
   state.after.assign(std::make_move_iterator(first), std::make_move_iterator(outputs.end()));
   outputs.erase(first, outputs.end());
-  for (size_t i = 0; i < count; ++i) {
-    at::Tensor& tensor = state.after[i];
-    const StateSpec& spec = signature.state[i];
-    if (!tensor.defined()) return fmt::format("`run` returned no tensor for the state '{}'", spec.name);
-    if (!fits(spec, tensor, batch)) return misfit(spec, tensor, batch);
+  if (auto failure = state_failure(signature, inputs, state.after)) return failure;
+  for (at::Tensor& tensor : state.after) {
     const bool lent = shares_memory(tensor, inputs) || shares_memory(tensor, outputs);
     tensor = as_kept(lent ? tensor.detach().clone() : tensor);
   }
@@ -105,19 +112,24 @@ std::optional<std::string> take_state(const Signature& signature, at::ArrayRef<a
   return std::nullopt;
 }
 
+std::vector<at::Tensor> with_first_state(const Signature& signature, int64_t batch, c10::Device device,
+                                         std::vector<at::Tensor> params) {
+  for (const StateSpec& spec : signature.state) params.push_back(at_first(spec, batch, device));
+  return params;
+}
+
+std::vector<at::Tensor> with_first_state(const Signature& signature, at::ArrayRef<at::Tensor> inputs,
+                                         std::vector<at::Tensor> params) {
+  return with_first_state(signature, rows_of(inputs), device_of(inputs), std::move(params));
+}
+
 std::vector<at::Tensor> call_alone(Script& script, at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor> params) {
   const Signature& signature = script.signature();
+  std::vector<at::Tensor> outputs =
+      script.call(inputs, with_first_state(signature, inputs, std::move(params)), std::nullopt);
   StateOfCall state;
-  begin_state(signature, inputs, state);
-  params.insert(params.end(), state.given.begin(), state.given.end());
-  std::vector<at::Tensor> outputs = script.call(inputs, params, std::nullopt);
-  if (const auto failure = take_state(signature, inputs, state, outputs)) {
-    const Source where = script.definition().where;
-    throw PolicyError(fmt::format("{}policy '{}': {}",
-                                  where.file.empty() ? "" : fmt::format("{}:{}: ", where.file, where.line),
-                                  script.name(), *failure),
-                      where);
-  }
+  if (const auto failure = take_state(signature, inputs, state, outputs))
+    throw PolicyError(*failure, script.definition().where);
   return outputs;
 }
 

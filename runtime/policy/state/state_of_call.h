@@ -30,11 +30,20 @@ at::Tensor as_kept(const at::Tensor& tensor);
 
 /// Sets `given`: what fits from `before`, on the device of the first input, else the values at the beginning.
 void begin_state(const Signature& signature, at::ArrayRef<at::Tensor> inputs, StateOfCall& state);
-/// Takes the new state from the end of `outputs`, and sees to it that these share no memory with it or with `given`. What is wrong with
-/// it, as a clause; nothing where it is as declared.
+/// What is wrong with the new state, as a clause; nothing where it is as declared.
+std::optional<std::string> state_failure(const Signature& signature, at::ArrayRef<at::Tensor> inputs,
+                                         at::ArrayRef<at::Tensor> state);
+/// Takes the new state from the end of `outputs`, and sees to it that these share no memory with it or with `given`. Returns what
+/// state_failure does.
 std::optional<std::string> take_state(const Signature& signature, at::ArrayRef<at::Tensor> inputs, StateOfCall& state,
                                       std::vector<at::Tensor>& outputs);
 
+/// What a script is called with besides inputs that make a batch of this size on this device: `params`, then the state before the
+/// first call.
+std::vector<at::Tensor> with_first_state(const Signature& signature, int64_t batch, c10::Device device,
+                                         std::vector<at::Tensor> params);
+std::vector<at::Tensor> with_first_state(const Signature& signature, at::ArrayRef<at::Tensor> inputs,
+                                         std::vector<at::Tensor> params);
 /// A call of a script by itself, whose state is as before the first call, and goes nowhere.
 std::vector<at::Tensor> call_alone(Script& script, at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor> params);
 

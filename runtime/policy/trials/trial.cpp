@@ -346,7 +346,8 @@ void PolicyCore::go_back(const Live& live, const std::exception& error) {
       fmt::format("policy '{}': version {} failed, version {} is live again: {}", name_, live.version->number,
                   before->number, error.what()),
       error.what(), live.version->number);
-  tell_unfitting(*before);
+  tell_params(*before);
+  tell_state(*before);
   runtime_->wake_watches();
 }
 

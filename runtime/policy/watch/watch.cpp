@@ -351,6 +351,7 @@ void WatchCore::follow(PolicyCore& policy) {
     event.message = now.last_error->message;
     event.source = now.last_error->source;
   }
+  if (change == Change::swapped) event.message = policy.take_state_note();
   tell(std::move(event));
 }
 
