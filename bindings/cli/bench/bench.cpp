@@ -27,6 +27,7 @@
 #include "bindings/cli/inputs.h"
 #include "bindings/cli/terminal.h"
 #include "runtime/files/disk.h"
+#include "runtime/policy/state/state_of_call.h"
 
 namespace triage::cli {
 namespace {

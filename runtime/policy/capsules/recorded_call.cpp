@@ -116,7 +116,7 @@ Json RecordedCall::facts(const Answer& answer) {
   for (const size_t index : options_.donate) donated.push_back(version_.signature.inputs[index]);
   call["inputs"] = std::move(inputs);
   call["donated"] = std::move(donated);
-  if (answer.state) call["state"] = state_facts(answer.state->given, /*masked=*/false);
+  if (answer.state) call["state"] = state_facts(answer.state->given, /*masked=*/recording_.leaves_out());
   if (rows_) {
     const at::Tensor rows = rows_->nonzero().flatten().contiguous();
     call["rows"] = std::vector<int64_t>(rows.data_ptr<int64_t>(), rows.data_ptr<int64_t>() + rows.numel());
