@@ -174,7 +174,7 @@ TEST_CASE("C++ in the docs is taken from programs that run") {
   const std::pair<const char*, std::vector<const char*>> pages[] = {
       {"docs/embedding.md", {"examples/embed/main.cpp", "tests/docs/branches.cpp", "tests/docs/verified_host.cpp"}},
       {"docs/backends.md", {"tests/docs/own_backend.cpp"}},
-      {"docs/operations.md", {"examples/server/main.cpp", "examples/server/admin.cpp"}},
+      {"docs/operations.md", {"examples/server/main.cpp", "examples/server/admin.cpp", "tests/docs/state_host.cpp"}},
       {"docs/rollouts.md", {"tests/docs/rollouts.cpp"}},
       {"docs/decisions.md", {"tests/docs/decision_log.cpp"}},
       {"docs/kernels.md", {"tests/lua/cache_artifacts_test.cpp"}},

@@ -1,80 +1,16 @@
-// State of policies: kept from call to call by key, the same bits in scripts and graphs, untouched by calls that fail; over reloads,
-// candidates, restarts and threads.
-#include "tests/policy/fake_script.h"
+// State of policies in calls: kept by key, the same bits in scripts and graphs, untouched by calls that fail and by who holds outputs.
+#include "tests/lua/policy_state.h"
 
 #include <ATen/ATen.h>
 #include <c10/core/InferenceMode.h>
 #include <doctest/doctest.h>
-#include <triage/capsule.h>
-#include <triage/triage.h>
-
-#include <algorithm>
-#include <atomic>
-#include <fstream>
-#include <thread>
 
 using triage::KeyState;
 using triage::Policy;
 using triage::PolicyState;
 using triage::Runtime;
 using triage::RuntimeOptions;
-
-namespace {
-
-/// Counts calls, keeps the running sum of columns, and the last batch.
-const char* const keeper = R"(
-return policy {
-  outputs = {"y"},
-  state = {
-    count = {shape = {}, dtype = torch.int64, init = 10},
-    last = {shape = {"N", 3}, init = -1},
-    sums = {shape = {3}, dtype = torch.float64},
-  },
-  run = function(z, s)
-    local sums = s.sums + z:to(torch.float64):sum(0)
-    return s.last + s.count, {count = s.count + 1, last = z, sums = sums}
-  end,
-})";
-
-/// One number of state: how many calls there were before this one.
-const char* const counter = R"(
-return policy {
-  outputs = {"z", "n"},
-  state = {n = {shape = {}, dtype = torch.int64}},
-  inputs = {"z"},
-  run = function(z, s) return z + 1, s.n + 0, {n = s.n + 1} end,
-})";
-
-int64_t next_of(const Policy& policy, const triage::RunOptions& options = {}, int64_t rows = 2) {
-  return policy.run({at::ones({rows, 3})}, options).at(1).item<int64_t>();
-}
-
-int64_t count_of(const Policy& policy, const std::string& key = "", const std::string& name = "n") {
-  for (const KeyState& one : policy.state())
-    if (one.key == key)
-      for (const auto& [known, tensor] : one.tensors)
-        if (known == name) return tensor.item<int64_t>();
-  return -1;
-}
-
-/// What the log of a Runtime said.
-struct Logged {
-  std::shared_ptr<std::string> text = std::make_shared<std::string>();
-  RuntimeOptions options() const {
-    RuntimeOptions options;
-    options.log = [to = text](const triage::LogRecord& record) { *to += std::string(record.text) + "\n"; };
-    return options;
-  }
-  bool has(const std::string& part) const { return text->find(part) != std::string::npos; }
-};
-
-RuntimeOptions quiet() {
-  RuntimeOptions options;
-  options.log = [](const triage::LogRecord&) {};
-  return options;
-}
-
-}  // namespace
+using namespace triage::test;  // NOLINT(google-build-using-namespace)
 
 TEST_CASE("state goes from call to call, as a script and captured, with the same bits and in one graph") {
   for (const char* backend : {"eager", "fused", "aot_eager"})
@@ -153,7 +89,7 @@ TEST_CASE("each key has its own state; keys that are not used go first, or by ag
   Runtime other(aged);
   const Policy forgets = other.load_source(counter);
   CHECK(next_of(forgets, {.state_key = "a"}) == 0);
-  CHECK(fake::eventually([&] { return forgets.state().empty(); }));
+  CHECK(eventually([&] { return forgets.state().empty(); }));
   CHECK(next_of(forgets, {.state_key = "a"}) == 0);
 }
 
@@ -192,7 +128,7 @@ TEST_CASE("a new state of another dtype or shape is an error with the line of ru
   const auto message = [&](const std::string& next) {
     const Policy policy = runtime.load_source(policy_with(next), "state.lua");
     std::string text;
-    for (int call = 0; call < 2; ++call) text = fake::message_of([&] { policy.run({at::ones({3, 2})}); });
+    for (int call = 0; call < 2; ++call) text = message_of([&] { policy.run({at::ones({3, 2})}); });
     CHECK(policy.state().empty());
     return text;
   };
@@ -206,7 +142,7 @@ TEST_CASE("a new state of another dtype or shape is an error with the line of ru
   const auto returns = [&](const std::string& results) {
     const Policy policy = runtime.load_source(
         "return policy { state = {n = {shape = {}}}, run = function(z, s) return " + results + " end }", "state.lua");
-    return fake::message_of([&] { policy.run({at::ones({3, 2})}); });
+    return message_of([&] { policy.run({at::ones({3, 2})}); });
   };
   CHECK(returns("z").find("a userdata as its last result, and a policy with state returns the new state there") !=
         std::string::npos);
@@ -226,7 +162,7 @@ TEST_CASE("a graph whose state has another shape in another call fails that call
   const at::Tensor z = at::zeros({3}), w = at::ones({2});
   for (int call = 0; call < 2; ++call) policy.run({z, w});
   REQUIRE(policy.graphs().size() == 1);
-  const std::string message = fake::message_of([&] { policy.run({z, at::ones({5})}); });
+  const std::string message = message_of([&] { policy.run({z, at::ones({5})}); });
   CHECK(message.find("sizes.lua:5: policy 'sizes' (version 1): `run` returned the state 'kept' as Float of shape [5]") == 0);
   CHECK(policy.run({z, w})[0].equal(at::full({3}, 4.0)));
 }
@@ -234,7 +170,7 @@ TEST_CASE("a graph whose state has another shape in another call fails that call
 TEST_CASE("declarations that no call could begin with are refused, with a hint") {
   Runtime runtime(quiet());
   const auto refusal = [&](const std::string& state, const std::string& run = "function(z, s) return z, s end") {
-    return fake::message_of([&] {
+    return message_of([&] {
       runtime.load_source("return policy { params = {}, state = " + state + ", run = " + run + " }", "state.lua");
     });
   };
@@ -256,12 +192,12 @@ TEST_CASE("declarations that no call could begin with are refused, with a hint")
   CHECK(has(refusal("{z = {shape = {}}}"), "'z' is both an input and a state") == fine);
   CHECK(has(refusal("{last = {shape = {}}}", "function(z) return z end"), "with state the last one receives it") == fine);
   CHECK(refusal("{last = {shape = {\"N\", 2}, init = math.huge}}").empty());
-  const std::string both = fake::message_of([&] {
+  const std::string both = message_of([&] {
     runtime.load_source(
         "return policy { params = {k = 1}, state = {n = {shape = {}}}, run = function(z, p) return z, p end }", "s.lua");
   });
   CHECK(has(both, "run = function(z, p, s)") == fine);
-  const std::string param = fake::message_of([&] {
+  const std::string param = message_of([&] {
     runtime.load_source(
         "return policy { params = {k = 1}, state = {k = {shape = {}}}, run = function(z, p, s) return z, s end }", "s.lua");
   });
@@ -382,7 +318,7 @@ TEST_CASE("the host sets what it got, and nothing that does not fit") {
   CHECK(next_of(policy, {.state_key = "a"}) == 1);
   CHECK(next_of(policy, {.state_key = "b"}) == 2);
   CHECK(next_of(policy, {.state_key = "c"}) == 0);
-  const auto refused = [&](const PolicyState& wrong) { return fake::message_of([&] { policy.set_state(wrong); }); };
+  const auto refused = [&](const PolicyState& wrong) { return message_of([&] { policy.set_state(wrong); }); };
   CHECK(refused({{"a", {{"m", at::ones({})}}}}).find("has no state 'm'; it declares (n)") != std::string::npos);
   CHECK(refused({{"a", {{"n", at::ones({})}}}}).find("is declared as Tensor(int64_t, {}), and set_state got Float of shape []") !=
         std::string::npos);
@@ -391,251 +327,4 @@ TEST_CASE("the host sets what it got, and nothing that does not fit") {
   policy.set_state({{"d", {{"n", at::full({}, 7, at::kLong)}}}});
   CHECK(count_of(policy, "b") == -1);
   CHECK(next_of(policy, {.state_key = "d"}) == 7);
-}
-
-TEST_CASE("a file with the state goes over a restart; one that is damaged, or of another policy, changes nothing") {
-  const fake::Folder folder;
-  const auto file = folder / "state.pt";
-  {
-    Runtime runtime(quiet());
-    const Policy policy = runtime.load_source(counter, "counter.lua");
-    for (int call = 0; call < 3; ++call) next_of(policy, {.state_key = "stream 1"});
-    next_of(policy);
-    policy.save_state(file);
-  }
-  const Logged log;
-  Runtime runtime(log.options());
-  const Policy policy = runtime.load_source(counter, "counter.lua");
-  policy.load_state(file);
-  CHECK(next_of(policy, {.state_key = "stream 1"}) == 3);
-  CHECK(next_of(policy) == 1);
-  const auto refused = [&](const Policy& of, const std::filesystem::path& path) {
-    return fake::message_of([&] { of.load_state(path); });
-  };
-  const Policy other = runtime.load_source(counter, "other.lua");
-  CHECK(refused(other, file).find("it holds the state of policy 'counter'") != std::string::npos);
-  CHECK(other.state().empty());
-  CHECK(refused(policy, folder / "none.pt").find("none.pt") != std::string::npos);
-  triage::save_tensor((folder / "tensor.pt").string(), at::ones({2}));
-  CHECK(refused(policy, folder / "tensor.pt").find("it holds no state") != std::string::npos);
-  std::ifstream in(file, std::ios::binary);
-  const std::string bytes{std::istreambuf_iterator<char>(in), {}};
-  for (size_t size = 0; size < bytes.size(); size += 37) {
-    fake::write(folder / "cut.pt", bytes.substr(0, size));
-    CHECK_THROWS_AS(policy.load_state(folder / "cut.pt"), triage::FileError);
-  }
-  CHECK(count_of(policy, "stream 1") == 4);
-  CHECK_FALSE(log.has("starts anew"));
-  const Policy changed = runtime.load_source(
-      "return policy { state = {n = {shape = {}}}, run = function(z, s) return z, s.n + 0, {n = s.n + 1} end }", "counter.lua");
-  changed.load_state(file);
-  CHECK(log.has("the state 'n' starts anew: it was kept as Long of shape [], and is declared as Tensor(float32_t, {})"));
-  CHECK(changed.run({at::ones({2, 3})})[1].item<double>() == 0);
-}
-
-TEST_CASE("state is kept over a reload where it is declared as before; else it starts anew, and an event says so") {
-  const fake::Folder folder;
-  const auto declares = [](const std::string& state, const std::string& step) {
-    return "return policy { outputs = {\"z\", \"n\"}, inputs = {\"z\"}, state = {" + state +
-           "}, run = function(z, s) return z + 1, s.n:sum():to(torch.int64), {n = s.n + " + step + "} end }";
-  };
-  fake::write(folder / "counter.lua", declares("n = {shape = {}, dtype = torch.int64}", "1"));
-  const Logged log;
-  Runtime runtime(log.options());
-  const Policy policy = runtime.load(folder / "counter.lua");
-  for (int call = 0; call < 3; ++call) CHECK(next_of(policy) == call);
-  fake::write(folder / "counter.lua", declares("n = {shape = {}, dtype = torch.int64, init = 50}", "100"));
-  CHECK(policy.reload() == triage::Reload::swapped);
-  CHECK(count_of(policy) == 3);  // the trial changed nothing
-  CHECK(next_of(policy) == 3);
-  CHECK(next_of(policy) == 103);
-  CHECK_FALSE(log.has("starts anew"));
-  std::vector<triage::WatchEvent> events;
-  triage::WatchOptions watching;
-  watching.on_event = [&](const triage::WatchEvent& event) { events.push_back(event); };
-  triage::Watch watch = runtime.watch(folder.path(), watching);
-  fake::write(folder / "counter.lua", declares("n = {shape = {2}, dtype = torch.int64}", "1"));
-  watch.rescan();
-  watch.stop();
-  CHECK(log.has("version 3: the state 'n' starts anew: it was kept as Long of shape [], and is declared as "
-                "Tensor(int64_t, {2})"));
-  REQUIRE(events.size() == 1);
-  CHECK(events[0].message.find("the state 'n' starts anew") != std::string::npos);
-  CHECK(policy.state()[0].tensors.empty());
-  CHECK(next_of(policy) == 0);
-  CHECK(next_of(policy) == 2);
-}
-
-TEST_CASE("a version on trial that fails leaves the state to the one that answers") {
-  Runtime runtime(quiet());
-  const Policy policy = runtime.load_source(counter);
-  for (int call = 0; call < 3; ++call) next_of(policy);
-  REQUIRE(policy.replace(R"(
-    return policy {
-      outputs = {"z", "n"}, inputs = {"z"},
-      state = {n = {shape = {}, dtype = torch.int64}},
-      run = function(z, s)
-        if z:sum():item() > 100 then error("too much") end
-        return z + 1, s.n + 0, {n = s.n + 1000}
-      end,
-    })") == triage::Reload::swapped);
-  CHECK(next_of(policy) == 3);
-  CHECK(next_of(policy) == 1003);
-  CHECK(policy.run({at::full({2, 3}, 100.0)})[1].item<int64_t>() == 2003);
-  CHECK(policy.version().number == 1);
-  CHECK(next_of(policy) == 2004);
-}
-
-TEST_CASE("a candidate runs on copies: the state is that of the calls which the live version answered") {
-  const std::string faster = [] {
-    std::string source = counter;
-    source.replace(source.find("s.n + 1}"), 8, "s.n + 5}");
-    return source;
-  }();
-  Runtime runtime(quiet());
-  const Policy policy = runtime.load_source(counter);
-  for (int call = 0; call < 3; ++call) next_of(policy);
-  policy.shadow_source(faster, {.share = 1});
-  for (int call = 3; call < 9; ++call) CHECK(next_of(policy) == call);
-  CHECK(fake::eventually([&] { return policy.candidate()->shadow.compared >= 6; }));
-  const triage::CandidateReport report = policy.end_candidate();
-  CHECK(report.shadow.different == 0);  // on the same state it gives the same
-  CHECK(count_of(policy) == 9);
-  policy.canary_source(faster, {.share = 1});
-  for (int call = 0; call < 3; ++call) CHECK(next_of(policy) == 9);
-  CHECK(count_of(policy) == 9);
-  policy.promote();
-  CHECK(next_of(policy) == 9);
-  CHECK(next_of(policy) == 14);
-}
-
-TEST_CASE("pass_through and last_good answer without a change of the state") {
-  const char* const fails = R"(
-    return policy {
-      inputs = {"z"}, outputs = {"z", "f"},
-      state = {n = {shape = {}, dtype = torch.int64}},
-      run = function(z, s)
-        if z:sum():item() > 100 then error("too much") end
-        return z + s.n, flag_nan(z, "z"), {n = s.n + 1}
-      end,
-    })";
-  RuntimeOptions options = quiet();
-  options.trial_calls = 0;
-  options.failures_to_revert = 0;
-  Runtime runtime(options);
-  const Policy policy = runtime.load_source(fails);
-  policy.run({at::ones({2, 3})});
-  const at::Tensor bad = at::full({2, 3}, 100.0);
-  CHECK(policy.run({bad}, {.on_error = triage::OnError::pass_through})[0].equal(bad));
-  CHECK(count_of(policy) == 1);
-  std::string next = fails;
-  next.replace(next.find("z + s.n"), 7, "z - s.n");
-  REQUIRE(policy.replace(next) == triage::Reload::swapped);
-  policy.run({at::ones({2, 3})});
-  CHECK(count_of(policy) == 2);
-  CHECK_THROWS(policy.run({bad}, {.on_error = triage::OnError::last_good}));
-  CHECK(count_of(policy) == 2);
-}
-
-TEST_CASE("calls with one key on several threads follow one another; other keys are apart") {
-  Runtime runtime(quiet());
-  const Policy policy = runtime.load_source(counter);
-  next_of(policy);
-  constexpr int threads = 4, calls = 200;
-  std::vector<std::thread> running;
-  std::atomic<int64_t> sum{0};
-  for (int i = 0; i < threads; ++i)
-    running.emplace_back([&, i] {
-      const std::string key = "own " + std::to_string(i);
-      for (int call = 0; call < calls; ++call) {
-        sum += next_of(policy);
-        if (next_of(policy, {.state_key = key}) != call) sum += 1'000'000;
-        if (call % 50 == 0) policy.state();
-      }
-    });
-  for (std::thread& thread : running) thread.join();
-  constexpr int64_t all = threads * calls;
-  CHECK(sum == all * (all + 1) / 2);  // 1, 2, ..., each once
-  CHECK(count_of(policy) == all + 1);
-}
-
-TEST_CASE("a call that waits for its turn longer than its deadline fails; one within itself is told") {
-  Runtime runtime(quiet());
-  Policy policy;
-  std::atomic<bool> inside{false}, go_on{false};
-  std::string inner;
-  bool again = false;
-  runtime.define("host", [&](const std::vector<at::Tensor>& given) {
-    if (again) inner = fake::message_of([&] { policy.run({at::ones({2})}); });
-    inside = true;
-    while (!again && !go_on) std::this_thread::yield();
-    return given;
-  });
-  policy = runtime.load_source(
-      "return policy { state = {n = {shape = {}}}, run = function(z, s) return host(z), {n = s.n + 1} end }");
-  std::thread other([&] { policy.run({at::ones({2})}); });
-  while (!inside) std::this_thread::yield();
-  const auto soon = std::chrono::steady_clock::now() + std::chrono::milliseconds(20);
-  CHECK_THROWS_AS(policy.run({at::ones({2})}, {.deadline = soon}), triage::LimitError);
-  go_on = true;
-  other.join();
-  again = true;
-  policy.run({at::ones({2})});
-  CHECK(inner.find("while it was running with it on the same thread") != std::string::npos);
-}
-
-TEST_CASE("a capsule holds the state before the call, and replays it bit for bit") {
-  const fake::Folder folder;
-  for (const char* backend : {"eager", "fused"}) {
-    RuntimeOptions options = quiet();
-    options.backend = backend;
-    Runtime runtime(options);
-    const Policy policy = runtime.load_source(keeper, "keeper.lua");
-    for (int call = 0; call < 3; ++call) policy.run({at::rand({4, 3})});
-    const std::string file = (folder / "call.pt").string();
-    triage::record(policy, {at::rand({4, 3})}, {file});
-    policy.run({at::rand({4, 3})});
-    const triage::Replayed replayed = triage::replay(file);
-    CHECK_MESSAGE(replayed.same, replayed.difference);
-    CHECK(replayed.recorded == "4 outputs");  // three are state
-    triage::record(policy, {at::rand({4, 3})}, {.file = file, .masked = {"z"}});
-    const triage::Replayed masked = triage::replay(file);
-    CHECK_MESSAGE(masked.same, masked.difference);
-    CHECK(std::any_of(masked.notes.begin(), masked.notes.end(), [](const std::string& note) {
-      return note.find("the values of the state 'last' were left out") != std::string::npos;
-    }));
-  }
-}
-
-TEST_CASE("the tests of a policy begin with a state, and check the new one") {
-  Runtime runtime(quiet());
-  const auto failures = [&](const std::string& test) {
-    const Policy policy = runtime.load_source(
-        "return policy { outputs = {\"z\"}, state = {n = {shape = {}, init = 5}, last = {shape = {\"N\"}}},\n"
-        "run = function(z, s) return z + s.n, {n = s.n + 1, last = s.last + z} end,\n"
-        "tests = { { name = 't', " + test + ", args = function() return torch.ones({3}) end } } }",
-        "tested.lua");
-    return policy.run_tests().at(0).second;
-  };
-  CHECK(failures("check = function(z, s) return s.n:item() == 6 and s.last:sum():item() == 3 end").empty());
-  CHECK(failures("state = {n = 8, last = torch.tensor({1.0, 2.0, 3.0})}, "
-                 "check = function(z, s) return z:sum():item() == 27 and s.last:sum():item() == 9 end")
-            .empty());
-  CHECK(failures("check = function(z, s) return false end").find("s.n = tensor(6.)") != std::string::npos);
-  const auto refused = [&](const std::string& state) {
-    return fake::message_of([&] { failures("state = " + state + ", check = function() end"); });
-  };
-  CHECK(refused("{m = 3}").find("the policy has no state 'm'") != std::string::npos);
-  CHECK(refused("{n = torch.ones({2})}").find("expected Tensor(float32_t, {}), or a number") != std::string::npos);
-  CHECK(refused("3").find("field 'state': expected a table") != std::string::npos);
-}
-
-TEST_CASE("a policy with state cannot be exported") {
-  Runtime runtime(quiet());
-  const triage::FrontEnd load = triage::find_front_end("counter.lua");
-  triage::ScriptOptions options;
-  options.path = "counter.lua";
-  const auto script = load(counter, options);
-  CHECK(fake::message_of([&] { triage::export_script(*script, {at::ones({2, 3})}, {}, {}); })
-            .find("an exported program keeps nothing between calls") != std::string::npos);
 }
