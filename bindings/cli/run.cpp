@@ -181,10 +181,8 @@ Json to_json(const Report& report, const Call& call) {
   Json state = Json::array();
   for (const auto& [name, tensor] : report.state) state.push_back(tensor_json(name, tensor));
   const Result* flags = flags_of(report);
-  return {{"policy", report.policy},
+  Json json = {{"policy", report.policy},
           {"backend", report.backend},
-          {"calls", report.calls},
-          {"state", state},
           {"inputs", inputs},
           {"outputs", outputs},
           {"flags", flags ? flags_json(flags->tensor) : Json()},
@@ -196,6 +194,9 @@ Json to_json(const Report& report, const Call& call) {
           {"fused_loops", loops_json(report.loops)},
           {"first_us", report.first_us},
           {"call_us", report.call_us}};
+  if (report.calls > 1) json["calls"] = report.calls;
+  if (!state.empty()) json["state"] = std::move(state);
+  return json;
 }
 
 BadSamples bad_samples_of(const Report& report, const Call& call, bool json) {

@@ -141,7 +141,7 @@ TEST_CASE("a misspelt field of a test is named") {
   CAPTURE(ran.out);
   CHECK(ran.status == 1);
   CHECK(has(ran.out,
-            "policy: test 1: there is no field 'nam'; did you mean 'name'? (fields: name, args, check, params)"));
+            "policy: test 1: there is no field 'nam'; did you mean 'name'? (fields: name, args, check, params, state)"));
 }
 
 TEST_CASE("full coverage can be asked for") {

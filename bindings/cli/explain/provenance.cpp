@@ -12,6 +12,7 @@
 #include "bindings/cli/model_call.h"
 #include "bindings/cli/terminal.h"
 #include "runtime/location/glob.h"
+#include "runtime/policy/state/state_of_call.h"
 
 namespace triage::cli {
 namespace {
@@ -139,9 +140,11 @@ Provenance of_policy(const CallOptions& options, bool json, std::string& name) {
     throw PolicyError(
         fmt::format("{} is not one graph, so triage cannot run its operations one by one; the graph break:\n  {}",
                     options.policy, fmt::join(call.policy.graph_breaks(), "\n  ")));
-  std::vector<at::Tensor> inputs = call.inputs;
-  for (const Param& param : call.policy.signature().params)
-    inputs.push_back(param_tensor(param_value(param, call.options.params)));
+  const Signature signature = call.policy.signature();
+  std::vector<at::Tensor> inputs = call.inputs, params;
+  for (const Param& param : signature.params) params.push_back(param_tensor(param_value(param, call.options.params)));
+  for (at::Tensor& value : policy::with_first_state(signature, call.inputs, std::move(params)))
+    inputs.push_back(std::move(value));
   return provenance(*graphs.back().graph, inputs);
 }
 
