@@ -3,6 +3,7 @@
 #include "bindings/lua/capture/user_code.h"
 #include "bindings/lua/state/state.h"
 #include "bindings/lua/state/table_fields.h"
+#include "bindings/lua/values/describe.h"
 #include "bindings/lua/values/tensor.h"
 
 #include <triage/error.h>
@@ -74,7 +75,7 @@ void check_new_state(lua_State* L, int index, const PolicyDefinition& policy) {
   const std::string& first = state.front().name;
   if (index == 0 || !lua_istable(L, index))
     refuse(L, policy,
-           "`run` returned " + (index == 0 ? "nothing" : described(L, index) + " as its last result") +
+           "`run` returned " + (index == 0 ? "nothing" : describe(L, index) + " as its last result") +
                ", and a policy with state returns the new state there, a table of tensors: `return ..., {" + first +
                " = ...}`");
   for (lua_pushnil(L); lua_next(L, index); lua_pop(L, 1)) {
@@ -93,7 +94,7 @@ void read_new_state(lua_State* L, int index, const PolicyDefinition& policy, std
     const at::Tensor* const tensor = test_tensor(L, -1);
     if (!tensor)
       refuse(L, policy,
-             "the new state has " + described(L, -1) + " as '" + spec.name +
+             "the new state has " + describe(L, -1) + " as '" + spec.name +
                  "'; return every state as a tensor, also one that stays: {" + spec.name + " = s." + spec.name + "}");
     results.push_back(*tensor);
     lua_pop(L, 1);

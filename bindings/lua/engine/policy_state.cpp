@@ -103,7 +103,7 @@ c10::Scalar read_init(lua_State* L, const std::string& name, at::ScalarType dtyp
 /// Makes the value once: whether it is one that the dtype can hold.
 void check_init(const StateSpec& spec) {
   try {
-    at::full({}, spec.init, spec.type.dtype);
+    at::full(at::IntArrayRef(), spec.init, spec.type.dtype);
   } catch (const std::exception&) {
     refuse(spec.name, "field 'init': " + dtype_name(spec.type.dtype) + " cannot hold this number");
   }

@@ -47,13 +47,13 @@ std::vector<std::string> unfitting_state(const Signature& signature, const State
 
 bool is_power_of_two(uint64_t count) { return (count & (count - 1)) == 0; }
 
-}  // namespace
-
 KeptState named(const Signature& signature, std::vector<at::Tensor> tensors) {
   auto state = std::make_shared<StateTensors>();
   for (size_t i = 0; i < tensors.size(); ++i) state->emplace_back(signature.state[i].name, std::move(tensors[i]));
   return state;
 }
+
+}  // namespace
 
 /// Where a call is answered by a version that is live, or was and is again, its state is what the next one begins with.
 void PolicyCore::find_answer_with_state(const Live& live, at::ArrayRef<at::Tensor> inputs, const RunOptions& options,
