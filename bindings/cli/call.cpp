@@ -188,10 +188,10 @@ std::vector<std::vector<std::string>> inputs_of_calls(const std::vector<std::str
   std::vector<std::vector<std::string>> calls(most == times.end() ? 1 : most->second);
   for (const auto& [name, count] : times)
     if (count != 1 && count != calls.size())
-      throw UsageError(
-          fmt::format("--input {} is given {} times, and --input {} {} times; give an input once, for all calls, or once "
-                      "for each call",
-                      name, count, most->first, most->second));
+      throw UsageError(fmt::format(
+          "--input {} is given {} times, and --input {} {} times; give an input once, for all calls, or once "
+          "for each call",
+          name, count, most->first, most->second));
   std::map<std::string, size_t> next;
   for (const std::string& text : texts) {
     const std::string name = split_assignment(text, "--input").first;

@@ -157,7 +157,8 @@ void print_report(const Report& report, const Call& call) {
     print_summary(output.tensor);
   }
   for (size_t i = 0; i < report.state.size(); ++i)
-    print_tensor(i == 0 ? "state" : "", report.state[i].first, report.state[i].second, few_values(report.state[i].second));
+    print_tensor(i == 0 ? "state" : "", report.state[i].first, report.state[i].second,
+                 few_values(report.state[i].second));
   print_samples(report.bad);
   if (!report.decisions.empty())
     say("  {:<8} {}\n", "decision",
@@ -182,18 +183,18 @@ Json to_json(const Report& report, const Call& call) {
   for (const auto& [name, tensor] : report.state) state.push_back(tensor_json(name, tensor));
   const Result* flags = flags_of(report);
   Json json = {{"policy", report.policy},
-          {"backend", report.backend},
-          {"inputs", inputs},
-          {"outputs", outputs},
-          {"flags", flags ? flags_json(flags->tensor) : Json()},
-          {"bad_samples", flags ? samples_json(report.bad) : Json()},
-          {"decision", report.decided ? Json(report.decisions) : Json()},
-          {"graphs", report.graphs},
-          {"graph_breaks", report.graph_breaks.size()},
-          {"ops", report.operations},
-          {"fused_loops", loops_json(report.loops)},
-          {"first_us", report.first_us},
-          {"call_us", report.call_us}};
+               {"backend", report.backend},
+               {"inputs", inputs},
+               {"outputs", outputs},
+               {"flags", flags ? flags_json(flags->tensor) : Json()},
+               {"bad_samples", flags ? samples_json(report.bad) : Json()},
+               {"decision", report.decided ? Json(report.decisions) : Json()},
+               {"graphs", report.graphs},
+               {"graph_breaks", report.graph_breaks.size()},
+               {"ops", report.operations},
+               {"fused_loops", loops_json(report.loops)},
+               {"first_us", report.first_us},
+               {"call_us", report.call_us}};
   if (report.calls > 1) json["calls"] = report.calls;
   if (!state.empty()) json["state"] = std::move(state);
   return json;

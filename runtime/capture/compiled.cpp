@@ -379,9 +379,9 @@ bool Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
   const size_t num_inputs = all.size() - num_params;
   const size_t end_of_params = num_inputs + script_->signature().params.size();  // state follows
   for (size_t i = 0; i < all.size(); ++i)
-    traced.push_back(recorder.add_input(i < names.size() ? names[i] : "in" + std::to_string(i),
-                                        i < num_inputs || i >= end_of_params ? graph::InputKind::tensor : graph::InputKind::param,
-                                        all[i]));
+    traced.push_back(recorder.add_input(
+        i < names.size() ? names[i] : "in" + std::to_string(i),
+        i < num_inputs || i >= end_of_params ? graph::InputKind::tensor : graph::InputKind::param, all[i]));
   for (size_t i = 0; i < num_inputs; ++i)
     traced[i] = traced[guards.same_as[i]];  // one tensor, which the script may notice
   at::ArrayRef<at::Tensor> given(traced);

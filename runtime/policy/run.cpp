@@ -279,8 +279,8 @@ void PolicyCore::run_unrecorded(PolicyVersion& version, at::ArrayRef<at::Tensor>
     if (options.params.empty() && !has_state)
       answer.ran = version.compiled.run(inputs, params, call, answer.outputs);
     else
-      answer.ran = version.compiled.run(inputs, values_for(version, inputs, params, options, answer), call,
-                                        answer.outputs);
+      answer.ran =
+          version.compiled.run(inputs, values_for(version, inputs, params, options, answer), call, answer.outputs);
   } catch (const Error&) {
     throw;
   } catch (const std::bad_alloc&) {

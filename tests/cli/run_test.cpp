@@ -185,8 +185,9 @@ return policy {
   state = {total = {shape = {}, init = 1}, calls = {shape = {}, dtype = torch.int64}},
   run = function(z, k, s) return z * k + s.total, {total = s.total + z:sum(), calls = s.calls + 1} end,
 })";
-  const std::vector<std::string> run = {"run",     "total.lua", "-i",       "z=ones:2x2", "-i",      "z=ones:3x2", "-i",
-                                        "k=ones:2", "--state",   "total.pt", "--output",   "y=y.npy", "--repeat",   "2"};
+  const std::vector<std::string> run = {"run",        "total.lua", "-i",       "z=ones:2x2", "-i",
+                                        "z=ones:3x2", "-i",        "k=ones:2", "--state",    "total.pt",
+                                        "--output",   "y=y.npy",   "--repeat", "2"};
   const auto first_of = [&] { return triage::load_tensor(triage.folder / "y.npy").flatten()[0].item<float>(); };
   Ran ran = triage(run);
   CAPTURE(ran.err);

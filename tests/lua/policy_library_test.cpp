@@ -170,8 +170,7 @@ TEST_CASE("policies of the library take floats of 16 bits, captured as in Lua, a
         for (size_t i = 0; i < params.size(); ++i)
           policy.set_param(script.signature().params[i].name, params[i].item());
         policy.reset_state();
-        const std::vector<at::Tensor> plain = policy::call_alone(script, inputs, params),
-                                      captured = policy.run(inputs);
+        const std::vector<at::Tensor> plain = policy::call_alone(script, inputs, params), captured = policy.run(inputs);
         REQUIRE(plain.size() == captured.size());
         for (size_t i = 0; i < plain.size(); ++i) CHECK(diagnose::same_bits(plain[i], captured[i]));
         if (inputs[0].is_floating_point()) CHECK((captured[0].scalar_type() == inputs[0].scalar_type()));

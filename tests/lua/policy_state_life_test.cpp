@@ -49,9 +49,11 @@ TEST_CASE("a file with the state goes over a restart; one that is damaged, or of
   CHECK(count_of(policy, "stream 1") == 4);
   CHECK_FALSE(log.has("starts anew"));
   const Policy changed = runtime.load_source(
-      "return policy { state = {n = {shape = {}}}, run = function(z, s) return z, s.n + 0, {n = s.n + 1} end }", "counter.lua");
+      "return policy { state = {n = {shape = {}}}, run = function(z, s) return z, s.n + 0, {n = s.n + 1} end }",
+      "counter.lua");
   changed.load_state(file);
-  CHECK(log.has("the state 'n' starts anew: it was kept as Long of shape [], and is declared as Tensor(float32_t, {})"));
+  CHECK(
+      log.has("the state 'n' starts anew: it was kept as Long of shape [], and is declared as Tensor(float32_t, {})"));
   CHECK(changed.run({at::ones({2, 3})})[1].item<double>() == 0);
 }
 
@@ -79,8 +81,9 @@ TEST_CASE("state is kept over a reload where it is declared as before; else it s
   write(folder.path() / "counter.lua", declares("n = {shape = {2}, dtype = torch.int64}", "1"));
   watch.rescan();
   watch.stop();
-  CHECK(log.has("version 3: the state 'n' starts anew: it was kept as Long of shape [], and is declared as "
-                "Tensor(int64_t, {2})"));
+  CHECK(
+      log.has("version 3: the state 'n' starts anew: it was kept as Long of shape [], and is declared as "
+              "Tensor(int64_t, {2})"));
   REQUIRE(events.size() == 1);
   CHECK(events[0].message.find("the state 'n' starts anew") != std::string::npos);
   CHECK(policy.state()[0].tensors.empty());
@@ -235,7 +238,8 @@ TEST_CASE("the tests of a policy begin with a state, and check the new one") {
     const Policy policy = runtime.load_source(
         "return policy { outputs = {\"z\"}, state = {n = {shape = {}, init = 5}, last = {shape = {\"N\"}}},\n"
         "run = function(z, s) return z + s.n, {n = s.n + 1, last = s.last + z} end,\n"
-        "tests = { { name = 't', " + test + ", args = function() return torch.ones({3}) end } } }",
+        "tests = { { name = 't', " +
+            test + ", args = function() return torch.ones({3}) end } } }",
         "tested.lua");
     return policy.run_tests().at(0).second;
   };
@@ -258,6 +262,7 @@ TEST_CASE("a policy with state cannot be exported") {
   triage::ScriptOptions options;
   options.path = "counter.lua";
   const auto script = load(counter, options);
-  CHECK(message_of([&] { triage::export_script(*script, {at::ones({2, 3})}, {}, {}); })
-            .find("an exported program keeps nothing between calls") != std::string::npos);
+  CHECK(message_of([&] {
+          triage::export_script(*script, {at::ones({2, 3})}, {}, {});
+        }).find("an exported program keeps nothing between calls") != std::string::npos);
 }

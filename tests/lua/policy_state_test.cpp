@@ -122,7 +122,8 @@ TEST_CASE("a call that fails leaves the state, whatever answers it") {
 TEST_CASE("a new state of another dtype or shape is an error with the line of run, and leaves the state") {
   const auto policy_with = [](const std::string& next) {
     return "return policy {\n  outputs = {\"z\"},\n  state = {last = {shape = {\"N\", 2}}},\n"
-           "  run = function(z, s)\n    return z + s.last, {last = " + next + "}\n  end,\n}";
+           "  run = function(z, s)\n    return z + s.last, {last = " +
+           next + "}\n  end,\n}";
   };
   Runtime runtime(quiet());
   const auto message = [&](const std::string& next) {
@@ -133,10 +134,12 @@ TEST_CASE("a new state of another dtype or shape is an error with the line of ru
     return text;
   };
   CHECK(message("z:to(torch.float64)").find("state.lua:4: ") == 0);
-  CHECK(message("z:to(torch.float64)").find("the state 'last' as Double of shape [3, 2], and it is declared as "
-                                            "Tensor(float32_t, {\"N\", 2}) in a batch of 3") != std::string::npos);
+  CHECK(message("z:to(torch.float64)")
+            .find("the state 'last' as Double of shape [3, 2], and it is declared as "
+                  "Tensor(float32_t, {\"N\", 2}) in a batch of 3") != std::string::npos);
   CHECK(message("z[0]").find("of shape [2]") != std::string::npos);
-  CHECK(message("nil").find("return every state as a tensor, also one that stays: {last = s.last}") != std::string::npos);
+  CHECK(message("nil").find("return every state as a tensor, also one that stays: {last = s.last}") !=
+        std::string::npos);
   CHECK(message("1.0").find(" as 'last'") != std::string::npos);
   CHECK(message("z, lost = z").find("the name 'lost', which `state` does not declare") != std::string::npos);
   const auto returns = [&](const std::string& results) {
@@ -163,7 +166,8 @@ TEST_CASE("a graph whose state has another shape in another call fails that call
   for (int call = 0; call < 2; ++call) policy.run({z, w});
   REQUIRE(policy.graphs().size() == 1);
   const std::string message = message_of([&] { policy.run({z, at::ones({5})}); });
-  CHECK(message.find("sizes.lua:5: policy 'sizes' (version 1): `run` returned the state 'kept' as Float of shape [5]") == 0);
+  CHECK(message.find(
+            "sizes.lua:5: policy 'sizes' (version 1): `run` returned the state 'kept' as Float of shape [5]") == 0);
   CHECK(policy.run({z, w})[0].equal(at::full({3}, 4.0)));
 }
 
@@ -190,16 +194,19 @@ TEST_CASE("declarations that no call could begin with are refused, with a hint")
   CHECK(has(refusal("{last = {shape = {}, inti = 1}}"), "did you mean 'init'") == fine);
   CHECK(has(refusal("{[1] = {shape = {}}}"), "expected names") == fine);
   CHECK(has(refusal("{z = {shape = {}}}"), "'z' is both an input and a state") == fine);
-  CHECK(has(refusal("{last = {shape = {}}}", "function(z) return z end"), "with state the last one receives it") == fine);
+  CHECK(has(refusal("{last = {shape = {}}}", "function(z) return z end"), "with state the last one receives it") ==
+        fine);
   CHECK(refusal("{last = {shape = {\"N\", 2}, init = math.huge}}").empty());
   const std::string both = message_of([&] {
     runtime.load_source(
-        "return policy { params = {k = 1}, state = {n = {shape = {}}}, run = function(z, p) return z, p end }", "s.lua");
+        "return policy { params = {k = 1}, state = {n = {shape = {}}}, run = function(z, p) return z, p end }",
+        "s.lua");
   });
   CHECK(has(both, "run = function(z, p, s)") == fine);
   const std::string param = message_of([&] {
     runtime.load_source(
-        "return policy { params = {k = 1}, state = {k = {shape = {}}}, run = function(z, p, s) return z, s end }", "s.lua");
+        "return policy { params = {k = 1}, state = {k = {shape = {}}}, run = function(z, p, s) return z, s end }",
+        "s.lua");
   });
   CHECK(has(param, "'k' is both a param and a state") == fine);
 }
@@ -260,7 +267,8 @@ TEST_CASE("state requires no grad, and holds no graph of autograd; gradients go 
     for (const auto& [name, tensor] : policy.state()[0].tensors) CHECK_FALSE(tensor.requires_grad());
   }
   const Policy scaled = runtime.load_source(
-      "return policy { state = {k = {shape = {}, init = 1}}, run = function(z, s) return z * s.k, {k = s.k + z:mean()} end }");
+      "return policy { state = {k = {shape = {}, init = 1}}, run = function(z, s) return z * s.k, {k = s.k + z:mean()} "
+      "end }");
   for (int call = 0; call < 3; ++call) {
     const at::Tensor z = at::ones({2, 3}).requires_grad_();
     scaled.run({z})[0].sum().backward();
@@ -320,8 +328,8 @@ TEST_CASE("the host sets what it got, and nothing that does not fit") {
   CHECK(next_of(policy, {.state_key = "c"}) == 0);
   const auto refused = [&](const PolicyState& wrong) { return message_of([&] { policy.set_state(wrong); }); };
   CHECK(refused({{"a", {{"m", at::ones({})}}}}).find("has no state 'm'; it declares (n)") != std::string::npos);
-  CHECK(refused({{"a", {{"n", at::ones({})}}}}).find("is declared as Tensor(int64_t, {}), and set_state got Float of shape []") !=
-        std::string::npos);
+  CHECK(refused({{"a", {{"n", at::ones({})}}}})
+            .find("is declared as Tensor(int64_t, {}), and set_state got Float of shape []") != std::string::npos);
   CHECK(refused({{"a", {}}, {"a", {}}}).find("the key 'a' twice") != std::string::npos);
   CHECK(count_of(policy, "b") == 3);  // as it was
   policy.set_state({{"d", {{"n", at::full({}, 7, at::kLong)}}}});

@@ -132,7 +132,7 @@ std::string shown(lua_State* L, const Signature& signature, at::ArrayRef<at::Ten
   for (size_t i = 0; i < outputs.size(); ++i) {
     const at::Tensor& output = outputs[i];
     const size_t count = outputs.size() - signature.state.size();
-    const std::string name = i >= count                      ? "s." + signature.state[i - count].name
+    const std::string name = i >= count                     ? "s." + signature.state[i - count].name
                              : i < signature.outputs.size() ? signature.outputs[i]
                                                             : "out" + std::to_string(i);
     const bool is_flags = i < flags.size() && flags[i];

@@ -27,7 +27,9 @@ bool is_name(std::string_view text) {
          std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isalnum(c) || c == '_'; });
 }
 
-std::string key_text(lua_State* L, int index) { return lua_type(L, index) == LUA_TSTRING ? lua_tostring(L, index) : ""; }
+std::string key_text(lua_State* L, int index) {
+  return lua_type(L, index) == LUA_TSTRING ? lua_tostring(L, index) : "";
+}
 
 [[noreturn]] void refuse(const std::string& name, const std::string& message) {
   throw LoadError("policy: field 'state': '" + name + "': " + message);
@@ -38,16 +40,19 @@ void check_fields(lua_State* L, const std::string& name) {
   for (lua_pushnil(L); lua_next(L, -2); lua_pop(L, 1)) {
     const std::string key = key_text(L, -2);
     if (key == "shape" || key == "dtype" || key == "init") continue;
-    refuse(name, (key.empty() ? "expected named fields only" : "there is no field '" + key + "'" +
-                                                                   did_you_mean(close_words(key, {"shape", "dtype", "init"}))) +
+    refuse(name, (key.empty() ? "expected named fields only"
+                              : "there is no field '" + key + "'" +
+                                    did_you_mean(close_words(key, {"shape", "dtype", "init"}))) +
                      " (fields: shape, dtype, init)");
   }
 }
 
 std::vector<Dim> read_shape(lua_State* L, const std::string& name) {
   if (push_own_field(L, -1, "shape") != LUA_TTABLE)
-    refuse(name, "field 'shape': expected a list of sizes, such as {8}, {} for one number, or {\"N\", 8} for 8 of each "
-                 "sample, got " + describe(L, -1));
+    refuse(name,
+           "field 'shape': expected a list of sizes, such as {8}, {} for one number, or {\"N\", 8} for 8 of each "
+           "sample, got " +
+               describe(L, -1));
   const auto count = static_cast<lua_Integer>(lua_rawlen(L, -1));
   if (count > static_cast<lua_Integer>(most_dims))
     refuse(name, "field 'shape' has " + std::to_string(count) + " dimensions; at most " + std::to_string(most_dims) +
@@ -79,7 +84,8 @@ at::ScalarType read_dtype(lua_State* L, const std::string& name) {
 
 /// A number or a boolean at the top that fits the dtype; nothing for any other value.
 std::optional<c10::Scalar> scalar_for(lua_State* L, at::ScalarType dtype) {
-  if (lua_isboolean(L, -1)) return dtype == at::kBool ? std::optional<c10::Scalar>(lua_toboolean(L, -1) != 0) : std::nullopt;
+  if (lua_isboolean(L, -1))
+    return dtype == at::kBool ? std::optional<c10::Scalar>(lua_toboolean(L, -1) != 0) : std::nullopt;
   if (lua_type(L, -1) != LUA_TNUMBER || dtype == at::kBool) return std::nullopt;
   if (lua_isinteger(L, -1)) return c10::Scalar(static_cast<int64_t>(lua_tointeger(L, -1)));
   if (!at::isFloatingType(dtype) && !at::isComplexType(dtype)) return std::nullopt;
@@ -94,7 +100,9 @@ c10::Scalar read_init(lua_State* L, const std::string& name, at::ScalarType dtyp
   const auto init = scalar_for(L, dtype);
   if (!init)
     refuse(name, "field 'init': expected " +
-                     std::string(dtype == at::kBool ? "true or false" : at::isIntegralType(dtype, false) ? "an integer" : "a number") +
+                     std::string(dtype == at::kBool                 ? "true or false"
+                                 : at::isIntegralType(dtype, false) ? "an integer"
+                                                                    : "a number") +
                      " for the dtype " + dtype_name(dtype) + ", got " + describe(L, -1));
   lua_pop(L, 1);
   return *init;
@@ -184,8 +192,8 @@ void check_test_state(lua_State* L, const std::string& where, const std::vector<
     if (spec == state.end()) throw LoadError(field + "the policy has no state '" + name + "'");
     const at::Tensor* const tensor = test_tensor(L, -1);
     if (tensor ? !policy::fits(*spec, *tensor) : !scalar_for(L, spec->type.dtype))
-      throw LoadError(field + "'" + name + "': expected " + spec->type.text() + ", or a number for all its elements, got " +
-                      describe(L, -1));
+      throw LoadError(field + "'" + name + "': expected " + spec->type.text() +
+                      ", or a number for all its elements, got " + describe(L, -1));
   }
 }
 

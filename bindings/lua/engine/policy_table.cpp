@@ -22,8 +22,8 @@ namespace {
 
 const char policy_mark = 0;  // its address is the registry key of the metatable that marks policies
 
-constexpr std::array<std::string_view, 11> fields = {"name",  "inputs", "outputs",   "params",   "state", "fullgraph",
-                                                     "run",   "tests",  "lua", "signature", "on_error"};
+constexpr std::array<std::string_view, 11> fields = {"name", "inputs", "outputs", "params",    "state",   "fullgraph",
+                                                     "run",  "tests",  "lua",     "signature", "on_error"};
 
 // Of one policy; names are compared with each other.
 constexpr size_t most_inputs = 200, most_params = 1000, most_tests = 1000, longest_name = 255;
@@ -68,9 +68,9 @@ void check_known_fields(lua_State* L, int table) {
           "lua, run, tests)");
     std::string key = lua_tostring(L, -1);
     if (std::find(fields.begin(), fields.end(), key) == fields.end())
-      throw LoadError("policy: there is no field '" + key + "'" +
-                      did_you_mean(close_words(key, {fields.begin(), fields.end()})) +
-                      " (fields: name, inputs, outputs, params, state, fullgraph, on_error, lua, run, tests, signature)");
+      throw LoadError(
+          "policy: there is no field '" + key + "'" + did_you_mean(close_words(key, {fields.begin(), fields.end()})) +
+          " (fields: name, inputs, outputs, params, state, fullgraph, on_error, lua, run, tests, signature)");
   }
 }
 

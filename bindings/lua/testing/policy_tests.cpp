@@ -215,8 +215,7 @@ class Tester {
       check_sizes("captured it returned tensors", operators::logical_bytes(outcome.outputs));
       outcome.gradients = gradients_of(outcome.outputs, own, options_.script.limits);
       finish_compiling(own);
-      const std::string found =
-          difference(plain, outcome, output_names(), /*exact=*/options_.backend != "fused");
+      const std::string found = difference(plain, outcome, output_names(), /*exact=*/options_.backend != "fused");
       if (!found.empty())
         return found +
                (options_.backend == "fused" ? "; this is more than rounding" : "; both must give the same bits") +

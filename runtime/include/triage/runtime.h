@@ -340,8 +340,8 @@ struct WatchEvent {
     candidate_reverted,  ///< a canary was taken back; `version` is the live one
   };
   Kind kind;
-  std::string path;  // the file, or the directory
-  int version = 0;   // the live version of the policy; 0 if there is none
+  std::string path;     // the file, or the directory
+  int version = 0;      // the live version of the policy; 0 if there is none
   std::string message;  // of `reloaded`: what of the state starts anew; mostly empty
   Source source;  // of the refusal, or of the failure that caused `reverted` or `candidate_reverted`: file and line
 };

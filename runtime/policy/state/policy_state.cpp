@@ -73,10 +73,11 @@ void PolicyCore::tell_other_batch(int64_t rows) {
   const uint64_t count = other_batches_.fetch_add(1, std::memory_order_relaxed) + 1;
   if (!is_power_of_two(count)) return;
   log(LogLevel::warn,
-      fmt::format("policy '{}': a batch of {} samples came after one of another size with the same state key, so the "
-                  "state with the shape {{\"N\", ...}} started anew (time {}); send batches of one size for each key, or "
-                  "declare the state with a fixed shape",
-                  name_, rows, count));
+      fmt::format(
+          "policy '{}': a batch of {} samples came after one of another size with the same state key, so the "
+          "state with the shape {{\"N\", ...}} started anew (time {}); send batches of one size for each key, or "
+          "declare the state with a fixed shape",
+          name_, rows, count));
 }
 
 void PolicyCore::tell_dropped_keys() {

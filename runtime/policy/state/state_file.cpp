@@ -18,9 +18,10 @@ constexpr const char* format_name = "triage state 1";
 Dict new_dict() { return Dict(c10::StringType::get(), c10::AnyType::get()); }
 
 [[noreturn]] void refuse(const std::filesystem::path& file, const std::string& policy, const std::string& why) {
-  throw FileError(fmt::format("cannot load the state of policy '{}' from \"{}\": {}; expected a file that "
-                              "Policy::save_state wrote for this policy",
-                              policy, file.string(), why));
+  throw FileError(
+      fmt::format("cannot load the state of policy '{}' from \"{}\": {}; expected a file that "
+                  "Policy::save_state wrote for this policy",
+                  policy, file.string(), why));
 }
 
 std::optional<std::string> text_of(const Dict& dict, const char* name) {

@@ -112,10 +112,10 @@ StateTurn::StateTurn(StateStore& store, std::string_view key,
                      std::optional<std::chrono::steady_clock::time_point> deadline, const std::string& policy)
     : store_(store), slot_(store.use(key)) {
   if (slot_->runs_on.load(std::memory_order_relaxed) == std::this_thread::get_id())
-    throw PolicyError(
-        fmt::format("policy '{}' was called with the state key '{}' while it was running with it on the same thread (by "
-                    "a function of the host that it calls?); use another RunOptions::state_key for the inner call",
-                    policy, key));
+    throw PolicyError(fmt::format(
+        "policy '{}' was called with the state key '{}' while it was running with it on the same thread (by "
+        "a function of the host that it calls?); use another RunOptions::state_key for the inner call",
+        policy, key));
   if (!deadline)
     slot_->turn.lock();
   else if (!lock_until(slot_->turn, *deadline))

@@ -44,9 +44,9 @@ class StateStore {
   struct Slot {
     explicit Slot(std::string_view of) : key(of) {}
     const std::string key;
-    std::timed_mutex turn;                     // held by the call that runs with it
+    std::timed_mutex turn;                   // held by the call that runs with it
     std::atomic<std::thread::id> runs_on{};  // the thread of that call
-    KeptState state;                           // this and `used` under mutex_; null: no call has come to its end
+    KeptState state;                         // this and `used` under mutex_; null: no call has come to its end
     Clock::time_point used = Clock::now();
   };
   using Slots = std::list<std::shared_ptr<Slot>>;
