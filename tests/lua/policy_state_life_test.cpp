@@ -184,7 +184,7 @@ TEST_CASE("calls with one key on several threads follow one another; other keys 
   CHECK(count_of(policy) == all + 1);
 }
 
-TEST_CASE("a call that waits for its turn longer than its deadline fails; one within itself is told") {
+TEST_CASE("a call that waits for one on another thread longer than its deadline fails; one within itself is told") {
   Runtime runtime(quiet());
   Policy policy;
   std::atomic<bool> inside{false}, go_on{false};
