@@ -17,6 +17,7 @@
 #include "runtime/capture/compiled.h"
 #include "runtime/files/disk.h"
 #include "runtime/policy/files/policy_files.h"
+#include "runtime/policy/state/state_of_call.h"
 #include "runtime/policy/trials/known_kinds.h"
 #include "runtime/policy/versions/version.h"
 
@@ -34,7 +35,8 @@ ScriptOptions script_options(const BuildCommand& options, policy::PolicyFiles& f
   return script;
 }
 
-void call(Compiled& compiled, const std::vector<at::Tensor>& inputs, const std::vector<at::Tensor>& params) {
+void call(Compiled& compiled, const std::vector<at::Tensor>& inputs, const std::vector<at::Tensor>& given) {
+  const std::vector<at::Tensor> params = policy::with_first_state(compiled.script().signature(), inputs, given);
   for (int times = 0; times < 2; ++times) {  // the first captures, the second may go another way
     std::vector<at::Tensor> outputs;
     compiled.run(inputs, params, {}, outputs);
@@ -46,7 +48,8 @@ void call(Compiled& compiled, const std::vector<at::Tensor>& inputs, const std::
 
 /// A step of training, so that the kernels of both halves are asked for: what is computed of inputs that require grad, and their gradients.
 void call_with_gradients(Compiled& compiled, const std::vector<at::Tensor>& inputs,
-                         const std::vector<at::Tensor>& params) {
+                         const std::vector<at::Tensor>& given) {
+  const std::vector<at::Tensor> params = policy::with_first_state(compiled.script().signature(), inputs, given);
   std::vector<at::Tensor> leaves;
   for (const at::Tensor& input : inputs)
     leaves.push_back(input.is_floating_point() ? input.detach().clone().set_requires_grad(true) : input);

@@ -13,6 +13,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -202,6 +203,28 @@ Assignments match_inputs(const std::vector<std::string>& texts, const std::vecto
   return ordered;
 }
 
+std::vector<std::vector<std::string>> inputs_of_calls(const std::vector<std::string>& texts) {
+  std::map<std::string, size_t> times;
+  for (const std::string& text : texts) ++times[split_assignment(text, "--input").first];
+  const auto most = std::max_element(times.begin(), times.end(), [](auto& a, auto& b) { return a.second < b.second; });
+  std::vector<std::vector<std::string>> calls(most == times.end() ? 1 : most->second);
+  for (const auto& [name, count] : times)
+    if (count != 1 && count != calls.size())
+      throw UsageError(fmt::format(
+          "--input {} is given {} times, and --input {} {} times; give an input once, for all calls, or once "
+          "for each call",
+          name, count, most->first, most->second));
+  std::map<std::string, size_t> next;
+  for (const std::string& text : texts) {
+    const std::string name = split_assignment(text, "--input").first;
+    if (times[name] == 1)
+      for (auto& call : calls) call.push_back(text);
+    else
+      calls[next[name]++].push_back(text);
+  }
+  return calls;
+}
+
 at::Tensor read_input(const std::string& source, c10::Device device) {
   const std::optional<at::Tensor> generated = generate(source);
   return (generated ? *generated : load_tensor(source)).to(device);
@@ -304,7 +327,7 @@ Call prepare_call(const CallOptions& options, bool json, std::shared_ptr<Decisio
   if (!options.kernels.empty() && options.backend != "fused")
     throw UsageError(fmt::format("--kernels needs --backend fused, got {}", options.backend));
   load_kernel_files(options);
-  c10::Device device = parse_device(options.device);
+  parse_device(options.device);  // before the policy is loaded
   RuntimeOptions runtime_options = quiet_runtime(json);
   runtime_options.backend = options.backend;
   runtime_options.compiler = compiler_mode(options.compiler);
@@ -316,11 +339,18 @@ Call prepare_call(const CallOptions& options, bool json, std::shared_ptr<Decisio
   Signature signature = policy.signature();
   Call call{std::move(runtime), policy, {}, {}, {}};
   call.options.params = parse_params(options.params, signature, options.policy);
-  for (const auto& [name, source] : match_inputs(options.inputs, signature.inputs, options.policy)) {
+  read_inputs(call, options, options.inputs);
+  return call;
+}
+
+void read_inputs(Call& call, const CallOptions& options, const std::vector<std::string>& inputs) {
+  const c10::Device device = parse_device(options.device);
+  call.inputs.clear();
+  call.sources.clear();
+  for (const auto& [name, source] : match_inputs(inputs, call.policy.signature().inputs, options.policy)) {
     call.inputs.push_back(read_input(source, device));
     call.sources.push_back(source);
   }
-  return call;
 }
 
 std::string loops_text(const LoopTiers& loops) {

@@ -54,6 +54,9 @@ using Assignments = std::vector<std::pair<std::string, std::string>>;
 /// `NAME=FILE` for each of `names`, in their order.
 Assignments match_inputs(const std::vector<std::string>& texts, const std::vector<std::string>& names,
                          const std::string& policy);
+/// Several calls in turn, of which each has `NAME=FILE` for its inputs: an input that is given several times has one for each
+/// call, any other is the same in all. Throws UsageError where two are given several times, but not as often.
+std::vector<std::vector<std::string>> inputs_of_calls(const std::vector<std::string>& texts);
 /// The tensor that a file holds or a generator makes.
 at::Tensor read_input(const std::string& source, c10::Device device);
 
@@ -72,6 +75,8 @@ RuntimeOptions quiet_runtime(bool json);
 /// Loads the policy and reads the inputs. Throws UsageError for names that do not fit the signature, and for a backend
 /// or device that is not there.
 Call prepare_call(const CallOptions& options, bool json, std::shared_ptr<DecisionLog> decisions = {});
+/// Other inputs for the policy, likewise.
+void read_inputs(Call& call, const CallOptions& options, const std::vector<std::string>& inputs);
 
 /// "1 kernel, 2 tapes"
 std::string loops_text(const LoopTiers& loops);

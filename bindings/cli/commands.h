@@ -32,7 +32,8 @@ struct RunCommand {
   std::string compare;               // "eager,fused": backends to compare; empty: none
   std::string capsule;               // a .pt file for the call; empty: none
   bool bad_rows = false;             // only these go into it
-  std::string decisions;             // a decision log for the first call; empty: none
+  std::string decisions;             // a decision log for the calls of the command line; empty: none
+  std::string state;                 // a .pt file with the policy's state, read and written; empty: none
   int repeat = 10;
   bool json = false;
 };

@@ -51,6 +51,7 @@ class Eagerly {
 
 lua::Outcome outcome_of(const Call& call) {
   lua::Outcome outcome;
+  call.policy.reset_state();
   outcome.outputs = call.policy.run(call.inputs, call.options);
   outcome.flags = call.policy.flags_outputs();
   return outcome;

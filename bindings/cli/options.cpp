@@ -124,8 +124,14 @@ void add_run(CLI::App& app, Action& action) {
   command->add_flag("--bad-rows", options->bad_rows, "only flagged samples go into the capsule")->needs(capsule);
   command
       ->add_option("--decisions", options->decisions,
-                   "append a line for the first call to a decision log, if it flags samples or fails")
+                   "append a line for each call to a decision log, if it flags samples or fails")
       ->type_name("FILE.jsonl")
+      ->excludes("--compare");
+  command
+      ->add_option("--state", options->state,
+                   "begin with the state of the policy in this .pt file, if it is there, and write the state after the "
+                   "last call to it")
+      ->type_name("FILE.pt")
       ->excludes("--compare");
   add_json(*command, options->json);
   add_kernels_option(*command, options->call);

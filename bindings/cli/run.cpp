@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -35,6 +36,8 @@ struct Result {
   std::string file;  // where it was written; empty: nowhere
 };
 
+using StateTensors = decltype(KeyState::tensors);
+
 /// What a run was, for a person and for programs.
 struct Report {
   std::string policy;
@@ -47,6 +50,8 @@ struct Report {
   BadSamples bad;         // none without an output of flags
   std::string decisions;  // the log of the first call; empty: none
   bool decided = false;   // it has a line
+  size_t calls = 1;       // with the inputs of the command line, one after the other; this is of the last
+  StateTensors state;     // after it
 };
 
 using Json = nlohmann::ordered_json;
@@ -109,6 +114,16 @@ std::string output_note(const Result& output, const Call& call, const std::vecto
   return fmt::format("{}", fmt::join(notes, ", "));
 }
 
+/// Of a small tensor.
+std::string few_values(const at::Tensor& tensor) {
+  constexpr int64_t most = 8;
+  if (tensor.numel() > most) return "";
+  std::vector<std::string> values;
+  const at::Tensor flat = tensor.to(at::kCPU, at::kDouble).flatten();
+  for (int64_t i = 0; i < flat.numel(); ++i) values.push_back(fmt::format("{:.6g}", flat[i].item<double>()));
+  return fmt::format("{}", fmt::join(values, " "));
+}
+
 Json tensor_json(const std::string& name, const at::Tensor& tensor) {
   return {{"name", name}, {"dtype", dtype_name(tensor.scalar_type())}, {"shape", tensor.sizes().vec()}};
 }
@@ -127,7 +142,8 @@ Json flags_json(const at::Tensor& flags) {
 
 void print_report(const Report& report, const Call& call) {
   std::vector<std::string> names = call.policy.signature().inputs;
-  say("{}\n", paint(Paint::heading, report.policy));
+  const std::string calls = report.calls == 1 ? "" : fmt::format(" (the last of {} calls)", report.calls);
+  say("{}{}\n", paint(Paint::heading, report.policy), calls);
   for (size_t i = 0; i < call.inputs.size(); ++i)
     print_tensor(i == 0 ? "inputs" : "", names[i], call.inputs[i], call.sources[i]);
   for (size_t i = 0; i < report.outputs.size(); ++i) {
@@ -140,6 +156,9 @@ void print_report(const Report& report, const Call& call) {
     say("  {:<8} {}\n", "flags", paint(clean ? Paint::good : Paint::warning, flags::repr(output.tensor)));
     print_summary(output.tensor);
   }
+  for (size_t i = 0; i < report.state.size(); ++i)
+    print_tensor(i == 0 ? "state" : "", report.state[i].first, report.state[i].second,
+                 few_values(report.state[i].second));
   print_samples(report.bad);
   if (!report.decisions.empty())
     say("  {:<8} {}\n", "decision",
@@ -160,20 +179,25 @@ Json to_json(const Report& report, const Call& call) {
     outputs.push_back(tensor_json(output.name, output.tensor));
     if (!output.file.empty()) outputs.back()["file"] = output.file;
   }
+  Json state = Json::array();
+  for (const auto& [name, tensor] : report.state) state.push_back(tensor_json(name, tensor));
   const Result* flags = flags_of(report);
-  return {{"policy", report.policy},
-          {"backend", report.backend},
-          {"inputs", inputs},
-          {"outputs", outputs},
-          {"flags", flags ? flags_json(flags->tensor) : Json()},
-          {"bad_samples", flags ? samples_json(report.bad) : Json()},
-          {"decision", report.decided ? Json(report.decisions) : Json()},
-          {"graphs", report.graphs},
-          {"graph_breaks", report.graph_breaks.size()},
-          {"ops", report.operations},
-          {"fused_loops", loops_json(report.loops)},
-          {"first_us", report.first_us},
-          {"call_us", report.call_us}};
+  Json json = {{"policy", report.policy},
+               {"backend", report.backend},
+               {"inputs", inputs},
+               {"outputs", outputs},
+               {"flags", flags ? flags_json(flags->tensor) : Json()},
+               {"bad_samples", flags ? samples_json(report.bad) : Json()},
+               {"decision", report.decided ? Json(report.decisions) : Json()},
+               {"graphs", report.graphs},
+               {"graph_breaks", report.graph_breaks.size()},
+               {"ops", report.operations},
+               {"fused_loops", loops_json(report.loops)},
+               {"first_us", report.first_us},
+               {"call_us", report.call_us}};
+  if (report.calls > 1) json["calls"] = report.calls;
+  if (!state.empty()) json["state"] = std::move(state);
+  return json;
 }
 
 BadSamples bad_samples_of(const Report& report, const Call& call, bool json) {
@@ -274,6 +298,20 @@ double microseconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count();
 }
 
+/// Of the one key that this program uses.
+StateTensors state_of(const Policy& policy) {
+  const PolicyState state = policy.state();
+  return state.empty() ? StateTensors() : state.front().tensors;
+}
+
+/// The calls before the last one, whose inputs the call then has.
+void make_earlier_calls(Call& call, const RunCommand& options, const std::vector<std::vector<std::string>>& inputs) {
+  for (size_t i = 1; i < inputs.size(); ++i) {
+    call.policy.run(call.inputs, call.options);
+    read_inputs(call, options.call, inputs[i]);
+  }
+}
+
 double median_call(const Call& call, int repeat) {
   call.policy.prepare(call.inputs, call.options);  // the best code there will be
   std::vector<double> times;
@@ -294,9 +332,17 @@ int run(const RunCommand& options) {
     check_ending(options.capsule);
     check_destination("--capsule", options.capsule, options.call.policy);
   }
+  if (!options.state.empty()) {
+    check_ending(options.state);
+    check_destination("--state", options.state, options.call.policy);
+  }
   Destinations destinations = parse_outputs(options.outputs);
   const std::shared_ptr<DecisionLog> log = decision_log(options);
-  Call call = prepare_call(options.call, options.json, log);
+  const std::vector<std::vector<std::string>> inputs = inputs_of_calls(options.call.inputs);
+  CallOptions first = options.call;
+  first.inputs = inputs.front();
+  Call call = prepare_call(first, options.json, log);
+  if (!options.state.empty() && std::filesystem::exists(options.state)) call.policy.load_state(options.state);
   std::vector<std::string> declared = call.policy.signature().outputs;
   if (!declared.empty()) check_output_names(destinations, declared, options.call.policy);
 
@@ -304,6 +350,9 @@ int run(const RunCommand& options) {
   report.policy = call.policy.name();
   report.backend = options.call.backend;
   report.repeat = static_cast<size_t>(options.repeat);
+  report.calls = inputs.size();
+  make_earlier_calls(call, options, inputs);
+  const PolicyState before = call.policy.state();
   // What the inputs were is compared with what came out: a policy never writes to them, unless they were donated.
   auto start = std::chrono::steady_clock::now();
   std::vector<at::Tensor> tensors =
@@ -313,8 +362,11 @@ int run(const RunCommand& options) {
   if (log) finish_decisions(*log, report, options.decisions);
   if (!call.policy.graphs().empty()) {  // what production will run, not the script that was recorded
     call.policy.prepare(call.inputs, call.options);
+    call.policy.set_state(before);
     tensors = call.policy.run(call.inputs, call.options);
   }
+  report.state = state_of(call.policy);
+  if (!options.state.empty()) call.policy.save_state(options.state);
   std::vector<std::string> names = call.policy.signature().outputs;
   check_output_names(destinations, names, options.call.policy);
   std::vector<bool> is_flags = call.policy.flags_outputs();

@@ -43,8 +43,10 @@ void Compiled::separate_outputs(at::ArrayRef<at::Tensor> inputs, std::vector<at:
   for (const at::Tensor& output : outputs) host_memory_.add(output);
 }
 
-void Compiled::note_answer(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> outputs) {
+/// State is no part of an answer.
+void Compiled::note_answer(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> results) {
   constexpr size_t most = 16;
+  const auto outputs = results.slice(0, results.size() - script_->signature().state.size());
   const auto undefined = [](const at::Tensor& tensor) { return !tensor.defined(); };
   if (!options_.protect_inputs || std::any_of(outputs.begin(), outputs.end(), undefined)) return;
   const auto same_one = [](const InputShape& shape, const at::Tensor& input) {

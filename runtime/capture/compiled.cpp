@@ -348,7 +348,8 @@ Ran Compiled::run_script(at::ArrayRef<at::Tensor> all, size_t num_params, Deadli
   std::optional<NotFollowed> not_followed;
   if (follow && has_breaks()) {
     if (is_worth_following())
-      replayer.emplace(options_.traces, all.slice(inputs.size()), [this] { return script_->stores(); });
+      replayer.emplace(options_.traces, all.slice(inputs.size(), script_->signature().params.size()),
+                       [this] { return script_->stores(); });
     else
       not_followed.emplace();
   }
@@ -377,8 +378,9 @@ bool Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
   const NotCaptured nothing(false);
   Recorder recorder(script_->name(), options_.fullgraph);
   std::vector<at::Tensor> traced;
-  size_t num_inputs = all.size() - num_params;
-  for (size_t i = 0; i < all.size(); ++i) {  // a param that is a list or a tensor is an input like others
+  const size_t num_inputs = all.size() - num_params;
+  const size_t end_of_params = num_inputs + script_->signature().params.size();  // state follows
+  for (size_t i = 0; i < all.size(); ++i) {  // state, and a param that is a list or a tensor, are inputs like others
     const auto kind = i >= num_inputs && is_wrapped_number(all[i]) ? graph::InputKind::param : graph::InputKind::tensor;
     traced.push_back(recorder.add_input(i < names.size() ? names[i] : "in" + std::to_string(i), kind, all[i]));
   }
@@ -395,7 +397,8 @@ bool Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
   recorder.rely_on(check_signature(given.slice(0, num_inputs)));
   std::optional<TraceReplayer> replayer;
   if (!options_.fullgraph)
-    replayer.emplace(options_.traces, given.slice(num_inputs), [this] { return script_->stores(); });
+    replayer.emplace(options_.traces, given.slice(num_inputs, end_of_params - num_inputs),
+                     [this] { return script_->stores(); });
   std::vector<at::Tensor> results;
   try {
     std::optional<ProtectInputs> protect;
@@ -434,7 +437,7 @@ bool Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
 
   auto entry = std::make_unique<Entry>();
   recorder.hold_unused_calls(results);
-  Recorder::Result captured = recorder.finish(results, script_->signature().outputs);
+  Recorder::Result captured = recorder.finish(results, output_names());
   if (options_.protect_inputs)
     copy_lent(outputs, [&](const at::Tensor& output) {
       const auto& constants = captured.graph.constants();
@@ -447,6 +450,7 @@ bool Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline
     messages::write_debug_file(messages::DebugFile::graph_readable, graph::print(captured.graph));
   graph::clean(captured.graph, captured.differentiable);
   for (const graph::Value* output : captured.graph.outputs()) entry->flags_outputs.push_back(output->is_flags);
+  entry->flags_outputs.resize(entry->flags_outputs.size() - script_->signature().state.size());
   guards.add_variables(captured.graph, script_->variables());
   entry->lifted = lift_variables(captured.graph, *script_);
   const Tensors taken = with_lifted(*entry, all);
@@ -640,6 +644,15 @@ std::vector<std::string> Compiled::graph_breaks() const {
 std::vector<std::string> Compiled::input_names() const {
   std::vector<std::string> names = script_->signature().inputs;
   for (const auto& param : script_->signature().params) names.push_back(param.name);
+  for (const auto& state : script_->signature().state) names.push_back(state.name);
+  return names;
+}
+
+/// Of all that the script returns; none where its outputs have no names.
+std::vector<std::string> Compiled::output_names() const {
+  std::vector<std::string> names = script_->signature().outputs;
+  if (names.empty()) return names;
+  for (const auto& state : script_->signature().state) names.push_back("state." + state.name);
   return names;
 }
 

@@ -225,7 +225,7 @@ class Compiled {
   Compiled(const Compiled&) = delete;
   Compiled& operator=(const Compiled&) = delete;
 
-  /// `inputs` and `params` in the order of the signature; appends the outputs. Throws what the script or ATen throws, and
+  /// `inputs` and `params` in the order of the signature, where the state counts as params; appends the outputs, then the new state. Throws what the script or ATen throws, and
   /// ValidationError where an input does not fit its declared type: the guards hold only where that was checked.
   Ran run(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> params, const CallContext& call,
           std::vector<at::Tensor>& outputs);
@@ -338,6 +338,7 @@ class Compiled {
   friend class ScriptLock;
   class RetireIfWritten;
   std::vector<std::string> input_names() const;
+  std::vector<std::string> output_names() const;
 
   std::shared_ptr<Script> script_;
   Options options_;

@@ -307,6 +307,11 @@ ExportedProgram export_script(Script& script, at::ArrayRef<at::Tensor> inputs, a
   if (names.size() != inputs.size())
     throw InputError(
         fmt::format("export: policy '{}' takes {} inputs, got {}", script.name(), names.size(), inputs.size()));
+  if (!script.signature().state.empty())
+    throw InputError(
+        fmt::format("export: policy '{}' has state (`state = {{...}}`), and an exported program keeps nothing between "
+                    "calls; make its state an input and an output",
+                    script.name()));
   for (const Param& param : script.signature().params) names.push_back(param.name);
   const auto call = [&](at::ArrayRef<at::Tensor> traced) {
     return script.call(traced.slice(0, inputs.size()), traced.slice(inputs.size()), std::nullopt);

@@ -1,13 +1,16 @@
 #pragma once
 #include "runtime/policy/decisions/decision_capsule.h"
+#include "runtime/policy/state/state_of_call.h"
 #include "runtime/policy/versions/version.h"
 
 #include <ATen/core/Tensor.h>
 #include <triage/statistics.h>
 
 #include <exception>
+#include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace triage::policy {
@@ -22,6 +25,15 @@ struct Answer {
   std::string message;                     // of that failure
   DecisionCapsules* capsules = nullptr;    // where a capsule goes if the call gets a line in the decision log
   NamedCapsule capsule = {};
+  std::unique_ptr<StateOfCall> state = {};  // null where no version that was asked has state
+
+  /// The call begins with this state.
+  void begin_with(KeptState kept) {
+    state = std::make_unique<StateOfCall>();
+    state->before = std::move(kept);
+  }
+  /// What it began with.
+  KeptState began_with() const { return state ? state->before : nullptr; }
 
   void note_failure(const std::exception& error) {
     failure = kind_of(error);

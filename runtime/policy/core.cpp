@@ -24,7 +24,8 @@ PolicyCore::PolicyCore(std::shared_ptr<RuntimeCore> runtime, std::string path, s
       path_(std::move(path)),
       file_(std::move(file)),
       bundle_(bundle),
-      random_(std::make_shared<random::Sequence>(runtime_->options().seed)) {}
+      random_(std::make_shared<random::Sequence>(runtime_->options().seed)),
+      state_(runtime_->options().state_keys, runtime_->options().state_age) {}
 
 PolicyCore::~PolicyCore() {
   TRIAGE_ASSERT(Grace().passed(*epochs_));  // a call holds the policy
@@ -203,18 +204,25 @@ void PolicyCore::make_ready(std::shared_ptr<PolicyVersion>& next) {
   next->trial.begin(std::move(known), proven ? 0 : runtime_->options().trial_calls);
 }
 
+/// What a version gets besides inputs of this kind.
+static std::vector<at::Tensor> values_for(const PolicyVersion& version, const Kind& kind, const Params& params) {
+  const auto batch = std::find_if(kind.begin(), kind.end(), [](const auto& shape) { return !shape.sizes.empty(); });
+  return with_first_state(version.signature, batch == kind.end() ? 0 : batch->sizes[0],
+                          kind.empty() ? c10::Device(c10::kCPU) : kind[0].device,
+                          param_tensors(version.signature, params));
+}
+
 /// Where the script remembers something that no graph holds (it breaks its graph, or did not come to its end), running it has changed
 /// that: what goes live is loaded again then.
 void PolicyCore::capture_ahead(std::shared_ptr<PolicyVersion>& next, const Params& params, const Trial::Known& known,
                                bool was_live) const {
-  const std::vector<at::Tensor> values = param_tensors(next->signature, params);
   const uint64_t writes = next->compiled.script().writes();
   bool ended = true;
   try {
     for (const Kind& kind : next->kinds) {
       if (std::find(known.untried.begin(), known.untried.end(), kind) != known.untried.end()) continue;
       const OnSyntheticValues held(*next, runtime_->options().limits);
-      if (next->compiled.prepare(kind, values, donated())) ended = false;
+      if (next->compiled.prepare(kind, values_for(*next, kind, params), donated())) ended = false;
     }
   } catch (const std::exception&) {
     if (!was_live) throw;
@@ -282,8 +290,9 @@ void PolicyCore::tell_params(const PolicyVersion& version) const {
         {}, version.number);
 }
 
-void PolicyCore::tell_live(const PolicyVersion& version) const {
+void PolicyCore::tell_live(const PolicyVersion& version) {
   tell_params(version);
+  tell_state(version);
   if (version.number == 1) return;
   std::string trial;
   if (version.trial.on()) trial = ", on trial for its first calls";
@@ -338,6 +347,8 @@ PolicyCore::Staged PolicyCore::stage(const std::shared_ptr<PolicyVersion>& versi
   next->before = find_stand_in(*version, kept, previous);
   if (next->before) next->before_params = param_tensors(next->before->signature, params);
   if (candidate_) next->beside = make_beside(version, params, previous);
+  for (const auto& one : {next->version, next->last_good, next->before})
+    next->has_state = next->has_state || (one && !one->signature.state.empty());
 
   TRIAGE_ASSERT(version->number > 0 && version->number < next_number_ && next->before != version);
   TRIAGE_ASSERT(next->params.size() == version->signature.params.size());
@@ -416,6 +427,7 @@ void PolicyCore::rollback(int number, bool pin) {
   log(LogLevel::info, fmt::format("policy '{}': version {} is live again{}", name_, number, pin ? ", and pinned" : ""),
       {}, number);
   tell_params(*version);
+  tell_state(*version);
 }
 
 void PolicyCore::unpin() {

@@ -6,6 +6,7 @@
 #include "runtime/policy/candidates/thread.h"
 #include "runtime/policy/files/kept_files.h"
 #include "runtime/policy/files/policy_files.h"
+#include "runtime/policy/state/state_store.h"
 #include "runtime/policy/trials/known_sources.h"
 #include "runtime/policy/versions/epochs.h"
 #include "runtime/policy/versions/reclaimer.h"
@@ -120,6 +121,14 @@ class PolicyCore {
   };
   std::optional<Reversal> take_reversal();
   Reload replace(std::string source);
+  PolicyState state() const;
+  void set_state(const PolicyState& state);
+  /// Without a key, of all.
+  void reset_state(std::optional<std::string_view> key);
+  void save_state(const std::filesystem::path& file) const;
+  void load_state(const std::filesystem::path& file);
+  /// What of the state the version that went live last could not take; nothing where it took all, or this was asked before.
+  std::string take_state_note();
   void rollback(int number, bool pin);
   void unpin();
 
@@ -182,6 +191,7 @@ class PolicyCore {
         before;  // what answers where `version` fails (trial, failures_to_revert); may be null
     std::vector<at::Tensor> before_params;
     std::shared_ptr<const Beside> beside;  // mostly null
+    bool has_state = false;                // one of the versions has
   };
   /// A candidate beside the live version that it is compared with.
   struct Beside {
@@ -204,6 +214,9 @@ class PolicyCore {
 
   Answer new_answer() const;
   void find_answer(const Live& live, at::ArrayRef<at::Tensor> inputs, const RunOptions& options, Answer& answer);
+  void find_answer_with_state(const Live& live, at::ArrayRef<at::Tensor> inputs, const RunOptions& options,
+                              Answer& answer);
+  void ask_live(const Live& live, at::ArrayRef<at::Tensor> inputs, const RunOptions& options, Answer& answer);
   OnError on_error(const PolicyVersion& version, const RunOptions& options) const;
   void answer_or_note(const Live& live, std::chrono::steady_clock::time_point begin, at::ArrayRef<at::Tensor> inputs,
                       const RunOptions& options, const RunOptions& mine, Answer& answer);
@@ -245,7 +258,7 @@ class PolicyCore {
   std::vector<size_t> donated() const;
   static void note_answered(PolicyVersion& version) noexcept;
   friend std::vector<at::Tensor> replayed(PolicyVersion& version, at::ArrayRef<at::Tensor> inputs,
-                                          const RunOptions& options);
+                                          const RunOptions& options, const KeptState& state);
   static void run_unrecorded(PolicyVersion& version, at::ArrayRef<at::Tensor> inputs,
                              const std::vector<at::Tensor>& params, const RunOptions& options, Answer& answer);
   static void run_version(PolicyVersion& version, at::ArrayRef<at::Tensor> inputs,
@@ -253,7 +266,7 @@ class PolicyCore {
   void recover(const Live& live, at::ArrayRef<at::Tensor> inputs, const RunOptions& options, Answer& answer);
   void run_on_trial(const Live& live, at::ArrayRef<at::Tensor> inputs, const RunOptions& options, Answer& answer);
   void check_form(const Live& live, at::ArrayRef<at::Tensor> inputs, const RunOptions& options,
-                  at::ArrayRef<at::Tensor> outputs) const;
+                  const Answer& given) const;
   void promote(const Live& live, at::ArrayRef<at::Tensor> inputs);
   bool answer_from_before(const Live& live, at::ArrayRef<at::Tensor> inputs, const RunOptions& options, Answer& answer,
                           const std::exception& error);
@@ -289,8 +302,12 @@ class PolicyCore {
                      bool was_live) const;
   void go_live(const std::shared_ptr<PolicyVersion>& version);
   void note_params(const PolicyVersion& version);
-  void tell_live(const PolicyVersion& version) const;
+  void tell_live(const PolicyVersion& version);
   void tell_params(const PolicyVersion& version) const;
+  void tell_state(const PolicyVersion& version);
+  void tell_other_batch(int64_t rows);
+  void tell_dropped_keys();
+  StateOfKeys fitting_state() const;
   void keep_source();
   // With mutex_ held:
   void publish(const std::shared_ptr<PolicyVersion>& version, Params params);
@@ -318,6 +335,8 @@ class PolicyCore {
   std::string name_;                                // fixed by load_first
 
   FlagsTrace flags_trace_;
+  StateStore state_;
+  std::atomic<uint64_t> other_batches_{0}, dropped_told_{0};
 
   const std::shared_ptr<Epochs> epochs_ = std::make_shared<Epochs>();
   std::atomic<const Live*> live_{nullptr};
@@ -338,6 +357,7 @@ class PolicyCore {
   Params params_;             // set by the host for all calls
   std::optional<LoadFailure> last_error_;
   std::optional<Reversal> reversal_;
+  std::string state_note_;
   KnownSources known_sources_;
   mutable std::vector<CountedVersion> counted_;  // those that still count, oldest first
   mutable CallStatistics gone_;                  // of those that do not

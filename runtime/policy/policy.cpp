@@ -83,6 +83,18 @@ void Policy::set_param(const std::string& name, ParamValue value) const { core()
 
 void Policy::manual_seed(uint64_t seed) const { core().manual_seed(seed); }
 
+PolicyState Policy::state() const { return core().state(); }
+
+void Policy::set_state(const PolicyState& state) const { core().set_state(state); }
+
+void Policy::reset_state() const { core().reset_state(std::nullopt); }
+
+void Policy::reset_state(std::string_view key) const { core().reset_state(key); }
+
+void Policy::save_state(const std::filesystem::path& file) const { core().save_state(file); }
+
+void Policy::load_state(const std::filesystem::path& file) const { core().load_state(file); }
+
 const std::string& Policy::name() const { return core().name(); }
 
 Signature Policy::signature() const {
@@ -128,6 +140,7 @@ std::vector<CapturedGraph> Policy::graphs() const {
   return core().with_live([](const policy::PolicyVersion& live) {
     std::vector<std::string> names = live.signature.inputs;
     for (const Param& param : live.signature.params) names.push_back(param.name);
+    for (const StateSpec& state : live.signature.state) names.push_back(state.name);
     std::vector<CapturedGraph> graphs;
     for (const capture::Entry* entry : live.compiled.entries())
       graphs.push_back({entry->graph, live.compiled.guards_text(entry->guards, names)});

@@ -94,6 +94,17 @@ void check_types(const PolicyVersion& version, at::ArrayRef<at::Tensor> inputs, 
   if (failure) throw_at(version, ": " + *failure);
 }
 
+/// The params of the call, and the state that the version begins with.
+std::vector<at::Tensor> values_for(const PolicyVersion& version, at::ArrayRef<at::Tensor> inputs,
+                                   const std::vector<at::Tensor>& params, const RunOptions& options, Answer& answer) {
+  std::vector<at::Tensor> values = override_params(version, params, options.params);
+  if (version.signature.state.empty()) return values;
+  if (!answer.state) answer.begin_with(nullptr);
+  begin_state(version.signature, inputs, *answer.state);
+  values.insert(values.end(), answer.state->given.begin(), answer.state->given.end());
+  return values;
+}
+
 /// Of an answer that does not fit: whether its outputs lie where donated inputs were, which nobody can be asked with again then.
 bool took_inputs(at::ArrayRef<at::Tensor> inputs, const RunOptions& options, at::ArrayRef<at::Tensor> outputs) {
   return std::any_of(options.donate.begin(), options.donate.end(), [&](size_t index) {
@@ -162,6 +173,13 @@ void PolicyCore::find_answer(const Live& live, at::ArrayRef<at::Tensor> inputs, 
                              Answer& answer) {
   check_inputs(*live.version, inputs, options);
   note_donation(options);
+  if (live.has_state) [[unlikely]]
+    return find_answer_with_state(live, inputs, options, answer);
+  ask_live(live, inputs, options, answer);
+}
+
+void PolicyCore::ask_live(const Live& live, at::ArrayRef<at::Tensor> inputs, const RunOptions& options,
+                          Answer& answer) {
   if (live.version->trial.on()) return run_on_trial(live, inputs, options, answer);
   try {
     run_version(*live.version, inputs, live.params, options, answer);
@@ -209,6 +227,7 @@ void PolicyCore::prepare(at::ArrayRef<at::Tensor> inputs, const RunOptions& opti
   keeping.on_error = OnError::raise;
   const random::DrawAside draws_aside;
   Answer answer;
+  if (live.has_state) answer.begin_with(state_.look(options.state_key));
   if (live.version->trial.on()) {
     run_on_trial(live, inputs, keeping, answer);
   } else {
@@ -217,6 +236,10 @@ void PolicyCore::prepare(at::ArrayRef<at::Tensor> inputs, const RunOptions& opti
   }
   std::vector<at::Tensor> all(inputs.begin(), inputs.end());
   all.insert(all.end(), live.params.begin(), live.params.end());
+  if (live.has_state) {
+    begin_state(live.version->signature, inputs, *answer.state);
+    all.insert(all.end(), answer.state->given.begin(), answer.state->given.end());
+  }
   const operators::Untrusted graphs(live.version->held_to());
   const Deadline deadline(options.deadline);
   live.version->compiled.finish_compiling(all, options.donate);
@@ -251,10 +274,13 @@ void PolicyCore::run_unrecorded(PolicyVersion& version, at::ArrayRef<at::Tensor>
   const CallContext call{options.deadline, given};
   const operators::Untrusted graphs(version.held_to());
   answer.version = &version;
+  const bool has_state = !version.signature.state.empty();
   try {
-    answer.ran = options.params.empty() ? version.compiled.run(inputs, params, call, answer.outputs)
-                                        : version.compiled.run(inputs, override_params(version, params, options.params),
-                                                               call, answer.outputs);
+    if (options.params.empty() && !has_state)
+      answer.ran = version.compiled.run(inputs, params, call, answer.outputs);
+    else
+      answer.ran =
+          version.compiled.run(inputs, values_for(version, inputs, params, options, answer), call, answer.outputs);
   } catch (const Error&) {
     throw;
   } catch (const std::bad_alloc&) {
@@ -265,6 +291,9 @@ void PolicyCore::run_unrecorded(PolicyVersion& version, at::ArrayRef<at::Tensor>
                                   known ? known->what_without_backtrace() : error.what()),
                       {version.path, 0});
   }
+  if (has_state) [[unlikely]]
+    if (const auto failure = take_state(version.signature, inputs, *answer.state, answer.outputs))
+      throw_at(version, ": " + *failure);
   if (!version.output_types.empty() && !version.output_types.fit(inputs, answer.outputs))
     check_types(version, inputs, answer.outputs);
 }

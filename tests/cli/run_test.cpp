@@ -221,3 +221,39 @@ TEST_CASE("run lists bad samples: those left as they are, at most ten, and outpu
   CHECK(bad["listed"][0]["outputs"].size() == 1);  // `sum` has the sizes of no input
   CHECK(run("ones:16x4", true).json()["bad_samples"] == parse_json(R"({"count": 0, "listed": []})"));
 }
+
+TEST_CASE("run calls a policy with several inputs in turn, keeps its state, and goes on from a file") {
+  Scene triage;
+  std::ofstream(triage.folder / "total.lua") << R"(
+return policy {
+  outputs = {"y"},
+  state = {total = {shape = {}, init = 1}, calls = {shape = {}, dtype = torch.int64}},
+  run = function(z, k, s) return z * k + s.total, {total = s.total + z:sum(), calls = s.calls + 1} end,
+})";
+  const std::vector<std::string> run = {"run",        "total.lua", "-i",       "z=ones:2x2", "-i",
+                                        "z=ones:3x2", "-i",        "k=ones:2", "--state",    "total.pt",
+                                        "--output",   "y=y.npy",   "--repeat", "2"};
+  const auto first_of = [&] { return triage::load_tensor(triage.folder / "y.npy").flatten()[0].item<float>(); };
+  Ran ran = triage(run);
+  CAPTURE(ran.err);
+  REQUIRE(ran.status == 0);
+  CHECK(ran.out.find("total (the last of 2 calls)") == 0);
+  CHECK(ran.out.find("state    calls    int64 0-dim        2\n           total    float32 0-dim      11\n") !=
+        std::string::npos);
+  CHECK(first_of() == 6);
+  ran = triage(run);
+  REQUIRE(ran.status == 0);
+  CHECK(first_of() == 16);
+  std::vector<std::string> with_json = run;
+  with_json.emplace_back("--json");
+  const nlohmann::json json = triage(with_json).json();
+  CHECK(json["calls"] == 2);
+  CHECK(json["state"].size() == 2);
+  CHECK(json["state"][0]["name"] == "calls");
+  ran = triage({"run", "total.lua", "-i", "z=ones:2x2", "-i", "z=ones:2x2", "-i", "z=ones:2x2", "-i", "k=ones:2", "-i",
+                "k=ones:2"});
+  CHECK(ran.status == 2);
+  CHECK(ran.err.find("--input k is given 2 times, and --input z 3 times") != std::string::npos);
+  write_bytes(triage.folder / "total.pt", "nothing");
+  CHECK(triage(run).status == 2);
+}

@@ -269,6 +269,9 @@ TEST_CASE("values that are read, loops over rows, and state between calls") {
   }
 
   CHECK(says(findings("local n = 0\nreturn function(z)\n  n = n + 1\n  return z\nend"), "3:3", "'n' keeps its value"));
+  CHECK(says(
+      findings("local n = 0\nreturn function(z)\n  n = n + 1\n  return z\nend"), "3:3",
+      "declare it as state: state = { n = { shape = {} } }, run = function(..., s) ... return ..., { n = new } end"));
   CHECK(says(findings("local seen = {}\nreturn function(z)\n  seen.last = z\n  return z\nend"), "3:3",
              "'seen' keeps its value"));
   CHECK(says(findings("local s = {}\nreturn function(z)\n  local g = function() s[1][2] = z end\n  return z\nend"),

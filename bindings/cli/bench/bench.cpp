@@ -27,6 +27,7 @@
 #include "bindings/cli/inputs.h"
 #include "bindings/cli/terminal.h"
 #include "runtime/files/disk.h"
+#include "runtime/policy/state/state_of_call.h"
 
 namespace triage::cli {
 namespace {
@@ -128,7 +129,7 @@ class Subject {
   }
   bool runs_on(const Example& example) {
     try {
-      script_.call(example.inputs, example.params, std::nullopt);
+      policy::call_alone(script_, example.inputs, example.params);
       return true;
     } catch (const std::exception&) {
       return false;
@@ -179,7 +180,7 @@ class Subject {
     std::istringstream text(read_source(options_.call.policy));
     for (std::string line; std::getline(text, line);) report.source.push_back(line);
     report.lines = bench::costs_by_line(
-        script_, [&] { script_.call(inputs, example_.params, std::nullopt); }, options_.seconds / 4);
+        script_, [&] { policy::call_alone(script_, inputs, example_.params); }, options_.seconds / 4);
     report.parts = bench::costs_by_part([&] { fused().run(inputs, call_); }, options_.seconds / 4);
   }
 
@@ -198,7 +199,7 @@ class Subject {
   /// In a process that has run none of it, and with nothing in the cache.
   void measure_first_call(BenchReport& report) {
     const bench::EmptyCache empty;
-    const auto run_script = [&] { script_.call(example_.inputs, example_.params, std::nullopt); };
+    const auto run_script = [&] { policy::call_alone(script_, example_.inputs, example_.params); };
     run_script();  // LibTorch itself is warm from here on
     std::vector<double> times;
     for (int i = 0; i < 3; ++i) times.push_back(bench::milliseconds(run_script));
@@ -247,7 +248,7 @@ class Subject {
                                                      [&] {
                                                        for (size_t i = 0; i < data.size(); ++i) warm[i].copy_(data[i]);
                                                      },
-                                                     [&] { script_.call(inputs, example_.params, std::nullopt); }};
+                                                     [&] { policy::call_alone(script_, inputs, example_.params); }};
     for (const Policy& policy : captured) candidates.push_back([&] { policy.run(inputs, call_); });
     const bench::Timing timing = bench::measure(candidates, 41, options_.seconds);
     size_t next = 0;

@@ -12,6 +12,7 @@
 #include "bindings/cli/model_call.h"
 #include "bindings/cli/terminal.h"
 #include "runtime/location/glob.h"
+#include "runtime/policy/state/state_of_call.h"
 #include "runtime/policy/versions/version.h"
 
 namespace triage::cli {
@@ -127,9 +128,11 @@ Provenance of_policy(const CallOptions& options, bool json, std::string& name) {
     throw PolicyError(
         fmt::format("{} is not one graph, so triage cannot run its operations one by one; the graph break:\n  {}",
                     options.policy, fmt::join(call.policy.graph_breaks(), "\n  ")));
+  const Signature signature = call.policy.signature();
   std::vector<at::Tensor> inputs = call.inputs;
-  for (at::Tensor& param : policy::param_tensors(call.policy.signature(), call.options.params))
-    inputs.push_back(std::move(param));
+  for (at::Tensor& value : policy::with_first_state(signature, call.inputs,
+                                                    policy::param_tensors(signature, call.options.params)))
+    inputs.push_back(std::move(value));
   return provenance(*graphs.back().graph, inputs);
 }
 

@@ -6,6 +6,7 @@
 #include "bindings/lua/engine/library_check.h"
 #include "bindings/lua/engine/policy_modules.h"
 #include "bindings/lua/engine/policy_results.h"
+#include "bindings/lua/engine/policy_state.h"
 #include "bindings/lua/engine/script_state.h"
 #include "bindings/lua/engine/unknown_names.h"
 #include "bindings/lua/snapshot/snapshot.h"
@@ -26,6 +27,8 @@
 #include "runtime/flags/forms.h"
 #include "runtime/messages/printable.h"
 #include "runtime/operators/logical_bytes.h"
+#include "runtime/policy/attribution/flagged.h"
+#include "runtime/policy/state/state_of_call.h"
 #include "runtime/policy/versions/version.h"
 
 #include <ATen/core/Tensor.h>
@@ -50,6 +53,13 @@ void push_params(lua_State* L, const std::vector<triage::Param>& params, at::Arr
     lua_setfield(L, -2, params[i].name.c_str());
   }
   refuse_unknown_fields(L, "there is no param");
+}
+
+/// What `run` gets behind the inputs: run(z), run(z, p), run(z, s), run(z, p, s). `p` is there without params, too, unless there is state.
+void push_values(lua_State* L, const Signature& signature, at::ArrayRef<at::Tensor> values) {
+  const size_t num_params = signature.params.size();
+  if (num_params > 0 || signature.state.empty()) push_params(L, signature.params, values.slice(0, num_params));
+  if (!signature.state.empty()) push_state(L, signature.state, values.slice(num_params));
 }
 
 /// The host may write to what it is given: what the script keeps (an upvalue, a global) must not be that. `wrote`: it may have
@@ -121,7 +131,10 @@ std::string shown(lua_State* L, const Signature& signature, at::ArrayRef<at::Ten
   std::string text;
   for (size_t i = 0; i < outputs.size(); ++i) {
     const at::Tensor& output = outputs[i];
-    const std::string name = i < signature.outputs.size() ? signature.outputs[i] : "out" + std::to_string(i);
+    const size_t count = outputs.size() - signature.state.size();
+    const std::string name = i >= count                     ? "s." + signature.state[i - count].name
+                             : i < signature.outputs.size() ? signature.outputs[i]
+                                                            : "out" + std::to_string(i);
     const bool is_flags = i < flags.size() && flags[i];
     const int64_t rows = is_flags ? rows_of_flags : rows_of_data;
     const bool long_one = output.dim() > 0 && output.size(0) > rows;
@@ -213,22 +226,34 @@ std::vector<at::Tensor> LuaScript::call(at::ArrayRef<at::Tensor> inputs, at::Arr
     reserve(L, inputs.size(), "too many inputs");
     lua_rawgeti(L, LUA_REGISTRYINDEX, policy_.run);
     push_tensors(L, inputs);
-    push_params(L, policy_.signature.params, params);
-    call_for_all(L, static_cast<int>(inputs.size()) + 1);
+    push_values(L, policy_.signature, params);
+    call_for_all(L, lua_gettop(L) - 1);
     results = read_results(L, 1, policy_);
-    separate_from_params(L, params, results);
+    separate_from_params(L, params.slice(0, policy_.signature.params.size()), results);
     check_finished_chains(L);
   });
   capture::end_segment();
   if (state_->context().expired)
     throw LimitError("policy '" + policy_.name + "' ran out of its budget, and caught the error with pcall");
+  check_state(inputs, results);
   flags_outputs_.clear();
-  for (const auto& result : results) flags_outputs_.push_back(tracker.is_flags(result));
+  for (size_t i = 0; i + policy_.signature.state.size() < results.size(); ++i)
+    flags_outputs_.push_back(tracker.is_flags(results[i]));
   if (Recorder::current())
     collect_after_capture(L, bytes_before);
   else
     separate_from_state(tracker, writes() != writes_before, inputs, results);
   return results;
+}
+
+/// Behind the outputs.
+void LuaScript::check_state(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> results) const {
+  const size_t count = policy_.signature.state.size();
+  if (count == 0) return;
+  const auto failure = policy::state_failure(policy_.signature, inputs, results.slice(results.size() - count));
+  if (!failure) return;
+  const Source where = definition().where;
+  throw PolicyError(fmt::format("{}:{}: {}", where.file, where.line, *failure), where);
 }
 
 capsule::Json LuaScript::save_state(capsule::SavedTensors& tensors, const std::vector<std::string>& masked) {
@@ -319,6 +344,17 @@ std::vector<at::Tensor> LuaScript::test_params(size_t index) {
   return policy::param_tensors(policy_.signature, values);
 }
 
+std::vector<at::Tensor> LuaScript::test_values(size_t index, at::ArrayRef<at::Tensor> inputs) {
+  std::vector<at::Tensor> values = test_params(index);
+  if (policy_.signature.state.empty()) return values;
+  in_protected_call(state_->lua(), [&](lua_State* L) {
+    if (push_test_field(L, policy_, index, "state") != LUA_TTABLE) lua_newtable(L);
+    for (at::Tensor& value : read_test_state(L, policy_.signature.state, policy::rows_of(inputs)))
+      values.push_back(std::move(value));
+  });
+  return values;
+}
+
 std::string LuaScript::check_test(size_t index, at::ArrayRef<at::Tensor> outputs) {
   std::string failure;
   Budget budget(*state_, tests_end_);
@@ -328,8 +364,10 @@ std::string LuaScript::check_test(size_t index, at::ArrayRef<at::Tensor> outputs
     push_test_field(L, policy_, index, "check");
     int first = lua_gettop(L);
     reserve(L, outputs.size(), "too many outputs");
-    for (const auto& output : outputs) push_tensor(L, output);
-    call_for_all(L, static_cast<int>(outputs.size()));
+    const size_t count = outputs.size() - policy_.signature.state.size();
+    for (const auto& output : outputs.slice(0, count)) push_tensor(L, output);
+    if (!policy_.signature.state.empty()) push_state(L, policy_.signature.state, outputs.slice(count));
+    call_for_all(L, lua_gettop(L) - first);
     if (lua_gettop(L) >= first) failure = verdict(L, first);  // without a result it passed: it may use assert
     if (failure == check_is_false) failure += shown(L, policy_.signature, outputs, flags_outputs_);
   });
@@ -344,7 +382,8 @@ std::vector<std::pair<std::string, std::string>> LuaScript::run_tests() {
   for (size_t i = 0; i < test_count_; ++i) {
     std::string failure;
     try {
-      failure = check_test(i, call(test_arguments(i), test_params(i), end));
+      const std::vector<at::Tensor> arguments = test_arguments(i);
+      failure = check_test(i, call(arguments, test_values(i, arguments), end));
     } catch (const std::exception& error) {
       failure = error.what();
     }

@@ -44,11 +44,14 @@ class LuaScript final : public Script, public capsule::HasState {
   std::vector<at::Tensor> test_arguments(size_t index);
   /// The params of the test, in the order of the signature: those it sets, the others at their defaults.
   std::vector<at::Tensor> test_params(size_t index);
+  /// The params of the test, then the state that it begins with, for a batch of these inputs.
+  std::vector<at::Tensor> test_values(size_t index, at::ArrayRef<at::Tensor> inputs);
   /// What `check` thinks of `outputs`: how they fail it; empty where they pass.
   std::string check_test(size_t index, at::ArrayRef<at::Tensor> outputs);
 
  private:
   std::optional<capture::ProtectInputs> protect_given();
+  void check_state(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> results) const;
 
   std::unique_ptr<State> state_;
   capture::HostMemory given_;  // tensors of the host

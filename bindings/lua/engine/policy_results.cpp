@@ -2,9 +2,13 @@
 
 #include "bindings/lua/capture/user_code.h"
 #include "bindings/lua/state/state.h"
+#include "bindings/lua/state/table_fields.h"
+#include "bindings/lua/values/describe.h"
 #include "bindings/lua/values/tensor.h"
 
 #include <triage/error.h>
+
+#include <algorithm>
 
 namespace triage::lua {
 namespace {
@@ -65,6 +69,38 @@ void check_count(lua_State* L, size_t count, const PolicyDefinition& policy) {
                                    : "name all of them, or return fewer"));
 }
 
+/// What stands where the new state is expected; 0: nothing.
+void check_new_state(lua_State* L, int index, const PolicyDefinition& policy) {
+  const auto& state = policy.signature.state;
+  const std::string& first = state.front().name;
+  if (index == 0 || !lua_istable(L, index))
+    refuse(L, policy,
+           "`run` returned " + (index == 0 ? "nothing" : describe(L, index) + " as its last result") +
+               ", and a policy with state returns the new state there, a table of tensors: `return ..., {" + first +
+               " = ...}`");
+  for (lua_pushnil(L); lua_next(L, index); lua_pop(L, 1)) {
+    const std::string name = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "";
+    if (std::none_of(state.begin(), state.end(), [&](const StateSpec& spec) { return spec.name == name; }))
+      refuse(L, policy,
+             "the new state has " + (name.empty() ? "an entry without a name" : "the name '" + name + "'") +
+                 ", which `state` does not declare");
+  }
+}
+
+/// In the order of the signature.
+void read_new_state(lua_State* L, int index, const PolicyDefinition& policy, std::vector<at::Tensor>& results) {
+  for (const StateSpec& spec : policy.signature.state) {
+    push_own_field(L, index, spec.name.c_str());
+    const at::Tensor* const tensor = test_tensor(L, -1);
+    if (!tensor)
+      refuse(L, policy,
+             "the new state has " + describe(L, -1) + " as '" + spec.name +
+                 "'; return every state as a tensor, also one that stays: {" + spec.name + " = s." + spec.name + "}");
+    results.push_back(*tensor);
+    lua_pop(L, 1);
+  }
+}
+
 }  // namespace
 
 std::string described(lua_State* L, int index) {
@@ -73,12 +109,15 @@ std::string described(lua_State* L, int index) {
 
 std::vector<at::Tensor> read_results(lua_State* L, int first, const PolicyDefinition& policy) {
   std::vector<at::Tensor> results;
-  const int count = lua_gettop(L) - first + 1;
+  int count = lua_gettop(L) - first + 1;
   for (int i = first; i < first + count; ++i) {
     const std::string chain = place_of_chain(L, i);
     if (!chain.empty())
       throw PolicyError(chain + ": IF has no ELSE, so it has no value; end it with :ELSE(function() return ... end)");
   }
+  const bool has_state = !policy.signature.state.empty();
+  const int state = has_state && count > 0 ? first + --count : 0;
+  if (has_state) check_new_state(L, state, policy);
   check_count(L, static_cast<size_t>(count), policy);
   const std::vector<std::string>& names = policy.signature.outputs;
   for (int i = 0; i < count; ++i) {
@@ -91,6 +130,7 @@ std::vector<at::Tensor> read_results(lua_State* L, int first, const PolicyDefini
     }
     results.push_back(*tensor);
   }
+  if (has_state) read_new_state(L, state, policy, results);
   return results;
 }
 

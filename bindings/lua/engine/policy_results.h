@@ -8,7 +8,7 @@
 
 namespace triage::lua {
 
-/// What the function of the policy returned, from `first` to the top of the stack. Throws PolicyError, with the line of the
+/// What the function of the policy returned, from `first` to the top of the stack: its outputs, then the new state. Throws PolicyError, with the line of the
 /// function, where these are not the tensors that the policy names.
 std::vector<at::Tensor> read_results(lua_State* L, int first, const PolicyDefinition& policy);
 

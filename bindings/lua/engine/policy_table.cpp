@@ -1,6 +1,7 @@
 #include "bindings/lua/engine/policy_table.h"
 
 #include "bindings/lua/capture/user_code.h"
+#include "bindings/lua/engine/policy_state.h"
 #include "bindings/lua/semantics/chunk.h"
 #include "bindings/lua/state/state.h"
 #include "bindings/lua/state/table_fields.h"
@@ -24,7 +25,7 @@ namespace {
 
 const char policy_mark = 0;  // its address is the registry key of the metatable that marks policies
 
-constexpr std::array<std::string_view, 10> fields = {"name", "inputs", "outputs", "params",    "fullgraph",
+constexpr std::array<std::string_view, 11> fields = {"name", "inputs", "outputs", "params",    "state",   "fullgraph",
                                                      "run",  "tests",  "lua",     "signature", "on_error"};
 
 // Of one policy; names are compared with each other.
@@ -66,13 +67,13 @@ void check_known_fields(lua_State* L, int table) {
     lua_pop(L, 1);
     if (lua_type(L, -1) != LUA_TSTRING)
       throw LoadError(
-          "policy: expected named fields only (name, inputs, signature, outputs, params, fullgraph, on_error, lua, "
-          "run, tests)");
+          "policy: expected named fields only (name, inputs, signature, outputs, params, state, fullgraph, on_error, "
+          "lua, run, tests)");
     std::string key = lua_tostring(L, -1);
     if (std::find(fields.begin(), fields.end(), key) == fields.end())
-      throw LoadError("policy: there is no field '" + key + "'" +
-                      did_you_mean(close_words(key, {fields.begin(), fields.end()})) +
-                      " (fields: name, inputs, outputs, params, fullgraph, on_error, lua, run, tests, signature)");
+      throw LoadError(
+          "policy: there is no field '" + key + "'" + did_you_mean(close_words(key, {fields.begin(), fields.end()})) +
+          " (fields: name, inputs, outputs, params, state, fullgraph, on_error, lua, run, tests, signature)");
   }
 }
 
@@ -228,26 +229,38 @@ std::vector<std::string> parameter_names(lua_State* L, const char* complaint) {
   return names;
 }
 
-/// Of the parameters of `run`, the last receives the params: run(z, f, p). One alone that has not the name of params is an
-/// input that was forgotten to be told from them.
-void drop_params_parameter(std::vector<std::string>& names) {
-  if (names.size() == 1 && names[0] != "p" && names[0] != "params" && names[0] != "_")
-    throw LoadError("policy: run(" + names[0] +
-                    ") takes 1 parameter, and with params the last one receives them: write run = function(" +
-                    names[0] + ", p), or name the inputs, as in inputs = { \"" + names[0] + "\" }");
+/// Of the parameters of `run`, the last receives `what`: run(z, f, p), or run(z, p, s). One alone that has not the name of such
+/// (`short_name`, or `what`) is an input that was forgotten to be told from them.
+void drop_last_parameter(std::vector<std::string>& names, const std::string& what, const std::string& short_name) {
+  if (names.size() == 1 && names[0] != short_name && names[0] != what && names[0] != "_")
+    throw LoadError("policy: run(" + names[0] + ") takes 1 parameter, and with " + what + " the last one receives " +
+                    (what == "params" ? "them" : "it") + ": write run = function(" + names[0] + ", " + short_name +
+                    "), or name the inputs, as in inputs = { \"" + names[0] + "\" }");
   if (!names.empty()) names.pop_back();
+}
+
+/// run(z, p, s)
+std::vector<std::string> input_parameters(std::vector<std::string> names, const Signature& signature) {
+  if (!signature.state.empty() && !signature.params.empty() && names.size() == 2 && names[1] != "s" &&
+      names[1] != "state")
+    throw LoadError("policy: run(" + names[0] + ", " + names[1] +
+                    ") takes 2 parameters, and with params and state the last two receive them: write run = function(" +
+                    names[0] + ", p, s), or name the inputs, as in inputs = { \"" + names[0] + "\" }");
+  if (!signature.state.empty()) drop_last_parameter(names, "state", "s");
+  if (!signature.params.empty()) drop_last_parameter(names, "params", "p");
+  return names;
 }
 
 /// Of a test, at the top: the names of its fields. Tests are read again when they run: no metamethod may make a field.
 void check_test_fields(lua_State* L, const std::string& where) {
-  constexpr std::array<std::string_view, 4> known = {"name", "args", "check", "params"};
+  constexpr std::array<std::string_view, 5> known = {"name", "args", "check", "params", "state"};
   for (lua_pushnil(L); lua_next(L, -2); lua_pop(L, 1)) {
     const std::string key = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "";
-    if (key.empty()) throw LoadError(where + ": expected named fields only (name, args, check, params)");
+    if (key.empty()) throw LoadError(where + ": expected named fields only (name, args, check, params, state)");
     if (std::find(known.begin(), known.end(), key) == known.end())
       throw LoadError(where + ": there is no field '" + key + "'" +
                       did_you_mean(close_words(key, {known.begin(), known.end()})) +
-                      " (fields: name, args, check, params)");
+                      " (fields: name, args, check, params, state)");
   }
 }
 
@@ -282,7 +295,8 @@ void check_is_list_of_tests(lua_State* L, int list) {
   }
 }
 
-void check_tests(lua_State* L, int table, const std::vector<triage::Param>& params) {
+void check_tests(lua_State* L, int table, const std::vector<triage::Param>& params,
+                 const std::vector<StateSpec>& state) {
   if (!get_field(L, table, "tests", LUA_TTABLE, "a list of tests")) return;
   int list = lua_gettop(L);
   check_count(L, list, "tests", most_tests);
@@ -297,6 +311,8 @@ void check_tests(lua_State* L, int table, const std::vector<triage::Param>& para
       lua_pop(L, 1);
     }
     check_test_params(L, where, params);
+    if (push_own_field(L, -1, "state") != LUA_TNIL) check_test_state(L, where, state);
+    lua_pop(L, 1);
     lua_pop(L, 1);
   }
   lua_pop(L, 1);
@@ -343,7 +359,7 @@ int make_policy(lua_State* L) {
   check_name(L, "policy");
   read_names(L, 1, "inputs");
   read_names(L, 1, "outputs");
-  check_tests(L, 1, read_params(L, 1));
+  check_tests(L, 1, read_params(L, 1), read_state(L, 1));
   read_on_error(L, 1);
   for (auto [field, type, expected] :
        {std::tuple("name", LUA_TSTRING, "a string"), std::tuple("fullgraph", LUA_TBOOLEAN, "true or false")})
@@ -366,6 +382,22 @@ PolicyDefinition read_function(lua_State* L, std::string name) {
   return policy;
 }
 
+/// In a graph, inputs, params and state stand side by side.
+void check_distinct(const Signature& signature) {
+  const auto is_input = [&](const std::string& name) {
+    return std::find(signature.inputs.begin(), signature.inputs.end(), name) != signature.inputs.end();
+  };
+  for (const auto& param : signature.params)
+    if (is_input(param.name)) throw LoadError("policy: '" + param.name + "' is both an input and a param");
+  for (const StateSpec& state : signature.state) {
+    const bool is_param = std::any_of(signature.params.begin(), signature.params.end(),
+                                      [&](const triage::Param& param) { return param.name == state.name; });
+    if (is_input(state.name) || is_param)
+      throw LoadError("policy: '" + state.name + "' is both " + (is_param ? "a param" : "an input") +
+                      " and a state; rename the state");
+  }
+}
+
 PolicyDefinition read_table(lua_State* L, std::string name) {
   int table = lua_gettop(L);
   PolicyDefinition policy;
@@ -377,6 +409,7 @@ PolicyDefinition read_table(lua_State* L, std::string name) {
   policy.signature.inputs = read_names(L, table, "inputs");
   policy.signature.outputs = read_names(L, table, "outputs");
   policy.signature.params = read_params(L, table);
+  policy.signature.state = read_state(L, table);
   if (get_field(L, table, "fullgraph", LUA_TBOOLEAN, "true or false")) {
     policy.fullgraph = lua_toboolean(L, -1);
     lua_pop(L, 1);
@@ -384,14 +417,11 @@ PolicyDefinition read_table(lua_State* L, std::string name) {
   policy.on_error = read_on_error(L, table);
   lua_getfield(L, table, "run");
   if (policy.signature.inputs.empty()) {
-    policy.signature.inputs =
-        parameter_names(L, "policy: the function takes `...`; name its inputs: inputs = { \"z\", ... }");
-    if (!policy.signature.params.empty()) drop_params_parameter(policy.signature.inputs);
+    policy.signature.inputs = input_parameters(
+        parameter_names(L, "policy: the function takes `...`; name its inputs: inputs = { \"z\", ... }"),
+        policy.signature);
   }
-  for (const auto& param : policy.signature.params)
-    if (std::find(policy.signature.inputs.begin(), policy.signature.inputs.end(), param.name) !=
-        policy.signature.inputs.end())
-      throw LoadError("policy: '" + param.name + "' is both an input and a param");
+  check_distinct(policy.signature);
   policy.run = luaL_ref(L, LUA_REGISTRYINDEX);
   read_signature(L, table, policy.signature);
   if (get_field(L, table, "tests", LUA_TTABLE, "a list of tests")) policy.tests = luaL_ref(L, LUA_REGISTRYINDEX);

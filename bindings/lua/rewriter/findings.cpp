@@ -251,8 +251,10 @@ class Checker {
     if (!reported_state_.insert(variable).second) return;
     warn(name, "'" + name.text +
                    "' keeps its value from one call to the next: a graph cannot repeat this write, so the script runs "
-                   "on every call, and results depend on the order of calls; keep it in a local of the function, or "
-                   "return it");
+                   "on every call, and a reload or restart loses the value; keep it in a local of the function, or "
+                   "declare it as state: state = { " +
+                   name.text + " = { shape = {} } }, run = function(..., s) ... return ..., { " + name.text +
+                   " = new } end");
   }
 
   /// `for i = 0, z:size(0) - 1 do ... z[i] ...`: the loop bound is the number of rows, and the variable is their index.

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "bindings/lua/engine/lua_script.h"
+#include "runtime/policy/state/state_of_call.h"
 #include "runtime/random/sequence.h"
 
 namespace triage::lua {
@@ -127,6 +128,7 @@ void PolicySubject::restart() {
 
 diagnose::Tensors PolicySubject::call(const diagnose::Tensors& inputs) {
   loaded_->policy.manual_seed(checked_.seed);
+  loaded_->policy.reset_state();
   diagnose::Tensors outputs = loaded_->policy.run(inputs);
   if (!loaded_->graph) {
     const auto graphs = loaded_->policy.graphs();
@@ -154,9 +156,10 @@ bool PolicySubject::is_one_graph() const { return loaded_->graph != nullptr; }
 diagnose::Recording PolicySubject::record(const diagnose::Tensors& inputs) {
   random::Sequence same_numbers(checked_.seed);
   const random::DrawFrom scope(&same_numbers);
-  if (loaded_->graph && loaded_->graph->inputs().size() == inputs.size() + checked_.params.size()) {
+  const std::vector<at::Tensor> values = policy::with_first_state(loaded_->policy.signature(), inputs, checked_.params);
+  if (loaded_->graph && loaded_->graph->inputs().size() == inputs.size() + values.size()) {
     diagnose::Tensors all = inputs;
-    all.insert(all.end(), checked_.params.begin(), checked_.params.end());
+    all.insert(all.end(), values.begin(), values.end());
     return diagnose::record(*loaded_->graph, all);
   }
   loaded_->graph = nullptr;
@@ -166,7 +169,7 @@ diagnose::Recording PolicySubject::record(const diagnose::Tensors& inputs) {
   options.print = [](const std::string&) {};  // it printed in the calls that are compared
   LuaScript script(checked_.source, options);
   return diagnose::record_calls(
-      [&](const diagnose::Tensors& given) { return script.call(given, checked_.params, std::nullopt); }, inputs,
+      [&](const diagnose::Tensors& given) { return policy::call_alone(script, given, checked_.params); }, inputs,
       [&] { return script.current_line(); });
 }
 

@@ -147,7 +147,7 @@ class Tester {
 
   std::string failure_of(size_t index) {
     at::manual_seed(seed);
-    params_ = plain_.test_params(index);
+    index_ = index;
     const std::vector<at::Tensor> inputs = plain_.test_arguments(index);
     check_sizes("`args` returned tensors", operators::logical_bytes(inputs));
     const std::vector<at::Tensor> kept = copies(inputs);
@@ -193,7 +193,7 @@ class Tester {
     Outcome outcome;
     {
       capture::ProtectInputs protect(inputs);
-      outcome.outputs = plain_.call(inputs, params_, std::nullopt);
+      outcome.outputs = plain_.call(inputs, values_for(inputs), std::nullopt);
     }
     outcome.flags = plain_.flags_outputs();
     check_sizes("it returned tensors", operators::logical_bytes(outcome.outputs));
@@ -209,14 +209,13 @@ class Tester {
       at::manual_seed(seed);
       const operators::Untrusted graphs(options_.script.trusted ? nullptr : &terms_);
       const bool runs_graph = call > 0;  // else the script, which has its own budget, and the compiler
-      captured_.run(own, params_, {runs_graph ? Deadline::in(options_.script.limits.seconds) : std::nullopt},
+      captured_.run(own, values_for(own), {runs_graph ? Deadline::in(options_.script.limits.seconds) : std::nullopt},
                     outcome.outputs);
       outcome.flags = captured_.flags_outputs();
       check_sizes("captured it returned tensors", operators::logical_bytes(outcome.outputs));
       outcome.gradients = gradients_of(outcome.outputs, own, options_.script.limits);
       finish_compiling(own);
-      const std::string found =
-          difference(plain, outcome, plain_.signature().outputs, /*exact=*/options_.backend != "fused");
+      const std::string found = difference(plain, outcome, output_names(), /*exact=*/options_.backend != "fused");
       if (!found.empty())
         return found +
                (options_.backend == "fused" ? "; this is more than rounding" : "; both must give the same bits") +
@@ -227,10 +226,23 @@ class Tester {
   }
 
   /// So that the next call runs the code that calls in production will run.
-  void finish_compiling(const std::vector<at::Tensor>& inputs) const {
+  void finish_compiling(const std::vector<at::Tensor>& inputs) {
     std::vector<at::Tensor> all = inputs;
-    all.insert(all.end(), params_.begin(), params_.end());
+    for (at::Tensor& value : values_for(inputs)) all.push_back(std::move(value));
     captured_.finish_compiling(all);
+  }
+
+  /// Of the outputs and the state; none where the outputs have no names.
+  std::vector<std::string> output_names() const {
+    std::vector<std::string> names = plain_.signature().outputs;
+    for (const StateSpec& state : plain_.signature().state)
+      if (!plain_.signature().outputs.empty()) names.push_back("state." + state.name);
+    return names;
+  }
+
+  /// Params and state of the test that runs.
+  std::vector<at::Tensor> values_for(const std::vector<at::Tensor>& inputs) {
+    return plain_.test_values(index_, inputs);
   }
 
   /// Counts what the rules take. The policy itself passed here as a plain script.
@@ -242,7 +254,7 @@ class Tester {
       const std::vector<at::Tensor> own = copies(inputs);
       at::manual_seed(seed);
       coverage_.start(*covered_state_);
-      outputs = covered_.call(own, params_, std::nullopt);
+      outputs = covered_.call(own, values_for(own), std::nullopt);
       check_sizes("it returned tensors", operators::logical_bytes(outputs));
     } catch (const std::exception& error) {
       coverage_.abandon();
@@ -250,7 +262,7 @@ class Tester {
       return;
     }
     at::Tensor flags;
-    for (size_t i = 0; i < outputs.size(); ++i)
+    for (size_t i = 0; i < covered_.flags_outputs().size(); ++i)
       if (covered_.flags_outputs()[i]) flags = outputs[i];
     coverage_.finish(flags);
     watch_silently([&] { covered_.check_test(index, outputs); });
@@ -269,7 +281,7 @@ class Tester {
   const TestOptions& options_;
   const operators::Untrusted::Terms terms_{.bytes = static_cast<int64_t>(options_.script.limits.tensor_bytes)};
   LuaScript plain_;
-  std::vector<at::Tensor> params_;  // of the test that runs
+  size_t index_ = 0;  // of the test that runs
   Compiled captured_;
   Coverage coverage_;
   std::string coverage_error_;

@@ -3,6 +3,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/ivalue.h>
 #include <ATen/core/stack.h>
+#include <c10/core/Scalar.h>
 #include <triage/api.h>
 #include <triage/compiler_mode.h>
 #include <triage/error.h>
@@ -31,6 +32,15 @@ struct Param {
   c10::IValue value;
 };
 
+/// A tensor that a policy keeps from one call to the next.
+struct StateSpec {
+  std::string name;
+  /// An exact dtype and fixed sizes. The name "N" as the first dimension is the batch: the first size of the first input
+  /// that has dimensions.
+  TensorSpec type;
+  c10::Scalar init = 0;  // the value of all elements before the first call
+};
+
 /// The inputs, outputs and params of a policy. `outputs` is empty until the script names them or a run shows their
 /// number.
 struct Signature {
@@ -42,6 +52,8 @@ struct Signature {
   std::vector<std::optional<TensorSpec>> input_types = {};
   /// The same for the outputs. An answer that does not fit is a failure of the policy (PolicyError).
   std::vector<std::optional<TensorSpec>> output_types = {};
+  /// What the policy keeps between calls, in the order of names. No part of what hosts pass or get.
+  std::vector<StateSpec> state = {};
 };
 
 /// What `run` does when the policy itself fails: an error in its code, an operator that throws, an exhausted budget or
@@ -106,9 +118,9 @@ class TRIAGE_API Script {
   virtual std::optional<OnError> on_error() const { return {}; }
   /// Runs the policy's function once. It calls operators with `call_operator`, which may record and defer them. Before
   /// it, or a function that it calls, reads values of a tensor without an operator, it calls `break_graph`, and
-  /// `materialize` with the tensor. `params` are in the order of the signature: 0-dim tensors for numbers and booleans, 1-D ones for
-  /// lists (float32 or int64). Throws PolicyError,
-  /// GraphBreakError, LimitError.
+  /// `materialize` with the tensor. `params` are in the order of the signature: 0-dim tensors for numbers and booleans, 1-D
+  /// ones for lists (float32 or int64); then come the tensors of its state. The new state comes behind the outputs, in the
+  /// same order. Throws PolicyError, GraphBreakError, LimitError.
   virtual std::vector<at::Tensor> call(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> params,
                                        std::optional<std::chrono::steady_clock::time_point> deadline) = 0;
   /// Counts writes to variables and tables so far (it may overcount): triage does not use a graph again that was
@@ -127,7 +139,7 @@ class TRIAGE_API Script {
     std::string quoted;
   };
   virtual Definition definition() const { return {}; }
-  /// Which outputs of the last call are flags.
+  /// Which outputs of the last call are flags; without the state.
   virtual const std::vector<bool>& flags_outputs() const = 0;
   /// Runs the policy's own tests: each name with its failure message; an empty message means passed.
   virtual std::vector<std::pair<std::string, std::string>> run_tests() = 0;

@@ -12,6 +12,7 @@
 #include <triage/graph.h>
 #include <triage/log.h>
 #include <triage/params.h>
+#include <triage/state.h>
 #include <triage/statistics.h>
 
 #include <array>
@@ -90,6 +91,11 @@ struct RuntimeOptions {
   /// Runtime is created: name no file that others may write. If a file cannot be used, the log says why, and the cache,
   /// the compiler or tapes serve.
   std::vector<std::filesystem::path> kernels = {};
+  /// The number of keys (RunOptions::state_key) for which a policy keeps state; at least 1. Beyond it, the key that was
+  /// not used for the longest time starts anew, unless a call runs with it.
+  size_t state_keys = 10'000;
+  /// A key that no call has used for this time starts anew. 0: never.
+  std::chrono::seconds state_age{0};
   /// Seed of the random numbers of policies (`torch.randn`, `math.random`, ...). Each policy has its own generators,
   /// one per device, with this seed, and never draws from LibTorch's default generators, which belong to the host. (The
   /// default is that of torch.Generator.)
@@ -130,6 +136,10 @@ struct RunOptions {
   std::string_view decision_id = {};
   std::string_view trace_id = {};
   at::ArrayRef<std::string> sample_ids = {};
+  /// Which state a policy with state uses: each key, such as the id of a stream or a user, has its own. Calls with the
+  /// same key follow one another, in any order if several threads make them; a `deadline` also bounds the wait. triage
+  /// reads it during the call only.
+  std::string_view state_key = {};
 };
 
 /// Why the newest file did not go live.
@@ -221,7 +231,8 @@ class TRIAGE_API Policy {
   using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
   Outputs run_named(const NamedTensors& inputs, const RunOptions& options = {}) const;
 
-  /// Captures and compiles for such inputs now, by a run on them, so that the first real call is warm. If `options`
+  /// Captures and compiles for such inputs now, by a run on them, so that the first real call is warm. State stays as it
+  /// is. If `options`
   /// names donated inputs, this also prepares donated calls, but does not donate or write to these inputs. Throws as
   /// `run` does with OnError::raise.
   void prepare(at::ArrayRef<at::Tensor> inputs, const RunOptions& options = {}) const;
@@ -235,6 +246,26 @@ class TRIAGE_API Policy {
   /// order; reloads continue the sequence. Concurrent calls draw from one sequence, in the order in which they reach
   /// it.
   void manual_seed(uint64_t seed) const;
+
+  /// --- state between calls (docs/writing-policies.md) --- A call changes the state of its key when it is answered by
+  /// the live version, or by the previous one in its place. Calls that fail, candidates, `prepare`, and answers by
+  /// OnError leave it. All of this may be used while calls run; a call that runs meanwhile with a key that is set or
+  /// reset here does not change it any more.
+  ///
+  /// A copy of the state of all keys that calls have used.
+  PolicyState state() const;
+  /// Replaces the state of all keys by copies of `state`. Names that are missing start anew. Throws InputError for a
+  /// name, dtype or shape that the live version does not declare, and for a key that comes twice.
+  void set_state(const PolicyState& state) const;
+  /// All keys start anew; with a key, only that one.
+  void reset_state() const;
+  void reset_state(std::string_view key) const;
+  /// Writes the state to a `.pt` file, by atomic rename. Throws FileError.
+  void save_state(const std::filesystem::path& file) const;
+  /// Replaces the state of all keys by what `save_state` wrote, so that a restart continues. What the live version no
+  /// longer declares, or declares with another dtype or shape, starts anew, and the log says so. The file is untrusted:
+  /// throws FileError, and changes nothing, if it is no state of a policy of this name, or is damaged.
+  void load_state(const std::filesystem::path& file) const;
 
   const std::string& name() const;
   /// The signature of the live version. `outputs` has the names `out0`, `out1`, ... if the script names none, and is
@@ -317,9 +348,9 @@ struct WatchEvent {
     candidate_reverted,  ///< a canary was taken back; `version` is the live one
   };
   Kind kind;
-  std::string path;  // the file, or the directory (of a bundle, too)
-  int version = 0;   // the live version of the policy or bundle; 0 if there is none
-  std::string message;
+  std::string path;     // the file, or the directory (of a bundle, too)
+  int version = 0;      // the live version of the policy or bundle; 0 if there is none
+  std::string message;  // of `reloaded`: what of the state starts anew; mostly empty
   Source source;  // of the refusal, or of the failure that caused `reverted` or `candidate_reverted`: file and line
 };
 TRIAGE_API const char* to_string(WatchEvent::Kind kind) noexcept;

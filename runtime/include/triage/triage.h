@@ -33,6 +33,7 @@
 #include <triage/result.h>
 #include <triage/runtime.h>
 #include <triage/scoped_config.h>
+#include <triage/state.h>
 #include <triage/statistics.h>
 #include <triage/tracked.h>
 #include <triage/type_cast.h>

@@ -96,8 +96,9 @@ void PolicyCore::ask_canary(const Live& live, at::ArrayRef<at::Tensor> inputs, c
   mine.donate.clear();
   mine.params = those_of(version, options.params);
   mine.deadline = trial_deadline(options.deadline, version.trial.time_before(), runtime_->options().limits);
+  if (!version.signature.state.empty()) answer.begin_with(state_.look(options.state_key));
   run_version(version, inputs, asked.params, mine, answer);
-  if (version.trial.on()) check_form(asked, inputs, options, answer.outputs);
+  if (version.trial.on()) check_form(asked, inputs, options, answer);
 }
 
 /// The candidate has failed. Where the live version fails as well, the inputs are at fault, or the call, and nobody is blamed.
@@ -212,6 +213,7 @@ void PolicyCore::hand_to_shadow(const std::shared_ptr<ShadowCall>& call, std::ch
     call->candidate = beside.candidate;
     call->comparison = beside.comparison;
     call->live = live.version;
+    call->state = answer.began_with();
     call->params = beside.as_live.params;
     if (!options.params.empty())
       call->params = override_params(version, std::move(call->params), those_of(version, options.params));
@@ -234,6 +236,7 @@ void PolicyCore::run_in_shadow(ShadowCall& call, const Limits& limits) {
   PolicyVersion& version = *call.candidate->version;
   const capture::SyntheticInputs no_host_functions;
   Answer answer;
+  if (call.state) answer.begin_with(call.state);
   std::chrono::nanoseconds time{0};
   std::string failure;
   try {

@@ -25,6 +25,7 @@ struct ShadowCall {
   std::shared_ptr<const PolicyVersion> live;  // that answered
   std::vector<at::Tensor> inputs, outputs;
   std::vector<at::Tensor> params;  // of the candidate
+  KeptState state;                 // before the call
   std::vector<bool> flags_outputs;
   std::chrono::nanoseconds time{0};
   bool timed = true;  // the live version captured nothing

@@ -74,7 +74,7 @@ void RecordedCall::add_given(Json& facts) {
   const bool derived = recording_.leaves_out();
   const auto all_saved = [&](const std::vector<at::Tensor>& tensors) {
     Json list = Json::array();
-    for (const at::Tensor& tensor : tensors) list.push_back(saved("", tensor, derived)["tensor"]);
+    for (const at::Tensor& tensor : tensors) list.push_back(saved("", tensor, derived, /*per_sample=*/true)["tensor"]);
     return list;
   };
   facts["node_calls"] = Json::array();
@@ -86,12 +86,24 @@ void RecordedCall::add_given(Json& facts) {
                                    {"results", all_saved(call.results)}});
 }
 
-Json RecordedCall::saved(const std::string& name, const at::Tensor& tensor, bool masked) {
-  const bool per_sample = rows_ && tensor.dim() > 0 && tensor.size(0) == rows_->size(0);
+/// `per_sample`: it has a row for each sample, unless its size says otherwise.
+Json RecordedCall::saved(const std::string& name, const at::Tensor& tensor, bool masked, bool per_sample) {
+  const bool by_rows = per_sample && rows_ && tensor.dim() > 0 && tensor.size(0) == rows_->size(0);
   Json facts = {{"name", name}};
   facts["tensor"] = recording_.tensors().add(
-      per_sample ? tensor.index_select(0, rows_->nonzero().flatten().to(tensor.device())) : tensor, masked);
+      by_rows ? tensor.index_select(0, rows_->nonzero().flatten().to(tensor.device())) : tensor, masked);
   if (masked) facts["masked"] = true;
+  return facts;
+}
+
+/// In the order of the signature; `masked`: values of all of it are left out.
+Json RecordedCall::state_facts(at::ArrayRef<at::Tensor> state, bool masked) {
+  Json facts = Json::array();
+  for (size_t i = 0; i < state.size(); ++i) {
+    const StateSpec& spec = version_.signature.state[i];
+    const bool per_sample = !spec.type.dims.empty() && spec.type.dims[0].kind == Dim::Kind::name;
+    facts.push_back(saved(spec.name, state[i], masked || recording_.is_masked(spec.name), per_sample));
+  }
   return facts;
 }
 
@@ -111,7 +123,7 @@ Json RecordedCall::source_facts() {
           {"files", std::move(files)}};
 }
 
-Json RecordedCall::facts() {
+Json RecordedCall::facts(const Answer& answer) {
   if (!recording_.has_script())
     version_.compiled.with_script([&](Script& script) {
       if (auto* const state = dynamic_cast<capsule::HasState*>(&script)) recording_.before_script(*state);
@@ -125,11 +137,12 @@ Json RecordedCall::facts() {
   Json inputs = Json::array(), donated = Json::array();
   for (size_t i = 0; i < inputs_.size(); ++i) {
     const std::string& name = version_.signature.inputs[i];
-    inputs.push_back(saved(name, inputs_[i], recording_.is_masked(name)));
+    inputs.push_back(saved(name, inputs_[i], recording_.is_masked(name), /*per_sample=*/true));
   }
   for (const size_t index : options_.donate) donated.push_back(version_.signature.inputs[index]);
   call["inputs"] = std::move(inputs);
   call["donated"] = std::move(donated);
+  if (answer.state) call["state"] = state_facts(answer.state->given, /*masked=*/recording_.leaves_out());
   if (rows_) {
     const at::Tensor rows = rows_->nonzero().flatten().contiguous();
     call["rows"] = std::vector<int64_t>(rows.data_ptr<int64_t>(), rows.data_ptr<int64_t>() + rows.numel());
@@ -150,7 +163,7 @@ Json RecordedCall::facts() {
 void RecordedCall::failed(const std::exception& error, Answer& answer) noexcept {
   try {
     Json result = {{"error", capsule::error_facts(error)}};
-    Json all = facts();
+    Json all = facts(answer);
     all["result"] = std::move(result);
     if (auto* const whole = recording_.whole()) {
       whole->done = std::move(all);
@@ -180,15 +193,21 @@ std::optional<at::Tensor> RecordedCall::bad_rows(at::ArrayRef<at::Tensor> output
   return bad;
 }
 
-Json RecordedCall::facts_of(at::ArrayRef<at::Tensor> outputs) {
-  Json all = facts();
+Json RecordedCall::facts_of(const Answer& answer) {
+  const std::vector<at::Tensor>& outputs = answer.outputs;
+  Json all = facts(answer);
   const std::vector<std::string> names = version_.known_signature().outputs;
   Json results = Json::array();
   const bool derived = recording_.leaves_out();
   for (size_t i = 0; i < outputs.size(); ++i) {
     const std::string name = i < names.size() ? names[i] : fmt::format("out{}", i);
-    results.push_back(saved(name, outputs[i], derived || recording_.is_masked(name)));
+    results.push_back(saved(name, outputs[i], derived || recording_.is_masked(name), /*per_sample=*/true));
   }
+  if (answer.state)
+    for (Json& state : state_facts(answer.state->after, derived)) {
+      state["name"] = "state." + state["name"].get<std::string>();
+      results.push_back(std::move(state));
+    }
   all["result"] = {{"outputs", std::move(results)}};
   return all;
 }
@@ -196,7 +215,7 @@ Json RecordedCall::facts_of(at::ArrayRef<at::Tensor> outputs) {
 void RecordedCall::answered(Answer& answer) {
   if (Recording::Whole* const whole = recording_.whole()) {
     if (whole->bad_rows) rows_ = bad_rows(answer.outputs);
-    whole->done = facts_of(answer.outputs);
+    whole->done = facts_of(answer);
     answer.capsule.name(whole->file, /*failure=*/false);
     return;
   }
@@ -205,7 +224,7 @@ void RecordedCall::answered(Answer& answer) {
     const std::optional<at::Tensor> bad = bad_rows(answer.outputs);
     if (!bad || !bad->any().item<bool>()) return answer.capsule.name("", /*failure=*/false);
     if (answer.capsules->bad_rows()) rows_ = bad;
-    Json all = facts_of(answer.outputs);
+    Json all = facts_of(answer);
     answer.capsule.keep(answer.capsules->make(std::move(all), std::move(recording_.tensors())), /*failure=*/false);
   } catch (const std::exception& failure) {  // the call has been answered
     answer.capsules->cannot(failure.what());

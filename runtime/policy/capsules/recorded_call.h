@@ -18,13 +18,14 @@ class RecordedCall {
   void answered(Answer& answer);
 
  private:
-  capsule::Json facts();
-  capsule::Json facts_of(at::ArrayRef<at::Tensor> outputs);
+  capsule::Json facts(const Answer& answer);
+  capsule::Json facts_of(const Answer& answer);
   capsule::Json params_facts();
   void add_given(capsule::Json& facts);
   capsule::Json source_facts();
   std::optional<at::Tensor> bad_rows(at::ArrayRef<at::Tensor> outputs) const;
-  capsule::Json saved(const std::string& name, const at::Tensor& tensor, bool masked);
+  capsule::Json state_facts(at::ArrayRef<at::Tensor> state, bool masked);
+  capsule::Json saved(const std::string& name, const at::Tensor& tensor, bool masked, bool per_sample);
 
   PolicyVersion& version_;
   at::ArrayRef<at::Tensor> inputs_;

@@ -148,6 +148,16 @@ Params params_of(const Json& call, const RestoredTensors& tensors) {
   return params;
 }
 
+/// Null for a policy without state.
+KeptState state_of(const Json& call, const RestoredTensors& tensors) {
+  if (!call.contains("state")) return nullptr;
+  auto state = std::make_shared<StateTensors>();
+  for (const Json& one : call["state"])
+    state->emplace_back(text(member(one, "name"), "state"),
+                        as_kept(tensors.at(capsule::integer(member(one, "tensor"), "state"))));
+  return state;
+}
+
 std::string backend_of(const Json& call, const ReplayOptions& options, std::vector<std::string>& notes) {
   if (!options.backend.empty()) return options.backend;
   std::string backend = text(member(call, "backend"), "backend");
@@ -184,6 +194,11 @@ void note_call(const Json& call, std::vector<std::string>& notes) {
     if (input.value("masked", false))
       notes.push_back(fmt::format("the values of input '{}' were left out: it is zeros here",
                                   messages::one_line(text(member(input, "name"), "name"))));
+  if (call.contains("state"))
+    for (const Json& state : call["state"])
+      if (state.value("masked", false))
+        notes.push_back(fmt::format("the values of the state '{}' were left out: it is zeros here",
+                                    messages::one_line(text(member(state, "name"), "state"))));
   for (const Json& name : member(call, "donated"))
     notes.push_back(fmt::format("input '{}' was donated: its values are those after the call",
                                 messages::one_line(text(name, "donated"))));
@@ -193,10 +208,13 @@ void note_call(const Json& call, std::vector<std::string>& notes) {
 
 }  // namespace
 
-/// A call of a version that no policy has.
-std::vector<at::Tensor> replayed(PolicyVersion& version, at::ArrayRef<at::Tensor> inputs, const RunOptions& options) {
+/// A call of a version that no policy has: its outputs, and its new state.
+std::vector<at::Tensor> replayed(PolicyVersion& version, at::ArrayRef<at::Tensor> inputs, const RunOptions& options,
+                                 const KeptState& state) {
   Answer answer;
+  if (state) answer.begin_with(state);
   PolicyCore::run_unrecorded(version, inputs, param_tensors(version.signature, options.params), {}, answer);
+  if (answer.state) answer.outputs.insert(answer.outputs.end(), answer.state->after.begin(), answer.state->after.end());
   return std::move(answer.outputs);
 }
 
@@ -235,12 +253,13 @@ std::string replay_policy(const Json& facts, const RestoredTensors& tensors, con
   try {
     RunOptions run;
     run.params = params_of(call, tensors);
-    std::vector<at::Tensor> outputs = replayed(*version, inputs, run);
+    const KeptState state = state_of(call, tensors);
+    std::vector<at::Tensor> outputs = replayed(*version, inputs, run, state);
     if (!version->compiled.entries().empty() && !version->compiled.has_breaks()) {
       // The call that captures may be answered by the script. A function that is one graph has no side effects: its backend
       // answers now.
       set_numbers(*numbers, facts, tensors);
-      outputs = replayed(*version, inputs, run);
+      outputs = replayed(*version, inputs, run, state);
     }
     return capsule::difference(result, tensors, outputs);
   } catch (const files::Malformed&) {

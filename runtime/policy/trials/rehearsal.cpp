@@ -4,6 +4,7 @@
 #include "runtime/capture/synthetic_inputs.h"
 #include "runtime/operators/logical_bytes.h"
 #include "runtime/policy/output_types.h"
+#include "runtime/policy/state/state_of_call.h"
 
 #include <c10/core/InferenceMode.h>
 #include <c10/util/Exception.h>
@@ -67,14 +68,13 @@ bool has_typed_inputs(const Signature& signature) {
 /// One plain run. Budgets that run out are thrown; whatever else fails is told.
 Answer run_once(Script& script, at::ArrayRef<at::Tensor> inputs, const Params& params) {
   Answer answer;
-  const std::vector<at::Tensor> values = param_tensors(script.signature(), params);
   const c10::InferenceMode outside(false);
   const capture::NotCaptured plain(/*nested=*/true);
   const capture::ProtectInputs protect(inputs);
   const capture::SyntheticInputs synthetic;
   try {
     const auto begin = Clock::now();
-    const std::vector<at::Tensor> outputs = script.call(inputs, values, std::nullopt);
+    const std::vector<at::Tensor> outputs = call_alone(script, inputs, param_tensors(script.signature(), params));
     answer.time = Clock::now() - begin;
     if (synthetic.stopped()) {  // and the script went on
       answer.doubtful = true;
@@ -192,7 +192,8 @@ class Rehearsal {
   /// A graph is quicker than its script, and is what answers.
   void note_time(const Kind& kind, SyntheticValues values, std::chrono::nanoseconds of_script) {
     std::vector<at::Tensor> all = inputs_of(kind, values), outputs;
-    for (at::Tensor& param : param_tensors(live_.signature, params_)) all.push_back(std::move(param));
+    for (at::Tensor& value : with_first_state(live_.signature, all, param_tensors(live_.signature, params_)))
+      all.push_back(std::move(value));
     auto time = of_script;
     const OnSyntheticValues held(live_, limits_);
     const auto begin = Clock::now();
@@ -265,7 +266,7 @@ void check_outputs_on(Script& script, at::ArrayRef<at::Tensor> inputs) {
   const capture::SyntheticInputs synthetic;
   std::vector<at::Tensor> outputs;
   try {
-    outputs = script.call(inputs, param_tensors(script.signature(), {}), std::nullopt);
+    outputs = call_alone(script, inputs, param_tensors(script.signature(), {}));
   } catch (const LimitError&) {
     throw;
   } catch (const std::exception&) {

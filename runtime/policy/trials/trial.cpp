@@ -208,7 +208,7 @@ void PolicyCore::run_on_trial(const Live& live, at::ArrayRef<at::Tensor> inputs,
     if (live.before)
       mine.deadline = trial_deadline(options.deadline, version.trial.time_before(), runtime_->options().limits);
     run_version(version, inputs, live.params, mine, answer);
-    if (live.before) check_form(live, inputs, options, answer.outputs);
+    if (live.before) check_form(live, inputs, options, answer);
     note_answered(version);
     answer.by = Answered::live;
   } catch (const std::exception& error) {
@@ -236,11 +236,11 @@ void PolicyCore::run_on_trial(const Live& live, at::ArrayRef<at::Tensor> inputs,
 /// Throws PolicyError where the version before would have given another form of answer. What that would be is known for inputs of
 /// sizes seen before; for others it is asked, unless a function of the host would be called a second time.
 void PolicyCore::check_form(const Live& live, at::ArrayRef<at::Tensor> inputs, const RunOptions& options,
-                            at::ArrayRef<at::Tensor> outputs) const {
+                            const Answer& given) const {
   PolicyVersion &version = *live.version, &before = *live.before;
   const std::vector<std::string>& names = before.signature.outputs;
   const std::vector<bool> declared = declared_alike(before.signature, version.signature);
-  const Form form = form_of(outputs, version.compiled.flags_outputs());
+  const Form form = form_of(given.outputs, version.compiled.flags_outputs());
   std::optional<Form> expected = version.trial.expected(inputs);
   if (expected && difference(*expected, form, version.trial.open(), names, declared).empty()) return;
   bool busy = false;
@@ -249,6 +249,7 @@ void PolicyCore::check_form(const Live& live, at::ArrayRef<at::Tensor> inputs, c
       const capture::SyntheticInputs no_host_functions;
       const random::DrawAside draws_aside;  // the answer is for nobody
       Answer answer;
+      if (given.state) answer.begin_with(given.began_with());
       RunOptions question = as_asked(before, options);
       question.deadline = deadline;
       run_version(before, inputs, live.before_params, question, answer);
@@ -353,6 +354,7 @@ void PolicyCore::go_back(const Live& live, const std::exception& error) {
                   before->number, error.what()),
       error.what(), live.version->number);
   tell_params(*before);
+  tell_state(*before);
   runtime_->wake_watches();
 }
 

@@ -377,6 +377,7 @@ void WatchCore::tell_change(PolicyCore::FileChange change, const std::string& pa
     event.message = failure->message;
     event.source = failure->source;
   }
+  if (change == Change::swapped) event.message = policy.take_state_note();
   tell(std::move(event));
 }
 

@@ -1,0 +1,136 @@
+#include "runtime/policy/state/state_of_call.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/InferenceMode.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "runtime/policy/attribution/flagged.h"
+
+namespace triage::policy {
+namespace {
+
+bool is_batch(const Dim& dim) { return dim.kind == Dim::Kind::name; }
+
+std::vector<int64_t> sizes_for(const StateSpec& spec, int64_t batch) {
+  std::vector<int64_t> sizes;
+  for (const Dim& dim : spec.type.dims) sizes.push_back(is_batch(dim) ? batch : dim.value);
+  return sizes;
+}
+
+at::Tensor at_first(const StateSpec& spec, int64_t batch, c10::Device device) {
+  const c10::InferenceMode outside(false);
+  return at::full(sizes_for(spec, batch), spec.init, at::TensorOptions(spec.type.dtype).device(device));
+}
+
+c10::Device device_of(at::ArrayRef<at::Tensor> inputs) {
+  return inputs.empty() ? c10::Device(c10::kCPU) : inputs[0].device();
+}
+
+const at::Tensor* find(const KeptState& state, const std::string& name) {
+  if (!state) return nullptr;
+  const auto found = std::find_if(state->begin(), state->end(), [&](const auto& kept) { return kept.first == name; });
+  return found == state->end() ? nullptr : &found->second;
+}
+
+bool shares_memory(const at::Tensor& tensor, at::ArrayRef<at::Tensor> others) {
+  return tensor.has_storage() && std::any_of(others.begin(), others.end(), [&](const at::Tensor& other) {
+           return other.has_storage() && other.is_alias_of(tensor);
+         });
+}
+
+std::string misfit(const StateSpec& spec, const at::Tensor& tensor, int64_t batch) {
+  const bool has_batch = !spec.type.dims.empty() && is_batch(spec.type.dims[0]);
+  return fmt::format(
+      "`run` returned the state '{0}' as {1} of shape [{2}], and it is declared as {3}{4}; return it in that dtype and "
+      "shape, or change its declaration",
+      spec.name, c10::toString(tensor.scalar_type()), fmt::join(tensor.sizes(), ", "), spec.type.text(),
+      has_batch ? fmt::format(" in a batch of {}", batch) : "");
+}
+
+}  // namespace
+
+bool fits(const StateSpec& spec, const at::Tensor& tensor, int64_t batch) {
+  const auto& dims = spec.type.dims;
+  return tensor.scalar_type() == spec.type.dtype && tensor.layout() == c10::kStrided &&
+         std::equal(dims.begin(), dims.end(), tensor.sizes().begin(), tensor.sizes().end(),
+                    [&](const Dim& dim, int64_t size) { return size == (is_batch(dim) ? batch : dim.value); });
+}
+
+bool fits(const StateSpec& spec, const at::Tensor& tensor) {
+  return fits(spec, tensor, tensor.dim() > 0 ? tensor.size(0) : 0);
+}
+
+at::Tensor as_kept(const at::Tensor& tensor) {
+  const c10::InferenceMode outside(false);
+  const bool is_dense = tensor.is_contiguous() && tensor.storage().nbytes() == tensor.nbytes();
+  if (tensor.is_inference() || !is_dense) return tensor.detach().clone(at::MemoryFormat::Contiguous);
+  return tensor.requires_grad() ? tensor.detach() : tensor;
+}
+
+void begin_state(const Signature& signature, at::ArrayRef<at::Tensor> inputs, StateOfCall& state) {
+  const int64_t batch = rows_of(inputs);
+  const c10::Device device = device_of(inputs);
+  state.given.clear();
+  for (const StateSpec& spec : signature.state) {
+    const at::Tensor* const kept = find(state.before, spec.name);
+    const bool usable = kept && fits(spec, *kept, batch);
+    if (kept && !usable && fits(spec, *kept)) state.other_batch = true;
+    state.given.push_back(usable ? *kept : at_first(spec, batch, device));
+    if (state.given.back().device() != device) {
+      const c10::InferenceMode outside(false);
+      state.given.back() = state.given.back().to(device);
+    }
+  }
+}
+
+std::optional<std::string> state_failure(const Signature& signature, at::ArrayRef<at::Tensor> inputs,
+                                         at::ArrayRef<at::Tensor> state) {
+  const int64_t batch = rows_of(inputs);
+  for (size_t i = 0; i < state.size(); ++i) {
+    const StateSpec& spec = signature.state[i];
+    if (!state[i].defined()) return fmt::format("`run` returned an undefined tensor as the state '{}'", spec.name);
+    if (!fits(spec, state[i], batch)) return misfit(spec, state[i], batch);
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> take_state(const Signature& signature, at::ArrayRef<at::Tensor> inputs, StateOfCall& state,
+                                      std::vector<at::Tensor>& outputs) {
+  const auto first = outputs.end() - static_cast<ptrdiff_t>(signature.state.size());
+  state.after.assign(std::make_move_iterator(first), std::make_move_iterator(outputs.end()));
+  outputs.erase(first, outputs.end());
+  if (auto failure = state_failure(signature, inputs, state.after)) return failure;
+  for (at::Tensor& tensor : state.after) {
+    const bool lent = shares_memory(tensor, inputs) || shares_memory(tensor, outputs);
+    tensor = as_kept(lent ? tensor.detach().clone() : tensor);
+  }
+  for (at::Tensor& output : outputs)
+    if (output.defined() && shares_memory(output, state.given)) output = output.clone();
+  return std::nullopt;
+}
+
+std::vector<at::Tensor> with_first_state(const Signature& signature, int64_t batch, c10::Device device,
+                                         std::vector<at::Tensor> params) {
+  for (const StateSpec& spec : signature.state) params.push_back(at_first(spec, batch, device));
+  return params;
+}
+
+std::vector<at::Tensor> with_first_state(const Signature& signature, at::ArrayRef<at::Tensor> inputs,
+                                         std::vector<at::Tensor> params) {
+  return with_first_state(signature, rows_of(inputs), device_of(inputs), std::move(params));
+}
+
+std::vector<at::Tensor> call_alone(Script& script, at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor> params) {
+  const Signature& signature = script.signature();
+  std::vector<at::Tensor> outputs =
+      script.call(inputs, with_first_state(signature, inputs, std::move(params)), std::nullopt);
+  StateOfCall state;
+  if (const auto failure = take_state(signature, inputs, state, outputs))
+    throw PolicyError(*failure, script.definition().where);
+  return outputs;
+}
+
+}  // namespace triage::policy

@@ -1,0 +1,150 @@
+#include "runtime/policy/state/state_store.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "runtime/capture/compiled.h"
+
+namespace triage::policy {
+
+KeptState StateStore::look(std::string_view key) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = by_key_.find(key);
+  return found == by_key_.end() || is_old(**found->second) ? nullptr : (*found->second)->state;
+}
+
+KeptState StateStore::newest() const {
+  const std::lock_guard lock(mutex_);
+  for (auto slot = slots_.rbegin(); slot != slots_.rend(); ++slot)
+    if ((*slot)->state) return (*slot)->state;
+  return nullptr;
+}
+
+StateOfKeys StateStore::all() const {
+  StateOfKeys all;
+  const std::lock_guard lock(mutex_);
+  for (const auto& slot : slots_)
+    if (slot->state && !is_old(*slot)) all.emplace_back(slot->key, slot->state);
+  return all;
+}
+
+void StateStore::replace(StateOfKeys all) {
+  const std::lock_guard lock(mutex_);
+  by_key_.clear();
+  slots_.clear();
+  const size_t first = all.size() - std::min(all.size(), most_keys_);
+  for (size_t i = first; i < all.size(); ++i) {
+    slots_.push_back(std::make_shared<Slot>(all[i].first));
+    slots_.back()->state = std::move(all[i].second);
+    by_key_[slots_.back()->key] = std::prev(slots_.end());
+  }
+}
+
+void StateStore::reset() {
+  const std::lock_guard lock(mutex_);
+  by_key_.clear();
+  slots_.clear();
+}
+
+void StateStore::reset(std::string_view key) {
+  const std::lock_guard lock(mutex_);
+  if (const auto found = by_key_.find(key); found != by_key_.end()) erase(found->second);
+}
+
+uint64_t StateStore::dropped() const {
+  const std::lock_guard lock(mutex_);
+  return dropped_;
+}
+
+/// With mutex_ held. The key of the map is text of the slot.
+void StateStore::erase(Slots::iterator slot) {
+  by_key_.erase((*slot)->key);
+  slots_.erase(slot);
+}
+
+/// With mutex_ held. A slot that only the list has is of no call.
+void StateStore::drop_old() {
+  while (!slots_.empty() && is_old(*slots_.front()) && slots_.front().use_count() == 1) erase(slots_.begin());
+  for (auto slot = slots_.begin(); slots_.size() > most_keys_ && slot != slots_.end();) {
+    const auto next = std::next(slot);
+    if (slot->use_count() == 1) {
+      erase(slot);
+      ++dropped_;
+    }
+    slot = next;
+  }
+}
+
+std::shared_ptr<StateStore::Slot> StateStore::use(std::string_view key) {
+  const std::lock_guard lock(mutex_);
+  auto found = by_key_.find(key);
+  if (found != by_key_.end() && is_old(**found->second) && found->second->use_count() == 1) {
+    erase(found->second);
+    found = by_key_.end();
+  }
+  if (found != by_key_.end()) {
+    slots_.splice(slots_.end(), slots_, found->second);
+  } else {
+    slots_.push_back(std::make_shared<Slot>(key));
+    by_key_[slots_.back()->key] = std::prev(slots_.end());
+  }
+  std::shared_ptr<Slot> slot = slots_.back();
+  slot->used = Clock::now();
+  drop_old();
+  return slot;
+}
+
+namespace {
+
+/// By the clock of the system: GCC 12's thread sanitizer does not see waits by the other one.
+bool lock_until(std::timed_mutex& mutex, std::chrono::steady_clock::time_point deadline) {
+  const auto left = deadline - std::chrono::steady_clock::now();
+  return mutex.try_lock_until(std::chrono::system_clock::now() +
+                              std::chrono::duration_cast<std::chrono::system_clock::duration>(left));
+}
+
+}  // namespace
+
+StateTurn::StateTurn(StateStore& store, std::string_view key,
+                     std::optional<std::chrono::steady_clock::time_point> deadline, const std::string& policy)
+    : store_(store), slot_(store.use(key)) {
+  if (slot_->runs_on.load(std::memory_order_relaxed) == std::this_thread::get_id())
+    throw PolicyError(fmt::format(
+        "policy '{}' was called with the state key '{}' while it was running with it on the same thread (by "
+        "a function of the host that it calls?); use another RunOptions::state_key for the inner call",
+        policy, key));
+  if (!deadline)
+    slot_->turn.lock();
+  else if (!lock_until(slot_->turn, *deadline))
+    throw capture::WaitedError(
+        fmt::format("the deadline of the call passed while another call of policy '{}' was running with the state key "
+                    "'{}'",
+                    policy, key));
+  slot_->runs_on.store(std::this_thread::get_id(), std::memory_order_relaxed);
+}
+
+/// A key whose only calls failed is none.
+StateTurn::~StateTurn() {
+  slot_->runs_on.store({}, std::memory_order_relaxed);
+  slot_->turn.unlock();
+  const std::lock_guard lock(store_.mutex_);
+  const auto found = store_.by_key_.find(slot_->key);
+  const bool is_unused = found != store_.by_key_.end() && *found->second == slot_ && !slot_->state;
+  if (is_unused && slot_.use_count() == 2) store_.erase(found->second);
+}
+
+KeptState StateTurn::state() const {
+  const std::lock_guard lock(store_.mutex_);
+  return slot_->state;
+}
+
+void StateTurn::keep(KeptState state) {
+  const std::lock_guard lock(store_.mutex_);
+  slot_->state.swap(state);
+  slot_->used = StateStore::Clock::now();
+}
+
+}  // namespace triage::policy
