@@ -214,8 +214,10 @@ TEST_CASE("bundle.json is read strictly") {
 
 TEST_CASE("a bundle.json that was changed at random is refused with an error, or read as what it says") {
   const std::string hash(64, '0');
-  const std::string whole = triage::policy::Manifest{
-      "n", "1", ">=0.1, <2", {{"a.fake", hash}, {"x/b.fake", hash}}, {{"lib/m.fake", hash}}, {{"t.npy", hash}}}.text();
+  const std::string whole =
+      triage::policy::Manifest{
+          "n", "1", ">=0.1, <2", {{"a.fake", hash}, {"x/b.fake", hash}}, {{"lib/m.fake", hash}}, {{"t.npy", hash}}}
+          .text();
   triage::test::Mutator mutator({whole, R"({"name":"n","version":"1","policies":{"a.lua":")" + hash + "\"}}"});
   int read = 0, refused = 0;
   for (int i = 0; i < triage::test::mutations(3000); ++i) {

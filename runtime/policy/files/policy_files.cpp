@@ -269,12 +269,12 @@ std::set<fs::path> folders_of(const fs::path& file, const Files& files) {
 }
 
 decltype(ScriptOptions::read_file) files_beside(const fs::path& file) {
-  return
-      [mutex = std::make_shared<std::mutex>(),
-       files = std::make_shared<PolicyFiles>(fs::absolute(file).lexically_normal(), Verify())](const std::string& name) {
-        const std::lock_guard lock(*mutex);
-        return files->read(name);
-      };
+  return [mutex = std::make_shared<std::mutex>(),
+          files =
+              std::make_shared<PolicyFiles>(fs::absolute(file).lexically_normal(), Verify())](const std::string& name) {
+    const std::lock_guard lock(*mutex);
+    return files->read(name);
+  };
 }
 
 }  // namespace triage::policy
