@@ -1,4 +1,4 @@
-// What calls of the script gave: whose memory it is, and what is remembered of its form.
+// What calls of the script take and give: their names, whose memory it is, and what is remembered of its form.
 #include "runtime/backends/output_aliases.h"
 #include "runtime/capture/compiled.h"
 
@@ -84,6 +84,21 @@ std::vector<bool> Compiled::flags_outputs() const {
 void Compiled::note_flags_outputs() {
   std::lock_guard<std::mutex> lock(notes_mutex_);
   eager_flags_outputs_ = script_->flags_outputs();
+}
+
+std::vector<std::string> Compiled::input_names() const {
+  std::vector<std::string> names = script_->signature().inputs;
+  for (const auto& param : script_->signature().params) names.push_back(param.name);
+  for (const auto& state : script_->signature().state) names.push_back(state.name);
+  return names;
+}
+
+/// Of all that the script returns; none where its outputs have no names.
+std::vector<std::string> Compiled::output_names() const {
+  std::vector<std::string> names = script_->signature().outputs;
+  if (names.empty()) return names;
+  for (const auto& state : script_->signature().state) names.push_back("state." + state.name);
+  return names;
 }
 
 }  // namespace triage::capture

@@ -641,19 +641,4 @@ std::vector<std::string> Compiled::graph_breaks() const {
   return texts;
 }
 
-std::vector<std::string> Compiled::input_names() const {
-  std::vector<std::string> names = script_->signature().inputs;
-  for (const auto& param : script_->signature().params) names.push_back(param.name);
-  for (const auto& state : script_->signature().state) names.push_back(state.name);
-  return names;
-}
-
-/// Of all that the script returns; none where its outputs have no names.
-std::vector<std::string> Compiled::output_names() const {
-  std::vector<std::string> names = script_->signature().outputs;
-  if (names.empty()) return names;
-  for (const auto& state : script_->signature().state) names.push_back("state." + state.name);
-  return names;
-}
-
 }  // namespace triage::capture

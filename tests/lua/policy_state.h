@@ -49,8 +49,10 @@ inline int64_t count_of(const Policy& policy, const std::string& key = "", const
   return -1;
 }
 
+/// As editors do: who watches never sees half of it.
 inline void write(const std::filesystem::path& path, std::string_view text) {
-  std::ofstream(path, std::ios::binary) << text;
+  std::ofstream(path.string() + ".new", std::ios::binary) << text;
+  std::filesystem::rename(path.string() + ".new", path);
 }
 
 /// What `fn` throws as text; empty when it does not throw.
