@@ -10,7 +10,7 @@
 #include <system_error>
 
 #include "bindings/cli/commands.h"
-#include "bindings/cli/options.h"
+#include "bindings/cli/options/options.h"
 #include "bindings/cli/terminal.h"
 #include "runtime/messages/artefacts.h"
 #include "runtime/messages/repro_settings.h"

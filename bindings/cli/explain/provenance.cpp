@@ -130,8 +130,8 @@ Provenance of_policy(const CallOptions& options, bool json, std::string& name) {
                     options.policy, fmt::join(call.policy.graph_breaks(), "\n  ")));
   const Signature signature = call.policy.signature();
   std::vector<at::Tensor> inputs = call.inputs;
-  for (at::Tensor& value : policy::with_first_state(signature, call.inputs,
-                                                    policy::param_tensors(signature, call.options.params)))
+  for (at::Tensor& value :
+       policy::with_first_state(signature, call.inputs, policy::param_tensors(signature, call.options.params)))
     inputs.push_back(std::move(value));
   return provenance(*graphs.back().graph, inputs);
 }

@@ -27,6 +27,10 @@
 #include <utility>
 #include <vector>
 
+namespace torch::jit {
+struct Module;
+}
+
 /// Loads policies, runs them on batches, and reloads them while the program runs.
 ///
 ///     triage::Runtime runtime;
@@ -38,10 +42,6 @@
 ///
 /// `fork`: the threads of a Runtime (one that frees old versions, one for candidates, one for each Watch) do not exist in a
 /// forked child. A prefork server must create its Runtime in the child, or fork before it creates one.
-namespace torch::jit {
-struct Module;
-}
-
 namespace triage {
 
 class Bundle;
@@ -232,9 +232,8 @@ class TRIAGE_API Policy {
   Outputs run_named(const NamedTensors& inputs, const RunOptions& options = {}) const;
 
   /// Captures and compiles for such inputs now, by a run on them, so that the first real call is warm. State stays as it
-  /// is. If `options`
-  /// names donated inputs, this also prepares donated calls, but does not donate or write to these inputs. Throws as
-  /// `run` does with OnError::raise.
+  /// is. If `options` names donated inputs, this also prepares donated calls, but does not donate or write to these
+  /// inputs. Throws as `run` does with OnError::raise.
   void prepare(at::ArrayRef<at::Tensor> inputs, const RunOptions& options = {}) const;
 
   /// Changes a param for all later calls, also after reloads. RunOptions::params overrides it. Throws InputError for an unknown name, and

@@ -1,261 +1,24 @@
-// The command line: the options of all commands, their help, and what is said to wrong use. CLI11 is included here only.
-#include "bindings/cli/options.h"
+// The command line: the options of all commands, their help, and what is said to wrong use.
+#include "bindings/cli/options/options.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <triage/backend.h>
 #include <triage/version.h>
-#include <CLI/CLI.hpp>
 
 #include <algorithm>
 #include <memory>
 #include <string_view>
 #include <vector>
 
-#include "bindings/cli/commands.h"
 #include "bindings/cli/generate/command_tree.h"
+#include "bindings/cli/options/shared.h"
 #include "bindings/cli/terminal.h"
 
 namespace triage::cli {
 namespace {
 
 constexpr int wrong_use = 2;
-
-using Action = std::function<int()>;
-
-/// A subcommand with its options, which `action` runs once it is chosen.
-template <typename Command>
-std::pair<CLI::App*, std::shared_ptr<Command>> add_command(CLI::App& app, Action& action, const char* name,
-                                                           const char* help) {
-  CLI::App* command = app.add_subcommand(name, help);
-  auto options = std::make_shared<Command>();
-  command->callback([options, &action] { action = [options] { return run(*options); }; });
-  return {command, options};
-}
-
-/// May be given several times, with one value each.
-CLI::Option* add_repeated(CLI::App& command, const char* name, std::vector<std::string>& into, const char* help,
-                          const char* type) {
-  return command.add_option(name, into, help)
-      ->type_name(type)
-      ->expected(1)
-      ->allow_extra_args(false)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-}
-
-void add_json(CLI::App& command, bool& json) { command.add_flag("--json", json, "print one JSON object"); }
-
-/// Policy, inputs and params: for commands that can find inputs for themselves.
-void add_example_options(CLI::App& command, CallOptions& options) {
-  command.add_option("POLICY", options.policy, "Lua file that returns a policy; - is standard input")->required();
-  add_repeated(command, "--input,-i", options.inputs,
-               "a tensor for an input: NAME=FILE, NAME=FILE:KEY, or NAME=GENERATOR", "NAME=FILE");
-  add_repeated(command, "--param,-p", options.params,
-               "a value for a param of the policy: a number, numbers with commas, or @FILE", "NAME=VALUE");
-  command.footer(
-      "Files: .pt and .pth as torch.save writes them, .npy, .safetensors; FILE:KEY picks one of several tensors.\n"
-      "A generator is randn, rand, randint, zeros, ones or arange, a shape, and options:\n"
-      "  randn:32x512,seed=1,dtype=float16,nan=3,inf=2   3 samples with a NaN, 2 with an Inf\n"
-      "  randint:32x8,low=0,high=100                     integers, 100 excluded\n");
-}
-
-void add_define_option(CLI::App& command, std::vector<std::string>& given) {
-  add_repeated(command, "--define", given,
-               "a tensor or a TorchScript module that the host gives the policy under this name", "NAME=FILE");
-}
-
-/// `without`: what the command does where the option is not given.
-void add_compiler_option(CLI::App& command, std::string& compiler, const char* without) {
-  command
-      .add_option(
-          "--compiler", compiler,
-          fmt::format("whether backend fused may use the C++ compiler; loops run at once without it, and faster "
-                      "with it. Default: {}",
-                      without))
-      ->type_name("off|background|wait");
-}
-constexpr const char* background_by_default = "background where a compiler is installed, else off";
-
-CLI::Option* add_backend_option(CLI::App& command, std::string& backend) {
-  return command.add_option("--backend", backend, "the backend that runs the captured graph")
-      ->type_name(fmt::format("{}", fmt::join(list_backends(), "|")))
-      ->capture_default_str();
-}
-
-void add_call_options(CLI::App& command, CallOptions& options, const char* compiler_without) {
-  add_example_options(command, options);
-  add_backend_option(command, options.backend);
-  add_compiler_option(command, options.compiler, compiler_without);
-  command.add_option("--device", options.device, "the device of the inputs")->capture_default_str();
-  command.add_flag("--fullgraph", options.fullgraph, "make a graph break an error");
-}
-
-void add_kernels_option(CLI::App& command, CallOptions& options) {
-  add_repeated(
-      command, "--kernels", options.kernels,
-      "kernels from triage build, for backend fused; triage runs their code, so give only files that you trust",
-      "FILE.so");
-}
-
-void add_run(CLI::App& app, Action& action) {
-  auto [command, options] =
-      add_command<RunCommand>(app, action, "run", "Run a policy on tensors, and print what it flagged and repaired");
-  add_call_options(*command, options->call, background_by_default);
-  add_define_option(*command, options->call.given);
-  add_repeated(*command, "--output,-o", options->outputs,
-               "write an output to a .pt, .npy or .safetensors file; FILE:KEY writes several outputs to one file",
-               "NAME=FILE");
-  command->add_option("--repeat", options->repeat, "the number of warm calls; the reported time is their median")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1'000'000));
-  command
-      ->add_option("--compare", options->compare,
-                   "compare these backends with eager, node by node, and print where they differ; the exit status is 1 "
-                   "if one is wrong. Kernels are compared with --compiler wait, else tapes")
-      ->type_name("BACKEND,...")
-      ->excludes("--output")
-      ->excludes("--repeat")
-      ->excludes("--backend");
-  CLI::Option* const capsule =
-      command
-          ->add_option("--capsule", options->capsule, "write the first call to a capsule, which triage replay repeats")
-          ->type_name("FILE.pt")
-          ->excludes("--compare");
-  command->add_flag("--bad-rows", options->bad_rows, "only flagged samples go into the capsule")->needs(capsule);
-  command
-      ->add_option("--decisions", options->decisions,
-                   "append a line for each call to a decision log, if it flags samples or fails")
-      ->type_name("FILE.jsonl")
-      ->excludes("--compare");
-  command
-      ->add_option("--state", options->state,
-                   "begin with the state of the policy in this .pt file, if it is there, and write the state after the "
-                   "last call to it")
-      ->type_name("FILE.pt")
-      ->excludes("--compare");
-  add_json(*command, options->json);
-  add_kernels_option(*command, options->call);
-}
-
-/// `arguments` is what follows the script on the command line: it is kept from the parser, which would take the script's
-/// options for its own.
-void add_exec(CLI::App& app, Action& action, std::vector<std::string> arguments) {
-  auto [command, options] = add_command<ExecCommand>(
-      app, action, "exec", "Run a trusted Lua script with the full library; `arg` holds its arguments");
-  add_compiler_option(*command, options->compiler, background_by_default);
-  command->add_option("-e", options->code, "run this text in the place of a script")->type_name("CODE");
-  command->add_option("SCRIPT", options->script, "Lua file; - is standard input");
-  command->add_option("ARGS", options->arguments, "arguments of the script, passed on unchanged");  // for --help
-  options->arguments = std::move(arguments);
-}
-
-void add_check(CLI::App& app, Action& action) {
-  auto [command, options] = add_command<CheckCommand>(
-      app, action, "check",
-      "Check policies: syntax, likely mistakes, and what the file returns. triage runs the file once in the sandbox, "
-      "as when it loads a policy. If a policy declares the types of its outputs, triage also runs it on synthetic "
-      "inputs of the declared types. It does not run the policy's tests or functions of the host");
-  command
-      ->add_option("PATHS", options->paths,
-                   "Lua files that return policies, or folders with such files; - is standard input")
-      ->required();
-  add_repeated(
-      *command, "--define", options->given,
-      "the name of a function that the host defines, or NAME=FILE: a tensor or TorchScript module that it gives",
-      "NAME");
-  add_json(*command, options->json);
-}
-
-void add_test(CLI::App& app, Action& action) {
-  auto [command, options] = add_command<TestCommand>(
-      app, action, "test", "Run the tests of policies, as scripts and captured, and report which rules they reach");
-  command->add_option("PATHS", options->paths, "Lua files that return policies, or folders with such files")
-      ->required();
-  command
-      ->add_option("--batches", options->batches,
-                   "also run each test at these batch sizes (rows are repeated or dropped)")
-      ->delimiter(',')
-      ->check(CLI::Range(0, 1'000'000));
-  add_define_option(*command, options->given);
-  command->add_flag("--full-coverage", options->full_coverage, "fail if a rule takes no sample in any test");
-  add_backend_option(*command, options->backend);
-  command->add_option("--junit", options->junit, "write a JUnit XML report")->type_name("FILE");
-  add_json(*command, options->json);
-}
-
-void add_explain(CLI::App& app, Action& action) {
-  auto [command, options] =
-      add_command<ExplainCommand>(app, action, "explain", "Show the captured graphs of a policy, and its graph breaks");
-  add_call_options(*command, options->call, "off: nothing runs often enough to be worth a compilation");
-  add_define_option(*command, options->call.given);
-  command->add_flag("--decomposed", options->decomposed,
-                    "also show each graph in plain ATen operations (where, shifts, masks)");
-  command->add_flag("--loops", options->loops,
-                    "show the fusion groups of each graph: what each reads, writes and computes");
-  command->add_flag("--guards", options->guards,
-                    "show the guards of each graph: the conditions under which a call reuses it");
-  command->add_flag("--provenance", options->provenance,
-                    "run POLICY one operation at a time, and show which operation produced each NaN and Inf, and which "
-                    "propagated it; POLICY may also be a TorchScript model (.pt)");
-  command
-      ->add_option("--benign", options->benign,
-                   "with --provenance: ignore intended Inf values from operators, inputs or locations with this name "
-                   "(a pattern such as aten::masked_fill or encoder.*; may be repeated)")
-      ->type_name("PATTERN");
-  add_json(*command, options->json);
-}
-
-void add_isolate(CLI::App& app, Action& action) {
-  auto [command, options] = add_command<IsolateCommand>(
-      app, action, "isolate",
-      "Check that a bad sample changes no other: make one sample after another NaN, Inf and "
-      "the largest number, compare all others bit for bit, and name the first operator that "
-      "lets it through. POLICY may also be a TorchScript model (.pt). Without --input: the "
-      "batches of the policy's tests, and one made from its declared types");
-  add_call_options(*command, options->call, "off; background is refused, because it changes loops between two calls");
-  command
-      ->add_option(
-          "--rows", options->rows,
-          "the most samples of a batch that are made bad; of a larger batch, so many between the first and the "
-          "last")
-      ->capture_default_str()
-      ->check(CLI::Range(int64_t{1}, int64_t{1'000'000}));
-  add_repeated(*command, "--shared", options->shared,
-               "an input that all samples share (a weight), although it is as long as the batch", "NAME");
-  add_json(*command, options->json);
-}
-
-void add_export(CLI::App& app, Action& action) {
-  auto [command, options] =
-      add_command<ExportCommand>(app, action, "export", "Export a policy as a program that runs without its script");
-  command->add_option("POLICY", options->policy, "Lua file that returns a policy")->required();
-  add_repeated(*command, "--input,-i", options->inputs, "a tensor for an input: NAME=FILE, or NAME=GENERATOR",
-               "NAME=FILE");
-  add_repeated(*command, "--param,-p", options->params, "a value for a param; the program uses it as the default",
-               "NAME=VALUE");
-  command->add_option("--output,-o", options->output, "write the program to this file, for triage.load_exported");
-  command->add_option("--torchscript", options->torchscript,
-                      "write a TorchScript module, which PyTorch loads without triage");
-  command->add_option("--device", options->device, "the device of the inputs")->capture_default_str();
-  command->add_flag("--decomposed", options->decomposed, "use plain ATen operations only (where, shifts, masks)");
-  command->add_flag("--fixed-sizes", options->fixed_sizes, "accept only batches of this size");
-  add_json(*command, options->json);
-}
-
-void add_build(CLI::App& app, Action& action) {
-  auto [command, options] = add_command<BuildCommand>(
-      app, action, "build", "Compile the fused kernels of a policy, for hosts without a compiler");
-  add_example_options(*command, options->call);
-  command
-      ->add_option("--output,-o", options->output, "the file to write; triage run --kernels and RuntimeOptions load it")
-      ->type_name("FILE.so")
-      ->required();
-  command->add_option("--cpu", options->cpu, "the processor, as the compiler's -march takes it: x86-64-v3, znver3, ...")
-      ->capture_default_str();
-  command->add_flag("--gradients", options->gradients, "also compile the backward pass, for inputs that require grad");
-  command->add_flag("--fullgraph", options->call.fullgraph, "make a graph break an error");
-  add_json(*command, options->json);
-}
 
 void add_cache(CLI::App& app, Action& action) {
   auto [command, options] = add_command<CacheCommand>(
@@ -296,28 +59,6 @@ void add_bundle(CLI::App& app, Action& action) {
   add("--name", options->name, "of pack: the bundle. Default: that of the old bundle.json, or the folder", "NAME");
   add("--version", options->version, "of pack: its version. Default: a hash of its files", "VERSION");
   add("--triage", options->triage, "of pack: for triage \">=0.1, <2\". Default: as before, or this and later", "RANGE");
-  add_json(*command, options->json);
-}
-
-void add_bench(CLI::App& app, Action& action) {
-  auto [command, options] = add_command<BenchCommand>(
-      app, action, "bench", "Time a policy as a script and captured, and name its bottleneck");
-  add_example_options(*command, options->call);
-  command->add_option("--batches", options->batches, "batch sizes (rows of the inputs are repeated or dropped)")
-      ->delimiter(',')
-      ->check(CLI::Range(int64_t{1}, int64_t{100'000'000}));
-  command->add_option("--threads", options->threads, "the number of threads that LibTorch may use")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1024));
-  command->add_option("--seconds", options->seconds, "the approximate time to measure each batch size")
-      ->capture_default_str()
-      ->check(CLI::Range(0.0, 3600.0));
-  CLI::Option* const profile = command->add_option(
-      "--profile", options->profile, "write a trace of warm calls for Perfetto (https://ui.perfetto.dev) to this file");
-  profile->type_name("FILE.json");
-  add_backend_option(*command, options->call.backend)->needs(profile)->description("the backend of the traced calls");
-  add_compiler_option(*command, options->call.compiler, background_by_default);
-  add_kernels_option(*command, options->call);
   add_json(*command, options->json);
 }
 
@@ -382,16 +123,6 @@ void add_watch(CLI::App& app, Action& action) {
       ->check(CLI::Range(0, 3'600'000));
   command->add_flag("--json", options->json, "print one JSON object per line");
   add_candidate_options(*command, *options);
-}
-
-void add_repl(CLI::App& app, Action& action) {
-  auto [command, options] =
-      add_command<ReplCommand>(app, action, "repl", "Run Lua line by line, with everything that `triage exec` has");
-  add_compiler_option(*command, options->compiler, background_by_default);
-  command->footer(
-      "Expressions print their values; `_` is the last one. An unfinished chunk continues on the next line.\n"
-      "The history is in $XDG_STATE_HOME/triage/history, by default ~/.local/state/triage/history.\n"
-      "Without a terminal, triage reads standard input line by line, and exits with status 1 if a line failed.");
 }
 
 void add_minify(CLI::App& app, Action& action) {
@@ -584,10 +315,8 @@ std::string parse_message(const CLI::App& app, const CLI::ParseError& error, int
 void set_up(CLI::App& app, Action& action, std::vector<std::string> script_arguments) {
   app.set_version_flag("-V,--version", std::string("triage ") + version());
   app.require_subcommand(1);
-  add_run(app, action);
-  add_exec(app, action, std::move(script_arguments));
-  for (auto add : {add_check, add_test, add_isolate, add_explain, add_export, add_build, add_bundle, add_cache,
-                   add_bench, add_watch, add_minify, add_replay, add_decisions, add_report, add_repl, add_doctor,
+  add_policy_commands(app, action, std::move(script_arguments));
+  for (auto add : {add_bundle, add_cache, add_watch, add_minify, add_replay, add_decisions, add_report, add_doctor,
                    add_version, add_generate, add_help})
     add(app, action);
 }

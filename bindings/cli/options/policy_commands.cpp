@@ -1,0 +1,213 @@
+#include <triage/version.h>
+
+#include <algorithm>
+#include <string_view>
+
+#include "bindings/cli/options/shared.h"
+#include "bindings/cli/terminal.h"
+
+namespace triage::cli {
+namespace {
+
+void add_run(CLI::App& app, Action& action) {
+  auto [command, options] =
+      add_command<RunCommand>(app, action, "run", "Run a policy on tensors, and print what it flagged and repaired");
+  add_call_options(*command, options->call, background_by_default);
+  add_define_option(*command, options->call.given);
+  add_repeated(*command, "--output,-o", options->outputs,
+               "write an output to a .pt, .npy or .safetensors file; FILE:KEY writes several outputs to one file",
+               "NAME=FILE");
+  command->add_option("--repeat", options->repeat, "the number of warm calls; the reported time is their median")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1'000'000));
+  command
+      ->add_option("--compare", options->compare,
+                   "compare these backends with eager, node by node, and print where they differ; the exit status is 1 "
+                   "if one is wrong. Kernels are compared with --compiler wait, else tapes")
+      ->type_name("BACKEND,...")
+      ->excludes("--output")
+      ->excludes("--repeat")
+      ->excludes("--backend");
+  CLI::Option* const capsule =
+      command
+          ->add_option("--capsule", options->capsule, "write the first call to a capsule, which triage replay repeats")
+          ->type_name("FILE.pt")
+          ->excludes("--compare");
+  command->add_flag("--bad-rows", options->bad_rows, "only flagged samples go into the capsule")->needs(capsule);
+  command
+      ->add_option("--decisions", options->decisions,
+                   "append a line for each call to a decision log, if it flags samples or fails")
+      ->type_name("FILE.jsonl")
+      ->excludes("--compare");
+  command
+      ->add_option("--state", options->state,
+                   "begin with the state of the policy in this .pt file, if it is there, and write the state after the "
+                   "last call to it")
+      ->type_name("FILE.pt")
+      ->excludes("--compare");
+  add_json(*command, options->json);
+  add_kernels_option(*command, options->call);
+}
+
+/// `arguments` is what follows the script on the command line: it is kept from the parser, which would take the script's
+/// options for its own.
+void add_exec(CLI::App& app, Action& action, std::vector<std::string> arguments) {
+  auto [command, options] = add_command<ExecCommand>(
+      app, action, "exec", "Run a trusted Lua script with the full library; `arg` holds its arguments");
+  add_compiler_option(*command, options->compiler, background_by_default);
+  command->add_option("-e", options->code, "run this text in the place of a script")->type_name("CODE");
+  command->add_option("SCRIPT", options->script, "Lua file; - is standard input");
+  command->add_option("ARGS", options->arguments, "arguments of the script, passed on unchanged");  // for --help
+  options->arguments = std::move(arguments);
+}
+
+void add_check(CLI::App& app, Action& action) {
+  auto [command, options] = add_command<CheckCommand>(
+      app, action, "check",
+      "Check policies: syntax, likely mistakes, and what the file returns. triage runs the file once in the sandbox, "
+      "as when it loads a policy. If a policy declares the types of its outputs, triage also runs it on synthetic "
+      "inputs of the declared types. It does not run the policy's tests or functions of the host");
+  command
+      ->add_option("PATHS", options->paths,
+                   "Lua files that return policies, or folders with such files; - is standard input")
+      ->required();
+  add_repeated(
+      *command, "--define", options->given,
+      "the name of a function that the host defines, or NAME=FILE: a tensor or TorchScript module that it gives",
+      "NAME");
+  add_json(*command, options->json);
+}
+
+void add_test(CLI::App& app, Action& action) {
+  auto [command, options] = add_command<TestCommand>(
+      app, action, "test", "Run the tests of policies, as scripts and captured, and report which rules they reach");
+  command->add_option("PATHS", options->paths, "Lua files that return policies, or folders with such files")
+      ->required();
+  command
+      ->add_option("--batches", options->batches,
+                   "also run each test at these batch sizes (rows are repeated or dropped)")
+      ->delimiter(',')
+      ->check(CLI::Range(0, 1'000'000));
+  add_define_option(*command, options->given);
+  command->add_flag("--full-coverage", options->full_coverage, "fail if a rule takes no sample in any test");
+  add_backend_option(*command, options->backend);
+  command->add_option("--junit", options->junit, "write a JUnit XML report")->type_name("FILE");
+  add_json(*command, options->json);
+}
+
+void add_explain(CLI::App& app, Action& action) {
+  auto [command, options] =
+      add_command<ExplainCommand>(app, action, "explain", "Show the captured graphs of a policy, and its graph breaks");
+  add_call_options(*command, options->call, "off: nothing runs often enough to be worth a compilation");
+  add_define_option(*command, options->call.given);
+  command->add_flag("--decomposed", options->decomposed,
+                    "also show each graph in plain ATen operations (where, shifts, masks)");
+  command->add_flag("--loops", options->loops,
+                    "show the fusion groups of each graph: what each reads, writes and computes");
+  command->add_flag("--guards", options->guards,
+                    "show the guards of each graph: the conditions under which a call reuses it");
+  command->add_flag("--provenance", options->provenance,
+                    "run POLICY one operation at a time, and show which operation produced each NaN and Inf, and which "
+                    "propagated it; POLICY may also be a TorchScript model (.pt)");
+  command
+      ->add_option("--benign", options->benign,
+                   "with --provenance: ignore intended Inf values from operators, inputs or locations with this name "
+                   "(a pattern such as aten::masked_fill or encoder.*; may be repeated)")
+      ->type_name("PATTERN");
+  add_json(*command, options->json);
+}
+
+void add_isolate(CLI::App& app, Action& action) {
+  auto [command, options] = add_command<IsolateCommand>(
+      app, action, "isolate",
+      "Check that a bad sample changes no other: make one sample after another NaN, Inf and "
+      "the largest number, compare all others bit for bit, and name the first operator that "
+      "lets it through. POLICY may also be a TorchScript model (.pt). Without --input: the "
+      "batches of the policy's tests, and one made from its declared types");
+  add_call_options(*command, options->call, "off; background is refused, because it changes loops between two calls");
+  command
+      ->add_option(
+          "--rows", options->rows,
+          "the most samples of a batch that are made bad; of a larger batch, so many between the first and the "
+          "last")
+      ->capture_default_str()
+      ->check(CLI::Range(int64_t{1}, int64_t{1'000'000}));
+  add_repeated(*command, "--shared", options->shared,
+               "an input that all samples share (a weight), although it is as long as the batch", "NAME");
+  add_json(*command, options->json);
+}
+
+void add_export(CLI::App& app, Action& action) {
+  auto [command, options] =
+      add_command<ExportCommand>(app, action, "export", "Export a policy as a program that runs without its script");
+  command->add_option("POLICY", options->policy, "Lua file that returns a policy")->required();
+  add_repeated(*command, "--input,-i", options->inputs, "a tensor for an input: NAME=FILE, or NAME=GENERATOR",
+               "NAME=FILE");
+  add_repeated(*command, "--param,-p", options->params, "a value for a param; the program uses it as the default",
+               "NAME=VALUE");
+  command->add_option("--output,-o", options->output, "write the program to this file, for triage.load_exported");
+  command->add_option("--torchscript", options->torchscript,
+                      "write a TorchScript module, which PyTorch loads without triage");
+  command->add_option("--device", options->device, "the device of the inputs")->capture_default_str();
+  command->add_flag("--decomposed", options->decomposed, "use plain ATen operations only (where, shifts, masks)");
+  command->add_flag("--fixed-sizes", options->fixed_sizes, "accept only batches of this size");
+  add_json(*command, options->json);
+}
+
+void add_build(CLI::App& app, Action& action) {
+  auto [command, options] = add_command<BuildCommand>(
+      app, action, "build", "Compile the fused kernels of a policy, for hosts without a compiler");
+  add_example_options(*command, options->call);
+  command
+      ->add_option("--output,-o", options->output, "the file to write; triage run --kernels and RuntimeOptions load it")
+      ->type_name("FILE.so")
+      ->required();
+  command->add_option("--cpu", options->cpu, "the processor, as the compiler's -march takes it: x86-64-v3, znver3, ...")
+      ->capture_default_str();
+  command->add_flag("--gradients", options->gradients, "also compile the backward pass, for inputs that require grad");
+  command->add_flag("--fullgraph", options->call.fullgraph, "make a graph break an error");
+  add_json(*command, options->json);
+}
+
+void add_bench(CLI::App& app, Action& action) {
+  auto [command, options] = add_command<BenchCommand>(
+      app, action, "bench", "Time a policy as a script and captured, and name its bottleneck");
+  add_example_options(*command, options->call);
+  command->add_option("--batches", options->batches, "batch sizes (rows of the inputs are repeated or dropped)")
+      ->delimiter(',')
+      ->check(CLI::Range(int64_t{1}, int64_t{100'000'000}));
+  command->add_option("--threads", options->threads, "the number of threads that LibTorch may use")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1024));
+  command->add_option("--seconds", options->seconds, "the approximate time to measure each batch size")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 3600.0));
+  CLI::Option* const profile = command->add_option(
+      "--profile", options->profile, "write a trace of warm calls for Perfetto (https://ui.perfetto.dev) to this file");
+  profile->type_name("FILE.json");
+  add_backend_option(*command, options->call.backend)->needs(profile)->description("the backend of the traced calls");
+  add_compiler_option(*command, options->call.compiler, background_by_default);
+  add_kernels_option(*command, options->call);
+  add_json(*command, options->json);
+}
+
+void add_repl(CLI::App& app, Action& action) {
+  auto [command, options] =
+      add_command<ReplCommand>(app, action, "repl", "Run Lua line by line, with everything that `triage exec` has");
+  add_compiler_option(*command, options->compiler, background_by_default);
+  command->footer(
+      "Expressions print their values; `_` is the last one. An unfinished chunk continues on the next line.\n"
+      "The history is in $XDG_STATE_HOME/triage/history, by default ~/.local/state/triage/history.\n"
+      "Without a terminal, triage reads standard input line by line, and exits with status 1 if a line failed.");
+}
+
+}  // namespace
+
+void add_policy_commands(CLI::App& app, Action& action, std::vector<std::string> arguments) {
+  add_run(app, action);
+  add_exec(app, action, std::move(arguments));
+  for (auto add : {add_check, add_test, add_isolate, add_explain, add_export, add_build, add_bench, add_repl})
+    add(app, action);
+}
+
+}  // namespace triage::cli

@@ -1,0 +1,99 @@
+#pragma once
+// Options that several commands have. Only the files of this folder include CLI11, which takes seconds to compile.
+#include <triage/backend.h>
+#include <CLI/CLI.hpp>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bindings/cli/commands.h"
+
+namespace triage::cli {
+
+using Action = std::function<int()>;
+
+/// A subcommand with its options, which `action` runs once it is chosen.
+template <typename Command>
+std::pair<CLI::App*, std::shared_ptr<Command>> add_command(CLI::App& app, Action& action, const char* name,
+                                                           const char* help) {
+  CLI::App* command = app.add_subcommand(name, help);
+  auto options = std::make_shared<Command>();
+  command->callback([options, &action] { action = [options] { return run(*options); }; });
+  return {command, options};
+}
+
+/// May be given several times, with one value each.
+inline CLI::Option* add_repeated(CLI::App& command, const char* name, std::vector<std::string>& into, const char* help,
+                                 const char* type) {
+  return command.add_option(name, into, help)
+      ->type_name(type)
+      ->expected(1)
+      ->allow_extra_args(false)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+}
+
+inline void add_json(CLI::App& command, bool& json) { command.add_flag("--json", json, "print one JSON object"); }
+
+/// Policy, inputs and params: for commands that can find inputs for themselves.
+inline void add_example_options(CLI::App& command, CallOptions& options) {
+  command.add_option("POLICY", options.policy, "Lua file that returns a policy; - is standard input")->required();
+  add_repeated(command, "--input,-i", options.inputs,
+               "a tensor for an input: NAME=FILE, NAME=FILE:KEY, or NAME=GENERATOR", "NAME=FILE");
+  add_repeated(command, "--param,-p", options.params,
+               "a value for a param of the policy: a number, numbers with commas, or @FILE", "NAME=VALUE");
+  command.footer(
+      "Files: .pt and .pth as torch.save writes them, .npy, .safetensors; FILE:KEY picks one of several tensors.\n"
+      "A generator is randn, rand, randint, zeros, ones or arange, a shape, and options:\n"
+      "  randn:32x512,seed=1,dtype=float16,nan=3,inf=2   3 samples with a NaN, 2 with an Inf\n"
+      "  randint:32x8,low=0,high=100                     integers, 100 excluded\n");
+}
+
+inline void add_define_option(CLI::App& command, std::vector<std::string>& given) {
+  add_repeated(command, "--define", given,
+               "a tensor or a TorchScript module that the host gives the policy under this name", "NAME=FILE");
+}
+
+/// `without`: what the command does where the option is not given.
+inline void add_compiler_option(CLI::App& command, std::string& compiler, const char* without) {
+  command
+      .add_option(
+          "--compiler", compiler,
+          fmt::format("whether backend fused may use the C++ compiler; loops run at once without it, and faster "
+                      "with it. Default: {}",
+                      without))
+      ->type_name("off|background|wait");
+}
+constexpr const char* background_by_default = "background where a compiler is installed, else off";
+
+inline CLI::Option* add_backend_option(CLI::App& command, std::string& backend) {
+  return command.add_option("--backend", backend, "the backend that runs the captured graph")
+      ->type_name(fmt::format("{}", fmt::join(list_backends(), "|")))
+      ->capture_default_str();
+}
+
+inline void add_call_options(CLI::App& command, CallOptions& options, const char* compiler_without) {
+  add_example_options(command, options);
+  add_backend_option(command, options.backend);
+  add_compiler_option(command, options.compiler, compiler_without);
+  command.add_option("--device", options.device, "the device of the inputs")->capture_default_str();
+  command.add_flag("--fullgraph", options.fullgraph, "make a graph break an error");
+}
+
+inline void add_kernels_option(CLI::App& command, CallOptions& options) {
+  add_repeated(
+      command, "--kernels", options.kernels,
+      "kernels from triage build, for backend fused; triage runs their code, so give only files that you trust",
+      "FILE.so");
+}
+
+/// Commands about one policy: run, exec, check, test, isolate, explain, export, build, bench, repl. `arguments` are those of the
+/// script of `exec`.
+void add_policy_commands(CLI::App& app, Action& action, std::vector<std::string> arguments);
+
+}  // namespace triage::cli
