@@ -170,9 +170,9 @@ TRIAGE_API void eliminate_dead(Graph& graph);    // calls nobody uses (never ran
 TRIAGE_API void clean(Graph& graph);             // the three above, to a fixed point; then verify
 
 /// The same computation in plain ATen: replaces every `triage::` call by its decomposition (`where`, shifts, masks).
-/// The result works for every batch size that the graph works for. Needs `meta` of the inputs. Only
-/// `triage::guard_grad` stays, in graphs of inputs that require grad: it computes nothing, and its backward keeps
-/// repaired rows out of gradients; and calls of the host (Runtime::define_module, pure functions).
+/// The result works for every batch size that the graph works for. Needs `meta` of the inputs. Two kinds stay: calls of
+/// the host (Runtime::define_module, pure functions), and in graphs of inputs that require grad `triage::guard_grad`,
+/// which computes nothing, and whose backward keeps repaired rows out of gradients.
 TRIAGE_API Graph decompose(const Graph& graph);
 
 /// Records what `fn` does with `inputs` (any C++ code that calls dispatcher operators at the top level) as a graph.
