@@ -342,6 +342,8 @@ int run(const RunCommand& options) {
   CallOptions first = options.call;
   first.inputs = inputs.front();
   Call call = prepare_call(first, options.json, log);
+  const Signature signature = call.policy.signature();
+  if (signature.state.empty()) match_inputs(options.call.inputs, signature.inputs, options.call.policy);  // one call
   if (!options.state.empty() && std::filesystem::exists(options.state)) call.policy.load_state(options.state);
   std::vector<std::string> declared = call.policy.signature().outputs;
   if (!declared.empty()) check_output_names(destinations, declared, options.call.policy);
