@@ -42,6 +42,8 @@ class BundleCore : public std::enable_shared_from_this<BundleCore> {
   /// `member` fails with its version `failed`. Takes all members back where it can. False: it cannot, and nothing was done.
   bool go_back(PolicyCore& member, PolicyVersion& failed, LoadFailure failure);
   std::optional<PolicyCore::Reversal> take_reversal();
+  /// What of the state of its policies starts anew in the version that went live last; empty for nothing, and the second time.
+  std::string take_state_note();
   /// For a restart: the live version, once each of its policies was tried.
   void keep_source();
 

@@ -240,6 +240,14 @@ std::optional<PolicyCore::Reversal> BundleCore::take_reversal() {
   return std::exchange(reversal_, std::nullopt);
 }
 
+std::string BundleCore::take_state_note() {
+  std::vector<std::string> notes;
+  const std::lock_guard lock(mutex_);
+  for (const auto& [name, member] : members_)
+    if (std::string note = member->take_state_note(); !note.empty()) notes.push_back(name + ": " + note);
+  return fmt::format("{}", fmt::join(notes, "; "));
+}
+
 bool BundleCore::pinned() const {
   const std::lock_guard lock(mutex_);
   return pinned_;

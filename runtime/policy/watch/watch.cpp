@@ -342,7 +342,8 @@ void WatchCore::follow(PolicyCore& policy) {
   const VersionInfo now = policy.version();
   const int number =
       change == Change::swapped ? policy.newest_number() : now.number;  // a call may have led back already
-  tell_change(change, policy.path(), number, now.last_error);
+  tell_change(change, policy.path(), number, now.last_error,
+              change == Change::swapped ? policy.take_state_note() : std::string());
 }
 
 void WatchCore::follow(BundleCore& bundle) {
@@ -353,13 +354,15 @@ void WatchCore::follow(BundleCore& bundle) {
   const Change change = bundle.follow(/*retry=*/false);
   if (change == Change::unchanged) return;
   const BundleVersion now = bundle.version();
-  tell_change(change, bundle.path(), change == Change::swapped ? bundle.newest_number() : now.number, now.last_error);
+  const bool swapped = change == Change::swapped;
+  tell_change(change, bundle.path(), swapped ? bundle.newest_number() : now.number, now.last_error,
+              swapped ? bundle.take_state_note() : std::string());
 }
 
 void WatchCore::tell_change(PolicyCore::FileChange change, const std::string& path, int number,
-                            const std::optional<LoadFailure>& failure) {
+                            const std::optional<LoadFailure>& failure, std::string note) {
   using Change = PolicyCore::FileChange;
-  WatchEvent event{WatchEvent::Kind::reloaded, path, number, {}, {}};
+  WatchEvent event{WatchEvent::Kind::reloaded, path, number, std::move(note), {}};
   switch (change) {
     case Change::refused:
       event.kind = WatchEvent::Kind::refused;
@@ -377,7 +380,6 @@ void WatchCore::tell_change(PolicyCore::FileChange change, const std::string& pa
     event.message = failure->message;
     event.source = failure->source;
   }
-  if (change == Change::swapped) event.message = policy.take_state_note();
   tell(std::move(event));
 }
 

@@ -51,7 +51,7 @@ class WatchCore : public std::enable_shared_from_this<WatchCore> {
   void follow(PolicyCore& policy);
   void follow(BundleCore& bundle);
   void tell_change(PolicyCore::FileChange change, const std::string& path, int number,
-                   const std::optional<LoadFailure>& failure);
+                   const std::optional<LoadFailure>& failure, std::string note);
   bool is_fresh(const std::filesystem::path& file) const;
   bool being_written(const PolicyCore& policy) const;
   void tell_new_files();
