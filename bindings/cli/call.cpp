@@ -327,7 +327,7 @@ Call prepare_call(const CallOptions& options, bool json, std::shared_ptr<Decisio
   if (!options.kernels.empty() && options.backend != "fused")
     throw UsageError(fmt::format("--kernels needs --backend fused, got {}", options.backend));
   load_kernel_files(options);
-  parse_device(options.device);  // before the policy is loaded
+  const c10::Device device = parse_device(options.device);
   RuntimeOptions runtime_options = quiet_runtime(json);
   runtime_options.backend = options.backend;
   runtime_options.compiler = compiler_mode(options.compiler);
