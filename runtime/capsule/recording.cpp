@@ -76,6 +76,9 @@ void Recording::note_host_call(const std::string& name, const std::vector<at::Te
 }
 
 void Recording::note_node_call(NodeCall call) {
+  for (const std::vector<at::Tensor>* tensors : {&call.arguments, &call.results})
+    for (const at::Tensor& tensor : *tensors) node_call_bytes_ += tensor.numel() * tensor.element_size();
+  if (node_call_bytes_ > most_bytes) return node_calls_.clear();  // `facts` refuses
   for (std::vector<at::Tensor>* tensors : {&call.arguments, &call.results})
     for (at::Tensor& tensor : *tensors) tensor = tensor.detach().clone();
   node_calls_.push_back(std::move(call));
@@ -89,6 +92,9 @@ bool Recording::is_masked(const std::string& name) const {
 }
 
 Json Recording::facts() {
+  if (node_call_bytes_ > most_bytes)
+    throw Error(fmt::format("functions and modules of the host were given and returned more than {} MiB of tensors",
+                            most_bytes >> 20));
   copy_generator();
   if (leaves_out())
     for (const Json& call : host_calls_)

@@ -86,6 +86,7 @@ class Recording {
   SavedTensors tensors_;
   Json script_, host_calls_ = Json::array();
   std::vector<NodeCall> node_calls_;
+  size_t node_call_bytes_ = 0;
   void copy_generator();
   at::Generator source_, generator_;  // the copy is as it was before the call
 };

@@ -4,6 +4,8 @@
 #include <triage/error.h>
 #include <triage/params.h>
 
+#include "runtime/policy/param_values.h"
+
 namespace triage {
 
 ParamValue::ParamValue(const std::vector<int64_t>& numbers)
@@ -28,4 +30,12 @@ std::string ParamValue::text() const {
   return fmt::format("a tensor of {} {{{}}}", c10::toString(tensor_.scalar_type()), fmt::join(tensor_.sizes(), ", "));
 }
 
+namespace policy {
+
+ParamValue as_set(const at::Tensor& param) {
+  if (param.unsafeGetTensorImpl()->is_wrapped_number()) return param.item();
+  return param;
+}
+
+}  // namespace policy
 }  // namespace triage

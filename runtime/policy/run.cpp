@@ -100,7 +100,7 @@ std::vector<at::Tensor> values_for(const PolicyVersion& version, at::ArrayRef<at
   std::vector<at::Tensor> values = override_params(version, params, options.params);
   if (version.signature.state.empty()) return values;
   if (!answer.state) answer.begin_with(nullptr);
-  begin_state(version.signature, inputs, *answer.state);
+  begin_state(version.signature, inputs, *answer.state, version.held_to() ? version.held_to()->bytes : 0);
   values.insert(values.end(), answer.state->given.begin(), answer.state->given.end());
   return values;
 }
@@ -274,6 +274,8 @@ void PolicyCore::run_unrecorded(PolicyVersion& version, at::ArrayRef<at::Tensor>
   const CallContext call{options.deadline, given};
   const operators::Untrusted graphs(version.held_to());
   answer.version = &version;
+  if (answer.state) [[unlikely]]
+    answer.state->begin_again();  // another version may have been asked, with state of other names
   const bool has_state = !version.signature.state.empty();
   try {
     if (options.params.empty() && !has_state)

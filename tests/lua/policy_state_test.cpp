@@ -197,6 +197,7 @@ TEST_CASE("declarations that no call could begin with are refused, with a hint")
   CHECK(has(refusal("{last = {shape = {}}}", "function(z) return z end"), "with state the last one receives it") ==
         fine);
   CHECK(refusal("{last = {shape = {\"N\", 2}, init = math.huge}}").empty());
+  CHECK(has(refusal("{last = {shape = {200000000000}}}"), "the limit is 4096 MiB (Limits::tensor_bytes)") == fine);
   const std::string both = message_of([&] {
     runtime.load_source(
         "return policy { params = {k = 1}, state = {n = {shape = {}}}, run = function(z, p) return z, p end }",
@@ -209,6 +210,13 @@ TEST_CASE("declarations that no call could begin with are refused, with a hint")
         "s.lua");
   });
   CHECK(has(param, "'k' is both a param and a state") == fine);
+}
+
+TEST_CASE("a batch whose state takes more than the budget of tensor memory is refused before it is allocated") {
+  Runtime runtime(quiet());
+  const Policy policy = runtime.load_source(
+      "return policy { state = {last = {shape = {'N', 500000000}}}, run = function(z, s) return z, s end }");
+  CHECK_THROWS_AS(policy.run({at::ones({3, 2})}), triage::LimitError);
 }
 
 TEST_CASE("a batch of another size starts the state of its samples anew, and the log says so; fixed shapes stay") {

@@ -27,6 +27,7 @@
 #include "bindings/cli/inputs.h"
 #include "bindings/cli/terminal.h"
 #include "runtime/files/disk.h"
+#include "runtime/policy/param_values.h"
 #include "runtime/policy/state/state_of_call.h"
 
 namespace triage::cli {
@@ -137,7 +138,8 @@ class Subject {
   }
   void set_params() {
     const auto& params = script_.signature().params;
-    for (size_t i = 0; i < params.size(); ++i) call_.params.emplace_back(params[i].name, example_.params[i].item());
+    for (size_t i = 0; i < params.size(); ++i)
+      call_.params.emplace_back(params[i].name, policy::as_set(example_.params[i]));
   }
 
   /// The sizes asked for; else the usual ones that fit, and the batch as it came.

@@ -350,7 +350,7 @@ std::vector<at::Tensor> LuaScript::test_values(size_t index, at::ArrayRef<at::Te
   in_protected_call(state_->lua(), [&](lua_State* L) {
     if (push_test_field(L, policy_, index, "state") != LUA_TTABLE) lua_newtable(L);
     for (at::Tensor& value : read_test_state(L, policy_.signature.state, policy::rows_of(inputs)))
-      values.push_back(std::move(value));
+      values.push_back(inputs.empty() ? std::move(value) : value.to(inputs[0].device()));
   });
   return values;
 }

@@ -152,6 +152,7 @@ std::vector<StateSpec> read_state(lua_State* L, int table) {
   lua_pop(L, 1);
   // Table order is not defined; the signature's must be.
   std::sort(state.begin(), state.end(), [](const StateSpec& a, const StateSpec& b) { return a.name < b.name; });
+  policy::check_state_bytes({{}, {}, {}, {}, {}, state}, 1, static_cast<int64_t>(context(L).limits.tensor_bytes));
   return state;
 }
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "bindings/lua/engine/lua_script.h"
+#include "runtime/policy/param_values.h"
 #include "runtime/policy/state/state_of_call.h"
 #include "runtime/random/sequence.h"
 
@@ -98,16 +99,6 @@ std::vector<StartBatch> start_batches(const std::vector<diagnose::IsolationInput
   return {good, given};
 }
 
-namespace {
-
-/// A param as its script gets it, as the host sets it.
-ParamValue value_of(const at::Tensor& param) {
-  if (param.unsafeGetTensorImpl()->is_wrapped_number()) return param.item();
-  return param;
-}
-
-}  // namespace
-
 struct PolicySubject::Loaded {
   Runtime runtime;
   Policy policy;
@@ -122,7 +113,7 @@ void PolicySubject::restart() {
   Policy policy = runtime.load_source(checked_.source, checked_.path);
   const Signature signature = policy.signature();
   for (size_t i = 0; i < signature.params.size() && i < checked_.params.size(); ++i)
-    policy.set_param(signature.params[i].name, value_of(checked_.params[i]));
+    policy.set_param(signature.params[i].name, policy::as_set(checked_.params[i]));
   loaded_ = std::make_unique<Loaded>(Loaded{std::move(runtime), std::move(policy), nullptr});
 }
 

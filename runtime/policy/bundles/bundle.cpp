@@ -223,8 +223,9 @@ bool BundleCore::go_live(Prepared& prepared, const std::shared_ptr<Version>& liv
     Versions kept = versions_;
     kept.push_back(prepared.version);
     if (kept.size() > std::max<size_t>(2, runtime_->options().keep_versions)) {  // one to go back to
-      dropped = kept.front();
-      kept.pop_front();
+      const auto oldest = kept.front() == live_ ? std::next(kept.begin()) : kept.begin();
+      dropped = *oldest;
+      kept.erase(oldest);
     }
     prepared.version->number = next_number_++;
     versions_.swap(kept);

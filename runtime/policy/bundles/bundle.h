@@ -105,6 +105,8 @@ class BundleCore : public std::enable_shared_from_this<BundleCore> {
   // With mutex_ held, and the first three with those of the members:
   Exchange stage(const Version& version, const Members& added) const;
   void exchange(Exchange changes, const std::shared_ptr<Version>& version);
+  void tell_members(const Version& version);
+  std::vector<std::pair<PolicyCore*, std::shared_ptr<PolicyVersion>>> parts_of(const Version& version) const;
   std::shared_ptr<Version> find_before(const PolicyCore& member, const PolicyVersion& failed) const;
   std::shared_ptr<Version> find_kept(int number) const;
   BundleVersion info(const Version& version) const;
@@ -127,6 +129,7 @@ class BundleCore : public std::enable_shared_from_this<BundleCore> {
   Members members_;           // grows only
   Versions versions_;         // kept for rollback, oldest first; the live one is among them
   std::shared_ptr<Version> live_;
+  std::weak_ptr<Version> live_before_;  // may no longer be kept
   std::optional<LoadFailure> last_error_;
   std::optional<PolicyCore::Reversal> reversal_;
   std::shared_ptr<const Choice> choice_;

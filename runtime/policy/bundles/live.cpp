@@ -35,11 +35,15 @@ BundleCore::Exchange BundleCore::stage(const Version& version, const Members& ad
 /// Between the first and the last policy there is nothing but the exchange of pointers.
 void BundleCore::exchange(Exchange changes, const std::shared_ptr<Version>& version) {
   for (auto& [member, staged] : changes) member->commit(std::move(staged));
-  if (live_ != version) version->since = Clock::now();
+  if (live_ != version) {
+    version->since = Clock::now();
+    live_before_ = live_;
+  }
   live_ = version;
 }
 
-/// The latest earlier version in which nothing has failed, and another version of `member` can answer.
+/// An earlier version in which nothing has failed, and another version of `member` can answer: the one that was live before if it is
+/// such a one, else the latest.
 std::shared_ptr<BundleCore::Version> BundleCore::find_before(const PolicyCore& member,
                                                              const PolicyVersion& failed) const {
   const auto place =
@@ -48,7 +52,9 @@ std::shared_ptr<BundleCore::Version> BundleCore::find_before(const PolicyCore& m
   for (const auto& version : versions_) {
     if (version->number >= live_->number || version->taken_back()) continue;
     const auto part = version->parts.find(place->first);
-    if (part != version->parts.end() && part->second.get() != &failed && part->second->can_stand_in()) latest = version;
+    if (part == version->parts.end() || part->second.get() == &failed || !part->second->can_stand_in()) continue;
+    if (version == live_before_.lock()) return version;
+    latest = version;
   }
   return latest;
 }
@@ -77,6 +83,7 @@ bool BundleCore::go_back(PolicyCore& member, PolicyVersion& failed, LoadFailure 
   }
   keep_source();
   keep_choice();
+  tell_members(*to);
   log(LogLevel::error,
       fmt::format("{} was taken back, version {} (\"{}\") of all its policies is live again, because policy '{}' "
                   "failed: {}",
@@ -84,6 +91,23 @@ bool BundleCore::go_back(PolicyCore& member, PolicyVersion& failed, LoadFailure 
       failure.message, from->number);
   runtime_->wake_watches();
   return true;
+}
+
+/// What of the params and the state does not fit this version, which is live again. What they noted before is told by nobody.
+void BundleCore::tell_members(const Version& version) {
+  for (const auto& [member, part] : parts_of(version)) {
+    member->tell_params(*part);
+    member->tell_state(*part);
+  }
+}
+
+std::vector<std::pair<PolicyCore*, std::shared_ptr<PolicyVersion>>> BundleCore::parts_of(const Version& version) const {
+  std::vector<std::pair<PolicyCore*, std::shared_ptr<PolicyVersion>>> parts;
+  const std::lock_guard lock(mutex_);
+  for (const auto& [name, part] : version.parts)
+    if (const auto member = members_.find(name); member != members_.end())
+      parts.emplace_back(member->second.get(), part);
+  return parts;
 }
 
 void BundleCore::rollback(int number, bool pin) {
@@ -101,6 +125,7 @@ void BundleCore::rollback(int number, bool pin) {
   }
   choose(version, pin);
   keep_source();
+  tell_members(*version);
   log(LogLevel::info, fmt::format("{} is live again{}", title(*version), pin ? ", and pinned" : ""), {}, number);
 }
 

@@ -40,13 +40,19 @@ fs::path target_of(const fs::path& dir) {
 /// Paths in a folder of all regular files that are not hidden. Links to folders are not followed.
 std::vector<std::string> files_in(const fs::path& folder) {
   std::vector<std::string> files;
-  for (fs::recursive_directory_iterator item(folder), end; item != end; ++item) {
+  std::error_code error;
+  fs::recursive_directory_iterator item(folder, fs::directory_options::skip_permission_denied, error);
+  for (const fs::recursive_directory_iterator end; !error && item != end; item.increment(error)) {
     const std::string name = item->path().filename().string();
+    std::error_code unknown;  // of a link to nothing, or to itself: no regular file
     if (name.front() == '.')
       item.disable_recursion_pending();
-    else if (item->is_regular_file())
+    else if (item->is_regular_file(unknown))
       files.push_back(item->path().lexically_relative(folder).generic_string());
   }
+  if (error)
+    throw FileError(fmt::format("cannot list the files of the bundle '{}': {}", folder.string(), error.message()),
+                    {folder.string(), 0});
   return files;
 }
 

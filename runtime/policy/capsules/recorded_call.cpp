@@ -65,25 +65,44 @@ capsule::Json RecordedCall::params_facts() {
   return params;
 }
 
-/// What the host gave the script besides the inputs.
-void RecordedCall::add_given(Json& facts) {
-  facts["host_tensors"] = Json::object();
-  for (const HostTensor& given : version_.compiled.options().host_tensors)
-    facts["host_tensors"][given.name] =
-        recording_.tensors().add(given.tensor.detach(), recording_.is_masked(given.name));
-  const bool derived = recording_.leaves_out();
+/// Whether values of something that the call depends on are left out: what it computed from them tells of them.
+bool RecordedCall::leaves_out() const {
+  const auto masked = [&](const auto& all) {
+    return std::any_of(all.begin(), all.end(), [&](const auto& one) { return recording_.is_masked(one.name); });
+  };
+  const auto& inputs = version_.signature.inputs;
+  return recording_.leaves_out() || masked(version_.signature.state) || masked(version_.signature.params) ||
+         masked(version_.compiled.options().host_tensors) ||
+         std::any_of(inputs.begin(), inputs.end(), [&](const auto& name) { return recording_.is_masked(name); });
+}
+
+/// What the host gave the script besides the inputs. It is copied, so tables of models stay out; a replay says which.
+Json RecordedCall::host_tensors() {
+  constexpr size_t most_bytes = 64u << 20;
+  Json numbers = Json::object();
+  for (const HostTensor& given : version_.compiled.options().host_tensors) {
+    const bool fits = given.tensor.layout() == c10::kStrided && given.tensor.nbytes() <= most_bytes;
+    numbers[given.name] =
+        fits ? Json(recording_.tensors().add(given.tensor.detach(), recording_.is_masked(given.name))) : Json();
+  }
+  return numbers;
+}
+
+Json RecordedCall::node_calls() {
+  const bool derived = leaves_out();
   const auto all_saved = [&](const std::vector<at::Tensor>& tensors) {
     Json list = Json::array();
     for (const at::Tensor& tensor : tensors) list.push_back(saved("", tensor, derived, /*per_sample=*/true)["tensor"]);
     return list;
   };
-  facts["node_calls"] = Json::array();
+  Json calls = Json::array();
   for (const Recording::NodeCall& call : recording_.node_calls())
-    facts["node_calls"].push_back({{"name", call.name},
-                                   {"module", call.is_module},
-                                   {"masked", derived},
-                                   {"arguments", all_saved(call.arguments)},
-                                   {"results", all_saved(call.results)}});
+    calls.push_back({{"name", call.name},
+                     {"module", call.is_module},
+                     {"masked", derived},
+                     {"arguments", all_saved(call.arguments)},
+                     {"results", all_saved(call.results)}});
+  return calls;
 }
 
 /// `per_sample`: it has a row for each sample, unless its size says otherwise.
@@ -142,21 +161,23 @@ Json RecordedCall::facts(const Answer& answer) {
   for (const size_t index : options_.donate) donated.push_back(version_.signature.inputs[index]);
   call["inputs"] = std::move(inputs);
   call["donated"] = std::move(donated);
-  if (answer.state) call["state"] = state_facts(answer.state->given, /*masked=*/recording_.leaves_out());
+  if (answer.state) call["state"] = state_facts(answer.state->given, /*masked=*/leaves_out());
   if (rows_) {
     const at::Tensor rows = rows_->nonzero().flatten().contiguous();
     call["rows"] = std::vector<int64_t>(rows.data_ptr<int64_t>(), rows.data_ptr<int64_t>() + rows.numel());
   }
   Json graphs = Json::array();
   for (const capture::Entry* entry : version_.compiled.entries()) graphs.push_back(graph::print(*entry->graph));
+  Json given = host_tensors();  // before the calls of the host: what is left out of these, those tell of
   Json facts = recording_.facts();
+  facts["host_tensors"] = std::move(given);
   facts["kind"] = "policy";
   facts["name"] = version_.name;
   facts["version"] = version_.number;
   facts["source"] = source_facts();
   facts["call"] = std::move(call);
   facts["graphs"] = std::move(graphs);
-  add_given(facts);
+  facts["node_calls"] = node_calls();
   return facts;
 }
 
@@ -198,7 +219,7 @@ Json RecordedCall::facts_of(const Answer& answer) {
   Json all = facts(answer);
   const std::vector<std::string> names = version_.known_signature().outputs;
   Json results = Json::array();
-  const bool derived = recording_.leaves_out();
+  const bool derived = leaves_out();
   for (size_t i = 0; i < outputs.size(); ++i) {
     const std::string name = i < names.size() ? names[i] : fmt::format("out{}", i);
     results.push_back(saved(name, outputs[i], derived || recording_.is_masked(name), /*per_sample=*/true));

@@ -21,7 +21,9 @@ class RecordedCall {
   capsule::Json facts(const Answer& answer);
   capsule::Json facts_of(const Answer& answer);
   capsule::Json params_facts();
-  void add_given(capsule::Json& facts);
+  capsule::Json host_tensors();
+  capsule::Json node_calls();
+  bool leaves_out() const;
   capsule::Json source_facts();
   std::optional<at::Tensor> bad_rows(at::ArrayRef<at::Tensor> outputs) const;
   capsule::Json state_facts(at::ArrayRef<at::Tensor> state, bool masked);

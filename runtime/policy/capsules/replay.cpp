@@ -121,12 +121,18 @@ void define_node_calls(RuntimeCore& runtime, const Json& facts, const RestoredTe
 }
 
 /// What the host gave the script besides the inputs; capsules of earlier versions have none.
-void define_given(RuntimeCore& runtime, const Json& facts, const RestoredTensors& tensors) {
+void define_given(RuntimeCore& runtime, const Json& facts, const RestoredTensors& tensors,
+                  std::vector<std::string>& notes) {
   define_host_functions(runtime, member(facts, "host_calls"), tensors);
   if (!facts.contains("node_calls")) return;
   define_node_calls(runtime, member(facts, "node_calls"), tensors);
-  for (const auto& [name, number] : member(facts, "host_tensors").items())
-    runtime.define(HostTensor{name, tensors.at(capsule::integer(number, "host_tensors"))});
+  for (const auto& [name, number] : member(facts, "host_tensors").items()) {
+    if (number.is_null())
+      notes.push_back("the host's tensor '" + messages::one_line(name) +
+                      "' is too large for a capsule, or not dense, and is not defined here");
+    else
+      runtime.define(HostTensor{name, tensors.at(capsule::integer(number, "host_tensors"))});
+  }
 }
 
 ParamValue param_value(const Json& value, const RestoredTensors& tensors) {
@@ -237,7 +243,7 @@ std::string replay_policy(const Json& facts, const RestoredTensors& tensors, con
   note_call(call, notes);
   RuntimeOptions own = runtime_options(call, options, notes);
   const auto runtime = std::make_shared<RuntimeCore>(std::move(own));
-  define_given(*runtime, facts, tensors);
+  define_given(*runtime, facts, tensors, notes);
   const auto numbers = std::make_shared<random::Sequence>();
   set_numbers(*numbers, facts, tensors);
   const std::string path = text(member(member(facts, "source"), "path"), "path");

@@ -47,9 +47,12 @@ std::vector<std::string> unfitting_state(const Signature& signature, const State
 
 bool is_power_of_two(uint64_t count) { return (count & (count - 1)) == 0; }
 
-KeptState named(const Signature& signature, std::vector<at::Tensor> tensors) {
+KeptState named(const Signature& signature, std::vector<at::Tensor> tensors, const KeptState& rest) {
   auto state = std::make_shared<StateTensors>();
   for (size_t i = 0; i < tensors.size(); ++i) state->emplace_back(signature.state[i].name, std::move(tensors[i]));
+  if (rest)
+    for (const auto& [name, tensor] : *rest)
+      if (!find_spec(signature, name)) state->emplace_back(name, tensor);
   return state;
 }
 
@@ -58,12 +61,22 @@ KeptState named(const Signature& signature, std::vector<at::Tensor> tensors) {
 /// Where a call is answered by a version that is live, or was and is again, its state is what the next one begins with.
 void PolicyCore::find_answer_with_state(const Live& live, at::ArrayRef<at::Tensor> inputs, const RunOptions& options,
                                         Answer& answer) {
-  StateTurn turn(state_, options.state_key, options.deadline, name_);
+  std::optional<StateTurn> waiting;
+  try {
+    waiting.emplace(state_, options.state_key, options.deadline, name_);
+  } catch (const capture::WaitedError& error) {
+    answer.note_failure(error);
+    if (on_error(*live.version, options) == OnError::raise) throw;
+    return recover(live, inputs, options, answer);
+  }
+  StateTurn& turn = *waiting;
   answer.begin_with(turn.state());
   ask_live(live, inputs, options, answer);
   if (answer.by != Answered::live && answer.by != Answered::previous) return;
   if (answer.version->signature.state.empty()) return;
-  turn.keep(named(answer.version->signature, std::move(answer.state->after)));
+  // Another version may be live, whose names this one does not know: what it has of them stays as it is.
+  const bool is_live = answer.version == live_.load(std::memory_order_acquire)->version.get();
+  turn.keep(named(answer.version->signature, std::move(answer.state->after), is_live ? nullptr : answer.state->before));
   if (answer.state->other_batch) tell_other_batch(rows_of(inputs));
   tell_dropped_keys();
 }
@@ -93,8 +106,8 @@ void PolicyCore::tell_dropped_keys() {
 /// Of the key that was used last: the others are as it is, or older.
 void PolicyCore::tell_state(const PolicyVersion& version) {
   const KeptState newest = state_.newest();
-  if (!newest) return;
-  const std::vector<std::string> clauses = unfitting_state(version.signature, *newest);
+  std::vector<std::string> clauses;
+  if (newest) clauses = unfitting_state(version.signature, *newest);
   {
     const std::lock_guard lock(mutex_);
     state_note_ = fmt::format("{}", fmt::join(clauses, "; "));

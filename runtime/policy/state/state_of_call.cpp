@@ -70,10 +70,25 @@ at::Tensor as_kept(const at::Tensor& tensor) {
   return tensor.requires_grad() ? tensor.detach() : tensor;
 }
 
-void begin_state(const Signature& signature, at::ArrayRef<at::Tensor> inputs, StateOfCall& state) {
+void check_state_bytes(const Signature& signature, int64_t batch, int64_t most) {
+  double bytes = 0;  // which does not overflow
+  for (const StateSpec& spec : signature.state) {
+    double of_one = static_cast<double>(c10::elementSize(spec.type.dtype));
+    for (const int64_t size : sizes_for(spec, batch)) of_one *= static_cast<double>(size);
+    bytes += of_one;
+  }
+  if (most > 0 && bytes > static_cast<double>(most))
+    throw LimitError(fmt::format(
+        "the declared state takes {:.0f} MiB in a batch of {}, and the limit is {} MiB (Limits::tensor_bytes); "
+        "declare smaller shapes",
+        bytes / (1 << 20), batch, most >> 20));
+}
+
+void begin_state(const Signature& signature, at::ArrayRef<at::Tensor> inputs, StateOfCall& state, int64_t most) {
   const int64_t batch = rows_of(inputs);
   const c10::Device device = device_of(inputs);
-  state.given.clear();
+  check_state_bytes(signature, batch, most);
+  state.begin_again();
   for (const StateSpec& spec : signature.state) {
     const at::Tensor* const kept = find(state.before, spec.name);
     const bool usable = kept && fits(spec, *kept, batch);
@@ -114,6 +129,7 @@ std::optional<std::string> take_state(const Signature& signature, at::ArrayRef<a
 
 std::vector<at::Tensor> with_first_state(const Signature& signature, int64_t batch, c10::Device device,
                                          std::vector<at::Tensor> params) {
+  check_state_bytes(signature, batch, most_state_bytes);
   for (const StateSpec& spec : signature.state) params.push_back(at_first(spec, batch, device));
   return params;
 }

@@ -20,7 +20,19 @@ struct StateOfCall {
   KeptState before = {};
   std::vector<at::Tensor> given, after;  // of the version that ran last, in the order of its signature
   bool other_batch = false;              // something in `before` was of another batch size, and started anew
+
+  /// Before another version is asked.
+  void begin_again() {
+    given.clear();
+    after.clear();
+    other_batch = false;
+  }
 };
+
+/// As many bytes as a script's tensors may take, where nothing else is said.
+inline constexpr int64_t most_state_bytes = int64_t{4} << 30;
+/// Throws LimitError where the state of one key takes more bytes in a batch of this size; 0: any number.
+void check_state_bytes(const Signature& signature, int64_t batch, int64_t most);
 
 bool fits(const StateSpec& spec, const at::Tensor& tensor, int64_t batch);
 /// The same for a batch of any size.
@@ -29,7 +41,9 @@ bool fits(const StateSpec& spec, const at::Tensor& tensor);
 at::Tensor as_kept(const at::Tensor& tensor);
 
 /// Sets `given`: what fits from `before`, on the device of the first input, else the values at the beginning.
-void begin_state(const Signature& signature, at::ArrayRef<at::Tensor> inputs, StateOfCall& state);
+/// Throws LimitError where all of it takes more than `most` bytes (0: any number).
+void begin_state(const Signature& signature, at::ArrayRef<at::Tensor> inputs, StateOfCall& state,
+                 int64_t most = most_state_bytes);
 /// What is wrong with the new state, as a clause; nothing where it is as declared.
 std::optional<std::string> state_failure(const Signature& signature, at::ArrayRef<at::Tensor> inputs,
                                          at::ArrayRef<at::Tensor> state);
@@ -39,7 +53,7 @@ std::optional<std::string> take_state(const Signature& signature, at::ArrayRef<a
                                       std::vector<at::Tensor>& outputs);
 
 /// What a script is called with besides inputs that make a batch of this size on this device: `params`, then the state before the
-/// first call.
+/// first call. Throws LimitError where that takes more than most_state_bytes.
 std::vector<at::Tensor> with_first_state(const Signature& signature, int64_t batch, c10::Device device,
                                          std::vector<at::Tensor> params);
 std::vector<at::Tensor> with_first_state(const Signature& signature, at::ArrayRef<at::Tensor> inputs,

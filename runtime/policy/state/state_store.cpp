@@ -36,6 +36,7 @@ void StateStore::replace(StateOfKeys all) {
   by_key_.clear();
   slots_.clear();
   const size_t first = all.size() - std::min(all.size(), most_keys_);
+  dropped_ += first;
   for (size_t i = first; i < all.size(); ++i) {
     slots_.push_back(std::make_shared<Slot>(all[i].first));
     slots_.back()->state = std::move(all[i].second);

@@ -54,7 +54,9 @@ class StateStore {
   std::shared_ptr<Slot> use(std::string_view key);
   void erase(Slots::iterator slot);
   void drop_old();
-  bool is_old(const Slot& slot) const { return age_.count() > 0 && Clock::now() - slot.used > age_; }
+  bool is_old(const Slot& slot) const {
+    return age_.count() > 0 && std::chrono::duration_cast<std::chrono::seconds>(Clock::now() - slot.used) >= age_;
+  }
 
   const size_t most_keys_;
   const std::chrono::seconds age_;

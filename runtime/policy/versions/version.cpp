@@ -59,7 +59,9 @@ std::optional<at::Tensor> fitting_tensor(const Param& param, const ParamValue& v
         tensor.eq(tensor.trunc()).all().item<bool>() && tensor.abs().lt(9223372036854775808.0).all().item<bool>();
     if (!whole) return std::nullopt;
   }
-  return tensor.to(dtype);
+  const at::Tensor converted = tensor.to(dtype);
+  const bool keeps_all = at::isFloatingType(dtype) || converted.to(tensor.scalar_type()).equal(tensor);
+  return keeps_all ? std::optional(converted) : std::nullopt;  // 300 is no uint8
 }
 
 at::Tensor wrapped_number(const c10::Scalar& value) {
