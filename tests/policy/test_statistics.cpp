@@ -7,7 +7,10 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 #include <thread>
+
+#include "tests/paths.h"
 
 using triage::Answered;
 using triage::CallForm;
@@ -227,6 +230,22 @@ TEST_CASE("counts of threads never decrease and lose no call, over reloads and a
   CHECK(all.reloads == 29);
   CHECK(fake::eventually([&] { return policy.statistics().versions.size() <= 3; }));
   CHECK(policy.statistics().total.calls() == threads * calls);
+}
+
+TEST_CASE("docs/operations.md names every metric") {
+  std::ifstream file(triage::test::source_dir() + "/docs/operations.md");
+  const std::string page{std::istreambuf_iterator<char>(file), {}};
+  std::istringstream text(metrics_text(Runtime()));
+  size_t count = 0;
+  for (std::string line; std::getline(text, line);) {
+    std::istringstream words(line);
+    std::string mark, kind, name;
+    words >> mark >> kind >> name;
+    if (kind != "TYPE") continue;
+    ++count;
+    CHECK_MESSAGE(page.find("`" + name) != std::string::npos, name << " is not on the page");
+  }
+  CHECK(count > 15);
 }
 
 TEST_CASE("metrics_text is what Prometheus' own client reads") {
