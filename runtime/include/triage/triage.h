@@ -29,6 +29,7 @@
 #include <triage/location_tree.h>
 #include <triage/log.h>
 #include <triage/output_memory.h>
+#include <triage/params.h>
 #include <triage/provenance.h>
 #include <triage/result.h>
 #include <triage/runtime.h>
