@@ -200,11 +200,12 @@ void compare_answers(const ShadowCall& call, const Answer& answer, std::chrono::
   };
   call.comparison->change_shadow([&](ShadowReport& report) {
     Comparing(call, answer, report).run(live, candidate, rows);
+    // Before `compared`, so that who sees that sees these.
+    call.comparison->live.note(timed(call.time, call.timed), numbers_of(live));
+    call.comparison->candidate.note(timed(time, answer.ran.form != CallForm::capture), numbers_of(candidate));
     ++report.compared;
     report.samples += static_cast<uint64_t>(rows);
   });
-  call.comparison->live.note(timed(call.time, call.timed), numbers_of(live));
-  call.comparison->candidate.note(timed(time, answer.ran.form != CallForm::capture), numbers_of(candidate));
 }
 
 }  // namespace triage::policy
