@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <new>
 #include <set>
 
 #include "runtime/messages/assert.h"
@@ -66,7 +67,13 @@ void Reclaimer::close() {
 void Reclaimer::loop() {
   std::unique_lock lock(mutex_);
   while (!stopping_ || !items_.empty()) {
-    std::vector<Item> ripe = take_ripe();
+    std::vector<Item> ripe;
+    try {
+      ripe = take_ripe();
+    } catch (const std::bad_alloc&) {  // this thread has nobody to tell: later
+      wake_.wait_for(lock, std::chrono::milliseconds(2));
+      continue;
+    }
     if (!ripe.empty()) {
       busy_ = true;
       lock.unlock();
@@ -81,17 +88,20 @@ void Reclaimer::loop() {
   idle_.notify_all();
 }
 
+/// Where memory is short it throws, and has taken nothing.
 std::vector<Reclaimer::Item> Reclaimer::take_ripe() {
   std::set<Epochs*> flipped;
   std::vector<Item> ripe;
-  const auto is_ripe = [&](Item& item) {
-    if (!item.epochs || item.grace.passed(*item.epochs)) return true;
-    if (flipped.insert(item.epochs.get()).second) item.epochs->flip();
-    return false;
-  };
-  auto kept = items_.begin();
+  std::vector<bool> is_ripe;
+  ripe.reserve(items_.size());
   for (Item& item : items_) {
-    if (is_ripe(item)) {
+    is_ripe.push_back(!item.epochs || item.grace.passed(*item.epochs));
+    if (!is_ripe.back() && flipped.insert(item.epochs.get()).second) item.epochs->flip();
+  }
+  auto kept = items_.begin();
+  for (size_t i = 0; i < is_ripe.size(); ++i) {
+    Item& item = items_[i];
+    if (is_ripe[i]) {
       ripe.push_back(std::move(item));
     } else {
       if (&*kept != &item) *kept = std::move(item);
