@@ -1,6 +1,5 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
-#include <poll.h>
 #include <triage/runtime.h>
 
 #include <algorithm>
@@ -9,9 +8,6 @@
 #include <nlohmann/json.hpp>
 
 #include "bindings/cli/bundle/actions.h"
-#include "bindings/cli/call.h"
-#include "bindings/cli/commands.h"
-#include "bindings/cli/terminal.h"
 #include "bindings/cli/watch_events.h"
 #include "runtime/files/disk.h"
 
@@ -55,11 +51,26 @@ std::string read_bytes(const std::string& path) {
   }
 }
 
+std::vector<std::string> lua_files(const std::string& folder) {
+  std::vector<std::string> paths;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    if (entry.path().extension() == ".lua" && entry.is_regular_file()) paths.push_back(entry.path().string());
+  }
+  std::sort(paths.begin(), paths.end());
+  return paths;
+}
+
 /// The policies of a folder, and what is printed about them. A Watch follows files that a policy was loaded from; those
 /// that have never loaded are looked at here.
 class Follower {
  public:
-  Follower(Runtime& runtime, bool json) : runtime_(runtime), json_(json) {}
+  Follower(Runtime& runtime, const WatchCommand& options)
+      : runtime_(runtime), folder_(options.folder), json_(options.json) {}
+
+  static constexpr int retry_ms = 200;
+  void load() {
+    for (const std::string& path : lua_files(folder_)) load(path);
+  }
 
   void load(const std::string& path) {
     std::string source = read_bytes(path);
@@ -105,19 +116,11 @@ class Follower {
 
  private:
   Runtime& runtime_;
+  std::string folder_;
   bool json_;
   std::map<std::string, Policy> policies_;
   std::map<std::string, std::string> never_loaded_;  // with the source that was refused
 };
-
-std::vector<std::string> lua_files(const std::string& folder) {
-  std::vector<std::string> paths;
-  for (const auto& entry : fs::directory_iterator(folder)) {
-    if (entry.path().extension() == ".lua" && entry.is_regular_file()) paths.push_back(entry.path().string());
-  }
-  std::sort(paths.begin(), paths.end());
-  return paths;
-}
 
 }  // namespace
 
@@ -128,30 +131,7 @@ int run(const WatchCommand& options) {
   if (!fs::is_directory(options.folder))
     throw FileError(fmt::format("cannot watch \"{}\": there is no such folder", options.folder));
   if (fs::exists(fs::path(options.folder) / policy::manifest_name)) return watch_bundle(options);
-  StopSignal stop;
-  EventQueue events;
-  Runtime runtime(quiet_runtime(options.json));
-  Follower follower(runtime, options.json);
-  for (const std::string& path : lua_files(options.folder)) follower.load(path);
-  WatchOptions watch_options;
-  watch_options.debounce = std::chrono::milliseconds(options.debounce_ms);
-  watch_options.poll_interval = std::chrono::milliseconds(options.poll_ms);
-  watch_options.on_event = [&](const WatchEvent& event) { events.push(event); };
-  Watch watch = runtime.watch(options.folder, watch_options);
-  if (!options.json) {
-    say("{}\n", paint(Paint::faint, fmt::format("watching {}; press Ctrl-C to stop", options.folder)));
-    std::fflush(stdout);
-  }
-  pollfd waiting[] = {{stop.descriptor(), POLLIN, 0}, {events.descriptor(), POLLIN, 0}};
-  while (true) {
-    constexpr int retry_ms = 200;
-    if (::poll(waiting, 2, follower.has_never_loaded() ? retry_ms : -1) < 0 && errno != EINTR) {
-      throw Error("cannot wait for events");
-    }
-    if (waiting[0].revents) return 0;
-    follower.retry();
-    for (const WatchEvent& event : events.take()) follower.handle(event);
-  }
+  return follow_events<Follower>(options, options.folder);
 }
 
 }  // namespace triage::cli

@@ -1,14 +1,23 @@
 #pragma once
+#include <fmt/format.h>
+#include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/signalfd.h>
 #include <triage/runtime.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <chrono>
 #include <csignal>
+#include <cstdio>
 #include <deque>
 #include <mutex>
 #include <string>
 #include <utility>
+
+#include "bindings/cli/call.h"
+#include "bindings/cli/commands.h"
+#include "bindings/cli/terminal.h"
 
 namespace triage::cli {
 
@@ -65,5 +74,33 @@ struct Line {
 };
 
 void print_line(const Line& line, bool json);
+
+/// Until Ctrl-C: what happens in the folder, as `Follower` prints it. It loads what it follows, and looks again at what could not be
+/// loaded, which no Watch follows.
+template <class Follower>
+int follow_events(const WatchCommand& options, const std::string& watched) {
+  StopSignal stop;
+  EventQueue events;
+  Runtime runtime(quiet_runtime(options.json));
+  Follower follower(runtime, options);
+  follower.load();
+  WatchOptions watch_options;
+  watch_options.debounce = std::chrono::milliseconds(options.debounce_ms);
+  watch_options.poll_interval = std::chrono::milliseconds(options.poll_ms);
+  watch_options.on_event = [&](const WatchEvent& event) { events.push(event); };
+  Watch watch = runtime.watch(options.folder, watch_options);
+  if (!options.json) {
+    say("{}\n", paint(Paint::faint, fmt::format("watching {}; press Ctrl-C to stop", watched)));
+    std::fflush(stdout);
+  }
+  pollfd waiting[] = {{stop.descriptor(), POLLIN, 0}, {events.descriptor(), POLLIN, 0}};
+  while (true) {
+    if (::poll(waiting, 2, follower.has_never_loaded() ? Follower::retry_ms : -1) < 0 && errno != EINTR)
+      throw Error("cannot wait for events");
+    if (waiting[0].revents) return 0;
+    follower.retry();
+    for (const WatchEvent& event : events.take()) follower.handle(event);
+  }
+}
 
 }  // namespace triage::cli

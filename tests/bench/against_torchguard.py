@@ -125,11 +125,8 @@ def noise(rows, columns):
     return x
 
 
-def micros(function, arguments, seconds):
+def micros(function, arguments, seconds, on_device):
     """Time of one call, over calls that take about so many seconds together: of the processor, or on the wall if a device works."""
-    device = next((argument.device for argument in arguments), getattr(getattr(function, "__self__", None), "device", None))
-    on_device = device is not None and device.type != "cpu"
-
     def now():
         if on_device:
             torch.cuda.synchronize()
@@ -150,8 +147,8 @@ def micros(function, arguments, seconds):
 
 class Bench:
     def __init__(self, options):
-        self.options, self.rows, self.triage_version = options, [], ""
-        self.markdown_head, self.markdown_row = (markdown_head(), markdown_row) if options.device == "cpu" else (device_head(), device_row)
+        self.options, self.rows, self.on_device = options, [], options.device != "cpu"
+        self.markdown_head, self.markdown_row = (device_head(), device_row) if self.on_device else (markdown_head(), markdown_row)
 
     def triage(self, name):
         """{candidate: µs} of what the program has under that name: for policies, the script, both backends and the limit."""
@@ -160,7 +157,7 @@ class Bench:
                               capture_output=True, text=True, check=True,
                               env={**os.environ, "TRIAGE_TEST_DEVICE": self.options.device})
         scale = {"ns": 1e-3, "us": 1, "ms": 1e3}
-        clock = "cpu_time" if self.options.device == "cpu" else "real_time"
+        clock = "real_time" if self.on_device else "cpu_time"
         results = {FAMILIES[result["name"].split("/")[0]]: result[clock] * scale[result["time_unit"]]
                    for result in json.loads(done.stdout)["benchmarks"]}
         if "triage" not in results:
@@ -173,8 +170,8 @@ class Bench:
             return
         candidates = {}
         if read:
-            candidates["read"] = lambda: micros(read, (), self.options.seconds)
-        candidates["eager"] = lambda: micros(function, arguments, self.options.seconds)
+            candidates["read"] = lambda: micros(read, (), self.options.seconds, self.on_device)
+        candidates["eager"] = lambda: micros(function, arguments, self.options.seconds, self.on_device)
         row = {"work": work, "shape": shape, "limit_name": LIMITS.get(work)}
         if not self.options.quick:
             torch._dynamo.reset()
@@ -182,10 +179,10 @@ class Bench:
             start = time.perf_counter()
             compiled(*arguments)
             row["compile_s"] = time.perf_counter() - start
-            candidates["inductor"] = lambda: micros(compiled, arguments, self.options.seconds)
-            if self.options.device != "cpu":
+            candidates["inductor"] = lambda: micros(compiled, arguments, self.options.seconds, self.on_device)
+            if self.on_device:
                 graph = torch.compile(function, fullgraph=True, dynamic=False, mode="reduce-overhead")
-                candidates["inductor_graph"] = lambda: micros(graph, arguments, self.options.seconds)
+                candidates["inductor_graph"] = lambda: micros(graph, arguments, self.options.seconds, self.on_device)
         times = {}
         for _ in range(self.options.rounds):
             for candidate, time_of_call in self.triage(name).items():
@@ -202,14 +199,13 @@ class Bench:
     def run(self):
         tg = load_torchguard()
         print(self.markdown_head, flush=True)
-        on_device = self.options.device != "cpu"
-        shapes = DEVICE_SHAPES if on_device else SHAPES + [(rows, PLOT_COLUMNS) for rows in PLOT_ROWS if (rows, PLOT_COLUMNS) not in SHAPES]
+        shapes = DEVICE_SHAPES if self.on_device else SHAPES + [(rows, PLOT_COLUMNS) for rows in PLOT_ROWS if (rows, PLOT_COLUMNS) not in SHAPES]
         with torch.no_grad():
             for policy in policies(tg):
                 for rows, columns in shapes:
                     x = noise(rows, columns).to(self.options.device)
                     self.compare(policy.__name__, f"{rows}x{columns}", policy, (x,), read=x.sum)
-            for rows in [] if on_device else BATCHES:
+            for rows in [] if self.on_device else BATCHES:
                 for name, (function, arguments) in operations(tg, rows).items():
                     self.compare(name, str(rows), function, arguments)
 
@@ -289,13 +285,12 @@ def write_page(page, bench, about, drawn):
     with open(page) as file:
         text = file.read()
     table = "\n".join([bench.markdown_head, *[bench.markdown_row(row) for row in bench.rows if in_table(row)]])
-    on_device = bench.options.device != "cpu"
-    where = torch.cuda.get_device_name() if on_device else f"{about['cores']} cores, one thread"
+    where = torch.cuda.get_device_name() if bench.on_device else f"{about['cores']} cores, one thread"
     head = (f"{about['date']}, {about['cpu']}, {where}. TorchGuard 1.0.4 on PyTorch {about['torch']}, "
             f"Python {about['python']}; {about['triage']}. The load of the machine was {about['load_before']:.1f} when the run began "
-            f"and {about['load']:.1f} when it ended. {'Time on the wall' if on_device else 'Processor time'}, medians of {about['rounds']} rounds, ± half the distance between the quartiles.")
+            f"and {about['load']:.1f} when it ended. {'Time on the wall' if bench.on_device else 'Processor time'}, medians of {about['rounds']} rounds, ± half the distance between the quartiles.")
     images = "\n".join(f"![{work}: time of a call against the rows of the batch](images/{work}.svg)" for work in drawn)
-    begin, end = DEVICE_MARKS if on_device else MARKS
+    begin, end = DEVICE_MARKS if bench.on_device else MARKS
     text = replaced(text, begin, end, f"{head}\n\n{table}" + (f"\n\n{images}" if images else ""))
     with open(page, "w") as file:
         file.write(text)
@@ -326,7 +321,7 @@ def main():
         with open(options.json, "w") as file:
             json.dump(figures, file, indent=1)
     if options.write:
-        drawn = [] if options.device != "cpu" else plots.write(figures, os.path.join(os.path.dirname(options.write), "images"))
+        drawn = [] if bench.on_device else plots.write(figures, os.path.join(os.path.dirname(options.write), "images"))
         write_page(options.write, bench, about, drawn)
 
 
