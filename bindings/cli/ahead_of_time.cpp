@@ -11,6 +11,7 @@
 
 #include "bindings/cli/call.h"
 #include "bindings/cli/commands.h"
+#include "bindings/cli/given.h"
 #include "bindings/cli/inputs.h"
 #include "bindings/cli/terminal.h"
 #include "runtime/backends/fused/kernels/kernel_manifest.h"
@@ -32,6 +33,7 @@ ScriptOptions script_options(const BuildCommand& options, policy::PolicyFiles& f
   script.path = options.call.policy;
   if (options.call.policy != "-") script.read_file = [&files](const std::string& name) { return files.read(name); };
   script.print = [](const std::string& text) { say(stderr, "{}\n", text); };
+  give(script, options.call.given, c10::kCPU);
   return script;
 }
 
@@ -200,6 +202,7 @@ int run(const ExportCommand& options) {
   script_options.path = script_name(options.policy);
   script_options.read_file = files_of(options.policy);
   script_options.print = [](const std::string& text) { say(stderr, "{}\n", text); };
+  give(script_options, options.given, device);
   const std::unique_ptr<Script> script =
       find_front_end(script_name(options.policy))(read_source(options.policy), script_options);
   const Signature signature = script->signature();

@@ -84,7 +84,7 @@ int run(const IsolateCommand& options);
 
 struct ExportCommand {
   std::string policy, output, torchscript, device = "cpu";
-  std::vector<std::string> inputs, params;
+  std::vector<std::string> inputs, params, given;
   bool decomposed = false, fixed_sizes = false, json = false;
 };
 int run(const ExportCommand& options);
@@ -107,6 +107,7 @@ struct BundleCommand {
   std::string action;  // "check", "pack", "diff"
   std::string folder, other;
   std::string output, name, version, triage;  // of pack
+  std::vector<std::string> given;             // of check: NAME=FILE
   bool json = false;
 };
 int run(const BundleCommand& options);

@@ -46,6 +46,12 @@ Given read_given(const std::vector<std::string>& texts, c10::Device device) {
   return given;
 }
 
+void give(ScriptOptions& script, const std::vector<std::string>& texts, c10::Device device) {
+  Given given = read_given(texts, device);
+  script.host_functions = std::move(given.functions);
+  script.host_tensors = std::move(given.tensors);
+}
+
 void define_given(Runtime& runtime, const std::vector<std::string>& texts, c10::Device device) {
   for (const std::string& text : texts)
     read(

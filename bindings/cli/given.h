@@ -15,6 +15,8 @@ struct Given {
 
 /// Reads the files: tensors, or TorchScript modules. Throws UsageError for what is no NAME=FILE, and FileError.
 Given read_given(const std::vector<std::string>& texts, c10::Device device);
+/// The same for a script that no Runtime loads.
+void give(ScriptOptions& script, const std::vector<std::string>& texts, c10::Device device);
 void define_given(Runtime& runtime, const std::vector<std::string>& texts, c10::Device device);
 
 }  // namespace triage::cli

@@ -320,9 +320,7 @@ TestedFile test_file(const std::string& path, const TestCommand& options) {
   if (options.json) test_options.script.print = [](const std::string& text) { say(stderr, "{}\n", text); };
   test_options.backend = options.backend;
   test_options.batches = options.batches;
-  const Given given = read_given(options.given, c10::kCPU);
-  test_options.script.host_functions = given.functions;
-  test_options.script.host_tensors = given.tensors;
+  give(test_options.script, options.given, c10::kCPU);
   const auto start = std::chrono::steady_clock::now();
   try {
     file.tested = lua::run_policy_tests(read_source(path), test_options);

@@ -17,6 +17,7 @@
 
 #include "bindings/cli/call.h"
 #include "bindings/cli/commands.h"
+#include "bindings/cli/given.h"
 #include "bindings/cli/terminal.h"
 
 namespace triage::cli {
@@ -82,6 +83,7 @@ int follow_events(const WatchCommand& options, const std::string& watched) {
   StopSignal stop;
   EventQueue events;
   Runtime runtime(quiet_runtime(options.json));
+  define_given(runtime, options.call.given, c10::kCPU);
   Follower follower(runtime, options);
   follower.load();
   WatchOptions watch_options;

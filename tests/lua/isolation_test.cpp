@@ -30,7 +30,8 @@ std::string read(const fs::path& path) {
 }
 
 PolicyUnderCheck under_check(const std::string& source, const std::string& path, const std::string& backend) {
-  PolicyUnderCheck policy{source, path, {}, {}, 0};
+  PolicyUnderCheck policy{source, {}, {}};
+  policy.script.path = path;
   policy.runtime.backend = backend;
   policy.runtime.log = [](const LogRecord&) {};  // breaks and failures are what some of these policies are for
   return policy;

@@ -24,6 +24,7 @@
 #include "bindings/cli/bench/profile.h"
 #include "bindings/cli/call.h"
 #include "bindings/cli/commands.h"
+#include "bindings/cli/given.h"
 #include "bindings/cli/inputs.h"
 #include "bindings/cli/terminal.h"
 #include "runtime/files/disk.h"
@@ -52,13 +53,12 @@ class Subject {
   explicit Subject(const BenchCommand& options)
       : options_(options),
         script_(read_source(options.call.policy), script_options(options)),
-        eager_runtime_(runtime_options(options, "eager")),
-        eager_(load_policy(eager_runtime_, options.call.policy)) {
+        eager_(runtime_options(options, "eager"), options.call) {
     const bool built = !options.call.kernels.empty();
     const CompilerMode compiler = compiler_mode(options.call.compiler);
-    if (!built) tapes_.emplace(runtime_options(options, "fused"), options.call.policy);
+    if (!built) tapes_.emplace(runtime_options(options, "fused"), options.call);
     if (built || compiler != CompilerMode::off)
-      kernels_.emplace(runtime_options(options, "fused", compiler), options.call.policy);
+      kernels_.emplace(runtime_options(options, "fused", compiler), options.call);
     choose_example();
   }
 
@@ -93,12 +93,15 @@ class Subject {
     script.path = script_name(options.call.policy);
     script.read_file = files_of(options.call.policy);
     script.print = [](const std::string&) {};  // a line a call would be measured with it, and fill the screen
+    give(script, options.call.given, c10::kCPU);
     return script;
   }
   /// A captured form of the policy, in a runtime of its own.
   struct Captured {
-    Captured(RuntimeOptions options, const std::string& file)
-        : runtime(std::move(options)), policy(load_policy(runtime, file)) {}
+    Captured(RuntimeOptions runtime_options, const CallOptions& call) : runtime(std::move(runtime_options)) {
+      define_given(runtime, call.given, c10::kCPU);
+      policy = load_policy(runtime, call.policy);
+    }
     Runtime runtime;
     Policy policy;
   };
@@ -190,7 +193,7 @@ class Subject {
     constexpr int calls = 10;
     const std::string& backend = options_.call.backend;
     std::optional<Captured> other;
-    if (backend != "fused") other.emplace(runtime_options(options_, backend.c_str()), options_.call.policy);
+    if (backend != "fused") other.emplace(runtime_options(options_, backend.c_str()), options_.call);
     Policy& policy = other ? other->policy : fused();
     policy.prepare(inputs);
     const auto call = [&] { policy.run(inputs, call_); };
@@ -230,7 +233,7 @@ class Subject {
   }
 
   BatchTimes measure_batch(const Tensors& inputs) {
-    std::vector<Policy> captured{eager_};
+    std::vector<Policy> captured{eager_.policy};
     if (tapes_) captured.push_back(tapes_->policy);
     if (kernels_) captured.push_back(kernels_->policy);
     for (const Policy& policy : captured) policy.prepare(inputs);
@@ -262,8 +265,7 @@ class Subject {
 
   const BenchCommand& options_;
   lua::LuaScript script_;
-  Runtime eager_runtime_;
-  Policy eager_;
+  Captured eager_;
   std::optional<Captured> tapes_, kernels_;
   Example example_;
   RunOptions call_;

@@ -8,6 +8,7 @@
 
 #include "bindings/cli/bundle/actions.h"
 #include "bindings/cli/call.h"
+#include "bindings/cli/given.h"
 #include "bindings/cli/terminal.h"
 #include "bindings/lua/testing/policy_tests.h"
 #include "runtime/files/disk.h"
@@ -46,11 +47,12 @@ struct Tested {
   bool ok() const { return error.empty() && failed() == 0; }
 };
 
-Tested test_policy(const std::string& folder, const Snapshot& snapshot, const std::string& file, bool json) {
+Tested test_policy(const BundleCommand& check, const Snapshot& snapshot, const std::string& file) {
   Tested tested{file, {}, {}};
   lua::TestOptions options;
-  options.script = script_options_of(folder, snapshot, file);
-  if (json) options.script.print = [](const std::string& text) { say(stderr, "{}\n", text); };
+  options.script = script_options_of(check.folder, snapshot, file);
+  give(options.script, check.given, c10::kCPU);
+  if (check.json) options.script.print = [](const std::string& text) { say(stderr, "{}\n", text); };
   try {
     tested.result = lua::run_policy_tests(*snapshot.contents.files.at(file).bytes, options);
   } catch (const std::exception& error) {
@@ -113,12 +115,13 @@ int check_bundle(const BundleCommand& options) {
   try {
     snapshot = policy::read_bundle(options.folder, nullptr);
     Runtime runtime(quiet_runtime(options.json));
+    define_given(runtime, options.given, c10::kCPU);
     runtime.load_bundle(options.folder);
   } catch (const Error& error) {
     return report_refusal(options, error.what());
   }
   for (const auto& [file, hash] : snapshot.manifest.policies) {
-    policies.push_back(test_policy(options.folder, snapshot, file, options.json));
+    policies.push_back(test_policy(options, snapshot, file));
     ok = ok && policies.back().ok();
   }
   size_t tests = 0, failed = 0;

@@ -11,6 +11,7 @@
 
 #include "bindings/cli/call.h"
 #include "bindings/cli/commands.h"
+#include "bindings/cli/given.h"
 #include "bindings/cli/inputs.h"
 #include "bindings/cli/isolate/isolate_report.h"
 #include "bindings/cli/model_call.h"
@@ -111,11 +112,17 @@ void check_batch(const IsolateCommand& options, const lua::PolicyUnderCheck& pol
 IsolationReport check_policy(const IsolateCommand& options) {
   const RuntimeOptions runtime = runtime_options(options);
   load_kernel_files(options.call);
-  lua::PolicyUnderCheck policy{read_source(options.call.policy), script_name(options.call.policy), runtime, {}, 0};
-  ScriptOptions script_options;
-  script_options.path = policy.path;
-  script_options.print = runtime.print;
-  lua::LuaScript script(policy.source, script_options);
+  lua::PolicyUnderCheck policy{read_source(options.call.policy), {}, runtime};
+  policy.script.path = script_name(options.call.policy);
+  policy.script.print = runtime.print;
+  policy.script.read_file = files_of(options.call.policy);
+  const c10::Device device = parse_device(options.call.device);
+  give(policy.script, options.call.given, device);
+  policy.load = [&options, device](Runtime& host) {
+    define_given(host, options.call.given, device);
+    return load_policy(host, options.call.policy);
+  };
+  lua::LuaScript script(policy.source, policy.script);
   check_shared(options, script.signature().inputs);
   IsolationReport report{"policy", script.name(), options.call.backend, {}, {}, {}};
   for (const Example& example : batches_for(script, options, report)) {

@@ -59,6 +59,7 @@ void add_bundle(CLI::App& app, Action& action) {
   add("--name", options->name, "of pack: the bundle. Default: that of the old bundle.json, or the folder", "NAME");
   add("--version", options->version, "of pack: its version. Default: a hash of its files", "VERSION");
   add("--triage", options->triage, "of pack: for triage \">=0.1, <2\". Default: as before, or this and later", "RANGE");
+  add_define_option(*command, options->given);
   add_json(*command, options->json);
 }
 
@@ -121,6 +122,7 @@ void add_watch(CLI::App& app, Action& action) {
                    "the polling interval in milliseconds, for network file systems; 0 uses inotify")
       ->capture_default_str()
       ->check(CLI::Range(0, 3'600'000));
+  add_define_option(*command, options->call.given);
   command->add_flag("--json", options->json, "print one JSON object per line");
   add_candidate_options(*command, *options);
 }

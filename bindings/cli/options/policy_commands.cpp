@@ -13,7 +13,6 @@ void add_run(CLI::App& app, Action& action) {
   auto [command, options] =
       add_command<RunCommand>(app, action, "run", "Run a policy on tensors, and print what it flagged and repaired");
   add_call_options(*command, options->call, background_by_default);
-  add_define_option(*command, options->call.given);
   add_repeated(*command, "--output,-o", options->outputs,
                "write an output to a .pt, .npy or .safetensors file; FILE:KEY writes several outputs to one file",
                "NAME=FILE");
@@ -99,7 +98,6 @@ void add_explain(CLI::App& app, Action& action) {
   auto [command, options] =
       add_command<ExplainCommand>(app, action, "explain", "Show the captured graphs of a policy, and its graph breaks");
   add_call_options(*command, options->call, "off: nothing runs often enough to be worth a compilation");
-  add_define_option(*command, options->call.given);
   command->add_flag("--decomposed", options->decomposed,
                     "also show each graph in plain ATen operations (where, shifts, masks)");
   command->add_flag("--loops", options->loops,
@@ -145,6 +143,7 @@ void add_export(CLI::App& app, Action& action) {
                "NAME=FILE");
   add_repeated(*command, "--param,-p", options->params, "a value for a param; the program uses it as the default",
                "NAME=VALUE");
+  add_define_option(*command, options->given);
   command->add_option("--output,-o", options->output, "write the program to this file, for triage.load_exported");
   command->add_option("--torchscript", options->torchscript,
                       "write a TorchScript module, which PyTorch loads without triage");

@@ -40,23 +40,24 @@ inline CLI::Option* add_repeated(CLI::App& command, const char* name, std::vecto
 
 inline void add_json(CLI::App& command, bool& json) { command.add_flag("--json", json, "print one JSON object"); }
 
-/// Policy, inputs and params: for commands that can find inputs for themselves.
+inline void add_define_option(CLI::App& command, std::vector<std::string>& given) {
+  add_repeated(command, "--define", given,
+               "a tensor or a TorchScript module that the host gives the policy under this name", "NAME=FILE");
+}
+
+/// Policy, inputs, params and what the host gives: for commands that can find inputs for themselves.
 inline void add_example_options(CLI::App& command, CallOptions& options) {
   command.add_option("POLICY", options.policy, "Lua file that returns a policy; - is standard input")->required();
   add_repeated(command, "--input,-i", options.inputs,
                "a tensor for an input: NAME=FILE, NAME=FILE:KEY, or NAME=GENERATOR", "NAME=FILE");
   add_repeated(command, "--param,-p", options.params,
                "a value for a param of the policy: a number, numbers with commas, or @FILE", "NAME=VALUE");
+  add_define_option(command, options.given);
   command.footer(
       "Files: .pt and .pth as torch.save writes them, .npy, .safetensors; FILE:KEY picks one of several tensors.\n"
       "A generator is randn, rand, randint, zeros, ones or arange, a shape, and options:\n"
       "  randn:32x512,seed=1,dtype=float16,nan=3,inf=2   3 samples with a NaN, 2 with an Inf\n"
       "  randint:32x8,low=0,high=100                     integers, 100 excluded\n");
-}
-
-inline void add_define_option(CLI::App& command, std::vector<std::string>& given) {
-  add_repeated(command, "--define", given,
-               "a tensor or a TorchScript module that the host gives the policy under this name", "NAME=FILE");
 }
 
 /// `without`: what the command does where the option is not given.

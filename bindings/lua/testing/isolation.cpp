@@ -110,7 +110,7 @@ PolicySubject::~PolicySubject() = default;
 
 void PolicySubject::restart() {
   Runtime runtime(checked_.runtime);
-  Policy policy = runtime.load_source(checked_.source, checked_.path);
+  Policy policy = checked_.load ? checked_.load(runtime) : runtime.load_source(checked_.source, checked_.script.path);
   const Signature signature = policy.signature();
   for (size_t i = 0; i < signature.params.size() && i < checked_.params.size(); ++i)
     policy.set_param(signature.params[i].name, policy::as_set(checked_.params[i]));
@@ -154,8 +154,7 @@ diagnose::Recording PolicySubject::record(const diagnose::Tensors& inputs) {
     return diagnose::record(*loaded_->graph, all);
   }
   loaded_->graph = nullptr;
-  ScriptOptions options;
-  options.path = checked_.path;
+  ScriptOptions options = checked_.script;
   options.limits = checked_.runtime.limits;
   options.print = [](const std::string&) {};  // it printed in the calls that are compared
   LuaScript script(checked_.source, options);

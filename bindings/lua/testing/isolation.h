@@ -1,6 +1,7 @@
 #pragma once
 #include <triage/runtime.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -12,10 +13,12 @@
 namespace triage::lua {
 
 struct PolicyUnderCheck {
-  std::string source, path;        // the text, and how messages name it
-  RuntimeOptions runtime;          // backend, compiler
-  std::vector<at::Tensor> params;  // in the order of the signature
-  uint64_t seed = 0;               // of the random numbers of each call
+  std::string source;
+  ScriptOptions script;                         // how messages name it, its files, what the host gives
+  RuntimeOptions runtime;                       // backend, compiler
+  std::vector<at::Tensor> params = {};          // in the order of the signature
+  uint64_t seed = 0;                            // of the random numbers of each call
+  std::function<Policy(Runtime&)> load = {};    // as its host does; null: from the source
 };
 
 /// A policy as hosts call it. Its operators are the nodes of its captured graph; where it is none, or more than one, those that

@@ -1,0 +1,40 @@
+#include "runtime/backends/fused/kernels/bundle.h"
+#include "runtime/backends/fused/kernels/checksum_trailer.h"
+#include "runtime/backends/fused/kernels/kernel_manifest.h"
+#include "tests/fuzz/inputs/targets.h"
+
+namespace triage::fuzz {
+namespace {
+
+/// Machine code is trusted: what is read without running it is the manifest.
+constexpr std::string_view no_code = "\x7f" "ELF and so on";
+
+fused::KernelManifest manifest() {
+  return {"repair.lua", "0.1.0", fused::kernel_abi, "g++ 12", "x86_64", {"avx2", "fma"}, {fused::hash_of("source")},
+          {{"0123456789abcdef", {"f32[32, 512]", "i64[32] grad"}}}};
+}
+
+}  // namespace
+
+/// As a file of `triage build`, and as one of `triage cache save`.
+void read_kernel_file(std::string_view text) {
+  const std::string bundle = fused::with_trailer(no_code, text, "triage cache bundle ");
+  try {
+    fused::check_bundle_usable(fused::parse_bundle(bundle, "input.bundle"), "input.bundle");
+  } catch (const FileError&) {
+  }
+  const std::string file = fused::with_trailer(no_code, text, "triage kernels ");
+  const fused::KernelManifest read = fused::parse_kernel_file(file, "input.so");
+  const std::string written = fused::manifest_text(read);
+  if (fused::manifest_text(fused::parse_manifest(written)) != written)
+    throw Broken("a manifest is written as a text that reads back as another:\n" + written);
+  fused::with_calls(file, "input.so", read.calls);
+  fused::check_usable(read, "input.so");
+}
+
+std::vector<std::string> kernel_seeds() {
+  const std::string text = fused::manifest_text(manifest());
+  return {text, text + "libtorch 1.13.0\nsize 6 8\n", text + fused::calls_text(manifest().calls)};
+}
+
+}  // namespace triage::fuzz
