@@ -125,6 +125,7 @@ class PolicyCore {
   void set_state(const PolicyState& state);
   /// Without a key, of all.
   void reset_state(std::optional<std::string_view> key);
+  StateCounts state_counts() const { return state_.counts(); }
   void save_state(const std::filesystem::path& file) const;
   void load_state(const std::filesystem::path& file);
   /// What of the state the version that went live last could not take; nothing where it took all, or this was asked before.

@@ -151,7 +151,7 @@ TEST_CASE("params are lists and tensors, too") {
   check_message(run("7"), 2, "triage run", {"param 'k' is a list of numbers", "got 7"});
 }
 
-TEST_CASE("run, explain, test and check give a policy tensors and modules of a host") {
+TEST_CASE("every command that loads a policy gives it tensors and modules of a host") {
   Scene triage;
   write_bytes(triage.folder / "given.lua",
               "return policy { inputs = {'z'}, fullgraph = true, run = function(z) return small(z - means) end, "
@@ -172,6 +172,12 @@ TEST_CASE("run, explain, test and check give a policy tensors and modules of a h
   CHECK(call({"explain", "given.lua", "--input", "z=zeros:3x2"}).out.find("call_module") != std::string::npos);
   CHECK(call({"test", "given.lua"}).status == 0);
   CHECK(call({"check", "given.lua"}).status == 0);
+  CHECK(call({"isolate", "given.lua", "--input", "z=zeros:3x2"}).status == 0);
+  CHECK(call({"bench", "given.lua", "--input", "z=zeros:3x2", "--seconds", "0", "--compiler", "off"}).status == 0);
+  CHECK(call({"export", "given.lua", "--input", "z=zeros:3x2"}).err.find("small") != std::string::npos);
+  REQUIRE(triage({"bundle", "pack", ".", "--name", "given"}).status == 0);
+  CHECK(call({"bundle", "check", "."}).status == 0);
+  CHECK(triage({"bundle", "check", "."}).status != 0);
   CHECK(triage({"check", "given.lua"}).status != 0);
   CHECK(triage({"test", "given.lua", "--define", "small=none.pt"}).status != 0);
 }

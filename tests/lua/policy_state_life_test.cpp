@@ -5,6 +5,7 @@
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>
 #include <triage/capsule.h>
+#include <triage/statistics.h>
 
 #include <algorithm>
 #include <atomic>
@@ -55,6 +56,26 @@ TEST_CASE("a file with the state goes over a restart; one that is damaged, or of
   CHECK(
       log.has("the state 'n' starts anew: it was kept as Long of shape [], and is declared as Tensor(float32_t, {})"));
   CHECK(changed.run({at::ones({2, 3})})[1].item<double>() == 0);
+}
+
+TEST_CASE("metrics tell how many keys have state, and its memory") {
+  RuntimeOptions options = quiet();
+  options.state_keys = 2;
+  Runtime runtime(options);
+  const Policy policy = runtime.load_source(counter, "counter.lua");
+  const auto metric = [&](const std::string& name) {
+    const std::string text = triage::metrics_text(runtime), line = "triage_" + name + "{policy=\"counter\",path=\"counter.lua\"} ";
+    const size_t at = text.find(line);
+    return at == std::string::npos ? -1 : std::stoi(text.substr(at + line.size()));
+  };
+  CHECK(metric("state_keys") == -1);
+  for (const char* const key : {"a", "b", "b"}) next_of(policy, {.state_key = key});
+  CHECK(metric("state_keys") == 2);
+  CHECK(metric("state_bytes") == 16);
+  CHECK(metric("state_dropped_keys_total") == 0);
+  next_of(policy, {.state_key = "c"});
+  CHECK(metric("state_keys") == 2);
+  CHECK(metric("state_dropped_keys_total") == 1);
 }
 
 TEST_CASE("state is kept over a reload where it is declared as before; else it starts anew, and an event says so") {

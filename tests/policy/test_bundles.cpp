@@ -7,6 +7,7 @@
 #include <doctest/doctest.h>
 #include <triage/bundle.h>
 #include <triage/error.h>
+#include <triage/statistics.h>
 #include <triage/version.h>
 
 #include <atomic>
@@ -112,6 +113,22 @@ TEST_CASE("a bundle loads all its policies, which share its version") {
   CHECK(says(fake::message_of([&] { scene.bundle.policy("c"); }), "bundle 'pair' has no policy 'c'; it has a, b"));
   CHECK(says(fake::message_of([] { Bundle().name(); }), "get one from Runtime::load_bundle"));
   CHECK((scene.bundle.reload() == Reload::unchanged));
+}
+
+TEST_CASE("metrics tell which version of a bundle is live") {
+  Scene scene;
+  const auto has = [&](int number, bool live) {
+    return says(triage::metrics_text(*scene.runtime),
+                "triage_bundle_live{bundle=\"pair\",path=\"" + scene.dir.string() + "\",number=\"" +
+                    std::to_string(number) + "\",version=\"" + std::to_string(number) + "\",sha256=\"") &&
+           says(triage::metrics_text(*scene.runtime),
+                scene.bundle.versions().at(static_cast<size_t>(number) - 1).sha256.substr(0, 16) + "\"} " +
+                    (live ? "1\n" : "0\n"));
+  };
+  CHECK(has(1, true));
+  REQUIRE((scene.reload({{"a.fake", "add 2"}}, "2") == Reload::swapped));
+  CHECK(has(1, false));
+  CHECK(has(2, true));
 }
 
 TEST_CASE("a new version of a bundle goes live as a whole, and what did not change keeps its version") {

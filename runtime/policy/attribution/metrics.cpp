@@ -8,9 +8,11 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "runtime/messages/printable.h"
+#include "runtime/policy/bundles/bundle.h"
 #include "runtime/policy/core.h"
 
 namespace triage {
@@ -23,6 +25,7 @@ struct Measured {
   std::map<std::pair<int, std::string>, CallStatistics> versions;
   std::map<std::pair<int, std::string>, bool> live;
   std::map<std::pair<int, std::string>, CandidateReport> candidates;  // that run
+  std::optional<policy::StateCounts> state;                           // of policies that have had some
 };
 using Policies = std::map<std::pair<std::string, std::string>, Measured>;
 
@@ -206,6 +209,18 @@ const Described described[] = {
      add_shadow_calls},
     {"shadow_samples", "gauge", "Samples that only one version flagged, or that both repaired differently.",
      add_shadow_samples},
+    {"state_keys", "gauge", "Keys for which state is kept.",
+     [](Metric& metric, const std::string& labels, const Measured& of) {
+       if (of.state) metric.add(labels, of.state->keys);
+     }},
+    {"state_bytes", "gauge", "Memory of the tensors of this state.",
+     [](Metric& metric, const std::string& labels, const Measured& of) {
+       if (of.state) metric.add(labels, of.state->bytes);
+     }},
+    {"state_dropped_keys_total", "counter", "Keys whose state went because there were too many.",
+     [](Metric& metric, const std::string& labels, const Measured& of) {
+       if (of.state) metric.add(labels, of.state->dropped);
+     }},
     {"graphs", "gauge", "Captured graphs of the live version.",
      [](Metric& metric, const std::string& labels, const Measured& of) {
        metric.add(labels + ',' + label("kind", "whole"), of.cache.graphs);
@@ -230,16 +245,43 @@ void add_decisions(std::string& text, const DecisionLog& log) {
   metric.add(label("result", "failed"), counts.failed);
 }
 
+void measure_state(Policies& policies, const policy::RuntimeCore& runtime) {
+  for (const auto& policy : runtime.policies()) {
+    const policy::StateCounts counts = policy->state_counts();
+    const auto found = policies.find({policy->name(), policy->version().path});
+    if (found == policies.end() || (counts.keys == 0 && counts.dropped == 0)) continue;
+    policy::StateCounts& all = found->second.state ? *found->second.state : found->second.state.emplace();
+    all.keys += counts.keys;
+    all.bytes += counts.bytes;
+    all.dropped += counts.dropped;
+  }
+}
+
+void add_bundles(std::string& text, const policy::RuntimeCore& runtime) {
+  const auto bundles = runtime.bundles();
+  if (bundles.empty()) return;
+  std::map<std::string, bool> live;  // a folder may be loaded twice
+  for (const auto& bundle : bundles)
+    for (const BundleVersion& version : bundle->versions())
+      live[label("bundle", bundle->name()) + ',' + label("path", bundle->path()) + ',' +
+           label("number", std::to_string(version.number)) + ',' + label("version", version.version) + ',' +
+           label("sha256", version.sha256.substr(0, 16))] |= version.live;
+  Metric metric(text, "bundle_live", "gauge", "1 for the live version of a bundle, 0 for others that are kept.");
+  for (const auto& [labels, is_live] : live) metric.add(labels, is_live ? 1 : 0);
+}
+
 }  // namespace
 
 std::string metrics_text(const Runtime& runtime) {
-  const Policies policies = measure(runtime);
+  Policies policies = measure(runtime);
+  if (runtime.core_) measure_state(policies, *runtime.core_);
   std::string text;
   for (const Described& kind : described) {
     Metric metric(text, kind.name, kind.type, kind.help);
     for (const auto& [names, measured] : policies)
       kind.add(metric, label("policy", names.first) + ',' + label("path", names.second), measured);
   }
+  if (runtime.core_) add_bundles(text, *runtime.core_);
   if (runtime.core_ && runtime.core_->options().decisions) add_decisions(text, *runtime.core_->options().decisions);
   return text;
 }

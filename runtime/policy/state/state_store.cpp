@@ -60,6 +60,18 @@ uint64_t StateStore::dropped() const {
   return dropped_;
 }
 
+StateCounts StateStore::counts() const {
+  StateCounts counts;
+  const std::lock_guard lock(mutex_);
+  counts.dropped = dropped_;
+  for (const auto& slot : slots_) {
+    if (!slot->state || is_old(*slot)) continue;
+    ++counts.keys;
+    for (const auto& [name, tensor] : *slot->state) counts.bytes += tensor.nbytes();
+  }
+  return counts;
+}
+
 /// With mutex_ held. The key of the map is text of the slot.
 void StateStore::erase(Slots::iterator slot) {
   by_key_.erase((*slot)->key);

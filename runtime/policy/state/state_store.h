@@ -20,6 +20,12 @@ namespace triage::policy {
 
 using StateOfKeys = std::vector<std::pair<std::string, KeptState>>;
 
+struct StateCounts {
+  uint64_t keys = 0;
+  uint64_t bytes = 0;    // of their tensors
+  uint64_t dropped = 0;  // StateStore::dropped
+};
+
 /// The state of one policy, by key; those that are not used for long go. Thread-safe.
 class StateStore {
  public:
@@ -37,6 +43,7 @@ class StateStore {
   void reset(std::string_view key);
   /// Keys that went because there were too many.
   uint64_t dropped() const;
+  StateCounts counts() const;
 
  private:
   friend class StateTurn;
