@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <triage/error.h>
 
+#include <csignal>
 #include <filesystem>
 #include <set>
 
@@ -44,7 +45,10 @@ std::string read_seeds(const InputTarget& target, const testing::Say& say) {
   return accepted > 0 ? "" : "all of its seeds are refused";
 }
 
-void crash(std::string_view) { *reinterpret_cast<volatile int*>(8) = 1; }
+void crash(std::string_view) {
+  std::signal(SIGSEGV, SIG_DFL);  // not the handler of the tests
+  *reinterpret_cast<volatile int*>(8) = 1;
+}
 void throw_another(std::string_view) { throw std::out_of_range("at"); }
 void refuse(std::string_view) { throw FileError("no"); }
 

@@ -1,4 +1,5 @@
 #include "runtime/capsule/capsule.h"
+#include "runtime/files/disk.h"
 #include "runtime/files/json.h"
 #include "runtime/policy/capsules/replay.h"
 #include "tests/cli/folder.h"
@@ -25,8 +26,8 @@ return policy {
 })";
 constexpr const char* with_state = R"(
 return policy {
-  state = {last = {shape = {"N", 3}, dtype = torch.float32, init = 0}},
-  run = function(z, p, s)
+  inputs = {"z"}, state = {last = {shape = {"N", 3}, dtype = torch.float32, init = 0}},
+  run = function(z, s)
     local f = flag_nan_and_inf(z, "z")
     return torch.where(torch.isnan(z), s.last, z), f, {last = z}
   end,

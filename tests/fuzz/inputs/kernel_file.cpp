@@ -9,7 +9,7 @@ namespace {
 /// Machine code is trusted: what is read without running it is the manifest.
 constexpr std::string_view no_code = "\x7f" "ELF and so on";
 
-fused::KernelManifest manifest() {
+KernelManifest manifest() {
   return {"repair.lua", "0.1.0", fused::kernel_abi, "g++ 12", "x86_64", {"avx2", "fma"}, {fused::hash_of("source")},
           {{"0123456789abcdef", {"f32[32, 512]", "i64[32] grad"}}}};
 }
@@ -24,7 +24,7 @@ void read_kernel_file(std::string_view text) {
   } catch (const FileError&) {
   }
   const std::string file = fused::with_trailer(no_code, text, "triage kernels ");
-  const fused::KernelManifest read = fused::parse_kernel_file(file, "input.so");
+  const KernelManifest read = fused::parse_kernel_file(file, "input.so");
   const std::string written = fused::manifest_text(read);
   if (fused::manifest_text(fused::parse_manifest(written)) != written)
     throw Broken("a manifest is written as a text that reads back as another:\n" + written);

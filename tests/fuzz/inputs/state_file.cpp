@@ -16,9 +16,9 @@ Policy make() {
   }();
   return runtime.load_source(R"(
 return policy {
-  name = "counts",
+  name = "counts", inputs = {"z"},
   state = {seen = {shape = {4}, dtype = torch.float32, init = 0}, n = {shape = {}, dtype = torch.int64, init = 0}},
-  run = function(z, p, s) return z + s.seen, {seen = s.seen + 1.0, n = s.n + 1} end,
+  run = function(z, s) return z + s.seen, {seen = s.seen + 1.0, n = s.n + 1} end,
 })");
 }
 
