@@ -112,8 +112,10 @@ IsolationReport check_policy(const IsolateCommand& options) {
   const RuntimeOptions runtime = runtime_options(options);
   load_kernel_files(options.call);
   lua::PolicyUnderCheck policy{read_source(options.call.policy), script_name(options.call.policy), runtime, {}, 0};
+  policy.read_file = files_of(options.call.policy);
   ScriptOptions script_options;
   script_options.path = policy.path;
+  script_options.read_file = policy.read_file;
   script_options.print = runtime.print;
   lua::LuaScript script(policy.source, script_options);
   check_shared(options, script.signature().inputs);

@@ -110,7 +110,8 @@ PolicySubject::~PolicySubject() = default;
 
 void PolicySubject::restart() {
   Runtime runtime(checked_.runtime);
-  Policy policy = runtime.load_source(checked_.source, checked_.path);
+  Policy policy =
+      checked_.read_file ? runtime.load(checked_.path) : runtime.load_source(checked_.source, checked_.path);
   const Signature signature = policy.signature();
   for (size_t i = 0; i < signature.params.size() && i < checked_.params.size(); ++i)
     policy.set_param(signature.params[i].name, policy::as_set(checked_.params[i]));
@@ -157,6 +158,7 @@ diagnose::Recording PolicySubject::record(const diagnose::Tensors& inputs) {
   ScriptOptions options;
   options.path = checked_.path;
   options.limits = checked_.runtime.limits;
+  options.read_file = checked_.read_file;
   options.print = [](const std::string&) {};  // it printed in the calls that are compared
   LuaScript script(checked_.source, options);
   return diagnose::record_calls(

@@ -1,4 +1,5 @@
 #pragma once
+#include <triage/front_end.h>
 #include <triage/runtime.h>
 
 #include <memory>
@@ -16,6 +17,7 @@ struct PolicyUnderCheck {
   RuntimeOptions runtime;          // backend, compiler
   std::vector<at::Tensor> params;  // in the order of the signature
   uint64_t seed = 0;               // of the random numbers of each call
+  decltype(ScriptOptions::read_file) read_file = {};  // null: the policy is text, else `path` is its file
 };
 
 /// A policy as hosts call it. Its operators are the nodes of its captured graph; where it is none, or more than one, those that

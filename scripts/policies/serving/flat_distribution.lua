@@ -1,10 +1,11 @@
--- Rows whose distribution says next to nothing: a broken cache or a lost prompt often gives almost the same logit for all.
+-- Rows whose distribution says next to nothing: a broken cache or a lost prompt often gives almost the same logit for
+-- all.
 -- Use it on the logits of the model, before temperatures and masks, which change the distribution.
 -- Returns the logits, the verdicts (0 go on, 2 end this request), and the flags: CONSTANT_OUTPUT at
--- `flat_distribution.entropy` and `flat_distribution.margin`, and FALLBACK_VALUE. A row ends if its entropy is above the
--- share `most` of the entropy of all tokens alike, or the first token is ahead of the second by less than the probability
--- `margin` (0: never); then `eos` has all of its probability. So does a row with NaN or +Inf, or of -Inf alone: it has no
--- entropy. Other rows keep their bits.
+-- `flat_distribution.entropy` and `flat_distribution.margin`, and FALLBACK_VALUE. A row ends if its entropy is above
+-- the share `most` of the entropy of all tokens alike, or the first token is ahead of the second by less than the
+-- probability `margin` (0: never); then `eos` has all of its probability. So does a row with NaN or +Inf, or of -Inf
+-- alone: it has no entropy. Other rows keep their bits.
 -- Samples: each on its own.
 
 local rows = require "rows"
@@ -28,7 +29,8 @@ return policy {
     local ahead = torch.where((x == 0):sum(-1) > 1, 0.0, (1 - second) / total)
     local flat = ~(entropy <= p.most * math.log(logits:size(1)))   -- NaN is neither below nor above
     local close = ~(ahead >= p.margin)
-    local f = push(err.new(logits), err.CONSTANT_OUTPUT, "flat_distribution.entropy", {where = flat, severity = err.ERROR})
+    local f = err.new(logits)
+    f = push(f, err.CONSTANT_OUTPUT, "flat_distribution.entropy", {where = flat, severity = err.ERROR})
     f = push(f, err.CONSTANT_OUTPUT, "flat_distribution.margin", {where = close, severity = err.ERROR})
     local ending = flat | close
     f = push(f, err.FALLBACK_VALUE, "flat_distribution", {where = ending})
@@ -40,13 +42,14 @@ return policy {
       params = {eos = 3},
       args = function()
         return torch.tensor({
-          {9.0, 1.0, 1.0, 1.0}, {1.0, 1.1, 1.0, 1.0}, {1e4, 1e4, 1e4, 1e4}, {5.0, 5.0, -Inf, -Inf}, {-Inf, 5.0, -Inf, -Inf},
-          {NaN, 1.0, 1.0, 1.0}, {Inf, 1.0, 1.0, 1.0}, {-Inf, -Inf, -Inf, -Inf},
+          {9.0, 1.0, 1.0, 1.0}, {1.0, 1.1, 1.0, 1.0}, {1e4, 1e4, 1e4, 1e4}, {5.0, 5.0, -Inf, -Inf},
+          {-Inf, 5.0, -Inf, -Inf}, {NaN, 1.0, 1.0, 1.0}, {Inf, 1.0, 1.0, 1.0}, {-Inf, -Inf, -Inf, -Inf},
         })
       end,
       check = function(logits, verdict, f)
         return verdict:equal(torch.tensor({0, 2, 2, 0, 0, 2, 2, 2}, {dtype = torch.int8}))
-          and logits[0]:equal(torch.tensor({9.0, 1.0, 1.0, 1.0})) and logits[1]:equal(torch.tensor({-Inf, -Inf, -Inf, 0.0}))
+          and logits[0]:equal(torch.tensor({9.0, 1.0, 1.0, 1.0}))
+          and logits[1]:equal(torch.tensor({-Inf, -Inf, -Inf, 0.0}))
           and err.has_fallback(f):equal(verdict > 0)
       end,
     },

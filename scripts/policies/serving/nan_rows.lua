@@ -1,8 +1,10 @@
--- Logits with NaN or +Inf, of which a sampler would draw anything or nothing, are repaired where something is left to draw.
+-- Logits with NaN or +Inf, of which a sampler would draw anything or nothing, are repaired where something is left to
+-- draw.
 -- Use it first on the logits of a step, before masks, temperatures and the sampler.
 -- Returns the logits, the verdicts (0 go on, 1 repaired, 2 end this request), and the flags: NAN, INF, for both
--- FALLBACK_VALUE. NaN become -Inf: those tokens cannot be drawn. A row with +Inf, or without a number that can be drawn
--- once its NaN are gone, ends: `eos` has all of its probability. Other rows keep their bits; -Inf is a mask, and benign.
+-- FALLBACK_VALUE. NaN become -Inf: those tokens cannot be drawn. A row with +Inf, or without a number that can be
+-- drawn once its NaN are gone, ends: `eos` has all of its probability. Other rows keep their bits; -Inf is a mask, and
+-- benign.
 -- Samples: each on its own.
 
 local rows = require "rows"

@@ -1,12 +1,13 @@
 -- Requests that are bad again and again end, whatever row they are in.
--- Use it behind the other policies of a step, with the verdict of a row that they agree on (the largest) and its request.
+-- Use it behind the other policies of a step, with the verdict of a row that they agree on (the largest) and its
+-- request.
 -- Returns the logits, the verdicts (as they came, 2 where the request ends), and the flags (UNKNOWN at CRITICAL,
--- FALLBACK_VALUE). A step is bad if its verdict is above 0. A request ends with `most` bad steps among its last `steps`,
--- at most 64; then `eos` has all of the row's probability. Rows are not requests: ids say which are, from one step to the
--- next (a negative id is a row without a request). The state is a table of 1,024 requests: a new one takes the place of
--- the one that has been away for longest. Where a batch has more requests than the table, those without a place are
--- flagged as EMPTY_INPUT, and only judged as they came. A request in two rows is one request.
--- Samples: each on its own.
+-- FALLBACK_VALUE). A step is bad if its verdict is above 0. A request ends with `most` bad steps among its last
+-- `steps`, at most 64; then `eos` has all of the row's probability. Rows are not requests: ids say which are, from one
+-- step to the next (a negative id is a row without a request). The state is a table of 1,024 requests: a new one takes
+-- the place of the one that has been away for longest. Where a batch has more requests than the table, those without a
+-- place are flagged as EMPTY_INPUT, and only judged as they came.
+-- Samples: across the batch, by the request: the rows of one, and which have no place if there are too many.
 
 local rows = require "rows"
 local Inf <const> = math.huge

@@ -1,10 +1,10 @@
 -- Requests that say the same over and over.
 -- Use it on the logits of a step, with the history of each request, the newest token last.
--- Returns the logits, the verdicts (0 go on, 2 end this request), and the flags: CONSTANT_OUTPUT, FALLBACK_VALUE. A row
--- ends if the newest `tokens` tokens of its history are a block of 1 to 16 tokens, repeated (the first time may be cut):
--- each of them, but for the first block, is the token that many places before it. Then `eos` has all of the row's
--- probability. Shorter histories have negative ids in front, which count as no token. The cost follows the length of the
--- history: give the newest few hundred tokens.
+-- Returns the logits, the verdicts (0 go on, 2 end this request), and the flags: CONSTANT_OUTPUT, FALLBACK_VALUE. A
+-- row ends if the newest `tokens` tokens of its history are a block of 1 to 16 tokens, repeated (the first time may be
+-- cut): each of them, but for the first block, is the token that many places before it. Then `eos` has all of the
+-- row's probability. Shorter histories have negative ids in front, which count as no token. The cost follows the
+-- length of the history: give the newest few hundred tokens.
 -- Samples: each on its own.
 
 local rows = require "rows"

@@ -1,10 +1,10 @@
 -- Logits are divided by the temperatures of their rows, of which clients send zero, negative numbers, NaN and Inf.
 -- Use it in place of the division, behind `nan_rows`.
--- Returns the logits, the verdicts (0 go on, 1 repaired, 2 end this request), and the flags. A temperature from 0 to below
--- `floor` counts as `floor`, at which the first token is drawn nearly always, and the order of the tokens stays
+-- Returns the logits, the verdicts (0 go on, 1 repaired, 2 end this request), and the flags. A temperature from 0 to
+-- below `floor` counts as `floor`, at which the first token is drawn nearly always, and the order of the tokens stays
 -- (VALUE_CLAMPED). A negative temperature, NaN and Inf ask for nothing that a sampler could give: the row ends
--- (OUT_OF_BOUNDS, NAN, INF, for all FALLBACK_VALUE), and `eos` has all of its probability. Temperature 1 keeps the bits.
--- Where a quotient would be beyond the range of the dtype, the row is moved so that its first token is 0.
+-- (OUT_OF_BOUNDS, NAN, INF, for all FALLBACK_VALUE), and `eos` has all of its probability. Temperature 1 keeps the
+-- bits. Where a quotient would be beyond the range of the dtype, the row is moved so that its first token is 0.
 -- Samples: each on its own.
 
 local rows = require "rows"
@@ -54,7 +54,8 @@ return policy {
           and logits[5]:equal(torch.tensor(ended))
           and verdict:equal(torch.tensor({0, 0, 0, 1, 1, 2, 2, 2, 2}, {dtype = torch.int8}))
           and err.get_first_code(f):equal(torch.tensor({
-            err.OK, err.OK, err.OK, err.VALUE_CLAMPED, err.VALUE_CLAMPED, err.OUT_OF_BOUNDS, err.NAN, err.INF, err.OUT_OF_BOUNDS,
+            err.OK, err.OK, err.OK, err.VALUE_CLAMPED, err.VALUE_CLAMPED,
+            err.OUT_OF_BOUNDS, err.NAN, err.INF, err.OUT_OF_BOUNDS,
           }, {dtype = torch.int32}))
       end,
     },

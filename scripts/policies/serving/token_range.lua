@@ -1,7 +1,8 @@
--- Ids of tokens outside of the vocabulary, which an embedding or a detokenizer would raise for, or read stray memory with.
+-- Ids of tokens outside of the vocabulary, which an embedding or a detokenizer would raise for, or read stray memory
+-- with.
 -- Use it on what a sampler, a draft model or a client gives, before it enters the embedding or the history.
--- Returns the ids as int64, the verdicts (0 go on, 2 end this request), and the flags: NEGATIVE_IDX, OUT_OF_BOUNDS, for
--- both FALLBACK_VALUE. A row with such an id ends, and the id becomes `eos`; the other ids stay.
+-- Returns the ids as int64, the verdicts (0 go on, 2 end this request), and the flags: NEGATIVE_IDX, OUT_OF_BOUNDS,
+-- for both FALLBACK_VALUE. A row with such an id ends, and the id becomes `eos`; the other ids stay.
 -- Samples: each on its own.
 
 local function any(mask) return mask:unsqueeze(-1):flatten(1):any(-1) end
