@@ -26,7 +26,7 @@ return policy {
     triage.check(p.floor > 0, "expected a number above 0 as the param `floor`")
     local wide = logits.dtype == torch.float64 and logits or logits:float()
     local t = temperature:to(wide.dtype)
-    local low, ending = (t >= 0) & (t < p.floor), ~((t >= 0) & (t < Inf))
+    local low, ending = (temperature >= 0) & (temperature < p.floor), ~((t >= 0) & (t < Inf))
     local f = push(err.new(logits), err.VALUE_CLAMPED, "temperature_floor", {where = low})
     f = push(f, err.OUT_OF_BOUNDS, "temperature_floor", {where = t < 0})
     f = push(f, err.NAN, "temperature_floor", {where = t:isnan()})

@@ -5,9 +5,9 @@
 -- for both FALLBACK_VALUE. A row with such an id ends, and the id becomes `eos`; the other ids stay.
 -- Samples: each on its own.
 
-local function any(mask) return mask:unsqueeze(-1):flatten(1):any(-1) end
-
 local rows = require "rows"
+
+local function any(mask) return mask:unsqueeze(-1):flatten(1):any(-1) end
 
 return policy {
   name = "token_range",
@@ -17,9 +17,7 @@ return policy {
   params = {vocabulary = 50257, eos = 0},
   fullgraph = true,
   run = function(ids, p)
-    triage.check(p.vocabulary > 0, "expected a size as the param `vocabulary`, got 0 or less")
-    triage.check(p.eos >= 0, "expected a token as the param `eos`, got a number below 0")
-    triage.check(p.eos < p.vocabulary, "expected a token as the param `eos`, got one beyond the param `vocabulary`")
+    rows.check_eos(p.eos, p.vocabulary)
     ids = ids:to(torch.int64)   -- a smaller dtype may not hold the size
     local below, beyond = ids < 0, ids >= p.vocabulary
     local f = push(err.new(ids), err.NEGATIVE_IDX, "token_range", {where = any(below)})
