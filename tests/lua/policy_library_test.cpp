@@ -68,6 +68,25 @@ TEST_CASE("each policy of the library passes its tests, captured in one graph, a
   }
 }
 
+TEST_CASE("a policy of the library is one graph for batches of every size") {
+  for (const fs::path& path : library()) {
+    CAPTURE(path.string());
+    LuaScript script(read_file(path), script_options(path));
+    const std::vector<at::Tensor> inputs = script.test_arguments(0);
+    const int64_t samples = inputs[0].size(0);
+    Runtime runtime;
+    const Policy policy = runtime.load(path);
+    for (const int64_t size : {33, 0, 32, 1, 2, 31}) {
+      std::vector<at::Tensor> batch;
+      for (const at::Tensor& input : inputs)
+        batch.push_back(input.index_select(0, at::arange(size, at::kLong).remainder(samples)));
+      policy.run(batch);
+    }
+    CHECK(policy.graphs().size() == 1);
+    CHECK(policy.breaks().empty());
+  }
+}
+
 TEST_CASE("the policies of the library name inputs and outputs, and ask for one graph") {
   for (const fs::path& path : library()) {
     CAPTURE(path.string());
