@@ -10,7 +10,8 @@
 
 namespace {
 
-constexpr float not_a_number = std::numeric_limits<float>::quiet_NaN(), infinity = std::numeric_limits<float>::infinity();
+constexpr float not_a_number = std::numeric_limits<float>::quiet_NaN(),
+                infinity = std::numeric_limits<float>::infinity();
 
 /// One value for each row.
 template <typename Value, typename Get>
@@ -31,12 +32,18 @@ std::vector<Request> make_requests(int64_t count, int64_t faulty, size_t length)
   const at::Tensor chosen = at::randperm(count, generator, at::kLong).slice(0, 0, faulty);
   std::vector<Request> requests;
   for (int64_t id = 0; id < count; ++id)
-    requests.push_back({id, 0.5 + 0.25 * static_cast<double>(id % 5), Fault::none, 0,
-                        at::make_generator<at::CPUGeneratorImpl>(static_cast<uint64_t>(1000 + id)), at::zeros({Model::width}), {}});
+    requests.push_back({id,
+                        0.5 + 0.25 * static_cast<double>(id % 5),
+                        Fault::none,
+                        0,
+                        at::make_generator<at::CPUGeneratorImpl>(static_cast<uint64_t>(1000 + id)),
+                        at::zeros({Model::width}),
+                        {}});
   for (int64_t i = 0; i < faulty; ++i) {
     Request& request = requests[static_cast<size_t>(chosen[i].item<int64_t>())];
     request.fault = std::array{Fault::activations, Fault::infinity, Fault::some_logits}[static_cast<size_t>(i % 3)];
-    request.fault_at = static_cast<size_t>(at::randint(1, static_cast<int64_t>(length) / 2, {1}, generator, at::kLong).item<int64_t>());
+    request.fault_at = static_cast<size_t>(
+        at::randint(1, static_cast<int64_t>(length) / 2, {1}, generator, at::kLong).item<int64_t>());
   }
   return requests;
 }
@@ -55,9 +62,10 @@ at::Tensor Engine::run_model() {
   at::Tensor hidden = at::stack(states);
   for (size_t row = 0; row < batch_.size(); ++row)
     if (is_faulty(*batch_[row], Fault::activations)) hidden[static_cast<int64_t>(row)].fill_(not_a_number);
-  at::Tensor logits = model_.step(column<int64_t>(batch_, at::kLong,
-                                                  [](const Request& r) { return r.tokens.empty() ? 1 + r.id : r.tokens.back(); }),
-                                  hidden);
+  at::Tensor logits =
+      model_.step(column<int64_t>(batch_, at::kLong,
+                                  [](const Request& r) { return r.tokens.empty() ? 1 + r.id : r.tokens.back(); }),
+                  hidden);
   for (size_t row = 0; row < batch_.size(); ++row) {
     const auto at = static_cast<int64_t>(row);
     if (is_faulty(*batch_[row], Fault::infinity)) logits[at][7] = infinity;
@@ -104,7 +112,8 @@ void Engine::decode(std::vector<Request>& requests, const std::function<void(int
     for (; batch_.size() < rows_ && !waiting.empty(); waiting.pop_front()) batch_.push_back(waiting.front());
     const at::Tensor order = at::randperm(static_cast<int64_t>(batch_.size()), order_, at::kLong);
     std::vector<Request*> moved;
-    for (int64_t row = 0; row < order.size(0); ++row) moved.push_back(batch_[static_cast<size_t>(order[row].item<int64_t>())]);
+    for (int64_t row = 0; row < order.size(0); ++row)
+      moved.push_back(batch_[static_cast<size_t>(order[row].item<int64_t>())]);
     batch_ = std::move(moved);
     sample(judge(run_model()));
     batch_.erase(std::remove_if(batch_.begin(), batch_.end(), [](const Request* r) { return !r->ended_by.empty(); }),

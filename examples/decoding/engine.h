@@ -17,11 +17,11 @@ struct Request {
   int64_t id = 0;
   double temperature = 1;
   Fault fault = Fault::none;
-  size_t fault_at = 0;       // the token before which the fault comes
-  at::Generator random;      // its own: what it draws does not depend on its neighbours
-  at::Tensor hidden;         // (width,)
+  size_t fault_at = 0;   // the token before which the fault comes
+  at::Generator random;  // its own: what it draws does not depend on its neighbours
+  at::Tensor hidden;     // (width,)
   std::vector<int64_t> tokens;
-  int repaired = 0;          // steps whose logits a policy repaired
+  int repaired = 0;           // steps whose logits a policy repaired
   std::string ended_by = {};  // "length", "eos", "decoding", "quarantine"
 };
 

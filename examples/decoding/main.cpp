@@ -37,7 +37,8 @@ void replace_file(const fs::path& file, const std::string& text) {
 /// steps, decoding waits for it, so that each version decodes some.
 class Edits {
  public:
-  Edits(fs::path file, triage::Policy policy) : file_(std::move(file)), policy_(std::move(policy)), first_(read_file(file_)) {
+  Edits(fs::path file, triage::Policy policy)
+      : file_(std::move(file)), policy_(std::move(policy)), first_(read_file(file_)) {
     strict_ = first_;
     const std::string line = "most_nan <const> = 64";
     strict_.replace(strict_.find(line), line.size(), "most_nan <const> = 0");
@@ -67,10 +68,14 @@ class Edits {
 
 const char* name_of(Fault fault) {
   switch (fault) {
-    case Fault::activations: return "NaN in all activations";
-    case Fault::infinity: return "Inf in one logit";
-    case Fault::some_logits: return "NaN in 20 logits";
-    case Fault::none: break;
+    case Fault::activations:
+      return "NaN in all activations";
+    case Fault::infinity:
+      return "Inf in one logit";
+    case Fault::some_logits:
+      return "NaN in 20 logits";
+    case Fault::none:
+      break;
   }
   return "none";
 }
@@ -97,16 +102,18 @@ bool compare(const std::vector<Request>& decoded, const std::vector<Request>& cl
     tokens += request.tokens.size();
     ++ended[request.ended_by];
   }
-  fmt::print("\n  {} of {} faulty requests were ended\n  {} of {} others have the tokens of a run without faults ({} tokens; ",
-             stopped, faulty, same, requests - faulty, tokens);
+  fmt::print(
+      "\n  {} of {} faulty requests were ended\n  {} of {} others have the tokens of a run without faults ({} tokens; ",
+      stopped, faulty, same, requests - faulty, tokens);
   fmt::print("{} ended by length, {} by eos)\n", ended["length"], ended["eos"]);
   return stopped == static_cast<size_t>(faulty) && same == static_cast<size_t>(requests - faulty);
 }
 
 /// A folder of its own for the policy that is edited.
 fs::path copy_of(const fs::path& policy) {
-  const fs::path folder = fs::temp_directory_path() /
-                          fmt::format("triage-decoding-{}", std::chrono::steady_clock::now().time_since_epoch().count());
+  const fs::path folder =
+      fs::temp_directory_path() /
+      fmt::format("triage-decoding-{}", std::chrono::steady_clock::now().time_since_epoch().count());
   fs::create_directories(folder);
   fs::copy_file(policy, folder / policy.filename());
   return folder / policy.filename();

@@ -78,7 +78,8 @@ void measure_all(const Add& add) {
   }
 }
 
-const Table table("serving", "Policies for language models, 32 rows of 152,064 logits, against one read (us)", measure_all);
+const Table table("serving", "Policies for language models, 32 rows of 152,064 logits, against one read (us)",
+                  measure_all);
 
 }  // namespace
 }  // namespace triage::bench

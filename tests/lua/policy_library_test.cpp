@@ -1,11 +1,11 @@
 // scripts/policies: each policy passes its own tests and reaches all of its rules, plain and captured, on batches of
 // every size; it holds what its header says; docs/policy-library.md lists it.
+#include "tests/policy_library.h"
 #include "bindings/lua/engine/lua_script.h"
 #include "bindings/lua/testing/agreement.h"
 #include "bindings/lua/testing/policy_tests.h"
 #include "runtime/diagnose/bits.h"
 #include "runtime/policy/state/state_of_call.h"
-#include "tests/policy_library.h"
 
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>
@@ -44,9 +44,11 @@ TEST_CASE("the library has what policies are most often wanted for") {
   std::vector<std::string> names;
   for (const fs::path& path : library()) names.push_back(path.stem().string());
   for (const char* name :
-       {"repair_zero", "repair_mean", "repair_last_good", "repair_neighbour", "clamp", "zscore_clip", "saturation",
-        "constant_output", "index_range", "probabilities", "logits", "masked_attention", "gradients", "training_loss", "nan_rows",
-        "masked_rows", "flat_distribution", "token_range", "repetition", "temperature_floor", "quarantine"})
+       {"repair_zero", "repair_mean",       "repair_last_good", "repair_neighbour", "clamp",
+        "zscore_clip", "saturation",        "constant_output",  "index_range",      "probabilities",
+        "logits",      "masked_attention",  "gradients",        "training_loss",    "nan_rows",
+        "masked_rows", "flat_distribution", "token_range",      "repetition",       "temperature_floor",
+        "quarantine"})
     CHECK_MESSAGE(std::count(names.begin(), names.end(), name) == 1, std::string(name));
 }
 

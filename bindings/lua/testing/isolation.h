@@ -13,10 +13,10 @@
 namespace triage::lua {
 
 struct PolicyUnderCheck {
-  std::string source, path;        // the text, and how messages name it
-  RuntimeOptions runtime;          // backend, compiler
-  std::vector<at::Tensor> params;  // in the order of the signature
-  uint64_t seed = 0;               // of the random numbers of each call
+  std::string source, path;                           // the text, and how messages name it
+  RuntimeOptions runtime;                             // backend, compiler
+  std::vector<at::Tensor> params;                     // in the order of the signature
+  uint64_t seed = 0;                                  // of the random numbers of each call
   decltype(ScriptOptions::read_file) read_file = {};  // null: the policy is text, else `path` is its file
 };
 

@@ -1,6 +1,6 @@
 -- `nan_rows` and then `temperature_floor` of the library as one graph: it reads the logits of a step once for both.
--- Returns the logits, divided by the temperatures of their rows, the verdicts (0 go on, 1 repaired, 2 end this request),
--- and the flags. A row with more than `most_nan` NaN ends, too. An ended row draws `eos`.
+-- Returns the logits, divided by the temperatures of their rows, the verdicts (0 go on, 1 repaired, 2 end this
+-- request), and the flags. A row with more than `most_nan` NaN ends, too. An ended row draws `eos`.
 
 local NaN <const>, Inf <const> = 0 / 0, math.huge
 local most_nan <const> = 64
