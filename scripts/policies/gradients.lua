@@ -15,9 +15,11 @@ return policy {
   fullgraph = true,
   run = function(g, p)
     local f = flag_nan_and_inf(g, "gradients")
+    for d = 1, g:dim() - 1 do   -- one by one: their product would be a size that graphs cannot follow
+      if g:size(d) == 0 then return g, f end
+    end
     g, f = fix(g, f, "gradients", {fallback = 0.0})
     local values = g:unsqueeze(-1):flatten(1)
-    if values:size(-1) == 0 then return g, f end
     local x = g.dtype == torch.float64 and values or values:float()
     local top = x:abs():amax(-1, true)
     local unit = torch.where((top > 1e15) | ((top < 1e-15) & (top > 0)), top, 1.0)   -- so that squares stay finite

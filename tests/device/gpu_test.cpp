@@ -3,41 +3,26 @@
 // and the other file here (tests/other_device.h).
 #include "bindings/lua/engine/lua_script.h"
 #include "runtime/diagnose/bits.h"
+#include "runtime/policy/state/state_of_call.h"
 #include "tests/cuda_graph.h"
 #include "tests/logs.h"
-#include "tests/paths.h"
+#include "tests/policy_library.h"
 
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>
 #include <triage/triage.h>
 
-#include <algorithm>
-#include <filesystem>
-#include <fstream>
+#include <functional>
 
 namespace triage {
 namespace {
 
-namespace fs = std::filesystem;
 using Tensors = std::vector<at::Tensor>;
 
 bool no_gpu() {
   if (at::hasCUDA()) return false;
   MESSAGE("no GPU: nothing is tested");
   return true;
-}
-
-std::vector<fs::path> library() {
-  std::vector<fs::path> files;
-  for (const auto& entry : fs::directory_iterator(fs::path(test::source_dir()) / "scripts" / "policies"))
-    if (entry.path().extension() == ".lua") files.push_back(entry.path());
-  std::sort(files.begin(), files.end());
-  return files;
-}
-
-std::string read(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
 }
 
 RuntimeOptions options(const std::string& backend) {
@@ -84,19 +69,18 @@ struct Example {
 };
 
 void for_each_example(const std::string& backend, const std::function<void(const Example&)>& run) {
-  for (const fs::path& path : library()) {
+  for (const std::filesystem::path& path : test::library()) {
     CAPTURE(path.string());
     CAPTURE(backend);
-    ScriptOptions script_options;
-    script_options.path = path.string();
-    lua::LuaScript script(read(path), script_options);
+    lua::LuaScript script(test::read_file(path), test::script_options(path));
     const Policy policy = Runtime(options(backend)).load(path);
     for (size_t test = 0; test < script.test_count(); ++test) {
       CAPTURE(test);
       const Tensors params = script.test_params(test), inputs = script.test_arguments(test);
       for (size_t i = 0; i < params.size(); ++i) policy.set_param(script.signature().params[i].name, params[i].item());
+      policy.reset_state();
       const at::NoGradGuard no_grad;
-      const Tensors expected = on(script.call(inputs, params, std::nullopt), at::kCPU);
+      const Tensors expected = on(policy::call_alone(script, inputs, params), at::kCPU);
       CHECK_NOTHROW(run({policy, on(inputs, at::kCPU), expected}));
     }
   }
@@ -110,6 +94,7 @@ TEST_CASE("on a GPU the policies of the library give what they give on the CPU, 
     for_each_example(backend, [](const Example& example) {
       const Tensors there = on(example.inputs, at::kCUDA);
       const Tensors recorded = example.policy.run(there);
+      example.policy.reset_state();
       check_close(example.expected, recorded);
       check_same(recorded, example.policy.run(there));
       CHECK(example.policy.breaks().empty());

@@ -182,6 +182,7 @@ TEST_CASE("C++ in the docs is taken from programs that run") {
         "tests/docs/given_host.cpp"}},
       {"docs/backends.md", {"tests/docs/own_backend.cpp"}},
       {"docs/operations.md", {"examples/server/main.cpp", "examples/server/admin.cpp", "tests/docs/state_host.cpp"}},
+      {"docs/language-models.md", {"examples/decoding/engine.cpp"}},
       {"docs/bundles.md", {"tests/docs/bundles.cpp"}},
       {"docs/rollouts.md", {"tests/docs/rollouts.cpp"}},
       {"docs/decisions.md", {"tests/docs/decision_log.cpp"}},

@@ -4,7 +4,7 @@
 
 #include "bindings/lua/engine/lua_script.h"
 #include "runtime/policy/versions/version.h"
-#include "tests/paths.h"
+#include "tests/policy_library.h"
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
@@ -12,8 +12,6 @@
 #include <triage/flags.h>
 
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
 #include <limits>
 #include <map>
 
@@ -23,11 +21,8 @@ namespace {
 namespace fs = std::filesystem;
 using diagnose::Isolation;
 using diagnose::Tensors;
-
-std::string read(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
+using test::library;
+using test::read_file;
 
 PolicyUnderCheck under_check(const std::string& source, const std::string& path, const std::string& backend) {
   PolicyUnderCheck policy{source, {}, {}};
@@ -48,14 +43,6 @@ at::Tensor batch(int64_t samples = 6, int64_t features = 4) {
   return at::randn({samples, features}, at::make_generator<at::CPUGeneratorImpl>(7), at::kFloat);
 }
 
-std::vector<fs::path> library() {
-  std::vector<fs::path> files;
-  for (const auto& entry : fs::directory_iterator(fs::path(triage::test::source_dir()) / "scripts" / "policies"))
-    files.push_back(entry.path());
-  std::sort(files.begin(), files.end());
-  return files;
-}
-
 bool is_independent(const std::string& source) {
   return source.find("\n-- Samples: each on its own.\n") != std::string::npos;
 }
@@ -68,20 +55,24 @@ Tensors larger_batch(const std::string& policy) {
   if (policy == "repair_neighbour") return {at::randn({37, 7, 3})};
   if (policy == "training_loss") return {at::rand({37})};
   if (policy == "probabilities") return {at::softmax(at::randn({37, 19}), -1)};
+  if (policy == "token_range") return {at::randint(0, 50257, {37, 5}, at::kLong)};
+  if (policy == "repetition") return {at::randn({37, 19}), at::randint(0, 3, {37, 70}, at::kLong)};
+  if (policy == "temperature_floor") return {at::randn({37, 19}), at::rand({37})};
+  if (policy == "quarantine") return {at::randn({37, 19}), at::randint(0, 3, {37}, at::kChar), at::arange(37)};
   return {at::randn({37, 19})};
 }
 
 /// In how many batches a bad sample changed others: those of the policy's own tests, and a larger one, with and without samples
 /// that are bad from the start.
 size_t batches_that_cross(const fs::path& path, const std::string& backend, size_t& checked) {
-  const std::string source = read(path);
-  ScriptOptions options;
-  options.path = path.string();
+  const std::string source = read_file(path);
+  const ScriptOptions options = test::script_options(path);
   LuaScript script(source, options);
   size_t crossing = 0;
   const auto check_one = [&](const Tensors& inputs, const Tensors& params) {
     PolicyUnderCheck policy = under_check(source, path.string(), backend);
     policy.params = params;
+    policy.script.read_file = options.read_file;
     PolicySubject subject(policy);
     const Isolation found = check_isolation(subject, isolation_inputs(script.signature(), inputs));
     ++checked;
@@ -101,7 +92,7 @@ size_t batches_that_cross(const fs::path& path, const std::string& backend, size
   };
   for (size_t test = 0; test < script.test_count(); ++test) {
     const Tensors inputs = script.test_arguments(test), params = script.test_params(test);
-    if (inputs[0].size(0) < 2) continue;
+    if (inputs[0].size(0) < 2 || inputs[0].size(0) > 1000) continue;  // a thousand samples take half a minute
     check_all(inputs, params);
   }
   check_all(larger_batch(path.stem().string()), policy::param_tensors(script.signature(), {}));
@@ -120,16 +111,28 @@ TEST_CASE("no bad sample touches its neighbours in the library's policies, but i
       size_t checked = 0;
       const size_t crossing = batches_that_cross(path, backend, checked);
       CHECK(checked >= 2);
-      if (is_independent(read(path))) {
+      if (is_independent(read_file(path))) {
         CHECK(crossing == 0);
         continue;
       }
       CHECK_MESSAGE(crossing > 0, "the header says that it computes across the batch");
       across.push_back(path.stem().string());
     }
-  // By the count of bad samples, and by the mean of the good ones.
-  CHECK(across == std::vector<std::string>{"error_budget", "repair_mean", "training_loss", "error_budget",
-                                           "repair_mean", "training_loss"});
+  // By the count of bad samples, by the mean of the good ones, and by what rows of one request do.
+  CHECK(across == std::vector<std::string>{"error_budget", "repair_mean", "quarantine", "training_loss", "error_budget",
+                                           "repair_mean", "quarantine", "training_loss"});
+}
+
+TEST_CASE("the library's quarantine keeps requests apart that are in one row each") {
+  const fs::path path = fs::path(test::source_dir()) / "scripts/policies/serving/quarantine.lua";
+  PolicyUnderCheck policy = under_check(read_file(path), path.string(), "fused");
+  policy.script.read_file = test::script_options(path).read_file;
+  PolicySubject subject(policy);
+  subject.policy().set_param("most", 1);
+  const Isolation found =
+      check_isolation(subject, isolation_inputs(subject.policy().signature(), larger_batch("quarantine")));
+  CHECK(found.ok());
+  CHECK(found.outputs.size() == 3);
 }
 
 TEST_CASE("policies that mix samples are found, and the operator that does it is named with its line") {

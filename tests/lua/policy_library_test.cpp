@@ -1,39 +1,28 @@
 // scripts/policies: each policy passes its own tests and reaches all of its rules, plain and captured, on batches of
 // every size; it holds what its header says; docs/policy-library.md lists it.
+#include "tests/policy_library.h"
 #include "bindings/lua/engine/lua_script.h"
 #include "bindings/lua/testing/agreement.h"
 #include "bindings/lua/testing/policy_tests.h"
 #include "runtime/diagnose/bits.h"
 #include "runtime/policy/state/state_of_call.h"
-#include "tests/paths.h"
 
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>
 #include <triage/triage.h>
 
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
 #include <limits>
 
 namespace triage::lua {
 namespace {
 
 namespace fs = std::filesystem;
+using test::library;
+using test::read_file;
+using test::script_options;
 
-const fs::path root = triage::test::source_dir();
-
-std::string read(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
-std::vector<fs::path> library() {
-  std::vector<fs::path> files;
-  for (const auto& entry : fs::directory_iterator(root / "scripts" / "policies")) files.push_back(entry.path());
-  std::sort(files.begin(), files.end());
-  return files;
-}
+const fs::path root = test::source_dir();
 
 /// Which samples hold NaN or Inf in some input.
 at::Tensor bad_samples(const std::vector<at::Tensor>& inputs) {
@@ -55,8 +44,11 @@ TEST_CASE("the library has what policies are most often wanted for") {
   std::vector<std::string> names;
   for (const fs::path& path : library()) names.push_back(path.stem().string());
   for (const char* name :
-       {"repair_zero", "repair_mean", "repair_last_good", "repair_neighbour", "clamp", "zscore_clip", "saturation",
-        "constant_output", "index_range", "probabilities", "logits", "masked_attention", "gradients", "training_loss"})
+       {"repair_zero", "repair_mean",       "repair_last_good", "repair_neighbour", "clamp",
+        "zscore_clip", "saturation",        "constant_output",  "index_range",      "probabilities",
+        "logits",      "masked_attention",  "gradients",        "training_loss",    "nan_rows",
+        "masked_rows", "flat_distribution", "token_range",      "repetition",       "temperature_floor",
+        "quarantine"})
     CHECK_MESSAGE(std::count(names.begin(), names.end(), name) == 1, std::string(name));
 }
 
@@ -64,9 +56,9 @@ TEST_CASE("each policy of the library passes its tests, captured in one graph, a
   for (const fs::path& path : library()) {
     CAPTURE(path.string());
     TestOptions options;
-    options.script.path = path.string();
+    options.script = script_options(path);
     options.batches = {0, 1, 2, 31, 32, 33};
-    const PolicyTests report = run_policy_tests(read(path), options);
+    const PolicyTests report = run_policy_tests(read_file(path), options);
     CHECK(report.policy == path.stem().string());
     CHECK_FALSE(report.tests.empty());
     for (const TestResult& test : report.tests) CHECK_MESSAGE(test.failure.empty(), test.name << ": " << test.failure);
@@ -78,12 +70,29 @@ TEST_CASE("each policy of the library passes its tests, captured in one graph, a
   }
 }
 
+TEST_CASE("a policy of the library is one graph for batches of every size") {
+  for (const fs::path& path : library()) {
+    CAPTURE(path.string());
+    LuaScript script(read_file(path), script_options(path));
+    const std::vector<at::Tensor> inputs = script.test_arguments(0);
+    const int64_t samples = inputs[0].size(0);
+    Runtime runtime;
+    const Policy policy = runtime.load(path);
+    for (const int64_t size : {33, 0, 32, 1, 2, 31}) {
+      std::vector<at::Tensor> batch;
+      for (const at::Tensor& input : inputs)
+        batch.push_back(input.index_select(0, at::arange(size, at::kLong).remainder(samples)));
+      policy.run(batch);
+    }
+    CHECK(policy.graphs().size() == 1);
+    CHECK(policy.breaks().empty());
+  }
+}
+
 TEST_CASE("the policies of the library name inputs and outputs, and ask for one graph") {
   for (const fs::path& path : library()) {
     CAPTURE(path.string());
-    ScriptOptions options;
-    options.path = path.string();
-    LuaScript script(read(path), options);
+    LuaScript script(read_file(path), script_options(path));
     CHECK(script.fullgraph());
     CHECK_FALSE(script.signature().outputs.empty());
     CHECK(script.signature().outputs.back() == "f");
@@ -95,9 +104,7 @@ TEST_CASE("T21: the policies of the library declare their inputs: another dtype 
     CAPTURE(path.string());
     Runtime runtime;
     const Policy policy = runtime.load(path);
-    ScriptOptions options;
-    options.path = path.string();
-    LuaScript script(read(path), options);
+    LuaScript script(read_file(path), script_options(path));
     const std::vector<at::Tensor> fine = script.test_arguments(0);
     const auto& types = script.signature().input_types;
     REQUIRE(types.size() == fine.size());
@@ -126,9 +133,7 @@ TEST_CASE("T21: the policies of the library declare their inputs: another dtype 
 TEST_CASE("each param of the policies of the library is off its default in some test") {
   for (const fs::path& path : library()) {
     CAPTURE(path.string());
-    ScriptOptions options;
-    options.path = path.string();
-    LuaScript script(read(path), options);
+    LuaScript script(read_file(path), script_options(path));
     const auto& params = script.signature().params;
     for (size_t i = 0; i < params.size(); ++i) {
       bool varied = false;
@@ -144,7 +149,7 @@ TEST_CASE("the header of each policy of the library says how its samples depend 
   int claims = 0;
   for (const fs::path& path : library()) {
     CAPTURE(path.string());
-    const std::string source = read(path);
+    const std::string source = read_file(path);
     const bool independent = source.find("\n-- Samples: each on its own.\n") != std::string::npos;
     CHECK(independent != (source.find("\n-- Samples: across the batch") != std::string::npos));
     claims += independent;
@@ -157,9 +162,7 @@ TEST_CASE("policies of the library take floats of 16 bits, captured as in Lua, a
     for (const fs::path& path : library()) {
       CAPTURE(path.string());
       CAPTURE(dtype);
-      ScriptOptions options;
-      options.path = path.string();
-      LuaScript script(read(path), options);
+      LuaScript script(read_file(path), script_options(path));
       Runtime runtime;
       const Policy policy = runtime.load(path);
       for (size_t test = 0; test < script.test_count(); ++test) {
@@ -175,6 +178,12 @@ TEST_CASE("policies of the library take floats of 16 bits, captured as in Lua, a
         for (size_t i = 0; i < plain.size(); ++i) CHECK(diagnose::same_bits(plain[i], captured[i]));
         if (inputs[0].is_floating_point()) CHECK((captured[0].scalar_type() == inputs[0].scalar_type()));
         at::Tensor fine = at::isfinite(captured[0]);
+        const auto& outputs = script.signature().outputs;
+        const auto verdict = std::find(outputs.begin(), outputs.end(), "verdict");
+        if (verdict != outputs.end()) {  // the logits of a request that ends are a mask
+          const at::Tensor ended = captured[static_cast<size_t>(verdict - outputs.begin())].eq(2);
+          fine = fine.logical_or(over_samples(ended, fine.dim()));
+        }
         if (fine.dim() > 0) fine = fine.logical_or(over_samples(bad_samples(inputs), fine.dim()));
         CHECK(fine.all().item<bool>());
       }
@@ -198,14 +207,12 @@ TEST_CASE("a mean of the library is finite at the end of the range of every dtyp
 }
 
 TEST_CASE("docs/policy-library.md lists every policy of the library, with its inputs, outputs and params") {
-  std::string page = read(root / "docs" / "policy-library.md");
+  std::string page = read_file(root / "docs" / "policy-library.md");
   page.resize(page.find("\n## "));
   size_t rows = 0;
   for (const fs::path& path : library()) {
     CAPTURE(path.string());
-    ScriptOptions options;
-    options.path = path.string();
-    LuaScript script(read(path), options);
+    LuaScript script(read_file(path), script_options(path));
     const size_t begin = page.find("| `" + path.stem().string() + "` |");
     REQUIRE(begin != std::string::npos);
     const std::string row = page.substr(begin, page.find('\n', begin) - begin);

@@ -118,10 +118,7 @@ IsolationReport check_policy(const IsolateCommand& options) {
   policy.script.read_file = files_of(options.call.policy);
   const c10::Device device = parse_device(options.call.device);
   give(policy.script, options.call.given, device);
-  policy.load = [&options, device](Runtime& host) {
-    define_given(host, options.call.given, device);
-    return load_policy(host, options.call.policy);
-  };
+  policy.give = [&options, device](Runtime& host) { define_given(host, options.call.given, device); };
   lua::LuaScript script(policy.source, policy.script);
   check_shared(options, script.signature().inputs);
   IsolationReport report{"policy", script.name(), options.call.backend, {}, {}, {}};

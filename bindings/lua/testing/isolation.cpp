@@ -110,7 +110,9 @@ PolicySubject::~PolicySubject() = default;
 
 void PolicySubject::restart() {
   Runtime runtime(checked_.runtime);
-  Policy policy = checked_.load ? checked_.load(runtime) : runtime.load_source(checked_.source, checked_.script.path);
+  if (checked_.give) checked_.give(runtime);
+  const ScriptOptions& script = checked_.script;
+  Policy policy = script.read_file ? runtime.load(script.path) : runtime.load_source(checked_.source, script.path);
   const Signature signature = policy.signature();
   for (size_t i = 0; i < signature.params.size() && i < checked_.params.size(); ++i)
     policy.set_param(signature.params[i].name, policy::as_set(checked_.params[i]));
