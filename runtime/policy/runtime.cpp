@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <mutex>
+#include <new>
 
 #include "runtime/backends/fused/kernels/cache_folder.h"
 #include "runtime/messages/artefacts.h"
@@ -39,25 +40,30 @@ RuntimeOptions completed(RuntimeOptions options, const messages::Logger& logger)
   return options;
 }
 
-template <class T>
-void drop_expired(std::vector<std::weak_ptr<T>>& list) {
-  list.erase(std::remove_if(list.begin(), list.end(), [](const auto& item) { return item.expired(); }), list.end());
+template <class List>
+void drop_expired(List& list) noexcept {
+  std::erase_if(list, [](const auto& item) { return item.expired(); });
 }
 
-template <class T>
-std::vector<std::shared_ptr<T>> alive(const std::vector<std::weak_ptr<T>>& list) {
-  std::vector<std::shared_ptr<T>> items;
+template <class List>
+auto alive(const List& list) {
+  std::vector<decltype(list.front().lock())> items;
   for (const auto& weak : list)
     if (auto item = weak.lock()) items.push_back(std::move(item));
   return items;
 }
 
-/// The end of the last handle. The policy, or bundle, goes to the reclaimer; once its Runtime is gone, it is destroyed here.
+/// The end of the last handle. The policy, or bundle, goes to the reclaimer; once its Runtime is gone, or where memory is short, it is
+/// destroyed here.
 template <class Core>
-void release(Core* core) {
+void release(Core* core) noexcept {
   const std::shared_ptr<RuntimeCore> runtime = core->runtime().shared_from_this();  // outlives what follows
-  std::shared_ptr<void> garbage = std::unique_ptr<Core>(core);
-  runtime->reclaimer().discard(garbage);
+  std::unique_ptr<Core> owned(core);
+  try {
+    std::shared_ptr<void> garbage = std::move(owned);
+    runtime->reclaimer().discard(garbage);
+  } catch (const std::bad_alloc&) {
+  }
 }
 
 }  // namespace
@@ -151,14 +157,14 @@ std::shared_ptr<PolicyVersion> RuntimeCore::load_version(Contents contents, cons
 
 std::shared_ptr<PolicyCore> RuntimeCore::adopt(std::unique_ptr<PolicyCore> core) {
   std::shared_ptr<PolicyCore> shared(core.release(), release<PolicyCore>);
-  add_policy(shared);
+  add_policies({shared});
   wake_watches();  // the file may have changed after it was read and before a Watch knew of the policy
   return shared;
 }
 
 std::shared_ptr<BundleCore> RuntimeCore::adopt(std::unique_ptr<BundleCore> core) {
   std::shared_ptr<BundleCore> shared(core.release(), release<BundleCore>);
-  shared->add_to_runtime(shared->policies());
+  shared->add_to_runtime();
   {
     std::lock_guard lock(mutex_);
     drop_expired(bundles_);
@@ -168,10 +174,10 @@ std::shared_ptr<BundleCore> RuntimeCore::adopt(std::unique_ptr<BundleCore> core)
   return shared;
 }
 
-void RuntimeCore::add_policy(const std::shared_ptr<PolicyCore>& core) {
+void RuntimeCore::add_policies(std::list<std::weak_ptr<PolicyCore>> cores) noexcept {
   std::lock_guard lock(mutex_);
   drop_expired(policies_);
-  policies_.push_back(core);
+  policies_.splice(policies_.end(), cores);
 }
 
 std::vector<std::shared_ptr<PolicyCore>> RuntimeCore::policies() const {

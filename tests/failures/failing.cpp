@@ -220,6 +220,11 @@ ssize_t write(int fd, const void* bytes, size_t count) {
   return triage::test::file_fails() ? -1 : real(fd, bytes, count);
 }
 
+size_t fwrite(const void* bytes, size_t size, size_t count, FILE* to) {
+  static auto* const real = triage::test::original<size_t(const void*, size_t, size_t, FILE*)>("fwrite");
+  return triage::test::file_fails() ? 0 : real(bytes, size, count, to);
+}
+
 int fsync(int fd) {
   static auto* const real = triage::test::original<int(int)>("fsync");
   return triage::test::file_fails() ? -1 : real(fd);

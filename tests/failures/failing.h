@@ -7,7 +7,7 @@ namespace triage::test {
 enum class Fails : uint8_t {
   allocation,  // operator new, where triage's own code asks for memory: std::bad_alloc
   tensor,      // LibTorch's CPU allocator: c10::Error
-  file,        // open, write, fsync, rename, mkdir of any thread: ENOSPC
+  file,        // open, write, fwrite, fsync, rename, mkdir of any thread: ENOSPC
 };
 
 /// From now on the operations of that kind are counted, on all threads; the one with the number `nth` fails, and so do the

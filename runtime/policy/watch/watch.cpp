@@ -13,9 +13,11 @@
 #include <climits>
 #include <cstdint>
 #include <cstring>
+#include <new>
 
 #include "runtime/files/checksum.h"
 #include "runtime/messages/artefacts.h"
+#include "runtime/policy/afterwards.h"
 #include "runtime/policy/bundles/bundle.h"
 #include "runtime/policy/files/source_file.h"
 #include "runtime/policy/front_end.h"
@@ -221,7 +223,8 @@ void WatchCore::rescan() {
 void WatchCore::loop() {
   look_again();  // at what changed before this thread began
   for (;;) {
-    wait_for_change();
+    // Where memory is short, what it waits for may be missed: it looks at once.
+    afterwards(runtime_->logger(), [&] { wait_for_change(); });
     uint64_t wanted;
     bool forced;
     {
@@ -230,11 +233,7 @@ void WatchCore::loop() {
       wanted = wanted_looks_;
       forced = forced_looks_ > finished_looks_;
     }
-    try {
-      scan(forced);
-    } catch (const std::exception& error) {
-      log(LogLevel::error, fmt::format("watching '{}': {}", shown_.string(), error.what()));
-    }
+    afterwards(runtime_->logger(), [&] { scan_or_tell(forced); });
     std::lock_guard lock(mutex_);
     finished_looks_ = wanted;
     done_.notify_all();
@@ -272,6 +271,17 @@ void WatchCore::wait_for_change() {
     if (!first && identity() != attached_) break;
   }
   seen_ = std::move(seen);
+}
+
+void WatchCore::scan_or_tell(bool forced) {
+  try {
+    scan(forced);
+  } catch (const std::bad_alloc&) {
+    unsettled_ = true;  // once more, soon
+    throw;
+  } catch (const std::exception& error) {
+    log(LogLevel::error, fmt::format("watching '{}': {}", shown_.string(), error.what()));
+  }
 }
 
 void WatchCore::scan(bool forced) {

@@ -46,6 +46,7 @@ class WatchCore : public std::enable_shared_from_this<WatchCore> {
   void wait_for_change();
   bool asked() const;  // to stop or to look
   void log(LogLevel level, const std::string& text) const;
+  void scan_or_tell(bool forced);
   void scan(bool forced);
   void attach();
   void follow(PolicyCore& policy);
