@@ -16,7 +16,6 @@
 #include <triage/runtime.h>
 
 #include <atomic>
-#include <deque>
 #include <filesystem>
 #include <list>
 #include <memory>
@@ -180,7 +179,7 @@ class PolicyCore {
   friend class BundleCore;
   class Changing;  // changing.h
   struct Beside;
-  using Versions = std::deque<std::shared_ptr<PolicyVersion>>;
+  using Versions = std::vector<std::shared_ptr<PolicyVersion>>;
   /// All that one call needs, replaced as a whole. Immutable.
   struct Live {
     std::shared_ptr<PolicyVersion> version;

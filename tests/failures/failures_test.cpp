@@ -64,9 +64,10 @@ void survives(Fails kind, uint64_t most) {
       for (const uint64_t more : {uint64_t{0}, uint64_t{1000000}}) {
         if (more > 0 && kind != Fails::file) continue;  // a full disk stays full
         const testing::Ended ended = lived(life, {kind, nth, more});
+        const std::string which = std::to_string(nth) + (more > 0 ? " and all after it" : "");
         CHECK_MESSAGE((ended.death.empty() && ended.text.empty()),
-                      life.name + std::string(", failure ") << nth << std::string(more > 0 ? " and all after it, " : ", ") << ended.stage
-                                << ": " << ended.death << ended.text);
+                      std::string(life.name) << ", failure " << which << ", " << ended.stage << ": " << ended.death
+                                             << ended.text);
       }
   }
 }

@@ -5,7 +5,6 @@
 #include <triage/bundle.h>
 
 #include <atomic>
-#include <deque>
 #include <filesystem>
 #include <list>
 #include <map>
@@ -74,7 +73,7 @@ class BundleCore : public std::enable_shared_from_this<BundleCore> {
     bool on_trial() const;
     bool taken_back() const;  // one of its parts was
   };
-  using Versions = std::deque<std::shared_ptr<Version>>;
+  using Versions = std::vector<std::shared_ptr<Version>>;
   /// A version that is not live yet, and the policies that are new with it.
   struct Prepared {
     std::string name;  // of the bundle
