@@ -6,12 +6,14 @@
 #include <triage/version.h>
 
 #include <algorithm>
+#include <cctype>
 #include <filesystem>
 #include <mutex>
 #include <new>
 
 #include "runtime/backends/fused/kernels/cache_folder.h"
 #include "runtime/messages/artefacts.h"
+#include "runtime/messages/printable.h"
 #include "runtime/policy/bundles/bundle.h"
 #include "runtime/policy/core.h"
 #include "runtime/policy/files/policy_files.h"
@@ -239,9 +241,20 @@ Bundle Runtime::load_bundle(const std::filesystem::path& dir) {
   return Bundle(core_->adopt(std::move(loaded)));
 }
 
+/// A name that scripts can write.
+static void check_name(const char* what, const std::string& name) {
+  const auto fits = [](unsigned char c) { return std::isalnum(c) || c == '_'; };
+  if (name.size() > 255 || std::isdigit(static_cast<unsigned char>(name[0])) ||
+      !std::all_of(name.begin(), name.end(), fits))
+    throw InputError(fmt::format(
+        "{}: expected a name that scripts can write (at most 255 letters, digits and _, no digit first), got '{}'", what,
+        messages::one_line(name)));
+}
+
 void Runtime::define(const std::string& name, std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)> fn,
                      FunctionOptions options) {
   if (name.empty() || !fn) throw InputError("Runtime::define needs a name and a function");
+  check_name("Runtime::define", name);
   if (options.shapes && !options.pure)
     throw InputError(fmt::format(
         "Runtime::define: the function '{}' has `shapes` and is not pure; only pure functions are nodes of graphs. Set "
@@ -253,11 +266,13 @@ void Runtime::define(const std::string& name, std::function<std::vector<at::Tens
 
 void Runtime::define_tensor(const std::string& name, at::Tensor tensor) {
   if (name.empty() || !tensor.defined()) throw InputError("Runtime::define_tensor needs a name and a tensor");
+  check_name("Runtime::define_tensor", name);
   core_->define(HostTensor{name, std::move(tensor)});
 }
 
 void Runtime::define_module(const std::string& name, const torch::jit::Module& module) {
   if (name.empty()) throw InputError("Runtime::define_module needs a name");
+  check_name("Runtime::define_module", name);
   core_->define(policy::module_function(name, module));
 }
 
