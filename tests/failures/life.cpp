@@ -129,6 +129,7 @@ void Life::begin() {
   step("opening the decision log", [&] {
     DecisionLogOptions log;
     log.file = path(log_name);
+    log.log = no_log();
     decisions_ = std::make_shared<DecisionLog>(log);
   });
   options.decisions = decisions_;

@@ -16,8 +16,10 @@
 #include <new>
 
 #include "runtime/files/checksum.h"
+#include "runtime/files/folder.h"
 #include "runtime/messages/artefacts.h"
 #include "runtime/policy/afterwards.h"
+#include "runtime/policy/at_exit.h"
 #include "runtime/policy/bundles/bundle.h"
 #include "runtime/policy/files/source_file.h"
 #include "runtime/policy/front_end.h"
@@ -187,6 +189,9 @@ WatchCore::~WatchCore() { stop(); }
 
 void WatchCore::start() {
   std::lock_guard lock(mutex_);
+  exit_ = at_exit([weak = weak_from_this()] {
+    if (const auto self = weak.lock()) self->stop();
+  });
   thread_ = std::thread([self = shared_from_this()] { self->loop(); });
 }
 
@@ -447,16 +452,11 @@ std::vector<std::shared_ptr<BundleCore>> WatchCore::bundles() const {
 
 /// The files of the directory that a policy could be loaded from; not the hidden ones that editors leave.
 std::set<fs::path> WatchCore::candidates() const {
-  std::set<fs::path> files;
+  std::set<fs::path> found;
   std::error_code error;
-  for (fs::directory_iterator item(dir_, error), end; !error && item != end; item.increment(error)) {
-    const fs::path& path = item->path();
-    const std::string name = path.filename().string();
-    std::error_code ignored;
-    if (name.front() != '.' && path.has_extension() && has_front_end(name) && item->is_regular_file(ignored))
-      files.insert(path);
-  }
-  return files;
+  for (const files::Entry& entry : files::entries_of(dir_, error))
+    if (entry.is_file && fs::path(entry.name).has_extension() && has_front_end(entry.name)) found.insert(dir_ / entry.name);
+  return found;
 }
 
 /// What polling compares: the bytes, not times, which are coarse on some network file systems.
