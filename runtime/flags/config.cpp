@@ -46,6 +46,7 @@ Global& global() {
   static auto* instance = new Global;
   return *instance;
 }
+[[maybe_unused]] const Global& made_at_start = global();  // whoever asks later may not fail
 
 }  // namespace
 

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <mutex>
 #include <shared_mutex>
+#include <utility>
 #include <vector>
 
 namespace triage {
@@ -19,8 +20,9 @@ struct Registry {
   std::map<std::string, int64_t, std::less<>> ids;
   std::vector<std::string> paths{"Unknown"};  // by id
   bool warned_full = false;
-  std::atomic<uint64_t> resets{0};
 };
+
+std::atomic<uint64_t> resets{0};  // not in the registry, which may have no memory when it is first asked for
 
 Registry& registry() {
   static auto* instance = new Registry;  // outlives every static that may still record an error at exit
@@ -61,8 +63,10 @@ int64_t ErrorLocation::register_path(std::string_view path) {
     if (int64_t id = find(r, path); id >= 0) return id;
     const auto id = static_cast<int64_t>(r.paths.size());
     if (id <= MAX_LOCATION_ID) {
+      std::string text(path);
+      r.paths.reserve(MAX_LOCATION_ID + 1);
       r.ids.emplace(path, id);
-      r.paths.emplace_back(path);
+      r.paths.push_back(std::move(text));  // has its place
       return id;
     }
     nearest = find_prefix(r, path);
@@ -113,10 +117,10 @@ void ErrorLocation::reset() {
   r.ids.clear();
   r.paths.resize(1);
   r.warned_full = false;
-  r.resets.fetch_add(1, std::memory_order_release);
+  resets.fetch_add(1, std::memory_order_release);
 }
 
-uint64_t location_resets() noexcept { return registry().resets.load(std::memory_order_acquire); }
+uint64_t location_resets() noexcept { return resets.load(std::memory_order_acquire); }
 
 std::map<std::string, int64_t> ErrorLocation::get_all_paths() {
   auto& r = registry();

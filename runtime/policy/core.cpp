@@ -4,6 +4,7 @@
 #include "runtime/messages/artefacts.h"
 #include "runtime/messages/assert.h"
 #include "runtime/messages/trace_file.h"
+#include "runtime/policy/afterwards.h"
 #include "runtime/policy/bundles/bundle.h"
 #include "runtime/policy/changing.h"
 #include "runtime/policy/files/source_file.h"
@@ -116,7 +117,7 @@ PolicyCore::FileChange PolicyCore::take_up(std::string source, bool retry, bool 
     const std::shared_ptr<PolicyVersion> next =
         make_successor({std::move(source), path_, file_, of_file, /*followed=*/true});
     go_live(next);
-    choose(pinned() ? next : nullptr, pinned());
+    afterwards(runtime_->logger(), [&] { choose(pinned() ? next : nullptr, pinned()); });
   } catch (const std::exception& error) {
     const Source where = source_of(error, {}, path_);
     refused_ = true;
@@ -176,7 +177,7 @@ void PolicyCore::make_ready(std::shared_ptr<PolicyVersion>& next) {
   Trial::Known known = known_of(*usual);
   const auto try_out = [&] {
     const messages::LogTo log_to(runtime_->logger());
-    check_contract(*live, *next, lasting_params_);
+    check_contract(*live, *next, param_names_.lasting);
     const auto load = [&](const Contents& one, const std::string& where) {
       return runtime_->load_script(one, where, /*silent=*/true);
     };
@@ -195,8 +196,8 @@ void PolicyCore::make_ready(std::shared_ptr<PolicyVersion>& next) {
     known.reasons = {error.what()};
   }
   capture_ahead(next, params, known, was_live);
-  if (!was_live) check_contract(*live, *next, lasting_params_);
-  for (const std::string& name : former_params_)
+  if (!was_live) check_contract(*live, *next, param_names_.lasting);
+  for (const std::string& name : param_names_.former)
     if (std::none_of(next->signature.params.begin(), next->signature.params.end(),
                      [&](const Param& param) { return param.name == name; }))
       next->former_params.insert(name);
@@ -236,37 +237,40 @@ void PolicyCore::capture_ahead(std::shared_ptr<PolicyVersion>& next, const Param
 
 void PolicyCore::go_live(const std::shared_ptr<PolicyVersion>& version) {
   TRIAGE_ASSERT(changer_ == std::this_thread::get_id());
-  note_params(*version);
   {
     std::lock_guard lock(mutex_);
     commit(stage_new(version));
     note_went_live(*version);
   }
-  tell_live(*version);
-  keep_source();
+  afterwards(runtime_->logger(), [&] {
+    tell_live(*version);
+    keep_source();
+  });
 }
 
-void PolicyCore::note_params(const PolicyVersion& version) {
-  std::set<std::string> lasting;
+PolicyCore::ParamNames PolicyCore::param_names_with(const PolicyVersion& version) const {
+  ParamNames names{{}, param_names_.former};
   for (const Param& param : version.signature.params) {
-    if (lasting_params_.count(param.name)) lasting.insert(param.name);
-    former_params_.insert(param.name);
+    if (param_names_.lasting.count(param.name)) names.lasting.insert(param.name);
+    names.former.insert(param.name);
   }
-  lasting_params_ = std::move(lasting);
+  return names;
 }
 
-/// With mutex_ held, of a version that goes live for the first time.
+/// With mutex_ held, by who holds changing_, of a version that goes live for the first time.
 PolicyCore::Staged PolicyCore::stage_new(const std::shared_ptr<PolicyVersion>& version) {
   if (version->number == 0) give_number(*version);  // a candidate has one
   version->turn = went_live_ + 1;
-  return stage(version, params_);
+  Staged staged = stage(version, params_);
+  staged.known = known_sources_.to_note(version->contents, /*proven=*/!version->trial.on());
+  staged.param_names = param_names_with(*version);
+  return staged;
 }
 
-void PolicyCore::note_went_live(const PolicyVersion& version) {
+void PolicyCore::note_went_live(const PolicyVersion& version) noexcept {
   ++went_live_;
   newest_live_ = version.number;
   last_error_.reset();
-  known_sources_.note(version.contents, /*proven=*/!version.trial.on());
 }
 
 /// With mutex_ held.
@@ -356,17 +360,20 @@ PolicyCore::Staged PolicyCore::stage(const std::shared_ptr<PolicyVersion>& versi
   TRIAGE_ASSERT(std::is_sorted(kept.begin(), kept.end(), by_number));
   TRIAGE_ASSERT(std::find(kept.begin(), kept.end(), version) != kept.end());
 
-  return {std::move(next), std::move(kept), std::move(params), std::move(retired)};
+  Reclaimer::Garbage garbage = Reclaimer::garbage(epochs_, retired);
+  return {std::move(next), std::move(kept), std::move(params), std::move(retired), std::move(garbage), {}, {}};
 }
 
-void PolicyCore::commit(Staged staged) {
+void PolicyCore::commit(Staged staged) noexcept {
   const Live* previous = live_.load(std::memory_order_relaxed);
   PolicyVersion& version = *staged.next->version;
   if (!previous || previous->version.get() != &version) version.since = Clock::now();
   versions_.swap(staged.kept);
   params_.swap(staged.params);
+  known_sources_.note(std::move(staged.known));
+  if (staged.param_names) param_names_ = std::move(*staged.param_names);
   staged.retired->live.reset(live_.exchange(staged.next.release(), std::memory_order_seq_cst));
-  if (staged.retired->live) runtime_->reclaimer().retire(epochs_, std::move(staged.retired));
+  if (staged.retired->live) runtime_->reclaimer().retire(std::move(staged.garbage));
 }
 
 std::shared_ptr<PolicyVersion> PolicyCore::find_last_good(const PolicyVersion& version, const Versions& kept,
@@ -422,12 +429,14 @@ void PolicyCore::rollback(int number, bool pin) {
     publish(version, params_);
     pinned_ = pin;
   }
-  choose(version, pin);
-  keep_source();
-  log(LogLevel::info, fmt::format("policy '{}': version {} is live again{}", name_, number, pin ? ", and pinned" : ""),
-      {}, number);
-  tell_params(*version);
-  tell_state(*version);
+  afterwards(runtime_->logger(), [&] {
+    choose(version, pin);
+    keep_source();
+    log(LogLevel::info,
+        fmt::format("policy '{}': version {} is live again{}", name_, number, pin ? ", and pinned" : ""), {}, number);
+    tell_params(*version);
+    tell_state(*version);
+  });
 }
 
 void PolicyCore::unpin() {
@@ -436,7 +445,7 @@ void PolicyCore::unpin() {
     std::lock_guard lock(mutex_);
     pinned_ = false;
   }
-  choose(nullptr, /*pinned=*/false);
+  afterwards(runtime_->logger(), [&] { choose(nullptr, /*pinned=*/false); });
 }
 
 void PolicyCore::set_param(const std::string& name, ParamValue value) {

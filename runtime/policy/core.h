@@ -16,8 +16,8 @@
 #include <triage/runtime.h>
 
 #include <atomic>
-#include <deque>
 #include <filesystem>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -57,7 +57,7 @@ class RuntimeCore : public std::enable_shared_from_this<RuntimeCore> {
   /// Makes the handle's shared pointer: when the last handle goes, the reclaimer destroys the policy.
   std::shared_ptr<PolicyCore> adopt(std::unique_ptr<PolicyCore> core);
   std::vector<std::shared_ptr<PolicyCore>> policies() const;
-  void add_policy(const std::shared_ptr<PolicyCore>& core);
+  void add_policies(std::list<std::weak_ptr<PolicyCore>> cores) noexcept;
   void add_watch(const std::shared_ptr<WatchCore>& watch);
   std::shared_ptr<BundleCore> adopt(std::unique_ptr<BundleCore> core);
   std::vector<std::shared_ptr<BundleCore>> bundles() const;
@@ -72,7 +72,7 @@ class RuntimeCore : public std::enable_shared_from_this<RuntimeCore> {
   mutable std::mutex mutex_;  // what follows
   std::vector<HostFunction> host_functions_;
   std::vector<HostTensor> host_tensors_;
-  std::vector<std::weak_ptr<PolicyCore>> policies_;
+  std::list<std::weak_ptr<PolicyCore>> policies_;
   std::vector<std::weak_ptr<WatchCore>> watches_;
   std::vector<std::weak_ptr<BundleCore>> bundles_;
   CandidateThread candidate_thread_;
@@ -180,7 +180,7 @@ class PolicyCore {
   friend class BundleCore;
   class Changing;  // changing.h
   struct Beside;
-  using Versions = std::deque<std::shared_ptr<PolicyVersion>>;
+  using Versions = std::vector<std::shared_ptr<PolicyVersion>>;
   /// All that one call needs, replaced as a whole. Immutable.
   struct Live {
     std::shared_ptr<PolicyVersion> version;
@@ -211,6 +211,10 @@ class PolicyCore {
   struct Retired {
     std::unique_ptr<const Live> live;
     std::vector<std::shared_ptr<PolicyVersion>> versions;
+  };
+  struct ParamNames {
+    std::set<std::string> lasting;  // those that every version so far has had
+    std::set<std::string> former;   // those that any version has had
   };
 
   Answer new_answer() const;
@@ -253,6 +257,10 @@ class PolicyCore {
   void promote(const std::shared_ptr<Candidate>& candidate, const std::string& reason);
   CandidateReport finish_candidate(const std::shared_ptr<Candidate>& candidate, const std::string& reason,
                                    const Source& source);
+  std::optional<CandidateReport> end_as(CandidateState end, const std::shared_ptr<Candidate>& candidate,
+                                        const std::string& reason, const Source& source);
+  void post_end(const std::shared_ptr<Candidate>& candidate, const CandidateReport& report);
+  void forget_promoted() noexcept;
   void tell_reverted(const std::shared_ptr<Candidate>& candidate, const std::string& reason, const Source& source);
   void revert_candidate(const Beside& beside, const std::string& reason, const Source& source);
   void note_donation(const RunOptions& options) noexcept;
@@ -282,6 +290,10 @@ class PolicyCore {
     Versions kept;
     Params params;
     std::shared_ptr<Retired> retired;
+    Reclaimer::Garbage garbage;  // it
+    // Of a version that goes live for the first time:
+    KnownSources::Noted known;
+    std::optional<ParamNames> param_names;
   };
 
   FileChange take_up(std::string source, bool retry, bool of_file);
@@ -302,7 +314,7 @@ class PolicyCore {
   void capture_ahead(std::shared_ptr<PolicyVersion>& next, const Params& params, const Trial::Known& known,
                      bool was_live) const;
   void go_live(const std::shared_ptr<PolicyVersion>& version);
-  void note_params(const PolicyVersion& version);
+  ParamNames param_names_with(const PolicyVersion& version) const;
   void tell_live(const PolicyVersion& version);
   void tell_params(const PolicyVersion& version) const;
   void tell_state(const PolicyVersion& version);
@@ -313,9 +325,9 @@ class PolicyCore {
   // With mutex_ held:
   void publish(const std::shared_ptr<PolicyVersion>& version, Params params);
   Staged stage(const std::shared_ptr<PolicyVersion>& version, Params params);
-  void commit(Staged staged);
+  void commit(Staged staged) noexcept;
   Staged stage_new(const std::shared_ptr<PolicyVersion>& version);
-  void note_went_live(const PolicyVersion& version);
+  void note_went_live(const PolicyVersion& version) noexcept;
   std::shared_ptr<PolicyVersion> find_last_good(const PolicyVersion& version, const Versions& kept,
                                                 const Live* previous) const;
   std::shared_ptr<PolicyVersion> find_stand_in(const PolicyVersion& version, const Versions& kept,
@@ -347,8 +359,7 @@ class PolicyCore {
   std::atomic<std::thread::id> changer_;  // who has it
   bool refused_ = false;                  // ... and was refused
   bool deleted_ = false;                  // the file was gone when last looked at
-  std::set<std::string> lasting_params_;  // those that every version so far has had
-  std::set<std::string> former_params_;   // those that any version has had
+  ParamNames param_names_;
 
   int kept_number_ = 0;  // of the version whose contents were kept last; under keeping_
   std::mutex keeping_;   // one source, and one choice, after the other is kept for a restart

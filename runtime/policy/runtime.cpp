@@ -6,11 +6,14 @@
 #include <triage/version.h>
 
 #include <algorithm>
+#include <cctype>
 #include <filesystem>
 #include <mutex>
+#include <new>
 
 #include "runtime/backends/fused/kernels/cache_folder.h"
 #include "runtime/messages/artefacts.h"
+#include "runtime/messages/printable.h"
 #include "runtime/policy/bundles/bundle.h"
 #include "runtime/policy/core.h"
 #include "runtime/policy/files/policy_files.h"
@@ -39,25 +42,30 @@ RuntimeOptions completed(RuntimeOptions options, const messages::Logger& logger)
   return options;
 }
 
-template <class T>
-void drop_expired(std::vector<std::weak_ptr<T>>& list) {
-  list.erase(std::remove_if(list.begin(), list.end(), [](const auto& item) { return item.expired(); }), list.end());
+template <class List>
+void drop_expired(List& list) noexcept {
+  std::erase_if(list, [](const auto& item) { return item.expired(); });
 }
 
-template <class T>
-std::vector<std::shared_ptr<T>> alive(const std::vector<std::weak_ptr<T>>& list) {
-  std::vector<std::shared_ptr<T>> items;
+template <class List>
+auto alive(const List& list) {
+  std::vector<decltype(list.front().lock())> items;
   for (const auto& weak : list)
     if (auto item = weak.lock()) items.push_back(std::move(item));
   return items;
 }
 
-/// The end of the last handle. The policy, or bundle, goes to the reclaimer; once its Runtime is gone, it is destroyed here.
+/// The end of the last handle. The policy, or bundle, goes to the reclaimer; once its Runtime is gone, or where memory is short, it is
+/// destroyed here.
 template <class Core>
-void release(Core* core) {
+void release(Core* core) noexcept {
   const std::shared_ptr<RuntimeCore> runtime = core->runtime().shared_from_this();  // outlives what follows
-  std::shared_ptr<void> garbage = std::unique_ptr<Core>(core);
-  runtime->reclaimer().discard(garbage);
+  std::unique_ptr<Core> owned(core);
+  try {
+    std::shared_ptr<void> garbage = std::move(owned);
+    runtime->reclaimer().discard(garbage);
+  } catch (const std::bad_alloc&) {
+  }
 }
 
 }  // namespace
@@ -151,14 +159,14 @@ std::shared_ptr<PolicyVersion> RuntimeCore::load_version(Contents contents, cons
 
 std::shared_ptr<PolicyCore> RuntimeCore::adopt(std::unique_ptr<PolicyCore> core) {
   std::shared_ptr<PolicyCore> shared(core.release(), release<PolicyCore>);
-  add_policy(shared);
+  add_policies({shared});
   wake_watches();  // the file may have changed after it was read and before a Watch knew of the policy
   return shared;
 }
 
 std::shared_ptr<BundleCore> RuntimeCore::adopt(std::unique_ptr<BundleCore> core) {
   std::shared_ptr<BundleCore> shared(core.release(), release<BundleCore>);
-  shared->add_to_runtime(shared->policies());
+  shared->add_to_runtime();
   {
     std::lock_guard lock(mutex_);
     drop_expired(bundles_);
@@ -168,10 +176,10 @@ std::shared_ptr<BundleCore> RuntimeCore::adopt(std::unique_ptr<BundleCore> core)
   return shared;
 }
 
-void RuntimeCore::add_policy(const std::shared_ptr<PolicyCore>& core) {
+void RuntimeCore::add_policies(std::list<std::weak_ptr<PolicyCore>> cores) noexcept {
   std::lock_guard lock(mutex_);
   drop_expired(policies_);
-  policies_.push_back(core);
+  policies_.splice(policies_.end(), cores);
 }
 
 std::vector<std::shared_ptr<PolicyCore>> RuntimeCore::policies() const {
@@ -233,9 +241,20 @@ Bundle Runtime::load_bundle(const std::filesystem::path& dir) {
   return Bundle(core_->adopt(std::move(loaded)));
 }
 
+/// A name that scripts can write.
+static void check_name(const char* what, const std::string& name) {
+  const auto fits = [](unsigned char c) { return std::isalnum(c) || c == '_'; };
+  if (name.size() > 255 || std::isdigit(static_cast<unsigned char>(name[0])) ||
+      !std::all_of(name.begin(), name.end(), fits))
+    throw InputError(fmt::format(
+        "{}: expected a name that scripts can write (at most 255 letters, digits and _, no digit first), got '{}'", what,
+        messages::one_line(name)));
+}
+
 void Runtime::define(const std::string& name, std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)> fn,
                      FunctionOptions options) {
   if (name.empty() || !fn) throw InputError("Runtime::define needs a name and a function");
+  check_name("Runtime::define", name);
   if (options.shapes && !options.pure)
     throw InputError(fmt::format(
         "Runtime::define: the function '{}' has `shapes` and is not pure; only pure functions are nodes of graphs. Set "
@@ -247,11 +266,13 @@ void Runtime::define(const std::string& name, std::function<std::vector<at::Tens
 
 void Runtime::define_tensor(const std::string& name, at::Tensor tensor) {
   if (name.empty() || !tensor.defined()) throw InputError("Runtime::define_tensor needs a name and a tensor");
+  check_name("Runtime::define_tensor", name);
   core_->define(HostTensor{name, std::move(tensor)});
 }
 
 void Runtime::define_module(const std::string& name, const torch::jit::Module& module) {
   if (name.empty()) throw InputError("Runtime::define_module needs a name");
+  check_name("Runtime::define_module", name);
   core_->define(policy::module_function(name, module));
 }
 

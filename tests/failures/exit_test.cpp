@@ -1,5 +1,6 @@
 // The end of a process with everything in the background: a Watch, calls on threads, the decision log, kernels that compile.
 // Whether it exits, forks or is killed: no hang, nothing half-written, and the next process finds what it needs.
+#include "runtime/policy/bundles/manifest.h"
 #include "tests/attacks/forked.h"
 #include "tests/logs.h"
 
@@ -24,8 +25,9 @@ namespace fs = std::filesystem;
 using namespace std::chrono_literals;
 
 std::string source(int version) {
-  return "return function(z) local f = flag_nan(z, \"z\") return fix(z, f, \"z\", {fallback = " +
-         std::to_string(version) + ".0}) end";
+  return "return policy {outputs = {'z', 'f'}, state = {calls = {shape = {}, dtype = torch.int64}}, run = function(z, s)\n"
+         "local f = flag_nan(z, 'z') z, f = fix(z, f, 'z', {fallback = " +
+         std::to_string(version) + ".0}) return z, f, {calls = s.calls + 1} end}";
 }
 
 class Folder {
@@ -41,10 +43,21 @@ class Folder {
   const fs::path path;
   fs::path policy() const { return path / "policies" / "p.lua"; }
   fs::path log() const { return path / "decisions.jsonl"; }
+  fs::path state() const { return path / "state.pt"; }
+  fs::path bundle() const { return path / "bundle"; }
   /// As editors do.
   void save(int version) const {
     std::ofstream(path / "new") << source(version);
     fs::rename(path / "new", policy());
+  }
+  /// A bundle of two policies, as `cp` does: each file may be seen half written, bundle.json last.
+  void copy_bundle(int version) const {
+    fs::create_directories(bundle());
+    for (const char* const name : {"a.lua", "b.lua"}) std::ofstream(bundle() / name) << source(version);
+    triage::policy::Manifest manifest = triage::policy::list_folder(bundle());
+    manifest.name = "pair";
+    manifest.version = std::to_string(version);
+    std::ofstream(bundle() / "bundle.json") << manifest.text();
   }
 };
 
@@ -92,6 +105,8 @@ std::pair<size_t, size_t> lines_of(const fs::path& log) {
   return {whole, cut};
 }
 
+float served(const triage::Policy& policy) { return policy.run({batch()})[0][1][0].item<float>(); }
+
 /// What a new process makes of what is left: empty where it serves.
 std::string restart(const Folder& folder, int newest) {
   triage::RuntimeOptions options;
@@ -99,8 +114,16 @@ std::string restart(const Folder& folder, int newest) {
   options.log = triage::test::no_log();
   triage::Runtime runtime(options);
   std::ofstream(folder.policy()) << "broken(";  // so that what was kept has to serve
-  const auto value = runtime.load(folder.policy()).run({batch()})[0][1][0].item<float>();
-  return value >= 1 && value <= static_cast<float>(newest) ? "" : "it serves something else: " + std::to_string(value);
+  const triage::Policy policy = runtime.load(folder.policy());
+  if (fs::exists(folder.state())) policy.load_state(folder.state());  // throws where it is damaged
+  const auto value = served(policy);
+  if (!(value >= 1 && value <= static_cast<float>(newest)))
+    return "it serves something else: " + std::to_string(value);
+  if (!fs::exists(folder.bundle())) return "";
+  std::ofstream(folder.bundle() / "a.lua") << "broken(";
+  const triage::Bundle bundle = runtime.load_bundle(folder.bundle());
+  const auto of_a = served(bundle.policy("a")), of_b = served(bundle.policy("b"));
+  return of_a >= 1 && of_a == of_b ? "" : "a bundle serves two versions";
 }
 
 /// Runs `work` in another process, which may end as it likes within a minute. Its wait status.
@@ -122,22 +145,25 @@ int status_of(const std::function<void()>& work) {
 
 }  // namespace
 
-TEST_CASE("a process with threads, a Watch, a decision log and a compiler exits in the middle of it all") {
+/// LibTorch destroys its operators at exit: calls have to end before that.
+TEST_CASE("a process with a Watch, a candidate, a decision log and a compiler exits in the middle of it all") {
   const Folder folder("triage-exit-");
   folder.save(1);
   const int status = status_of([&] {
     auto* const host = new Host(folder);  // never destroyed
+    host->policy.shadow_source(source(1) + "\n", {.share = 1});
     for (int version = 2; version < 8; ++version) {
       folder.save(version);
       std::this_thread::sleep_for(20ms);
     }
-    static_cast<void>(host);
+    folder.save(8);
+    host->join();
     std::exit(7);
   });
   CHECK(WIFEXITED(status));
   CHECK(WEXITSTATUS(status) == 7);
   CHECK(lines_of(folder.log()).second <= 1);
-  CHECK(restart(folder, 8) == "");
+  CHECK(restart(folder, 9) == "");
 }
 
 TEST_CASE("a process that forks with threads in the background goes on, and so does the child") {
@@ -165,23 +191,30 @@ TEST_CASE("a process that forks with threads in the background goes on, and so d
   CHECK(lines_of(folder.log()).second == 0);
 }
 
-TEST_CASE("a process that is killed at any moment of reloads, pins and logs leaves what the next one needs") {
-  for (int round = 0; round < 12; ++round) {
+TEST_CASE("a process that is killed at any moment of reloads, pins, logs and saved state leaves what the next one needs") {
+  const char* const asked = std::getenv("TRIAGE_KILLS");  // for a long run by hand
+  const int rounds = asked ? std::atoi(asked) : 12;
+  for (int round = 0; round < rounds; ++round) {
     CAPTURE(round);
     const Folder folder("triage-kill-");
     folder.save(1);
+    folder.copy_bundle(1);
     const int status = status_of([&] {
       Host host(folder, /*compiles=*/false);
+      const triage::Bundle bundle = host.runtime->load_bundle(folder.bundle());
       std::thread killer([&] {
-        std::this_thread::sleep_for(std::chrono::milliseconds(60 + 17 * round));
+        std::this_thread::sleep_for(std::chrono::microseconds(40'000 + 13'711 * round % 300'000));
         ::kill(::getpid(), SIGKILL);
       });
       for (int version = 2;; ++version) {
         folder.save(version);
         host.policy.reload();
+        host.policy.save_state(folder.state());
         const int number = host.policy.version().number;
         host.policy.pin(number);
         host.policy.unpin();
+        folder.copy_bundle(version);
+        bundle.reload();
       }
     });
     CHECK(WIFSIGNALED(status));

@@ -1,15 +1,18 @@
 #pragma once
 // Failures on demand, SQLite's way: the Nth allocation, or the Nth file operation, of this program fails.
 #include <cstdint>
+#include <functional>
 
 namespace triage::test {
 
 enum class Fails : uint8_t {
   allocation,  // operator new, where triage's own code asks for memory: std::bad_alloc
   tensor,      // LibTorch's CPU allocator: c10::Error
-  file,        // open, write, fsync, rename, mkdir of any thread: ENOSPC
+  file,        // open, write, fwrite, fsync, rename, mkdir of any thread: ENOSPC
 };
 
+/// What `work` allocates is never failed, wherever it is called: for code of LibTorch in headers that ends the process without memory.
+void excuse(const std::function<void()>& work);
 /// From now on the operations of that kind are counted, on all threads; the one with the number `nth` fails, and so do the
 /// `more` ones after it. 0: none does.
 void arm(Fails kind, uint64_t nth, uint64_t more = 0);

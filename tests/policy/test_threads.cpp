@@ -149,7 +149,7 @@ TEST_CASE("epochs: a steady stream of readers does not keep the old object alive
     {
       auto garbage = std::make_shared<int>(i);
       watched = garbage;
-      reclaimer.retire(epochs, std::move(garbage));
+      reclaimer.retire(triage::policy::Reclaimer::garbage(epochs, std::move(garbage)));
     }
     CHECK(fake::eventually([&] { return watched.expired(); }));
   }
@@ -174,7 +174,7 @@ TEST_CASE("epochs: no reader ever sees a freed object") {
     });
     for (int i = 1; i <= 2000; ++i) {
       std::shared_ptr<Object> old(live.exchange(new Object(i), std::memory_order_seq_cst));
-      reclaimer.retire(epochs, std::move(old));
+      reclaimer.retire(triage::policy::Reclaimer::garbage(epochs, std::move(old)));
     }
   }
   CHECK(bad == 0);

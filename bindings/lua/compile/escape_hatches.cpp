@@ -5,6 +5,7 @@
 #include "bindings/lua/state/stack.h"
 #include "bindings/lua/state/state.h"
 #include "bindings/lua/values/arguments.h"
+#include "bindings/lua/values/charge_copy.h"
 #include "bindings/lua/values/describe.h"
 #include "bindings/lua/values/tensor.h"
 #include "runtime/capture/branch_guard.h"
@@ -32,6 +33,7 @@ std::string shown(lua_State* L, int index) {
 /// A result that was taken for constant: a tensor as one that nobody else writes to, any other value as it is.
 void bake_in(lua_State* L, int index, Recorder& recorder) {
   if (const at::Tensor* tensor = test_tensor(L, index)) {
+    charge_copy(L, *tensor);
     const at::Tensor own = tensor->detach().clone();
     recorder.add_literal(own);
     push_tensor(L, own);

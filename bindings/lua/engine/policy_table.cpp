@@ -9,6 +9,7 @@
 #include "bindings/lua/tensors/overloads.h"
 #include "bindings/lua/typing/typing.h"
 #include "bindings/lua/values/arguments.h"
+#include "bindings/lua/values/charge_copy.h"
 #include "bindings/lua/values/describe.h"
 #include "bindings/lua/values/tensor.h"
 
@@ -136,8 +137,10 @@ c10::IValue read_param(lua_State* L) {
   if (lua_isboolean(L, -1)) return static_cast<bool>(lua_toboolean(L, -1));
   if (lua_isinteger(L, -1)) return static_cast<int64_t>(lua_tointeger(L, -1));
   if (lua_type(L, -1) == LUA_TNUMBER) return static_cast<double>(lua_tonumber(L, -1));
-  if (const at::Tensor* tensor = test_tensor(L, -1); tensor && tensor->layout() == at::kStrided)
+  if (const at::Tensor* tensor = test_tensor(L, -1); tensor && tensor->layout() == at::kStrided) {
+    charge_copy(L, *tensor);
     return tensor->detach().clone();  // the script may write to its own
+  }
   return lua_istable(L, -1) ? read_numbers(L, lua_gettop(L)) : c10::IValue();
 }
 

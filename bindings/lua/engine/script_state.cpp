@@ -40,6 +40,18 @@ void push_host_function(lua_State* L, const HostFunction& function) {
   lua_pushcclosure(L, guarded<call_host>, 1);
 }
 
+/// A script would find the host's value in the place of a function or library that it knows.
+void check_free(State& state, lua_State* L, const std::string& name) {
+  state.push_environment();
+  lua_pushlstring(L, name.data(), name.size());
+  const bool is_free = lua_rawget(L, -2) == LUA_TNIL;
+  lua_pop(L, 2);
+  if (!is_free)
+    throw LoadError("the host gives '" + name +
+                    "', and every script has a global of that name; give it another name (Runtime::define, "
+                    "define_tensor, define_module)");
+}
+
 }  // namespace
 
 std::unique_ptr<State> make_script_state(StateOptions options, const std::vector<HostFunction>& host_functions,
@@ -55,10 +67,12 @@ std::unique_ptr<State> make_script_state(StateOptions options, const std::vector
     else
       add_torch_files(L);
     for (const auto& function : host_functions) {
+      check_free(*state, L, function.name);
       push_host_function(L, function);
       state->define(function.name.c_str());
     }
     for (const HostTensor& given : host_tensors) {
+      check_free(*state, L, given.name);
       push_tensor(L, given.tensor);
       state->define(given.name.c_str());
     }

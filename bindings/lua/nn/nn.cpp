@@ -6,6 +6,7 @@
 #include "bindings/lua/tensors/torch.h"
 #include "bindings/lua/values/arguments.h"
 #include "bindings/lua/values/constants.h"
+#include "bindings/lua/values/charge_copy.h"
 #include "bindings/lua/values/describe.h"
 #include "bindings/lua/values/tensor.h"
 #include "runtime/capture/branch_guard.h"
@@ -66,8 +67,7 @@ int convert_data(lua_State* L) {
     return from.detach().to(
         from.options().device(device.value_or(from.device())).dtype(dtype && is_number ? *dtype : from.scalar_type()));
   };
-  const size_t width = dtype ? c10::elementSize(*dtype) : tensor.element_size();
-  charge(L, 0, static_cast<size_t>(tensor.numel()) * width);  // expanded or not: the data is made again
+  charge_copy(L, tensor, dtype ? c10::elementSize(*dtype) : tensor.element_size());
   set_data(L, 1, converted(tensor));
   if (tensor.grad().defined()) {
     const bool required = tensor.grad().requires_grad();

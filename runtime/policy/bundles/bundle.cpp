@@ -5,9 +5,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <deque>
 #include <set>
 
 #include "runtime/messages/artefacts.h"
+#include "runtime/policy/afterwards.h"
 #include "runtime/policy/bundles/changing.h"
 #include "runtime/policy/changing.h"
 #include "runtime/policy/files/sha256.h"
@@ -167,7 +169,7 @@ void BundleCore::replace_with(const Snapshot& snapshot) {
     Prepared next = prepare(snapshot, /*is_first=*/false);
     if (go_live(next, before)) break;
   }
-  choose(nullptr, /*pinned=*/false);
+  afterwards(runtime_->logger(), [&] { choose(nullptr, /*pinned=*/false); });
 }
 
 /// Loads and tries each policy, but for those that are as they were.
@@ -208,12 +210,12 @@ std::shared_ptr<PolicyVersion> BundleCore::prepare_part(PolicyCore& member, NewS
   }
 }
 
-/// False where `live` is no longer live.
+/// False where `live` is no longer live. From the exchange on nothing fails.
 bool BundleCore::go_live(Prepared& prepared, const std::shared_ptr<Version>& live) {
-  std::shared_ptr<void> dropped;  // destroyed after the locks are released
+  Reclaimer::Garbage dropped;
   std::vector<std::pair<PolicyCore*, std::shared_ptr<PolicyVersion>>> changed;
-  std::vector<std::string> added;
-  for (const auto& [name, member] : prepared.added) added.push_back(name);
+  std::list<std::weak_ptr<PolicyCore>> added;
+  if (live) added = handles_of(prepared.added);
   {
     const std::lock_guard lock(mutex_);
     const MembersLock members(members_);
@@ -224,7 +226,7 @@ bool BundleCore::go_live(Prepared& prepared, const std::shared_ptr<Version>& liv
     kept.push_back(prepared.version);
     if (kept.size() > std::max<size_t>(2, runtime_->options().keep_versions)) {  // one to go back to
       const auto oldest = kept.front() == live_ ? std::next(kept.begin()) : kept.begin();
-      dropped = *oldest;
+      dropped = Reclaimer::garbage(nullptr, *oldest);
       kept.erase(oldest);
     }
     prepared.version->number = next_number_++;
@@ -235,21 +237,26 @@ bool BundleCore::go_live(Prepared& prepared, const std::shared_ptr<Version>& liv
     for (const auto& [name, member] : members_) member->last_error_.reset();
     for (const auto& [member, part] : changed) member->note_went_live(*part);
   }
-  if (dropped) runtime_->reclaimer().discard(dropped);
-  for (const auto& [member, part] : changed) {
-    member->note_params(*part);
-    member->tell_live(*part);
-  }
-  keep_source();
-  if (live) {
-    add_to_runtime(added);
-    log(LogLevel::info, title(*prepared.version) + " is live", {}, prepared.version->number);
-  }
+  runtime_->reclaimer().retire(std::move(dropped));
+  runtime_->add_policies(std::move(added));
+  afterwards(runtime_->logger(), [&] {
+    for (const auto& [member, part] : changed) member->tell_live(*part);
+    keep_source();
+    if (live) log(LogLevel::info, title(*prepared.version) + " is live", {}, prepared.version->number);
+  });
   return true;
 }
 
-void BundleCore::add_to_runtime(const std::vector<std::string>& names) {
-  for (const std::string& name : names) runtime_->add_policy(policy(name));
+void BundleCore::add_to_runtime() const {
+  const std::lock_guard lock(mutex_);
+  runtime_->add_policies(handles_of(members_));
+}
+
+std::list<std::weak_ptr<PolicyCore>> BundleCore::handles_of(const Members& members) const {
+  std::list<std::weak_ptr<PolicyCore>> handles;
+  for (const auto& [name, member] : members)
+    handles.push_back(std::shared_ptr<PolicyCore>(std::const_pointer_cast<BundleCore>(shared_from_this()), member.get()));
+  return handles;
 }
 
 }  // namespace triage::policy

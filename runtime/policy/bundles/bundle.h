@@ -5,8 +5,8 @@
 #include <triage/bundle.h>
 
 #include <atomic>
-#include <deque>
 #include <filesystem>
+#include <list>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -31,8 +31,8 @@ class BundleCore : public std::enable_shared_from_this<BundleCore> {
 
   /// The first version: what was pinned or rolled back to before a restart, the folder, or what was good last.
   void load_first();
-  /// Tells the Runtime of its policies; once it is shared.
-  void add_to_runtime(const std::vector<std::string>& names);
+  /// Tells the Runtime of all its policies; once it is shared.
+  void add_to_runtime() const;
 
   using FileChange = PolicyCore::FileChange;
   /// Takes up the folder as it is now, if bundle.json is another than at the last look. `retry`: in any case.
@@ -73,7 +73,7 @@ class BundleCore : public std::enable_shared_from_this<BundleCore> {
     bool on_trial() const;
     bool taken_back() const;  // one of its parts was
   };
-  using Versions = std::deque<std::shared_ptr<Version>>;
+  using Versions = std::vector<std::shared_ptr<Version>>;
   /// A version that is not live yet, and the policies that are new with it.
   struct Prepared {
     std::string name;  // of the bundle
@@ -104,9 +104,10 @@ class BundleCore : public std::enable_shared_from_this<BundleCore> {
   std::shared_ptr<Version> live() const;
   // With mutex_ held, and the first three with those of the members:
   Exchange stage(const Version& version, const Members& added) const;
-  void exchange(Exchange changes, const std::shared_ptr<Version>& version);
+  void exchange(Exchange changes, const std::shared_ptr<Version>& version) noexcept;
   void tell_members(const Version& version);
   std::vector<std::pair<PolicyCore*, std::shared_ptr<PolicyVersion>>> parts_of(const Version& version) const;
+  std::list<std::weak_ptr<PolicyCore>> handles_of(const Members& members) const;
   std::shared_ptr<Version> find_before(const PolicyCore& member, const PolicyVersion& failed) const;
   std::shared_ptr<Version> find_kept(int number) const;
   BundleVersion info(const Version& version) const;

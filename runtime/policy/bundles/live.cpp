@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "runtime/policy/afterwards.h"
 #include "runtime/policy/bundles/bundle.h"
 #include "runtime/policy/bundles/changing.h"
 
@@ -33,7 +34,7 @@ BundleCore::Exchange BundleCore::stage(const Version& version, const Members& ad
 }
 
 /// Between the first and the last policy there is nothing but the exchange of pointers.
-void BundleCore::exchange(Exchange changes, const std::shared_ptr<Version>& version) {
+void BundleCore::exchange(Exchange changes, const std::shared_ptr<Version>& version) noexcept {
   for (auto& [member, staged] : changes) member->commit(std::move(staged));
   if (live_ != version) {
     version->since = Clock::now();
@@ -71,25 +72,29 @@ bool BundleCore::go_back(PolicyCore& member, PolicyVersion& failed, LoadFailure 
     if (!pinned_) to = find_before(member, failed);
     if (!to) return false;
     from = live_;
-    failed.taken_back = true;
-    exchange(stage(*to, {}), to);
+    PolicyCore::Reversal reversal{to->number, failure};
+    std::vector<std::optional<LoadFailure>> last_errors(members_.size() + 1, failure);
+    exchange(take_back(failed, [&] { return stage(*to, {}); }), to);
     failed.failures.fetch_add(1, std::memory_order_relaxed);
     ++member.reverted_;
     member.known_sources_.forget(failed.contents);
     choice_.reset();
-    last_error_ = failure;
-    for (const auto& [name, one] : members_) one->last_error_ = failure;
-    reversal_ = PolicyCore::Reversal{to->number, failure};
+    last_error_.swap(last_errors.back());
+    auto last_error = last_errors.begin();
+    for (const auto& [name, one] : members_) one->last_error_.swap(*last_error++);
+    reversal_ = std::move(reversal);
   }
-  keep_source();
-  keep_choice();
-  tell_members(*to);
-  log(LogLevel::error,
-      fmt::format("{} was taken back, version {} (\"{}\") of all its policies is live again, because policy '{}' "
-                  "failed: {}",
-                  title(*from), to->number, to->version, member.name(), failure.message),
-      failure.message, from->number);
-  runtime_->wake_watches();
+  afterwards(runtime_->logger(), [&] {
+    keep_source();
+    keep_choice();
+    tell_members(*to);
+    log(LogLevel::error,
+        fmt::format("{} was taken back, version {} (\"{}\") of all its policies is live again, because policy '{}' "
+                    "failed: {}",
+                    title(*from), to->number, to->version, member.name(), failure.message),
+        failure.message, from->number);
+    runtime_->wake_watches();
+  });
   return true;
 }
 
@@ -123,10 +128,12 @@ void BundleCore::rollback(int number, bool pin) {
     pinned_ = pin;
     for (const auto& [name, member] : members_) member->pinned_ = pin;
   }
-  choose(version, pin);
-  keep_source();
-  tell_members(*version);
-  log(LogLevel::info, fmt::format("{} is live again{}", title(*version), pin ? ", and pinned" : ""), {}, number);
+  afterwards(runtime_->logger(), [&] {
+    choose(version, pin);
+    keep_source();
+    tell_members(*version);
+    log(LogLevel::info, fmt::format("{} is live again{}", title(*version), pin ? ", and pinned" : ""), {}, number);
+  });
 }
 
 void BundleCore::unpin() {
@@ -137,7 +144,7 @@ void BundleCore::unpin() {
     pinned_ = false;
     for (const auto& [name, member] : members_) member->pinned_ = false;
   }
-  choose(nullptr, /*pinned=*/false);
+  afterwards(runtime_->logger(), [&] { choose(nullptr, /*pinned=*/false); });
 }
 
 std::shared_ptr<BundleCore::Version> BundleCore::find_kept(int number) const {

@@ -7,6 +7,7 @@
 
 #include "runtime/files/checksum.h"
 #include "runtime/files/disk.h"
+#include "runtime/files/folder.h"
 #include "runtime/messages/printable.h"
 #include "runtime/policy/bundles/manifest.h"
 #include "runtime/policy/files/sha256.h"
@@ -38,21 +39,22 @@ fs::path target_of(const fs::path& dir) {
 }
 
 /// Paths in a folder of all regular files that are not hidden. Links to folders are not followed.
-std::vector<std::string> files_in(const fs::path& folder) {
-  std::vector<std::string> files;
+/// `below`: the folder in it that is listed, with a `/` behind it.
+void add_files(const fs::path& folder, const std::string& below, std::vector<std::string>& found) {
   std::error_code error;
-  fs::recursive_directory_iterator item(folder, fs::directory_options::skip_permission_denied, error);
-  for (const fs::recursive_directory_iterator end; !error && item != end; item.increment(error)) {
-    const std::string name = item->path().filename().string();
-    std::error_code unknown;  // of a link to nothing, or to itself: no regular file
-    if (name.front() == '.')
-      item.disable_recursion_pending();
-    else if (item->is_regular_file(unknown))
-      files.push_back(item->path().lexically_relative(folder).generic_string());
-  }
-  if (error)
+  const std::vector<files::Entry> entries = files::entries_of(folder / below, error);
+  if (error && error != std::errc::permission_denied)
     throw FileError(fmt::format("cannot list the files of the bundle '{}': {}", folder.string(), error.message()),
                     {folder.string(), 0});
+  for (const files::Entry& entry : entries) {
+    if (entry.is_file) found.push_back(below + entry.name);
+    if (entry.is_folder) add_files(folder, below + entry.name + "/", found);
+  }
+}
+
+std::vector<std::string> files_in(const fs::path& folder) {
+  std::vector<std::string> files;
+  add_files(folder, "", files);
   return files;
 }
 

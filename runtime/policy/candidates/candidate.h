@@ -95,7 +95,7 @@ class Candidate {
   CandidateState state() const noexcept { return state_.load(std::memory_order_acquire); }
   /// Ends it; true for the first who does. From then on no call is given to it.
   bool decide(CandidateState end) noexcept;
-  /// After a promotion that failed.
+  /// After an end that failed.
   void resume() noexcept { state_.store(CandidateState::running, std::memory_order_release); }
 
   /// A promotion is asked for once.

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "runtime/messages/assert.h"
+#include "runtime/policy/afterwards.h"
 #include "runtime/policy/changing.h"
 #include "runtime/policy/core.h"
 #include "runtime/policy/files/source_file.h"
@@ -94,6 +95,8 @@ VersionInfo PolicyCore::start_candidate(const std::shared_ptr<Candidate>& candid
     const std::lock_guard lock(mutex_);
     give_number(version);
     version.since = Clock::now();
+    info = version.info();
+    info.candidate = true;
     candidate_ = candidate;
     try {
       publish(live_.load(std::memory_order_relaxed)->version, params_);
@@ -102,14 +105,14 @@ VersionInfo PolicyCore::start_candidate(const std::shared_ptr<Candidate>& candid
       throw;
     }
     ++candidates_;
-    info = version.info();
   }
-  info.candidate = true;
-  log(LogLevel::info,
-      fmt::format("policy '{}': version {} is a candidate (source {}): {}", name_, version.number, version.hash,
-                  task_of(*candidate)),
-      {}, version.number);
-  tell_params(version);
+  afterwards(runtime_->logger(), [&] {
+    log(LogLevel::info,
+        fmt::format("policy '{}': version {} is a candidate (source {}): {}", name_, version.number, version.hash,
+                    task_of(*candidate)),
+        {}, version.number);
+    tell_params(version);
+  });
   return info;
 }
 
@@ -168,7 +171,7 @@ void PolicyCore::promote(const std::shared_ptr<Candidate>& candidate, const std:
                       "promote",
                       name_, live->number));
   }
-  check_contract(*live, *candidate->version, lasting_params_);
+  check_contract(*live, *candidate->version, param_names_.lasting);
   if (!candidate->decide(CandidateState::promoted))
     throw InputError(fmt::format("policy '{}': the candidate, version {}, was {} meanwhile", name_,
                                  candidate->version->number, to_string(candidate->state())));
@@ -178,12 +181,29 @@ void PolicyCore::promote(const std::shared_ptr<Candidate>& candidate, const std:
     candidate->resume();
     throw;
   }
-  choose(candidate->version, /*pinned=*/false);  // after a restart, too, until the file changes
-  finish_candidate(candidate, reason, {});
-  log(LogLevel::info,
-      fmt::format("policy '{}': the candidate, version {}, was promoted: {}", name_, candidate->version->number,
-                  reason),
-      {}, candidate->version->number);
+  // After a restart, too, until the file changes.
+  afterwards(runtime_->logger(), [&] { choose(candidate->version, /*pinned=*/false); });
+  afterwards(runtime_->logger(), [&] {
+    try {
+      finish_candidate(candidate, reason, {});
+    } catch (const std::exception&) {
+      forget_promoted();
+      throw;
+    }
+    log(LogLevel::info,
+        fmt::format("policy '{}': the candidate, version {}, was promoted: {}", name_, candidate->version->number,
+                    reason),
+        {}, candidate->version->number);
+  });
+}
+
+/// It is live, and there is no memory for its report.
+void PolicyCore::forget_promoted() noexcept {
+  const std::lock_guard lock(mutex_);
+  candidate_ = nullptr;
+  comparison_ = nullptr;
+  last_report_.reset();
+  ++promoted_;
 }
 
 void PolicyCore::promote_candidate() {
@@ -200,24 +220,39 @@ void PolicyCore::promote_by_rule(const std::shared_ptr<Candidate>& candidate) {
     promote(candidate, fmt::format("it answered {} calls, and no rule was broken", candidate->canary.promote_after));
   } catch (const InputError&) {  // a version is pinned, or it ended: the report says so
   } catch (const Error& error) {
-    if (candidate->decide(CandidateState::reverted)) tell_reverted(candidate, error.what(), error.source());
+    tell_reverted(candidate, error.what(), error.source());
   }
 }
 
 void PolicyCore::revert_candidate(const Beside& beside, const std::string& reason, const Source& source) {
-  if (beside.candidate->decide(CandidateState::reverted)) tell_reverted(beside.candidate, reason, source);
+  tell_reverted(beside.candidate, reason, source);
 }
 
 void PolicyCore::tell_reverted(const std::shared_ptr<Candidate>& candidate, const std::string& reason,
                                const Source& source) {
-  const CandidateReport report = finish_candidate(candidate, reason, source);
-  log(LogLevel::error,
-      fmt::format("policy '{}': the candidate, version {}, was reverted, version {} answers all calls: {}", name_,
-                  report.version, version().number, reason),
-      reason, report.version);
+  const auto report = end_as(CandidateState::reverted, candidate, reason, source);
+  if (!report) return;
+  afterwards(runtime_->logger(), [&] {
+    log(LogLevel::error,
+        fmt::format("policy '{}': the candidate, version {}, was reverted, version {} answers all calls: {}", name_,
+                    report->version, version().number, reason),
+        reason, report->version);
+  });
 }
 
-/// For whoever decided its end.
+/// Nothing where it has come to its end already. Where this throws, it goes on.
+std::optional<CandidateReport> PolicyCore::end_as(CandidateState end, const std::shared_ptr<Candidate>& candidate,
+                                                  const std::string& reason, const Source& source) {
+  if (!candidate->decide(end)) return std::nullopt;
+  try {
+    return finish_candidate(candidate, reason, source);
+  } catch (const std::exception&) {
+    candidate->resume();
+    throw;
+  }
+}
+
+/// For whoever decided its end. Where this throws, nothing has changed.
 CandidateReport PolicyCore::finish_candidate(const std::shared_ptr<Candidate>& candidate, const std::string& reason,
                                              const Source& source) {
   constexpr size_t most_ends = 16;  // that no Watch asked for
@@ -226,52 +261,66 @@ CandidateReport PolicyCore::finish_candidate(const std::shared_ptr<Candidate>& c
     return comparison_;
   }();
   CandidateReport report = report_of(*candidate, *comparison, name_, reason);
+  std::optional<CandidateReport> last_report = report;
   {
     const std::lock_guard lock(mutex_);
     const auto live = live_.load(std::memory_order_relaxed)->version;
-    last_report_ = report;
+    Staged staged = stage(live, params_);  // without the candidate, which runs no more
+    const bool is_told = report.state != CandidateState::ended && !file_.empty() && candidate_ends_.size() < most_ends;
+    if (is_told) candidate_ends_.push_back({report.state, live->number, reason, source});
+    try {
+      post_end(candidate, report);
+    } catch (const std::exception&) {
+      if (is_told) candidate_ends_.pop_back();
+      throw;
+    }
+    last_report_.swap(last_report);
     candidate_ = nullptr;
     comparison_ = nullptr;
     promoted_ += report.state == CandidateState::promoted;
     candidates_reverted_ += report.state == CandidateState::reverted;
-    if (report.state != CandidateState::ended && !file_.empty() && candidate_ends_.size() < most_ends)
-      candidate_ends_.push_back({report.state, live->number, reason, source});
-    publish(live, params_);
+    commit(std::move(staged));
   }
-  runtime_->wake_watches();
-  if (candidate->canary.on_end)
-    runtime_->candidate_thread().post([report, candidate, runtime = runtime_, name = name_] {
-      try {
-        candidate->canary.on_end(report);
-      } catch (const std::exception& error) {
-        runtime->logger().write(LogLevel::error, fmt::format("policy '{}': on_end threw: {}", name, error.what()),
-                                {{"policy", name}});
-      } catch (...) {
-        runtime->logger().write(LogLevel::error,
-                                fmt::format("policy '{}': on_end threw something that is not a std::exception", name),
-                                {{"policy", name}});
-      }
-    });
+  afterwards(runtime_->logger(), [&] { runtime_->wake_watches(); });
   return report;
+}
+
+/// With mutex_ held: what the host does in `on_end` waits for it.
+void PolicyCore::post_end(const std::shared_ptr<Candidate>& candidate, const CandidateReport& report) {
+  if (!candidate->canary.on_end) return;
+  runtime_->candidate_thread().post([report, candidate, runtime = runtime_, name = name_] {
+    try {
+      candidate->canary.on_end(report);
+    } catch (const std::exception& error) {
+      runtime->logger().write(LogLevel::error, fmt::format("policy '{}': on_end threw: {}", name, error.what()),
+                              {{"policy", name}});
+    } catch (...) {
+      runtime->logger().write(LogLevel::error,
+                              fmt::format("policy '{}': on_end threw something that is not a std::exception", name),
+                              {{"policy", name}});
+    }
+  });
 }
 
 CandidateReport PolicyCore::end_candidate() {
   const std::shared_ptr<Candidate> candidate = running_candidate();
-  if (!candidate || !candidate->decide(CandidateState::ended))
+  auto report = candidate ? end_as(CandidateState::ended, candidate, "by the host", {}) : std::nullopt;
+  if (!report)
     throw InputError(
         fmt::format("policy '{}' has no candidate to end; candidate() has the report of the last one", name_));
-  CandidateReport report = finish_candidate(candidate, "by the host", {});
-  log(LogLevel::info,
-      fmt::format("policy '{}': the candidate, version {}, was ended by the host", name_, report.version), {},
-      report.version);
-  return report;
+  afterwards(runtime_->logger(), [&] {
+    log(LogLevel::info,
+        fmt::format("policy '{}': the candidate, version {}, was ended by the host", name_, report->version), {},
+        report->version);
+  });
+  return std::move(*report);
 }
 
 void PolicyCore::forget_candidate() noexcept {
   try {
     const std::shared_ptr<Candidate> candidate = running_candidate();
     if (candidate && candidate->decide(CandidateState::ended)) finish_candidate(candidate, "the Runtime is gone", {});
-  } catch (const std::exception&) {  // no memory: it ended all the same
+  } catch (const std::exception&) {  // no memory for its report; it runs no more
   }
 }
 

@@ -4,13 +4,15 @@
 #include <exception>
 #include <utility>
 
+#include "runtime/policy/at_exit.h"
+
 namespace triage::policy {
 
 /// The thread may outlive its CandidateThread, where a task ends that.
 struct CandidateThreadState {
   std::mutex mutex;
   std::condition_variable wake;
-  std::deque<CandidateThread::Task> tasks, calls;
+  std::list<CandidateThread::Task> tasks, calls;
   bool closed = false;
   std::thread thread;
   std::atomic<bool> running{false};
@@ -24,7 +26,12 @@ CandidateThread::~CandidateThread() { close(); }
 bool CandidateThread::start() {
   const std::lock_guard lock(state_->mutex);
   if (state_->closed) return false;
-  if (!state_->thread.joinable()) state_->thread = std::thread(loop, state_);
+  if (!state_->thread.joinable()) {
+    exit_ = at_exit([weak = std::weak_ptr(state_)] {
+      if (const auto state = weak.lock()) close(*state);
+    });
+    state_->thread = std::thread(loop, state_);
+  }
   state_->running = true;
   return true;
 }
@@ -72,18 +79,20 @@ CandidateThread::Room CandidateThread::reserve(size_t bytes, size_t most_calls, 
   return room;
 }
 
-void CandidateThread::close() noexcept {
-  std::deque<Task> tasks, calls;
+void CandidateThread::close() noexcept { close(*state_); }
+
+void CandidateThread::close(CandidateThreadState& state) noexcept {
+  std::list<Task> tasks, calls;
   std::thread thread;
   {
-    const std::lock_guard lock(state_->mutex);
-    state_->closed = true;
-    state_->running = false;
-    tasks.swap(state_->tasks);
-    calls.swap(state_->calls);
-    thread = std::move(state_->thread);
+    const std::lock_guard lock(state.mutex);
+    state.closed = true;
+    state.running = false;
+    tasks.swap(state.tasks);
+    calls.swap(state.calls);
+    thread = std::move(state.thread);
   }
-  state_->wake.notify_all();
+  state.wake.notify_all();
   if (!thread.joinable()) return;
   if (thread.get_id() == std::this_thread::get_id())
     thread.detach();

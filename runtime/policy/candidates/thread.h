@@ -1,7 +1,7 @@
 #pragma once
 #include <condition_variable>
 #include <cstddef>
-#include <deque>
+#include <list>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -52,7 +52,9 @@ class CandidateThread {
  private:
   static void loop(const std::shared_ptr<CandidateThreadState>& state);
   bool add(Task task, bool call);
+  static void close(CandidateThreadState& state) noexcept;
   const std::shared_ptr<CandidateThreadState> state_;
+  std::shared_ptr<const void> exit_;
 };
 
 }  // namespace triage::policy

@@ -49,6 +49,11 @@ void check_field(const std::string& name, bool to_mask) {
                                 to_mask ? "masked" : "dropped", fmt::join(names, ", ")));
 }
 
+/// Of a text or a number.
+std::string json_text(const Json& value) { return value.dump(-1, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace); }
+
+std::string list_of(const std::vector<std::string>& values) { return fmt::format("[{}]", fmt::join(values, ",")); }
+
 }  // namespace
 
 std::string time_text(Clock::time_point time) {
@@ -57,7 +62,8 @@ std::string time_text(Clock::time_point time) {
   return fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:06}Z", fmt::gmtime(Clock::to_time_t(second)), (micros - second).count());
 }
 
-/// One object of a line; what the rules say is left out or masked as it is added.
+/// One object of a line, as text, for the destructors of JSON's objects allocate; what the rules say is left out or masked as it is
+/// added.
 class DecisionLines::Object {
  public:
   explicit Object(const DecisionLines& lines) : lines_(lines) {}
@@ -65,16 +71,24 @@ class DecisionLines::Object {
   Object& add(const char* field, Json value) {
     const Rule rule = lines_.rule_of(field);
     if (rule == Rule::mask) value = masked(value.get<std::string>(), lines_.key_);
-    if (rule != Rule::drop) json[field] = std::move(value);
-    return *this;
+    return rule == Rule::drop ? *this : add_text(field, json_text(value));
+  }
+  Object& add_list(const char* field, const std::vector<std::string>& values) {
+    return lines_.rule_of(field) == Rule::drop ? *this : add_text(field, list_of(values));
   }
   /// Nothing where there is none.
   Object& text(const char* field, const std::string& value) { return value.empty() ? *this : add(field, value); }
 
-  Json json = Json::object();
+  std::string json() const { return "{" + members_ + "}"; }
 
  private:
+  Object& add_text(const char* field, const std::string& value) {
+    members_ += fmt::format("{}\"{}\":{}", members_.empty() ? "" : ",", field, value);
+    return *this;
+  }
+
   const DecisionLines& lines_;
+  std::string members_;
 };
 
 DecisionLines::DecisionLines(const DecisionLogOptions& options) : key_(options.mask_key) {
@@ -96,7 +110,7 @@ DecisionLines::Rule DecisionLines::rule_of(std::string_view field) const {
 
 std::string DecisionLines::line(const Decision& decision) const {
   Object line(*this);
-  line.json["time"] = time_text(decision.time);
+  line.add("time", time_text(decision.time));
   line.text("decision_id", decision.decision_id).text("trace_id", decision.trace_id);
   line.text("policy", decision.policy).text("path", decision.path).add("version", decision.version);
   line.text("hash", decision.hash);
@@ -106,32 +120,30 @@ std::string DecisionLines::line(const Decision& decision) const {
   line.text("failure", decision.failure);
   if (decision.failure_kind) line.add("failure_kind", to_string(*decision.failure_kind));
   line.add("batch", decision.batch).add("flagged", decision.flagged).add("repaired", decision.repaired);
-  Json samples = Json::array();
+  std::vector<std::string> samples;
   size_t at = 0;
   for (const Decision::Sample& sample : decision.samples) {
-    Json errors = Json::array();
+    std::vector<std::string> errors;
     for (; at < sample.errors_end; ++at) {
       const uint16_t slot = decision.errors[at];
       Object error(*this);
       error.add("location", ErrorLocation::name(slot >> LOCATION_SHIFT))
           .add("code", code_name(static_cast<Code>(slot >> CODE_SHIFT & CODE_MASK)))
           .add("severity", severity_name(static_cast<Severity>(slot & SEVERITY_MASK)));
-      errors.push_back(std::move(error.json));
+      errors.push_back(error.json());
     }
     Object entry(*this);
-    entry.add("sample", sample.sample).text("sample_id", sample.id).add("errors", std::move(errors));
-    if (sample.errors_left_out) entry.json["errors_left_out"] = sample.errors_left_out;
+    entry.add("sample", sample.sample).text("sample_id", sample.id).add_list("errors", errors);
+    if (sample.errors_left_out) entry.add("errors_left_out", sample.errors_left_out);
     entry.add("done", sample.done);
-    samples.push_back(std::move(entry.json));
+    samples.push_back(entry.json());
   }
-  if (!samples.empty()) line.add("samples", std::move(samples));
-  if (!decision.capsule.empty()) line.json["capsule"] = decision.capsule;
-  return line.json.dump(-1, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace);
+  if (!samples.empty()) line.add_list("samples", samples);
+  return line.text("capsule", decision.capsule).json();
 }
 
 std::string DecisionLines::dropped_line(uint64_t count, Clock::time_point since) const {
-  const Json line = {{"time", time_text(Clock::now())}, {"dropped", count}, {"since", time_text(since)}};
-  return line.dump(-1, ' ', true, Json::error_handler_t::replace);
+  return fmt::format(R"({{"time":"{}","dropped":{},"since":"{}"}})", time_text(Clock::now()), count, time_text(since));
 }
 
 }  // namespace triage::policy

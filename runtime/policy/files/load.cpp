@@ -42,8 +42,8 @@ void PolicyCore::begin_with(std::shared_ptr<PolicyVersion>& version) {
   name_ = version->name;
   flags_trace_.set_policy(name_);
   for (const Param& param : version->signature.params) {
-    lasting_params_.insert(param.name);
-    former_params_.insert(param.name);
+    param_names_.lasting.insert(param.name);
+    param_names_.former.insert(param.name);
   }
   if (runtime_->options().backend == "fused") {
     version->kinds = known_kinds(*version);

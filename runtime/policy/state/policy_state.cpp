@@ -8,6 +8,7 @@
 #include <set>
 
 #include "runtime/messages/printable.h"
+#include "runtime/policy/afterwards.h"
 #include "runtime/policy/attribution/flagged.h"
 #include "runtime/policy/core.h"
 #include "runtime/policy/state/state_file.h"
@@ -77,8 +78,10 @@ void PolicyCore::find_answer_with_state(const Live& live, at::ArrayRef<at::Tenso
   // Another version may be live, whose names this one does not know: what it has of them stays as it is.
   const bool is_live = answer.version == live_.load(std::memory_order_acquire)->version.get();
   turn.keep(named(answer.version->signature, std::move(answer.state->after), is_live ? nullptr : answer.state->before));
-  if (answer.state->other_batch) tell_other_batch(rows_of(inputs));
-  tell_dropped_keys();
+  afterwards(runtime_->logger(), [&] {
+    if (answer.state->other_batch) tell_other_batch(rows_of(inputs));
+    tell_dropped_keys();
+  });
 }
 
 /// As rarely as failures: batches of every size may come.

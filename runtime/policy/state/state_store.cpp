@@ -32,16 +32,18 @@ StateOfKeys StateStore::all() const {
 }
 
 void StateStore::replace(StateOfKeys all) {
-  const std::lock_guard lock(mutex_);
-  by_key_.clear();
-  slots_.clear();
+  Slots slots;
+  decltype(by_key_) by_key;
   const size_t first = all.size() - std::min(all.size(), most_keys_);
-  dropped_ += first;
   for (size_t i = first; i < all.size(); ++i) {
-    slots_.push_back(std::make_shared<Slot>(all[i].first));
-    slots_.back()->state = std::move(all[i].second);
-    by_key_[slots_.back()->key] = std::prev(slots_.end());
+    slots.push_back(std::make_shared<Slot>(all[i].first));
+    slots.back()->state = std::move(all[i].second);
+    by_key[slots.back()->key] = std::prev(slots.end());
   }
+  const std::lock_guard lock(mutex_);
+  dropped_ += first;
+  by_key_.swap(by_key);
+  slots_.swap(slots);
 }
 
 void StateStore::reset() {
@@ -101,8 +103,9 @@ std::shared_ptr<StateStore::Slot> StateStore::use(std::string_view key) {
   if (found != by_key_.end()) {
     slots_.splice(slots_.end(), slots_, found->second);
   } else {
-    slots_.push_back(std::make_shared<Slot>(key));
-    by_key_[slots_.back()->key] = std::prev(slots_.end());
+    Slots added = {std::make_shared<Slot>(key)};
+    by_key_[added.back()->key] = added.begin();
+    slots_.splice(slots_.end(), added);
   }
   std::shared_ptr<Slot> slot = slots_.back();
   slot->used = Clock::now();

@@ -7,11 +7,18 @@
 
 namespace triage::policy {
 
-void KnownSources::note(const Contents& contents, bool proven) {
-  Known known{contents, proven || this->proven(contents).value_or(false)};
+KnownSources::Noted KnownSources::to_note(const Contents& contents, bool proven) const {
+  Noted noted;
+  noted.known_.push_back({contents, proven || this->proven(contents).value_or(false)});
+  return noted;
+}
+
+void KnownSources::note(Noted noted) noexcept {
+  if (noted.known_.empty()) return;
+  const Contents& contents = noted.known_.front().contents;
   forget(contents);
   bytes_ += contents.bytes();
-  known_.push_back(std::move(known));
+  known_.splice(known_.end(), noted.known_);
   while (known_.size() > 1 && (known_.size() > most || bytes_ > most_bytes)) {
     bytes_ -= known_.front().contents.bytes();
     known_.pop_front();
@@ -20,7 +27,7 @@ void KnownSources::note(const Contents& contents, bool proven) {
                                           [](size_t sum, const Known& one) { return sum + one.contents.bytes(); }));
 }
 
-void KnownSources::forget(const Contents& contents) {
+void KnownSources::forget(const Contents& contents) noexcept {
   const auto same =
       std::find_if(known_.begin(), known_.end(), [&](const Known& known) { return known.contents == contents; });
   if (same == known_.end()) return;

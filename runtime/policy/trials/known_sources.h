@@ -1,5 +1,5 @@
 #pragma once
-#include <deque>
+#include <list>
 #include <optional>
 
 #include "runtime/policy/files/contents.h"
@@ -12,9 +12,11 @@ class KnownSources {
  public:
   static constexpr size_t most = 1000, most_bytes = 32u << 20;
 
-  /// `proven`: its trial is over, now or earlier.
-  void note(const Contents& contents, bool proven);
-  void forget(const Contents& contents);
+  class Noted;
+  /// `proven`: its trial is over, now or earlier. To be noted when nothing can fail any more.
+  Noted to_note(const Contents& contents, bool proven) const;
+  void note(Noted noted) noexcept;
+  void forget(const Contents& contents) noexcept;
   /// Nothing for contents that are not known.
   std::optional<bool> proven(const Contents& contents) const;
 
@@ -23,8 +25,13 @@ class KnownSources {
     Contents contents;
     bool proven;
   };
-  std::deque<Known> known_;  // the one noted last is behind
+  std::list<Known> known_;  // the one noted last is behind
   size_t bytes_ = 0;
+};
+
+class KnownSources::Noted {
+  friend class KnownSources;
+  std::list<Known> known_;  // at most one
 };
 
 }  // namespace triage::policy

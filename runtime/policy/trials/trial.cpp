@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "runtime/capture/recorder.h"
+#include "runtime/policy/afterwards.h"
 #include "runtime/policy/bundles/bundle.h"
 #include "runtime/policy/core.h"
 
@@ -283,17 +284,20 @@ void PolicyCore::check_form(const Live& live, at::ArrayRef<at::Tensor> inputs, c
 
 /// Calls count only while the version is live: one that was taken back stays on trial for the calls that are still inside it.
 void PolicyCore::promote(const Live& live, at::ArrayRef<at::Tensor> inputs) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (live_.load(std::memory_order_relaxed)->version != live.version) return;
-    const Trial::Progress progress = live.version->trial.pass(inputs);
-    if (progress == Trial::Progress::going_on) return;
-    if (progress == Trial::Progress::over) {
-      known_sources_.note(live.version->contents, /*proven=*/true);
-      publish(live.version, params_);
+  afterwards(runtime_->logger(), [&] {
+    {
+      const std::lock_guard lock(mutex_);
+      if (live_.load(std::memory_order_relaxed)->version != live.version) return;
+      const Trial::Progress progress = live.version->trial.pass(inputs);
+      if (progress == Trial::Progress::going_on) return;
+      if (progress == Trial::Progress::over) {
+        Staged staged = stage(live.version, params_);
+        staged.known = known_sources_.to_note(live.version->contents, /*proven=*/true);
+        commit(std::move(staged));
+      }
     }
-  }
-  keep_source();
+    keep_source();
+  });
 }
 
 /// `live.version` has failed. Where the version before it can answer, it does, and is live again; else the inputs are at fault, and
@@ -336,26 +340,29 @@ void PolicyCore::go_back(const Live& live, const std::exception& error) {
     }
     if (!pinned_) before = live.before->can_stand_in() ? live.before : now.before;  // it may have been taken back since
     if (before) {
+      LoadFailure failure{error.what(), where, std::chrono::system_clock::now()};
+      Reversal reversal{before->number, failure};
+      commit(take_back(*live.version, [&] { return stage(before, params_); }));
       live.version->failures.fetch_add(1, std::memory_order_relaxed);
-      live.version->taken_back = true;
       ++reverted_;
       known_sources_.forget(live.version->contents);
       choice_.reset();
-      publish(before, params_);
-      last_error_ = LoadFailure{error.what(), where, std::chrono::system_clock::now()};
-      reversal_ = Reversal{before->number, *last_error_};
+      last_error_ = std::move(failure);
+      reversal_ = std::move(reversal);
     }
   }
   if (!before) return report_failure(*live.version, error);
-  keep_source();
-  keep_choice();
-  log(LogLevel::error,
-      fmt::format("policy '{}': version {} failed, version {} is live again: {}", name_, live.version->number,
-                  before->number, error.what()),
-      error.what(), live.version->number);
-  tell_params(*before);
-  tell_state(*before);
-  runtime_->wake_watches();
+  afterwards(runtime_->logger(), [&] {
+    keep_source();
+    keep_choice();
+    log(LogLevel::error,
+        fmt::format("policy '{}': version {} failed, version {} is live again: {}", name_, live.version->number,
+                    before->number, error.what()),
+        error.what(), live.version->number);
+    tell_params(*before);
+    tell_state(*before);
+    runtime_->wake_watches();
+  });
 }
 
 }  // namespace triage::policy

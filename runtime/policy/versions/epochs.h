@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 /// Readers of a shared pointer without locks, and without a reference count that all of them would fight over.
 ///
@@ -36,8 +37,11 @@ class Epochs {
     std::atomic<uint32_t>& readers_;
   };
 
-  /// Sends new readers to the other phase.
-  void flip() noexcept { phase_.store(phase_.load(std::memory_order_relaxed) ^ 1u, std::memory_order_relaxed); }
+  /// Sends new readers to the other phase, once for each `look` (1, 2, ...) of the one thread that calls it.
+  void flip(uint64_t look) noexcept {
+    if (std::exchange(flipped_, look) != look)
+      phase_.store(phase_.load(std::memory_order_relaxed) ^ 1u, std::memory_order_relaxed);
+  }
   bool empty(size_t phase, size_t stripe) const noexcept {
     return stripes_[stripe].readers[phase].load(std::memory_order_seq_cst) == 0;
   }
@@ -48,6 +52,7 @@ class Epochs {
   };
 
   std::atomic<uint32_t> phase_{0};
+  uint64_t flipped_ = 0;  // the latest look in which it was
   std::array<Stripe, stripe_count> stripes_;
 };
 

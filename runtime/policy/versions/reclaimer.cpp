@@ -1,9 +1,8 @@
 #include "runtime/policy/versions/reclaimer.h"
 
-#include <algorithm>
 #include <chrono>
-#include <new>
-#include <set>
+#include <iterator>
+#include <utility>
 
 #include "runtime/messages/assert.h"
 
@@ -40,19 +39,28 @@ Reclaimer::~Reclaimer() {
   TRIAGE_ASSERT(items_.empty());
 }
 
-void Reclaimer::retire(std::shared_ptr<Epochs> epochs, std::shared_ptr<void> garbage) {
+Reclaimer::Garbage Reclaimer::garbage(std::shared_ptr<Epochs> epochs, std::shared_ptr<void> object) {
+  Garbage made;
+  made.item_.push_back({std::move(epochs), Grace{}, std::move(object)});
+  return made;
+}
+
+/// The wait begins here, not where the garbage was made.
+void Reclaimer::retire(Garbage garbage) noexcept {
   {
     std::lock_guard lock(mutex_);
-    items_.push_back({std::move(epochs), Grace{}, std::move(garbage)});
+    items_.splice(items_.end(), garbage.item_);
   }
   wake_.notify_all();
 }
 
 bool Reclaimer::discard(std::shared_ptr<void>& garbage) {
+  Garbage made = Reclaimer::garbage(nullptr, garbage);
   {
     std::lock_guard lock(mutex_);
     if (closed_) return false;
-    items_.push_back({nullptr, Grace{}, std::move(garbage)});
+    garbage.reset();
+    items_.splice(items_.end(), made.item_);
   }
   wake_.notify_all();
   return true;
@@ -67,13 +75,7 @@ void Reclaimer::close() {
 void Reclaimer::loop() {
   std::unique_lock lock(mutex_);
   while (!stopping_ || !items_.empty()) {
-    std::vector<Item> ripe;
-    try {
-      ripe = take_ripe();
-    } catch (const std::bad_alloc&) {  // this thread has nobody to tell: later
-      wake_.wait_for(lock, std::chrono::milliseconds(2));
-      continue;
-    }
+    Items ripe = take_ripe();
     if (!ripe.empty()) {
       busy_ = true;
       lock.unlock();
@@ -88,27 +90,17 @@ void Reclaimer::loop() {
   idle_.notify_all();
 }
 
-/// Where memory is short it throws, and has taken nothing.
-std::vector<Reclaimer::Item> Reclaimer::take_ripe() {
-  std::set<Epochs*> flipped;
-  std::vector<Item> ripe;
-  std::vector<bool> is_ripe;
-  ripe.reserve(items_.size());
-  for (Item& item : items_) {
-    is_ripe.push_back(!item.epochs || item.grace.passed(*item.epochs));
-    if (!is_ripe.back() && flipped.insert(item.epochs.get()).second) item.epochs->flip();
+Reclaimer::Items Reclaimer::take_ripe() noexcept {
+  Items ripe;
+  ++looks_;
+  for (auto item = items_.begin(); item != items_.end();) {
+    const auto next = std::next(item);
+    if (!item->epochs || item->grace.passed(*item->epochs))
+      ripe.splice(ripe.end(), items_, item);
+    else
+      item->epochs->flip(looks_);
+    item = next;
   }
-  auto kept = items_.begin();
-  for (size_t i = 0; i < is_ripe.size(); ++i) {
-    Item& item = items_[i];
-    if (is_ripe[i]) {
-      ripe.push_back(std::move(item));
-    } else {
-      if (&*kept != &item) *kept = std::move(item);
-      ++kept;
-    }
-  }
-  items_.erase(kept, items_.end());
   return ripe;
 }
 

@@ -2,11 +2,11 @@
 #include "runtime/policy/versions/epochs.h"
 
 #include <condition_variable>
-#include <functional>
+#include <cstdint>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <thread>
-#include <vector>
 
 namespace triage::policy {
 
@@ -19,8 +19,12 @@ class Reclaimer {
   Reclaimer(const Reclaimer&) = delete;
   Reclaimer& operator=(const Reclaimer&) = delete;
 
-  /// Destroys `garbage` once nobody who was reading under `epochs` before this call is still reading.
-  void retire(std::shared_ptr<Epochs> epochs, std::shared_ptr<void> garbage);
+  /// Something that is to be destroyed, with the place that it takes: whoever has replaced it can give it away without failing.
+  class Garbage;
+  /// `epochs`: those of its readers; null: it has none.
+  static Garbage garbage(std::shared_ptr<Epochs> epochs, std::shared_ptr<void> object);
+  /// Destroys it once nobody who was reading under its epochs before this call is still reading.
+  void retire(Garbage garbage) noexcept;
   /// Destroys `garbage` soon. False, and `garbage` untouched, once `close` was called: the caller destroys it then.
   bool discard(std::shared_ptr<void>& garbage);
   /// Refuses `discard` from now on, and waits until everything given so far is destroyed.
@@ -32,17 +36,24 @@ class Reclaimer {
     Grace grace;
     std::shared_ptr<void> garbage;
   };
+  using Items = std::list<Item>;
   void loop();
-  std::vector<Item> take_ripe();
+  Items take_ripe() noexcept;
   void wait(std::unique_lock<std::mutex>& lock);
 
   std::mutex mutex_;
   std::condition_variable wake_, idle_;
-  std::vector<Item> items_;
+  Items items_;
+  uint64_t looks_ = 0;
   bool busy_ = false;  // destroying what was taken out of items_
   bool closed_ = false;
   bool stopping_ = false;
   std::thread thread_;  // last: starts when all else is there
+};
+
+class Reclaimer::Garbage {
+  friend class Reclaimer;
+  Items item_;  // at most one
 };
 
 }  // namespace triage::policy

@@ -61,6 +61,18 @@ class PolicyVersion {
   VersionInfo info() const;  // all but live, pinned and last_error
 };
 
+/// What `choose` returns while `version` counts as taken back, and so can answer for none. Where that throws, it does not.
+template <class Choose>
+auto take_back(PolicyVersion& version, const Choose& choose) {
+  version.taken_back = true;
+  try {
+    return choose();
+  } catch (const std::exception&) {
+    version.taken_back = false;
+    throw;
+  }
+}
+
 /// The params of a call, in the order of the signature: numbers and booleans as 0-dim tensors that count as wrapped numbers in type
 /// promotion, as Python numbers do; lists as 1-D tensors. Made of the defaults, then of `values`; passed over are names that the signature lacks, and values that do
 /// not fit: a host set them while a version with another type of this param was live.

@@ -13,9 +13,13 @@
 #include <climits>
 #include <cstdint>
 #include <cstring>
+#include <new>
 
 #include "runtime/files/checksum.h"
+#include "runtime/files/folder.h"
 #include "runtime/messages/artefacts.h"
+#include "runtime/policy/afterwards.h"
+#include "runtime/policy/at_exit.h"
 #include "runtime/policy/bundles/bundle.h"
 #include "runtime/policy/files/source_file.h"
 #include "runtime/policy/front_end.h"
@@ -185,6 +189,9 @@ WatchCore::~WatchCore() { stop(); }
 
 void WatchCore::start() {
   std::lock_guard lock(mutex_);
+  exit_ = at_exit([weak = weak_from_this()] {
+    if (const auto self = weak.lock()) self->stop();
+  });
   thread_ = std::thread([self = shared_from_this()] { self->loop(); });
 }
 
@@ -221,7 +228,8 @@ void WatchCore::rescan() {
 void WatchCore::loop() {
   look_again();  // at what changed before this thread began
   for (;;) {
-    wait_for_change();
+    // Where memory is short, what it waits for may be missed: it looks at once.
+    afterwards(runtime_->logger(), [&] { wait_for_change(); });
     uint64_t wanted;
     bool forced;
     {
@@ -230,11 +238,7 @@ void WatchCore::loop() {
       wanted = wanted_looks_;
       forced = forced_looks_ > finished_looks_;
     }
-    try {
-      scan(forced);
-    } catch (const std::exception& error) {
-      log(LogLevel::error, fmt::format("watching '{}': {}", shown_.string(), error.what()));
-    }
+    afterwards(runtime_->logger(), [&] { scan_or_tell(forced); });
     std::lock_guard lock(mutex_);
     finished_looks_ = wanted;
     done_.notify_all();
@@ -272,6 +276,17 @@ void WatchCore::wait_for_change() {
     if (!first && identity() != attached_) break;
   }
   seen_ = std::move(seen);
+}
+
+void WatchCore::scan_or_tell(bool forced) {
+  try {
+    scan(forced);
+  } catch (const std::bad_alloc&) {
+    unsettled_ = true;  // once more, soon
+    throw;
+  } catch (const std::exception& error) {
+    log(LogLevel::error, fmt::format("watching '{}': {}", shown_.string(), error.what()));
+  }
 }
 
 void WatchCore::scan(bool forced) {
@@ -437,16 +452,11 @@ std::vector<std::shared_ptr<BundleCore>> WatchCore::bundles() const {
 
 /// The files of the directory that a policy could be loaded from; not the hidden ones that editors leave.
 std::set<fs::path> WatchCore::candidates() const {
-  std::set<fs::path> files;
+  std::set<fs::path> found;
   std::error_code error;
-  for (fs::directory_iterator item(dir_, error), end; !error && item != end; item.increment(error)) {
-    const fs::path& path = item->path();
-    const std::string name = path.filename().string();
-    std::error_code ignored;
-    if (name.front() != '.' && path.has_extension() && has_front_end(name) && item->is_regular_file(ignored))
-      files.insert(path);
-  }
-  return files;
+  for (const files::Entry& entry : files::entries_of(dir_, error))
+    if (entry.is_file && fs::path(entry.name).has_extension() && has_front_end(entry.name)) found.insert(dir_ / entry.name);
+  return found;
 }
 
 /// What polling compares: the bytes, not times, which are coarse on some network file systems.

@@ -46,6 +46,7 @@ class WatchCore : public std::enable_shared_from_this<WatchCore> {
   void wait_for_change();
   bool asked() const;  // to stop or to look
   void log(LogLevel level, const std::string& text) const;
+  void scan_or_tell(bool forced);
   void scan(bool forced);
   void attach();
   void follow(PolicyCore& policy);
@@ -85,6 +86,7 @@ class WatchCore : public std::enable_shared_from_this<WatchCore> {
   uint64_t forced_looks_ = 0;  // up to here: look at every file, settled or not
   bool stopping_ = false, finished_ = false;
   std::thread thread_;
+  std::shared_ptr<const void> exit_;
 };
 
 }  // namespace triage::policy
