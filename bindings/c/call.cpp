@@ -88,8 +88,7 @@ class TakenParams {
   }
   Params values() {
     Params values;
-    auto tensors = taken_.tensors();
-    auto tensor = tensors.begin();
+    auto tensor = taken_.tensors().begin();
     for (const TriageParam *param = params_, *end = params_ + count_; param != end; ++param) {
       std::string name(text(param->name, "name of a param"));
       const bool is_tensor = param->kind == TRIAGE_PARAM_TENSOR;
@@ -97,6 +96,8 @@ class TakenParams {
     }
     return values;
   }
+  /// As Taken: a policy that keeps a borrowed tensor gets a copy.
+  void give_back() { taken_.give_back(); }
 
  private:
   const TriageParam* params_;
@@ -124,19 +125,32 @@ class Call {
   explicit Call(const TriageRunOptions* options)
       : given_(options_of(options, "options")), params_(given_.params, given_.param_count), report_(given_.info) {}
 
-  /// Calls `run(tensors, options)` with what the host passed as C++ takes it.
+  /// Calls `run(tensors, options)` with what the host passed as C++ takes it; then the memory of the host is its own again.
   template <class Run>
   auto with(Taken& inputs, const Run& run) {
-    const auto tensors = inputs.tensors();
-    RunOptions options = options_for_cpp();
-    const at::NoGradGuard no_grad;  // nothing here can ask for a gradient
-    c10::OptionalStreamGuard on_stream;
-    use_stream(given_.stream, tensors, on_stream);
-    options.info = report_.begin();
-    return run(at::ArrayRef<at::Tensor>(tensors.data(), tensors.size()), options);
+    try {
+      auto results = call(inputs.tensors(), run);
+      give_back(inputs);
+      return results;
+    } catch (...) {
+      give_back(inputs);
+      throw;
+    }
   }
 
  private:
+  template <class Run>
+  auto call(at::ArrayRef<at::Tensor> tensors, const Run& run) {
+    RunOptions options = options_for_cpp();
+    const at::NoGradGuard no_grad;  // nothing here can ask for a gradient
+    use_stream(given_.stream, tensors, on_stream_);
+    options.info = report_.begin();
+    return run(tensors, options);
+  }
+  void give_back(Taken& inputs) {
+    inputs.give_back();
+    params_.give_back();
+  }
   RunOptions options_for_cpp() {
     RunOptions options;
     range(given_.params, given_.param_count, "options->params");
@@ -162,6 +176,7 @@ class Call {
   TakenParams params_;
   std::vector<std::string> sample_ids_;
   Report report_;
+  c10::OptionalStreamGuard on_stream_;  // until all that reads the inputs is enqueued
 };
 
 Taken taken(DLManagedTensor* const* inputs, size_t count) {
@@ -192,20 +207,22 @@ TriageStatus run(TriagePolicy* policy, DLManagedTensor* const* inputs, size_t in
                  const TriageRunOptions* options, DLManagedTensor** outputs, size_t* output_count) {
   return guarded("run", [&] {
     Taken tensors = taken(inputs, input_count);
-    Call call(options);
-    const Policy& callee = value_of(policy);
-    range(inputs, input_count, "inputs");
     size_t& count =
         required(output_count, "output_count", "the address of the number of outputs that there is room for");
     const size_t room = std::exchange(count, 0);
     if (room > 0) std::fill_n(&required(outputs, "outputs", "an array, or 0 as its room"), room, nullptr);
+    Call call(options);
+    const Policy& callee = value_of(policy);
+    range(inputs, input_count, "inputs");
     std::vector<at::Tensor> results = call.with(
         tensors, [&](at::ArrayRef<at::Tensor> batch, const RunOptions& given) { return callee.run(batch, given); });
-    count = results.size();
-    if (count > room)
+    if (results.size() > room) {
+      count = results.size();
       throw Misuse(fmt::format("policy {} returns {} outputs, but `outputs` has room for {}; make room for all of them",
                                callee.name(), count, room));
+    }
     give_all(results, outputs);
+    count = results.size();
   });
 }
 
@@ -214,11 +231,11 @@ TriageStatus run_named(TriagePolicy* policy, const TriageNamedTensor* inputs, si
   return guarded("run_named", [&] {
     Taken tensors("input");
     for (size_t i = 0; inputs && i < input_count; ++i) tensors.add(inputs[i].tensor);
+    range(outputs, output_count, "outputs");
+    for (size_t i = 0; i < output_count; ++i) outputs[i].tensor = nullptr;
     Call call(options);
     const Policy& callee = value_of(policy);
     range(inputs, input_count, "inputs");
-    range(outputs, output_count, "outputs");
-    for (size_t i = 0; i < output_count; ++i) outputs[i].tensor = nullptr;
     const Outputs results = call.with(tensors, [&](at::ArrayRef<at::Tensor> batch, const RunOptions& given) {
       Policy::NamedTensors named;
       for (size_t i = 0; i < batch.size(); ++i) named.emplace_back(text(inputs[i].name, "inputs[i].name"), batch[i]);
@@ -239,7 +256,10 @@ TriageStatus prepare(TriagePolicy* policy, DLManagedTensor* const* inputs, size_
     Call call(options);
     const Policy& callee = value_of(policy);
     range(inputs, input_count, "inputs");
-    call.with(tensors, [&](at::ArrayRef<at::Tensor> batch, const RunOptions& given) { callee.prepare(batch, given); });
+    call.with(tensors, [&](at::ArrayRef<at::Tensor> batch, const RunOptions& given) {
+      callee.prepare(batch, given);
+      return true;
+    });
   });
 }
 
@@ -249,6 +269,7 @@ TriageStatus set_param(TriagePolicy* policy, const TriageParam* param) {
     const Policy& changed = value_of(policy);
     required(param, "param", "a TriageParam");
     for (auto& [name, value] : params.values()) changed.set_param(name, std::move(value));
+    params.give_back();
   });
 }
 

@@ -148,22 +148,38 @@ Taken::~Taken() {
   }
 }
 
-c10::SmallVector<at::Tensor, 8> Taken::tensors() {
+at::ArrayRef<at::Tensor> Taken::tensors() {
   for (size_t i = 1; i < taken_.size(); ++i) {
     const auto* earlier = std::find(taken_.begin(), taken_.begin() + i, taken_[i]);
     if (taken_[i] && taken_[i]->deleter && earlier != taken_.begin() + i)
       Named{what_, i}.refuse(
-          "it is the same DLManagedTensor as {} {}, and its deleter can be called only once; pass two, or one "
-          "without deleter",
+          "it is the same DLManagedTensor as {} {}, and its deleter can be called only once; pass two, or one without "
+          "deleter",
           what_, earlier - taken_.begin());
   }
-  c10::SmallVector<at::Tensor, 8> tensors;
   for (size_t i = 0; i < taken_.size(); ++i) {
     DLManagedTensor* tensor = std::exchange(taken_[i], nullptr);
     const bool has_deleter = tensor && tensor->deleter;
-    tensors.push_back(convert(tensor, {has_deleter ? tensor : nullptr, call_deleter}, {what_, i}));
+    tensors_.push_back(convert(tensor, {has_deleter ? tensor : nullptr, call_deleter}, {what_, i}));
+    borrowed_.push_back(!has_deleter);
   }
-  return tensors;
+  return {tensors_.data(), tensors_.size()};
+}
+
+void Taken::give_back() {
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    const c10::Storage storage = tensors_[i].storage();
+    tensors_[i].reset();
+    if (!borrowed_[i] || storage.use_count() == 1 || storage.nbytes() == 0) continue;
+    const auto bytes = static_cast<int64_t>(storage.nbytes());
+    const auto options = at::TensorOptions(storage.device()).dtype(at::kByte);
+    const at::Tensor copy = at::for_blob(storage.data_ptr().get(), {bytes})
+                                .options(options)
+                                .target_device(storage.device())
+                                .make_tensor()
+                                .clone();
+    storage.set_data_ptr(copy.storage().set_data_ptr(at::DataPtr(nullptr, storage.device())));
+  }
 }
 
 DLManagedTensor* give(at::Tensor tensor, const char* what, size_t number) {

@@ -15,7 +15,8 @@ namespace triage::c {
 /// Over the memory of `tensor`, which stays whose it is. Throws Misuse that begins with `what` and `number`.
 at::Tensor borrow(const DLManagedTensor* tensor, const char* what, size_t number = 0);
 
-/// Tensors that a call has taken over: their deleters are called when nothing uses them any more.
+/// Tensors that a call gets. Those with a deleter it takes over: the deleter is called when nothing uses them any more. The
+/// others it borrows: their memory is the host's again when the call ends.
 class Taken {
  public:
   explicit Taken(const char* what) : what_(what) {}
@@ -23,11 +24,15 @@ class Taken {
   Taken& operator=(Taken&&) = delete;
   ~Taken();
   void add(DLManagedTensor* tensor);
-  /// Throws Misuse. Each has its own deleter from then on.
-  c10::SmallVector<at::Tensor, 8> tensors();
+  /// Throws Misuse.
+  at::ArrayRef<at::Tensor> tensors();
+  /// Before the call returns: gives what still uses borrowed memory (an output, a variable of a script) a copy of it.
+  void give_back();
 
  private:
   const char* what_;
+  c10::SmallVector<at::Tensor, 8> tensors_;
+  c10::SmallVector<bool, 8> borrowed_;
   c10::SmallVector<DLManagedTensor*, 8> taken_;
 };
 

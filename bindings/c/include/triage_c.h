@@ -21,7 +21,8 @@
 /// gives says how long it lives. Null is refused where no comment allows it.
 ///
 /// Structs with a first member `size`: set it to sizeof the struct, and all else to 0 (`TriageRunOptions options =
-/// {sizeof options};`); 0 is always the default. Later versions add members at the end, and accept the structs of earlier ones.
+/// {.size = sizeof options};`); 0 is always the default. Later versions
+/// add members at the end, and accept the structs of earlier ones. Structs without `size` never change.
 #ifndef TRIAGE_C_H
 #define TRIAGE_C_H
 
@@ -164,10 +165,10 @@ enum {
   TRIAGE_PARAM_BOOL = 2,      ///< `integer`: 0 or 1
   TRIAGE_PARAM_NUMBERS = 3,   ///< `numbers`, `count` of them; copied
   TRIAGE_PARAM_INTEGERS = 4,  ///< `integers`, `count` of them; copied
-  TRIAGE_PARAM_TENSOR = 5     ///< `tensor`, which the call takes over as `run` does its inputs
+  TRIAGE_PARAM_TENSOR = 5     ///< `tensor`, as an input of `run`: set_param copies it if it has no deleter
 };
 
-/// A value for a param of a policy. This struct never changes.
+/// A value for a param of a policy.
 typedef struct TriageParam {
   const char* name;
   int32_t kind;  ///< TRIAGE_PARAM_...
@@ -229,13 +230,13 @@ typedef struct TriageRunOptions {
   const char* state_key;  ///< which state a policy with state uses. Null: ""
 } TriageRunOptions;
 
-/// A tensor by name. This struct never changes.
+/// A tensor by name.
 typedef struct TriageNamedTensor {
   const char* name;
   DLManagedTensor* tensor;
 } TriageNamedTensor;
 
-/// One error of one sample, or how often it came (flag_counts). This struct never changes.
+/// One error of one sample, or how often it came (flag_counts).
 typedef struct TriageFlag {
   int64_t sample;    ///< its row; in flag_counts -1
   int64_t count;     ///< 1; in flag_counts the number of samples
@@ -352,10 +353,13 @@ typedef struct TriageApi {
   TriageStatus (*metrics_text)(TriageRuntime* runtime, char** text);
 
   /// --- calls ---
-  /// Runs the live version on one batch. The call takes over the inputs, whatever it returns: it calls the deleter of each once,
-  /// on any thread, when nothing uses its memory any more. An input without deleter stays the host's: its memory must
-  /// live until the call has returned, and until an output that is this very input is freed. Strides may be any
-  /// but negative, null for dense.
+  /// Runs the live version on one batch. Inputs may have any strides but negative ones, and null for dense.
+  /// An input with a deleter belongs to the call, whatever it returns: the deleter is called once, on any thread, when nothing
+  /// uses the memory any more. That may be after the call: for an output that is this very input, or a script that keeps it, if only
+  /// until its next garbage collection; free_policy ends that.
+  /// An input without one stays the host's. Its memory is not used when the call has returned: what keeps it gets a
+  /// copy. Only where scripts keep inputs in variables, and several threads call, give inputs a deleter: another call may
+  /// be reading the memory just then.
   /// `outputs` has room for `*output_count` tensors; the call sets `*output_count` to their number, also if the room
   /// was too small, and the rest of `outputs` to null. The host frees each output by its deleter, on any thread. Outputs
   /// are not copied: strides may be other than dense.
