@@ -10,6 +10,7 @@
 #include <mutex>
 #include <optional>
 #include <utility>
+#include <vector>
 
 /// The handles of the host. Their memory is never given back, so that a call can read in a freed one that it is freed.
 namespace triage::c {
@@ -67,6 +68,10 @@ typename H::Value& value_of(H* handle) {
   return *handle->value;
 }
 
+/// Programs in C end without freeing what they have. exit() then destroys what the threads of runtimes use, the latest made first:
+/// so each new handle, which may have made more of it, calls this again.
+void end_threads_at_exit();
+
 /// Lives until the process ends: threads may still use handles then.
 template <class H>
 class Pool {
@@ -84,10 +89,22 @@ class Pool {
       free_.pop_front();
     } else {
       handle = &all_.emplace_back();
+      end_threads_at_exit();
     }
     handle->value.emplace(std::move(value));
     handle->kind.store(H::live, std::memory_order_release);
     return handle;
+  }
+
+  /// Releases those that are live.
+  void release_all() {
+    std::vector<H*> live;
+    {
+      const std::lock_guard lock(mutex_);
+      for (H& handle : all_)
+        if (handle.kind == H::live) live.push_back(&handle);
+    }
+    for (H* handle : live) release(handle);
   }
 
   /// Null is allowed.

@@ -100,6 +100,15 @@ WatchOptions watch_options(const TriageWatchOptions* options) {
 
 }  // namespace
 
+void end_threads_at_exit() {
+  std::atexit([] {
+    guarded("exit", [] {
+      Pool<TriageWatch>::get().release_all();
+      Pool<TriageRuntime>::get().release_all();
+    });
+  });
+}
+
 TriageStatus set_log(TriageLog log, void* user) {
   return guarded("set_log", [&] { triage::set_log(log_of(log, user)); });
 }

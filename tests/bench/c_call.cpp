@@ -46,7 +46,7 @@ void measure_shape(const Add& add, int64_t rows, int64_t columns) {
   const std::string shape_text = shape_name(rows, columns);
   add(line_of(timing, 0, "C++, a tensor", shape_text));
   add(line_of(timing, 1, "C++, from_blob of memory", shape_text, "C++"));
-  add(line_of(timing, 2, "C, DLPack over memory", shape_text, "C++", 1.0, 1.0));
+  add(line_of(timing, 2, "C, DLPack over memory", shape_text, "C++", 1.1, 1.0));
   check(api.free_policy(c_policy));
   check(api.free_runtime(c_runtime));
 }

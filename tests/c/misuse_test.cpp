@@ -107,7 +107,7 @@ TEST_CASE("null in place of a result, a text or an array") {
   const Host host;
   TriagePolicy* policy = nullptr;
   TriageWatch* watch = nullptr;
-  size_t count = 1;
+  size_t count = 0;
   check_failed(api().create_runtime(nullptr, nullptr), TRIAGE_ERROR_ARGUMENT,
                {"create_runtime", "the new runtime is null"});
   check_failed(api().load_file(host.runtime, "x.lua", nullptr), TRIAGE_ERROR_ARGUMENT, {"the new policy is null"});

@@ -288,16 +288,16 @@ typedef struct TriageStatistics {
 } TriageStatistics;
 
 enum {
-  TRIAGE_WATCH_RELOADED = 0,
-  TRIAGE_WATCH_REFUSED = 1,
-  TRIAGE_WATCH_REVERTED = 2,
-  TRIAGE_WATCH_DELETED = 3,
-  TRIAGE_WATCH_RESTORED = 4,
-  TRIAGE_WATCH_ADDED = 5,
-  TRIAGE_WATCH_LOST = 6,
-  TRIAGE_WATCH_FOUND = 7,
-  TRIAGE_WATCH_PROMOTED = 8,
-  TRIAGE_WATCH_CANDIDATE_REVERTED = 9
+  TRIAGE_WATCH_RELOADED = 0,           ///< a policy has a new live version
+  TRIAGE_WATCH_REFUSED = 1,            ///< the new file did not go live; the old version stays
+  TRIAGE_WATCH_REVERTED = 2,           ///< the live version failed; the previous one is live again
+  TRIAGE_WATCH_DELETED = 3,            ///< the file is gone; its last version stays live
+  TRIAGE_WATCH_RESTORED = 4,           ///< after DELETED or REFUSED: the file has its old content again
+  TRIAGE_WATCH_ADDED = 5,              ///< a file without a policy; the host decides whether to load it
+  TRIAGE_WATCH_LOST = 6,               ///< the folder itself is gone; the watch keeps looking for it
+  TRIAGE_WATCH_FOUND = 7,              ///< it is there again
+  TRIAGE_WATCH_PROMOTED = 8,           ///< a candidate went live
+  TRIAGE_WATCH_CANDIDATE_REVERTED = 9  ///< a canary was taken back
 };
 
 /// An event in a watched folder. Valid while the callback runs.
@@ -364,7 +364,8 @@ typedef struct TriageApi {
   /// was too small, and the rest of `outputs` to null. The host frees each output by its deleter, on any thread. Outputs
   /// are not copied: strides may be other than dense.
   /// On a CUDA device, the call enqueues its work on options->stream: inputs must be ready there, outputs are
-  /// ready there when the host has synchronized, and must be used on it or freed after that. Options may be null.
+  /// ready there when the host has synchronized, and must be used on it or freed after that. "When the call has returned" then
+  /// means: behind it on the stream. Options may be null.
   TriageStatus (*run)(TriagePolicy* policy, DLManagedTensor* const* inputs, size_t input_count,
                       const TriageRunOptions* options, DLManagedTensor** outputs, size_t* output_count);
   /// The same by name. The host sets the names in `outputs`, the call their tensors; it drops outputs that are not named.
