@@ -18,9 +18,8 @@ function(triage_folder name)
   endif()
 endfunction()
 
-# Of what the objects of the shared library TARGET mark as visible, exports only our own names.
-function(triage_exports target)
-  set(map ${CMAKE_SOURCE_DIR}/cmake/exports.map)
+# Of what the objects of the shared library TARGET mark as visible, exports only what MAP lists.
+function(triage_exports target map)
   target_link_options(${target} PRIVATE -Wl,--version-script=${map})
   set_property(TARGET ${target} APPEND PROPERTY LINK_DEPENDS ${map})
 endfunction()

@@ -13,6 +13,7 @@ endif()
 # Examples use the names of the package, inside this build too.
 add_library(triage::runtime ALIAS triage_runtime)
 add_library(triage::triage ALIAS triage)
+add_library(triage::c ALIAS triage_c)
 
 # Libraries and program find LibTorch where it was linked from, unless that is a system folder. Named here because CMake's own INSTALL_RPATH_USE_LINK_PATH leaves out folders under the source tree, where ./dev keeps a wheel.
 cmake_path(GET TORCH_LIBRARY PARENT_PATH torch_library_folder)
@@ -21,11 +22,14 @@ if(torch_library_folder IN_LIST CMAKE_CXX_IMPLICIT_LINK_DIRECTORIES OR torch_lib
   set(torch_rpath "")
 endif()
 set_target_properties(triage triage_runtime triage_cli PROPERTIES INSTALL_RPATH "${torch_rpath}")
+# What loads the library for C knows nothing of libtriage, which lies beside it.
+set_target_properties(triage_c PROPERTIES INSTALL_RPATH "$ORIGIN;${torch_rpath}")
 
-install(TARGETS triage triage_runtime triage_cli
+install(TARGETS triage triage_runtime triage_c triage_cli
         RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/runtime/include/triage DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
         FILES_MATCHING PATTERN "*.h")
+install(FILES ${CMAKE_SOURCE_DIR}/bindings/c/include/triage_c.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/scripts/policies DESTINATION ${CMAKE_INSTALL_DATADIR}/triage)
 # Completion for shells, man pages, and the library's names for editors: the program writes them.
 install(CODE "execute_process(COMMAND \"$<TARGET_FILE:triage_cli>\" generate \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_DATADIR}\"
@@ -48,5 +52,7 @@ install(FILES ${CMAKE_BINARY_DIR}/package/triageConfig.cmake ${CMAKE_BINARY_DIR}
 list(TRANSFORM TORCH_INCLUDE_DIRS PREPEND "-I" OUTPUT_VARIABLE torch_include_flags)
 list(JOIN torch_include_flags " " torch_include_flags)
 file(RELATIVE_PATH prefix_from_pkgconfig /${CMAKE_INSTALL_LIBDIR}/pkgconfig /.)
-configure_file(${CMAKE_CURRENT_LIST_DIR}/triage.pc.in ${CMAKE_BINARY_DIR}/package/triage.pc @ONLY)
-install(FILES ${CMAKE_BINARY_DIR}/package/triage.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+foreach(name IN ITEMS triage triage_c)
+  configure_file(${CMAKE_CURRENT_LIST_DIR}/${name}.pc.in ${CMAKE_BINARY_DIR}/package/${name}.pc @ONLY)
+endforeach()
+install(FILES ${CMAKE_BINARY_DIR}/package/triage.pc ${CMAKE_BINARY_DIR}/package/triage_c.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

@@ -1,0 +1,152 @@
+// Versions, statistics and state of policies.
+#include "bindings/c/functions.h"
+#include "bindings/c/handles.h"
+#include "bindings/c/structs.h"
+
+#include <triage/runtime.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace triage::c {
+namespace {
+
+/// What the texts of the thread's latest TriageVersions are.
+thread_local std::vector<VersionInfo> versions_of_thread;
+
+TriageVersion told(const VersionInfo& info) {
+  TriageVersion version{};
+  version.number = info.number;
+  version.live = info.live;
+  version.pinned = info.pinned;
+  version.on_trial = info.on_trial;
+  version.taken_back = info.taken_back;
+  version.candidate = info.candidate;
+  copy_hash(version.hash, info.hash);
+  version.since_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(info.since.time_since_epoch()).count();
+  version.failures = info.failures;
+  version.path = info.path.c_str();
+  const LoadFailure* error = info.last_error ? &*info.last_error : nullptr;
+  version.last_error = error ? error->message.c_str() : "";
+  version.last_error_file = error ? error->source.file.c_str() : "";
+  version.last_error_line = error ? error->source.line : 0;
+  return version;
+}
+
+void tell(Reload reloaded, int32_t* result) {
+  if (result) *result = static_cast<int32_t>(reloaded);
+}
+
+TriageStatistics told(const PolicyStatistics& all) {
+  const CallStatistics& calls = all.total;
+  TriageStatistics told{};
+  told.calls = calls.calls();
+  told.live = calls.answered(Answered::live);
+  told.canary = calls.answered(Answered::canary);
+  told.previous = calls.answered(Answered::previous);
+  told.last_good = calls.answered(Answered::last_good);
+  told.passed_through = calls.answered(Answered::passed_through);
+  told.failed = calls.answered(Answered::failed);
+  told.graph = calls.form(CallForm::graph);
+  told.segments = calls.form(CallForm::segments);
+  told.script = calls.form(CallForm::script);
+  told.capture = calls.form(CallForm::capture);
+  const auto failures = [&](FailureKind kind) { return calls.failures[static_cast<size_t>(kind)]; };
+  told.policy_failures = failures(FailureKind::policy);
+  told.limit_failures = failures(FailureKind::limit);
+  told.graph_break_failures = failures(FailureKind::graph_break);
+  told.input_failures = failures(FailureKind::input);
+  told.other_failures = failures(FailureKind::other);
+  told.samples = calls.samples;
+  told.flagged = calls.flagged;
+  told.repaired = calls.repaired;
+  told.uncounted = calls.uncounted;
+  told.recompiles = calls.recompiles;
+  told.graph_breaks = calls.graph_breaks;
+  told.reloads = all.reloads;
+  told.refused = all.refused;
+  told.reverted = all.reverted;
+  told.time_ns = static_cast<uint64_t>(calls.time.count());
+  const auto quantile = [&](double share) { return static_cast<uint64_t>(calls.latency_quantile(share).count()); };
+  told.p50_ns = quantile(0.5);
+  told.p90_ns = quantile(0.9);
+  told.p99_ns = quantile(0.99);
+  return told;
+}
+
+}  // namespace
+
+TriageStatus version(TriagePolicy* policy, TriageVersion* version) {
+  return guarded("version", [&] {
+    check_size(required(version, "version", "the address of a TriageVersion"), "version");
+    versions_of_thread = {value_of(policy).version()};
+    fill(*version, told(versions_of_thread.front()));
+  });
+}
+
+TriageStatus versions(TriagePolicy* policy, TriageVersion* versions, size_t* count) {
+  return guarded("versions", [&] {
+    size_t& places = required(count, "count", "the address of the number of versions that there is room for");
+    if (places > 0) check_size(required(versions, "versions", "an array, or 0 as its room"), "versions");
+    versions_of_thread = value_of(policy).versions();
+    const size_t placed = place(versions, places, versions_of_thread.size(), "versions");
+    const size_t size = placed > 0 ? versions->size : 0;
+    for (size_t i = 0; i < placed; ++i) {
+      // The array has elements of the size that the host's version of the struct has.
+      auto* version = reinterpret_cast<TriageVersion*>(reinterpret_cast<char*>(versions) + i * size);
+      version->size = size;
+      fill(*version, told(versions_of_thread[i]));
+    }
+  });
+}
+
+TriageStatus reload(TriagePolicy* policy, int32_t* result) {
+  return guarded("reload", [&] { tell(value_of(policy).reload(), result); });
+}
+
+TriageStatus replace(TriagePolicy* policy, const char* source, size_t length, int32_t* result) {
+  return guarded("replace", [&] {
+    const Policy& replaced = value_of(policy);
+    tell(replaced.replace({text(source, "source").data(), length}), result);
+  });
+}
+
+TriageStatus rollback(TriagePolicy* policy, int32_t number) {
+  return guarded("rollback", [&] { value_of(policy).rollback(number); });
+}
+
+TriageStatus pin(TriagePolicy* policy, int32_t number) {
+  return guarded("pin", [&] { value_of(policy).pin(number); });
+}
+
+TriageStatus unpin(TriagePolicy* policy, int32_t* result) {
+  return guarded("unpin", [&] { tell(value_of(policy).unpin(), result); });
+}
+
+TriageStatus statistics(TriagePolicy* policy, TriageStatistics* statistics) {
+  return guarded("statistics", [&] {
+    check_size(required(statistics, "statistics", "the address of a TriageStatistics"), "statistics");
+    fill(*statistics, told(value_of(policy).statistics()));
+  });
+}
+
+TriageStatus save_state(TriagePolicy* policy, const char* file) {
+  return guarded("save_state", [&] { value_of(policy).save_state(text(file, "file")); });
+}
+
+TriageStatus load_state(TriagePolicy* policy, const char* file) {
+  return guarded("load_state", [&] { value_of(policy).load_state(text(file, "file")); });
+}
+
+TriageStatus reset_state(TriagePolicy* policy, const char* key) {
+  return guarded("reset_state", [&] {
+    const Policy& reset = value_of(policy);
+    if (key)
+      reset.reset_state(key);
+    else
+      reset.reset_state();
+  });
+}
+
+}  // namespace triage::c
