@@ -149,6 +149,20 @@ c10::IValue flags_table(const at::Tensor& f, int64_t num_slots, bool track_overf
   return for_python([&] { return to_list(flags::to_table(f, {layout_of(f, num_slots, track_overflow)})); });
 }
 
+using Counts = c10::Dict<std::string, int64_t>;
+
+c10::Dict<std::string, Counts> flags_summary(const at::Tensor& f, int64_t num_slots, bool track_overflow) {
+  return for_python([&] {
+    c10::Dict<std::string, Counts> result;
+    for (const auto& [location, codes] : flags::summary(f, {layout_of(f, num_slots, track_overflow)})) {
+      Counts counts;
+      for (const auto& [code, count] : codes) counts.insert(code, count);
+      result.insert(location, counts);
+    }
+    return result;
+  });
+}
+
 std::string flags_repr(const at::Tensor& f, int64_t num_slots, bool track_overflow) {
   return for_python([&] { return flags::repr(f, {layout_of(f, num_slots, track_overflow)}); });
 }
@@ -179,6 +193,8 @@ TORCH_LIBRARY_FRAGMENT(triage, m) {
   m.def("_location_name(int id) -> str", [](int64_t id) { return ErrorLocation::name(id); });
   m.def("_location_count() -> int", [] { return ErrorLocation::count(); });
   m.def("_flags_table(Tensor f, int num_slots, bool track_overflow) -> Any", TORCH_FN(flags_table));
+  m.def("_flags_summary(Tensor f, int num_slots, bool track_overflow) -> Dict(str, Dict(str, int))",
+        TORCH_FN(flags_summary));
   m.def("_flags_repr(Tensor f, int num_slots, bool track_overflow) -> str", TORCH_FN(flags_repr));
   m.def("_flags_pretty(Tensor f, int sample, int num_slots, bool track_overflow) -> str", TORCH_FN(flags_pretty));
   m.def("_set_config(int num_slots, ScalarType flag_dtype, int policy, int default_severity, bool strict_validation) -> ()",
