@@ -100,23 +100,26 @@ class Policy:
     its file where the process has none with that key.
     """
 
-    def __init__(self, runtime: Runtime, origin: tuple[str, ...], key: str) -> None:
+    def __init__(self, runtime: Runtime, origin: tuple[str, ...], key: str, shown: str) -> None:
         self._runtime = runtime
         self._origin = origin
         self._key = key
         self._set: dict[str, Any] = {}
         self._generation = _generation
-        self._object = self._open()
+        self._object = self._open(shown)
 
-    def _open(self) -> Any:
-        kind, *arguments = self._origin
-        return called(getattr(self._runtime._native(), kind), *arguments, self._key)
+    def _open(self, shown: str) -> Any:
+        """`shown`: what messages call it; of a file, a path that leads there."""
+        native = self._runtime._native()
+        if self._origin[0] == "load":
+            return called(native.load, shown, self._key)
+        return called(native.load_source, self._origin[1], shown, self._key)
 
     def _native(self) -> Any:
         if self._generation != _generation:
             with _lock:
                 if self._generation != _generation:
-                    self._object = self._open()
+                    self._object = self._open(self._origin[-1])
                     self._generation = _generation
                     if self._set:
                         called(self._object.set_params, self._set)
@@ -367,7 +370,7 @@ class Runtime:
     def load(self, path: str | os.PathLike[str], *, key: str | None = None) -> Policy:
         """Loads a policy from a file. Loading a file again under its `key` gives the policy that is there."""
         path = os.fspath(path)
-        return _opened(self, ("load", os.path.abspath(path)), key, os.path.basename(path))
+        return _opened(self, ("load", os.path.abspath(path)), key, path)
 
     def load_source(self, source: str, name: str = "policy.lua", *, key: str | None = None) -> Policy:
         """Loads a policy from text; messages show `name`."""
@@ -391,10 +394,11 @@ def _runtime_for(options: Mapping[str, Any]) -> Runtime:
         return _runtimes[known]
 
 
-def _opened(runtime: Runtime, origin: tuple[str, ...], key: str | None, base: str) -> Policy:
+def _opened(runtime: Runtime, origin: tuple[str, ...], key: str | None, shown: str) -> Policy:
     with _lock:
         if key is None:
-            key, number = base, 1
+            base, number = os.path.basename(shown), 1
+            key = base
             while key in _policies:
                 number += 1
                 key = f"{base}#{number}"
@@ -402,14 +406,14 @@ def _opened(runtime: Runtime, origin: tuple[str, ...], key: str | None, base: st
             if known._origin == origin and known._runtime.options == runtime.options:
                 return known
             raise InputError(f"The key {key!r} is taken by {known!r}: choose another for {origin[-1]!r}.")
-        policy = Policy(runtime, origin, key)
+        policy = Policy(runtime, origin, key, shown)
         _policies[key] = policy
         return policy
 
 
 def _reopened(origin: tuple[str, ...], key: str, options: dict[str, Any], params: dict[str, Any]) -> Policy:
     known = _policies.get(key)
-    policy = _opened(_runtime_for(options) if known is None else known._runtime, origin, key, key)
+    policy = _opened(_runtime_for(options) if known is None else known._runtime, origin, key, origin[-1])
     if policy is not known:
         for name, value in params.items():
             policy.set_param(name, value)
