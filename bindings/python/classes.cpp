@@ -1,0 +1,213 @@
+// torch.classes.triage: Runtime, Policy and Watch as TorchBind classes, for the package in triage/, which gives them the shape
+// that Python's users know. Nothing here needs Python: LibTorch converts the arguments, and releases the interpreter's lock
+// while a method runs.
+#include <torch/custom_class.h>
+#include <triage/runtime.h>
+#include <triage/statistics.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "bindings/python/registry.h"
+#include "bindings/python/values.h"
+
+namespace triage::python {
+namespace {
+
+using Tensors = std::vector<at::Tensor>;
+
+class PolicyObject : public torch::CustomClassHolder {
+ public:
+  PolicyObject(Policy policy, std::string key) : policy_(std::move(policy)), key_(std::move(key)) {
+    register_policy(key_, policy_);
+  }
+  ~PolicyObject() override { forget_policy(key_); }
+
+  const Policy& policy() const { return policy_; }
+
+  Tensors run(const Tensors& inputs) const {
+    return for_python([&] { return policy_.run(inputs); });
+  }
+
+  std::tuple<Tensors, Dict> run_with(const Tensors& inputs, const Dict& params, const Dict& options) const {
+    return for_python([&] {
+      RunOptions chosen = run_options_from(options);
+      chosen.params = params_from(params);
+      RunInfo info;
+      chosen.info = &info;
+      Tensors outputs = policy_.run(inputs, chosen);
+      return std::make_tuple(std::move(outputs), to_dict(info));
+    });
+  }
+
+  void set_params(const Dict& params) const {
+    for_python([&] {
+      for (const auto& [name, value] : params_from(params)) policy_.set_param(name, value);
+    });
+  }
+
+  std::vector<Dict> versions() const {
+    return for_python([&] {
+      std::vector<Dict> list;
+      for (const VersionInfo& version : policy_.versions()) list.push_back(to_dict(version));
+      return list;
+    });
+  }
+
+  std::vector<std::string> graphs() const {
+    return for_python([&] {
+      std::vector<std::string> texts;
+      for (const CapturedGraph& captured : policy_.graphs()) texts.push_back(graph::print(*captured.graph));
+      return texts;
+    });
+  }
+
+ private:
+  Policy policy_;
+  std::string key_;
+};
+
+/// Events wait for Python here: a callback would have to take the interpreter's lock on the thread that watches.
+class WatchObject : public torch::CustomClassHolder {
+ public:
+  WatchObject(Runtime& runtime, const std::string& folder, double debounce, double poll_interval) {
+    WatchOptions options;
+    options.debounce = milliseconds(debounce);
+    options.poll_interval = milliseconds(poll_interval);
+    options.on_event = [this](const WatchEvent& event) { add(to_dict(event)); };
+    watch_ = runtime.watch(folder, std::move(options));
+  }
+
+  /// The next event, within `seconds`; else none. `dropped` in an event counts those before it that nobody read in time.
+  c10::optional<Dict> next(double seconds) {
+    std::unique_lock lock(mutex_);
+    added_.wait_for(lock, milliseconds(seconds), [&] { return !events_.empty() || stopped_; });
+    if (events_.empty()) return {};
+    Dict event = std::move(events_.front());
+    events_.pop_front();
+    event.insert("dropped", dropped_);
+    dropped_ = 0;
+    return event;
+  }
+
+  void stop() {
+    for_python([&] { watch_.stop(); });
+    const std::lock_guard lock(mutex_);
+    stopped_ = true;
+    added_.notify_all();
+  }
+
+  void rescan() {
+    for_python([&] { watch_.rescan(); });
+  }
+
+ private:
+  static constexpr size_t max_events = 1000;
+
+  static std::chrono::milliseconds milliseconds(double seconds) {
+    if (!(seconds >= 0 && seconds < 1e9)) throw InputError("A time is a number of seconds of 0 or more.");
+    return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
+  }
+
+  void add(Dict event) {
+    const std::lock_guard lock(mutex_);
+    if (events_.size() == max_events) {
+      events_.pop_front();
+      ++dropped_;
+    }
+    events_.push_back(std::move(event));
+    added_.notify_one();
+  }
+
+  std::mutex mutex_;
+  std::condition_variable added_;
+  std::deque<Dict> events_;
+  int64_t dropped_ = 0;
+  bool stopped_ = false;
+  Watch watch_;  // last: its thread ends before what it uses
+};
+
+class RuntimeObject : public torch::CustomClassHolder {
+ public:
+  explicit RuntimeObject(const Dict& options)
+      : runtime_(for_python([&] { return Runtime(runtime_options_from(options)); })) {}
+
+  c10::intrusive_ptr<PolicyObject> load(const std::string& path, const std::string& key) {
+    return for_python([&] { return c10::make_intrusive<PolicyObject>(runtime_.load(path), key); });
+  }
+
+  c10::intrusive_ptr<PolicyObject> load_source(const std::string& source, const std::string& name,
+                                               const std::string& key) {
+    return for_python([&] { return c10::make_intrusive<PolicyObject>(runtime_.load_source(source, name), key); });
+  }
+
+  c10::intrusive_ptr<WatchObject> watch(const std::string& folder, double debounce, double poll_interval) {
+    return for_python([&] { return c10::make_intrusive<WatchObject>(runtime_, folder, debounce, poll_interval); });
+  }
+
+  std::string metrics() const {
+    return for_python([&] { return metrics_text(runtime_); });
+  }
+
+ private:
+  Runtime runtime_;
+};
+
+using PolicyPointer = c10::intrusive_ptr<PolicyObject>;
+
+/// A method that calls `function` with the policy and the arguments.
+template <class... Args, class Function>
+auto with_policy(Function function) {
+  return [function](const PolicyPointer& self, Args... args) {
+    return for_python([&] { return function(self->policy(), std::move(args)...); });
+  };
+}
+
+TORCH_LIBRARY_FRAGMENT(triage, m) {
+  m.class_<PolicyObject>("Policy")
+      .def("run", &PolicyObject::run)
+      .def("run_with", &PolicyObject::run_with)
+      .def("prepare", with_policy<Tensors>([](const Policy& p, const Tensors& inputs) { p.prepare(inputs); }))
+      .def("set_params", &PolicyObject::set_params)
+      .def("manual_seed", with_policy<int64_t>([](const Policy& p, int64_t seed) {
+             p.manual_seed(static_cast<uint64_t>(seed));
+           }))
+      .def("name", with_policy<>([](const Policy& p) { return p.name(); }))
+      .def("signature", with_policy<>([](const Policy& p) { return to_dict(p.signature()); }))
+      .def("version", with_policy<>([](const Policy& p) { return to_dict(p.version()); }))
+      .def("versions", &PolicyObject::versions)
+      .def("reload", with_policy<>([](const Policy& p) { return static_cast<int64_t>(p.reload()); }))
+      .def("replace", with_policy<std::string>([](const Policy& p, const std::string& source) {
+             return static_cast<int64_t>(p.replace(source));
+           }))
+      .def("rollback", with_policy<int64_t>([](const Policy& p, int64_t number) {
+             p.rollback(static_cast<int>(number));
+           }))
+      .def("pin", with_policy<int64_t>([](const Policy& p, int64_t number) { p.pin(static_cast<int>(number)); }))
+      .def("unpin", with_policy<>([](const Policy& p) { return static_cast<int64_t>(p.unpin()); }))
+      .def("statistics", with_policy<>([](const Policy& p) { return to_dict(p.statistics()); }))
+      .def("graphs", &PolicyObject::graphs)
+      .def("graph_breaks", with_policy<>([](const Policy& p) { return p.graph_breaks(); }))
+      .def("reset_state", with_policy<>([](const Policy& p) { p.reset_state(); }))
+      .def("save_state", with_policy<std::string>([](const Policy& p, const std::string& file) { p.save_state(file); }))
+      .def("load_state", with_policy<std::string>([](const Policy& p, const std::string& file) { p.load_state(file); }));
+  m.class_<WatchObject>("Watch")
+      .def("next", &WatchObject::next)
+      .def("stop", &WatchObject::stop)
+      .def("rescan", &WatchObject::rescan);
+  m.class_<RuntimeObject>("Runtime")
+      .def(torch::init<const Dict&>())
+      .def("load", &RuntimeObject::load)
+      .def("load_source", &RuntimeObject::load_source)
+      .def("watch", &RuntimeObject::watch)
+      .def("metrics", &RuntimeObject::metrics);
+}
+
+}  // namespace
+}  // namespace triage::python

@@ -1,0 +1,211 @@
+// Operators that only Python needs: a policy as a node of torch.compile and torch.export programs, and what reads flags, locations
+// and the configuration of the process.
+#include <ATen/ATen.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <c10/util/StringUtil.h>
+#include <pthread.h>
+#include <torch/library.h>
+#include <triage/flags.h>
+#include <triage/location.h>
+#include <triage/version.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <vector>
+
+#include "bindings/python/registry.h"
+#include "bindings/python/values.h"
+
+namespace triage::python {
+namespace {
+
+struct Registered {
+  Policy policy;
+  pid_t process;
+};
+
+struct Registry {
+  std::mutex mutex;
+  std::map<std::string, Registered> policies;
+};
+
+/// Never destroyed: Python may drop policies after this library's own objects are gone. Locked during a fork, so that a child
+/// never inherits it half changed.
+Registry& registry() {
+  static auto* const the = [] {
+    pthread_atfork([] { registry().mutex.lock(); }, [] { registry().mutex.unlock(); },
+                   [] { registry().mutex.unlock(); });
+    return new Registry;
+  }();
+  return *the;
+}
+
+}  // namespace
+
+void register_policy(const std::string& key, const Policy& policy) {
+  Registry& all = registry();
+  const std::lock_guard lock(all.mutex);
+  const auto found = all.policies.find(key);
+  if (found == all.policies.end()) {
+    all.policies.emplace(key, Registered{policy, ::getpid()});
+    return;
+  }
+  if (found->second.process == ::getpid())
+    throw InputError(c10::str("The key \"", key, "\" is taken by another policy of this process: choose another."));
+  new Policy(found->second.policy);  // of the parent process: its threads are not here, and its end would wait for them
+  found->second = {policy, ::getpid()};
+}
+
+void forget_policy(const std::string& key) noexcept {
+  Policy last;  // destroyed after the lock is free: it may wait for a reload
+  Registry& all = registry();
+  const std::lock_guard lock(all.mutex);
+  const auto found = all.policies.find(key);
+  if (found == all.policies.end() || found->second.process != ::getpid()) return;
+  last = std::move(found->second.policy);
+  all.policies.erase(found);
+}
+
+Policy find_policy(const std::string& key) {
+  Registry& all = registry();
+  const std::lock_guard lock(all.mutex);
+  const auto found = all.policies.find(key);
+  if (found == all.policies.end() || found->second.process != ::getpid()) {
+    throw InputError(c10::str("triage::run_policy: this process has no policy with the key \"", key,
+                              "\". Load it before the program runs, and keep it: policy = triage.load(path, key=\"", key,
+                              "\")."));
+  }
+  return found->second.policy;
+}
+
+namespace {
+
+using Tensors = std::vector<at::Tensor>;
+
+/// Outputs as compilers expect them of an operator: dense, and in memory of their own. (A policy may return an input.)
+Tensors own(Tensors outputs, at::TensorList inputs) {
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    outputs[i] = outputs[i].contiguous();
+    const auto shares = [&](const at::Tensor& other) { return outputs[i].is_alias_of(other); };
+    if (std::any_of(inputs.begin(), inputs.end(), shares) ||
+        std::any_of(outputs.begin(), outputs.begin() + static_cast<std::ptrdiff_t>(i), shares))
+      outputs[i] = outputs[i].clone();
+  }
+  return outputs;
+}
+
+Tensors run_policy(const std::string& key, at::TensorList inputs) {
+  return own(find_policy(key).run(inputs.vec()), inputs);
+}
+
+/// With real tensors, autograd records the operators of the policy. A traced program has one node for the policy, which has no
+/// gradient: then an error, because a result that silently lost its gradient would train a wrong model.
+Tensors run_policy_autograd(const std::string& key, at::TensorList inputs) {
+  static const auto op = c10::Dispatcher::singleton()
+                             .findSchemaOrThrow("triage::run_policy", "")
+                             .typed<Tensors(const std::string&, at::TensorList)>();
+  bool traced = false, differentiates = false;
+  for (const at::Tensor& input : inputs) {
+    traced = traced || input.key_set().has(c10::DispatchKey::Python);
+    differentiates = differentiates || input.requires_grad();
+  }
+  differentiates = differentiates && at::GradMode::is_enabled();
+  if (traced && differentiates) {
+    throw InputError(c10::str(
+        "A policy in a compiled or exported program has no gradient, and an input of \"", key,
+        "\" requires one. Compile and call under torch.no_grad(), pass input.detach(), or keep the policy out of the "
+        "program: torch.compiler.disable(policy)."));
+  }
+  if (differentiates) return run_policy(key, inputs);
+  at::AutoDispatchBelowADInplaceOrView below;
+  return op.call(key, inputs);
+}
+
+ErrorConfig config_from(int64_t num_slots, at::ScalarType flag_dtype, int64_t policy, int64_t default_severity,
+                        bool strict_validation) {
+  ErrorConfig config;
+  config.num_slots = num_slots;
+  config.flag_dtype = flag_dtype;
+  config.accumulation.priority = static_cast<Priority>(policy & 3);
+  config.accumulation.order = static_cast<Order>(policy >> 2 & 1);
+  config.accumulation.dedupe = static_cast<Dedupe>(policy >> 3 & 3);
+  config.track_overflow = (policy & TRACK_OVERFLOW) != 0;
+  config.default_severity = severity_from(default_severity);
+  config.strict_validation = strict_validation;
+  return config;
+}
+
+ErrorConfig layout_of(const at::Tensor& f, int64_t num_slots, bool track_overflow) {
+  ErrorConfig config;
+  config.flag_dtype = f.scalar_type();
+  config.num_slots = num_slots;
+  config.track_overflow = track_overflow;
+  return config;
+}
+
+c10::IValue flags_table(const at::Tensor& f, int64_t num_slots, bool track_overflow) {
+  return for_python([&] { return to_list(flags::to_table(f, {layout_of(f, num_slots, track_overflow)})); });
+}
+
+using Counts = c10::Dict<std::string, int64_t>;
+
+c10::Dict<std::string, Counts> flags_summary(const at::Tensor& f, int64_t num_slots, bool track_overflow) {
+  return for_python([&] {
+    c10::Dict<std::string, Counts> result;
+    for (const auto& [location, codes] : flags::summary(f, {layout_of(f, num_slots, track_overflow)})) {
+      Counts counts;
+      for (const auto& [code, count] : codes) counts.insert(code, count);
+      result.insert(location, counts);
+    }
+    return result;
+  });
+}
+
+std::string flags_repr(const at::Tensor& f, int64_t num_slots, bool track_overflow) {
+  return for_python([&] { return flags::repr(f, {layout_of(f, num_slots, track_overflow)}); });
+}
+
+std::string flags_pretty(const at::Tensor& f, int64_t sample, int64_t num_slots, bool track_overflow) {
+  return for_python([&] { return flags::pretty_print(f, sample, {layout_of(f, num_slots, track_overflow)}); });
+}
+
+void set_config_of_process(int64_t num_slots, at::ScalarType flag_dtype, int64_t policy, int64_t default_severity,
+                           bool strict_validation) {
+  for_python([&] { set_config(config_from(num_slots, flag_dtype, policy, default_severity, strict_validation)); });
+}
+
+void check_config(int64_t num_slots, at::ScalarType flag_dtype, int64_t policy, int64_t default_severity,
+                  bool strict_validation) {
+  for_python([&] { config_from(num_slots, flag_dtype, policy, default_severity, strict_validation).validate(); });
+}
+
+int64_t register_location(const std::string& path) {
+  return for_python([&] { return ErrorLocation::register_path(path); });
+}
+
+TORCH_LIBRARY_FRAGMENT(triage, m) {
+  // Two equal calls are not one: a policy may count, draw random numbers, and change between them.
+  m.def("run_policy(str policy, Tensor[] inputs) -> Tensor[]", {at::Tag::nondeterministic_seeded});
+  m.def("_register_location(str path) -> int", TORCH_FN(register_location));
+  m.def("_location_id(str path) -> int", [](const std::string& path) { return ErrorLocation::get(path); });
+  m.def("_location_name(int id) -> str", [](int64_t id) { return ErrorLocation::name(id); });
+  m.def("_location_count() -> int", [] { return ErrorLocation::count(); });
+  m.def("_flags_table(Tensor f, int num_slots, bool track_overflow) -> Any", TORCH_FN(flags_table));
+  m.def("_flags_summary(Tensor f, int num_slots, bool track_overflow) -> Dict(str, Dict(str, int))",
+        TORCH_FN(flags_summary));
+  m.def("_flags_repr(Tensor f, int num_slots, bool track_overflow) -> str", TORCH_FN(flags_repr));
+  m.def("_flags_pretty(Tensor f, int sample, int num_slots, bool track_overflow) -> str", TORCH_FN(flags_pretty));
+  m.def("_set_config(int num_slots, ScalarType flag_dtype, int policy, int default_severity, bool strict_validation) -> ()",
+        TORCH_FN(set_config_of_process));
+  m.def("_check_config(int num_slots, ScalarType flag_dtype, int policy, int default_severity, bool strict_validation) -> ()",
+        TORCH_FN(check_config));
+  m.def("_version() -> str", [] { return std::string(version()); });
+}
+
+TORCH_LIBRARY_IMPL(triage, CompositeExplicitAutograd, m) { m.impl("run_policy", TORCH_FN(run_policy)); }
+TORCH_LIBRARY_IMPL(triage, Autograd, m) { m.impl("run_policy", TORCH_FN(run_policy_autograd)); }
+
+}  // namespace
+}  // namespace triage::python

@@ -1,0 +1,15 @@
+#pragma once
+#include <triage/runtime.h>
+
+#include <string>
+
+/// The policies that `triage::run_policy` finds by their keys. Thread-safe.
+namespace triage::python {
+
+/// Throws InputError if a living policy of this process has the key. (A forked child inherits keys, and may take them anew.)
+void register_policy(const std::string& key, const Policy& policy);
+void forget_policy(const std::string& key) noexcept;
+/// Throws InputError that says how to load it, if there is none.
+Policy find_policy(const std::string& key);
+
+}  // namespace triage::python

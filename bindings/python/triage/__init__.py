@@ -1,0 +1,32 @@
+"""triage: per-sample error records and scripted recovery for PyTorch.
+
+    policy = triage.load("repair.lua")
+    z, f = policy(logits)
+    print(triage.flags.repr(f))
+"""
+
+from . import _library  # isort: skip  checks that the library fits this PyTorch, and loads it
+from . import _fake, err, flags
+from ._build import TORCH_VERSION as _built_for
+from ._build import TRIAGE_VERSION as __version__
+from ._config import AccumulationConfig, Dedupe, ErrorConfig, ErrorLocation, Order, Priority, get_config, set_config
+from ._errors import (
+    ConfigError,
+    Error,
+    FileError,
+    GraphBreakError,
+    InputError,
+    LimitError,
+    LoadError,
+    PolicyError,
+    ValidationError,
+)
+from ._policy import Event, LoadFailure, Policy, Runtime, Version, Watch, load, load_source, metrics_text, watch
+from ._short import find, fix, flag_inf, flag_nan, flag_nan_and_inf, flag_oob_indices, has_err, push
+
+__all__ = [
+    "AccumulationConfig", "ConfigError", "Dedupe", "Error", "ErrorConfig", "ErrorLocation", "Event", "FileError", "GraphBreakError",
+    "InputError", "LimitError", "LoadError", "LoadFailure", "Order", "Policy", "PolicyError", "Priority", "Runtime", "ValidationError",
+    "Version", "Watch", "err", "find", "fix", "flag_inf", "flag_nan", "flag_nan_and_inf", "flag_oob_indices", "flags", "get_config",
+    "has_err", "load", "load_source", "metrics_text", "push", "set_config", "watch",
+]  # fmt: skip

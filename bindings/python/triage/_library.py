@@ -1,0 +1,39 @@
+"""Loads the library, once. It fits one version of PyTorch: another has other C++ classes, and would end the process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from . import _build
+
+
+def _release(version: str) -> str:
+    """MAJOR.MINOR, within which PyTorch keeps its binary interface."""
+    return ".".join(version.split(".")[:2])
+
+
+def check(running: str) -> None:
+    if _release(running) != _build.TORCH_VERSION:
+        raise ImportError(
+            f"this build of triage is for PyTorch {_build.TORCH_VERSION}, and PyTorch {running} is here. "
+            f"Install torch=={_build.TORCH_VERSION}.*, or build triage for the one that is here: `./dev wheel`."
+        )
+
+
+def load() -> None:
+    check(torch.__version__)
+    library = Path(__file__).with_name("libtriage_torch.so")
+    if not library.exists():
+        raise ImportError(f"triage has no library here ({library}): build the package with `./dev wheel`, and install the wheel.")
+    try:
+        torch.ops.load_library(library)
+    except OSError as error:
+        raise ImportError(
+            f"the library of triage cannot be loaded: {error}. A wheel links the Lua, fmt, spdlog and OpenSSL of the system that "
+            f"it was built on (Debian: liblua5.4-0, libfmt9, libspdlog1.10, libssl3)."
+        ) from None
+
+
+load()

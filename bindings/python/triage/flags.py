@@ -1,0 +1,82 @@
+"""Reads flags as Python values: the names of `flags` in Lua. Each reads tensors, so none may be used inside torch.compile."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ._config import ErrorConfig, checked_flags, get_config
+from ._errors import InputError, called
+
+_ops = torch.ops.triage
+
+
+@dataclass(frozen=True)
+class UnpackedError:
+    """One entry of a record."""
+
+    severity: int
+    code: int
+    location: int
+    severity_name: str
+    code_name: str
+    location_name: str
+
+
+@dataclass(frozen=True)
+class TableRow(UnpackedError):
+    """An entry with its sample and slot."""
+
+    sample: int
+    slot: int
+
+
+def _layout(operation: str, f: Tensor, config: ErrorConfig | None):
+    """`f`, how many slots its records have, and whether the last of them counts dropped errors."""
+    c = config or get_config()
+    return checked_flags(operation, f), c.num_slots, c.track_overflow
+
+
+def _sample(operation: str, f: Tensor, sample: int) -> int:
+    if not -f.shape[0] <= sample < f.shape[0]:
+        raise InputError(f"{operation}: there is no sample {sample}; the flags have {f.shape[0]}, counted from 0.")
+    return sample % f.shape[0]
+
+
+def to_table(f: Tensor, *, config: ErrorConfig | None = None) -> list[TableRow]:
+    """Every entry of the batch: samples in order, slot 0 first."""
+    return [TableRow(**row) for row in called(_ops._flags_table, *_layout("flags.to_table", f, config))]
+
+
+def unpack_all(f: Tensor, *, config: ErrorConfig | None = None) -> list[list[UnpackedError]]:
+    """The entries of every sample."""
+    samples: list[list[UnpackedError]] = [[] for _ in range(checked_flags("flags.unpack_all", f).shape[0])]
+    for row in to_table(f, config=config):
+        samples[row.sample].append(
+            UnpackedError(row.severity, row.code, row.location, row.severity_name, row.code_name, row.location_name)
+        )
+    return samples
+
+
+def unpack(f: Tensor, sample: int = 0, *, config: ErrorConfig | None = None) -> list[UnpackedError]:
+    """The entries of one sample, slot 0 first; a negative number counts from the end."""
+    i = _sample("flags.unpack", checked_flags("flags.unpack", f), sample)
+    return unpack_all(f[i : i + 1], config=config)[0]
+
+
+def summary(f: Tensor, *, config: ErrorConfig | None = None) -> dict[str, dict[str, int]]:
+    """`{location: {code: count}}`"""
+    return called(_ops._flags_summary, *_layout("flags.summary", f, config))
+
+
+def repr(f: Tensor, *, config: ErrorConfig | None = None) -> str:  # noqa: A001  the name in Lua and C++
+    """One line: `ErrorFlags(32 samples, 5 errors: 3xNAN, 2xINF @ encoder, output)`."""
+    return called(_ops._flags_repr, *_layout("flags.repr", f, config))
+
+
+def pretty_print(f: Tensor, sample: int = 0, *, config: ErrorConfig | None = None) -> str:
+    """One sample as text."""
+    f, slots, overflow = _layout("flags.pretty_print", f, config)
+    return called(_ops._flags_pretty, f, _sample("flags.pretty_print", f, sample), slots, overflow)

@@ -1,0 +1,361 @@
+#include "bindings/python/values.h"
+
+#include <ATen/core/jit_type.h>
+#include <c10/util/StringUtil.h>
+#include <triage/compiler_mode.h>
+#include <triage/config.h>
+#include <triage/decisions.h>
+#include <triage/flags.h>
+#include <triage/typing.h>
+
+#include <chrono>
+#include <memory>
+#include <stdexcept>
+#include <vector>
+
+namespace triage::python {
+namespace {
+
+Dict empty_dict() {
+  return c10::impl::toTypedDict<std::string, c10::IValue>(
+      c10::impl::GenericDict(c10::StringType::get(), c10::AnyType::get()));
+}
+
+double seconds_since_epoch(std::chrono::system_clock::time_point when) {
+  return std::chrono::duration<double>(when.time_since_epoch()).count();
+}
+
+double seconds(std::chrono::nanoseconds time) { return std::chrono::duration<double>(time).count(); }
+
+Dict place(const Source& source) {
+  Dict dict = empty_dict();
+  dict.insert("file", source.file);
+  dict.insert("line", int64_t{source.line});
+  return dict;
+}
+
+/// A size, a name, "...", or None for any size.
+c10::IValue to_value(const Dim& dim) {
+  switch (dim.kind) {
+    case Dim::Kind::size: return dim.value;
+    case Dim::Kind::name: return dim.name;
+    case Dim::Kind::rest: return "...";
+    default: return {};
+  }
+}
+
+c10::IValue to_value(const std::optional<TensorSpec>& spec) {
+  if (!spec) return {};
+  Dict dict = empty_dict();
+  dict.insert("text", spec->text());
+  dict.insert("flags", spec->flags);
+  const bool exact = !spec->flags && spec->kind == DTypeKind::exact;
+  dict.insert("dtype", exact ? c10::IValue(static_cast<int64_t>(spec->dtype)) : c10::IValue());
+  c10::impl::GenericList dims(c10::AnyType::get());
+  for (const Dim& dim : spec->dims) dims.push_back(to_value(dim));
+  dict.insert("dims", dims);
+  return dict;
+}
+
+c10::IValue to_values(const std::vector<std::optional<TensorSpec>>& specs) {
+  c10::impl::GenericList list(c10::AnyType::get());
+  for (const auto& spec : specs) list.push_back(to_value(spec));
+  return list;
+}
+
+Dict to_dict(const FlagCount& count) {
+  Dict dict = empty_dict();
+  dict.insert("location", ErrorLocation::name(count.location));
+  dict.insert("code", code_name(count.code));
+  dict.insert("severity", severity_name(count.severity));
+  dict.insert("count", static_cast<int64_t>(count.count));
+  return dict;
+}
+
+/// Counts by the names of an enumeration.
+template <class Kind, class Count>
+Dict by_name(size_t size, Count count) {
+  Dict dict = empty_dict();
+  for (size_t i = 0; i < size; ++i) {
+    const auto kind = static_cast<Kind>(i);
+    dict.insert(to_string(kind), static_cast<int64_t>(count(kind)));
+  }
+  return dict;
+}
+
+Dict to_dict(const CallStatistics& calls) {
+  Dict dict = empty_dict();
+  dict.insert("calls", static_cast<int64_t>(calls.calls()));
+  dict.insert("answered", by_name<Answered>(answered_count, [&](Answered by) { return calls.answered(by); }));
+  dict.insert("forms", by_name<CallForm>(call_form_count, [&](CallForm of) { return calls.form(of); }));
+  dict.insert("failures", by_name<FailureKind>(failure_kind_count, [&](FailureKind kind) {
+                return calls.failures[static_cast<size_t>(kind)];
+              }));
+  dict.insert("seconds", seconds(calls.time));
+  dict.insert("latency_p50", seconds(calls.latency_quantile(0.5)));
+  dict.insert("latency_p99", seconds(calls.latency_quantile(0.99)));
+  dict.insert("samples", static_cast<int64_t>(calls.samples));
+  dict.insert("flagged", static_cast<int64_t>(calls.flagged));
+  dict.insert("repaired", static_cast<int64_t>(calls.repaired));
+  dict.insert("uncounted", static_cast<int64_t>(calls.uncounted));
+  c10::impl::GenericList flags(c10::AnyType::get());
+  for (const FlagCount& count : calls.flags) flags.push_back(to_dict(count));
+  dict.insert("flags", flags);
+  dict.insert("recompiles", static_cast<int64_t>(calls.recompiles));
+  dict.insert("graph_breaks", static_cast<int64_t>(calls.graph_breaks));
+  return dict;
+}
+
+[[noreturn]] void wrong_type(const std::string& name, const char* expected, const c10::IValue& value) {
+  throw InputError(c10::str("`", name, "` is ", expected, "; got ", value.tagKind(), "."));
+}
+
+/// Takes named options out of a dictionary, and then knows which are left.
+class Options {
+ public:
+  explicit Options(const Dict& values) : values_(values) {}
+
+  /// A view refers to the text in the dictionary.
+  template <class Text, std::enable_if_t<std::is_convertible_v<const std::string&, Text>, int> = 0>
+  void take(const char* name, Text& into) {
+    if (const auto value = found(name)) {
+      if (!value->isString()) wrong_type(name, "a text", *value);
+      into = Text(value->toStringRef());
+    }
+  }
+  void take(const char* name, bool& into) {
+    if (const auto value = found(name)) {
+      if (!value->isBool()) wrong_type(name, "True or False", *value);
+      into = value->toBool();
+    }
+  }
+  template <class Integer, std::enable_if_t<std::is_integral_v<Integer>, int> = 0>
+  void take(const char* name, Integer& into) {
+    if (const auto value = found(name)) {
+      if (!value->isInt() || value->toInt() < 0) wrong_type(name, "a whole number of 0 or more", *value);
+      into = static_cast<Integer>(value->toInt());
+    }
+  }
+  void take(const char* name, double& into) {
+    if (const auto value = found(name)) {
+      if (!value->isDouble() && !value->isInt()) wrong_type(name, "a number", *value);
+      into = value->isInt() ? static_cast<double>(value->toInt()) : value->toDouble();
+    }
+  }
+  void take(const char* name, OnError& into) {
+    std::string text;
+    take(name, text);
+    if (text.empty()) return;
+    for (const OnError each : {OnError::raise, OnError::pass_through, OnError::last_good}) {
+      if (text == to_string(each)) {
+        into = each;
+        return;
+      }
+    }
+    throw InputError(
+        c10::str("`", name, "` is \"raise\", \"pass_through\" or \"last_good\"; got \"", text, "\"."));
+  }
+
+  void nothing_else(const char* known) const {
+    for (const auto& entry : values_) {
+      bool taken = false;
+      for (const std::string& name : taken_) taken = taken || entry.key() == name;
+      if (!taken) throw InputError(c10::str("There is no option `", entry.key(), "`. There are: ", known, "."));
+    }
+  }
+
+ private:
+  std::optional<c10::IValue> found(const char* name) {
+    taken_.emplace_back(name);
+    const auto entry = values_.find(name);
+    if (entry == values_.end()) return {};
+    return entry->value();
+  }
+
+  const Dict& values_;
+  std::vector<std::string> taken_;
+};
+
+template <class Class>
+bool is(const std::exception& error) {
+  return dynamic_cast<const Class*>(&error) != nullptr;
+}
+
+const char* class_name(const std::exception& error) {
+  if (is<LoadError>(error)) return "LoadError";
+  if (is<PolicyError>(error)) return "PolicyError";
+  if (is<ValidationError>(error)) return "ValidationError";
+  if (is<InputError>(error)) return "InputError";
+  if (is<GraphBreakError>(error)) return "GraphBreakError";
+  if (is<LimitError>(error)) return "LimitError";
+  if (is<FileError>(error)) return "FileError";
+  if (is<ConfigError>(error)) return "ConfigError";
+  return "Error";
+}
+
+}  // namespace
+
+Dict to_dict(const Signature& signature) {
+  Dict dict = empty_dict();
+  dict.insert("inputs", signature.inputs);
+  dict.insert("outputs", signature.outputs);
+  Dict params = empty_dict();
+  for (const Param& param : signature.params) params.insert(param.name, param.value);
+  dict.insert("params", params);
+  dict.insert("input_types", to_values(signature.input_types));
+  dict.insert("output_types", to_values(signature.output_types));
+  std::vector<std::string> state;
+  for (const StateSpec& spec : signature.state) state.push_back(spec.name);
+  dict.insert("state", state);
+  return dict;
+}
+
+Dict to_dict(const VersionInfo& version) {
+  Dict dict = empty_dict();
+  dict.insert("number", int64_t{version.number});
+  dict.insert("hash", version.hash);
+  dict.insert("path", version.path);
+  dict.insert("since", seconds_since_epoch(version.since));
+  dict.insert("live", version.live);
+  dict.insert("pinned", version.pinned);
+  dict.insert("on_trial", version.on_trial);
+  dict.insert("taken_back", version.taken_back);
+  dict.insert("failures", static_cast<int64_t>(version.failures));
+  dict.insert("last_error", c10::IValue());
+  if (version.last_error) {
+    Dict error = place(version.last_error->source);
+    error.insert("message", version.last_error->message);
+    error.insert("when", seconds_since_epoch(version.last_error->when));
+    dict.insert_or_assign("last_error", error);
+  }
+  return dict;
+}
+
+Dict to_dict(const PolicyStatistics& statistics) {
+  Dict dict = to_dict(statistics.total);
+  c10::impl::GenericList versions(c10::AnyType::get());
+  for (const auto& version : statistics.versions) {
+    Dict of_version = to_dict(version.calls);
+    of_version.insert("number", int64_t{version.number});
+    of_version.insert("hash", version.hash);
+    versions.push_back(of_version);
+  }
+  dict.insert("versions", versions);
+  dict.insert("reloads", static_cast<int64_t>(statistics.reloads));
+  dict.insert("refused", static_cast<int64_t>(statistics.refused));
+  dict.insert("reverted", static_cast<int64_t>(statistics.reverted));
+  return dict;
+}
+
+Dict to_dict(const WatchEvent& event) {
+  Dict dict = place(event.source);
+  dict.insert("kind", std::string(to_string(event.kind)));
+  dict.insert("path", event.path);
+  dict.insert("version", int64_t{event.version});
+  dict.insert("message", event.message);
+  return dict;
+}
+
+Dict to_dict(const RunInfo& info) {
+  Dict dict = empty_dict();
+  dict.insert("version", int64_t{info.version});
+  dict.insert("hash", info.hash);
+  dict.insert("answered", std::string(to_string(info.answered)));
+  dict.insert("form", std::string(to_string(info.form)));
+  dict.insert("seconds", seconds(info.time));
+  dict.insert("flagged", info.flagged);
+  dict.insert("repaired", info.repaired);
+  dict.insert("failure", info.failure);
+  return dict;
+}
+
+Dict to_dict(const flags::TableRow& row) {
+  Dict dict = empty_dict();
+  dict.insert("sample", row.sample);
+  dict.insert("slot", row.slot);
+  dict.insert("severity", to_int(row.error.severity));
+  dict.insert("code", to_int(row.error.code));
+  dict.insert("location", row.error.location);
+  dict.insert("severity_name", row.error.severity_name);
+  dict.insert("code_name", row.error.code_name);
+  dict.insert("location_name", row.error.location_name);
+  return dict;
+}
+
+ParamValue param_from(const std::string& name, const c10::IValue& value) {
+  if (value.isTensor()) return value.toTensor();
+  if (value.isBool()) return value.toBool();
+  if (value.isInt()) return value.toInt();
+  if (value.isDouble()) return value.toDouble();
+  if (value.isIntList()) return value.toIntVector();
+  if (value.isDoubleList()) return value.toDoubleVector();
+  wrong_type(name, "a number, a boolean, a list of numbers or a tensor", value);
+}
+
+Params params_from(const Dict& values) {
+  Params params;
+  for (const auto& entry : values) params.emplace_back(entry.key(), param_from(entry.key(), entry.value()));
+  return params;
+}
+
+RuntimeOptions runtime_options_from(const Dict& values) {
+  Options options(values);
+  RuntimeOptions result;
+  std::string compiler = compiler_mode_name(result.compiler), cache_dir, decision_log;
+  options.take("backend", result.backend);
+  options.take("compiler", compiler);
+  options.take("on_error", result.on_error);
+  options.take("fullgraph", result.fullgraph);
+  options.take("trusted", result.trusted);
+  options.take("cache_dir", cache_dir);
+  options.take("keep_versions", result.keep_versions);
+  options.take("trial_calls", result.trial_calls);
+  options.take("failures_to_revert", result.failures_to_revert);
+  options.take("state_keys", result.state_keys);
+  options.take("seed", result.seed);
+  options.take("count_flags", result.count_flags);
+  options.take("decision_log", decision_log);
+  options.take("instructions", result.limits.instructions);
+  options.take("seconds", result.limits.seconds);
+  options.nothing_else(
+      "backend, compiler, on_error, fullgraph, trusted, cache_dir, keep_versions, trial_calls, failures_to_revert, "
+      "state_keys, seed, count_flags, decision_log, instructions, seconds");
+  result.compiler = compiler_mode_from(compiler);
+  result.cache_dir = cache_dir;
+  if (!decision_log.empty()) {
+    DecisionLogOptions log;
+    log.file = decision_log;
+    result.decisions = std::make_shared<DecisionLog>(log);
+  }
+  return result;
+}
+
+RunOptions run_options_from(const Dict& values) {
+  Options options(values);
+  RunOptions result;
+  OnError on_error = OnError::raise;
+  double deadline = 0;
+  options.take("on_error", on_error);
+  options.take("deadline", deadline);
+  options.take("decision_id", result.decision_id);
+  options.take("trace_id", result.trace_id);
+  options.take("state_key", result.state_key);
+  options.nothing_else("on_error, deadline, decision_id, trace_id, state_key");
+  if (values.contains("on_error")) result.on_error = on_error;
+  if (values.contains("deadline")) {
+    if (!(deadline > 0 && deadline < 1e9)) throw InputError("`deadline` is the time for the call, in seconds above 0.");
+    result.deadline = std::chrono::steady_clock::now() +
+                      std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(deadline));
+  }
+  return result;
+}
+
+void throw_to_python(const std::exception& error) {
+  const auto* of_triage = dynamic_cast<const Error*>(&error);
+  const Source source = of_triage ? of_triage->source() : Source{};
+  const std::string traceback = of_triage ? of_triage->traceback() : "";
+  throw std::runtime_error(c10::str("\x1ftriage\x1f", class_name(error), "\x1f", source.file, "\x1f", source.line,
+                                    "\x1f", traceback, "\x1f", error.what()));
+}
+
+}  // namespace triage::python

@@ -1,0 +1,292 @@
+"""Policies: calls, errors, versions, hot reload, threads, processes."""
+
+from __future__ import annotations
+
+import copy
+import os
+import pickle
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import DECLARED, PLAIN, ROOT, bad_batch
+from torch.utils.data import DataLoader, Dataset
+
+import triage
+from triage import _build, _library
+
+
+def repaired(z: torch.Tensor, value: float = 0.5) -> torch.Tensor:
+    z = z.clone()
+    z[2] = value
+    return z
+
+
+def test_a_call_by_position_and_by_name(policy):
+    z, f = policy(bad_batch())
+    assert torch.equal(z, repaired(bad_batch()))
+    assert triage.flags.repr(f) == "ErrorFlags(8 samples, 2 errors: 1xNAN, 1xFALLBACK_VALUE @ logits)"
+    assert torch.equal(policy(z=bad_batch())[0], z)
+
+
+def test_one_output_is_no_tuple():
+    assert torch.equal(triage.load_source("return function(z) return z + 1 end")(torch.zeros(2)), torch.ones(2))
+
+
+def test_params(policy):
+    assert policy.params == {"fallback": 0.5, "weights": [1.0, 2.0]}
+    assert torch.equal(policy.run([bad_batch()], params={"fallback": 7})[0], repaired(bad_batch(), 7.0))
+    assert torch.equal(policy(bad_batch())[0], repaired(bad_batch()))
+    policy.set_param("fallback", 3)
+    policy.set_param("weights", (1, 2.5))
+    assert torch.equal(policy(bad_batch())[0], repaired(bad_batch(), 3.0))
+    assert policy.params["fallback"] == 3
+    with pytest.raises(TypeError):
+        policy.params["fallback"] = 4
+    with pytest.raises(triage.InputError, match="unknown|no param"):
+        policy.set_param("falback", 1)
+    with pytest.raises(triage.InputError, match="a number, a boolean, a list"):
+        policy.set_param("fallback", "high")
+
+
+def test_options_of_a_call(policy):
+    info = {}
+    policy.run({"z": bad_batch()}, info=info, decision_id="request 7", deadline=5)
+    assert (info["version"], info["answered"], info["flagged"], info["repaired"]) == (1, "live", 1, 1)
+    with pytest.raises(triage.InputError, match="There is no option `dead_line`.*deadline"):
+        policy.run([bad_batch()], dead_line=5)
+    with pytest.raises(triage.InputError, match='"pass_through"'):
+        policy.run([bad_batch()], on_error="ignore")
+
+
+def test_on_error_of_a_runtime_and_of_a_call():
+    source = 'return policy {outputs = {"z"}, run = function(z) return z:mm(z) end}'
+    lenient = triage.Runtime(on_error="pass_through", count_flags=False).load_source(source)
+    assert torch.equal(lenient(torch.ones(2, 3)), torch.ones(2, 3))
+    with pytest.raises(triage.PolicyError) as caught:
+        lenient.run([torch.ones(2, 3)], on_error="raise")
+    assert caught.value.line == 1 and caught.value.file.endswith("policy.lua") and "mm" in str(caught.value)
+
+
+def test_errors_name_file_and_line(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    broken = Path("broken.lua")
+    broken.write_text("return function(z)\n  return z +\nend\n")
+    with pytest.raises(triage.LoadError) as caught:
+        triage.load(broken)
+    assert (caught.value.file, caught.value.line) == (str(broken), 3) and str(caught.value).startswith(f"{broken}:3:")
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert (type(again), str(again), again.line) == (triage.LoadError, str(caught.value), 3)
+    with pytest.raises(triage.FileError, match="no such file"):
+        triage.load("missing.lua")
+    with pytest.raises(triage.InputError, match="There is no option `backnd`"):
+        triage.Runtime(backnd="eager")
+    with pytest.raises(triage.Error, match="fusd.*fused"):
+        triage.Runtime(backend="fusd")
+
+
+def test_wrong_inputs(policy):
+    with pytest.raises(triage.ValidationError, match=r"input 'z'"):
+        policy(torch.zeros(2, 5))
+    with pytest.raises(triage.InputError, match="2 were given|got 2|takes 1"):
+        policy(bad_batch(), bad_batch())
+    with pytest.raises(triage.InputError, match="input 1 is no tensor but list"):
+        policy([1.0])
+    with pytest.raises(triage.InputError, match="there is no input `x`.*its inputs are: z"):
+        policy(x=bad_batch())
+    with pytest.raises(triage.InputError, match="by position"):
+        policy(bad_batch(), z=bad_batch())
+
+
+def test_gradients_of_an_eager_call_are_zero_for_repaired_rows(policy):
+    z = bad_batch().requires_grad_()
+    policy(z)[0].sum().backward()
+    wanted = torch.ones(8, 4)
+    wanted[2] = 0
+    assert torch.equal(z.grad, wanted)
+
+
+def test_what_it_says_of_itself(policy, policy_file):
+    policy(bad_batch())
+    assert repr(policy) == f"<triage.Policy repair (z) -> (z, f), version 1 of {policy_file}>"
+    assert policy.path == str(policy_file) and policy.name == "repair"
+    assert policy.signature["input_types"][0]["text"] == 'Tensor(float32_t, {"N", 4})'
+    statistics = policy.statistics()
+    assert (statistics["calls"], statistics["flagged"], statistics["repaired"]) == (1, 1, 1)
+    assert {"location": "logits", "code": "NAN", "severity": "CRITICAL", "count": 1} in statistics["flags"]
+    assert f'path="{policy_file}"' in triage.metrics_text()
+    assert "triage::fix" in policy.graphs()[0] and policy.graph_breaks() == []
+
+
+def test_versions_reload_rollback_and_pin(policy, policy_file):
+    assert policy.reload() == "unchanged"
+    policy_file.write_text(DECLARED.replace("0.5", "9.0"))
+    assert policy.reload() == "swapped" and policy.version.number == 2
+    assert torch.equal(policy(bad_batch())[0], repaired(bad_batch(), 9.0))
+    policy_file.write_text("return function(")
+    assert policy.reload() == "refused"
+    assert policy.version.last_error.line == 1 and "newest file refused" in repr(policy)
+    policy.rollback(1)
+    assert torch.equal(policy(bad_batch())[0], repaired(bad_batch()))
+    assert [(v.number, v.live) for v in policy.versions()] == [(1, True), (2, False)]
+    policy.pin(2)
+    assert policy.version.pinned
+    policy_file.write_text(DECLARED)
+    assert policy.reload() == "unchanged" and policy.unpin() == "swapped"
+    with pytest.raises(triage.InputError, match="99"):
+        policy.rollback(99)
+
+
+def test_watch(policy, policy_file):
+    with triage.watch(policy_file.parent) as watch:
+        assert watch.wait(0) is None
+        policy_file.write_text(DECLARED.replace("0.5", "2.0"))
+        event = watch.wait(60)
+        assert (event.kind, event.path, event.version) == ("reloaded", str(policy_file), 2)
+        policy_file.write_text("return function(")
+        refused = watch.wait(60)
+        assert (refused.kind, refused.line, refused.file) == ("refused", 1, str(policy_file))
+        (policy_file.parent / "new.lua").write_text(PLAIN)
+        watch.rescan()
+        assert [event.kind for event in watch.events()] == ["added"]
+    assert watch.wait(5) is None and "closed" in repr(watch)
+    with pytest.raises(triage.FileError):
+        triage.watch(policy_file.parent / "missing")
+
+
+def test_calls_in_four_threads_go_on_while_it_reloads(policy, policy_file):
+    stop, seen, wrong = threading.Event(), set(), []
+
+    def call():
+        while not stop.is_set():
+            z, _ = policy(bad_batch())
+            seen.add(float(z[2, 0]))
+            if not torch.equal(z[0], bad_batch()[0]):
+                wrong.append(z)
+
+    threads = [threading.Thread(target=call) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for number in range(10):
+        policy_file.write_text(DECLARED.replace("0.5", f"{number}.25"))
+        assert policy.reload() == "swapped"
+        time.sleep(0.02)
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert not wrong and len(seen) > 2 and policy.version.number == 11
+
+
+def test_a_call_leaves_the_interpreter_to_other_threads():
+    """While one thread is inside a call that takes long, another counts: with the lock held it could not."""
+    slow = triage.Runtime(seconds=60.0).load_source(
+        "return function(z) local y = z for i = 1, 200 do y = y:mm(z):tanh() end return y end"
+    )
+    z = torch.randn(256, 256)
+    slow(z)
+    counted, during, running = 0, 0, threading.Event()
+
+    def call():
+        nonlocal during
+        running.set()
+        before = counted
+        slow(z)
+        during = counted - before
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    running.wait()
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(100)  # nobody takes the lock: only who lets go of it makes room
+    try:
+        while thread.is_alive():
+            counted += 1
+            time.sleep(0)
+    finally:
+        sys.setswitchinterval(interval)
+    thread.join()
+    assert during > 10
+
+
+def test_copies_and_pickles(policy, policy_file):
+    assert copy.deepcopy(policy) is policy and copy.copy(policy) is policy
+    assert pickle.loads(pickle.dumps(policy)) is policy
+    policy.set_param("fallback", 6)
+    program = (
+        "import pickle, sys, torch, triage\n"
+        "p = pickle.loads(bytes.fromhex(sys.argv[1]))\n"
+        "print(p.path, p.key, p.params['fallback'], p(torch.full((1, 4), float('nan')))[0][0, 0].item())\n"
+    )
+    told = subprocess.run([sys.executable, "-c", program, pickle.dumps(policy).hex()], capture_output=True, text=True, check=True)
+    assert told.stdout.split() == [str(policy_file), policy.key, "6", "6.0"]
+
+
+def test_keys(policy_file):
+    first = triage.load(policy_file, key="one key")
+    assert triage.load(policy_file, key="one key") is first
+    with pytest.raises(triage.InputError, match="The key 'one key' is taken"):
+        triage.load_source(PLAIN, key="one key")
+    second, third = triage.load(policy_file), triage.load(policy_file)
+    assert second.key != third.key and second.key.startswith("repair.lua")
+    del first
+    triage.load_source(PLAIN, key="one key")
+
+
+class Rows(Dataset):
+    def __init__(self, policy):
+        self.policy = policy
+
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, i):
+        z, f = self.policy(bad_batch()[i : i + 1])
+        return z[0], f[0], os.getpid()
+
+
+def test_forked_workers_of_a_DataLoader(policy):
+    policy.set_param("fallback", 4.0)
+    policy(bad_batch())
+    with triage.watch(os.path.dirname(policy.path)):
+        loader = DataLoader(Rows(policy), batch_size=4, num_workers=2, multiprocessing_context="fork")
+        batches = list(loader)
+    assert torch.equal(torch.cat([z for z, _, _ in batches]), repaired(bad_batch(), 4.0))
+    assert os.getpid() not in torch.cat([pid for _, _, pid in batches]).tolist()
+    assert policy.statistics()["calls"] == 1
+
+
+def test_an_error_in_a_worker_reaches_the_loop(policy):
+    class Bad(Rows):
+        def __getitem__(self, i):
+            return self.policy(torch.zeros(1, 5))
+
+    with pytest.raises(triage.ValidationError, match="input 'z'"):
+        list(DataLoader(Bad(policy), num_workers=1, multiprocessing_context="fork"))
+
+
+def test_state_is_of_a_key_and_survives(tmp_path):
+    source = """return policy {outputs = {"n"}, state = {n = {shape = {}}},
+      run = function(z, s) local n = s.n + z:sum() return n, {n = n} end}"""
+    counting = triage.load_source(source)
+    z = torch.ones(1)
+    assert [counting.run([z], state_key=k)[0].item() for k in ("a", "a", "b")] == [1, 2, 1]
+    counting.save_state(tmp_path / "state.pt")
+    counting.reset_state()
+    assert counting.run([z], state_key="a")[0].item() == 1
+    counting.load_state(tmp_path / "state.pt")
+    assert counting.run([z], state_key="a")[0].item() == 3
+
+
+def test_a_library_for_another_pytorch_is_refused_before_it_is_loaded():
+    with pytest.raises(ImportError, match=rf"this build of triage is for PyTorch {_build.TORCH_VERSION}, and PyTorch 1.13.1 is here"):
+        _library.check("1.13.1")
+    _library.check(_build.TORCH_VERSION + ".1+cu130")
+
+
+def test_versions_agree():
+    assert triage.__version__ == torch.ops.triage._version()
+    assert f'#define TRIAGE_VERSION "{triage.__version__}"' in (ROOT / "runtime/include/triage/version.h").read_text()
