@@ -20,8 +20,8 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/messages/asked.h"
 #include "runtime/messages/artefacts.h"
+#include "runtime/messages/asked.h"
 #include "runtime/messages/log.h"
 #include "runtime/messages/printable.h"
 

@@ -31,8 +31,8 @@ void change(Life& life, const char* name, const Version& version, const Work& wo
   life.step(name, [&] { told = work(); });
   const Paused paused;
   const bool changed = version() != before;
-  life.check(changed == (told == Reload::swapped), std::string(name) + (changed ? ": it changed, and said that it did not"
-                                                                               : ": it said that it changed"));
+  life.check(changed == (told == Reload::swapped),
+             std::string(name) + (changed ? ": it changed, and said that it did not" : ": it said that it changed"));
 }
 
 auto hash_of(const Policy& policy) {
@@ -70,10 +70,11 @@ void live_alone(Life& life) {
       const Paused paused;
       return policy.version().number == 1;
     }();
-    if (!was_first) change(life, "going back", hash_of(policy), [&] {
-      policy.rollback(1);
-      return Reload::swapped;
-    });
+    if (!was_first)
+      change(life, "going back", hash_of(policy), [&] {
+        policy.rollback(1);
+        return Reload::swapped;
+      });
     life.step("setting params", [&] {
       policy.set_param("limit", 4.0);
       policy.set_param("bounds", std::vector<double>{-50.0, 50.0});
@@ -224,8 +225,7 @@ void live_with_candidates(Life& life) {
     canary.promote_after = 0;
     canary.on_end = [](const CandidateReport&) {};
     life.step("starting a canary that fails", [&] {
-      policy.canary_source(repair_source("(z:sum():item() ~= z:sum():item()) and nil + 1 or 3.0", ""),
-                           canary);
+      policy.canary_source(repair_source("(z:sum():item() ~= z:sum():item()) and nil + 1 or 3.0", ""), canary);
     });
     for (int i = 0; i < 2; ++i) run(life, "running beside a canary that fails", policy);
     life.step("starting a canary", [&] { policy.canary_source(repair_source(3), canary); });
