@@ -15,7 +15,8 @@ std::vector<Entry> entries_of(const std::filesystem::path& folder, std::error_co
   errno = open ? 0 : errno;
   for (const dirent* one; open && (one = ::readdir(open.get())); errno = 0) {
     if (one->d_name[0] == '.') continue;
-    struct stat own {}, target {};
+    struct stat own {
+    }, target{};
     const bool known = ::fstatat(::dirfd(open.get()), one->d_name, &own, AT_SYMLINK_NOFOLLOW) == 0;
     const bool leads = known && ::fstatat(::dirfd(open.get()), one->d_name, &target, 0) == 0;
     entries.push_back({one->d_name, leads && S_ISREG(target.st_mode), known && S_ISDIR(own.st_mode)});

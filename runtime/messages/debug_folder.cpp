@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "runtime/messages/artefacts.h"
+#include "runtime/messages/asked.h"
 #include "runtime/messages/log.h"
 #include "runtime/messages/printable.h"
 
@@ -243,10 +244,11 @@ std::string folder_name(const std::string& graph) {
   return name;
 }
 
-bool debug_folder_on() noexcept { return DebugFolders::of_process().files() != 0; }
-bool wants_debug_file(DebugFile file) noexcept {
-  return (DebugFolders::of_process().files() >> static_cast<int>(file) & 1) != 0;
+static uint32_t wanted_files() noexcept {
+  return asked([] { return DebugFolders::of_process().files(); }, 0u);
 }
+bool debug_folder_on() noexcept { return wanted_files() != 0; }
+bool wants_debug_file(DebugFile file) noexcept { return (wanted_files() >> static_cast<int>(file) & 1) != 0; }
 
 std::string debug_dir() { return DebugFolders::of_process().root(); }
 void set_debug_dir(const std::string& path) { DebugFolders::of_process().set_root(path); }

@@ -5,6 +5,8 @@
 #include <mutex>
 #include <sstream>
 
+#include "runtime/messages/asked.h"
+
 namespace triage::messages {
 namespace {
 
@@ -32,7 +34,9 @@ Replay& replay() {  // never destroyed: calls fail until the process ends
 
 }  // namespace
 
-bool replay_record_on() noexcept { return replay().on.load(std::memory_order_relaxed); }
+bool replay_record_on() noexcept {
+  return asked([] { return replay().on.load(std::memory_order_relaxed); }, false);
+}
 
 std::string replay_dir() {
   const std::lock_guard lock(replay().mutex);

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <utility>
 
+#include "runtime/messages/asked.h"
 #include "runtime/messages/log.h"
 #include "runtime/messages/printable.h"
 
@@ -105,7 +106,8 @@ int repro_level_from(int64_t level) {
 }
 
 ReproAfter repro_after() noexcept {
-  return programs_that_run > 0 ? ReproAfter::nothing : repro().after.load(std::memory_order_relaxed);
+  if (programs_that_run > 0) return ReproAfter::nothing;
+  return asked([] { return repro().after.load(std::memory_order_relaxed); }, ReproAfter::nothing);
 }
 
 InRepro::InRepro() noexcept { ++programs_that_run; }

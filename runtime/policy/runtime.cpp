@@ -247,8 +247,8 @@ static void check_name(const char* what, const std::string& name) {
   if (name.size() > 255 || std::isdigit(static_cast<unsigned char>(name[0])) ||
       !std::all_of(name.begin(), name.end(), fits))
     throw InputError(fmt::format(
-        "{}: expected a name that scripts can write (at most 255 letters, digits and _, no digit first), got '{}'", what,
-        messages::one_line(name)));
+        "{}: expected a name that scripts can write (at most 255 letters, digits and _, no digit first), got '{}'",
+        what, messages::one_line(name)));
 }
 
 void Runtime::define(const std::string& name, std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)> fn,

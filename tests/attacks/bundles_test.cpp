@@ -47,24 +47,28 @@ struct BundleAttack {
 };
 
 const BundleAttack attacks[] = {
-    {"a file above the folder", "..", [](const fs::path& dir) { write(dir / "bundle.json", of_one("../p.lua", good)); }},
-    {"an absolute file", "absolute path", [](const fs::path& dir) { write(dir / "bundle.json", of_one("/etc/passwd", good)); }},
+    {"a file above the folder", "..",
+     [](const fs::path& dir) { write(dir / "bundle.json", of_one("../p.lua", good)); }},
+    {"an absolute file", "absolute path",
+     [](const fs::path& dir) { write(dir / "bundle.json", of_one("/etc/passwd", good)); }},
     {"a link out of the folder", "q.lua",
      [](const fs::path& dir) {
        fs::create_symlink("/etc/passwd", dir / "q.lua");
-       write(dir / "bundle.json", manifest(R"("policies": {)" + listed("p.lua", good) + "," + listed("q.lua", "") + "}"));
+       write(dir / "bundle.json",
+             manifest(R"("policies": {)" + listed("p.lua", good) + "," + listed("q.lua", "") + "}"));
      }},
     {"links in a ring", "q.lua",
      [](const fs::path& dir) {
        fs::create_symlink("r.lua", dir / "q.lua");
        fs::create_symlink("q.lua", dir / "r.lua");
-       write(dir / "bundle.json", manifest(R"("policies": {)" + listed("p.lua", good) + "," + listed("q.lua", "") + "," +
-                                           listed("r.lua", "") + "}"));
+       write(dir / "bundle.json", manifest(R"("policies": {)" + listed("p.lua", good) + "," + listed("q.lua", "") +
+                                           "," + listed("r.lua", "") + "}"));
      }},
     {"a fifo that is listed", "q.lua",
      [](const fs::path& dir) {
        ::mkfifo((dir / "q.lua").c_str(), 0600);
-       write(dir / "bundle.json", manifest(R"("policies": {)" + listed("p.lua", good) + "," + listed("q.lua", "") + "}"));
+       write(dir / "bundle.json",
+             manifest(R"("policies": {)" + listed("p.lua", good) + "," + listed("q.lua", "") + "}"));
      }},
     {"a fifo in place of bundle.json", "bundle.json",
      [](const fs::path& dir) { ::mkfifo((dir / "bundle.json").c_str(), 0600); }},
@@ -90,8 +94,8 @@ const BundleAttack attacks[] = {
      }},
     {"one file as a policy and as a module", "twice",
      [](const fs::path& dir) {
-       write(dir / "bundle.json", manifest(R"("policies": {)" + listed("p.lua", good) + R"(}, "modules": {)" +
-                                           listed("p.lua", good) + "}"));
+       write(dir / "bundle.json",
+             manifest(R"("policies": {)" + listed("p.lua", good) + R"(}, "modules": {)" + listed("p.lua", good) + "}"));
      }},
     {"two names of one policy", "two policies",
      [](const fs::path& dir) {
@@ -101,7 +105,8 @@ const BundleAttack attacks[] = {
      }},
     {"a name that forges a line", "bundle.json",
      [](const fs::path& dir) {
-       write(dir / "bundle.json", R"({"name": "x\n[error] FORGED", "version": "1", "policies": {)" + listed("p.lua", good) + "}}");
+       write(dir / "bundle.json",
+             R"({"name": "x\n[error] FORGED", "version": "1", "policies": {)" + listed("p.lua", good) + "}}");
      }},
     {"a hash in capitals", "lower case",
      [](const fs::path& dir) {
@@ -124,11 +129,13 @@ const BundleAttack attacks[] = {
     {"a table that is a pickle of something else", "t.pt",
      [](const fs::path& dir) {
        const std::string reads = "local t = torch.load('t.pt') return function(z) return z + 1 end";
-       const std::string table = "\x80\x02" "cos\nsystem\nX\x02\0\0\0ls\x85R.";
+       const std::string table =
+           "\x80\x02"
+           "cos\nsystem\nX\x02\0\0\0ls\x85R.";
        write(dir / "p.lua", reads);
        write(dir / "t.pt", table);
-       write(dir / "bundle.json", manifest(R"("policies": {)" + listed("p.lua", reads) + R"(}, "tables": {)" +
-                                           listed("t.pt", table) + "}"));
+       write(dir / "bundle.json",
+             manifest(R"("policies": {)" + listed("p.lua", reads) + R"(}, "tables": {)" + listed("t.pt", table) + "}"));
      }},
     {"a policy without end at load", "budget",
      [](const fs::path& dir) {

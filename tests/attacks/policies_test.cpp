@@ -42,7 +42,8 @@ std::string outcome_of(const std::function<void()>& work) {
 }
 
 void run_healthy() {
-  const char* const healthy = "return function(z) local f = flag_nan(z, 1) return fix(z, f, 1, {fallback = 0.0}), f end";
+  const char* const healthy =
+      "return function(z) local f = flag_nan(z, 1) return fix(z, f, 1, {fallback = 0.0}), f end";
   Runtime runtime(small_budget());
   runtime.load_source(healthy).run({at::ones({8, 8})});
 }
@@ -82,11 +83,13 @@ const PolicyAttack by_authors[] = {
     {"a name of state that forges a line", "expected",
      "return policy {state = {['x\\n[error] FORGED'] = {shape = {}}}, run = function(z, s) return z, s end}"},
     {"a first value that no int64 is", "expected",
-     "return policy {state = {s = {shape = {}, dtype = torch.int64, init = 2^70}}, run = function(z, s) return z, s end}"},
+     "return policy {state = {s = {shape = {}, dtype = torch.int64, init = 2^70}}, run = function(z, s) return z, s "
+     "end}"},
     {"a first value that is a table", "expected",
      "return policy {state = {s = {shape = {}, init = {}}}, run = function(z, s) return z, s end}"},
     {"a shape without end", no_error,
-     "return policy {state = {s = {shape = setmetatable({}, {__len = function() return 1 << 60 end, __index = function() "
+     "return policy {state = {s = {shape = setmetatable({}, {__len = function() return 1 << 60 end, __index = "
+     "function() "
      "return 1 end})}}, run = function(z, s) return z, s end}"},
     {"declarations that run without end", "takes 2 inputs",
      "return policy {state = setmetatable({}, {__pairs = function() while true do end end, __index = function() while "
@@ -99,16 +102,19 @@ const PolicyAttack by_authors[] = {
     {"state that is its own table", "state",
      "return policy {state = {s = {shape = {}}}, run = function(z, s) s.s = s return z, s end}"},
     {"a list of ten million numbers", "budget",
-     "local t = {} for i = 1, 1e7 do t[i] = 0.5 end return policy {params = {p = t}, run = function(z, p) return z end}"},
+     "local t = {} for i = 1, 1e7 do t[i] = 0.5 end return policy {params = {p = t}, run = function(z, p) return z "
+     "end}"},
     {"a list that holds itself", "expected",
      "local t = {} t[1] = t return policy {params = {p = t}, run = function(z, p) return z end}"},
     {"a list without end", "expected",
-     "return policy {params = {p = setmetatable({}, {__len = function() return 1 << 60 end, __index = function() return "
+     "return policy {params = {p = setmetatable({}, {__len = function() return 1 << 60 end, __index = function() "
+     "return "
      "1 end})}, run = function(z, p) return z end}"},
     {"a list with holes", "expected",
      "return policy {params = {p = {1.0, nil, 3.0}}, run = function(z, p) return z end}"},
     {"a param of expanded elements", "budget",
-     "return policy {params = {p = torch.zeros(1):expand({1 << 40})}, run = function(z, p) return z + p.p:clone():sum() "
+     "return policy {params = {p = torch.zeros(1):expand({1 << 40})}, run = function(z, p) return z + "
+     "p.p:clone():sum() "
      "end}"},
     {"a constant of expanded elements", "budget",
      "local f = triage.compile(function(z) return triage.assume_constant_result(function() return "
@@ -116,9 +122,11 @@ const PolicyAttack by_authors[] = {
     {"a result that answers without end", "a policy returns tensors",
      "return function(z) return setmetatable({}, {__index = function() while true do end end}) end"},
     {"a policy whose fields answer without end", "policy",
-     "return setmetatable({}, {__index = function() while true do end end, __pairs = function() while true do end end})"},
+     "return setmetatable({}, {__index = function() while true do end end, __pairs = function() while true do end "
+     "end})"},
     {"tests without end", no_error,
-     "return policy {run = function(z) return z end, tests = setmetatable({}, {__len = function() return 1 << 60 end})}"},
+     "return policy {run = function(z) return z end, tests = setmetatable({}, {__len = function() return 1 << 60 "
+     "end})}"},
 };
 
 const std::string counting = R"(
@@ -143,7 +151,9 @@ const HostAttack by_hosts[] = {
     {"an undefined tensor as a param", "param 'table'",
      [](Runtime&, const Policy& policy) { policy.set_param("table", at::Tensor()); }},
     {"a sparse tensor as a param", "param 'table'",
-     [](Runtime&, const Policy& policy) { policy.set_param("table", at::ones({2, 2}).to_sparse()); }},
+     [](Runtime&, const Policy& policy) {
+       policy.set_param("table", at::ones({2, 2}).to_sparse());
+     }},
     {"a tensor without data as a param", "meta",
      [](Runtime&, const Policy& policy) {
        policy.set_param("table", at::empty({2, 2}, at::device(at::kMeta)));
@@ -158,7 +168,9 @@ const HostAttack by_hosts[] = {
     {"a param that nobody has", "has no param 'nobody'",
      [](Runtime&, const Policy& policy) { policy.set_param("nobody", 1); }},
     {"the same param twice in a call", no_error,
-     [](Runtime&, const Policy& policy) { policy.run({batch()}, {.params = {{"n", 1}, {"n", 2}}}); }},
+     [](Runtime&, const Policy& policy) {
+       policy.run({batch()}, {.params = {{"n", 1}, {"n", 2}}});
+     }},
     {"fewer sample ids than samples", "sample_ids has 1 names for a batch of 4 samples",
      [](Runtime&, const Policy& policy) {
        const std::vector<std::string> ids = {"a"};
@@ -176,10 +188,13 @@ const HostAttack by_hosts[] = {
        const Policy both = runtime.load_source("return function(a, b) return a + b, a - b end");
        const at::Tensor z = at::ones({4, 2});
        for (int i = 0; i < 4; ++i)
-         if (both.run({z, z}, {.donate = {0}})[1].abs().sum().item<float>() != 0) throw std::runtime_error("a wrong answer");
+         if (both.run({z, z}, {.donate = {0}})[1].abs().sum().item<float>() != 0)
+           throw std::runtime_error("a wrong answer");
      }},
     {"a deadline long ago", "deadline",
-     [](Runtime&, const Policy& policy) { policy.run({batch()}, {.deadline = std::chrono::steady_clock::time_point()}); }},
+     [](Runtime&, const Policy& policy) {
+       policy.run({batch()}, {.deadline = std::chrono::steady_clock::time_point()});
+     }},
     {"state from a device without end", "/dev/zero",
      [](Runtime&, const Policy& policy) { policy.load_state("/dev/zero"); }},
     {"state from a folder", "cannot", [](Runtime&, const Policy& policy) { policy.load_state("/tmp"); }},
@@ -225,12 +240,14 @@ const HostAttack by_hosts[] = {
     {"a pure function that gives another shape each time", "again",
      [](Runtime& runtime, const Policy&) {
        int calls = 0;
-       runtime.define("again", [&](const std::vector<at::Tensor>& in) { return std::vector{in[0].narrow(0, 0, 1 + calls++ % 3)}; },
-                      {.pure = true});
+       runtime.define(
+           "again", [&](const std::vector<at::Tensor>& in) { return std::vector{in[0].narrow(0, 0, 1 + calls++ % 3)}; },
+           {.pure = true});
        const Policy policy = runtime.load_source("return function(z) return again(z) end");
        for (int i = 0; i < 5; ++i) policy.run({batch()});
      }},
-    {"a name that no script can write", "expected a name that scripts can write", [](Runtime& runtime, const Policy&) {
+    {"a name that no script can write", "expected a name that scripts can write",
+     [](Runtime& runtime, const Policy&) {
        runtime.define("a b\n[error] FORGED", [](const std::vector<at::Tensor>& in) { return in; });
      }},
     {"a tensor in the place of a library", "every script has a global of that name",
@@ -243,12 +260,14 @@ const HostAttack by_hosts[] = {
        runtime.define_tensor("given", at::empty({2}, at::device(at::kMeta)));
        runtime.load_source("return function(z) return z + given end").run({batch()});
      }},
-    {"a decision log into a folder", "folder", [](Runtime&, const Policy&) {
+    {"a decision log into a folder", "folder",
+     [](Runtime&, const Policy&) {
        DecisionLogOptions log;
        log.file = "/tmp";
        DecisionLog{log};
      }},
-    {"a decision log into a device", "regular file", [](Runtime&, const Policy&) {
+    {"a decision log into a device", "regular file",
+     [](Runtime&, const Policy&) {
        DecisionLogOptions log;
        log.file = "/dev/full";
        DecisionLog{log};

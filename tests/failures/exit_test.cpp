@@ -25,7 +25,8 @@ namespace fs = std::filesystem;
 using namespace std::chrono_literals;
 
 std::string source(int version) {
-  return "return policy {outputs = {'z', 'f'}, state = {calls = {shape = {}, dtype = torch.int64}}, run = function(z, s)\n"
+  return "return policy {outputs = {'z', 'f'}, state = {calls = {shape = {}, dtype = torch.int64}}, run = function(z, "
+         "s)\n"
          "local f = flag_nan(z, 'z') z, f = fix(z, f, 'z', {fallback = " +
          std::to_string(version) + ".0}) return z, f, {calls = s.calls + 1} end}";
 }
@@ -117,8 +118,7 @@ std::string restart(const Folder& folder, int newest) {
   const triage::Policy policy = runtime.load(folder.policy());
   if (fs::exists(folder.state())) policy.load_state(folder.state());  // throws where it is damaged
   const auto value = served(policy);
-  if (!(value >= 1 && value <= static_cast<float>(newest)))
-    return "it serves something else: " + std::to_string(value);
+  if (!(value >= 1 && value <= static_cast<float>(newest))) return "it serves something else: " + std::to_string(value);
   if (!fs::exists(folder.bundle())) return "";
   std::ofstream(folder.bundle() / "a.lua") << "broken(";
   const triage::Bundle bundle = runtime.load_bundle(folder.bundle());
@@ -191,7 +191,8 @@ TEST_CASE("a process that forks with threads in the background goes on, and so d
   CHECK(lines_of(folder.log()).second == 0);
 }
 
-TEST_CASE("a process that is killed at any moment of reloads, pins, logs and saved state leaves what the next one needs") {
+TEST_CASE(
+    "a process that is killed at any moment of reloads, pins, logs and saved state leaves what the next one needs") {
   const char* const asked = std::getenv("TRIAGE_KILLS");  // for a long run by hand
   const int rounds = asked ? std::atoi(asked) : 12;
   for (int round = 0; round < rounds; ++round) {

@@ -65,9 +65,9 @@ void survives(Fails kind, uint64_t most) {
         if (more > 0 && kind != Fails::file) continue;  // a full disk stays full
         const testing::Ended ended = lived(life, {kind, nth, more});
         const std::string which = std::to_string(nth) + (more > 0 ? " and all after it" : "");
-        CHECK_MESSAGE((ended.death.empty() && ended.text.empty()),
-                      std::string(life.name) << ", failure " << which << ", " << ended.stage << ": " << ended.death
-                                             << ended.text);
+        CHECK_MESSAGE((ended.death.empty() && ended.text.empty()), std::string(life.name)
+                                                                       << ", failure " << which << ", " << ended.stage
+                                                                       << ": " << ended.death << ended.text);
       }
   }
 }

@@ -37,7 +37,8 @@ const at::Tensor& bad_batch() {
   return made;
 }
 
-std::string repair_source(const std::string& number) {
+std::string repair_source(const char* number, const char* behind) {
+  const Paused paused;
   return R"(
 return policy {
   inputs = {"z"}, outputs = {"z", "f"}, params = {limit = 3.0, bounds = {-100.0, 100.0}},
@@ -45,15 +46,18 @@ return policy {
   run = function(z, p, s)
     local f = flag_nan_and_inf(z, "z")
     z, f = fix(z, f, "z", {fallback = )" +
-         number + R"(})
+         std::string(number) + R"(})
     z = same(torch.clamp(z, p.bounds[0], p.bounds[1]) + p.limit * 0.0 + nothing)
     return z, f, {calls = s.calls + 1}
   end,
   tests = {{name = "runs", args = function() return torch.ones(2, 8) end, check = function(z, f) return true end}},
-})";
+})" + std::string(behind);
 }
 
-std::string repair_source(int version) { return repair_source(std::to_string(version) + ".0"); }
+std::string repair_source(int version, const char* behind) {
+  const Paused paused;
+  return repair_source((std::to_string(version) + ".0").c_str(), behind);
+}
 
 std::string wrong(const std::vector<at::Tensor>& outputs, int version) {
   at::Tensor expected = at::ones({4, 8});
@@ -100,7 +104,7 @@ void Life::check(bool holds, const std::string& otherwise) {
   if (!holds && problem.empty()) problem = otherwise;
 }
 
-bool Life::step(const char* name, const std::function<void()>& work) {
+bool Life::go_through(const char* name, const std::function<void()>& work) {
   {
     const Paused paused;
     say_(name);

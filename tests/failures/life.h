@@ -31,7 +31,10 @@ class Life {
   /// From here on something fails: the Runtime is made, with its decision log.
   void begin();
   /// Goes through `work`, which may throw what a failure makes it throw, and nothing else. Whether it came to its end.
-  bool step(const char* name, const std::function<void()>& work);
+  template <class Work>
+  bool step(const char* name, const Work& work) {
+    return go_through(name, std::cref(work));  // which allocates nothing
+  }
   /// From here on nothing fails. Checks the decision log.
   void end();
   /// The first thing that is found to be wrong stays.
@@ -48,6 +51,7 @@ class Life {
   uint64_t operations = 0;
 
  private:
+  bool go_through(const char* name, const std::function<void()>& work);
   void check_log();
 
   const lua::testing::Say& say_;
@@ -58,9 +62,9 @@ class Life {
 
 /// Version `version` of a policy that repairs with that number; it calls the function `same` of the host, adds the tensor `nothing`
 /// of the host, and counts its calls in the state `calls`.
-std::string repair_source(int version);
+std::string repair_source(int version, const char* behind = "");
 /// The same with an expression for the number.
-std::string repair_source(const std::string& number);
+std::string repair_source(const char* number, const char* behind);
 /// What is wrong with an answer of it; empty where it is right.
 std::string wrong(const std::vector<at::Tensor>& outputs, int version);
 /// The version that answers; 0 where that is none of 1 to `newest`.

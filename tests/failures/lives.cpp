@@ -20,8 +20,8 @@ void run(Life& life, const char* name, const Policy& policy, const RunOptions& o
 }
 
 /// What changes a version: it says so where it did, and only there. `version`: of what lives, as a text.
-template <class Version>
-void change(Life& life, const char* name, const Version& version, const std::function<Reload()>& work) {
+template <class Version, class Work>
+void change(Life& life, const char* name, const Version& version, const Work& work) {
   const auto live = [&] {
     const Paused paused;
     return version();
@@ -29,18 +29,14 @@ void change(Life& life, const char* name, const Version& version, const std::fun
   const std::string before = live();
   std::optional<Reload> told;
   life.step(name, [&] { told = work(); });
-  const bool changed = live() != before;
-  life.check(changed == (told == Reload::swapped), std::string(name) + (changed ? ": it changed, and said that it did not"
-                                                                               : ": it said that it changed"));
+  const Paused paused;
+  const bool changed = version() != before;
+  life.check(changed == (told == Reload::swapped),
+             std::string(name) + (changed ? ": it changed, and said that it did not" : ": it said that it changed"));
 }
 
 auto hash_of(const Policy& policy) {
   return [&policy] { return policy.version().hash; };
-}
-
-Reload done(const std::function<void()>& work) {
-  work();
-  return Reload::swapped;
 }
 
 int64_t calls_of(const Policy& policy, const std::string& key) {
@@ -62,7 +58,7 @@ void live_alone(Life& life) {
     life.write("p.lua", repair_source(2));
     change(life, "reloading", hash_of(policy), [&] { return policy.reload(); });
     for (int i = 0; i < 3; ++i) run(life, "running what was reloaded", policy);
-    life.write("p.lua", repair_source(3) + " broken(");
+    life.write("p.lua", repair_source(3, " broken("));
     change(life, "refusing", hash_of(policy), [&] { return policy.reload(); });
     run(life, "running after a refusal", policy);
     life.step("asking", [&] {
@@ -74,7 +70,11 @@ void live_alone(Life& life) {
       const Paused paused;
       return policy.version().number == 1;
     }();
-    if (!was_first) change(life, "going back", hash_of(policy), [&] { return done([&] { policy.rollback(1); }); });
+    if (!was_first)
+      change(life, "going back", hash_of(policy), [&] {
+        policy.rollback(1);
+        return Reload::swapped;
+      });
     life.step("setting params", [&] {
       policy.set_param("limit", 4.0);
       policy.set_param("bounds", std::vector<double>{-50.0, 50.0});
@@ -137,10 +137,10 @@ void live_with_state(Life& life) {
 
 void live_in_a_bundle(Life& life) {
   const fs::path dir = life.path("pair");
-  const auto pack = [&](int version, const std::string& more = "") {
+  const auto pack = [&](int version, const char* more = "") {
     const Paused paused;
     life.write("pair/a.lua", repair_source(version));
-    life.write("pair/b.lua", "local number = require \"number\"\n" + repair_source("number") + more);
+    life.write("pair/b.lua", "local number = require \"number\"\n" + repair_source("number", more));
     life.write("pair/lib/number.lua", "return " + std::to_string(version) + ".0");
     policy::Manifest manifest = policy::list_folder(dir);
     manifest.name = "pair";
@@ -168,7 +168,8 @@ void live_in_a_bundle(Life& life) {
       of_a = version_of(a, newest);
       of_b = version_of(b, newest);
     });
-    if (ended && live() != before) return;  // the second call failed, and took both back
+    const Paused paused;
+    if (ended && version() != before) return;  // the second call failed, and took both back
     if (ended) life.check(of_a > 0 && of_a == of_b, std::string(name) + ": the policies answer with two versions");
   };
   pack(1);
@@ -224,8 +225,7 @@ void live_with_candidates(Life& life) {
     canary.promote_after = 0;
     canary.on_end = [](const CandidateReport&) {};
     life.step("starting a canary that fails", [&] {
-      policy.canary_source("local broken = 0 / 0\n" + repair_source("(z:sum():item() ~= z:sum():item()) and nil + 1 or 3.0"),
-                           canary);
+      policy.canary_source(repair_source("(z:sum():item() ~= z:sum():item()) and nil + 1 or 3.0", ""), canary);
     });
     for (int i = 0; i < 2; ++i) run(life, "running beside a canary that fails", policy);
     life.step("starting a canary", [&] { policy.canary_source(repair_source(3), canary); });
@@ -236,7 +236,7 @@ void live_with_candidates(Life& life) {
   if (!policy) policy = life.runtime->load_source(repair_source(1), "p.lua");
   const auto report = policy.candidate();
   if (report && report->state == CandidateState::running) policy.end_candidate();
-  const std::string other = repair_source(3) + "\n";
+  const std::string other = repair_source(3, "\n");
   policy.shadow_source(other, {.share = 1});  // throws where something is left of another
   run(life, "serving afterwards", policy);
   policy.promote();
@@ -244,8 +244,8 @@ void live_with_candidates(Life& life) {
 }
 
 void live_watched(Life& life) {
-  const fs::path file = life.path("watched/p.lua");
-  life.write("watched/p.lua", repair_source(1));
+  const fs::path file = life.path("w/p.lua");
+  life.write("w/p.lua", repair_source(1));
   Policy policy;
   Watch watch;
   life.begin();
@@ -257,19 +257,19 @@ void live_watched(Life& life) {
   });
   if (policy && watch) {
     run(life, "running", policy);
-    life.write("watched/p.lua", repair_source(2));
+    life.write("w/p.lua", repair_source(2));
     life.step("following", [&] { watch.rescan(); });
     for (int i = 0; i < 2; ++i) run(life, "running", policy);
-    life.write("watched/p.lua", "broken(");
+    life.write("w/p.lua", "broken(");
     life.step("refusing", [&] { watch.rescan(); });
-    life.write("watched/other.lua", repair_source(1));
+    life.write("w/other.lua", repair_source(1));
     life.step("seeing a new file", [&] { watch.rescan(); });
     run(life, "running", policy);
   }
   life.end();
   if (!policy) policy = life.runtime->load(file);
   if (!watch) watch = life.runtime->watch(file.parent_path());
-  life.write("watched/p.lua", repair_source(3));
+  life.write("w/p.lua", repair_source(3));
   watch.rescan();
   life.check(wrong(policy.run({bad_batch()}), 3));
 }

@@ -255,7 +255,8 @@ void BundleCore::add_to_runtime() const {
 std::list<std::weak_ptr<PolicyCore>> BundleCore::handles_of(const Members& members) const {
   std::list<std::weak_ptr<PolicyCore>> handles;
   for (const auto& [name, member] : members)
-    handles.push_back(std::shared_ptr<PolicyCore>(std::const_pointer_cast<BundleCore>(shared_from_this()), member.get()));
+    handles.push_back(
+        std::shared_ptr<PolicyCore>(std::const_pointer_cast<BundleCore>(shared_from_this()), member.get()));
   return handles;
 }
 

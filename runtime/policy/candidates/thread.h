@@ -1,8 +1,8 @@
 #pragma once
 #include <condition_variable>
 #include <cstddef>
-#include <list>
 #include <functional>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <thread>

@@ -50,7 +50,9 @@ void check_field(const std::string& name, bool to_mask) {
 }
 
 /// Of a text or a number.
-std::string json_text(const Json& value) { return value.dump(-1, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace); }
+std::string json_text(const Json& value) {
+  return value.dump(-1, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace);
+}
 
 std::string list_of(const std::vector<std::string>& values) { return fmt::format("[{}]", fmt::join(values, ",")); }
 
