@@ -120,6 +120,16 @@ TEST_CASE("isolate: --rows, --shared, and policies that are no graph") {
   CHECK(says(broken, "the policy is not one captured graph, so the operators are those that its script calls"));
 }
 
+TEST_CASE("isolate takes policies that require modules, as every command that reads a file") {
+  PolicyFolder triage("local scale = require 'scale'\nreturn function(z) return z * scale end\n");
+  std::filesystem::create_directories(triage.folder.path() / "lib");
+  write_bytes(triage.folder / "lib/scale.lua", "return 2\n");
+  const Ran ran = triage({"isolate", "repair.lua", "--input", "z=randn:8x4"});
+  CAPTURE(ran.err);
+  CHECK(ran.status == 0);
+  CHECK(says(ran, "  isolated: the inputs given; 8 of 8 samples made bad in turn, "));
+}
+
 TEST_CASE("isolate: integers, and a sample that costs all their answer") {
   const Ran ran = isolated("local t = torch.ones({10, 3})\nreturn function(ids)\n  return torch.embedding(t, ids)\nend",
                            {"--input", "ids=randint:6,high=9"});
