@@ -32,7 +32,7 @@ class PolicyObject : public torch::CustomClassHolder {
   const Policy& policy() const { return policy_; }
 
   Tensors run(const Tensors& inputs) const {
-    return for_python([&] { return policy_.run(inputs); });
+    return for_python([&] { return is_seen_by_python(inputs) ? call_as_operator(key_, inputs) : policy_.run(inputs); });
   }
 
   std::tuple<Tensors, Dict> run_with(const Tensors& inputs, const Dict& params, const Dict& options) const {
@@ -175,9 +175,8 @@ TORCH_LIBRARY_FRAGMENT(triage, m) {
       .def("run_with", &PolicyObject::run_with)
       .def("prepare", with_policy<Tensors>([](const Policy& p, const Tensors& inputs) { p.prepare(inputs); }))
       .def("set_params", &PolicyObject::set_params)
-      .def("manual_seed", with_policy<int64_t>([](const Policy& p, int64_t seed) {
-             p.manual_seed(static_cast<uint64_t>(seed));
-           }))
+      .def("manual_seed",
+           with_policy<int64_t>([](const Policy& p, int64_t seed) { p.manual_seed(static_cast<uint64_t>(seed)); }))
       .def("name", with_policy<>([](const Policy& p) { return p.name(); }))
       .def("signature", with_policy<>([](const Policy& p) { return to_dict(p.signature()); }))
       .def("version", with_policy<>([](const Policy& p) { return to_dict(p.version()); }))
@@ -186,9 +185,8 @@ TORCH_LIBRARY_FRAGMENT(triage, m) {
       .def("replace", with_policy<std::string>([](const Policy& p, const std::string& source) {
              return static_cast<int64_t>(p.replace(source));
            }))
-      .def("rollback", with_policy<int64_t>([](const Policy& p, int64_t number) {
-             p.rollback(static_cast<int>(number));
-           }))
+      .def("rollback",
+           with_policy<int64_t>([](const Policy& p, int64_t number) { p.rollback(static_cast<int>(number)); }))
       .def("pin", with_policy<int64_t>([](const Policy& p, int64_t number) { p.pin(static_cast<int>(number)); }))
       .def("unpin", with_policy<>([](const Policy& p) { return static_cast<int64_t>(p.unpin()); }))
       .def("statistics", with_policy<>([](const Policy& p) { return to_dict(p.statistics()); }))
@@ -196,7 +194,8 @@ TORCH_LIBRARY_FRAGMENT(triage, m) {
       .def("graph_breaks", with_policy<>([](const Policy& p) { return p.graph_breaks(); }))
       .def("reset_state", with_policy<>([](const Policy& p) { p.reset_state(); }))
       .def("save_state", with_policy<std::string>([](const Policy& p, const std::string& file) { p.save_state(file); }))
-      .def("load_state", with_policy<std::string>([](const Policy& p, const std::string& file) { p.load_state(file); }));
+      .def("load_state",
+           with_policy<std::string>([](const Policy& p, const std::string& file) { p.load_state(file); }));
   m.class_<WatchObject>("Watch")
       .def("next", &WatchObject::next)
       .def("stop", &WatchObject::stop)

@@ -2,6 +2,7 @@
 // and the configuration of the process.
 #include <ATen/ATen.h>
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/StringUtil.h>
 #include <pthread.h>
 #include <torch/library.h>
@@ -74,10 +75,27 @@ Policy find_policy(const std::string& key) {
   const auto found = all.policies.find(key);
   if (found == all.policies.end() || found->second.process != ::getpid()) {
     throw InputError(c10::str("triage::run_policy: this process has no policy with the key \"", key,
-                              "\". Load it before the program runs, and keep it: policy = triage.load(path, key=\"", key,
-                              "\")."));
+                              "\". Load it before the program runs, and keep it: policy = triage.load(path, key=\"",
+                              key, "\")."));
   }
   return found->second.policy;
+}
+
+namespace {
+/// A tensor that a class in Python implements, such as FakeTensor.
+bool of_python(const at::Tensor& tensor) { return tensor.key_set().has(c10::DispatchKey::Python); }
+}  // namespace
+
+bool is_seen_by_python(at::TensorList inputs) {
+  return c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::Python) ||
+         std::any_of(inputs.begin(), inputs.end(), of_python);
+}
+
+std::vector<at::Tensor> call_as_operator(const std::string& key, at::TensorList inputs) {
+  static const auto op = c10::Dispatcher::singleton()
+                             .findSchemaOrThrow("triage::run_policy", "")
+                             .typed<std::vector<at::Tensor>(const std::string&, at::TensorList)>();
+  return op.call(key, inputs);
 }
 
 namespace {
@@ -103,24 +121,19 @@ Tensors run_policy(const std::string& key, at::TensorList inputs) {
 /// With real tensors, autograd records the operators of the policy. A traced program has one node for the policy, which has no
 /// gradient: then an error, because a result that silently lost its gradient would train a wrong model.
 Tensors run_policy_autograd(const std::string& key, at::TensorList inputs) {
-  static const auto op = c10::Dispatcher::singleton()
-                             .findSchemaOrThrow("triage::run_policy", "")
-                             .typed<Tensors(const std::string&, at::TensorList)>();
-  bool traced = false, differentiates = false;
-  for (const at::Tensor& input : inputs) {
-    traced = traced || input.key_set().has(c10::DispatchKey::Python);
-    differentiates = differentiates || input.requires_grad();
-  }
-  differentiates = differentiates && at::GradMode::is_enabled();
+  const bool traced = std::any_of(inputs.begin(), inputs.end(), of_python);
+  const bool differentiates =
+      at::GradMode::is_enabled() &&
+      std::any_of(inputs.begin(), inputs.end(), [](const auto& t) { return t.requires_grad(); });
   if (traced && differentiates) {
     throw InputError(c10::str(
         "A policy in a compiled or exported program has no gradient, and an input of \"", key,
         "\" requires one. Compile and call under torch.no_grad(), pass input.detach(), or keep the policy out of the "
-        "program: torch.compiler.disable(policy)."));
+        "program: torch.compiler.disable(policy.__call__)."));
   }
-  if (differentiates) return run_policy(key, inputs);
+  if (differentiates || !is_seen_by_python(inputs)) return run_policy(key, inputs);
   at::AutoDispatchBelowADInplaceOrView below;
-  return op.call(key, inputs);
+  return call_as_operator(key, inputs);
 }
 
 ErrorConfig config_from(int64_t num_slots, at::ScalarType flag_dtype, int64_t policy, int64_t default_severity,
@@ -197,10 +210,14 @@ TORCH_LIBRARY_FRAGMENT(triage, m) {
         TORCH_FN(flags_summary));
   m.def("_flags_repr(Tensor f, int num_slots, bool track_overflow) -> str", TORCH_FN(flags_repr));
   m.def("_flags_pretty(Tensor f, int sample, int num_slots, bool track_overflow) -> str", TORCH_FN(flags_pretty));
-  m.def("_set_config(int num_slots, ScalarType flag_dtype, int policy, int default_severity, bool strict_validation) -> ()",
-        TORCH_FN(set_config_of_process));
-  m.def("_check_config(int num_slots, ScalarType flag_dtype, int policy, int default_severity, bool strict_validation) -> ()",
-        TORCH_FN(check_config));
+  m.def(
+      "_set_config(int num_slots, ScalarType flag_dtype, int policy, int default_severity, bool strict_validation) -> "
+      "()",
+      TORCH_FN(set_config_of_process));
+  m.def(
+      "_check_config(int num_slots, ScalarType flag_dtype, int policy, int default_severity, bool strict_validation) "
+      "-> ()",
+      TORCH_FN(check_config));
   m.def("_version() -> str", [] { return std::string(version()); });
 }
 

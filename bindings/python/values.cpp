@@ -37,10 +37,14 @@ Dict place(const Source& source) {
 /// A size, a name, "...", or None for any size.
 c10::IValue to_value(const Dim& dim) {
   switch (dim.kind) {
-    case Dim::Kind::size: return dim.value;
-    case Dim::Kind::name: return dim.name;
-    case Dim::Kind::rest: return "...";
-    default: return {};
+    case Dim::Kind::size:
+      return dim.value;
+    case Dim::Kind::name:
+      return dim.name;
+    case Dim::Kind::rest:
+      return "...";
+    default:
+      return {};
   }
 }
 
@@ -152,8 +156,7 @@ class Options {
         return;
       }
     }
-    throw InputError(
-        c10::str("`", name, "` is \"raise\", \"pass_through\" or \"last_good\"; got \"", text, "\"."));
+    throw InputError(c10::str("`", name, "` is \"raise\", \"pass_through\" or \"last_good\"; got \"", text, "\"."));
   }
 
   void nothing_else(const char* known) const {

@@ -259,6 +259,26 @@ def test_forked_workers_of_a_DataLoader(policy):
     assert policy.statistics()["calls"] == 1
 
 
+def test_a_forked_child_ends(policy, policy_file):
+    """The watch and runtime that it inherits have no threads there: their end would wait forever."""
+    program = (
+        "import os, sys, torch, triage\n"
+        "policy = triage.load(sys.argv[1])\n"
+        "watch = triage.watch(os.path.dirname(sys.argv[1]))\n"
+        "child = os.fork()\n"
+        "if not child:\n"
+        "    print(policy(torch.zeros(1, 4))[0].shape, watch.wait(1), flush=True)\n"
+        "    try: watch.rescan()\n"
+        "    except triage.InputError as error: print('refused')\n"
+        "    del policy, watch\n"
+        "    sys.exit(7)\n"
+        "print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
+    )
+    command = [sys.executable, "-c", program, str(policy_file)]
+    said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
+    assert said.splitlines() == ["torch.Size([1, 4]) None", "refused", "7"]
+
+
 def test_an_error_in_a_worker_reaches_the_loop(policy):
     class Bad(Rows):
         def __getitem__(self, i):

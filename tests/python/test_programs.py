@@ -123,3 +123,28 @@ def test_the_operator_with_gradients_on_real_tensors(policy):
 def test_params_cannot_be_given_inside(policy):
     policy.set_param("fallback", 8)
     assert torch.compile(lambda z: policy(z)[0], fullgraph=True, backend="eager")(bad_batch())[2, 0] == 8
+
+
+def test_a_mode_that_sees_operators_sees_one(policy):
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Seen(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            names.append(str(func))
+            return func(*args, **(kwargs or {}))
+
+    names = []
+    with Seen():
+        z, _ = policy(bad_batch_made)
+    assert names == ["triage.run_policy.default"] and z[2, 0] == 0.5
+
+
+def test_fake_tensors(policy):
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode() as mode:
+        z, f = policy(mode.from_tensor(bad_batch_made))
+    assert z.shape == (8, 4) and f.dtype == torch.int64 and f.shape == (8, 4)
+
+
+bad_batch_made = bad_batch()  # a mode would see how it is made

@@ -7,7 +7,6 @@
 
 from . import _library  # isort: skip  checks that the library fits this PyTorch, and loads it
 from . import _fake, err, flags
-from ._build import TORCH_VERSION as _built_for
 from ._build import TRIAGE_VERSION as __version__
 from ._config import AccumulationConfig, Dedupe, ErrorConfig, ErrorLocation, Order, Priority, get_config, set_config
 from ._errors import (

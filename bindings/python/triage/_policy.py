@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import threading
 import weakref
@@ -19,12 +20,12 @@ from ._errors import InputError, called, raised
 _RELOADS = ("unchanged", "swapped", "refused")
 
 # The threads of a runtime do not exist in a forked child, where even its end would wait for them. There, what was inherited is
-# kept and never touched again; a policy opens its file anew when it is next used.
+# never touched again, nor ended; a policy opens its file anew when it is next used.
 _generation = 0
-_inherited: list[Any] = []
 _lock = threading.RLock()
 _policies: weakref.WeakValueDictionary[str, Policy] = weakref.WeakValueDictionary()  # by key
 _runtimes: dict[tuple, Runtime] = {}  # by options
+_all_runtimes: weakref.WeakSet[Runtime] = weakref.WeakSet()
 _watches: weakref.WeakSet[Watch] = weakref.WeakSet()
 
 
@@ -32,12 +33,8 @@ def _after_fork() -> None:
     global _generation, _lock
     _lock = threading.RLock()
     _generation += 1
-    for policy in list(_policies.values()):
-        _inherited.append(policy._object)
-    for watch in list(_watches):
-        _inherited.append(watch._object)
-    for runtime in list(_all_runtimes):
-        _inherited.append(runtime._object)
+    for owner in (*_policies.values(), *_watches, *_all_runtimes):
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(owner._object))  # so that not even the end of the process destroys it
     _runtimes.clear()
 
 
@@ -320,6 +317,8 @@ class Watch:
 
     def rescan(self) -> None:
         """Checks the folder now, and returns when that is done."""
+        if self._closed or self._generation != _generation:
+            raise InputError(f"{self!r} follows nothing: it was closed, or made in the process that this one was forked from.")
         called(self._object.rescan)
 
     def close(self) -> None:
@@ -335,9 +334,6 @@ class Watch:
 
     def __repr__(self) -> str:
         return f"<triage.Watch of {self.folder}{', closed' if self._closed else ''}>"
-
-
-_all_runtimes: weakref.WeakSet[Runtime] = weakref.WeakSet()
 
 
 class Runtime:

@@ -1,4 +1,4 @@
--- The same rows can only choose the end token: a request whose logits are lost ends, and does not go on with made-up tokens.
+-- Such a row can only choose the end token: a request whose logits are lost ends, and streams no made-up tokens.
 return policy {
   outputs = {"logits", "f"},
   signature = {logits = Tensor(float32_t, {"N", "V"}), f = Tensor(error_t, {"N", "words"})},

@@ -1,4 +1,4 @@
--- Logits (rows, vocabulary): a row that holds a NaN or an Inf becomes zeros. Sampling then goes on, with made-up tokens.
+-- Logits (rows, vocabulary): a row with a NaN or an Inf becomes zeros. Sampling then goes on, with made-up tokens.
 return policy {
   outputs = {"logits", "f"},
   signature = {logits = Tensor(float32_t, {"N", "V"}), f = Tensor(error_t, {"N", "words"})},
