@@ -27,25 +27,28 @@ bool is_faulty(const Request& request, Fault fault) {
 
 }  // namespace
 
-std::vector<Request> make_requests(int64_t count, int64_t faulty, size_t length) {
-  const at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(5);
-  const at::Tensor chosen = at::randperm(count, generator, at::kLong).slice(0, 0, faulty);
-  std::vector<Request> requests;
-  for (int64_t id = 0; id < count; ++id)
-    requests.push_back({id,
-                        0.5 + 0.25 * static_cast<double>(id % 5),
-                        Fault::none,
-                        0,
-                        at::make_generator<at::CPUGeneratorImpl>(static_cast<uint64_t>(1000 + id)),
-                        at::zeros({Model::width}),
-                        {}});
-  for (int64_t i = 0; i < faulty; ++i) {
-    Request& request = requests[static_cast<size_t>(chosen[i].item<int64_t>())];
-    request.fault = std::array{Fault::activations, Fault::infinity, Fault::some_logits}[static_cast<size_t>(i % 3)];
-    request.fault_at = static_cast<size_t>(
-        at::randint(1, static_cast<int64_t>(length) / 2, {1}, generator, at::kLong).item<int64_t>());
+std::vector<Request> make_requests(int64_t count) {
+  std::vector<Request> requests(static_cast<size_t>(count));
+  for (int64_t id = 0; id < count; ++id) {
+    Request& request = requests[static_cast<size_t>(id)];
+    request.id = id;
+    request.temperature = 0.5 + 0.25 * static_cast<double>(id % 5);
+    request.random = at::make_generator<at::CPUGeneratorImpl>(static_cast<uint64_t>(1000 + id));
+    request.hidden = at::zeros({Model::width});
   }
   return requests;
+}
+
+void add_faults(std::vector<Request>& requests, int64_t faulty, const std::vector<Request>& clean) {
+  const at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(5);
+  const at::Tensor chosen = at::randperm(static_cast<int64_t>(requests.size()), generator, at::kLong);
+  for (int64_t i = 0; i < faulty; ++i) {
+    const auto id = static_cast<size_t>(chosen[i].item<int64_t>());
+    const auto first_half = static_cast<int64_t>(clean[id].tokens.size() + 1) / 2;
+    requests[id].fault =
+        std::array{Fault::activations, Fault::infinity, Fault::some_logits}[static_cast<size_t>(i % 3)];
+    requests[id].fault_at = static_cast<size_t>(at::randint(0, first_half, {1}, generator, at::kLong).item<int64_t>());
+  }
 }
 
 Engine::Engine(const Model& model, triage::Policy decoding, triage::Policy quarantine, size_t rows, size_t length)
@@ -69,7 +72,7 @@ at::Tensor Engine::run_model() {
   for (size_t row = 0; row < batch_.size(); ++row) {
     const auto at = static_cast<int64_t>(row);
     if (is_faulty(*batch_[row], Fault::infinity)) logits[at][7] = infinity;
-    if (is_faulty(*batch_[row], Fault::some_logits)) logits[at].slice(0, 100, 120).fill_(not_a_number);
+    if (is_faulty(*batch_[row], Fault::some_logits)) logits[at].slice(0, 0, 20).fill_(not_a_number);
     batch_[row]->hidden = hidden[at];
   }
   return logits;
@@ -98,6 +101,7 @@ void Engine::sample(const Judged& judged) {
       continue;  // it goes to nobody
     }
     request.tokens.push_back(token);
+    request.probabilities.push_back(probabilities[at][token].item<float>());
     if (token == Model::eos)
       request.ended_by = "eos";
     else if (request.tokens.size() == length_)

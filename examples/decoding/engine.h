@@ -21,12 +21,15 @@ struct Request {
   at::Generator random;  // its own: what it draws does not depend on its neighbours
   at::Tensor hidden;     // (width,)
   std::vector<int64_t> tokens;
-  int repaired = 0;           // steps whose logits a policy repaired
-  std::string ended_by = {};  // "length", "eos", "decoding", "quarantine"
+  std::vector<float> probabilities;  // with which they were drawn
+  int repaired = 0;                  // steps whose logits a policy repaired
+  std::string ended_by = {};         // "length", "eos", "decoding", "quarantine"
 };
 
-/// A request for each of `count` ids; `faulty` of them have a fault, at a random token.
-std::vector<Request> make_requests(int64_t count, int64_t faulty, size_t length);
+std::vector<Request> make_requests(int64_t count);
+
+/// Gives some of the requests a fault, at a random token of the first half of what they said without it.
+void add_faults(std::vector<Request>& requests, int64_t faulty, const std::vector<Request>& clean);
 
 /// Decodes requests in a batch of at most `rows` rows. A request that ends leaves its row to one that waits, and the rows
 /// change their order in every step, as those of serving engines do.

@@ -1,7 +1,7 @@
 // A decoding loop whose requests do not pay for each other's faults. A model of random weights serves 64 requests in 24 rows
 // that change their order in every step; in eight requests it computes NaN or Inf from some token on. Policies repair or end
-// those rows, and the policy file changes twice meanwhile. Then the same requests are decoded without a fault and without a
-// reload: the tokens of the other 56 must be the same.
+// those rows, and the policy file changes twice meanwhile. The tokens of the other 56 and their probabilities must be, bit for
+// bit, those of a run without faults and changes.
 //
 //   demo_decoding [--policies examples/decoding/policies] [--library scripts/policies/serving]
 #include "engine.h"
@@ -45,10 +45,10 @@ class Edits {
   }
 
   void after_step(int step) {
-    if (step == 30) replace_file(file_, strict_);
-    if (step == 130) wait_for(2);
-    if (step == 230) wait_for(3);
-    if (step == 130) replace_file(file_, first_);
+    if (step == 20) replace_file(file_, strict_);
+    if (step == 80) wait_for(2);
+    if (step == 140) wait_for(3);
+    if (step == 80) replace_file(file_, first_);
     if (const int number = policy_.version().number; number != version_)
       fmt::print("  step {:3}: version {} of decoding.lua is live\n", step, version_ = number);
   }
@@ -98,12 +98,14 @@ bool compare(const std::vector<Request>& decoded, const std::vector<Request>& cl
       stopped += request.ended_by == "decoding" || request.ended_by == "quarantine";
       continue;
     }
-    same += request.tokens == clean[i].tokens && request.ended_by == clean[i].ended_by;
+    same += request.tokens == clean[i].tokens && request.probabilities == clean[i].probabilities &&
+            request.ended_by == clean[i].ended_by;
     tokens += request.tokens.size();
     ++ended[request.ended_by];
   }
   fmt::print(
-      "\n  {} of {} faulty requests were ended\n  {} of {} others have the tokens of a run without faults ({} tokens; ",
+      "\n  {} of {} faulty requests were ended\n  {} of {} others have the tokens and probabilities of a run without "
+      "faults ({} tokens; ",
       stopped, faulty, same, requests - faulty, tokens);
   fmt::print("{} ended by length, {} by eos)\n", ended["length"], ended["eos"]);
   return stopped == static_cast<size_t>(faulty) && same == static_cast<size_t>(requests - faulty);
@@ -129,14 +131,15 @@ int run(const fs::path& policies, const fs::path& library) {
   const triage::Policy decoding = runtime.load(file), quarantine = runtime.load(library / "quarantine.lua");
 
   fmt::print("{} requests in {} rows, {} of them with a fault\n", requests, rows, faulty);
-  std::vector<Request> decoded = make_requests(requests, faulty, length), clean = make_requests(requests, 0, length);
+  std::vector<Request> clean = make_requests(requests), decoded = make_requests(requests);
+  Engine(model, decoding, quarantine, rows, length).decode(clean, [](int) {});
+  quarantine.reset_state();  // the ids begin anew
+  add_faults(decoded, faulty, clean);
   Edits edits(file, decoding);
   {
     const triage::Watch watch = runtime.watch(file.parent_path());
     Engine(model, decoding, quarantine, rows, length).decode(decoded, [&](int step) { edits.after_step(step); });
   }
-  quarantine.reset_state();  // the ids begin anew
-  Engine(model, decoding, quarantine, rows, length).decode(clean, [](int) {});
   fs::remove_all(file.parent_path());
 
   print_faults(decoded);
