@@ -34,7 +34,9 @@ void measure_shape(const Add& add, int64_t rows, int64_t columns) {
   check(api.prepare(c_policy, inputs, 1, nullptr));
   const Timing timing = measure({
       [&] { benchmark::DoNotOptimize(policy.run({z}).data()); },
-      [&] { benchmark::DoNotOptimize(policy.run({at::from_blob(z.data_ptr(), {rows, columns})}).data()); },
+      [&] {
+        benchmark::DoNotOptimize(policy.run({at::from_blob(z.data_ptr(), {rows, columns})}).data());
+      },
       [&] {
         DLManagedTensor* outputs[2];
         size_t count = 2;
