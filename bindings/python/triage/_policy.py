@@ -369,6 +369,8 @@ class Runtime:
     def load(self, path: str | os.PathLike[str], *, key: str | None = None) -> Policy:
         """Loads a policy from a file. Loading a file again under its `key` gives the policy that is there."""
         path = os.fspath(path)
+        if not path:
+            raise InputError("load: the path of the policy is empty.")
         return _opened(self, ("load", os.path.abspath(path)), key, path)
 
     def load_source(self, source: str, name: str = "policy.lua", *, key: str | None = None) -> Policy:
@@ -379,6 +381,9 @@ class Runtime:
         """Every policy loaded from a file in `folder` follows its file, while the watch is open. poll_interval: in seconds, for
         file systems that report no changes."""
         return Watch(self, os.path.abspath(folder), debounce, poll_interval)
+
+    def __repr__(self) -> str:
+        return f"<triage.Runtime {', '.join(f'{name}={value!r}' for name, value in self.options.items()) or 'without options'}>"
 
     def metrics_text(self) -> str:
         """Statistics of all policies in Prometheus' text format."""
