@@ -31,10 +31,6 @@ class PolicyObject : public torch::CustomClassHolder {
 
   const Policy& policy() const { return policy_; }
 
-  Tensors run(const Tensors& inputs) const {
-    return for_python([&] { return is_seen_by_python(inputs) ? call_as_operator(key_, inputs) : policy_.run(inputs); });
-  }
-
   std::tuple<Tensors, Dict> run_with(const Tensors& inputs, const Dict& params, const Dict& options) const {
     return for_python([&] {
       RunOptions chosen = run_options_from(options);
@@ -171,7 +167,6 @@ auto with_policy(Function function) {
 
 TORCH_LIBRARY_FRAGMENT(triage, m) {
   m.class_<PolicyObject>("Policy")
-      .def("run", &PolicyObject::run)
       .def("run_with", &PolicyObject::run_with)
       .def("prepare", with_policy<Tensors>([](const Policy& p, const Tensors& inputs) { p.prepare(inputs); }))
       .def("set_params", &PolicyObject::set_params)

@@ -82,25 +82,25 @@ Policy find_policy(const std::string& key) {
 }
 
 namespace {
+
+using Tensors = std::vector<at::Tensor>;
+
 /// A tensor that a class in Python implements, such as FakeTensor.
 bool of_python(const at::Tensor& tensor) { return tensor.key_set().has(c10::DispatchKey::Python); }
-}  // namespace
 
+/// Whether Python code sees each operator that is called: a TorchDispatchMode is on, or an input is no plain tensor. A policy is
+/// then called as the one operator that it is for Python: its inner operators take what Python cannot pass on (numbers as tensors).
 bool is_seen_by_python(at::TensorList inputs) {
   return c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::Python) ||
          std::any_of(inputs.begin(), inputs.end(), of_python);
 }
 
-std::vector<at::Tensor> call_as_operator(const std::string& key, at::TensorList inputs) {
+Tensors call_as_operator(const std::string& key, at::TensorList inputs) {
   static const auto op = c10::Dispatcher::singleton()
                              .findSchemaOrThrow("triage::run_policy", "")
-                             .typed<std::vector<at::Tensor>(const std::string&, at::TensorList)>();
+                             .typed<Tensors(const std::string&, at::TensorList)>();
   return op.call(key, inputs);
 }
-
-namespace {
-
-using Tensors = std::vector<at::Tensor>;
 
 /// Outputs as compilers expect them of an operator: dense, and in memory of their own. (A policy may return an input.)
 Tensors own(Tensors outputs, at::TensorList inputs) {
@@ -114,9 +114,7 @@ Tensors own(Tensors outputs, at::TensorList inputs) {
   return outputs;
 }
 
-Tensors run_policy(const std::string& key, at::TensorList inputs) {
-  return own(find_policy(key).run(inputs.vec()), inputs);
-}
+Tensors run_policy(const std::string& key, at::TensorList inputs) { return own(find_policy(key).run(inputs), inputs); }
 
 /// With real tensors, autograd records the operators of the policy. A traced program has one node for the policy, which has no
 /// gradient: then an error, because a result that silently lost its gradient would train a wrong model.
@@ -134,6 +132,12 @@ Tensors run_policy_autograd(const std::string& key, at::TensorList inputs) {
   if (differentiates || !is_seen_by_python(inputs)) return run_policy(key, inputs);
   at::AutoDispatchBelowADInplaceOrView below;
   return call_as_operator(key, inputs);
+}
+
+/// A plain call from Python. (A method of a TorchBind class takes twice as long to reach.)
+Tensors call_policy(const std::string& key, at::TensorList inputs) {
+  return for_python(
+      [&] { return is_seen_by_python(inputs) ? call_as_operator(key, inputs) : find_policy(key).run(inputs); });
 }
 
 ErrorConfig config_from(int64_t num_slots, at::ScalarType flag_dtype, int64_t policy, int64_t default_severity,
@@ -201,6 +205,7 @@ int64_t register_location(const std::string& path) {
 TORCH_LIBRARY_FRAGMENT(triage, m) {
   // Two equal calls are not one: a policy may count, draw random numbers, and change between them.
   m.def("run_policy(str policy, Tensor[] inputs) -> Tensor[]", {at::Tag::nondeterministic_seeded});
+  m.def("_call_policy(str policy, Tensor[] inputs) -> Tensor[]", TORCH_FN(call_policy));
   m.def("_register_location(str path) -> int", TORCH_FN(register_location));
   m.def("_location_id(str path) -> int", [](const std::string& path) { return ErrorLocation::get(path); });
   m.def("_location_name(int id) -> str", [](int64_t id) { return ErrorLocation::name(id); });

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
+
 import pytest
 import torch
 from conftest import ROOT, bad_batch
@@ -192,8 +195,13 @@ def test_the_configuration_of_the_process():
         triage.set_config(before)
 
 
-def test_flags_of_torchguard_are_read_as_they_are():
-    torchguard = pytest.importorskip("torchguard")
-    theirs = torchguard.flag_nan(bad_batch(), location=3)
-    assert torch.equal(theirs, triage.flag_nan(bad_batch(), 3))
+@pytest.mark.skipif(not importlib.util.find_spec("torchguard"), reason="no torchguard")
+def test_flags_of_torchguard_are_read_as_they_are(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "tests/bench"))
+    torchguard = importlib.import_module("against_torchguard").load_torchguard()
+    z = bad_batch()
+    theirs = torchguard.flag_nan(z, 3)
+    assert torch.equal(theirs, triage.flag_nan(z, 3))
     assert flags.unpack(theirs, 2)[0].code == err.NAN
+    assert torchguard.err.has_nan(triage.flag_nan(z, 3)).tolist() == err.has_nan(theirs).tolist()
+    assert torch.equal(torchguard.err.push(theirs, err.OVERFLOW, 9), err.push(theirs, err.OVERFLOW, 9))

@@ -98,6 +98,8 @@ def test_wrong_inputs(policy):
         policy([1.0])
     with pytest.raises(triage.InputError, match="there is no input `x`.*its inputs are: z"):
         policy(x=bad_batch())
+    with pytest.raises(triage.InputError, match=r"run\(\[z\]\)"):
+        policy.run(bad_batch())
     with pytest.raises(triage.InputError, match="by position"):
         policy(bad_batch(), z=bad_batch())
 
@@ -305,6 +307,13 @@ def test_a_library_for_another_pytorch_is_refused_before_it_is_loaded():
     with pytest.raises(ImportError, match=rf"this build of triage is for PyTorch {_build.TORCH_VERSION}, and PyTorch 1.13.1 is here"):
         _library.check("1.13.1")
     _library.check(_build.TORCH_VERSION + ".1+cu130")
+
+
+def test_the_source_without_its_library_says_what_to_do():
+    command = [sys.executable, "-c", "import triage"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "bindings/python"), "PYTHONDONTWRITEBYTECODE": "1"}
+    said = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert said.returncode == 1 and "is the source of the package, without its library: build it with `./dev wheel`" in said.stderr
 
 
 def test_versions_agree():

@@ -29,3 +29,7 @@ __all__ = [
     "Version", "Watch", "err", "find", "fix", "flag_inf", "flag_nan", "flag_nan_and_inf", "flag_oob_indices", "flags", "get_config",
     "has_err", "load", "load_source", "metrics_text", "push", "set_config", "watch",
 ]  # fmt: skip
+
+for _name in __all__:  # messages and pickles name the public place: triage.InputError
+    if isinstance(globals()[_name], type):
+        globals()[_name].__module__ = "triage"

@@ -6,7 +6,13 @@ from pathlib import Path
 
 import torch
 
-from . import _build
+try:
+    from . import _build
+except ImportError:
+    raise ImportError(
+        f"{Path(__file__).parent} is the source of the package, without its library: build it with `./dev wheel`, install the wheel, "
+        f"and take the source out of PYTHONPATH."
+    ) from None
 
 
 def _release(version: str) -> str:
@@ -24,11 +30,8 @@ def check(running: str) -> None:
 
 def load() -> None:
     check(torch.__version__)
-    library = Path(__file__).with_name("libtriage_torch.so")
-    if not library.exists():
-        raise ImportError(f"triage has no library here ({library}): build the package with `./dev wheel`, and install the wheel.")
     try:
-        torch.ops.load_library(library)
+        torch.ops.load_library(Path(__file__).with_name("libtriage_torch.so"))
     except OSError as error:
         raise ImportError(
             f"the library of triage cannot be loaded: {error}. A wheel links the Lua, fmt, spdlog and OpenSSL of the system that "

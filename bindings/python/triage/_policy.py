@@ -33,7 +33,8 @@ def _after_fork() -> None:
     global _generation, _lock
     _lock = threading.RLock()
     _generation += 1
-    for owner in (*_policies.values(), *_watches, *_all_runtimes):
+    owners: list[Any] = [*_policies.values(), *_watches, *_all_runtimes]
+    for owner in owners:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(owner._object))  # so that not even the end of the process destroys it
     _runtimes.clear()
 
@@ -129,12 +130,12 @@ class Policy:
         if torch.compiler.is_compiling():
             outputs = torch.ops.triage.run_policy(self._key, _in_order(self._key, inputs, named))
         else:
-            if named:
-                inputs = _in_order(self._key, inputs, named, self.inputs)
+            values = _in_order(self._key, inputs, named, self.inputs) if named else list(inputs)
+            self._native()
             try:
-                outputs = self._native().run(inputs)
+                outputs = torch.ops.triage._call_policy(self._key, values)
             except RuntimeError as error:
-                raise _explained(error, self, inputs) from None
+                raise _explained(error, self, values) from None
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
     def run(
@@ -150,6 +151,8 @@ class Policy:
         params: values for this call alone. info: a dict that is filled with version, answered, form, seconds, flagged, ...
         on_error: "raise", "pass_through" or "last_good". deadline: seconds. state_key, decision_id, trace_id: texts.
         """
+        if isinstance(inputs, Tensor):
+            raise InputError(f"{self._key}: run takes a list of tensors, or a dict of them by name: run([z]); got one tensor.")
         if isinstance(inputs, Mapping):
             inputs = _in_order(self._key, (), inputs, self.inputs)
         try:
@@ -366,6 +369,8 @@ class Runtime:
     def load(self, path: str | os.PathLike[str], *, key: str | None = None) -> Policy:
         """Loads a policy from a file. Loading a file again under its `key` gives the policy that is there."""
         path = os.fspath(path)
+        if not path:
+            raise InputError("load: the path of the policy is empty.")
         return _opened(self, ("load", os.path.abspath(path)), key, path)
 
     def load_source(self, source: str, name: str = "policy.lua", *, key: str | None = None) -> Policy:
@@ -376,6 +381,9 @@ class Runtime:
         """Every policy loaded from a file in `folder` follows its file, while the watch is open. poll_interval: in seconds, for
         file systems that report no changes."""
         return Watch(self, os.path.abspath(folder), debounce, poll_interval)
+
+    def __repr__(self) -> str:
+        return f"<triage.Runtime {', '.join(f'{name}={value!r}' for name, value in self.options.items()) or 'without options'}>"
 
     def metrics_text(self) -> str:
         """Statistics of all policies in Prometheus' text format."""
