@@ -147,9 +147,8 @@ class Options {
     }
   }
   void take(const char* name, OnError& into) {
-    std::string text;
+    std::string text = to_string(into);
     take(name, text);
-    if (text.empty()) return;
     for (const OnError each : {OnError::raise, OnError::pass_through, OnError::last_good}) {
       if (text == to_string(each)) {
         into = each;

@@ -59,8 +59,9 @@ def test_options_of_a_call(policy):
     assert (info["version"], info["answered"], info["flagged"], info["repaired"]) == (1, "live", 1, 1)
     with pytest.raises(triage.InputError, match="There is no option `dead_line`.*deadline"):
         policy.run([bad_batch()], dead_line=5)
-    with pytest.raises(triage.InputError, match='"pass_through"'):
-        policy.run([bad_batch()], on_error="ignore")
+    for word in ("ignore", ""):
+        with pytest.raises(triage.InputError, match='"pass_through"'):
+            policy.run([bad_batch()], on_error=word)
 
 
 def test_on_error_of_a_runtime_and_of_a_call():
