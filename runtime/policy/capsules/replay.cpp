@@ -1,5 +1,6 @@
 #include "runtime/policy/capsules/replay.h"
 
+#include <c10/util/Exception.h>
 #include <fmt/format.h>
 #include <triage/backend.h>
 #include <triage/error.h>
@@ -323,6 +324,9 @@ Replayed replay(const capsule::Capsule& capsule, const std::string& file, const 
     throw FileError(fmt::format("cannot replay \"{}\": {}", file, messages::one_line(error.what())));
   } catch (const capsule::Json::exception& error) {
     throw FileError(fmt::format("cannot replay \"{}\": it is damaged ({})", file, messages::one_line(error.what())));
+  } catch (const c10::Error& error) {  // of a tensor that is not what it has to be, such as the random state
+    throw FileError(fmt::format("cannot replay \"{}\": it is damaged ({})", file,
+                                messages::one_line(error.what_without_backtrace())));
   }
   replayed.same = replayed.difference.empty();
   return replayed;

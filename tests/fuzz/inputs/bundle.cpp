@@ -2,6 +2,9 @@
 #include "runtime/policy/files/sha256.h"
 #include "tests/fuzz/inputs/targets.h"
 
+#include <algorithm>
+#include <filesystem>
+
 namespace triage::fuzz {
 namespace {
 
@@ -21,6 +24,10 @@ policy::Snapshot with_files(Manifest manifest) {
   return policy::kept_bundle("/bundle", std::move(contents), {});
 }
 
+bool leads_out(const std::filesystem::path& name) {
+  return name.empty() || name.is_absolute() || std::find(name.begin(), name.end(), "..") != name.end();
+}
+
 }  // namespace
 
 void read_bundle(std::string_view text) {
@@ -34,7 +41,7 @@ void read_bundle(std::string_view text) {
     policy::policy_key(file);
     if (const auto beside = snapshot.files_beside(file))
       for (const auto& [name, content] : *beside)
-        if (name.empty() || name.front() == '/' || name.find("..") != std::string::npos)
+        if (leads_out(name))
           throw Broken("a bundle gives policy '" + file + "' the file '" + name + "'");
   }
 }

@@ -25,9 +25,8 @@ void read_kernel_file(std::string_view text) {
   }
   const std::string file = fused::with_trailer(no_code, text, "triage kernels ");
   const KernelManifest read = fused::parse_kernel_file(file, "input.so");
-  const std::string written = fused::manifest_text(read);
-  if (fused::manifest_text(fused::parse_manifest(written)) != written)
-    throw Broken("a manifest is written as a text that reads back as another:\n" + written);
+  if (fused::parse_manifest(fused::manifest_text(read)).kernels != read.kernels)
+    throw Broken("a manifest is written as a text with other kernels");
   fused::with_calls(file, "input.so", read.calls);
   fused::check_usable(read, "input.so");
 }
