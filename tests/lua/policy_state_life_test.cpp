@@ -64,7 +64,8 @@ TEST_CASE("metrics tell how many keys have state, and its memory") {
   Runtime runtime(options);
   const Policy policy = runtime.load_source(counter, "counter.lua");
   const auto metric = [&](const std::string& name) {
-    const std::string text = triage::metrics_text(runtime), line = "triage_" + name + "{policy=\"counter\",path=\"counter.lua\"} ";
+    const std::string text = triage::metrics_text(runtime),
+                      line = "triage_" + name + "{policy=\"counter\",path=\"counter.lua\"} ";
     const size_t at = text.find(line);
     return at == std::string::npos ? -1 : std::stoi(text.substr(at + line.size()));
   };
