@@ -424,7 +424,7 @@ TEST_CASE("canaries come, go live, fail and end while four threads call: no fail
         policy.canary_source(source, {.share = 0.5, .promote_after = 5});
         CHECK(ends(policy, CandidateState::promoted));
       } else if (i % 4 == 2) {
-        policy.canary_source(source, {.share = 1});
+        policy.canary_source(source, {.share = 1, .promote_after = 0});
         wait_for_calls();
         policy.end_candidate();
       } else {
