@@ -111,12 +111,15 @@ std::string attack(const std::string& source) {
   return outcome_of(*state, source);
 }
 
+/// On a busy machine the budget of time may end before a healthy policy does: a process that is hurt stays so.
 bool is_healthy() {
-  return attack(
-             "local z = torch.tensor({{0/0}, {1.0}}) local f = flag_nan(z, 1023)\n"
-             "assert(flags.repr(f) == 'ErrorFlags(2 samples, 1 errors: 1xNAN @ Location_1023)')\n"
-             "local g = triage.export(function(x) return x * 2 end, {torch.ones({2})})\n"
-             "assert(g(torch.ones({2})):sum():item() == 4)") == "ok";
+  for (int times = 0; times < 5; ++times)
+    if (attack("local z = torch.tensor({{0/0}, {1.0}}) local f = flag_nan(z, 1023)\n"
+               "assert(flags.repr(f) == 'ErrorFlags(2 samples, 1 errors: 1xNAN @ Location_1023)')\n"
+               "local g = triage.export(function(x) return x * 2 end, {torch.ones({2})})\n"
+               "assert(g(torch.ones({2})):sum():item() == 4)") == "ok")
+      return true;
+  return false;
 }
 
 /// In megabytes; the highest since it was last asked, where the system allows to restart.
