@@ -10,10 +10,12 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
 
+#include "bindings/python/interpreter.h"
 #include "bindings/python/registry.h"
 #include "bindings/python/values.h"
 
@@ -27,7 +29,11 @@ class PolicyObject : public torch::CustomClassHolder {
   PolicyObject(Policy policy, std::string key) : policy_(std::move(policy)), key_(std::move(key)) {
     register_policy(key_, policy_);
   }
-  ~PolicyObject() override { forget_policy(key_); }
+  ~PolicyObject() override {
+    const WithoutLock waiting;
+    forget_policy(key_);
+    policy_ = Policy();
+  }
 
   const Policy& policy() const { return policy_; }
 
@@ -78,6 +84,13 @@ class WatchObject : public torch::CustomClassHolder {
     options.poll_interval = milliseconds(poll_interval);
     options.on_event = [this](const WatchEvent& event) { add(to_dict(event)); };
     watch_ = runtime.watch(folder, std::move(options));
+  }
+  ~WatchObject() override {
+    const WithoutLock waiting;
+    if (!is_finalizing())
+      watch_ = Watch();
+    else
+      new Watch(std::move(watch_));  // its thread may wait for the lock
   }
 
   /// The next event, within `seconds`; else none. `dropped` in an event counts those before it that nobody read in time.
@@ -133,26 +146,41 @@ class RuntimeObject : public torch::CustomClassHolder {
  public:
   explicit RuntimeObject(const Dict& options)
       : runtime_(for_python([&] { return Runtime(runtime_options_from(options)); })) {}
+  ~RuntimeObject() override {
+    const WithoutLock waiting;
+    if (!is_finalizing())
+      close();
+    else if (runtime_)
+      new Runtime(std::move(*runtime_));  // its thread may wait for the lock
+  }
+
+  /// Waits until what its policies no longer use is freed. Later calls throw InputError.
+  void close() { runtime_.reset(); }
 
   c10::intrusive_ptr<PolicyObject> load(const std::string& path, const std::string& key) {
-    return for_python([&] { return c10::make_intrusive<PolicyObject>(runtime_.load(path), key); });
+    return for_python([&] { return c10::make_intrusive<PolicyObject>(open().load(path), key); });
   }
 
   c10::intrusive_ptr<PolicyObject> load_source(const std::string& source, const std::string& name,
                                                const std::string& key) {
-    return for_python([&] { return c10::make_intrusive<PolicyObject>(runtime_.load_source(source, name), key); });
+    return for_python([&] { return c10::make_intrusive<PolicyObject>(open().load_source(source, name), key); });
   }
 
   c10::intrusive_ptr<WatchObject> watch(const std::string& folder, double debounce, double poll_interval) {
-    return for_python([&] { return c10::make_intrusive<WatchObject>(runtime_, folder, debounce, poll_interval); });
+    return for_python([&] { return c10::make_intrusive<WatchObject>(open(), folder, debounce, poll_interval); });
   }
 
-  std::string metrics() const {
-    return for_python([&] { return metrics_text(runtime_); });
+  std::string metrics() {
+    return for_python([&] { return metrics_text(open()); });
   }
 
  private:
-  Runtime runtime_;
+  Runtime& open() {
+    if (!runtime_) throw InputError("This triage.Runtime is closed: the interpreter ends.");
+    return *runtime_;
+  }
+
+  std::optional<Runtime> runtime_;
 };
 
 using PolicyPointer = c10::intrusive_ptr<PolicyObject>;
@@ -200,7 +228,8 @@ TORCH_LIBRARY_FRAGMENT(triage, m) {
       .def("load", &RuntimeObject::load)
       .def("load_source", &RuntimeObject::load_source)
       .def("watch", &RuntimeObject::watch)
-      .def("metrics", &RuntimeObject::metrics);
+      .def("metrics", &RuntimeObject::metrics)
+      .def("close", &RuntimeObject::close);
 }
 
 }  // namespace

@@ -64,7 +64,8 @@ TEST_CASE("metrics tell how many keys have state, and its memory") {
   Runtime runtime(options);
   const Policy policy = runtime.load_source(counter, "counter.lua");
   const auto metric = [&](const std::string& name) {
-    const std::string text = triage::metrics_text(runtime), line = "triage_" + name + "{policy=\"counter\",path=\"counter.lua\"} ";
+    const std::string text = triage::metrics_text(runtime),
+                      line = "triage_" + name + "{policy=\"counter\",path=\"counter.lua\"} ";
     const size_t at = text.find(line);
     return at == std::string::npos ? -1 : std::stoi(text.substr(at + line.size()));
   };
@@ -243,6 +244,43 @@ TEST_CASE("calls with one key on several threads follow one another; other keys 
   constexpr int64_t all = threads * calls;
   CHECK(sum == all * (all + 1) / 2);  // 1, 2, ..., each once
   CHECK(count_of(policy) == all + 1);
+}
+
+TEST_CASE(
+    "state is read, set, saved, loaded and reset while threads call and versions change: no call fails (threads)") {
+  const TemporaryFolder folder;
+  const auto file = folder.path() / "state.pt";
+  RuntimeOptions options = quiet();
+  options.state_keys = 8;
+  Runtime runtime(options);
+  const Policy policy = runtime.load_source(counter, "counter.lua");
+  std::atomic<bool> stop{false};
+  std::atomic<int> failed{0}, calls{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t)
+    threads.emplace_back([&, t] {
+      for (int i = 0; !stop; ++i, ++calls) {
+        const std::string key = std::to_string((i + t) % 12);
+        try {
+          if (next_of(policy, {.state_key = key}) < 0) ++failed;
+        } catch (const std::exception&) {
+          ++failed;
+        }
+      }
+    });
+  for (int i = 0; i < 40; ++i) {
+    policy.set_state(policy.state());
+    policy.save_state(file);
+    policy.reset_state(std::to_string(i % 12));
+    CHECK(policy.replace(std::string(counter) + std::string(static_cast<size_t>(1 + i % 5), '\n')) ==
+          triage::Reload::swapped);
+    policy.load_state(file);
+    for (const int seen = calls; calls < seen + 5;) std::this_thread::yield();
+  }
+  stop = true;
+  for (auto& thread : threads) thread.join();
+  CHECK(failed == 0);
+  CHECK(policy.state().size() <= 8);
 }
 
 TEST_CASE("a call that waits for one on another thread longer than its deadline fails; one within itself is told") {

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <string>
+#include <vector>
 #include "tests/logs.h"
 
 namespace {
@@ -245,4 +246,31 @@ TEST_CASE("T20: declared outputs are the contract, at load, in calls and over re
   CHECK((unrun.replace(typed("return (z * 2):sum():to(torch.float64)", "Tensor(floating_t, {'...'})")) ==
          Reload::swapped));
   CHECK(unrun.run({z})[0].dim() == 0);
+}
+
+TEST_CASE("reload: a source that was cut anywhere, or is no policy, leaves the live version") {
+  Runtime runtime(quiet());
+  const std::string first = source("return z * 2");
+  const Policy policy = runtime.load_source(first, "p.lua");
+  const std::string next = "-- a new version\n" + source("return z * 3");
+  std::vector<std::string> bad = {"return",
+                                  "return 7",
+                                  "return {}",
+                                  "return policy {}",
+                                  "x = 1",
+                                  std::string("\0\0", 2),
+                                  "return policy {run = 7}",
+                                  "return policy {outputs = {'y'}}",
+                                  "\x1bLua",
+                                  "return nil, 7"};
+  const size_t whole = next.find_last_not_of("\n ");
+  for (size_t size = 0; size < whole; ++size) bad.push_back(next.substr(0, size));  // as a write in pieces leaves it
+  for (const std::string& text : bad) {
+    CAPTURE(text);
+    CHECK((policy.replace(text) == Reload::refused));
+    CHECK(policy.run({z})[0].equal(z * 2));
+  }
+  CHECK(policy.version().number == 1);
+  CHECK((policy.replace(next) == Reload::swapped));
+  CHECK(policy.run({z})[0].equal(z * 3));
 }

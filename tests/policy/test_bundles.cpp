@@ -118,9 +118,9 @@ TEST_CASE("a bundle loads all its policies, which share its version") {
 TEST_CASE("metrics tell which version of a bundle is live") {
   Scene scene;
   const auto has = [&](int number, bool live) {
-    return says(triage::metrics_text(*scene.runtime),
-                "triage_bundle_live{bundle=\"pair\",path=\"" + scene.dir.string() + "\",number=\"" +
-                    std::to_string(number) + "\",version=\"" + std::to_string(number) + "\",sha256=\"") &&
+    return says(triage::metrics_text(*scene.runtime), "triage_bundle_live{bundle=\"pair\",path=\"" +
+                                                          scene.dir.string() + "\",number=\"" + std::to_string(number) +
+                                                          "\",version=\"" + std::to_string(number) + "\",sha256=\"") &&
            says(triage::metrics_text(*scene.runtime),
                 scene.bundle.versions().at(static_cast<size_t>(number) - 1).sha256.substr(0, 16) + "\"} " +
                     (live ? "1\n" : "0\n"));

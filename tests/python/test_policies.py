@@ -320,3 +320,26 @@ def test_the_source_without_its_library_says_what_to_do():
 def test_versions_agree():
     assert triage.__version__ == torch.ops.triage._version()
     assert f'#define TRIAGE_VERSION "{triage.__version__}"' in (ROOT / "runtime/include/triage/version.h").read_text()
+
+
+@pytest.mark.parametrize("end", ["", "del policy, runtime", "del runtime"])
+def test_an_interpreter_ends_while_threads_of_triage_free_tensors_that_it_knows(tmp_path, end):
+    """Lua garbage holds inputs; the thread that frees a version frees them."""
+    (tmp_path / "keep.lua").write_text("local kept\nreturn policy{inputs = {'z'}, run = function(z) kept = z; return z + 1 end}")
+    program = f"""
+import torch, triage
+runtime = triage.Runtime(backend="eager")
+policy = runtime.load("keep.lua")
+for version in range(6):
+    z = torch.ones(4, 4)
+    z.tag = "known to Python"
+    policy(z)
+    open("keep.lua", "a").write(f"\\n-- {{version}}")
+    policy.reload()
+del z
+{end}
+print("done")
+"""
+    for _ in range(4):
+        ran = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+        assert (ran.returncode, ran.stdout) == (0, "done\n"), ran.stderr

@@ -14,11 +14,11 @@ namespace triage::lua {
 
 struct PolicyUnderCheck {
   std::string source;
-  ScriptOptions script;                         // its path, files (none: it is text), what the host gives
-  RuntimeOptions runtime;                       // backend, compiler
-  std::vector<at::Tensor> params = {};          // in the order of the signature
-  uint64_t seed = 0;                            // of the random numbers of each call
-  std::function<void(Runtime&)> give = {};      // ... to a Runtime, before it loads the policy; null: nothing
+  ScriptOptions script;                     // its path, files (none: it is text), what the host gives
+  RuntimeOptions runtime;                   // backend, compiler
+  std::vector<at::Tensor> params = {};      // in the order of the signature
+  uint64_t seed = 0;                        // of the random numbers of each call
+  std::function<void(Runtime&)> give = {};  // ... to a Runtime, before it loads the policy; null: nothing
 };
 
 /// A policy as hosts call it. Its operators are the nodes of its captured graph; where it is none, or more than one, those that

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import os
 import threading
@@ -40,6 +41,18 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
+
+
+def _close_all() -> None:
+    """Threads of a runtime free tensors that Python knows. They end before the interpreter does, which would end them in the middle."""
+    for watch in list(_watches):
+        watch.close()
+    for runtime in list(_all_runtimes):
+        if runtime._generation == _generation:
+            runtime._object.close()
+
+
+atexit.register(_close_all)
 
 
 @dataclass(frozen=True)

@@ -41,13 +41,16 @@ void read_bundle(std::string_view text) {
     policy::policy_key(file);
     if (const auto beside = snapshot.files_beside(file))
       for (const auto& [name, content] : *beside)
-        if (leads_out(name))
-          throw Broken("a bundle gives policy '" + file + "' the file '" + name + "'");
+        if (leads_out(name)) throw Broken("a bundle gives policy '" + file + "' the file '" + name + "'");
   }
 }
 
 std::vector<std::string> bundle_seeds() {
-  Manifest manifest{"fraud", "7", ">=0.1, <2", {{"detect.lua", ""}, {"card/repair.lua", ""}}, {{"lib/shared.lua", ""}},
+  Manifest manifest{"fraud",
+                    "7",
+                    ">=0.1, <2",
+                    {{"detect.lua", ""}, {"card/repair.lua", ""}},
+                    {{"lib/shared.lua", ""}},
                     {{"card/limits.pt", ""}, {"means.npy", ""}}};
   for (Manifest::Listed* const part : {&manifest.policies, &manifest.modules, &manifest.tables})
     for (auto& [name, hash] : *part) hash = policy::sha256_text(name);

@@ -9,7 +9,8 @@ __attribute__((section("__libfuzzer_extra_counters"), used)) static uint8_t coun
 
 extern "C" void __wrap___sanitizer_cov_trace_pc() {
   // Relative to the program, which is mapped elsewhere in each process.
-  const auto edge = reinterpret_cast<uintptr_t>(__builtin_return_address(0)) - reinterpret_cast<uintptr_t>(&__executable_start);
+  const auto edge =
+      reinterpret_cast<uintptr_t>(__builtin_return_address(0)) - reinterpret_cast<uintptr_t>(&__executable_start);
   ++counters[(edge * 0x9E3779B97F4A7C15u) >> 48];
 }
 

@@ -53,10 +53,13 @@ std::vector<std::string> program_seeds() {
   dynamic.bounds["rows"] = {0, 1000};
   const at::Tensor table = at::arange(1200, at::kFloat).reshape({40, 30}).contiguous();
   using Tensors = at::ArrayRef<at::Tensor>;
-  return {save({at::ones({3, 40}), at::ones({30})},
-               [&](Tensors in) { return std::vector<at::Tensor>{at::add(in[0].matmul(table), in[1]).relu()}; }, dynamic),
+  return {save(
+              {at::ones({3, 40}), at::ones({30})},
+              [&](Tensors in) { return std::vector<at::Tensor>{at::add(in[0].matmul(table), in[1]).relu()}; }, dynamic),
           save({at::ones({2, 5}), at::zeros({2, 5}, at::kLong)},
-               [&](Tensors in) { return std::vector<at::Tensor>{at::gather(in[0], 1, in[1]).sum(1), in[0].softmax(1)}; },
+               [&](Tensors in) {
+                 return std::vector<at::Tensor>{at::gather(in[0], 1, in[1]).sum(1), in[0].softmax(1)};
+               },
                {})};
 }
 

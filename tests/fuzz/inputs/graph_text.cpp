@@ -12,7 +12,8 @@ void read_graph(std::string_view text) {
   try {
     again = graph::print(graph::parse(printed));
   } catch (const Error& error) {
-    throw Broken("a graph that was read prints as a text that is refused: " + std::string(error.what()) + "\n" + printed);
+    throw Broken("a graph that was read prints as a text that is refused: " + std::string(error.what()) + "\n" +
+                 printed);
   }
   if (again != printed) throw Broken("a graph prints as\n" + printed + "which reads back as\n" + again);
 }

@@ -7,10 +7,18 @@ namespace triage::fuzz {
 namespace {
 
 /// Machine code is trusted: what is read without running it is the manifest.
-constexpr std::string_view no_code = "\x7f" "ELF and so on";
+constexpr std::string_view no_code =
+    "\x7f"
+    "ELF and so on";
 
 KernelManifest manifest() {
-  return {"repair.lua", "0.1.0", fused::kernel_abi, "g++ 12", "x86_64", {"avx2", "fma"}, {fused::hash_of("source")},
+  return {"repair.lua",
+          "0.1.0",
+          fused::kernel_abi,
+          "g++ 12",
+          "x86_64",
+          {"avx2", "fma"},
+          {fused::hash_of("source")},
           {{"0123456789abcdef", {"f32[32, 512]", "i64[32] grad"}}}};
 }
 

@@ -27,7 +27,9 @@ at::Tensor batch(int64_t rows) {
   return z;
 }
 
-std::string bytes_of(const at::Tensor& tensor) { return {static_cast<const char*>(tensor.data_ptr()), tensor.nbytes()}; }
+std::string bytes_of(const at::Tensor& tensor) {
+  return {static_cast<const char*>(tensor.data_ptr()), tensor.nbytes()};
+}
 
 /// A call, and what it must not change.
 void run(const Policy& policy, size_t count, int64_t rows) {

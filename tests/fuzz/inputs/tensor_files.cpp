@@ -29,7 +29,8 @@ void touch(const c10::IValue& value, int depth = 0) {
 std::vector<std::string> data_files(const std::string& ending) {
   std::vector<std::string> all;
   for (const auto& entry : std::filesystem::directory_iterator(data_file(""))) {
-    if (entry.path().extension() == ending && entry.file_size() <= 8192) all.push_back(read_bytes(entry.path().string()));
+    if (entry.path().extension() == ending && entry.file_size() <= 8192)
+      all.push_back(read_bytes(entry.path().string()));
   }
   return all;
 }
@@ -46,10 +47,11 @@ void read_safetensors_file(std::string_view bytes) {
 
 std::vector<std::string> safetensors_seeds() {
   std::vector<std::string> all;
-  for (const std::string header :
-       {R"({"weight":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]},"bias":{"dtype":"I64","shape":[1],"data_offsets":[24,32]}})",
-        R"({"__metadata__":{"format":"pt"},"weight":{"dtype":"BF16","shape":[4,4],"data_offsets":[0,32]}})",
-        R"({"weight":{"dtype":"BOOL","shape":[32],"data_offsets":[0,32]},"empty":{"dtype":"F64","shape":[0],"data_offsets":[32,32]}})"}) {
+  for (
+      const std::string header :
+      {R"({"weight":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]},"bias":{"dtype":"I64","shape":[1],"data_offsets":[24,32]}})",
+       R"({"__metadata__":{"format":"pt"},"weight":{"dtype":"BF16","shape":[4,4],"data_offsets":[0,32]}})",
+       R"({"weight":{"dtype":"BOOL","shape":[32],"data_offsets":[0,32]},"empty":{"dtype":"F64","shape":[0],"data_offsets":[32,32]}})"}) {
     std::string bytes;
     for (int i = 0; i < 8; ++i) bytes += static_cast<char>(header.size() >> 8 * i);
     all.push_back(bytes + header + std::string(32, '\1'));

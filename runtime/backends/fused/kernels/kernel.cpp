@@ -338,7 +338,12 @@ class Compiler {
     }
     ending_ = true;
     std::unique_lock lock(mutex_);
+    for (const Job& job : queue_) {  // a reload may wait for it
+      kernels_.erase(job.source);
+      job.kernel->finished_ = true;
+    }
     queue_.clear();
+    one_is_done_->notify_all();
     one_is_done_->wait_for(lock, std::chrono::seconds(5), [&] { return !running_.kernel && calls_to_keep_.empty(); });
   }
 
