@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <string>
 #include <vector>
 
@@ -22,11 +21,6 @@ inline std::vector<std::filesystem::path> library() {
       files.push_back(entry.path());
   std::sort(files.begin(), files.end());
   return files;
-}
-
-inline std::string read_file(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
 }
 
 /// With what it needs to load its modules.

@@ -63,9 +63,8 @@ RuntimeOptions runtime_options(const TriageRuntimeOptions* options) {
   result.trusted = choice(given.trusted, 2, "options->trusted");
   result.fullgraph = choice(given.fullgraph, 2, "options->fullgraph");
   result.count_flags = !choice(given.skip_flag_counts, 2, "options->skip_flag_counts");
-  if (given.keep_versions < 0)
-    throw Misuse(fmt::format("`options->keep_versions` is {}; pass 0 or more", given.keep_versions));
-  result.keep_versions = number(given.keep_versions, result.keep_versions, "keep_versions");
+  result.keep_versions =
+      number(not_negative(given.keep_versions, "keep_versions"), result.keep_versions, "keep_versions");
   result.trial_calls = number(given.trial_calls, result.trial_calls, "trial_calls");
   result.failures_to_revert = number(given.failures_to_revert, result.failures_to_revert, "failures_to_revert");
   if (const int64_t keys = not_negative(given.state_keys, "state_keys")) result.state_keys = static_cast<size_t>(keys);

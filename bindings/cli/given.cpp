@@ -32,24 +32,16 @@ void read(const std::string& text, c10::Device device, const Tensor& tensor, con
 
 }  // namespace
 
-Given read_given(const std::vector<std::string>& texts, c10::Device device) {
-  Given given;
+void give(ScriptOptions& script, const std::vector<std::string>& texts, c10::Device device) {
   for (const std::string& text : texts)
     read(
         text, device,
         [&](const std::string& name, const at::Tensor& tensor) {
-          given.tensors.push_back({name, tensor});
+          script.host_tensors.push_back({name, tensor});
         },
         [&](const std::string& name, const torch::jit::Module& module) {
-          given.functions.push_back(policy::module_function(name, module));
+          script.host_functions.push_back(policy::module_function(name, module));
         });
-  return given;
-}
-
-void give(ScriptOptions& script, const std::vector<std::string>& texts, c10::Device device) {
-  Given given = read_given(texts, device);
-  script.host_functions = std::move(given.functions);
-  script.host_tensors = std::move(given.tensors);
 }
 
 void define_given(Runtime& runtime, const std::vector<std::string>& texts, c10::Device device) {

@@ -7,16 +7,10 @@
 
 namespace triage::cli {
 
-/// What the command line gives policies in the place of a host: `--define NAME=FILE`.
-struct Given {
-  std::vector<HostFunction> functions;  // modules
-  std::vector<HostTensor> tensors;
-};
-
-/// Reads the files: tensors, or TorchScript modules. Throws UsageError for what is no NAME=FILE, and FileError.
-Given read_given(const std::vector<std::string>& texts, c10::Device device);
+/// What the command line gives policies in the place of a host, `--define NAME=FILE`: tensors, or TorchScript modules. Both throw
+/// UsageError for what is no NAME=FILE, and FileError.
+void define_given(Runtime& runtime, const std::vector<std::string>& texts, c10::Device device);
 /// The same for a script that no Runtime loads.
 void give(ScriptOptions& script, const std::vector<std::string>& texts, c10::Device device);
-void define_given(Runtime& runtime, const std::vector<std::string>& texts, c10::Device device);
 
 }  // namespace triage::cli

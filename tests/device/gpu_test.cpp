@@ -4,6 +4,7 @@
 #include "bindings/lua/engine/lua_script.h"
 #include "runtime/diagnose/bits.h"
 #include "runtime/policy/state/state_of_call.h"
+#include "tests/cli/folder.h"
 #include "tests/cuda_graph.h"
 #include "tests/logs.h"
 #include "tests/policy_library.h"
@@ -72,7 +73,7 @@ void for_each_example(const std::string& backend, const std::function<void(const
   for (const std::filesystem::path& path : test::library()) {
     CAPTURE(path.string());
     CAPTURE(backend);
-    lua::LuaScript script(test::read_file(path), test::script_options(path));
+    lua::LuaScript script(read_bytes(path), test::script_options(path));
     const Policy policy = Runtime(options(backend)).load(path);
     for (size_t test = 0; test < script.test_count(); ++test) {
       CAPTURE(test);

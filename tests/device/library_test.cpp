@@ -1,5 +1,6 @@
 // The policies that ship on a device without kernels of triage: warm calls wait for nothing there, and give what they give on the host.
 #include "bindings/lua/engine/lua_script.h"
+#include "tests/cli/folder.h"
 #include "tests/logs.h"
 #include "tests/other_device.h"
 #include "tests/policy_library.h"
@@ -20,7 +21,7 @@ TEST_CASE("warm calls of the policies of the library wait for no device, and giv
       CAPTURE(std::string(backend));
       CAPTURE(path.string());
       options.backend = backend;
-      triage::lua::LuaScript script(read_file(path), script_options(path));
+      triage::lua::LuaScript script(read_bytes(path), script_options(path));
       const triage::Policy here = triage::Runtime(options).load(path), there = triage::Runtime(options).load(path);
       for (size_t test = 0; test < script.test_count(); ++test, ++tests) {
         const std::vector<at::Tensor> params = script.test_params(test), inputs = script.test_arguments(test);

@@ -4,6 +4,7 @@
 
 #include "bindings/lua/engine/lua_script.h"
 #include "runtime/policy/versions/version.h"
+#include "tests/cli/folder.h"
 #include "tests/policy_library.h"
 
 #include <ATen/ATen.h>
@@ -22,7 +23,6 @@ namespace fs = std::filesystem;
 using diagnose::Isolation;
 using diagnose::Tensors;
 using test::library;
-using test::read_file;
 
 PolicyUnderCheck under_check(const std::string& source, const std::string& path, const std::string& backend) {
   PolicyUnderCheck policy{source, {}, {}};
@@ -65,7 +65,7 @@ Tensors larger_batch(const std::string& policy) {
 /// In how many batches a bad sample changed others: those of the policy's own tests, and a larger one, with and without samples
 /// that are bad from the start.
 size_t batches_that_cross(const fs::path& path, const std::string& backend, size_t& checked) {
-  const std::string source = read_file(path);
+  const std::string source = read_bytes(path);
   const ScriptOptions options = test::script_options(path);
   LuaScript script(source, options);
   size_t crossing = 0;
@@ -111,7 +111,7 @@ TEST_CASE("no bad sample touches its neighbours in the library's policies, but i
       size_t checked = 0;
       const size_t crossing = batches_that_cross(path, backend, checked);
       CHECK(checked >= 2);
-      if (is_independent(read_file(path))) {
+      if (is_independent(read_bytes(path))) {
         CHECK(crossing == 0);
         continue;
       }
@@ -125,7 +125,7 @@ TEST_CASE("no bad sample touches its neighbours in the library's policies, but i
 
 TEST_CASE("the library's quarantine keeps requests apart that are in one row each") {
   const fs::path path = fs::path(test::source_dir()) / "scripts/policies/serving/quarantine.lua";
-  PolicyUnderCheck policy = under_check(read_file(path), path.string(), "fused");
+  PolicyUnderCheck policy = under_check(read_bytes(path), path.string(), "fused");
   policy.script.read_file = test::script_options(path).read_file;
   PolicySubject subject(policy);
   subject.policy().set_param("most", 1);

@@ -6,6 +6,7 @@
 #include "bindings/lua/testing/policy_tests.h"
 #include "runtime/diagnose/bits.h"
 #include "runtime/policy/state/state_of_call.h"
+#include "tests/cli/folder.h"
 
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>
@@ -19,7 +20,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using test::library;
-using test::read_file;
 using test::script_options;
 
 const fs::path root = test::source_dir();
@@ -58,7 +58,7 @@ TEST_CASE("each policy of the library passes its tests, captured in one graph, a
     TestOptions options;
     options.script = script_options(path);
     options.batches = {0, 1, 2, 31, 32, 33};
-    const PolicyTests report = run_policy_tests(read_file(path), options);
+    const PolicyTests report = run_policy_tests(read_bytes(path), options);
     CHECK(report.policy == path.stem().string());
     CHECK_FALSE(report.tests.empty());
     for (const TestResult& test : report.tests) CHECK_MESSAGE(test.failure.empty(), test.name << ": " << test.failure);
@@ -73,7 +73,7 @@ TEST_CASE("each policy of the library passes its tests, captured in one graph, a
 TEST_CASE("a policy of the library is one graph for batches of every size") {
   for (const fs::path& path : library()) {
     CAPTURE(path.string());
-    LuaScript script(read_file(path), script_options(path));
+    LuaScript script(read_bytes(path), script_options(path));
     const std::vector<at::Tensor> inputs = script.test_arguments(0);
     const int64_t samples = inputs[0].size(0);
     Runtime runtime;
@@ -92,7 +92,7 @@ TEST_CASE("a policy of the library is one graph for batches of every size") {
 TEST_CASE("the policies of the library name inputs and outputs, and ask for one graph") {
   for (const fs::path& path : library()) {
     CAPTURE(path.string());
-    LuaScript script(read_file(path), script_options(path));
+    LuaScript script(read_bytes(path), script_options(path));
     CHECK(script.fullgraph());
     CHECK_FALSE(script.signature().outputs.empty());
     CHECK(script.signature().outputs.back() == "f");
@@ -104,7 +104,7 @@ TEST_CASE("T21: the policies of the library declare their inputs: another dtype 
     CAPTURE(path.string());
     Runtime runtime;
     const Policy policy = runtime.load(path);
-    LuaScript script(read_file(path), script_options(path));
+    LuaScript script(read_bytes(path), script_options(path));
     const std::vector<at::Tensor> fine = script.test_arguments(0);
     const auto& types = script.signature().input_types;
     REQUIRE(types.size() == fine.size());
@@ -133,7 +133,7 @@ TEST_CASE("T21: the policies of the library declare their inputs: another dtype 
 TEST_CASE("each param of the policies of the library is off its default in some test") {
   for (const fs::path& path : library()) {
     CAPTURE(path.string());
-    LuaScript script(read_file(path), script_options(path));
+    LuaScript script(read_bytes(path), script_options(path));
     const auto& params = script.signature().params;
     for (size_t i = 0; i < params.size(); ++i) {
       bool varied = false;
@@ -149,7 +149,7 @@ TEST_CASE("the header of each policy of the library says how its samples depend 
   int claims = 0;
   for (const fs::path& path : library()) {
     CAPTURE(path.string());
-    const std::string source = read_file(path);
+    const std::string source = read_bytes(path);
     const bool independent = source.find("\n-- Samples: each on its own.\n") != std::string::npos;
     CHECK(independent != (source.find("\n-- Samples: across the batch") != std::string::npos));
     claims += independent;
@@ -162,7 +162,7 @@ TEST_CASE("policies of the library take floats of 16 bits, captured as in Lua, a
     for (const fs::path& path : library()) {
       CAPTURE(path.string());
       CAPTURE(dtype);
-      LuaScript script(read_file(path), script_options(path));
+      LuaScript script(read_bytes(path), script_options(path));
       Runtime runtime;
       const Policy policy = runtime.load(path);
       for (size_t test = 0; test < script.test_count(); ++test) {
@@ -207,12 +207,12 @@ TEST_CASE("a mean of the library is finite at the end of the range of every dtyp
 }
 
 TEST_CASE("docs/policy-library.md lists every policy of the library, with its inputs, outputs and params") {
-  std::string page = read_file(root / "docs" / "policy-library.md");
+  std::string page = read_bytes(root / "docs" / "policy-library.md");
   page.resize(page.find("\n## "));
   size_t rows = 0;
   for (const fs::path& path : library()) {
     CAPTURE(path.string());
-    LuaScript script(read_file(path), script_options(path));
+    LuaScript script(read_bytes(path), script_options(path));
     const size_t begin = page.find("| `" + path.stem().string() + "` |");
     REQUIRE(begin != std::string::npos);
     const std::string row = page.substr(begin, page.find('\n', begin) - begin);

@@ -248,7 +248,7 @@ void add_decisions(std::string& text, const DecisionLog& log) {
 void measure_state(Policies& policies, const policy::RuntimeCore& runtime) {
   for (const auto& policy : runtime.policies()) {
     const policy::StateCounts counts = policy->state_counts();
-    const auto found = policies.find({policy->name(), policy->version().path});
+    const auto found = policies.find({policy->name(), policy->path()});
     if (found == policies.end() || (counts.keys == 0 && counts.dropped == 0)) continue;
     policy::StateCounts& all = found->second.state ? *found->second.state : found->second.state.emplace();
     all.keys += counts.keys;
@@ -281,8 +281,10 @@ std::string metrics_text(const Runtime& runtime) {
     for (const auto& [names, measured] : policies)
       kind.add(metric, label("policy", names.first) + ',' + label("path", names.second), measured);
   }
-  if (runtime.core_) add_bundles(text, *runtime.core_);
-  if (runtime.core_ && runtime.core_->options().decisions) add_decisions(text, *runtime.core_->options().decisions);
+  if (runtime.core_) {
+    add_bundles(text, *runtime.core_);
+    if (runtime.core_->options().decisions) add_decisions(text, *runtime.core_->options().decisions);
+  }
   return text;
 }
 

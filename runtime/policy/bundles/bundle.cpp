@@ -247,16 +247,15 @@ bool BundleCore::go_live(Prepared& prepared, const std::shared_ptr<Version>& liv
   return true;
 }
 
-void BundleCore::add_to_runtime() const {
+void BundleCore::add_to_runtime() {
   const std::lock_guard lock(mutex_);
   runtime_->add_policies(handles_of(members_));
 }
 
-std::list<std::weak_ptr<PolicyCore>> BundleCore::handles_of(const Members& members) const {
+std::list<std::weak_ptr<PolicyCore>> BundleCore::handles_of(const Members& members) {
   std::list<std::weak_ptr<PolicyCore>> handles;
   for (const auto& [name, member] : members)
-    handles.push_back(
-        std::shared_ptr<PolicyCore>(std::const_pointer_cast<BundleCore>(shared_from_this()), member.get()));
+    handles.push_back(std::shared_ptr<PolicyCore>(shared_from_this(), member.get()));
   return handles;
 }
 

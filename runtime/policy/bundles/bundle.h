@@ -32,7 +32,7 @@ class BundleCore : public std::enable_shared_from_this<BundleCore> {
   /// The first version: what was pinned or rolled back to before a restart, the folder, or what was good last.
   void load_first();
   /// Tells the Runtime of all its policies; once it is shared.
-  void add_to_runtime() const;
+  void add_to_runtime();
 
   using FileChange = PolicyCore::FileChange;
   /// Takes up the folder as it is now, if bundle.json is another than at the last look. `retry`: in any case.
@@ -107,7 +107,7 @@ class BundleCore : public std::enable_shared_from_this<BundleCore> {
   void exchange(Exchange changes, const std::shared_ptr<Version>& version) noexcept;
   void tell_members(const Version& version);
   std::vector<std::pair<PolicyCore*, std::shared_ptr<PolicyVersion>>> parts_of(const Version& version) const;
-  std::list<std::weak_ptr<PolicyCore>> handles_of(const Members& members) const;
+  std::list<std::weak_ptr<PolicyCore>> handles_of(const Members& members);
   std::shared_ptr<Version> find_before(const PolicyCore& member, const PolicyVersion& failed) const;
   std::shared_ptr<Version> find_kept(int number) const;
   BundleVersion info(const Version& version) const;

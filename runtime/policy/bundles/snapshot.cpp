@@ -38,8 +38,7 @@ fs::path target_of(const fs::path& dir) {
   return target;
 }
 
-/// Paths in a folder of all regular files that are not hidden. Links to folders are not followed.
-/// `below`: the folder in it that is listed, with a `/` behind it.
+/// `below`: the folder in `folder` that is listed, with a `/` behind it.
 void add_files(const fs::path& folder, const std::string& below, std::vector<std::string>& found) {
   std::error_code error;
   const std::vector<files::Entry> entries = files::entries_of(folder / below, error);
@@ -52,6 +51,7 @@ void add_files(const fs::path& folder, const std::string& below, std::vector<std
   }
 }
 
+/// Paths in a folder of all regular files that are not hidden. Links to folders are not followed.
 std::vector<std::string> files_in(const fs::path& folder) {
   std::vector<std::string> files;
   add_files(folder, "", files);
