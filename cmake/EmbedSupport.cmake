@@ -1,8 +1,8 @@
-# Writes OUTPUT, a C++ file that holds the text which goes in front of every generated kernel: cmake -DOUTPUT=... -DSOURCES=a.h;b.h
-# -P EmbedSupport.cmake. The headers come in the order of their dependence; what they include of each other is left out.
+# Writes OUTPUT, a C++ file whose FUNCTION (declared in HEADER) gives text that goes in front of generated kernels:
+# cmake -DOUTPUT=... -DHEADER=... -DFUNCTION=... -DSOURCES=a.h;b.h -P EmbedSupport.cmake. The headers come in the order of their dependence; what they include of each other is left out.
 include(${CMAKE_CURRENT_LIST_DIR}/CppLiteral.cmake)
-set(content "// Generated from runtime/backends/fused/support by cmake/EmbedSupport.cmake.\n#include \"runtime/backends/fused/emit.h\"\n\n")
-string(APPEND content "namespace triage::fused {\n\nconst std::string& support_source() {\n  static const std::string source =\n")
+set(content "// Generated from runtime/backends/fused/support by cmake/EmbedSupport.cmake.\n#include \"${HEADER}\"\n\n")
+string(APPEND content "namespace triage::fused {\n\nconst std::string& ${FUNCTION}() {\n  static const std::string source =\n")
 foreach(source IN LISTS SOURCES)
   file(READ ${source} text)
   string(REGEX REPLACE "#pragma once\n" "" text "${text}")

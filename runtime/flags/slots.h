@@ -87,6 +87,23 @@ inline uint16_t push_by_rank(uint16_t* slots, int64_t count, uint16_t slot, cons
   return dropped;
 }
 
+// Where an entry goes, as one number, the least of what each slot says by itself: DUPLICATE_PLACE and the index of the first
+// slot that it duplicates, which makes it negative; else the index of the first empty slot; else NO_PLACE.
+inline constexpr int16_t DUPLICATE_PLACE = -0x8000;
+inline constexpr int16_t NO_PLACE = 0x7FFF;
+
+#ifdef __CUDACC_RTC__  // a thread of a GPU has no vectors of 16 bits
+inline int16_t find_place(const uint16_t* slots, int64_t count, uint16_t slot, const Recording& how) {
+  int16_t empty = NO_PLACE;
+  for (int64_t i = 0; i < count && i < NO_PLACE; ++i) {
+    if (!(slots[i] & SEVERITY_MASK))
+      empty = empty == NO_PLACE ? static_cast<int16_t>(i) : empty;
+    else if (how.dedupe && !((slots[i] ^ slot) & how.mask))
+      return static_cast<int16_t>(i | DUPLICATE_PLACE);
+  }
+  return empty;
+}
+#else
 /// Numbers of 16 bits side by side.
 template <int lanes>
 struct Lanes {
@@ -104,11 +121,6 @@ inline int16_t least_lane(const typename Lanes<lanes>::Vector& numbers) {
     return least_lane<lanes / 2>(less);
   }
 }
-
-// Where an entry goes, as one number, the least of what each slot says by itself: DUPLICATE_PLACE and the index of the first
-// slot that it duplicates, which makes it negative; else the index of the first empty slot; else NO_PLACE.
-inline constexpr int16_t DUPLICATE_PLACE = -0x8000;
-inline constexpr int16_t NO_PLACE = 0x7FFF;
 
 // `count` is `lanes` or more. The last vector overlaps the one before where count is no multiple of lanes.
 template <int lanes>
@@ -139,6 +151,7 @@ inline int16_t find_place(const uint16_t* slots, int64_t count, uint16_t slot, c
   if (count >= 4) return place_among<4>(slots, count, mask, wanted);
   return place_among<1>(slots, count, mask, wanted);
 }
+#endif
 
 /// Records `slot` where find_place found no place for it, or none that counts.
 inline uint16_t push_without_place(uint16_t* slots, int64_t count, uint16_t slot, const Recording& how) {

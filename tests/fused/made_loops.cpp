@@ -2,11 +2,14 @@
 
 #include <ATen/ATen.h>
 #include <runtime/backends/fused/kernels/kernel.h>
+#include <runtime/backends/fused/loops/gpu_text.h>
 #include <runtime/backends/fused/tape/tape.h>
 
 #include <cmath>
 #include <limits>
 #include <map>
+
+#include "tests/gpu_on_host.h"
 
 namespace triage::fused {
 namespace {
@@ -181,6 +184,16 @@ std::vector<std::string> results_of(const Loops& loops, const Trial& trial) {
   for (const std::string& one : in) from.push_back(one.data());
   for (std::string& one : out) to.push_back(one.data());
   const int64_t extents[] = {positions};
+  if (trial.for_gpu) {
+    const GpuSource text = emit_for_gpu(loops, trial.lanes);
+    std::vector<int64_t> arguments;
+    for (size_t i = 0; i < from.size(); ++i)
+      arguments.insert(arguments.end(), {reinterpret_cast<int64_t>(from[i]), strides[i], 0});
+    for (void* const one : to) arguments.push_back(reinterpret_cast<int64_t>(one));
+    arguments.insert(arguments.end(), {positions, rows, rows});
+    test::gpu_on_host().compile(at::kCPU, text.source, text.parameters)->launch({}, arguments);
+    return out;
+  }
   int64_t longest = 0, bytes_of_scratch = 64;
   std::shared_ptr<const Kernel> kernel;
   std::unique_ptr<const Tape> tape;

@@ -50,6 +50,17 @@ std::string source_of(const Program& program, const Tensors& examples) {
   return source.substr(source.find("extern \"C\""));
 }
 
+/// The same bits, but for those of NaN: which of two NaNs an operation gives is up to the compiler.
+bool same_but_nans(std::string a, std::string b, Type type) {
+  const auto without = [&](std::string& bytes) {
+    at::Tensor values = at::from_blob(bytes.data(), {static_cast<int64_t>(bytes.size() / c10::elementSize(dtype_of(type)))},
+                                      dtype_of(type));
+    values.masked_fill_(values.isnan(), 0);
+  };
+  if (is_real(type)) without(a), without(b);
+  return a == b;
+}
+
 }  // namespace
 
 TEST_CASE("the table of opcodes is complete: a signature, C++ that takes its operands and numbers, and a result") {
@@ -84,6 +95,25 @@ TEST_CASE("every opcode compiles for each of its types, and makes the same bits 
     CHECK_MESSAGE(by_position[i] == by_row[i],
                   row_of(value.opcode).name << " to " << name_of(value.type) << ", output " << i);
   }
+}
+
+TEST_CASE("every opcode written for a GPU makes the bits of the CPU, with a row for many threads and for one") {
+  std::set<std::string> done;
+  const Made made = all_opcodes(done);
+  for (const bool edges : {false, true})
+    for (const Lanes lanes : {Lanes::positions, Lanes::rows}) {
+      CAPTURE(edges);
+      Trial trial{lanes};
+      trial.edges = edges;
+      const auto expected = results_of(made.loops, trial);
+      trial.for_gpu = true;
+      const auto got = results_of(made.loops, trial);
+      for (size_t i = 0; i < got.size(); ++i) {
+        const LoopValue& value = made.loops.values[static_cast<size_t>(made.loops.outputs[i].value)];
+        const std::string name = fmt::format("{} to {}", row_of(value.opcode).name, name_of(value.type));
+        CHECK_MESSAGE(same_but_nans(expected[i], got[i], value.type), name);
+      }
+    }
 }
 
 TEST_CASE("an opcode takes its types and no others") {

@@ -13,6 +13,7 @@
 
 #include "runtime/backends/aot/aot_eager.h"
 #include "runtime/backends/eager.h"
+#include "runtime/backends/fused/gpu/accelerator.h"
 #include "runtime/backends/fused/loops/groups_text.h"
 #include "runtime/backends/fused/parts/part_sequence.h"
 #include "runtime/backends/fused/regions.h"
@@ -359,16 +360,14 @@ void log_parts(const Graph& graph, const std::vector<fused::FusionGroup>& parts,
                            fused::text_of(parts), graph.name());
 }
 
-std::unique_ptr<Executable> compile_groups(const Graph& graph, const std::vector<at::Tensor>& examples,
-                                           CompilerMode compiler) {
-  if (fused::largest_cut(graph) > most_nodes || reads_strides(graph) || graph::OutputMemory(graph).depends_on_strides())
-    return compile_eager(graph, examples);
-  graph::verify(graph);
-  messages::Step step(3, "fused loops", graph.name(), "fused loops of `" + graph.name() + "`");
-  const std::vector<fused::FusionGroup> parts = fused::cut(graph);
-  log_parts(graph, parts, step);
-  if (std::none_of(parts.begin(), parts.end(), gains)) return compile_eager(graph, examples);
-  return std::make_unique<FusedGraph>(graph, parts, compiler);
+/// The device of tensors that are not the host's; nothing where all are.
+std::optional<c10::Device> other_device(const Graph& graph, const std::vector<at::Tensor>& examples) {
+  std::optional<c10::Device> device;
+  any_tensor(graph, examples, [&](const at::Tensor& tensor) {
+    if (!tensor.device().is_cpu()) device = tensor.device();
+    return false;
+  });
+  return device;
 }
 
 bool wants_gradients(const Graph& graph, const std::vector<at::Tensor>& examples) {
@@ -381,6 +380,29 @@ bool wants_gradients(const Graph& graph, const std::vector<at::Tensor>& examples
 std::unique_ptr<Executable> compile_for_other_device(const Graph& graph, const std::vector<at::Tensor>& examples) {
   if (wants_gradients(graph, examples)) return compile_eager(graph, examples);
   return compile_eager(graph::decompose(graph, graph::Numbers::as_they_are), examples);
+}
+
+std::unique_ptr<Executable> compile_groups(const Graph& graph, const std::vector<at::Tensor>& examples,
+                                           CompilerMode compiler) {
+  if (fused::largest_cut(graph) > most_nodes || reads_strides(graph) || graph::OutputMemory(graph).depends_on_strides())
+    return compile_eager(graph, examples);
+  graph::verify(graph);
+  messages::Step step(3, "fused loops", graph.name(), "fused loops of `" + graph.name() + "`");
+  const std::vector<fused::FusionGroup> parts = fused::cut(graph);
+  log_parts(graph, parts, step);
+  if (std::none_of(parts.begin(), parts.end(), gains))
+    return fused::device_of(graph).is_cpu() ? compile_eager(graph, examples) : compile_for_other_device(graph, examples);
+  return std::make_unique<FusedGraph>(graph, parts, compiler);
+}
+
+/// Whether loops may run there: all tensors but numbers are on that one device, whose kernels have no gradients as yet.
+bool has_loops_for(const Graph& graph, const std::vector<at::Tensor>& examples, c10::Device device,
+                   CompilerMode compiler) {
+  const auto elsewhere = [&](const at::Tensor& tensor) {
+    return tensor.device() != device && !(tensor.device().is_cpu() && tensor.dim() == 0);
+  };
+  return compiler != CompilerMode::off && fused::accelerator_of(device.type()) && !wants_gradients(graph, examples) &&
+         !any_tensor(graph, examples, elsewhere);
 }
 
 }  // namespace
@@ -396,7 +418,7 @@ std::unique_ptr<Executable> compile_fused(const Graph& given_graph, const std::v
   const Graph& graph = checked ? *checked : given_graph;
   // What the host gives may require grad though no input does, and loops have no gradients.
   if (at::GradMode::is_enabled() && given::find_host_call(graph)) return compile_eager(graph, examples);
-  if (any_tensor(graph, examples, [](const at::Tensor& tensor) { return !tensor.device().is_cpu(); }))
+  if (const auto other = other_device(graph, examples); other && !has_loops_for(graph, examples, *other, compiler))
     return compile_for_other_device(graph, examples);
   const Backend groups = with_repro_of_half(
       [compiler](const Graph& half, const auto& inputs) { return compile_groups(half, inputs, compiler); }, "fused",

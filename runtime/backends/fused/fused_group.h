@@ -9,7 +9,9 @@
 
 #include "runtime/backends/fused/fusion_groups.h"
 #include "runtime/backends/fused/kernels/kernel.h"
+#include "runtime/backends/fused/parts/call_layout.h"
 #include "runtime/backends/fused/parts/joined_outputs.h"
+#include "runtime/backends/fused/parts/loop_group.h"
 #include "runtime/backends/fused/parts/output_pool.h"
 #include "runtime/backends/fused/parts/row_views.h"
 #include "runtime/backends/fused/tape/tape.h"
@@ -17,17 +19,14 @@
 namespace triage::fused {
 
 /// A fused group at run time: the kernel where it is there and the inputs are such as it was made for, else the interpreter.
-class FusedGroup final : public Executable {
+class FusedGroup final : public LoopGroup {
  public:
   /// `part.fused` holds. Outputs lie in memory of `shared`, or of pools of their own.
   FusedGroup(const FusionGroup& part, CompilerMode compiler, OutputPool* shared = nullptr);
-  void run(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs, const CallContext& call) const override {
-    run_loops(inputs, outputs, {call.deadline});
-  }
-  /// False where the interpreter had to serve, since the loops were made for other inputs.
   /// One output may come in the memory of an input that is donated: where that is dense, without grad, and shares
   /// memory with no other input.
-  bool run_loops(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs, const CallContext& call) const;
+  bool run_loops(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs,
+                 const CallContext& call) const override;
   /// Of the loops in place, those that a call could have used.
   void finish_compiling() const override;
   LoopTiers loops() const override;
@@ -56,30 +55,16 @@ class FusedGroup final : public Executable {
     InPlace where;
     Versions versions;
   };
-  const Loops& running() const { return by_segments_ ? by_segments_->loops : loops_; }
   struct Rows;
-  Lanes lanes_of(at::ArrayRef<int64_t> extents) const;
-  Rows rows_of(const Memory& memory) const;
   template <class Loop>
-  void run(const Rows& rows, const Memory& memory, const Loop& loop) const;
+  void run_rows(const Rows& rows, const Memory& memory, const Loop& loop) const;
   template <class Loop>
   void run_flat(const Rows& rows, const Memory& memory, char* scratch, int64_t begin, int64_t end,
                 const Loop& loop) const;
   Variant* variant_for(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> donated, const Memory& memory,
                        const Rows& rows) const;
   const at::Tensor& read_by(size_t slot, at::ArrayRef<at::Tensor> inputs, const Memory& memory) const;
-  bool lay_out(at::ArrayRef<at::Tensor> inputs, Memory& memory) const;
-  bool lay_out(const LoopInput& input, const at::Tensor& tensor, Memory& memory) const;
-  static bool tell(size_t extent, at::IntArrayRef sizes, Memory& memory);
-  bool tell_parts(const Extent& extent, at::IntArrayRef whole, Memory& memory) const;
   bool reduces_short_rows(const Memory& memory) const;
-  bool resolve_sizes(Memory& memory) const;
-  bool resolve_parts(size_t extent, Memory& memory) const;
-  bool reshape(const Reshape& reshape, Memory& memory) const;
-  int64_t count(int32_t extent, const Memory& memory) const;
-  bool within_terms(const Memory& memory, const std::optional<std::chrono::steady_clock::time_point>& deadline) const;
-  bool numbers_fit(const Memory& memory) const;
-  Sizes sizes_of(const LoopOutput& output, const Memory& memory) const;
   bool make_outputs(Memory& memory, std::vector<at::Tensor>& outputs, const at::Tensor* given, size_t given_for) const;
 
   std::string graph_;  // its name, for messages
@@ -87,13 +72,10 @@ class FusedGroup final : public Executable {
   Loops loops_;
   CompilerMode compiler_;
   const std::vector<Concatenation> joins_;
-  const std::optional<SegmentsAsRows> by_segments_;  // then these loops run
-  const std::optional<int32_t> elementwise_;         // the extent of all elements
+  const RowViews views_;
   std::vector<size_t> direct_;  // for each loop output that is no piece of a join: which output it is
   mutable Versions versions_;
-  LaneChoice choose_lanes_;
   size_t operators_;
-  Lanes captured_;  // what the sizes at capture call for
   std::unique_ptr<Executable> interpreter_;
   OutputPool* const shared_;
   std::unique_ptr<OutputPool[]> pools_;  // one for each output; null where they share one

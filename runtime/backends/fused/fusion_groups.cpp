@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "runtime/backends/fused/gpu/gpu_group.h"
 #include "runtime/backends/fused/lowering/lowering.h"
 #include "runtime/backends/fused/parts/in_place_call.h"
 #include "runtime/backends/fused/parts/pooled_call.h"
@@ -55,7 +56,7 @@ void each_value(const Operand& operand, const std::function<void(const Value*)>&
 
 class Cutter {
  public:
-  explicit Cutter(const Graph& graph) : graph_(graph) {
+  explicit Cutter(const Graph& graph) : graph_(graph), device_(device_of(graph)) {
     for (const auto& input : graph.inputs()) available_.insert(input.value);
     for (const auto& constant : graph.constants()) available_.insert(constant.value);
     for (const auto& node : graph.nodes()) waiting_.push_back(node.get());
@@ -176,7 +177,7 @@ class Cutter {
 
   /// What loops over `batch` rows can compute, where `made` were there and the nodes that make them are not to be looked at.
   std::vector<const Node*> group(int64_t batch, std::unordered_set<const Value*> made) const {
-    Lowering lowering(batch);
+    Lowering lowering(batch, device_);
     std::vector<const Node*> nodes;
     for (const Node* node : waiting_) {
       if (calls_.count(node) || (!node->results.empty() && made.count(node->results[0]))) continue;
@@ -223,7 +224,7 @@ class Cutter {
   }
 
   void add_group(std::vector<const Node*> nodes, int64_t batch) {
-    Lowering lowering(batch);
+    Lowering lowering(batch, device_);
     for (const Node* node : nodes) lowering.add(*node);
     const std::set<const Node*> joins = joins_of(nodes, lowering);
     if (!joins.empty()) {
@@ -251,6 +252,7 @@ class Cutter {
       input.argument = static_cast<size_t>(found - part.inputs.begin());
     }
     part.fused = true;
+    if (!device_.is_cpu() && !can_be_gpu_group(part)) part.fused = false, part.loops = {};
     finish(std::move(part), nodes);
   }
 
@@ -259,6 +261,7 @@ class Cutter {
     std::unordered_set<const Value*> made;
     for (const Node* node : nodes) made.insert(node->results.begin(), node->results.end());
     std::set<const Node*> joins;
+    if (!device_.is_cpu()) return joins;
     for (const Node* node : waiting_) {
       if (!dim_of_join(*node) || !ready(*node, made)) continue;
       bool any = false, all = true;
@@ -436,6 +439,7 @@ class Cutter {
   }
 
   const Graph& graph_;
+  const c10::Device device_;
   std::vector<const Node*> waiting_;
   std::set<const Node*> calls_;  // no loop's, though one could compute them
   std::unordered_set<const Value*> available_;
@@ -471,6 +475,17 @@ std::vector<FusionGroup> cut(const Graph& graph, bool inputs_from_loops) {
     for (const auto& input : graph.inputs()) made.insert(input.value);
   reshape_what_loops_made(parts, std::move(made));
   return parts;
+}
+
+c10::Device device_of(const Graph& graph) {
+  c10::Device device = at::kCPU;
+  const auto see = [&](const Value* value) {
+    if (value->meta && !value->meta->device.is_cpu()) device = value->meta->device;
+  };
+  for (const auto& input : graph.inputs()) see(input.value);
+  for (const auto& constant : graph.constants()) see(constant.value);
+  for (const auto& node : graph.nodes()) std::for_each(node->results.begin(), node->results.end(), see);
+  return device;
 }
 
 bool is_as_seen(const at::Tensor& tensor, const std::optional<graph::TensorMeta>& seen) {

@@ -36,6 +36,9 @@ struct FusionGroup {
 /// inputs may be what loops gave, which is contiguous where a result of ATen is not.
 std::vector<FusionGroup> cut(const graph::Graph& graph, bool inputs_from_loops = false);
 
+/// That of its tensors; the CPU's where none is elsewhere. (Numbers may be the host's.)
+c10::Device device_of(const graph::Graph& graph);
+
 /// A call of ATen was planned for a tensor such as `seen` at capture: of as many dims, of that dtype, on the CPU.
 bool is_as_seen(const at::Tensor& tensor, const std::optional<graph::TensorMeta>& seen);
 

@@ -120,16 +120,18 @@ class Compiler {
       say_lacking(files, "Its loop runs as a tape");
       return finished(nullptr);
     }
-    if (queue_.size() >= most_waiting) drop_unwanted();
-    if (queue_.size() >= most_waiting) return finished(nullptr);  // the next graph that wants it tries again
-    const auto kernel = kernels_[source] = std::make_shared<Kernel>();
-    queue_.push_back({source, kernel, on_one_line(graph), messages::LogTo::current()});
-    start_thread();
-    work_there_is_->notify_one();
+    const auto kernel = compile_later(source, graph, std::nullopt);
     const std::string files = added_from_;
     lock.unlock();
     say_lacking(files, "The kernel comes from the cache or the compiler");
     return kernel;
+  }
+
+  std::shared_ptr<const Kernel> get(const GpuProgram& program, const std::string& graph, CompilerMode mode) {
+    const std::string key = fmt::format("// {}\n{}", program.device.str(), program.source);
+    std::lock_guard lock(mutex_);
+    if (const auto known = kernels_.find(key); known != kernels_.end()) return known->second;
+    return mode == CompilerMode::off ? finished(nullptr) : compile_later(key, graph, program);
   }
 
   void add(const std::vector<AddedKernel>& kernels, const std::string& file) {
@@ -193,7 +195,20 @@ class Compiler {
     std::shared_ptr<Kernel> kernel;
     std::string graph;  // its name, for messages; empty: it is not known
     messages::Logger logger;
+    std::optional<GpuProgram> gpu;  // then it is no source for the CPU
   };
+
+  /// Under the mutex. The next graph that wants it tries again where too many wait.
+  std::shared_ptr<const Kernel> compile_later(const std::string& source, const std::string& graph,
+                                              const std::optional<GpuProgram>& gpu) {
+    if (queue_.size() >= most_waiting) drop_unwanted();
+    if (queue_.size() >= most_waiting) return finished(nullptr);
+    const auto kernel = kernels_[source] = std::make_shared<Kernel>();
+    queue_.push_back({source, kernel, on_one_line(graph), messages::LogTo::current(), gpu});
+    start_thread();
+    work_there_is_->notify_one();
+    return kernel;
+  }
 
   static std::shared_ptr<Kernel> finished(RowsFunction function) {
     auto kernel = std::make_shared<Kernel>();
@@ -241,11 +256,12 @@ class Compiler {
       queue_.pop_front();
       const Job job = running_;
       lock.unlock();
-      const RowsFunction function = make(job);
+      const RowsFunction function = job.gpu ? nullptr : make(job);
+      if (job.gpu) job.kernel->gpu_code_.store(make_for_gpu(job), std::memory_order_release);
       lock.lock();
       if (function)
         job.kernel->function_.store(function, std::memory_order_release);
-      else if (!job.kernel->function())  // nor was one added meanwhile
+      else if (!job.kernel->function() && !job.kernel->gpu_code())  // nor was one added meanwhile
         kernels_.erase(job.source);      // the next graph that wants it tries again
       job.kernel->finished_ = true;
       running_ = {};
@@ -299,6 +315,26 @@ class Compiler {
       say_once(key + error.what(),
                fmt::format("no fused kernel for a part of {} (kernel {}), a tape runs in its place: {}", name,
                            key.substr(0, 8), error.what()));
+      return nullptr;
+    }
+  }
+
+  /// Null where it cannot be compiled, which is said. It lives until the process ends: streams may be running it.
+  const GpuCode* make_for_gpu(const Job& job) {
+    const messages::LogTo log_to(job.logger);
+    const Timed timed{job.graph};
+    const auto begin = std::chrono::steady_clock::now();
+    const std::string key = hash_of(job.source), device = job.gpu->device.str();
+    try {
+      const Accelerator* const accelerator = accelerator_of(job.gpu->device.type());
+      if (!accelerator) throw std::runtime_error("there is nothing that compiles for this device");
+      auto code = accelerator->compile(job.gpu->device, job.gpu->source, job.gpu->parameters);
+      log_kernel(job.graph, key, fmt::format("compiled for {} in {}", device, seconds_since(begin)));
+      return code.release();
+    } catch (const std::exception& error) {
+      say_once(key + error.what(), fmt::format("no fused kernel for a part of {} on {} (kernel {}), ATen runs in its place: {}",
+                                               job.graph.empty() ? "a graph" : '"' + job.graph + '"', device,
+                                               key.substr(0, 8), error.what()));
       return nullptr;
     }
   }
@@ -468,6 +504,10 @@ void Kernel::wait() const { Compiler::instance().wait(*this); }
 
 std::shared_ptr<const Kernel> kernel_of(const std::string& source, const std::string& graph, CompilerMode compiler) {
   return Compiler::instance().get(source, graph, compiler);
+}
+
+std::shared_ptr<const Kernel> gpu_kernel_of(const GpuProgram& program, const std::string& graph, CompilerMode compiler) {
+  return Compiler::instance().get(program, graph, compiler);
 }
 
 bool may_have_kernel(CompilerMode compiler) { return Compiler::instance().may_have(compiler); }

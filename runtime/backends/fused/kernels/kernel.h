@@ -11,20 +11,30 @@
 #include <vector>
 
 #include "runtime/backends/fused/emit.h"
+#include "runtime/backends/fused/gpu/accelerator.h"
 
 namespace triage::fused {
+
+/// Loops for a GPU (loops/gpu_text.h).
+struct GpuProgram {
+  std::string source, parameters;
+  c10::Device device;
+};
 
 /// A generated function, on its way from source to machine code. Never unloaded: some thread may be running it.
 class Kernel {
  public:
   /// Null until it is compiled, or when it cannot be. Any thread.
   RowsFunction function() const noexcept { return function_.load(std::memory_order_acquire); }
+  /// The same of one for a GPU.
+  const GpuCode* gpu_code() const noexcept { return gpu_code_.load(std::memory_order_acquire); }
   /// Waits until it is decided whether there is one. In a forked child too.
   void wait() const;
 
  private:
   friend class Compiler;
   std::atomic<RowsFunction> function_{nullptr};
+  std::atomic<const GpuCode*> gpu_code_{nullptr};
   bool finished_ = false;  // the compiler's mutex guards it
 };
 
@@ -40,6 +50,9 @@ class Kernel {
 /// `graph`: the name of the graph that asks, for messages. With CompilerMode::off only kernels that this process has already.
 std::shared_ptr<const Kernel> kernel_of(const std::string& source, const std::string& graph = {},
                                         CompilerMode compiler = CompilerMode::background);
+/// The kernel of a program for a GPU, which a thread in the background compiles by the accelerator of that device. It is not kept
+/// on disk. With CompilerMode::off only what this process has already.
+std::shared_ptr<const Kernel> gpu_kernel_of(const GpuProgram& program, const std::string& graph, CompilerMode compiler);
 /// False where there can be none: there is no need to make the source.
 bool may_have_kernel(CompilerMode compiler);
 

@@ -23,7 +23,7 @@ struct Run {
 /// row_lanes.cpp) or writes on it (segment_lanes.cpp).
 class LoopText {
  public:
-  LoopText(const Loops& loops, Lanes lanes) : loops_(loops), lanes_(lanes), plan_(loops) {}
+  LoopText(const Loops& loops, Lanes lanes, bool keeps = true) : loops_(loops), lanes_(lanes), plan_(loops, keeps) {}
   virtual ~LoopText() = default;
 
   const LoopValue& at(Ref ref) const { return plan_.at(ref); }

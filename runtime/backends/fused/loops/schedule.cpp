@@ -11,7 +11,7 @@ namespace triage::fused {
 using Kind = LoopValue::Kind;
 using Time = Schedule::Time;
 
-Schedule::Schedule(const Loops& loops) : loops_(loops), inlined_(inlined_values(loops)) {
+Schedule::Schedule(const Loops& loops, bool keeps) : loops_(loops), inlined_(inlined_values(loops)) {
   for (const bool parts : {true, false})
     for (size_t i = 0; i < loops.extents.size(); ++i)
       if ((loops.extents[i].segments < 0) == parts) order_.push_back(static_cast<int32_t>(i));
@@ -24,7 +24,7 @@ Schedule::Schedule(const Loops& loops) : loops_(loops), inlined_(inlined_values(
   }
   for (const LoopOutput& output : loops.outputs)
     if (!is_segment_reduction(output.value)) last_pass_ = std::max(last_pass_, pass_of(output.value));
-  choose_kept();
+  if (keeps) choose_kept();
 }
 
 /// The earliest that loop `loop` (-1: code of the row) can have it.

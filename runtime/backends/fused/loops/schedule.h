@@ -27,7 +27,8 @@ class Schedule {
     bool is_output() const { return name[0] == 'o'; }
   };
 
-  explicit Schedule(const Loops& loops);
+  /// `keeps`: what is worth it is kept from one pass to the next, else all is computed again.
+  explicit Schedule(const Loops& loops, bool keeps = true);
   /// With an output in the place of an input.
   void write_in_place(const InPlace& in_place) { in_place_ = in_place; }
   /// What a selection takes in rows that stay as they are is written as it goes by in pass 0, where it is an input that is

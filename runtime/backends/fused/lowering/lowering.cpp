@@ -150,9 +150,14 @@ TensorForm Lowering::record_form(int64_t words, at::ScalarType carrier) const {
   return form;
 }
 
+/// Where loops can read it.
+bool Lowering::is_there(const graph::TensorMeta& meta) const {
+  return meta.device == device_ || (meta.sizes.empty() && meta.device.is_cpu());
+}
+
 /// What a tensor from outside is, by what was seen of it at capture.
 std::optional<TensorForm> Lowering::form_of(const Value& value) {
-  if (!value.meta || !value.meta->device.is_cpu()) return std::nullopt;
+  if (!value.meta || !is_there(*value.meta)) return std::nullopt;
   const auto& sizes = value.meta->sizes;
   const at::ScalarType dtype = value.meta->dtype;
   if (!computed_type(dtype)) return std::nullopt;
@@ -240,7 +245,7 @@ bool Lowering::has_data(const Value& value) {
 
 /// A tensor from outside that is the same for all rows, beside data of form `shape`.
 std::optional<Ref> Lowering::as_column(const Value& value, const TensorForm& shape) {
-  if (tensors_.count(&value) || batch_sizes_.count(&value) || !value.meta || !value.meta->device.is_cpu() ||
+  if (tensors_.count(&value) || batch_sizes_.count(&value) || !value.meta || !is_there(*value.meta) ||
       value.is_flags || !computed_type(value.meta->dtype) || shape.kind == Kind::number || shape.kind == Kind::record)
     return std::nullopt;
   std::vector<int64_t> sizes = value.meta->sizes;
@@ -351,6 +356,7 @@ std::optional<Ref> Lowering::cast(Ref value, at::ScalarType from, at::ScalarType
   if (!type) return std::nullopt;
   if (to == at::kBool) return map(to, "a != 0", {value});
   if (!at::isFloatingType(from) || at::isFloatingType(to)) return in_dtype(value, to);
+  if (!device_.is_cpu()) return std::nullopt;
 #if defined(__x86_64__)
   return apply(Opcode::truncate, {value}, {}, type);
 #else

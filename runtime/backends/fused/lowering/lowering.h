@@ -23,7 +23,8 @@ struct Lowered {
 class Lowering {
  public:
   /// `batch`: how many rows there were at capture.
-  explicit Lowering(int64_t batch) : batch_(batch) {}
+  /// `device`: of all tensors but numbers, which may be the host's.
+  explicit Lowering(int64_t batch, c10::Device device = at::kCPU) : batch_(batch), device_(device) {}
 
   /// Adds `node`, or returns false and leaves everything as it was.
   bool add(const graph::Node& node);
@@ -116,6 +117,7 @@ class Lowering {
   bool covers(const TensorForm& part, const TensorForm& whole);
 
  private:
+  bool is_there(const graph::TensorMeta& meta) const;
   std::optional<TensorForm> form_of(const graph::Value& value);
   Ref read(const graph::Value& value, const TensorForm& form);
   std::optional<Ref> as_column(const graph::Value& value, const TensorForm& shape);
@@ -146,6 +148,7 @@ class Lowering {
   void remember(Known& known, const graph::Value* value, Lowered lowered);
 
   int64_t batch_;
+  const c10::Device device_;
   const graph::Node* node_ = nullptr;
   bool refuses_numbers_ = false;  // ATen raises for numbers of this node that do not fit
   Loops loops_;

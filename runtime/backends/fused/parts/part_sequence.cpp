@@ -5,9 +5,12 @@
 #include <algorithm>
 
 #include "runtime/backends/eager.h"
+#include "runtime/backends/fused/fused_group.h"
+#include "runtime/backends/fused/gpu/gpu_group.h"
 #include "runtime/backends/fused/parts/in_place_call.h"
 #include "runtime/backends/fused/parts/pooled_call.h"
 #include "runtime/backends/output_aliases.h"
+#include "runtime/graph/number_ops.h"
 #include "runtime/messages/assert.h"
 #include "runtime/operators/semantics.h"
 
@@ -37,14 +40,15 @@ bool is_all_of_its_memory(const at::Tensor& tensor) { return tensor.nbytes() == 
 
 }  // namespace
 
-PartSequence::PartSequence(const Graph& graph, const std::vector<FusionGroup>& parts, CompilerMode compiler) {
+PartSequence::PartSequence(const Graph& graph, const std::vector<FusionGroup>& parts, CompilerMode compiler)
+    : device_(device_of(graph)) {
   for (const auto& input : graph.inputs()) add(input.value);
   for (const auto& constant : graph.constants()) {
     add(constant.value);
     constants_.push_back(constant.tensor);
   }
   num_inputs_ = graph.inputs().size();
-  if (parts.size() > 1 && !has_dynamic_sizes(graph)) {
+  if (parts.size() > 1 && device_.is_cpu() && !has_dynamic_sizes(graph)) {
     size_t most = 4 * graph.outputs().size();  // a host may hold what some calls gave
     for (const FusionGroup& part : parts) most += part.outputs.size();
     shared_ = std::make_unique<OutputPool>(std::min<size_t>(most, 64));
@@ -69,9 +73,15 @@ void PartSequence::add_step(const FusionGroup& part, CompilerMode compiler) {
     step.group = steps_[*part.same_as].group;
     step.repeats = true;
   } else if (part.fused) {
-    auto group = std::make_unique<FusedGroup>(part, compiler, shared_.get());
+    std::unique_ptr<LoopGroup> group;
+    if (device_.is_cpu())
+      group = std::make_unique<FusedGroup>(part, compiler, shared_.get());
+    else
+      group = std::make_unique<GpuGroup>(part, device_, compiler);
     step.group = group.get();
     step.run = std::move(group);
+  } else if (!device_.is_cpu()) {
+    step.run = compile_eager_as_it_is(graph::decompose(part.graph, graph::Numbers::as_they_are));
   } else if (part.pooled) {
     step.run = std::make_unique<PooledCall>(part, pool_of_call());
   } else if (part.in_place) {

@@ -6,7 +6,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "runtime/backends/fused/fused_group.h"
+#include "runtime/backends/fused/parts/loop_group.h"
 #include "runtime/backends/fused/fusion_groups.h"
 #include "runtime/backends/fused/parts/output_pool.h"
 
@@ -31,7 +31,7 @@ class PartSequence {
   struct Step {
     std::shared_ptr<Executable> run;
     bool repeats = false;               // an earlier step's, for another call of its region
-    const FusedGroup* group = nullptr;  // where it is one
+    const LoopGroup* group = nullptr;  // where it is one
     bool overwrites = false;            // it can write in the place of what it reads
     bool may_share = false;             // its results may have the memory of what it reads
     Registers inputs, outputs, done;    // done: what nobody reads after it
@@ -51,6 +51,7 @@ class PartSequence {
   void own_outputs(const Step& step, const Tensors& file, at::ArrayRef<at::Tensor> inputs, Tensors& made) const;
   size_t add(const graph::Value* value) { return registers_.emplace(value, registers_.size()).first->second; }
 
+  c10::Device device_;
   std::unordered_map<const graph::Value*, size_t> registers_;  // empty once it is built
   size_t num_inputs_ = 0, count_ = 0;
   Tensors constants_;
@@ -58,7 +59,7 @@ class PartSequence {
   std::deque<OutputPool> own_;          // of calls, where there is none
   std::vector<Step> steps_;
   Registers outputs_;
-  const FusedGroup* whole_ = nullptr;  // where one step is everything
+  const LoopGroup* whole_ = nullptr;  // where one step is everything
   bool direct_ =
       false;  // then, where it takes the inputs and gives the outputs as they stand: the call goes straight to it
 };

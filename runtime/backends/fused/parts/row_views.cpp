@@ -85,4 +85,48 @@ std::optional<int32_t> extent_of_elementwise(const Loops& loops) {
   return all && extent >= 0 ? std::optional(extent) : std::nullopt;
 }
 
+RowViews::RowViews(const Loops& loops, bool whole)
+    : loops_(loops),
+      by_segments_(whole ? std::nullopt : segments_as_rows(loops)),
+      elementwise_(by_segments_ || whole ? std::nullopt : extent_of_elementwise(loops)),
+      choose_lanes_(loops) {
+  c10::SmallVector<int64_t, 4> counts;
+  for (const Extent& extent : loops.extents) counts.push_back(c10::multiply_integers(extent.sizes));
+  captured_ = lanes_of(counts);
+  if (elementwise_ && captured_ == Lanes::rows) captured_ = Lanes::positions;  // one row, as long as nothing has gaps
+}
+
+/// Those that give the bits of the rows of the batch: segments in lanes are rows in lanes.
+Lanes RowViews::lanes_of(at::ArrayRef<int64_t> extents) const {
+  const Lanes lanes = choose_lanes_(extents);
+  return by_segments_ && lanes == Lanes::segments ? Lanes::rows : lanes;
+}
+
+/// Segments are rows where they can be. Elements that lie side by side are one long row where rows are short.
+Rows RowViews::rows_of(const CallLayout& layout) const {
+  Rows rows{Lanes::positions, layout.batch, layout.batch, layout.stride, layout.extents};
+  const auto item = [&](size_t slot) { return static_cast<int64_t>(c10::elementSize(loops_.inputs[slot].form.dtype)); };
+  if (by_segments_) {
+    const int64_t segments = layout.count(by_segments_->segments), positions = layout.count(by_segments_->positions);
+    rows.count *= segments, rows.block = segments, rows.extents = {positions};
+    for (size_t i = 0; i < rows.stride.size(); ++i) {
+      const FormKind kind = by_segments_->loops.inputs[i].form.kind;
+      rows.stride[i] = kind == FormKind::element ? item(i) * positions : kind == FormKind::row ? item(i) : 0;
+    }
+
+    bool all = true;
+    for (size_t i = 0; i < rows.stride.size(); ++i) all &= layout.stride[i] == segments * rows.stride[i];
+    if (all) rows.block = rows.count;
+  }
+  rows.lanes = lanes_of(layout.extents);
+  if (!elementwise_ || rows.lanes != Lanes::rows) return rows;
+  const int64_t positions = rows.extents[static_cast<size_t>(*elementwise_)];
+  for (size_t i = 0; i < rows.stride.size(); ++i)
+    if (loops_.inputs[i].form.kind == FormKind::element && rows.stride[i] != item(i) * positions) return rows;
+  rows.flat = true;
+  rows.lanes = Lanes::positions;
+  rows.count *= positions;
+  return rows;
+}
+
 }  // namespace triage::fused

@@ -1,16 +1,9 @@
 #pragma once
-// How generated loops join values over the positions of a row: position i of a block goes into lane i % lane_count, and the
-// lanes are joined by halves. So the order of additions is written down here, the same for every processor, and the lanes are
-// as many chains that need not wait for each other as a processor can keep busy.
-#include "runtime/backends/fused/support/numbers.h"
+// How generated loops bring values into lanes and lanes together (joins.h), as vectors.
+#include "runtime/backends/fused/support/joins.h"
 
 namespace triage::fused {
 inline namespace TRIAGE_SUPPORT {
-
-inline constexpr int64_t lane_count = 64;
-/// So many positions are a block: what its lanes come to joins the total of the row. Sums of blocks are added up as doubles: in
-/// one float a lane would lose a row of a million elements.
-inline constexpr int64_t block_positions = 2048;
 
 /// So many rows (or segments) go side by side where they are short, each in a lane of its own (tiles.h).
 inline constexpr int64_t tile_lanes = 16;
@@ -37,37 +30,6 @@ template <class T>
   for (uint64_t line = 0; line < lane_count * sizeof(T); line += 64)
     __builtin_prefetch(reinterpret_cast<const char*>(at) + bytes + line, 1);
 }
-
-struct Sum {
-  template <class V>
-  static void join(V& a, const V& b) {
-    a = a + b;
-  }
-};
-struct Product {
-  template <class V>
-  static void join(V& a, const V& b) {
-    a = a * b;
-  }
-};
-struct Any {
-  template <class V>
-  static void join(V& a, const V& b) {
-    a = a | b;
-  }
-};
-struct Largest {
-  template <class V>
-  static void join(V& a, const V& b) {
-    a = b > a ? b : a;
-  }
-};
-struct Smallest {
-  template <class V>
-  static void join(V& a, const V& b) {
-    a = b < a ? b : a;
-  }
-};
 
 #if defined(__AVX512F__)
 inline constexpr int64_t vector_bytes = 64;

@@ -10,7 +10,7 @@
 namespace triage::fused {
 inline namespace TRIAGE_SUPPORT {
 
-#if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
+#if defined(__FMA__) || defined(__ARM_FEATURE_FMA) || defined(__CUDACC_RTC__)
 inline constexpr bool rounds_once = true;
 #else
 inline constexpr bool rounds_once = false;

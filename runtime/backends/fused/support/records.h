@@ -24,14 +24,16 @@ struct RecordOperations {
 
   /// Looked at as one vector: in pieces the record would have to come back from memory to be copied.
   bool is_err() const {
-    typedef uint64_t Words __attribute__((vector_size(32)));  // NOLINT: `using` does not take the attribute
     uint64_t any = 0;
     int64_t i = 0;
+#ifndef __CUDACC_RTC__
+    typedef uint64_t Words __attribute__((vector_size(32)));  // NOLINT: `using` does not take the attribute
     for (; i + 16 <= own().width(); i += 16) {
       Words words;
       __builtin_memcpy(&words, own().slots + i, sizeof(words));
       any |= words[0] | words[1] | words[2] | words[3];
     }
+#endif
     for (; i < own().width(); i += 4) any |= four_slots(own().slots + i, own().width() - i);
     return (any & SEVERITIES) != 0;
   }

@@ -1,0 +1,233 @@
+// CUDA without its headers: triage is built once, and takes what the LibTorch at hand has loaded. The declarations here are those
+// of the driver's interface (https://docs.nvidia.com/cuda/cuda-driver-api) and of NVRTC (https://docs.nvidia.com/cuda/nvrtc).
+#include <ATen/Context.h>
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <triage/error.h>
+
+#include <array>
+#include <mutex>
+#include <stdexcept>
+#include <vector>
+
+#include "runtime/backends/fused/gpu/accelerator.h"
+#include "runtime/backends/fused/loops/gpu_text.h"
+
+namespace triage::fused {
+namespace {
+
+using CuResult = int;
+using NvrtcResult = int;
+using Handle = void*;  // of a context, a module, a function, a stream, a program
+
+constexpr int compute_capability_major = 75, compute_capability_minor = 76;  // CUdevice_attribute
+constexpr unsigned cluster_dimension = 4;                                    // CUlaunchAttributeID
+
+struct CuLaunchAttribute {
+  unsigned id;
+  unsigned padding;
+  union {
+    unsigned cluster[3];
+    char bytes[64];
+  };
+};
+struct CuLaunchConfig {
+  unsigned grid[3], block[3], shared_bytes;
+  Handle stream;
+  CuLaunchAttribute* attributes;
+  unsigned attribute_count;
+};
+
+/// The functions that are called, by name.
+struct Cuda {
+  CuResult (*cuDeviceGet)(int* device, int ordinal);
+  CuResult (*cuDeviceGetAttribute)(int* value, int attribute, int device);
+  CuResult (*cuDevicePrimaryCtxRetain)(Handle* context, int device);
+  CuResult (*cuCtxPushCurrent_v2)(Handle context);
+  CuResult (*cuCtxPopCurrent_v2)(Handle* context);
+  CuResult (*cuModuleLoadData)(Handle* module, const void* image);
+  CuResult (*cuModuleGetFunction)(Handle* function, Handle module, const char* name);
+  CuResult (*cuLaunchKernel)(Handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, Handle, void**,
+                             void**);
+  CuResult (*cuLaunchKernelEx)(const CuLaunchConfig*, Handle, void**, void**);  // null before CUDA 11.8
+  CuResult (*cuGetErrorString)(CuResult error, const char** text);
+  NvrtcResult (*nvrtcCreateProgram)(Handle*, const char*, const char*, int, const char* const*, const char* const*);
+  NvrtcResult (*nvrtcCompileProgram)(Handle, int, const char* const*);
+  NvrtcResult (*nvrtcDestroyProgram)(Handle*);
+  NvrtcResult (*nvrtcGetProgramLogSize)(Handle, size_t*);
+  NvrtcResult (*nvrtcGetProgramLog)(Handle, char*);
+  NvrtcResult (*nvrtcGetCUBINSize)(Handle, size_t*);
+  NvrtcResult (*nvrtcGetCUBIN)(Handle, char*);
+  const char* (*nvrtcGetErrorString)(NvrtcResult);
+  Handle (*stream_of)(const c10::Stream* stream);  // cudaStream_t c10::cuda::CUDAStream::stream() const
+};
+
+/// The folder of the library that a symbol of LibTorch comes from, with a '/'.
+std::string folder_of_libtorch() {
+  Dl_info info;
+  if (!::dladdr(reinterpret_cast<const void*>(&at::globalContext), &info) || !info.dli_fname) return "";
+  const std::string path = info.dli_fname;
+  return path.substr(0, path.rfind('/') + 1);
+}
+
+/// LibTorch's own way to NVRTC and the driver, which it loads when it first needs them: what it depends on can be looked up in it.
+Handle open_libraries() {
+  for (const std::string& name : {folder_of_libtorch() + "libcaffe2_nvrtc.so", std::string("libcaffe2_nvrtc.so")})
+    if (Handle const library = ::dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL)) return library;
+  return nullptr;
+}
+
+std::optional<Cuda> load() {
+  Handle const library = open_libraries();
+  if (!library) return std::nullopt;
+  Cuda cuda{};
+  bool all = true;
+  const auto find = [&](auto& function, const char* name, bool required = true) {
+    function = reinterpret_cast<std::decay_t<decltype(function)>>(::dlsym(library, name));
+    if (!function) function = reinterpret_cast<std::decay_t<decltype(function)>>(::dlsym(RTLD_DEFAULT, name));
+    all &= function || !required;
+  };
+#define FIND(name) find(cuda.name, #name)
+  FIND(cuDeviceGet), FIND(cuDeviceGetAttribute), FIND(cuDevicePrimaryCtxRetain), FIND(cuCtxPushCurrent_v2);
+  FIND(cuCtxPopCurrent_v2), FIND(cuModuleLoadData), FIND(cuModuleGetFunction), FIND(cuLaunchKernel);
+  FIND(cuGetErrorString), FIND(nvrtcCreateProgram), FIND(nvrtcCompileProgram), FIND(nvrtcDestroyProgram);
+  FIND(nvrtcGetProgramLogSize), FIND(nvrtcGetProgramLog), FIND(nvrtcGetCUBINSize), FIND(nvrtcGetCUBIN);
+  FIND(nvrtcGetErrorString);
+#undef FIND
+  find(cuda.cuLaunchKernelEx, "cuLaunchKernelEx", false);
+  find(cuda.stream_of, "_ZNK3c104cuda10CUDAStream6streamEv");
+  return all ? std::optional(cuda) : std::nullopt;
+}
+
+/// Null where something is missing.
+const Cuda* cuda() {
+  static const std::optional<Cuda> found = load();
+  return found ? &*found : nullptr;
+}
+
+void check(CuResult result, const char* what) {
+  if (result == 0) return;
+  const char* text = nullptr;
+  cuda()->cuGetErrorString(result, &text);
+  throw std::runtime_error(fmt::format("CUDA cannot {}: {}", what, text ? text : std::to_string(result)));
+}
+
+int attribute(int which, c10::Device device) {
+  int handle = 0, value = 0;
+  check(cuda()->cuDeviceGet(&handle, device.index()), "find its device");
+  check(cuda()->cuDeviceGetAttribute(&value, which, handle), "describe its device");
+  return value;
+}
+
+/// While alive, the context that LibTorch uses on a device is this thread's.
+class InContext {
+ public:
+  explicit InContext(c10::Device device) {
+    int handle = 0;
+    check(cuda()->cuDeviceGet(&handle, device.index()), "find its device");
+    check(cuda()->cuDevicePrimaryCtxRetain(&context_, handle), "use its device");  // and never released, as LibTorch does
+    check(cuda()->cuCtxPushCurrent_v2(context_), "use its device");
+  }
+  ~InContext() { cuda()->cuCtxPopCurrent_v2(&context_); }
+  InContext(const InContext&) = delete;
+  InContext& operator=(const InContext&) = delete;
+
+ private:
+  Handle context_ = nullptr;
+};
+
+class CudaCode final : public GpuCode {
+ public:
+  CudaCode(c10::Device device, const std::string& cubin) : device_(device) {
+    const InContext context(device);
+    Handle module = nullptr;  // never unloaded: some stream may be running it
+    check(cuda()->cuModuleLoadData(&module, cubin.data()), "load a kernel");
+    check(cuda()->cuModuleGetFunction(&function_, module, "triage_kernel"), "find a kernel in what it compiled");
+  }
+
+  void launch(const GpuGrid& grid, at::ArrayRef<int64_t> arguments) const override {
+    const c10::DeviceGuard guard(device_);
+    const c10::Stream stream = c10::impl::VirtualGuardImpl(c10::kCUDA).getStream(device_);
+    c10::SmallVector<void*, 32> addresses;
+    for (const int64_t& argument : arguments) addresses.push_back(const_cast<int64_t*>(&argument));
+    CuLaunchAttribute attribute{cluster_dimension, 0, {{1, grid.shared, 1}}};
+    const CuLaunchConfig config{{grid.blocks, grid.shared, 1}, {grid.threads, grid.rows, 1}, 0,
+                                cuda()->stream_of(&stream),    &attribute,                   1};
+    const CuResult result =
+        grid.cluster ? cuda()->cuLaunchKernelEx(&config, function_, addresses.data(), nullptr)
+                     : cuda()->cuLaunchKernel(function_, grid.blocks, grid.shared, 1, grid.threads, grid.rows, 1, 0,
+                                              config.stream, addresses.data(), nullptr);
+    check(result, "start a fused loop");
+  }
+
+ private:
+  const c10::Device device_;
+  Handle function_ = nullptr;
+};
+
+/// A program of NVRTC.
+class Program {
+ public:
+  explicit Program(const std::string& text) {
+    // cuda_source() has what loops take from these.
+    static constexpr std::array<const char*, 3> names{"bit", "cstdint", "cstring"}, texts{"", "", ""};
+    check(cuda()->nvrtcCreateProgram(&program_, text.c_str(), "triage.cu", names.size(), texts.data(), names.data()));
+  }
+  ~Program() { cuda()->nvrtcDestroyProgram(&program_); }
+  Program(const Program&) = delete;
+  Program& operator=(const Program&) = delete;
+
+  std::string compiled(const std::vector<std::string>& options) {
+    std::vector<const char*> list;
+    for (const std::string& option : options) list.push_back(option.c_str());
+    const NvrtcResult result = cuda()->nvrtcCompileProgram(program_, static_cast<int>(list.size()), list.data());
+    if (result != 0) throw std::runtime_error(fmt::format("NVRTC: {}\n{}", cuda()->nvrtcGetErrorString(result), log()));
+    size_t size = 0;
+    check(cuda()->nvrtcGetCUBINSize(program_, &size));
+    std::string cubin(size, '\0');
+    check(cuda()->nvrtcGetCUBIN(program_, cubin.data()));
+    return cubin;
+  }
+
+ private:
+  static void check(NvrtcResult result) {
+    if (result != 0) throw std::runtime_error(fmt::format("NVRTC: {}", cuda()->nvrtcGetErrorString(result)));
+  }
+  std::string log() const {
+    size_t size = 0;
+    check(cuda()->nvrtcGetProgramLogSize(program_, &size));
+    std::string text(size, '\0');
+    check(cuda()->nvrtcGetProgramLog(program_, text.data()));
+    return text;
+  }
+  Handle program_ = nullptr;
+};
+
+class CudaAccelerator final : public Accelerator {
+ public:
+  bool has_clusters(c10::Device device) const override {
+    return cuda()->cuLaunchKernelEx && attribute(compute_capability_major, device) >= 9;
+  }
+
+  std::unique_ptr<const GpuCode> compile(c10::Device device, const std::string& source,
+                                         const std::string& /*parameters*/) const override {
+    const int major = attribute(compute_capability_major, device), minor = attribute(compute_capability_minor, device);
+    Program program(cuda_source() + gpu_source() + source);
+    // Without contraction, for the bits (support/polynomial.h). Numbers that are no floats, and attributes of GCC, are meant.
+    const std::string cubin = program.compiled({fmt::format("--gpu-architecture=sm_{}{}", major, minor), "--std=c++20",
+                                                "--fmad=false", "--device-as-default-execution-space", "-diag-suppress",
+                                                "1046,1097,177"});
+    return std::make_unique<CudaCode>(device, cubin);
+  }
+};
+
+}  // namespace
+
+const Accelerator* cuda_accelerator() {
+  static const CudaAccelerator accelerator;
+  return cuda() ? &accelerator : nullptr;
+}
+
+}  // namespace triage::fused

@@ -1,0 +1,56 @@
+#pragma once
+#include <array>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "runtime/backends/fused/fusion_groups.h"
+#include "runtime/backends/fused/gpu/accelerator.h"
+#include "runtime/backends/fused/kernels/kernel.h"
+#include "runtime/backends/fused/parts/loop_group.h"
+#include "runtime/backends/fused/parts/row_views.h"
+
+namespace triage::fused {
+
+/// Whether loops of the group can run on the device of its tensors.
+bool can_be_gpu_group(const FusionGroup& part);
+
+/// A fused group on a GPU: one kernel, where it is there and the inputs are such as it was made for, else the interpreter.
+/// Outputs come from LibTorch's allocator for the device.
+class GpuGroup final : public LoopGroup {
+ public:
+  /// `can_be_gpu_group(part)` holds.
+  GpuGroup(const FusionGroup& part, c10::Device device, CompilerMode compiler);
+  bool run_loops(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs,
+                 const CallContext& call) const override;
+  void finish_compiling() const override;
+  LoopTiers loops() const override;
+  size_t spared_calls() const override { return operators_ - 1; }
+  size_t bytes() const override { return sizeof(*this) + interpreter_->bytes(); }
+
+ private:
+  /// The loops with one choice of lanes; compiled when a call first could use them.
+  struct Version {
+    std::once_flag once;
+    std::shared_ptr<const Kernel> kernel;
+    bool joins = false;
+  };
+  Lanes captured() const;
+  const Version& version(Lanes lanes) const;
+  GpuGrid grid_of(const Rows& rows, bool joins) const;
+  void launch(const Version& version, const CallLayout& layout, const Rows& rows,
+              at::ArrayRef<at::Tensor> outputs) const;
+
+  const std::string graph_;  // its name, for messages
+  const std::string label_;  // for spans
+  const c10::Device device_;
+  const CompilerMode compiler_;
+  const Loops loops_;
+  const RowViews views_;
+  const size_t operators_;
+  const bool has_clusters_;
+  const std::unique_ptr<Executable> interpreter_;
+  mutable std::array<Version, 3> versions_;  // one for each of Lanes
+};
+
+}  // namespace triage::fused

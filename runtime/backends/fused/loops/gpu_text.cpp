@@ -1,0 +1,269 @@
+#include "runtime/backends/fused/loops/gpu_text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "runtime/backends/fused/loops/loop_text.h"
+
+namespace triage::fused {
+namespace {
+
+using Kind = LoopValue::Kind;
+
+constexpr size_t most_reductions = 8;  // of one pass: what they come to is in shared memory
+
+class GpuText : public LoopText {
+ public:
+  GpuText(const Loops& loops, Lanes lanes) : LoopText(loops, lanes, /*keeps=*/false) {
+    if (lanes == Lanes::positions) plan_.choose_early();
+  }
+
+  bool fits() const { return most_at_once() <= most_reductions; }
+
+  GpuSource run() {
+    std::string parameters = begin();
+    numbers();
+    rows();
+    for (int pass = 0; pass <= plan_.last_pass(); ++pass) {
+      row_values(pass);
+      for (const int32_t extent : plan_.order()) element_loop(pass, extent);
+      for (size_t output = 0; output < loops_.outputs.size(); ++output)
+        if (plan_.is_changed_later(output) && plan_.pass_of(loops_.outputs[output].value) == pass)
+          changed_row(output, pass);
+    }
+    store_rows();
+    add("}\n");
+    return {std::move(source_), std::move(parameters), joins()};
+  }
+
+ private:
+  bool of_threads() const { return lanes_ == Lanes::positions; }  // else a thread has a row
+  bool joins() const { return most_at_once() > 0; }
+
+  size_t most_at_once() const {
+    size_t most = 0;
+    for (int pass = 0; pass <= plan_.last_pass(); ++pass)
+      for (const int32_t extent : plan_.order()) most = std::max(most, plan_.reductions({pass, 0}, extent).size());
+    return most;
+  }
+
+  std::string begin() {
+    std::string list, kinds;
+    const auto parameter = [&](char kind, const std::string& text) {
+      list += (list.empty() ? "" : ", ") + text;
+      kinds += kind;
+    };
+    for (size_t i = 0; i < loops_.inputs.size(); ++i) {
+      parameter('p', fmt::format("const void* __restrict__ p{}", i));
+      parameter('n', fmt::format("const int64_t stride{}", i));
+      parameter('n', fmt::format("const int64_t jump{}", i));
+    }
+    for (size_t i = 0; i < loops_.outputs.size(); ++i) parameter('o', fmt::format("void* __restrict__ out{}", i));
+    for (size_t i = 0; i < loops_.extents.size(); ++i) parameter('n', fmt::format("const int64_t d{}", i));
+    parameter('n', "const int64_t rows");
+    parameter('n', "const int64_t block_of_rows");
+    add("\nusing namespace triage;\nusing namespace triage::fused;\n\nTRIAGE_KERNEL triage_kernel(" + list + ") {\n");
+    return kinds;
+  }
+
+  void numbers() {
+    for (size_t i = 0; i < loops_.values.size(); ++i) {
+      const LoopValue& value = loops_.values[i];
+      const Ref ref = static_cast<Ref>(i);
+      if (value.place != Place::number || plan_.is_inlined(ref)) continue;
+      const std::string memory = fmt::format("number<{0}>(p{1}, stride{1})", stored_type(value), value.slot);
+      line(1, fmt::format("const {} {} = {};", type_code(value), name(ref),
+                          value.kind == Kind::input ? loaded(value.dtype, memory) : expression(ref)));
+    }
+  }
+
+  /// Threads beyond the last row compute that once more, since those of a warp wait for each other.
+  void rows() {
+    if (of_threads()) {
+      line(1, fmt::format("const RowThreads threads = RowThreads::of_this({});", joins()));
+      if (joins()) line(1, fmt::format("TRIAGE_SHARED Parts<{}> parts;", most_at_once()));
+      line(1, "const int64_t own_row = static_cast<int64_t>(blockIdx.x) * blockDim.y + threads.row_in_block;");
+      line(1, "const int64_t row = own_row < rows ? own_row : rows - 1;");
+    } else {
+      line(1, "const int64_t row = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;");
+      line(1, "if (row >= rows) return;");
+    }
+    line(1, "const int64_t jumps = row / block_of_rows;");
+    for (size_t i = 0; i < loops_.values.size(); ++i) {
+      const LoopValue& value = loops_.values[i];
+      if (value.kind == Kind::input && value.place != Place::number)
+        line(1, fmt::format("const auto* const __restrict__ i{0} = (const {1}*)((const char*)p{0} + row * stride{0} + "
+                            "jumps * jump{0});",
+                            value.slot, row_type(static_cast<Ref>(i))));
+    }
+    for (size_t i = 0; i < loops_.outputs.size(); ++i)
+      if (const LoopValue& value = at(loops_.outputs[i].value); value.place == Place::element)
+        line(1, fmt::format("auto* const __restrict__ o{0} = ({1}*)out{0} + row * d{2};", i, stored_type(value),
+                            value.extent));
+  }
+
+  void row_values(int pass) {
+    for (size_t i = 0; i < loops_.values.size(); ++i) {
+      const LoopValue& value = loops_.values[i];
+      const Ref ref = static_cast<Ref>(i);
+      if (value.place != Place::row || value.kind == Kind::reduce || plan_.is_inlined(ref) ||
+          plan_.pass_of(ref) != pass)
+        continue;
+      if (value.kind == Kind::classify)
+        classify(ref);
+      else
+        line(1, fmt::format("const {} {} = {};", type_code(value), name(ref),
+                            value.kind == Kind::input ? row_input(value) : expression(ref)));
+    }
+  }
+
+  static std::string row_input(const LoopValue& value) {
+    if (is_record(value)) return fmt::format("{}::from(i{})", type_code(value), value.slot);
+    return loaded(value.dtype, fmt::format("load(i{})", value.slot));
+  }
+
+  /// As on the CPU: of a row that has a NaN, which is rare, another look tells whether there is an Inf beside it.
+  void classify(Ref ref) {
+    const Ref element = at(ref).operands[0], largest = at(ref).operands[1];
+    line(1, fmt::format("bool {}inf = tells_inf({});", name(ref), name(largest)));
+    line(1, fmt::format("if (tells_nan({})) {{", name(largest)));
+    const int pass = plan_.pass_of(ref);
+    if (of_threads()) {
+      line(2, fmt::format("const auto is_inf_at = [&](int64_t i) {{"));
+      element_at(element, pass);
+      line(3, fmt::format("return is_inf({});", name(element)));
+      line(2, "};");
+      line(2, fmt::format("{0}inf = any_position(threads, parts, d{1}, is_inf_at);", name(ref), at(element).extent));
+    } else {
+      line(2, fmt::format("for (int64_t i = 0; i < d{}; ++i) {{", at(element).extent));
+      element_at(element, pass);
+      line(3, fmt::format("{}inf |= is_inf({});", name(ref), name(element)));
+      line(2, "}");
+    }
+    line(1, "}");
+    line(1, fmt::format("const NonFinite {0} = {{tells_nan({1}), {0}inf}};", name(ref), name(largest)));
+  }
+
+  void changed_row(size_t output, int pass) {
+    const Ref ref = loops_.outputs[output].value;
+    line(1, fmt::format("if ({}) {{", name(at(ref).operands[0])));
+    line(2, fmt::format("each_position(threads, d{}, [&](int64_t i) {{", at(ref).extent));
+    element_at(ref, pass);
+    line(3, fmt::format("o{}[i] = {};", output, to_store(at(ref).dtype, name(ref))));
+    line(2, "});");
+    line(1, "}");
+  }
+
+  /// An element at position i, by itself.
+  void element_at(Ref element, int pass) {
+    const Run run{{pass, 0}, at(element).extent, "", false};
+    std::set<Ref> needed;
+    plan_.need(element, run.now, run.extent, needed);
+    body(needed);
+  }
+
+  void body(const std::set<Ref>& needed) {
+    for (const Ref ref : needed) {
+      const LoopValue& value = at(ref);
+      const bool read = value.kind == Kind::input;
+      line(3, fmt::format("const {} {} = {};", type_code(value), name(ref),
+                          read ? loaded(value.dtype, fmt::format("load(i{} + i)", value.slot)) : expression(ref)));
+    }
+  }
+
+  void element_loop(int pass, int32_t extent) {
+    const Run run{{pass, 0}, extent, "", false};
+    if (plan_.roots(run.now, extent).empty()) return;
+    const std::vector<Ref> reductions = plan_.reductions(run.now, extent);
+    if (!of_threads())
+      own_row(run, reductions);
+    else if (reductions.empty())
+      positions_alone(run);
+    else
+      joined_positions(run, reductions);
+  }
+
+  void positions_alone(const Run& run) {
+    line(1, fmt::format("each_position(threads, d{}, [&](int64_t i) {{", run.extent));
+    positions(run, {}, "");
+    line(1, "});");
+  }
+
+  void own_row(const Run& run, const std::vector<Ref>& reductions) {
+    for (const Ref ref : reductions) line(1, fmt::format("{} {} = {};", type_code(at(ref)), name(ref), start(ref)));
+    line(1, fmt::format("for (int64_t i = 0; i < d{}; ++i) {{", run.extent));
+    positions(run, reductions, "");
+    line(1, "}");
+  }
+
+  void joined_positions(const Run& run, const std::vector<Ref>& reductions) {
+    for (const Ref ref : reductions) line(1, fmt::format("{} {}total = {};", total_type(ref), name(ref), start(ref)));
+    line(1, fmt::format("each_round(threads, d{}, [&](int64_t first, int64_t blocks) {{", run.extent));
+    line(1, "for (int round = 0; round < most_rounds; ++round) {");
+    line(2, "const int64_t block = first + round * threads.warps + threads.warp;");
+    line(2, "if (block >= first + blocks) break;");
+    for (const Ref ref : reductions) {
+      line(2, fmt::format("{} {}lanes[lanes_of_thread];", type_code(at(ref)), name(ref)));
+      line(2, fmt::format("for (auto& lane : {}lanes) lane = {};", name(ref), start(ref)));
+    }
+    line(2, fmt::format("each_position(threads, block, d{}, [&](int64_t i, int lane) {{", run.extent));
+    positions(run, reductions, "lanes[lane]");
+    line(2, "});");
+    for (size_t i = 0; i < reductions.size(); ++i)
+      line(2, fmt::format("parts.keep<{}>({}, threads, round, {}lanes);", join_type(reductions[i]), i,
+                          name(reductions[i])));
+    line(1, "}");
+    line(1, "parts.gather(threads);");
+    for (size_t i = 0; i < reductions.size(); ++i)
+      line(1, fmt::format("parts.join<{0}, {1}>({2}, threads, blocks, {3}total);", join_type(reductions[i]),
+                          type_code(at(reductions[i])), i, name(reductions[i])));
+    line(1, "threads.wait();");
+    line(1, "});");
+    for (const Ref ref : reductions)
+      line(1, fmt::format("const {1} {0} = ({1}){0}total;", name(ref), type_code(at(ref))));
+  }
+
+  /// What is done at position `i`. `lane`: behind the name of a reduction, what joins it.
+  void positions(const Run& run, const std::vector<Ref>& reductions, const std::string& lane) {
+    body(plan_.needed_in(run.now, run.extent));
+    for (const Ref ref : reductions) {
+      const std::string so_far = name(ref) + lane, one = name(ref) + "one";
+      line(3, fmt::format("const {} {} = {};", one_type(ref), one, expression(ref)));
+      line(3, fmt::format("{} = {};", so_far, join(ref, so_far, one)));
+    }
+    const auto store = [&](size_t output, Ref ref) {
+      line(3, fmt::format("o{}[i] = {};", output, to_store(at(ref).dtype, name(ref))));
+    };
+    for (size_t i = 0; i < loops_.outputs.size(); ++i)
+      if (plan_.stores(i, run.now, run.extent)) store(i, loops_.outputs[i].value);
+    for (const auto& [output, input] : plan_.early())
+      if (run.now == Schedule::Time{} && at(input).extent == run.extent) store(output, input);
+  }
+
+  void store_rows() {
+    if (of_threads()) line(1, "if (!threads.is_first()) return;");
+    for (size_t i = 0; i < loops_.outputs.size(); ++i) {
+      const Ref ref = loops_.outputs[i].value;
+      const LoopValue& value = at(ref);
+      if (value.place == Place::element) continue;
+      if (is_record(value))
+        line(1, fmt::format("{}.store((char*)out{} + row * sizeof({}));", name(ref), i, name(ref)));
+      else
+        line(1, fmt::format("(({}*)out{})[row] = {};", stored_type(value), i, to_store(value.dtype, name(ref))));
+    }
+  }
+};
+
+bool has_segments(const Loops& loops) {
+  return std::any_of(loops.extents.begin(), loops.extents.end(), [](const Extent& extent) { return extent.segments >= 0; });
+}
+
+}  // namespace
+
+bool can_run_on_gpu(const Loops& loops) { return !has_segments(loops) && GpuText(loops, Lanes::positions).fits(); }
+
+GpuSource emit_for_gpu(const Loops& loops, Lanes lanes) { return GpuText(loops, lanes).run(); }
+
+}  // namespace triage::fused

@@ -1,0 +1,238 @@
+#include "runtime/backends/fused/parts/call_layout.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Dispatch.h>
+
+#include <algorithm>
+
+#include "runtime/flags/checks.h"
+#include "runtime/operators/untrusted.h"
+
+namespace triage::fused {
+namespace {
+
+using Kind = TensorForm::Kind;
+
+/// Where the rows of a tensor begin, when each row's own elements lie without gaps.
+bool has_dense_rows(const at::Tensor& tensor) {
+  int64_t expected = 1;
+  for (int64_t dim = tensor.dim() - 1; dim >= 1; --dim) {
+    if (tensor.size(dim) != 1 && tensor.stride(dim) != expected) return false;
+    expected *= tensor.size(dim);
+  }
+  return true;
+}
+
+at::Scalar number_at(const void* memory, at::ScalarType dtype) {
+  at::Scalar number;
+  AT_DISPATCH_ALL_TYPES_AND3(at::kHalf, at::kBFloat16, at::kBool, dtype, "number_at",
+                             [&] { number = *static_cast<const scalar_t*>(memory); });
+  return number;
+}
+
+}  // namespace
+
+/// Whether a call of what is not trusted may take what the loops take, with values that loops keep to a row counted as tensors. Operators
+/// that broadcast make more of their inputs than what these hold. Where it may not, the interpreter refuses the operator that is too
+/// much.
+bool CallLayout::within_terms(const std::optional<std::chrono::steady_clock::time_point>& deadline) const {
+  const operators::Untrusted::Terms* const terms = operators::Untrusted::current();
+  if (!terms) return true;
+  constexpr int64_t few = 1 << 16;
+  int64_t positions = 1, longest = 1;
+  for (const int64_t extent : extents) {
+    positions += extent;
+    longest = std::max(longest, extent);
+  }
+  if (batch <= few && positions <= few && batch * positions <= few) return true;
+  double bytes = 0, largest = static_cast<double>(batch) * static_cast<double>(longest) * 4;
+  for (const LoopOutput& output : loops_.outputs) {
+    const TensorForm& form = output.form;
+    const int64_t row = form.kind == Kind::element  ? extents[static_cast<size_t>(form.extent)]
+                        : form.kind == Kind::record ? form.words
+                                                    : 1;
+    bytes += static_cast<double>(batch) * static_cast<double>(row * c10::elementSize(form.dtype));
+  }
+  if (terms->bytes > 0 && std::max(bytes, largest) > static_cast<double>(terms->bytes)) return false;
+  if (!deadline) return true;
+  const double nanoseconds =
+      static_cast<double>(batch) * static_cast<double>(positions) * static_cast<double>(loops_.values.size());
+  constexpr double few_nanoseconds = 1e7;
+  const std::chrono::duration<double, std::nano> left = *deadline - std::chrono::steady_clock::now();
+  return nanoseconds <= few_nanoseconds || nanoseconds <= left.count();
+}
+
+bool CallLayout::numbers_fit() const {
+  return std::all_of(loops_.bounds.begin(), loops_.bounds.end(), [&](const NumberBound& bound) {
+    return on_host[bound.input] && flags::check::holds(bound.dtype, number_at(in[bound.input], loops_.inputs[bound.input].form.dtype));
+  });
+}
+
+bool CallLayout::lay_out(at::ArrayRef<at::Tensor> inputs) {
+  sizes.resize(loops_.extents.size());
+  kept.reserve(loops_.inputs.size());
+  for (const LoopInput& input : loops_.inputs)
+    if (!lay_out(input, inputs[input.argument])) return false;
+  return resolve_sizes();
+}
+
+/// Notes the sizes of an extent; false where they are not those that are known.
+bool CallLayout::tell(size_t extent, at::IntArrayRef told) {
+  if (sizes[extent].empty()) sizes[extent].assign(told.begin(), told.end());
+  return at::IntArrayRef(sizes[extent]) == told;
+}
+
+/// The sizes of segments and positions, from those of both.
+bool CallLayout::tell_parts(const Extent& extent, at::IntArrayRef whole) {
+  const auto segments = static_cast<size_t>(extent.segments), positions = static_cast<size_t>(extent.positions);
+  const size_t count = loops_.extents[positions].sizes.size();
+  size_t first = loops_.extents[segments].sizes.size();
+  Sizes outside;
+  if (extent.inner >= 0) {
+    const auto inner = static_cast<size_t>(extent.inner);
+    first -= loops_.extents[inner].sizes.size();
+    if (inner != segments && !tell(inner, whole.slice(first + count))) return false;
+  }
+  outside.assign(whole.begin(), whole.begin() + first);
+  outside.append(whole.begin() + first + count, whole.end());
+  return tell(segments, outside) && tell(positions, whole.slice(first, count));
+}
+
+/// Of an extent that is looked at as segments: its sizes are those of segments and positions. False where they do not agree; as yet
+/// unknown ones may.
+bool CallLayout::resolve_parts(size_t index) {
+  const Extent& extent = loops_.extents[index];
+  if (extent.segments < 0) return true;
+  const auto segments = static_cast<size_t>(extent.segments), positions = static_cast<size_t>(extent.positions);
+  Sizes both = sizes[segments];
+  const size_t behind = extent.inner < 0 ? 0 : loops_.extents[static_cast<size_t>(extent.inner)].sizes.size();
+  if (both.size() >= behind)
+    both.insert(both.end() - static_cast<int64_t>(behind), sizes[positions].begin(),
+                sizes[positions].end());
+  if (sizes[index].empty() && both.size() == extent.sizes.size()) sizes[index] = both;
+  return sizes[index].empty() ||
+         (sizes[index].size() == extent.sizes.size() && tell_parts(extent, sizes[index]));
+}
+
+int64_t CallLayout::count(int32_t extent) const {
+  return c10::multiply_integers(sizes[static_cast<size_t>(extent)]);
+}
+
+bool CallLayout::reshape(const Reshape& reshape) {
+  using From = Reshape::Size::From;
+  if (!resolve_parts(static_cast<size_t>(reshape.from))) return false;
+  const Sizes& from = sizes[static_cast<size_t>(reshape.from)];
+  Sizes made;
+  int64_t known = 1, rest = -1;
+  for (const Reshape::Size& size : reshape.sizes) {
+    const auto at = static_cast<size_t>(size.value);
+    if (size.from == From::dim && at >= from.size()) return false;
+    if (size.from == From::input && !on_host[at]) return false;
+    made.push_back(size.from == From::constant ? size.value
+                   : size.from == From::dim    ? from[at]
+                   : size.from == From::extent ? count(static_cast<int32_t>(size.value))
+                   : size.from == From::input  ? *static_cast<const int64_t*>(in[at])
+                                               : 1);
+    if (size.from == From::rest || made.back() < 0)
+      rest = static_cast<int64_t>(made.size()) - 1;
+    else
+      known *= made.back();
+  }
+  const int64_t all = c10::multiply_integers(from);
+  if (from.empty() || known == 0) return false;
+  if (rest >= 0) made[static_cast<size_t>(rest)] = all / known;
+  return c10::multiply_integers(made) == all && tell(static_cast<size_t>(reshape.to), made) &&
+         resolve_parts(static_cast<size_t>(reshape.to));
+}
+
+/// The sizes that no input told are those that stand in the graph, or follow from others; false where two do not agree.
+bool CallLayout::resolve_sizes() {
+  if (loops_.fixed_batch && batch >= 0 && batch != *loops_.fixed_batch) return false;
+  if (loops_.fixed_batch) batch = *loops_.fixed_batch;
+  for (const size_t input : loops_.batch_inputs)  // -1 asks for what the others leave: the rows, as their sizes fit
+    if (!on_host[input] || (*static_cast<const int64_t*>(in[input]) != batch && *static_cast<const int64_t*>(in[input]) != -1))
+      return false;
+  for (size_t i = 0; i < loops_.extents.size(); ++i)
+    if (loops_.extents[i].fixed && !tell(i, loops_.extents[i].sizes)) return false;
+  if (!loops_.reshapes.empty())
+    for (size_t i = 0; i < loops_.extents.size(); ++i)
+      if (!resolve_parts(i)) return false;
+  for (const Reshape& one : loops_.reshapes)
+    if (!reshape(one)) return false;
+  for (size_t i = 0; i < loops_.extents.size(); ++i)
+    if (!resolve_parts(i)) return false;
+  for (size_t i = 0; i < loops_.extents.size(); ++i) {
+    const int64_t positions = count(static_cast<int32_t>(i));
+    if (sizes[i].empty() || positions == 0) return false;  // of nothing, the interpreter knows what ATen makes
+    extents.push_back(positions);
+  }
+  for (size_t i = 0; i < loops_.extents.size(); ++i)
+    if (const int32_t same = loops_.extents[i].same;
+        same >= 0 && extents[i] != extents[static_cast<size_t>(same)])
+      return false;
+  return batch >= 0;
+}
+
+/// Notes where an input lies; false where it is not what the loops were written for.
+bool CallLayout::lay_out(const LoopInput& input, const at::Tensor& given) {
+  const TensorForm& form = input.form;
+  const at::Tensor* tensor = &given;
+  const bool is_number = form.kind == Kind::number && given.dim() == 0 && given.device().is_cpu();
+  if (tensor->dim() != form.rank || tensor->scalar_type() != form.dtype || (tensor->device() != device_ && !is_number) ||
+      tensor->layout() != at::kStrided || tensor->is_conj() || tensor->is_neg())
+    return false;
+  const auto dense = [&](const at::Tensor& gaps) {
+    if (!shared_ || gaps.requires_grad()) return gaps.contiguous();
+    return shared_->get(gaps.sizes(), gaps.scalar_type()).copy_(gaps);
+  };
+  const auto make_dense = [&] {  // of a view, which may be far larger than its memory
+    const operators::Untrusted::Terms* const terms = operators::Untrusted::current();
+    too_large = terms && terms->bytes > 0 && static_cast<int64_t>(tensor->nbytes()) > terms->bytes;
+    if (too_large) return false;
+    kept.emplace_back(in.size(), dense(*tensor));
+    tensor = &kept.back().second;
+    return true;
+  };
+  const bool of_batch = form.kind != Kind::number && form.kind != Kind::column;
+  if (of_batch) {
+    if (batch >= 0 && tensor->size(0) != batch) return false;
+    batch = tensor->size(0);
+    if (!has_dense_rows(*tensor) && (input.viewed || !make_dense())) return false;
+  } else if (!tensor->is_contiguous() && !make_dense()) {
+    return false;
+  }
+  if (form.kind == Kind::record) {
+    if (tensor->size(1) != form.words) return false;
+  } else {
+    Sizes told;
+    for (size_t dim = of_batch ? 1 : 0; dim < given.sizes().size(); ++dim) {
+      const bool one = form.trailing.empty() || form.trailing[dim - (of_batch ? 1 : 0)] == 1;
+      if (!one)
+        told.push_back(given.sizes()[dim]);
+      else if (given.sizes()[dim] != 1)
+        return false;
+    }
+    if (form.extent >= 0 && !tell(static_cast<size_t>(form.extent), told)) return false;
+  }
+  const int64_t row_bytes = of_batch ? tensor->stride(0) * static_cast<int64_t>(c10::elementSize(form.dtype)) : 0;
+  in.push_back(tensor->data_ptr());
+  on_host.push_back(tensor->device().is_cpu());
+  stride.push_back(row_bytes);
+  return true;
+}
+
+Sizes CallLayout::sizes_of(const LoopOutput& output) const {
+  const TensorForm& form = output.form;
+  Sizes made{batch};
+  if (form.kind == Kind::element) {
+    const int64_t* next = sizes[static_cast<size_t>(form.extent)].begin();
+    for (const int64_t captured : form.trailing) made.push_back(captured == 1 ? 1 : *next++);
+  } else if (form.kind == Kind::record) {
+    made.push_back(form.words);
+  } else {
+    made.resize(static_cast<size_t>(form.rank), 1);
+  }
+  return made;
+}
+
+}  // namespace triage::fused

@@ -1,0 +1,195 @@
+// Loops on a GPU: that of this machine, where TRIAGE_TEST_DEVICE names it, else the CPU as one (tests/gpu_on_host.h).
+#include <ATen/ATen.h>
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+#include <triage/flags.h>
+#include <triage/graph.h>
+
+#include <cmath>
+#include <functional>
+
+#include "runtime/backends/fused/fused.h"
+#include "runtime/backends/fused/gpu/accelerator.h"
+#include "runtime/diagnose/bits.h"
+#include "tests/gpu_on_host.h"
+#include "tests/other_device.h"
+
+using namespace triage;
+using namespace triage::test;
+
+namespace {
+
+using Tensors = std::vector<at::Tensor>;
+using Program = std::function<Tensors(const Tensors&)>;
+
+/// While alive, the device that stands in for a GPU has loops.
+class WithLoops {
+ public:
+  WithLoops() {
+    if (!is_real_device()) fused::set_accelerator(OTHER_DEVICE.type(), &gpu_on_host());
+  }
+  ~WithLoops() { fused::set_accelerator(OTHER_DEVICE.type(), nullptr); }
+};
+
+Tensors there(const Tensors& tensors) {
+  Tensors moved;
+  for (const at::Tensor& tensor : tensors) moved.push_back(tensor.dim() == 0 ? tensor : to_other(tensor));
+  return moved;
+}
+
+std::unique_ptr<Executable> compiled(const Program& program, const Tensors& examples) {
+  auto executable = compile_fused(graph::trace(program, examples), examples, CompilerMode::wait);
+  executable->finish_compiling();
+  return executable;
+}
+
+Tensors run(const Executable& executable, const Tensors& inputs) {
+  Tensors outputs;
+  executable.run(inputs, outputs);
+  return outputs;
+}
+
+Tensors warm(const Executable& executable, const Tensors& inputs) {
+  run(executable, inputs);
+  executable.finish_compiling();  // the first call for rows as long as these asks for a kernel
+  return run(executable, inputs);
+}
+
+/// Some rows with NaN and Inf, at the ends and inside.
+at::Tensor with_bad_rows(at::IntArrayRef sizes, at::ScalarType dtype = at::kFloat) {
+  at::Tensor x = (at::arange(c10::multiply_integers(sizes), at::kDouble) * 0.7390851 + 0.3).sin().mul(2).view(sizes);
+  for (int64_t row = 0; row < x.size(0); ++row) {
+    const at::Tensor flat = x[row].flatten();
+    if (row % 5 == 1) flat[0].fill_(NAN);
+    if (row % 7 == 2) flat[-1].fill_(-INFINITY);
+    if (row % 11 == 4) flat[flat.numel() / 2].fill_(NAN), flat[-1].fill_(INFINITY);
+  }
+  return x.to(dtype);
+}
+
+/// The same bits, but for those of NaN, which processors make in their own ways.
+void check_same(const Tensors& expected, const Tensors& got) {
+  REQUIRE(expected.size() == got.size());
+  for (size_t i = 0; i < got.size(); ++i) {
+    CAPTURE(i);
+    REQUIRE(got[i].device().type() == OTHER_DEVICE.type());
+    at::Tensor one = expected[i], other = from_other(got[i]);
+    REQUIRE((one.scalar_type() == other.scalar_type()));
+    REQUIRE(one.sizes() == other.sizes());
+    if (one.is_floating_point() && is_real_device()) {
+      CHECK(at::equal(one.isnan(), other.isnan()));
+      one = one.nan_to_num(0, INFINITY, -INFINITY), other = other.nan_to_num(0, INFINITY, -INFINITY);
+    }
+    CHECK(diagnose::same_bits(one, other));
+  }
+}
+
+/// The program gives there what the loops of the CPU give here.
+void check_program(const Program& program, const Tensors& inputs) {
+  const WithLoops loops;
+  const auto here = compiled(program, inputs), on_gpu = compiled(program, there(inputs));
+  CHECK(on_gpu->loops().kernels > 0);
+  check_same(warm(*here, inputs), warm(*on_gpu, there(inputs)));
+}
+
+Tensors detect_repair(const Tensors& in) {
+  auto [z, f] = fix(in[0], flag_nan_and_inf(in[0], 1), 1);
+  return {z, f};
+}
+
+Tensors softmax_repair(const Tensors& in) {
+  auto [z, f] = fix(in[0], flag_nan_and_inf(in[0], 1), 1);
+  return {at::softmax(z, -1), f};
+}
+
+Tensors zscore_clip(const Tensors& in) {
+  const at::Tensor f = flag_nan_and_inf(in[0], 1), z = err::take_ok_p(f, in[0]);
+  const at::Tensor mean = z.mean(-1, true), spread = z.std(-1, true, true) + 1e-6;
+  const at::Tensor far = (z - mean).abs() > spread * 3;
+  PushOptions options;
+  options.where = far.any(-1);
+  return {at::where(far, mean + spread * 3 * at::sign(z - mean), z), err::push(f, err::value_clamped, 1, options)};
+}
+
+}  // namespace
+
+TEST_CASE("loops on a GPU give the bits of the CPU's, for batches and rows of all sizes") {
+  const std::pair<const char*, Program> programs[] = {
+      {"detect_repair", detect_repair}, {"softmax_repair", softmax_repair}, {"zscore_clip", zscore_clip}};
+  for (const auto& [name, program] : programs)
+    for (const int64_t rows : {1, 2, 31, 32, 33})
+      for (const int64_t positions : {1, 5, 16, 17, 64, 65, 1000, 2048, 2049, 5000}) {
+        CAPTURE(std::string(name));
+        CAPTURE(rows);
+        CAPTURE(positions);
+        check_program(program, {with_bad_rows({rows, positions})});
+      }
+}
+
+TEST_CASE("loops on a GPU: rows that many blocks of threads share") {
+  for (const int64_t positions : {40000, 152064, 1100000}) {
+    CAPTURE(positions);
+    for (const Program& program : {Program(detect_repair), Program(softmax_repair), Program(zscore_clip)})
+      check_program(program, {with_bad_rows({13, positions})});
+  }
+}
+
+TEST_CASE("loops on a GPU: every float type, and rows that lie apart") {
+  for (const at::ScalarType dtype : {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16}) {
+    CAPTURE(dtype);
+    check_program(detect_repair, {with_bad_rows({33, 300}, dtype)});
+    if (c10::elementSize(dtype) > 2) check_program(softmax_repair, {with_bad_rows({33, 300}, dtype)});  // LibTorch 1.13 has none
+    check_program(detect_repair, {with_bad_rows({66, 300}, dtype).slice(0, 0, 66, 2)});
+    check_program(detect_repair, {with_bad_rows({300, 33}, dtype).t()});
+  }
+}
+
+TEST_CASE("loops on a GPU: elements alone, of data of any dims, beside columns and numbers") {
+  const Program elements = [](const Tensors& in) { return Tensors{at::relu(in[0] * 2 - 1) + in[0].sigmoid()}; };
+  check_program(elements, {with_bad_rows({3000, 3})});
+  check_program(elements, {with_bad_rows({1, 300000})});
+  check_program(elements, {with_bad_rows({4, 5, 6, 7})});
+  const Program columns = [](const Tensors& in) { return Tensors{(in[0] - in[1]) * in[2] + in[0].abs()}; };
+  check_program(columns, {with_bad_rows({9, 400}), with_bad_rows({400}), at::tensor(0.25)});
+  const Program images = [](const Tensors& in) { return Tensors{in[0] - in[0].amax({1, 2, 3}, true)}; };
+  check_program(images, {with_bad_rows({5, 3, 30, 40})});
+  const Program dims = [](const Tensors& in) { return Tensors{in[0].softmax(-1) * 2}; };
+  check_program(dims, {with_bad_rows({5, 7, 200})});
+  check_program(dims, {with_bad_rows({5, 7, 9})});
+}
+
+TEST_CASE("a warm call of loops on a GPU calls no operator that computes, and waits for nothing") {
+  if (is_real_device()) return;  // calls are counted on the device that stands in
+  const WithLoops loops;
+  const Tensors inputs = there({with_bad_rows({32, 300})});
+  const auto executable = compiled(detect_repair, inputs);
+  warm(*executable, inputs);
+  const Calls calls = calls_of([&] { run(*executable, inputs); });
+  for (const std::string& name : calls.made) CHECK_MESSAGE(name.rfind("aten::empty", 0) == 0, name);
+  CHECK_MESSAGE(calls.waits.empty(), listed(calls.waits));
+}
+
+TEST_CASE("without rows loops on a GPU give empty results") {
+  const WithLoops loops;
+  const auto executable = compiled(detect_repair, there({with_bad_rows({4, 300})}));
+  const Tensors got = run(*executable, there({at::empty({0, 300})}));
+  CHECK(got[0].sizes() == at::IntArrayRef{0, 300});
+  CHECK(got[1].size(0) == 0);
+}
+
+TEST_CASE("what loops on a GPU cannot do, ATen does there") {
+  const WithLoops loops;
+  const auto on_gpu = [](const Program& program, const Tensors& inputs) {
+    const auto executable = compiled(program, there(inputs));
+    const Tensors got = warm(*executable, there(inputs)), expected = program(inputs);
+    for (size_t i = 0; i < got.size(); ++i)
+      CHECK(at::allclose(from_other(got[i]).to(at::kDouble), expected[i].to(at::kDouble), 1e-5, 1e-6, true));
+    return executable->loops().kernels;
+  };
+  // Real numbers as whole ones, where what is beyond the range is the device's; a reduction over dims in the middle.
+  CHECK(on_gpu([](const Tensors& in) { return Tensors{(in[0] * 3).to(at::kLong)}; }, {at::rand({8, 300})}) == 0);
+  CHECK(on_gpu([](const Tensors& in) { return Tensors{in[0] - in[0].mean({1}, true)}; }, {at::rand({8, 30, 40})}) == 0);
+  const auto off = compile_fused(graph::trace(Program(detect_repair), there({at::rand({8, 300})})),
+                                 there({at::rand({8, 300})}), CompilerMode::off);
+  CHECK(off->loops().count() == 0);
+}
