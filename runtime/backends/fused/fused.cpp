@@ -396,12 +396,11 @@ std::unique_ptr<Executable> compile_groups(const Graph& graph, const std::vector
 }
 
 /// Whether loops may run there: all tensors but numbers are on that one device, whose kernels have no gradients as yet.
-bool has_loops_for(const Graph& graph, const std::vector<at::Tensor>& examples, c10::Device device,
-                   CompilerMode compiler) {
+bool has_loops_for(const Graph& graph, const std::vector<at::Tensor>& examples, c10::Device device) {
   const auto elsewhere = [&](const at::Tensor& tensor) {
     return tensor.device() != device && !(tensor.device().is_cpu() && tensor.dim() == 0);
   };
-  return compiler != CompilerMode::off && fused::accelerator_of(device.type()) && !wants_gradients(graph, examples) &&
+  return fused::accelerator_of(device.type()) && !wants_gradients(graph, examples) &&
          !any_tensor(graph, examples, elsewhere);
 }
 
@@ -418,7 +417,7 @@ std::unique_ptr<Executable> compile_fused(const Graph& given_graph, const std::v
   const Graph& graph = checked ? *checked : given_graph;
   // What the host gives may require grad though no input does, and loops have no gradients.
   if (at::GradMode::is_enabled() && given::find_host_call(graph)) return compile_eager(graph, examples);
-  if (const auto other = other_device(graph, examples); other && !has_loops_for(graph, examples, *other, compiler))
+  if (const auto other = other_device(graph, examples); other && !has_loops_for(graph, examples, *other))
     return compile_for_other_device(graph, examples);
   const Backend groups = with_repro_of_half(
       [compiler](const Graph& half, const auto& inputs) { return compile_groups(half, inputs, compiler); }, "fused",

@@ -1,6 +1,7 @@
 // CUDA without its headers: triage is built once, and takes what the LibTorch at hand has loaded. The declarations here are those
 // of the driver's interface (https://docs.nvidia.com/cuda/cuda-driver-api) and of NVRTC (https://docs.nvidia.com/cuda/nvrtc).
 #include <ATen/Context.h>
+#include <c10/core/Allocator.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <dlfcn.h>
@@ -64,29 +65,36 @@ struct Cuda {
   Handle (*stream_of)(const c10::Stream* stream);  // cudaStream_t c10::cuda::CUDAStream::stream() const
 };
 
-/// The folder of the library that a symbol of LibTorch comes from, with a '/'.
+/// Where LibTorch lies, with a '/'. (The address of a function may be one in the program that calls it. A table of virtual
+/// functions is where it is defined.)
 std::string folder_of_libtorch() {
   Dl_info info;
-  if (!::dladdr(reinterpret_cast<const void*>(&at::globalContext), &info) || !info.dli_fname) return "";
+  const void* const table = *reinterpret_cast<const void* const*>(c10::GetAllocator(c10::kCPU));
+  if (!::dladdr(table, &info) || !info.dli_fname) return "";
   const std::string path = info.dli_fname;
   return path.substr(0, path.rfind('/') + 1);
 }
 
 /// LibTorch's own way to NVRTC and the driver, which it loads when it first needs them: what it depends on can be looked up in it.
-Handle open_libraries() {
-  for (const std::string& name : {folder_of_libtorch() + "libcaffe2_nvrtc.so", std::string("libcaffe2_nvrtc.so")})
-    if (Handle const library = ::dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL)) return library;
-  return nullptr;
+/// And its library of streams, which it has loaded.
+std::vector<Handle> open_libraries() {
+  std::vector<Handle> libraries;
+  for (const char* name : {"libcaffe2_nvrtc.so", "libc10_cuda.so"})
+    for (const std::string& path : {folder_of_libtorch() + name, std::string(name)})
+      if (Handle const library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL)) {
+        libraries.push_back(library);
+        break;
+      }
+  return libraries;
 }
 
 std::optional<Cuda> load() {
-  Handle const library = open_libraries();
-  if (!library) return std::nullopt;
+  const std::vector<Handle> libraries = open_libraries();
   Cuda cuda{};
   bool all = true;
   const auto find = [&](auto& function, const char* name, bool required = true) {
-    function = reinterpret_cast<std::decay_t<decltype(function)>>(::dlsym(library, name));
-    if (!function) function = reinterpret_cast<std::decay_t<decltype(function)>>(::dlsym(RTLD_DEFAULT, name));
+    for (Handle const library : libraries)
+      if (!function) function = reinterpret_cast<std::decay_t<decltype(function)>>(::dlsym(library, name));
     all &= function || !required;
   };
 #define FIND(name) find(cuda.name, #name)

@@ -73,7 +73,7 @@ const GpuGroup::Version& GpuGroup::version(Lanes lanes) const {
     const GpuSource text = emit_for_gpu(views_.loops(), lanes);
     log_code(graph_, text.source);
     version.joins = text.joins;
-    version.kernel = gpu_kernel_of({text.source, text.parameters, device_}, graph_, compiler_);
+    version.kernel = gpu_kernel_of({text.source, text.parameters, device_}, graph_);
     if (compiler_ == CompilerMode::wait) version.kernel->wait();
   });
   return version;

@@ -127,11 +127,11 @@ class Compiler {
     return kernel;
   }
 
-  std::shared_ptr<const Kernel> get(const GpuProgram& program, const std::string& graph, CompilerMode mode) {
+  std::shared_ptr<const Kernel> get(const GpuProgram& program, const std::string& graph) {
     const std::string key = fmt::format("// {}\n{}", program.device.str(), program.source);
     std::lock_guard lock(mutex_);
     if (const auto known = kernels_.find(key); known != kernels_.end()) return known->second;
-    return mode == CompilerMode::off ? finished(nullptr) : compile_later(key, graph, program);
+    return compile_later(key, graph, program);
   }
 
   void add(const std::vector<AddedKernel>& kernels, const std::string& file) {
@@ -506,8 +506,8 @@ std::shared_ptr<const Kernel> kernel_of(const std::string& source, const std::st
   return Compiler::instance().get(source, graph, compiler);
 }
 
-std::shared_ptr<const Kernel> gpu_kernel_of(const GpuProgram& program, const std::string& graph, CompilerMode compiler) {
-  return Compiler::instance().get(program, graph, compiler);
+std::shared_ptr<const Kernel> gpu_kernel_of(const GpuProgram& program, const std::string& graph) {
+  return Compiler::instance().get(program, graph);
 }
 
 bool may_have_kernel(CompilerMode compiler) { return Compiler::instance().may_have(compiler); }

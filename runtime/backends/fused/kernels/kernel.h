@@ -50,9 +50,9 @@ class Kernel {
 /// `graph`: the name of the graph that asks, for messages. With CompilerMode::off only kernels that this process has already.
 std::shared_ptr<const Kernel> kernel_of(const std::string& source, const std::string& graph = {},
                                         CompilerMode compiler = CompilerMode::background);
-/// The kernel of a program for a GPU, which a thread in the background compiles by the accelerator of that device. It is not kept
-/// on disk. With CompilerMode::off only what this process has already.
-std::shared_ptr<const Kernel> gpu_kernel_of(const GpuProgram& program, const std::string& graph, CompilerMode compiler);
+/// The kernel of a program for a GPU, which a thread in the background compiles by the accelerator of that device: with every
+/// CompilerMode, since that takes no other process and no file.
+std::shared_ptr<const Kernel> gpu_kernel_of(const GpuProgram& program, const std::string& graph);
 /// False where there can be none: there is no need to make the source.
 bool may_have_kernel(CompilerMode compiler);
 

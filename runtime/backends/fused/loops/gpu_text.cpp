@@ -149,7 +149,7 @@ class GpuText : public LoopText {
   void changed_row(size_t output, int pass) {
     const Ref ref = loops_.outputs[output].value;
     line(1, fmt::format("if ({}) {{", name(at(ref).operands[0])));
-    line(2, fmt::format("each_position(threads, d{}, [&](int64_t i) {{", at(ref).extent));
+    line(2, fmt::format("each_position<4>(threads, d{}, [&](int64_t i) {{", at(ref).extent));
     element_at(ref, pass);
     line(3, fmt::format("o{}[i] = {};", output, to_store(at(ref).dtype, name(ref))));
     line(2, "});");
@@ -167,10 +167,41 @@ class GpuText : public LoopText {
   void body(const std::set<Ref>& needed) {
     for (const Ref ref : needed) {
       const LoopValue& value = at(ref);
-      const bool read = value.kind == Kind::input;
-      line(3, fmt::format("const {} {} = {};", type_code(value), name(ref),
-                          read ? loaded(value.dtype, fmt::format("load(i{} + i)", value.slot)) : expression(ref)));
+      std::string code = expression_of(ref);
+      if (const std::string rows = rows_that_read(ref, needed); !rows.empty()) code = rows + " ? " + code + " : 0";
+      line(3, fmt::format("const {} {} = {};", type_code(value), name(ref), code));
     }
+  }
+  std::string expression_of(Ref ref) const {
+    if (at(ref).kind != Kind::input) return expression(ref);
+    return loaded(at(ref).dtype, fmt::format("load(i{} + i)", at(ref).slot));
+  }
+
+  /// Of an input that is there to be picked in some rows alone, a condition for these: others need not wait for memory. Empty
+  /// where all need it.
+  std::string rows_that_read(Ref input, const std::set<Ref>& needed) const {
+    std::string condition;
+    if (at(input).kind != Kind::input) return condition;
+    for (size_t i = 0; i < loops_.values.size(); ++i) {
+      const Ref user = static_cast<Ref>(i);
+      const std::vector<Ref>& operands = at(user).operands;
+      if (std::find(operands.begin(), operands.end(), input) == operands.end()) continue;
+      if (at(user).kind == Kind::map && !plan_.is_inlined(user) && !needed.count(user)) continue;
+      const bool picks = at(user).is(Opcode::pick) && at(operands[0]).place == Place::row && operands[1] == input &&
+                         operands[2] != input;
+      if (!picks || (!condition.empty() && condition != name(operands[0]))) return "";
+      condition = name(operands[0]);
+    }
+    return std::any_of(loops_.outputs.begin(), loops_.outputs.end(),
+                       [&](const LoopOutput& output) { return output.value == input; })
+               ? ""
+               : condition;
+  }
+
+  /// Of cheap values many loads may be under way; what takes long fills the time by itself, and its text is long enough.
+  int at_once(const Run& run) const {
+    const std::set<Ref> needed = plan_.needed_in(run.now, run.extent);
+    return std::any_of(needed.begin(), needed.end(), [&](Ref ref) { return at(ref).expensive; }) ? 2 : 8;
   }
 
   void element_loop(int pass, int32_t extent) {
@@ -186,7 +217,7 @@ class GpuText : public LoopText {
   }
 
   void positions_alone(const Run& run) {
-    line(1, fmt::format("each_position(threads, d{}, [&](int64_t i) {{", run.extent));
+    line(1, fmt::format("each_position<{}>(threads, d{}, [&](int64_t i) {{", at_once(run), run.extent));
     positions(run, {}, "");
     line(1, "});");
   }
@@ -208,7 +239,7 @@ class GpuText : public LoopText {
       line(2, fmt::format("{} {}lanes[lanes_of_thread];", type_code(at(ref)), name(ref)));
       line(2, fmt::format("for (auto& lane : {}lanes) lane = {};", name(ref), start(ref)));
     }
-    line(2, fmt::format("each_position(threads, block, d{}, [&](int64_t i, int lane) {{", run.extent));
+    line(2, fmt::format("each_position<{}>(threads, block, d{}, [&](int64_t i, int lane) {{", at_once(run), run.extent));
     positions(run, reductions, "lanes[lane]");
     line(2, "});");
     for (size_t i = 0; i < reductions.size(); ++i)

@@ -48,12 +48,13 @@ struct RowThreads {
   }
 };
 
-/// Calls visit(position, lane) for what this thread has of a block of positions.
-template <class Visit>
+/// Calls visit(position, lane) for what this thread has of a block of positions. `at_once`: so many loads of each lane can be
+/// under way.
+template <int at_once, class Visit>
 inline void each_position(const RowThreads& threads, int64_t block, int64_t count, Visit visit) {
   const int64_t first = block * block_positions + threads.thread;
   if ((block + 1) * block_positions <= count) {
-#pragma unroll 4
+#pragma unroll at_once
     for (int64_t i = first; i < first + block_positions; i += lane_count)
 #pragma unroll
       for (int lane = 0; lane < lanes_of_thread; ++lane) visit(i + lane * warp_threads, lane);
@@ -66,10 +67,10 @@ inline void each_position(const RowThreads& threads, int64_t block, int64_t coun
 }
 
 /// Calls visit(position) for what this thread has of a row.
-template <class Visit>
+template <int at_once, class Visit>
 inline void each_position(const RowThreads& threads, int64_t count, Visit visit) {
   for (int64_t block = threads.warp; block * block_positions < count; block += threads.warps)
-    each_position(threads, block, count, [&](int64_t i, int) { visit(i); });
+    each_position<at_once>(threads, block, count, [&](int64_t i, int) { visit(i); });
 }
 
 /// Calls visit(first, blocks) for as many blocks of positions as the threads take before they join the total.
@@ -147,7 +148,7 @@ inline bool any_position(const RowThreads& threads, Parts<count>& parts, int64_t
       const int64_t block = first + round * threads.warps + threads.warp;
       if (block >= first + blocks) break;
       bool lanes[lanes_of_thread] = {};
-      each_position(threads, block, positions, [&](int64_t i, int lane) { lanes[lane] |= visit(i); });
+      each_position<4>(threads, block, positions, [&](int64_t i, int lane) { lanes[lane] |= visit(i); });
       parts.template keep<Any>(0, threads, round, lanes);
     }
     parts.gather(threads);
