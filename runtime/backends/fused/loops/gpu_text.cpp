@@ -45,7 +45,10 @@ class GpuText : public LoopText {
   size_t most_at_once() const {
     size_t most = 0;
     for (int pass = 0; pass <= plan_.last_pass(); ++pass)
-      for (const int32_t extent : plan_.order()) most = std::max(most, plan_.reductions({pass, 0}, extent).size());
+      for (const int32_t extent : plan_.order()) {
+        const std::vector<Ref> reductions = plan_.reductions({pass, 0}, extent);
+        most = std::max(most, reductions.size() + classified(reductions).size());
+      }
     return most;
   }
 
@@ -124,26 +127,19 @@ class GpuText : public LoopText {
     return loaded(value.dtype, fmt::format("load(i{})", value.slot));
   }
 
-  /// As on the CPU: of a row that has a NaN, which is rare, another look tells whether there is an Inf beside it.
   void classify(Ref ref) {
-    const Ref element = at(ref).operands[0], largest = at(ref).operands[1];
-    line(1, fmt::format("bool {}inf = tells_inf({});", name(ref), name(largest)));
-    line(1, fmt::format("if (tells_nan({})) {{", name(largest)));
-    const int pass = plan_.pass_of(ref);
-    if (of_threads()) {
-      line(2, fmt::format("const auto is_inf_at = [&](int64_t i) {{"));
-      element_at(element, pass);
-      line(3, fmt::format("return is_inf({});", name(element)));
-      line(2, "};");
-      line(2, fmt::format("{0}inf = any_position(threads, parts, d{1}, is_inf_at);", name(ref), at(element).extent));
-    } else {
-      line(2, fmt::format("for (int64_t i = 0; i < d{}; ++i) {{", at(element).extent));
-      element_at(element, pass);
-      line(3, fmt::format("{}inf |= is_inf({});", name(ref), name(element)));
-      line(2, "}");
-    }
-    line(1, "}");
-    line(1, fmt::format("const NonFinite {0} = {{tells_nan({1}), {0}inf}};", name(ref), name(largest)));
+    line(1, fmt::format("const NonFinite {0} = {{tells_nan({1}), {0}inf}};", name(ref), name(at(ref).operands[1])));
+  }
+
+  /// Values that tell NaN and Inf in a row apart, whose largest magnitude this loop finds. The CPU looks for an Inf only where
+  /// there is a NaN as well; here that look would take as long as the whole row, and the comparison takes nothing.
+  std::vector<Ref> classified(const std::vector<Ref>& reductions) const {
+    std::vector<Ref> list;
+    for (size_t i = 0; i < loops_.values.size(); ++i)
+      if (const LoopValue& value = loops_.values[i]; value.kind == Kind::classify)
+        if (std::find(reductions.begin(), reductions.end(), value.operands[1]) != reductions.end())
+          list.push_back(static_cast<Ref>(i));
+    return list;
   }
 
   void changed_row(size_t output, int pass) {
@@ -224,13 +220,16 @@ class GpuText : public LoopText {
 
   void own_row(const Run& run, const std::vector<Ref>& reductions) {
     for (const Ref ref : reductions) line(1, fmt::format("{} {} = {};", type_code(at(ref)), name(ref), start(ref)));
+    for (const Ref ref : classified(reductions)) line(1, fmt::format("bool {}inf = false;", name(ref)));
     line(1, fmt::format("for (int64_t i = 0; i < d{}; ++i) {{", run.extent));
     positions(run, reductions, "");
     line(1, "}");
   }
 
   void joined_positions(const Run& run, const std::vector<Ref>& reductions) {
+    const std::vector<Ref> others = classified(reductions);
     for (const Ref ref : reductions) line(1, fmt::format("{} {}total = {};", total_type(ref), name(ref), start(ref)));
+    for (const Ref ref : others) line(1, fmt::format("bool {}inf = false;", name(ref)));
     line(1, fmt::format("each_round(threads, d{}, [&](int64_t first, int64_t blocks) {{", run.extent));
     line(1, "for (int round = 0; round < most_rounds; ++round) {");
     line(2, "const int64_t block = first + round * threads.warps + threads.warp;");
@@ -239,17 +238,22 @@ class GpuText : public LoopText {
       line(2, fmt::format("{} {}lanes[lanes_of_thread];", type_code(at(ref)), name(ref)));
       line(2, fmt::format("for (auto& lane : {}lanes) lane = {};", name(ref), start(ref)));
     }
+    for (const Ref ref : others) line(2, fmt::format("bool {}inflanes[lanes_of_thread] = {{}};", name(ref)));
     line(2, fmt::format("each_position<{}>(threads, block, d{}, [&](int64_t i, int lane) {{", at_once(run), run.extent));
     positions(run, reductions, "lanes[lane]");
     line(2, "});");
     for (size_t i = 0; i < reductions.size(); ++i)
       line(2, fmt::format("parts.keep<{}>({}, threads, round, {}lanes);", join_type(reductions[i]), i,
                           name(reductions[i])));
+    for (size_t i = 0; i < others.size(); ++i)
+      line(2, fmt::format("parts.keep<Any>({}, threads, round, {}inflanes);", reductions.size() + i, name(others[i])));
     line(1, "}");
     line(1, "parts.gather(threads);");
     for (size_t i = 0; i < reductions.size(); ++i)
       line(1, fmt::format("parts.join<{0}, {1}>({2}, threads, blocks, {3}total);", join_type(reductions[i]),
                           type_code(at(reductions[i])), i, name(reductions[i])));
+    for (size_t i = 0; i < others.size(); ++i)
+      line(1, fmt::format("parts.join<Any, bool>({}, threads, blocks, {}inf);", reductions.size() + i, name(others[i])));
     line(1, "threads.wait();");
     line(1, "});");
     for (const Ref ref : reductions)
@@ -264,6 +268,8 @@ class GpuText : public LoopText {
       line(3, fmt::format("const {} {} = {};", one_type(ref), one, expression(ref)));
       line(3, fmt::format("{} = {};", so_far, join(ref, so_far, one)));
     }
+    for (const Ref ref : classified(reductions))
+      line(3, fmt::format("{0}inf{1} |= is_inf({2});", name(ref), lane, name(at(ref).operands[0])));
     const auto store = [&](size_t output, Ref ref) {
       line(3, fmt::format("o{}[i] = {};", output, to_store(at(ref).dtype, name(ref))));
     };

@@ -139,25 +139,6 @@ struct Parts {
   }
 };
 
-/// Whether visit(position) holds for one of a row.
-template <int count, class Visit>
-inline bool any_position(const RowThreads& threads, Parts<count>& parts, int64_t positions, Visit visit) {
-  bool total = false;
-  each_round(threads, positions, [&](int64_t first, int64_t blocks) {
-    for (int round = 0; round < most_rounds; ++round) {
-      const int64_t block = first + round * threads.warps + threads.warp;
-      if (block >= first + blocks) break;
-      bool lanes[lanes_of_thread] = {};
-      each_position<4>(threads, block, positions, [&](int64_t i, int lane) { lanes[lane] |= visit(i); });
-      parts.template keep<Any>(0, threads, round, lanes);
-    }
-    parts.gather(threads);
-    parts.template join<Any, bool>(0, threads, blocks, total);
-    threads.wait();
-  });
-  return total;
-}
-
 /// A number of the host comes as its bits, one of the device as an address.
 template <class T>
 inline T number(const void* address, int64_t bits) {
