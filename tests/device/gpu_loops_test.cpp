@@ -163,6 +163,11 @@ TEST_CASE("loops on a GPU: elements alone, of data of any dims, beside columns a
   check_program(dims, {with_bad_rows({5, 7, 9})});
 }
 
+TEST_CASE("loops on a GPU: one operation on flags by itself") {
+  check_program([](const Tensors& in) { return Tensors{flag_nan(in[0], 1)}; }, {with_bad_rows({33, 300})});
+  check_program([](const Tensors& in) { return Tensors{flag_nan_and_inf(in[0], 1)}; }, {with_bad_rows({5, 9000})});
+}
+
 TEST_CASE("a warm call of loops on a GPU calls no operator that computes, and waits for nothing") {
   if (is_real_device()) return;  // calls are counted on the device that stands in
   const WithLoops loops;

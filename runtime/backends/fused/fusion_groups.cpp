@@ -42,7 +42,12 @@ bool computes(const Node& node) {
   return !is_reshape(op) && op != "triage::size";
 }
 
-bool is_worth_a_loop(const std::vector<const Node*>& nodes) {
+/// An operation on flags by itself: one kernel of the CPU, and several calls of ATen elsewhere.
+bool is_of_flags(const Node& node) { return graph::op_name(node.op).rfind("triage::", 0) == 0 && computes(node); }
+
+bool is_worth_a_loop(const std::vector<const Node*>& nodes, c10::Device device) {
+  const auto of_flags = [](const Node* node) { return is_of_flags(*node); };
+  if (!device.is_cpu() && std::any_of(nodes.begin(), nodes.end(), of_flags)) return true;
   const auto computing = std::count_if(nodes.begin(), nodes.end(), [](const Node* node) { return computes(*node); });
   const auto found = std::find_if(nodes.begin(), nodes.end(), [](const Node* node) { return computes(*node); });
   return computing >= fewest_nodes || (computing == 1 && is_worth_a_loop(**found));
@@ -140,7 +145,7 @@ class Cutter {
   void take_group() {
     for (;;) {
       const auto [nodes, batch] = largest_group();
-      if (!is_worth_a_loop(nodes)) return;
+      if (!is_worth_a_loop(nodes, device_)) return;
       if (take_weights(nodes, batch)) continue;
       const size_t before = calls_.size();
       const std::set<const Node*> inside(nodes.begin(), nodes.end());

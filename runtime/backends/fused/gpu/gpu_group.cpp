@@ -8,6 +8,7 @@
 #include "runtime/backends/eager.h"
 #include "runtime/backends/fused/loops/gpu_text.h"
 #include "runtime/backends/fused/loops/groups_text.h"
+#include "runtime/graph/describe.h"
 #include "runtime/graph/number_ops.h"
 #include "runtime/messages/artefacts.h"
 #include "runtime/messages/profiler_spans.h"
@@ -46,7 +47,9 @@ void log_code(const std::string& graph, const std::string& source) {
 }  // namespace
 
 bool can_be_gpu_group(const FusionGroup& part) {
-  if (!part.fused || !part.joins.empty() || part.graph.nodes().size() < 2) return false;
+  const auto is_of_aten = [](const auto& node) { return graph::op_name(node->op).rfind("aten::", 0) == 0; };
+  const auto& nodes = part.graph.nodes();
+  if (!part.fused || !part.joins.empty() || (nodes.size() == 1 && is_of_aten(nodes[0]))) return false;
   const auto by_segments = segments_as_rows(part.loops);
   return can_run_on_gpu(by_segments ? by_segments->loops : part.loops);
 }
