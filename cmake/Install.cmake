@@ -25,16 +25,21 @@ set_target_properties(triage triage_runtime triage_cli PROPERTIES INSTALL_RPATH 
 # What loads the library for C knows nothing of libtriage, which lies beside it.
 set_target_properties(triage_c PROPERTIES INSTALL_RPATH "$ORIGIN;${torch_rpath}")
 
-install(TARGETS triage triage_runtime triage_c triage_cli
-        RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
-install(DIRECTORY ${CMAKE_SOURCE_DIR}/runtime/include/triage DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
+# Each part is a component, and a Debian package (Package.cmake): `cmake --install build --component program`.
+install(TARGETS triage triage_runtime LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT runtime NAMELINK_COMPONENT development)
+install(TARGETS triage_c LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT c NAMELINK_COMPONENT development)
+install(TARGETS triage_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT program)
+install(DIRECTORY ${CMAKE_SOURCE_DIR}/runtime/include/triage DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT development
         FILES_MATCHING PATTERN "*.h")
-install(FILES ${CMAKE_SOURCE_DIR}/bindings/c/include/triage_c.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
-install(DIRECTORY ${CMAKE_SOURCE_DIR}/scripts/policies DESTINATION ${CMAKE_INSTALL_DATADIR}/triage)
+install(FILES ${CMAKE_SOURCE_DIR}/bindings/c/include/triage_c.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT development)
+install(DIRECTORY ${CMAKE_SOURCE_DIR}/scripts/policies DESTINATION ${CMAKE_INSTALL_DATADIR}/triage COMPONENT policies)
 # Completion for shells, man pages, and the library's names for editors: the program writes them.
 install(CODE "execute_process(COMMAND \"$<TARGET_FILE:triage_cli>\" generate \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_DATADIR}\"
-                COMMAND_ERROR_IS_FATAL ANY OUTPUT_QUIET)")
-install(FILES ${CMAKE_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+                COMMAND_ERROR_IS_FATAL ANY OUTPUT_VARIABLE written)
+              string(REPLACE \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/\" \"\${CMAKE_INSTALL_PREFIX}/\" written \"\${written}\")
+              string(REGEX MATCHALL \"[^\n]+\" written \"\${written}\")
+              list(APPEND CMAKE_INSTALL_MANIFEST_FILES \${written})" COMPONENT program)
+install(FILES ${CMAKE_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT program)
 
 # The package is written by hand, not exported: programs get LibTorch's flags, not our warnings and include folders.
 triage_torch_version(torch_version)
@@ -46,7 +51,7 @@ configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/triageConfig.cmake.in ${
 write_basic_package_version_file(${CMAKE_BINARY_DIR}/package/triageConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${CMAKE_BINARY_DIR}/package/triageConfig.cmake ${CMAKE_BINARY_DIR}/package/triageConfigVersion.cmake
               ${CMAKE_CURRENT_LIST_DIR}/LibTorch.cmake
-        DESTINATION ${package_folder})
+        DESTINATION ${package_folder} COMPONENT development)
 
 # For builds without CMake. The file finds its prefix by where it lies: cmake --install may choose any.
 list(TRANSFORM TORCH_INCLUDE_DIRS PREPEND "-I" OUTPUT_VARIABLE torch_include_flags)
@@ -55,4 +60,11 @@ file(RELATIVE_PATH prefix_from_pkgconfig /${CMAKE_INSTALL_LIBDIR}/pkgconfig /.)
 foreach(name IN ITEMS triage triage_c)
   configure_file(${CMAKE_CURRENT_LIST_DIR}/${name}.pc.in ${CMAKE_BINARY_DIR}/package/${name}.pc @ONLY)
 endforeach()
-install(FILES ${CMAKE_BINARY_DIR}/package/triage.pc ${CMAKE_BINARY_DIR}/package/triage_c.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+install(FILES ${CMAKE_BINARY_DIR}/package/triage.pc ${CMAKE_BINARY_DIR}/package/triage_c.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig
+        COMPONENT development)
+
+# What the last `cmake --install` of this build folder wrote, and nothing else.
+add_custom_target(uninstall COMMAND ${CMAKE_COMMAND} -DMANIFEST=${CMAKE_BINARY_DIR}/install_manifest.txt -P ${CMAKE_CURRENT_LIST_DIR}/Uninstall.cmake
+                  VERBATIM)
+
+include(Package)
