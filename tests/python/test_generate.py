@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import copy
 import pickle
+import shutil
 import threading
 from pathlib import Path
 
 import pytest
 import torch
 from conftest import ROOT
+from test_docs import run_page
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
 import triage
@@ -298,3 +300,9 @@ def test_an_input_of_the_host():
     processor = triage.LogitsProcessor(policy("temperature_floor"), eos=EOS, inputs={"temperature": torch.tensor([0.5, -1.0])})
     scores = processor(prompts(2), torch.ones(2, 4))
     assert scores.tolist() == [[2.0] * 4, [float("-inf"), 0.0, float("-inf"), float("-inf")]] and processor.ended.tolist() == [-1, 0]
+
+
+def test_the_page_runs_and_prints_what_it_says(tmp_path, monkeypatch):
+    shutil.copytree(SERVING, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    assert run_page("docs/language-models.md", tmp_path) == 4
