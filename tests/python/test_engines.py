@@ -215,6 +215,8 @@ def test_the_environment_says_what_the_configuration_does_not(engines, monkeypat
     assert processor.apply(torch.full((1, 4), float("-inf")))[0].tolist() == GONE
     with pytest.raises(triage.InputError, match="has no `policy`"):
         v1(engines, "nan_rows", policy="x")
+    with pytest.raises(triage.InputError, match="`history` is a number"):
+        v1(engines, "nan_rows", history=0)
     with pytest.raises(triage.InputError, match="asks for an input `temperature`"):
         v1(engines, "temperature_floor")
 

@@ -103,10 +103,15 @@ def _inputs(policy: Policy, known: Sequence[str]) -> tuple[str, ...]:
     return names
 
 
-def newest(tokens: Sequence[Sequence[int]], window: int, device: torch.device) -> Tensor:
-    """Histories int64 (rows, window), the newest token last, from lists on the host; -1 in front of shorter ones."""
-    rows = [list(each[-window:]) for each in tokens]
-    return torch.tensor([[-1] * (window - len(row)) + row for row in rows], dtype=torch.int64).reshape(-1, window).to(device)
+def newest(requests: Sequence[tuple[Sequence[int], Sequence[int]]], window: int, device: torch.device) -> Tensor:
+    """Histories int64 (rows, window), the newest token last, of (prompt, output) on the host; -1 in front of shorter ones."""
+    rows = []
+    for prompt, output in requests:
+        new = list(output[-window:])
+        left = window - len(new)
+        tokens = [*prompt[-left:], *new] if left else new
+        rows.append([-1] * (window - len(tokens)) + tokens)
+    return torch.tensor(rows, dtype=torch.int64).reshape(-1, window).to(device)
 
 
 # --- in an engine, whose processes nobody hands an object to ---
@@ -129,8 +134,11 @@ def configured(mine: Mapping[str, Any], eos: int | Sequence[int] | None) -> tupl
     if said and not said.isdecimal():
         raise InputError(f"TRIAGE_EOS is the id of a token; got {said!r}.")
     steps = Steps(policies, mine.get("eos", int(said) if said else eos), mine.get("params"), ("request_ids", "history"))
+    window = mine.get("history", 256)
+    if not isinstance(window, int) or window < 1:
+        raise InputError(f"`history` is a number of tokens, at least 1; got {window!r}.")
     folders = {os.path.dirname(each.path) for each in steps.policies if each.path}
-    return steps, mine.get("history", 256), [watch(folder) for folder in sorted(folders)]
+    return steps, window, [watch(folder) for folder in sorted(folders)]
 
 
 class Ended:
@@ -141,17 +149,16 @@ class Ended:
 
     def note(self, verdict: Tensor, requests: Tensor | Sequence[Any]) -> None:
         self.tell()
-        verdict = verdict.to("cpu", non_blocking=True)
+        event = torch.cuda.Event() if verdict.is_cuda else None
         if isinstance(requests, Tensor):
             requests = requests.to("cpu", non_blocking=True)
-        event = None
-        if torch.cuda.is_available() and verdict.is_pinned():
-            event = torch.cuda.Event()
+        self._pending.append((event, verdict.to("cpu", non_blocking=True), requests))
+        if event is not None:
             event.record()
-        self._pending.append((event, verdict, requests))
 
     def tell(self) -> None:
         while self._pending and (self._pending[0][0] is None or self._pending[0][0].query()):
             _, verdict, requests = self._pending.popleft()
             for row in (verdict == 2).nonzero().flatten().tolist():
-                _log.warning("a policy ended request %s: its logits are bad", requests[row] if not isinstance(requests, Tensor) else int(requests[row]))
+                request = int(requests[row]) if isinstance(requests, Tensor) else requests[row]
+                _log.warning("a policy ended request %s: its logits are bad", request)

@@ -68,11 +68,11 @@ class LogitsProcessor:
             if not self._steps.asks_for(name):
                 raise InputError(f"No policy asks for the input `{name}`: {', '.join(each.key for each in self._steps.policies)}.")
         if self._steps.asks_for("history") and "history" not in self._inputs and pad is None:
-            raise InputError("A policy reads the history of each row: pass pad=, the token in front of shorter prompts (-1: there is none).")
+            raise InputError("A policy reads histories: pass pad=, the token in front of shorter prompts (-1: there is none).")
         if num_beams < 1 or history < 1:
             raise InputError(f"num_beams and history are at least 1; got {num_beams} and {history}.")
         if assisted and any(each.signature["state"] for each in self._steps.policies):
-            raise InputError("A policy with state counts steps, and assisted decoding shows it drafts that never become tokens: leave it out.")
+            raise InputError("A policy with state counts steps, and in assisted decoding many never become tokens: leave it out.")
         self._pad, self._beams, self._assisted, self._window = pad, num_beams, assisted, history
         self.reset()
 

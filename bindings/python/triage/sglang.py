@@ -53,25 +53,29 @@ class LogitProcessor(CustomLogitProcessor):
     def __call__(self, logits: Tensor, custom_param_list: list[dict[str, Any] | None] | None = None) -> Tensor:
         steps, window, _, ended = _shared()
         requests = [_request(each) for each in custom_param_list or [None] * logits.shape[0]]
-        names = [each[0] for each in requests]
-        given = {
-            "request_ids": lambda: torch.tensor([_number(each) for each in names], dtype=torch.int64).to(logits.device),
-            "history": lambda: newest([each[1][-window:] for each in requests], window, logits.device),
-        }
-        if None in names and any(steps.asks_for(each) for each in given):
+        names = [None if each is None else str(each.rid) for each in requests]
+
+        def history() -> Tensor:
+            tokens = [((), ()) if each is None else (each.origin_input_ids, each.output_ids) for each in requests]
+            return newest(tokens, window, logits.device)
+
+        def request_ids() -> Tensor:
+            return torch.tensor([_number(each) for each in names], dtype=torch.int64).to(logits.device)
+
+        if None in names and (steps.asks_for("history") or steps.asks_for("request_ids")):
             _warn_of_nobody()
-        logits, verdict, _ = steps.run(logits, given)
+        logits, verdict, _ = steps.run(logits, {"request_ids": request_ids, "history": history})
         ended.note(verdict, names)
         return logits
 
 
-def _request(params: dict[str, Any] | None) -> tuple[str | None, list[int]]:
-    """The name of a request and its tokens; the reference to it is weak."""
+def _request(params: dict[str, Any] | None) -> Any:
+    """SGLang's own object for the request, None if it did not say or is gone: the reference is weak."""
     try:
-        request = (params or {})["__req__"]
-        return str(request.rid), [*request.origin_input_ids, *request.output_ids]
-    except (KeyError, ReferenceError):
-        return None, []
+        request = (params or {}).get("__req__")
+        return request if request is None or request.rid is not None else None
+    except ReferenceError:
+        return None
 
 
 def _number(name: str | None) -> int:

@@ -91,16 +91,12 @@ class LogitsProcessor(_ForV1):
         ids = self._ids
 
         def history() -> Tensor:
-            return newest([self._tokens(each) if each else () for each in batch], self._window, logits.device)
+            tokens = [(each.prompt, each.output) if each else ((), ()) for each in batch]
+            return newest(tokens, self._window, logits.device)
 
         logits, self.verdict, _ = self._steps.run(logits, {"request_ids": lambda: ids, "history": history})
         self._ended.note(self.verdict, [each.number if each else -1 for each in batch])
         return logits
-
-    def _tokens(self, request: _Request) -> list[int]:
-        new = list(request.output[-self._window :])
-        left = self._window - len(new)
-        return [*request.prompt[-left:], *new] if left else new
 
 
 if _ForV2 is not None:
