@@ -135,6 +135,8 @@ def test_vllm_v1_requests_move(engines):
     assert processor.verdict.tolist() == [1, 0, 0]
     processor.apply(logits(2))  # the second of the request that moved
     assert processor.verdict.tolist() == [0, 0, 2]
+    processor.apply(logits(0))  # the second of the one that it changed places with
+    assert processor.verdict.tolist() == [2, 0, 2]
     processor.update_state(update(removed=[2, 0], moved=[(1, 0, MoveDirectionality.UNIDIRECTIONAL)]))
     processor.apply(logits(0, rows=1))
     assert processor.verdict.tolist() == [1]

@@ -168,19 +168,35 @@ def test_quarantine_follows_the_request():
 
 
 def test_padding_is_no_history():
-    model = gpt2()
-    short = torch.full((2, 70), PAD)
-    short[:, -2:] = prompts(2)[:, :2]
-    short[1] = torch.tensor([9, 10] * 35)  # says the same over and over
+    """The token in front of shorter prompts may be that of their beginning, which then says the same over and over."""
+    ids = torch.full((3, 60), PAD)
+    ids[1], ids[2, -33:] = torch.tensor([9, 10] * 30), 9
     options = {"params": {"tokens": 32}, "eos": EOS}
+    for pad, ended in (PAD, [-1, 0, 0]), (-1, [0, 0, 0]):
+        processor = triage.LogitsProcessor(policy("repetition"), pad=pad, history=33, **options)
+        processor(ids, torch.zeros(3, VOCABULARY))
+        assert processor.ended.tolist() == ended
     processor = triage.LogitsProcessor(policy("repetition"), pad=PAD, **options)
-    decode(model, processor, short, max_new_tokens=1)
-    assert processor.ended.tolist() == [-1, 0]
-    unaware = triage.LogitsProcessor(policy("repetition"), pad=-1, history=33, **options)
-    unaware(short[:, :60], torch.zeros(2, VOCABULARY))
-    assert unaware.ended.tolist() == [0, 0]
+    decode(gpt2(), processor, ids[1:], max_new_tokens=1)
+    assert processor.ended.tolist() == [0, 0]
     with pytest.raises(triage.InputError, match="pass pad="):
         triage.LogitsProcessor(policy("repetition"), eos=EOS)
+
+
+def test_a_step_reads_no_value(monkeypatch):
+    """On a device, each of these methods would wait; the policies themselves wait for none."""
+    ids = prompts(4)
+    processor = triage.LogitsProcessor(*map(policy, ["nan_rows", "repetition", "quarantine"]), eos=[EOS, 2], pad=PAD, num_beams=2)
+    processor(ids, torch.zeros(4, VOCABULARY))
+    read = []
+    for name in "item", "tolist", "cpu", "numpy", "__bool__", "__int__", "__index__", "__float__":
+        original = getattr(torch.Tensor, name)
+        spy = lambda x, *rest, name=name, original=original: (read.append(name), original(x, *rest))[1]  # noqa: E731
+        monkeypatch.setattr(torch.Tensor, name, spy)
+    processor(torch.cat([ids, ids[:, :1]], 1), torch.full((4, VOCABULARY), float("nan")))
+    verdicts, ended, flags = processor.verdicts, processor.ended, processor.flags
+    assert read == [] and len(verdicts) == len(flags) == 2
+    assert ended.tolist() == [1, 1] and read == ["tolist"]
 
 
 def test_left_padding():
