@@ -1,4 +1,4 @@
-"""The code of docs/python.md runs in the order of the page and prints what it says; so does the example."""
+"""The code of a page runs in the order of the page and prints what it says; so does the example."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import io
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from conftest import ROOT
@@ -19,26 +20,30 @@ def blocks(page: str) -> list[tuple[str, int, str]]:
     return [(m[1], text[: m.start()].count("\n") + 2, m[2]) for m in re.finditer(r"^```(\w+)\n(.*?)^```$", text, re.M | re.S)]
 
 
-def test_the_page_runs_and_prints_what_it_says(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def run_page(page: str, folder: Path) -> int:
+    """Runs the Python of a page in the working directory `folder`; returns how many lines it promised and printed."""
     names = {"__name__": "page"}
     promised = 0
-    for language, line, text in blocks("docs/python.md"):
-        if language == "lua":
-            name = re.match(r"-- (\S+\.lua)\n", text)[1]
-            (tmp_path / name).write_text(text)
+    for language, line, text in blocks(page):
+        if language == "lua" and (named := re.match(r"-- (\S+\.lua)\n", text)):
+            (folder / named[1]).write_text(text)
         if language != "python":
             continue
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
-            exec(compile("\n" * (line - 1) + text, "docs/python.md", "exec"), names)
+            exec(compile("\n" * (line - 1) + text, page, "exec"), names)
         said, place = printed.getvalue(), 0
         for wanted in re.findall(r"# --> (.*)", text):
             place = said.find(wanted, place)
-            assert place >= 0, f"docs/python.md, the block of line {line}: expected {wanted!r} in:\n{said}"
+            assert place >= 0, f"{page}, the block of line {line}: expected {wanted!r} in:\n{said}"
             place += len(wanted)
             promised += 1
-    assert promised > 20
+    return promised
+
+
+def test_the_page_runs_and_prints_what_it_says(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert run_page("docs/python.md", tmp_path) > 20
 
 
 @pytest.mark.parametrize("arguments", [["--plain"], []])

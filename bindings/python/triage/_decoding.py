@@ -1,0 +1,164 @@
+"""Serving policies on the logits of decoding steps: what the ways in from transformers, vLLM and SGLang share."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from . import err
+from ._errors import InputError
+from ._policy import Policy, Watch, load, watch
+
+_numbers = itertools.count()  # of requests: none is used twice in a process
+_log = logging.getLogger("triage")
+
+
+def new_requests(count: int) -> int:
+    """The first of `count` numbers that follow each other."""
+    first = next(_numbers)
+    for _ in range(count - 1):
+        next(_numbers)
+    return first
+
+
+class Steps:
+    """Policies that run one behind the other on the logits of a step.
+
+    Each takes the logits first, then inputs by name, and returns (logits, verdict, flags). `known` are the names that the caller
+    of `run` has a value for; `verdict` is the largest of the policies before.
+    """
+
+    def __init__(
+        self,
+        policies: Sequence[Policy | str | os.PathLike[str]],
+        eos: int | Sequence[int] | None,
+        params: Mapping[str, Any] | None,
+        known: Sequence[str],
+    ) -> None:
+        if not policies:
+            raise InputError("A processor of logits needs at least one policy, or the path of one; got none.")
+        self.policies = tuple(_policy(each) for each in policies)
+        self.eos = _tokens(eos)
+        given = {**(params or {}), **({"eos": self.eos[0]} if self.eos else {})}
+        self._inputs = tuple(_inputs(each, known) for each in self.policies)
+        self._params = tuple({name: value for name, value in given.items() if name in each.params} for each in self.policies)
+        for policy in self.policies:
+            if "eos" in policy.params and not self.eos:
+                raise InputError(f"{policy.key} ends a request with the token `eos`: pass the one of the model's tokenizer, as in eos=2.")
+        for name in params or {}:
+            if not any(name in each for each in self._params):
+                raise InputError(f"No policy has the param `{name}`: {', '.join(each.key for each in self.policies)}.")
+
+    def asks_for(self, name: str) -> bool:
+        return any(name in names for names in self._inputs)
+
+    def run(self, logits: Tensor, given: Mapping[str, Callable[[], Tensor]]) -> tuple[Tensor, Tensor, Tensor]:
+        """The logits to sample from, the verdicts int8 (rows,), and the flags of all policies. Waits for no device."""
+        made: dict[str, Tensor] = {}
+        flags = None
+        for policy, names, params in zip(self.policies, self._inputs, self._params, strict=True):
+            for name in names:
+                if name == "verdict" and name not in made:
+                    made[name] = torch.zeros(logits.shape[0], dtype=torch.int8, device=logits.device)
+                elif name not in made:
+                    made[name] = given[name]()
+            outputs = policy.run([logits, *(made[name] for name in names)], params=params)
+            if len(outputs) != 3:
+                raise InputError(f"{policy.key} returned {len(outputs)} tensors; a policy on logits returns three: logits, verdict, flags.")
+            logits, verdict, f = outputs
+            made["verdict"] = torch.maximum(made["verdict"], verdict) if "verdict" in made else verdict
+            flags = f if flags is None else err.merge(flags, f)
+        return logits, made["verdict"], flags
+
+
+def _policy(given: Policy | str | os.PathLike[str]) -> Policy:
+    if isinstance(given, Policy):
+        return given
+    if isinstance(given, (str, os.PathLike)):
+        return load(given, key=os.path.abspath(given))  # the same policy for the same file
+    raise InputError(f"A policy of a processor of logits is a triage.Policy or the path of one; got {type(given).__name__}.")
+
+
+def _tokens(eos: int | Sequence[int] | None) -> tuple[int, ...]:
+    tokens = () if eos is None else (eos,) if isinstance(eos, int) else tuple(eos)
+    if not all(isinstance(each, int) and each >= 0 for each in tokens):
+        raise InputError(f"`eos` is the id of a token, or a list of them of which the first ends a request; got {eos!r}.")
+    return tokens
+
+
+def _inputs(policy: Policy, known: Sequence[str]) -> tuple[str, ...]:
+    names = policy.inputs[1:]
+    for name in names:
+        if name not in known and name != "verdict":
+            raise InputError(
+                f"{policy.key} asks for an input `{name}`; there are: the logits first, then by name: verdict, {', '.join(known)}."
+            )
+    return names
+
+
+def newest(requests: Sequence[tuple[Sequence[int], Sequence[int]]], window: int, device: torch.device) -> Tensor:
+    """Histories int64 (rows, window), the newest token last, of (prompt, output) on the host; -1 in front of shorter ones."""
+    rows = []
+    for prompt, output in requests:
+        new = list(output[-window:])
+        left = window - len(new)
+        tokens = [*prompt[-left:], *new] if left else new
+        rows.append([-1] * (window - len(tokens)) + tokens)
+    return torch.tensor(rows, dtype=torch.int64).reshape(-1, window).to(device)
+
+
+# --- in an engine, whose processes nobody hands an object to ---
+
+
+def configured(mine: Mapping[str, Any], eos: int | Sequence[int] | None) -> tuple[Steps, int, list[Watch]]:
+    """Policies, the length of histories, and watches, from the configuration of an engine or the environment."""
+    for name in mine:
+        if name not in ("policies", "eos", "params", "history"):
+            raise InputError(f"The configuration of triage has no `{name}`; it has: policies, eos, params, history.")
+    policies = mine.get("policies") or [each for each in os.environ.get("TRIAGE_POLICIES", "").split(os.pathsep) if each]
+    if not policies:
+        raise InputError(
+            f"There is no policy for the logits: name files of policies in TRIAGE_POLICIES, with {os.pathsep!r} between them "
+            f"(vLLM: also in additional_config, as {{'triage': {{'policies': [...]}}}})."
+        )
+    if isinstance(policies, str):
+        policies = [policies]
+    said = os.environ.get("TRIAGE_EOS", "")
+    if said and not said.isdecimal():
+        raise InputError(f"TRIAGE_EOS is the id of a token; got {said!r}.")
+    steps = Steps(policies, mine.get("eos", int(said) if said else eos), mine.get("params"), ("request_ids", "history"))
+    window = mine.get("history", 256)
+    if not isinstance(window, int) or window < 1:
+        raise InputError(f"`history` is a number of tokens, at least 1; got {window!r}.")
+    folders = {os.path.dirname(each.path) for each in steps.policies if each.path}
+    return steps, window, [watch(folder) for folder in sorted(folders)]
+
+
+class Ended:
+    """Logs which requests ended, without waiting for the device: verdicts are read a step later, or when they have come."""
+
+    def __init__(self) -> None:
+        self._pending: deque[tuple[torch.cuda.Event | None, Tensor, Tensor | Sequence[Any]]] = deque()
+
+    def note(self, verdict: Tensor, requests: Tensor | Sequence[Any]) -> None:
+        self.tell()
+        event = torch.cuda.Event() if verdict.is_cuda else None
+        if isinstance(requests, Tensor):
+            requests = requests.to("cpu", non_blocking=True)
+        self._pending.append((event, verdict.to("cpu", non_blocking=True), requests))
+        if event is not None:
+            event.record()
+
+    def tell(self) -> None:
+        while self._pending and (self._pending[0][0] is None or self._pending[0][0].query()):
+            _, verdict, requests = self._pending.popleft()
+            for row in (verdict == 2).nonzero().flatten().tolist():
+                request = int(requests[row]) if isinstance(requests, Tensor) else requests[row]
+                _log.warning("a policy ended request %s: its logits are bad", request)

@@ -1,0 +1,173 @@
+"""`triage.LogitsProcessor`: serving policies in the `generate` of Hugging Face's transformers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ._decoding import Steps, new_requests
+from ._errors import InputError
+from ._policy import Policy
+from .flags import UnpackedError, unpack_all
+
+_LAST_CHOICE = -1e6  # the score at which a bad hypothesis of a beam search ends: any healthy one is better, none is worse
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A row that a policy repaired (verdict 1) or ended (2) in a step; steps count from 0, the first new token."""
+
+    step: int
+    row: int
+    request: int
+    verdict: int
+    errors: tuple[UnpackedError, ...]
+
+
+class LogitsProcessor:
+    """Runs policies on the logits of each step of one `generate`.
+
+        processor = triage.LogitsProcessor("nan_rows.lua", eos=model.generation_config.eos_token_id)
+        model.generate(**inputs, logits_processor=[processor])
+        processor.ended          # the step in which each request was ended, -1 where none was
+
+    policies: loaded ones or paths, run in this order; each returns (logits, verdict, flags). They may ask by name for `verdict`
+    (the largest of the policies before), `request_ids`, `history` (the newest `history` tokens of each row), and what `inputs`
+    has: tensors with a row for each of the scores, or functions from `input_ids` to one.
+
+    eos: the token, or tokens, at which `generate` stops; the first of them ends a request whose verdict is 2.
+    pad: the token in front of shorter prompts, -1 if there is none; needed for `history`.
+    num_beams: as in `generate`; a request has so many rows. assisted: `generate` has an assistant_model or prompt_lookup_num_tokens.
+    params: values of params of the policies, for this processor alone.
+
+    A processor belongs to one generation and one thread; the policies may be shared. It never waits for the device, and keeps
+    33 bytes (with flags of the usual width) for each row and step there.
+    """
+
+    supports_continuous_batching = False  # transformers asks: its rows are not requests there
+
+    def __init__(
+        self,
+        *policies: Policy | str | os.PathLike[str],
+        eos: int | Sequence[int] | None = None,
+        pad: int | None = None,
+        num_beams: int = 1,
+        assisted: bool = False,
+        history: int = 256,
+        params: Mapping[str, Any] | None = None,
+        inputs: Mapping[str, Tensor | Callable[[Tensor], Tensor]] | None = None,
+    ) -> None:
+        self._inputs = dict(inputs or {})
+        self._steps = Steps(policies, eos, params, ("request_ids", "history", *self._inputs))
+        for name in self._inputs:
+            if not self._steps.asks_for(name):
+                raise InputError(f"No policy asks for the input `{name}`: {', '.join(each.key for each in self._steps.policies)}.")
+        if self._steps.asks_for("history") and "history" not in self._inputs and pad is None:
+            raise InputError("A policy reads histories: pass pad=, the token in front of shorter prompts (-1: there is none).")
+        if num_beams < 1 or history < 1:
+            raise InputError(f"num_beams and history are at least 1; got {num_beams} and {history}.")
+        if assisted and any(each.signature["state"] for each in self._steps.policies):
+            raise InputError("A policy with state counts steps, and in assisted decoding many never become tokens: leave it out.")
+        self._pad, self._beams, self._assisted, self._window = pad, num_beams, assisted, history
+        self.reset()
+
+    def reset(self) -> None:
+        """Forgets the generation, so that the next call begins another."""
+        self._prompt = self._rows = self._first = 0
+        self._verdicts: list[Tensor] = []
+        self._flags: list[Tensor] = []
+        self._begins: Tensor | None = None
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        self._find_step(input_ids, scores)
+        finished = self._finished(input_ids)
+        given: dict[str, Callable[[], Tensor]] = {
+            "request_ids": lambda: self._request_ids(scores.device).masked_fill(finished, -1),
+            "history": lambda: self._history(input_ids),
+        }
+        for name, each in self._inputs.items():
+            given[name] = (lambda each=each: each(input_ids)) if callable(each) else (lambda each=each: each)
+        scores, verdict, f = self._steps.run(scores, given)
+        if self._beams > 1:  # the token `eos` has the score 0 in a row that ends, which no healthy hypothesis can have
+            scores = scores + torch.where(verdict == 2, _LAST_CHOICE, -0.0).to(scores.dtype).unsqueeze(1)
+        self._verdicts.append(verdict.masked_fill(finished, 0))
+        self._flags.append(f)
+        return scores
+
+    def _find_step(self, input_ids: Tensor, scores: Tensor) -> None:
+        rows, length = scores.shape[0], input_ids.shape[1]
+        if not self._verdicts:
+            if rows % self._beams:
+                raise InputError(f"num_beams={self._beams}, and the scores have {rows} rows: pass the num_beams of `generate`.")
+            self._rows, self._prompt, self._first = rows, length, new_requests(rows // self._beams)
+            return
+        step = length - self._prompt
+        if rows != self._rows or step > len(self._verdicts) or step < 0 or (step < len(self._verdicts) and not self._assisted):
+            raise InputError(
+                f"This processor belongs to a generation of {self._rows} rows that goes on at length {self._prompt + len(self._verdicts)}; "
+                f"{rows} rows of length {length} came. Make one for each `generate`, or call reset() before; for assisted decoding "
+                f"pass assisted=True."
+            )
+        del self._verdicts[step:], self._flags[step:]  # drafts of an assistant that were not taken
+
+    def _finished(self, input_ids: Tensor) -> Tensor:
+        """bool (rows,): `generate` has stopped the row."""
+        new = input_ids[:, self._prompt :]
+        finished = torch.zeros(self._rows, dtype=torch.bool, device=input_ids.device)
+        for token in self._steps.eos:
+            finished |= (new == token).any(1)
+        return finished
+
+    def _request_ids(self, device: torch.device) -> Tensor:
+        return self._first + torch.arange(self._rows, device=device) // self._beams
+
+    def _history(self, input_ids: Tensor) -> Tensor:
+        if self._begins is None:  # of a prompt, behind its padding
+            self._begins = (input_ids == self._pad).to(torch.int8).cumprod(1).sum(1, keepdim=True)
+        length = input_ids.shape[1]
+        first = max(0, length - self._window)
+        place = torch.arange(first, length, device=input_ids.device)
+        return torch.where(place < self._begins, -1, input_ids[:, first:])
+
+    # --- what happened ---
+
+    @property
+    def verdicts(self) -> Tensor:
+        """int8 (steps, rows): 0 go on, 1 repaired, 2 end this request; 0 after the end of a row. On the device of the scores."""
+        return torch.stack(self._verdicts) if self._verdicts else torch.zeros(0, self._rows, dtype=torch.int8)
+
+    @property
+    def flags(self) -> Tensor:
+        """(steps, rows, words): the flags of each step."""
+        if not self._flags:
+            raise InputError("This processor has seen no step yet, so there are no flags.")
+        return torch.stack(self._flags)
+
+    @property
+    def ended(self) -> Tensor:
+        """int64 (requests,): the step in which a request was ended, -1 where none was. A request with beams ends with the last
+        healthy one."""
+        if not self._verdicts:
+            return torch.zeros(0, dtype=torch.int64)
+        bad = (self.verdicts.reshape(len(self._verdicts), -1, self._beams) == 2).all(2)
+        return torch.where(bad.any(0), bad.to(torch.int8).argmax(0), -1)
+
+    def report(self) -> list[Finding]:
+        """Every row with a verdict above 0, by step. Waits for the device."""
+        findings = []
+        for step, (verdict, f) in enumerate(zip(self.verdicts.tolist(), self._flags, strict=True)):
+            if any(verdict):
+                entries = unpack_all(f.cpu())
+                findings += [
+                    Finding(step, row, row // self._beams, said, tuple(entries[row])) for row, said in enumerate(verdict) if said
+                ]
+        return findings
+
+    def __repr__(self) -> str:
+        policies = ", ".join(each.key for each in self._steps.policies)
+        return f"<triage.LogitsProcessor of {policies}: {self._rows} rows, {len(self._verdicts)} steps>"
