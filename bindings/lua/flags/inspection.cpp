@@ -3,6 +3,7 @@
 #include "bindings/lua/state/table_fields.h"
 #include "bindings/lua/values/arguments.h"
 #include "bindings/lua/values/describe.h"
+#include "bindings/lua/values/guarded.h"
 #include "bindings/lua/values/number.h"
 #include "bindings/lua/values/tensor.h"
 #include "runtime/capture/recorder.h"
@@ -37,6 +38,10 @@ at::ScalarType flag_dtype(lua_State* L) {
 }
 
 const at::Tensor& flags_argument(lua_State* L, const char* operation) {
+  if (is_guarded(L, 1)) {
+    push_tensor(L, flags_of(L, 1));
+    lua_replace(L, 1);
+  }
   const at::Tensor* flags = test_tensor(L, 1);
   const bool is_data = flags && flags->is_floating_point() && flags->scalar_type() != flag_dtype(L);
   if (!flags || is_data)
