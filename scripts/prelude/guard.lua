@@ -44,7 +44,8 @@ local function changes_flags(fn, x, ...)
   return guarded(core.data_of(x), fn(core.flags_of(x), ...))
 end
 
-for _, name in ipairs({"err.push", "push", "err.push_scalar", "err.clear", "err.ensure_mask"}) do
+for _, name in ipairs({"err.push", "push", "err.push_scalar", "err.clear", "err.ensure_mask",
+                       "err.map_err_flags"}) do
   lifted[name] = changes_flags
 end
 

@@ -61,7 +61,12 @@ int named(lua_State* L) {
     lua_settop(L, 1);
     return call_operator(L, *find_operator(name == "T" ? "aten::numpy_T" : "aten::mT"), 1, 1, false);
   }
+  if (name == "flags") {
+    push_tensor(L, flags_of(L, 1));
+    return 1;
+  }
   push_data(L, 1);
+  if (name == "data") return 1;
   lua_pushvalue(L, 2);
   lua_gettable(L, -2);
   if (lua_isfunction(L, -1) && !is_operator_function(L, -1)) lua_pushcclosure(L, guarded<method_on_data>, 1);
@@ -125,6 +130,8 @@ int guarded_index(lua_State* L) {
 /// x[mask] = 0 writes into the data; the samples keep their flags.
 int guarded_newindex(lua_State* L) {
   check_guarded(L, 1);
+  if (is_text(L, 2, "flags") || is_text(L, 2, "data"))
+    throw std::invalid_argument("the flags and the data of a guarded tensor stay what they are; make another: guard(x.data, f)");
   if (is_guarded(L, 3))
     throw std::invalid_argument(
         "x[...] = y: y is guarded, and its flags cannot follow it into samples of x; use torch.where(mask, y, x)");

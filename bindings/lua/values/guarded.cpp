@@ -10,12 +10,8 @@ namespace {
 
 const char guarded_metatable = 0;  // its address is the registry key
 
-/// Whatever the metatable says: a script may have written to the fields.
-void push_field(lua_State* L, int index, const char* name) {
-  index = lua_absindex(L, index);
-  lua_pushstring(L, name);
-  lua_rawget(L, index);
-}
+/// Keys of the two parts, which no index of a script reaches: a guarded tensor stays what it is.
+const char data_key = 0, flags_key = 0;
 
 }  // namespace
 
@@ -33,27 +29,21 @@ void push_guarded(lua_State* L) {
   reserve(L, 0, "too many tensors");
   lua_createtable(L, 0, 2);
   lua_insert(L, -3);
-  lua_setfield(L, -3, "flags");
-  lua_setfield(L, -2, "data");
+  lua_rawsetp(L, -3, &flags_key);
+  lua_rawsetp(L, -2, &data_key);
   lua_rawgetp(L, LUA_REGISTRYINDEX, &guarded_metatable);
   lua_setmetatable(L, -2);
 }
 
 void push_data(lua_State* L, int index) {
   if (!is_guarded(L, index)) return lua_pushvalue(L, index);
-  push_field(L, index, "data");
-  if (!test_tensor(L, -1))
-    throw std::invalid_argument("the field `data` of a guarded tensor is " + describe(L, -1) +
-                                ", not a tensor; make another with guard(z, f)");
+  lua_rawgetp(L, index, &data_key);
+  if (!test_tensor(L, -1)) throw std::invalid_argument("the data of a guarded tensor is " + describe(L, -1));
 }
 
 at::Tensor flags_of(lua_State* L, int index) {
-  push_field(L, index, "flags");
-  const at::Tensor* const flags = test_tensor(L, -1);
-  if (!flags || flags->dim() != 2)
-    throw std::invalid_argument("the field `flags` of a guarded tensor is " + describe(L, -1) +
-                                ", not flags of shape (N, words); make another with guard(z, f)");
-  const at::Tensor found = *flags;
+  lua_rawgetp(L, index, &flags_key);
+  const at::Tensor found = check_tensor(L, -1);
   lua_pop(L, 1);
   return found;
 }
