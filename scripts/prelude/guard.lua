@@ -35,8 +35,11 @@ function lifted.unguard(_, x)
   return core.data_of(x), core.flags_of(x)
 end
 
-function lifted.guard()
-  core.fail("guard: the tensor is guarded already, or is given as flags; take its flags off with unguard(x) first")
+function lifted.guard(_, x, flags)
+  if flags ~= nil then
+    core.fail("guard: the tensor is guarded already, or is given as flags; take its flags off with unguard(x) first")
+  end
+  return x
 end
 
 --- `fn` takes flags first and gives flags: the same tensor with those.

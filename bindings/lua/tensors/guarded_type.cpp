@@ -106,6 +106,9 @@ int samples(lua_State* L) {
   const bool all = is_text(L, first, ":");
   const bool some = lua_type(L, first) == LUA_TTABLE || (tensor && tensor->dim() == 1);
   if (!all && !some) refuse_index(L, first);
+  push_tensor(L, index(L, data, 2));
+  if (test_tensor(L, -1)->scalar_type() == at::kBool) return 1;
+  const int result = lua_gettop(L);
   at::Tensor flags = flags_of(L, 1);
   if (!all) {  // {":"} or {index}: one index, for the rows
     lua_createtable(L, 1, 0);
@@ -113,8 +116,7 @@ int samples(lua_State* L) {
     lua_rawseti(L, -2, 1);
     flags = index(L, flags, lua_gettop(L));
   }
-  push_tensor(L, index(L, data, 2));
-  if (test_tensor(L, -1)->scalar_type() == at::kBool) return 1;
+  lua_settop(L, result);
   push_tensor(L, flags);
   push_guarded(L);
   return 1;
