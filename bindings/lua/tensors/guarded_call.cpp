@@ -93,11 +93,13 @@ void GuardedArguments::prepare(const Overload& overload, const Binding& binding,
     if (auto* recorder = capture::Recorder::current()) recorder->read_rank(guard.data);
   }
   if (!overload.writes) return;
-  for (const Guard& guard : guards_)
+  for (const Guard& guard : guards_) {
     if (!written || !guard.flags.is_same(written->flags))
       throw std::invalid_argument(name_ +
                                   ": writes the samples of a guarded tensor into a tensor that has not its flags; use the "
                                   "form that returns its result, such as x = x + y");
+    if (!keeps(guard, written->data)) refuse();
+  }
 }
 
 const c10::IValue* GuardedArguments::argument(const char* name) const {

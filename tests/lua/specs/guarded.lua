@@ -253,6 +253,12 @@ test("writes: into the data with its own flags, never of another's bad samples",
   eq(y.data:isnan():any():item(), false)
   eq(y.flags, x.flags)
   eq((y:mul_(2)).flags, x.flags)
+  for _, name in ipairs({"cumsum_", "t_", "transpose_", "squeeze_"}) do
+    local before = y.data:clone()
+    local arguments = name == "cumsum_" and {0} or name == "transpose_" and {0, 1} or {}
+    fails(function() y[name](y, table.unpack(arguments)) end, "unguard(x)")
+    eq(y.data, before)   -- refused before anything was written
+  end
   fails(function() z:clone():add_(x) end, "use the form that returns its result")
   fails(function() y[{{0, 3}}] = x end, "use torch.where(mask, y, x)")
   fails(function() y.flags = err.new(z) end, "make another: guard(x.data, f)")
