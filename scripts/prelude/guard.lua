@@ -1,5 +1,5 @@
--- guard(x): flags that ride on a tensor. Operators carry them along (bindings/lua/tensors/guarded_call.cpp). Functions of the
--- library that scripts call come here where an argument is guarded: what takes flags takes those of the tensor.
+-- guard(x): flags that ride on a tensor. Operators carry them along (bindings/lua/tensors/guarded_call.cpp). Functions
+-- of the library that scripts call come here where an argument is guarded: what takes flags takes those of the tensor.
 local core = ...
 local pack, unpack = table.pack, table.unpack
 local arguments = core.arguments
@@ -74,9 +74,9 @@ local function asks(fn, ...)
   return fn(unpack(list, 1, list.n))
 end
 
-for _, name in ipairs({"is_ok", "is_err", "has_critical", "all_ok", "any_err", "has_any", "count_errors", "max_severity",
-                       "get_first_code", "get_first_location", "get_first_severity", "has_code", "has_nan", "has_inf",
-                       "has_fallback", "has_domain", "get_slot", "get_ok", "get_err"}) do
+for _, name in ipairs({"is_ok", "is_err", "has_critical", "all_ok", "any_err", "has_any", "count_errors",
+                       "max_severity", "get_first_code", "get_first_location", "get_first_severity", "has_code",
+                       "has_nan", "has_inf", "has_fallback", "has_domain", "get_slot", "get_ok", "get_err"}) do
   lifted["err." .. name] = asks
 end
 lifted.find, lifted.IS, lifted.HAS = asks, asks, asks

@@ -95,9 +95,10 @@ void GuardedArguments::prepare(const Overload& overload, const Binding& binding,
   if (!overload.writes) return;
   for (const Guard& guard : guards_) {
     if (!written || !guard.flags.is_same(written->flags))
-      throw std::invalid_argument(name_ +
-                                  ": writes the samples of a guarded tensor into a tensor that has not its flags; use the "
-                                  "form that returns its result, such as x = x + y");
+      throw std::invalid_argument(
+          name_ +
+          ": writes the samples of a guarded tensor into a tensor that has not its flags; use the "
+          "form that returns its result, such as x = x + y");
     if (!keeps(guard, written->data)) refuse();
   }
 }
@@ -143,7 +144,8 @@ bool GuardedArguments::keeps_in_form(const Guard& guard) const {
 bool GuardedArguments::keeps_by_product(const Guard& guard, const at::Tensor& result) const {
   const int64_t rank = guard.data.dim();
   const at::Tensor other = arguments_[guard.param == 0 ? 1 : 0].toTensor();
-  if (rank >= 3) return result.dim() == rank && other.dim() <= rank && same_rows(guard.data, result);  // a batch of matrices
+  if (rank >= 3)
+    return result.dim() == rank && other.dim() <= rank && same_rows(guard.data, result);  // a batch of matrices
   return guard.param == 0 && rank == 2 && other.dim() <= 2;
 }
 
@@ -253,9 +255,9 @@ at::Tensor GuardedArguments::flags_of(lua_State* L, const at::Tensor& result) co
 void GuardedArguments::refuse() const {
   std::string given;
   for (const Guard& guard : guards_) given += (given.empty() ? "" : ", ") + describe(guard.data);
-  throw std::invalid_argument(name_ + ": the rows of its result are not known to be the samples of the guarded tensor (" +
-                              given +
-                              ", one sample a row), so its flags cannot follow; go on without: local z, f = unguard(x)");
+  throw std::invalid_argument(
+      name_ + ": the rows of its result are not known to be the samples of the guarded tensor (" + given +
+      ", one sample a row), so its flags cannot follow; go on without: local z, f = unguard(x)");
 }
 
 void guard_result(lua_State* L, const at::Tensor& flags) {

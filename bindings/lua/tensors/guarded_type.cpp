@@ -45,11 +45,10 @@ int method_on_data(lua_State* L) {
     return 1;
   }
   const c10::Device device = made->device();
-  push_tensor(L, flags.device() == device
-                     ? flags
-                     : run_for_tensor(L, "aten::to", "dtype_layout",
-                                      {flags, c10::IValue(), c10::IValue(), device, c10::IValue(), false, false,
-                                       c10::IValue()}));
+  push_tensor(L, flags.device() == device ? flags
+                                          : run_for_tensor(L, "aten::to", "dtype_layout",
+                                                           {flags, c10::IValue(), c10::IValue(), device, c10::IValue(),
+                                                            false, false, c10::IValue()}));
   push_guarded(L);
   return 1;
 }
@@ -75,7 +74,8 @@ int named(lua_State* L) {
 
 [[noreturn]] void refuse_index(lua_State* L, int index) {
   throw std::invalid_argument(
-      "x[...] of a guarded tensor: the first index chooses samples, and the flags follow where it is {from, to, step}, \":\", "
+      "x[...] of a guarded tensor: the first index chooses samples, and the flags follow where it is {from, to, step}, "
+      "\":\", "
       "a mask of shape (N,) or a list of samples, and no other index is a tensor; got " +
       describe(L, index) + ". Go on without flags: local z, f = unguard(x)");
 }
@@ -124,8 +124,8 @@ int samples(lua_State* L) {
 
 int guarded_index(lua_State* L) {
   check_guarded(L, 1);
-  const bool is_name = lua_type(L, 2) == LUA_TSTRING && !is_text(L, 2, ":") && !is_text(L, 2, "...") &&
-                       !is_text(L, 2, "new");
+  const bool is_name =
+      lua_type(L, 2) == LUA_TSTRING && !is_text(L, 2, ":") && !is_text(L, 2, "...") && !is_text(L, 2, "new");
   return is_name ? named(L) : samples(L);
 }
 
@@ -133,7 +133,8 @@ int guarded_index(lua_State* L) {
 int guarded_newindex(lua_State* L) {
   check_guarded(L, 1);
   if (is_text(L, 2, "flags") || is_text(L, 2, "data"))
-    throw std::invalid_argument("the flags and the data of a guarded tensor stay what they are; make another: guard(x.data, f)");
+    throw std::invalid_argument(
+        "the flags and the data of a guarded tensor stay what they are; make another: guard(x.data, f)");
   if (is_guarded(L, 3))
     throw std::invalid_argument(
         "x[...] = y: y is guarded, and its flags cannot follow it into samples of x; use torch.where(mask, y, x)");
@@ -177,11 +178,11 @@ int refuse_call(lua_State*) {
 }  // namespace
 
 void open_guarded(lua_State* L) {
-  static const luaL_Reg functions[] = {{"__index", guarded<guarded_index>},   {"__newindex", guarded<guarded_newindex>},
-                                       {"__len", guarded<guarded_len>},       {"__tostring", guarded<guarded_tostring>},
-                                       {"__concat", guarded<refuse_concat>},  {"__call", guarded<refuse_call>},
-                                       {"__lt", guarded<refuse_comparison>},  {"__le", guarded<refuse_comparison>},
-                                       {"__eq", guarded<refuse_comparison>},  {nullptr, nullptr}};
+  static const luaL_Reg functions[] = {{"__index", guarded<guarded_index>},  {"__newindex", guarded<guarded_newindex>},
+                                       {"__len", guarded<guarded_len>},      {"__tostring", guarded<guarded_tostring>},
+                                       {"__concat", guarded<refuse_concat>}, {"__call", guarded<refuse_call>},
+                                       {"__lt", guarded<refuse_comparison>}, {"__le", guarded<refuse_comparison>},
+                                       {"__eq", guarded<refuse_comparison>}, {nullptr, nullptr}};
   luaL_newlib(L, functions);
   for (const char* key : {"__name", "__metatable"}) {
     lua_pushliteral(L, "GuardedTensor");
