@@ -142,6 +142,16 @@ for _, pair in ipairs({{"take_ok", "get_ok"}, {"Ok", "get_ok"}, {"take_err", "ge
   end
 end
 
+lifted["err.replace"] = function(fn, x, ...)
+  return guarded(fn(core.data_of(x), ...), core.flags_of(x))
+end
+
+lifted["err.partition"] = function(fn, x)
+  local flags = core.flags_of(x)
+  local ok, bad = fn(flags, core.data_of(x))
+  return guarded(ok, err.get_ok(flags)), guarded(bad, err.get_err(flags))
+end
+
 --- A call of `fn`, which scripts know as `name`, with guarded tensors among its arguments.
 function core.call_guarded(name, fn, ...)
   local lift = lifted[name]

@@ -151,6 +151,8 @@ int check_data(lua_State* L) {
 /// core.known_flags(operation, f, the call's other tensor or nil) -> f. A graph holds for flags as wide as these: questions do
 /// not check that again.
 int known_flags(lua_State* L) {
+  if (is_guarded(L, 2) || is_guarded(L, 3))
+    throw InputError(operation(L, 1) + ": takes no guarded tensor; write x.flags for its flags, and x.data");
   const at::Tensor& f = check_tensor(L, 2);
   flags::check::known(luaL_checkstring(L, 1), f, test_tensor(L, 3));
   capture::Recorder* recorder = capture::Recorder::current();
