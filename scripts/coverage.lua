@@ -91,7 +91,7 @@ local samples = {
     return match(f, codes_of(options), least and core.severity(least, "fix") or WARN)
   end,
   ["err.replace"] = function(results, _, z)
-    local replaced = results[1]
+    local replaced = core.data_of(results[1])
     return z:ne(replaced) & ~(z:ne(z) & replaced:ne(replaced))
   end,
   ["err.recover_with_fallback"] = has_errors,
@@ -154,12 +154,17 @@ local function covered_where(id, original, condition, a, b)
 end
 
 local function covered_guard(id, original, f, z, predicate, ...)
-  local fine
+  local guarded, fine = core.is_guarded(f), nil   -- flags and data are one argument: all others come one earlier
+  local ask = predicate
+  if guarded then
+    ask = z
+  end
   local function seen(...)
-    fine = predicate(...)
+    fine = ask(...)
     return fine
   end
-  local results = pack(original(f, z, core.is_callable(predicate) and seen or predicate, ...))
+  local watched = core.is_callable(ask) and seen or ask
+  local results = guarded and pack(original(f, watched, predicate, ...)) or pack(original(f, z, watched, ...))
   take(id, fine:to(torch.bool):logical_not())
   return unpack(results, 1, results.n)
 end
@@ -170,6 +175,9 @@ local function covered_map(id, name, original, f, z, fn, ...)
   end
   local mask = runs_function[name](f)
   take(id, mask)
+  if core.is_guarded(f) then
+    return original(f, within(mask, z), fn, ...)
+  end
   return original(f, z, within(mask, fn), ...)
 end
 
@@ -180,6 +188,19 @@ local function covered_map_flags(id, original, f, fn)
   local mask = err.is_err(f)
   take(id, mask)
   return original(f, within(mask, fn))
+end
+
+local takes_data = {flag_nan = true, flag_inf = true, flag_nan_and_inf = true, flag_oob_indices = true,
+                    ["err.replace"] = true}
+
+--- The arguments of a rule as they are without guarded tensors.
+local function explicit(name, x, ...)
+  if not core.is_guarded(x) then
+    return x, ...
+  elseif name == "fix" then
+    return core.data_of(x), core.flags_of(x), ...
+  end
+  return takes_data[name] and core.data_of(x) or core.flags_of(x), ...
 end
 
 local function covered(id, name, original)
@@ -196,7 +217,7 @@ local function covered(id, name, original)
   end
   return function(...)
     local results = pack(original(...))
-    take(id, samples[name](results, original, ...))
+    take(id, samples[name](results, original, explicit(name, ...)))
     return unpack(results, 1, results.n)
   end
 end

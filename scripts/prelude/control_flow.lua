@@ -62,7 +62,7 @@ function select_leaf(site, a, b, leaf, nesting)
     if rawequal(a, b) then
       return a
     end
-    local mismatch = core.select_mismatch(site.condition, a, b)
+    local mismatch = core.select_mismatch(site.condition, core.data_of(a), core.data_of(b))
     if mismatch then
       differ(site, leaf, mismatch)
     end

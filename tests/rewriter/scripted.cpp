@@ -54,6 +54,8 @@ bool push_math(lua_State*, const char*) { return false; }
 void specialize(lua_State*, int) {}
 void compare_tensors(lua_State* L, const char* method) { luaL_error(L, "no tensor to compare by '%s'", method); }
 void push_truth(lua_State* L, int, const char*) { luaL_error(L, "no tensor to test"); }
+bool has_flags(lua_State*, int) { return false; }
+
 int iterate_rows(lua_State* L) { return luaL_error(L, "no tensor to iterate"); }
 void replace_by_item(lua_State* L, int) { luaL_error(L, "no tensor to read"); }
 

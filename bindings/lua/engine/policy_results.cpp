@@ -4,6 +4,7 @@
 #include "bindings/lua/state/state.h"
 #include "bindings/lua/state/table_fields.h"
 #include "bindings/lua/values/describe.h"
+#include "bindings/lua/values/guarded.h"
 #include "bindings/lua/values/tensor.h"
 
 #include <triage/error.h>
@@ -101,6 +102,16 @@ void read_new_state(lua_State* L, int index, const PolicyDefinition& policy, std
   }
 }
 
+/// A guarded tensor among the results from `first` on is two: the data, and its flags behind it.
+void spread_guarded(lua_State* L, int first) {
+  for (int i = first; i <= lua_gettop(L); ++i) {
+    if (!is_guarded(L, i)) continue;
+    push_tensor(L, flags_of(L, i));
+    replace_by_data(L, i++);
+    lua_insert(L, i);
+  }
+}
+
 }  // namespace
 
 std::string described(lua_State* L, int index) {
@@ -109,6 +120,7 @@ std::string described(lua_State* L, int index) {
 
 std::vector<at::Tensor> read_results(lua_State* L, int first, const PolicyDefinition& policy) {
   std::vector<at::Tensor> results;
+  spread_guarded(L, first);
   int count = lua_gettop(L) - first + 1;
   for (int i = first; i < first + count; ++i) {
     const std::string chain = place_of_chain(L, i);

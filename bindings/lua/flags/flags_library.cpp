@@ -11,6 +11,7 @@
 #include "bindings/lua/tensors/torch.h"
 #include "bindings/lua/values/constants.h"
 #include "bindings/lua/values/describe.h"
+#include "bindings/lua/values/guarded.h"
 #include "bindings/lua/values/number.h"
 #include "bindings/lua/values/read_only.h"
 #include "bindings/lua/values/tensor.h"
@@ -53,7 +54,35 @@ int unknown_option(lua_State* L) {
 }
 
 int is_tensor(lua_State* L) {
-  lua_pushboolean(L, test_tensor(L, 1) != nullptr);
+  lua_pushboolean(L, test_tensor(L, 1) || is_guarded(L, 1));
+  return 1;
+}
+
+int check_data(lua_State* L);
+
+int is_guarded_tensor(lua_State* L) {
+  lua_pushboolean(L, is_guarded(L, 1));
+  return 1;
+}
+
+/// core.guarded(operation, z, flags) -> both as one; flags of as many samples, in every run of a graph
+int make_guarded(lua_State* L) {
+  check_data(L);
+  const at::Tensor &z = check_tensor(L, 2), &f = check_tensor(L, 3);
+  if (capture::Recorder* recorder = capture::Recorder::current()) recorder->rely_on({{z, 0, f, 0}});
+  lua_settop(L, 3);
+  push_guarded(L);
+  return 1;
+}
+
+/// core.data_of(value) -> what a guarded tensor is without its flags; any other value as it is
+int data_of(lua_State* L) {
+  push_data(L, 1);
+  return 1;
+}
+
+int guarded_flags(lua_State* L) {
+  push_tensor(L, flags_of(L, 1));
   return 1;
 }
 
@@ -122,6 +151,8 @@ int check_data(lua_State* L) {
 /// core.known_flags(operation, f, the call's other tensor or nil) -> f. A graph holds for flags as wide as these: questions do
 /// not check that again.
 int known_flags(lua_State* L) {
+  if (is_guarded(L, 2) || is_guarded(L, 3))
+    throw InputError(operation(L, 1) + ": takes no guarded tensor; write x.flags for its flags, and x.data");
   const at::Tensor& f = check_tensor(L, 2);
   flags::check::known(luaL_checkstring(L, 1), f, test_tensor(L, 3));
   capture::Recorder* recorder = capture::Recorder::current();
@@ -239,6 +270,10 @@ void add_argument_checks(lua_State* L) {
   static const luaL_Reg functions[] = {{"fail", guarded<fail>},
                                        {"unknown_option", guarded<unknown_option>},
                                        {"is_tensor", guarded<is_tensor>},
+                                       {"is_guarded", guarded<is_guarded_tensor>},
+                                       {"guarded", guarded<make_guarded>},
+                                       {"data_of", guarded<data_of>},
+                                       {"flags_of", guarded<guarded_flags>},
                                        {"is_number", guarded<is_number>},
                                        {"is_param", guarded<is_param>},
                                        {"is_bool", guarded<is_bool>},

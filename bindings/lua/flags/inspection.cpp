@@ -3,6 +3,7 @@
 #include "bindings/lua/state/table_fields.h"
 #include "bindings/lua/values/arguments.h"
 #include "bindings/lua/values/describe.h"
+#include "bindings/lua/values/guarded.h"
 #include "bindings/lua/values/number.h"
 #include "bindings/lua/values/tensor.h"
 #include "runtime/capture/recorder.h"
@@ -36,8 +37,17 @@ at::ScalarType flag_dtype(lua_State* L) {
   return dtype;
 }
 
+/// The first argument; of a guarded tensor its flags. Null where it is no tensor.
+const at::Tensor* first_tensor(lua_State* L) {
+  if (is_guarded(L, 1)) {
+    push_tensor(L, flags_of(L, 1));
+    lua_replace(L, 1);
+  }
+  return test_tensor(L, 1);
+}
+
 const at::Tensor& flags_argument(lua_State* L, const char* operation) {
-  const at::Tensor* flags = test_tensor(L, 1);
+  const at::Tensor* flags = first_tensor(L);
   const bool is_data = flags && flags->is_floating_point() && flags->scalar_type() != flag_dtype(L);
   if (!flags || is_data)
     throw InputError(
@@ -188,7 +198,7 @@ int pretty_print(lua_State* L) {
 
 /// has_err(f) -> boolean
 int has_err(lua_State* L) {
-  const at::Tensor* f = test_tensor(L, 1);
+  const at::Tensor* f = first_tensor(L);
   if (!f) throw InputError("has_err: expected a flags tensor as `f`, got " + describe(L, 1));
   flags::check::known("has_err", *f);
   break_graph("has_err", "In captured code write IF(HAS(f), ...), or select per sample with err.is_err(f).");

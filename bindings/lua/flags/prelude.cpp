@@ -4,6 +4,7 @@
 #include "bindings/lua/state/userdata.h"
 #include "bindings/lua/tensors/torch.h"
 #include "bindings/lua/values/arguments.h"
+#include "bindings/lua/values/guarded.h"
 
 #include <string>
 
@@ -19,6 +20,14 @@ int forward(lua_State* L) {
     at_most(L, static_cast<int>(most), lua_tostring(L, lua_upvalueindex(3)));
   lua_pushvalue(L, lua_upvalueindex(1));
   lua_insert(L, 1);
+  if (any_guarded(L, 2)) {  // call_guarded(name, function, ...)
+    push_core(L);
+    lua_getfield(L, -1, "call_guarded");
+    lua_remove(L, -2);
+    lua_insert(L, 1);
+    lua_pushvalue(L, lua_upvalueindex(3));
+    lua_insert(L, 2);
+  }
   lua_callk(L, lua_gettop(L) - 1, LUA_MULTRET, 0, finish_forwarded);
   return finish_forwarded(L, LUA_OK, 0);
 }

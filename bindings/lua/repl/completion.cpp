@@ -3,6 +3,7 @@
 #include "bindings/lua/state/stack.h"
 #include "bindings/lua/state/state.h"
 #include "bindings/lua/tensors/overloads.h"
+#include "bindings/lua/values/guarded.h"
 #include "bindings/lua/values/tensor.h"
 
 #include <algorithm>
@@ -178,6 +179,7 @@ std::vector<std::string> completions(lua_State* L, const std::vector<int>& envir
       lua_pushvalue(L, environments[i]);
       for (const std::string& part : word.path) step_into(L, part);
     }
+    replace_by_data(L, -1);  // a guarded tensor has what a tensor has
     if (test_tensor(L, -1))
       add_tensor_names(L, word, names);
     else if (push_listed_fields(L)) {

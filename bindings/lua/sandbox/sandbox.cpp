@@ -158,6 +158,7 @@ int State::assemble(lua_State* L) {
   }
   open_side_effects(L);
   open_tensor(L);
+  open_guarded(L);
   open_numbers(L);
   open_torch(L);
   open_flags(L);

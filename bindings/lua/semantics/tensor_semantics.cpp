@@ -4,6 +4,7 @@
 #include "bindings/lua/state/effects.h"
 #include "bindings/lua/state/state.h"
 #include "bindings/lua/tensors/torch.h"
+#include "bindings/lua/values/guarded.h"
 #include "bindings/lua/values/number.h"
 #include "bindings/lua/values/tensor.h"
 #include "runtime/capture/recorder.h"
@@ -74,6 +75,8 @@ bool is_tensor(lua_State* L, int index) {
   return lua_type(L, index) == LUA_TUSERDATA && (test_tensor(L, index) || test_symbolic(L, index));
 }
 
+bool has_flags(lua_State* L, int index) { return is_guarded(L, index); }
+
 bool is_mask(lua_State* L, int index) {
   const at::Tensor* tensor = lua_type(L, index) == LUA_TUSERDATA ? test_tensor(L, index) : nullptr;
   return tensor && tensor->scalar_type() == at::kBool;
@@ -103,7 +106,7 @@ void specialize(lua_State* L, int index) {
 }
 
 void compare_tensors(lua_State* L, const char* method) {
-  if (!test_tensor(L, 1) && !test_tensor(L, 2)) {
+  if (!test_tensor(L, 1) && !test_tensor(L, 2) && !is_guarded(L, 1) && !is_guarded(L, 2)) {
     lua_pushcfunction(L, guarded<compare_symbols>);
     lua_pushvalue(L, 1);
     lua_pushvalue(L, 2);

@@ -5,6 +5,8 @@
 namespace triage::lua {
 
 bool is_tensor(lua_State* L, int index);
+/// A tensor with the flags of its samples (values/guarded.h); none to the function above.
+bool has_flags(lua_State* L, int index);
 
 /// A bool tensor: in natural Lua, a condition for each sample.
 bool is_mask(lua_State* L, int index);

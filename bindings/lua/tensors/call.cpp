@@ -3,6 +3,7 @@
 #include "bindings/lua/state/stack.h"
 #include "bindings/lua/tensors/autograd.h"
 #include "bindings/lua/tensors/convert.h"
+#include "bindings/lua/tensors/guarded_call.h"
 #include "bindings/lua/tensors/half.h"
 #include "bindings/lua/tensors/resolve.h"
 #include "bindings/lua/values/describe.h"
@@ -116,12 +117,28 @@ void check_call(lua_State* L, const Overload& overload, const torch::jit::Stack&
     check_time(L, name, static_cast<double>(operators::time_bound(*overload.contract, overload.schema(), stack)));
 }
 
-int invoke(lua_State* L, const Overload& overload, const Binding& binding, const std::string& name) {
+/// A result with its flags; of a list, each of its tensors.
+void push_guarded_result(lua_State* L, const Overload& overload, const Binding& binding, const c10::IValue& value,
+                         const GuardedArguments& guards) {
+  push_result(L, overload, binding, value);
+  if (value.isTensor()) return guard_result(L, guards.flags_of(L, value.toTensor()));
+  if (!value.isTensorList()) return;
+  const std::vector<at::Tensor> tensors = value.toTensorVector();
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    lua_rawgeti(L, -1, static_cast<lua_Integer>(i + 1));
+    guard_result(L, guards.flags_of(L, tensors[i]));
+    lua_rawseti(L, -2, static_cast<lua_Integer>(i + 1));
+  }
+}
+
+int invoke(lua_State* L, const Overload& overload, const Binding& binding, const std::string& name,
+           GuardedArguments& guards) {
   torch::jit::Stack stack;
   stack.reserve(overload.params.size());
   for (size_t i = 0; i < overload.params.size(); ++i) stack.push_back(value_of(L, overload, binding, i, name));
   bring_numbers(L, overload, stack);
   check_call(L, overload, stack, name);
+  if (!guards.empty()) guards.prepare(overload, binding, stack, name);
   try {
     call_at_any_width(overload.handle, stack);
   } catch (const c10::Error& error) {
@@ -133,7 +150,9 @@ int invoke(lua_State* L, const Overload& overload, const Binding& binding, const
       if (value.isTensor()) value.toTensor().requires_grad_(true);
   }
   reserve(L, stack.size(), "too many results");
-  for (const c10::IValue& value : stack) push_result(L, overload, binding, value);
+  for (const c10::IValue& value : stack)
+    guards.empty() ? push_result(L, overload, binding, value)
+                   : push_guarded_result(L, overload, binding, value, guards);
   return static_cast<int>(stack.size());
 }
 
@@ -144,6 +163,7 @@ int operator_function(lua_State* L) {
 
 int overload_function(lua_State* L) {
   const auto* overload = static_cast<const Overload*>(lua_touserdata(L, lua_upvalueindex(1)));
+  GuardedArguments guards(L, 1, lua_gettop(L));
   Arguments arguments = Arguments::positional(1, lua_gettop(L));
   arguments.exact = true;
   Binding binding;
@@ -151,7 +171,7 @@ int overload_function(lua_State* L) {
   std::string why;
   if (!bind_arguments(L, *overload, arguments, binding, &why))
     throw std::invalid_argument(name + ": " + why + "\n  " + overload->signature());
-  return invoke(L, *overload, binding, name);
+  return invoke(L, *overload, binding, name, guards);
 }
 
 /// As a script writes it: "torch.add" or "x:add" for "aten::add".
@@ -166,10 +186,11 @@ std::string shown_name(const std::string& qualified, bool method) {
 int call_operator(lua_State* L, const Operator& op, int first, int count, bool method) {
   charge(L, 0);  // reading long lists of arguments takes time in which no hook runs
   std::string name = shown_name(op.name, method);
+  GuardedArguments guards(L, first, count);
   Arguments arguments = Arguments::parse(L, first, count, method, name);
   Binding binding;
   const Overload& overload = resolve(L, op, arguments, binding, name);
-  return invoke(L, overload, binding, name);
+  return invoke(L, overload, binding, name, guards);
 }
 
 void push_operator(lua_State* L, const Operator& op, bool method) {
@@ -183,15 +204,20 @@ void push_overload(lua_State* L, const Overload& overload) {
   lua_pushcclosure(L, guarded<overload_function>, 1);
 }
 
+torch::jit::Stack run(lua_State* L, const Overload& overload, torch::jit::Stack arguments, const std::string& name) {
+  check_call(L, overload, arguments, name);
+  call_at_any_width(overload.handle, arguments);
+  return arguments;
+}
+
 torch::jit::Stack run(lua_State* L, const char* name, const char* overload,
                       std::initializer_list<c10::IValue> arguments) {
   const Overload* found = find_overload(name, overload);
   if (!found) throw std::runtime_error(std::string("this LibTorch has no operator ") + name + "." + overload);
-  torch::jit::Stack stack(arguments);
-  check_call(L, *found, stack, name);
-  call_at_any_width(found->handle, stack);
-  return stack;
+  return run(L, *found, arguments, name);
 }
+
+bool is_operator_function(lua_State* L, int index) { return lua_tocfunction(L, index) == guarded<operator_function>; }
 
 at::Tensor run_for_tensor(lua_State* L, const char* name, const char* overload,
                           std::initializer_list<c10::IValue> arguments) {

@@ -19,6 +19,11 @@ void push_operator(lua_State* L, const Operator& op, bool method);
 /// Pushes a function that calls exactly this overload, positionally.
 void push_overload(lua_State* L, const Overload& overload);
 
+/// Is the value at `index` a function that `push_operator` made?
+bool is_operator_function(lua_State* L, int index);
+
+torch::jit::Stack run(lua_State* L, const Overload& overload, torch::jit::Stack arguments, const std::string& name);
+
 /// Calls an operator from C++ with all of its schema's arguments and returns its results. It is held to what the script of `L`
 /// may call.
 torch::jit::Stack run(lua_State* L, const char* name, const char* overload,

@@ -2,6 +2,7 @@
 
 #include "bindings/lua/tensors/call.h"
 #include "bindings/lua/values/describe.h"
+#include "bindings/lua/values/guarded.h"
 #include "bindings/lua/values/number.h"
 #include "bindings/lua/values/tensor.h"
 
@@ -38,13 +39,15 @@ constexpr Binary greater_equal{">=", "aten::ge", "aten::le", true};
 constexpr Binary equal{"==", "aten::eq", "aten::eq", true};
 constexpr Binary not_equal{"~=", "aten::ne", "aten::ne", true};
 
+bool is_any_tensor(lua_State* L, int index) { return test_tensor(L, index) || is_guarded(L, index); }
+
 bool is_operand(lua_State* L, int index) {
-  return test_tensor(L, index) || test_symbolic(L, index) || test_scalar(L, index);
+  return is_any_tensor(L, index) || test_symbolic(L, index) || test_scalar(L, index);
 }
 
 /// Errors unless one side is a tensor and the other a tensor, number or boolean; what metamethods called by hand hit.
 void check_operands(lua_State* L, const char* sign) {
-  bool one_tensor = test_tensor(L, 1) || test_tensor(L, 2);
+  bool one_tensor = is_any_tensor(L, 1) || is_any_tensor(L, 2);
   if (one_tensor && is_operand(L, 1) && is_operand(L, 2)) return;
   throw std::invalid_argument(std::string("`") + sign + "` takes tensors and numbers, got " + describe(L, 1) + " and " +
                               describe(L, 2));
@@ -74,7 +77,7 @@ int binary(lua_State* L) {
   check_operands(L, op.sign);
   check_bits(L, op);
   lua_settop(L, 2);
-  if (test_tensor(L, 1)) return call_named(L, op.name, 1, 2);
+  if (is_any_tensor(L, 1)) return call_named(L, op.name, 1, 2);
   if (op.swaps) lua_insert(L, 1);  // [1] = tensor, [2] = number
   return call_named(L, op.reflected, 1, 2);
 }
@@ -82,7 +85,7 @@ int binary(lua_State* L) {
 int divide(lua_State* L) {
   check_operands(L, "/");
   lua_settop(L, 2);
-  if (test_tensor(L, 1)) return call_named(L, "aten::div", 1, 2);
+  if (is_any_tensor(L, 1)) return call_named(L, "aten::div", 1, 2);
   call_named(L, "aten::reciprocal", 2, 1);
   lua_replace(L, 2);
   lua_insert(L, 1);
@@ -90,12 +93,12 @@ int divide(lua_State* L) {
 }
 
 int negate(lua_State* L) {
-  check_tensor(L, 1);
+  if (!is_guarded(L, 1)) check_tensor(L, 1);
   return call_named(L, "aten::neg", 1, 1);
 }
 
 int invert(lua_State* L) {
-  check_tensor(L, 1);
+  if (!is_guarded(L, 1)) check_tensor(L, 1);
   return call_named(L, "aten::bitwise_not", 1, 1);
 }
 

@@ -7,4 +7,7 @@ namespace triage::lua {
 /// "triage.tensor.methods"; the source rewriter's comparisons call its `lt le gt ge eq ne`.
 void open_tensor(lua_State* L);
 
+/// Registers the metatable of guarded tensors.
+void open_guarded(lua_State* L);
+
 }  // namespace triage::lua

@@ -2,6 +2,7 @@
 
 #include "bindings/lua/state/table_fields.h"
 #include "bindings/lua/values/constants.h"
+#include "bindings/lua/values/guarded.h"
 #include "bindings/lua/values/number.h"
 #include "bindings/lua/values/tensor.h"
 
@@ -44,6 +45,12 @@ std::string describe(const at::Tensor& tensor) {
 std::string describe(lua_State* L, int index) {
   if (const at::Tensor* tensor = test_tensor(L, index)) return describe(*tensor);
   if (is_closed_tensor(L, index)) return "a closed tensor";
+  if (is_guarded(L, index)) {
+    push_data(L, index);
+    const std::string text = "guarded " + describe(L, -1);
+    lua_pop(L, 1);
+    return text;
+  }
   if (const at::Tensor* number =
           test_symbolic(L, index)) {  // in words, as the plain value that the script takes it for
     push_scalar(L, number->item());
