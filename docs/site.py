@@ -36,6 +36,7 @@ theme:
       scheme: slate
       primary: blue grey
 plugins: [search]
+extra_css: [site.css]
 markdown_extensions:
   - toc: {{permalink: true, slugify: !!python/object/apply:pymdownx.slugs.slugify {{kwds: {{case: lower}}}}}}
   - tables
@@ -50,9 +51,6 @@ not_in_nav: |
 nav:
 {nav}
 """
-
-# The order in which README.md lists the pages, under the headings of its tables.
-
 
 class Site:
     def __init__(self, sources: Path) -> None:
