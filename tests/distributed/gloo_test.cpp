@@ -1,5 +1,6 @@
 // Four processes over c10d's Gloo: what they decide, report and compare, and what the others get when one of them is gone.
 #include "tests/distributed/ranks.h"
+#include "tests/paths.h"
 
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>
@@ -7,8 +8,11 @@
 
 #include <signal.h>
 #include <cmath>
+#include <cstdio>
+#include <filesystem>
 #include <fstream>
-#include <set>
+#include <iterator>
+#include <thread>
 
 using namespace triage;
 using test::in_ranks;
@@ -212,7 +216,10 @@ TEST_CASE("a file that reaches one rank later is no difference after a reload") 
   const test::TemporaryFolder folder;
   const auto texts = in_ranks(4, patient, [&](const Group& group) {
     const std::string file = folder.file("repair-" + std::to_string(group.rank()) + ".lua");
-    const auto write = [&](const char* end) { std::ofstream(file) << repair << end; };
+    const auto write = [&](const char* end) {
+      std::ofstream(file + ".new") << repair << end;
+      std::filesystem::rename(file + ".new", file);
+    };
     write("");
     Runtime runtime;
     const Policy policy = runtime.load(file);
@@ -227,8 +234,13 @@ TEST_CASE("a file that reaches one rank later is no difference after a reload") 
     } catch (const DistributedError&) {
       early = "early ";
     }
-    if (group.rank() == 1) write("-- new");
+    std::thread late([&] {
+      std::this_thread::sleep_for(250ms);
+      if (group.rank() == 1) write("-- new");
+    });
+    policy.reload();
     check_same(policy, group, {.reloads = 50});
+    late.join();
     return early + std::to_string(policy.version().number);
   });
   check_all(texts, "early 2");
@@ -271,4 +283,18 @@ TEST_CASE("a world of one over c10d") {
     return text(agree(mask({true}), group)) + text(reduce(own, group) == own);
   });
   CHECK(texts[0] == "yesyes");
+}
+
+TEST_CASE("examples/distributed prints what docs/distributed.md shows") {
+  const auto program = std::filesystem::read_symlink("/proc/self/exe").parent_path() / "demo_distributed";
+  FILE* const output = ::popen(("'" + program.string() + "'").c_str(), "r");
+  REQUIRE(output);
+  std::string printed;
+  char buffer[512];
+  while (std::fgets(buffer, sizeof buffer, output)) printed += buffer;
+  CHECK(::pclose(output) == 0);
+  std::ifstream page(test::source_dir() + "/docs/distributed.md");
+  const std::string docs{std::istreambuf_iterator<char>(page), {}};
+  CAPTURE(printed);
+  CHECK(has(docs, "$ build/distributed/demo_distributed\n" + printed + "```\n"));
 }
