@@ -4,15 +4,16 @@
 //
 // It starts the ranks itself (4 by default). Ranks of a real job are started on their machines, each with its number and
 // the address of a store that all reach, such as c10d::TCPStore.
-#include <torch/csrc/distributed/c10d/FileStore.hpp>
-#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <torch/torch.h>
 #include <triage/triage.h>
+#include <torch/csrc/distributed/c10d/FileStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 #include <sys/wait.h>
 #include <unistd.h>
 #include <chrono>
 #include <cmath>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -97,6 +98,7 @@ void train(const Backend& backend) {
 
 int run_rank(const std::string& file, int rank, int count) {
   try {
+    std::signal(SIGPIPE, SIG_IGN);  // or a rank that ends could end the others, before they get an error
     at::set_num_threads(1);
     train(connect(file, rank, count));
     return 0;

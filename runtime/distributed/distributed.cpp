@@ -21,12 +21,14 @@ using Json = nlohmann::ordered_json;
 using Operation = Exchange::Operation;
 
 /// Throws on all ranks unless all gave the same number for an option.
-void check_option(const Exchange& exchange, const std::vector<Exchange::Given>& given, size_t column, const char* name) {
+void check_option(const Exchange& exchange, const std::vector<Exchange::Given>& given, size_t column,
+                  const char* name) {
   for (size_t other = 1; other < given.size(); ++other)
     if (given[other][column] != given[0][column])
-      throw DistributedError(fmt::format("{}: `{}` must be the same on all ranks, and rank {} gave another value than "
-                                         "rank 0",
-                                         exchange.who(), name, other));
+      throw DistributedError(
+          fmt::format("{}: `{}` must be the same on all ranks, and rank {} gave another value than "
+                      "rank 0",
+                      exchange.who(), name, other));
 }
 
 /// The bytes of all ranks. CBOR and not JSON, because names of locations may be any bytes.
@@ -103,9 +105,7 @@ std::string text_of(const at::Tensor& tensor) {
                      files::checksum_text(files::checksum(bytes)));
 }
 
-std::string text_of(const ParamValue& value) {
-  return value.is_number() ? value.text() : text_of(value.tensor());
-}
+std::string text_of(const ParamValue& value) { return value.is_number() ? value.text() : text_of(value.tensor()); }
 
 std::string text_of(const c10::IValue& value) {
   if (value.isTensor()) return text_of(value.toTensor());
@@ -137,8 +137,8 @@ std::string differences(const std::vector<Json>& ranks) {
     std::string parts;
     for (const auto& [name, unused] : names.items())
       if (value_of(ranks[0], name) != value_of(ranks[other], name))
-        parts += fmt::format("{}{} ({}, rank 0 has {})", parts.empty() ? "" : ", ", name,
-                             value_of(ranks[other], name), value_of(ranks[0], name));
+        parts += fmt::format("{}{} ({}, rank 0 has {})", parts.empty() ? "" : ", ", name, value_of(ranks[other], name),
+                             value_of(ranks[0], name));
     if (!parts.empty()) text += fmt::format("{}rank {} differs in {}", text.empty() ? "" : "; ", other, parts);
   }
   return text;

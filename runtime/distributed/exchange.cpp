@@ -4,6 +4,7 @@
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
 
+#include <signal.h>
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -16,7 +17,7 @@ namespace triage {
 struct Group::State {
   int rank = 0, size = 1;
   Sum sum;
-  std::atomic<int64_t> step{0};
+  std::atomic<int64_t> step{0};  // `set_step` may come from a thread that runs no operation
   std::mutex running;
   std::string failure;  // under `running`: from then on, the operations of the ranks need not fit together
 };
@@ -40,6 +41,16 @@ const char* name_of(int64_t operation) {
   return "an unknown operation";
 }
 
+/// Gloo writes to the sockets of ranks that have ended. triage changes no signal handler of the process, so it asks for it.
+void check_signals() {
+  struct sigaction now {};
+  if (::sigaction(SIGPIPE, nullptr, &now) == 0 && now.sa_handler == SIG_DFL)
+    throw InputError(
+        "Group: if another rank ends, SIGPIPE can end this process before there is an error. Ignore it before the "
+        "group "
+        "is made, as Python does: std::signal(SIGPIPE, SIG_IGN)");
+}
+
 std::string text_of(const std::exception& error) {
   const auto* of_torch = dynamic_cast<const c10::Error*>(&error);
   return messages::one_line(of_torch ? of_torch->what_without_backtrace() : error.what());
@@ -54,6 +65,7 @@ Group::Group(int rank, int size, Sum sum) : state_(std::make_shared<State>()) {
     throw InputError(fmt::format(
         "Group: expected a rank from 0 to below the number of ranks, and a function that sums; got rank {} of {}{}",
         rank, size, sum ? "" : " and a null function"));
+  if (size > 1) check_signals();
   state_->rank = rank;
   state_->size = size;
   state_->sum = std::move(sum);
@@ -98,7 +110,8 @@ void Exchange::sum(at::Tensor& table) {
   }
   const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - start;
   fail(fmt::format(
-      "{} waited {:.1f} s for the other ranks at step {}, and did not hear from all of them: {}. Some rank has ended, is "
+      "{} waited {:.1f} s for the other ranks at step {}, and did not hear from all of them: {}. Some rank has ended, "
+      "is "
       "stopped, or left this call out. The group cannot be used again: end this process, or make a new process group "
       "with the ranks that are left",
       who(), waited.count(), state_->step.load(), reason));
@@ -112,18 +125,20 @@ void Exchange::check_operations(const at::Tensor& table) {
     if (operation == static_cast<int64_t>(Operation::refused))
       refused += fmt::format("{}{}", refused.empty() ? "" : ", ", other);
     else if (operation != static_cast<int64_t>(operation_) || step != state_->step)
-      differing += fmt::format("{}rank {} calls {} at step {}", differing.empty() ? "" : ", ", other,
-                               name_of(operation), step);
+      differing +=
+          fmt::format("{}rank {} calls {} at step {}", differing.empty() ? "" : ", ", other, name_of(operation), step);
   }
   if (!differing.empty())
-    fail(fmt::format(
-        "{} calls it at step {}, but {}. All ranks must make the same calls in the same order. The group cannot be used "
-        "again",
-        who(), state_->step.load(), differing));
+    fail(
+        fmt::format("{} calls it at step {}, but {}. All ranks must make the same calls in the same order. The group "
+                    "cannot be used "
+                    "again",
+                    who(), state_->step.load(), differing));
   if (!refused.empty())
-    throw DistributedError(fmt::format("{} has no result: the call of rank {} had a wrong argument (its own error says "
-                                       "which)",
-                                       who(), refused));
+    throw DistributedError(
+        fmt::format("{} has no result: the call of rank {} had a wrong argument (its own error says "
+                    "which)",
+                    who(), refused));
 }
 
 std::vector<Exchange::Given> Exchange::give(const Given& own) {
@@ -154,9 +169,9 @@ std::vector<std::string> Exchange::gather(const std::string& own, const std::vec
   constexpr int64_t bytes_of_word = sizeof(int64_t);
   const int64_t longest = *std::max_element(lengths.begin(), lengths.end());
   if (longest > most_bytes / state_->size)
-    throw DistributedError(fmt::format("{} has no result: rank {} has {} bytes to send, and all ranks together can send {}",
-                                       who(), std::max_element(lengths.begin(), lengths.end()) - lengths.begin(),
-                                       longest, most_bytes));
+    throw DistributedError(
+        fmt::format("{} has no result: rank {} has {} bytes to send, and all ranks together can send {}", who(),
+                    std::max_element(lengths.begin(), lengths.end()) - lengths.begin(), longest, most_bytes));
   at::Tensor all = table((longest + bytes_of_word - 1) / bytes_of_word);
   const auto row = [&](size_t rank) {
     return reinterpret_cast<char*>(all.data_ptr<int64_t>() + static_cast<int64_t>(rank) * all.size(1));

@@ -48,8 +48,8 @@ std::string ErrorReport::text() const {
     text += "\n  " + severity_name(count.severity) + " " + code_name(count.code) + " @ " + count.location + ": " +
             std::to_string(count.count);
   for (const Example& example : examples)
-    text += "\n  rank " + std::to_string(example.rank) + ", sample " + std::to_string(example.sample) + ": " +
-            example.text;
+    text +=
+        "\n  rank " + std::to_string(example.rank) + ", sample " + std::to_string(example.sample) + ": " + example.text;
   return text;
 }
 

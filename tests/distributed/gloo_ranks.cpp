@@ -54,7 +54,10 @@ Rank start(const std::function<std::string()>& work) {
   Rank rank;
   rank.process = ::fork();
   if (rank.process < 0) throw std::runtime_error("no process");
-  if (rank.process == 0) run(ends[1], work);
+  if (rank.process == 0) {
+    ::signal(SIGPIPE, SIG_IGN);
+    run(ends[1], work);
+  }
   ::close(ends[1]);
   rank.pipe = ends[0];
   return rank;

@@ -79,7 +79,8 @@ TEST_CASE("reports add up by the names of locations, whose numbers differ betwee
     at::Tensor z = at::zeros({2, 3});
     z[1][0] = std::nan("");
     at::Tensor f = flag_nan(z, Location("encoder"));
-    if (group.rank() == 3) f = push(f, err::inf, Location("head"), {.severity = err::warn, .where = mask({true, false})});
+    if (group.rank() == 3)
+      f = push(f, err::inf, Location("head"), {.severity = err::warn, .where = mask({true, false})});
     return reduce(report_of(f), group, {.examples = 3}).text();
   });
   check_all(texts,

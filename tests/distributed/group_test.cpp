@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 #include <triage/triage.h>
 
+#include <signal.h>
 #include <barrier>
 #include <cmath>
 #include <stdexcept>
@@ -20,6 +21,12 @@ std::string error_of(const std::function<void()>& call) {
   }
   return "no error";
 }
+
+struct IgnoredPipe {
+  IgnoredPipe() : before(::signal(SIGPIPE, SIG_IGN)) {}
+  ~IgnoredPipe() { ::signal(SIGPIPE, before); }
+  void (*before)(int);
+};
 
 }  // namespace
 
@@ -66,6 +73,7 @@ TEST_CASE("a report counts each kind of error, dropped ones apart, and names the
 
 TEST_CASE("ranks that are threads, connected by a sum of their own") {
   constexpr int count = 3;
+  const IgnoredPipe pipe;
   std::barrier<> meet(count);
   std::vector<at::Tensor> given(count);
   std::vector<std::thread> threads;
@@ -87,6 +95,7 @@ TEST_CASE("ranks that are threads, connected by a sum of their own") {
 
 TEST_CASE("wrong arguments say what is right") {
   CHECK(error_of([] { Group(2, 2, [](at::Tensor&) {}); }).find("got rank 2 of 2") != std::string::npos);
+  CHECK(error_of([] { Group(0, 2, [](at::Tensor&) {}); }).find("std::signal(SIGPIPE, SIG_IGN)") != std::string::npos);
   CHECK(error_of([] { Group(0, 1, nullptr); }).find("a null function") != std::string::npos);
   const Group group;
   CHECK(error_of([&] { agree(true, group, {.share = 1}); }) == "agree: expected a `share` from 0 to below 1, got 1");
@@ -106,6 +115,7 @@ TEST_CASE("an operation inside another one of the same group is refused") {
 }
 
 TEST_CASE("after a failed sum the group refuses all that follows") {
+  const IgnoredPipe pipe;
   const Group group(0, 2, [](at::Tensor&) { throw std::runtime_error("the wire is cut"); });
   CHECK(error_of([&] { agree(true, group); }).find("did not hear from all of them: the wire is cut.") !=
         std::string::npos);
@@ -118,7 +128,8 @@ TEST_CASE("a policy without a group is told so, and names with a dot are fields 
   const std::string source = "return policy { run = function(z) return dist.agree(z > 0) end }";
   const std::string without = error_of([&] { runtime.load_source(source).run({at::ones({2})}); });
   CAPTURE(without);
-  CHECK(without.find("there is no 'dist' in this policy: the host gives it no group of processes") != std::string::npos);
+  CHECK(without.find("there is no 'dist' in this policy: the host gives it no group of processes") !=
+        std::string::npos);
   define_dist(runtime, Group());
   const Policy policy = runtime.load_source(source);
   CHECK(policy.run({at::ones({2})})[0].item<bool>());
@@ -127,6 +138,7 @@ TEST_CASE("a policy without a group is told so, and names with a dot are fields 
           runtime.load_source("return policy { run = function(z) return dist.agre(z > 0) end }").run({at::ones({2})});
         }).find("agre") != std::string::npos);
   for (const char* name : {"dist.", ".agree", "a.b.c", "a..b", "a.1b"})
-    CHECK(error_of([&] { runtime.define(name, [](const std::vector<at::Tensor>& x) { return x; }); })
-              .find("expected a name that scripts can write") != std::string::npos);
+    CHECK(error_of([&] {
+            runtime.define(name, [](const std::vector<at::Tensor>& x) { return x; });
+          }).find("expected a name that scripts can write") != std::string::npos);
 }
