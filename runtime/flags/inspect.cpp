@@ -2,10 +2,12 @@
 #include <ATen/ATen.h>
 #include <runtime/flags/errors.h>
 #include <runtime/flags/forms.h>
+#include <triage/error_report.h>
 #include <triage/flags.h>
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <set>
 
 namespace triage::flags {
@@ -183,3 +185,40 @@ std::vector<TableRow> to_table(const Tensor& f, const ConfigOptions& options) {
 }
 
 }  // namespace triage::flags
+
+namespace triage {
+
+ErrorReport report_of(const at::Tensor& f, const ReportOptions& options) {
+  const ConfigOptions given{options.config};
+  const auto all = flags::on_cpu("report_of", f, given);
+  const ErrorConfig& config = flags::config_of(given);
+  const flags::Overflow overflow(all, config);
+  ErrorReport report;
+  report.samples = all.size(0);
+  std::map<uint16_t, int64_t> counts;  // by slot
+  int64_t last = -1;
+  flags::each_error(all, 0, all.size(0), flags::slots_of(all, config), [&](int64_t sample, int64_t at, uint16_t slot) {
+    const bool begins = sample != last;
+    last = sample;
+    report.flagged += begins;
+    const bool dropped = overflow.is(at, slot);
+    if (dropped)
+      report.dropped += flags::location_of(slot);
+    else
+      ++counts[slot];
+    if (begins && report.examples.size() < options.examples) report.examples.push_back({0, sample, ""});
+    if (report.examples.empty() || report.examples.back().sample != sample) return;
+    const flags::UnpackedError error = flags::unpacked(slot, dropped);
+    std::string& text = report.examples.back().text;
+    text += (text.empty() ? "" : ", ") + (dropped ? "" : error.code_name + " @ ") + error.location_name;
+  });
+  for (const auto& [slot, count] : counts) {
+    const flags::UnpackedError error = flags::unpacked(slot, false);
+    ErrorReport one;
+    one.counts = {{error.location_name, error.code, error.severity, count}};
+    report += one;
+  }
+  return report;
+}
+
+}  // namespace triage

@@ -241,13 +241,19 @@ Bundle Runtime::load_bundle(const std::filesystem::path& dir) {
   return Bundle(core_->adopt(std::move(loaded)));
 }
 
-/// A name that scripts can write.
+/// A name that scripts can write, or two: of a table, and of its field.
 static void check_name(const char* what, const std::string& name) {
-  const auto fits = [](unsigned char c) { return std::isalnum(c) || c == '_'; };
-  if (name.size() > 255 || std::isdigit(static_cast<unsigned char>(name[0])) ||
-      !std::all_of(name.begin(), name.end(), fits))
+  const auto fits = [](std::string_view part) {
+    const auto allowed = [](unsigned char c) { return std::isalnum(c) || c == '_'; };
+    return !part.empty() && !std::isdigit(static_cast<unsigned char>(part[0])) &&
+           std::all_of(part.begin(), part.end(), allowed);
+  };
+  const size_t dot = name.find('.');
+  const std::string_view whole = name;
+  if (name.size() > 255 || !fits(whole.substr(0, dot)) || (dot != std::string::npos && !fits(whole.substr(dot + 1))))
     throw InputError(fmt::format(
-        "{}: expected a name that scripts can write (at most 255 letters, digits and _, no digit first), got '{}'",
+        "{}: expected a name that scripts can write (at most 255 letters, digits and _, no digit first; or two of them "
+        "with a dot between, a table and its field), got '{}'",
         what, messages::one_line(name)));
 }
 

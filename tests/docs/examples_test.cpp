@@ -184,6 +184,7 @@ TEST_CASE("C++ in the docs is taken from programs that run") {
       {"docs/operations.md", {"examples/server/main.cpp", "examples/server/admin.cpp", "tests/docs/state_host.cpp"}},
       {"docs/language-models.md", {"examples/decoding/engine.cpp"}},
       {"docs/bundles.md", {"tests/docs/bundles.cpp"}},
+      {"docs/distributed.md", {"examples/distributed/main.cpp", "tests/distributed/gloo_test.cpp"}},
       {"docs/rollouts.md", {"tests/docs/rollouts.cpp"}},
       {"docs/decisions.md", {"tests/docs/decision_log.cpp"}},
       {"docs/kernels.md", {"tests/lua/cache_artifacts_test.cpp"}},

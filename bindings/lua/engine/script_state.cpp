@@ -52,6 +52,26 @@ void check_free(State& state, lua_State* L, const std::string& name) {
                     "define_tensor, define_module)");
 }
 
+/// Takes the value at the top. "dist.agree" becomes a field of the table that `tables` has, or gets, under "dist".
+void place_given(State& state, lua_State* L, int tables, const std::string& name) {
+  const size_t dot = name.find('.');
+  if (dot == std::string::npos) {
+    check_free(state, L, name);
+    state.define(name.c_str());
+    return;
+  }
+  const std::string table = name.substr(0, dot);
+  if (lua_getfield(L, tables, table.c_str()) != LUA_TTABLE) {
+    lua_pop(L, 1);
+    lua_newtable(L);
+    lua_pushvalue(L, -1);
+    lua_setfield(L, tables, table.c_str());
+  }
+  lua_insert(L, -2);
+  lua_setfield(L, -2, name.substr(dot + 1).c_str());
+  lua_pop(L, 1);
+}
+
 }  // namespace
 
 std::unique_ptr<State> make_script_state(StateOptions options, const std::vector<HostFunction>& host_functions,
@@ -66,16 +86,21 @@ std::unique_ptr<State> make_script_state(StateOptions options, const std::vector
       add_policy_files(*state);
     else
       add_torch_files(L);
+    lua_newtable(L);
+    const int tables = lua_gettop(L);
     for (const auto& function : host_functions) {
-      check_free(*state, L, function.name);
       push_host_function(L, function);
-      state->define(function.name.c_str());
+      place_given(*state, L, tables, function.name);
     }
     for (const HostTensor& given : host_tensors) {
-      check_free(*state, L, given.name);
       push_tensor(L, given.tensor);
-      state->define(given.name.c_str());
+      place_given(*state, L, tables, given.name);
     }
+    for (lua_pushnil(L); lua_next(L, tables);) {
+      const std::string name = lua_tostring(L, -2);
+      place_given(*state, L, tables, name);
+    }
+    lua_remove(L, tables);
     state->push_environment();
     mark_libraries(L);
   });

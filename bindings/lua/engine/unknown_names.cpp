@@ -73,6 +73,8 @@ bool is_field_of_torch(lua_State* L, const std::string& name) {
 std::string unknown_global(lua_State* L, const std::string& name, const std::vector<std::string>& names) {
   if (std::find(left_out.begin(), left_out.end(), name) != left_out.end())
     return "policies have no '" + name + "' (the sandbox: no os, io, debug); trusted scripts run with triage exec";
+  if (name == "dist")
+    return "there is no 'dist' in this policy: the host gives it no group of processes (triage::define_dist)";
   const bool trusted = lua_getglobal(L, name.c_str()) != LUA_TNIL;
   lua_pop(L, 1);
   if (trusted) return "policies have no '" + name + "'; only the host and scripts of triage exec have it";

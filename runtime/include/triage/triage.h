@@ -16,7 +16,9 @@
 #include <triage/control_flow.h>
 #include <triage/decisions.h>
 #include <triage/diagnostics.h>
+#include <triage/distributed.h>
 #include <triage/error.h>
+#include <triage/error_report.h>
 #include <triage/export.h>
 #include <triage/files.h>
 #include <triage/flags.h>

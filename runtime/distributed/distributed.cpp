@@ -1,0 +1,249 @@
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+#include <triage/flags.h>
+#include <triage/location.h>
+#include <triage/runtime.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "runtime/distributed/exchange.h"
+#include "runtime/files/checksum.h"
+
+namespace triage {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Operation = Exchange::Operation;
+
+/// Throws on all ranks unless all gave the same number for an option.
+void check_option(const Exchange& exchange, const std::vector<Exchange::Given>& given, size_t column,
+                  const char* name) {
+  for (size_t other = 1; other < given.size(); ++other)
+    if (given[other][column] != given[0][column])
+      throw DistributedError(
+          fmt::format("{}: `{}` must be the same on all ranks, and rank {} gave another value than "
+                      "rank 0",
+                      exchange.who(), name, other));
+}
+
+/// The bytes of all ranks. CBOR and not JSON, because names of locations may be any bytes.
+std::vector<Json> gather(Exchange& exchange, const Json& own, int64_t option, const char* option_name) {
+  const std::vector<uint8_t> cbor = Json::to_cbor(own);
+  const std::string bytes(cbor.begin(), cbor.end());
+  const auto given = exchange.give({static_cast<int64_t>(bytes.size()), option});
+  check_option(exchange, given, 1, option_name);
+  std::vector<int64_t> lengths;
+  for (const auto& one : given) lengths.push_back(one[0]);
+  std::vector<Json> all;
+  for (const std::string& text : exchange.gather(bytes, lengths)) all.push_back(Json::from_cbor(text));
+  return all;
+}
+
+bool agree(int64_t bad, int64_t samples, Exchange& exchange, const AgreeOptions& options) {
+  const auto given = exchange.give({bad, samples, std::bit_cast<int64_t>(options.share)});
+  check_option(exchange, given, 2, "share");
+  int64_t all_bad = 0, all = 0;
+  for (const auto& one : given) {
+    all_bad += one[0];
+    all += one[1];
+  }
+  return static_cast<double>(all_bad) > options.share * static_cast<double>(all);
+}
+
+/// Throws on all ranks: here InputError.
+void check_share(Exchange& exchange, const AgreeOptions& options) {
+  if (!(options.share >= 0 && options.share < 1))
+    exchange.refuse(fmt::format("agree: expected a `share` from 0 to below 1, got {}", options.share));
+}
+
+Json to_json(const ErrorReport& report) {
+  Json counts = Json::array(), examples = Json::array();
+  for (const auto& one : report.counts)
+    counts.push_back({one.location, to_int(one.code), to_int(one.severity), one.count});
+  for (const auto& one : report.examples) examples.push_back({one.sample, one.text});
+  return {{"samples", report.samples},
+          {"flagged", report.flagged},
+          {"dropped", report.dropped},
+          {"counts", counts},
+          {"examples", examples}};
+}
+
+ErrorReport from_json(const Json& json, int64_t rank) {
+  ErrorReport report;
+  report.samples = json.at("samples");
+  report.flagged = json.at("flagged");
+  report.dropped = json.at("dropped");
+  for (const Json& one : json.at("counts"))
+    report.counts.push_back({one.at(0), code_from(one.at(1).get<int64_t>()), severity_from(one.at(2).get<int64_t>()),
+                             one.at(3).get<int64_t>()});
+  for (const Json& one : json.at("examples")) report.examples.push_back({rank, one.at(0).get<int64_t>(), one.at(1)});
+  return report;
+}
+
+/// The first example of each rank, then the second of each, until there are `most`; in order of ranks.
+std::vector<ErrorReport::Example> spread(const std::vector<ErrorReport>& reports, size_t most) {
+  std::vector<ErrorReport::Example> chosen;
+  for (size_t i = 0, before = 1; chosen.size() != before; ++i) {
+    before = chosen.size();
+    for (const ErrorReport& report : reports)
+      if (i < report.examples.size() && chosen.size() < most) chosen.push_back(report.examples[i]);
+    if (i == 0 && chosen.empty()) break;
+  }
+  std::stable_sort(chosen.begin(), chosen.end(), [](const auto& a, const auto& b) { return a.rank < b.rank; });
+  return chosen;
+}
+
+std::string text_of(const at::Tensor& tensor) {
+  const at::Tensor plain = tensor.detach().to(at::kCPU).contiguous();
+  const std::string_view bytes(static_cast<const char*>(plain.data_ptr()), plain.nbytes());
+  return fmt::format("{} [{}] {}", c10::toString(plain.scalar_type()), fmt::join(plain.sizes(), ", "),
+                     files::checksum_text(files::checksum(bytes)));
+}
+
+std::string text_of(const ParamValue& value) { return value.is_number() ? value.text() : text_of(value.tensor()); }
+
+std::string text_of(const c10::IValue& value) {
+  if (value.isTensor()) return text_of(value.toTensor());
+  if (value.isDouble()) return fmt::format("{}", value.toDouble());
+  return c10::str(value);
+}
+
+/// What must be the same: a name for people, and a text that tells values apart.
+Json identity(const Policy& policy, const Params& params) {
+  const Signature signature = policy.signature();
+  Json parts = {{"name", policy.name()},
+                {"source", policy.version().hash},
+                {"inputs", signature.inputs},
+                {"outputs", signature.outputs}};
+  for (const Param& param : signature.params) parts["default of param '" + param.name + "'"] = text_of(param.value);
+  for (const auto& [name, value] : params) parts["param '" + name + "'"] = text_of(value);
+  return parts;
+}
+
+/// "rank 2 differs from rank 0 in source (here 1f..., there 2a...)"; empty if all are the same.
+std::string differences(const std::vector<Json>& ranks) {
+  std::string text;
+  const auto value_of = [](const Json& rank, const std::string& name) {
+    return rank.contains(name) ? rank[name].dump(-1, ' ', false, Json::error_handler_t::replace) : "nothing";
+  };
+  for (size_t other = 1; other < ranks.size(); ++other) {
+    Json names = ranks[0];
+    names.update(ranks[other]);
+    std::string parts;
+    for (const auto& [name, unused] : names.items())
+      if (value_of(ranks[0], name) != value_of(ranks[other], name))
+        parts += fmt::format("{}{} ({}, rank 0 has {})", parts.empty() ? "" : ", ", name, value_of(ranks[other], name),
+                             value_of(ranks[0], name));
+    if (!parts.empty()) text += fmt::format("{}rank {} differs in {}", text.empty() ? "" : "; ", other, parts);
+  }
+  return text;
+}
+
+}  // namespace
+
+bool agree(const at::Tensor& bad, const Group& group, const AgreeOptions& options) {
+  Exchange exchange(group, Operation::agree);
+  check_share(exchange, options);
+  if (!bad.defined() || bad.scalar_type() != at::kBool)
+    exchange.refuse(fmt::format("agree: expected a bool tensor as `bad`, such as err::is_err(f), got {}",
+                                bad.defined() ? c10::toString(bad.scalar_type()) : "an undefined tensor"));
+  return agree(bad.sum().item<int64_t>(), bad.numel(), exchange, options);
+}
+
+bool agree(bool bad, const Group& group, const AgreeOptions& options) {
+  Exchange exchange(group, Operation::agree);
+  check_share(exchange, options);
+  return agree(bad ? 1 : 0, 1, exchange, options);
+}
+
+ErrorReport reduce(const ErrorReport& report, const Group& group, const ReduceOptions& options) {
+  Exchange exchange(group, Operation::reduce);
+  ErrorReport own = report;
+  own.examples.resize(std::min(own.examples.size(), options.examples));
+  std::vector<ErrorReport> reports;
+  for (const Json& json : gather(exchange, to_json(own), static_cast<int64_t>(options.examples), "examples"))
+    reports.push_back(from_json(json, static_cast<int64_t>(reports.size())));
+  ErrorReport all;
+  for (const ErrorReport& one : reports) all += one;
+  all.examples = spread(reports, options.examples);
+  return all;
+}
+
+void check_same(const Policy& policy, const Group& group, const SameOptions& options) {
+  for (int done = 0;; ++done) {
+    std::string found;
+    {
+      Exchange exchange(group, Operation::check_same);
+      found = differences(gather(exchange, identity(policy, options.params), options.reloads, "reloads"));
+      if (!found.empty() && done >= options.reloads)
+        throw DistributedError(fmt::format(
+            "{}: the ranks do not run the same policy '{}'{}: {}. Give all ranks the same files and params, or set "
+            "SameOptions::reloads for files that reach some ranks later",
+            exchange.who(), policy.name(), done ? fmt::format(", after {} reloads", done) : "", found));
+    }
+    if (found.empty()) return;
+    std::this_thread::sleep_for(options.pause);
+    policy.reload();
+  }
+}
+
+namespace {
+
+using Tensors = std::vector<at::Tensor>;
+
+void check_count(const char* name, const Tensors& arguments, size_t least, size_t most) {
+  if (arguments.size() < least || arguments.size() > most)
+    throw InputError(fmt::format("{}: expected {} tensors, got {}", name,
+                                 least == most ? fmt::format("{}", most) : fmt::format("{} or {}", least, most),
+                                 arguments.size()));
+}
+
+/// The report of all ranks as numbers: rows of location, code, severity and count, and the samples and those with errors.
+Tensors as_tensors(const ErrorReport& report) {
+  at::Tensor rows = at::empty({static_cast<int64_t>(report.counts.size()), 4}, at::kLong);
+  auto values = rows.accessor<int64_t, 2>();
+  for (size_t i = 0; i < report.counts.size(); ++i) {
+    const ErrorReport::Count& count = report.counts[i];
+    auto row = values[static_cast<int64_t>(i)];
+    row[0] = count.location == ErrorLocation::name(ErrorLocation::UNKNOWN)
+                 ? ErrorLocation::UNKNOWN
+                 : ErrorLocation::register_path(count.location);
+    row[1] = to_int(count.code);
+    row[2] = to_int(count.severity);
+    row[3] = count.count;
+  }
+  at::Tensor totals = at::empty({2}, at::kLong);
+  totals[0] = report.samples;
+  totals[1] = report.flagged;
+  return {rows, totals};
+}
+
+}  // namespace
+
+void define_dist(Runtime& runtime, const Group& group) {
+  runtime.define("dist.agree", [group](const Tensors& arguments) -> Tensors {
+    check_count("dist.agree", arguments, 1, 2);
+    AgreeOptions options;
+    if (arguments.size() == 2) options.share = arguments[1].item<double>();
+    return {at::scalar_tensor(agree(arguments[0], group, options), at::kBool)};
+  });
+  runtime.define("dist.reduce_report", [group](const Tensors& arguments) -> Tensors {
+    check_count("dist.reduce_report", arguments, 1, 1);
+    return as_tensors(reduce(report_of(arguments[0], {.examples = 0}), group, {.examples = 0}));
+  });
+  runtime.define("dist.rank", [group](const Tensors& arguments) -> Tensors {
+    check_count("dist.rank", arguments, 0, 0);
+    return {at::scalar_tensor(group.rank(), at::kLong)};
+  });
+  runtime.define("dist.world_size", [group](const Tensors& arguments) -> Tensors {
+    check_count("dist.world_size", arguments, 0, 0);
+    return {at::scalar_tensor(group.size(), at::kLong)};
+  });
+}
+
+}  // namespace triage

@@ -1,0 +1,144 @@
+// Groups without c10d: a world of one, and ranks that something else connects.
+#include <ATen/ATen.h>
+#include <doctest/doctest.h>
+#include <triage/triage.h>
+
+#include <signal.h>
+#include <barrier>
+#include <cmath>
+#include <stdexcept>
+#include <thread>
+
+using namespace triage;
+
+namespace {
+
+std::string error_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+struct IgnoredPipe {
+  IgnoredPipe() : before(::signal(SIGPIPE, SIG_IGN)) {}
+  ~IgnoredPipe() { ::signal(SIGPIPE, before); }
+  void (*before)(int);
+};
+
+}  // namespace
+
+TEST_CASE("a group of this process alone decides and reports by itself") {
+  const Group group;
+  CHECK(group.rank() == 0);
+  CHECK(group.size() == 1);
+  CHECK(agree(true, group));
+  CHECK_FALSE(agree(false, group));
+  CHECK_FALSE(agree(at::ones({0}, at::kBool), group));
+  CHECK(agree(at::ones({1}, at::kBool), group, {.share = 0.99}));
+  at::Tensor z = at::zeros({3, 2});
+  z[1][0] = std::nan("");
+  const ErrorReport own = report_of(flag_nan(z, Location("encoder")));
+  CHECK(own.text() ==
+        "3 samples, 1 with errors, worst CRITICAL\n  CRITICAL NAN @ encoder: 1\n  rank 0, sample 1: NAN @ encoder");
+  CHECK(reduce(own, group) == own);
+  CHECK(reduce(own, group, {.examples = 0}).examples.empty());
+  CHECK(ErrorReport{}.text() == "0 samples, 0 with errors");
+}
+
+TEST_CASE("a report counts each kind of error, dropped ones apart, and names the first samples") {
+  ErrorConfig config;
+  config.num_slots = 4;
+  config.track_overflow = true;
+  at::Tensor f = err::new_t(3, {.config = config});
+  for (int i = 0; i < 5; ++i) f = push(f, err::nan, Location("place" + std::to_string(i)), {.config = config});
+  const ErrorReport report = report_of(f, {.examples = 2, .config = config});
+  CHECK(report.samples == 3);
+  CHECK(report.flagged == 3);
+  CHECK(report.dropped == 6);
+  CHECK(report.counts.size() == 3);
+  CHECK(report.counts[0].count == 3);
+  REQUIRE(report.examples.size() == 2);
+  CHECK(report.examples[1].sample == 1);
+  ErrorReport twice = report;
+  twice += twice;
+  CHECK(twice.counts.size() == 3);
+  CHECK(twice.counts[0].count == 6);
+  CHECK(twice.dropped == 12);
+  CHECK(twice.examples.size() == 4);
+  CHECK_THROWS_AS(report_of(at::zeros({3})), InputError);
+}
+
+TEST_CASE("ranks that are threads, connected by a sum of their own") {
+  constexpr int count = 3;
+  const IgnoredPipe pipe;
+  std::barrier<> meet(count);
+  std::vector<at::Tensor> given(count);
+  std::vector<std::thread> threads;
+  std::vector<int> decided(count, -1);
+  for (int rank = 0; rank < count; ++rank)
+    threads.emplace_back([&, rank] {
+      const Group group(rank, count, [&, rank](at::Tensor& tensor) {
+        given[rank] = tensor.clone();
+        meet.arrive_and_wait();
+        for (int other = 0; other < count; ++other)
+          if (other != rank) tensor += given[other];
+        meet.arrive_and_wait();
+      });
+      decided[rank] = agree(rank == 1, group) + 2 * agree(false, group);
+    });
+  for (auto& thread : threads) thread.join();
+  CHECK(decided == std::vector<int>(count, 1));
+}
+
+TEST_CASE("wrong arguments say what is right") {
+  CHECK(error_of([] { Group(2, 2, [](at::Tensor&) {}); }).find("got rank 2 of 2") != std::string::npos);
+  CHECK(error_of([] { Group(0, 2, [](at::Tensor&) {}); }).find("std::signal(SIGPIPE, SIG_IGN)") != std::string::npos);
+  CHECK(error_of([] { Group(0, 1, nullptr); }).find("a null function") != std::string::npos);
+  const Group group;
+  CHECK(error_of([&] { agree(true, group, {.share = 1}); }) == "agree: expected a `share` from 0 to below 1, got 1");
+  CHECK(error_of([&] { agree(true, group, {.share = std::nan("")}); }).find("got nan") != std::string::npos);
+  CHECK(error_of([&] { agree(at::Tensor(), group); }).find("got an undefined tensor") != std::string::npos);
+  CHECK(error_of([&] { check_same(Policy(), group); }) != "no error");
+}
+
+TEST_CASE("an operation inside another one of the same group is refused") {
+  std::optional<Group> group;
+  std::string inner;
+  group.emplace(0, 1, [&](at::Tensor&) {
+    std::thread([&] { inner = error_of([&] { agree(true, *group); }); }).join();  // a thread that comes in between
+  });
+  CHECK(agree(true, *group));
+  CHECK(inner.find("another thread runs an operation on this group") != std::string::npos);
+}
+
+TEST_CASE("after a failed sum the group refuses all that follows") {
+  const IgnoredPipe pipe;
+  const Group group(0, 2, [](at::Tensor&) { throw std::runtime_error("the wire is cut"); });
+  CHECK(error_of([&] { agree(true, group); }).find("did not hear from all of them: the wire is cut.") !=
+        std::string::npos);
+  CHECK(error_of([&] { reduce({}, group); }).find("an earlier operation of this group failed: agree") !=
+        std::string::npos);
+}
+
+TEST_CASE("a policy without a group is told so, and names with a dot are fields of a table") {
+  Runtime runtime;
+  const std::string source = "return policy { run = function(z) return dist.agree(z > 0) end }";
+  const std::string without = error_of([&] { runtime.load_source(source).run({at::ones({2})}); });
+  CAPTURE(without);
+  CHECK(without.find("there is no 'dist' in this policy: the host gives it no group of processes") !=
+        std::string::npos);
+  define_dist(runtime, Group());
+  const Policy policy = runtime.load_source(source);
+  CHECK(policy.run({at::ones({2})})[0].item<bool>());
+  CHECK_FALSE(policy.run({at::zeros({2})})[0].item<bool>());
+  CHECK(error_of([&] {
+          runtime.load_source("return policy { run = function(z) return dist.agre(z > 0) end }").run({at::ones({2})});
+        }).find("agre") != std::string::npos);
+  for (const char* name : {"dist.", ".agree", "a.b.c", "a..b", "a.1b"})
+    CHECK(error_of([&] {
+            runtime.define(name, [](const std::vector<at::Tensor>& x) { return x; });
+          }).find("expected a name that scripts can write") != std::string::npos);
+}
