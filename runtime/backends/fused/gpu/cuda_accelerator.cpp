@@ -62,6 +62,7 @@ struct Cuda {
   NvrtcResult (*nvrtcGetCUBINSize)(Handle, size_t*);
   NvrtcResult (*nvrtcGetCUBIN)(Handle, char*);
   const char* (*nvrtcGetErrorString)(NvrtcResult);
+  NvrtcResult (*nvrtcVersion)(int* major, int* minor);
   Handle (*stream_of)(const c10::Stream* stream);  // cudaStream_t c10::cuda::CUDAStream::stream() const
 };
 
@@ -102,11 +103,13 @@ std::optional<Cuda> load() {
   FIND(cuCtxPopCurrent_v2), FIND(cuModuleLoadData), FIND(cuModuleGetFunction), FIND(cuLaunchKernel);
   FIND(cuGetErrorString), FIND(nvrtcCreateProgram), FIND(nvrtcCompileProgram), FIND(nvrtcDestroyProgram);
   FIND(nvrtcGetProgramLogSize), FIND(nvrtcGetProgramLog), FIND(nvrtcGetCUBINSize), FIND(nvrtcGetCUBIN);
-  FIND(nvrtcGetErrorString);
+  FIND(nvrtcGetErrorString), FIND(nvrtcVersion);
 #undef FIND
   find(cuda.cuLaunchKernelEx, "cuLaunchKernelEx", false);
   find(cuda.stream_of, "_ZNK3c104cuda10CUDAStream6streamEv");
-  return all ? std::optional(cuda) : std::nullopt;
+  int major = 0, minor = 0;
+  const bool takes_cpp20 = all && cuda.nvrtcVersion(&major, &minor) == 0 && major >= 12;
+  return takes_cpp20 ? std::optional(cuda) : std::nullopt;
 }
 
 /// Null where something is missing.
@@ -167,7 +170,11 @@ class CudaCode final : public GpuCode {
         grid.cluster ? cuda()->cuLaunchKernelEx(&config, function_, addresses.data(), nullptr)
                      : cuda()->cuLaunchKernel(function_, grid.blocks, grid.shared, 1, grid.threads, grid.rows, 1, 0,
                                               config.stream, addresses.data(), nullptr);
-    check(result, "start a fused loop");
+    try {
+      check(result, "start a fused loop");
+    } catch (const std::runtime_error& error) {
+      throw PolicyError(error.what());
+    }
   }
 
  private:
