@@ -50,8 +50,8 @@ struct Cuda {
   CuResult (*cuCtxPopCurrent_v2)(Handle* context);
   CuResult (*cuModuleLoadData)(Handle* module, const void* image);
   CuResult (*cuModuleGetFunction)(Handle* function, Handle module, const char* name);
-  CuResult (*cuLaunchKernel)(Handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, Handle, void**,
-                             void**);
+  CuResult (*cuLaunchKernel)(Handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, Handle,
+                             void**, void**);
   CuResult (*cuLaunchKernelEx)(const CuLaunchConfig*, Handle, void**, void**);  // null before CUDA 11.8
   CuResult (*cuGetErrorString)(CuResult error, const char** text);
   NvrtcResult (*nvrtcCreateProgram)(Handle*, const char*, const char*, int, const char* const*, const char* const*);
@@ -138,7 +138,8 @@ class InContext {
   explicit InContext(c10::Device device) {
     int handle = 0;
     check(cuda()->cuDeviceGet(&handle, device.index()), "find its device");
-    check(cuda()->cuDevicePrimaryCtxRetain(&context_, handle), "use its device");  // and never released, as LibTorch does
+    check(cuda()->cuDevicePrimaryCtxRetain(&context_, handle),
+          "use its device");  // and never released, as LibTorch does
     check(cuda()->cuCtxPushCurrent_v2(context_), "use its device");
   }
   ~InContext() { cuda()->cuCtxPopCurrent_v2(&context_); }
@@ -164,12 +165,12 @@ class CudaCode final : public GpuCode {
     c10::SmallVector<void*, 32> addresses;
     for (const int64_t& argument : arguments) addresses.push_back(const_cast<int64_t*>(&argument));
     CuLaunchAttribute attribute{cluster_dimension, 0, {{1, grid.shared, 1}}};
-    const CuLaunchConfig config{{grid.blocks, grid.shared, 1}, {grid.threads, grid.rows, 1}, 0,
-                                cuda()->stream_of(&stream),    &attribute,                   1};
-    const CuResult result =
-        grid.cluster ? cuda()->cuLaunchKernelEx(&config, function_, addresses.data(), nullptr)
-                     : cuda()->cuLaunchKernel(function_, grid.blocks, grid.shared, 1, grid.threads, grid.rows, 1, 0,
-                                              config.stream, addresses.data(), nullptr);
+    const CuLaunchConfig config{
+        {grid.blocks, grid.shared, 1}, {grid.threads, grid.rows, 1}, 0, cuda()->stream_of(&stream), &attribute, 1};
+    const CuResult result = grid.cluster
+                                ? cuda()->cuLaunchKernelEx(&config, function_, addresses.data(), nullptr)
+                                : cuda()->cuLaunchKernel(function_, grid.blocks, grid.shared, 1, grid.threads,
+                                                         grid.rows, 1, 0, config.stream, addresses.data(), nullptr);
     try {
       check(result, "start a fused loop");
     } catch (const std::runtime_error& error) {
@@ -231,9 +232,9 @@ class CudaAccelerator final : public Accelerator {
     const int major = attribute(compute_capability_major, device), minor = attribute(compute_capability_minor, device);
     Program program(cuda_source() + gpu_source() + source);
     // Without contraction, for the bits (support/polynomial.h). Numbers that are no floats, and attributes of GCC, are meant.
-    const std::string cubin = program.compiled({fmt::format("--gpu-architecture=sm_{}{}", major, minor), "--std=c++20",
-                                                "--fmad=false", "--device-as-default-execution-space", "-diag-suppress",
-                                                "1046,1097,177"});
+    const std::string cubin =
+        program.compiled({fmt::format("--gpu-architecture=sm_{}{}", major, minor), "--std=c++20", "--fmad=false",
+                          "--device-as-default-execution-space", "-diag-suppress", "1046,1097,177"});
     return std::make_unique<CudaCode>(device, cubin);
   }
 };
