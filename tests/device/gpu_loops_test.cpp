@@ -143,7 +143,8 @@ TEST_CASE("loops on a GPU: every float type, and rows that lie apart") {
   for (const at::ScalarType dtype : {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16}) {
     CAPTURE(dtype);
     check_program(detect_repair, {with_bad_rows({33, 300}, dtype)});
-    if (c10::elementSize(dtype) > 2) check_program(softmax_repair, {with_bad_rows({33, 300}, dtype)});  // LibTorch 1.13 has none
+    if (c10::elementSize(dtype) > 2)
+      check_program(softmax_repair, {with_bad_rows({33, 300}, dtype)});  // LibTorch 1.13 has none
     check_program(detect_repair, {with_bad_rows({66, 300}, dtype).slice(0, 0, 66, 2)});
     check_program(detect_repair, {with_bad_rows({300, 33}, dtype).t()});
   }
@@ -207,9 +208,9 @@ TEST_CASE("policies of the library give the bits of the CPU by loops on a GPU") 
         kernels += info.loops.kernels;
         REQUIRE(got.size() == expected.size());
         for (size_t i = 0; i < got.size(); ++i)
-          CHECK((is_real_device() ? at::allclose(from_other(got[i]).to(at::kDouble), expected[i].to(at::kDouble), 1e-5,
-                                                 1e-6, true)
-                                  : diagnose::same_bits(from_other(got[i]), expected[i])));
+          CHECK((is_real_device()
+                     ? at::allclose(from_other(got[i]).to(at::kDouble), expected[i].to(at::kDouble), 1e-5, 1e-6, true)
+                     : diagnose::same_bits(from_other(got[i]), expected[i])));
       }
     }
   }

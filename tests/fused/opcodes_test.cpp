@@ -53,8 +53,8 @@ std::string source_of(const Program& program, const Tensors& examples) {
 /// The same bits, but for those of NaN: which of two NaNs an operation gives is up to the compiler.
 bool same_but_nans(std::string a, std::string b, Type type) {
   const auto without = [&](std::string& bytes) {
-    at::Tensor values = at::from_blob(bytes.data(), {static_cast<int64_t>(bytes.size() / c10::elementSize(dtype_of(type)))},
-                                      dtype_of(type));
+    at::Tensor values = at::from_blob(
+        bytes.data(), {static_cast<int64_t>(bytes.size() / c10::elementSize(dtype_of(type)))}, dtype_of(type));
     values.masked_fill_(values.isnan(), 0);
   };
   if (is_real(type)) without(a), without(b);

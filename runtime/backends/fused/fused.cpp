@@ -391,7 +391,8 @@ std::unique_ptr<Executable> compile_groups(const Graph& graph, const std::vector
   const std::vector<fused::FusionGroup> parts = fused::cut(graph);
   log_parts(graph, parts, step);
   if (std::none_of(parts.begin(), parts.end(), gains))
-    return fused::device_of(graph).is_cpu() ? compile_eager(graph, examples) : compile_for_other_device(graph, examples);
+    return fused::device_of(graph).is_cpu() ? compile_eager(graph, examples)
+                                            : compile_for_other_device(graph, examples);
   return std::make_unique<FusedGraph>(graph, parts, compiler);
 }
 

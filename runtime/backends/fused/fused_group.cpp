@@ -71,7 +71,7 @@ void log_code(const std::string& graph, const std::string& source) {
 
 struct FusedGroup::Memory : CallLayout {
   using CallLayout::CallLayout;
-  c10::SmallVector<void*, 8> out;      // one for each loop output
+  c10::SmallVector<void*, 8> out;     // one for each loop output
   c10::SmallVector<Piece, 4> pieces;  // of joins
 };
 

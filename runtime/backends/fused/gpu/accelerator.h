@@ -40,7 +40,7 @@ const Accelerator* accelerator_of(c10::DeviceType type);
 /// For tests. It lives until the process ends.
 void set_accelerator(c10::DeviceType type, const Accelerator* accelerator);
 
-/// CUDA, by what LibTorch itself uses: the NVIDIA driver and NVRTC. Null without them.
+/// CUDA, by what LibTorch itself uses: the NVIDIA driver and NVRTC. Null without them, and before CUDA 12.
 const Accelerator* cuda_accelerator();
 
 }  // namespace triage::fused

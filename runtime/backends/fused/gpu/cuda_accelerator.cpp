@@ -50,8 +50,8 @@ struct Cuda {
   CuResult (*cuCtxPopCurrent_v2)(Handle* context);
   CuResult (*cuModuleLoadData)(Handle* module, const void* image);
   CuResult (*cuModuleGetFunction)(Handle* function, Handle module, const char* name);
-  CuResult (*cuLaunchKernel)(Handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, Handle, void**,
-                             void**);
+  CuResult (*cuLaunchKernel)(Handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, Handle,
+                             void**, void**);
   CuResult (*cuLaunchKernelEx)(const CuLaunchConfig*, Handle, void**, void**);  // null before CUDA 11.8
   CuResult (*cuGetErrorString)(CuResult error, const char** text);
   NvrtcResult (*nvrtcCreateProgram)(Handle*, const char*, const char*, int, const char* const*, const char* const*);
@@ -62,6 +62,7 @@ struct Cuda {
   NvrtcResult (*nvrtcGetCUBINSize)(Handle, size_t*);
   NvrtcResult (*nvrtcGetCUBIN)(Handle, char*);
   const char* (*nvrtcGetErrorString)(NvrtcResult);
+  NvrtcResult (*nvrtcVersion)(int* major, int* minor);
   Handle (*stream_of)(const c10::Stream* stream);  // cudaStream_t c10::cuda::CUDAStream::stream() const
 };
 
@@ -102,11 +103,13 @@ std::optional<Cuda> load() {
   FIND(cuCtxPopCurrent_v2), FIND(cuModuleLoadData), FIND(cuModuleGetFunction), FIND(cuLaunchKernel);
   FIND(cuGetErrorString), FIND(nvrtcCreateProgram), FIND(nvrtcCompileProgram), FIND(nvrtcDestroyProgram);
   FIND(nvrtcGetProgramLogSize), FIND(nvrtcGetProgramLog), FIND(nvrtcGetCUBINSize), FIND(nvrtcGetCUBIN);
-  FIND(nvrtcGetErrorString);
+  FIND(nvrtcGetErrorString), FIND(nvrtcVersion);
 #undef FIND
   find(cuda.cuLaunchKernelEx, "cuLaunchKernelEx", false);
   find(cuda.stream_of, "_ZNK3c104cuda10CUDAStream6streamEv");
-  return all ? std::optional(cuda) : std::nullopt;
+  int major = 0, minor = 0;
+  const bool takes_cpp20 = all && cuda.nvrtcVersion(&major, &minor) == 0 && major >= 12;
+  return takes_cpp20 ? std::optional(cuda) : std::nullopt;
 }
 
 /// Null where something is missing.
@@ -135,7 +138,8 @@ class InContext {
   explicit InContext(c10::Device device) {
     int handle = 0;
     check(cuda()->cuDeviceGet(&handle, device.index()), "find its device");
-    check(cuda()->cuDevicePrimaryCtxRetain(&context_, handle), "use its device");  // and never released, as LibTorch does
+    check(cuda()->cuDevicePrimaryCtxRetain(&context_, handle),
+          "use its device");  // and never released, as LibTorch does
     check(cuda()->cuCtxPushCurrent_v2(context_), "use its device");
   }
   ~InContext() { cuda()->cuCtxPopCurrent_v2(&context_); }
@@ -161,13 +165,17 @@ class CudaCode final : public GpuCode {
     c10::SmallVector<void*, 32> addresses;
     for (const int64_t& argument : arguments) addresses.push_back(const_cast<int64_t*>(&argument));
     CuLaunchAttribute attribute{cluster_dimension, 0, {{1, grid.shared, 1}}};
-    const CuLaunchConfig config{{grid.blocks, grid.shared, 1}, {grid.threads, grid.rows, 1}, 0,
-                                cuda()->stream_of(&stream),    &attribute,                   1};
-    const CuResult result =
-        grid.cluster ? cuda()->cuLaunchKernelEx(&config, function_, addresses.data(), nullptr)
-                     : cuda()->cuLaunchKernel(function_, grid.blocks, grid.shared, 1, grid.threads, grid.rows, 1, 0,
-                                              config.stream, addresses.data(), nullptr);
-    check(result, "start a fused loop");
+    const CuLaunchConfig config{
+        {grid.blocks, grid.shared, 1}, {grid.threads, grid.rows, 1}, 0, cuda()->stream_of(&stream), &attribute, 1};
+    const CuResult result = grid.cluster
+                                ? cuda()->cuLaunchKernelEx(&config, function_, addresses.data(), nullptr)
+                                : cuda()->cuLaunchKernel(function_, grid.blocks, grid.shared, 1, grid.threads,
+                                                         grid.rows, 1, 0, config.stream, addresses.data(), nullptr);
+    try {
+      check(result, "start a fused loop");
+    } catch (const std::runtime_error& error) {
+      throw PolicyError(error.what());
+    }
   }
 
  private:
@@ -224,9 +232,9 @@ class CudaAccelerator final : public Accelerator {
     const int major = attribute(compute_capability_major, device), minor = attribute(compute_capability_minor, device);
     Program program(cuda_source() + gpu_source() + source);
     // Without contraction, for the bits (support/polynomial.h). Numbers that are no floats, and attributes of GCC, are meant.
-    const std::string cubin = program.compiled({fmt::format("--gpu-architecture=sm_{}{}", major, minor), "--std=c++20",
-                                                "--fmad=false", "--device-as-default-execution-space", "-diag-suppress",
-                                                "1046,1097,177"});
+    const std::string cubin =
+        program.compiled({fmt::format("--gpu-architecture=sm_{}{}", major, minor), "--std=c++20", "--fmad=false",
+                          "--device-as-default-execution-space", "-diag-suppress", "1046,1097,177"});
     return std::make_unique<CudaCode>(device, cubin);
   }
 };

@@ -101,8 +101,7 @@ bool GpuGroup::run_loops(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor
   const Version& one = version(rows.lanes);
   if (!one.kernel->gpu_code()) return interpret();
   for (const LoopOutput& output : loops_.outputs)
-    outputs.push_back(
-        at::empty(layout.sizes_of(output), at::TensorOptions(output.form.dtype).device(device_)));
+    outputs.push_back(at::empty(layout.sizes_of(output), at::TensorOptions(output.form.dtype).device(device_)));
   const messages::ProfilerSpan loops([&] { return "kernel " + label_; });
   if (rows.count > 0) launch(one, layout, rows, outputs);
   return true;
@@ -145,7 +144,8 @@ GpuGrid GpuGroup::grid_of(const Rows& rows, bool joins) const {
   }
   int64_t shared = 1;
   const auto warps = [&] { return std::min(most_warps, divided_up(parts, shared)); };
-  while (has_clusters_ && shared < most_blocks && 2 * shared <= parts && count * shared * warps() < enough_warps) shared *= 2;
+  while (has_clusters_ && shared < most_blocks && 2 * shared <= parts && count * shared * warps() < enough_warps)
+    shared *= 2;
   return grid(warps() * warp_threads, 1, count, shared, shared > 1);
 }
 

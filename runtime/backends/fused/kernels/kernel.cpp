@@ -262,7 +262,7 @@ class Compiler {
       if (function)
         job.kernel->function_.store(function, std::memory_order_release);
       else if (!job.kernel->function() && !job.kernel->gpu_code())  // nor was one added meanwhile
-        kernels_.erase(job.source);      // the next graph that wants it tries again
+        kernels_.erase(job.source);                                 // the next graph that wants it tries again
       job.kernel->finished_ = true;
       running_ = {};
       one_is_done_->notify_all();
@@ -332,9 +332,10 @@ class Compiler {
       log_kernel(job.graph, key, fmt::format("compiled for {} in {}", device, seconds_since(begin)));
       return code.release();
     } catch (const std::exception& error) {
-      say_once(key + error.what(), fmt::format("no fused kernel for a part of {} on {} (kernel {}), ATen runs in its place: {}",
-                                               job.graph.empty() ? "a graph" : '"' + job.graph + '"', device,
-                                               key.substr(0, 8), error.what()));
+      say_once(
+          key + error.what(),
+          fmt::format("no fused kernel for a part of {} on {} (kernel {}), ATen runs in its place: {}",
+                      job.graph.empty() ? "a graph" : '"' + job.graph + '"', device, key.substr(0, 8), error.what()));
       return nullptr;
     }
   }

@@ -239,7 +239,8 @@ class GpuText : public LoopText {
       line(2, fmt::format("for (auto& lane : {}lanes) lane = {};", name(ref), start(ref)));
     }
     for (const Ref ref : others) line(2, fmt::format("bool {}inflanes[lanes_of_thread] = {{}};", name(ref)));
-    line(2, fmt::format("each_position<{}>(threads, block, d{}, [&](int64_t i, int lane) {{", at_once(run), run.extent));
+    line(2,
+         fmt::format("each_position<{}>(threads, block, d{}, [&](int64_t i, int lane) {{", at_once(run), run.extent));
     positions(run, reductions, "lanes[lane]");
     line(2, "});");
     for (size_t i = 0; i < reductions.size(); ++i)
@@ -253,7 +254,8 @@ class GpuText : public LoopText {
       line(1, fmt::format("parts.join<{0}, {1}>({2}, threads, blocks, {3}total);", join_type(reductions[i]),
                           type_code(at(reductions[i])), i, name(reductions[i])));
     for (size_t i = 0; i < others.size(); ++i)
-      line(1, fmt::format("parts.join<Any, bool>({}, threads, blocks, {}inf);", reductions.size() + i, name(others[i])));
+      line(1,
+           fmt::format("parts.join<Any, bool>({}, threads, blocks, {}inf);", reductions.size() + i, name(others[i])));
     line(1, "threads.wait();");
     line(1, "});");
     for (const Ref ref : reductions)
@@ -294,7 +296,8 @@ class GpuText : public LoopText {
 };
 
 bool has_segments(const Loops& loops) {
-  return std::any_of(loops.extents.begin(), loops.extents.end(), [](const Extent& extent) { return extent.segments >= 0; });
+  return std::any_of(loops.extents.begin(), loops.extents.end(),
+                     [](const Extent& extent) { return extent.segments >= 0; });
 }
 
 }  // namespace

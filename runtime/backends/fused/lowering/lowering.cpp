@@ -245,8 +245,8 @@ bool Lowering::has_data(const Value& value) {
 
 /// A tensor from outside that is the same for all rows, beside data of form `shape`.
 std::optional<Ref> Lowering::as_column(const Value& value, const TensorForm& shape) {
-  if (tensors_.count(&value) || batch_sizes_.count(&value) || !value.meta || !is_there(*value.meta) ||
-      value.is_flags || !computed_type(value.meta->dtype) || shape.kind == Kind::number || shape.kind == Kind::record)
+  if (tensors_.count(&value) || batch_sizes_.count(&value) || !value.meta || !is_there(*value.meta) || value.is_flags ||
+      !computed_type(value.meta->dtype) || shape.kind == Kind::number || shape.kind == Kind::record)
     return std::nullopt;
   std::vector<int64_t> sizes = value.meta->sizes;
   TensorForm form;

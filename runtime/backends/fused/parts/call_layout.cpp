@@ -64,7 +64,8 @@ bool CallLayout::within_terms(const std::optional<std::chrono::steady_clock::tim
 
 bool CallLayout::numbers_fit() const {
   return std::all_of(loops_.bounds.begin(), loops_.bounds.end(), [&](const NumberBound& bound) {
-    return on_host[bound.input] && flags::check::holds(bound.dtype, number_at(in[bound.input], loops_.inputs[bound.input].form.dtype));
+    return on_host[bound.input] &&
+           flags::check::holds(bound.dtype, number_at(in[bound.input], loops_.inputs[bound.input].form.dtype));
   });
 }
 
@@ -104,19 +105,18 @@ bool CallLayout::resolve_parts(size_t index) {
   const Extent& extent = loops_.extents[index];
   if (extent.segments < 0) return true;
   const auto segments = static_cast<size_t>(extent.segments), positions = static_cast<size_t>(extent.positions);
-  Sizes both = sizes[segments];
+  const Sizes &outside = sizes[segments], &inside = sizes[positions];
   const size_t behind = extent.inner < 0 ? 0 : loops_.extents[static_cast<size_t>(extent.inner)].sizes.size();
-  if (both.size() >= behind)
-    both.insert(both.end() - static_cast<int64_t>(behind), sizes[positions].begin(),
-                sizes[positions].end());
-  if (sizes[index].empty() && both.size() == extent.sizes.size()) sizes[index] = both;
-  return sizes[index].empty() ||
-         (sizes[index].size() == extent.sizes.size() && tell_parts(extent, sizes[index]));
+  if (sizes[index].empty() && outside.size() >= behind && outside.size() + inside.size() == extent.sizes.size()) {
+    Sizes both(outside.begin(), outside.end() - static_cast<int64_t>(behind));
+    both.append(inside.begin(), inside.end());
+    both.append(outside.end() - static_cast<int64_t>(behind), outside.end());
+    sizes[index].assign(both.begin(), both.end());
+  }
+  return sizes[index].empty() || (sizes[index].size() == extent.sizes.size() && tell_parts(extent, sizes[index]));
 }
 
-int64_t CallLayout::count(int32_t extent) const {
-  return c10::multiply_integers(sizes[static_cast<size_t>(extent)]);
-}
+int64_t CallLayout::count(int32_t extent) const { return c10::multiply_integers(sizes[static_cast<size_t>(extent)]); }
 
 bool CallLayout::reshape(const Reshape& reshape) {
   using From = Reshape::Size::From;
@@ -150,7 +150,8 @@ bool CallLayout::resolve_sizes() {
   if (loops_.fixed_batch && batch >= 0 && batch != *loops_.fixed_batch) return false;
   if (loops_.fixed_batch) batch = *loops_.fixed_batch;
   for (const size_t input : loops_.batch_inputs)  // -1 asks for what the others leave: the rows, as their sizes fit
-    if (!on_host[input] || (*static_cast<const int64_t*>(in[input]) != batch && *static_cast<const int64_t*>(in[input]) != -1))
+    if (!on_host[input] ||
+        (*static_cast<const int64_t*>(in[input]) != batch && *static_cast<const int64_t*>(in[input]) != -1))
       return false;
   for (size_t i = 0; i < loops_.extents.size(); ++i)
     if (loops_.extents[i].fixed && !tell(i, loops_.extents[i].sizes)) return false;
@@ -167,8 +168,7 @@ bool CallLayout::resolve_sizes() {
     extents.push_back(positions);
   }
   for (size_t i = 0; i < loops_.extents.size(); ++i)
-    if (const int32_t same = loops_.extents[i].same;
-        same >= 0 && extents[i] != extents[static_cast<size_t>(same)])
+    if (const int32_t same = loops_.extents[i].same; same >= 0 && extents[i] != extents[static_cast<size_t>(same)])
       return false;
   return batch >= 0;
 }
@@ -178,8 +178,9 @@ bool CallLayout::lay_out(const LoopInput& input, const at::Tensor& given) {
   const TensorForm& form = input.form;
   const at::Tensor* tensor = &given;
   const bool is_number = form.kind == Kind::number && given.dim() == 0 && given.device().is_cpu();
-  if (tensor->dim() != form.rank || tensor->scalar_type() != form.dtype || (tensor->device() != device_ && !is_number) ||
-      tensor->layout() != at::kStrided || tensor->is_conj() || tensor->is_neg())
+  if (tensor->dim() != form.rank || tensor->scalar_type() != form.dtype ||
+      (tensor->device() != device_ && !is_number) || tensor->layout() != at::kStrided || tensor->is_conj() ||
+      tensor->is_neg())
     return false;
   const auto dense = [&](const at::Tensor& gaps) {
     if (!shared_ || gaps.requires_grad()) return gaps.contiguous();

@@ -6,8 +6,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "runtime/backends/fused/parts/loop_group.h"
 #include "runtime/backends/fused/fusion_groups.h"
+#include "runtime/backends/fused/parts/loop_group.h"
 #include "runtime/backends/fused/parts/output_pool.h"
 
 namespace triage::fused {
@@ -30,11 +30,11 @@ class PartSequence {
   using Tensors = std::vector<at::Tensor>;
   struct Step {
     std::shared_ptr<Executable> run;
-    bool repeats = false;               // an earlier step's, for another call of its region
+    bool repeats = false;              // an earlier step's, for another call of its region
     const LoopGroup* group = nullptr;  // where it is one
-    bool overwrites = false;            // it can write in the place of what it reads
-    bool may_share = false;             // its results may have the memory of what it reads
-    Registers inputs, outputs, done;    // done: what nobody reads after it
+    bool overwrites = false;           // it can write in the place of what it reads
+    bool may_share = false;            // its results may have the memory of what it reads
+    Registers inputs, outputs, done;   // done: what nobody reads after it
   };
   void add_step(const FusionGroup& part, CompilerMode compiler);
   OutputPool& pool_of_call();

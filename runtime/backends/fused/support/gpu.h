@@ -77,8 +77,7 @@ inline void each_position(const RowThreads& threads, int64_t count, Visit visit)
 template <class Visit>
 inline void each_round(const RowThreads& threads, int64_t count, Visit visit) {
   const int64_t all = (count + block_positions - 1) / block_positions, at_once = most_rounds * threads.warps;
-  for (int64_t first = 0; first < all; first += at_once)
-    visit(first, all - first < at_once ? all - first : at_once);
+  for (int64_t first = 0; first < all; first += at_once) visit(first, all - first < at_once ? all - first : at_once);
 }
 
 template <class T>
@@ -129,8 +128,7 @@ struct Parts {
   template <class Join, class T, class Total>
   void join(int reduction, const RowThreads& threads, int64_t blocks, Total& total) const {
     const uint64_t* words = threads.is_cluster ? all[reduction] : &own[reduction][at(threads, 0, 0)];
-    for (int i = 0; i < blocks; ++i)
-      Join::join(total, static_cast<Total>(from_word<T>(words[i])));
+    for (int i = 0; i < blocks; ++i) Join::join(total, static_cast<Total>(from_word<T>(words[i])));
   }
 
  private:
