@@ -1,4 +1,4 @@
-// `./dev COMMAND --help` is answered at once: it neither configures nor builds. And docs/versions.md says what the build asks for.
+// `./dev COMMAND --help` is answered at once: it neither configures nor builds. docs/versions.md says what the build takes. And docs/versions.md says what the build asks for.
 #include "tests/paths.h"
 
 #include <doctest/doctest.h>
@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <fstream>
 #include <iterator>
+#include <regex>
 #include <string>
 
 namespace {
@@ -35,10 +36,10 @@ TEST_CASE("./dev COMMAND --help is the help of ./dev") {
 }
 
 TEST_CASE("docs/versions.md names the versions that the build and its tests take") {
-  const auto text_of = [](const char* path) { 
+  const auto text_of = [](const char* path) {
     std::ifstream file(triage::test::source_dir() + "/" + path);
     return std::string(std::istreambuf_iterator<char>(file), {});
-   };
+  };
   const auto found = [&](const char* path, const char* pattern) {
     std::smatch match;
     const std::string text = text_of(path);
@@ -49,6 +50,7 @@ TEST_CASE("docs/versions.md names the versions that the build and its tests take
   const auto names = [&](const std::string& text) { CHECK_MESSAGE(page.find(text) != std::string::npos, text); };
   names("and " + found("dev", "torch_version=([0-9]+\\.[0-9]+)") + " (the wheel of PyTorch, CPU)");
   names("| CMake | " + found("CMakeLists.txt", "cmake_minimum_required\\(VERSION ([0-9.]+)\\)") + " |");
-  names(found("bindings/python/pyproject.toml", "requires-python = \">=([0-9.]+)\"") + " and newer, where the PyTorch has them");
+  names(found("bindings/python/pyproject.toml", "requires-python = \">=([0-9.]+)\"") +
+        " and newer, where the PyTorch has them");
   names("`find_package(triage " + found("CMakeLists.txt", "VERSION ([0-9]+\\.[0-9]+)\\.[0-9]+ LANGUAGES") + ")`");
 }
