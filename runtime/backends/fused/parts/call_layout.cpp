@@ -108,10 +108,11 @@ bool CallLayout::resolve_parts(size_t index) {
   const Sizes &outside = sizes[segments], &inside = sizes[positions];
   const size_t behind = extent.inner < 0 ? 0 : loops_.extents[static_cast<size_t>(extent.inner)].sizes.size();
   if (sizes[index].empty() && outside.size() >= behind && outside.size() + inside.size() == extent.sizes.size()) {
-    Sizes both(outside.begin(), outside.end() - static_cast<int64_t>(behind));
-    both.append(inside.begin(), inside.end());
-    both.append(outside.end() - static_cast<int64_t>(behind), outside.end());
-    sizes[index].assign(both.begin(), both.end());
+    const auto middle = outside.end() - static_cast<int64_t>(behind);
+    sizes[index].resize(extent.sizes.size());
+    int64_t* next = std::copy(outside.begin(), middle, sizes[index].begin());
+    next = std::copy(inside.begin(), inside.end(), next);
+    std::copy(middle, outside.end(), next);
   }
   return sizes[index].empty() || (sizes[index].size() == extent.sizes.size() && tell_parts(extent, sizes[index]));
 }
