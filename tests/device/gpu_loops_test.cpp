@@ -8,6 +8,7 @@
 
 #include <cmath>
 #include <functional>
+#include <thread>
 
 #include "bindings/lua/engine/lua_script.h"
 #include "runtime/backends/fused/fused.h"
@@ -162,6 +163,42 @@ TEST_CASE("loops on a GPU: elements alone, of data of any dims, beside columns a
   const Program dims = [](const Tensors& in) { return Tensors{in[0].softmax(-1) * 2}; };
   check_program(dims, {with_bad_rows({5, 7, 200})});
   check_program(dims, {with_bad_rows({5, 7, 9})});
+}
+
+TEST_CASE("loops on a GPU: what is written early where other rows are not read") {
+  const Program rows_and_repair = [](const Tensors& in) {
+    const at::Tensor some = at::where(in[1].unsqueeze(1), in[0], at::zeros_like(in[0]));
+    auto [z, f] = fix(in[0], flag_nan(some, 1), 1);
+    return Tensors{z, f, some};
+  };
+  for (const int64_t positions : {10, 300, 5000})
+    check_program(rows_and_repair, {with_bad_rows({33, positions}), at::arange(33).remainder(3).eq(1)});
+}
+
+TEST_CASE("graphs with tensors of two devices: loops run where the inputs are, and results are where they belong") {
+  const WithLoops loops;
+  const Tensors host{with_bad_rows({8, 300})}, moved = there(host);
+  const Program to_host = [](const Tensors& in) {
+    return Tensors{in[0] * 2 + 1, at::zeros_like(in[0], at::TensorOptions(at::kCPU)) + 1};
+  };
+  const auto from_gpu = compiled(to_host, moved);
+  const Tensors got = warm(*from_gpu, moved);
+  CHECK(got[0].device().type() == OTHER_DEVICE.type());
+  CHECK(got[1].device().is_cpu());
+  const Program to_gpu = [](const Tensors& in) { return Tensors{(in[0] * 2 + 1).relu(), in[0].to(OTHER_DEVICE) + 1}; };
+  const Tensors both = warm(*compiled(to_gpu, host), host);
+  CHECK(both[0].device().is_cpu());
+  CHECK(both[1].device().type() == OTHER_DEVICE.type());
+}
+
+TEST_CASE("loops on a GPU: calls from a thread that has not used the device before") {
+  const WithLoops loops;
+  const Tensors inputs = there({with_bad_rows({32, 300})});
+  const auto executable = compiled(detect_repair, inputs);
+  const Tensors expected = warm(*executable, inputs);
+  Tensors got;
+  std::thread([&] { got = run(*executable, inputs); }).join();
+  for (size_t i = 0; i < got.size(); ++i) CHECK(diagnose::same_bits(from_other(expected[i]), from_other(got[i])));
 }
 
 TEST_CASE("loops on a GPU: one operation on flags by itself") {

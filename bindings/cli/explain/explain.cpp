@@ -35,12 +35,20 @@ std::vector<std::string> operators_of(const graph::Graph& graph) {
   return names;
 }
 
+/// The fusion groups that a call with inputs on this graph's device runs.
+std::string loops_text(const graph::Graph& graph) {
+  c10::Device device = at::kCPU;
+  for (const auto& input : graph.inputs())
+    if (input.value->meta && !input.value->meta->device.is_cpu()) device = input.value->meta->device;
+  return fused::text_of(fused::cut(graph, device));
+}
+
 Json graph_json(const CapturedGraph& captured, const ExplainCommand& options) {
   Json json = {{"ops", captured.graph->nodes().size()},
                {"op_names", operators_of(*captured.graph)},
                {"graph", graph::print(*captured.graph)},
                {"guards", lines_of(captured.guards)}};
-  if (options.loops) json["loops"] = fused::text_of(fused::cut(*captured.graph));
+  if (options.loops) json["loops"] = loops_text(*captured.graph);
   if (options.decomposed) json["decomposed"] = graph::print(graph::decompose(*captured.graph));
   return json;
 }
@@ -68,7 +76,7 @@ void print_graph(const CapturedGraph& captured, size_t index, const ExplainComma
   }
   if (options.loops)
     say("\n{}\n{}\n", paint(Paint::heading, fmt::format("fusion groups of graph {}", index)),
-        fused::text_of(fused::cut(*captured.graph)));
+        loops_text(*captured.graph));
   if (options.guards && !captured.guards.empty()) {
     say("\n{}\n", paint(Paint::heading, fmt::format("guards of graph {}", index)));
     for (const std::string& line : lines_of(captured.guards)) say("  {}\n", line);

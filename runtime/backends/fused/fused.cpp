@@ -224,9 +224,10 @@ std::optional<Graph> with_types_of_run(const Graph& graph, const std::vector<at:
 /// others are cut for it.
 class FusedGraph final : public Executable {
  public:
-  FusedGraph(const Graph& graph, const std::vector<fused::FusionGroup>& parts, CompilerMode compiler)
-      : compiler_(compiler), pure_(computes_only(graph)) {
-    kinds_[0] = std::make_unique<Kind>(graph, parts, compiler);
+  FusedGraph(const Graph& graph, const std::vector<fused::FusionGroup>& parts, c10::Device device,
+             CompilerMode compiler)
+      : device_(device), compiler_(compiler), pure_(computes_only(graph)) {
+    kinds_[0] = std::make_unique<Kind>(graph, parts, device, compiler);
     count_ = 1;
     if (can_run_again(graph)) graph_ = std::make_unique<Graph>(graph.clone());
   }
@@ -252,8 +253,8 @@ class FusedGraph final : public Executable {
 
  private:
   struct Kind {
-    Kind(const Graph& graph, const std::vector<fused::FusionGroup>& cut, CompilerMode compiler)
-        : parts(graph, cut, compiler), equal(graph) {}
+    Kind(const Graph& graph, const std::vector<fused::FusionGroup>& cut, c10::Device device, CompilerMode compiler)
+        : parts(graph, cut, device, compiler), equal(graph) {}
     fused::PartSequence parts;
     EqualSizes equal;
   };
@@ -276,10 +277,11 @@ class FusedGraph final : public Executable {
     if (!lock || count == most_kinds || best_for(inputs, count).equal.hold(inputs)) return;
     const auto graph = with_sizes_of(*graph_, inputs);
     if (!graph) return;
-    kinds_[count] = std::make_unique<Kind>(*graph, fused::cut(*graph), compiler_);
+    kinds_[count] = std::make_unique<Kind>(*graph, fused::cut(*graph, device_), device_, compiler_);
     count_.store(count + 1, std::memory_order_release);
   }
 
+  const c10::Device device_;
   const CompilerMode compiler_;
   const bool pure_;
   std::unique_ptr<Graph> graph_;  // null where it cannot be run once more
@@ -388,12 +390,12 @@ std::unique_ptr<Executable> compile_groups(const Graph& graph, const std::vector
     return compile_eager(graph, examples);
   graph::verify(graph);
   messages::Step step(3, "fused loops", graph.name(), "fused loops of `" + graph.name() + "`");
-  const std::vector<fused::FusionGroup> parts = fused::cut(graph);
+  const c10::Device device = other_device(graph, examples).value_or(at::kCPU);
+  const std::vector<fused::FusionGroup> parts = fused::cut(graph, device);
   log_parts(graph, parts, step);
   if (std::none_of(parts.begin(), parts.end(), gains))
-    return fused::device_of(graph).is_cpu() ? compile_eager(graph, examples)
-                                            : compile_for_other_device(graph, examples);
-  return std::make_unique<FusedGraph>(graph, parts, compiler);
+    return device.is_cpu() ? compile_eager(graph, examples) : compile_for_other_device(graph, examples);
+  return std::make_unique<FusedGraph>(graph, parts, device, compiler);
 }
 
 /// Whether loops may run there: all tensors but numbers are on that one device, whose kernels have no gradients as yet.

@@ -75,7 +75,7 @@ struct FusedGroup::Memory : CallLayout {
   c10::SmallVector<Piece, 4> pieces;  // of joins
 };
 
-struct FusedGroup::Rows : fused::Rows {
+struct FusedGroup::RowsInMemory : Rows {
   size_t scratch_bytes = 0;
 };
 
@@ -157,7 +157,7 @@ bool FusedGroup::run_loops(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tens
     interpret();  // ATen is faster
     return true;
   }
-  Rows rows{views_.rows_of(memory)};
+  RowsInMemory rows{views_.rows_of(memory)};
   if (rows.flat)
     for (int64_t& extent : rows.extents) extent = std::min(rows.count, most_at_once);
   Variant* const variant =
@@ -188,7 +188,7 @@ bool FusedGroup::run_loops(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tens
 }
 
 template <class Loop>
-void FusedGroup::run_rows(const Rows& rows, const Memory& memory, const Loop& loop) const {
+void FusedGroup::run_rows(const RowsInMemory& rows, const Memory& memory, const Loop& loop) const {
   if (rows.count == 0) return;
   const PieceWriter writer(memory.pieces);
   const auto staged = static_cast<size_t>(writer.scratch_bytes());
@@ -220,7 +220,7 @@ void FusedGroup::run_rows(const Rows& rows, const Memory& memory, const Loop& lo
 
 /// Elements from `begin` to `end`, as rows of as many as tapes hold at once.
 template <class Loop>
-void FusedGroup::run_flat(const Rows& rows, const Memory& memory, char* scratch, int64_t begin, int64_t end,
+void FusedGroup::run_flat(const RowsInMemory& rows, const Memory& memory, char* scratch, int64_t begin, int64_t end,
                           const Loop& loop) const {
   auto in = memory.in;
   auto out = memory.out;
@@ -252,7 +252,7 @@ void FusedGroup::finish_compiling() const {
 
 /// Null where nothing that was given can be used, or there is neither kernel nor tape for it.
 FusedGroup::Variant* FusedGroup::variant_for(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> donated,
-                                             const Memory& memory, const Rows& rows) const {
+                                             const Memory& memory, const RowsInMemory& rows) const {
   const auto is_copy = [&](size_t slot) {
     return !read_by(slot, inputs, memory).is_same(inputs[loops_.inputs[slot].argument]);
   };

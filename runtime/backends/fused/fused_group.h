@@ -55,14 +55,14 @@ class FusedGroup final : public LoopGroup {
     InPlace where;
     Versions versions;
   };
-  struct Rows;
+  struct RowsInMemory;
   template <class Loop>
-  void run_rows(const Rows& rows, const Memory& memory, const Loop& loop) const;
+  void run_rows(const RowsInMemory& rows, const Memory& memory, const Loop& loop) const;
   template <class Loop>
-  void run_flat(const Rows& rows, const Memory& memory, char* scratch, int64_t begin, int64_t end,
+  void run_flat(const RowsInMemory& rows, const Memory& memory, char* scratch, int64_t begin, int64_t end,
                 const Loop& loop) const;
   Variant* variant_for(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> donated, const Memory& memory,
-                       const Rows& rows) const;
+                       const RowsInMemory& rows) const;
   const at::Tensor& read_by(size_t slot, at::ArrayRef<at::Tensor> inputs, const Memory& memory) const;
   bool reduces_short_rows(const Memory& memory) const;
   bool make_outputs(Memory& memory, std::vector<at::Tensor>& outputs, const at::Tensor* given, size_t given_for) const;

@@ -61,7 +61,7 @@ void each_value(const Operand& operand, const std::function<void(const Value*)>&
 
 class Cutter {
  public:
-  explicit Cutter(const Graph& graph) : graph_(graph), device_(device_of(graph)) {
+  Cutter(const Graph& graph, c10::Device device) : graph_(graph), device_(device) {
     for (const auto& input : graph.inputs()) available_.insert(input.value);
     for (const auto& constant : graph.constants()) available_.insert(constant.value);
     for (const auto& node : graph.nodes()) waiting_.push_back(node.get());
@@ -472,25 +472,14 @@ void reshape_what_loops_made(std::vector<FusionGroup>& parts, std::unordered_set
 
 }  // namespace
 
-std::vector<FusionGroup> cut(const Graph& graph, bool inputs_from_loops) {
-  if (has_regions(graph)) return cut_by_regions(graph);
-  std::vector<FusionGroup> parts = Cutter(graph).run();
+std::vector<FusionGroup> cut(const Graph& graph, c10::Device device, bool inputs_from_loops) {
+  if (has_regions(graph)) return cut_by_regions(graph, device);
+  std::vector<FusionGroup> parts = Cutter(graph, device).run();
   std::unordered_set<const Value*> made;
   if (inputs_from_loops)
     for (const auto& input : graph.inputs()) made.insert(input.value);
   reshape_what_loops_made(parts, std::move(made));
   return parts;
-}
-
-c10::Device device_of(const Graph& graph) {
-  c10::Device device = at::kCPU;
-  const auto see = [&](const Value* value) {
-    if (value->meta && !value->meta->device.is_cpu()) device = value->meta->device;
-  };
-  for (const auto& input : graph.inputs()) see(input.value);
-  for (const auto& constant : graph.constants()) see(constant.value);
-  for (const auto& node : graph.nodes()) std::for_each(node->results.begin(), node->results.end(), see);
-  return device;
 }
 
 bool is_as_seen(const at::Tensor& tensor, const std::optional<graph::TensorMeta>& seen) {

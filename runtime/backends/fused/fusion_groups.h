@@ -33,11 +33,8 @@ struct FusionGroup {
 
 /// Cuts a graph into parts that run one after the other: groups that loops over rows compute, and what is left between them.
 /// Random operators and assertions keep their order. Calls of regions are parts by themselves (regions.h). `inputs_from_loops`: its
-/// inputs may be what loops gave, which is contiguous where a result of ATen is not.
-std::vector<FusionGroup> cut(const graph::Graph& graph, bool inputs_from_loops = false);
-
-/// That of its tensors; the CPU's where none is elsewhere. (Numbers may be the host's.)
-c10::Device device_of(const graph::Graph& graph);
+/// inputs may be what loops gave, which is contiguous where a result of ATen is not. `device`: where its loops run.
+std::vector<FusionGroup> cut(const graph::Graph& graph, c10::Device device = at::kCPU, bool inputs_from_loops = false);
 
 /// A call of ATen was planned for a tensor such as `seen` at capture: of as many dims, of that dtype, on the CPU.
 bool is_as_seen(const at::Tensor& tensor, const std::optional<graph::TensorMeta>& seen);

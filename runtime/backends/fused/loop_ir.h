@@ -11,6 +11,11 @@
 /// computed. A value is a number (the same for all rows), belongs to the row, or has one element for each position of a row.
 namespace triage::fused {
 
+/// `cpu` and `cpu:0` are one.
+inline bool is_on(c10::Device device, c10::Device wanted) {
+  return wanted.is_cpu() ? device.is_cpu() : device == wanted;
+}
+
 enum class Place : uint8_t { number, row, element };
 
 using Ref = int32_t;  // index into Loops::values

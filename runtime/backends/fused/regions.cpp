@@ -158,7 +158,7 @@ struct Cut {
 
 class RegionCutter {
  public:
-  explicit RegionCutter(const Graph& graph) : whole_(graph) {}
+  RegionCutter(const Graph& graph, c10::Device device) : whole_(graph), device_(device) {}
 
   std::vector<FusionGroup> run() {
     for (const Slice& slice : slices_of(whole_.graph())) {
@@ -179,7 +179,7 @@ class RegionCutter {
     std::unordered_map<const Node*, const Node*> nodes;
     for (size_t i = 0; i < graph.nodes().size(); ++i) nodes[graph.nodes()[i].get()] = &whole_.node(slice.begin + i);
     const size_t first = groups_.size();
-    for (FusionGroup& group : cut(graph, /*inputs_from_loops=*/true)) {
+    for (FusionGroup& group : cut(graph, device_, /*inputs_from_loops=*/true)) {
       for (const Value*& value : group.inputs) value = originals.at(value);
       for (const Value*& value : group.outputs) value = originals.at(value);
       for (const Node*& node : group.nodes) node = nodes.at(node);
@@ -208,6 +208,7 @@ class RegionCutter {
   }
 
   const Whole whole_;
+  const c10::Device device_;
   std::vector<FusionGroup> groups_;
   std::unordered_map<std::string, Cut> cuts_;
 };
@@ -219,7 +220,9 @@ bool has_regions(const Graph& graph) {
                      [](const auto& node) { return !node->source.region.empty(); });
 }
 
-std::vector<FusionGroup> cut_by_regions(const Graph& graph) { return RegionCutter(graph).run(); }
+std::vector<FusionGroup> cut_by_regions(const Graph& graph, c10::Device device) {
+  return RegionCutter(graph, device).run();
+}
 
 size_t largest_cut(const Graph& graph) {
   size_t most = 0, length = 0;

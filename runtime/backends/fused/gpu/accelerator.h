@@ -8,7 +8,8 @@
 
 namespace triage::fused {
 
-/// How many threads run a kernel: blocks of `threads` x `rows` (see support/gpu.h), `blocks` x `shared` of them.
+/// How many threads run a kernel: blocks of `threads` x `rows` (see support/gpu.h), `blocks` x `shared` of them; `shared` blocks
+/// compute the same rows.
 struct GpuGrid {
   uint32_t threads, rows;
   uint32_t blocks, shared;

@@ -2,14 +2,13 @@
 // of the driver's interface (https://docs.nvidia.com/cuda/cuda-driver-api) and of NVRTC (https://docs.nvidia.com/cuda/nvrtc).
 #include <ATen/Context.h>
 #include <c10/core/Allocator.h>
-#include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <dlfcn.h>
 #include <fmt/format.h>
 #include <triage/error.h>
 
 #include <array>
-#include <mutex>
+#include <atomic>
 #include <stdexcept>
 #include <vector>
 
@@ -132,55 +131,67 @@ int attribute(int which, c10::Device device) {
   return value;
 }
 
-/// While alive, the context that LibTorch uses on a device is this thread's.
+/// The one that LibTorch uses on a device. Retained, and never released.
+Handle context_of(c10::Device device) {
+  int handle = 0;
+  Handle context = nullptr;
+  check(cuda()->cuDeviceGet(&handle, device.index()), "find its device");
+  check(cuda()->cuDevicePrimaryCtxRetain(&context, handle), "use its device");
+  return context;
+}
+
+/// While alive, a context is this thread's: LibTorch gives threads one only when they need it for its own calls.
 class InContext {
  public:
-  explicit InContext(c10::Device device) {
-    int handle = 0;
-    check(cuda()->cuDeviceGet(&handle, device.index()), "find its device");
-    check(cuda()->cuDevicePrimaryCtxRetain(&context_, handle),
-          "use its device");  // and never released, as LibTorch does
-    check(cuda()->cuCtxPushCurrent_v2(context_), "use its device");
+  explicit InContext(Handle context) { check(cuda()->cuCtxPushCurrent_v2(context), "use its device"); }
+  ~InContext() {
+    Handle popped = nullptr;
+    cuda()->cuCtxPopCurrent_v2(&popped);
   }
-  ~InContext() { cuda()->cuCtxPopCurrent_v2(&context_); }
   InContext(const InContext&) = delete;
   InContext& operator=(const InContext&) = delete;
-
- private:
-  Handle context_ = nullptr;
 };
 
 class CudaCode final : public GpuCode {
  public:
-  CudaCode(c10::Device device, const std::string& cubin) : device_(device) {
-    const InContext context(device);
+  CudaCode(c10::Device device, const std::string& cubin) : device_(device), context_(context_of(device)) {
+    const InContext context(context_);
     Handle module = nullptr;  // never unloaded: some stream may be running it
     check(cuda()->cuModuleLoadData(&module, cubin.data()), "load a kernel");
     check(cuda()->cuModuleGetFunction(&function_, module, "triage_kernel"), "find a kernel in what it compiled");
   }
 
   void launch(const GpuGrid& grid, at::ArrayRef<int64_t> arguments) const override {
-    const c10::DeviceGuard guard(device_);
-    const c10::Stream stream = c10::impl::VirtualGuardImpl(c10::kCUDA).getStream(device_);
-    c10::SmallVector<void*, 32> addresses;
+    c10::SmallVector<void*, 48> addresses;
     for (const int64_t& argument : arguments) addresses.push_back(const_cast<int64_t*>(&argument));
-    CuLaunchAttribute attribute{cluster_dimension, 0, {{1, grid.shared, 1}}};
-    const CuLaunchConfig config{
-        {grid.blocks, grid.shared, 1}, {grid.threads, grid.rows, 1}, 0, cuda()->stream_of(&stream), &attribute, 1};
-    const CuResult result = grid.cluster
-                                ? cuda()->cuLaunchKernelEx(&config, function_, addresses.data(), nullptr)
-                                : cuda()->cuLaunchKernel(function_, grid.blocks, grid.shared, 1, grid.threads,
-                                                         grid.rows, 1, 0, config.stream, addresses.data(), nullptr);
     try {
-      check(result, "start a fused loop");
+      const c10::Stream stream = c10::impl::VirtualGuardImpl(c10::kCUDA).getStream(device_);
+      const InContext context(context_);
+      if (grid.cluster && !has_no_room_.load(std::memory_order_relaxed)) {
+        if (start_cluster(grid, stream, addresses.data()) == 0) return;
+        has_no_room_.store(true, std::memory_order_relaxed);  // on a part of a device, say
+      }
+      const uint32_t shared = grid.cluster ? 1 : grid.shared;
+      check(cuda()->cuLaunchKernel(function_, grid.blocks, shared, 1, grid.threads, grid.rows, 1, 0,
+                                   cuda()->stream_of(&stream), addresses.data(), nullptr),
+            "start a fused loop, or has failed before");
     } catch (const std::runtime_error& error) {
       throw PolicyError(error.what());
     }
   }
 
  private:
+  CuResult start_cluster(const GpuGrid& grid, const c10::Stream& stream, void** arguments) const {
+    CuLaunchAttribute attribute{cluster_dimension, 0, {{1, grid.shared, 1}}};
+    const CuLaunchConfig config{
+        {grid.blocks, grid.shared, 1}, {grid.threads, grid.rows, 1}, 0, cuda()->stream_of(&stream), &attribute, 1};
+    return cuda()->cuLaunchKernelEx(&config, function_, arguments, nullptr);
+  }
+
   const c10::Device device_;
+  Handle const context_;
   Handle function_ = nullptr;
+  mutable std::atomic<bool> has_no_room_{false};  // for clusters: a row is one block's then, with the same bits
 };
 
 /// A program of NVRTC.

@@ -1,6 +1,7 @@
 #include "runtime/backends/fused/gpu/gpu_group.h"
 
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 
@@ -8,9 +9,11 @@
 #include "runtime/backends/eager.h"
 #include "runtime/backends/fused/loops/gpu_text.h"
 #include "runtime/backends/fused/loops/groups_text.h"
+#include "runtime/backends/fused/support/gpu_grid.h"
 #include "runtime/graph/describe.h"
 #include "runtime/graph/number_ops.h"
 #include "runtime/messages/artefacts.h"
+#include "runtime/messages/debug_folder.h"
 #include "runtime/messages/profiler_spans.h"
 #include "runtime/messages/trace_file.h"
 
@@ -19,8 +22,7 @@ namespace {
 
 using Kind = TensorForm::Kind;
 
-// As support/gpu.h has them.
-constexpr int64_t warp_threads = 32, most_warps = 16, most_blocks = 8, block_positions = 2048;
+constexpr int64_t warp_threads = 32;
 
 /// So many warps keep a large GPU busy; fewer where rows share a block of threads without need.
 constexpr int64_t enough_warps = 4096;
@@ -39,6 +41,9 @@ int64_t bits_of_number(const void* memory, size_t bytes) {
 void log_code(const std::string& graph, const std::string& source) {
   using messages::Artefact;
   messages::trace([&] { return messages::TraceEvent("code").text("name", graph).text("code", source).graph(graph); });
+  if (messages::wants_debug_file(messages::DebugFile::output_code))
+    messages::write_debug_file(messages::DebugFile::output_code,
+                               fmt::format("#if 0  // for a GPU, as CUDA C++\n{}\n#endif\n", source));
   if (messages::logs(Artefact::output_code))
     messages::log_artefact(Artefact::output_code, LogLevel::debug, "loops of graph `" + graph + "` as CUDA C++", source,
                            graph);
@@ -78,6 +83,7 @@ const GpuGroup::Version& GpuGroup::version(Lanes lanes) const {
     version.joins = text.joins;
     version.kernel = gpu_kernel_of({text.source, text.parameters, device_}, graph_);
     if (compiler_ == CompilerMode::wait) version.kernel->wait();
+    version.asked.store(true, std::memory_order_release);
   });
   return version;
 }
@@ -143,7 +149,7 @@ GpuGrid GpuGroup::grid_of(const Rows& rows, bool joins) const {
     return grid(warps * warp_threads, 1, count, std::min<int64_t>(divided_up(parts, warps), 65535), false);
   }
   int64_t shared = 1;
-  const auto warps = [&] { return std::min(most_warps, divided_up(parts, shared)); };
+  const auto warps = [&] { return std::min<int64_t>(most_warps, divided_up(parts, shared)); };
   while (has_clusters_ && shared < most_blocks && 2 * shared <= parts && count * shared * warps() < enough_warps)
     shared *= 2;
   return grid(warps() * warp_threads, 1, count, shared, shared > 1);
@@ -151,7 +157,7 @@ GpuGrid GpuGroup::grid_of(const Rows& rows, bool joins) const {
 
 void GpuGroup::finish_compiling() const {
   for (const Version& version : versions_)
-    if (version.kernel) version.kernel->wait();
+    if (version.asked.load(std::memory_order_acquire)) version.kernel->wait();
 }
 
 LoopTiers GpuGroup::loops() const {

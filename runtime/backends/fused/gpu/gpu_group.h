@@ -1,5 +1,6 @@
 #pragma once
 #include <array>
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -34,6 +35,7 @@ class GpuGroup final : public LoopGroup {
     std::once_flag once;
     std::shared_ptr<const Kernel> kernel;
     bool joins = false;
+    std::atomic<bool> asked{false};
   };
   Lanes captured() const;
   const Version& version(Lanes lanes) const;

@@ -257,7 +257,7 @@ class Compiler {
       const Job job = running_;
       lock.unlock();
       const RowsFunction function = job.gpu ? nullptr : make(job);
-      if (job.gpu) job.kernel->gpu_code_.store(make_for_gpu(job), std::memory_order_release);
+      if (job.gpu && !ending_) job.kernel->gpu_code_.store(make_for_gpu(job), std::memory_order_release);
       lock.lock();
       if (function)
         job.kernel->function_.store(function, std::memory_order_release);
@@ -399,6 +399,10 @@ class Compiler {
     work_there_is_ = new std::condition_variable;
     one_is_done_ = new std::condition_variable;
     if (running_.kernel) queue_.push_front(std::exchange(running_, {}));
+    std::erase_if(queue_, [&](const Job& job) {  // no child of a fork can use the device
+      if (job.gpu) job.kernel->finished_ = true, kernels_.erase(job.source);
+      return job.gpu.has_value();
+    });
     calls_to_keep_.clear();  // the parent keeps them
     after_fork();
   }

@@ -182,16 +182,17 @@ class GpuText : public LoopText {
       const Ref user = static_cast<Ref>(i);
       const std::vector<Ref>& operands = at(user).operands;
       if (std::find(operands.begin(), operands.end(), input) == operands.end()) continue;
-      if (at(user).kind == Kind::map && !plan_.is_inlined(user) && !needed.count(user)) continue;
-      const bool picks = at(user).is(Opcode::pick) && at(operands[0]).place == Place::row && operands[1] == input &&
-                         operands[2] != input;
+      if (at(user).kind == Kind::map && !plan_.is_inlined(user) && !needed.count(user)) continue;  // of another pass
+      const bool picks = at(user).is(Opcode::pick) && !plan_.is_inlined(user) && at(operands[0]).place == Place::row &&
+                         operands[1] == input && operands[2] != input;
       if (!picks || (!condition.empty() && condition != name(operands[0]))) return "";
       condition = name(operands[0]);
     }
-    return std::any_of(loops_.outputs.begin(), loops_.outputs.end(),
-                       [&](const LoopOutput& output) { return output.value == input; })
-               ? ""
-               : condition;
+    const auto stores = [&](const auto& output) { return output.value == input; };
+    const auto stores_early = [&](const auto& early) { return early.second == input; };
+    const bool stored = std::any_of(loops_.outputs.begin(), loops_.outputs.end(), stores) ||
+                        std::any_of(plan_.early().begin(), plan_.early().end(), stores_early);
+    return stored ? "" : condition;
   }
 
   /// Of cheap values many loads may be under way; what takes long fills the time by itself, and its text is long enough.

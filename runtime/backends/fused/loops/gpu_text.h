@@ -6,7 +6,7 @@
 namespace triage::fused {
 
 /// Loops as CUDA C++ (support/gpu.h): a row belongs to some threads, or (Lanes::rows) each thread has one. Values have the bits
-/// of the loops of the CPU with the same lanes.
+/// of the loops of a CPU with fused multiply-add, with the same lanes; but for those of NaN, and whole numbers that overflow.
 struct GpuSource {
   std::string source;  // what stands behind support_source() and gpu_source(): TRIAGE_KERNEL triage_kernel(...)
   /// Its parameters, 8 bytes each: 'p' a pointer to read, 'o' one to write, 'n' an int64_t. For each of Loops::inputs the pointer

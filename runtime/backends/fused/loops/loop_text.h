@@ -20,7 +20,7 @@ struct Run {
 };
 
 /// The text of a generated source as it grows, and how values stand in it. What writes loops derives from it (emit.cpp,
-/// row_lanes.cpp) or writes on it (segment_lanes.cpp).
+/// row_lanes.cpp, gpu_text.cpp) or writes on it (segment_lanes.cpp).
 class LoopText {
  public:
   LoopText(const Loops& loops, Lanes lanes, bool keeps = true) : loops_(loops), lanes_(lanes), plan_(loops, keeps) {}
@@ -84,7 +84,7 @@ class LoopText {
   void lane_array(const std::string& type, const std::string& name, const std::string& start);
   /// How one more value joins what there is, by reduction `ref`.
   std::string join(Ref ref, const std::string& so_far, const std::string& one) const;
-  std::string join_type(Ref ref) const;  // in support/lanes.h
+  std::string join_type(Ref ref) const;  // in support/joins.h
   /// Of one more value, before it joins.
   std::string one_type(Ref ref) const { return at(ref).join == Join::any ? "bool" : type_code(at(ref)); }
   std::string start(Ref ref) const { return literal_code(at(ref).type, start_of(at(ref).join, at(ref).type)); }

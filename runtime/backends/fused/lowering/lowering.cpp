@@ -83,7 +83,8 @@ bool can_lower(const std::string& op) { return find_ways(op) != nullptr; }
 
 bool Lowering::add(const Node& node) {
   const Ways* const ways = find_ways(graph::op_name(node.op));
-  if (!ways) return false;
+  const auto is_elsewhere = [&](const Value* result) { return result->meta && !is_there(*result->meta); };
+  if (!ways || std::any_of(node.results.begin(), node.results.end(), is_elsewhere)) return false;
   const auto values = loops_.values.size(), arguments = arguments_.size(), bounds = loops_.bounds.size();
   auto extents = loops_.extents;
   const auto fixed_batch = loops_.fixed_batch;
@@ -152,7 +153,7 @@ TensorForm Lowering::record_form(int64_t words, at::ScalarType carrier) const {
 
 /// Where loops can read it.
 bool Lowering::is_there(const graph::TensorMeta& meta) const {
-  return meta.device == device_ || (meta.sizes.empty() && meta.device.is_cpu());
+  return is_on(meta.device, device_) || (meta.sizes.empty() && meta.device.is_cpu());
 }
 
 /// What a tensor from outside is, by what was seen of it at capture.
@@ -356,7 +357,7 @@ std::optional<Ref> Lowering::cast(Ref value, at::ScalarType from, at::ScalarType
   if (!type) return std::nullopt;
   if (to == at::kBool) return map(to, "a != 0", {value});
   if (!at::isFloatingType(from) || at::isFloatingType(to)) return in_dtype(value, to);
-  if (!device_.is_cpu()) return std::nullopt;
+  if (!device_.is_cpu()) return std::nullopt;  // beyond the range, and of NaN, a GPU gives other numbers
 #if defined(__x86_64__)
   return apply(Opcode::truncate, {value}, {}, type);
 #else

@@ -180,7 +180,7 @@ bool CallLayout::lay_out(const LoopInput& input, const at::Tensor& given) {
   const at::Tensor* tensor = &given;
   const bool is_number = form.kind == Kind::number && given.dim() == 0 && given.device().is_cpu();
   if (tensor->dim() != form.rank || tensor->scalar_type() != form.dtype ||
-      (tensor->device() != device_ && !is_number) || tensor->layout() != at::kStrided || tensor->is_conj() ||
+      (!is_on(tensor->device(), device_) && !is_number) || tensor->layout() != at::kStrided || tensor->is_conj() ||
       tensor->is_neg())
     return false;
   const auto dense = [&](const at::Tensor& gaps) {

@@ -29,7 +29,7 @@ class CallLayout {
   int64_t batch = -1;
   c10::SmallVector<const void*, 8> in;                      // one for each of Loops::inputs
   c10::SmallVector<int64_t, 8> stride;                      // bytes from one row to the next
-  c10::SmallVector<bool, 8> on_host;                        // whether the host can read it
+  c10::SmallVector<bool, 8> on_host;                        // of another device: a number that goes by value
   c10::SmallVector<int64_t, 4> extents;                     // how many positions
   c10::SmallVector<Sizes, 4> sizes;                         // of each extent; none until an input has told
   c10::SmallVector<std::pair<size_t, at::Tensor>, 4> kept;  // dense copies, and by which slot they are read

@@ -40,8 +40,9 @@ bool is_all_of_its_memory(const at::Tensor& tensor) { return tensor.nbytes() == 
 
 }  // namespace
 
-PartSequence::PartSequence(const Graph& graph, const std::vector<FusionGroup>& parts, CompilerMode compiler)
-    : device_(device_of(graph)) {
+PartSequence::PartSequence(const Graph& graph, const std::vector<FusionGroup>& parts, c10::Device device,
+                           CompilerMode compiler)
+    : device_(device) {
   for (const auto& input : graph.inputs()) add(input.value);
   for (const auto& constant : graph.constants()) {
     add(constant.value);

@@ -17,7 +17,9 @@ namespace triage::fused {
 /// place, else to those that follow.
 class PartSequence {
  public:
-  PartSequence(const graph::Graph& graph, const std::vector<FusionGroup>& parts, CompilerMode compiler);
+  /// `device`: where loops run.
+  PartSequence(const graph::Graph& graph, const std::vector<FusionGroup>& parts, c10::Device device,
+               CompilerMode compiler);
   /// False where a kernel was made for other sizes.
   bool run(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs, const CallContext& call) const;
   void finish_compiling() const;

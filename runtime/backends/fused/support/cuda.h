@@ -66,7 +66,7 @@ inline uint64_t other_thread(uint64_t word, int distance) {
 /// Clusters are there from compute capability 9.0 on.
 inline void wait_for_cluster() {
 #if __CUDA_ARCH__ >= 900
-  asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
+  asm volatile("barrier.cluster.arrive;\nbarrier.cluster.wait;" ::: "memory");
 #endif
 }
 inline uint64_t shared_of(const uint64_t* word, int block) {

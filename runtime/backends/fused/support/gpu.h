@@ -8,13 +8,11 @@
 //   other_thread(word, distance)   the word of the thread of the warp that is `distance` behind
 //   shared_of(word, block)         a word of shared memory, of another block of threads of the cluster
 //   load(pointer)                  from memory that the kernel does not write
-#include "runtime/backends/fused/support/joins.h"
+#include "runtime/backends/fused/support/gpu_grid.h"
 
 namespace triage::fused {
 inline namespace TRIAGE_SUPPORT {
 
-inline constexpr int most_warps = 16;  // in a block of threads
-inline constexpr int most_blocks = 8;  // of threads, in a cluster
 inline constexpr int most_rounds = 4;  // blocks of positions that a warp takes before they join the total
 inline constexpr int lanes_of_thread = static_cast<int>(lane_count) / warp_threads;
 
