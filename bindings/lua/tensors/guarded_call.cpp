@@ -209,6 +209,11 @@ at::Tensor GuardedArguments::moved(lua_State* L, const Guard& guard) const {
     if (param.name == "src" || param.name == "source" || param.name == "values") return {};
   torch::jit::Stack arguments = arguments_;
   arguments[0] = guard.flags;
+  // The batch by its number from the front: flags have another rank than the data.
+  for (size_t i = 0; i < overload_->params.size(); ++i) {
+    if (overload_->params[i].name == "dim" && arguments[i].isInt()) arguments[i] = int64_t{0};
+    if (overload_->params[i].name == "dims" && arguments[i].isIntList()) arguments[i] = std::vector<int64_t>{0};
+  }
   return run(L, *overload_, std::move(arguments), name_).at(0).toTensor();
 }
 

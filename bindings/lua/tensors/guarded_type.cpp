@@ -33,6 +33,7 @@ int method_on_data(lua_State* L) {
   const at::Tensor data = check_tensor(L, -1);
   lua_pop(L, 1);
   const int count = lua_gettop(L);
+  reserve(L, static_cast<size_t>(count) + 1, "too many arguments");
   lua_pushvalue(L, lua_upvalueindex(1));
   for (int i = 1; i <= count; ++i) push_data(L, i);
   lua_call(L, count, LUA_MULTRET);

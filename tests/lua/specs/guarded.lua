@@ -342,3 +342,21 @@ test("graphs hold for guarded tensors from outside as they are, and for calls wi
   pair(torch.ones({1, 2}), torch.ones({1, 2}))
   fails(function() pair(torch.ones({1, 2}), torch.ones({3, 2})) end, "unguard(x)")
 end)
+
+test("dimensions counted from the end move the same rows of the flags", function()
+  local z = torch.tensor({1.0, nan, 3.0, 4.0})
+  for _, x in ipairs({flag_nan(guard(z), "a"), flag_nan(guard(z:reshape({4, 1, 1})), "a")}) do
+    local dim = -x.data:dim()
+    local function bad(y) return table.concat(err.is_err(y):to(torch.int64):totable(), " ") end
+    eq(bad(x:flip(dim)), "0 0 1 0")
+    eq(bad(x:roll(1, dim)), "0 0 1 0")
+    eq(bad(x:narrow(dim, 1, 2)), "1 0")
+    eq(bad(x:index_select(dim, torch.tensor({3, 1}))), "0 1")
+  end
+end)
+
+test("thousands of arguments of a method are an error", function()
+  local many = {}
+  for i = 1, 20000 do many[i] = i end
+  eq((pcall(function() return guard(torch.ones({2, 2})):size(table.unpack(many)) end)), false)
+end)
