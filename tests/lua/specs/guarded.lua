@@ -344,14 +344,14 @@ test("graphs hold for guarded tensors from outside as they are, and for calls wi
 end)
 
 test("dimensions counted from the end move the same rows of the flags", function()
-  local z = torch.tensor({1.0, nan, 3.0, 4.0})
-  for _, x in ipairs({flag_nan(guard(z), "a"), flag_nan(guard(z:reshape({4, 1, 1})), "a")}) do
-    local dim = -x.data:dim()
+  local data = torch.tensor({1.0, nan, 3.0, 4.0})
+  for _, own in ipairs({flag_nan(guard(data), "a"), flag_nan(guard(data:reshape({4, 1, 1})), "a")}) do
+    local dim = -own.data:dim()
     local function bad(y) return table.concat(err.is_err(y):to(torch.int64):totable(), " ") end
-    eq(bad(x:flip(dim)), "0 0 1 0")
-    eq(bad(x:roll(1, dim)), "0 0 1 0")
-    eq(bad(x:narrow(dim, 1, 2)), "1 0")
-    eq(bad(x:index_select(dim, torch.tensor({3, 1}))), "0 1")
+    eq(bad(own:flip(dim)), "0 0 1 0")
+    eq(bad(own:roll(1, dim)), "0 0 1 0")
+    eq(bad(own:narrow(dim, 1, 2)), "1 0")
+    eq(bad(own:index_select(dim, torch.tensor({3, 1}))), "0 1")
   end
 end)
 
