@@ -19,6 +19,7 @@
 
 #include "bindings/cli/doctor/finding.h"
 #include "runtime/backends/fused/kernels/build_directory.h"
+#include "runtime/backends/fused/kernels/kernel.h"
 #include "runtime/backends/fused/kernels/kernel_files.h"
 #include "runtime/backends/fused/kernels/system_compiler.h"
 
@@ -96,6 +97,7 @@ Probed probe_kernel(const std::string& folder) {
   probed.right = outputs.size() == expected.size() &&
                  std::equal(outputs.begin(), outputs.end(), expected.begin(),
                             [](const at::Tensor& a, const at::Tensor& b) { return a.equal(b); });
+  fused::wait_for_kept_calls();  // the thread that writes them asks for the folder by then
   return probed;
 }
 

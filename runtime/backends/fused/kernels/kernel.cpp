@@ -169,6 +169,10 @@ class Compiler {
     start_thread();
     work_there_is_->notify_one();
   }
+  void wait_for_kept() {
+    std::unique_lock lock(mutex_);
+    one_is_done_->wait(lock, [&] { return calls_to_keep_.empty(); });
+  }
 
   void note(std::set<std::string>& sources) {
     std::lock_guard lock(mutex_);
@@ -524,6 +528,8 @@ void add_kernels(const std::vector<AddedKernel>& kernels, const std::string& fil
 std::vector<KernelInUse> kernels_in_use() { return Compiler::instance().in_use(); }
 
 void keep_calls_later(const KnownCall& call) { Compiler::instance().keep_later(call); }
+
+void wait_for_kept_calls() { Compiler::instance().wait_for_kept(); }
 
 void note_kernels(std::set<std::string>& sources) { Compiler::instance().note(sources); }
 

@@ -74,6 +74,8 @@ std::vector<KernelInUse> kernels_in_use();
 
 /// Has the thread that compiles put this into the cache folder.
 void keep_calls_later(const KnownCall& call);
+/// Waits until that thread is through with them. In a forked child there are none.
+void wait_for_kept_calls();
 
 /// From here until `stop_noting`, the sources of kernels that are asked for and not there go into `sources`, and are not
 /// compiled. Only `noted` may look at it meanwhile.
