@@ -16,6 +16,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 LANGUAGES = {".cpp": "cpp", ".h": "cpp", ".c": "c", ".lua": "lua", ".py": "python", ".txt": "cmake", ".sh": "sh", ".json": "json"}
+# Pages that lie outside of docs/, and what they are called in the site.
+OUTSIDE = {"README.md": "index.md", "CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md", "SECURITY.md": "reporting.md"}
 LINK = re.compile(r"(!?\[[^\]]*\]\()([^)\s]+)(\))")
 
 CONFIG = """
@@ -62,9 +64,8 @@ class Site:
         shutil.copytree(ROOT / "docs", self.sources, ignore=shutil.ignore_patterns("*.py", "requirements.txt", "*.md"))
         for page in sorted((ROOT / "docs").glob("*.md")):
             self.page(page, Path(page.name))
-        self.page(ROOT / "README.md", Path("index.md"))
-        for name in ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"):
-            self.page(ROOT / name, Path(name.lower() if name != "SECURITY.md" else "reporting.md"))
+        for name, page in OUTSIDE.items():
+            self.page(ROOT / name, Path(page))
         done: set[Path] = set()
         while self.shown - done:
             for path in sorted(self.shown - done):
@@ -95,9 +96,8 @@ class Site:
         return os.path.relpath(place, target.parent) + (f"#{anchor}" if anchor else "")
 
     def place(self, path: Path) -> Path:
-        named = {"README.md": "index.md", "CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md", "SECURITY.md": "reporting.md"}
-        if str(path) in named:
-            return Path(named[str(path)])
+        if str(path) in OUTSIDE:
+            return Path(OUTSIDE[str(path)])
         if path.parts[:1] == ("docs",):
             return Path(*path.parts[1:])
         self.shown.add(path)

@@ -212,12 +212,12 @@ ErrorReport report_of(const at::Tensor& f, const ReportOptions& options) {
     std::string& text = report.examples.back().text;
     text += (text.empty() ? "" : ", ") + (dropped ? "" : error.code_name + " @ ") + error.location_name;
   });
+  ErrorReport counted;  // adding joins those of one location that slots tell apart
   for (const auto& [slot, count] : counts) {
     const flags::UnpackedError error = flags::unpacked(slot, false);
-    ErrorReport one;
-    one.counts = {{error.location_name, error.code, error.severity, count}};
-    report += one;
+    counted.counts.push_back({error.location_name, error.code, error.severity, count});
   }
+  report += counted;
   return report;
 }
 

@@ -7,7 +7,6 @@
 #include <triage/triage.h>
 
 #include <cmath>
-#include <functional>
 #include <thread>
 
 #include "bindings/lua/engine/lua_script.h"
@@ -15,6 +14,7 @@
 #include "runtime/backends/fused/gpu/accelerator.h"
 #include "runtime/diagnose/bits.h"
 #include "tests/cli/folder.h"
+#include "tests/fused/programs.h"
 #include "tests/gpu_on_host.h"
 #include "tests/logs.h"
 #include "tests/other_device.h"
@@ -25,8 +25,8 @@ using namespace triage::test;
 
 namespace {
 
-using Tensors = std::vector<at::Tensor>;
-using Program = std::function<Tensors(const Tensors&)>;
+using fused::compiled, fused::run, fused::Program, fused::Tensors;
+using fused::detect_repair, fused::softmax_repair, fused::zscore_clip;
 
 /// While alive, the device that stands in for a GPU has loops.
 class WithLoops {
@@ -41,18 +41,6 @@ Tensors there(const Tensors& tensors) {
   Tensors moved;
   for (const at::Tensor& tensor : tensors) moved.push_back(tensor.dim() == 0 ? tensor : to_other(tensor));
   return moved;
-}
-
-std::unique_ptr<Executable> compiled(const Program& program, const Tensors& examples) {
-  auto executable = compile_fused(graph::trace(program, examples), examples, CompilerMode::wait);
-  executable->finish_compiling();
-  return executable;
-}
-
-Tensors run(const Executable& executable, const Tensors& inputs) {
-  Tensors outputs;
-  executable.run(inputs, outputs);
-  return outputs;
 }
 
 Tensors warm(const Executable& executable, const Tensors& inputs) {
@@ -96,25 +84,6 @@ void check_program(const Program& program, const Tensors& inputs) {
   const auto here = compiled(program, inputs), on_gpu = compiled(program, there(inputs));
   CHECK(on_gpu->loops().kernels > 0);
   check_same(warm(*here, inputs), warm(*on_gpu, there(inputs)));
-}
-
-Tensors detect_repair(const Tensors& in) {
-  auto [z, f] = fix(in[0], flag_nan_and_inf(in[0], 1), 1);
-  return {z, f};
-}
-
-Tensors softmax_repair(const Tensors& in) {
-  auto [z, f] = fix(in[0], flag_nan_and_inf(in[0], 1), 1);
-  return {at::softmax(z, -1), f};
-}
-
-Tensors zscore_clip(const Tensors& in) {
-  const at::Tensor f = flag_nan_and_inf(in[0], 1), z = err::take_ok_p(f, in[0]);
-  const at::Tensor mean = z.mean(-1, true), spread = z.std(-1, true, true) + 1e-6;
-  const at::Tensor far = (z - mean).abs() > spread * 3;
-  PushOptions options;
-  options.where = far.any(-1);
-  return {at::where(far, mean + spread * 3 * at::sign(z - mean), z), err::push(f, err::value_clamped, 1, options)};
 }
 
 }  // namespace

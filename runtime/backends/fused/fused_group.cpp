@@ -120,14 +120,9 @@ LoopTiers FusedGroup::loops() const {
 }
 
 FusedGroup::FusedGroup(const FusionGroup& part, CompilerMode compiler, OutputPool* shared)
-    : graph_(part.graph.name()),
-      label_(label_of(part)),
-      loops_(part.loops),
-      compiler_(compiler),
+    : LoopGroup(part, compiler, compile_eager(part.graph, {})),
       joins_(part.joins),
       views_(loops_, !joins_.empty()),
-      operators_(part.graph.nodes().size()),
-      interpreter_(compile_eager(part.graph, {})),
       shared_(shared) {
   versions_[static_cast<size_t>(views_.captured())].function(*this, views_.captured(), {});
   for (size_t i = 0; i < part.outputs.size(); ++i)

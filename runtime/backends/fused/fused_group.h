@@ -7,7 +7,6 @@
 #include <memory>
 #include <mutex>
 
-#include "runtime/backends/fused/fusion_groups.h"
 #include "runtime/backends/fused/kernels/kernel.h"
 #include "runtime/backends/fused/parts/call_layout.h"
 #include "runtime/backends/fused/parts/joined_outputs.h"
@@ -30,7 +29,6 @@ class FusedGroup final : public LoopGroup {
   /// Of the loops in place, those that a call could have used.
   void finish_compiling() const override;
   LoopTiers loops() const override;
-  size_t spared_calls() const override { return operators_ - 1; }
   size_t bytes() const override { return sizeof(*this) + interpreter_->bytes(); }
 
  private:
@@ -67,16 +65,10 @@ class FusedGroup final : public LoopGroup {
   bool reduces_short_rows(const Memory& memory) const;
   bool make_outputs(Memory& memory, std::vector<at::Tensor>& outputs, const at::Tensor* given, size_t given_for) const;
 
-  std::string graph_;  // its name, for messages
-  std::string label_;  // for spans
-  Loops loops_;
-  CompilerMode compiler_;
   const std::vector<Concatenation> joins_;
   const RowViews views_;
   std::vector<size_t> direct_;  // for each loop output that is no piece of a join: which output it is
   mutable Versions versions_;
-  size_t operators_;
-  std::unique_ptr<Executable> interpreter_;
   OutputPool* const shared_;
   std::unique_ptr<OutputPool[]> pools_;  // one for each output; null where they share one
   mutable std::deque<Variant> variants_;

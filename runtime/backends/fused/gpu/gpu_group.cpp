@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "runtime/backends/deadline.h"
 #include "runtime/backends/eager.h"
@@ -60,15 +61,10 @@ bool can_be_gpu_group(const FusionGroup& part) {
 }
 
 GpuGroup::GpuGroup(const FusionGroup& part, c10::Device device, CompilerMode compiler)
-    : graph_(part.graph.name()),
-      label_(label_of(part)),
+    : LoopGroup(part, compiler, compile_eager(graph::decompose(part.graph, graph::Numbers::as_they_are), {})),
       device_(device),
-      compiler_(compiler),
-      loops_(part.loops),
       views_(loops_, /*whole=*/false),
-      operators_(part.graph.nodes().size()),
-      has_clusters_(accelerator_of(device.type())->has_clusters(device)),
-      interpreter_(compile_eager(graph::decompose(part.graph, graph::Numbers::as_they_are), {})) {
+      has_clusters_(accelerator_of(device.type())->has_clusters(device)) {
   version(captured());
 }
 

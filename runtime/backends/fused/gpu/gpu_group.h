@@ -3,9 +3,7 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
-#include <string>
 
-#include "runtime/backends/fused/fusion_groups.h"
 #include "runtime/backends/fused/gpu/accelerator.h"
 #include "runtime/backends/fused/kernels/kernel.h"
 #include "runtime/backends/fused/parts/loop_group.h"
@@ -26,7 +24,6 @@ class GpuGroup final : public LoopGroup {
                  const CallContext& call) const override;
   void finish_compiling() const override;
   LoopTiers loops() const override;
-  size_t spared_calls() const override { return operators_ - 1; }
   size_t bytes() const override { return sizeof(*this) + interpreter_->bytes(); }
 
  private:
@@ -43,15 +40,9 @@ class GpuGroup final : public LoopGroup {
   void launch(const Version& version, const CallLayout& layout, const Rows& rows,
               at::ArrayRef<at::Tensor> outputs) const;
 
-  const std::string graph_;  // its name, for messages
-  const std::string label_;  // for spans
   const c10::Device device_;
-  const CompilerMode compiler_;
-  const Loops loops_;
   const RowViews views_;
-  const size_t operators_;
   const bool has_clusters_;
-  const std::unique_ptr<Executable> interpreter_;
   mutable std::array<Version, 3> versions_;  // one for each of Lanes
 };
 

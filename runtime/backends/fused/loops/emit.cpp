@@ -112,23 +112,13 @@ class Emitter : public LoopText {
   }
 
   void row_values(int pass) {
-    for (size_t i = 0; i < loops_.values.size(); ++i) {
-      const LoopValue& value = loops_.values[i];
-      const Ref ref = static_cast<Ref>(i);
-      if (value.place != Place::row || value.kind == Kind::reduce || plan_.is_inlined(ref) ||
-          plan_.pass_of(ref) != pass)
-        continue;
-      if (value.kind == Kind::classify)
+    for (const Ref ref : row_values_of(pass)) {
+      const std::string memory = fmt::format("{}i{}", is_record(at(ref)) ? "" : "*", at(ref).slot);
+      if (at(ref).kind == Kind::classify)
         classify(ref);
       else
-        line(2, fmt::format("const {} {} = {};", type_code(value), name(ref),
-                            value.kind == Kind::input ? row_input(value) : expression(ref)));
+        constant(2, ref, at(ref).kind == Kind::input ? row_input(ref, memory) : expression(ref));
     }
-  }
-
-  static std::string row_input(const LoopValue& value) {
-    if (is_record(value)) return fmt::format("{}::from(i{})", type_code(value), value.slot);
-    return loaded(value.dtype, fmt::format("*i{}", value.slot));
   }
 
   /// The largest magnitude tells all but whether there is an Inf beside a NaN: such a row, which is rare, is looked at once
@@ -188,7 +178,7 @@ class Emitter : public LoopText {
       if (belongs_to_segment(ref, run)) continue;  // computed in front of the loop
       std::string code = is_read(ref, run) ? read(ref, run) : expression(ref);
       if (is_read(ref, run) && !guard.empty()) code = guard + " ? " + code + " : 0";
-      line(4, fmt::format("const {} {} = {};", type_code(at(ref)), name(ref), code));
+      constant(4, ref, code);
     }
   }
 
@@ -215,8 +205,7 @@ class Emitter : public LoopText {
   void segment_values(const Run& run, std::set<Ref>& declared) {
     for (const Ref ref : plan_.needed_in(run.now, run.extent))
       if (belongs_to_segment(ref, run) && !plan_.is_local(ref, run.now.pass, run.extent) && declared.insert(ref).second)
-        line(2, fmt::format("const {} {} = {};", type_code(at(ref)), name(ref),
-                            is_read(ref, run) ? read(ref, run) : expression(ref)));
+        constant(2, ref, is_read(ref, run) ? read(ref, run) : expression(ref));
   }
 
   void element_loop(const Run& run) {
@@ -319,16 +308,8 @@ class Emitter : public LoopText {
   }
 
   void store_rows() {
-    for (size_t i = 0; i < loops_.outputs.size(); ++i) {
-      const Ref ref = loops_.outputs[i].value;
-      const LoopValue& value = at(ref);
-      if (value.place == Place::element) continue;
-      if (is_record(value))
-        line(2, fmt::format("{}.store((char*)call->out[{}] + row * sizeof({}));", name(ref), i, name(ref)));
-      else
-        line(2,
-             fmt::format("(({}*)call->out[{}])[row] = {};", stored_type(value), i, to_store(value.dtype, name(ref))));
-    }
+    for (size_t i = 0; i < loops_.outputs.size(); ++i)
+      if (!is_element(loops_.outputs[i].value)) line(2, stored_row(i, fmt::format("call->out[{}]", i), "row"));
   }
 };
 

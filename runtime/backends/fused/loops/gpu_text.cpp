@@ -24,7 +24,8 @@ class GpuText : public LoopText {
 
   GpuSource run() {
     std::string parameters = begin();
-    numbers();
+    numbers(
+        [](const std::string& type, int32_t slot) { return fmt::format("number<{0}>(p{1}, stride{1})", type, slot); });
     rows();
     for (int pass = 0; pass <= plan_.last_pass(); ++pass) {
       row_values(pass);
@@ -71,17 +72,6 @@ class GpuText : public LoopText {
     return kinds;
   }
 
-  void numbers() {
-    for (size_t i = 0; i < loops_.values.size(); ++i) {
-      const LoopValue& value = loops_.values[i];
-      const Ref ref = static_cast<Ref>(i);
-      if (value.place != Place::number || plan_.is_inlined(ref)) continue;
-      const std::string memory = fmt::format("number<{0}>(p{1}, stride{1})", stored_type(value), value.slot);
-      line(1, fmt::format("const {} {} = {};", type_code(value), name(ref),
-                          value.kind == Kind::input ? loaded(value.dtype, memory) : expression(ref)));
-    }
-  }
-
   /// Threads beyond the last row compute that once more, since those of a warp wait for each other.
   void rows() {
     if (of_threads()) {
@@ -108,23 +98,13 @@ class GpuText : public LoopText {
   }
 
   void row_values(int pass) {
-    for (size_t i = 0; i < loops_.values.size(); ++i) {
-      const LoopValue& value = loops_.values[i];
-      const Ref ref = static_cast<Ref>(i);
-      if (value.place != Place::row || value.kind == Kind::reduce || plan_.is_inlined(ref) ||
-          plan_.pass_of(ref) != pass)
-        continue;
-      if (value.kind == Kind::classify)
+    for (const Ref ref : row_values_of(pass)) {
+      const std::string memory = fmt::format(fmt::runtime(is_record(at(ref)) ? "i{}" : "load(i{})"), at(ref).slot);
+      if (at(ref).kind == Kind::classify)
         classify(ref);
       else
-        line(1, fmt::format("const {} {} = {};", type_code(value), name(ref),
-                            value.kind == Kind::input ? row_input(value) : expression(ref)));
+        constant(1, ref, at(ref).kind == Kind::input ? row_input(ref, memory) : expression(ref));
     }
-  }
-
-  static std::string row_input(const LoopValue& value) {
-    if (is_record(value)) return fmt::format("{}::from(i{})", type_code(value), value.slot);
-    return loaded(value.dtype, fmt::format("load(i{})", value.slot));
   }
 
   void classify(Ref ref) {
@@ -162,10 +142,9 @@ class GpuText : public LoopText {
 
   void body(const std::set<Ref>& needed) {
     for (const Ref ref : needed) {
-      const LoopValue& value = at(ref);
       std::string code = expression_of(ref);
       if (const std::string rows = rows_that_read(ref, needed); !rows.empty()) code = rows + " ? " + code + " : 0";
-      line(3, fmt::format("const {} {} = {};", type_code(value), name(ref), code));
+      constant(3, ref, code);
     }
   }
   std::string expression_of(Ref ref) const {
@@ -284,15 +263,8 @@ class GpuText : public LoopText {
 
   void store_rows() {
     if (of_threads()) line(1, "if (!threads.is_first()) return;");
-    for (size_t i = 0; i < loops_.outputs.size(); ++i) {
-      const Ref ref = loops_.outputs[i].value;
-      const LoopValue& value = at(ref);
-      if (value.place == Place::element) continue;
-      if (is_record(value))
-        line(1, fmt::format("{}.store((char*)out{} + row * sizeof({}));", name(ref), i, name(ref)));
-      else
-        line(1, fmt::format("(({}*)out{})[row] = {};", stored_type(value), i, to_store(value.dtype, name(ref))));
-    }
+    for (size_t i = 0; i < loops_.outputs.size(); ++i)
+      if (!is_element(loops_.outputs[i].value)) line(1, stored_row(i, fmt::format("out{}", i), "row"));
   }
 };
 

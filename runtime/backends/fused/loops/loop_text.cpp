@@ -63,6 +63,25 @@ std::string LoopText::kept_type(Ref ref) const {
   return plan_.is_segment_reduction(ref) ? type_code(at(ref)) : stored_type(at(ref));
 }
 
+std::vector<Ref> LoopText::row_values_of(int pass) const {
+  std::vector<Ref> list;
+  for (size_t i = 0; i < loops_.values.size(); ++i)
+    if (const Ref ref = static_cast<Ref>(i); at(ref).place == Place::row && at(ref).kind != Kind::reduce &&
+                                             !plan_.is_inlined(ref) && plan_.pass_of(ref) == pass)
+      list.push_back(ref);
+  return list;
+}
+
+std::string LoopText::row_input(Ref ref, const std::string& memory) const {
+  return is_record(at(ref)) ? fmt::format("{}::from({})", type_code(at(ref)), memory) : loaded(at(ref).dtype, memory);
+}
+
+std::string LoopText::stored_row(size_t output, const std::string& memory, const std::string& row) const {
+  const Ref ref = loops_.outputs[output].value;
+  if (is_record(at(ref))) return fmt::format("{0}.store((char*){1} + {2} * sizeof({0}));", name(ref), memory, row);
+  return fmt::format("(({}*){})[{}] = {};", stored_type(at(ref)), memory, row, to_store(at(ref).dtype, name(ref)));
+}
+
 void LoopText::lane_array(const std::string& type, const std::string& name, const std::string& start) {
   line(2, fmt::format("{} {}[tile_lanes];", type, name));
   if (!start.empty()) line(2, fmt::format("for (auto& lane : {}) lane = {};", name, start));
@@ -147,7 +166,7 @@ void LoopText::begin() {
     for (size_t i = 0; i < loops_.extents.size(); ++i) line(1, fmt::format("ahead &= d{} <= 4096;", i));
   }
   if (scratch_rows() > 0) scratch();
-  numbers();
+  numbers([](const std::string& type, int32_t slot) { return fmt::format("*(const {}*)call->in[{}]", type, slot); });
 }
 
 void LoopText::scratch() {
@@ -165,16 +184,6 @@ void LoopText::scratch() {
   for (const TileMemory& tile : tiles_of(*this))
     line(1, fmt::format("auto* const __restrict {} = ({}*)(call->scratch + {} * 8 * longest);", tile.name, tile.type,
                         next++));
-}
-
-void LoopText::numbers() {
-  for (size_t i = 0; i < loops_.values.size(); ++i) {
-    const LoopValue& value = loops_.values[i];
-    if (value.place != Place::number || plan_.is_inlined(static_cast<Ref>(i))) continue;
-    const std::string memory = fmt::format("*(const {}*)call->in[{}]", stored_type(value), value.slot);
-    line(1, fmt::format("const {} {} = {};", type_code(value), name(static_cast<Ref>(i)),
-                        value.kind == Kind::input ? loaded(value.dtype, memory) : expression(static_cast<Ref>(i))));
-  }
 }
 
 }  // namespace triage::fused

@@ -62,6 +62,19 @@ class LoopText {
   bool is_read(Ref ref, const Run& run) const {
     return at(ref).kind == LoopValue::Kind::input || plan_.is_kept_before(ref, run.now, run.extent);
   }
+  /// What belongs to a row and is computed in that pass, reductions aside.
+  std::vector<Ref> row_values_of(int pass) const;
+  /// What is read of a row's value that lies at `memory` (the address of a record, else the value itself).
+  std::string row_input(Ref ref, const std::string& memory) const;
+  /// Declares a value.
+  void constant(int depth, Ref ref, const std::string& code) {
+    line(depth, "const " + type_code(at(ref)) + " " + name(ref) + " = " + code + ";");
+  }
+  /// Declares the numbers of a call. `memory`: where an input of this type lies, in this slot.
+  template <class Memory>
+  void numbers(const Memory& memory);
+  /// Stores what belongs to a row. `memory`: the output's, as C++.
+  std::string stored_row(size_t output, const std::string& memory, const std::string& row) const;
   bool is_column(Ref ref) const {
     return at(ref).kind == LoopValue::Kind::input &&
            loops_.inputs[static_cast<size_t>(at(ref).slot)].form.kind == TensorForm::Kind::column;
@@ -103,7 +116,6 @@ class LoopText {
 
  private:
   void scratch();
-  void numbers();
 };
 
 /// --- how values stand in memory ---
@@ -111,5 +123,15 @@ std::string stored_type(const LoopValue& value);
 std::string loaded(at::ScalarType dtype, const std::string& from);
 std::string to_store(at::ScalarType dtype, const std::string& value);
 inline bool is_record(const LoopValue& value) { return value.type == Type::record; }
+
+template <class Memory>
+void LoopText::numbers(const Memory& memory) {
+  for (size_t i = 0; i < loops_.values.size(); ++i) {
+    const Ref ref = static_cast<Ref>(i);
+    if (at(ref).place != Place::number || plan_.is_inlined(ref)) continue;
+    const bool is_input = at(ref).kind == LoopValue::Kind::input;
+    constant(1, ref, is_input ? loaded(at(ref).dtype, memory(stored_type(at(ref)), at(ref).slot)) : expression(ref));
+  }
+}
 
 }  // namespace triage::fused

@@ -48,15 +48,8 @@ void RowLanes::load_tiles() {
 
 /// Numbers are computed for all lanes at once, records for one row after the other.
 void RowLanes::row_values(int pass) {
-  const auto values = [&] {
-    std::vector<Ref> list;
-    for (size_t i = 0; i < loops_.values.size(); ++i)
-      if (const Ref ref = static_cast<Ref>(i); at(ref).place == Place::row && at(ref).kind != Kind::reduce &&
-                                               !at(ref).is(Opcode::record_empty) && !plan_.is_inlined(ref) &&
-                                               plan_.pass_of(ref) == pass)
-        list.push_back(ref);
-    return list;
-  }();
+  std::vector<Ref> values = row_values_of(pass);
+  std::erase_if(values, [&](Ref ref) { return at(ref).is(Opcode::record_empty); });
   for (const Ref ref : values) lane_array(ref);
   for (size_t i = 0; i < values.size();) {
     const bool single = is_of_records(values[i]);
@@ -78,15 +71,15 @@ bool RowLanes::is_of_records(Ref ref) const {
 
 void RowLanes::row_value(Ref ref) {
   if (at(ref).kind == Kind::classify) return classify(ref);
-  line(3, fmt::format("{} = {};", of_lane(ref), at(ref).kind == Kind::input ? row_input(at(ref)) : expression(ref)));
+  line(3, fmt::format("{} = {};", of_lane(ref), at(ref).kind == Kind::input ? input_of_lane(ref) : expression(ref)));
 }
 
-std::string RowLanes::row_input(const LoopValue& value) const {
-  const std::string memory =
-      fmt::format("((const char*)call->in[{0}] + (row + lane) * call->in_stride[{0}])", value.slot);
-  if (is_record(value)) return fmt::format("{}::from({})", type_code(value), memory);
-  const std::string code = loaded(value.dtype, fmt::format("*(const {}*){}", stored_type(value), memory));
-  return fmt::format("lane < used ? {} : 0", code);
+std::string RowLanes::input_of_lane(Ref ref) const {
+  const std::string address =
+      fmt::format("((const char*)call->in[{0}] + (row + lane) * call->in_stride[{0}])", at(ref).slot);
+  if (is_record(at(ref))) return row_input(ref, address);
+  const std::string memory = fmt::format("*(const {}*){}", stored_type(at(ref)), address);
+  return fmt::format("lane < used ? {} : 0", row_input(ref, memory));
 }
 
 /// The largest magnitude tells all but whether there is an Inf beside a NaN: such a row, which is rare, is looked at once
@@ -186,8 +179,7 @@ void RowLanes::positions(const Run& run, const std::vector<Ref>& reductions) {
 void RowLanes::body(const std::set<Ref>& needed, const Run& run) {
   for (const Ref ref : needed)
     if (!belongs_to_segment(ref, run))  // those were computed in front of the loop
-      line(4, fmt::format("const {} {} = {};", type_code(at(ref)), name(ref),
-                          is_read(ref, run) ? read(ref, run) : expression(ref)));
+      constant(4, ref, is_read(ref, run) ? read(ref, run) : expression(ref));
 }
 
 /// Where a value stands that the loop reads or writes at position i.
@@ -214,22 +206,12 @@ std::string RowLanes::read(Ref ref, const Run& run) const {
 void RowLanes::store_outputs() {
   for (size_t i = 0; i < loops_.outputs.size(); ++i) {
     const Ref ref = loops_.outputs[i].value;
-    const LoopValue& value = at(ref);
-    const std::string type = row_type(ref);
-    if (value.place == Place::element) {
-      line(2,
-           fmt::format("lanes_to_rows(({0}*)call->out[{1}] + row * d{2}, o{1}, d{2}, used);", type, i, value.extent));
-      continue;
-    }
-    const std::string to = fmt::format("(char*)call->out[{}] + (row + lane) * sizeof({})", i, name(ref));
-    lane_loop(
-        2,
-        [&] {
-          line(3, is_record(value) ? fmt::format("{}.store({});", name(ref), to)
-                                   : fmt::format("(({}*)call->out[{}])[row + lane] = {};", type, i,
-                                                 to_store(value.dtype, name(ref))));
-        },
-        "used");
+    if (is_element(ref))
+      line(2, fmt::format("lanes_to_rows(({0}*)call->out[{1}] + row * d{2}, o{1}, d{2}, used);", row_type(ref), i,
+                          at(ref).extent));
+    else
+      lane_loop(
+          2, [&] { line(3, stored_row(i, fmt::format("call->out[{}]", i), "(row + lane)")); }, "used");
   }
 }
 

@@ -22,7 +22,7 @@ class RowLanes : public LoopText {
   }
   bool is_of_records(Ref ref) const;
   void row_value(Ref ref);
-  std::string row_input(const LoopValue& value) const;
+  std::string input_of_lane(Ref ref) const;
   void classify(Ref ref);
   void segments_loop(int pass, int32_t extent);
   void segment_values(const Run& run);

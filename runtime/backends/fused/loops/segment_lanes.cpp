@@ -175,8 +175,7 @@ void SegmentLanes::positions(const Run& run, const std::vector<Ref>& reductions)
   text_.lane_loop(3, [&] {
     for (const Ref ref : plan_.needed_in(run.now, run.extent))
       if (!text_.belongs_to_segment(ref, run))
-        text_.line(4, fmt::format("const {} {} = {};", type_code(at(ref)), text_.name(ref),
-                                  text_.is_read(ref, run) ? read(ref, run) : text_.expression(ref)));
+        text_.constant(4, ref, text_.is_read(ref, run) ? read(ref, run) : text_.expression(ref));
     for (const Ref ref : reductions) {
       const std::string name = text_.bare_name(ref), so_far = name + "lanes[lane]";
       text_.line(4, fmt::format("const {} {}one = {};", text_.one_type(ref), name, text_.expression(ref)));

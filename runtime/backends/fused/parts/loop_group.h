@@ -1,11 +1,15 @@
 #pragma once
 #include <triage/backend.h>
 
+#include <memory>
+#include <string>
 #include <vector>
+
+#include "runtime/backends/fused/fusion_groups.h"
 
 namespace triage::fused {
 
-/// A part of a graph that loops compute.
+/// A part of a graph that loops compute, where they can: else the interpreter.
 class LoopGroup : public Executable {
  public:
   /// Runs the loops, else the interpreter. False where that had to serve since the loops were made for other inputs.
@@ -14,6 +18,17 @@ class LoopGroup : public Executable {
   void run(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs, const CallContext& call) const final {
     run_loops(inputs, outputs, {call.deadline});
   }
+  size_t spared_calls() const final { return operators_ - 1; }
+
+ protected:
+  LoopGroup(const FusionGroup& part, CompilerMode compiler, std::unique_ptr<Executable> interpreter);
+
+  const std::string graph_;  // its name, for messages
+  const std::string label_;  // for spans
+  const Loops loops_;
+  const CompilerMode compiler_;
+  const size_t operators_;
+  const std::unique_ptr<Executable> interpreter_;
 };
 
 }  // namespace triage::fused

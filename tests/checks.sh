@@ -1,0 +1,31 @@
+# For tests/*/run that source it: `check`, which counts, `leave_out` and `sum_up`. $work is a folder that goes when the test ends.
+# shellcheck shell=bash
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+passed=0 failed=0
+
+# check NAME COMMAND...: one test, passed when the command succeeds; the end of its output is shown where it does not.
+check() {
+  local name=$1
+  shift
+  if "$@" >"$work/log" 2>&1; then
+    passed=$((passed + 1))
+  else
+    failed=$((failed + 1))
+    printf 'FAILED: %s\n' "$name"
+    tail -n 200 "$work/log" | sed 's/^/  /'
+  fi
+}
+
+# leave_out WHY: ends the test without a check.
+leave_out() {
+  echo "left out: $1"
+  echo "0 passed, 0 failed"
+  exit
+}
+
+# The last line, and the status of the test.
+sum_up() {
+  printf '%d passed, %d failed\n' "$passed" "$failed"
+  ((failed == 0))
+}
