@@ -3,6 +3,7 @@
 #include "bindings/c/handles.h"
 #include "bindings/c/structs.h"
 #include "bindings/c/tensors.h"
+#include "bindings/c/thread_context.h"
 
 #include <ATen/core/grad_mode.h>
 #include <c10/core/StreamGuard.h>
@@ -16,9 +17,6 @@
 namespace triage::c {
 namespace {
 
-/// What a RunInfo of C++ allocates, a thread allocates once.
-thread_local RunInfo info_of_thread;
-
 /// Reports on the call when it ends, also by an exception.
 class Report {
  public:
@@ -29,7 +27,7 @@ class Report {
   Report& operator=(const Report&) = delete;
   ~Report() {
     if (!to_ || !begun_) return;
-    const RunInfo& info = info_of_thread;
+    const RunInfo& info = context.info;
     TriageRunInfo told{};
     told.version = info.version;
     told.answered = static_cast<int32_t>(info.answered);
@@ -43,7 +41,7 @@ class Report {
   }
   RunInfo* begin() {
     begun_ = true;
-    return to_ ? &info_of_thread : nullptr;
+    return to_ ? &context.info : nullptr;
   }
 
  private:

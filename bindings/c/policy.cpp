@@ -2,6 +2,7 @@
 #include "bindings/c/functions.h"
 #include "bindings/c/handles.h"
 #include "bindings/c/structs.h"
+#include "bindings/c/thread_context.h"
 
 #include <triage/runtime.h>
 
@@ -11,9 +12,6 @@
 
 namespace triage::c {
 namespace {
-
-/// What the texts of the thread's latest TriageVersions are.
-thread_local std::vector<VersionInfo> versions_of_thread;
 
 TriageVersion told(const VersionInfo& info) {
   TriageVersion version{};
@@ -80,8 +78,8 @@ TriageStatistics told(const PolicyStatistics& all) {
 TriageStatus version(TriagePolicy* policy, TriageVersion* version) {
   return guarded("version", [&] {
     check_size(required(version, "version", "the address of a TriageVersion"), "version");
-    versions_of_thread = {value_of(policy).version()};
-    fill(*version, told(versions_of_thread.front()));
+    context.versions = {value_of(policy).version()};
+    fill(*version, told(context.versions.front()));
   });
 }
 
@@ -89,14 +87,14 @@ TriageStatus versions(TriagePolicy* policy, TriageVersion* versions, size_t* cou
   return guarded("versions", [&] {
     size_t& places = required(count, "count", "the address of the number of versions that there is room for");
     if (places > 0) check_size(required(versions, "versions", "an array, or 0 as its room"), "versions");
-    versions_of_thread = value_of(policy).versions();
-    const size_t placed = place(versions, places, versions_of_thread.size(), "versions");
+    context.versions = value_of(policy).versions();
+    const size_t placed = place(versions, places, context.versions.size(), "versions");
     const size_t size = placed > 0 ? versions->size : 0;
     for (size_t i = 0; i < placed; ++i) {
       // The array has elements of the size that the host's version of the struct has.
       auto* version = reinterpret_cast<TriageVersion*>(reinterpret_cast<char*>(versions) + i * size);
       version->size = size;
-      fill(*version, told(versions_of_thread[i]));
+      fill(*version, told(context.versions[i]));
     }
   });
 }

@@ -6,23 +6,20 @@
 
 #include <exception>
 #include <new>
+#include <utility>
+
+#include "bindings/c/thread_context.h"
 
 namespace triage::c {
+
+void LastError::set(TriageStatus status, std::string text, const Error* of_script) {
+  message = std::move(text);
+  file = of_script ? of_script->source().file : "";
+  traceback = of_script ? of_script->traceback() : "";
+  error = {status, of_script ? of_script->source().line : 0, message.c_str(), file.c_str(), traceback.c_str()};
+}
+
 namespace {
-
-struct LastError {
-  std::string message, file, traceback;
-  TriageError error{TRIAGE_OK, 0, "", "", ""};
-
-  void set(TriageStatus status, std::string text, const Error* of_script = nullptr) {
-    message = std::move(text);
-    file = of_script ? of_script->source().file : "";
-    traceback = of_script ? of_script->traceback() : "";
-    error = {status, of_script ? of_script->source().line : 0, message.c_str(), file.c_str(), traceback.c_str()};
-  }
-};
-
-thread_local LastError last;
 
 TriageStatus status_of(const Error& error) {
   if (dynamic_cast<const InputError*>(&error)) return TRIAGE_ERROR_INPUT;
@@ -36,6 +33,7 @@ TriageStatus status_of(const Error& error) {
 }
 
 void keep_handled(const char* function) {
+  LastError& last = context.error;
   try {
     throw;
   } catch (const Misuse& error) {
@@ -59,12 +57,13 @@ TriageStatus failed(const char* function) noexcept {
   try {
     keep_handled(function);
   } catch (...) {  // no memory for the message
-    last.error = {TRIAGE_ERROR_MEMORY, 0, "there is not enough memory, not even for the message of an error", "", ""};
+    context.error.error = {TRIAGE_ERROR_MEMORY, 0, "there is not enough memory, not even for the message of an error",
+                           "", ""};
   }
-  return last.error.status;
+  return context.error.error.status;
 }
 
-const TriageError* last_error() noexcept { return &last.error; }
+const TriageError* last_error() noexcept { return &context.error.error; }
 
 const char* status_name(TriageStatus status) noexcept {
   switch (status) {

@@ -14,7 +14,7 @@
 #include "bindings/cli/given.h"
 #include "bindings/cli/inputs.h"
 #include "bindings/cli/terminal.h"
-#include "runtime/backends/fused/kernels/kernel_manifest.h"
+#include "runtime/backends/fused/kernel_cache/kernel_manifest.h"
 #include "runtime/capture/compiled.h"
 #include "runtime/files/disk.h"
 #include "runtime/policy/files/policy_files.h"

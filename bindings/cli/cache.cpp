@@ -10,8 +10,8 @@
 #include "bindings/cli/call.h"
 #include "bindings/cli/commands.h"
 #include "bindings/cli/terminal.h"
-#include "runtime/backends/fused/kernels/cache_folder.h"
-#include "runtime/backends/fused/kernels/kernel_files.h"
+#include "runtime/backends/fused/kernel_cache/cache_folder.h"
+#include "runtime/backends/fused/kernel_cache/kernel_files.h"
 
 namespace triage::cli {
 namespace {

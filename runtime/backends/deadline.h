@@ -6,6 +6,8 @@
 #include <optional>
 #include <string>
 
+#include "runtime/operators/call_bounds.h"
+
 namespace triage {
 
 /// The moment at which the call that runs on this thread gives up, for what it cannot be handed to: a function of the host that
@@ -17,16 +19,16 @@ class Deadline {
   /// Sets it until destroyed, where there is one; a call inside a call keeps the nearer of both.
   explicit Deadline(const std::optional<Moment>& moment) : set_(moment.has_value()) {
     if (!set_) return;
-    outer_ = current_;
-    current_ = outer_ ? std::min(*outer_, *moment) : *moment;
+    outer_ = current();
+    operators::call_bounds.deadline = outer_ ? std::min(*outer_, *moment) : *moment;
   }
   ~Deadline() {
-    if (set_) current_ = outer_;
+    if (set_) operators::call_bounds.deadline = outer_;
   }
   Deadline(const Deadline&) = delete;
   Deadline& operator=(const Deadline&) = delete;
 
-  static const std::optional<Moment>& current() noexcept { return current_; }
+  static const std::optional<Moment>& current() noexcept { return operators::call_bounds.deadline; }
 
   /// So many seconds from now, as Limits has them: nothing for 0, which is no limit.
   static std::optional<Moment> in(double seconds) {
@@ -36,7 +38,6 @@ class Deadline {
   }
 
  private:
-  inline static thread_local std::optional<Moment> current_;
   const bool set_;
   std::optional<Moment> outer_;
 };

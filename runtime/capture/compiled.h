@@ -3,10 +3,10 @@
 #include <ATen/core/stack.h>
 #include <runtime/capture/cache/failed_sizes.h>
 #include <runtime/capture/graph_break.h>
-#include <runtime/capture/host_memory.h>
-#include <runtime/capture/kind_reads.h>
-#include <runtime/capture/size_condition.h>
-#include <runtime/capture/variables.h>
+#include <runtime/capture/recording/kind_reads.h>
+#include <runtime/capture/sizes/size_condition.h>
+#include <runtime/capture/tensors/host_memory.h>
+#include <runtime/capture/tensors/variables.h>
 #include <runtime/messages/log.h>
 #include <triage/backend.h>
 #include <triage/cache_statistics.h>

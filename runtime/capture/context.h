@@ -6,6 +6,7 @@ namespace triage::capture {
 class AutocastWatch;
 class BranchGuard;
 class FlagsTracker;
+class KindReads;
 class TraceReplayer;
 class SyntheticInputs;
 class OutsideBranches;
@@ -24,6 +25,7 @@ struct CaptureContext {
   Recorder* recorder;
   TraceReplayer* replayer;
   FlagsTracker* flags_tracker;
+  KindReads* kind_reads;
   SyntheticInputs* synthetic_inputs;
   ProtectInputs* protect_inputs;
   ScriptScope* script;

@@ -4,9 +4,9 @@
 
 #include <algorithm>
 
-#include "runtime/capture/branch_guard.h"
 #include "runtime/capture/context.h"
-#include "runtime/capture/recorder.h"
+#include "runtime/capture/recording/branch_guard.h"
+#include "runtime/capture/recording/recorder.h"
 #include "runtime/capture/replay/trace_replayer.h"
 
 namespace triage::capture {

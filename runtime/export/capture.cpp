@@ -10,10 +10,10 @@
 #include <optional>
 #include <vector>
 
-#include "runtime/capture/arguments.h"
-#include "runtime/capture/branch_guard.h"
-#include "runtime/capture/recorder.h"
-#include "runtime/capture/variables.h"
+#include "runtime/capture/recording/branch_guard.h"
+#include "runtime/capture/recording/recorder.h"
+#include "runtime/capture/rules/arguments.h"
+#include "runtime/capture/tensors/variables.h"
 #include "runtime/compat/autocast.h"
 #include "runtime/export/shapes.h"
 #include "runtime/given/host_call.h"

@@ -24,6 +24,7 @@
 #include "runtime/messages/asked.h"
 #include "runtime/messages/log.h"
 #include "runtime/messages/printable.h"
+#include "runtime/messages/thread_context.h"
 
 namespace triage::messages {
 namespace {
@@ -226,11 +227,14 @@ class DebugFolders {
   std::map<std::string, std::vector<Event>> events_;
 };
 
-/// Of the thread, because passes and backends deep below a capture write what they make.
-thread_local std::string current_folder;
+/// Of the scope; empty outside of one.
+const std::string& current_folder() {
+  static const auto& none = *new std::string;
+  return context.debug_folder ? *context.debug_folder : none;
+}
 
 std::string folder_of(const std::string& graph) {
-  return !current_folder.empty() || graph.empty() ? current_folder : DebugFolders::of_process().find(graph);
+  return !current_folder().empty() || graph.empty() ? current_folder() : DebugFolders::of_process().find(graph);
 }
 
 }  // namespace
@@ -257,11 +261,12 @@ DebugScope::DebugScope(const std::string& graph, Of of)
     : trace_(graph, of == Of::new_graph), active_(debug_folder_on()) {
   if (!active_) return;
   auto& folders = DebugFolders::of_process();
-  outer_ = std::exchange(current_folder, of == Of::new_graph ? folders.make(graph) : folders.find(graph));
+  folder_ = of == Of::new_graph ? folders.make(graph) : folders.find(graph);
+  outer_ = std::exchange(context.debug_folder, &folder_);
 }
 
 DebugScope::~DebugScope() {
-  if (active_) current_folder = std::move(outer_);
+  if (active_) context.debug_folder = outer_;
 }
 
 void write_debug_file(DebugFile file, std::string_view text, const std::string& graph) noexcept {
@@ -275,11 +280,11 @@ void write_debug_file(DebugFile file, std::string_view text, const std::string& 
 }
 
 std::string debug_file_path(DebugFile file) {
-  return current_folder.empty() || !wants_debug_file(file) ? "" : current_folder + "/" + name_of(file);
+  return current_folder().empty() || !wants_debug_file(file) ? "" : current_folder() + "/" + name_of(file);
 }
 
 void write_to_debug_log(const LogRecord& record) noexcept {
-  if (current_folder.empty() || !wants_debug_file(DebugFile::debug_log)) return;
+  if (current_folder().empty() || !wants_debug_file(DebugFile::debug_log)) return;
   try {
     write_debug_file(DebugFile::debug_log, fmt::format("[{}] {}\n", to_string(record.level), readable(record)));
   } catch (const std::exception&) {  // no memory for the line
@@ -287,9 +292,9 @@ void write_to_debug_log(const LogRecord& record) noexcept {
 }
 
 void note_debug_step(const std::string& step, std::chrono::steady_clock::time_point begin) noexcept {
-  if (current_folder.empty()) return;
+  if (current_folder().empty()) return;
   try {
-    DebugFolders::of_process().note(current_folder, step, begin);
+    DebugFolders::of_process().note(current_folder(), step, begin);
   } catch (const std::exception& error) {
     give_up_debug_folder(error.what());
   }

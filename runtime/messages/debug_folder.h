@@ -51,7 +51,8 @@ class DebugScope {
 
  private:
   TraceScope trace_;
-  std::string outer_;
+  std::string folder_;
+  const std::string* outer_ = nullptr;
   bool active_ = false;
 };
 

@@ -113,7 +113,7 @@ void Logger::set_log_of_process(Log log) {
 
 const Logger& LogTo::current() noexcept {
   static const auto& of_process = *new Logger;
-  return current_ ? *current_ : of_process;
+  return context.logger ? *context.logger : of_process;
 }
 
 }  // namespace messages

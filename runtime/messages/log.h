@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/messages/thread_context.h"
+
 namespace triage::messages {
 
 /// Writes records to a callback, each on one line. A copy writes to the same. Thread-safe; never throws.
@@ -29,9 +31,9 @@ class Logger {
 /// While alive, `warn` on this thread writes to `logger`.
 class LogTo {
  public:
-  explicit LogTo(const Logger& logger) : before_(std::exchange(current_, &logger)) {}
+  explicit LogTo(const Logger& logger) : before_(std::exchange(context.logger, &logger)) {}
   explicit LogTo(Logger&&) = delete;  // it is pointed to
-  ~LogTo() { current_ = before_; }
+  ~LogTo() { context.logger = before_; }
   LogTo(const LogTo&) = delete;
   LogTo& operator=(const LogTo&) = delete;
 
@@ -40,8 +42,6 @@ class LogTo {
 
  private:
   const Logger* before_;
-  // Of the thread, because kernels and passes deep below a Runtime warn, which are not handed its logger.
-  inline static thread_local const Logger* current_ = nullptr;
 };
 
 /// For code that is deep below any Runtime: backends and compilers.

@@ -14,6 +14,7 @@
 #include "runtime/messages/asked.h"
 #include "runtime/messages/log.h"
 #include "runtime/messages/printable.h"
+#include "runtime/messages/thread_context.h"
 
 namespace triage::messages {
 namespace {
@@ -49,8 +50,6 @@ ReproSettings settings_of_environment() {
 }
 
 void warn(const std::string& text) { LogTo::current().write(LogLevel::warn, text); }
-
-thread_local int programs_that_run = 0;
 
 struct Repro {
   std::atomic<ReproAfter> after{ReproAfter::nothing};
@@ -106,12 +105,12 @@ int repro_level_from(int64_t level) {
 }
 
 ReproAfter repro_after() noexcept {
-  if (programs_that_run > 0) return ReproAfter::nothing;
+  if (context.programs_that_run > 0) return ReproAfter::nothing;
   return asked([] { return repro().after.load(std::memory_order_relaxed); }, ReproAfter::nothing);
 }
 
-InRepro::InRepro() noexcept { ++programs_that_run; }
-InRepro::~InRepro() { --programs_that_run; }
+InRepro::InRepro() noexcept { ++context.programs_that_run; }
+InRepro::~InRepro() { --context.programs_that_run; }
 
 void check_repro_of_environment() { settings_of_environment(); }
 

@@ -22,6 +22,7 @@
 
 #include "runtime/messages/log.h"
 #include "runtime/messages/printable.h"
+#include "runtime/messages/thread_context.h"
 
 namespace triage::messages {
 namespace {
@@ -30,15 +31,6 @@ constexpr uint64_t most_bytes = uint64_t{256} << 20;
 constexpr size_t longest_text = size_t{1} << 20;  // of one field
 constexpr size_t most_sources = 1000;
 constexpr size_t most_names = 10'000;  // of graphs, whose newest is known
-
-/// Of the thread, because passes and backends deep below a capture write what they make.
-thread_local int64_t current_graph = 0;
-
-int64_t thread_number() {
-  static std::atomic<int64_t> last{0};
-  thread_local const int64_t number = ++last;
-  return number;
-}
 
 double seconds(std::chrono::steady_clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
 
@@ -84,7 +76,7 @@ class TraceFile {
   void write(const TraceEvent& event) {
     write_line([&] {
       const int64_t graph =
-          current_graph != 0 || event.graph_.empty() ? current_graph : find_graph_locked(event.graph_);
+          context.graph != 0 || event.graph_.empty() ? context.graph : find_graph_locked(event.graph_);
       const auto now = TraceEvent::Clock::now();
       std::string line =
           event.json_ + fmt::format(",\"t\":{:.6f},\"thread\":{}", seconds(event.begin_ - start_), thread_number());
@@ -274,14 +266,14 @@ void trace_source(const std::string& file, std::string_view text) noexcept {
 TraceScope::TraceScope(const std::string& graph, bool is_new) : active_(trace_on()), is_new_(is_new) {
   if (!active_) return;
   TraceFile& file = TraceFile::of_process();
-  outer_ = std::exchange(current_graph, is_new ? file.new_graph(graph) : file.find_graph(graph));
+  outer_ = std::exchange(context.graph, is_new ? file.new_graph(graph) : file.find_graph(graph));
   begin_ = TraceEvent::Clock::now();
 }
 
 TraceScope::~TraceScope() {
   if (!active_) return;
   if (is_new_) trace([&] { return TraceEvent("captured").since(begin_); });
-  current_graph = outer_;
+  context.graph = outer_;
 }
 
 }  // namespace triage::messages

@@ -13,7 +13,7 @@
 namespace triage::operators {
 
 /// How the sizes of the result follow from the arguments: capture computes which input's size a dimension has
-/// (runtime/capture/size_rules.cpp has one function for each).
+/// (runtime/capture/sizes/size_rules.cpp has one function for each).
 enum class ResultSizes : uint8_t {
   unknown,
   broadcast,   // what all tensors broadcast to; each element of the result comes of one element of each

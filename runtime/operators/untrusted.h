@@ -1,9 +1,9 @@
 #pragma once
 #include <chrono>
-#include <cstdint>
 #include <optional>
 #include <string>
 
+#include "runtime/operators/call_bounds.h"
 #include "runtime/operators/contract.h"
 
 namespace triage::operators {
@@ -12,22 +12,16 @@ namespace triage::operators {
 /// and files that are not trusted. A call inside a call takes over what is outside of it at its end.
 class Untrusted {
  public:
-  struct Terms {
-    int64_t bytes = int64_t{4} << 30;  // what one call may take, and what results that live at once hold; 0: any number
-    bool captured =
-        true;  // the calls ran within their contracts once: what sizes and numbers do not change is not asked again
-  };
-  explicit Untrusted(const Terms* terms) noexcept : outer_(current_) { current_ = terms; }
-  ~Untrusted() { current_ = outer_; }
+  using Terms = operators::Terms;
+  explicit Untrusted(const Terms* terms) noexcept : outer_(call_bounds.terms) { call_bounds.terms = terms; }
+  ~Untrusted() { call_bounds.terms = outer_; }
   Untrusted(const Untrusted&) = delete;
   Untrusted& operator=(const Untrusted&) = delete;
 
   /// Null where what runs is trusted.
-  static const Terms* current() noexcept { return current_; }
+  static const Terms* current() noexcept { return call_bounds.terms; }
 
  private:
-  // Of the thread, because autograd runs the backward half of a graph, and a function of the host runs other graphs.
-  inline static thread_local const Terms* current_ = nullptr;
   const Terms* outer_;
 };
 

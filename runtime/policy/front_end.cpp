@@ -10,9 +10,9 @@
 
 #include "runtime/capsule/recording.h"
 #include "runtime/capture/graph_break.h"
-#include "runtime/capture/host_memory.h"
-#include "runtime/capture/recorder.h"
+#include "runtime/capture/recording/recorder.h"
 #include "runtime/capture/replay/trace_replayer.h"
+#include "runtime/capture/tensors/host_memory.h"
 #include "runtime/given/host_call.h"
 #include "runtime/policy/host_calls.h"
 

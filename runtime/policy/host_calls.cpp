@@ -5,7 +5,7 @@
 
 #include "runtime/capsule/recording.h"
 #include "runtime/capture/graph_break.h"
-#include "runtime/capture/recorder.h"
+#include "runtime/capture/recording/recorder.h"
 #include "runtime/flags/known_rows.h"
 #include "runtime/given/host_call.h"
 #include "runtime/operators/untrusted.h"

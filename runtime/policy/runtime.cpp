@@ -11,7 +11,7 @@
 #include <mutex>
 #include <new>
 
-#include "runtime/backends/fused/kernels/cache_folder.h"
+#include "runtime/backends/fused/kernel_cache/cache_folder.h"
 #include "runtime/messages/artefacts.h"
 #include "runtime/messages/printable.h"
 #include "runtime/policy/bundles/bundle.h"

@@ -1,6 +1,6 @@
 #pragma once
 #include "runtime/capture/compiled.h"
-#include "runtime/capture/recorder.h"
+#include "runtime/capture/recording/recorder.h"
 
 #include <ATen/ATen.h>
 

@@ -3,7 +3,7 @@
 #include <doctest/doctest.h>
 #include <rapidcheck.h>
 
-#include "runtime/capture/numbers.h"
+#include "runtime/capture/sizes/numbers.h"
 
 namespace triage::test {
 namespace {

@@ -1,6 +1,6 @@
 // Kinds of calls in the cache folder, beside the kernels.
 #include <doctest/doctest.h>
-#include <runtime/backends/fused/kernels/cached_calls.h>
+#include <runtime/backends/fused/kernel_cache/cached_calls.h>
 
 #include <filesystem>
 #include <string>

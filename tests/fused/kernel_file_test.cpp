@@ -1,7 +1,7 @@
 // Files of kernels that were built ahead of time: what is checked before any of their code runs.
 #include <doctest/doctest.h>
+#include <runtime/backends/fused/kernel_cache/kernel_manifest.h>
 #include <runtime/backends/fused/kernels/kernel.h>
-#include <runtime/backends/fused/kernels/kernel_manifest.h>
 #include <triage/version.h>
 #include <unistd.h>
 

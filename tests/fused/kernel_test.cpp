@@ -1,8 +1,8 @@
 // The thread that compiles kernels, where processes fork and end.
 #include <doctest/doctest.h>
-#include <runtime/backends/fused/kernels/checksum_trailer.h>
+#include <runtime/backends/fused/kernel_cache/checksum_trailer.h>
+#include <runtime/backends/fused/kernel_cache/kernel_files.h>
 #include <runtime/backends/fused/kernels/kernel.h>
-#include <runtime/backends/fused/kernels/kernel_files.h>
 #include <runtime/backends/fused/kernels/system_compiler.h>
 #include <stdlib.h>
 #include <sys/wait.h>

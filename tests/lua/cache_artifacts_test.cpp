@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "runtime/backends/fused/kernels/kernel_manifest.h"
+#include "runtime/backends/fused/kernel_cache/kernel_manifest.h"
 #include "runtime/files/checksum.h"
 #include "tests/cli/folder.h"
 

@@ -1,6 +1,6 @@
 // Flags operations and IF while they are captured: the graph gives the bits that eager Lua gives, on any batch.
 #include "bindings/lua/capture/open_chains.h"
-#include "runtime/capture/recorder.h"
+#include "runtime/capture/recording/recorder.h"
 #include "tests/lua/lua_fixture.h"
 
 #include <ATen/ATen.h>

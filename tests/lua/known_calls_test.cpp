@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/backends/fused/kernels/kernel_manifest.h"
+#include "runtime/backends/fused/kernel_cache/kernel_manifest.h"
 #include "runtime/files/checksum.h"
 
 using triage::Policy;

@@ -1,5 +1,5 @@
 // Who keeps a tensor alive, what its memory counts, and when Lua's collector hears of it.
-#include "runtime/capture/recorder.h"
+#include "runtime/capture/recording/recorder.h"
 #include "tests/lua/lua_fixture.h"
 #include "tests/memory_use.h"
 

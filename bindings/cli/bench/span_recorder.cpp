@@ -9,7 +9,7 @@
 namespace triage::bench {
 namespace {
 
-thread_local SpanRecorder* current = nullptr;  // callbacks are plain functions
+SpanRecorder* current = nullptr;  // one at a time, and its callbacks, which are plain functions, are of one thread
 
 int64_t now() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())

@@ -18,9 +18,9 @@
 #include <utility>
 
 #include "bindings/cli/doctor/finding.h"
+#include "runtime/backends/fused/kernel_cache/kernel_files.h"
 #include "runtime/backends/fused/kernels/build_directory.h"
 #include "runtime/backends/fused/kernels/kernel.h"
-#include "runtime/backends/fused/kernels/kernel_files.h"
 #include "runtime/backends/fused/kernels/system_compiler.h"
 
 namespace triage::cli::doctor {

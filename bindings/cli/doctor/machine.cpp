@@ -18,7 +18,7 @@
 
 #include "bindings/cli/doctor/finding.h"
 #include "bindings/cli/version.h"
-#include "runtime/backends/fused/kernels/kernel_manifest.h"
+#include "runtime/backends/fused/kernel_cache/kernel_manifest.h"
 #include "runtime/backends/fused/tape/instructions.h"
 
 extern char** environ;

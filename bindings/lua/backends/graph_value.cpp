@@ -6,7 +6,7 @@
 #include "bindings/lua/values/describe.h"
 #include "bindings/lua/values/tensor.h"
 #include "bindings/lua/values/tensor_list.h"
-#include "runtime/capture/branch_guard.h"
+#include "runtime/capture/recording/branch_guard.h"
 #include "runtime/graph/describe.h"
 
 #include <fmt/format.h>

@@ -8,7 +8,7 @@
 #include "bindings/lua/state/userdata.h"
 #include "bindings/lua/values/arguments.h"
 #include "bindings/lua/values/tensor.h"
-#include "runtime/capture/branch_guard.h"
+#include "runtime/capture/recording/branch_guard.h"
 #include "runtime/messages/repro_settings.h"
 
 #include <fmt/format.h>

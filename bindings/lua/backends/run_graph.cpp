@@ -29,8 +29,6 @@ using graph::ProgramCheck;
 using graph::ProgramInput;
 using Fill = ProgramInput::Fill;
 
-thread_local FindProgram* finding = nullptr;
-
 const char* const function_name = "triage.run_graph";
 
 /// Fields of the table on top of the stack; `read(name)` has the value on top, and returns false for a name it does not know.
@@ -209,8 +207,8 @@ int run_isolated(const GraphProgram& program, const Backend& backend) {
 
 }  // namespace
 
-FindProgram::FindProgram() { finding = this; }
-FindProgram::~FindProgram() { finding = nullptr; }
+FindProgram::FindProgram(lua_State* L) : L_(L) { context(L_).find_program = this; }
+FindProgram::~FindProgram() { context(L_).find_program = nullptr; }
 
 int run_graph_program(lua_State* L) {
   table_argument(L, {1, function_name, "program"});
@@ -222,7 +220,7 @@ int run_graph_program(lua_State* L) {
   lua_getfield(L, 1, "backend");
   if (lua_isnil(L, -1)) lua_pushliteral(L, "eager"), lua_replace(L, -2);
   const Backend backend = on_behalf_of(function_name, [&] { return backend_at(L, 2, program.compiler, caller); });
-  if (finding) {
+  if (FindProgram* const finding = context(L).find_program) {
     lua_rawgeti(L, LUA_REGISTRYINDEX, LUA_RIDX_MAINTHREAD);
     caller->L = lua_tothread(L, -1);  // this thread may be gone when the program runs
     if (!finding->found) finding->found = FoundProgram{std::move(program), backend, line_of_caller(L)};

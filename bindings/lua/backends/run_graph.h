@@ -16,15 +16,18 @@ struct FoundProgram {
   int line = 0;  // of the call
 };
 
-/// While alive, `triage.run_graph` runs nothing on this thread: the first call is noted here, for
+/// While alive, `triage.run_graph` runs nothing in scripts of this state: the first call is noted here, for
 /// whoever wants the program itself, and ends the script with an error.
 class FindProgram {
  public:
-  FindProgram();
+  explicit FindProgram(lua_State* L);
   ~FindProgram();
   FindProgram(const FindProgram&) = delete;
   FindProgram& operator=(const FindProgram&) = delete;
   std::optional<FoundProgram> found;
+
+ private:
+  lua_State* L_;
 };
 
 /// triage.run_graph{graph = , inputs = , backend = , compiler = , backward = , check = , seed = }: the outputs, then the gradients.

@@ -10,9 +10,9 @@
 #include "bindings/lua/values/arguments.h"
 #include "bindings/lua/values/number.h"
 #include "bindings/lua/values/tensor.h"
-#include "runtime/capture/marks.h"
-#include "runtime/capture/recorder.h"
+#include "runtime/capture/recording/recorder.h"
 #include "runtime/capture/replay/trace_replayer.h"
+#include "runtime/capture/sizes/marks.h"
 
 #include <string>
 

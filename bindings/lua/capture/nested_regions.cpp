@@ -4,7 +4,7 @@
 #include "bindings/lua/state/scopes.h"
 #include "bindings/lua/state/stack.h"
 #include "bindings/lua/state/state.h"
-#include "runtime/capture/recorder.h"
+#include "runtime/capture/recording/recorder.h"
 #include "runtime/capture/replay/trace_replayer.h"
 
 #include <fmt/format.h>

@@ -2,7 +2,7 @@
 
 #include "bindings/lua/state/state.h"
 #include "bindings/lua/state/userdata.h"
-#include "runtime/capture/recorder.h"
+#include "runtime/capture/recording/recorder.h"
 
 #include <triage/error.h>
 

@@ -7,8 +7,8 @@
 #include "bindings/lua/state/stack.h"
 #include "bindings/lua/state/state.h"
 #include "bindings/lua/state/unwinding.h"
-#include "runtime/capture/branch_guard.h"
-#include "runtime/capture/recorder.h"
+#include "runtime/capture/recording/branch_guard.h"
+#include "runtime/capture/recording/recorder.h"
 #include "runtime/capture/replay/trace_replayer.h"
 
 namespace triage::lua {

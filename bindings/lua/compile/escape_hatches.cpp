@@ -8,9 +8,9 @@
 #include "bindings/lua/values/charge_copy.h"
 #include "bindings/lua/values/describe.h"
 #include "bindings/lua/values/tensor.h"
-#include "runtime/capture/branch_guard.h"
 #include "runtime/capture/graph_break.h"
-#include "runtime/capture/recorder.h"
+#include "runtime/capture/recording/branch_guard.h"
+#include "runtime/capture/recording/recorder.h"
 
 #include <ATen/core/Tensor.h>
 

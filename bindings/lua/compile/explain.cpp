@@ -3,8 +3,8 @@
 #include "bindings/lua/compile/closure_environments.h"
 #include "bindings/lua/state/stack.h"
 #include "bindings/lua/values/arguments.h"
-#include "runtime/capture/compile_clock.h"
 #include "runtime/capture/replay/trace_tree.h"
+#include "runtime/capture/reports/compile_clock.h"
 #include "runtime/graph/describe.h"
 
 #include <fmt/format.h>

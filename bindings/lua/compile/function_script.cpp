@@ -9,8 +9,8 @@
 #include "bindings/lua/state/stack.h"
 #include "bindings/lua/state/unwinding.h"
 #include "bindings/lua/values/tensor.h"
-#include "runtime/capture/branch_guard.h"
-#include "runtime/capture/recorder.h"
+#include "runtime/capture/recording/branch_guard.h"
+#include "runtime/capture/recording/recorder.h"
 #include "runtime/capture/replay/trace_replayer.h"
 #include "runtime/compat/autocast.h"
 

@@ -8,8 +8,8 @@
 #include "bindings/lua/values/describe.h"
 #include "bindings/lua/values/number.h"
 #include "bindings/lua/values/tensor.h"
-#include "runtime/capture/numbers.h"
-#include "runtime/capture/recorder.h"
+#include "runtime/capture/recording/recorder.h"
+#include "runtime/capture/sizes/numbers.h"
 
 #include <ATen/ATen.h>
 

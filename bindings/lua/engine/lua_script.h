@@ -2,7 +2,7 @@
 #include "bindings/lua/engine/policy_table.h"
 #include "bindings/lua/sandbox/sandbox.h"
 #include "runtime/capsule/recording.h"
-#include "runtime/capture/host_memory.h"
+#include "runtime/capture/tensors/host_memory.h"
 
 #include <triage/front_end.h>
 

@@ -42,7 +42,7 @@ ProgramFile read_program_file(const std::string& path) {
   options.path = path;
   ProgramFile file;
   file.state = make_script_state(std::move(options));
-  FindProgram find;
+  FindProgram find(file.state->lua());
   try {
     in_protected_call(file.state->lua(), [&](lua_State* L) {
       push_chunk(*file.state, source, "@" + path);

@@ -16,7 +16,7 @@
 #include "bindings/lua/values/number.h"
 #include "bindings/lua/values/tensor.h"
 #include "bindings/lua/values/tensor_list.h"
-#include "runtime/capture/recorder.h"
+#include "runtime/capture/recording/recorder.h"
 #include "runtime/flags/forms.h"
 #include "runtime/graph/memory.h"
 

@@ -15,7 +15,7 @@
 #include "bindings/lua/values/number.h"
 #include "bindings/lua/values/read_only.h"
 #include "bindings/lua/values/tensor.h"
-#include "runtime/capture/recorder.h"
+#include "runtime/capture/recording/recorder.h"
 #include "runtime/flags/checks.h"
 #include "runtime/flags/forms.h"
 

@@ -5,7 +5,7 @@
 #include "bindings/lua/state/state.h"
 #include "bindings/lua/values/describe.h"
 #include "bindings/lua/values/tensor.h"
-#include "runtime/capture/recorder.h"
+#include "runtime/capture/recording/recorder.h"
 
 #include <triage/error.h>
 #include <triage/instrument.h>

@@ -6,7 +6,7 @@
 #include "bindings/lua/values/describe.h"
 #include "bindings/lua/values/number.h"
 #include "bindings/lua/values/tensor.h"
-#include "runtime/capture/recorder.h"
+#include "runtime/capture/recording/recorder.h"
 #include "runtime/location/assign.h"
 
 #include <triage/error.h>

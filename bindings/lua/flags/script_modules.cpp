@@ -5,7 +5,7 @@
 #include "bindings/lua/tensors/convert.h"
 #include "bindings/lua/values/describe.h"
 #include "bindings/lua/values/tensor.h"
-#include "runtime/capture/branch_guard.h"
+#include "runtime/capture/recording/branch_guard.h"
 
 #include <triage/error.h>
 

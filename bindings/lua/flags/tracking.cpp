@@ -4,7 +4,7 @@
 #include "bindings/lua/state/state.h"
 #include "bindings/lua/values/describe.h"
 #include "bindings/lua/values/tensor.h"
-#include "runtime/capture/recorder.h"
+#include "runtime/capture/recording/recorder.h"
 #include "runtime/location/assign.h"
 #include "runtime/location/glob.h"
 

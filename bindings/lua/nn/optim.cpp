@@ -6,7 +6,7 @@
 #include "bindings/lua/values/arguments.h"
 #include "bindings/lua/values/describe.h"
 #include "bindings/lua/values/tensor.h"
-#include "runtime/capture/recorder.h"
+#include "runtime/capture/recording/recorder.h"
 
 #include <c10/core/GradMode.h>
 #include <torch/optim/adam.h>

@@ -3,7 +3,7 @@
 #include "bindings/lua/state/state.h"
 #include "bindings/lua/tensors/convert.h"
 #include "bindings/lua/values/tensor.h"
-#include "runtime/capture/recorder.h"
+#include "runtime/capture/recording/recorder.h"
 
 #include <c10/core/InferenceMode.h>
 #include <torch/nn/modules/activation.h>

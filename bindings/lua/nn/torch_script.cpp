@@ -4,8 +4,8 @@
 #include "bindings/lua/state/stack.h"
 #include "bindings/lua/state/state.h"
 #include "bindings/lua/values/tensor.h"
-#include "runtime/capture/branch_guard.h"
-#include "runtime/capture/recorder.h"
+#include "runtime/capture/recording/branch_guard.h"
+#include "runtime/capture/recording/recorder.h"
 
 #include <torch/csrc/jit/serialization/import.h>
 

@@ -12,7 +12,7 @@
 #include "bindings/lua/state/state.h"
 #include "bindings/lua/tensors/call.h"
 #include "bindings/lua/values/number.h"
-#include "runtime/capture/recorder.h"
+#include "runtime/capture/recording/recorder.h"
 
 namespace triage::lua {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "bindings/lua/tensors/call.h"
 #include "bindings/lua/values/number.h"
-#include "runtime/capture/recorder.h"
+#include "runtime/capture/recording/recorder.h"
 
 namespace triage::lua {
 

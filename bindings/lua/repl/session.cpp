@@ -12,7 +12,7 @@
 #include "bindings/lua/state/stack.h"
 #include "bindings/lua/tensors/overloads.h"
 #include "bindings/lua/values/tensor.h"
-#include "runtime/capture/recorder.h"
+#include "runtime/capture/recording/recorder.h"
 
 #include <algorithm>
 #include <atomic>

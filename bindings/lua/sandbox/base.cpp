@@ -4,7 +4,7 @@
 #include "bindings/lua/state/table_fields.h"
 #include "bindings/lua/state/userdata.h"
 #include "bindings/lua/values/read_only.h"
-#include "runtime/capture/recorder.h"
+#include "runtime/capture/recording/recorder.h"
 
 #include <cstring>
 #include <string>

@@ -13,8 +13,8 @@
 #include "bindings/lua/state/scopes.h"
 #include "bindings/lua/state/state.h"
 
-#include "runtime/capture/branch_guard.h"
-#include "runtime/capture/recorder.h"
+#include "runtime/capture/recording/branch_guard.h"
+#include "runtime/capture/recording/recorder.h"
 #include "runtime/capture/replay/trace_replayer.h"
 #include "runtime/messages/printable.h"
 #include "runtime/random/sequence.h"

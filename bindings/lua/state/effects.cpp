@@ -1,8 +1,8 @@
 #include "bindings/lua/state/effects.h"
 
 #include "bindings/lua/state/state.h"
-#include "runtime/capture/branch_guard.h"
-#include "runtime/capture/recorder.h"
+#include "runtime/capture/recording/branch_guard.h"
+#include "runtime/capture/recording/recorder.h"
 
 #include <triage/error.h>
 

@@ -2,8 +2,8 @@
 #include "bindings/lua/state/table_fields.h"
 #include "bindings/lua/state/unwinding.h"
 #include "bindings/lua/state/userdata.h"
-#include "runtime/capture/branch_guard.h"
-#include "runtime/capture/recorder.h"
+#include "runtime/capture/recording/branch_guard.h"
+#include "runtime/capture/recording/recorder.h"
 #include "runtime/messages/verbose.h"
 
 #include <fmt/format.h>

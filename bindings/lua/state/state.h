@@ -48,6 +48,7 @@ std::string error_text(lua_State* L, int index);
 
 struct Scope;  // scopes.h
 struct Resume;
+class FindProgram;  // backends/run_graph.h
 
 /// What every lua_State of ours carries; found through lua_getextraspace. It outlives its lua_State (finalizers count
 /// tensors off).
@@ -61,6 +62,7 @@ struct Context {
   bool expired = false;  // a budget ran out: every further hook raises again, pcall cannot absorb it
   uint64_t epoch = 0;    // bumped by writes to upvalues, globals and tables (rewritten code)
   std::function<void(const std::string&)> print;
+  FindProgram* find_program = nullptr;        // who wants the program of `triage.run_graph`
   std::string chunk;                          // path of the script
   CompilerMode compiler = CompilerMode::off;  // for `triage.compile`, where the script says nothing
   bool calls_everything = false;              // every operator with any arguments; else those with a contract

@@ -2,7 +2,7 @@
 
 #include "bindings/lua/state/stack.h"
 #include "bindings/lua/state/userdata.h"
-#include "runtime/capture/branch_guard.h"
+#include "runtime/capture/recording/branch_guard.h"
 
 #include <utility>
 

@@ -10,7 +10,7 @@
 #include "bindings/lua/values/tensor.h"
 #include "bindings/lua/values/tensor_list.h"
 #include "runtime/capture/compiled.h"
-#include "runtime/capture/recorder.h"
+#include "runtime/capture/recording/recorder.h"
 #include "runtime/capture/replay/trace_replayer.h"
 #include "runtime/compat/autocast.h"
 

@@ -9,8 +9,8 @@
 #include "bindings/lua/values/describe.h"
 #include "bindings/lua/values/tensor.h"
 
-#include "runtime/capture/arguments.h"
 #include "runtime/capture/replay/trace_replayer.h"
+#include "runtime/capture/rules/arguments.h"
 #include "runtime/messages/verbose.h"
 
 #include <string>

@@ -5,9 +5,9 @@
 #include "bindings/lua/values/describe.h"
 #include "bindings/lua/values/number.h"
 #include "bindings/lua/values/tensor.h"
-#include "runtime/capture/numbers.h"
-#include "runtime/capture/recorder.h"
+#include "runtime/capture/recording/recorder.h"
 #include "runtime/capture/replay/trace_replayer.h"
+#include "runtime/capture/sizes/numbers.h"
 
 #include <ATen/ScalarOps.h>
 

@@ -4,7 +4,7 @@
 #include "bindings/lua/values/describe.h"
 #include "bindings/lua/values/guarded.h"
 #include "bindings/lua/values/tensor.h"
-#include "runtime/capture/recorder.h"
+#include "runtime/capture/recording/recorder.h"
 #include "runtime/operators/semantics.h"
 
 #include <triage/config.h>

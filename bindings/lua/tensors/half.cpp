@@ -1,7 +1,7 @@
 #include "bindings/lua/tensors/half.h"
 
-#include "runtime/capture/arguments.h"
-#include "runtime/capture/recorder.h"
+#include "runtime/capture/recording/recorder.h"
+#include "runtime/capture/rules/arguments.h"
 
 #include <ATen/ATen.h>
 #include <ATen/record_function.h>

@@ -10,9 +10,9 @@
 #include "bindings/lua/values/describe.h"
 #include "bindings/lua/values/number.h"
 #include "bindings/lua/values/tensor.h"
-#include "runtime/capture/branch_guard.h"
-#include "runtime/capture/numbers.h"
-#include "runtime/capture/recorder.h"
+#include "runtime/capture/recording/branch_guard.h"
+#include "runtime/capture/recording/recorder.h"
+#include "runtime/capture/sizes/numbers.h"
 
 #include <ATen/ATen.h>
 #include <triage/compiler_config.h>

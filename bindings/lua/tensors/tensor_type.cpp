@@ -14,11 +14,11 @@
 #include "bindings/lua/values/describe.h"
 #include "bindings/lua/values/number.h"
 #include "bindings/lua/values/tensor.h"
-#include "runtime/capture/branch_guard.h"
-#include "runtime/capture/host_memory.h"
-#include "runtime/capture/kind_reads.h"
-#include "runtime/capture/recorder.h"
+#include "runtime/capture/recording/branch_guard.h"
+#include "runtime/capture/recording/kind_reads.h"
+#include "runtime/capture/recording/recorder.h"
 #include "runtime/capture/replay/trace_replayer.h"
+#include "runtime/capture/tensors/host_memory.h"
 
 #include <c10/core/GradMode.h>
 

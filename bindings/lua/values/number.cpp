@@ -2,8 +2,8 @@
 
 #include "bindings/lua/state/stack.h"
 #include "bindings/lua/state/state.h"
-#include "runtime/capture/numbers.h"
-#include "runtime/capture/recorder.h"
+#include "runtime/capture/recording/recorder.h"
+#include "runtime/capture/sizes/numbers.h"
 
 #include <ATen/ATen.h>
 

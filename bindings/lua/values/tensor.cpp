@@ -2,7 +2,7 @@
 
 #include "bindings/lua/state/stack.h"
 #include "bindings/lua/state/userdata.h"
-#include "runtime/capture/recorder.h"
+#include "runtime/capture/recording/recorder.h"
 #include "runtime/capture/replay/trace_replayer.h"
 
 #include <c10/core/GradMode.h>

@@ -2,7 +2,7 @@
 
 #include "bindings/lua/values/describe.h"
 #include "bindings/lua/values/tensor.h"
-#include "runtime/capture/variables.h"
+#include "runtime/capture/tensors/variables.h"
 
 namespace triage::lua {
 

@@ -1,10 +1,10 @@
 // What is said of graphs: what broke them, why none fits a call, and that there are too many.
-#include "runtime/capture/compile_observer.h"
 #include "runtime/capture/compiled.h"
-#include "runtime/capture/logs.h"
-#include "runtime/capture/recompile_reasons.h"
 #include "runtime/capture/replay/trace_tree.h"
-#include "runtime/capture/trace_events.h"
+#include "runtime/capture/reports/compile_observer.h"
+#include "runtime/capture/reports/logs.h"
+#include "runtime/capture/reports/recompile_reasons.h"
+#include "runtime/capture/reports/trace_events.h"
 
 #include "runtime/messages/artefacts.h"
 #include "runtime/messages/trace_file.h"

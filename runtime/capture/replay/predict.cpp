@@ -4,9 +4,9 @@
 
 #include <algorithm>
 
-#include "runtime/capture/arguments.h"
 #include "runtime/capture/graph_break.h"
-#include "runtime/capture/size_origins.h"
+#include "runtime/capture/rules/arguments.h"
+#include "runtime/capture/sizes/size_origins.h"
 #include "runtime/graph/argument_type.h"
 
 namespace triage::capture {

@@ -8,8 +8,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "runtime/capture/logs.h"
-#include "runtime/capture/trace_events.h"
+#include "runtime/capture/reports/logs.h"
+#include "runtime/capture/reports/trace_events.h"
 #include "runtime/compat/autocast.h"
 #include "runtime/messages/debug_folder.h"
 

@@ -14,7 +14,7 @@
 
 #include "runtime/capture/compiled.h"
 #include "runtime/capture/graph_break.h"
-#include "runtime/capture/logs.h"
+#include "runtime/capture/reports/logs.h"
 
 /// What a function with graph breaks was seen to do: its operators between two breaks make a segment, the segments that
 /// begin alike make a tree. Built by a TraceReplayer; one thread at a time.

@@ -57,7 +57,7 @@ std::vector<FlagCount> FlagCounts::read() const {
   return counts;
 }
 
-Counters::Stripe& Counters::mine() noexcept { return stripes_[thread_stripe() % stripe_count]; }
+Counters::Stripe& Counters::mine() noexcept { return stripes_[thread_stripe(stripe_count)]; }
 
 void Counters::answered(Answered by, CallForm form, std::chrono::nanoseconds time) noexcept {
   Stripe& stripe = mine();

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "runtime/backends/deadline.h"
-#include "runtime/capture/recorder.h"
+#include "runtime/capture/recording/recorder.h"
 #include "runtime/policy/attribution/flagged.h"
 #include "runtime/policy/candidates/shadow.h"
 #include "runtime/policy/core.h"

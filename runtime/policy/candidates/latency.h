@@ -38,7 +38,7 @@ class Latency {
   };
 
   void note(Time time) noexcept {
-    stripes_[thread_stripe() % stripes_.size()].counts[bucket_of(time)].fetch_add(1, std::memory_order_relaxed);
+    stripes_[thread_stripe(stripes_.size())].counts[bucket_of(time)].fetch_add(1, std::memory_order_relaxed);
   }
   Counts read() const noexcept {
     Counts sum;

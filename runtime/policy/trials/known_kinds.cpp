@@ -1,7 +1,7 @@
 #include "runtime/policy/trials/known_kinds.h"
 
-#include "runtime/backends/fused/kernels/cached_calls.h"
-#include "runtime/backends/fused/kernels/kernel_manifest.h"
+#include "runtime/backends/fused/kernel_cache/cached_calls.h"
+#include "runtime/backends/fused/kernel_cache/kernel_manifest.h"
 #include "runtime/graph/describe.h"
 #include "runtime/graph/tensor_text.h"
 

@@ -1,7 +1,7 @@
 #include "runtime/policy/trials/rehearsal.h"
 
-#include "runtime/capture/recorder.h"
-#include "runtime/capture/synthetic_inputs.h"
+#include "runtime/capture/recording/recorder.h"
+#include "runtime/capture/tensors/synthetic_inputs.h"
 #include "runtime/operators/logical_bytes.h"
 #include "runtime/policy/output_types.h"
 #include "runtime/policy/state/state_of_call.h"

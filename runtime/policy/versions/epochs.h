@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <utility>
 
+#include "runtime/messages/thread_context.h"
+
 /// Readers of a shared pointer without locks, and without a reference count that all of them would fight over.
 ///
 /// A reader is counted while it uses what the pointer gave it. Whoever replaces the pointer may free the old object
@@ -14,8 +16,11 @@
 /// phase while the other drains, so that a steady stream of readers cannot hold a counter above zero for ever.
 namespace triage::policy {
 
-/// A small number of the current thread, the same for its life. Threads share one only where there are many of them.
-size_t thread_stripe() noexcept;
+/// The stripe of counters that this thread keeps to, so that threads which read do not write to one cache line. Threads share one
+/// only where there are more of them.
+inline size_t thread_stripe(size_t stripes) noexcept {
+  return static_cast<size_t>(messages::thread_number()) % stripes;
+}
 
 class Epochs {
  public:
@@ -26,7 +31,7 @@ class Epochs {
    public:
     explicit Reading(Epochs& epochs) noexcept
         : readers_(
-              epochs.stripes_[thread_stripe() % stripe_count].readers[epochs.phase_.load(std::memory_order_relaxed)]) {
+              epochs.stripes_[thread_stripe(stripe_count)].readers[epochs.phase_.load(std::memory_order_relaxed)]) {
       readers_.fetch_add(1, std::memory_order_seq_cst);
     }
     ~Reading() { readers_.fetch_sub(1, std::memory_order_seq_cst); }

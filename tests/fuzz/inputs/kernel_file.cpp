@@ -1,6 +1,6 @@
-#include "runtime/backends/fused/kernels/bundle.h"
-#include "runtime/backends/fused/kernels/checksum_trailer.h"
-#include "runtime/backends/fused/kernels/kernel_manifest.h"
+#include "runtime/backends/fused/kernel_cache/bundle.h"
+#include "runtime/backends/fused/kernel_cache/checksum_trailer.h"
+#include "runtime/backends/fused/kernel_cache/kernel_manifest.h"
 #include "tests/fuzz/inputs/targets.h"
 
 namespace triage::fuzz {

@@ -16,10 +16,10 @@
 #include <unordered_map>
 #include <unordered_set>
 
-#include "runtime/backends/fused/kernels/cached_calls.h"
-#include "runtime/backends/fused/kernels/checksum_trailer.h"
-#include "runtime/backends/fused/kernels/kernel_files.h"
-#include "runtime/backends/fused/kernels/kernel_manifest.h"
+#include "runtime/backends/fused/kernel_cache/cached_calls.h"
+#include "runtime/backends/fused/kernel_cache/checksum_trailer.h"
+#include "runtime/backends/fused/kernel_cache/kernel_files.h"
+#include "runtime/backends/fused/kernel_cache/kernel_manifest.h"
 #include "runtime/backends/fused/kernels/system_compiler.h"
 #include "runtime/messages/artefacts.h"
 #include "runtime/messages/log.h"

@@ -7,10 +7,10 @@
 #include <iterator>
 #include <sstream>
 
+#include "runtime/backends/fused/kernel_cache/checksum_trailer.h"
+#include "runtime/backends/fused/kernel_cache/kernel_manifest.h"
 #include "runtime/backends/fused/kernels/build_directory.h"
-#include "runtime/backends/fused/kernels/checksum_trailer.h"
 #include "runtime/backends/fused/kernels/kernel.h"
-#include "runtime/backends/fused/kernels/kernel_manifest.h"
 #include "runtime/backends/fused/kernels/system_compiler.h"
 
 namespace triage {

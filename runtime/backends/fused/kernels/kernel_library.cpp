@@ -8,11 +8,11 @@
 #include <system_error>
 #include <unordered_map>
 
-#include "runtime/backends/fused/kernels/bundle.h"
-#include "runtime/backends/fused/kernels/cache_folder.h"
-#include "runtime/backends/fused/kernels/checksum_trailer.h"
+#include "runtime/backends/fused/kernel_cache/bundle.h"
+#include "runtime/backends/fused/kernel_cache/cache_folder.h"
+#include "runtime/backends/fused/kernel_cache/checksum_trailer.h"
+#include "runtime/backends/fused/kernel_cache/kernel_manifest.h"
 #include "runtime/backends/fused/kernels/kernel.h"
-#include "runtime/backends/fused/kernels/kernel_manifest.h"
 #include "runtime/files/disk.h"
 
 namespace triage {

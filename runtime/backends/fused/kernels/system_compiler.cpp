@@ -11,7 +11,7 @@
 #include <stdexcept>
 #include <vector>
 
-#include "runtime/backends/fused/kernels/kernel_manifest.h"
+#include "runtime/backends/fused/kernel_cache/kernel_manifest.h"
 #include "runtime/backends/run_program.h"
 
 namespace triage::fused {

@@ -1,0 +1,263 @@
+#include "runtime/capture/recording/branch_guard.h"
+
+#include "runtime/capture/context.h"
+#include "runtime/capture/recording/recorder.h"
+#include "runtime/capture/rules/rules.h"
+
+#include <c10/core/GradMode.h>
+#include <triage/error.h>
+
+#include <algorithm>
+#include <atomic>
+#include <utility>
+
+namespace triage::capture {
+namespace {
+
+/// The guard's own operators belong to what is around the branch.
+class Suspended {
+ public:
+  explicit Suspended(BranchGuard* enclosing) : suspended_(context.branch) { context.branch = enclosing; }
+  ~Suspended() { context.branch = suspended_; }
+  Suspended(const Suspended&) = delete;
+  Suspended& operator=(const Suspended&) = delete;
+
+ private:
+  BranchGuard* suspended_;
+};
+
+at::Tensor run(const char* name, std::initializer_list<c10::IValue> arguments) {
+  torch::jit::Stack stack(arguments);
+  call(c10::Dispatcher::singleton().findSchemaOrThrow(name, ""), stack);
+  return stack.at(0).toTensor();
+}
+
+bool may_require_grad(const at::Tensor& tensor) {
+  const Recorder* const recorder = Recorder::current();
+  return tensor.requires_grad() || (recorder && recorder->may_require_grad(tensor));
+}
+
+}  // namespace
+
+BranchGuard::BranchGuard(std::vector<at::Tensor> before, at::Tensor own, const void* thread)
+    : before_(std::move(before)), own_(std::move(own)), enclosing_(context.branch), natural_(thread != nullptr) {
+  static std::atomic<uint64_t> last_serial{0};
+  if (enclosing_) selection_ = enclosing_->selection_;
+  if (natural_) {
+    if (selection_.depth++ == 0) selection_.serial = ++last_serial;
+    selection_.thread = thread;
+  }
+  context.branch = this;
+}
+
+BranchGuard::~BranchGuard() {
+  const BranchGuard* found = context.branch;
+  while (found && found != this) found = found->enclosing_;
+  if (!found) return;
+  if (enclosing_ && enclosing_->selects()) enclosing_->storages_.insert(storages_.begin(), storages_.end());
+  context.branch = enclosing_;
+}
+
+BranchGuard::Selection BranchGuard::selection() noexcept {
+  return context.branch ? context.branch->selection_ : Selection{};
+}
+
+BranchGuard* BranchGuard::current() noexcept { return context.branch; }
+
+UntakenBranch::UntakenBranch(Unwinds unwinds, int frames)
+    : outermost_(!context.untaken_branch), unwinds_(unwinds), frames_(frames) {
+  if (outermost_) context.untaken_branch = this;
+}
+/// A branch of natural Lua may end out of order.
+UntakenBranch::~UntakenBranch() {
+  if (context.untaken_branch == this) context.untaken_branch = nullptr;
+}
+bool UntakenBranch::active() noexcept { return context.untaken_branch != nullptr; }
+bool UntakenBranch::left() noexcept {
+  return (context.untaken_branch && context.untaken_branch->left_) || OutsideBranches::aborted();
+}
+int UntakenBranch::frames_kept() noexcept {
+  if (context.untaken_branch && context.untaken_branch->unwinds_ == Unwinds::branch)
+    return context.untaken_branch->frames_;
+  return context.outside_branches ? context.outside_branches->frames_ : 0;
+}
+
+void UntakenBranch::leave() {
+  if (context.untaken_branch && context.untaken_branch->unwinds_ == Unwinds::branch)
+    context.untaken_branch->left_ = true;
+  else if (OutsideBranches::may_restart())
+    context.outside_branches->aborted_ = true;
+  else
+    throw PolicyError(
+        "an `if` on a condition of shape () has a branch that this batch does not take and that no graph can hold, and "
+        "the call cannot restart as a script after its side effects. Write the branch as IF(cond, function() ... end), "
+        "or call the function without compiling it.");
+  throw CaptureAbort("a branch is left that this batch does not take");
+}
+
+OutsideBranches::OutsideBranches()
+    : around_(std::exchange(context.branch, nullptr)),
+      untaken_(std::exchange(context.untaken_branch, nullptr)),
+      previous_(std::exchange(context.outside_branches, this)) {}
+OutsideBranches::~OutsideBranches() {
+  context.branch = around_;
+  context.untaken_branch = untaken_;
+  context.outside_branches = previous_;
+}
+
+void OutsideBranches::allow_restart(int frames) noexcept {
+  if (!context.outside_branches) return;
+  context.outside_branches->may_restart_ = true;
+  context.outside_branches->frames_ = frames;
+}
+/// What happens in a branch that is not taken does not happen again.
+void OutsideBranches::forbid_restart() noexcept {
+  if (context.outside_branches && !context.untaken_branch) context.outside_branches->may_restart_ = false;
+}
+bool OutsideBranches::may_restart() noexcept {
+  return context.outside_branches && context.outside_branches->may_restart_;
+}
+bool OutsideBranches::aborted() noexcept { return context.outside_branches && context.outside_branches->aborted_; }
+
+KeepBranches::KeepBranches() : around_(context.branch) {}
+KeepBranches::~KeepBranches() { context.branch = around_; }
+
+const at::Tensor& BranchGuard::taken() {
+  if (taken_.defined()) return taken_;
+  at::Tensor taken = own_;
+  for (const at::Tensor& condition : before_) {
+    at::Tensor not_before = run("aten::logical_not", {condition});
+    taken = taken.defined() ? run("aten::logical_and", {taken, not_before}) : not_before;
+  }
+  return taken_ = taken;
+}
+
+bool BranchGuard::is_outer_data(const at::Tensor& tensor) {
+  if (!may_require_grad(tensor) || made_.count(tensor.unsafeGetTensorImpl())) return false;
+  if (!own_.defined() && before_.empty()) return false;  // the only branch there is
+  if (taken().dim() == 0) return true;
+  // A graph is replayed on batches of other sizes, so there the operator decides; what is from before the capture holds no
+  // samples.
+  if (const Recorder* recorder = Recorder::current()) return recorder->is_captured(tensor);
+  return tensor.dim() > 0 && tensor.size(0) == taken().size(0);
+}
+
+at::Tensor BranchGuard::guarded(const at::Tensor& tensor) {
+  const auto known = guarded_.find(tensor.unsafeGetTensorImpl());
+  if (known != guarded_.end()) return known->second.inner;
+  if (!c10::GradMode::is_enabled()) return tensor;
+  const Suspended outside(enclosing_);
+  if (!is_outer_data(tensor)) return tensor;
+  at::Tensor inner = run("triage::guard_grad", {tensor, taken()});
+  guarded_[tensor.unsafeGetTensorImpl()] = {tensor, inner};
+  made_.emplace(inner.unsafeGetTensorImpl(), inner);
+  return inner;
+}
+
+void BranchGuard::guard_arguments(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
+  if (!c10::GradMode::is_enabled()) return;
+  const auto& arguments = op.schema().arguments();
+  const size_t first = stack.size() - arguments.size();
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    c10::IValue& value = stack[first + i];
+    if (is_written(arguments[i])) continue;  // what is written is meant itself
+    if (value.isTensor()) {
+      if (value.toTensor().defined() && may_require_grad(value.toTensor())) value = guarded(value.toTensor());
+    } else if (value.isTensorList()) {
+      std::vector<at::Tensor> items = value.toTensorVector();
+      for (at::Tensor& item : items)
+        if (item.defined() && may_require_grad(item)) item = guarded(item);
+      value = items;
+    }
+  }
+}
+
+void BranchGuard::note_results(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+  const auto note = [this](const at::Tensor& tensor) {
+    if (tensor.defined() && may_require_grad(tensor)) made_.emplace(tensor.unsafeGetTensorImpl(), tensor);
+  };
+  for (size_t i = stack.size() - op.schema().returns().size(); i < stack.size(); ++i) {
+    if (stack[i].isTensor()) {
+      note(stack[i].toTensor());
+    } else if (stack[i].isTensorList()) {
+      for (const at::Tensor& tensor : stack[i].toTensorVector()) note(tensor);
+    }
+  }
+}
+
+namespace {
+
+const void* memory_of(const at::Tensor& tensor) {
+  return tensor.has_storage() ? static_cast<const void*>(tensor.storage().unsafeGetStorageImpl())
+                              : tensor.unsafeGetTensorImpl();
+}
+
+template <typename Visit>
+void for_each_tensor(const c10::IValue& value, const Visit& visit) {
+  if (value.isTensor()) {
+    if (value.toTensor().defined()) visit(value.toTensor());
+  } else if (value.isTensorList()) {
+    for (const at::Tensor& tensor : value.toTensorVector())
+      if (tensor.defined()) visit(tensor);
+  }
+}
+
+}  // namespace
+
+bool BranchGuard::made_storage(const at::Tensor& tensor) const { return storages_.count(memory_of(tensor)) != 0; }
+
+bool BranchGuard::is_from_outside(const at::Tensor& tensor) const {
+  for (const BranchGuard* guard = this; guard && guard->selects(); guard = guard->enclosing_) {
+    if (guard->made_storage(tensor)) return false;
+    if (guard->natural_) return true;
+  }
+  return false;
+}
+
+void BranchGuard::refuse_change(const at::Tensor& tensor, const std::string& change) {
+  if (context.branch && context.branch->is_from_outside(tensor))
+    throw PolicyError(change +
+                      " changes a tensor from outside of a branch of an `if` whose condition is a mask: that branch "
+                      "runs for every sample. Do it before or after the `if`.");
+}
+
+bool BranchGuard::chooses_per_sample() noexcept {
+  const auto per_sample = [](const at::Tensor& condition) { return condition.defined() && condition.dim() > 0; };
+  for (const BranchGuard* guard = context.branch; guard && guard->selects(); guard = guard->enclosing_)
+    if (guard->natural_ &&
+        (per_sample(guard->own_) || std::any_of(guard->before_.begin(), guard->before_.end(), per_sample)))
+      return true;
+  return false;
+}
+
+void BranchGuard::refuse_writes(const c10::OperatorHandle& op, const torch::jit::Stack& stack) const {
+  const auto& arguments = op.schema().arguments();
+  const size_t first = stack.size() - arguments.size();
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (!is_written(arguments[i])) continue;
+    for_each_tensor(stack[first + i], [&](const at::Tensor& written) {
+      if (!is_from_outside(written)) return;
+      throw PolicyError("`" + op.schema().name() +
+                        "` writes in place to a tensor from outside of a branch of an `if` whose condition is a mask: "
+                        "that branch runs for every sample. Assign the new value to a variable instead, as in `z = z + "
+                        "1`, or write to a copy: x:clone().");
+    });
+  }
+}
+
+void BranchGuard::note_storages(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments,
+                                const torch::jit::Stack& stack) {
+  const auto& returns = op.schema().returns();
+  const size_t first = stack.size() - returns.size();
+  for (size_t i = 0; i < returns.size(); ++i) {
+    if (returns[i].alias_info()) continue;
+    for_each_tensor(stack[first + i], [&](const at::Tensor& result) {
+      bool given = false;
+      for (const c10::IValue& argument : arguments)
+        for_each_tensor(argument, [&](const at::Tensor& tensor) { given |= memory_of(tensor) == memory_of(result); });
+      if (!given) storages_.insert(memory_of(result));
+    });
+  }
+}
+
+}  // namespace triage::capture

@@ -1,0 +1,625 @@
+#include "runtime/capture/recording/recorder.h"
+
+#include "runtime/capture/compiled.h"
+#include "runtime/capture/recording/branch_guard.h"
+#include "runtime/capture/replay/trace_replayer.h"
+#include "runtime/capture/rules/arguments.h"
+#include "runtime/capture/rules/flags_rule.h"
+#include "runtime/capture/rules/rules.h"
+#include "runtime/capture/sizes/integer_division.h"
+#include "runtime/capture/tensors/twin.h"
+#include "runtime/compat/autocast.h"
+#include "runtime/flags/known_rows.h"
+#include "runtime/given/host_call.h"
+#include "runtime/graph/argument_type.h"
+#include "runtime/graph/describe.h"
+#include "runtime/graph/number_ops.h"
+#include "runtime/messages/artefacts.h"
+#include "runtime/messages/assert.h"
+#include "runtime/messages/debug_folder.h"
+#include "runtime/operators/semantics.h"
+
+#include <c10/core/GradMode.h>
+#include <triage/compiler_config.h>
+
+namespace triage::capture {
+
+using operators::Semantics, operators::semantics_of;
+
+thread_local constinit CaptureContext context{};
+
+namespace {
+
+[[maybe_unused]] bool is_of(const at::Tensor& tensor, const graph::TensorMeta& meta) {
+  return tensor.scalar_type() == meta.dtype && tensor.sizes() == meta.sizes && tensor.device() == meta.device;
+}
+
+graph::TensorMeta meta_of(const at::Tensor& tensor) {
+  return {tensor.scalar_type(), tensor.sizes().vec(), tensor.device()};
+}
+
+/// A list of integers in which some are tensors, as plain integers. False where it is none.
+bool read_integers(c10::IValue& value, const c10::Argument& argument) {
+  if (!value.isList() || value.isIntList() || value.isDoubleList() || value.isBoolList() || value.isTensorList())
+    return false;
+  if (graph::type_of(argument).kind != graph::Kind::integer) return false;
+  c10::List<int64_t> numbers;
+  for (const c10::IValue& item : value.toListRef())
+    numbers.push_back(item.isTensor() ? item.toTensor().item().toLong() : item.toInt());
+  value = numbers;
+  return true;
+}
+
+/// Front ends put a param where the schema wants a number: the call gets its value, the graph keeps the param. Says whether
+/// there was any.
+bool read_params(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
+  const auto& arguments = op.schema().arguments();
+  size_t first = stack.size() - arguments.size();
+  bool any = false;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    c10::IValue& value = stack[first + i];
+    any |= read_integers(value, arguments[i]);
+    if (!value.isTensor() || !value.toTensor().defined()) continue;
+    c10::TypePtr type = arguments[i].real_type();
+    if (auto optional = type->cast<c10::OptionalType>()) type = optional->getElementType();
+    if (type->kind() == c10::TypeKind::TensorType) continue;
+    at::Scalar number = value.toTensor().item();
+    switch (type->kind()) {
+      case c10::TypeKind::NumberType:
+        value = number;
+        break;
+      case c10::TypeKind::FloatType:
+        value = number.toDouble();
+        break;
+      default:
+        value = number.toLong();
+    }
+    any = true;
+  }
+  return any;
+}
+
+/// Whether an operator that moves data moves flags.
+template <typename IsFlags>
+bool moves_flags(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments, const IsFlags& is_flags) {
+  if (!semantics_of(op).has(Semantics::moves_records)) return false;
+  bool moves = false;
+  for (size_t i = 0; i < arguments.size(); ++i)
+    if (gives_words(op, i)) for_each_tensor(arguments[i], [&](const at::Tensor& tensor) { moves |= is_flags(tensor); });
+  return moves;
+}
+
+[[noreturn]] void throw_flags_arithmetic(const c10::OperatorHandle& op, const Source& where) {
+  throw Error("`" + base_name(op) +
+                  "` does arithmetic on a flags tensor; flags are packed records, not numbers. Use err.* to query them "
+                  "(err.has_code, err.count_errors, ...), and push or err.merge to change them.",
+              where);
+}
+
+/// Words that move into another dtype are other words.
+void refuse_converted_words(const graph::Node& node, WordOrigins& words_of, const Source& where) {
+  if (!is_aten(node.op) || !semantics_of(node.op).has(Semantics::moves)) return;
+  std::optional<at::ScalarType> words;
+  for (const graph::Value* value : words_given_to(node))
+    if (value->meta && words_of.holds_flags(*value)) words = value->meta->dtype;
+  for (const graph::Value* result : node.results)
+    if (words && result->meta && result->meta->dtype != *words && words_of.holds_flags(*result))
+      throw_flags_arithmetic(node.op, where);
+}
+
+/// LibTorch raises the versions of what its own operators write to, and not of what those of other libraries do.
+bool writes_unseen(const c10::OperatorHandle& op) {
+  return graph::writes(op) && op.operator_name().name.rfind("aten::", 0) != 0;
+}
+
+}  // namespace
+
+void call(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
+  if (!divide_integers(op, stack)) call_plainly(op, stack);
+  if (flags::KnownRows::any() && writes_unseen(op)) flags::KnownRows::forget();
+}
+
+namespace {
+
+/// On synthetic inputs, notes where errors may come of the values: an operator that does not take them, or tells the script of them.
+template <typename Run>
+void run_noting_refusals(const c10::OperatorHandle& op, const torch::jit::Stack& stack, const Run& run) {
+  SyntheticInputs* synthetic = SyntheticInputs::current();
+  if (!synthetic) return run();
+  const std::vector<c10::IValue> arguments = arguments_of(op, stack);
+  const bool judges = judges_values(op, arguments);
+  try {
+    run();
+    if (gives_dynamic_shape(op, arguments)) synthetic->refuse_values();
+    for (const c10::IValue& result : stack)
+      if (!result.isTensor() && !result.isTensorList()) synthetic->refuse_values();
+  } catch (const triage::Error&) {
+    throw;
+  } catch (const c10::LinAlgError&) {
+    synthetic->refuse_values();
+    throw;
+  } catch (const std::exception&) {
+    if (judges) synthetic->refuse_values();
+    throw;
+  }
+}
+
+}  // namespace
+
+void call_plainly(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
+  if (TraceReplayer* replayer = TraceReplayer::current(); replayer && !Recorder::current() && graph::writes(op))
+    replayer->before_write(op, stack);  // what it writes to must be there, to be told from what it may not write to
+  if (ProtectInputs::active()) ProtectInputs::check(op, stack);
+  BranchGuard* branch = BranchGuard::current();
+  const bool selects = branch && branch->selects();
+  if (selects) branch->refuse_writes(op, stack);
+  if (branch) branch->guard_arguments(op, stack);
+  FlagsTracker* tracker = context.flags_tracker;
+  const bool moved = tracker && tracker->any_flags(op, stack);
+  Recorder* recorder = Recorder::current();
+  TraceReplayer* replayer = TraceReplayer::current();
+  const bool observed = recorder && replayer;
+  std::vector<c10::IValue> arguments;
+  if (tracker || observed || selects) arguments = arguments_of(op, stack);
+  run_noting_refusals(op, stack, [&] {
+    if (recorder)
+      recorder->record(op, stack);
+    else if (replayer)
+      replayer->call(op, stack);
+    else
+      op.callBoxed(&stack);
+  });
+  if (observed && replayer == TraceReplayer::current()) {
+    read_params(op, arguments);
+    replayer->observe(op, arguments, stack);
+  }
+  if (tracker) {
+    tracker->observe(op, moved, stack);
+    tracker->note_storages(arguments, stack, op.schema().returns().size());
+  }
+  if (branch) branch->note_results(op, stack);
+  if (selects) branch->note_storages(op, arguments, stack);
+}
+
+FlagsTracker::FlagsTracker() : previous_(context.flags_tracker) { context.flags_tracker = this; }
+FlagsTracker::~FlagsTracker() { context.flags_tracker = previous_; }
+FlagsTracker* FlagsTracker::current() noexcept { return context.flags_tracker; }
+
+bool FlagsTracker::any_flags(const c10::OperatorHandle& op, const torch::jit::Stack& stack) const {
+  return !flags_.empty() &&
+         moves_flags(op, arguments_of(op, stack), [&](const at::Tensor& tensor) { return is_flags(tensor); });
+}
+
+Recorder* Recorder::current() noexcept { return context.recorder; }
+Recorder* Recorder::replace_current(Recorder* recorder) noexcept { return std::exchange(context.recorder, recorder); }
+
+Recorder::Recorder(std::string name, bool strict, std::function<Source()> where)
+    : graph_(std::move(name)),
+      where_(std::move(where)),
+      numbers_([this](const graph::Value* value, int64_t dim) { return size_name(value, dim); },
+               [this](const graph::Value* value) { return literal(value).has_value(); }),
+      dynamic_shapes_(get_compiler_config().capture_dynamic_output_shape_ops),
+      strict_(strict),
+      grad_mode_(c10::GradMode::is_enabled()),
+      autocast_(compat::autocast_state()),
+      previous_(context.recorder) {
+  called_from_ = ScriptScope::current();
+  context.recorder = this;
+}
+
+Recorder::~Recorder() { context.recorder = previous_; }
+
+at::Tensor Recorder::add_input(const std::string& name, graph::InputKind kind, const at::Tensor& tensor) {
+  at::Tensor traced = tensor;
+  if (kind == graph::InputKind::tensor) {
+    traced = twin_of(tensor);
+  } else {  // a param stays a wrapped number, and gets an identity of its own
+    traced = tensor.clone();
+    traced.unsafeGetTensorImpl()->set_wrapped_number(is_wrapped_number(tensor));
+  }
+  graph::Value* value = graph_.add_input(name, kind, meta_of(tensor));
+  Traced& entry = traced_[traced.unsafeGetTensorImpl()];
+  entry.identity.emplace(traced);
+  if (kind == graph::InputKind::tensor) entry.original.emplace(tensor);
+  entry.value = value;
+  entry.is_input = true;
+  entry.is_param = kind == graph::InputKind::param;
+  origins_.add_input(traced, inputs_.size());
+  inputs_.push_back(tensor);
+  return traced;
+}
+
+void Recorder::note_error(const std::string& message) {
+  if (caught_error_) return;
+  const UserCode* script = ScriptScope::current();
+  caught_error_ =
+      GraphBreak{Break::caught_error, "the script caught an error that other inputs may not raise: " + message,
+                 "Check the input first, with tensorcheck, a mask or a flag.", line_now(),
+                 script && script->stack ? script->stack() : std::string()};
+}
+
+void Recorder::check_caught_errors() {
+  if (!broken_) broken_ = caught_error_;
+}
+
+void Recorder::graph_break(const GraphBreak& graph_break) {
+  if (!broken_) broken_ = graph_break;
+  if (strict_) throw broken_->error();
+  context.recorder = previous_;  // from here on the script runs without being recorded
+}
+
+/// Nowhere while no line of the script runs: the declared types of inputs are no line.
+Source Recorder::guard_line() const {
+  return !where_ && ScriptScope::current() == called_from_ ? Source{} : line_now();
+}
+
+Source Recorder::line_now() const { return where_ ? where_() : ScriptScope::line(); }
+
+const Source& Recorder::line() const { return line_ ? *line_ : line_.emplace(line_now()); }
+
+void Recorder::enter_branch(bool of_batch) {
+  ++branch_depth_;
+  batch_branches_ += of_batch;
+}
+void Recorder::leave_branch() { --branch_depth_; }
+
+bool Recorder::is_flags(const at::Tensor& tensor) const {
+  auto found = traced_.find(tensor.unsafeGetTensorImpl());
+  return found != traced_.end() && found->second.value->is_flags;
+}
+
+bool Recorder::is_param(const at::Tensor& tensor) const {
+  auto found = traced_.find(tensor.unsafeGetTensorImpl());
+  return found != traced_.end() && found->second.is_param;
+}
+
+const graph::Value* Recorder::find(const at::Tensor& tensor) const {
+  auto found = traced_.find(tensor.unsafeGetTensorImpl());
+  return found == traced_.end() ? nullptr : found->second.value;
+}
+
+bool Recorder::has_fixed_size(const at::Tensor& tensor, int64_t dim) const {
+  return !knows(tensor) || origins_.extent(tensor, dim).from == Extent::From::constant;
+}
+
+/// One name for sizes that are the same in every replay, by the input's dimension they come from.
+std::string Recorder::size_name(const graph::Value* value, int64_t dim) const {
+  for (const auto& [impl, entry] : traced_) {
+    if (entry.value != value) continue;
+    const at::Tensor tensor = entry.identity->tensor();
+    if (!tensor.defined()) continue;
+    const Extent extent = origins_.extent(tensor, dim);
+    if (extent.from == Extent::From::constant) return std::to_string(extent.size);
+    if (extent.from == Extent::From::input)
+      return "s" + std::to_string(extent.input) + "_" + std::to_string(extent.dim);
+  }
+  return "?";
+}
+
+/// Is there a number among the arguments, lists included, that follows from more than sizes?
+bool Recorder::varies(const std::vector<c10::IValue>& arguments) const {
+  for (const c10::IValue& argument : arguments) {
+    if (argument.isTensor() && argument.toTensor().defined()) {
+      const graph::Value* value = find(argument.toTensor());
+      if (value && argument.toTensor().dim() == 0 && !numbers_.sizes_behind(value)) return true;
+    } else if (argument.isList() && !argument.isIntList() && !argument.isDoubleList() && !argument.isBoolList()) {
+      const auto items = argument.toListRef();
+      if (varies(std::vector<c10::IValue>(items.begin(), items.end()))) return true;
+    }
+  }
+  return false;
+}
+
+bool Recorder::knows(const at::Tensor& tensor) const { return traced_.count(tensor.unsafeGetTensorImpl()) != 0; }
+
+at::Tensor Recorder::original(const at::Tensor& tensor) const {
+  const auto found = traced_.find(tensor.unsafeGetTensorImpl());
+  return found != traced_.end() && found->second.original ? found->second.original->tensor() : at::Tensor();
+}
+
+bool Recorder::is_captured(const at::Tensor& tensor) const {
+  auto found = traced_.find(tensor.unsafeGetTensorImpl());
+  return found != traced_.end() && found->second.branch >= 0;
+}
+
+void Recorder::add_literal(const at::Tensor& tensor) { literals_[tensor.unsafeGetTensorImpl()] = tensor; }
+
+bool Recorder::shares_memory(const at::Tensor& tensor) const {
+  for (const auto& [impl, entry] : traced_)
+    if (impl != tensor.unsafeGetTensorImpl() && entry.identity->shared_memory_with(tensor)) return true;
+  for (const auto& input : inputs_)
+    if (input.has_storage() && input.is_alias_of(tensor)) return true;
+  for (const auto& constant : graph_.constants())
+    if (constant.tensor.has_storage() && constant.tensor.is_alias_of(tensor)) return true;
+  return false;
+}
+
+void Recorder::record(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
+  line_.reset();
+  std::vector<c10::IValue> arguments = arguments_of(op, stack);
+  refuse_flags_arithmetic(op, arguments);
+  bool with_params = read_params(op, stack);
+  shaped_by_params_ |= with_params && varies(arguments);
+  protected_calls_ |= protected_depth_ > 0;
+  if (with_params && graph::writes(op)) {
+    capture::graph_break(Break::unsupported, "`" + base_name(op) + "` takes a param as a number and writes in place",
+                         "Use the form without the underscore.");
+    call_with_originals(op, stack);
+    return;
+  }
+  if (!capturable(op, stack)) {  // not strict: the break is noted, the script goes on eagerly
+    call_with_originals(op, stack);
+    return;
+  }
+  if (graph::writes(op)) {
+    record_write(op, stack);
+    return;
+  }
+  if (graph::is_random(op)) OutsideBranches::forbid_restart();
+  if (casts()) return record_under_autocast(op, arguments, stack);
+  op.callBoxed(&stack);
+  shaped_by_values_ |= gives_dynamic_shape(op, arguments);
+  append(op, arguments, stack);
+}
+
+void Recorder::call_with_originals(const c10::OperatorHandle& op, torch::jit::Stack& stack) const {
+  const auto original = [this](const at::Tensor& tensor) {
+    const at::Tensor found = this->original(tensor);
+    return found.defined() ? found : tensor;
+  };
+  for (c10::IValue& value : stack) {
+    if (value.isTensor() && value.toTensor().defined()) {
+      value = original(value.toTensor());
+    } else if (value.isTensorList()) {
+      c10::List<at::Tensor> tensors = value.toTensorList().copy();
+      for (size_t i = 0; i < tensors.size(); ++i) tensors.set(i, original(tensors.get(i)));
+      value = tensors;
+    }
+  }
+  op.callBoxed(&stack);
+}
+
+namespace {
+
+/// What a graph holds at most, of operations and of constants each; so long may a list of tensors be, too. Passes and backends
+/// work on a graph when the script's own budgets are not looked at.
+constexpr size_t most_in_graph = 10'000;
+
+bool has_long_list(const std::vector<c10::IValue>& arguments) {
+  return std::any_of(arguments.begin(), arguments.end(), [](const c10::IValue& argument) {
+    return argument.isTensorList() && argument.toTensorList().size() > most_in_graph;
+  });
+}
+
+}  // namespace
+
+bool Recorder::capturable(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+  std::vector<c10::IValue> arguments = arguments_of(op, stack);
+  const bool full = graph_.nodes().size() >= most_in_graph || graph_.constants().size() >= most_in_graph;
+  if ((full && !graph::is_number_op(op)) || has_long_list(arguments)) {  // who reads numbers relies on the recorder
+    capture::graph_break(Break::unsupported,
+                         "a graph holds at most " + std::to_string(most_in_graph) +
+                             " operations and as many constants, and lists of as many tensors",
+                         "Use operations on whole tensors instead of loops over their elements.");
+    return false;
+  }
+  if (auto refused = refusal(op, arguments, dynamic_shapes_)) {
+    capture::graph_break(refused->kind, refused->what, refused->hint);
+    return false;
+  }
+  if (given::is_host_call(op) && (casts() || c10::GradMode::is_enabled() != grad_mode_)) {  // it asks for them itself
+    capture::graph_break(Break::mode,
+                         "`" + given::callee_name(arguments[1]) +
+                             "` of the host runs in another autocast or grad mode than the captured code",
+                         "Call it outside of the scope that changes the mode.");
+    return false;
+  }
+  if (branch_depth_ > 0 && graph::is_random(op)) {
+    capture::graph_break(Break::random_in_branch,
+                         "`" + base_name(op) + "` draws random numbers inside a branch of IF, and all branches run",
+                         "Draw before the IF, and use the tensor inside.");
+    return false;
+  }
+  if (autocast_ != 0 && casts()) {
+    capture::graph_break(Break::mode,
+                         "`" + base_name(op) + "` runs in another autocast mode than the captured code was called in",
+                         "Call the captured code without autocast; scopes inside of it are part of the graph.");
+    return false;
+  }
+  if (c10::GradMode::is_enabled() != grad_mode_ && !semantics_of(op).has(Semantics::no_gradient)) {
+    bool matters = false;
+    for_each_tensor(arguments, [&](const at::Tensor& tensor) { matters |= may_require_grad(tensor); });
+    if (matters) {
+      capture::graph_break(Break::mode,
+                           "`" + base_name(op) + "` runs in another grad mode than the captured code was called in",
+                           "Use x:detach() in place of torch.no_grad inside of it.");
+      return false;
+    }
+  }
+  return true;
+}
+
+void Recorder::refuse_flags_arithmetic(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments) {
+  if (may_take_flags(op)) return;
+  for_each_tensor(arguments, [&](const at::Tensor& tensor) {
+    const auto found = traced_.find(tensor.unsafeGetTensorImpl());
+    if (found != traced_.end() && word_origins_.holds_flags(*found->second.value)) throw_flags_arithmetic(op, line());
+  });
+}
+
+bool Recorder::may_require_grad(const at::Tensor& tensor) const {
+  return tensor.requires_grad() || grad_of_branch_.count(find(tensor)) != 0;
+}
+
+void Recorder::read_requires_grad(const at::Tensor& tensor) {
+  if (grad_of_branch_.count(find(tensor)))
+    capture::graph_break(Break::autograd, "the script reads `requires_grad`, which depends on a condition of the batch",
+                         "Read it from an input, or let both branches require grad.");
+}
+
+bool Recorder::branch_decides_grad(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments) const {
+  const bool of_two = op.operator_name().name == "triage::select" && arguments[0].toTensor().dim() == 0;
+  if (!of_two && grad_of_branch_.empty()) return false;
+  if (!c10::GradMode::is_enabled() || semantics_of(op).has(Semantics::no_gradient)) return false;
+  size_t always = 0, decided = 0;
+  for_each_tensor(arguments, [&](const at::Tensor& tensor) {
+    if (grad_of_branch_.count(find(tensor)))
+      ++decided;
+    else
+      always += tensor.requires_grad();
+  });
+  return of_two ? decided > 0 || always == 1 : decided > 0 && always == 0;
+}
+
+void Recorder::append(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments,
+                      torch::jit::Stack& results) {
+  std::vector<graph::Operand> operands;
+  operands.reserve(arguments.size());
+  const auto& schema = op.schema();
+  const bool ours = op.operator_name().name.rfind("triage::", 0) == 0;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    operands.push_back(operand_of(arguments[i]));
+    graph::Value* value = operands.back().value();
+    if (!ours || !value || (schema.arguments()[i].name() != "flags" && schema.arguments()[i].name() != "other"))
+      continue;
+    if (const graph::Node* node = word_origins_.arithmetic_behind(*value))
+      throw_flags_arithmetic(node->op, node->source);
+    word_origins_.set_flags(graph_.edit(value));  // a flags tensor that came in as an input
+  }
+  const bool moved = moves_flags(op, arguments, [&](const at::Tensor& tensor) { return is_flags(tensor); });
+
+  size_t first = results.size() - schema.returns().size();
+  std::vector<at::Tensor*> produced;
+  std::vector<std::vector<at::Tensor>> lists(schema.returns().size());
+  std::vector<size_t> positions;
+  for (size_t i = first; i < results.size(); ++i) {
+    if (results[i].isTensor()) {
+      produced.push_back(&results[i].toTensor());
+    } else if (results[i].isTensorList()) {
+      auto& list = lists[i - first];
+      list = results[i].toTensorVector();
+      for (auto& tensor : list) produced.push_back(&tensor);
+      if (semantics_of(op).has(Semantics::fixed_count)) continue;
+      const auto dim = parted_dim(op, arguments);
+      if (!dim) note_all_sizes();  // how many tensors came out may depend on sizes
+      if (shaped_by_values_)
+        capture::graph_break(Break::dynamic_shape,
+                             "the number of tensors that `" + base_name(op) + "` returns may depend on values",
+                             "Take the parts with x:narrow or by index.");
+      else if (dim)
+        read_size(arguments[0].toTensor(), *dim);
+    }
+  }
+  raises_ |= OnGraphBreak::raises();
+  graph::Node* node = graph_.append(op, std::move(operands), produced.size(), line());
+  if (branch_depth_ == 0)  // a branch may not be the one that the script takes
+    if (Checks checks = checks_of(op, arguments, origins_); checks.of != Checks::Of::nothing)
+      checks_.emplace(node, std::move(checks));
+  const bool decided = branch_decides_grad(op, arguments);
+  for (size_t i = 0; i < produced.size(); ++i) {
+    at::Tensor& tensor = *produced[i];
+    graph::Value* value = node->results[i];
+    graph_.edit(value).is_flags = graph::returns_flags(op, i) || (moved && tensor.defined() && tensor.dim() == 2);
+    if (tensor.defined()) bind(tensor, value);
+    if (decided && tensor.defined() && (tensor.is_floating_point() || tensor.is_complex())) {
+      grad_of_branch_.insert(value);
+      differentiable_.insert(value);
+    }
+  }
+  refuse_converted_words(*node, word_origins_, line());
+  origins_.add_results(op, arguments, produced);
+  numbers_.table.visit(*node);
+  if (messages::logs(messages::Artefact::capture, messages::Detail::more) || messages::debug_folder_on())
+    log_node(*node);
+  for (size_t i = first; i < results.size(); ++i)
+    if (!lists[i - first].empty()) results[i] = c10::IValue(lists[i - first]);
+}
+
+void Recorder::log_node(const graph::Node& node) const {
+  const UserCode* const script = ScriptScope::current();
+  const Source& where = line();
+  const std::string place = where.file.empty() ? "" : where.file + ":" + std::to_string(where.line) + ": ";
+  messages::log_artefact(messages::Artefact::capture, LogLevel::debug, place + graph::print(node),
+                         script && script->text ? script->text() : std::string());
+}
+
+void Recorder::bind(at::Tensor& tensor, graph::Value* value) {
+  // Values are told apart by the identity of their tensors. An operator that hands back an argument as it is (`to`,
+  // `contiguous`) would give one identity to two values, which differ when replayed on other strides.
+  std::optional<Identity> original;
+  if (knows(tensor)) {
+    const at::Tensor known = this->original(tensor);
+    original.emplace(known.defined() ? known : tensor);
+    tensor = twin_of(tensor);
+  }
+  TRIAGE_ASSERT(!knows(tensor));  // two values behind one tensor would be taken for each other
+  graph_.edit(value).meta = meta_of(tensor);
+  if (tensor.requires_grad()) differentiable_.insert(value);
+  Traced& entry = traced_[tensor.unsafeGetTensorImpl()];
+  entry.identity.emplace(tensor);
+  entry.original = std::move(original);
+  entry.value = value;
+  entry.branch = branch_depth_;
+}
+
+namespace {
+
+/// The script may hand out what it made, to whoever writes to it: the graph keeps its own.
+at::Tensor own_copy(const at::Tensor& literal) {
+  at::Tensor copy = literal.detach().clone();
+  if (is_wrapped_number(literal)) copy.unsafeGetTensorImpl()->set_wrapped_number(true);
+  return literal.requires_grad() ? copy.set_requires_grad(true) : copy;
+}
+
+}  // namespace
+
+graph::Value* Recorder::value_of(const at::Tensor& tensor) {
+  auto found = traced_.find(tensor.unsafeGetTensorImpl());
+  if (found != traced_.end()) return found->second.value;
+  Traced& entry = traced_[tensor.unsafeGetTensorImpl()];  // no result of the capture: the graph holds the tensor itself
+  entry.identity.emplace(tensor);
+  entry.value = literals_.count(tensor.unsafeGetTensorImpl()) ? graph_.add_constant(own_copy(tensor))
+                                                              : graph_.add_variable(tensor);
+  entry.branch = -1;
+  return entry.value;
+}
+
+graph::Operand Recorder::operand_of(const c10::IValue& value) {
+  if (value.isTensor()) {
+    const at::Tensor& tensor = value.toTensor();
+    if (!tensor.defined()) return c10::IValue();
+    if (is_wrapped_number(tensor) && !knows(tensor)) return number_of(tensor);
+    return value_of(tensor);
+  }
+  if (value.isTensorList() || (value.isList() && !value.isIntList() && !value.isDoubleList() && !value.isBoolList())) {
+    std::vector<graph::Operand> items;
+    for (const c10::IValue& item : value.toListRef()) items.push_back(operand_of(item));
+    return items;
+  }
+  return value;
+}
+
+Recorder::Result Recorder::finish(const std::vector<at::Tensor>& outputs, const std::vector<std::string>& names) {
+  std::vector<graph::Value*> values;
+  values.reserve(outputs.size());
+  for (const auto& output : outputs) {
+    values.push_back(value_of(output));
+    TRIAGE_ASSERT(!output.defined() || !values.back()->meta || is_of(output, *values.back()->meta));
+  }
+  graph_.set_outputs(std::move(values), names);
+  graph_.set_recorded_types();
+  if (all_sizes_) {
+    sizes_.clear();
+    conditions_.clear();  // they hold where all sizes are these
+    condition_lines_.clear();
+    for (size_t i = 0; i < inputs_.size(); ++i)
+      for (int64_t dim = 0; dim < inputs_[i].dim(); ++dim)
+        sizes_.push_back({i, dim, inputs_[i].size(dim), all_sizes_line_});
+  }
+  context.recorder = previous_;
+  if (graph_.nodes().empty()) raises_ = OnGraphBreak::raises();
+  return {std::move(graph_),           std::move(sizes_), std::move(same_sizes_),     std::move(conditions_),
+          std::move(condition_lines_), std::move(notes_), std::move(differentiable_), raises_};
+}
+
+}  // namespace triage::capture

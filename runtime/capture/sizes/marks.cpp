@@ -1,0 +1,58 @@
+#include "runtime/capture/sizes/marks.h"
+
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+#include <unordered_map>
+
+namespace triage::capture {
+namespace {
+
+using Weak = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
+
+struct Marked {
+  Weak tensor;
+  std::vector<Mark> marks;
+};
+
+struct Registry {
+  std::mutex mutex;
+  std::unordered_map<const c10::TensorImpl*, Marked> marked;
+  std::atomic<bool> any{false};  // most programs mark nothing
+};
+
+Registry& registry() {
+  static Registry registry;
+  return registry;
+}
+
+}  // namespace
+
+void set_mark(const at::Tensor& tensor, Mark mark) {
+  Registry& all = registry();
+  const std::lock_guard lock(all.mutex);
+  std::erase_if(all.marked, [](const auto& entry) { return entry.second.tensor.expired(); });
+  auto [found, fresh] =
+      all.marked.try_emplace(tensor.unsafeGetTensorImpl(), Marked{Weak(tensor.getIntrusivePtr()), {}});
+  std::erase_if(found->second.marks, [&](const Mark& known) { return known.dim == mark.dim; });
+  found->second.marks.push_back(mark);
+  all.any.store(true, std::memory_order_release);
+}
+
+std::vector<Mark> marks_of(const at::Tensor& tensor) {
+  Registry& all = registry();
+  if (!all.any.load(std::memory_order_acquire)) return {};
+  const std::lock_guard lock(all.mutex);
+  const auto found = all.marked.find(tensor.unsafeGetTensorImpl());
+  if (found == all.marked.end() || found->second.tensor.expired()) return {};
+  return found->second.marks;
+}
+
+void forget_marks() {
+  Registry& all = registry();
+  const std::lock_guard lock(all.mutex);
+  all.marked.clear();
+  all.any.store(false, std::memory_order_release);
+}
+
+}  // namespace triage::capture

@@ -1,0 +1,148 @@
+#include "runtime/capture/sizes/numbers.h"
+
+#include <ATen/core/stack.h>
+#include <fmt/format.h>
+
+#include "runtime/capture/recording/recorder.h"
+#include "runtime/graph/number_ops.h"
+
+namespace triage::capture {
+namespace {
+
+torch::jit::Stack run(std::string_view op, torch::jit::Stack arguments) {
+  call_plainly(graph::number_op(op), arguments);
+  return arguments;
+}
+
+/// Null where nothing is recorded: any operator that numbers are made by may have been a graph break.
+const graph::Value* find(const at::Tensor& number) {
+  const Recorder* recorder = Recorder::current();
+  return recorder ? recorder->find(number) : nullptr;
+}
+
+/// Of a value that was found.
+Numbers& numbers() { return Recorder::current()->numbers(); }
+
+const symbols::Expression* expression_of(const at::Tensor& number) {
+  const graph::Value* value = find(number);
+  return value ? numbers().table.find(value) : nullptr;
+}
+
+/// "u0 lies in VR[0, int_oo]", for each symbol of the expression.
+std::string what_is_known(const symbols::SymbolTable& table, const symbols::Expression& expression) {
+  std::string text;
+  const auto add = [&](const symbols::Expression& side) {
+    if (side.scale == 0) return;
+    const symbols::Symbol& symbol = table.symbols()[side.symbol];
+    const std::string line = fmt::format("{} lies in {}", symbol.name, symbols::text(symbol.range, symbol.whole));
+    if (text.find(line) == std::string::npos) text += (text.empty() ? "" : ", ") + line;
+  };
+  if (expression.kind == symbols::Expression::Kind::truth)
+    for (const symbols::Expression& side : expression.sides) add(side);
+  else
+    add(expression);
+  return text;
+}
+
+}  // namespace
+
+const Numbers::Size* Numbers::find_size(const graph::Value* number) const {
+  const auto found = sizes_.find(number);
+  return found == sizes_.end() ? nullptr : &found->second;
+}
+
+bool Numbers::collect(const graph::Value* number, std::vector<Size>& sizes,
+                      std::unordered_set<const graph::Value*>& seen) const {
+  if (!seen.insert(number).second) return true;
+  if (const Size* size = find_size(number)) {
+    sizes.push_back(*size);
+    return true;
+  }
+  if (is_literal_(number)) return true;
+  const bool reads_values = !number->producer || number->producer->op.operator_name().name == graph::kItem;
+  if (reads_values) return false;
+  for (const graph::Operand& operand : number->producer->operands)
+    if (const graph::Value* value = operand.value(); value && !collect(value, sizes, seen)) return false;
+  return true;
+}
+
+std::optional<std::vector<Numbers::Size>> Numbers::sizes_behind(const graph::Value* number) const {
+  std::vector<Size> sizes;
+  std::unordered_set<const graph::Value*> seen;
+  return collect(number, sizes, seen) ? std::optional(std::move(sizes)) : std::nullopt;
+}
+
+at::Tensor record_item(const at::Tensor& tensor) { return run(graph::kItem, {tensor}).at(0).toTensor(); }
+
+std::optional<at::Tensor> record_size(const at::Tensor& tensor, int64_t dim) {
+  if (Recorder::current()->has_fixed_size(tensor, dim)) return std::nullopt;
+  at::Tensor size = run(graph::kSize, {tensor, dim}).at(0).toTensor();
+  if (const graph::Value* value = find(size)) numbers().add_size(value, tensor, dim);
+  return size;
+}
+
+bool is_captured_number(const at::Tensor& number) { return find(number) != nullptr; }
+
+std::optional<bool> known_truth(const at::Tensor& condition) {
+  const graph::Value* value = find(condition);
+  return value ? numbers().table.decide(value) : std::nullopt;
+}
+
+std::string number_text(const at::Tensor& number) {
+  const symbols::Expression* expression = expression_of(number);
+  return expression ? expression->text : "";
+}
+
+std::string what_is_known(const at::Tensor& number) {
+  const symbols::Expression* expression = expression_of(number);
+  return expression ? what_is_known(numbers().table, *expression) : "";
+}
+
+symbols::Range range_of(const at::Tensor& number) {
+  const symbols::Expression* expression = expression_of(number);
+  return expression ? numbers().table.range(*expression) : symbols::Range{};
+}
+
+bool follows_from_sizes(const at::Tensor& number) {
+  const graph::Value* value = find(number);
+  return value && numbers().sizes_behind(value);
+}
+
+void record_check(const at::Tensor& condition, const std::string& expression, const std::string& message) {
+  const graph::Value* value = find(condition);
+  std::string text = "Runtime assertion failed";
+  if (!expression.empty()) text += " for expression " + expression;
+  text += fmt::format(" on node '{}'", value ? value->id : 0);
+  if (!message.empty()) text += ": " + message;
+  run(graph::kAssert, {condition, text});
+}
+
+void specialize(const at::Tensor& number) {
+  Recorder* current = Recorder::current();
+  const graph::Value* value = current ? current->find(number) : nullptr;
+  if (!value || (number.scalar_type() == at::kBool && known_truth(number))) return;
+  const bool is_condition = number.scalar_type() == at::kBool;
+  if (is_condition && current->hold_condition(value, number.item().toBool())) return;
+  if (const auto sizes = current->numbers().sizes_behind(value)) {
+    for (const Numbers::Size& size : *sizes) current->read_size(size.tensor, size.dim);
+    return;
+  }
+  const symbols::SymbolTable& table = current->numbers().table;
+  const symbols::Expression* expression = table.find(value);
+  const std::string words = expression ? "`" + expression->text + "`" : "a number read from a tensor";
+  const std::string known = expression ? what_is_known(table, *expression) : "";
+  if (is_condition)
+    graph_break(
+        Break::reads_value,
+        fmt::format("the condition {} depends on data{}", words, known.empty() ? "" : " (" + known + ")"),
+        "Constrain the number first, with triage.check(n <= 5), triage.check_is_size(n) or "
+        "triage.constrain_as_value(n, {min = 0, max = 5}); or use IF or torch.where, which keep both branches.");
+  else
+    graph_break(Break::reads_value,
+                fmt::format("the script depends on {}, a number read from a tensor{}", words,
+                            known.empty() ? "" : " (" + known + ")"),
+                "Pass it to operations only, constrain it with triage.check, or make it a constant with "
+                "triage.assume_constant_result.");
+}
+
+}  // namespace triage::capture

@@ -1,0 +1,95 @@
+#include "runtime/capture/tensors/host_memory.h"
+
+#include "runtime/capture/context.h"
+#include "runtime/capture/rules/arguments.h"
+#include "runtime/capture/rules/rules.h"
+
+#include <triage/error.h>
+#include <triage/graph.h>
+
+#include <algorithm>
+
+namespace triage::capture {
+namespace {
+
+bool has_memory(const at::Tensor& tensor) { return tensor.defined() && tensor.has_storage(); }
+
+}  // namespace
+
+void HostMemory::add(const at::Tensor& tensor, const std::string& name) {
+  if (!has_memory(tensor)) return;
+  if (storages_.size() >= most_) forget_freed();
+  storages_.try_emplace(tensor.storage().unsafeGetStorageImpl(), Known{tensor.storage().getWeakStorageImpl(), name});
+}
+
+std::string HostMemory::name_of(const at::Tensor& tensor) const {
+  const auto found = storages_.find(tensor.storage().unsafeGetStorageImpl());
+  return found == storages_.end() ? "" : found->second.name;
+}
+
+bool HostMemory::has(const at::Tensor& tensor) const {
+  return has_memory(tensor) && storages_.count(tensor.storage().unsafeGetStorageImpl()) != 0;
+}
+
+void HostMemory::forget_freed() {
+  for (auto entry = storages_.begin(); entry != storages_.end();)
+    entry = entry->second.storage.expired() ? storages_.erase(entry) : std::next(entry);
+  most_ = std::max<size_t>(64, 2 * storages_.size());
+}
+
+ProtectInputs::ProtectInputs(at::ArrayRef<at::Tensor> inputs, HostMemory* kept)
+    : inputs_(inputs.begin(), inputs.end()), kept_(kept), previous_(context.protect_inputs) {
+  if (kept_)
+    for (const at::Tensor& input : inputs_) kept_->add(input);
+  context.protect_inputs = this;
+}
+
+ProtectInputs::~ProtectInputs() { context.protect_inputs = previous_; }
+
+bool ProtectInputs::active() noexcept { return context.protect_inputs != nullptr; }
+
+void ProtectInputs::add(const at::Tensor& tensor) {
+  if (!context.protect_inputs || !has_memory(tensor)) return;
+  context.protect_inputs->inputs_.push_back(tensor);
+  if (context.protect_inputs->kept_) context.protect_inputs->kept_->add(tensor);
+}
+
+bool ProtectInputs::is_of_call(const at::Tensor& tensor) const {
+  return std::any_of(inputs_.begin(), inputs_.end(),
+                     [&](const at::Tensor& input) { return has_memory(input) && input.is_alias_of(tensor); });
+}
+
+bool ProtectInputs::covers(const at::Tensor& tensor) {
+  if (!context.protect_inputs || !has_memory(tensor)) return false;
+  return context.protect_inputs->is_of_call(tensor) ||
+         (context.protect_inputs->kept_ && context.protect_inputs->kept_->has(tensor));
+}
+
+void ProtectInputs::refuse_change(const at::Tensor& tensor, const std::string& what) {
+  if (!covers(tensor)) return;
+  if (const HostMemory* kept = context.protect_inputs->kept_)
+    if (const std::string name = kept->name_of(tensor); !name.empty())
+      throw Error(what + " would write to `" + name +
+                  "` in place, a tensor that the host gives to policies. Write to a copy (" + name +
+                  ":clone()), or use the form that returns its result.");
+  if (context.protect_inputs->is_of_call(tensor))
+    throw Error(what +
+                " would write to an input of the policy in place; inputs belong to the host. "
+                "Write to a copy (x:clone()), or use the form that returns its result.");
+  throw Error(what +
+              " would write to an input or output of an earlier call in place; both belong to the host. "
+              "Keep a copy (x:clone()), or use the form that returns its result.");
+}
+
+void ProtectInputs::check(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+  if (!graph::writes(op)) return;
+  const auto& arguments = op.schema().arguments();
+  const size_t first = stack.size() - arguments.size();
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (!is_written(arguments[i]) || !stack[first + i].isTensor()) continue;
+    const at::Tensor& target = stack[first + i].toTensor();
+    if (covers(target)) refuse_change(target, "`" + base_name(op) + "`");
+  }
+}
+
+}  // namespace triage::capture
