@@ -145,6 +145,22 @@ def test_vllm_v1_requests_move(engines):
     assert processor.verdict.tolist() == [0, 1]
 
 
+def test_vllm_v1_a_request_that_was_away_is_the_one_that_it_was(engines):
+    """vLLM takes requests out of the batch that it preempts or does not schedule, and adds them with the list of tokens that they had."""
+    processor = v1(engines, "nan_rows", "quarantine", params={"most": 2, "steps": 8})
+    outputs = [[], [], []]
+    processor.update_state(update(added=[(row, None, [1], outputs[row]) for row in range(3)]))
+    processor.apply(logits(1))
+    processor.update_state(update(removed=[1], moved=[(2, 1, MoveDirectionality.UNIDIRECTIONAL)]))
+    processor.apply(logits(1, rows=2))
+    processor.update_state(update(added=[(2, None, [1], outputs[1])]))
+    processor.apply(logits(2))
+    assert processor.verdict.tolist() == [0, 0, 2]
+    processor.update_state(update(added=[(1, None, [1], []), (2, None, [1], outputs[2])]))  # in the rows of others that leave
+    processor.apply(logits(1, 2))
+    assert processor.verdict.tolist() == [0, 1, 2]
+
+
 def test_vllm_v1_history_is_prompt_and_output(engines):
     processor = v1(engines, "repetition", params={"tokens": 32}, history=40)
     assert processor.needs_output_token_ids()
@@ -291,7 +307,7 @@ def test_without_the_engines_all_else_works_and_the_error_says_what_is_missing()
         "import torch, triage\n"
         f"processor = triage.LogitsProcessor({path('nan_rows')!r}, eos=2)\n"
         "processor(torch.zeros(1, 1, dtype=torch.int64), torch.full((1, 4), float('nan')))\n"
-        "assert processor.ended.tolist() == [0]\n"
+        "assert processor.ended.tolist() == [0] and 'torch._dynamo' not in sys.modules\n"
         "for name in 'vllm', 'sglang':\n"
         "    try: __import__('triage.' + name)\n"
         "    except ImportError as error: print(error)\n"
