@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 
 def blocks(page: str) -> list[tuple[str, int, str]]:
     """(language, line, text)"""

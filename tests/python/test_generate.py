@@ -18,6 +18,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausa
 
 import triage
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 SERVING = ROOT / "scripts/policies/serving"
 VOCABULARY, PAD, EOS, STEPS, BAD_TOKEN = 64, 0, 1, 10, 7
 MODES = [{}, {"do_sample": True, "top_k": 12}, {"num_beams": 3}, {"num_beams": 2, "do_sample": True}]
@@ -285,12 +286,12 @@ def test_versions_with_other_params_come_and_go_in_a_generation(tmp_path: Path):
         "logits, torch.zeros({logits:size(0)}), flag_nan(logits)",
         "logits, torch.zeros({1}, {dtype = torch.int8}), flag_nan(logits)",
         f"logits[{{{{}}, {{0, 2}}}}], {FINE}, flag_nan(logits)",
-        f"logits, {FINE}, logits",
+        f"logits, {FINE}, flag_nan(logits)[{{{{0, 2}}}}]",
     ],
 )
 def test_a_policy_that_returns_something_else_is_refused(returned):
     other = triage.load_source(ANY.format(more="", p="", returned=returned))
-    with pytest.raises(triage.InputError, match="a policy on logits returns three|not a flags tensor"):
+    with pytest.raises(triage.InputError, match="a policy on logits returns three"):
         triage.LogitsProcessor(other)(prompts(4), torch.zeros(4, 4))
 
 
