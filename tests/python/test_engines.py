@@ -288,6 +288,16 @@ def test_sglang_rows_and_requests(engines, monkeypatch, caplog):
     assert [record.args[0] for record in caplog.records] == ["b", "a"]
 
 
+def test_sglang_in_the_oldest_python(engines, monkeypatch):
+    class Int(int):  # as 3.10 has it: without a default
+        @classmethod
+        def from_bytes(cls, bytes, byteorder):
+            return int.from_bytes(bytes, byteorder)
+
+    monkeypatch.setattr(engines.sglang, "int", Int, raising=False)
+    assert engines.sglang._number("a") != engines.sglang._number("b")
+
+
 def test_sglang_history_and_requests_that_do_not_say_who_they_are(engines, monkeypatch, caplog):
     processor = sglang(engines, monkeypatch, "repetition")
     a, b = Request("a", [9] * 50, [9] * 20), Request("b", range(10), [3])
