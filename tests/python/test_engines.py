@@ -151,7 +151,7 @@ def test_vllm_v1_a_request_that_was_away_is_the_one_that_it_was(engines):
     outputs = [[], [], []]
     processor.update_state(update(added=[(row, None, [1], outputs[row]) for row in range(3)]))
     processor.apply(logits(1))
-    processor.update_state(update(removed=[1], moved=[(2, 1, MoveDirectionality.UNIDIRECTIONAL)]))
+    processor.update_state(update(moved=[(2, 1, MoveDirectionality.UNIDIRECTIONAL)]))  # no word of the row whose place it takes
     processor.apply(logits(1, rows=2))
     processor.update_state(update(added=[(2, None, [1], outputs[1])]))
     processor.apply(logits(2))

@@ -85,12 +85,15 @@ class LogitsProcessor(_ForV1):
                 rows[b] = from_a
             if way == MoveDirectionality.SWAP and from_b is not None:
                 rows[a] = from_b
+            elif from_b is not None:
+                self._away.append(from_b)
 
     def _request(self, prompt: Sequence[int], output: Sequence[int]) -> _Request:
         """vLLM takes a request out that it preempts, or does not schedule in a step. It comes back with the list that it had."""
-        for each in self._away:
+        for each in (*self._away, *self._requests.values()):  # a move later in the same update may take its row
             if each.output is output:
-                self._away.remove(each)
+                if each in self._away:
+                    self._away.remove(each)
                 each.prompt = prompt
                 return each
         return _Request(new_requests(1), prompt, output)
