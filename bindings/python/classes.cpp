@@ -13,6 +13,7 @@
 #include <optional>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "bindings/python/interpreter.h"
@@ -95,8 +96,9 @@ class WatchObject : public torch::CustomClassHolder {
 
   /// The next event, within `seconds`; else none. `dropped` in an event counts those before it that nobody read in time.
   c10::optional<Dict> next(double seconds) {
+    const auto time = for_python([&] { return milliseconds(seconds); });
     std::unique_lock lock(mutex_);
-    added_.wait_for(lock, milliseconds(seconds), [&] { return !events_.empty() || stopped_; });
+    added_.wait_for(lock, time, [&] { return !events_.empty() || stopped_; });
     if (events_.empty()) return {};
     Dict event = std::move(events_.front());
     events_.pop_front();
@@ -193,6 +195,9 @@ auto with_policy(Function function) {
   };
 }
 
+/// The number of a version. What does not fit is that of none.
+int to_int(int64_t number) { return std::in_range<int>(number) ? static_cast<int>(number) : 0; }
+
 TORCH_LIBRARY_FRAGMENT(triage, m) {
   m.class_<PolicyObject>("Policy")
       .def("run_with", &PolicyObject::run_with)
@@ -208,9 +213,8 @@ TORCH_LIBRARY_FRAGMENT(triage, m) {
       .def("replace", with_policy<std::string>([](const Policy& p, const std::string& source) {
              return static_cast<int64_t>(p.replace(source));
            }))
-      .def("rollback",
-           with_policy<int64_t>([](const Policy& p, int64_t number) { p.rollback(static_cast<int>(number)); }))
-      .def("pin", with_policy<int64_t>([](const Policy& p, int64_t number) { p.pin(static_cast<int>(number)); }))
+      .def("rollback", with_policy<int64_t>([](const Policy& p, int64_t number) { p.rollback(to_int(number)); }))
+      .def("pin", with_policy<int64_t>([](const Policy& p, int64_t number) { p.pin(to_int(number)); }))
       .def("unpin", with_policy<>([](const Policy& p) { return static_cast<int64_t>(p.unpin()); }))
       .def("statistics", with_policy<>([](const Policy& p) { return to_dict(p.statistics()); }))
       .def("graphs", &PolicyObject::graphs)

@@ -14,10 +14,12 @@
 #include <algorithm>
 #include <map>
 #include <mutex>
+#include <stdexcept>
 #include <vector>
 
 #include "bindings/python/registry.h"
 #include "bindings/python/values.h"
+#include "runtime/messages/printable.h"
 
 namespace triage::python {
 namespace {
@@ -114,7 +116,13 @@ Tensors own(Tensors outputs, at::TensorList inputs) {
   return outputs;
 }
 
-Tensors run_policy(const std::string& key, at::TensorList inputs) { return own(find_policy(key).run(inputs), inputs); }
+Tensors run_policy(const std::string& key, at::TensorList inputs) {
+  try {
+    return own(find_policy(key).run(inputs), inputs);
+  } catch (const Error& error) {
+    throw std::runtime_error(messages::printable(error.what()));  // Python takes no text that is not UTF-8
+  }
+}
 
 /// With real tensors, autograd records the operators of the policy. A traced program has one node for the policy, which has no
 /// gradient: then an error, because a result that silently lost its gradient would train a wrong model.

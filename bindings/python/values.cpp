@@ -13,7 +13,12 @@
 #include <stdexcept>
 #include <vector>
 
+#include "runtime/messages/printable.h"
+
 namespace triage::python {
+
+using messages::printable;  // Python takes no text that is not UTF-8, and scripts may say anything
+
 namespace {
 
 Dict empty_dict() {
@@ -29,7 +34,7 @@ double seconds(std::chrono::nanoseconds time) { return std::chrono::duration<dou
 
 Dict place(const Source& source) {
   Dict dict = empty_dict();
-  dict.insert("file", source.file);
+  dict.insert("file", printable(source.file));
   dict.insert("line", int64_t{source.line});
   return dict;
 }
@@ -226,7 +231,7 @@ Dict to_dict(const VersionInfo& version) {
   dict.insert("last_error", c10::IValue());
   if (version.last_error) {
     Dict error = place(version.last_error->source);
-    error.insert("message", version.last_error->message);
+    error.insert("message", printable(version.last_error->message));
     error.insert("when", seconds_since_epoch(version.last_error->when));
     dict.insert_or_assign("last_error", error);
   }
@@ -254,7 +259,7 @@ Dict to_dict(const WatchEvent& event) {
   dict.insert("kind", std::string(to_string(event.kind)));
   dict.insert("path", event.path);
   dict.insert("version", int64_t{event.version});
-  dict.insert("message", event.message);
+  dict.insert("message", printable(event.message));
   return dict;
 }
 
@@ -267,7 +272,7 @@ Dict to_dict(const RunInfo& info) {
   dict.insert("seconds", seconds(info.time));
   dict.insert("flagged", info.flagged);
   dict.insert("repaired", info.repaired);
-  dict.insert("failure", info.failure);
+  dict.insert("failure", printable(info.failure));
   return dict;
 }
 
@@ -356,8 +361,8 @@ void throw_to_python(const std::exception& error) {
   const auto* of_triage = dynamic_cast<const Error*>(&error);
   const Source source = of_triage ? of_triage->source() : Source{};
   const std::string traceback = of_triage ? of_triage->traceback() : "";
-  throw std::runtime_error(c10::str("\x1ftriage\x1f", class_name(error), "\x1f", source.file, "\x1f", source.line,
-                                    "\x1f", traceback, "\x1f", error.what()));
+  throw std::runtime_error(c10::str("\x1ftriage\x1f", class_name(error), "\x1f", printable(source.file), "\x1f",
+                                    source.line, "\x1f", printable(traceback), "\x1f", printable(error.what())));
 }
 
 }  // namespace triage::python

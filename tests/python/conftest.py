@@ -51,6 +51,15 @@ def policy(policy_file: Path) -> triage.Policy:
     return triage.load(policy_file)
 
 
+@pytest.fixture
+def one_thread():
+    """Small models gain nothing by more threads, which wait for each other where the machine is busy."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
 @pytest.fixture(autouse=True)
 def fresh_compiler():
     torch._dynamo.reset()

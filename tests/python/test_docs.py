@@ -6,12 +6,14 @@ import contextlib
 import importlib.util
 import io
 import re
-import subprocess
+import runpy
 import sys
 from pathlib import Path
 
 import pytest
 from conftest import ROOT
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def blocks(page: str) -> list[tuple[str, int, str]]:
@@ -47,11 +49,13 @@ def test_the_page_runs_and_prints_what_it_says(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("arguments", [["--plain"], []])
-def test_the_example(arguments):
+def test_the_example(arguments, monkeypatch, capsys):
     if not arguments and not importlib.util.find_spec("transformers"):
         pytest.skip("no transformers")
-    command = [sys.executable, str(ROOT / "examples/python/decode.py"), *arguments]
-    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    example = str(ROOT / "examples/python/decode.py")
+    monkeypatch.setattr(sys, "argv", [example, *arguments])
+    runpy.run_path(example, run_name="__main__")
+    said = capsys.readouterr().out
     assert "step  3: version 1, request 2: NAN at logits" in said
     assert "step  7: reloaded logits.lua: version 2" in said
     assert "step  7: version 2, request 2: NAN at logits" in said

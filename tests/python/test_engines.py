@@ -145,6 +145,22 @@ def test_vllm_v1_requests_move(engines):
     assert processor.verdict.tolist() == [0, 1]
 
 
+def test_vllm_v1_a_request_that_was_away_is_the_one_that_it_was(engines):
+    """vLLM takes requests out of the batch that it preempts or does not schedule, and adds them with the list of tokens that they had."""
+    processor = v1(engines, "nan_rows", "quarantine", params={"most": 2, "steps": 8})
+    outputs = [[], [], []]
+    processor.update_state(update(added=[(row, None, [1], outputs[row]) for row in range(3)]))
+    processor.apply(logits(1))
+    processor.update_state(update(moved=[(2, 1, MoveDirectionality.UNIDIRECTIONAL)]))  # no word of the row whose place it takes
+    processor.apply(logits(1, rows=2))
+    processor.update_state(update(added=[(2, None, [1], outputs[1])]))
+    processor.apply(logits(2))
+    assert processor.verdict.tolist() == [0, 0, 2]
+    processor.update_state(update(added=[(1, None, [1], []), (2, None, [1], outputs[2])]))  # in the rows of others that leave
+    processor.apply(logits(1, 2))
+    assert processor.verdict.tolist() == [0, 1, 2]
+
+
 def test_vllm_v1_history_is_prompt_and_output(engines):
     processor = v1(engines, "repetition", params={"tokens": 32}, history=40)
     assert processor.needs_output_token_ids()
@@ -272,6 +288,16 @@ def test_sglang_rows_and_requests(engines, monkeypatch, caplog):
     assert [record.args[0] for record in caplog.records] == ["b", "a"]
 
 
+def test_sglang_in_the_oldest_python(engines, monkeypatch):
+    class Int(int):  # as 3.10 has it: without a default
+        @classmethod
+        def from_bytes(cls, bytes, byteorder):
+            return int.from_bytes(bytes, byteorder)
+
+    monkeypatch.setattr(engines.sglang, "int", Int, raising=False)
+    assert engines.sglang._number("a") != engines.sglang._number("b")
+
+
 def test_sglang_history_and_requests_that_do_not_say_who_they_are(engines, monkeypatch, caplog):
     processor = sglang(engines, monkeypatch, "repetition")
     a, b = Request("a", [9] * 50, [9] * 20), Request("b", range(10), [3])
@@ -291,7 +317,7 @@ def test_without_the_engines_all_else_works_and_the_error_says_what_is_missing()
         "import torch, triage\n"
         f"processor = triage.LogitsProcessor({path('nan_rows')!r}, eos=2)\n"
         "processor(torch.zeros(1, 1, dtype=torch.int64), torch.full((1, 4), float('nan')))\n"
-        "assert processor.ended.tolist() == [0]\n"
+        "assert processor.ended.tolist() == [0] and 'torch._dynamo' not in sys.modules\n"
         "for name in 'vllm', 'sglang':\n"
         "    try: __import__('triage.' + name)\n"
         "    except ImportError as error: print(error)\n"

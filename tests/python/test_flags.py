@@ -169,7 +169,7 @@ def test_rows_are_selected():
     [
         (lambda: err.is_err(torch.zeros(3, 4)), "`f` is not a flags tensor, but torch.float32 .3, 4."),
         (lambda: triage.fix(err.new_t(2), torch.zeros(2, 4)), "fix: `f` is not a flags tensor"),
-        (lambda: err.push(err.new_t(2), 16), "a code is a number of 0 to 15"),
+        (lambda: err.push(err.new_t(2), 16), "err.push: a code is a number of 0 to 15"),
         (lambda: err.push(err.new_t(2), 1, 5000), "a location is a path"),
         (lambda: err.replace(torch.zeros(1), 0, []), "empty"),
         (lambda: err.replace(torch.zeros(1), 0, ["nana"]), "no target 'nana'"),

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+import functools
 import pickle
 import shutil
 import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from conftest import ROOT
@@ -16,11 +18,13 @@ from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausa
 
 import triage
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 SERVING = ROOT / "scripts/policies/serving"
 VOCABULARY, PAD, EOS, STEPS, BAD_TOKEN = 64, 0, 1, 10, 7
 MODES = [{}, {"do_sample": True, "top_k": 12}, {"num_beams": 3}, {"num_beams": 2, "do_sample": True}]
 
 
+@functools.cache
 def policy(name: str) -> triage.Policy:
     return triage.load(SERVING / f"{name}.lua", key=f"serving/{name}")
 
@@ -250,6 +254,47 @@ def test_a_reload_while_it_generates(tmp_path: Path):
     assert processor.verdicts[:, 0].tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2, 2]
 
 
+ANY = "return policy {{ outputs = {{'logits', 'verdict', 'f'}}, {more} run = function(logits{p}) return {returned} end }}"
+FINE = "torch.zeros({logits:size(0)}, {dtype = torch.int8})"
+
+
+def test_versions_with_other_params_come_and_go_in_a_generation(tmp_path: Path):
+    """A version may have params more than the one that the processor began with, and the one before may come back."""
+    file = tmp_path / "logits.lua"
+    file.write_text(ANY.format(more="", p="", returned=f"logits, {FINE}, flag_nan(logits)"))
+    shared, ids, steps = triage.load(file), prompts(2), []
+    processor = triage.LogitsProcessor(shared, eos=EOS)
+
+    def step() -> float:
+        steps.append(processor(torch.cat([ids, ids[:, :1].expand(2, len(steps))], 1), torch.zeros(2, 4))[0, 0].item())
+        return steps[-1]
+
+    assert step() == 0
+    file.write_text(ANY.format(more="params = {eos = 9},", p=", p", returned=f"logits + p.eos, {FINE}, flag_nan(logits)"))
+    assert shared.reload() == "swapped" and step() == EOS
+    again, steps = processor, []
+    processor = triage.LogitsProcessor(shared, eos=EOS)
+    assert step() == EOS
+    shared.rollback(1)
+    assert step() == 0 and len(again.verdicts) == len(processor.verdicts) == 2
+
+
+@pytest.mark.parametrize(
+    "returned",
+    [
+        f"logits, flag_nan(logits), {FINE}",  # flags have as many words as there are rows here
+        "logits, torch.zeros({logits:size(0)}), flag_nan(logits)",
+        "logits, torch.zeros({1}, {dtype = torch.int8}), flag_nan(logits)",
+        f"logits[{{{{}}, {{0, 2}}}}], {FINE}, flag_nan(logits)",
+        f"logits, {FINE}, flag_nan(logits)[{{{{0, 2}}}}]",
+    ],
+)
+def test_a_policy_that_returns_something_else_is_refused(returned):
+    other = triage.load_source(ANY.format(more="", p="", returned=returned))
+    with pytest.raises(triage.InputError, match="a policy on logits returns three"):
+        triage.LogitsProcessor(other)(prompts(4), torch.zeros(4, 4))
+
+
 def test_several_threads_share_a_policy():
     model, nan_rows = gpt2(), policy("nan_rows")
     serial = [decode(model, None, prompts(4) - i) for i in range(4)]
@@ -288,11 +333,14 @@ def test_what_does_not_fit_is_said():
         ((), {"eos": EOS}, "at least one"),
         ((nan_rows,), {}, "eos=2"),
         ((nan_rows,), {"eos": -1}, "id of a token"),
+        ((nan_rows,), {"eos": 1.0}, "id of a token"),
+        ((nan_rows,), {"eos": "</s>"}, "id of a token"),
         ((nan_rows, 3), {"eos": EOS}, "got int"),
         ((nan_rows,), {"eos": EOS, "params": {"most": 2}}, "param `most`"),
         ((nan_rows,), {"eos": EOS, "inputs": {"temperature": ids}}, "asks for the input `temperature`"),
         ((policy("temperature_floor"),), {"eos": EOS}, "asks for an input `temperature`"),
         ((nan_rows,), {"eos": EOS, "num_beams": 0}, "at least 1"),
+        ((nan_rows,), {"eos": EOS, "num_beams": None}, "at least 1"),  # as a GenerationConfig has it where nobody chose
     ]:
         with pytest.raises(triage.InputError, match=message):
             triage.LogitsProcessor(*arguments, **options)
@@ -310,6 +358,12 @@ def test_what_does_not_fit_is_said():
     processor.reset()
     processor(ids[:1], scores[:1])
     assert processor.verdicts.shape == (1, 1)
+
+
+@pytest.mark.parametrize("eos", [EOS, [EOS, 2], torch.tensor([EOS, 2]), torch.tensor(EOS), np.int64(EOS), np.array([EOS])], ids=repr)
+def test_the_token_that_ends_a_request_may_be_given_as_tokenizers_and_configs_have_it(eos):
+    processor = triage.LogitsProcessor(policy("nan_rows"), eos=eos)
+    assert processor(prompts(1), torch.full((1, 4), float("nan")))[0, EOS] == 0
 
 
 def test_an_input_of_the_host():

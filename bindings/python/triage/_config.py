@@ -111,7 +111,13 @@ def checked_flags(operation: str, f: torch.Tensor) -> torch.Tensor:
     )
 
 
-@torch.compiler.assume_constant_result
+def constant_in_programs(function):
+    """What torch.compiler.assume_constant_result does, without its import of the whole compiler, which takes as long as that of torch."""
+    function._dynamo_marked_constant = True
+    return function
+
+
+@constant_in_programs
 def _registered(path: str) -> int:
     return called(_ops._register_location, path)
 

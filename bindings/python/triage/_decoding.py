@@ -38,7 +38,7 @@ class Steps:
     def __init__(
         self,
         policies: Sequence[Policy | str | os.PathLike[str]],
-        eos: int | Sequence[int] | None,
+        eos: int | Sequence[int] | Tensor | None,
         params: Mapping[str, Any] | None,
         known: Sequence[str],
     ) -> None:
@@ -46,14 +46,13 @@ class Steps:
             raise InputError("A processor of logits needs at least one policy, or the path of one; got none.")
         self.policies = tuple(_policy(each) for each in policies)
         self.eos = _tokens(eos)
-        given = {**(params or {}), **({"eos": self.eos[0]} if self.eos else {})}
+        self._given = {**(params or {}), **({"eos": self.eos[0]} if self.eos else {})}
         self._inputs = tuple(_inputs(each, known) for each in self.policies)
-        self._params = tuple({name: value for name, value in given.items() if name in each.params} for each in self.policies)
         for policy in self.policies:
             if "eos" in policy.params and not self.eos:
                 raise InputError(f"{policy.key} ends a request with the token `eos`: pass the one of the model's tokenizer, as in eos=2.")
         for name in params or {}:
-            if not any(name in each for each in self._params):
+            if not any(name in each.params for each in self.policies):
                 raise InputError(f"No policy has the param `{name}`: {', '.join(each.key for each in self.policies)}.")
 
     def asks_for(self, name: str) -> bool:
@@ -63,19 +62,33 @@ class Steps:
         """The logits to sample from, the verdicts int8 (rows,), and the flags of all policies. Waits for no device."""
         made: dict[str, Tensor] = {}
         flags = None
-        for policy, names, params in zip(self.policies, self._inputs, self._params, strict=True):
+        for policy, names in zip(self.policies, self._inputs, strict=True):
             for name in names:
                 if name == "verdict" and name not in made:
                     made[name] = torch.zeros(logits.shape[0], dtype=torch.int8, device=logits.device)
                 elif name not in made:
                     made[name] = given[name]()
+            known = policy.signature["params"]  # a reload may add some, and a version that comes back has none of these
+            params = {name: value for name, value in self._given.items() if name in known}
             outputs = policy.run([logits, *(made[name] for name in names)], params=params)
-            if len(outputs) != 3:
-                raise InputError(f"{policy.key} returned {len(outputs)} tensors; a policy on logits returns three: logits, verdict, flags.")
-            logits, verdict, f = outputs
+            logits, verdict, f = _checked(policy, logits, outputs)
             made["verdict"] = torch.maximum(made["verdict"], verdict) if "verdict" in made else verdict
             flags = f if flags is None else err.merge(flags, f)
         return logits, made["verdict"], flags
+
+
+def _checked(policy: Policy, given: Tensor, outputs: Sequence[Tensor]) -> Sequence[Tensor]:
+    """The outputs, or an error: another order, or a verdict of another kind, would broadcast to nonsense without a word."""
+    if len(outputs) != 3:
+        raise InputError(f"{policy.key} returned {len(outputs)} tensors; a policy on logits returns three: logits, verdict, flags.")
+    logits, verdict, f = outputs
+    if logits.shape != given.shape or verdict.dtype != torch.int8 or verdict.shape != given.shape[:1] or f.shape[:1] != given.shape[:1]:
+        came = ", ".join(f"{each.dtype} {tuple(each.shape)}" for each in outputs)
+        raise InputError(
+            f"{policy.key} returned {came} for logits {tuple(given.shape)}; a policy on logits returns three: logits of this shape, "
+            f"verdict int8 {tuple(given.shape[:1])}, flags."
+        )
+    return outputs
 
 
 def _policy(given: Policy | str | os.PathLike[str]) -> Policy:
@@ -86,8 +99,9 @@ def _policy(given: Policy | str | os.PathLike[str]) -> Policy:
     raise InputError(f"A policy of a processor of logits is a triage.Policy or the path of one; got {type(given).__name__}.")
 
 
-def _tokens(eos: int | Sequence[int] | None) -> tuple[int, ...]:
-    tokens = () if eos is None else (eos,) if isinstance(eos, int) else tuple(eos)
+def _tokens(eos: Any) -> tuple[int, ...]:
+    given = eos.tolist() if hasattr(eos, "tolist") else eos  # of a tensor, or of NumPy
+    tokens = () if given is None else tuple(given) if isinstance(given, Sequence) else (given,)
     if not all(isinstance(each, int) and each >= 0 for each in tokens):
         raise InputError(f"`eos` is the id of a token, or a list of them of which the first ends a request; got {eos!r}.")
     return tokens

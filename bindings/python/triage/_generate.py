@@ -54,7 +54,7 @@ class LogitsProcessor:
     def __init__(
         self,
         *policies: Policy | str | os.PathLike[str],
-        eos: int | Sequence[int] | None = None,
+        eos: int | Sequence[int] | Tensor | None = None,
         pad: int | None = None,
         num_beams: int = 1,
         assisted: bool = False,
@@ -69,7 +69,7 @@ class LogitsProcessor:
                 raise InputError(f"No policy asks for the input `{name}`: {', '.join(each.key for each in self._steps.policies)}.")
         if self._steps.asks_for("history") and "history" not in self._inputs and pad is None:
             raise InputError("A policy reads histories: pass pad=, the token in front of shorter prompts (-1: there is none).")
-        if num_beams < 1 or history < 1:
+        if not all(isinstance(each, int) and each >= 1 for each in (num_beams, history)):
             raise InputError(f"num_beams and history are at least 1; got {num_beams} and {history}.")
         if assisted and any(each.signature["state"] for each in self._steps.policies):
             raise InputError("A policy with state counts steps, and in assisted decoding many never become tokens: leave it out.")

@@ -9,6 +9,7 @@ import threading
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Integral, Real
 from types import MappingProxyType
 from typing import Any
 
@@ -16,6 +17,7 @@ import torch
 from torch import Tensor
 
 from . import _library  # noqa: F401  registers the classes
+from ._config import constant_in_programs
 from ._errors import InputError, called, raised
 
 _RELOADS = ("unchanged", "swapped", "refused")
@@ -225,8 +227,9 @@ class Policy:
 
     def set_param(self, name: str, value: Any) -> None:
         """Changes a param for all later calls, also after reloads."""
-        called(self._native().set_params, _plain({name: value}))
-        self._set[name] = value
+        plain = _plain({name: value})
+        called(self._native().set_params, plain)
+        self._set.update(plain)
 
     def manual_seed(self, seed: int) -> None:
         called(self._native().manual_seed, seed)
@@ -452,7 +455,7 @@ def _in_order(key: str, inputs: Sequence[Tensor], named: Mapping[str, Tensor], n
     return [*inputs, *(named[name] for name in names[len(inputs) :])]
 
 
-@torch.compiler.assume_constant_result
+@constant_in_programs
 def _input_names(key: str) -> tuple[str, ...]:
     return find(key).inputs
 
@@ -466,13 +469,16 @@ def find(key: str) -> Policy:
 
 
 def _plain(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Params as the library takes them: lists of one type, tuples as lists."""
+    """Params as the library takes them: lists of one type, tuples as lists, and Python's values for NumPy's."""
 
     def plain(name: str, value: Any) -> Any:
+        if hasattr(value, "tolist") and not isinstance(value, Tensor):
+            value = value.tolist()
         if isinstance(value, (list, tuple)):
-            if not value or not all(isinstance(each, (int, float)) for each in value):
+            if not value or not all(isinstance(each, Real) for each in value):
                 raise InputError(f"param `{name}`: a list holds numbers, at least one; got {value!r}.")
-            return list(value) if all(isinstance(each, int) for each in value) else [float(each) for each in value]
+            kind = int if all(isinstance(each, Integral) for each in value) else float
+            return [kind(each) for each in value]
         if not isinstance(value, (bool, int, float, Tensor)):
             raise InputError(f"param `{name}`: a value is a number, a boolean, a list of numbers or a tensor; got {value!r}.")
         return value

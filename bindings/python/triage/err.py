@@ -107,7 +107,7 @@ def push(
         if where is not None:
             code = torch.where(where, code, torch.zeros_like(code))
         return _ops.push(f, code, where_to, _severity("err.push", severity, c.default_severity), c.num_slots, c.policy)
-    how_bad = _severity("err.push", severity, default_severity(code))
+    how_bad = _severity("err.push", severity, default_severity(_code("err.push", code)))
     if where is None:
         return _ops.push.scalar(f, code, where_to, how_bad, c.num_slots, c.policy)
     return _ops.push.where(f, code, where_to, how_bad, where, c.num_slots, c.policy)

@@ -80,4 +80,4 @@ def _request(params: dict[str, Any] | None) -> Any:
 
 def _number(name: str | None) -> int:
     """int64, the same for the same name; -1 for a row without a request."""
-    return -1 if name is None else int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest()) >> 1
+    return -1 if name is None else int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "big") >> 1

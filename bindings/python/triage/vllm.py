@@ -16,6 +16,7 @@ vllm/v1/worker/gpu/sample/logits_processor/interface.py), and tested with stand-
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -45,7 +46,7 @@ def _of_engine(vllm_config: Any) -> tuple[Any, int, list[Any]]:
     return configured(mine, next((each for each in texts if each is not None), None))
 
 
-@dataclass
+@dataclass(eq=False)
 class _Request:
     number: int
     prompt: Sequence[int]
@@ -58,6 +59,7 @@ class LogitsProcessor(_ForV1):
     def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:
         self._steps, self._window, self._watches = _of_engine(vllm_config)
         self._requests: dict[int, _Request] = {}  # by row
+        self._away: deque[_Request] = deque(maxlen=1024)
         self._ids: Tensor | None = None
         self._ended = Ended()
         self.verdict: Tensor | None = None  # of the last step
@@ -73,16 +75,28 @@ class LogitsProcessor(_ForV1):
         if batch_update is None:
             return
         rows, self._ids = self._requests, None
-        for row in batch_update.removed:
-            rows.pop(row, None)
+        left = [*batch_update.removed, *(row for row, *_ in batch_update.added)]  # who is added may replace who was there
+        self._away.extend(each for each in [rows.pop(row, None) for row in left] if each is not None)
         for row, _, prompt, output in batch_update.added:
-            rows[row] = _Request(new_requests(1), prompt or (), output)
+            rows[row] = self._request(prompt or (), output)
         for a, b, way in batch_update.moved:
             from_a, from_b = rows.pop(a, None), rows.pop(b, None)
             if from_a is not None:
                 rows[b] = from_a
             if way == MoveDirectionality.SWAP and from_b is not None:
                 rows[a] = from_b
+            elif from_b is not None:
+                self._away.append(from_b)
+
+    def _request(self, prompt: Sequence[int], output: Sequence[int]) -> _Request:
+        """vLLM takes a request out that it preempts, or does not schedule in a step. It comes back with the list that it had."""
+        for each in (*self._away, *self._requests.values()):  # a move later in the same update may take its row
+            if each.output is output:
+                if each in self._away:
+                    self._away.remove(each)
+                each.prompt = prompt
+                return each
+        return _Request(new_requests(1), prompt, output)
 
     def apply(self, logits: Tensor) -> Tensor:
         batch = [self._requests.get(row) for row in range(logits.shape[0])]
