@@ -13,6 +13,7 @@
 
 #include "runtime/distributed/exchange.h"
 #include "runtime/files/checksum.h"
+#include "runtime/policy/loading.h"
 
 namespace triage {
 namespace {
@@ -231,6 +232,17 @@ void check_count(const char* name, const Tensors& arguments, size_t least, size_
                                  arguments.size()));
 }
 
+/// Who takes part in an operation that a script calls. Ranks load and test a policy at different moments: the others would
+/// take an operation of a load for one of theirs.
+Group taking_part(const char* name, const Group& group) {
+  if (policy::Loading::now() == policy::Loading::What::source)
+    throw InputError(
+        fmt::format("{}: called while the file of the policy is loaded, which ranks do at different moments. Call "
+                    "it in `run`",
+                    name));
+  return policy::Loading::now() == policy::Loading::What::tests ? Group() : group;
+}
+
 AgreeOptions options_of(const Tensors& arguments) {
   if (arguments.size() < 2) return {};
   if (arguments[1].numel() != 1)
@@ -264,13 +276,13 @@ Tensors as_tensors(const ErrorReport& report) {
 void define_dist(Runtime& runtime, const Group& group) {
   runtime.define("dist.agree", [group](const Tensors& arguments) -> Tensors {
     check_count("dist.agree", arguments, 1, 2);
-    const bool yes = agree_made(arguments[0], group, [&] { return options_of(arguments); });
+    const bool yes = agree_made(arguments[0], taking_part("dist.agree", group), [&] { return options_of(arguments); });
     return {at::scalar_tensor(yes, at::kBool)};
   });
   runtime.define("dist.reduce_report", [group](const Tensors& arguments) -> Tensors {
     check_count("dist.reduce_report", arguments, 1, 1);
     const auto own = [&] { return report_of(arguments[0], {.examples = 0}); };
-    return as_tensors(reduce_made(own, group, {.examples = 0}));
+    return as_tensors(reduce_made(own, taking_part("dist.reduce_report", group), {.examples = 0}));
   });
   runtime.define("dist.rank", [group](const Tensors& arguments) -> Tensors {
     check_count("dist.rank", arguments, 0, 0);

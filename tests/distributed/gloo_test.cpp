@@ -362,6 +362,49 @@ TEST_CASE("a rank that goes on after the others gave up gets an error, and no an
   }
 }
 
+TEST_CASE("one rank that loads, tests and reloads a policy does not take part in the operations of the others") {
+  const auto texts = in_ranks(2, impatient, [](const Group& group) {
+    Runtime runtime;
+    define_dist(runtime, group);
+    const std::string source = R"(
+return policy {
+  name = "skip", inputs = {"z"}, outputs = {"skip", "counts"},
+  run = function(z) return dist.agree(z:gt(0)), (dist.reduce_report(flag_nan(z, "input"))) end,
+  tests = {{
+    name = "skips", args = function() return torch.tensor({{1.0, 0 / 0}}) end,
+    check = function(skip, counts) return skip:item() and counts:size(0) == 1 end,
+  }},
+})";
+    std::string failures;
+    if (group.rank() == 1) {
+      const Policy policy = runtime.load_source(source);
+      if (policy.replace(source + " -- new") != Reload::swapped) failures += policy.version().last_error->message;
+      for (const auto& [name, failure] : policy.run_tests()) failures += failure;
+    }
+    return failures + text(agree(false, group));
+  });
+  check_all(texts, "no");
+}
+
+TEST_CASE("a policy that agrees while its file is loaded is refused, and the other ranks get no message") {
+  const auto texts = in_ranks(2, impatient, [](const Group& group) {
+    Runtime runtime;
+    define_dist(runtime, group);
+    std::string error;
+    if (group.rank() == 1)
+      error = error_of([&] {
+        runtime.load_source(
+            "local rank = dist.rank():item()\nlocal all = dist.agree(torch.tensor(true))\n"
+            "return policy { inputs = {'z'}, run = function(z) return z end }");
+      });
+    return error + text(agree(false, group));
+  });
+  CHECK(texts[0] == "no");
+  CAPTURE(texts[1]);
+  CHECK(has(texts[1], "policy.lua:2: dist.agree: called while the file of the policy is loaded"));
+  CHECK(has(texts[1], "no"));
+}
+
 TEST_CASE("in a policy a failed operation is an error of the policy, and the group refuses all that follows") {
   const auto texts = in_ranks(3, impatient, [](const Group& group) {
     Runtime runtime;

@@ -111,7 +111,9 @@ TRIAGE_API void check_same(const Policy& policy, const Group& group, const SameO
 
 /// Gives policies that are loaded later the table `dist`: `dist.agree`, `dist.reduce_report`, `dist.rank`,
 /// `dist.world_size` (docs/distributed.md). Calls are graph breaks: the script runs in each call, and each operation
-/// exactly as often as the script says. Without this, a policy that uses `dist` gets an error.
+/// exactly as often as the script says. The policy's own tests get the answers of this rank alone, and a call while its file is
+/// loaded is an error. `Policy::run` throws PolicyError where `agree` and `reduce` throw. Without this function, a policy that
+/// uses `dist` gets an error.
 TRIAGE_API void define_dist(Runtime& runtime, const Group& group);
 
 }  // namespace triage
