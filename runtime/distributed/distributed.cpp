@@ -13,6 +13,7 @@
 
 #include "runtime/distributed/exchange.h"
 #include "runtime/files/checksum.h"
+#include "runtime/policy/loading.h"
 
 namespace triage {
 namespace {
@@ -20,33 +21,43 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Operation = Exchange::Operation;
 
-/// Throws on all ranks unless all gave the same number for an option.
-void check_option(const Exchange& exchange, const std::vector<Exchange::Given>& given, size_t column,
-                  const char* name) {
+/// Throws on all ranks unless all gave the same number for an option. `text_of` shows one.
+template <class TextOf>
+void check_option(const Exchange& exchange, const std::vector<Exchange::Given>& given, size_t column, const char* name,
+                  const TextOf& text_of) {
   for (size_t other = 1; other < given.size(); ++other)
     if (given[other][column] != given[0][column])
-      throw DistributedError(
-          fmt::format("{}: `{}` must be the same on all ranks, and rank {} gave another value than "
-                      "rank 0",
-                      exchange.who(), name, other));
+      throw DistributedError(fmt::format("{}: `{}` must be the same on all ranks; rank {} gave {} and rank 0 gave {}",
+                                         exchange.who(), name, other, text_of(given[other][column]),
+                                         text_of(given[0][column])));
 }
 
-/// The bytes of all ranks. CBOR and not JSON, because names of locations may be any bytes.
-std::vector<Json> gather(Exchange& exchange, const Json& own, int64_t option, const char* option_name) {
-  const std::vector<uint8_t> cbor = Json::to_cbor(own);
-  const std::string bytes(cbor.begin(), cbor.end());
+/// What `parse` makes of the values of all ranks, by rank. `own` makes that of this one. CBOR and not JSON, because names
+/// of locations may be any bytes.
+template <class Make, class Parse>
+auto gather(Exchange& exchange, const Make& own, int64_t option, const char* option_name, const Parse& parse) {
+  const std::string bytes = exchange.own([&] {
+    const std::vector<uint8_t> cbor = Json::to_cbor(own());
+    return std::string(cbor.begin(), cbor.end());
+  });
   const auto given = exchange.give({static_cast<int64_t>(bytes.size()), option});
-  check_option(exchange, given, 1, option_name);
+  check_option(exchange, given, 1, option_name, [](int64_t number) { return number; });
   std::vector<int64_t> lengths;
   for (const auto& one : given) lengths.push_back(one[0]);
-  std::vector<Json> all;
-  for (const std::string& text : exchange.gather(bytes, lengths)) all.push_back(Json::from_cbor(text));
+  std::vector<decltype(parse(Json(), int64_t{}))> all;
+  const std::vector<std::string> texts = exchange.gather(bytes, lengths);
+  try {
+    for (const std::string& text : texts) all.push_back(parse(Json::from_cbor(text), static_cast<int64_t>(all.size())));
+  } catch (const std::exception& error) {
+    exchange.fail(fmt::format("{}: what rank {} sent cannot be read: {}. All ranks must run the same version of triage",
+                              exchange.who(), all.size(), Exchange::text_of(error)));
+  }
   return all;
 }
 
 bool agree(int64_t bad, int64_t samples, Exchange& exchange, const AgreeOptions& options) {
   const auto given = exchange.give({bad, samples, std::bit_cast<int64_t>(options.share)});
-  check_option(exchange, given, 2, "share");
+  check_option(exchange, given, 2, "share", [](int64_t bits) { return std::bit_cast<double>(bits); });
   int64_t all_bad = 0, all = 0;
   for (const auto& one : given) {
     all_bad += one[0];
@@ -125,6 +136,9 @@ Json identity(const Policy& policy, const Params& params) {
   return parts;
 }
 
+/// Throws where it is no object.
+Json parts_of(const Json& json, int64_t) { return json.get_ref<const Json::object_t&>(); }
+
 /// "rank 2 differs from rank 0 in source (here 1f..., there 2a...)"; empty if all are the same.
 std::string differences(const std::vector<Json>& ranks) {
   std::string text;
@@ -144,15 +158,37 @@ std::string differences(const std::vector<Json>& ranks) {
   return text;
 }
 
-}  // namespace
-
-bool agree(const at::Tensor& bad, const Group& group, const AgreeOptions& options) {
+/// `options` makes them, as `report` makes the report below: what throws there is told to the other ranks.
+template <class Options>
+bool agree_made(const at::Tensor& bad, const Group& group, const Options& options) {
   Exchange exchange(group, Operation::agree);
-  check_share(exchange, options);
+  const AgreeOptions chosen = exchange.own(options);
+  check_share(exchange, chosen);
   if (!bad.defined() || bad.scalar_type() != at::kBool)
     exchange.refuse(fmt::format("agree: expected a bool tensor as `bad`, such as err::is_err(f), got {}",
                                 bad.defined() ? c10::toString(bad.scalar_type()) : "an undefined tensor"));
-  return agree(bad.sum().item<int64_t>(), bad.numel(), exchange, options);
+  return agree(exchange.own([&] { return bad.sum().item<int64_t>(); }), bad.numel(), exchange, chosen);
+}
+
+template <class Report>
+ErrorReport reduce_made(const Report& report, const Group& group, const ReduceOptions& options) {
+  Exchange exchange(group, Operation::reduce);
+  const auto own = [&] {
+    ErrorReport made = report();
+    made.examples.resize(std::min(made.examples.size(), options.examples));
+    return to_json(made);
+  };
+  const auto reports = gather(exchange, own, static_cast<int64_t>(options.examples), "examples", from_json);
+  ErrorReport all;
+  for (const ErrorReport& one : reports) all += one;
+  all.examples = spread(reports, options.examples);
+  return all;
+}
+
+}  // namespace
+
+bool agree(const at::Tensor& bad, const Group& group, const AgreeOptions& options) {
+  return agree_made(bad, group, [&] { return options; });
 }
 
 bool agree(bool bad, const Group& group, const AgreeOptions& options) {
@@ -162,33 +198,26 @@ bool agree(bool bad, const Group& group, const AgreeOptions& options) {
 }
 
 ErrorReport reduce(const ErrorReport& report, const Group& group, const ReduceOptions& options) {
-  Exchange exchange(group, Operation::reduce);
-  ErrorReport own = report;
-  own.examples.resize(std::min(own.examples.size(), options.examples));
-  std::vector<ErrorReport> reports;
-  for (const Json& json : gather(exchange, to_json(own), static_cast<int64_t>(options.examples), "examples"))
-    reports.push_back(from_json(json, static_cast<int64_t>(reports.size())));
-  ErrorReport all;
-  for (const ErrorReport& one : reports) all += one;
-  all.examples = spread(reports, options.examples);
-  return all;
+  return reduce_made([&] { return report; }, group, options);
 }
 
 void check_same(const Policy& policy, const Group& group, const SameOptions& options) {
   for (int done = 0;; ++done) {
-    std::string found;
-    {
-      Exchange exchange(group, Operation::check_same);
-      found = differences(gather(exchange, identity(policy, options.params), options.reloads, "reloads"));
-      if (!found.empty() && done >= options.reloads)
-        throw DistributedError(fmt::format(
-            "{}: the ranks do not run the same policy '{}'{}: {}. Give all ranks the same files and params, or set "
-            "SameOptions::reloads for files that reach some ranks later",
-            exchange.who(), policy.name(), done ? fmt::format(", after {} reloads", done) : "", found));
-    }
+    Exchange exchange(group, Operation::check_same);
+    const auto own = [&] {
+      if (done > 0) {
+        std::this_thread::sleep_for(options.pause);
+        policy.reload();
+      }
+      return identity(policy, options.params);
+    };
+    const std::string found = differences(gather(exchange, own, options.reloads, "reloads", parts_of));
     if (found.empty()) return;
-    std::this_thread::sleep_for(options.pause);
-    policy.reload();
+    if (done >= options.reloads)
+      throw DistributedError(fmt::format(
+          "{}: the ranks do not run the same policy '{}'{}: {}. Give all ranks the same files and params, or set "
+          "SameOptions::reloads for files that reach some ranks later",
+          exchange.who(), policy.name(), done ? fmt::format(", after {} reloads", done) : "", found));
   }
 }
 
@@ -201,6 +230,25 @@ void check_count(const char* name, const Tensors& arguments, size_t least, size_
     throw InputError(fmt::format("{}: expected {} tensors, got {}", name,
                                  least == most ? fmt::format("{}", most) : fmt::format("{} or {}", least, most),
                                  arguments.size()));
+}
+
+/// Who takes part in an operation that a script calls. Ranks load and test a policy at different moments: the others would
+/// take an operation of a load for one of theirs.
+Group taking_part(const char* name, const Group& group) {
+  if (policy::Loading::now() == policy::Loading::What::source)
+    throw InputError(
+        fmt::format("{}: called while the file of the policy is loaded, which ranks do at different moments. Call "
+                    "it in `run`",
+                    name));
+  return policy::Loading::now() == policy::Loading::What::tests ? Group() : group;
+}
+
+AgreeOptions options_of(const Tensors& arguments) {
+  if (arguments.size() < 2) return {};
+  if (arguments[1].numel() != 1)
+    throw InputError(fmt::format("expected one number as `share`, such as torch.tensor(0.1), got a tensor {{{}}}",
+                                 fmt::join(arguments[1].sizes(), ", ")));
+  return {.share = arguments[1].item<double>()};
 }
 
 /// The report of all ranks as numbers: rows of location, code, severity and count, and the samples and those with errors.
@@ -228,13 +276,13 @@ Tensors as_tensors(const ErrorReport& report) {
 void define_dist(Runtime& runtime, const Group& group) {
   runtime.define("dist.agree", [group](const Tensors& arguments) -> Tensors {
     check_count("dist.agree", arguments, 1, 2);
-    AgreeOptions options;
-    if (arguments.size() == 2) options.share = arguments[1].item<double>();
-    return {at::scalar_tensor(agree(arguments[0], group, options), at::kBool)};
+    const bool yes = agree_made(arguments[0], taking_part("dist.agree", group), [&] { return options_of(arguments); });
+    return {at::scalar_tensor(yes, at::kBool)};
   });
   runtime.define("dist.reduce_report", [group](const Tensors& arguments) -> Tensors {
     check_count("dist.reduce_report", arguments, 1, 1);
-    return as_tensors(reduce(report_of(arguments[0], {.examples = 0}), group, {.examples = 0}));
+    const auto own = [&] { return report_of(arguments[0], {.examples = 0}); };
+    return as_tensors(reduce_made(own, taking_part("dist.reduce_report", group), {.examples = 0}));
   });
   runtime.define("dist.rank", [group](const Tensors& arguments) -> Tensors {
     check_count("dist.rank", arguments, 0, 0);

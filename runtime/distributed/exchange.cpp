@@ -29,6 +29,8 @@ constexpr int64_t most_bytes = int64_t{1} << 30;  // of the table of an operatio
 
 const char* name_of(int64_t operation) {
   switch (static_cast<Exchange::Operation>(operation)) {
+    case Exchange::Operation::nothing:
+      return "nothing";
     case Exchange::Operation::refused:
       return "an operation with a wrong argument";
     case Exchange::Operation::agree:
@@ -47,13 +49,7 @@ void check_signals() {
   if (::sigaction(SIGPIPE, nullptr, &now) == 0 && now.sa_handler == SIG_DFL)
     throw InputError(
         "Group: if another rank ends, SIGPIPE can end this process before there is an error. Ignore it before the "
-        "group "
-        "is made, as Python does: std::signal(SIGPIPE, SIG_IGN)");
-}
-
-std::string text_of(const std::exception& error) {
-  const auto* of_torch = dynamic_cast<const c10::Error*>(&error);
-  return messages::one_line(of_torch ? of_torch->what_without_backtrace() : error.what());
+        "group is made, as Python does: std::signal(SIGPIPE, SIG_IGN)");
 }
 
 }  // namespace
@@ -76,7 +72,7 @@ int Group::size() const noexcept { return state_->size; }
 void Group::set_step(int64_t step) noexcept { state_->step = step; }
 
 Exchange::Exchange(const Group& group, Operation operation)
-    : state_(group.state_), operation_(operation), running_(state_->running, std::try_to_lock) {
+    : state_(group.state_), operation_(operation), step_(state_->step), running_(state_->running, std::try_to_lock) {
   if (!running_)
     throw InputError(who() +
                      ": another thread runs an operation on this group. Ranks pair operations by their order, so one "
@@ -90,6 +86,11 @@ int Exchange::size() const noexcept { return state_->size; }
 
 std::string Exchange::who() const {
   return fmt::format("{}: rank {} of {}", name_of(static_cast<int64_t>(operation_)), state_->rank, state_->size);
+}
+
+std::string Exchange::text_of(const std::exception& error) {
+  const auto* of_torch = dynamic_cast<const c10::Error*>(&error);
+  return messages::one_line(of_torch ? of_torch->what_without_backtrace() : error.what());
 }
 
 at::Tensor Exchange::table(int64_t columns) const { return at::zeros({state_->size, columns}, at::kLong); }
@@ -111,10 +112,10 @@ void Exchange::sum(at::Tensor& table) {
   const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - start;
   fail(fmt::format(
       "{} waited {:.1f} s for the other ranks at step {}, and did not hear from all of them: {}. Some rank has ended, "
-      "is "
-      "stopped, or left this call out. The group cannot be used again: end this process, or make a new process group "
+      "is stopped, or left this call out. The group cannot be used again: end this process, or make a new process "
+      "group "
       "with the ranks that are left",
-      who(), waited.count(), state_->step.load(), reason));
+      who(), waited.count(), step_, reason));
 }
 
 void Exchange::check_operations(const at::Tensor& table) {
@@ -124,16 +125,15 @@ void Exchange::check_operations(const at::Tensor& table) {
     const int64_t operation = rows[other][operation_column], step = rows[other][step_column];
     if (operation == static_cast<int64_t>(Operation::refused))
       refused += fmt::format("{}{}", refused.empty() ? "" : ", ", other);
-    else if (operation != static_cast<int64_t>(operation_) || step != state_->step)
+    else if (operation != static_cast<int64_t>(operation_) || step != step_)
       differing +=
           fmt::format("{}rank {} calls {} at step {}", differing.empty() ? "" : ", ", other, name_of(operation), step);
   }
   if (!differing.empty())
     fail(
         fmt::format("{} calls it at step {}, but {}. All ranks must make the same calls in the same order. The group "
-                    "cannot be used "
-                    "again",
-                    who(), state_->step.load(), differing));
+                    "cannot be used again",
+                    who(), step_, differing));
   if (!refused.empty())
     throw DistributedError(
         fmt::format("{} has no result: the call of rank {} had a wrong argument (its own error says "
@@ -141,14 +141,26 @@ void Exchange::check_operations(const at::Tensor& table) {
                     who(), refused));
 }
 
-std::vector<Exchange::Given> Exchange::give(const Given& own) {
+at::Tensor Exchange::sum_of(Operation operation, const Given& own) {
   at::Tensor all = table(first_given + static_cast<int64_t>(given_count));
-  auto rows = all.accessor<int64_t, 2>();
-  rows[state_->rank][operation_column] = static_cast<int64_t>(operation_);
-  rows[state_->rank][step_column] = state_->step;
-  for (size_t i = 0; i < given_count; ++i) rows[state_->rank][first_given + static_cast<int64_t>(i)] = own[i];
+  auto row = all.accessor<int64_t, 2>()[state_->rank];
+  row[operation_column] = static_cast<int64_t>(operation);
+  row[step_column] = step_;
+  for (size_t i = 0; i < given_count; ++i) row[first_given + static_cast<int64_t>(i)] = own[i];
+  const at::Tensor sent = all[state_->rank].clone();
   sum(all);
+  if (!all[state_->rank].equal(sent))
+    fail(who() +
+         ": what this rank sent came back changed. Two ranks have the same number, or the function that the Group was "
+         "made "
+         "with does not sum. Make a new group");
+  return all;
+}
+
+std::vector<Exchange::Given> Exchange::give(const Given& own) {
+  const at::Tensor all = sum_of(operation_, own);
   check_operations(all);
+  const auto rows = all.accessor<int64_t, 2>();
   std::vector<Given> given(static_cast<size_t>(state_->size));
   for (size_t other = 0; other < given.size(); ++other)
     for (size_t i = 0; i < given_count; ++i)
@@ -157,27 +169,28 @@ std::vector<Exchange::Given> Exchange::give(const Given& own) {
 }
 
 void Exchange::refuse(const std::string& message) {
-  at::Tensor all = table(first_given + static_cast<int64_t>(given_count));
-  auto rows = all.accessor<int64_t, 2>();
-  rows[state_->rank][operation_column] = static_cast<int64_t>(Operation::refused);
-  rows[state_->rank][step_column] = state_->step;
-  sum(all);
+  sum_of(Operation::refused, {});
   throw InputError(message);
 }
 
 std::vector<std::string> Exchange::gather(const std::string& own, const std::vector<int64_t>& lengths) {
   constexpr int64_t bytes_of_word = sizeof(int64_t);
+  const int64_t most = most_bytes / state_->size;
+  for (size_t other = 0; other < lengths.size(); ++other)
+    if (lengths[other] < 0 || lengths[other] > most)
+      throw DistributedError(
+          fmt::format("{} has no result: rank {} has {} bytes to send, and a rank can send {}. Give it fewer "
+                      "examples, or less in all",
+                      who(), other, lengths[other], most));
   const int64_t longest = *std::max_element(lengths.begin(), lengths.end());
-  if (longest > most_bytes / state_->size)
-    throw DistributedError(
-        fmt::format("{} has no result: rank {} has {} bytes to send, and all ranks together can send {}", who(),
-                    std::max_element(lengths.begin(), lengths.end()) - lengths.begin(), longest, most_bytes));
+  state_->failure = who() + " ended on this rank before it had sent its part";  // until it has: there may be no memory
   at::Tensor all = table((longest + bytes_of_word - 1) / bytes_of_word);
   const auto row = [&](size_t rank) {
     return reinterpret_cast<char*>(all.data_ptr<int64_t>() + static_cast<int64_t>(rank) * all.size(1));
   };
   std::memcpy(row(static_cast<size_t>(state_->rank)), own.data(), own.size());
   sum(all);
+  state_->failure.clear();
   std::vector<std::string> bytes(lengths.size());
   for (size_t other = 0; other < bytes.size(); ++other)
     bytes[other].assign(row(other), static_cast<size_t>(lengths[other]));

@@ -6,6 +6,8 @@
 
 #include <algorithm>
 
+#include "runtime/policy/loading.h"
+
 namespace triage {
 namespace {
 
@@ -192,7 +194,9 @@ std::vector<std::pair<std::string, std::string>> Policy::run_tests() const {
   const auto [contents, path] =
       core().with_live([](const policy::PolicyVersion& live) { return std::pair(live.contents, live.path); });
   const messages::LogTo log_to(core().runtime().logger());
-  return core().runtime().load_script(contents, path)->run_tests();
+  const auto script = core().runtime().load_script(contents, path);
+  const policy::Loading loading(policy::Loading::What::tests);
+  return script->run_tests();
 }
 
 }  // namespace triage

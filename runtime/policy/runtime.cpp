@@ -20,6 +20,7 @@
 #include "runtime/policy/files/source_file.h"
 #include "runtime/policy/front_end.h"
 #include "runtime/policy/host_calls.h"
+#include "runtime/policy/loading.h"
 #include "runtime/policy/trials/known_kinds.h"
 #include "runtime/policy/watch/watch.h"
 #include "runtime/random/sequence.h"
@@ -114,6 +115,7 @@ std::unique_ptr<Script> RuntimeCore::load_script(const Contents& contents, const
   ScriptOptions script = script_options(path);
   script.read_file = reader_of(contents);
   if (silent) script.print = [](const std::string&) {};
+  const Loading loading(Loading::What::source);
   return find_front_end(path)(contents.source, script);
 }
 
@@ -134,7 +136,10 @@ std::shared_ptr<PolicyVersion> RuntimeCore::load_version(Contents contents, cons
   ScriptOptions given = script_options(path);
   given.read_file = reader_of(contents);
   if (files) given.read_file = [files](const std::string& name) { return files->read(name); };
-  std::shared_ptr<Script> script = find_front_end(path)(contents.source, given);
+  std::shared_ptr<Script> script = [&] {
+    const Loading loading(Loading::What::source);
+    return find_front_end(path)(contents.source, given);
+  }();
   if (files) contents.files = files->all();
   capture::Compiled::Options compile;
   compile.backend = options_.backend;

@@ -97,9 +97,11 @@ std::vector<std::string> in_ranks(int count, std::chrono::milliseconds timeout, 
   while (left > stopped && std::chrono::steady_clock::now() < end) {
     for (Rank& rank : ranks) {
       int status = 0;
-      if (rank.ended || ::waitpid(rank.process, &status, WNOHANG | WUNTRACED) != rank.process) continue;
+      if (rank.ended || ::waitpid(rank.process, &status, WNOHANG | WUNTRACED | WCONTINUED) != rank.process) continue;
       if (WIFSTOPPED(status)) {
         ++stopped;
+      } else if (WIFCONTINUED(status)) {
+        --stopped;
       } else {
         take_text(rank, status);
         --left;

@@ -7,6 +7,7 @@
 #include <triage/triage.h>
 
 #include <signal.h>
+#include <unistd.h>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
@@ -29,6 +30,15 @@ at::Tensor mask(std::initializer_list<bool> bad) {
   int64_t i = 0;
   for (const bool one : bad) tensor[i++] = one;
   return tensor;
+}
+
+std::string error_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  return "no error";
 }
 
 std::string text(bool value) { return value ? "yes" : "no"; }
@@ -182,7 +192,7 @@ TEST_CASE("a wrong argument on one rank is an error on all, and the next call wo
     return text(agree(true, group, {.share = group.rank() == 2 ? 0.5 : 0.1}));
   });
   for (const auto& one : shares)
-    CHECK(has(one, "`share` must be the same on all ranks, and rank 2 gave another value than rank 0"));
+    CHECK(has(one, "`share` must be the same on all ranks; rank 2 gave 0.5 and rank 0 gave 0.1"));
 }
 
 TEST_CASE("the same policy on all ranks passes; another source or other params are named") {
@@ -276,6 +286,146 @@ return policy {
     return text;
   });
   check_all(texts, "10 1 3 1 8 1; 10 1 3 2 8 2; 10 1 3 3 8 3; ");
+}
+
+TEST_CASE("a mask that cannot be read on one rank is an error on all at once, and the next call is not taken for it") {
+  const auto texts = in_ranks(4, patient, [](const Group& group) {
+    const at::Tensor unreadable = at::empty({2}, at::TensorOptions().device(at::kMeta).dtype(at::kBool));
+    const std::string error = error_of([&] { agree(group.rank() == 1 ? unreadable : mask({false, false}), group); });
+    return error + " then " + text(agree(group.rank() == 1, group));
+  });
+  CAPTURE(texts[1]);
+  CHECK(has(texts[1], "agree: rank 1 of 4: "));
+  CHECK(has(texts[1], "_local_scalar_dense"));  // LibTorch's own message, which differs between versions
+  for (const int other : {0, 2, 3}) CHECK(has(texts[other], "the call of rank 1 had a wrong argument"));
+  for (const auto& one : texts) CHECK(has(one, "then yes"));
+}
+
+TEST_CASE("a policy or param that cannot be compared on one rank is an error on all at once") {
+  const auto texts = in_ranks(2, patient, [](const Group& group) {
+    Runtime runtime;
+    const Policy policy = runtime.load_source(repair, "repair.lua");
+    std::string errors = error_of([&] { check_same(group.rank() == 1 ? Policy() : policy, group); });
+    const at::Tensor none = group.rank() == 1 ? at::Tensor() : at::ones({2});
+    errors += "\n" + error_of([&] { check_same(policy, group, {.params = {{"means", none}}}); });
+    check_same(policy, group);
+    return errors;
+  });
+  CAPTURE(texts[1]);
+  CHECK(has(texts[0], "the call of rank 1 had a wrong argument (its own error says which)\ncheck_same: rank 0 of 2"));
+  CHECK(has(texts[1], "\ncheck_same: rank 1"));
+}
+
+TEST_CASE("wrong arguments of dist on one rank are errors on all at once") {
+  const auto texts = in_ranks(2, patient, [](const Group& group) {
+    Runtime runtime;
+    define_dist(runtime, group);
+    const Policy decides = runtime.load_source(
+        "return policy { inputs = {'z', 'share'}, run = function(z, share) return dist.agree(z:gt(0), share) end }");
+    const Policy reports =
+        runtime.load_source("return policy { inputs = {'f'}, run = function(f) return dist.reduce_report(f) end }");
+    const bool wrong = group.rank() == 1;
+    std::string errors = error_of([&] { decides.run({at::ones({2}), at::full({wrong ? 2 : 1}, 0.5)}); });
+    errors += "\n" + error_of([&] { reports.run({wrong ? at::ones({2}) : err::new_t(2)}); });
+    return errors + "\n" + text(agree(group.rank() == 1, group));
+  });
+  CAPTURE(texts[0]);
+  CAPTURE(texts[1]);
+  CHECK(has(texts[0], "agree: rank 0 of 2 has no result: the call of rank 1 had a wrong argument"));
+  CHECK(has(texts[0], "reduce: rank 0 of 2 has no result: the call of rank 1 had a wrong argument"));
+  CHECK(
+      has(texts[1], "agree: rank 1 of 2: expected one number as `share`, such as torch.tensor(0.1), got a tensor {2}"));
+  for (const auto& one : texts) CHECK(has(one, "\nyes"));
+}
+
+TEST_CASE("a rank that goes on after the others gave up gets an error, and no answer of theirs") {
+  const auto texts = in_ranks(4, impatient, [](const Group& group) {
+    agree(false, group);
+    if (group.rank() == 1) {
+      const pid_t stopped = ::getpid();
+      if (::fork() == 0) {
+        std::this_thread::sleep_for(2 * impatient);
+        ::kill(stopped, SIGCONT);
+        ::_exit(0);
+      }
+      ::kill(stopped, SIGSTOP);
+    }
+    std::string errors = error_of([&] { agree(true, group); });
+    errors += "\n" + error_of([&] { agree(false, group); });
+    if (group.rank() != 1) std::this_thread::sleep_for(2 * impatient);  // its sockets are open meanwhile
+    return errors;
+  });
+  for (const auto& one : texts) {
+    CAPTURE(one);
+    CHECK(has(one, "did not hear from all of them"));
+    CHECK(has(one, "\nagree: rank "));
+  }
+}
+
+TEST_CASE("one rank that loads, tests and reloads a policy does not take part in the operations of the others") {
+  const auto texts = in_ranks(2, impatient, [](const Group& group) {
+    Runtime runtime;
+    define_dist(runtime, group);
+    const std::string source = R"(
+return policy {
+  name = "skip", inputs = {"z"}, outputs = {"skip", "counts"},
+  run = function(z) return dist.agree(z:gt(0)), (dist.reduce_report(flag_nan(z, "input"))) end,
+  tests = {{
+    name = "skips", args = function() return torch.tensor({{1.0, 0 / 0}}) end,
+    check = function(skip, counts) return skip:item() and counts:size(0) == 1 end,
+  }},
+})";
+    std::string failures;
+    if (group.rank() == 1) {
+      const Policy policy = runtime.load_source(source);
+      if (policy.replace(source + " -- new") != Reload::swapped) failures += policy.version().last_error->message;
+      for (const auto& [name, failure] : policy.run_tests()) failures += failure;
+    }
+    return failures + text(agree(false, group));
+  });
+  check_all(texts, "no");
+}
+
+TEST_CASE("a policy that agrees while its file is loaded is refused, and the other ranks get no message") {
+  const auto texts = in_ranks(2, impatient, [](const Group& group) {
+    Runtime runtime;
+    define_dist(runtime, group);
+    std::string error;
+    if (group.rank() == 1)
+      error = error_of([&] {
+        runtime.load_source(
+            "local rank = dist.rank():item()\nlocal all = dist.agree(torch.tensor(true))\n"
+            "return policy { inputs = {'z'}, run = function(z) return z end }");
+      });
+    return error + text(agree(false, group));
+  });
+  CHECK(texts[0] == "no");
+  CAPTURE(texts[1]);
+  CHECK(has(texts[1], "policy.lua:2: dist.agree: called while the file of the policy is loaded"));
+  CHECK(has(texts[1], "no"));
+}
+
+TEST_CASE("in a policy a failed operation is an error of the policy, and the group refuses all that follows") {
+  const auto texts = in_ranks(3, impatient, [](const Group& group) {
+    Runtime runtime;
+    define_dist(runtime, group);
+    const Policy policy =
+        runtime.load_source("return policy { inputs = {'z'}, run = function(z) return dist.agree(z:gt(0)) end }");
+    policy.run({at::ones({2})});
+    if (group.rank() == 1) ::raise(SIGKILL);
+    std::string error;
+    try {
+      policy.run({at::ones({2})});
+    } catch (const PolicyError& failed) {
+      error = failed.what();
+    }
+    return error + "\n" + error_of([&] { agree(false, group); });
+  });
+  for (const int other : {0, 2}) {
+    CAPTURE(texts[other]);
+    CHECK(has(texts[other], "policy.lua:1: agree: rank " + std::to_string(other) + " of 3 waited "));
+    CHECK(has(texts[other], "\nagree: rank " + std::to_string(other) + " of 3: an earlier operation of this group"));
+  }
 }
 
 TEST_CASE("a world of one over c10d") {

@@ -4,7 +4,9 @@
 #include <triage/triage.h>
 
 #include <signal.h>
+#include <sys/resource.h>
 #include <barrier>
+#include <bit>
 #include <cmath>
 #include <stdexcept>
 #include <thread>
@@ -123,6 +125,86 @@ TEST_CASE("after a failed sum the group refuses all that follows") {
         std::string::npos);
 }
 
+TEST_CASE("a rank that the sum leaves out is an error, not one with a wrong argument") {
+  const IgnoredPipe pipe;
+  const Group group(0, 2, [](at::Tensor&) {});
+  const std::string error = error_of([&] { agree(true, group); });
+  CAPTURE(error);
+  CHECK(error.find("rank 1 calls nothing") != std::string::npos);
+  CHECK(error_of([&] { agree(true, group); }).find("an earlier operation of this group failed") != std::string::npos);
+}
+
+TEST_CASE("a step that is set while an operation waits is that of the next one") {
+  const IgnoredPipe pipe;
+  std::optional<Group> group;
+  group.emplace(0, 2, [&](at::Tensor& table) {
+    group->set_step(2);
+    table[1] = table[0];
+  });
+  group->set_step(1);
+  CHECK(error_of([&] { agree(true, *group); }) == "no error");
+}
+
+TEST_CASE("two ranks of one number, and a function that does not sum, are told so") {
+  const IgnoredPipe pipe;
+  const Group group(0, 2, [](at::Tensor& table) { table += table.clone(); });
+  CHECK(error_of([&] { agree(true, group); }).find("Two ranks have the same number") != std::string::npos);
+}
+
+#if !defined(__SANITIZE_ADDRESS__)  // which ends the process instead
+TEST_CASE("a rank without memory for what the others send refuses all that follows") {
+  const IgnoredPipe pipe;
+  int sums = 0;
+  const Group group(0, 2, [&](at::Tensor& table) {
+    table[1] = table[0];
+    if (sums++ == 0) table[1][2] = int64_t{1} << 29;
+  });
+  struct rlimit before {};
+  REQUIRE(::getrlimit(RLIMIT_AS, &before) == 0);
+  const rlimit none{1, before.rlim_max};
+  REQUIRE(::setrlimit(RLIMIT_AS, &none) == 0);
+  const std::string first = error_of([&] { reduce({}, group); });
+  REQUIRE(::setrlimit(RLIMIT_AS, &before) == 0);
+  CAPTURE(first);
+  CHECK(sums == 1);
+  const std::string next = error_of([&] { agree(true, group); });
+  CAPTURE(next);
+  CHECK(next.find("an earlier operation of this group failed: reduce: rank 0 of 2 ended on this rank before") !=
+        std::string::npos);
+}
+#endif
+
+TEST_CASE("what another rank sends is checked before it is read") {
+  const IgnoredPipe pipe;
+  for (const int64_t length : {int64_t{-1}, (int64_t{1} << 29) + 1, int64_t{1} << 62, int64_t{8}, int64_t{0}}) {
+    CAPTURE(length);
+    int sums = 0;
+    const Group group(0, 2, [&](at::Tensor& table) {
+      if (sums++ > 0) return;
+      table[1] = table[0];
+      table[1][2] = length;
+    });
+    try {
+      reduce({}, group);
+      FAIL("no error");
+    } catch (const DistributedError& error) {
+      CAPTURE(error.what());
+      CHECK(std::string(error.what()).find("rank 1") != std::string::npos);
+    }
+  }
+}
+
+TEST_CASE("options that differ are shown with the values of both ranks") {
+  const IgnoredPipe pipe;
+  const Group group(0, 2, [](at::Tensor& table) {
+    table[1] = table[0];
+    table[1][4] = std::bit_cast<int64_t>(0.25);
+  });
+  const std::string error = error_of([&] { agree(true, group, {.share = 0.5}); });
+  CAPTURE(error);
+  CHECK(error.find("rank 1 gave 0.25 and rank 0 gave 0.5") != std::string::npos);
+}
+
 TEST_CASE("a policy without a group is told so, and names with a dot are fields of a table") {
   Runtime runtime;
   const std::string source = "return policy { run = function(z) return dist.agree(z > 0) end }";
@@ -136,7 +218,7 @@ TEST_CASE("a policy without a group is told so, and names with a dot are fields 
   CHECK_FALSE(policy.run({at::zeros({2})})[0].item<bool>());
   CHECK(error_of([&] {
           runtime.load_source("return policy { run = function(z) return dist.agre(z > 0) end }").run({at::ones({2})});
-        }).find("agre") != std::string::npos);
+        }).find("dist has no 'agre'; did you mean 'agree'?") != std::string::npos);
   for (const char* name : {"dist.", ".agree", "a.b.c", "a..b", "a.1b"})
     CHECK(error_of([&] {
             runtime.define(name, [](const std::vector<at::Tensor>& x) { return x; });

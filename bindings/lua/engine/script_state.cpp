@@ -8,6 +8,7 @@
 #include "bindings/lua/semantics/chunk.h"
 #include "bindings/lua/state/protected.h"
 #include "bindings/lua/state/stack.h"
+#include "bindings/lua/values/read_only.h"
 #include "bindings/lua/values/tensor.h"
 
 namespace triage::lua {
@@ -64,6 +65,7 @@ void place_given(State& state, lua_State* L, int tables, const std::string& name
   if (lua_getfield(L, tables, table.c_str()) != LUA_TTABLE) {
     lua_pop(L, 1);
     lua_newtable(L);
+    refuse_unknown_fields(L, (table + " has no").c_str());
     lua_pushvalue(L, -1);
     lua_setfield(L, tables, table.c_str());
   }

@@ -81,8 +81,8 @@ struct AgreeOptions {
 };
 
 /// Whether to skip: the same answer on every rank. `bad` is a bool mask of this rank's samples, of any shape; empty for
-/// a rank without samples. One all-reduce. Throws DistributedError, and InputError for a wrong argument *before*
-/// anything is sent: the other ranks then wait until their timeout.
+/// a rank without samples. One all-reduce. Throws DistributedError. A rank with a wrong argument tells the others: it throws
+/// InputError, and they a DistributedError at once. The group can go on then.
 TRIAGE_API bool agree(const at::Tensor& bad, const Group& group, const AgreeOptions& options = {});
 /// The same for a rank as a whole, for example if its loss is not finite: counts as one sample.
 TRIAGE_API bool agree(bool bad, const Group& group, const AgreeOptions& options = {});
@@ -92,7 +92,7 @@ struct ReduceOptions {
 };
 
 /// The report of all ranks, on every rank: counts are added by the names of locations, whose numbers may differ between
-/// processes. Two all-reduces. Throws DistributedError.
+/// processes. Two all-reduces. Throws as `agree` does.
 TRIAGE_API ErrorReport reduce(const ErrorReport& report, const Group& group, const ReduceOptions& options = {});
 
 struct SameOptions {
@@ -105,12 +105,15 @@ struct SameOptions {
 };
 
 /// Checks that all ranks run the same policy: the source with the files that it reads, inputs, outputs, defaults of params, and
-/// `SameOptions::params`. Throws DistributedError, on every rank, that names the ranks and what differs.
+/// `SameOptions::params`. Throws DistributedError, on every rank, that names the ranks and what differs; for a wrong argument as
+/// `agree` does.
 TRIAGE_API void check_same(const Policy& policy, const Group& group, const SameOptions& options = {});
 
 /// Gives policies that are loaded later the table `dist`: `dist.agree`, `dist.reduce_report`, `dist.rank`,
 /// `dist.world_size` (docs/distributed.md). Calls are graph breaks: the script runs in each call, and each operation
-/// exactly as often as the script says. Without this, a policy that uses `dist` gets an error.
+/// exactly as often as the script says. The policy's own tests get the answers of this rank alone, and a call while its file is
+/// loaded is an error. `Policy::run` throws PolicyError where `agree` and `reduce` throw. Without this function, a policy that
+/// uses `dist` gets an error.
 TRIAGE_API void define_dist(Runtime& runtime, const Group& group);
 
 }  // namespace triage

@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "runtime/policy/loading.h"
+
 namespace triage::policy {
 namespace {
 
@@ -261,6 +263,7 @@ void check_contract(const PolicyVersion& live, const PolicyVersion& next, const 
 }
 
 void check_tests(Script& script) {
+  const Loading loading(Loading::What::tests);
   std::string failed;
   for (const auto& [name, failure] : script.run_tests())
     if (!failure.empty()) failed += fmt::format("{}'{}': {}", failed.empty() ? "" : "; ", name, failure);
