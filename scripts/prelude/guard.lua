@@ -8,8 +8,9 @@ local err = globals.err
 
 local guard_options = {config = true}
 
+--- Of data and flags that operators made of one guarded tensor, in the same rows.
 local function guarded(z, flags)
-  return core.mark_created(core.guarded("guard", z, flags))
+  return core.guarded(nil, z, flags)
 end
 
 function globals.guard(x, flags, options)
@@ -21,7 +22,7 @@ function globals.guard(x, flags, options)
   if flags == nil then
     flags = err.new(x, options)
   end
-  return guarded(x, arguments.flags("guard", flags, x))
+  return core.guarded("guard", x, arguments.flags("guard", flags, x))
 end
 
 --- What `unguard` and `guard` make of a tensor that is guarded.

@@ -40,14 +40,15 @@ at::Tensor fresh(lua_State* L, const at::Tensor& data) {
 
 }  // namespace
 
-GuardedArguments::GuardedArguments(lua_State* L, int first, int count) {
-  for (int i = first; i < first + count; ++i) {
-    if (lua_type(L, i) != LUA_TTABLE) continue;
-    is_guarded(L, i) ? take(L, i) : take_list(L, i);
-  }
+GuardedArguments::GuardedArguments(lua_State* L, const Arguments& arguments) {
+  for (const int index : arguments.positions) take(L, index);
+  for (const auto& [key, index] : arguments.options) take(L, index);
+  for (const int index : arguments.out) take(L, index);
 }
 
 void GuardedArguments::take(lua_State* L, int index) {
+  if (lua_type(L, index) == LUA_TTABLE) return take_list(L, index);
+  if (!is_guarded(L, index)) return;
   at::Tensor flags = lua::flags_of(L, index);
   replace_by_data(L, index);
   guards_.push_back({index, -1, *test_tensor(L, index), std::move(flags)});
@@ -66,9 +67,10 @@ void GuardedArguments::take_list(lua_State* L, int index) {
     }
     if (!std::exchange(copied, true)) {
       lua_createtable(L, static_cast<int>(count), 0);
-      for (lua_Integer k = 1; k <= count; ++k) {
-        lua_rawgeti(L, index, k);
-        lua_rawseti(L, -2, k);
+      for (lua_pushnil(L); lua_next(L, index);) {  // keys that are names, too: those are refused
+        lua_pushvalue(L, -2);
+        lua_insert(L, -2);
+        lua_rawset(L, -4);
       }
       lua_replace(L, index);
     }

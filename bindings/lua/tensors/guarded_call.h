@@ -13,8 +13,8 @@ namespace triage::lua {
 /// The guarded tensors among the arguments of one call.
 class GuardedArguments {
  public:
-  /// Puts their data in their places on the stack, `count` values from `first` on; in lists, too.
-  GuardedArguments(lua_State* L, int first, int count);
+  /// Puts their data in their places on the stack; in lists, too.
+  GuardedArguments(lua_State* L, const Arguments& arguments);
   bool empty() const noexcept { return guards_.empty(); }
 
   /// Before the call, whose arguments are kept. Throws where it would write bad samples into a tensor whose flags do not tell.

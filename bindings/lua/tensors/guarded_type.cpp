@@ -148,9 +148,9 @@ int guarded_newindex(lua_State* L) {
 
 int guarded_len(lua_State* L) {
   check_guarded(L, 1);
-  push_data(L, 1);
-  lua_len(L, -1);
-  return 1;
+  replace_by_data(L, 1);
+  luaL_getmetafield(L, 1, "__len");
+  return lua_tocfunction(L, -1)(L);  // not called: it asks who calls it
 }
 
 int guarded_tostring(lua_State* L) {

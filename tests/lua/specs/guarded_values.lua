@@ -1,0 +1,66 @@
+-- Guarded tensors as values of Lua, as conditions, and where they meet tensors without flags.
+local nan, inf = 0 / 0, 1 / 0
+local batches = {0, 1, 2, 31, 32, 33}
+
+local z = torch.tensor({{1.0, nan}, {2.0, 3.0}, {inf, 4.0}})
+local x = flag_nan_and_inf(guard(z), "in")
+local rows = torch.tensor({true, false, true})
+local mask = guard(rows, x.flags)
+local function one(value) return guard(torch.tensor({value})) end
+
+local function natural(text) return assert(load("--!tensor\n" .. text, "=natural.lua"))() end
+
+--- The same call with `value` and with its data gives the same results, or errors that say the same.
+local function as_its_data(value, call)
+  local results, expected = table.pack(pcall(call, value)), table.pack(pcall(call, value.data))
+  eq(results[1], expected[1], tostring(results[2]))
+  if not results[1] then
+    eq((tostring(results[2]):gsub("guarded ", "")), tostring(expected[2]))
+    return
+  end
+  for i = 2, expected.n do
+    eq(rawequal(results[i], value) and value.data or results[i], expected[i])
+  end
+end
+
+test("no function of Lua reaches the parts of a guarded tensor", function()
+  eq(type(x), type(z))
+  for _, call in ipairs({next, pairs, rawlen, rawget, table.concat, table.unpack, table.sort}) do
+    fails(function() for _ in call(x, 1) do eq(1, 1) end end)
+  end
+  fails(function() rawset(x, 1, z) end)
+  fails(function() setmetatable(x, {}) end)
+  fails(function() table.insert(x, 1) end)
+  fails(function() for _ in ipairs(x) do eq(1, 1) end end, "the first index chooses samples")
+  fails(function() torch.tensor(x) end)
+  eq(getmetatable(x), "GuardedTensor")
+  eq(({[x] = 1})[x], 1)
+  eq((x + 1).flags, x.flags)
+end)
+
+test("data that changes its rows beside its flags is an error", function()
+  local own = guard(torch.ones({3, 2}))
+  own.data:t_()
+  fails(function() return own * 2 end, "has flags for each of its rows")
+  own.data:t_()
+  eq((own * 2).flags, own.flags)
+end)
+
+test("options beside guarded tensors: in a table of their own, and guarded as well", function()
+  fails(function() return torch.cat({x, x, dim = 1}) end, "mixes options with list elements")
+  fails(function() return torch.cat({x, x, dim = 1}, 0) end, "got table of 2 and {dim = 1}")
+  eq(torch.cat({x, x}, {dim = 1}).flags, x.flags)
+  local low = flag_inf(guard(torch.zeros({3, 2})), "low")
+  eq(torch.clamp(z, {min = low}).flags, low.flags)
+  eq(torch.clamp(x, {min = low}).flags, err.merge(x.flags, low.flags))
+  eq(x:clamp({min = x, max = x * 2}).flags, x.flags)
+  eq(torch.where(z > 0, {self = x, other = z}).flags, x.flags)
+  fails(function() return torch.add(z, z, {out = guard(z:clone())}) end, "unguard(x)")
+  fails(function() return torch.add(x, x, {out = z:clone()}) end, "that has not its flags")
+  fails(function() return torch.clamp(z, {mn = x}) end, "did you mean 'min'")
+end)
+
+test("#x is a size of the graph, as that of a tensor", function()
+  local f = triage.compile(function(y) return y * #guard(y) end, {fullgraph = true})
+  for _, n in ipairs({5, 7, 9, 3}) do eq(f(torch.ones({n, 2})), torch.full({n, 2}, n + 0.0)) end
+end)
