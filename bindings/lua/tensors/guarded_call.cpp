@@ -5,6 +5,7 @@
 #include "bindings/lua/values/guarded.h"
 #include "bindings/lua/values/tensor.h"
 #include "runtime/capture/recorder.h"
+#include "runtime/flags/checks.h"
 #include "runtime/operators/semantics.h"
 
 #include <triage/config.h>
@@ -33,9 +34,12 @@ at::Tensor merged(lua_State* L, const at::Tensor& one, const at::Tensor& other) 
                         {one, other, static_cast<int64_t>(config.num_slots), static_cast<int64_t>(config.policy())});
 }
 
-at::Tensor fresh(lua_State* L, const at::Tensor& data) {
-  const ErrorConfig config = get_config();
-  return run_for_tensor(L, "triage::new", "", {data, static_cast<int64_t>(config.num_slots), config.flag_dtype});
+/// For data without flags: no errors, in records like those of `flags`.
+at::Tensor fresh(lua_State* L, const at::Tensor& data, const at::Tensor& flags) {
+  if (auto* recorder = capture::Recorder::current(); recorder && !recorder->is_flags(flags))
+    recorder->read_size(flags, 1);
+  const int64_t slots = flags.size(1) * flags::check::slots_per_word(flags.scalar_type());
+  return run_for_tensor(L, "triage::new", "", {data, slots, flags.scalar_type()});
 }
 
 }  // namespace
@@ -226,7 +230,10 @@ at::Tensor GuardedArguments::joined(lua_State* L) const {
   for (size_t i = 0; i < tensors.size(); ++i) {
     const auto own =
         std::find_if(guards_.begin(), guards_.end(), [&](const Guard& guard) { return guard.element == int(i); });
-    parts.push_back(own != guards_.end() ? own->flags : fresh(L, tensors[i]));
+    parts.push_back(own != guards_.end() ? own->flags : fresh(L, tensors[i], guards_.front().flags));
+    if (parts.back().scalar_type() != parts.front().scalar_type())  // which `cat` would convert
+      throw std::invalid_argument(name_ + ": joins flags of different dtypes, " + describe(parts.front()) + " and " +
+                                  describe(parts.back()) + "; make both with the same config");
   }
   return run_for_tensor(L, "aten::cat", "", {c10::IValue(parts), int64_t{0}});
 }
@@ -236,7 +243,7 @@ at::Tensor GuardedArguments::selected(lua_State* L) const {
   const auto side = [&](int param) {
     for (const Guard& guard : guards_)
       if (guard.param == param) return guard.flags;
-    return fresh(L, arguments_[static_cast<size_t>(param)].toTensor());
+    return fresh(L, arguments_[static_cast<size_t>(param)].toTensor(), guards_.front().flags);
   };
   const at::Tensor one = side(1), other = side(2);
   if (one.is_same(other)) return one;

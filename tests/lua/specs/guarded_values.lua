@@ -46,6 +46,26 @@ test("data that changes its rows beside its flags is an error", function()
   eq((own * 2).flags, own.flags)
 end)
 
+test("flags that a join or a branch makes for plain data have the form of the others", function()
+  local config = ErrorConfig{num_slots = 4, flag_dtype = torch.int32}
+  for _, n in ipairs(batches) do
+    local data = torch.where((torch.arange(n) % 3):eq(1), nan, 1.0):unsqueeze(1)
+    local own = flag_nan(guard(data, {config = config}), "a", {config = config})
+    local none = err.new(data, {config = config})
+    eq(torch.cat({own, data}, 0).flags, torch.cat({own.flags, none}, 0))
+    eq(torch.cat({data, own}, 0).flags, torch.cat({none, own.flags}, 0))
+    local odd = (torch.arange(n) % 2):eq(1)
+    local function choose(a, b) return IF(odd, function() return a end):ELSE(function() return b end) end
+    eq(choose(own, data).flags, torch.where(odd:unsqueeze(1), own.flags, none))
+    eq(choose(data, own).flags, torch.where(odd:unsqueeze(1), none, own.flags))
+    local joined = triage.compile(function(y) return unguard(torch.cat({y, own}, 0)) end, {fullgraph = true})
+    eq(select(2, joined(data)), torch.cat({none, own.flags}, 0))
+  end
+  local wide = guard(z, {config = ErrorConfig{num_slots = 8, flag_dtype = torch.int32}})
+  fails(function() return torch.cat({x, wide}, 0) end, "joins flags of different dtypes")   -- both of four words
+  fails(function() return IF(rows, function() return x end):ELSE(function() return wide end) end, "agree in shape")
+end)
+
 test("options beside guarded tensors: in a table of their own, and guarded as well", function()
   fails(function() return torch.cat({x, x, dim = 1}) end, "mixes options with list elements")
   fails(function() return torch.cat({x, x, dim = 1}, 0) end, "got table of 2 and {dim = 1}")
