@@ -75,7 +75,7 @@ local function push_as(operation)
     options = arguments.options(operation, options, push_options)
     arguments.tensor(operation, "f", flags)
     local slots, policy, _, config_severity = core.resolve_config(options.config)
-    local where = options.where
+    local where = core.data_of(options.where)
     if where ~= nil then
       arguments.tensor(operation, "where", where)
     end
@@ -321,7 +321,7 @@ end
 
 function err.guard(flags, z, predicate, code, location, options)
   arguments.callable("err.guard", "pred", predicate)
-  local mask = predicate(arguments.tensor("err.guard", "z", z))
+  local mask = core.data_of(predicate(arguments.tensor("err.guard", "z", z)))
   arguments.tensor("err.guard", "the result of pred", mask)
   if not core.is_bool(mask) then
     mask = to_dtype(mask, core.bool_dtype)

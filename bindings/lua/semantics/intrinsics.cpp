@@ -29,7 +29,7 @@ int raise_at(lua_State* L, lua_Integer position, const std::string& message) {
   return lua_error(L);
 }
 
-bool has_tensor(lua_State* L) { return is_tensor(L, 1) || is_tensor(L, 2) || has_flags(L, 1) || has_flags(L, 2); }
+bool has_tensor(lua_State* L) { return is_tensor(L, 1) || is_tensor(L, 2); }
 
 /// The result of a comparison stands on top: decides where it is a condition at once (argument 4).
 int finish_comparison(lua_State* L) {

@@ -250,9 +250,18 @@ at::Tensor GuardedArguments::selected(lua_State* L) const {
   return run_for_tensor(L, "triage::select", "", {arguments_[0], one, other});
 }
 
+/// Is the result what was asked about the data, and not made of it? What moves masks, or joins them, gives masks with flags.
+bool GuardedArguments::answers(const at::Tensor& result) const {
+  const Semantics& does = operators::semantics_of(overload_->handle);
+  if (does.has(Semantics::queries)) return true;
+  if (result.scalar_type() != at::kBool || does.has(Semantics::moves | Semantics::moves_records)) return false;
+  const auto is_mask = [](const Guard& guard) { return guard.data.scalar_type() == at::kBool; };
+  return result.dim() == 0 || std::none_of(guards_.begin(), guards_.end(), is_mask);
+}
+
 at::Tensor GuardedArguments::flags_of(lua_State* L, const at::Tensor& result) const {
   const Semantics& does = operators::semantics_of(overload_->handle);
-  if (!result.defined() || result.scalar_type() == at::kBool || does.has(Semantics::queries)) return {};
+  if (!result.defined() || answers(result)) return {};
   if (does.has(Semantics::gives_flags)) refuse();
   if (overload_->writes) return guards_.front().flags;
   if (overload_->schema().name() == "triage::select" && guards_.front().param > 0) return selected(L);

@@ -35,6 +35,7 @@ class GuardedArguments {
   const c10::IValue* argument(const char* name) const;
   bool along_rows(const Guard& guard, const char* name, int64_t more_dims = 0) const;
   bool beside_rows(const Guard& guard, const char* name, int64_t more_dims = 0) const;
+  bool answers(const at::Tensor& result) const;
   bool keeps(const Guard& guard, const at::Tensor& result) const;
   bool keeps_by_product(const Guard& guard, const at::Tensor& result) const;
   bool keeps_in_form(const Guard& guard) const;

@@ -80,6 +80,86 @@ test("options beside guarded tensors: in a table of their own, and guarded as we
   fails(function() return torch.clamp(z, {mn = x}) end, "did you mean 'min'")
 end)
 
+test("what moves masks or joins them keeps their flags; what asks gives plain masks", function()
+  local all = torch.tensor({true, true, false})
+  local kept = {mask:clone(), ~mask, mask & all, all | mask, mask:logical_not(), mask:to(torch.bool), mask[":"],
+    torch.logical_and(mask, all), torch.where(all, mask, all), mask:unsqueeze(1), guard(z ~= z, x.flags), x:bool(),
+    x:isnan():any(-1) & mask}
+  for i, made in ipairs(kept) do
+    eq(made.data.dtype, torch.bool, "value " .. i)
+    eq(made.flags, x.flags, "value " .. i)
+  end
+  eq(mask[{{1, 3}}].flags, x.flags[{{1, 3}}])
+  eq(mask[{{1, 3}}].data, rows[{{1, 3}}])
+  eq(mask:flip(0).flags, x.flags:flip(0))
+  eq(torch.cat({mask, mask}, 0).flags, torch.cat({x.flags, x.flags}, 0))
+  for _, answer in ipairs({mask == true, mask:eq(all), mask ~= all, mask:any(), mask:all(), x > 1, x:isnan()}) do
+    assert(torch.is_tensor(answer))
+  end
+  fails(function() return mask:flatten() end, "unguard(x)")
+end)
+
+test("a guarded mask decides as its data does", function()
+  local calls = {
+    function(m) if m then return 1 end return 2 end, function(m) return not m end,
+    function(m) return m and 1 or 2 end, function(m) return m or 2 end, function(m) return assert(m) end,
+    function(m) local n = 0; while m and n < 3 do n = n + 1 end; return n end,
+    function(m) repeat local n = m until not n or n; return 3 end,
+    function(m) return IF(m, function() return z end):ELSE(function() return z * 2 end) end,
+    function(m) return IF(m:any(), function() return z end):ELIF(m, function() return z * 3 end)
+      :ELSE(function() return z * 2 end) end,
+    function(m) return NOT(m) end, function(m) return AND(m:any(), m:all()) end,
+  }
+  for _, value in ipairs({mask, one(true), one(false), guard(torch.tensor({}):bool()), x}) do
+    for _, call in ipairs(calls) do
+      as_its_data(value, call)
+    end
+  end
+  fails(function() for _ = 1, one(3) do eq(1, 1) end end, "'for' limit")
+  eq(("%d %.1f"):format(one(3), one(2.5)), "3 2.5")
+end)
+
+test("a guarded mask decides in captured code as its data does", function()
+  for _, value in ipairs({true, false}) do
+    local own = one(value)
+    for _, condition in ipairs({own, own.data}) do
+      local function choose(y) if condition then return y * 2 end return y end
+      eq(triage.compile(choose, {warn = false})(z), value and z * 2 or z)
+      fails(function() triage.compile(choose, {fullgraph = true})(z) end, "a condition reads the value of a tensor")
+    end
+  end
+end)
+
+test("a guarded mask selects in natural Lua, and `and`, `or` and `not` keep its flags", function()
+  local select_rows = natural([[return function(m, a, b) local y = b; if m then y = a end; return y end]])
+  local negated = natural([[return function(m, a, b) local y = b; if not m then y = a end; return y end]])
+  local flags_of_all = natural([[return function(m, n) return m and n, m or n, not m end]])
+  for _, n in ipairs(batches) do
+    local odd = (torch.arange(n) % 2):eq(1)
+    local a, b = torch.ones({n, 2}), torch.zeros({n, 2})
+    local own = guard(odd)
+    eq(select_rows(own, a, b), select_rows(odd, a, b))
+    eq(negated(own, a, b), negated(odd, a, b))
+    local captured = triage.compile(function(m, c, d) return select_rows(guard(m), c, d) end, {fullgraph = true})
+    eq(captured(odd, a, b), select_rows(odd, a, b))
+    for _, made in ipairs({flags_of_all(own, odd)}) do eq(made.flags, own.flags) end
+  end
+  fails(function() natural([[return function(m) while m do end end]])(mask) end, "a mask as the condition of `while`")
+  fails(function() natural([[return function(m) return m and 1 or 2 end]])(mask) end, "does not select per sample")
+end)
+
+test("captured branches of the batch have flags all or none: a script has those of the one that it runs", function()
+  local function choose(y)
+    local own = flag_nan(guard(y), "a")
+    local made = IF(y:isnan():any(), function() return own end):ELSE(function() return y * 2 end)
+    return torch.is_tensor(made) and made or made.flags
+  end
+  for _, data in ipairs({z, torch.ones({3, 2})}) do
+    eq(triage.compile(choose, {warn = false})(data), choose(data))
+    fails(function() triage.compile(choose, {fullgraph = true})(data) end, "guarded Tensor float32[3, 2]")
+  end
+end)
+
 test("#x is a size of the graph, as that of a tensor", function()
   local f = triage.compile(function(y) return y * #guard(y) end, {fullgraph = true})
   for _, n in ipairs({5, 7, 9, 3}) do eq(f(torch.ones({n, 2})), torch.full({n, 2}, n + 0.0)) end
