@@ -135,7 +135,7 @@ bool GuardedArguments::beside_rows(const Guard& guard, const char* name, int64_t
   return std::none_of(list.begin(), list.end(), [&](int64_t dim) { return names_rows(dim, rank); });
 }
 
-/// Results of the first argument's sizes: those that go along a dimension say so, the others leave each element where it is or
+/// Results of the first argument's rows: operators that go along dimensions say so, the others leave each element where it is or
 /// give it a value of its own.
 bool GuardedArguments::keeps_in_form(const Guard& guard) const {
   const Semantics& does = operators::semantics_of(overload_->handle);
@@ -144,7 +144,9 @@ bool GuardedArguments::keeps_in_form(const Guard& guard) const {
     if (argument(name)) return beside_rows(guard, name);
   if (const c10::IValue* const shape = argument("normalized_shape"))
     return static_cast<int64_t>(shape->toIntList().size()) < guard.data.dim();
-  return does.has(Semantics::moves | Semantics::random);
+  if (const c10::IValue* const pad = argument("pad"))  // from the last dimension on
+    return static_cast<int64_t>(pad->toIntList().size()) < 2 * guard.data.dim();
+  return does.has(Semantics::moves | Semantics::random | Semantics::keeps_rows);
 }
 
 bool GuardedArguments::keeps_by_product(const Guard& guard, const at::Tensor& result) const {
@@ -159,6 +161,7 @@ bool GuardedArguments::keeps(const Guard& guard, const at::Tensor& result) const
   const Semantics& does = operators::semantics_of(overload_->handle);
   const int64_t rank = guard.data.dim();
   const bool first = guard.param == 0;
+  if (does.has(Semantics::keeps_rows)) return result.dim() > 0 && keeps_in_form(guard);
   switch (does.sizes) {
     case ResultSizes::broadcast:
     case ResultSizes::either:
