@@ -251,7 +251,7 @@ local function fitting(operation, z, value)
   if type(value) == "number" then
     return full_like(z, value)
   end
-  if not core.is_tensor(value) then
+  if not core.is_tensor(value) or core.is_guarded(value) then
     core.fail(("%s: `fn` must return a tensor like its argument, not %s"):format(operation, core.describe(value)))
   end
   return core.fits(operation, z, value) and value or expand_as(value, z)
@@ -285,6 +285,9 @@ local function chained(operation, flags, z, fn, options)
   arguments.callable(operation, "fn", fn)
   local ok = is_ok(arguments.flags(operation, flags, z))
   local z2, flags2 = core.for_rows(ok, fn, arguments.tensor(operation, "z", z))
+  if flags2 == nil and core.is_guarded(z2) then
+    z2, flags2 = core.data_of(z2), core.flags_of(z2)
+  end
   if not core.is_tensor(flags2) then
     core.fail(("%s: `fn` must return two tensors, z and f; the second is %s"):format(operation, core.describe(flags2)))
   end

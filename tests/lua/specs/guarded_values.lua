@@ -202,6 +202,23 @@ test("layers, and functions along other dimensions than the batch, keep flags", 
   }) do fails(call, "unguard(x)") end
 end)
 
+test("functions of flags name the guarded argument that they do not take", function()
+  for _, call in ipairs({
+    function() return err.ensure_mask(x, mask, err.SATURATED, "s") end,
+    function() return push(x, guard(torch.tensor({1, 1, 1})), "s") end,
+    function() return flag_nan(z, "a", x) end,
+    function() return err.recover_with_fallback(x, x, "s") end,
+  }) do fails(call, "the guarded tensor is its first argument") end
+  eq(push(x, err.SATURATED, "s", {where = mask}).flags, push(x, err.SATURATED, "s", {where = rows}).flags)
+  eq(err.guard(x, function() return mask end, err.SATURATED, "s").flags,
+    err.guard(x, function() return rows end, err.SATURATED, "s").flags)
+  fails(function() return err.map_ok(x, function(v) return guard(v) end) end, "must return a tensor like its argument")
+  eq(err.and_then(x, function(v) return flag_nan(guard(v), "s") end).flags,
+    err.and_then(x, function(v) return v, flag_nan(v, "s") end).flags)
+  eq(err.merge(x, flag_nan(z, "b")).flags, err.merge(x.flags, flag_nan(z, "b")))
+  eq(err.merge(flag_nan(z, "b"), x), err.merge(flag_nan(z, "b"), x.flags))
+end)
+
 test("#x is a size of the graph, as that of a tensor", function()
   local f = triage.compile(function(y) return y * #guard(y) end, {fullgraph = true})
   for _, n in ipairs({5, 7, 9, 3}) do eq(f(torch.ones({n, 2})), torch.full({n, 2}, n + 0.0)) end
