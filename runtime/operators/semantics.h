@@ -144,7 +144,9 @@ struct Semantics {
     rounds_by_position = 1u << 23,  // ATen's bits depend on where an element lies, and on how many threads there are
     out_kernel = 1u << 24,          // the overload `out` runs the same kernel
     reads_metadata = 1u << 25,      // answers that are no tensors, and depend on no values
-    fixed_count = 1u << 26          // the list that it returns has as many tensors in every call
+    fixed_count = 1u << 26,         // the list that it returns has as many tensors in every call
+    // Samples.
+    keeps_rows = 1u << 27  // row i of a result is of row i of argument 0, where no argument names dimension 0
   };
 
   uint32_t properties = 0;

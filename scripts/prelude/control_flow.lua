@@ -66,6 +66,10 @@ function select_leaf(site, a, b, leaf, nesting)
     if mismatch then
       differ(site, leaf, mismatch)
     end
+    if core.is_guarded(a) ~= core.is_guarded(b) and core.mask_rank(site.condition) == 0 then
+      -- A script runs one branch, and has flags only if that has some.
+      differ(site, leaf, ("%s against %s"):format(core.describe(a), core.describe(b)))
+    end
     return select_rows(site.condition, a, b)
   end
   if rawequal(a, b) and type(a) == "table" then
@@ -115,6 +119,7 @@ local function branch_function(operation, fn)
 end
 
 local function add_branch(chain, operation, condition, fn)
+  condition = core.data_of(condition)
   local per_sample = core.condition_rank(condition, operation) == 1
   branch_function(operation, fn)
   if chain.finished then

@@ -75,7 +75,7 @@ local function push_as(operation)
     options = arguments.options(operation, options, push_options)
     arguments.tensor(operation, "f", flags)
     local slots, policy, _, config_severity = core.resolve_config(options.config)
-    local where = options.where
+    local where = core.data_of(options.where)
     if where ~= nil then
       arguments.tensor(operation, "where", where)
     end
@@ -251,7 +251,7 @@ local function fitting(operation, z, value)
   if type(value) == "number" then
     return full_like(z, value)
   end
-  if not core.is_tensor(value) then
+  if not core.is_tensor(value) or core.is_guarded(value) then
     core.fail(("%s: `fn` must return a tensor like its argument, not %s"):format(operation, core.describe(value)))
   end
   return core.fits(operation, z, value) and value or expand_as(value, z)
@@ -285,6 +285,9 @@ local function chained(operation, flags, z, fn, options)
   arguments.callable(operation, "fn", fn)
   local ok = is_ok(arguments.flags(operation, flags, z))
   local z2, flags2 = core.for_rows(ok, fn, arguments.tensor(operation, "z", z))
+  if flags2 == nil and core.is_guarded(z2) then
+    z2, flags2 = core.data_of(z2), core.flags_of(z2)
+  end
   if not core.is_tensor(flags2) then
     core.fail(("%s: `fn` must return two tensors, z and f; the second is %s"):format(operation, core.describe(flags2)))
   end
@@ -321,7 +324,7 @@ end
 
 function err.guard(flags, z, predicate, code, location, options)
   arguments.callable("err.guard", "pred", predicate)
-  local mask = predicate(arguments.tensor("err.guard", "z", z))
+  local mask = core.data_of(predicate(arguments.tensor("err.guard", "z", z)))
   arguments.tensor("err.guard", "the result of pred", mask)
   if not core.is_bool(mask) then
     mask = to_dtype(mask, core.bool_dtype)

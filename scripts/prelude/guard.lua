@@ -8,8 +8,9 @@ local err = globals.err
 
 local guard_options = {config = true}
 
+--- Of data and flags that operators made of one guarded tensor, in the same rows.
 local function guarded(z, flags)
-  return core.mark_created(core.guarded("guard", z, flags))
+  return core.guarded(nil, z, flags)
 end
 
 function globals.guard(x, flags, options)
@@ -21,7 +22,7 @@ function globals.guard(x, flags, options)
   if flags == nil then
     flags = err.new(x, options)
   end
-  return guarded(x, arguments.flags("guard", flags, x))
+  return core.guarded("guard", x, arguments.flags("guard", flags, x))
 end
 
 --- What `unguard` and `guard` make of a tensor that is guarded.
@@ -52,17 +53,6 @@ for _, name in ipairs({"err.push", "push", "err.push_scalar", "err.clear", "err.
   lifted[name] = changes_flags
 end
 
-lifted["err.merge"] = function(fn, ...)
-  local list = pack(...)
-  for i = 1, list.n do
-    if core.is_guarded(list[i]) then
-      list[i] = core.flags_of(list[i])
-    end
-  end
-  local merged, first = fn(unpack(list, 1, list.n)), (...)
-  return core.is_guarded(first) and guarded(core.data_of(first), merged) or merged
-end
-
 --- `fn` is a question about flags, which are one of its arguments.
 local function asks(fn, ...)
   local list = pack(...)
@@ -72,6 +62,11 @@ local function asks(fn, ...)
     end
   end
   return fn(unpack(list, 1, list.n))
+end
+
+lifted["err.merge"] = function(fn, ...)
+  local merged, first = asks(fn, ...), (...)
+  return core.is_guarded(first) and guarded(core.data_of(first), merged) or merged
 end
 
 for _, name in ipairs({"is_ok", "is_err", "has_critical", "all_ok", "any_err", "has_any", "count_errors",
@@ -158,8 +153,13 @@ function core.call_guarded(name, fn, ...)
   if not lift then   -- operators carry flags along, and what takes tensors only says so
     return fn(...)
   end
-  if lift ~= asks and lift ~= lifted["err.merge"] and name ~= "guard" and not core.is_guarded((...)) then
-    core.fail(name .. ": the guarded tensor is its first argument, for flags and data")
+  if lift ~= asks and lift ~= lifted["err.merge"] and name ~= "guard" then
+    local list = pack(...)
+    for i = 1, list.n do
+      if core.is_guarded(list[i]) ~= (i == 1) then
+        core.fail(name .. ": the guarded tensor is its first argument, for flags and data; others are plain, as x.data")
+      end
+    end
   end
   return lift(fn, ...)
 end

@@ -25,6 +25,7 @@ local running   -- the chain of the innermost branch that runs
 
 --- A condition that is a mask: of branch `position`.
 function natural.ask(chain, position, mask)
+  mask = core.data_of(mask)
   local per_sample = core.condition_rank(mask, "if") == 1
   chain[masks] = chain[masks] or {}
   local list = chain[masks]

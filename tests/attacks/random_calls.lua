@@ -34,6 +34,10 @@ local views = {
 }
 local function tensor()
   local x = pick(pool)
+  if chance(10) then
+    local ok, own = pcall(guard, x)
+    if ok then return own end
+  end
   local way = views[below(12) + 1]
   if not way then return x end
   local ok, view = pcall(way, x)
@@ -125,7 +129,8 @@ for name, library in pairs {err = err, flags = flags, torch = torch, nn = nn, tr
     if type(f) == "function" then libraries[#libraries + 1] = {name .. "." .. tostring(key), f} end
   end
 end
-for _, name in ipairs {"find", "push", "fix", "has_err", "flag_nan", "flag_inf", "flag_nan_and_inf", "flag_oob_indices", "IF", "IS", "HAS", "AND", "OR",
+for _, name in ipairs {"find", "push", "fix", "has_err", "flag_nan", "flag_inf", "flag_nan_and_inf", "flag_oob_indices", "guard", "unguard",
+                       "IF", "IS", "HAS", "AND", "OR",
                        "NOT", "Tensor", "as_result", "unwrap", "type_cast", "tensorcheck", "tostring", "select", "next", "ipairs", "setmetatable"} do
   libraries[#libraries + 1] = {name, _G[name]}
 end

@@ -34,16 +34,16 @@ return function(z)
 end
 )";
 
-/// Modules, a table that closures share, a global, an integer, a graph break, random numbers.
+/// Modules, a table that closures share, a guarded tensor, a global, an integer, a graph break, random numbers.
 constexpr const char* script = R"(-- script.lua
 local model = nn.Sequential(nn.Linear(4, 3), nn.ReLU())
 local state = {scale = 2.5, history = {}}
 offset = torch.ones({3})
-local SHIFT <const> = 0.5
+local SHIFT <const>, rows = 0.5, guard(torch.ones({2, 3}), flag_nan(torch.full({2, 3}, 0 / 0), "rows"))
 local function helper(x) return x * state.scale + offset + SHIFT end
 local function note(y) state.history[#state.history + 1] = y:size(0) end
 local f = triage.compile(function(x, n, tag)
-  local y = helper(model(x)) * n + torch.rand({3})
+  local y = helper(model(x)) * n + torch.rand({3}) + err.count_errors(rows * 2):unsqueeze(1)
   if y:sum():item() > 1e9 then y = y * 0 end
   note(y)
   if tag == "fail" then return y:reshape({5, 5}) end
@@ -111,7 +111,7 @@ TEST_CASE("D10: TRIAGE_REPLAY_RECORD keeps calls that fail, and only the functio
   }
 }
 
-TEST_CASE("D10: triage.record keeps modules, shared variables, globals and random numbers") {
+TEST_CASE("D10: triage.record keeps modules, shared variables, guarded tensors, globals and random numbers") {
   const TemporaryFolder folder;
   write(folder, "script.lua", script);
   const Ran ran = triage_program(folder, {"exec", "script.lua", "record"});

@@ -42,6 +42,16 @@ Tensors fix_in_three_ways(const Tensors& in) {
   return {a, g, b, h, c, k};
 }
 
+/// The flags that guarded tensors carry along, beside their data.
+Tensors guarded(const Tensors& in) {
+  const at::Tensor &z = in[0], &m = in[2];
+  const at::Tensor x = z * 2, f = flag_nan_and_inf(x, 8, in[1]);
+  const at::Tensor y = x.flip(0).relu(), g = err::push_scalar(f.flip(0), err::overflow, 77);
+  const auto [repaired, h] = fix(at::cat({x, z, y}), at::cat({f, err::new_(z), g}), 9);
+  const auto [chosen, k] = IF(m, [&] { return std::pair(x, f); }).ELSE([&] { return std::pair(z, err::new_(z)); });
+  return {repaired, h, chosen, k, x.softmax(-1) + y, err::merge({f, g})};
+}
+
 Tensors every_carrier(const Tensors& in) {
   Tensors results;
   for (const auto& config :
@@ -193,6 +203,7 @@ const std::vector<Twin>& twins() {
          return T{find(in[0], err::inf), push(in[0], err::overflow, 77, only(in[1]))};
        }},
       {"T14 fix", fix_in_three_ways},
+      {"T14 guarded tensors", guarded},
       {"T26 every carrier", every_carrier},
   };
   return list;

@@ -11,6 +11,7 @@
 #include "bindings/lua/state/table_fields.h"
 #include "bindings/lua/state/userdata.h"
 #include "bindings/lua/tensors/torch.h"
+#include "bindings/lua/values/guarded.h"
 #include "bindings/lua/values/tensor.h"
 
 #include <fmt/format.h>
@@ -368,6 +369,7 @@ class Reader {
     const at::Tensor* found = test_tensor(L_, index);
     if (found && !found->key_set().has(c10::DispatchKey::NestedTensor))  // it has no sizes, and no graph takes it
       return variable(lua_touserdata(L_, index), *found);
+    if (is_guarded(L_, index)) return guarded_tensor(index, depth);
     bytes('u', lua_topointer(L_, index));
     weak_reference(index);
     if (lua_isthread(L_, index)) any_global_ = true;
@@ -377,6 +379,14 @@ class Reader {
       lua_pop(L_, 1);
     }
     if (const ErrorConfig* config = test_error_config(L_, index)) configuration(*config);
+  }
+
+  void guarded_tensor(int index, int depth) {
+    if (!first_visit(index)) return;
+    push_data(L_, index);
+    push_flags(L_, index);
+    for (const int part : {-2, -1}) value(part, depth + 1);
+    lua_pop(L_, 2);
   }
 
   void configuration(const ErrorConfig& config) {

@@ -10,6 +10,7 @@
 #include "bindings/lua/state/scopes.h"
 #include "bindings/lua/state/stack.h"
 #include "bindings/lua/values/arguments.h"
+#include "bindings/lua/values/guarded.h"
 #include "runtime/capture/recording/branch_guard.h"
 #include "runtime/capture/recording/recorder.h"
 #include "runtime/capture/replay/trace_replayer.h"
@@ -109,10 +110,9 @@ void refuse_argument(lua_State* L, CompiledFunction& function, int index) {
   const std::string name = parameter_names(L, -1, static_cast<size_t>(index) - 1).back();
   lua_pop(L, 1);
   const capture::UserCode code = user_code(L);
-  const capture::GraphBreak odd{capture::Break::other_argument,
-                                fmt::format("argument {} ('{}') is a {}", index - 1, name, luaL_typename(L, index)),
-                                "Pass its values as separate arguments, or let the function read it as an upvalue.",
-                                code.where(), code.stack()};
+  const capture::GraphBreak odd{
+      capture::Break::other_argument, fmt::format("argument {} ('{}') is a {}", index - 1, name, kind_of(L, index)),
+      "Pass its values as separate arguments, or let the function read it as an upvalue.", code.where(), code.stack()};
   if (raises) throw odd.error();
   function.odd_argument = odd;
   if (function.options.warn && function.options.warn_of_breaks && messages::logs(messages::Artefact::graph_breaks))

@@ -8,6 +8,7 @@
 #include "bindings/lua/state/protected.h"
 #include "bindings/lua/state/stack.h"
 #include "bindings/lua/state/unwinding.h"
+#include "bindings/lua/values/guarded.h"
 #include "bindings/lua/values/tensor.h"
 #include "runtime/capture/recording/branch_guard.h"
 #include "runtime/capture/recording/recorder.h"
@@ -147,7 +148,7 @@ std::vector<at::Tensor> FunctionScript::call(at::ArrayRef<at::Tensor> inputs, at
     if (auto* replayer = capture::TraceReplayer::current()) replayer->note_escape();
     break_behind(capture::Break::other_result,
                  "the function returns a value that is not a tensor: result " + std::to_string(other - base) + " is " +
-                     (lua_isnil(L, other) ? "nil" : std::string("a ") + luaL_typename(L, other)),
+                     (lua_isnil(L, other) ? "nil" : std::string("a ") + kind_of(L, other)),
                  "Return tensors only, or do not compile this function.");
     lua_createtable(L, lua_gettop(L) - base, 1);
     for (int i = base + 1; i < lua_gettop(L); ++i) {

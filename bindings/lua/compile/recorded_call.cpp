@@ -6,6 +6,7 @@
 #include "bindings/lua/state/stack.h"
 #include "bindings/lua/values/arguments.h"
 #include "bindings/lua/values/describe.h"
+#include "bindings/lua/values/guarded.h"
 #include "runtime/messages/log.h"
 #include "runtime/policy/capsules/replay.h"
 #include "runtime/random/sequence.h"
@@ -42,7 +43,7 @@ class CallOnStack final : public capsule::SavesState {
 /// Arguments that the script may change: what they were is known before the call only.
 bool has_tables(lua_State* L, int last) {
   for (int i = 2; i <= last; ++i)
-    if (lua_istable(L, i) || lua_isfunction(L, i)) return true;
+    if (lua_istable(L, i) || lua_isfunction(L, i) || is_guarded(L, i)) return true;
   return false;
 }
 

@@ -106,7 +106,7 @@ void read_new_state(lua_State* L, int index, const PolicyDefinition& policy, std
 void spread_guarded(lua_State* L, int first) {
   for (int i = first; i <= lua_gettop(L); ++i) {
     if (!is_guarded(L, i)) continue;
-    push_tensor(L, flags_of(L, i));
+    push_flags(L, i);
     replace_by_data(L, i++);
     lua_insert(L, i);
   }

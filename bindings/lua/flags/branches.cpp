@@ -9,6 +9,7 @@
 #include "bindings/lua/state/unwinding.h"
 #include "bindings/lua/state/userdata.h"
 #include "bindings/lua/values/describe.h"
+#include "bindings/lua/values/guarded.h"
 #include "bindings/lua/values/tensor.h"
 #include "runtime/capture/recording/branch_guard.h"
 #include "runtime/capture/recording/recorder.h"
@@ -46,6 +47,7 @@ int capturing(lua_State* L) {
 /// core.condition_rank(condition, operation) -> 0 or 1
 int condition_rank(lua_State* L) {
   const std::string who = luaL_checkstring(L, 2);
+  replace_by_data(L, 1);
   const at::Tensor* condition = test_tensor(L, 1);
   if (!condition) {
     const char* hint = lua_isboolean(L, 1) ? "; use a plain `if` for a plain boolean" : "";
@@ -198,8 +200,9 @@ int in_branch(lua_State* L) {
 
 /// core.mask_rank(value) -> how many dims, nil for what is no mask. It decides nothing that a graph would depend on.
 int mask_rank(lua_State* L) {
-  const at::Tensor* tensor = is_mask(L, 1) ? test_tensor(L, 1) : nullptr;
-  if (!tensor) return 0;
+  if (!is_mask(L, 1)) return 0;
+  replace_by_data(L, 1);
+  const at::Tensor* tensor = test_tensor(L, 1);
   lua_pushinteger(L, tensor->dim());
   return 1;
 }

@@ -65,11 +65,14 @@ int is_guarded_tensor(lua_State* L) {
   return 1;
 }
 
-/// core.guarded(operation, z, flags) -> both as one; flags of as many samples, in every run of a graph
+/// core.guarded(operation or nil, z, flags) -> both as one. Those that an operation is given have as many samples in every run of
+/// a graph.
 int make_guarded(lua_State* L) {
-  check_data(L);
-  const at::Tensor &z = check_tensor(L, 2), &f = check_tensor(L, 3);
-  if (capture::Recorder* recorder = capture::Recorder::current()) recorder->rely_on({{z, 0, f, 0}});
+  if (!lua_isnil(L, 1)) {
+    check_data(L);
+    const at::Tensor &z = check_tensor(L, 2), &f = check_tensor(L, 3);
+    if (capture::Recorder* recorder = capture::Recorder::current()) recorder->rely_on({{z, 0, f, 0}});
+  }
   lua_settop(L, 3);
   push_guarded(L);
   return 1;
@@ -82,7 +85,7 @@ int data_of(lua_State* L) {
 }
 
 int guarded_flags(lua_State* L) {
-  push_tensor(L, flags_of(L, 1));
+  push_flags(L, 1);
   return 1;
 }
 
@@ -113,7 +116,8 @@ int is_bool(lua_State* L) {
 }
 
 int is_callable(lua_State* L) {
-  const bool callable = lua_isfunction(L, 1) || (!test_tensor(L, 1) && luaL_getmetafield(L, 1, "__call") != LUA_TNIL);
+  const bool callable = lua_isfunction(L, 1) ||
+                        (!test_tensor(L, 1) && !is_guarded(L, 1) && luaL_getmetafield(L, 1, "__call") != LUA_TNIL);
   lua_pushboolean(L, callable);
   return 1;
 }

@@ -89,7 +89,7 @@ int base_pairs(lua_State* L) {
   return 3;
 }
 
-int base_ipairs(lua_State* L) { return is_tensor(L, 1) ? iterate_rows(L) : run_original(L); }
+int base_ipairs(lua_State* L) { return is_tensor(L, 1) && !has_flags(L, 1) ? iterate_rows(L) : run_original(L); }
 
 /// Some of the arguments are for the function itself; the others it hands on.
 template <int first, int last>

@@ -29,7 +29,7 @@ int raise_at(lua_State* L, lua_Integer position, const std::string& message) {
   return lua_error(L);
 }
 
-bool has_tensor(lua_State* L) { return is_tensor(L, 1) || is_tensor(L, 2) || has_flags(L, 1) || has_flags(L, 2); }
+bool has_tensor(lua_State* L) { return is_tensor(L, 1) || is_tensor(L, 2); }
 
 /// The result of a comparison stands on top: decides where it is a condition at once (argument 4).
 int finish_comparison(lua_State* L) {
@@ -346,7 +346,7 @@ int push_unassignable(lua_State* L) {
 /// Arguments: what is about to be assigned to, position, and where it is used in place its name; true as a fourth for a
 /// `function a.b.c()`, which Lua places on its first line.
 int write(lua_State* L) {
-  if (lua_type(L, 1) == LUA_TTABLE && !has_flags(L, 1)) {
+  if (lua_type(L, 1) == LUA_TTABLE) {
     note_table_write(L, 1);
   } else if (!lua_isnoneornil(L, 3) && luaL_getmetafield(L, 1, "__newindex") == LUA_TNIL) {
     return push_unassignable(L);

@@ -72,14 +72,19 @@ int read_truth(lua_State* L) {
 }  // namespace
 
 bool is_tensor(lua_State* L, int index) {
-  return lua_type(L, index) == LUA_TUSERDATA && (test_tensor(L, index) || test_symbolic(L, index));
+  return lua_type(L, index) == LUA_TUSERDATA &&
+         (test_tensor(L, index) || test_symbolic(L, index) || is_guarded(L, index));
 }
 
 bool has_flags(lua_State* L, int index) { return is_guarded(L, index); }
 
 bool is_mask(lua_State* L, int index) {
-  const at::Tensor* tensor = lua_type(L, index) == LUA_TUSERDATA ? test_tensor(L, index) : nullptr;
-  return tensor && tensor->scalar_type() == at::kBool;
+  if (lua_type(L, index) != LUA_TUSERDATA) return false;
+  push_data(L, index);
+  const at::Tensor* const tensor = test_tensor(L, -1);
+  const bool mask = tensor && tensor->scalar_type() == at::kBool;
+  lua_pop(L, 1);
+  return mask;
 }
 
 void push_library_function(lua_State* L, const char* name) {
@@ -127,7 +132,9 @@ void push_truth(lua_State* L, int index, const char* where) {
     if (condition) specialize(L, -1);
     return;
   }
-  const at::Tensor& tensor = *test_tensor(L, index);
+  index = lua_absindex(L, index);
+  push_data(L, index);
+  const at::Tensor& tensor = *test_tensor(L, -1);
   bool truth = true;
   if (tensor.scalar_type() == at::kBool) {
     if (tensor.numel() != 1) {
@@ -135,12 +142,13 @@ void push_truth(lua_State* L, int index, const char* where) {
       lua_error(L);
     }
     lua_pushcfunction(L, guarded<read_truth>);
-    lua_pushvalue(L, index);
+    lua_pushvalue(L, -2);
     lua_call(L, 1, 1);
     truth = lua_toboolean(L, -1);
     lua_pop(L, 1);
   }
   truth ? lua_pushvalue(L, index) : lua_pushboolean(L, false);
+  lua_remove(L, -2);
 }
 
 int iterate_rows(lua_State* L) { return guarded<start_rows>(L); }
@@ -148,7 +156,7 @@ int iterate_rows(lua_State* L) { return guarded<start_rows>(L); }
 void replace_by_item(lua_State* L, int index) {
   index = lua_absindex(L, index);
   if (symbolic_kind(L, index)) return specialize(L, index);
-  push_method(L, "item");
+  lua_getfield(L, index, "item");
   lua_pushvalue(L, index);
   lua_call(L, 1, 1);
   lua_replace(L, index);

@@ -5,7 +5,7 @@
 namespace triage::lua {
 
 bool is_tensor(lua_State* L, int index);
-/// A tensor with the flags of its samples (values/guarded.h); none to the function above.
+/// A tensor with the flags of its samples (values/guarded.h).
 bool has_flags(lua_State* L, int index);
 
 /// A bool tensor: in natural Lua, a condition for each sample.

@@ -7,6 +7,8 @@
 #include "bindings/lua/state/effects.h"
 #include "bindings/lua/state/stack.h"
 #include "bindings/lua/state/state.h"
+#include "bindings/lua/tensors/torch.h"
+#include "bindings/lua/values/guarded.h"
 #include "bindings/lua/values/tensor.h"
 #include "runtime/files/checksum.h"
 #include "runtime/files/disk.h"
@@ -101,6 +103,7 @@ class Restorer {
     if (kind == "t") return push_tensor_number(integer(content, "t"));
     if (kind == "o") return push_object(integer(content, "o"), depth);
     if (kind == "lib") return push_library(content);
+    if (kind == "guarded") return push_guarded_tensor(content, depth);
     if (kind == "lost") return push_lost(L_, text(content, "lost"));
     throw Malformed("a value in it has an unknown kind");
   }
@@ -151,6 +154,16 @@ class Restorer {
     push_tensor(L_, tensors_.at(number));
     lua_pushvalue(L_, -1);
     lua_rawseti(L_, made_tensors_, number);
+  }
+
+  void push_guarded_tensor(const Json& parts, int depth) {
+    if (!parts.is_array() || parts.size() != 2) throw Malformed("a guarded tensor in it is damaged");
+    push_core(L_);
+    lua_getfield(L_, -1, "guarded");  // which checks that the flags are those of the data
+    lua_replace(L_, -2);
+    lua_pushliteral(L_, "guard");
+    for (const Json& part : parts) push(part, depth + 1);
+    lua_call(L_, 3, 1);
   }
 
   void push_library(const Json& list) {

@@ -13,6 +13,7 @@
 #include "bindings/lua/state/stack.h"
 #include "bindings/lua/state/state.h"
 #include "bindings/lua/values/describe.h"
+#include "bindings/lua/values/guarded.h"
 #include "bindings/lua/values/tensor.h"
 #include "runtime/files/checksum.h"
 #include "runtime/files/disk.h"
@@ -280,6 +281,14 @@ class Writer {
     lua_settop(L_, top - 1);
   }
 
+  Json guarded_tensor(int index, const std::string& name, int depth) {
+    push_data(L_, index);
+    push_flags(L_, index);
+    Json parts = {value(-2, name, depth + 1), value(-1, name, depth + 1)};
+    lua_pop(L_, 2);
+    return {{"guarded", std::move(parts)}};
+  }
+
   Json userdata(int index, const std::string& name, bool masked, int depth) {
     if (const auto* const path = of_library(index)) return {{"lib", *path}};
     if (const at::Tensor* const tensor = test_tensor(L_, index)) {
@@ -289,6 +298,7 @@ class Writer {
         return lost(name, error.what());
       }
     }
+    if (is_guarded(L_, index)) return guarded_tensor(index, name, depth);
     const int behind = options_.function_behind ? options_.function_behind(L_, index) : LUA_NOREF;
     if (behind == LUA_NOREF) return lost(name, describe(L_, index));
     lua_rawgeti(L_, LUA_REGISTRYINDEX, behind);

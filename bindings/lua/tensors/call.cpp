@@ -163,9 +163,9 @@ int operator_function(lua_State* L) {
 
 int overload_function(lua_State* L) {
   const auto* overload = static_cast<const Overload*>(lua_touserdata(L, lua_upvalueindex(1)));
-  GuardedArguments guards(L, 1, lua_gettop(L));
   Arguments arguments = Arguments::positional(1, lua_gettop(L));
   arguments.exact = true;
+  GuardedArguments guards(L, arguments);
   Binding binding;
   const std::string& name = overload->schema().name();
   std::string why;
@@ -186,8 +186,8 @@ std::string shown_name(const std::string& qualified, bool method) {
 int call_operator(lua_State* L, const Operator& op, int first, int count, bool method) {
   charge(L, 0);  // reading long lists of arguments takes time in which no hook runs
   std::string name = shown_name(op.name, method);
-  GuardedArguments guards(L, first, count);
   Arguments arguments = Arguments::parse(L, first, count, method, name);
+  GuardedArguments guards(L, arguments);
   Binding binding;
   const Overload& overload = resolve(L, op, arguments, binding, name);
   return invoke(L, overload, binding, name, guards);

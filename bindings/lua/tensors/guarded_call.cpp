@@ -5,6 +5,7 @@
 #include "bindings/lua/values/guarded.h"
 #include "bindings/lua/values/tensor.h"
 #include "runtime/capture/recording/recorder.h"
+#include "runtime/flags/checks.h"
 #include "runtime/operators/semantics.h"
 
 #include <triage/config.h>
@@ -33,21 +34,25 @@ at::Tensor merged(lua_State* L, const at::Tensor& one, const at::Tensor& other) 
                         {one, other, static_cast<int64_t>(config.num_slots), static_cast<int64_t>(config.policy())});
 }
 
-at::Tensor fresh(lua_State* L, const at::Tensor& data) {
-  const ErrorConfig config = get_config();
-  return run_for_tensor(L, "triage::new", "", {data, static_cast<int64_t>(config.num_slots), config.flag_dtype});
+/// For data without flags: no errors, in records like those of `flags`.
+at::Tensor fresh(lua_State* L, const at::Tensor& data, const at::Tensor& flags) {
+  if (auto* recorder = capture::Recorder::current(); recorder && !recorder->is_flags(flags))
+    recorder->read_size(flags, 1);
+  const int64_t slots = flags.size(1) * flags::check::slots_per_word(flags.scalar_type());
+  return run_for_tensor(L, "triage::new", "", {data, slots, flags.scalar_type()});
 }
 
 }  // namespace
 
-GuardedArguments::GuardedArguments(lua_State* L, int first, int count) {
-  for (int i = first; i < first + count; ++i) {
-    if (lua_type(L, i) != LUA_TTABLE) continue;
-    is_guarded(L, i) ? take(L, i) : take_list(L, i);
-  }
+GuardedArguments::GuardedArguments(lua_State* L, const Arguments& arguments) {
+  for (const int index : arguments.positions) take(L, index);
+  for (const auto& [key, index] : arguments.options) take(L, index);
+  for (const int index : arguments.out) take(L, index);
 }
 
 void GuardedArguments::take(lua_State* L, int index) {
+  if (lua_type(L, index) == LUA_TTABLE) return take_list(L, index);
+  if (!is_guarded(L, index)) return;
   at::Tensor flags = lua::flags_of(L, index);
   replace_by_data(L, index);
   guards_.push_back({index, -1, *test_tensor(L, index), std::move(flags)});
@@ -66,9 +71,10 @@ void GuardedArguments::take_list(lua_State* L, int index) {
     }
     if (!std::exchange(copied, true)) {
       lua_createtable(L, static_cast<int>(count), 0);
-      for (lua_Integer k = 1; k <= count; ++k) {
-        lua_rawgeti(L, index, k);
-        lua_rawseti(L, -2, k);
+      for (lua_pushnil(L); lua_next(L, index);) {  // keys that are names, too: those are refused
+        lua_pushvalue(L, -2);
+        lua_insert(L, -2);
+        lua_rawset(L, -4);
       }
       lua_replace(L, index);
     }
@@ -129,7 +135,7 @@ bool GuardedArguments::beside_rows(const Guard& guard, const char* name, int64_t
   return std::none_of(list.begin(), list.end(), [&](int64_t dim) { return names_rows(dim, rank); });
 }
 
-/// Results of the first argument's sizes: those that go along a dimension say so, the others leave each element where it is or
+/// Results of the first argument's rows: operators that go along dimensions say so, the others leave each element where it is or
 /// give it a value of its own.
 bool GuardedArguments::keeps_in_form(const Guard& guard) const {
   const Semantics& does = operators::semantics_of(overload_->handle);
@@ -138,7 +144,9 @@ bool GuardedArguments::keeps_in_form(const Guard& guard) const {
     if (argument(name)) return beside_rows(guard, name);
   if (const c10::IValue* const shape = argument("normalized_shape"))
     return static_cast<int64_t>(shape->toIntList().size()) < guard.data.dim();
-  return does.has(Semantics::moves | Semantics::random);
+  if (const c10::IValue* const pad = argument("pad"))  // from the last dimension on
+    return static_cast<int64_t>(pad->toIntList().size()) < 2 * guard.data.dim();
+  return does.has(Semantics::moves | Semantics::random | Semantics::keeps_rows);
 }
 
 bool GuardedArguments::keeps_by_product(const Guard& guard, const at::Tensor& result) const {
@@ -153,6 +161,7 @@ bool GuardedArguments::keeps(const Guard& guard, const at::Tensor& result) const
   const Semantics& does = operators::semantics_of(overload_->handle);
   const int64_t rank = guard.data.dim();
   const bool first = guard.param == 0;
+  if (does.has(Semantics::keeps_rows)) return result.dim() > 0 && keeps_in_form(guard);
   switch (does.sizes) {
     case ResultSizes::broadcast:
     case ResultSizes::either:
@@ -224,7 +233,10 @@ at::Tensor GuardedArguments::joined(lua_State* L) const {
   for (size_t i = 0; i < tensors.size(); ++i) {
     const auto own =
         std::find_if(guards_.begin(), guards_.end(), [&](const Guard& guard) { return guard.element == int(i); });
-    parts.push_back(own != guards_.end() ? own->flags : fresh(L, tensors[i]));
+    parts.push_back(own != guards_.end() ? own->flags : fresh(L, tensors[i], guards_.front().flags));
+    if (parts.back().scalar_type() != parts.front().scalar_type())  // which `cat` would convert
+      throw std::invalid_argument(name_ + ": joins flags of different dtypes, " + describe(parts.front()) + " and " +
+                                  describe(parts.back()) + "; make both with the same config");
   }
   return run_for_tensor(L, "aten::cat", "", {c10::IValue(parts), int64_t{0}});
 }
@@ -234,16 +246,25 @@ at::Tensor GuardedArguments::selected(lua_State* L) const {
   const auto side = [&](int param) {
     for (const Guard& guard : guards_)
       if (guard.param == param) return guard.flags;
-    return fresh(L, arguments_[static_cast<size_t>(param)].toTensor());
+    return fresh(L, arguments_[static_cast<size_t>(param)].toTensor(), guards_.front().flags);
   };
   const at::Tensor one = side(1), other = side(2);
   if (one.is_same(other)) return one;
   return run_for_tensor(L, "triage::select", "", {arguments_[0], one, other});
 }
 
+/// Is the result what was asked about the data, and not made of it? What moves masks, or joins them, gives masks with flags.
+bool GuardedArguments::answers(const at::Tensor& result) const {
+  const Semantics& does = operators::semantics_of(overload_->handle);
+  if (does.has(Semantics::queries)) return true;
+  if (result.scalar_type() != at::kBool || does.has(Semantics::moves | Semantics::moves_records)) return false;
+  const auto is_mask = [](const Guard& guard) { return guard.data.scalar_type() == at::kBool; };
+  return result.dim() == 0 || std::none_of(guards_.begin(), guards_.end(), is_mask);
+}
+
 at::Tensor GuardedArguments::flags_of(lua_State* L, const at::Tensor& result) const {
   const Semantics& does = operators::semantics_of(overload_->handle);
-  if (!result.defined() || result.scalar_type() == at::kBool || does.has(Semantics::queries)) return {};
+  if (!result.defined() || answers(result)) return {};
   if (does.has(Semantics::gives_flags)) refuse();
   if (overload_->writes) return guards_.front().flags;
   if (overload_->schema().name() == "triage::select" && guards_.front().param > 0) return selected(L);

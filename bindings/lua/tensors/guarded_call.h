@@ -13,8 +13,8 @@ namespace triage::lua {
 /// The guarded tensors among the arguments of one call.
 class GuardedArguments {
  public:
-  /// Puts their data in their places on the stack, `count` values from `first` on; in lists, too.
-  GuardedArguments(lua_State* L, int first, int count);
+  /// Puts their data in their places on the stack; in lists, too.
+  GuardedArguments(lua_State* L, const Arguments& arguments);
   bool empty() const noexcept { return guards_.empty(); }
 
   /// Before the call, whose arguments are kept. Throws where it would write bad samples into a tensor whose flags do not tell.
@@ -35,6 +35,7 @@ class GuardedArguments {
   const c10::IValue* argument(const char* name) const;
   bool along_rows(const Guard& guard, const char* name, int64_t more_dims = 0) const;
   bool beside_rows(const Guard& guard, const char* name, int64_t more_dims = 0) const;
+  bool answers(const at::Tensor& result) const;
   bool keeps(const Guard& guard, const at::Tensor& result) const;
   bool keeps_by_product(const Guard& guard, const at::Tensor& result) const;
   bool keeps_in_form(const Guard& guard) const;

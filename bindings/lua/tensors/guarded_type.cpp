@@ -40,7 +40,7 @@ int method_on_data(lua_State* L) {
   const int results = lua_gettop(L) - count;
   if (results == 0) return 0;
   const at::Tensor* const made = test_tensor(L, -results);
-  if (!made || results > 1 || made->scalar_type() == at::kBool) return results;
+  if (!made || results > 1) return results;
   if (made->is_same(data)) {
     lua_pushvalue(L, 1);
     return 1;
@@ -69,7 +69,8 @@ int named(lua_State* L) {
   if (name == "data") return 1;
   lua_pushvalue(L, 2);
   lua_gettable(L, -2);
-  if (lua_isfunction(L, -1) && !is_operator_function(L, -1)) lua_pushcclosure(L, guarded<method_on_data>, 1);
+  if (lua_isfunction(L, -1) && !is_operator_function(L, -1) && !is_comparison(L, -1))
+    lua_pushcclosure(L, guarded<method_on_data>, 1);
   return 1;
 }
 
@@ -108,7 +109,6 @@ int samples(lua_State* L) {
   const bool some = lua_type(L, first) == LUA_TTABLE || (tensor && tensor->dim() == 1);
   if (!all && !some) refuse_index(L, first);
   push_tensor(L, index(L, data, 2));
-  if (test_tensor(L, -1)->scalar_type() == at::kBool) return 1;
   const int result = lua_gettop(L);
   at::Tensor flags = flags_of(L, 1);
   if (!all) {  // {":"} or {index}: one index, for the rows
@@ -148,9 +148,9 @@ int guarded_newindex(lua_State* L) {
 
 int guarded_len(lua_State* L) {
   check_guarded(L, 1);
-  push_data(L, 1);
-  lua_len(L, -1);
-  return 1;
+  replace_by_data(L, 1);
+  luaL_getmetafield(L, 1, "__len");
+  return lua_tocfunction(L, -1)(L);  // not called: it asks who calls it
 }
 
 int guarded_tostring(lua_State* L) {

@@ -118,6 +118,14 @@ int equality(lua_State* L) {
   return 1;
 }
 
+const luaL_Reg comparisons[] = {{"lt", guarded<comparison<less>>},
+                                {"le", guarded<comparison<less_equal>>},
+                                {"gt", guarded<comparison<greater>>},
+                                {"ge", guarded<comparison<greater_equal>>},
+                                {"eq", guarded<equality<equal>>},
+                                {"ne", guarded<equality<not_equal>>},
+                                {nullptr, nullptr}};
+
 }  // namespace
 
 void add_metamethods(lua_State* L) {
@@ -139,15 +147,13 @@ void add_metamethods(lua_State* L) {
   luaL_setfuncs(L, functions, 0);
 }
 
-void add_comparisons(lua_State* L) {
-  static const luaL_Reg methods[] = {{"lt", guarded<comparison<less>>},
-                                     {"le", guarded<comparison<less_equal>>},
-                                     {"gt", guarded<comparison<greater>>},
-                                     {"ge", guarded<comparison<greater_equal>>},
-                                     {"eq", guarded<equality<equal>>},
-                                     {"ne", guarded<equality<not_equal>>},
-                                     {nullptr, nullptr}};
-  add_methods(L, methods);
+void add_comparisons(lua_State* L) { add_methods(L, comparisons); }
+
+bool is_comparison(lua_State* L, int index) {
+  const lua_CFunction function = lua_tocfunction(L, index);
+  const luaL_Reg* method = comparisons;
+  while (method->func && method->func != function) ++method;
+  return method->func;
 }
 
 }  // namespace triage::lua

@@ -12,4 +12,7 @@ void add_metamethods(lua_State* L);
 /// Adds the methods `lt le gt ge eq ne`, which take a tensor on either side.
 void add_comparisons(lua_State* L);
 
+/// Is the value one of these methods?
+bool is_comparison(lua_State* L, int index);
+
 }  // namespace triage::lua

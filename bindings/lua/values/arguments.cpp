@@ -2,6 +2,7 @@
 
 #include "bindings/lua/state/state.h"
 #include "bindings/lua/values/describe.h"
+#include "bindings/lua/values/guarded.h"
 #include "bindings/lua/values/number.h"
 #include "bindings/lua/values/tensor.h"
 
@@ -51,7 +52,7 @@ void table_argument(lua_State* L, const Argument& argument) {
 
 void check_callable(lua_State* L, int index, const char* who) {
   if (lua_isfunction(L, index)) return;
-  if (test_tensor(L, index) ||
+  if (test_tensor(L, index) || is_guarded(L, index) ||
       luaL_getmetafield(L, index, "__call") == LUA_TNIL)  // a tensor's own only says that it cannot
     throw InputError(std::string(who) + ": expected a function, got " + describe(L, index));
   lua_pop(L, 1);

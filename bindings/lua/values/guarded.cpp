@@ -10,13 +10,16 @@ namespace {
 
 const char guarded_metatable = 0;  // its address is the registry key
 
-/// Keys of the two parts, which no index of a script reaches: a guarded tensor stays what it is.
-const char data_key = 0, flags_key = 0;
+enum Part : int { data_part = 1, flags_part };  // numbers of user values
 
 }  // namespace
 
 bool is_guarded(lua_State* L, int index) {
-  return lua_type(L, index) == LUA_TTABLE && has_metatable(L, index, &guarded_metatable);
+  return lua_type(L, index) == LUA_TUSERDATA && has_metatable(L, index, &guarded_metatable);
+}
+
+const char* kind_of(lua_State* L, int index) {
+  return is_guarded(L, index) ? "guarded tensor" : luaL_typename(L, index);
 }
 
 bool any_guarded(lua_State* L, int first) {
@@ -26,23 +29,30 @@ bool any_guarded(lua_State* L, int first) {
 }
 
 void push_guarded(lua_State* L) {
+  const at::Tensor *const data = test_tensor(L, -2), *const flags = test_tensor(L, -1);
+  if (!data || !flags || data->dim() == 0 || flags->dim() != 2 || data->size(0) != flags->size(0))
+    throw std::invalid_argument(
+        "a guarded tensor has flags for each of its rows; got " + describe(L, -2) + " with flags " + describe(L, -1) +
+        ". An operator that works in place on x.data or x.flags may have changed their shape; use one that does not");
   reserve(L, 0, "too many tensors");
-  lua_createtable(L, 0, 2);
+  lua_newuserdatauv(L, 0, flags_part);
   lua_insert(L, -3);
-  lua_rawsetp(L, -3, &flags_key);
-  lua_rawsetp(L, -2, &data_key);
+  lua_setiuservalue(L, -3, flags_part);
+  lua_setiuservalue(L, -2, data_part);
   lua_rawgetp(L, LUA_REGISTRYINDEX, &guarded_metatable);
   lua_setmetatable(L, -2);
 }
 
 void push_data(lua_State* L, int index) {
   if (!is_guarded(L, index)) return lua_pushvalue(L, index);
-  lua_rawgetp(L, index, &data_key);
+  lua_getiuservalue(L, index, data_part);
   if (!test_tensor(L, -1)) throw std::invalid_argument("the data of a guarded tensor is " + describe(L, -1));
 }
 
+void push_flags(lua_State* L, int index) { lua_getiuservalue(L, index, flags_part); }
+
 at::Tensor flags_of(lua_State* L, int index) {
-  lua_rawgetp(L, index, &flags_key);
+  push_flags(L, index);
   const at::Tensor found = check_tensor(L, -1);
   lua_pop(L, 1);
   return found;

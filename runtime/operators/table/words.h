@@ -13,7 +13,7 @@ inline constexpr std::string_view property_words[] = {
     "never_raises", "raises_by_sizes", "judges_values", "judges_whole",  "no_gradient",     "random",
     "effect",       "uninitialized",   "zeros",         "dynamic",       "dynamic_by_mask", "dynamic_by_classes",
     "view_or_copy", "repeats",         "quotient",      "modulus",       "checks_numbers",  "rounds_by_position",
-    "out_kernel",   "reads_metadata",  "fixed_count"};
+    "out_kernel",   "reads_metadata",  "fixed_count",   "keeps_rows"};
 /// In the order of the enumerations.
 inline constexpr std::string_view size_words[] = {
     "unknown",   "broadcast",    "either",    "like_first",    "like_other",  "like_z",   "scalar",
@@ -55,7 +55,7 @@ inline constexpr std::string_view arithmetic_words[] = {
     "floor_divide", "remainder",  "bit_and", "bit_or",        "bit_xor",       "largest",  "smallest",
     "less",         "less_equal", "greater", "greater_equal", "equal",         "not_equal"};
 
-static_assert(Semantics::fixed_count == 1u << (std::size(property_words) - 1) &&
+static_assert(Semantics::keeps_rows == 1u << (std::size(property_words) - 1) &&
               static_cast<size_t>(ResultSizes::unknown_length) + 1 == std::size(size_words) &&
               static_cast<size_t>(MaskedRows::layer_norm_backward) + 1 == std::size(mask_words) &&
               static_cast<size_t>(Arithmetic::not_equal) + 1 == std::size(arithmetic_words));
