@@ -10,6 +10,7 @@
 #include "runtime/backends/deadline.h"
 #include "runtime/backends/output_aliases.h"
 #include "runtime/backends/plan.h"
+#include "runtime/backends/thread_memory.h"
 #include "runtime/flags/known_rows.h"
 #include "runtime/graph/evaluate.h"
 #include "runtime/graph/number_ops.h"
@@ -29,12 +30,6 @@ using eager::Register;
 using eager::Slot;
 using eager::Step;
 
-struct Workspace {
-  torch::jit::Stack stack;
-  std::vector<c10::IValue> registers;  // results of nodes
-  bool busy = false;
-};
-
 /// Lends this thread's workspace for one run. A run inside a run (an operator that runs a graph) gets one of its own.
 class Lease {
  public:
@@ -52,10 +47,7 @@ class Lease {
   Workspace& operator*() { return space_; }
 
  private:
-  static Workspace& shared() {
-    thread_local Workspace workspace;  // so that a warm call takes no memory but for its outputs
-    return workspace;
-  }
+  static Workspace& shared() { return thread_memory.interpreter; }
   Workspace own_;
   Workspace& space_;
 };

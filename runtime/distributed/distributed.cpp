@@ -275,13 +275,19 @@ Tensors as_tensors(const ErrorReport& report) {
 
 void define_dist(Runtime& runtime, const Group& group) {
   runtime.define("dist.agree", [group](const Tensors& arguments) -> Tensors {
-    check_count("dist.agree", arguments, 1, 2);
-    const bool yes = agree_made(arguments[0], taking_part("dist.agree", group), [&] { return options_of(arguments); });
+    const auto options = [&] {
+      check_count("dist.agree", arguments, 1, 2);
+      return options_of(arguments);
+    };
+    const at::Tensor bad = arguments.empty() ? at::Tensor() : arguments[0];
+    const bool yes = agree_made(bad, taking_part("dist.agree", group), options);
     return {at::scalar_tensor(yes, at::kBool)};
   });
   runtime.define("dist.reduce_report", [group](const Tensors& arguments) -> Tensors {
-    check_count("dist.reduce_report", arguments, 1, 1);
-    const auto own = [&] { return report_of(arguments[0], {.examples = 0}); };
+    const auto own = [&] {
+      check_count("dist.reduce_report", arguments, 1, 1);
+      return report_of(arguments[0], {.examples = 0});
+    };
     return as_tensors(reduce_made(own, taking_part("dist.reduce_report", group), {.examples = 0}));
   });
   runtime.define("dist.rank", [group](const Tensors& arguments) -> Tensors {

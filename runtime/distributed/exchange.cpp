@@ -118,22 +118,31 @@ void Exchange::sum(at::Tensor& table) {
       who(), waited.count(), step_, reason));
 }
 
-void Exchange::check_operations(const at::Tensor& table) {
+std::string Exchange::differing(const at::Tensor& table) const {
   const auto rows = table.accessor<int64_t, 2>();
-  std::string differing, refused;
+  std::string others;
   for (int64_t other = 0; other < rows.size(0); ++other) {
     const int64_t operation = rows[other][operation_column], step = rows[other][step_column];
-    if (operation == static_cast<int64_t>(Operation::refused))
-      refused += fmt::format("{}{}", refused.empty() ? "" : ", ", other);
-    else if (operation != static_cast<int64_t>(operation_) || step != step_)
-      differing +=
-          fmt::format("{}rank {} calls {} at step {}", differing.empty() ? "" : ", ", other, name_of(operation), step);
+    const bool same =
+        operation == static_cast<int64_t>(operation_) || operation == static_cast<int64_t>(Operation::refused);
+    if (!same || step != step_)
+      others +=
+          fmt::format("{}rank {} calls {} at step {}", others.empty() ? "" : ", ", other, name_of(operation), step);
   }
-  if (!differing.empty())
-    fail(
-        fmt::format("{} calls it at step {}, but {}. All ranks must make the same calls in the same order. The group "
-                    "cannot be used again",
-                    who(), step_, differing));
+  return others.empty() ? ""
+                        : fmt::format(
+                              "{} calls it at step {}, but {}. All ranks must make the same calls in the same "
+                              "order. The group cannot be used again",
+                              who(), step_, others);
+}
+
+void Exchange::check_operations(const at::Tensor& table) {
+  if (const std::string text = differing(table); !text.empty()) fail(text);
+  const auto rows = table.accessor<int64_t, 2>();
+  std::string refused;
+  for (int64_t other = 0; other < rows.size(0); ++other)
+    if (rows[other][operation_column] == static_cast<int64_t>(Operation::refused))
+      refused += fmt::format("{}{}", refused.empty() ? "" : ", ", other);
   if (!refused.empty())
     throw DistributedError(
         fmt::format("{} has no result: the call of rank {} had a wrong argument (its own error says "
@@ -169,7 +178,8 @@ std::vector<Exchange::Given> Exchange::give(const Given& own) {
 }
 
 void Exchange::refuse(const std::string& message) {
-  sum_of(Operation::refused, {});
+  state_->failure =
+      differing(sum_of(Operation::refused, {}));  // the others may find the same, and go on without this rank
   throw InputError(message);
 }
 

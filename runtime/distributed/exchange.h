@@ -51,6 +51,8 @@ class Exchange {
   /// What all ranks give at the beginning, with `operation` and `own` of this one.
   at::Tensor sum_of(Operation operation, const Given& own);
   void sum(at::Tensor& table);
+  /// What the ranks that call something else, or at another step, call; empty where none does. Refused operations fit to all.
+  std::string differing(const at::Tensor& table) const;
   void check_operations(const at::Tensor& table);
 
   std::shared_ptr<Group::State> state_;

@@ -134,6 +134,19 @@ TEST_CASE("a rank that the sum leaves out is an error, not one with a wrong argu
   CHECK(error_of([&] { agree(true, group); }).find("an earlier operation of this group failed") != std::string::npos);
 }
 
+TEST_CASE("a rank with a wrong argument sees that the others are at another step, and the group refuses what follows") {
+  const IgnoredPipe pipe;
+  const Group group(0, 2, [](at::Tensor& table) {
+    table[1] = table[0];
+    table[1][1] += 1;  // the step
+  });
+  CHECK(error_of([&] { agree(at::zeros({3}), group); }).find("expected a bool tensor") != std::string::npos);
+  const std::string error = error_of([&] { agree(true, group); });
+  CAPTURE(error);
+  CHECK(error.find("an earlier operation of this group failed") != std::string::npos);
+  CHECK(error.find("at step 1") != std::string::npos);
+}
+
 TEST_CASE("a step that is set while an operation waits is that of the next one") {
   const IgnoredPipe pipe;
   std::optional<Group> group;

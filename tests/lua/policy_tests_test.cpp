@@ -86,6 +86,19 @@ TEST_CASE("T15: a condition for the whole batch is taken by all or none") {
   CHECK(rules_of(report) == "2 flag_nan: 2 NAN\n3 IF: 2 NAN 2 ok\n4 ELSE:\n");
 }
 
+TEST_CASE("a policy returns any number of guarded tensors, each as its data and its flags") {
+  for (const int count : {1, 30, 190}) {
+    CAPTURE(count);
+    std::string locals, results = "x";
+    for (int i = 0; i < 60; ++i) locals += "local a" + std::to_string(i) + " = 0\n";  // the stack is large by now
+    for (int i = 1; i < count; ++i) results += ", x";
+    const PolicyTests tests =
+        test_policy(locals + "local x = flag_nan(guard(z), 'x')\nreturn " + results,
+                    "return torch.tensor({{1.0}, {0 / 0}})", "return flags.repr(f):find('1xNAN', 1, true) ~= nil");
+    CHECK(tests.tests.at(0).failure == "");
+  }
+}
+
 TEST_CASE("T11 T12: combinators, guards and chains count, and the functions inside for their samples only") {
   PolicyTests report = test_policy(
       "local f = flag_nan(z, 'x')\n"

@@ -1,6 +1,7 @@
 #include "bindings/lua/engine/policy_results.h"
 
 #include "bindings/lua/capture/user_code.h"
+#include "bindings/lua/state/stack.h"
 #include "bindings/lua/state/state.h"
 #include "bindings/lua/state/table_fields.h"
 #include "bindings/lua/values/describe.h"
@@ -106,6 +107,7 @@ void read_new_state(lua_State* L, int index, const PolicyDefinition& policy, std
 void spread_guarded(lua_State* L, int first) {
   for (int i = first; i <= lua_gettop(L); ++i) {
     if (!is_guarded(L, i)) continue;
+    reserve(L, 0, "too many results");
     push_flags(L, i);
     replace_by_data(L, i++);
     lua_insert(L, i);

@@ -79,12 +79,8 @@ bool is_tensor(lua_State* L, int index) {
 bool has_flags(lua_State* L, int index) { return is_guarded(L, index); }
 
 bool is_mask(lua_State* L, int index) {
-  if (lua_type(L, index) != LUA_TUSERDATA) return false;
-  push_data(L, index);
-  const at::Tensor* const tensor = test_tensor(L, -1);
-  const bool mask = tensor && tensor->scalar_type() == at::kBool;
-  lua_pop(L, 1);
-  return mask;
+  const at::Tensor* const tensor = find_data(L, index);
+  return tensor && tensor->scalar_type() == at::kBool;
 }
 
 void push_library_function(lua_State* L, const char* name) {
@@ -133,6 +129,10 @@ void push_truth(lua_State* L, int index, const char* where) {
     return;
   }
   index = lua_absindex(L, index);
+  if (!find_data(L, index)) {
+    lua_pushfstring(L, "%sthe data of this guarded tensor was freed", where);
+    lua_error(L);
+  }
   push_data(L, index);
   const at::Tensor& tensor = *test_tensor(L, -1);
   bool truth = true;

@@ -140,6 +140,9 @@ bool GuardedArguments::beside_rows(const Guard& guard, const char* name, int64_t
 bool GuardedArguments::keeps_in_form(const Guard& guard) const {
   const Semantics& does = operators::semantics_of(overload_->handle);
   if (guard.param != 0) return false;
+  const c10::IValue* const training = argument("training");
+  if (does.has(Semantics::keeps_rows) && training && training->toBool())
+    return false;  // by what the samples have in common
   for (const char* const name : {"dim", "dims"})
     if (argument(name)) return beside_rows(guard, name);
   if (const c10::IValue* const shape = argument("normalized_shape"))
@@ -288,7 +291,11 @@ void GuardedArguments::refuse() const {
 
 void guard_result(lua_State* L, const at::Tensor& flags) {
   if (!flags.defined()) return;
-  push_tensor(L, flags);
+  const c10::Device device = check_tensor(L, -1).device();
+  push_tensor(L, flags.device() == device ? flags
+                                          : run_for_tensor(L, "aten::to", "dtype_layout",
+                                                           {flags, c10::IValue(), c10::IValue(), device, c10::IValue(),
+                                                            false, false, c10::IValue()}));
   push_guarded(L);
 }
 

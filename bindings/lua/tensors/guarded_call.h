@@ -50,7 +50,7 @@ class GuardedArguments {
   std::string name_;
 };
 
-/// The result that lies on top of the stack becomes a guarded tensor, where it has flags.
+/// The result that lies on top of the stack becomes a guarded tensor, where it has flags, which move to its device.
 void guard_result(lua_State* L, const at::Tensor& flags);
 
 }  // namespace triage::lua

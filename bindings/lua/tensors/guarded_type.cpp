@@ -1,6 +1,7 @@
 // The metatable of guarded tensors: fields, methods, indexing by samples. Operators are those of tensors.
 #include "bindings/lua/state/stack.h"
 #include "bindings/lua/tensors/call.h"
+#include "bindings/lua/tensors/guarded_call.h"
 #include "bindings/lua/tensors/indexing.h"
 #include "bindings/lua/tensors/operators.h"
 #include "bindings/lua/tensors/tensor_type.h"
@@ -45,12 +46,7 @@ int method_on_data(lua_State* L) {
     lua_pushvalue(L, 1);
     return 1;
   }
-  const c10::Device device = made->device();
-  push_tensor(L, flags.device() == device ? flags
-                                          : run_for_tensor(L, "aten::to", "dtype_layout",
-                                                           {flags, c10::IValue(), c10::IValue(), device, c10::IValue(),
-                                                            false, false, c10::IValue()}));
-  push_guarded(L);
+  guard_result(L, flags);
   return 1;
 }
 
@@ -62,7 +58,7 @@ int named(lua_State* L) {
     return call_operator(L, *find_operator(name == "T" ? "aten::numpy_T" : "aten::mT"), 1, 1, false);
   }
   if (name == "flags") {
-    push_tensor(L, flags_of(L, 1));
+    push_flags(L, 1);
     return 1;
   }
   push_data(L, 1);

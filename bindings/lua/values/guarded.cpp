@@ -43,6 +43,14 @@ void push_guarded(lua_State* L) {
   lua_setmetatable(L, -2);
 }
 
+const at::Tensor* find_data(lua_State* L, int index) {
+  if (!is_guarded(L, index)) return test_tensor(L, index);
+  lua_getiuservalue(L, index, data_part);
+  const at::Tensor* const data = test_tensor(L, -1);  // the guarded tensor holds it
+  lua_pop(L, 1);
+  return data;
+}
+
 void push_data(lua_State* L, int index) {
   if (!is_guarded(L, index)) return lua_pushvalue(L, index);
   lua_getiuservalue(L, index, data_part);

@@ -18,6 +18,8 @@ void push_guarded(lua_State* L);
 /// Of a guarded tensor; the value itself of any other.
 void push_data(lua_State* L, int index);
 void push_flags(lua_State* L, int index);
+/// Of a guarded tensor, or the tensor there; null where there is none, also where a finalizer of a script comes too late for it.
+const at::Tensor* find_data(lua_State* L, int index);
 at::Tensor flags_of(lua_State* L, int index);
 void replace_by_data(lua_State* L, int index);
 

@@ -89,7 +89,8 @@ class LogitsProcessor(_ForV1):
                 self._away.append(from_b)
 
     def _request(self, prompt: Sequence[int], output: Sequence[int]) -> _Request:
-        """vLLM takes a request out that it preempts, or does not schedule in a step. It comes back with the list that it had."""
+        """vLLM takes a request out that it preempts, or does not schedule in a step. It comes back with the list of tokens that it
+        had; under asynchronous scheduling with another one, and is a new request."""
         for each in (*self._away, *self._requests.values()):  # a move later in the same update may take its row
             if each.output is output:
                 if each in self._away:

@@ -14,6 +14,7 @@
 #include "runtime/backends/eager.h"
 #include "runtime/backends/fused/emit.h"
 #include "runtime/backends/fused/loops/groups_text.h"
+#include "runtime/backends/thread_memory.h"
 #include "runtime/messages/artefacts.h"
 #include "runtime/messages/debug_folder.h"
 #include "runtime/messages/profiler_spans.h"
@@ -34,10 +35,10 @@ constexpr int64_t most_at_once = 4096;
 /// A tape holds values for all positions of a row; of longer rows ATen's own memory is no more.
 constexpr int64_t most_tape_bytes = 32 << 20;
 
-/// At the beginning of a cache line. Of the thread, because rows run on LibTorch's threads, and a warm call takes no memory.
+/// At the beginning of a cache line.
 char* scratch(size_t bytes) {
   constexpr size_t line = 64;
-  thread_local std::vector<char> memory;
+  std::vector<char>& memory = thread_memory.loops;
   if (memory.size() < bytes + line) memory.resize(bytes + line);
   return memory.data() + (line - reinterpret_cast<uintptr_t>(memory.data()) % line) % line;
 }

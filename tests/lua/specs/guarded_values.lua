@@ -36,6 +36,7 @@ test("no function of Lua reaches the parts of a guarded tensor", function()
   eq(getmetatable(x), "GuardedTensor")
   eq(({[x] = 1})[x], 1)
   eq((x + 1).flags, x.flags)
+  eq(rawequal(x.flags, x.flags), true)
 end)
 
 test("data that changes its rows beside its flags is an error", function()
@@ -199,6 +200,7 @@ test("layers, and functions along other dimensions than the batch, keep flags", 
     function() return torch.pad(x, {0, 0, 1, 0}) end,
     function() return x:median() end, function() return torch.glu(guard(torch.ones({2, 2})), 0) end,
     function() return nn.MultiheadAttention(2, 1)(guard(torch.ones({3, 4, 2}))) end,
+    function() return torch.batch_norm(x, nil, nil, nil, nil, true, 0.1, 1e-5, false) end,  -- by mean and variance of the samples
   }) do fails(call, "unguard(x)") end
 end)
 
@@ -222,4 +224,19 @@ end)
 test("#x is a size of the graph, as that of a tensor", function()
   local f = triage.compile(function(y) return y * #guard(y) end, {fullgraph = true})
   for _, n in ipairs({5, 7, 9, 3}) do eq(f(torch.ones({n, 2})), torch.full({n, 2}, n + 0.0)) end
+end)
+
+test("another guarded tensor in the place of an upvalue takes the same graph", function()
+  local own = x
+  local f = triage.compile(function(y) return (own + y).flags end, {fullgraph = true, warn = false})
+  for _ = 1, 3 do
+    own = flag_nan_and_inf(guard(z * 1), "in")
+    eq(f(z), own.flags)
+    eq(tonumber(tostring(f):match("%((%d+) graph")), 1)
+  end
+end)
+
+test("flags go to the device of the data", function()
+  eq(tostring(torch.to(x, {device = "meta"}).flags.device), "meta")
+  eq(tostring(x:to("meta").flags.device), "meta")
 end)
