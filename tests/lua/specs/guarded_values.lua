@@ -200,7 +200,7 @@ test("layers, and functions along other dimensions than the batch, keep flags", 
     function() return torch.pad(x, {0, 0, 1, 0}) end,
     function() return x:median() end, function() return torch.glu(guard(torch.ones({2, 2})), 0) end,
     function() return nn.MultiheadAttention(2, 1)(guard(torch.ones({3, 4, 2}))) end,
-    function() return torch.batch_norm(x, nil, nil, nil, nil, true, 0.1, 1e-5, false) end,  -- by mean and variance of the samples
+    function() return torch.batch_norm(x, nil, nil, nil, nil, true, 0.1, 1e-5, false) end,
   }) do fails(call, "unguard(x)") end
 end)
 
