@@ -17,6 +17,7 @@
 #include "runtime/backends/fused/kernel_cache/kernel_manifest.h"
 #include "runtime/capture/compiled.h"
 #include "runtime/files/disk.h"
+#include "runtime/messages/verbose.h"
 #include "runtime/policy/files/policy_files.h"
 #include "runtime/policy/state/state_of_call.h"
 #include "runtime/policy/trials/known_kinds.h"
@@ -78,11 +79,10 @@ void capture_all(Compiled& compiled, const std::vector<Example>& examples, bool 
       } catch (const LimitError&) {
         throw;
       } catch (const std::exception& error) {
-        const auto* of_torch = dynamic_cast<const c10::Error*>(&error);
         throw Error(
             fmt::format("--gradients: with {}, triage cannot compute the gradients of the policy: {}; build without "
                         "--gradients, or pass inputs that allow gradients",
-                        example.from, of_torch ? of_torch->what_without_backtrace() : error.what()));
+                        example.from, messages::message_without_backtrace(error)));
       }
     for (const int64_t rows : {1, 0}) {
       const std::vector<at::Tensor> inputs = with_rows(example.inputs, rows);

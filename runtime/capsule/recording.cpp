@@ -13,6 +13,7 @@
 #include "runtime/messages/debug_folder.h"
 #include "runtime/messages/log.h"
 #include "runtime/messages/replay_settings.h"
+#include "runtime/messages/verbose.h"
 
 namespace triage::capsule {
 namespace {
@@ -108,8 +109,7 @@ Json Recording::facts() {
 
 Json error_facts(const std::exception& error) {
   const auto* const own = dynamic_cast<const Error*>(&error);
-  const auto* const torch = dynamic_cast<const c10::Error*>(&error);
-  Json facts = {{"kind", kind_of(error)}, {"message", torch ? torch->what_without_backtrace() : error.what()}};
+  Json facts = {{"kind", kind_of(error)}, {"message", messages::message_without_backtrace(error)}};
   facts["file"] = own ? own->source().file : "";
   facts["line"] = own ? own->source().line : 0;
   return facts;

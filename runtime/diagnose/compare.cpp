@@ -13,6 +13,7 @@
 #include "runtime/diagnose/judge.h"
 #include "runtime/diagnose/program_run.h"
 #include "runtime/graph/describe.h"
+#include "runtime/messages/verbose.h"
 
 namespace triage {
 namespace {
@@ -170,11 +171,6 @@ std::optional<ValueDifference> first_node(const GraphProgram& program, const std
   return std::nullopt;
 }
 
-std::string message_of(const std::exception& error) {
-  const auto* of_torch = dynamic_cast<const c10::Error*>(&error);
-  return of_torch ? of_torch->what_without_backtrace() : error.what();
-}
-
 void compare_graph(const GraphProgram& program, const std::vector<at::Tensor>& inputs, const Backend& backend,
                    GraphComparison& comparison) {
   try {
@@ -183,7 +179,7 @@ void compare_graph(const GraphProgram& program, const std::vector<at::Tensor>& i
     comparison.result = found;
     comparison.node = first_node(program, inputs, backend, !found->wrong.empty());
   } catch (const std::exception& error) {
-    comparison.failure = message_of(error);
+    comparison.failure = messages::message_without_backtrace(error);
   }
 }
 

@@ -2,7 +2,6 @@
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
-#include <c10/util/Exception.h>
 #include <fmt/format.h>
 #include <torch/csrc/autograd/autograd.h>
 
@@ -11,17 +10,13 @@
 #include "runtime/backends/eager.h"
 #include "runtime/diagnose/judge.h"
 #include "runtime/messages/repro_settings.h"
+#include "runtime/messages/verbose.h"
 #include "runtime/random/sequence.h"
 
 namespace triage::diagnose {
 namespace {
 
 using Stage = ProgramFailure::Stage;
-
-std::string message_of(const std::exception& error) {
-  const auto* of_torch = dynamic_cast<const c10::Error*>(&error);
-  return of_torch ? of_torch->what_without_backtrace() : error.what();
-}
 
 bool differentiable(const at::Tensor& tensor) { return tensor.defined() && tensor.requires_grad(); }
 
@@ -132,7 +127,7 @@ ProgramOutcome run_program(const GraphProgram& program, const Backend& backend) 
       }
     }
   } catch (const std::exception& error) {
-    outcome.failure = {stage, message_of(error)};
+    outcome.failure = {stage, messages::message_without_backtrace(error)};
   }
   return outcome;
 }

@@ -1,7 +1,6 @@
 #include "runtime/distributed/exchange.h"
 
 #include <ATen/ATen.h>
-#include <c10/util/Exception.h>
 #include <fmt/format.h>
 
 #include <signal.h>
@@ -11,6 +10,7 @@
 #include <utility>
 
 #include "runtime/messages/printable.h"
+#include "runtime/messages/verbose.h"
 
 namespace triage {
 
@@ -89,8 +89,7 @@ std::string Exchange::who() const {
 }
 
 std::string Exchange::text_of(const std::exception& error) {
-  const auto* of_torch = dynamic_cast<const c10::Error*>(&error);
-  return messages::one_line(of_torch ? of_torch->what_without_backtrace() : error.what());
+  return messages::one_line(messages::message_without_backtrace(error));
 }
 
 at::Tensor Exchange::table(int64_t columns) const { return at::zeros({state_->size, columns}, at::kLong); }

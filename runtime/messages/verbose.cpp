@@ -22,9 +22,13 @@ std::atomic<bool>& state() {
 bool verbose() noexcept { return state().load(std::memory_order_relaxed); }
 void set_verbose(bool on) noexcept { state() = on; }
 
-std::string message_of(const std::exception& error) {
+std::string message_without_backtrace(const std::exception& error) {
   const auto* of_torch = dynamic_cast<const c10::Error*>(&error);
-  return of_torch && !verbose() ? of_torch->what_without_backtrace() : error.what();
+  return of_torch ? of_torch->what_without_backtrace() : error.what();
+}
+
+std::string message_of(const std::exception& error) {
+  return verbose() ? error.what() : message_without_backtrace(error);
 }
 
 std::string message_with_hint(const std::exception& error) {

@@ -9,6 +9,8 @@ namespace triage::messages {
 bool verbose() noexcept;
 void set_verbose(bool on) noexcept;
 
+/// What the error says, without where in C++ LibTorch's errors come from.
+std::string message_without_backtrace(const std::exception& error);
 /// What the error says; its C++ side only where `verbose`.
 std::string message_of(const std::exception& error);
 /// The same, and where it has a C++ side that is not shown, how to see that. For messages about what is not the script's fault.

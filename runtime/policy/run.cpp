@@ -14,6 +14,7 @@
 
 #include "runtime/backends/deadline.h"
 #include "runtime/messages/profiler_spans.h"
+#include "runtime/messages/verbose.h"
 #include "runtime/operators/untrusted.h"
 #include "runtime/policy/attribution/flagged.h"
 #include "runtime/policy/capsules/recorded_call.h"
@@ -288,9 +289,8 @@ void PolicyCore::run_unrecorded(PolicyVersion& version, at::ArrayRef<at::Tensor>
   } catch (const std::bad_alloc&) {
     throw;
   } catch (const std::exception& error) {  // what ATen throws: mostly c10::Error
-    const auto* known = dynamic_cast<const c10::Error*>(&error);
     throw PolicyError(fmt::format("policy '{}' (version {}) failed: {}", version.name, version.number,
-                                  known ? known->what_without_backtrace() : error.what()),
+                                  messages::message_without_backtrace(error)),
                       {version.path, 0});
   }
   if (has_state) [[unlikely]]

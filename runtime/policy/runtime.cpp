@@ -43,6 +43,11 @@ RuntimeOptions completed(RuntimeOptions options, const messages::Logger& logger)
   return options;
 }
 
+std::unique_ptr<Script> run_source(const std::string& path, const Contents& contents, const ScriptOptions& options) {
+  const Loading loading(Loading::What::source);
+  return find_front_end(path)(contents.source, options);
+}
+
 template <class List>
 void drop_expired(List& list) noexcept {
   std::erase_if(list, [](const auto& item) { return item.expired(); });
@@ -115,8 +120,7 @@ std::unique_ptr<Script> RuntimeCore::load_script(const Contents& contents, const
   ScriptOptions script = script_options(path);
   script.read_file = reader_of(contents);
   if (silent) script.print = [](const std::string&) {};
-  const Loading loading(Loading::What::source);
-  return find_front_end(path)(contents.source, script);
+  return run_source(path, contents, script);
 }
 
 void RuntimeCore::wake_watches() const {
@@ -136,10 +140,7 @@ std::shared_ptr<PolicyVersion> RuntimeCore::load_version(Contents contents, cons
   ScriptOptions given = script_options(path);
   given.read_file = reader_of(contents);
   if (files) given.read_file = [files](const std::string& name) { return files->read(name); };
-  std::shared_ptr<Script> script = [&] {
-    const Loading loading(Loading::What::source);
-    return find_front_end(path)(contents.source, given);
-  }();
+  std::shared_ptr<Script> script = run_source(path, contents, given);
   if (files) contents.files = files->all();
   capture::Compiled::Options compile;
   compile.backend = options_.backend;

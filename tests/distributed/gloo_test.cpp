@@ -16,6 +16,7 @@
 #include <thread>
 
 using namespace triage;
+using test::error_of;
 using test::in_ranks;
 using namespace std::chrono_literals;
 
@@ -30,15 +31,6 @@ at::Tensor mask(std::initializer_list<bool> bad) {
   int64_t i = 0;
   for (const bool one : bad) tensor[i++] = one;
   return tensor;
-}
-
-std::string error_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  return "no error";
 }
 
 std::string text(bool value) { return value ? "yes" : "no"; }

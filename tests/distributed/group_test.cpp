@@ -1,4 +1,6 @@
 // Groups without c10d: a world of one, and ranks that something else connects.
+#include "tests/distributed/ranks.h"
+
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>
 #include <triage/triage.h>
@@ -12,17 +14,9 @@
 #include <thread>
 
 using namespace triage;
+using test::error_of;
 
 namespace {
-
-std::string error_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 struct IgnoredPipe {
   IgnoredPipe() : before(::signal(SIGPIPE, SIG_IGN)) {}

@@ -128,27 +128,25 @@ void push_truth(lua_State* L, int index, const char* where) {
     if (condition) specialize(L, -1);
     return;
   }
-  index = lua_absindex(L, index);
-  if (!find_data(L, index)) {
+  const at::Tensor* const data = find_data(L, index);
+  if (!data) {
     lua_pushfstring(L, "%sthe data of this guarded tensor was freed", where);
     lua_error(L);
   }
-  push_data(L, index);
-  const at::Tensor& tensor = *test_tensor(L, -1);
+  index = lua_absindex(L, index);
   bool truth = true;
-  if (tensor.scalar_type() == at::kBool) {
-    if (tensor.numel() != 1) {
-      lua_pushfstring(L, "%s%s", where, several_elements(tensor).c_str());
+  if (data->scalar_type() == at::kBool) {
+    if (data->numel() != 1) {
+      lua_pushfstring(L, "%s%s", where, several_elements(*data).c_str());
       lua_error(L);
     }
     lua_pushcfunction(L, guarded<read_truth>);
-    lua_pushvalue(L, -2);
+    push_data(L, index);
     lua_call(L, 1, 1);
     truth = lua_toboolean(L, -1);
     lua_pop(L, 1);
   }
   truth ? lua_pushvalue(L, index) : lua_pushboolean(L, false);
-  lua_remove(L, -2);
 }
 
 int iterate_rows(lua_State* L) { return guarded<start_rows>(L); }

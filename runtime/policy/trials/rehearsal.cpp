@@ -2,12 +2,12 @@
 
 #include "runtime/capture/recording/recorder.h"
 #include "runtime/capture/tensors/synthetic_inputs.h"
+#include "runtime/messages/verbose.h"
 #include "runtime/operators/logical_bytes.h"
 #include "runtime/policy/output_types.h"
 #include "runtime/policy/state/state_of_call.h"
 
 #include <c10/core/InferenceMode.h>
-#include <c10/util/Exception.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -32,11 +32,6 @@ struct Answer {
   std::exception_ptr error;
   std::chrono::nanoseconds time{};
 };
-
-std::string message_of(const std::exception& error) {
-  const auto* of_torch = dynamic_cast<const c10::Error*>(&error);
-  return of_torch ? of_torch->what_without_backtrace() : error.what();
-}
 
 double bytes_of(const Kind& kind) {
   double bytes = 0;
@@ -90,7 +85,7 @@ Answer run_once(Script& script, at::ArrayRef<at::Tensor> inputs, const Params& p
     throw;
   } catch (const std::exception& error) {
     answer.form.reset();
-    answer.why = message_of(error);
+    answer.why = messages::message_without_backtrace(error);
     answer.doubtful = synthetic.stopped() || synthetic.values_refused();
     answer.error = std::current_exception();
   }
@@ -220,7 +215,7 @@ class Rehearsal {
       const Source where = error.source().file.empty() ? next_.definition().where : error.source();
       throw LoadError(error.what(), where, error.traceback());
     } catch (const std::exception& error) {
-      throw LoadError(message_of(error), next_.definition().where);
+      throw LoadError(messages::message_without_backtrace(error), next_.definition().where);
     }
   }
 
@@ -313,7 +308,7 @@ std::optional<std::string> check_declared_outputs(Script& script, const Limits& 
   try {
     inputs = inputs_of(*kind, SyntheticValues::ones);
   } catch (const std::exception& error) {  // of a device or a dtype that is not to be had here
-    return "inputs of the declared types cannot be made: " + message_of(error);
+    return "inputs of the declared types cannot be made: " + messages::message_without_backtrace(error);
   }
   check_outputs_on(script, inputs);
   return std::nullopt;
