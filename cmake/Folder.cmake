@@ -1,7 +1,7 @@
-# triage_folder(NAME [SUBFOLDERS names...] [DEPENDS targets...] [NO_PCH]) makes the object library triage_NAME of all *.cpp in the
+# triage_folder(NAME [SUBFOLDERS names...] [DEPENDS targets...] [ALONE pattern] [NO_PCH]) makes the object library triage_NAME of all *.cpp in the
 # Objects, not archives: a static library would drop the files that only register operators.
 function(triage_folder name)
-  cmake_parse_arguments(arg "NO_PCH" "" "DEPENDS;SUBFOLDERS" ${ARGN})
+  cmake_parse_arguments(arg "NO_PCH" "ALONE" "DEPENDS;SUBFOLDERS" ${ARGN})
   set(patterns ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
   foreach(subfolder IN LISTS arg_SUBFOLDERS)
     list(APPEND patterns ${CMAKE_CURRENT_SOURCE_DIR}/${subfolder}/*.cpp)
@@ -16,6 +16,42 @@ function(triage_folder name)
   if(NOT arg_NO_PCH)
     triage_precompiled(triage_${name})
   endif()
+  triage_unity(triage_${name} ALONE ${arg_ALONE})
+endfunction()
+
+# Compiles neighbours of one folder together, as many as fit into so many bytes: a file costs two seconds before its first line
+# (templates that LibTorch's headers leave pending), whatever is in it. ALONE: a pattern of files that stay objects of their own.
+function(triage_unity target)
+  if(NOT TRIAGE_UNITY)
+    return()
+  endif()
+  cmake_parse_arguments(arg "" "ALONE" "" ${ARGN})
+  set(most 50000)
+  set(group 0)
+  set(bytes 0)
+  set(folder "")
+  get_target_property(sources ${target} SOURCES)
+  foreach(source IN LISTS sources)
+    cmake_path(ABSOLUTE_PATH source OUTPUT_VARIABLE path)
+    if(NOT path MATCHES "\\.cpp$" OR NOT EXISTS ${path} OR (arg_ALONE AND path MATCHES "${arg_ALONE}"))
+      continue()
+    endif()
+    get_source_file_property(generated ${source} GENERATED)
+    if(generated)
+      continue()
+    endif()
+    file(SIZE ${path} size)
+    cmake_path(GET path PARENT_PATH its_folder)
+    math(EXPR bytes "${bytes} + ${size}")
+    if(NOT its_folder STREQUAL folder OR bytes GREATER most)
+      math(EXPR group "${group} + 1")
+      set(folder ${its_folder})
+      set(bytes ${size})
+    endif()
+    set_source_files_properties(${source} PROPERTIES UNITY_GROUP ${target}_${group})
+  endforeach()
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+  target_compile_options(${target} PRIVATE -Wno-subobject-linkage)  # GCC takes what is included for a header
 endfunction()
 
 # Of what the objects of the shared library TARGET mark as visible, exports only what MAP lists.

@@ -12,9 +12,9 @@
 #include "bindings/cli/commands.h"
 #include "bindings/cli/options/options.h"
 #include "bindings/cli/terminal.h"
-#include "runtime/messages/artefacts.h"
-#include "runtime/messages/repro_settings.h"
-#include "runtime/messages/verbose.h"
+#include "runtime/messages/debugging/repro_settings.h"
+#include "runtime/messages/debugging/verbose.h"
+#include "runtime/messages/logs/artefacts.h"
 
 namespace {
 

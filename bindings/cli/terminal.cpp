@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "bindings/cli/terminal.h"
-#include "runtime/messages/artefacts.h"
-#include "runtime/messages/log_file.h"
+#include "runtime/messages/logs/artefacts.h"
+#include "runtime/messages/logs/log_file.h"
 #include "runtime/messages/printable.h"
 
 namespace triage::cli {

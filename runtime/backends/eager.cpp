@@ -11,11 +11,11 @@
 #include "runtime/backends/output_aliases.h"
 #include "runtime/backends/plan.h"
 #include "runtime/backends/thread_memory.h"
-#include "runtime/flags/known_rows.h"
-#include "runtime/graph/evaluate.h"
-#include "runtime/graph/number_ops.h"
-#include "runtime/messages/profiler_spans.h"
-#include "runtime/messages/verbose.h"
+#include "runtime/flags/composites/known_rows.h"
+#include "runtime/graph/evaluation/evaluate.h"
+#include "runtime/graph/evaluation/number_ops.h"
+#include "runtime/messages/debugging/verbose.h"
+#include "runtime/messages/profiling/profiler_spans.h"
 #include "runtime/operators/untrusted.h"
 
 // The ATen interpreter. An Executable is immutable, so any number of threads run it at once; what a run needs besides is

@@ -9,8 +9,8 @@
 #include "runtime/backends/aot/aot_eager.h"
 #include "runtime/backends/eager.h"
 #include "runtime/backends/repro.h"
-#include "runtime/graph/describe.h"
-#include "runtime/graph/uses.h"
+#include "runtime/graph/passes/uses.h"
+#include "runtime/graph/text/describe.h"
 
 namespace triage {
 namespace {

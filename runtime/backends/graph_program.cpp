@@ -16,8 +16,8 @@
 
 #include "runtime/files/disk.h"
 #include "runtime/graph/copy.h"
-#include "runtime/graph/describe.h"
-#include "runtime/graph/tensor_text.h"
+#include "runtime/graph/text/describe.h"
+#include "runtime/graph/text/tensor_text.h"
 #include "runtime/messages/printable.h"
 
 namespace triage::graph {
@@ -211,9 +211,7 @@ void save(const GraphProgram& program, const std::string& path) {
     if (program.inputs[i].needs_file()) values.insert(program.graph.inputs()[i].value->name, program.inputs[i].values);
   if (!values.empty()) save_files({{values_file, values}});
   const std::string lua = text(program, std::filesystem::path(values_file).filename().string());
-  files::OutputFile out(path);
-  out.write(lua.data(), lua.size());
-  out.commit();
+  files::write_file(path, lua);
 }
 
 }  // namespace triage::graph

@@ -6,10 +6,10 @@
 #include <unordered_set>
 
 #include "runtime/backends/eager.h"
-#include "runtime/graph/aliases.h"
 #include "runtime/graph/copy.h"
 #include "runtime/graph/memory.h"
-#include "runtime/graph/uses.h"
+#include "runtime/graph/passes/aliases.h"
+#include "runtime/graph/passes/uses.h"
 #include "runtime/operators/logical_bytes.h"
 
 namespace triage {

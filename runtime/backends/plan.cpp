@@ -2,9 +2,9 @@
 
 #include <unordered_map>
 
-#include "runtime/graph/describe.h"
-#include "runtime/graph/evaluate.h"
+#include "runtime/graph/evaluation/evaluate.h"
 #include "runtime/graph/memory.h"
+#include "runtime/graph/text/describe.h"
 
 namespace triage::eager {
 namespace {

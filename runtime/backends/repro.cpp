@@ -16,10 +16,10 @@
 #include "runtime/backends/run_program.h"
 #include "runtime/backends/shipped.h"
 #include "runtime/files/disk.h"
-#include "runtime/graph/describe.h"
-#include "runtime/messages/debug_folder.h"
-#include "runtime/messages/log.h"
-#include "runtime/messages/repro_settings.h"
+#include "runtime/graph/text/describe.h"
+#include "runtime/messages/debugging/debug_folder.h"
+#include "runtime/messages/debugging/repro_settings.h"
+#include "runtime/messages/logs/log.h"
 
 namespace triage {
 namespace {
@@ -98,9 +98,7 @@ bool minify(const std::string& triage, const std::filesystem::path& folder) {
   constexpr std::chrono::hours longest(1);  // it has a limit of its own, of minutes
   const ProgramEnd end =
       run_to_end({{triage, "minify", folder.string()}, "", longest, {}, minifier_gets, /*own_group=*/false}, never);
-  files::OutputFile log((folder / "minify.log").string());
-  log.write(end.output.data(), end.output.size());
-  log.commit();
+  files::write_file((folder / "minify.log").string(), end.output);
   std::error_code ignored;
   return end.status == 0 && std::filesystem::exists(folder / "repro.lua", ignored);
 }

@@ -9,7 +9,7 @@ namespace triage {
 constexpr const char *repro_failure = "It fails: ", *repro_operators = "What is left: ";
 
 /// The backend `name` as captures call it; a graph that it fails on becomes a program for the minifier, which is then started
-/// (runtime/messages/repro_settings.h), and the log says where both are. Off, it costs a load for each compilation.
+/// (runtime/messages/debugging/repro_settings.h), and the log says where both are. Off, it costs a load for each compilation.
 Backend with_repro(Backend backend, const std::string& name, CompilerMode compiler);
 
 /// The same for what compiles graphs that come out of a joint graph (compile_joint), or graphs without gradients in their place.

@@ -10,10 +10,10 @@
 #include <mutex>
 #include <utility>
 
-#include "runtime/messages/debug_folder.h"
-#include "runtime/messages/log.h"
-#include "runtime/messages/replay_settings.h"
-#include "runtime/messages/verbose.h"
+#include "runtime/messages/debugging/debug_folder.h"
+#include "runtime/messages/debugging/replay_settings.h"
+#include "runtime/messages/debugging/verbose.h"
+#include "runtime/messages/logs/log.h"
 
 namespace triage::capsule {
 namespace {

@@ -17,12 +17,12 @@
 #include "runtime/capture/sizes/marks.h"
 #include "runtime/capture/tensors/synthetic_inputs.h"
 #include "runtime/capture/tensors/variables.h"
-#include "runtime/graph/clean.h"
-#include "runtime/messages/artefacts.h"
+#include "runtime/graph/passes/clean.h"
 #include "runtime/messages/assert.h"
-#include "runtime/messages/debug_folder.h"
-#include "runtime/messages/profiler_spans.h"
-#include "runtime/messages/verbose.h"
+#include "runtime/messages/debugging/debug_folder.h"
+#include "runtime/messages/debugging/verbose.h"
+#include "runtime/messages/logs/artefacts.h"
+#include "runtime/messages/profiling/profiler_spans.h"
 #include "runtime/random/sequence.h"
 
 #include <c10/core/InferenceMode.h>
@@ -272,8 +272,10 @@ bool Compiled::gave_up() const {
   return under == any_settings || under == settings_of(get_compiler_config());
 }
 
-/// TRIAGE_DEBUG_FUNCTION names this function, or none.
+/// TRIAGE_DEBUG_FUNCTION names this function, or none. (To ask for the definition reads source lines, in each call that no graph
+/// answers.)
 bool Compiled::is_debugged() const {
+  if (messages::every_function_is_debugged()) return true;
   const Source where = script_->definition().where;
   return messages::is_debugged(script_->name(), where.file + ":" + std::to_string(where.line));
 }
@@ -530,15 +532,15 @@ bool Compiled::is_worth_following() {
   const uint64_t call = calls_with_breaks_++;
   if (call < first_calls || options_.observer) return true;
   script_is_faster_ = options_.traces->spared_calls < fewest_spared;
-  return !script_is_faster_ || call % follow_each == 0;
+  return !script_is_faster_ || call % follow_each(call) == 0;
 }
 
 size_t Compiled::skip_calls() {
   if (!script_is_faster_ || !gave_up() || newest_.load(std::memory_order_relaxed)) return 0;
-  const uint64_t next = calls_with_breaks_ % follow_each;
+  const uint64_t each = follow_each(calls_with_breaks_), next = calls_with_breaks_ % each;
   if (next == 0) return 0;
-  calls_with_breaks_ += follow_each - next;
-  return follow_each - next;
+  calls_with_breaks_ += each - next;
+  return each - next;
 }
 
 std::vector<CompiledSegment> Compiled::segments() const {

@@ -7,7 +7,7 @@
 #include <runtime/capture/sizes/size_condition.h>
 #include <runtime/capture/tensors/host_memory.h>
 #include <runtime/capture/tensors/variables.h>
-#include <runtime/messages/log.h>
+#include <runtime/messages/logs/log.h>
 #include <triage/backend.h>
 #include <triage/cache_statistics.h>
 #include <triage/compile_times.h>
@@ -352,7 +352,8 @@ class Compiled {
   std::vector<std::unique_ptr<EntryIndex>> indexes_;
   std::atomic<size_t> num_entries_{0}, entry_bytes_{0};  // as statistics read them
   uint64_t calls_with_breaks_ = 0;
-  static constexpr uint64_t follow_each = 64;  // of the calls with breaks, where the script is faster
+  /// Of the calls with breaks, where the script is faster. One that is followed costs as much as several that are not.
+  static constexpr uint64_t follow_each(uint64_t call) noexcept { return call < 1024 ? 64 : 1024; }
   bool script_is_faster_ = false;
   bool was_called_ = false;
   bool flags_reported_ = false;

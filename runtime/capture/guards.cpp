@@ -10,8 +10,8 @@
 
 #include <sstream>
 
-#include "runtime/graph/describe.h"
 #include "runtime/graph/memory.h"
+#include "runtime/graph/text/describe.h"
 #include "runtime/location/resets.h"
 #include "runtime/random/sequence.h"
 

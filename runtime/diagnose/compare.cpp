@@ -12,8 +12,8 @@
 #include "runtime/backends/eager.h"
 #include "runtime/diagnose/judge.h"
 #include "runtime/diagnose/program_run.h"
-#include "runtime/graph/describe.h"
-#include "runtime/messages/verbose.h"
+#include "runtime/graph/text/describe.h"
+#include "runtime/messages/debugging/verbose.h"
 
 namespace triage {
 namespace {

@@ -9,7 +9,7 @@
 #include <unordered_map>
 
 #include "runtime/graph/argument_type.h"
-#include "runtime/graph/uses.h"
+#include "runtime/graph/passes/uses.h"
 
 namespace triage::diagnose {
 namespace {

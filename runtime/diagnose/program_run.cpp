@@ -9,8 +9,8 @@
 
 #include "runtime/backends/eager.h"
 #include "runtime/diagnose/judge.h"
-#include "runtime/messages/repro_settings.h"
-#include "runtime/messages/verbose.h"
+#include "runtime/messages/debugging/repro_settings.h"
+#include "runtime/messages/debugging/verbose.h"
 #include "runtime/random/sequence.h"
 
 namespace triage::diagnose {

@@ -10,7 +10,7 @@
 
 #include "runtime/diagnose/bad_rows.h"
 #include "runtime/diagnose/script_graph.h"
-#include "runtime/graph/evaluate.h"
+#include "runtime/graph/evaluation/evaluate.h"
 
 namespace triage {
 namespace {

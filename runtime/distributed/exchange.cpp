@@ -9,8 +9,8 @@
 #include <cstring>
 #include <utility>
 
+#include "runtime/messages/debugging/verbose.h"
 #include "runtime/messages/printable.h"
-#include "runtime/messages/verbose.h"
 
 namespace triage {
 

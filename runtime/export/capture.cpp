@@ -17,8 +17,8 @@
 #include "runtime/compat/autocast.h"
 #include "runtime/export/shapes.h"
 #include "runtime/given/host_call.h"
-#include "runtime/graph/clean.h"
-#include "runtime/graph/uses.h"
+#include "runtime/graph/passes/clean.h"
+#include "runtime/graph/passes/uses.h"
 #include "runtime/random/sequence.h"
 
 /// A function can tell whether two of its arguments are one tensor, and no operator shows that it did. So a program is recorded

@@ -17,9 +17,9 @@
 #include "runtime/files/formats.h"
 #include "runtime/files/json.h"
 #include "runtime/graph/contracts.h"
-#include "runtime/graph/describe.h"
-#include "runtime/graph/tensor_text.h"
-#include "runtime/graph/uses.h"
+#include "runtime/graph/passes/uses.h"
+#include "runtime/graph/text/describe.h"
+#include "runtime/graph/text/tensor_text.h"
 
 namespace triage::exporting {
 namespace {

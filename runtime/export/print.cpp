@@ -6,9 +6,9 @@
 
 #include "runtime/export/names.h"
 #include "runtime/export/state.h"
-#include "runtime/graph/describe.h"
-#include "runtime/graph/number_ops.h"
-#include "runtime/graph/uses.h"
+#include "runtime/graph/evaluation/number_ops.h"
+#include "runtime/graph/passes/uses.h"
+#include "runtime/graph/text/describe.h"
 #include "runtime/messages/printable.h"
 
 namespace triage::exporting {

@@ -10,8 +10,8 @@
 #include "runtime/backends/output_aliases.h"
 #include "runtime/export/state.h"
 #include "runtime/files/disk.h"
-#include "runtime/graph/describe.h"
-#include "runtime/graph/number_ops.h"
+#include "runtime/graph/evaluation/number_ops.h"
+#include "runtime/graph/text/describe.h"
 #include "runtime/operators/untrusted.h"
 
 namespace triage {
@@ -228,9 +228,7 @@ void ExportedProgram::verify() const {
 
 void ExportedProgram::save(const std::string& path) const {
   const std::string text = exporting::to_text(state_->graph, state_->options, state_->params, state_->notes);
-  files::OutputFile file(path);
-  file.write(text.data(), text.size());
-  file.commit();
+  files::write_file(path, text);
 }
 
 ExportedProgram ExportedProgram::load(const std::string& path, bool trusted) {
@@ -269,9 +267,7 @@ void ExportedProgram::save_torchscript(const std::string& path) const {
             ? text.substr(0, text.find('\n'))
             : "one of its calls has an argument that does not match the operator's schema; export it again"));
   }
-  files::OutputFile file(path);
-  file.write(archive.data(), archive.size());
-  file.commit();
+  files::write_file(path, archive);
 }
 
 }  // namespace triage

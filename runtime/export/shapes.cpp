@@ -10,10 +10,10 @@
 #include <set>
 
 #include "runtime/backends/deadline.h"
-#include "runtime/graph/describe.h"
 #include "runtime/graph/dynamic_shape.h"
-#include "runtime/graph/evaluate.h"
-#include "runtime/graph/number_ops.h"
+#include "runtime/graph/evaluation/evaluate.h"
+#include "runtime/graph/evaluation/number_ops.h"
+#include "runtime/graph/text/describe.h"
 #include "runtime/random/sequence.h"
 
 namespace triage::exporting {

@@ -18,11 +18,11 @@
 #include <unordered_map>
 
 #include "runtime/export/state.h"
-#include "runtime/graph/aliases.h"
 #include "runtime/graph/argument_type.h"
-#include "runtime/graph/describe.h"
-#include "runtime/graph/number_math.h"
-#include "runtime/graph/number_ops.h"
+#include "runtime/graph/evaluation/number_math.h"
+#include "runtime/graph/evaluation/number_ops.h"
+#include "runtime/graph/passes/aliases.h"
+#include "runtime/graph/text/describe.h"
 
 namespace triage::exporting {
 namespace {

@@ -176,6 +176,12 @@ void OutputFile::commit() {
   ::close(directory);
 }
 
+void write_file(const std::string& path, std::string_view bytes) {
+  OutputFile file(path);
+  file.write(bytes.data(), bytes.size());
+  file.commit();
+}
+
 std::string describe_content(const InputFile& file) {
   std::string head = file.head(512);
   auto starts = [&](std::string_view magic) { return head.compare(0, magic.size(), magic) == 0; };

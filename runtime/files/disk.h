@@ -74,6 +74,8 @@ class OutputFile {
   int fd_ = -1;
 };
 
+void write_file(const std::string& path, std::string_view bytes);
+
 /// In words, by the first bytes: "a NumPy .npy file", "an empty file", ...
 std::string describe_content(const InputFile& file);
 

@@ -1,7 +1,7 @@
 // triage::err and the helpers: thin calls of the registered operators, found once.
 #include <ATen/ATen.h>
 #include <c10/util/StringUtil.h>
-#include <runtime/flags/branch_checks.h>
+#include <runtime/flags/branches/branch_checks.h>
 #include <runtime/flags/checks.h>
 #include <runtime/flags/forms.h>
 #include <triage/flags.h>

@@ -17,10 +17,10 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/flags/branches/gradients.h"
 #include "runtime/flags/checks.h"
-#include "runtime/flags/composite_slots.h"
+#include "runtime/flags/composites/composite_slots.h"
 #include "runtime/flags/context.h"
-#include "runtime/flags/gradients.h"
 #include "runtime/flags/operators.h"
 
 namespace triage::flags::autograd {

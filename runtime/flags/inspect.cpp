@@ -1,7 +1,7 @@
 // flags.*: what happened, at the boundary. Everything walks over the errors once; words without errors cost one look.
 #include <ATen/ATen.h>
-#include <runtime/flags/errors.h>
 #include <runtime/flags/forms.h>
+#include <runtime/flags/records/errors.h>
 #include <triage/error_report.h>
 #include <triage/flags.h>
 

@@ -6,7 +6,7 @@
 
 #include "runtime/graph/copy.h"
 #include "runtime/graph/memory.h"
-#include "runtime/graph/uses.h"
+#include "runtime/graph/passes/uses.h"
 #include "runtime/messages/assert.h"
 
 namespace triage::graph {

@@ -4,7 +4,7 @@
 
 #include "runtime/graph/dynamic_shape.h"
 #include "runtime/graph/functional.h"
-#include "runtime/graph/uses.h"
+#include "runtime/graph/passes/uses.h"
 #include "runtime/operators/semantics.h"
 
 namespace triage::graph {

@@ -8,8 +8,8 @@
 
 #include "runtime/graph/argument_type.h"
 #include "runtime/graph/contracts.h"
-#include "runtime/graph/describe.h"
-#include "runtime/graph/evaluate.h"
+#include "runtime/graph/evaluation/evaluate.h"
+#include "runtime/graph/text/describe.h"
 #include "runtime/operators/contract.h"
 
 namespace triage::graph {

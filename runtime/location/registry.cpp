@@ -1,7 +1,7 @@
 // The registry of locations. One table, guarded by a shared mutex: readers (names at the boundary, ids of known paths)
 // do not block each other, and nothing is ever removed but by `reset`.
 #include "runtime/location/resets.h"
-#include "runtime/messages/log.h"
+#include "runtime/messages/logs/log.h"
 
 #include <triage/error.h>
 #include <triage/location.h>

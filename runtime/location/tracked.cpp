@@ -11,7 +11,7 @@
 #include <unordered_set>
 
 #include "runtime/location/assign.h"
-#include "runtime/messages/log.h"
+#include "runtime/messages/logs/log.h"
 
 namespace triage {
 namespace {

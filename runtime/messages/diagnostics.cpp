@@ -2,14 +2,14 @@
 
 #include <utility>
 
-#include "runtime/messages/artefacts.h"
-#include "runtime/messages/debug_folder.h"
-#include "runtime/messages/log_file.h"
-#include "runtime/messages/profiler_spans.h"
-#include "runtime/messages/replay_settings.h"
-#include "runtime/messages/repro_settings.h"
-#include "runtime/messages/trace_file.h"
-#include "runtime/messages/verbose.h"
+#include "runtime/messages/debugging/debug_folder.h"
+#include "runtime/messages/debugging/replay_settings.h"
+#include "runtime/messages/debugging/repro_settings.h"
+#include "runtime/messages/debugging/trace_file.h"
+#include "runtime/messages/debugging/verbose.h"
+#include "runtime/messages/logs/artefacts.h"
+#include "runtime/messages/logs/log_file.h"
+#include "runtime/messages/profiling/profiler_spans.h"
 
 namespace triage {
 

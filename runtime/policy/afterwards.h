@@ -1,5 +1,5 @@
 #pragma once
-#include "runtime/messages/log.h"
+#include "runtime/messages/logs/log.h"
 
 #include <exception>
 

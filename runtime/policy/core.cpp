@@ -1,9 +1,9 @@
 // How a policy changes: loading, reloading, rolling back. Whatever goes wrong, the live version stays live.
 #include "runtime/policy/core.h"
 
-#include "runtime/messages/artefacts.h"
 #include "runtime/messages/assert.h"
-#include "runtime/messages/trace_file.h"
+#include "runtime/messages/debugging/trace_file.h"
+#include "runtime/messages/logs/artefacts.h"
 #include "runtime/policy/afterwards.h"
 #include "runtime/policy/bundles/bundle.h"
 #include "runtime/policy/changing.h"

@@ -1,7 +1,7 @@
 #pragma once
-#include "runtime/messages/log.h"
-#include "runtime/policy/answer.h"
+#include "runtime/messages/logs/log.h"
 #include "runtime/policy/attribution/flags_trace.h"
+#include "runtime/policy/calls/answer.h"
 #include "runtime/policy/candidates/candidate.h"
 #include "runtime/policy/candidates/thread.h"
 #include "runtime/policy/files/kept_files.h"

@@ -14,7 +14,7 @@
 #include "runtime/capture/replay/trace_replayer.h"
 #include "runtime/capture/tensors/host_memory.h"
 #include "runtime/given/host_call.h"
-#include "runtime/policy/host_calls.h"
+#include "runtime/policy/calls/host_calls.h"
 
 namespace triage {
 namespace {

@@ -12,14 +12,14 @@
 #include <new>
 
 #include "runtime/backends/fused/kernel_cache/cache_folder.h"
-#include "runtime/messages/artefacts.h"
+#include "runtime/messages/logs/artefacts.h"
 #include "runtime/messages/printable.h"
 #include "runtime/policy/bundles/bundle.h"
+#include "runtime/policy/calls/host_calls.h"
 #include "runtime/policy/core.h"
 #include "runtime/policy/files/policy_files.h"
 #include "runtime/policy/files/source_file.h"
 #include "runtime/policy/front_end.h"
-#include "runtime/policy/host_calls.h"
 #include "runtime/policy/loading.h"
 #include "runtime/policy/trials/known_kinds.h"
 #include "runtime/policy/watch/watch.h"

@@ -6,9 +6,9 @@
 #include <charconv>
 #include <cmath>
 
-#include "runtime/graph/describe.h"
-#include "runtime/graph/number_math.h"
-#include "runtime/graph/number_ops.h"
+#include "runtime/graph/evaluation/number_math.h"
+#include "runtime/graph/evaluation/number_ops.h"
+#include "runtime/graph/text/describe.h"
 #include "runtime/symbols/range.h"
 
 namespace triage::symbols {

@@ -11,7 +11,7 @@
 
 #include "runtime/flags/checks.h"
 #include "runtime/flags/forms.h"
-#include "runtime/graph/describe.h"
+#include "runtime/graph/text/describe.h"
 
 namespace triage {
 

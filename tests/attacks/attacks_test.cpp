@@ -1,5 +1,5 @@
 // Hostile policies (*.lua beside this file): each ends in an error that says why, and a healthy one runs after it.
-#include "bindings/lua/engine/lua_script.h"
+#include "bindings/lua/engine/policies/lua_script.h"
 #include "tests/attacks/forked.h"
 #include "tests/paths.h"
 
@@ -43,7 +43,7 @@ std::string at_load(const Attack& attack) {
 std::string at_call(const Attack& attack) { return "return function(z) return " + attack.source + "\nend"; }
 
 /// Loads the policy and calls it; the error, or "no error".
-std::string outcome_of(const std::string& source) {
+std::string outcome_of_loading(const std::string& source) {
   try {
     LuaScript script(source, ScriptOptions{});
     script.call({at::ones({8, 8})}, {}, {});
@@ -67,7 +67,7 @@ TEST_CASE("attacks: operators are stopped by their contracts, and the process go
       for (const std::string& policy : {at_load(attack), at_call(attack)}) {
         const Ended ended = in_fork(
             [&](const Say&) {
-              const std::string error = outcome_of(policy), after = outcome_of(healthy);
+              const std::string error = outcome_of_loading(policy), after = outcome_of_loading(healthy);
               return after == "no error" ? error : "the healthy policy fails: " + after;
             },
             20);

@@ -1,5 +1,5 @@
 // What is captured on small inputs and called with large ones is refused as the plain script is.
-#include "bindings/lua/engine/lua_script.h"
+#include "bindings/lua/engine/policies/lua_script.h"
 #include "tests/attacks/forked.h"
 
 #include <triage/front_end.h>

@@ -23,7 +23,7 @@ namespace {
 
 constexpr const char* no_error = "no error";
 
-RuntimeOptions small_budget() {
+RuntimeOptions small_budgets() {
   RuntimeOptions options;
   options.log = test::no_log();
   options.limits.seconds = 0.5;
@@ -44,7 +44,7 @@ std::string outcome_of(const std::function<void()>& work) {
 void run_healthy() {
   const char* const healthy =
       "return function(z) local f = flag_nan(z, 1) return fix(z, f, 1, {fallback = 0.0}), f end";
-  Runtime runtime(small_budget());
+  Runtime runtime(small_budgets());
   runtime.load_source(healthy).run({at::ones({8, 8})});
 }
 
@@ -279,7 +279,7 @@ const HostAttack by_hosts[] = {
 TEST_CASE("attacks: declarations of policies end in an error, and the process goes on") {
   for (const PolicyAttack& attack : by_authors)
     check_attack(attack.name, attack.words, [&] {
-      Runtime runtime(small_budget());
+      Runtime runtime(small_budgets());
       runtime.load_source(attack.source).run({at::ones({8, 8})}, {.state_key = "a"});
     });
 }
@@ -287,7 +287,7 @@ TEST_CASE("attacks: declarations of policies end in an error, and the process go
 TEST_CASE("attacks: mistakes of hosts end in an error, and the process goes on") {
   for (const HostAttack& attack : by_hosts)
     check_attack(attack.name, attack.words, [&] {
-      RuntimeOptions options = small_budget();
+      RuntimeOptions options = small_budgets();
       DecisionLogOptions log;
       log.on_line = [](std::string_view) {};
       log.clean_share = 1;

@@ -20,10 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t rows = 256, columns = 1024;
 constexpr double most = 3;
-
-using Tensors = std::vector<at::Tensor>;
 
 /// A NaN, an Inf or a -Inf in each sample.
 at::Tensor all_bad(const at::Tensor& clean) {
@@ -79,15 +76,15 @@ std::string shape_of(const at::Tensor& tensor) {
   return shape;
 }
 
-void measure_one(const Add& add, const std::string& line, const Policy& policy, const Tensors& clean,
-                 const Tensors& bad) {
+void measure_bad_batch(const Add& add, const std::string& line, const Policy& policy, const Tensors& clean,
+                       const Tensors& bad) {
   for (int i = 0; i < 5; ++i) policy.run(clean), policy.run(bad);
   const Timing timing = measure({[&] { benchmark::DoNotOptimize(policy.run(clean).data()); },
                                  [&] { benchmark::DoNotOptimize(policy.run(bad).data()); }});
   add(line_of(timing, 1, line, shape_of(clean[0]), "clean", most));
 }
 
-void measure_all(const Add& add) {
+void measure_bad_batches(const Add& add) {
   std::vector<fs::path> files;
   for (const auto& file : fs::directory_iterator(TRIAGE_SOURCE_DIR "/scripts/policies"))
     if (file.path().extension() == ".lua") files.push_back(file.path());
@@ -101,17 +98,18 @@ void measure_all(const Add& add) {
       const std::string name = file.stem().string();
       const Policy policy = runtime.load(file);
       const Tensors clean = clean_inputs(name);
-      measure_one(add, name + tier, policy, clean, bad_inputs(name, clean));
+      measure_bad_batch(add, name + tier, policy, clean, bad_inputs(name, clean));
       const auto own = own_errors.find(name);
       if (own == own_errors.end()) continue;
       Tensors bad = clean;
       bad[0] = own->second.second(clean[0]);
-      measure_one(add, name + ": " + own->second.first + tier, policy, clean, bad);
+      measure_bad_batch(add, name + ": " + own->second.first + tier, policy, clean, bad);
     }
   }
 }
 
-const Table table("bad_batch", "The policy library: every sample bad, against none (us)", measure_all);
+const Table bad_batch_table("bad_batch", "The policy library: every sample bad, against none (us)",
+                            measure_bad_batches);
 
 }  // namespace
 }  // namespace triage::bench

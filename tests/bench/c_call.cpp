@@ -53,12 +53,12 @@ void measure_shape(const Add& add, int64_t rows, int64_t columns) {
   check(api.free_runtime(c_runtime));
 }
 
-void measure_calls(const Add& add) {
+void measure_c_calls(const Add& add) {
   measure_shape(add, 4, 8);
   measure_shape(add, 256, 1024);
 }
 
-const Table table("c_call", "A warm call of detect_repair through the C interface (us)", measure_calls);
+const Table c_call_table("c_call", "A warm call of detect_repair through the C interface (us)", measure_c_calls);
 
 }  // namespace
 }  // namespace triage::bench

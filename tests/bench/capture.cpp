@@ -133,13 +133,13 @@ void measure_followed(const Add& add) {
   }
 }
 
-const Table table("capture", "Capture, recompiles, and calls with a graph break after four of eight operators",
-                  [](const Add& add) {
-                    measure_guards(add);
-                    measure_capture(add);
-                    measure_recompiles(add);
-                    measure_followed(add);
-                  });
+const Table capture_table("capture", "Capture, recompiles, and calls with a graph break after four of eight operators",
+                          [](const Add& add) {
+                            measure_guards(add);
+                            measure_capture(add);
+                            measure_recompiles(add);
+                            measure_followed(add);
+                          });
 
 }  // namespace
 }  // namespace triage::bench

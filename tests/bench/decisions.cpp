@@ -18,8 +18,6 @@
 namespace triage::bench {
 namespace {
 
-constexpr int64_t rows = 256, columns = 1024;
-
 /// One policy, on a Runtime of its own.
 struct Case {
   Runtime runtime;
@@ -91,8 +89,8 @@ void measure_decisions(const Add& add) {
   std::filesystem::remove(file);
 }
 
-const Table table("decisions", "Counting flags and logging decisions, detect_repair on `fused` (us)",
-                  measure_decisions);
+const Table decisions_table("decisions", "Counting flags and logging decisions, detect_repair on `fused` (us)",
+                            measure_decisions);
 
 }  // namespace
 }  // namespace triage::bench

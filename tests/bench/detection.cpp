@@ -15,10 +15,10 @@ namespace {
 struct Shape {
   int64_t rows, columns;
 };
-constexpr Shape SHAPES[] = {{32, 512}, {256, 1024}, {4096, 1024}};
+constexpr Shape DETECTION_SHAPES[] = {{32, 512}, {256, 1024}, {4096, 1024}};
 
 // Noise of which about one row in a hundred holds a NaN or an Inf.
-at::Tensor noise(Shape shape, at::ScalarType dtype) {
+at::Tensor noise_of(Shape shape, at::ScalarType dtype) {
   auto z = at::randn({shape.rows, shape.columns});
   for (int64_t row = 7; row < shape.rows; row += 100) {
     z[row][row % shape.columns] =
@@ -33,7 +33,7 @@ at::Tensor floats_of_as_many_bytes(const at::Tensor& z) {
 
 void measure_detection(const Add& add) {
   at::NoGradGuard no_grad;
-  for (const Shape shape : SHAPES) {
+  for (const Shape shape : DETECTION_SHAPES) {
     const double goal = shape.rows < 4096 ? 1.1 : 1.2;
     const auto lines = [&](const Timing& timing, at::ScalarType dtype, std::initializer_list<const char*> names) {
       size_t i = 0;
@@ -42,7 +42,7 @@ void measure_detection(const Add& add) {
                     "read", goal, 0.5));
     };
     for (auto dtype : {at::kFloat, at::kHalf, at::kBFloat16, at::kDouble}) {
-      const auto z = noise(shape, dtype), plain = floats_of_as_many_bytes(z);
+      const auto z = noise_of(shape, dtype), plain = floats_of_as_many_bytes(z);
       const auto timing =
           measure({[&] { benchmark::DoNotOptimize(at::sum(plain)); }, [&] { benchmark::DoNotOptimize(flag_nan(z, 1)); },
                    [&] { benchmark::DoNotOptimize(flag_inf(z, 1)); },
@@ -63,14 +63,14 @@ const Table detection("detection", "Detection against one read of as many bytes 
                       measure_detection);
 
 void detect(benchmark::State& state) {
-  const auto z = noise({state.range(0), state.range(1)}, at::kFloat);
+  const auto z = noise_of({state.range(0), state.range(1)}, at::kFloat);
   for (auto _ : state) benchmark::DoNotOptimize(flag_nan_and_inf(z, 1));
   state.SetBytesProcessed(state.iterations() * z.numel() * 4);
 }
 BENCHMARK(detect)->Name("flag_nan_and_inf")->Args({32, 512})->Args({256, 1024})->Args({4096, 1024});
 
 void read(benchmark::State& state) {
-  const auto z = noise({state.range(0), state.range(1)}, at::kFloat);
+  const auto z = noise_of({state.range(0), state.range(1)}, at::kFloat);
   for (auto _ : state) benchmark::DoNotOptimize(at::sum(z));
   state.SetBytesProcessed(state.iterations() * z.numel() * 4);
 }

@@ -1,6 +1,6 @@
 // How long a new policy keeps a host waiting: its first call against the script alone (5 ms more at most), and when its kernels
 // are there, with nothing in the cache (half a second later at most).
-#include "bindings/cli/bench/empty_cache.h"
+#include "bindings/cli/commands/bench/empty_cache.h"
 #include "table.h"
 #include "work.h"
 
@@ -18,7 +18,7 @@
 namespace triage::bench {
 namespace {
 
-Line line_of(const std::vector<double>& times, const std::string& work, const std::string& shape) {
+Line line_of_times(const std::vector<double>& times, const std::string& work, const std::string& shape) {
   const Summary all = summarize(times);
   Line line{work, shape, all.median, all.spread};
   line.unit = "ms";
@@ -73,10 +73,10 @@ void measure_first_calls(const Add& add) {
         more.push_back(captured.call - alone), ready.push_back(captured.ready);
       }
       const std::string shape = shape_name(rows, columns);
-      add(line_of(script, name + ": the script alone", shape));
-      add(line_of(first, name + ": the first call", shape));
-      Line above = line_of(more, name + ": ... above the script", shape),
-           kernels = line_of(ready, name + ": kernels ready after", shape);
+      add(line_of_times(script, name + ": the script alone", shape));
+      add(line_of_times(first, name + ": the first call", shape));
+      Line above = line_of_times(more, name + ": ... above the script", shape),
+           kernels = line_of_times(ready, name + ": kernels ready after", shape);
       above.goal = 5;
       kernels.goal = 500;
       add(above);
@@ -85,8 +85,9 @@ void measure_first_calls(const Add& add) {
   }
 }
 
-const Table table("first_call", "The first call of a new policy on the fused backend, with an empty cache (ms)",
-                  measure_first_calls);
+const Table first_call_table("first_call",
+                             "The first call of a new policy on the fused backend, with an empty cache (ms)",
+                             measure_first_calls);
 
 }  // namespace
 }  // namespace triage::bench

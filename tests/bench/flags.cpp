@@ -4,7 +4,7 @@
 
 #include <ATen/ATen.h>
 #include <benchmark/benchmark.h>
-#include <runtime/flags/isa.h>
+#include <runtime/flags/kernels/isa.h>
 #include <triage/flags.h>
 
 #include <cstring>

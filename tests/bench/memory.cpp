@@ -60,7 +60,7 @@ void measure_memory(const Add& add) {
       }).join();
 }
 
-const Table table("memory", "Memory of a warm call on the fused backend", measure_memory);
+const Table memory_table("memory", "Memory of a warm call on the fused backend", measure_memory);
 
 }  // namespace
 }  // namespace triage::bench

@@ -11,7 +11,7 @@
 namespace triage::bench {
 namespace {
 
-void measure_calls(const Add& add) {
+void measure_policy_calls(const Add& add) {
   Runtime runtime;
   const Policy identity = runtime.load_source("return function(z) return z end", "identity.lua");
   const Policy two = runtime.load_source(
@@ -47,7 +47,7 @@ void measure_calls(const Add& add) {
   add(line_of(whole, 0, "detect_repair on `fused`, everything included", "32x512", "", 3));
 }
 
-const Table table("policy_call", "A warm call of a policy that does nothing (us)", measure_calls);
+const Table policy_call_table("policy_call", "A warm call of a policy that does nothing (us)", measure_policy_calls);
 
 }  // namespace
 }  // namespace triage::bench

@@ -110,8 +110,9 @@ void measure_reloads(const Add& add) {
   }
 }
 
-const Table table("reload", "Calls while new versions of the policy come, one every tenth of a second (us on the wall)",
-                  measure_reloads);
+const Table reload_table("reload",
+                         "Calls while new versions of the policy come, one every tenth of a second (us on the wall)",
+                         measure_reloads);
 
 }  // namespace
 }  // namespace triage::bench

@@ -36,7 +36,7 @@ std::string processor() {
   return "unknown processor";
 }
 
-double load() {
+double machine_load() {
   double one_minute = 0;
   return ::getloadavg(&one_minute, 1) == 1 ? one_minute : 0;
 }
@@ -52,7 +52,7 @@ std::string markdown(const Report& report) {
   std::string text = fmt::format("{}, {}, {} cores{}; triage {} on LibTorch {}; load {:.1f}.\n\n", today(), processor(),
                                  std::thread::hardware_concurrency(),
                                  at::get_num_threads() == 1 ? "" : fmt::format(", {} threads", at::get_num_threads()),
-                                 TRIAGE_VERSION, TORCH_VERSION, load());
+                                 TRIAGE_VERSION, TORCH_VERSION, machine_load());
   bool limits = false;
   for (const Line& line : report.lines) limits = limits || !line.limit.empty();
   text += limits ? "| | shape | took | limit | | ratio | goal | |\n|---|---|---|---|---|---|---|---|\n"
@@ -88,7 +88,7 @@ void print_line(const Line& line) {
 
 void write_json(const std::string& path, const std::vector<Report>& reports) {
   nlohmann::json all = {{"triage", TRIAGE_VERSION},         {"libtorch", TORCH_VERSION}, {"processor", processor()},
-                        {"threads", at::get_num_threads()}, {"date", today()},           {"load", load()}};
+                        {"threads", at::get_num_threads()}, {"date", today()},           {"load", machine_load()}};
   for (const Report& report : reports) {
     nlohmann::json lines = nlohmann::json::array();
     for (const Line& line : report.lines) {

@@ -17,7 +17,7 @@ namespace triage::bench {
 namespace {
 
 constexpr int64_t batches[] = {1, 32, 256, 4096};
-constexpr int64_t columns = 64;
+constexpr int64_t script_columns = 64;
 
 /// Little work, or graph breaks: what is hardest to gain from.
 const std::map<std::string, std::string> small = {
@@ -42,15 +42,15 @@ end)"}};
 
 /// Inputs of policies of the library that do not take one matrix.
 std::vector<at::Tensor> inputs_of(const std::string& policy, int64_t rows) {
-  if (policy == "index_range") return {at::randint(0, 50100, {rows, columns}, at::kLong)};
+  if (policy == "index_range") return {at::randint(0, 50100, {rows, script_columns}, at::kLong)};
   if (policy == "masked_attention") return {at::randn({rows, 1, 8, 8})};
-  if (policy == "repair_last_good") return {noise(rows, columns), at::randn({rows, columns})};
-  if (policy == "repair_neighbour") return {noise(rows, columns).reshape({rows, 8, 8})};
+  if (policy == "repair_last_good") return {noise(rows, script_columns), at::randn({rows, script_columns})};
+  if (policy == "repair_neighbour") return {noise(rows, script_columns).reshape({rows, 8, 8})};
   if (policy == "training_loss") return {at::rand({rows})};
-  return {noise(rows, columns)};
+  return {noise(rows, script_columns)};
 }
 
-void measure_one(const Add& add, const std::string& name, const Policy& policy) {
+void measure_program(const Add& add, const std::string& name, const Policy& policy) {
   for (const int64_t rows : batches) {
     const std::vector<at::Tensor> inputs = inputs_of(name, rows);
     for (int i = 0; i < 10; ++i) policy.run(inputs);
@@ -64,19 +64,19 @@ void measure_one(const Add& add, const std::string& name, const Policy& policy) 
   }
 }
 
-void measure_all(const Add& add) {
+void measure_programs(const Add& add) {
   Runtime runtime;
-  for (const auto& [name, source] : small) measure_one(add, name, runtime.load_source(source, name));
-  for (const auto& [name, work] : works()) measure_one(add, name, runtime.load_source(work.source, name));
+  for (const auto& [name, source] : small) measure_program(add, name, runtime.load_source(source, name));
+  for (const auto& [name, work] : works()) measure_program(add, name, runtime.load_source(work.source, name));
   for (const auto& file : std::filesystem::directory_iterator(TRIAGE_SOURCE_DIR "/scripts/policies")) {
     const std::string name = file.path().stem().string();
     if (file.path().extension() == ".lua")
-      measure_one(add, name == "zscore_clip" ? "library's zscore_clip" : name, runtime.load(file.path().string()));
+      measure_program(add, name == "zscore_clip" ? "library's zscore_clip" : name, runtime.load(file.path().string()));
   }
 }
 
-const Table table("script", "Programs on the default backend, without a compiler, against their script (us)",
-                  measure_all);
+const Table script_table("script", "Programs on the default backend, without a compiler, against their script (us)",
+                         measure_programs);
 
 }  // namespace
 }  // namespace triage::bench

@@ -1,5 +1,6 @@
 // The policies for language models on the logits of 32 requests, in all ways to run them, against one read of the logits.
 #include "table.h"
+#include "work.h"
 
 #include <ATen/ATen.h>
 #include <benchmark/benchmark.h>
@@ -14,9 +15,7 @@
 namespace triage::bench {
 namespace {
 
-constexpr int64_t rows = 32, vocabulary = 152'064, history = 256;
-
-using Tensors = std::vector<at::Tensor>;
+constexpr int64_t serving_rows = 32, vocabulary = 152'064, history = 256;
 
 struct Measured {
   const char* name;
@@ -32,29 +31,29 @@ Tensors copies(const Tensors& tensors) {
 
 std::vector<Measured> policies() {
   constexpr double nan = std::numeric_limits<double>::quiet_NaN(), infinity = std::numeric_limits<double>::infinity();
-  const at::Tensor logits = at::randn({rows, vocabulary}) * 4;
-  const at::Tensor tokens = at::randint(0, 50'000, {rows, history}, at::kLong);
+  const at::Tensor logits = at::randn({serving_rows, vocabulary}) * 4;
+  const at::Tensor tokens = at::randint(0, 50'000, {serving_rows, history}, at::kLong);
   return {
       {"nan_rows", {logits}, [=](Tensors& all) { all[0][3].slice(0, 0, 100).fill_(nan); }},
       {"masked_rows", {logits}, [=](Tensors& all) { all[0][3].fill_(-infinity); }},
       {"flat_distribution", {logits}, [](Tensors& all) { all[0][3].zero_(); }},
       {"token_range", {tokens}, [](Tensors& all) { all[0][3][5] = -1; }},
       {"repetition", {logits, tokens}, [](Tensors& all) { all[1][3].fill_(7); }},
-      {"temperature_floor", {logits, at::full({rows}, 0.7)}, [=](Tensors& all) { all[1][3] = nan; }},
+      {"temperature_floor", {logits, at::full({serving_rows}, 0.7)}, [=](Tensors& all) { all[1][3] = nan; }},
       {"quarantine",
-       {logits, at::zeros({rows}, at::kChar), at::arange(rows)},
+       {logits, at::zeros({serving_rows}, at::kChar), at::arange(serving_rows)},
        [](Tensors& all) { all[1][3] = 2; }},  // it ends from the third call on
   };
 }
 
-Policy load(const std::string& name, const char* backend) {
+Policy load_serving(const std::string& name, const char* backend) {
   RuntimeOptions options;
   options.backend = backend;
   return Runtime(options).load(TRIAGE_SOURCE_DIR "/scripts/policies/serving/" + name + ".lua");
 }
 
-void measure_one(const Add& add, const Measured& policy, const Tensors& inputs, const char* batch) {
-  const Policy eager = load(policy.name, "eager"), fused = load(policy.name, "fused");
+void measure_batch(const Add& add, const Measured& policy, const Tensors& inputs, const char* batch) {
+  const Policy eager = load_serving(policy.name, "eager"), fused = load_serving(policy.name, "fused");
   for (int i = 0; i < 5; ++i) eager.run(inputs), fused.run(inputs);
   const Timing timing = measure({[&] { benchmark::DoNotOptimize(at::sum(inputs[0])); },
                                  [&] {
@@ -69,17 +68,17 @@ void measure_one(const Add& add, const Measured& policy, const Tensors& inputs, 
     add(line_of(timing, way + 1, std::string(policy.name) + ": " + ways[way], batch, "read"));
 }
 
-void measure_all(const Add& add) {
+void measure_serving(const Add& add) {
   for (const Measured& policy : policies()) {
-    measure_one(add, policy, policy.clean, "clean");
+    measure_batch(add, policy, policy.clean, "clean");
     Tensors bad = copies(policy.clean);
     policy.spoil(bad);
-    measure_one(add, policy, bad, "one bad row");
+    measure_batch(add, policy, bad, "one bad row");
   }
 }
 
-const Table table("serving", "Policies for language models, 32 rows of 152,064 logits, against one read (us)",
-                  measure_all);
+const Table serving_table("serving", "Policies for language models, 32 rows of 152,064 logits, against one read (us)",
+                          measure_serving);
 
 }  // namespace
 }  // namespace triage::bench

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "bindings/cli/bench/measure.h"
+#include "bindings/cli/commands/bench/measure.h"
 
 namespace triage::bench {
 

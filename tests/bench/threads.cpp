@@ -57,8 +57,9 @@ void measure_threads(const Add& add) {
   at::set_num_threads(before);
 }
 
-const Table table("threads", "Two threads against one (us on the wall; goal: the speed-up of a read, within a tenth)",
-                  measure_threads);
+const Table threads_table("threads",
+                          "Two threads against one (us on the wall; goal: the speed-up of a read, within a tenth)",
+                          measure_threads);
 
 }  // namespace
 }  // namespace triage::bench

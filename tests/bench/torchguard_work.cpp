@@ -23,8 +23,8 @@
 namespace triage::bench {
 namespace {
 
-constexpr int64_t SHAPES[][2] = {{32, 512},    {32, 1024},    {256, 1024}, {1024, 1024},
-                                 {4096, 1024}, {16384, 1024}, {32, 152064}};
+constexpr int64_t POLICY_SHAPES[][2] = {{32, 512},    {32, 1024},    {256, 1024}, {1024, 1024},
+                                        {4096, 1024}, {16384, 1024}, {32, 152064}};
 constexpr int64_t BATCHES[] = {32, 4096};
 
 c10::Device device() {
@@ -105,8 +105,8 @@ struct Records {
   at::Tensor data, mask, codes, first, second;
 };
 
-using Operation = at::Tensor (*)(const Records&);
-const std::map<std::string, Operation> OPERATIONS = {
+using RecordOperation = at::Tensor (*)(const Records&);
+const std::map<std::string, RecordOperation> OPERATIONS = {
     {"new", [](const Records& r) { return err::new_(r.data); }},
     {"push(where)", [](const Records& r) { return err::push(r.first, err::nan, 3, {.where = r.mask}); }},
     {"push(codes)", [](const Records& r) { return err::push(r.first, r.codes, 3); }},
@@ -119,7 +119,7 @@ const std::map<std::string, Operation> OPERATIONS = {
     {"count_errors", [](const Records& r) { return err::count_errors(r.first); }},
 };
 
-void run_operation(benchmark::State& state, Operation operation, int64_t rows) {
+void run_operation(benchmark::State& state, RecordOperation operation, int64_t rows) {
   const Records records(rows);
   at::NoGradGuard no_grad;
   for (auto _ : state) benchmark::DoNotOptimize(operation(records));
@@ -130,7 +130,7 @@ std::string name_of(const std::string& family, const std::string& work, int64_t 
 }
 
 const bool registered = [] {
-  for (const auto& [rows, columns] : SHAPES) {
+  for (const auto& [rows, columns] : POLICY_SHAPES) {
     for (const auto& [name, work] : works()) {
       const auto named = [&, &work = name](const char* family) { return name_of(family, work, rows, columns); };
       benchmark::RegisterBenchmark(named("torchguard").c_str(), run_policy, work.source, "fused", rows, columns);

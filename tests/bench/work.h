@@ -4,8 +4,11 @@
 
 #include <map>
 #include <string>
+#include <vector>
 
 namespace triage::bench {
+
+using Tensors = std::vector<at::Tensor>;
 
 struct Work {
   const char* source;
@@ -20,5 +23,7 @@ const std::map<std::string, Work>& works();
 at::Tensor noise(int64_t rows, int64_t columns);
 
 constexpr int64_t shapes[][2] = {{32, 512}, {256, 1024}, {4096, 1024}};
+/// Of tables with one shape.
+constexpr int64_t rows = 256, columns = 1024;
 
 }  // namespace triage::bench

@@ -14,14 +14,6 @@ using namespace triage::test;
 using capture::Compiled;
 using capture::Recorder;
 
-namespace {
-
-std::shared_ptr<FunctionScript> script(FunctionScript::Function function, Signature signature = {{"z"}, {}, {}}) {
-  return std::make_shared<FunctionScript>(std::move(function), std::move(signature));
-}
-
-}  // namespace
-
 TEST_CASE("T32: one captured graph serves every batch size") {
   auto fn = script([](auto inputs, auto) { return std::vector<at::Tensor>{op_add(op_relu(inputs[0]), inputs[0])}; });
   Compiled compiled(fn, {});
@@ -454,4 +446,17 @@ TEST_CASE("gradients flow through a captured graph") {
     run(compiled, {z})[0].sum().backward();
     CHECK(z.grad().equal(at::tensor({0.0, 4.0})));
   }
+}
+
+TEST_CASE("a call that the script answers does not ask where the script is written, which reads its source") {
+  auto fn = script([](auto inputs, auto) {
+    capture::graph_break(capture::Break::requested, "asked", "");
+    return std::vector<at::Tensor>{op_relu(inputs[0])};
+  });
+  Compiled compiled(fn, {});
+  for (int i = 0; i < 8; ++i) run(compiled, {at::randn({2, 3})});
+  const int before = fn->definitions;
+  for (int i = 0; i < 200; ++i) run(compiled, {at::randn({2, 3})});
+  CHECK(fn->calls == 208);
+  CHECK(fn->definitions == before);
 }

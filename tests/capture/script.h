@@ -33,8 +33,10 @@ class FunctionScript : public Script {
   }
   const std::vector<bool>& flags_outputs() const override { return flags_; }
   std::vector<std::pair<std::string, std::string>> run_tests() override { return {}; }
+  Definition definition() const override { return ++definitions, Definition{}; }
 
   int calls = 0;
+  mutable int definitions = 0;
 
  private:
   Function function_;
@@ -42,6 +44,11 @@ class FunctionScript : public Script {
   Signature signature_;
   std::vector<bool> flags_;
 };
+
+inline std::shared_ptr<FunctionScript> script(FunctionScript::Function function,
+                                              Signature signature = {{"z"}, {}, {}}) {
+  return std::make_shared<FunctionScript>(std::move(function), std::move(signature));
+}
 
 inline std::vector<at::Tensor> run(capture::Compiled& compiled, const std::vector<at::Tensor>& inputs,
                                    const std::vector<at::Tensor>& params = {}) {

@@ -12,7 +12,7 @@ using capture::Compiled;
 using capture::Recorder;
 using Tensors = std::vector<at::Tensor>;
 
-std::shared_ptr<FunctionScript> script(FunctionScript::Function function) {
+std::shared_ptr<FunctionScript> script_of_two(FunctionScript::Function function) {
   return std::make_shared<FunctionScript>(std::move(function), Signature{{"z", "w"}, {}, {}, {}});
 }
 
@@ -59,7 +59,7 @@ TEST_CASE("D19: a guard on sizes decides as the script would, whatever it comput
     }
     const int comparison = *rc::gen::inRange(0, 6);
     const int64_t with = *rc::gen::inRange<int64_t>(-3, 12);
-    auto fn = script([&](auto inputs, auto) {
+    auto fn = script_of_two([&](auto inputs, auto) {
       return Tensors{decide(inputs, steps, comparison, with) ? op_add(inputs[0], inputs[0]) : op_relu(inputs[0])};
     });
     Compiled compiled(fn, {});
@@ -77,7 +77,7 @@ TEST_CASE("D19: a guard on sizes decides as the script would, whatever it comput
 
 TEST_CASE("D19: a guard on sizes says what it compares, and what changed") {
   std::vector<std::string> told;
-  auto fn = script([](auto inputs, auto) {
+  auto fn = script_of_two([](auto inputs, auto) {
     return Tensors{decide(inputs, {{2, false, 3}, {0, true, 0}}, 2, 10) ? op_relu(inputs[0]) : inputs[0]};
   });
   Compiled::Options options;

@@ -14,10 +14,6 @@ namespace {
 using Function = FunctionScript::Function;
 using Tensors = std::vector<at::Tensor>;
 
-std::shared_ptr<FunctionScript> script(Function function, Signature signature) {
-  return std::make_shared<FunctionScript>(std::move(function), std::move(signature));
-}
-
 /// A script that makes something of its inputs and relies on dimension 0 of it being that of the first input.
 std::shared_ptr<FunctionScript> same_rows(const std::function<at::Tensor(at::ArrayRef<at::Tensor>)>& make) {
   return script(

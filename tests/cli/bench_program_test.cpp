@@ -17,11 +17,6 @@ Ran bench_program(const TemporaryFolder& folder, const std::string& arguments) {
   return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_bytes(folder / "out"), read_bytes(folder / "err")};
 }
 
-bool has(const std::string& text, const std::string& part) {
-  CAPTURE(text);
-  return text.find(part) != std::string::npos;
-}
-
 }  // namespace
 
 TEST_CASE("T35: bench_triage prints a table, writes it for programs, and brings a page up to date") {

@@ -9,24 +9,22 @@
 
 namespace {
 
-constexpr const char* repair = R"(return policy {
+constexpr const char* benched_policy = R"(return policy {
   inputs = { "z" }, outputs = { "z", "f" },
   run = function(z) local f = flag_nan(z, "x") return fix(z, f, "x") end,
   tests = {{ name = "small", args = function() return torch.ones({2, 3}) end, check = function() return true end },
            { name = "larger", args = function() return torch.ones({6, 3}) end, check = function() return true end }},
 })";
 
-struct Scene {
+struct BenchScene {
   TemporaryFolder folder;
-  Scene() { write_bytes(folder / "repair.lua", repair); }
+  BenchScene() { write_bytes(folder / "repair.lua", benched_policy); }
   Ran operator()(std::vector<std::string> arguments) const {
     arguments.insert(arguments.begin(), "bench");
     arguments.insert(arguments.end(), {"--seconds", "0"});
     return triage_program(folder, arguments);
   }
 };
-
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 std::vector<int64_t> rows_of(const nlohmann::json& json) {
   std::vector<int64_t> rows;
@@ -37,7 +35,7 @@ std::vector<int64_t> rows_of(const nlohmann::json& json) {
 }  // namespace
 
 TEST_CASE("an input as large as a row is no batch, even where there are as many rows as values in one") {
-  const Scene scene;
+  const BenchScene scene;
   write_bytes(scene.folder / "scale.lua",
               "return policy {inputs = {'z', 'w'}, run = function(z, w) return z * w end}\n");
   const std::pair<const char*, const char*> inputs[] = {{"z=randn:8x8", "w=randn:8"}, {"z=randn:4x4x8", "w=randn:4x8"}};
@@ -49,7 +47,7 @@ TEST_CASE("an input as large as a row is no batch, even where there are as many 
 }
 
 TEST_CASE("bench --json: a line for each batch size, the first call, and what bounds it") {
-  const Scene scene;
+  const BenchScene scene;
   const Ran ran = scene({"repair.lua", "--input", "z=randn:8x16,nan=2", "--batches", "4,1,8,4", "--json"});
   CAPTURE(ran.err);
   REQUIRE(ran.status == 0);
@@ -78,7 +76,7 @@ TEST_CASE("bench --json: a line for each batch size, the first call, and what bo
 }
 
 TEST_CASE("bench for people: a table, and a closing sentence with the figures it follows from") {
-  const Scene scene;
+  const BenchScene scene;
   const Ran ran = scene({"repair.lua", "--batches", "1,6"});
   CAPTURE(ran.err);
   REQUIRE(ran.status == 0);
@@ -89,7 +87,7 @@ TEST_CASE("bench for people: a table, and a closing sentence with the figures it
 }
 
 TEST_CASE("bench takes declared types for inputs, and the read as the limit of what only looks") {
-  const Scene scene;
+  const BenchScene scene;
   write_bytes(scene.folder / "typed.lua",
               "return policy { inputs = {'z', 'w'}, outputs = {'f'}, params = {limit = 2.0},\n"
               "  signature = { z = Tensor(float32_t, {'N', 24}), w = Tensor(int64_t, {'N'}) },\n"
@@ -106,7 +104,7 @@ TEST_CASE("bench takes declared types for inputs, and the read as the limit of w
 }
 
 TEST_CASE("bench of a policy that is no single graph says so") {
-  const Scene scene;
+  const BenchScene scene;
   write_bytes(scene.folder / "breaks.lua",
               "return function(z) if has_err(flag_nan(z, 'x')) then return z * 0 end return z * 2 end");
   const Ran ran = scene({"breaks.lua", "--input", "z=randn:4x4", "--batches", "4", "--json"});
@@ -116,7 +114,7 @@ TEST_CASE("bench of a policy that is no single graph says so") {
 }
 
 TEST_CASE("bench, used wrongly, and with a policy that fails") {
-  const Scene scene;
+  const BenchScene scene;
   const auto refused = [&](const Ran& ran, int status, const std::string& part) {
     CAPTURE(ran.err);
     CHECK(ran.status == status);

@@ -13,7 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* repair = R"(return policy {
+constexpr const char* scaling_policy = R"(return policy {
   name = "repair", inputs = { "z" }, outputs = { "z", "f" }, params = { scale = 2.5 }, fullgraph = true,
   run = function(z, p)
     local f = flag_nan_and_inf(z, "logits")
@@ -28,10 +28,10 @@ const std::vector<std::string> call = {"run",      "repair.lua", "--input",  "z=
                                        "--output", "z=z.npy",    "--repeat", "1"};
 
 /// A folder with the policy; the cache is empty, and gone with it.
-struct Scene {
+struct BuildScene {
   TemporaryFolder folder;
   Variable cache{"TRIAGE_KERNEL_CACHE", folder / "kernels"};
-  Scene() { write_bytes(folder / "repair.lua", repair); }
+  BuildScene() { write_bytes(folder / "repair.lua", scaling_policy); }
   Ran operator()(std::vector<std::string> arguments, const std::vector<std::string>& more = {}) const {
     arguments.insert(arguments.end(), more.begin(), more.end());
     return triage_program(folder, arguments);
@@ -47,13 +47,11 @@ struct NoCompiler {
   Variable chosen{"TRIAGE_CXX", "/nowhere/c++"};
 };
 
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-
 }  // namespace
 
 TEST_CASE(
     "what build has made runs without a compiler and without a cache, with the bits of code compiled at run time") {
-  const Scene scene;
+  const BuildScene scene;
   const Ran compiled = scene(call, {"--backend", "fused"});
   REQUIRE(compiled.status == 0);
   const std::string expected = scene.result();
@@ -86,7 +84,7 @@ TEST_CASE(
 }
 
 TEST_CASE("N01: a policy is captured as it is loaded, for the calls that its kernel file was built for") {
-  const Scene scene;
+  const BuildScene scene;
   constexpr const char* sized =
       "return policy {inputs = {'z'}, run = function(z)\n"
       "  if z:size(0) > 20 then z = z * 2 end\n"
@@ -118,7 +116,7 @@ TEST_CASE("N01: a policy is captured as it is loaded, for the calls that its ker
 }
 
 TEST_CASE("N01: a policy that takes no made-up inputs, or fails for them, is loaded as without known calls") {
-  const Scene scene;
+  const BuildScene scene;
   write_bytes(scene.folder / "picky.lua",
               "local calls = 0\n"
               "return policy {inputs = {'z'}, run = function(z)\n"
@@ -133,7 +131,7 @@ TEST_CASE("N01: a policy that takes no made-up inputs, or fails for them, is loa
 }
 
 TEST_CASE("build makes kernels for donated inputs, and with --gradients those of training") {
-  const Scene scene;
+  const BuildScene scene;
   write_bytes(
       scene.folder / "train_policy.lua",
       "return policy {inputs = {'x'}, run = function(x) return (fix(x:tanh() * 2, flag_nan(x, 'x'), 'x')) end}\n");
@@ -150,7 +148,7 @@ TEST_CASE("build makes kernels for donated inputs, and with --gradients those of
 }
 
 TEST_CASE("a policy that the kernels were not built for is told of once, and the usual way serves") {
-  const Scene scene;
+  const BuildScene scene;
   REQUIRE(scene.build().status == 0);
   write_bytes(scene.folder / "repair.lua", "return function(z) return z:exp() * 3 + 1 end");
   const Ran ran = scene({"run", "repair.lua", "--input", "z=randn:4x4", "--kernels", "repair.so"});
@@ -160,7 +158,7 @@ TEST_CASE("a policy that the kernels were not built for is told of once, and the
 }
 
 TEST_CASE("kernels that cannot be used: one message, and the usual way serves") {
-  const Scene scene;
+  const BuildScene scene;
   REQUIRE(scene.build().status == 0);
   const std::string whole = read_bytes(scene.folder / "repair.so");
   const auto message_of = [&](const std::string& bytes) {
@@ -180,7 +178,7 @@ TEST_CASE("kernels that cannot be used: one message, and the usual way serves") 
 }
 
 TEST_CASE("build and --kernels, used wrongly") {
-  const Scene scene;
+  const BuildScene scene;
   const auto refused = [&](const Ran& ran, int status, const std::string& part) {
     CAPTURE(ran.err);
     CHECK(ran.status == status);
@@ -209,7 +207,7 @@ TEST_CASE("build and --kernels, used wrongly") {
 }
 
 TEST_CASE("nothing of a policy reaches the compiler or the manifest as more than text") {
-  const Scene scene;
+  const BuildScene scene;
   write_bytes(scene.folder / "evil.lua",
               "return policy { name = 'x\\\\\"; $(touch owned) -o y', inputs = { 'z' }, outputs = { 'z', 'f' },\n"
               "  run = function(z)\n"
@@ -229,7 +227,7 @@ TEST_CASE("nothing of a policy reaches the compiler or the manifest as more than
 }
 
 TEST_CASE("a built file takes the place of another, whole") {
-  const Scene scene;
+  const BuildScene scene;
   write_bytes(scene.folder / "repair.so", "old");
   REQUIRE(scene.build({"--input", "z=randn:4x4"}).status == 0);
   CHECK(read_bytes(scene.folder / "repair.so").size() > 1000);

@@ -19,13 +19,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* repair = "return function(z) local f = flag_nan(z, 'z') return fix(z * 3 + 1, f, 'z') end\n";
-
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+constexpr const char* cached_policy =
+    "return function(z) local f = flag_nan(z, 'z') return fix(z * 3 + 1, f, 'z') end\n";
 
 /// A folder with a policy, and a cache folder in it.
-struct Scene {
-  PolicyFolder folder{repair};
+struct CacheScene {
+  PolicyFolder folder{cached_policy};
   Variable cache{"TRIAGE_KERNEL_CACHE", folder.folder / "cache"};
   Ran operator()(const std::vector<std::string>& arguments) const { return folder(arguments); }
   std::string path(const std::string& name) const { return folder.folder / name; }
@@ -84,7 +83,7 @@ std::string forged(const std::string& bundle, const std::string& pattern, const 
 }  // namespace
 
 TEST_CASE("N01: a bundle makes the next process warm: in the cache folder, where there is a compiler or none") {
-  const Scene scene;
+  const CacheScene scene;
   scene.save();
   const Ran shown = scene({"cache", "show", "warm.bundle", "--json"});
   CHECK(shown.json()["kernels"].size() == 1);
@@ -111,7 +110,7 @@ TEST_CASE("N01: a bundle makes the next process warm: in the cache folder, where
 }
 
 TEST_CASE("N01: what a process did is captured ahead of calls only where a bundle was loaded") {
-  const Scene scene;
+  const CacheScene scene;
   const auto captures = [](const Ran& ran) {
     size_t count = 0;
     for (size_t at = 0; (at = ran.err.find("Step 1: capture", at)) != std::string::npos; ++at) ++count;
@@ -124,7 +123,7 @@ TEST_CASE("N01: what a process did is captured ahead of calls only where a bundl
 }
 
 TEST_CASE("N01: the cache is shown, saved with what bundles brought, and cleared") {
-  const Scene scene;
+  const CacheScene scene;
   scene.save();
   scene.run("wait", "z=randn:4x64");
   const nlohmann::json shown = scene({"cache", "--json"}).json();
@@ -152,7 +151,7 @@ TEST_CASE("N01: the cache is shown, saved with what bundles brought, and cleared
 }
 
 TEST_CASE("N01: a bundle that is damaged, forged or for another machine is refused, and nothing is changed") {
-  const Scene scene;
+  const CacheScene scene;
   scene.save();
   const std::string whole = read_bytes(scene.path("warm.bundle"));
   const Variable fresh("TRIAGE_KERNEL_CACHE", scene.path("fresh"));
@@ -190,7 +189,7 @@ TEST_CASE("N01: a bundle that is damaged, forged or for another machine is refus
 }
 
 TEST_CASE("N01: names in a bundle never become paths, and machine code that cannot be loaded is replaced") {
-  const Scene scene;
+  const CacheScene scene;
   scene.save();
   const std::string whole = read_bytes(scene.path("warm.bundle"));
   const Variable fresh("TRIAGE_KERNEL_CACHE", scene.path("fresh"));
@@ -220,7 +219,7 @@ TEST_CASE("N01: names in a bundle never become paths, and machine code that cann
 }
 
 TEST_CASE("N01: bundles where nothing can be written") {
-  const Scene scene;
+  const CacheScene scene;
   scene.save();
   const auto refused = [&](const Ran& ran, const std::string& part) {
     CAPTURE(ran.err);
@@ -263,7 +262,7 @@ TEST_CASE("N01: bundles where nothing can be written") {
 }
 
 TEST_CASE("N01: the first call of a policy that a bundle knows takes at most 1 ms more than a warm one") {
-  const Scene scene;
+  const CacheScene scene;
   scene.save();
   const Variable fresh("TRIAGE_KERNEL_CACHE", scene.path("fresh"));
   REQUIRE(scene({"cache", "load", "warm.bundle"}).status == 0);
@@ -277,7 +276,7 @@ TEST_CASE("N01: the first call of a policy that a bundle knows takes at most 1 m
 }
 
 TEST_CASE("N01: a script saves what it compiled, and loads it in the next process") {
-  const Scene scene;
+  const CacheScene scene;
   write_bytes(scene.path("save.lua"),
               "local f = triage.compile(function(x) return (x * 3 + 1):exp() end)\n"
               "f(torch.ones({8, 64}))\n"

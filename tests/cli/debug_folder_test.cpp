@@ -46,11 +46,6 @@ std::vector<fs::path> folders_in(const fs::path& folder) {
   return found;
 }
 
-bool has(const std::string& text, const std::string& part) {
-  CAPTURE(text);
-  return text.find(part) != std::string::npos;
-}
-
 }  // namespace
 
 TEST_CASE(

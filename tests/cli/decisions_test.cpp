@@ -10,8 +10,6 @@ namespace {
 
 using Json = nlohmann::json;
 
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-
 /// A line as DecisionLog writes it.
 std::string line(const std::string& time, const std::string& decision, const std::string& policy,
                  const std::string& code, const std::string& more = "") {

@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Scene {
+struct DoctorScene {
   TemporaryFolder folder;
   Variable cache{"TRIAGE_KERNEL_CACHE", folder / "kernels"};
   Variable threads{"OMP_NUM_THREADS", "1"};
@@ -75,14 +75,14 @@ Report report_of(const Ran& ran) {
   return report;
 }
 
-Report doctor(const Scene& scene) { return report_of(triage_program(scene.folder, {"doctor", "--json"})); }
+Report doctor(const DoctorScene& scene) { return report_of(triage_program(scene.folder, {"doctor", "--json"})); }
 
 bool mentions(const nlohmann::json& finding, const std::string& part) {
   return finding.dump().find(part) != std::string::npos;
 }
 
 /// The report with the cache folder as a file system of its own; nothing where the system lets us mount none.
-std::optional<Report> with_mounted(const Scene& scene, const std::string& options) {
+std::optional<Report> with_mounted(const DoctorScene& scene, const std::string& options) {
   fs::create_directory(scene.folder / "kernels");
   const std::string mounted =
       "mount -t tmpfs -o " + options + ",mode=700 none " + shell_quoted(scene.folder / "kernels");
@@ -97,7 +97,7 @@ std::optional<Report> with_mounted(const Scene& scene, const std::string& option
 }  // namespace
 
 TEST_CASE("D21: doctor looks at everything that triage runs on") {
-  const Scene scene;
+  const DoctorScene scene;
   const Report report = doctor(scene);
   CHECK(report.troubles().empty());
   CHECK(report["triage"]["facts"]["version"] == TRIAGE_VERSION);
@@ -120,7 +120,7 @@ TEST_CASE("D21: doctor looks at everything that triage runs on") {
 }
 
 TEST_CASE("D21: doctor for people: a line each, what to do below it, and a last sentence") {
-  const Scene scene;
+  const DoctorScene scene;
   const Variable none("TRIAGE_CXX", "/nowhere/c++");
   const Ran ran = triage_program(scene.folder, {"doctor"});
   CAPTURE(ran.out);
@@ -137,7 +137,7 @@ TEST_CASE("D21: doctor for people: a line each, what to do below it, and a last 
 
 TEST_CASE("D21: doctor without a compiler, with one that fails, and with one that computes wrong") {
   {
-    const Scene scene;
+    const DoctorScene scene;
     const Variable chosen("TRIAGE_CXX", "false");
     const Report report = doctor(scene);
     CHECK(report.troubles() == std::set<std::string>{"compiler", "kernel"});
@@ -145,7 +145,7 @@ TEST_CASE("D21: doctor without a compiler, with one that fails, and with one tha
     CHECK(report["kernel"]["facts"]["right"] == true);  // of the tape
   }
   {
-    const Scene scene;
+    const DoctorScene scene;
     const Variable chosen(
         "TRIAGE_CXX", scene.compiler("case $1 in --version) echo picky 1; exit;; esac; echo 'no licence'; exit 1\n"));
     const Report report = doctor(scene);
@@ -155,7 +155,7 @@ TEST_CASE("D21: doctor without a compiler, with one that fails, and with one tha
     CHECK(report.worst == "warning");
   }
   {
-    const Scene scene;
+    const DoctorScene scene;
     const Variable chosen(
         "TRIAGE_CXX", scene.compiler("case $1 in --version) exec c++ --version;; esac\n"
                                      "sed 's/3\\.0f/4.0f/' > \"$here/source\"; exec c++ \"$@\" < \"$here/source\"\n"));
@@ -165,7 +165,7 @@ TEST_CASE("D21: doctor without a compiler, with one that fails, and with one tha
     CHECK(mentions(report["kernel"], "gives other numbers than ATen"));
   }
   {
-    const Scene scene;
+    const DoctorScene scene;
     const Variable chosen("TRIAGE_CXX", scene.compiler("case $1 in --version) exec c++ --version;; esac\n"
                                                        "for word; do out=$word; done; echo no library > \"$out\"\n"));
     const Report report = doctor(scene);
@@ -185,17 +185,17 @@ TEST_CASE("D21: doctor where kernels cannot be kept") {
     CHECK(report["kernel"]["facts"]["compiled"] == true);  // elsewhere
   };
   {
-    const Scene scene;
+    const DoctorScene scene;
     fs::create_directory(scene.folder / "kernels");
     fs::permissions(scene.folder / "kernels", fs::perms::all);
     check(doctor(scene), "others may write to", "chmod 700");
   }
   {
-    const Scene scene;
+    const DoctorScene scene;
     write_bytes(scene.folder / "kernels", "a file");
     check(doctor(scene), "cannot be written to", "TRIAGE_KERNEL_CACHE");
   }
-  const auto mounted = [&](const char* options) { return with_mounted(Scene(), options); };
+  const auto mounted = [&](const char* options) { return with_mounted(DoctorScene(), options); };
   if (const auto report = mounted("noexec")) check(*report, "cannot be loaded", "noexec");
   if (const auto report = mounted("size=24k")) check(*report, "No space left on device", "free some space");
   if (const auto report = mounted("ro")) {
@@ -205,7 +205,7 @@ TEST_CASE("D21: doctor where kernels cannot be kept") {
 }
 
 TEST_CASE("D21: doctor names settings that harm") {
-  const Scene scene;
+  const DoctorScene scene;
   const Variable set("TRIAGE_INSTRUCTION_SET", "avx9"), threads("OMP_NUM_THREADS", "4000"), none("TRIAGE_CXX", "false");
   const Report report = doctor(scene);
   CHECK(mentions(report["processor"], "avx9"));
@@ -252,12 +252,10 @@ nlohmann::json part_of(const nlohmann::json& report, const std::string& name) {
   return {};
 }
 
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-
 }  // namespace
 
 TEST_CASE("D21: doctor --bundle: one file with the report, the last capsule and the logs, and what is in it") {
-  const Scene scene;
+  const DoctorScene scene;
   write_bytes(scene.folder / "windows.lua", "return function(z) return z:reshape({-1, 4}) end\n");
   const Variable capsules("TRIAGE_REPLAY_RECORD", "capsules"), log("TRIAGE_LOG_FILE", "triage.log"),
       debug("TRIAGE_COMPILE_DEBUG", "1");
@@ -296,7 +294,7 @@ TEST_CASE("D21: doctor --bundle: one file with the report, the last capsule and 
 }
 
 TEST_CASE("D21: doctor --bundle where there is nothing to add, or too much, and where it cannot be written") {
-  const Scene scene;
+  const DoctorScene scene;
   const Ran ran = triage_program(scene.folder, {"doctor", "--bundle", "report.zip"});
   CHECK(ran.status <= 1);
   CHECK(has(ran.out, "\nbug report report.zip\n"));

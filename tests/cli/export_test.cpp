@@ -13,12 +13,7 @@
 
 namespace {
 
-const char* python() {
-  const char* path = std::getenv("TRIAGE_PYTHON");
-  return path && *path ? path : nullptr;
-}
-
-constexpr const char* repair = R"(return policy {
+constexpr const char* exported_policy = R"(return policy {
   inputs = { "z" }, outputs = { "z", "f" }, params = { limit = 3.0 },
   run = function(z, p)
     local f = flag_nan_and_inf(z, "features")
@@ -31,8 +26,8 @@ constexpr const char* repair = R"(return policy {
 }
 )";
 
-struct Scene : PolicyFolder {
-  Scene() : PolicyFolder(repair) {}
+struct ExportScene : PolicyFolder {
+  ExportScene() : PolicyFolder(exported_policy) {}
 };
 
 bool same_bits(const at::Tensor& a, const at::Tensor& b) {
@@ -43,7 +38,7 @@ bool same_bits(const at::Tensor& a, const at::Tensor& b) {
 }  // namespace
 
 TEST_CASE("E04: triage export prints a policy as a program, and saves it for another process") {
-  Scene triage;
+  ExportScene triage;
   Ran ran = triage({"export", "repair.lua", "-i", "z=randn:8x4,seed=1,nan=2", "-o", "repair.program"});
   CAPTURE(ran.err);
   REQUIRE(ran.status == 0);
@@ -79,7 +74,7 @@ TEST_CASE("E04: triage export prints a policy as a program, and saves it for ano
 }
 
 TEST_CASE("E04: export --decomposed, --fixed-sizes and --json") {
-  Scene triage;
+  ExportScene triage;
   Ran ran = triage({"export", "repair.lua", "-i", "z=randn:8x4", "--decomposed", "--fixed-sizes", "--json"});
   CAPTURE(ran.err);
   REQUIRE(ran.status == 0);
@@ -105,7 +100,7 @@ TEST_CASE("E04: export --decomposed, --fixed-sizes and --json") {
 }
 
 TEST_CASE("E04: TorchScript from a policy runs in C++ without triage, to the same bits") {
-  Scene triage;
+  ExportScene triage;
   Ran ran = triage({"export", "repair.lua", "-i", "z=randn:8x4", "--torchscript", "repair.pt"});
   CAPTURE(ran.err);
   REQUIRE(ran.status == 0);
@@ -155,7 +150,7 @@ TEST_CASE("E04: every policy of the library becomes TorchScript") {
 }
 
 TEST_CASE("E04: what Lua's math makes of sizes goes to TorchScript with the bits of the script") {
-  Scene triage;
+  ExportScene triage;
   write_bytes(triage.folder / "make.lua", R"(
     local function scale(z)
       local n = z:size(0)
@@ -208,7 +203,7 @@ end
 
 TEST_CASE(
     "E01, E02, E03: the seed's programs go to files and TorchScript whole or in plain ATen, assertions included") {
-  Scene triage;
+  ExportScene triage;
   write_bytes(triage.folder / "make.lua", escape_hatches);
   Ran made = triage({"exec", "make.lua"});
   CAPTURE(made.err);
@@ -264,7 +259,7 @@ TEST_CASE(
 }
 
 TEST_CASE("E04: TorchScript from a policy runs in Python without triage" * doctest::skip(python() == nullptr)) {
-  Scene triage;
+  ExportScene triage;
   REQUIRE(triage({"export", "repair.lua", "-i", "z=randn:8x4", "--torchscript", "repair.pt"}).status == 0);
   write_bytes(triage.folder / "make.lua", escape_hatches);
   REQUIRE(triage({"exec", "make.lua"}).status == 0);

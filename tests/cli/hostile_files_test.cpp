@@ -21,7 +21,7 @@ bool is_plain(const std::string& text) {
   return text.find('\x7f') == std::string::npos;
 }
 
-struct Scene {
+struct HostileScene {
   TemporaryFolder folder;
   Variable none{"TRIAGE_KERNEL_CACHE", folder / "kernels"};
   std::string file(const std::string& name, const std::string& text) { return write_bytes(folder / name, text); }
@@ -36,7 +36,7 @@ struct Scene {
 }  // namespace
 
 TEST_CASE("files that are no policies are refused by every command") {
-  Scene scene;
+  HostileScene scene;
   fs::create_directory(scene.folder / "folder.lua");
   ::mkfifo((scene.folder / "fifo.lua").c_str(), 0666);
   fs::create_symlink("loop.lua", scene.folder / "loop.lua");
@@ -73,7 +73,7 @@ TEST_CASE("files that are no policies are refused by every command") {
 }
 
 TEST_CASE("inputs, params and kernels that are no such are refused") {
-  Scene scene;
+  HostileScene scene;
   scene.file("p.lua", "return policy { inputs = {'z'}, params = { k = 1 }, run = function(z, p) return z * p.k end }");
   ::mkfifo((scene.folder / "fifo.npy").c_str(), 0666);
   scene.file("sparse.npy", "x");
@@ -102,7 +102,7 @@ TEST_CASE("inputs, params and kernels that are no such are refused") {
 }
 
 TEST_CASE("names, errors and prints with control characters do not reach the terminal") {
-  Scene scene;
+  HostileScene scene;
   const std::string name = "a\x1b[2J\rb.lua";
   scene.file(name,
              "print('p\\27[31m')\nreturn function(z) error('x\\n[date] FORGED\\27]0;title\\7\\194\\155 \\255', 0) end");
@@ -121,7 +121,7 @@ TEST_CASE("names, errors and prints with control characters do not reach the ter
 }
 
 TEST_CASE("a report is written whole or not at all") {
-  Scene scene;
+  HostileScene scene;
   scene.file("p.lua", "return function(z) return z end");
   scene.file("report.xml", "before");
   fs::create_directory(scene.folder / "taken.xml");

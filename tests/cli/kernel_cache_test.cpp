@@ -22,10 +22,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Scene {
+struct KernelCacheScene {
   TemporaryFolder folder;
   Variable cache{"TRIAGE_KERNEL_CACHE", folder / "kernels"};
-  Scene() {
+  KernelCacheScene() {
     write_bytes(folder / "repair.lua",
                 "return function(z)\n  local f = flag_nan(z, 'x')\n  return fix(z * 2 + 1, f, 'x')\nend\n");
   }
@@ -72,7 +72,7 @@ size_t count(const std::string& text, const std::string& part) {
 }  // namespace
 
 TEST_CASE("a kernel is kept on disk, and a broken one is made again") {
-  const Scene scene;
+  const KernelCacheScene scene;
   CHECK(scene.run().status == 0);
   const fs::path kernel = scene.kernel();
   REQUIRE(!kernel.empty());
@@ -88,7 +88,7 @@ TEST_CASE("a kernel is kept on disk, and a broken one is made again") {
 }
 
 TEST_CASE("whatever stands in the place of a kernel is replaced") {
-  const Scene scene;
+  const KernelCacheScene scene;
   CHECK(scene.run().status == 0);
   const fs::path kernel = scene.kernel();
   REQUIRE(!kernel.empty());
@@ -114,7 +114,7 @@ TEST_CASE("whatever stands in the place of a kernel is replaced") {
 }
 
 TEST_CASE("a kernel under the name of another one's is not run") {
-  const Scene scene;
+  const KernelCacheScene scene;
   const auto result = [&](const std::string& factor) {
     write_bytes(scene.folder / "scale.lua", "return function(z) return z * " + factor + " + 1 end\n");
     const Ran ran = triage_program(scene.folder, {"run", "scale.lua", "--input", "z=randn:8x16,seed=1", "--backend",
@@ -144,7 +144,7 @@ TEST_CASE("a kernel under the name of another one's is not run") {
 TEST_CASE("processes with the same id, in two containers, compile one kernel without harm") {
   const std::string contained = unshare("--pid --fork", "[ $$ = 1 ]");
   if (contained.empty()) return;
-  const Scene scene;
+  const KernelCacheScene scene;
   // Both have made their file before either goes on.
   const Variable chosen(
       "TRIAGE_CXX",
@@ -170,7 +170,7 @@ TEST_CASE("processes with the same id, in two containers, compile one kernel wit
 
 /// The errors of a script that asks for two kernels, where the folder of the scene's is a file system of its own, mounted with
 /// these options, on which `first` is run; nothing where the system does not let us mount any.
-std::optional<std::string> errors_with_mounted(const Scene& scene, const std::string& options,
+std::optional<std::string> errors_with_mounted(const KernelCacheScene& scene, const std::string& options,
                                                const std::string& first = "") {
   const std::string folder = scene.folder / "kernels";
   fs::create_directory(folder);
@@ -190,7 +190,7 @@ std::optional<std::string> errors_with_mounted(const Scene& scene, const std::st
 }
 
 TEST_CASE("on a full disk kernels are compiled elsewhere, and it is said once") {
-  const Scene scene;
+  const KernelCacheScene scene;
   for (const char* fill : {"", "; head -c 24576 /dev/zero > kernels/full"}) {
     CAPTURE(fill);
     const auto err = errors_with_mounted(scene, "size=24k", fill);
@@ -203,7 +203,7 @@ TEST_CASE("on a full disk kernels are compiled elsewhere, and it is said once") 
 }
 
 TEST_CASE("where the folder lets no code be loaded, kernels are compiled elsewhere, and it is said once") {
-  const auto err = errors_with_mounted(Scene(), "noexec");
+  const auto err = errors_with_mounted(KernelCacheScene(), "noexec");
   if (!err) return;
   CAPTURE(*err);
   CHECK(count(*err, "compiled kernels are not kept for the next process") == 1);
@@ -212,7 +212,7 @@ TEST_CASE("where the folder lets no code be loaded, kernels are compiled elsewhe
 }
 
 TEST_CASE("a limit on the size of files does not end the host") {
-  const Scene scene;
+  const KernelCacheScene scene;
   const std::string call = "ulimit -f 10; " + shell_quoted(program_path()) +
                            " run repair.lua --input z=randn:8x16 --backend fused > out 2> err";
   CHECK(std::system(("cd " + shell_quoted(scene.folder.path().string()) + " && sh -c " + shell_quoted(call)).c_str()) ==
@@ -222,7 +222,7 @@ TEST_CASE("a limit on the size of files does not end the host") {
 TEST_CASE("a time limit that is none is an error that says what it should be") {
   for (const char* wrong : {"abc", "-1", "0", "5 minutes", "nan"}) {
     CAPTURE(wrong);
-    const Scene scene;
+    const KernelCacheScene scene;
     const Variable limit("TRIAGE_CXX_TIMEOUT", wrong);
     const Ran ran = scene.run();
     CHECK(ran.status == 0);
@@ -232,7 +232,7 @@ TEST_CASE("a time limit that is none is an error that says what it should be") {
 }
 
 TEST_CASE("a folder that others may write to holds no kernels, and it is said") {
-  const Scene scene;
+  const KernelCacheScene scene;
   fs::create_directory(scene.folder / "kernels");
   fs::permissions(scene.folder / "kernels", fs::perms::all);
   const Ran ran = scene.run();
@@ -264,7 +264,7 @@ TEST_CASE("the folder of kernels is bounded: what was not used for longest goes"
     std::vector<int> gone, kept;
   };
   for (const Case& now : {Case{600, 3, {0, 88}, {89, 599}}, Case{3, 60u << 20, {0}, {1, 2}}}) {
-    const Scene scene;
+    const KernelCacheScene scene;
     const fs::path kernels = scene.folder / "kernels";
     fill(kernels, now.files, now.bytes);
     CHECK(scene.run().status == 0);
@@ -275,7 +275,7 @@ TEST_CASE("the folder of kernels is bounded: what was not used for longest goes"
 }
 
 TEST_CASE("what is not triage's own stays in the folder, however old and large") {
-  const Scene scene;
+  const KernelCacheScene scene;
   const fs::path kernels = scene.folder / "kernels";
   fill(kernels, 600, 3);
   fs::create_directory(kernels / "build.tmp");
@@ -294,7 +294,7 @@ TEST_CASE("what is not triage's own stays in the folder, however old and large")
 }
 
 TEST_CASE("a kernel that is used stays") {
-  const Scene scene;
+  const KernelCacheScene scene;
   CHECK(scene.run().status == 0);
   const fs::path used = scene.kernel(), kernels = scene.folder / "kernels";
   REQUIRE(!used.empty());
@@ -309,7 +309,7 @@ TEST_CASE("a kernel that is used stays") {
 }
 
 TEST_CASE("what processes that were killed have left in the folder goes after an hour") {
-  const Scene scene;
+  const KernelCacheScene scene;
   const fs::path kernels = scene.folder / "kernels";
   fill(kernels, 0, 0);
   const auto now = fs::file_time_type::clock::now();
@@ -324,7 +324,7 @@ TEST_CASE("what processes that were killed have left in the folder goes after an
 }
 
 TEST_CASE("each kernel that the compiler fails for is told, once for one reason, with the name of its graph") {
-  const Scene scene;
+  const KernelCacheScene scene;
   const Variable chosen("TRIAGE_CXX",
                         scene.compiler("picky",
                                        "case $1 in --version) echo picky; exit;; esac\n"
@@ -350,7 +350,7 @@ TEST_CASE("each kernel that the compiler fails for is told, once for one reason,
 
 TEST_CASE("no compiler, or one that fails or is killed: tapes run, and it is said once") {
   for (const char* compiler : {"/nowhere/c++", "false"}) {
-    const Scene scene;
+    const KernelCacheScene scene;
     const Variable chosen("TRIAGE_CXX", compiler);
     const Ran ran = scene.run();
     CHECK(ran.status == 0);
@@ -358,7 +358,7 @@ TEST_CASE("no compiler, or one that fails or is killed: tapes run, and it is sai
     CHECK(ran.err.find("no fused kernels, tapes run in their place") != std::string::npos);
     CHECK(scene.kernel().empty());
   }
-  const Scene killed;
+  const KernelCacheScene killed;
   {
     const Variable chosen("TRIAGE_CXX",
                           killed.compiler("killed", "case $1 in --version) echo killed;; *) kill -9 $$;; esac\n"));
@@ -367,7 +367,7 @@ TEST_CASE("no compiler, or one that fails or is killed: tapes run, and it is sai
     CHECK(ran.err.find("was ended by signal 9 (Killed)") != std::string::npos);
     CHECK(killed.kernel().empty());
   }
-  const Scene scene;
+  const KernelCacheScene scene;
   const Variable chosen("TRIAGE_CXX",
                         scene.compiler("half", "case $1 in --version) echo half a compiler;; *) exit 1;; esac\n"));
   for (int call = 0; call < 5; ++call) CHECK(scene.run().status == 0);  // it ends before it has read its input
@@ -376,13 +376,13 @@ TEST_CASE("no compiler, or one that fails or is killed: tapes run, and it is sai
 TEST_CASE("a set of instructions is chosen by its name; what is none is said once, and the best is taken") {
   const Variable none("TRIAGE_CXX", "false");
   for (const char* set : {"baseline", ""}) {
-    const Scene scene;
+    const KernelCacheScene scene;
     const Variable chosen("TRIAGE_INSTRUCTION_SET", set);
     const Ran ran = scene.run();
     CHECK(ran.status == 0);
     CHECK(ran.err.find("TRIAGE_INSTRUCTION_SET") == std::string::npos);
   }
-  const Scene scene;
+  const KernelCacheScene scene;
   const Variable chosen("TRIAGE_INSTRUCTION_SET", "avx9");
   const Ran ran = scene.run();
   CHECK(ran.status == 0);
@@ -393,7 +393,7 @@ TEST_CASE("a compiler that hangs is ended, with what it has started, and tapes r
   const Variable limit("TRIAGE_CXX_TIMEOUT", "1");
   for (const char* when : {"--version) echo slow", "--help) exit"}) {
     CAPTURE(when);
-    const Scene scene;
+    const KernelCacheScene scene;
     // What it starts holds on to the pipes, as the compiler proper does where `c++` itself is killed.
     const Variable chosen(
         "TRIAGE_CXX", scene.compiler("hangs", std::string("case $1 in ") + when + ";; *) sleep 600 & echo $$ $! > " +
@@ -413,7 +413,7 @@ TEST_CASE("a compiler that hangs is ended, with what it has started, and tapes r
 
 TEST_CASE("what a compiler that is ended has made on its way is gone with it") {
   const Variable limit("TRIAGE_CXX_TIMEOUT", "1");
-  const Scene scene;
+  const KernelCacheScene scene;
   fs::create_directory(scene.folder / "temporary");
   const Variable temporary("TMPDIR", scene.folder / "temporary");
   const Variable chosen(
@@ -430,7 +430,7 @@ TEST_CASE("what a compiler that is ended has made on its way is gone with it") {
 TEST_CASE("what a compiler leaves running is not waited for, and ends") {
   for (const char* then : {"exec c++ \"$@\"", "echo broken; exit 1"}) {
     CAPTURE(then);
-    const Scene scene;
+    const KernelCacheScene scene;
     const Variable chosen(
         "TRIAGE_CXX",
         scene.compiler("leaves", "case $1 in --version) exec c++ --version;; esac\nsleep 600 & echo $! >> " +
@@ -450,7 +450,7 @@ TEST_CASE("what a compiler leaves running is not waited for, and ends") {
 
 TEST_CASE("a compiler that says nothing more and does not end is ended, too") {
   const Variable limit("TRIAGE_CXX_TIMEOUT", "1");
-  const Scene scene;
+  const KernelCacheScene scene;
   const Variable chosen(
       "TRIAGE_CXX",
       scene.compiler("silent", "case $1 in --version) echo silent;; *) exec >&- 2>&-; sleep 600;; esac\n"));
@@ -460,7 +460,7 @@ TEST_CASE("a compiler that says nothing more and does not end is ended, too") {
 }
 
 TEST_CASE("what a compiler makes is loaded before it is kept") {
-  const Scene scene;
+  const KernelCacheScene scene;
   {
     const Variable chosen(
         "TRIAGE_CXX", scene.compiler("garbage",
@@ -476,7 +476,7 @@ TEST_CASE("what a compiler makes is loaded before it is kept") {
 }
 
 TEST_CASE("a program that ends while a kernel is compiled leaves no compiler and no half-written file") {
-  const Scene scene;
+  const KernelCacheScene scene;
   write_bytes(scene.folder / "ends.lua",
               "local double = triage.compile(function(z) return z * 2 + 1 end, {backend = 'fused'})\n"
               "double(torch.ones({4, 4}))\n"

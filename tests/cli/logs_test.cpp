@@ -9,7 +9,7 @@
 
 namespace {
 
-constexpr const char* policy = R"(return policy {
+constexpr const char* halving_policy = R"(return policy {
   name = "halved",
   run = function(z)
     if z:size(0) == 4 then z = z * 2 end
@@ -18,10 +18,10 @@ constexpr const char* policy = R"(return policy {
 }
 )";
 
-struct Scene {
+struct LogsScene {
   TemporaryFolder folder;
-  Scene() {
-    write_bytes(folder / "halved.lua", policy);
+  LogsScene() {
+    write_bytes(folder / "halved.lua", halving_policy);
     write_bytes(folder / "script.lua",
                 "triage.compile(function(x) print('in') return x + 1 end, {name = 'f'})(torch.ones({2}))\n");
   }
@@ -29,21 +29,10 @@ struct Scene {
   Ran exec() const { return triage_program(folder, {"exec", "script.lua"}); }
 };
 
-bool has(const std::string& text, const std::string& part) {
-  CAPTURE(text);
-  return text.find(part) != std::string::npos;
-}
-
-size_t count_of(const std::string& text, const std::string& part) {
-  size_t count = 0;
-  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
-  return count;
-}
-
 }  // namespace
 
 TEST_CASE("D01: TRIAGE_LOGS=help prints the table of logs") {
-  const Scene scene;
+  const LogsScene scene;
   const Variable logs("TRIAGE_LOGS", "help");
   const Ran help = scene.run();
   CHECK(help.status == 0);
@@ -54,7 +43,7 @@ TEST_CASE("D01: TRIAGE_LOGS=help prints the table of logs") {
 }
 
 TEST_CASE("D01: a name in TRIAGE_LOGS that nobody knows is an error with a guess") {
-  const Scene scene;
+  const LogsScene scene;
   for (const auto& [word, guess] :
        {std::pair("graph,fussion", "fusion"), {"+grahp", "graph"}, {"-recompile", "recompiles"}}) {
     const Variable logs("TRIAGE_LOGS", word);
@@ -67,7 +56,7 @@ TEST_CASE("D01: a name in TRIAGE_LOGS that nobody knows is an error with a guess
 }
 
 TEST_CASE("D01: a name that is like none, and levels in capitals") {
-  const Scene scene;
+  const LogsScene scene;
   {
     const Variable logs("TRIAGE_LOGS", "dynamo");
     CHECK(has(scene.run().err, "there is no log 'dynamo'; there are: capture, graph_breaks"));
@@ -79,7 +68,7 @@ TEST_CASE("D01: a name that is like none, and levels in capitals") {
 }
 
 TEST_CASE("D01: no text of a script looks like a record") {
-  const Scene scene;
+  const LogsScene scene;
   write_bytes(scene.folder / "script.lua", R"(
 local f = triage.compile(function(x) return x:tanh() end,
   {name = "x\ntriage: [kernels] all is fine", backend = function() error("no\ntriage: [kernels] all is fine") end})
@@ -96,7 +85,7 @@ for i = 1, 12 do g(torch.ones({2}), "\ntriage: [kernels] all is fine" .. i) end
 }
 
 TEST_CASE("D01: artefacts of a run go to standard error, and leave standard output as it is") {
-  const Scene scene;
+  const LogsScene scene;
   const std::string plain = scene.run().out;
   const Variable logs("TRIAGE_LOGS", "graph,guards,+capture");
   const Ran logged = scene.run();
@@ -112,7 +101,7 @@ TEST_CASE("D01: artefacts of a run go to standard error, and leave standard outp
 }
 
 TEST_CASE("D02: TRIAGE_LOG_FILE has every record, and standard error the warnings alone") {
-  const Scene scene;
+  const LogsScene scene;
   const Variable logs("TRIAGE_LOGS", "graph,fusion"), file("TRIAGE_LOG_FILE", "triage.log");
   const Ran ran = scene.exec();
   CHECK(ran.status == 0);
@@ -127,7 +116,7 @@ TEST_CASE("D02: TRIAGE_LOG_FILE has every record, and standard error the warning
 }
 
 TEST_CASE("D02: a log file that cannot be opened, or takes no more, is told of once, and the run goes on") {
-  const Scene scene;
+  const LogsScene scene;
   const Variable logs("TRIAGE_LOGS", "all");
   for (const auto& [path, reason] :
        {std::pair("no/such/folder/x.log", "No such file or directory"), {"/dev/full", "No space left"}}) {
@@ -141,7 +130,7 @@ TEST_CASE("D02: a log file that cannot be opened, or takes no more, is told of o
 }
 
 TEST_CASE("D11: TRIAGE_DEBUG_FUNCTION names the functions and policies that are captured") {
-  const Scene scene;
+  const LogsScene scene;
   const Variable logs("TRIAGE_LOGS", "graph");
   for (const auto& [name, captured] :
        {std::pair("halved", true), {"h*", true}, {"halved.lua:3", true}, {"other", false}}) {
@@ -153,7 +142,7 @@ TEST_CASE("D11: TRIAGE_DEBUG_FUNCTION names the functions and policies that are 
 }
 
 TEST_CASE("D11: a name that no function has is told at the end, with those that there were") {
-  const Scene scene;
+  const LogsScene scene;
   const std::string told = "no function or policy that ran has the name";
   {
     const Variable only("TRIAGE_DEBUG_FUNCTION", "othr");

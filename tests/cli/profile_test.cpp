@@ -42,8 +42,6 @@ struct Bench {
   }
 };
 
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-
 std::vector<nlohmann::json> named(const std::vector<nlohmann::json>& spans, const std::string& begin) {
   std::vector<nlohmann::json> found;
   for (const auto& span : spans)

@@ -26,3 +26,14 @@ Ran triage_program(const TemporaryFolder& folder, const std::vector<std::string>
   int status = std::system(command.c_str());
   return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_bytes(output / "out"), read_bytes(output / "err")};
 }
+
+size_t count_of(const std::string& text, const std::string& part) {
+  size_t count = 0;
+  for (size_t at = 0; (at = text.find(part, at)) != std::string::npos; at += part.size()) ++count;
+  return count;
+}
+
+const char* python() {
+  const char* path = std::getenv("TRIAGE_PYTHON");
+  return path && *path ? path : nullptr;
+}

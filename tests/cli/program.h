@@ -17,6 +17,14 @@ struct Ran {
 
 std::string shell_quoted(const std::string& text);
 
+inline bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+/// How often `part` stands in `text`.
+size_t count_of(const std::string& text, const std::string& part);
+
+/// TRIAGE_PYTHON: a Python with PyTorch; null where it is not set.
+const char* python();
+
 /// The `triage` program that was built beside this test.
 std::string program_path();
 

@@ -12,7 +12,7 @@
 
 namespace {
 
-constexpr const char* policy = R"(return policy {
+constexpr const char* logarithm_policy = R"(return policy {
   inputs = { "z" }, outputs = { "y", "f" }, params = { shift = 0.0 },
   run = function(z, p)
     local y = (z + p.shift):log() * 2.0
@@ -50,7 +50,7 @@ torch::jit::Module model() {
 
 TEST_CASE("explain --provenance: a policy") {
   TemporaryFolder folder;
-  write_bytes(folder / "policy.lua", policy);
+  write_bytes(folder / "policy.lua", logarithm_policy);
   write_batch(folder);
   const Ran ran = triage_program(folder, {"explain", "--provenance", "policy.lua", "--input", "z=z.npy"});
   CAPTURE(ran.err);

@@ -5,14 +5,9 @@
 
 #include <cstdlib>
 
-#include "folder.h"
+#include "program.h"
 
 namespace {
-
-const char* python() {
-  const char* path = std::getenv("TRIAGE_PYTHON");
-  return path && *path ? path : nullptr;
-}
 
 /// Runs `code` in Python with the folder as `d`; a failing assert or exception fails the test.
 void run_python(const TemporaryFolder& folder, const std::string& code) {

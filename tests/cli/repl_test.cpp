@@ -16,11 +16,6 @@
 
 namespace {
 
-bool has(const std::string& text, const std::string& part) {
-  CAPTURE(text);
-  return text.find(part) != std::string::npos;
-}
-
 /// What the program answers to these lines, read from a pipe.
 Ran answers(const std::string& lines) {
   TemporaryFolder folder;

@@ -18,8 +18,6 @@ void write(const TemporaryFolder& folder, const std::string& name, const std::st
   std::ofstream(folder / name) << text;
 }
 
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-
 std::string only_capsule(const TemporaryFolder& folder, const std::string& name) {
   REQUIRE(fs::exists(folder / name));
   std::vector<fs::path> files(fs::directory_iterator(folder / name), fs::directory_iterator{});
@@ -27,7 +25,7 @@ std::string only_capsule(const TemporaryFolder& folder, const std::string& name)
   return files.front().string();
 }
 
-constexpr const char* policy = R"(local limit = 3
+constexpr const char* limiting_policy = R"(local limit = 3
 return function(z)
   local f = flag_nan(z, "encoder")
   return fix(z * limit, f, "encoder"), f
@@ -35,7 +33,7 @@ end
 )";
 
 /// Modules, a table that closures share, a guarded tensor, a global, an integer, a graph break, random numbers.
-constexpr const char* script = R"(-- script.lua
+constexpr const char* replayed_script = R"(-- script.lua
 local model = nn.Sequential(nn.Linear(4, 3), nn.ReLU())
 local state = {scale = 2.5, history = {}}
 offset = torch.ones({3})
@@ -61,7 +59,7 @@ end
 
 TEST_CASE("D10: run --capsule writes the call, and replay repeats it to the same bits in another process") {
   const TemporaryFolder folder;
-  write(folder, "repair.lua", policy);
+  write(folder, "repair.lua", limiting_policy);
   const Ran ran =
       triage_program(folder, {"run", "repair.lua", "--input", "z=randn:8x4,seed=1,nan=2", "--capsule", "call.pt"});
   REQUIRE_MESSAGE(ran.status == 0, ran.err);
@@ -72,13 +70,13 @@ TEST_CASE("D10: run --capsule writes the call, and replay repeats it to the same
   replayed = triage_program(folder, {"replay", "call.pt", "--json", "--extract", "parts"});
   CHECK(replayed.json()["same"] == true);
   std::ifstream extracted(folder / "parts/script.lua");
-  CHECK(std::string(std::istreambuf_iterator<char>(extracted), {}) == policy);
+  CHECK(std::string(std::istreambuf_iterator<char>(extracted), {}) == limiting_policy);
   CHECK(triage_program(folder, {"replay", "call.pt", "--backend", "eager"}).status == 0);
 }
 
 TEST_CASE("D10: a backend that gives other bits is told by replay, and minified when asked for") {
   const TemporaryFolder folder;
-  write(folder, "repair.lua", policy);
+  write(folder, "repair.lua", limiting_policy);
   triage_program(folder, {"run", "repair.lua", "--input", "z=randn:8x4,seed=1,nan=2", "--capsule", "call.pt"});
   const Ran replayed = triage_program(folder, {"replay", "call.pt", "--backend", "faulty_result:mul", "--minify"});
   CHECK(replayed.status == 1);
@@ -92,7 +90,7 @@ TEST_CASE("D10: a backend that gives other bits is told by replay, and minified 
 
 TEST_CASE("D10: TRIAGE_REPLAY_RECORD keeps calls that fail, and only the function concerned runs again") {
   const TemporaryFolder folder;
-  write(folder, "script.lua", script);
+  write(folder, "script.lua", replayed_script);
   {
     const Variable record("TRIAGE_REPLAY_RECORD", "capsules");
     const Ran ran = triage_program(folder, {"exec", "script.lua"});
@@ -113,7 +111,7 @@ TEST_CASE("D10: TRIAGE_REPLAY_RECORD keeps calls that fail, and only the functio
 
 TEST_CASE("D10: triage.record keeps modules, shared variables, guarded tensors, globals and random numbers") {
   const TemporaryFolder folder;
-  write(folder, "script.lua", script);
+  write(folder, "script.lua", replayed_script);
   const Ran ran = triage_program(folder, {"exec", "script.lua", "record"});
   REQUIRE_MESSAGE(ran.status == 0, ran.err);
   const Ran replayed = triage_program(folder, {"replay", "call.pt"});
@@ -168,7 +166,7 @@ triage.record(g, {torch.ones({2})}, {file = "g.pt"})
 TEST_CASE("D10: wrong use of replay is said, with status 2") {
   const TemporaryFolder folder;
   write(folder, "text.pt", "no capsule");
-  write(folder, "repair.lua", policy);
+  write(folder, "repair.lua", limiting_policy);
   CHECK(triage_program(folder, {"replay", "nothing.pt"}).status == 2);
   const Ran damaged = triage_program(folder, {"replay", "text.pt"});
   CHECK(damaged.status == 2);

@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
 /// A break, recompiles, gradients, and a backend that fails on purpose.
-constexpr const char* script = R"(-- made.lua
+constexpr const char* reported_script = R"(-- made.lua
 local scaled = triage.compile(function(x)
   local y = (x * 2):tanh()
   for i = 0, x:size(0) - 1 do y = y + i end
@@ -38,7 +38,7 @@ trained(torch.ones({4}, {requires_grad = true})):backward()
 triage.compile(function(x) return x:erf() end, {name = "failing", backend = "faulty_compile:erf", warn = false})(torch.ones({2}))
 )";
 
-constexpr const char* policy = R"(return policy {
+constexpr const char* reported_policy = R"(return policy {
   name = "repair",
   run = function(z)
     local f = flag_nan(z, "encoder")
@@ -49,8 +49,6 @@ constexpr const char* policy = R"(return policy {
 
 /// What a hostile script and its file may be called.
 const std::string hostile_name = "</script><script>document.title='owned'</script>";
-
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 /// In `folder`, with its trace in `folder`/traces.
 Ran traced(const TemporaryFolder& folder, const std::vector<std::string>& arguments) {
@@ -135,7 +133,7 @@ Shown show_with(const TemporaryFolder& folder, std::string page, const std::stri
 
 TEST_CASE("N01: a trace has graphs, breaks, recompiles, guards, groups, code, failures and times") {
   const TemporaryFolder folder;
-  write_bytes(folder / "made.lua", script);
+  write_bytes(folder / "made.lua", reported_script);
   traced(folder, {"exec", "made.lua"});
   const std::vector<fs::path> files = files_in(folder / "traces");
   REQUIRE(files.size() == 1);
@@ -153,7 +151,7 @@ TEST_CASE("N01: a trace has graphs, breaks, recompiles, guards, groups, code, fa
   CHECK(counts["groups"] >= 3);
   CHECK(counts["code"] >= 2);
   CHECK(counts["phase"] >= 8);
-  CHECK(events_of(files[0], "source")[0].at("text") == script);
+  CHECK(events_of(files[0], "source")[0].at("text") == reported_script);
   const Json broken = events_of(files[0], "break")[0];
   CHECK(broken.at("function") == "broken");
   CHECK(broken.at("id") == "TB0001");
@@ -170,8 +168,8 @@ TEST_CASE("N01: a trace has graphs, breaks, recompiles, guards, groups, code, fa
 
 TEST_CASE("N01: the report has each graph beside its source, with breaks, recompiles and guards on their lines") {
   const TemporaryFolder folder;
-  write_bytes(folder / "made.lua", script);
-  write_bytes(folder / "repair.lua", policy);
+  write_bytes(folder / "made.lua", reported_script);
+  write_bytes(folder / "repair.lua", reported_policy);
   traced(folder, {"exec", "made.lua"});
   traced(folder, {"run", "repair.lua", "--input", "z=randn:32x8,nan=3,seed=1"});
   const auto [page, summary] = page_of(folder);
@@ -236,7 +234,7 @@ TEST_CASE("N01: ten graphs make a page of at most 300 kB") {
 
 TEST_CASE("N01: names of scripts are text on the page, whatever they are") {
   const TemporaryFolder folder;
-  std::string hostile = policy;
+  std::string hostile = reported_policy;
   hostile.replace(hostile.find("repair"), 6, hostile_name);
   hostile.replace(hostile.find("encoder"), 7, hostile_name + "<!--");
   write_bytes(folder / "hostile.lua", hostile);
@@ -339,7 +337,7 @@ TEST_CASE("N01: a million events make a page in bounded time and size") {
 
 TEST_CASE("a trace that cannot be written is one error, and the run goes on") {
   const TemporaryFolder folder;
-  write_bytes(folder / "made.lua", script);
+  write_bytes(folder / "made.lua", reported_script);
   write_bytes(folder / "file", "");
   for (const char* place : {"file", "file/traces", "/proc/traces"}) {
     const Variable trace("TRIAGE_TRACE", place);
@@ -353,8 +351,8 @@ TEST_CASE("a trace that cannot be written is one error, and the run goes on") {
 TEST_CASE("N01: the page in a browser: no complaint, and a click on a graph shows its code") {
   if (!has_browser()) return;
   const TemporaryFolder folder;
-  write_bytes(folder / "made.lua", script);
-  write_bytes(folder / "repair.lua", policy);
+  write_bytes(folder / "made.lua", reported_script);
+  write_bytes(folder / "repair.lua", reported_policy);
   traced(folder, {"exec", "made.lua"});
   traced(folder, {"run", "repair.lua", "--input", "z=randn:32x8,nan=3,seed=1"});
   const std::string page = page_of(folder).first;

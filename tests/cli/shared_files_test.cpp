@@ -19,8 +19,6 @@ struct Shared {
   TemporaryFolder folder;
 };
 
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-
 }  // namespace
 
 TEST_CASE("check, test, run, export and bench of policies with modules and tables") {

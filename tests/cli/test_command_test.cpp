@@ -39,9 +39,9 @@ constexpr const char* uncovered = R"(return policy {
 }
 )";
 
-struct Scene {
+struct TestCommandScene {
   TemporaryFolder folder;
-  Scene() {
+  TestCommandScene() {
     std::filesystem::create_directory(folder / "policies");
     write_bytes(folder / "policies/good.lua", good);
   }
@@ -51,17 +51,6 @@ struct Scene {
   }
   Ran operator()(const std::vector<std::string>& arguments) const { return triage_program(folder, arguments); }
 };
-
-bool has(const std::string& text, const std::string& part) {
-  CAPTURE(text);
-  return text.find(part) != std::string::npos;
-}
-
-size_t count_of(const std::string& text, const std::string& part) {
-  size_t count = 0;
-  for (size_t at = 0; (at = text.find(part, at)) != std::string::npos; at += part.size()) ++count;
-  return count;
-}
 
 /// Well-formed as far as this form goes: declaration, elements that close in order, attributes in quotes, entities, and
 /// nothing that XML 1.0 does not allow.
@@ -91,7 +80,7 @@ bool is_well_formed(const std::string& xml) {
 }  // namespace
 
 TEST_CASE("test prints each test, and for each rule the samples that took it") {
-  Scene triage;
+  TestCommandScene triage;
   Ran ran = triage({"test", "policies/good.lua"});
   CHECK(ran.err.empty());
   CHECK(ran.status == 0);
@@ -106,7 +95,7 @@ TEST_CASE("test prints each test, and for each rule the samples that took it") {
 }
 
 TEST_CASE("a broken file of a folder is a failure, and the others still run") {
-  Scene triage;
+  TestCommandScene triage;
   triage.add_bad_ones();
   Ran ran = triage({"test", "policies"});
   CHECK(ran.err.empty());
@@ -119,7 +108,7 @@ TEST_CASE("a broken file of a folder is a failure, and the others still run") {
 }
 
 TEST_CASE("a policy that fails before its first rule is told once, and not of its rules") {
-  Scene triage;
+  TestCommandScene triage;
   write_bytes(
       triage.folder / "early.lua",
       "return policy { run = function(z)\n  local y = z:nonsense()\n  return fix(y, flag_nan(y, 'x'), 'x')\nend, "
@@ -133,7 +122,7 @@ TEST_CASE("a policy that fails before its first rule is told once, and not of it
 }
 
 TEST_CASE("a misspelt field of a test is named") {
-  Scene triage;
+  TestCommandScene triage;
   write_bytes(triage.folder / "typo.lua",
               "return policy { run = function(z) return z end, tests = {{ nam = 'one', args = function() return "
               "torch.ones({2}) end, check = function() return true end }} }");
@@ -146,7 +135,7 @@ TEST_CASE("a misspelt field of a test is named") {
 }
 
 TEST_CASE("full coverage can be asked for") {
-  Scene triage;
+  TestCommandScene triage;
   write_bytes(triage.folder / "half.lua",
               "return policy { run = function(z) return torch.where(z > 0, z, 0) end, tests = {{ name = 'one', args = "
               "function() return torch.ones({2}) end, check = function(y) return y:eq(1):all() end }} }");
@@ -158,7 +147,7 @@ TEST_CASE("full coverage can be asked for") {
 }
 
 TEST_CASE("a policy without tests is told, and is a failure under full coverage only") {
-  Scene triage;
+  TestCommandScene triage;
   write_bytes(triage.folder / "plain.lua", "return function(z) return z end");
   Ran ran = triage({"test", "plain.lua"});
   CHECK(ran.status == 0);
@@ -168,7 +157,7 @@ TEST_CASE("a policy without tests is told, and is a failure under full coverage 
 }
 
 TEST_CASE("test --json prints one object with the fields it promises") {
-  Scene triage;
+  TestCommandScene triage;
   triage.add_bad_ones();
   write_bytes(triage.folder / "policies/chatty.lua", "print('loading')\nreturn function(z) return z end");
   Ran ran = triage({"test", "policies", "--json"});
@@ -203,7 +192,7 @@ TEST_CASE("test --json prints one object with the fields it promises") {
 }
 
 TEST_CASE("the JUnit report is well-formed XML that counts right") {
-  Scene triage;
+  TestCommandScene triage;
   triage.add_bad_ones();
   Ran ran = triage({"test", "policies", "--junit", "report.xml"});
   CHECK(ran.status == 1);
@@ -222,7 +211,7 @@ TEST_CASE("the JUnit report is well-formed XML that counts right") {
 }
 
 TEST_CASE("wrong use of test ends with status 2") {
-  Scene triage;
+  TestCommandScene triage;
   std::filesystem::create_directory(triage.folder / "empty");
   for (const auto& [arguments, part] : std::vector<std::pair<std::vector<std::string>, std::string>>{
            {{"test", "none.lua"}, "none.lua"},
@@ -241,7 +230,7 @@ TEST_CASE("wrong use of test ends with status 2") {
 }
 
 TEST_CASE("the policy library passes `triage test`, on batches of all sizes, with full coverage") {
-  Scene triage;
+  TestCommandScene triage;
   Ran ran = triage(
       {"test", triage::test::source_dir() + "/scripts/policies", "--batches", "0,1,2,31,32,33", "--full-coverage"});
   CAPTURE(ran.out);
@@ -250,7 +239,7 @@ TEST_CASE("the policy library passes `triage test`, on batches of all sizes, wit
 }
 
 TEST_CASE("tests that are no list are an error that says what a list of tests looks like") {
-  const Scene scene;
+  const TestCommandScene scene;
   write_bytes(scene.folder / "policies/named.lua", R"(return policy {
   run = function(z) return z end,
   tests = { basic = function() end },

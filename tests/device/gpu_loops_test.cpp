@@ -9,7 +9,7 @@
 #include <cmath>
 #include <thread>
 
-#include "bindings/lua/engine/lua_script.h"
+#include "bindings/lua/engine/policies/lua_script.h"
 #include "runtime/backends/fused/fused.h"
 #include "runtime/backends/fused/gpu/accelerator.h"
 #include "runtime/diagnose/bits.h"

@@ -1,7 +1,7 @@
 // Policies on a real GPU: what they give there, that no call waits for it, and that their warm calls can be recorded in a CUDA graph.
 // Without a GPU there is nothing to test, and the program says so. More of it: TRIAGE_TEST_DEVICE=cuda with test_flags, test_parity
 // and the other file here (tests/other_device.h).
-#include "bindings/lua/engine/lua_script.h"
+#include "bindings/lua/engine/policies/lua_script.h"
 #include "runtime/diagnose/bits.h"
 #include "runtime/policy/state/state_of_call.h"
 #include "tests/cli/folder.h"
@@ -26,11 +26,11 @@ bool no_gpu() {
   return true;
 }
 
-RuntimeOptions options(const std::string& backend) {
-  RuntimeOptions options;
-  options.backend = backend;
-  options.log = test::no_log();
-  return options;
+RuntimeOptions options_for(const std::string& backend) {
+  RuntimeOptions options_for;
+  options_for.backend = backend;
+  options_for.log = test::no_log();
+  return options_for;
 }
 
 Tensors on(const Tensors& tensors, c10::Device device) {
@@ -55,7 +55,7 @@ void check_close(const Tensors& expected, const Tensors& got) {
   }
 }
 
-void check_same(const Tensors& expected, const Tensors& got) {
+void check_same_bits(const Tensors& expected, const Tensors& got) {
   REQUIRE(expected.size() == got.size());
   for (size_t i = 0; i < got.size(); ++i) {
     CAPTURE(i);
@@ -74,7 +74,7 @@ void for_each_example(const std::string& backend, const std::function<void(const
     CAPTURE(path.string());
     CAPTURE(backend);
     lua::LuaScript script(read_bytes(path), test::script_options(path));
-    const Policy policy = Runtime(options(backend)).load(path);
+    const Policy policy = Runtime(options_for(backend)).load(path);
     for (size_t test = 0; test < script.test_count(); ++test) {
       CAPTURE(test);
       const Tensors params = script.test_params(test), inputs = script.test_arguments(test);
@@ -97,7 +97,7 @@ TEST_CASE("on a GPU the policies of the library give what they give on the CPU, 
       const Tensors recorded = example.policy.run(there);
       example.policy.reset_state();
       check_close(example.expected, recorded);
-      check_same(recorded, example.policy.run(there));
+      check_same_bits(recorded, example.policy.run(there));
       CHECK(example.policy.breaks().empty());
     });
 }
@@ -113,13 +113,13 @@ TEST_CASE("on a GPU warm calls of the policies of the library are a CUDA graph, 
     test::CudaGraph graph([&] { outputs = example.policy.run(inputs); });
     for (size_t i = 0; i < inputs.size(); ++i) inputs[i].copy_(there[i]);
     graph.replay();
-    check_same(expected, outputs);
+    check_same_bits(expected, outputs);
   });
 }
 
 TEST_CASE("on a GPU a policy finds the bad samples of logits, repairs them, and says so, in every float type") {
   if (no_gpu()) return;
-  const Policy policy = Runtime(options("fused")).load_source(R"(return function(z)
+  const Policy policy = Runtime(options_for("fused")).load_source(R"(return function(z)
     local f = flag_nan_and_inf(z, 'logits')
     return fix(z, f, 'logits', {fallback = 0.0})
   end)");
@@ -133,7 +133,7 @@ TEST_CASE("on a GPU a policy finds the bad samples of logits, repairs them, and 
         for (int64_t row = 1; row < rows; row += 5) z[row][row] = row % 2 ? NAN : -INFINITY;
         if (strided) z = z.t().contiguous().t();
         const Tensors here = policy.run({z}), there = policy.run({z.to(at::kCUDA)});
-        check_same(here, there);
+        check_same_bits(here, there);
       }
 }
 

@@ -4,19 +4,17 @@
 #include <triage/triage.h>
 
 #include <filesystem>
-#include <fstream>
 #include <limits>
 #include <string>
 
 #include <unistd.h>
 
 #include "runtime/policy/bundles/manifest.h"
+#include "tests/cli/folder.h"
 
 namespace {
 
 namespace fs = std::filesystem;
-
-void write(const fs::path& path, const std::string& text) { std::ofstream(path) << text; }
 
 std::string repairing(const std::string& name) {
   return "local fallback = require('fallback')\nreturn policy {name = '" + name + "', outputs = {'z', 'f'}, " +
@@ -26,12 +24,12 @@ std::string repairing(const std::string& name) {
 
 /// Both policies, the module that they share, and bundle.json last.
 void release(const fs::path& dir, const std::string& fallback, const std::string& version) {
-  for (const std::string name : {"features", "scores"}) write(dir / (name + ".lua"), repairing(name));
-  write(dir / "lib/fallback.lua", "return {value = " + fallback + "}");
+  for (const std::string name : {"features", "scores"}) write_bytes(dir / (name + ".lua"), repairing(name));
+  write_bytes(dir / "lib/fallback.lua", "return {value = " + fallback + "}");
   triage::policy::Manifest manifest = triage::policy::list_folder(dir);
   manifest.name = "fraud";
   manifest.version = version;
-  write(dir / "bundle.json~", manifest.text());
+  write_bytes(dir / "bundle.json~", manifest.text());
   fs::rename(dir / "bundle.json~", dir / "bundle.json");
 }
 

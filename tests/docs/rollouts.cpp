@@ -6,12 +6,13 @@
 #include <atomic>
 #include <chrono>
 #include <filesystem>
-#include <fstream>
 #include <iostream>
 #include <string>
 #include <thread>
 
 #include <unistd.h>
+
+#include "tests/cli/folder.h"
 
 namespace {
 
@@ -34,8 +35,6 @@ std::string with_fallback(const char* value) {
   return text.replace(text.find("%s"), 2, value);
 }
 
-void write(const std::filesystem::path& path, const std::string& text) { std::ofstream(path) << text; }
-
 std::atomic<int> pages{0};
 void page_somebody(const std::string&) { ++pages; }
 
@@ -51,8 +50,8 @@ TEST_CASE("the host of docs/rollouts.md: a shadow, its report, a canary that is 
       std::filesystem::temp_directory_path() / ("triage-rollouts-" + std::to_string(::getpid()));
   std::filesystem::create_directories(folder);
   const std::filesystem::path before = std::filesystem::current_path();
-  write(folder / "repair.lua", with_fallback("0.0"));
-  write(folder / "next.lua", with_fallback("0.5"));
+  write_bytes(folder / "repair.lua", with_fallback("0.0"));
+  write_bytes(folder / "next.lua", with_fallback("0.5"));
   std::filesystem::current_path(folder);
   {
     triage::Runtime runtime;

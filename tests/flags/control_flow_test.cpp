@@ -10,15 +10,13 @@ using namespace triage::test;
 
 namespace {
 
-constexpr float NaN = std::numeric_limits<float>::quiet_NaN();
-
 at::Tensor bools(const std::vector<int>& values) { return at::tensor(values).to(at::kBool); }
 
-at::Tensor gradient(const at::Tensor& y, const at::Tensor& x) {
+at::Tensor gradient_of_sum(const at::Tensor& y, const at::Tensor& x) {
   return torch::autograd::grad({y.sum()}, {x}, {}, /*retain_graph=*/true)[0];
 }
 
-at::Tensor leaf(const std::vector<double>& values) {
+at::Tensor leaf_column(const std::vector<double>& values) {
   return at::tensor(values, at::kDouble).unsqueeze(1).requires_grad_(true);
 }
 
@@ -87,12 +85,12 @@ TEST_CASE("T15: HAS, IS, AND, OR, NOT") {
 }
 
 TEST_CASE("T15 T31: what a branch does to rows that it does not decide reaches no gradient") {
-  const at::Tensor x = leaf({0.0, 4.0, -1.0, 9.0}), w = at::ones({1, 1}, at::kDouble).requires_grad_(true);
+  const at::Tensor x = leaf_column({0.0, 4.0, -1.0, 9.0}), w = at::ones({1, 1}, at::kDouble).requires_grad_(true);
   const at::Tensor z = x.mm(w) * 1.0;  // the branches use what was made before them, and a weight
   const at::Tensor positive = (z > 0).flatten(0);
   const auto check = [&](const at::Tensor& y) {
-    CHECK(gradient(y, x).flatten().equal(at::tensor({1.0, 0.25, 1.0, 1.0 / 9}, at::kDouble)));
-    CHECK(std::isfinite(gradient(y, w).item<double>()));
+    CHECK(gradient_of_sum(y, x).flatten().equal(at::tensor({1.0, 0.25, 1.0, 1.0 / 9}, at::kDouble)));
+    CHECK(std::isfinite(gradient_of_sum(y, w).item<double>()));
   };
   SUBCASE("IF") {
     check(IF(positive, [&] { return z.log(); }).ELSE([&] { return z; }));
@@ -119,20 +117,20 @@ TEST_CASE("T15 T31: what a branch does to rows that it does not decide reaches n
     auto [y, s] =
         IF(positive, [&] { return std::pair(z.log(), z.log() + z.sqrt()); }).ELSE([&] { return std::pair(z, z); });
     check(y);
-    CHECK(gradient(y + s, x).isfinite().all().item<bool>());
+    CHECK(gradient_of_sum(y + s, x).isfinite().all().item<bool>());
   }
 }
 
 TEST_CASE("T15 T31: a NaN in rows that the branch does decide is not hidden") {
-  const at::Tensor x = leaf({0.0, 4.0});
+  const at::Tensor x = leaf_column({0.0, 4.0});
   const at::Tensor y = IF(bools({1, 0}), [&] { return (x * 0.0).sqrt() * 0.0; }).ELSE([&] { return x * 1.0; });
-  const at::Tensor grad = gradient(y, x).flatten();
+  const at::Tensor grad = gradient_of_sum(y, x).flatten();
   CHECK(std::isnan(grad[0].item<double>()));
   CHECK(grad[1].item<double>() == 1.0);
 }
 
 TEST_CASE("T15: without gradients nothing is guarded, and second derivatives are there") {
-  const at::Tensor x = leaf({0.0, 2.0});
+  const at::Tensor x = leaf_column({0.0, 2.0});
   const auto cube = [&] { return IF(bools({0, 1}), [&] { return x * x * x / x; }).ELSE([&] { return x * 1.0; }); };
   {
     at::NoGradGuard no_grad;

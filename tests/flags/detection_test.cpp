@@ -7,8 +7,6 @@
 namespace triage::test {
 namespace {
 
-constexpr double NAN_VALUE = std::numeric_limits<double>::quiet_NaN();
-constexpr double INF_VALUE = std::numeric_limits<double>::infinity();
 const std::vector<at::ScalarType> FLOATS = {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16};
 
 // What a detection must give, by the definition: a push for each mask that ATen finds.

@@ -6,12 +6,12 @@
 namespace triage::test {
 namespace {
 
-struct Draw {
+struct Form {
   ErrorConfig config;
   int64_t samples;
 };
 
-Draw draw_form() {
+Form draw_form() {
   ErrorConfig config;
   config.flag_dtype = *rc::gen::elementOf(CARRIERS);
   config.num_slots = *rc::gen::weightedOneOf<int64_t>(
@@ -26,7 +26,7 @@ uint16_t draw_slot() {
   return static_cast<uint16_t>(*rc::gen::inRange(0, 4) | *rc::gen::inRange(0, 16) << 2 | location << 6);
 }
 
-Tensor draw_flags(const Draw& form) {
+Tensor draw_flags(const Form& form) {
   std::vector<std::vector<uint16_t>> samples(static_cast<size_t>(form.samples));
   for (auto& sample : samples) {
     const auto used = *rc::gen::inRange<int64_t>(0, form.config.num_slots + 1);

@@ -3,8 +3,8 @@
 #include "levels.h"
 
 #include <rapidcheck.h>
-#include <runtime/flags/isa.h>
-#include <runtime/flags/slots.h>
+#include <runtime/flags/kernels/isa.h>
+#include <runtime/flags/records/slots.h>
 
 namespace triage::test {
 namespace {
@@ -26,21 +26,21 @@ struct With {
   With& operator=(const With&) = delete;
 };
 
-uint16_t draw_slot() {
+uint16_t draw_packed_slot() {
   const auto severity = *rc::gen::inRange(0, 4), code = *rc::gen::inRange(0, 16);
   const auto place = *rc::gen::elementOf(std::vector<int>{0, 1, 2, 511, 1022, 1023});
   return flags::pack_slot(code, place, severity);
 }
 
 // Clean records, some with a few entries and holes, some full; unused slots of a record hold what nobody may read or change.
-Tensor draw_flags(int64_t samples, const ErrorConfig& config, int clean_in_ten) {
+Tensor draw_flags_with_holes(int64_t samples, const ErrorConfig& config, int clean_in_ten) {
   auto f = err::new_t(samples, {at::kCPU, config});
   auto* slots = static_cast<uint16_t*>(f.data_ptr());
   const int64_t width = config.num_words() * config.slots_per_word();
   for (int64_t i = 0; i < samples; ++i, slots += width) {
     if (*rc::gen::inRange(0, 10) < clean_in_ten) continue;
     const int64_t used = *rc::gen::elementOf(std::vector<int64_t>{1, config.num_slots / 2, config.num_slots, width});
-    for (int64_t k = 0; k < used; ++k) slots[k] = draw_slot();
+    for (int64_t k = 0; k < used; ++k) slots[k] = draw_packed_slot();
   }
   return f;
 }
@@ -71,10 +71,10 @@ TEST_CASE("T05 T06 T27: records are the same in every instruction set, of every 
     config.track_overflow = slots > 1 && *rc::gen::inRange(0, 8) == 0;
     const int64_t samples = *rc::gen::elementOf(std::vector<int64_t>{0, 1, 2, 31, 32, 33, 64, 129});
     const int clean = *rc::gen::elementOf(std::vector<int>{0, 5, 9});
-    const auto f = draw_flags(samples, config, clean), other = draw_flags(samples, config, clean);
+    const auto f = draw_flags_with_holes(samples, config, clean), other = draw_flags_with_holes(samples, config, clean);
     const int64_t policy = config.policy();
     const flags::Recording how(policy);
-    const uint16_t fresh = draw_slot();
+    const uint16_t fresh = draw_packed_slot();
     const IValue code = int64_t{(fresh & CODE_IN_SLOT) >> CODE_SHIFT}, where = int64_t{fresh >> LOCATION_SHIFT},
                  bad = int64_t{fresh & SEVERITY_MASK};
     auto mask = at::zeros({samples * 2}, at::kBool), codes = at::zeros({samples}, at::kLong);

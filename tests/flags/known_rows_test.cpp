@@ -4,7 +4,7 @@
 
 #include <rapidcheck.h>
 #include <runtime/flags/checks.h>
-#include <runtime/flags/known_rows.h>
+#include <runtime/flags/composites/known_rows.h>
 
 #include <optional>
 
@@ -12,8 +12,6 @@ namespace triage::test {
 namespace {
 
 using flags::KnownRows;
-
-constexpr float NaN = std::numeric_limits<float>::quiet_NaN(), Inf = std::numeric_limits<float>::infinity();
 
 /// A tensor as kernels made it, and as composites did that know what they made.
 struct Pair {
@@ -71,7 +69,7 @@ Tensor draw_data(int64_t samples) {
   }
 }
 
-Tensor draw_mask(int64_t samples) {
+Tensor draw_some_mask(int64_t samples) {
   switch (*rc::gen::inRange(0, 5)) {
     case 0:
       return at::zeros({samples}, at::kBool);
@@ -131,7 +129,7 @@ class Sequence {
   }
 
   Pair mask() const {
-    if (*rc::gen::inRange(0, 2) == 0) return draw_mask(samples_);
+    if (*rc::gen::inRange(0, 2) == 0) return draw_some_mask(samples_);
     return *rc::gen::arbitrary<bool>() ? run_both("is_ok", {flags_})[0] : run_both("has_code", {flags_, code()})[0];
   }
 
@@ -187,7 +185,7 @@ struct Counted {
   std::string made, waits;
 };
 
-Counted counted(const std::function<void()>& run) {
+Counted counted_calls(const std::function<void()>& run) {
   const Calls calls = calls_of(run);
   return {calls.made.size(), listed(calls.made), calls.waits.empty() ? "" : listed(calls.waits)};
 }
@@ -197,7 +195,7 @@ size_t conversions(at::ScalarType carrier) { return carrier == at::kFloat ? 2 : 
 
 /// Makes at most so many calls, and waits for none.
 void check_calls(const std::string& what, size_t most, const std::function<void()>& run) {
-  const Counted got = counted(run);
+  const Counted got = counted_calls(run);
   CHECK_MESSAGE(got.calls > 0, what);
   CHECK_MESSAGE(got.calls <= most, what << ": at most " << most << ", got " << got.made);
   CHECK_MESSAGE(got.waits == "", what << " waits: " << got.waits);

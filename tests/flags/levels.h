@@ -3,13 +3,14 @@
 #include <ATen/ATen.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <doctest/doctest.h>
-#include <runtime/flags/composite.h>
+#include <runtime/flags/composites/composite.h>
 #include <triage/flags.h>
 
 #include "tests/other_device.h"
 
 #include <cstring>
 #include <initializer_list>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,9 @@ namespace triage::test {
 
 using at::Tensor;
 using c10::IValue;
+
+inline constexpr float NaN = std::numeric_limits<float>::quiet_NaN(), Inf = std::numeric_limits<float>::infinity();
+inline constexpr double NAN_VALUE = NaN, INF_VALUE = Inf;
 
 enum class Level { kernel, composite, other_device };
 inline constexpr Level LEVELS[] = {Level::kernel, Level::composite, Level::other_device};

@@ -70,12 +70,12 @@ void merge(Record& record, const Record& other, const AccumulationConfig& how) {
     push(record, last, how);
 }
 
-struct Draw {
+struct CountingForm {
   ErrorConfig config;
   size_t samples = 0;
 };
 
-Draw draw_form() {
+CountingForm draw_counting_form() {
   ErrorConfig config;
   config.track_overflow = true;
   config.flag_dtype = *rc::gen::elementOf(CARRIERS);
@@ -84,18 +84,18 @@ Draw draw_form() {
   return {config, *rc::gen::elementOf(std::vector<size_t>{0, 1, 2, 31, 32, 33})};
 }
 
-uint16_t draw_slot() {
+uint16_t draw_counted_slot() {
   const int place = *rc::gen::elementOf(std::vector<int>{0, 1, 2, 3, 511, 1022, 1023});
   return slot_of(*rc::gen::inRange(0, 16), place, *rc::gen::inRange(0, 4));
 }
 
 // Full and nearly full records, which errors drop out of; the last slot holds a number, something else, or nothing.
-std::vector<Record> draw_records(const Draw& form) {
+std::vector<Record> draw_records(const CountingForm& form) {
   std::vector<Record> records(form.samples);
   const auto slots = static_cast<size_t>(form.config.num_slots);
   for (auto& record : records) {
     const auto used = *rc::gen::elementOf(std::vector<size_t>{0, slots / 2, slots - 1, slots});
-    for (size_t i = 0; i < used; ++i) record.push_back(draw_slot());
+    for (size_t i = 0; i < used; ++i) record.push_back(draw_counted_slot());
     record.resize(slots);
   }
   return records;
@@ -109,11 +109,11 @@ void check(const std::string& name, const std::vector<IValue>& arguments, const 
 
 TEST_CASE("T05 T27: with track_overflow, push counts what is dropped, on both levels as defined") {
   CHECK(rc::check([] {
-    const auto form = draw_form();
+    const auto form = draw_counting_form();
     const auto& config = form.config;
     const auto records = draw_records(form);
     const auto f = flags_of(records, config);
-    const uint16_t fresh = draw_slot();
+    const uint16_t fresh = draw_counted_slot();
     const int64_t slots = config.num_slots, policy = config.policy();
     const auto n = static_cast<int64_t>(form.samples);
     auto mask = at::zeros({n}, at::kBool), codes = at::zeros({n}, at::kLong);
@@ -136,7 +136,7 @@ TEST_CASE("T05 T27: with track_overflow, push counts what is dropped, on both le
 
 TEST_CASE("T06 T27: with track_overflow, merge adds up what both dropped, on both levels as defined") {
   CHECK(rc::check([] {
-    const auto form = draw_form();
+    const auto form = draw_counting_form();
     const auto records = draw_records(form), others = draw_records(form);
     std::vector<Record> merged = records;
     for (size_t i = 0; i < merged.size(); ++i) merge(merged[i], others[i], form.config.accumulation);
@@ -148,7 +148,7 @@ TEST_CASE("T06 T27: with track_overflow, merge adds up what both dropped, on bot
 
 TEST_CASE("T05 T27: while nothing was dropped, track_overflow changes no bit") {
   CHECK(rc::check([] {
-    auto config = draw_form().config;
+    auto config = draw_counting_form().config;
     const auto n = *rc::gen::inRange<int64_t>(0, 40);
     auto tracked = err::new_t(n, {at::kCPU, config});
     auto plain = tracked.clone();

@@ -4,13 +4,8 @@
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/variable.h>
 
-#include <limits>
-
 namespace triage::test {
 namespace {
-
-constexpr double NAN_VALUE = std::numeric_limits<double>::quiet_NaN();
-constexpr double INF_VALUE = std::numeric_limits<double>::infinity();
 
 Tensor rows_bad(std::vector<int64_t> bad) {  // flags of 4 samples
   auto mask = at::zeros({4}, at::kBool);

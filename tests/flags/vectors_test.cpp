@@ -2,7 +2,7 @@
 #include "levels.h"
 #include "tests/paths.h"
 
-#include <runtime/flags/composite_slots.h>
+#include <runtime/flags/composites/composite_slots.h>
 
 #include <fstream>
 #include <map>
@@ -19,7 +19,7 @@ const std::map<std::string, Dedupe> DEDUPE{
 const std::map<std::string, at::ScalarType> CARRIER{
     {"int64", at::kLong}, {"int32", at::kInt}, {"float32", at::kFloat}, {"float64", at::kDouble}};
 
-struct Sequence {
+struct Sequences {
   std::vector<Level> levels;
   ErrorConfig config;
   int64_t samples = 0;
@@ -34,15 +34,15 @@ std::vector<uint16_t> slots_of(const std::string& record) {
   return slots;
 }
 
-Tensor read_flags(std::istringstream& in, const Sequence& now) {
+Tensor read_flags(std::istringstream& in, const Sequences& now) {
   std::vector<std::vector<uint16_t>> samples;
   for (std::string record; in >> record;) samples.push_back(slots_of(record));
   REQUIRE(static_cast<int64_t>(samples.size()) == now.samples);
   return flags_of(samples, now.config);
 }
 
-Sequence start(std::istringstream& in, const std::vector<Level>& levels) {
-  Sequence now;
+Sequences start(std::istringstream& in, const std::vector<Level>& levels) {
+  Sequences now;
   now.levels = levels;
   std::string priority, order, dedupe, carrier;
   in >> priority >> order >> dedupe >> now.config.num_slots >> carrier >> now.samples;
@@ -57,7 +57,7 @@ Sequence start(std::istringstream& in, const std::vector<Level>& levels) {
   return now;
 }
 
-void step(Sequence& now, const std::string& what, std::istringstream& in) {
+void step(Sequences& now, const std::string& what, std::istringstream& in) {
   const int64_t slots = now.config.num_slots;
   const int64_t policy = now.config.accumulation.packed();
   int64_t location = 0, severity = 0, code = 0;
@@ -96,7 +96,7 @@ void step(Sequence& now, const std::string& what, std::istringstream& in) {
 }
 
 // One sample's answers, against what all queries say on both levels.
-void ask(const Sequence& now, int64_t sample, std::istringstream& in) {
+void ask(const Sequences& now, int64_t sample, std::istringstream& in) {
   int64_t ok = 0, count = 0, worst = 0, critical = 0, fallback = 0, code = 0, location = 0, severity = 0;
   std::string codes, domains;
   in >> ok >> count >> worst >> codes >> critical >> domains >> fallback >> code >> location >> severity;
@@ -130,7 +130,7 @@ namespace {
 void check_sequences(const std::vector<Level>& levels) {
   std::ifstream file(triage::test::source_dir() + "/tests/data/flags.txt");
   REQUIRE(file.good());
-  Sequence now;
+  Sequences now;
   int64_t cases = 0, steps = 0, sample = 0, line_number = 0;
   for (std::string line; std::getline(file, line);) {
     CAPTURE(++line_number);

@@ -15,8 +15,6 @@ namespace {
 using test::page_faults;
 using Counting = test::CountedTensorMemory;
 
-constexpr float nan = std::numeric_limits<float>::quiet_NaN();
-
 Tensors run_donated(const Executable& executable, const Tensors& inputs, const Tensors& given) {
   return run(executable, inputs, {{}, given});
 }

@@ -12,9 +12,9 @@
 namespace triage::fused {
 namespace {
 
-using Make = std::function<Tensors(int64_t rows)>;
+using MakeRows = std::function<Tensors(int64_t rows)>;
 
-void agrees(const std::string& name, const Program& program, const Make& inputs, double ulps = 0) {
+void agrees_in_dtype(const std::string& name, const Program& program, const MakeRows& inputs, double ulps = 0) {
   const Tensors examples = inputs(5);
   CHECK_MESSAGE(shares(program, examples).second == 0, name << ": a part is left to ATen");
   const auto fused = compiled(program, examples);
@@ -62,7 +62,7 @@ TEST_CASE("T34: any and all of numbers, and reductions of whole ones") {
     return Tensors{in[0].any(-1), in[0].all(-1), in[0].any(-1, true), in[0].all(-1, true)};
   };
   for (const auto dtype : {at::kFloat, at::kDouble, at::kLong, at::kInt, at::kByte, at::kBool})
-    agrees("any and all", questions, [&](int64_t n) {
+    agrees_in_dtype("any and all", questions, [&](int64_t n) {
       at::Tensor x = (at::arange(n * 20).view({n, 20}) % 3).to(dtype);
       if (n > 1) x[1].zero_();
       if (n > 0) x[0].fill_(1);
@@ -82,7 +82,7 @@ TEST_CASE("T34: any and all of numbers, and reductions of whole ones") {
                    x.prod(-1, true, at::kDouble)};
   };
   for (const auto dtype : {at::kLong, at::kInt, at::kShort, at::kChar, at::kByte})
-    agrees("whole numbers", whole, [&](int64_t n) {
+    agrees_in_dtype("whole numbers", whole, [&](int64_t n) {
       return Tensors{(at::arange(n * 21).view({n, 21}) * 7919 % 200).to(dtype)};
     });
 }
@@ -94,7 +94,7 @@ TEST_CASE("T34: sums in another dtype convert first") {
                    x.log_softmax(-1, at::kDouble)};
   };
   for (const auto dtype : {at::kFloat, at::kHalf, at::kBFloat16})
-    agrees(
+    agrees_in_dtype(
         "in double", sums,
         [&](int64_t n) {
           return Tensors{with_bad_rows({n, 29}, dtype)};
@@ -103,7 +103,7 @@ TEST_CASE("T34: sums in another dtype convert first") {
   const Program trillions = [](const Tensors& in) {
     return Tensors{in[0].sum(-1, false, at::kLong), in[0].clone().sum(-1)};
   };
-  agrees("whole sums of reals", trillions, [&](int64_t n) { return Tensors{data({n, 29}) * 1e3}; });
+  agrees_in_dtype("whole sums of reals", trillions, [&](int64_t n) { return Tensors{data({n, 29}) * 1e3}; });
 }
 
 TEST_CASE("T34: half precision: computed in float32, and rounded where ATen rounds") {
@@ -112,7 +112,7 @@ TEST_CASE("T34: half precision: computed in float32, and rounded where ATen roun
     return Tensors{x.sum(-1), x.mean(-1, true), x.amax(-1), x.argmin(-1), x.sum({1, 2}), x.mean({1, 2}), x.any(-1)};
   };
   for (const auto dtype : {at::kHalf, at::kBFloat16})
-    agrees(
+    agrees_in_dtype(
         "reductions", reductions,
         [&](int64_t n) {
           return Tensors{with_bad_rows({n, 3, 24}, dtype)};
@@ -129,7 +129,7 @@ TEST_CASE("T34: half precision: computed in float32, and rounded where ATen roun
                    at::layer_norm(in[1], {24}, in[2], in[3]),
                    at::layer_norm(in[1], {24})};
   };
-  agrees(
+  agrees_in_dtype(
       "functions", functions,
       [&](int64_t n) {
         return Tensors{with_bad_rows({n, 3, 24}, at::kBFloat16), data({n, 3, 24}, at::kBFloat16),

@@ -18,9 +18,6 @@
 namespace triage::fused {
 namespace {
 
-constexpr float inf = std::numeric_limits<float>::infinity();
-constexpr float nan = std::numeric_limits<float>::quiet_NaN();
-
 /// Runs `program` fused, captured on `examples`, on `inputs`, and compares with the program itself.
 void agrees(const std::string& name, const Program& program, const Tensors& examples, const Tensors& inputs) {
   const Tensors expected = program(inputs), got = run(*compiled(program, examples), inputs);

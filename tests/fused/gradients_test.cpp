@@ -16,9 +16,6 @@
 namespace triage::fused {
 namespace {
 
-constexpr float inf = std::numeric_limits<float>::infinity();
-constexpr float nan = std::numeric_limits<float>::quiet_NaN();
-
 Tensors requiring_grad(const Tensors& given) {
   Tensors all;
   for (const at::Tensor& tensor : given)
@@ -52,7 +49,7 @@ double distance(const at::Tensor& got, const at::Tensor& expected) {
 }
 
 /// Captured and differentiated at `n`: the second run is the recorded one, the third the compiled one.
-void agrees(const std::string& name, const Program& program, const Tensors& given, double ulps) {
+void gradients_agree(const std::string& name, const Program& program, const Tensors& given, double ulps) {
   const Tensors examples = requiring_grad(given);
   const graph::Graph graph = graph::trace(program, examples);
   const auto fused = find_backend("fused", CompilerMode::background)(graph, examples),
@@ -156,13 +153,13 @@ at::Tensor whole(at::IntArrayRef sizes, int64_t salt) {
 TEST_CASE("D04: gradients through fused halves are those of the interpreter, at every batch size") {
   for (const Case& one : cases())
     for (const auto dtype : {at::kFloat, at::kDouble})
-      for (const int64_t n : {0, 1, 2, 31, 32, 33}) agrees(one.name, one.program, inputs(n, dtype), one.ulps);
+      for (const int64_t n : {0, 1, 2, 31, 32, 33}) gradients_agree(one.name, one.program, inputs(n, dtype), one.ulps);
 }
 
 TEST_CASE("D04: gradients of bfloat16 through smooth activations are ATen's but for the last bit or two") {
   for (const Case& one : cases())
     if (one.name == std::string("smooth activations"))
-      for (const int64_t n : {0, 1, 2, 31, 32, 33}) agrees(one.name, one.program, inputs(n, at::kBFloat16), 2);
+      for (const int64_t n : {0, 1, 2, 31, 32, 33}) gradients_agree(one.name, one.program, inputs(n, at::kBFloat16), 2);
 }
 
 TEST_CASE("D04: gradients through rows of segments, and through values that are the same along some dims") {
@@ -173,8 +170,9 @@ TEST_CASE("D04: gradients through rows of segments, and through values that are 
   };
   for (const auto dtype : {at::kFloat, at::kDouble})
     for (const int64_t n : {0, 1, 2, 31, 32, 33})
-      agrees("segments", program,
-             {with_bad_rows({n, 3, 9}, dtype), data({9}, dtype), data({n, 3, 1}, dtype), data({n, 1, 9}, dtype)}, 64);
+      gradients_agree(
+          "segments", program,
+          {with_bad_rows({n, 3, 9}, dtype), data({9}, dtype), data({n, 3, 1}, dtype), data({n, 1, 9}, dtype)}, 64);
 }
 
 TEST_CASE("D04: what a policy and its gradient compute row by row is one loop each") {

@@ -20,7 +20,7 @@ namespace triage::fused {
 namespace {
 
 /// One that no process has compiled before.
-std::string new_source() {
+std::string new_kernel_source() {
   static int count = 0;
   const auto now = std::chrono::system_clock::now().time_since_epoch().count();
   return "// " + std::to_string(::getpid()) + " " + std::to_string(now) + " " + std::to_string(count++) +
@@ -43,7 +43,7 @@ int in_a_child(const Work& work) {
 }  // namespace
 
 TEST_CASE("a kernel that is being compiled during a fork is there for parent and child, threads or none") {
-  const auto running = kernel_of(new_source()), queued = kernel_of(new_source());
+  const auto running = kernel_of(new_kernel_source()), queued = kernel_of(new_kernel_source());
   const auto both_are_there = [&] {
     running->wait();
     queued->wait();
@@ -51,7 +51,7 @@ TEST_CASE("a kernel that is being compiled during a fork is there for parent and
   };
   CHECK(in_a_child(both_are_there) == 7);
   CHECK(both_are_there() == 7);
-  const std::string later = new_source();
+  const std::string later = new_kernel_source();
   CHECK(in_a_child([&] {
           const auto kernel = kernel_of(later);
           kernel->wait();
@@ -79,7 +79,7 @@ struct Cache {
 
 TEST_CASE("a kernel that is whole on disk and cannot be loaded is made anew") {
   const Cache cache;
-  const std::string source = new_source();
+  const std::string source = new_kernel_source();
   KernelFiles files;
   {
     const auto build_directory = files.build_directory();
@@ -97,7 +97,7 @@ TEST_CASE("a kernel that is whole on disk and cannot be loaded is made anew") {
 
 TEST_CASE("a kernel on disk under another one's name is not taken for it, and replaced") {
   const Cache cache;
-  const std::string unique = new_source(), head = unique.substr(0, unique.find('\n') + 1);
+  const std::string unique = new_kernel_source(), head = unique.substr(0, unique.find('\n') + 1);
   const auto source = [&](int number) {
     return head +
            "extern \"C\" __attribute__((visibility(\"default\"))) void triage_rows(int* at, long, long) { *at = " +

@@ -90,8 +90,8 @@ at::Tensor edges_of(at::ScalarType dtype, int64_t count, int64_t input) {
 
 }  // namespace
 
-Made all_opcodes(std::set<std::string>& done) {
-  Made made;
+MadeLoops all_opcodes(std::set<std::string>& done) {
+  MadeLoops made;
   std::map<Type, std::pair<Ref, Ref>> elements;
   for (const Type type : all_samples) elements[type] = {made.element(type), made.element(type)};
   TensorForm row_form;

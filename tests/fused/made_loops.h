@@ -12,10 +12,10 @@
 namespace triage::fused {
 
 /// Loops that are made by hand.
-struct Made {
+struct MadeLoops {
   Loops loops;
 
-  explicit Made(int64_t positions = 5) { loops.extents.push_back({{positions}, false, -1, -1, -1}); }
+  explicit MadeLoops(int64_t positions = 5) { loops.extents.push_back({{positions}, false, -1, -1, -1}); }
 
   Ref add(LoopValue value) {
     loops.values.push_back(std::move(value));
@@ -78,7 +78,7 @@ struct Made {
 };
 
 /// Every opcode of every letter's types, each as an output. `done`: the names of those that are there.
-Made all_opcodes(std::set<std::string>& done);
+MadeLoops all_opcodes(std::set<std::string>& done);
 
 /// How loops are run by results_of.
 struct Trial {

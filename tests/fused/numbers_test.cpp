@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "kernel_functions.h"
+#include "programs.h"
 
 namespace triage::kernel_functions {
 
@@ -28,9 +29,6 @@ namespace {
 
 using Exact = long double;  // of 64 bits or more, but for processors where it is double
 namespace sets = kernel_functions;
-
-constexpr float inf = std::numeric_limits<float>::infinity();
-constexpr float nan = std::numeric_limits<float>::quiet_NaN();
 
 /// How many numbers lie between `got` and the exact value. Zeros, Infs and NaNs are right or not.
 template <class T>

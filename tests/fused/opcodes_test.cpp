@@ -87,7 +87,7 @@ TEST_CASE("the table of opcodes is complete: a signature, C++ that takes its ope
 
 TEST_CASE("every opcode compiles for each of its types, and makes the same bits whichever way lanes are given") {
   std::set<std::string> done;
-  const Made made = all_opcodes(done);
+  const MadeLoops made = all_opcodes(done);
   for (const OpcodeRow& row : opcode_rows()) CHECK_MESSAGE(done.count(row.name), std::string(row.name));
   const auto by_position = results_of(made.loops, {Lanes::positions}), by_row = results_of(made.loops, {Lanes::rows});
   for (size_t i = 0; i < by_position.size(); ++i) {
@@ -99,7 +99,7 @@ TEST_CASE("every opcode compiles for each of its types, and makes the same bits 
 
 TEST_CASE("every opcode written for a GPU makes the bits of the CPU, with a row for many threads and for one") {
   std::set<std::string> done;
-  const Made made = all_opcodes(done);
+  const MadeLoops made = all_opcodes(done);
   for (const bool edges : {false, true})
     for (const Lanes lanes : {Lanes::positions, Lanes::rows}) {
       CAPTURE(edges);
@@ -191,7 +191,7 @@ TEST_CASE("formulas: faults say what was expected, and where") {
 }
 
 TEST_CASE("equal values are one by what they are, not by how they are written") {
-  Made made;
+  MadeLoops made;
   const Ref x = made.element(Type::f32), wide = made.element(Type::f64);
   const double nan = std::numeric_limits<double>::quiet_NaN();
   const auto scaled = [&](Ref of, double number) {
@@ -217,7 +217,7 @@ TEST_CASE("equal values are one by what they are, not by how they are written") 
 }
 
 TEST_CASE("a step that is also a result of its own has a name, and is kept where it is slow") {
-  Made made;
+  MadeLoops made;
   const Ref x = made.element(Type::f32);
   for (const bool inner : {true, false}) {
     const Ref power = made.map(Opcode::exp, {x});
@@ -269,7 +269,7 @@ TEST_CASE("a formula is one line of a kernel, rounded once") {
 }
 
 TEST_CASE("whole numbers narrower than int wrap around inside of expressions") {
-  Made made;
+  MadeLoops made;
   const Ref x = made.element(Type::i8), y = made.element(Type::i8);
   const Ref sum = made.map(Opcode::add, {x, y});
   made.loops.values.back().inner = true;

@@ -66,7 +66,7 @@ Operators known(const Operators& all, at::ScalarType dtype) {
   return found;
 }
 
-void agree(const Operators& all, at::ScalarType dtype, bool exact) {
+void operators_agree(const Operators& all, at::ScalarType dtype, bool exact) {
   const Operators operators = known(all, dtype);
   CHECK(operators.size() * 2 >= all.size());
   const Program program = [&](const Tensors& in) {
@@ -238,22 +238,22 @@ const Operators derivatives = {
 
 TEST_CASE("T34: rounding, piecewise activations and powers have ATen's bits") {
   for (const auto dtype : {at::kFloat, at::kDouble}) {
-    agree(rounding, dtype, true);
-    agree(piecewise, dtype, true);
-    agree(powers, dtype, true);
-    agree(divisions_of_reals, dtype, true);
+    operators_agree(rounding, dtype, true);
+    operators_agree(piecewise, dtype, true);
+    operators_agree(powers, dtype, true);
+    operators_agree(divisions_of_reals, dtype, true);
   }
 }
 
 TEST_CASE("T34: rounding and piecewise activations of halves have ATen's bits") {
   for (const auto dtype : {at::kHalf, at::kBFloat16}) {
-    if (!known(rounding, dtype).empty()) agree(known(rounding, dtype), dtype, true);
-    if (!known(piecewise, dtype).empty()) agree(known(piecewise, dtype), dtype, true);
+    if (!known(rounding, dtype).empty()) operators_agree(known(rounding, dtype), dtype, true);
+    if (!known(piecewise, dtype).empty()) operators_agree(known(piecewise, dtype), dtype, true);
   }
 }
 
 TEST_CASE("T34: whole numbers divided by constants, rounded and squared") {
-  for (const auto dtype : {at::kLong, at::kInt}) agree(divisions_of_whole_numbers, dtype, true);
+  for (const auto dtype : {at::kLong, at::kInt}) operators_agree(divisions_of_whole_numbers, dtype, true);
 }
 
 TEST_CASE("what ATen may raise for, or what traps, is left to it") {
@@ -265,18 +265,18 @@ TEST_CASE("what ATen may raise for, or what traps, is left to it") {
 
 TEST_CASE("T34: silu, gelu, elu, softplus, their derivatives and some powers are near") {
   for (const auto dtype : {at::kFloat, at::kDouble}) {
-    agree(smooth, dtype, false);
-    agree(derivatives, dtype, false);
-    agree(derivatives_of_some_versions, dtype, false);
-    agree(near_powers, dtype, false);
+    operators_agree(smooth, dtype, false);
+    operators_agree(derivatives, dtype, false);
+    operators_agree(derivatives_of_some_versions, dtype, false);
+    operators_agree(near_powers, dtype, false);
   }
   for (const auto dtype : {at::kHalf, at::kBFloat16}) {
     for (const auto* list : {&smooth, &derivatives})
-      if (!known(*list, dtype).empty()) agree(known(*list, dtype), dtype, false);
+      if (!known(*list, dtype).empty()) operators_agree(known(*list, dtype), dtype, false);
     for (const Operator& one : known(derivatives_of_some_versions, dtype)) {
       const Program program = [&](const Tensors& in) { return Tensors{one.run(in[0], in[1])}; };
       const Tensors given{rows(5, dtype), rows(5, dtype, 3)};
-      if (shares(program, given).second == 0) agree({one}, dtype, false);
+      if (shares(program, given).second == 0) operators_agree({one}, dtype, false);
       CHECK(near(program(given)[0], run(*compiled(program, given), given)[0], dtype));
     }
   }
@@ -284,9 +284,9 @@ TEST_CASE("T34: silu, gelu, elu, softplus, their derivatives and some powers are
 
 TEST_CASE("T34: functions and general powers are near, in every dtype that loops compute them in") {
   for (const auto dtype : {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16})
-    if (!known(functions, dtype).empty()) agree(known(functions, dtype), dtype, false);
+    if (!known(functions, dtype).empty()) operators_agree(known(functions, dtype), dtype, false);
   for (const auto dtype : {at::kFloat, at::kHalf, at::kBFloat16})
-    if (!known(functions_of_two, dtype).empty()) agree(known(functions_of_two, dtype), dtype, false);
+    if (!known(functions_of_two, dtype).empty()) operators_agree(known(functions_of_two, dtype), dtype, false);
   const Tensors doubles{rows(5, at::kDouble), rows(5, at::kDouble, 3)};  // would need more than double
   for (const Operator& one : functions_of_two)
     CHECK(shares([&](const Tensors& in) { return Tensors{one.run(in[0], in[1]) * 2 + 1}; }, doubles).second == 1);

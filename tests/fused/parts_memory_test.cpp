@@ -16,16 +16,16 @@ size_t bytes_of(const Tensors& tensors) {
   return bytes;
 }
 
-struct Shown {
+struct ShownGraph {
   std::string name;
   std::function<Tensors()> inputs;
   Program program;
 };
 
-const std::vector<Shown>& graphs() {
+const std::vector<ShownGraph>& graphs() {
   static const auto one = [] { return Tensors{data({256, 96})}; };
   static const auto deep = [] { return Tensors{data({64, 24, 16})}; };
-  static const std::vector<Shown> list = {
+  static const std::vector<ShownGraph> list = {
       {"cat, relu", one,
        [](const Tensors& in) {
          return Tensors{at::cat({in[0] * 2, in[0] + 1}, -1).relu()};
@@ -155,7 +155,7 @@ const std::vector<Shown>& graphs() {
 }
 
 /// Inputs, what is kept for the next call and what the call takes meanwhile, against inputs and outputs.
-double peak_of(const Shown& one) {
+double peak_of(const ShownGraph& one) {
   test::CountedTensorMemory memory;
   const size_t before = memory.now();
   const Tensors inputs = one.inputs();
@@ -171,7 +171,7 @@ double peak_of(const Shown& one) {
 }  // namespace
 
 TEST_CASE("memory: graphs of several parts give what their operators give, call after call") {
-  for (const Shown& one : graphs()) {
+  for (const ShownGraph& one : graphs()) {
     const Tensors inputs = one.inputs(), expected = one.program(inputs);
     Tensors before;
     for (const at::Tensor& input : inputs) before.push_back(input.clone());
@@ -191,7 +191,7 @@ TEST_CASE("memory: graphs of several parts give what their operators give, call 
 }
 
 TEST_CASE("memory: graphs of several parts take at most half of inputs and outputs again") {
-  for (const Shown& one : graphs()) {
+  for (const ShownGraph& one : graphs()) {
     const double peak = peak_of(one);
     CHECK_MESSAGE(peak <= 1.5, one.name << ": " << peak);
   }

@@ -3,6 +3,7 @@
 #include <triage/backend.h>
 
 #include <functional>
+#include <limits>
 #include <set>
 #include <string>
 #include <vector>
@@ -12,6 +13,8 @@ namespace triage::fused {
 
 using Tensors = std::vector<at::Tensor>;
 using Program = std::function<Tensors(const Tensors&)>;
+
+inline constexpr float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
 
 /// Values in [-2, 2], no two neighbours alike.
 at::Tensor data(at::IntArrayRef sizes, at::ScalarType dtype = at::kFloat);

@@ -16,7 +16,7 @@ namespace triage::fused {
 namespace {
 
 /// A tensor of a program as it is made: `exact` where a loop gives ATen's bits, so that it may be compared, rounded and cast.
-struct Made {
+struct MadeTensor {
   at::Tensor tensor;
   bool exact = true;
   bool of_batch = true;  // else made of weights alone
@@ -32,7 +32,7 @@ class Writer {
     at::Tensor flags = flag_nan_and_inf(made_[0].tensor, 1);
     for (int step = 0; step < steps; ++step) {
       of_batch_ = false;
-      Made next = make();
+      MadeTensor next = make();
       next.of_batch = of_batch_;
       if (next.of_batch && next.exact && is_real(next) && below(4) == 0)
         flags = flag_nan_and_inf(next.tensor, 2, flags);
@@ -46,10 +46,10 @@ class Writer {
 
  private:
   uint32_t below(uint32_t count) { return random_() % count; }
-  const Made& any(const std::function<bool(const Made&)>& wanted) {
-    const Made* found = &made_[0];
+  const MadeTensor& any(const std::function<bool(const MadeTensor&)>& wanted) {
+    const MadeTensor* found = &made_[0];
     for (int attempt = 0; attempt < 50; ++attempt)
-      if (const Made& one = made_[below(static_cast<uint32_t>(made_.size()))]; wanted(one)) {
+      if (const MadeTensor& one = made_[below(static_cast<uint32_t>(made_.size()))]; wanted(one)) {
         found = &one;
         break;
       }
@@ -57,21 +57,23 @@ class Writer {
     return *found;
   }
   /// In odd programs the first operand is data of the batch, whose dim to reduce over is not 1: loops compute all of them.
-  const Made& first(const std::function<bool(const Made&)>& wanted) {
-    const auto fits = [&](const Made& m) { return m.of_batch && m.tensor.dim() > 1 && m.tensor.size(dim()) != 1; };
-    return any([&](const Made& m) { return wanted(m) && (seed_ % 2 == 0 || fits(m)); });
+  const MadeTensor& first(const std::function<bool(const MadeTensor&)>& wanted) {
+    const auto fits = [&](const MadeTensor& m) {
+      return m.of_batch && m.tensor.dim() > 1 && m.tensor.size(dim()) != 1;
+    };
+    return any([&](const MadeTensor& m) { return wanted(m) && (seed_ % 2 == 0 || fits(m)); });
   }
   /// What is reduced over: in odd programs always the last dim, or always the one before: one loop looks at rows in one way.
   int64_t dim() { return seed_ % 2 == 0 ? int64_t{1} + below(2) : seed_ % 4 == 1 ? -1 : 1; }
-  static bool is_real(const Made& m) { return m.tensor.is_floating_point(); }
-  static bool is_single(const Made& m) { return is_real(m) && m.tensor.scalar_type() != at::kBFloat16; }
-  static bool is_rows(const Made& m) { return m.tensor.dim() == 3 && is_single(m); }
-  static bool is_exact(const Made& m) { return m.exact; }
+  static bool is_real(const MadeTensor& m) { return m.tensor.is_floating_point(); }
+  static bool is_single(const MadeTensor& m) { return is_real(m) && m.tensor.scalar_type() != at::kBFloat16; }
+  static bool is_rows(const MadeTensor& m) { return m.tensor.dim() == 3 && is_single(m); }
+  static bool is_exact(const MadeTensor& m) { return m.exact; }
 
-  Made make() {
+  MadeTensor make() {
     switch (below(9)) {
       case 0: {
-        const Made& x = first(is_real);
+        const MadeTensor& x = first(is_real);
         switch (below(9)) {
           case 0:
             return {x.tensor.abs(), x.exact};
@@ -95,8 +97,8 @@ class Writer {
       }
       case 1:
       case 2: {
-        const Made &a = first(is_real),
-                   &b = any([&](const Made&m) { return m.tensor.scalar_type() == a.tensor.scalar_type(); });
+        const MadeTensor &a = first(is_real),
+                         &b = any([&](const MadeTensor&m) { return m.tensor.scalar_type() == a.tensor.scalar_type(); });
         const bool exact = a.exact && b.exact;
         switch (below(3)) {
           case 0:
@@ -108,12 +110,12 @@ class Writer {
         }
       }
       case 3: {
-        const Made &a = first(is_exact), &b = any(is_exact), &x = any(is_real),
-                   &y = any([&](const Made&m) { return m.tensor.scalar_type() == x.tensor.scalar_type(); });
+        const MadeTensor &a = first(is_exact), &b = any(is_exact), &x = any(is_real),
+                         &y = any([&](const MadeTensor&m) { return m.tensor.scalar_type() == x.tensor.scalar_type(); });
         return {at::where(a.tensor > b.tensor, x.tensor, y.tensor), x.exact && y.exact};
       }
       case 4: {
-        const Made& x = first(is_rows);
+        const MadeTensor& x = first(is_rows);
         const std::vector<int64_t> dims = below(3) ? std::vector<int64_t>{dim()} : std::vector<int64_t>{1, 2};
         switch (below(4)) {
           case 0:
@@ -129,18 +131,18 @@ class Writer {
       case 5:
         return {first(is_rows).tensor.softmax(dim()), false};
       case 6: {
-        const Made& x = first(is_exact);
+        const MadeTensor& x = first(is_exact);
         if (!is_rows(x)) return {(x.tensor > 0).to(at::kFloat)};
-        return below(2) ? Made{(x.tensor > 0.25).any(dim(), true).to(at::kFloat)}
-                        : Made{x.tensor.argmax(dim(), true).to(at::kFloat)};
+        return below(2) ? MadeTensor{(x.tensor > 0.25).any(dim(), true).to(at::kFloat)}
+                        : MadeTensor{x.tensor.argmax(dim(), true).to(at::kFloat)};
       }
       case 7: {
-        const Made& x = first(is_exact);
+        const MadeTensor& x = first(is_exact);
         const at::ScalarType to[] = {at::kFloat, at::kDouble, at::kBFloat16, at::kInt};
         return {x.tensor.to(to[below(4)]).to(at::kFloat)};
       }
       default: {
-        const Made& x = first(is_rows);
+        const MadeTensor& x = first(is_rows);
         return {x.tensor.var(dim(), false, true), false};
       }
     }
@@ -150,7 +152,7 @@ class Writer {
   uint32_t seed_;
   std::mt19937 random_;
   bool of_batch_ = false;
-  std::vector<Made> made_;
+  std::vector<MadeTensor> made_;
 };
 
 Tensors inputs_of(int64_t n, int64_t t, int64_t d) {
@@ -167,7 +169,7 @@ Tensors inputs_of(int64_t n, int64_t t, int64_t d) {
 }
 
 /// Near, for what went through several sums: by the largest value there is.
-bool near(const at::Tensor& expected, const at::Tensor& got) {
+bool near_sums(const at::Tensor& expected, const at::Tensor& got) {
   if (expected.sizes() != got.sizes() || expected.scalar_type() != got.scalar_type()) return false;
   if (!expected.is_floating_point() || expected.numel() == 0) return expected.equal(got);
   const at::Tensor a = expected.to(at::kDouble), b = got.to(at::kDouble);
@@ -177,7 +179,7 @@ bool near(const at::Tensor& expected, const at::Tensor& got) {
 }
 
 /// The same bits, but for those of a NaN: which of two NaNs a sum is, no compiler promises.
-bool same_numbers(const at::Tensor& a, const at::Tensor& b) {
+bool same_but_nan(const at::Tensor& a, const at::Tensor& b) {
   if (!a.is_floating_point()) return same_bits(a, b);
   const at::Tensor nan = at::isnan(a);
   return nan.equal(at::isnan(b)) && same_bits(a.masked_fill(nan, 0), b.masked_fill(nan, 0));
@@ -203,20 +205,21 @@ TEST_CASE("programs made at random agree with ATen, and each row is its own") {
       const Tensors given = inputs_of(n, t, d), expected = program(given), got = run(*fused, given);
       REQUIRE(expected.size() == got.size());
       for (size_t i = 0; i < got.size(); ++i)
-        CHECK_MESSAGE(near(expected[i], got[i]), "result " << i << " differs for " << given[0].sizes());
+        CHECK_MESSAGE(near_sums(expected[i], got[i]), "result " << i << " differs for " << given[0].sizes());
       Tensors given_away;
       for (const at::Tensor& input : given) given_away.push_back(input.clone());
       const Tensors in_place = run_without_kernels(*tapes[0], given_away, {{}, {given_away[0], given_away[4]}});
       for (size_t i = 0; i < got.size(); ++i)
-        CHECK_MESSAGE(same_numbers(got[i], in_place[i]),
+        CHECK_MESSAGE(same_but_nan(got[i], in_place[i]),
                       "donated: result " << i << " differs for " << given[0].sizes());
       for (size_t k = 0; k < tapes.size(); ++k) {
         const Primitives& set = *sets_to_try()[k];
         const UseInstructions use(&set);
         const Tensors by_tapes = run_without_kernels(*tapes[k], given);
         for (size_t i = 0; i < got.size(); ++i)
-          CHECK_MESSAGE((rounds_as_kernels(set) ? same_numbers(got[i], by_tapes[i]) : near(expected[i], by_tapes[i])),
-                        set.name << ": result " << i << " differs for " << given[0].sizes());
+          CHECK_MESSAGE(
+              (rounds_as_kernels(set) ? same_but_nan(got[i], by_tapes[i]) : near_sums(expected[i], by_tapes[i])),
+              set.name << ": result " << i << " differs for " << given[0].sizes());
       }
     }
     Tensors given = inputs_of(8, 3, 7);

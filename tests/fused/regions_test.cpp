@@ -14,7 +14,7 @@ namespace triage::fused {
 namespace {
 
 /// `x = sigmoid(x * c) + x`, then a product with a weight, so often; each of them a call of a region.
-graph::Graph layers(size_t count, const std::string& dtype = "f32") {
+graph::Graph stacked_layers(size_t count, const std::string& dtype = "f32") {
   std::string text = fmt::format("graph layers(%x: \"{0}[6, 8]\", %w: \"{0}[8, 8]\"):\n", dtype);
   std::string x = "%x";
   for (size_t i = 0; i < count; ++i) {
@@ -45,7 +45,7 @@ Tensors results(const graph::Graph& graph, const Tensors& inputs) {
 }  // namespace
 
 TEST_CASE("N01: the calls of a region are in the text of a graph, which reads back the same") {
-  const graph::Graph graph = layers(2);
+  const graph::Graph graph = stacked_layers(2);
   const std::string text = graph::print(graph);
   CHECK(text.find("# stack.lua:1 in layer#1\n") != std::string::npos);
   CHECK(text.find("# stack.lua:3 in layer#2\n") != std::string::npos);
@@ -54,7 +54,7 @@ TEST_CASE("N01: the calls of a region are in the text of a graph, which reads ba
 }
 
 TEST_CASE("N01: of calls that compute alike, the first has the code") {
-  const graph::Graph graph = layers(5);
+  const graph::Graph graph = stacked_layers(5);
   const std::vector<FusionGroup> parts = cut(graph);
   REQUIRE(parts.size() == 10);
   for (size_t i = 0; i < parts.size(); ++i) {
@@ -71,7 +71,7 @@ TEST_CASE("N01: of calls that compute alike, the first has the code") {
 
 TEST_CASE("N01: results are those of the same graph without regions") {
   for (const char* dtype : {"f32", "f64"}) {
-    const graph::Graph graph = layers(4, dtype), plain = without_regions(graph);
+    const graph::Graph graph = stacked_layers(4, dtype), plain = without_regions(graph);
     const at::ScalarType type = dtype == std::string("f32") ? at::kFloat : at::kDouble;
     const at::Tensor w = data({8, 8}, type) * 0.3;
     for (const int64_t rows : {0, 1, 2, 31, 32, 33}) {
@@ -84,7 +84,7 @@ TEST_CASE("N01: results are those of the same graph without regions") {
 }
 
 TEST_CASE("N01: a graph of more nodes than are cut together is compiled where they are in regions") {
-  const graph::Graph graph = layers(600);
+  const graph::Graph graph = stacked_layers(600);
   const Tensors inputs = {data({6, 8}), data({8, 8}) * 0.05};  // what differs in a last bit does not grow
   CHECK(largest_cut(graph) == 4);
   const auto executable = find_backend("fused")(graph, inputs);

@@ -12,13 +12,10 @@
 namespace triage::fused {
 namespace {
 
-constexpr float inf = std::numeric_limits<float>::infinity();
-constexpr float nan = std::numeric_limits<float>::quiet_NaN();
-
-using Make = std::function<Tensors(int64_t rows, int64_t segments, int64_t positions)>;
+using MakeShaped = std::function<Tensors(int64_t rows, int64_t segments, int64_t positions)>;
 
 /// One loop, captured at one size, for every batch size and every size of a row, and each row for itself.
-void is_one_loop(const std::string& name, const Program& program, const Make& inputs) {
+void is_one_loop(const std::string& name, const Program& program, const MakeShaped& inputs) {
   const Tensors examples = inputs(5, 3, 7);
   CHECK_MESSAGE(shares(program, examples).second == 0, name << ": a part is left to ATen");
   const auto fused = compiled(program, examples);
@@ -65,7 +62,7 @@ TEST_CASE("T34: reductions over the last dim of data of three") {
     return Tensors{x.softmax(-1), x.log_softmax(-1), x - x.mean(-1, true), x / x.norm(2, -1, true).clamp_min(1e-6)};
   };
   for (const auto dtype : {at::kFloat, at::kDouble}) {
-    const Make one = [&](int64_t n, int64_t t, int64_t d) { return Tensors{cube(n, t, d, dtype)}; };
+    const MakeShaped one = [&](int64_t n, int64_t t, int64_t d) { return Tensors{cube(n, t, d, dtype)}; };
     is_one_loop("reductions", reductions, one);
     is_one_loop("functions", functions, one);
   }
@@ -92,7 +89,7 @@ TEST_CASE("T34: reductions over dims that others follow") {
     return Tensors{y, g, err::take_ok_p(g, y * 2), y.sum({1, 2}), z.mean(1)};
   };
   for (const auto dtype : {at::kFloat, at::kDouble}) {
-    const Make one = [&](int64_t n, int64_t t, int64_t d) { return Tensors{cube(n, t, d, dtype)}; };
+    const MakeShaped one = [&](int64_t n, int64_t t, int64_t d) { return Tensors{cube(n, t, d, dtype)}; };
     is_one_loop("reductions", reductions, one);
     is_one_loop("functions", functions, one);
   }

@@ -40,7 +40,7 @@ bool same_values(Type type, const std::string& a, const std::string& b, double u
 }
 
 /// Compares the outputs of tapes with those of the kernel, in every set.
-void agree(const Made& made, Trial trial) {
+void tapes_agree(const MadeLoops& made, Trial trial) {
   const auto kernel = results_of(made.loops, trial);
   trial.by_tape = true;
   for (const Primitives* set : sets_to_try()) {
@@ -58,7 +58,7 @@ void agree(const Made& made, Trial trial) {
 }
 
 /// A row of the table of merges; `all`: what is between its steps is given out too.
-void add_merge(Made& made, const Merge& merge, bool all) {
+void add_merge(MadeLoops& made, const Merge& merge, bool all) {
   std::vector<Ref> operands, nodes;
   for (const char letter : merge.operands) {
     TensorForm row;
@@ -92,22 +92,22 @@ void add_merge(Made& made, const Merge& merge, bool all) {
 
 TEST_CASE("every opcode has a step for each of its types, which makes the bits of the kernel, at the edges too") {
   std::set<std::string> done;
-  const Made made = all_opcodes(done);
+  const MadeLoops made = all_opcodes(done);
   for (const Lanes lanes : {Lanes::positions, Lanes::rows})
-    for (const bool edges : {false, true}) agree(made, {lanes, edges ? 80 : 19, edges});
+    for (const bool edges : {false, true}) tapes_agree(made, {lanes, edges ? 80 : 19, edges});
 }
 
 TEST_CASE("every merged step makes the bits of its steps, and what others read of them is there") {
   for (const bool all : {false, true}) {
-    Made made(150);
+    MadeLoops made(150);
     for (const Merge& merge : merges) add_merge(made, merge, all);
-    for (const bool edges : {false, true}) agree(made, {Lanes::positions, 20, edges});
+    for (const bool edges : {false, true}) tapes_agree(made, {Lanes::positions, 20, edges});
   }
 }
 
 TEST_CASE("merged steps are of float32 alone: those of other types stay as they are") {
   for (const Type type : {Type::boolean, Type::i8, Type::f64}) {
-    Made made(150);
+    MadeLoops made(150);
     const Ref a = made.element(type), b = made.element(type);
     const Ref asked[] = {made.map(Opcode::is_nan, {a}),
                          made.map(Opcode::logical_not, {made.map(Opcode::is_finite, {a})}),
@@ -118,22 +118,22 @@ TEST_CASE("merged steps are of float32 alone: those of other types stay as they 
       any.type = Type::u32, any.dtype = dtype_of(any.type);
       made.store(made.add(any));
     }
-    agree(made, {Lanes::positions, 20, /*edges=*/true});
+    tapes_agree(made, {Lanes::positions, 20, /*edges=*/true});
   }
 }
 
 TEST_CASE("a merged step does not read what it took the place of") {
   for (const Lanes lanes : {Lanes::positions, Lanes::rows}) {
-    Made made;
+    MadeLoops made;
     const Ref a = made.element(Type::f32), b = made.element(Type::f32), product = made.map(Opcode::mul, {a, b});
     made.store(made.map(Opcode::add, {product, product}));
-    agree(made, {lanes});
+    tapes_agree(made, {lanes});
   }
 }
 
 TEST_CASE("every merge of the table is found: each is one step") {
   for (size_t i = 0; i < merges.size(); ++i) {
-    Made made;
+    MadeLoops made;
     add_merge(made, merges[i], /*all=*/false);
     const auto loads = std::count(merges[i].operands.begin(), merges[i].operands.end(), 'c');  // conditions in memory
     CHECK_MESSAGE(Tape::make(made.loops, Lanes::positions)->steps() == static_cast<size_t>(1 + loads), "merge " << i);
@@ -190,6 +190,44 @@ TEST_CASE("the best set of instructions comes first, and baseline is in all proc
     CHECK(&primitives() == sets.back());
   }
   CHECK(&primitives() == sets.front());
+}
+
+TEST_CASE("rows that are searched at once have the bits of rows that are searched one by one") {
+  // `bad` rows from `first` on, each `step`-th; none where it is 0. Neighbours share a search.
+  struct Bad {
+    int64_t first, step;
+  };
+  constexpr float nan = std::numeric_limits<float>::quiet_NaN(), inf = std::numeric_limits<float>::infinity();
+  const auto batch = [&](int64_t rows, int64_t columns, Bad bad) {
+    at::Tensor x = data({rows, columns});
+    for (int64_t row = bad.first; bad.step > 0 && row < rows; row += bad.step) {
+      x[row][columns - 1] = row % 2 ? nan : -inf;
+      if (row % 3 == 0) x[row][0] = row % 2 ? inf : nan;
+    }
+    return x;
+  };
+  const auto plain_repair = [](const Tensors& in) {
+    const at::Tensor bad = in[0].isfinite().logical_not().any(-1, true);
+    return Tensors{at::where(bad, at::zeros({}), in[0]), bad};
+  };
+  for (const Program& program : {Program(detect_repair), Program(plain_repair)}) {
+    for (const int64_t columns : {1, 3, 16, 17, 64, 200, 2100}) {
+      const auto executable = without_kernels(program, {batch(4, columns, {0, 2})});
+      for (const int64_t rows : {0, 1, 2, 31, 32, 33, 150}) {
+        for (const Bad bad : {Bad{0, 0}, Bad{0, 1}, Bad{0, 7}, Bad{1, 40}, Bad{std::max<int64_t>(rows - 1, 0), 1}}) {
+          const at::Tensor x = batch(rows, columns, bad);
+          const Tensors wanted = program({x});
+          const at::Tensor apart = at::cat({x, x}, -1).slice(1, 0, columns);  // rows that do not lie side by side
+          for (const at::Tensor& given : {x, apart}) {
+            const Tensors got = run_without_kernels(*executable, {given});
+            INFO(rows << "x" << columns << ", bad rows from " << bad.first << " in steps of " << bad.step);
+            REQUIRE(got.size() == wanted.size());
+            for (size_t i = 0; i < got.size(); ++i) CHECK(same_bits(got[i], wanted[i]));
+          }
+        }
+      }
+    }
+  }
 }
 
 }  // namespace triage::fused

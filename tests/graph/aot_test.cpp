@@ -19,7 +19,7 @@ namespace triage::aot {
 namespace {
 
 using test::same_bits;
-using Tensors = std::vector<at::Tensor>;
+using test::Tensors;
 constexpr float nan = std::numeric_limits<float>::quiet_NaN();
 constexpr float inf = std::numeric_limits<float>::infinity();
 
@@ -100,7 +100,7 @@ std::string shape(const std::vector<int64_t>& sizes) {
   return "[" + text + "]";
 }
 
-graph::Graph graph_of(const Model& model, int64_t samples) {
+graph::Graph graph_of_model(const Model& model, int64_t samples) {
   std::vector<int64_t> x = model.x, rows(model.x.size() + 1, 1);
   x.insert(x.begin(), samples);
   rows[0] = samples;
@@ -166,7 +166,7 @@ Tensors joint_gradients(const graph::Graph& graph, const Tensors& primals, bool 
 
 TEST_CASE("D04: a joint graph before and after the dead-row pass, and its halves") {
   const Model& model = models()[0];
-  const graph::Graph graph = graph_of(model, 5);
+  const graph::Graph graph = graph_of_model(model, 5);
   const Tensors primals = primals_of(model, 5, {}, 0, true);
   Joint joint = record_joint(graph, primals, tangents_of(graph, primals));
   CHECK(joint.num_primals == 4);
@@ -260,7 +260,7 @@ TEST_CASE("D04: a joint graph before and after the dead-row pass, and its halves
 TEST_CASE("D04: what the forward half computes anyway is saved, not computed again") {
   for (const Model& model : models()) {
     if (model.name != "layer norm") continue;
-    const graph::Graph graph = graph_of(model, 5);
+    const graph::Graph graph = graph_of_model(model, 5);
     const Tensors primals = primals_of(model, 5, {}, 0, false);
     const Joint joint = record_joint(graph, primals, tangents_of(graph, primals));
     const Halves halves = partition(joint);
@@ -273,7 +273,7 @@ TEST_CASE("D04: masked rows leave the gradients that they leave with any finite 
   for (const Model& model : models()) {
     for (const int64_t samples : {2, 5, 31, 32, 33}) {
       const std::vector<int64_t> dead = samples == 2 ? std::vector<int64_t>{1} : std::vector<int64_t>{1, 3};
-      const graph::Graph graph = graph_of(model, samples);
+      const graph::Graph graph = graph_of_model(model, samples);
       const Tensors expected = eager_gradients(graph, primals_of(model, samples, dead, 0.5, false));
       for (const float bad : {nan, inf, -inf}) {
         const Tensors got = joint_gradients(graph, primals_of(model, samples, dead, bad, false));
@@ -290,7 +290,7 @@ TEST_CASE("D04: masked rows leave the gradients that they leave with any finite 
 
 TEST_CASE("D04: where only weights have gradients, masked rows stay out of them all the same") {
   for (const Model& model : models()) {
-    const graph::Graph graph = graph_of(model, 5);
+    const graph::Graph graph = graph_of_model(model, 5);
     const Tensors expected = eager_gradients(graph, primals_of(model, 5, {1, 3}, 0.5, false));
     Tensors primals = primals_of(model, 5, {1, 3}, nan, false);
     primals[0] = primals[0].detach();
@@ -305,7 +305,7 @@ TEST_CASE("D04: weights get exactly the gradients of the healthy rows alone") {
   for (size_t m = 0; m < 8; ++m) {  // those whose sums are exact in any order
     const Model& model = models()[m];
     const Tensors all = primals_of(model, 5, {1, 3}, nan, true);
-    const graph::Graph graph = graph_of(model, 5), alone = graph_of(model, 3);
+    const graph::Graph graph = graph_of_model(model, 5), alone = graph_of_model(model, 3);
     Tensors primals = all;
     primals[0] = all[0].detach().index_select(0, healthy).requires_grad_();
     primals.back() = all.back().index_select(0, healthy);
@@ -322,7 +322,7 @@ TEST_CASE("D04: weights get exactly the gradients of the healthy rows alone") {
 TEST_CASE("D04: where no row is dead, the pass changes no bit") {
   for (const Model& model : models()) {
     for (const int64_t samples : {0, 1, 2, 31, 32, 33}) {
-      const graph::Graph graph = graph_of(model, samples);
+      const graph::Graph graph = graph_of_model(model, samples);
       const Tensors primals = primals_of(model, samples, {}, 0, false);
       const Tensors expected = eager_gradients(graph, primals), plain = joint_gradients(graph, primals, false),
                     masked = joint_gradients(graph, primals);
@@ -341,7 +341,7 @@ TEST_CASE("D04: what goes across rows keeps the gradients it has, and a mask of 
                      "  %1 = aten::mean.dim(%x, [0], True)\n  %2 = aten::sub.Tensor(%x, %1)\n"
                      "  %9 = aten::mul.Tensor(%2, %w)\n" +
                          keep};
-  const graph::Graph graph = graph_of(across, 5);
+  const graph::Graph graph = graph_of_model(across, 5);
   const Tensors primals = primals_of(across, 5, {1, 3}, 0.5, false);
   const Tensors expected = eager_gradients(graph, primals), got = joint_gradients(graph, primals);
   CHECK(at::equal(got[0], expected[0]));
@@ -395,7 +395,7 @@ TEST_CASE("D04: a joint graph holds no strides of the tensors that it was record
 
 TEST_CASE("D04: a call with gradients is one node for autograd, before and after its joint graph is recorded") {
   for (const Model& model : models()) {
-    const graph::Graph graph = graph_of(model, 5);
+    const graph::Graph graph = graph_of_model(model, 5);
     const auto executable = find_backend("aot_eager")(graph, {});
     for (int round = 0; round < 3;
          ++round) {  // after a joint graph that could not be recorded, ATen's nodes would show
@@ -412,7 +412,7 @@ TEST_CASE("D04: a call with gradients is one node for autograd, before and after
 
 TEST_CASE("D04: many threads run one aot_eager graph forward and backward") {
   const Model& model = models()[5];
-  const graph::Graph graph = graph_of(model, 5);
+  const graph::Graph graph = graph_of_model(model, 5);
   const auto executable = find_backend("aot_eager")(graph, {});
   std::atomic<int> wrong{0};
   std::vector<std::thread> threads;

@@ -10,6 +10,10 @@
 /// What the tests of graphs share: building them by hand, running them, comparing bits.
 namespace triage::test {
 
+using Tensors = std::vector<at::Tensor>;
+
+inline constexpr int64_t BATCHES[] = {0, 1, 2, 31, 32, 33};
+
 /// "aten::add.Tensor"
 inline c10::OperatorHandle op(const std::string& name) {
   size_t dot = name.find('.');

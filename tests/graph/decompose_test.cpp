@@ -3,7 +3,7 @@
 #include <set>
 
 #include "runtime/given/host_call.h"
-#include "runtime/graph/number_ops.h"
+#include "runtime/graph/evaluation/number_ops.h"
 #include "tests/graph/build.h"
 
 using namespace triage;
@@ -13,7 +13,6 @@ using namespace triage::test;
 namespace {
 
 constexpr int64_t kColumns = 6, kSlots = 16;
-const int64_t kBatches[] = {0, 1, 2, 31, 32, 33};
 const at::ScalarType kCarriers[] = {at::kLong, at::kInt, at::kFloat, at::kDouble};
 // Severity first and replacing the oldest; order by time; by location, last, one entry a code; ... see AccumulationConfig.
 const int64_t kPolicies[] = {0, 1, 4 + 1, 4 + (1 << 3), 2 + (2 << 3), 3 << 3};
@@ -41,7 +40,7 @@ at::Tensor new_flags(int64_t rows, const Variant& variant) {
   return flags;
 }
 
-at::Tensor data(int64_t rows, const Variant& variant) {
+at::Tensor data_for(int64_t rows, const Variant& variant) {
   at::Tensor z = at::randn({rows, kColumns});
   const float specials[] = {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(),
                             -std::numeric_limits<float>::infinity(), 999.0f, -0.0f};
@@ -57,7 +56,7 @@ at::Tensor tensor_argument(const std::string& name, int64_t rows, const Variant&
   if (name == "cond" || name == "taken") return variant.scalar_condition ? at::rand({}) < 0.5 : mask(rows);
   if (name == "ids") return at::randint(-3, 15, {rows, kColumns}, at::kLong);
   if (name == "fallback") return at::randn({kColumns}).to(variant.data);
-  return data(rows, variant);  // z, like, a, b
+  return data_for(rows, variant);  // z, like, a, b
 }
 
 Operand number_argument(const std::string& name, const Variant& variant) {
@@ -72,7 +71,7 @@ Operand number_argument(const std::string& name, const Variant& variant) {
 }
 
 /// A graph that is one call of the operator, with every tensor an input, captured at 32 rows.
-Graph graph_of(const c10::OperatorHandle& handle, const Variant& variant) {
+Graph graph_of_call(const c10::OperatorHandle& handle, const Variant& variant) {
   Graph graph("one");
   std::vector<Operand> operands;
   for (const auto& argument : handle.schema().arguments()) {
@@ -131,7 +130,7 @@ void check_decomposition(const Graph& graph, const Variant& variant) {
   INFO(print(plain));
   CHECK(is_plain(plain));
   CHECK(print(parse(print(plain))) == print(plain));
-  for (int64_t rows : kBatches) {
+  for (int64_t rows : BATCHES) {
     CAPTURE(rows);
     std::vector<at::Tensor> inputs = inputs_of(graph, rows, variant);
     auto fused = run(graph, inputs), decomposed = run(plain, inputs);
@@ -169,7 +168,7 @@ TEST_CASE("decompose: every operator of ours, all carriers, every batch size, to
       std::string name = full_name(handle);
       CAPTURE(name);
       CAPTURE(variant.carrier);
-      check_decomposition(graph_of(handle, variant), variant);
+      check_decomposition(graph_of_call(handle, variant), variant);
     }
 }
 
@@ -182,7 +181,7 @@ TEST_CASE("decompose: accumulation policies") {
       variant.given_flags = true;
       CAPTURE(name);
       CAPTURE(policy);
-      check_decomposition(graph_of(op(name), variant), variant);
+      check_decomposition(graph_of_call(op(name), variant), variant);
     }
 }
 
@@ -194,7 +193,7 @@ TEST_CASE("decompose: dtypes of the data") {
       std::string name = full_name(handle);
       CAPTURE(name);
       CAPTURE(variant.data);
-      check_decomposition(graph_of(handle, variant), variant);
+      check_decomposition(graph_of_call(handle, variant), variant);
     }
 }
 
@@ -203,7 +202,7 @@ TEST_CASE("decompose: a condition for the whole batch") {
     Variant variant;
     variant.scalar_condition = true;
     CAPTURE(name);
-    check_decomposition(graph_of(op(name), variant), variant);
+    check_decomposition(graph_of_call(op(name), variant), variant);
   }
 }
 
@@ -212,7 +211,7 @@ TEST_CASE("decompose: numbers that the host may change stay inputs") {
     Variant variant;
     variant.params = true;
     CAPTURE(name);
-    check_decomposition(graph_of(op(name), variant), variant);
+    check_decomposition(graph_of_call(op(name), variant), variant);
   }
 }
 
@@ -236,8 +235,8 @@ graph repair(%z: "f32[32, 6]", %unused: "f32[2]"):
   }
   CHECK(lines == std::set<int>{2, 3, 4});
   CHECK(contains(print(plain), "aten::where"));
-  for (int64_t rows : kBatches) {
-    at::Tensor z = data(rows, {});
+  for (int64_t rows : BATCHES) {
+    at::Tensor z = data_for(rows, {});
     auto fused = run(graph, {z, z}), decomposed = run(plain, {z, z});
     for (size_t i = 0; i < 2; ++i) CHECK(same_bits(fused[i], decomposed[i]));
   }
@@ -255,7 +254,7 @@ graph logs(%z: "f32[4, 2]"):
 )");
   const Graph plain = decompose(graph);
   CHECK(is_plain(plain));
-  for (int64_t rows : kBatches) {
+  for (int64_t rows : BATCHES) {
     CAPTURE(rows);
     at::Tensor z = at::ones({rows, 2});
     if (rows > 0) z[rows - 1][0] = 0.0;  // log has no finite gradient here

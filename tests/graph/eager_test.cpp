@@ -3,7 +3,7 @@
 #include <atomic>
 #include <thread>
 
-#include "runtime/graph/evaluate.h"
+#include "runtime/graph/evaluation/evaluate.h"
 #include "tests/graph/build.h"
 
 using namespace triage;

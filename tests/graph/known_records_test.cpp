@@ -12,10 +12,7 @@ using namespace triage::test;
 namespace {
 
 using at::Tensor;
-using Tensors = std::vector<Tensor>;
 using Program = std::function<Tensors(const Tensors&)>;
-
-const int64_t kBatches[] = {0, 1, 2, 31, 32, 33};
 
 ErrorConfig config_of(int64_t slots, at::ScalarType carrier = at::kLong, int64_t policy = 24) {
   ErrorConfig config;
@@ -60,7 +57,7 @@ size_t calls_of(const Program& program, const Tensors& examples) { return plain_
 /// That graph, captured on 32 rows, and its decomposition at every batch size.
 void check_bits(const Program& program, const std::function<Tensors(int64_t)>& inputs) {
   const Graph graph = trace(program, inputs(32)), plain = decompose(graph);
-  for (const int64_t rows : kBatches) {
+  for (const int64_t rows : BATCHES) {
     const Tensors given = inputs(rows), expected = run(graph, given), got = run(plain, given);
     REQUIRE(expected.size() == got.size());
     for (size_t i = 0; i < got.size(); ++i)
@@ -271,7 +268,7 @@ TEST_CASE("decompose: graphs of known records have the bits of kernels, at every
   CHECK(rc::check([] {
     const RandomProgram program;
     const Graph graph = trace(program, program.inputs(32)), plain = decompose(graph);
-    for (const int64_t rows : kBatches) {
+    for (const int64_t rows : BATCHES) {
       const Tensors given = program.inputs(rows), expected = run(graph, given), got = run(plain, given);
       RC_ASSERT(expected.size() == got.size());
       for (size_t i = 0; i < got.size(); ++i)

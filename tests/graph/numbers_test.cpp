@@ -7,7 +7,7 @@
 #include <rapidcheck.h>
 #include <triage/backend.h>
 
-#include "runtime/graph/number_ops.h"
+#include "runtime/graph/evaluation/number_ops.h"
 #include "runtime/symbols/table.h"
 
 #include <cmath>
@@ -15,6 +15,7 @@
 using namespace triage;
 using symbols::Range;
 using symbols::Relation;
+using test::run;
 
 namespace {
 
@@ -27,12 +28,6 @@ constexpr const char* rows = R"(graph rows(%n: "i64[]", %z: "f32[3, 2]"):
   %4: "f32[]" = aten::zeros([%3, 2])
   return %4
 )";
-
-std::vector<at::Tensor> run(const graph::Graph& graph, const std::vector<at::Tensor>& inputs) {
-  std::vector<at::Tensor> outputs;
-  find_backend("eager")(graph, inputs)->run(inputs, outputs);
-  return outputs;
-}
 
 bool holds(Relation relation, int64_t a, int64_t b) {
   switch (relation) {

@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "runtime/graph/clean.h"
+#include "runtime/graph/passes/clean.h"
 #include "tests/graph/build.h"
 
 using namespace triage;
@@ -19,14 +19,14 @@ std::string ops(const Graph& graph) {
   return text;
 }
 
-Graph graph_of(const std::string& body, const std::string& outputs) {
+Graph graph_of_z(const std::string& body, const std::string& outputs) {
   return parse("graph g(%z: \"f32[2, 3]\"):\n" + body + "  return " + outputs + "\n");
 }
 
 }  // namespace
 
 TEST_CASE("fold_constants computes what depends on constants only") {
-  Graph graph = graph_of(R"(
+  Graph graph = graph_of_z(R"(
   %c: "f32[3]" = constant [1.0, 2.0, 3.0]
   %0: "f32[3]" = aten::mul.Tensor(%c, 2)
   %1 = aten::add.Tensor(%0, %c)
@@ -34,7 +34,7 @@ TEST_CASE("fold_constants computes what depends on constants only") {
   %3 = aten::zeros([3])
   %4 = aten::sub.Tensor(%2, %3)
 )",
-                         "%4");
+                           "%4");
   fold_constants(graph);
   verify(graph);
   CHECK(ops(graph) == "add sub");
@@ -43,7 +43,7 @@ TEST_CASE("fold_constants computes what depends on constants only") {
 }
 
 TEST_CASE("passes never compute with a variable, nor take one for another") {
-  Graph graph = graph_of(R"(
+  Graph graph = graph_of_z(R"(
   %w: "f32[2]" = constant(variable=True) [1.0, 2.0]
   %same: "f32[2]" = constant(variable=True) [1.0, 2.0]
   %c: "f32[2]" = constant [1.0, 2.0]
@@ -53,7 +53,7 @@ TEST_CASE("passes never compute with a variable, nor take one for another") {
   %3 = aten::add.Tensor(%0, %1)
   %4 = aten::add.Tensor(%3, %2)
 )",
-                         "%4");
+                           "%4");
   clean(graph);
   CHECK(ops(graph) == "mul mul add add");
   CHECK(graph.constants().size() == 3);
@@ -72,11 +72,11 @@ TEST_CASE("passes never compute with a variable, nor take one for another") {
 }
 
 TEST_CASE("fold_constants keeps flags flags") {
-  Graph graph = graph_of(R"(
+  Graph graph = graph_of_z(R"(
   %c: "f32[2]" = constant [1.0, nan]
   %0 flags = triage::flag_nan(%c, None, location=1, num_slots=16, policy=0, dtype=int64)
 )",
-                         "%0");
+                           "%0");
   fold_constants(graph);
   CHECK(graph.nodes().empty());
   CHECK(graph.outputs()[0]->is_flags);
@@ -84,7 +84,7 @@ TEST_CASE("fold_constants keeps flags flags") {
 }
 
 TEST_CASE("fold_constants leaves alone what is random, uninitialised, large, an error, or needs a gradient") {
-  Graph graph = graph_of(R"(
+  Graph graph = graph_of_z(R"(
   %c: "f32[3]" = constant [1.0, 2.0, 3.0]
   %w: "f32[3]" = constant(requires_grad=True) [1.0, 2.0, 3.0]
   %0 = aten::rand_like(%c)
@@ -96,14 +96,14 @@ TEST_CASE("fold_constants leaves alone what is random, uninitialised, large, an 
   %6 = aten::mul.Tensor(%w, 2)
   %7 = aten::reshape(%c, [5, 7])
 )",
-                         "%0, %1, %2, %3, %4, %5, %6, %7");
+                           "%0, %1, %2, %3, %4, %5, %6, %7");
   std::string before = ops(graph);
   fold_constants(graph);
   CHECK(ops(graph) == before);
 }
 
 TEST_CASE("fold_constants makes ordinary tensors in whatever mode it runs") {
-  Graph graph = graph_of("  %c: \"f32[3]\" = constant [1.0, 2.0, 3.0]\n  %0 = aten::neg(%c)\n", "%0");
+  Graph graph = graph_of_z("  %c: \"f32[3]\" = constant [1.0, 2.0, 3.0]\n  %0 = aten::neg(%c)\n", "%0");
   {
     c10::InferenceMode inference;
     fold_constants(graph);
@@ -113,7 +113,7 @@ TEST_CASE("fold_constants makes ordinary tensors in whatever mode it runs") {
 }
 
 TEST_CASE("fold_constants does not fold a view of a constant that is returned") {
-  Graph graph = graph_of("  %c: \"f32[3]\" = constant [1.0, 2.0, 3.0]\n  %0 = aten::view(%c, [3, 1])\n", "%c, %0");
+  Graph graph = graph_of_z("  %c: \"f32[3]\" = constant [1.0, 2.0, 3.0]\n  %0 = aten::view(%c, [3, 1])\n", "%c, %0");
   fold_constants(graph);
   CHECK(ops(graph) == "view");
   auto outputs = run(graph, {at::zeros({2, 3})});
@@ -123,7 +123,7 @@ TEST_CASE("fold_constants does not fold a view of a constant that is returned") 
 TEST_CASE("fold_constants leaves alone a call that gives another number of tensors than its graph says") {
   const std::string constant = "  %c: \"f32[3]\" = constant [1.0, 2.0, 3.0]\n";
   for (const char* results : {"%0, %1", "%0, %1, %2, %3"}) {
-    Graph graph = graph_of(constant + "  " + results + " = aten::split.Tensor(%c, 1)\n", results);
+    Graph graph = graph_of_z(constant + "  " + results + " = aten::split.Tensor(%c, 1)\n", results);
     fold_constants(graph);
     CHECK(ops(graph) == "split");
     CHECK_NOTHROW(verify(graph));
@@ -131,7 +131,7 @@ TEST_CASE("fold_constants leaves alone a call that gives another number of tenso
 }
 
 TEST_CASE("eliminate_common makes one call of equal ones") {
-  Graph graph = graph_of(R"(
+  Graph graph = graph_of_z(R"(
   %0 = aten::isnan(%z)
   %1 = aten::isnan(%z)
   %2, %3 = aten::max.dim(%z, -1)
@@ -140,7 +140,7 @@ TEST_CASE("eliminate_common makes one call of equal ones") {
   %7 = aten::add.Tensor(%2, %4)
   %8 = aten::cat([%3, %5])
 )",
-                         "%6, %7, %8, %1");
+                           "%6, %7, %8, %1");
   eliminate_common(graph);
   verify(graph);
   CHECK(ops(graph) == "isnan max logical_or add cat");
@@ -148,13 +148,13 @@ TEST_CASE("eliminate_common makes one call of equal ones") {
 }
 
 TEST_CASE("eliminate_common keeps equal calls whose results are both outputs: they must not share memory") {
-  Graph graph = graph_of("  %0 = aten::neg(%z)\n  %1 = aten::neg(%z)\n", "%0, %1, %1");
+  Graph graph = graph_of_z("  %0 = aten::neg(%z)\n  %1 = aten::neg(%z)\n", "%0, %1, %1");
   eliminate_common(graph);
   CHECK(ops(graph) == "neg neg");
 }
 
 TEST_CASE("eliminate_common keeps equal calls apart that gradients flow through, and merges those around them") {
-  Graph graph = graph_of(R"(
+  Graph graph = graph_of_z(R"(
   %0 = aten::exp(%z)
   %1 = aten::exp(%z)
   %2 = aten::isnan(%z)
@@ -162,7 +162,7 @@ TEST_CASE("eliminate_common keeps equal calls apart that gradients flow through,
   %4 = aten::add.Tensor(%0, %1)
   %5 = aten::logical_or(%2, %3)
 )",
-                         "%4, %5");
+                           "%4, %5");
   const auto first = [&](size_t node) { return graph.nodes()[node]->results[0]; };
   clean(graph, {first(0), first(1), first(4)});
   CHECK(ops(graph) == "exp exp isnan add logical_or");
@@ -172,9 +172,9 @@ TEST_CASE("eliminate_common keeps equal calls apart that gradients flow through,
 
 TEST_CASE("eliminate_common tells constants apart by type and bits") {
   auto left = [](const std::string& a, const std::string& b) {
-    Graph graph = graph_of("  %0 = aten::add.Scalar(%z, " + a + ")\n  %1 = aten::add.Scalar(%z, " + b + ")\n" +
-                               "  %2 = aten::mul.Tensor(%0, %1)\n",
-                           "%2");
+    Graph graph = graph_of_z("  %0 = aten::add.Scalar(%z, " + a + ")\n  %1 = aten::add.Scalar(%z, " + b + ")\n" +
+                                 "  %2 = aten::mul.Tensor(%0, %1)\n",
+                             "%2");
     eliminate_common(graph);
     return graph.nodes().size() - 1;
   };
@@ -190,21 +190,21 @@ TEST_CASE("eliminate_common tells constants apart by type and bits") {
 }
 
 TEST_CASE("eliminate_common merges equal constants") {
-  Graph graph = graph_of(R"(
+  Graph graph = graph_of_z(R"(
   %a: "f32[2]" = constant [0.0, nan]
   %b: "f32[2]" = constant [0.0, nan]
   %c: "f32[2]" = constant [-0.0, nan]
   %d: "f32[1, 2]" = constant [[0.0, nan]]
   %0 = aten::cat([%a, %b, %c])
 )",
-                         "%0, %d");
+                           "%0, %d");
   eliminate_common(graph);
   verify(graph);
   CHECK(graph.constants().size() == 3);
 }
 
 TEST_CASE("eliminate_common keeps random, uninitialised and asserting calls apart") {
-  Graph graph = graph_of(R"(
+  Graph graph = graph_of_z(R"(
   %0 = aten::rand_like(%z)
   %1 = aten::rand_like(%z)
   %2 = aten::dropout(%z, 0.5, train=True)
@@ -216,19 +216,19 @@ TEST_CASE("eliminate_common keeps random, uninitialised and asserting calls apar
   aten::_assert_async(%z)
   aten::_assert_async(%z)
 )",
-                         "%0, %1, %2, %3, %4, %5, %6, %7");
+                           "%0, %1, %2, %3, %4, %5, %6, %7");
   eliminate_common(graph);
   CHECK(graph.nodes().size() == 10);
 }
 
 TEST_CASE("eliminate_dead drops what nobody uses, and constants with it") {
-  Graph graph = graph_of(R"(
+  Graph graph = graph_of_z(R"(
   %c: "f32[3]" = constant [1.0, 2.0, 3.0]
   %0 = aten::neg(%z)
   %1 = aten::add.Tensor(%0, %c)
   %2, %3 = aten::max.dim(%z, -1)
 )",
-                         "%3");
+                           "%3");
   eliminate_dead(graph);
   verify(graph);
   CHECK(ops(graph) == "max");
@@ -236,7 +236,7 @@ TEST_CASE("eliminate_dead drops what nobody uses, and constants with it") {
 }
 
 TEST_CASE("eliminate_dead keeps random operators, assertions, and what they need") {
-  Graph graph = graph_of(R"(
+  Graph graph = graph_of_z(R"(
   %0 = aten::abs(%z)
   %1 = aten::bernoulli(%0)
   %2 = aten::neg(%z)
@@ -244,19 +244,19 @@ TEST_CASE("eliminate_dead keeps random operators, assertions, and what they need
   aten::_assert_async(%3)
   %4 = aten::tanh(%z)
 )",
-                         "%z");
+                           "%z");
   eliminate_dead(graph);
   CHECK(ops(graph) == "abs bernoulli neg any _assert_async");
 }
 
 TEST_CASE("passes keep the order of random draws") {
-  Graph graph = graph_of(R"(
+  Graph graph = graph_of_z(R"(
   %0 = aten::rand_like(%z)
   %1 = aten::rand_like(%z)
   %2 = aten::sub.Tensor(%1, %1)
   %3 = aten::rand_like(%z)
 )",
-                         "%3");
+                           "%3");
   Graph cleaned = graph.clone();
   clean(cleaned);
   auto draw = [](const Graph& some) {
@@ -269,7 +269,7 @@ TEST_CASE("passes keep the order of random draws") {
 
 TEST_CASE("clean goes on until nothing changes") {
   // Folding makes two equal constants, which makes two equal calls, one of which is dead then.
-  Graph graph = graph_of(R"(
+  Graph graph = graph_of_z(R"(
   %a: "f32[1]" = constant [2.0]
   %b: "f32[1]" = constant [4.0]
   %0 = aten::mul.Tensor(%a, %a)
@@ -278,7 +278,7 @@ TEST_CASE("clean goes on until nothing changes") {
   %3 = aten::sub.Tensor(%1, %2)
   %4 = aten::exp(%2)
 )",
-                         "%3");
+                           "%3");
   at::Tensor z = at::randn({2, 3});
   at::Tensor before = run(graph, {z})[0];
   clean(graph);

@@ -6,8 +6,6 @@ using namespace triage;
 using namespace triage::graph;
 using namespace triage::test;
 
-using Tensors = std::vector<at::Tensor>;
-
 TEST_CASE("trace records the calls that C++ code makes, not those inside of operators") {
   auto fn = [](const Tensors& in) -> Tensors {
     at::Tensor bad = at::isnan(in[0]) | at::isinf(in[0]);

@@ -1,5 +1,5 @@
 // The rules of the house that no other tool holds: the map is true, files stay short, versions agree.
-#include "tests/paths.h"
+#include "tests/house/sources.h"
 
 #include <doctest/doctest.h>
 
@@ -13,17 +13,9 @@
 #include <vector>
 
 namespace fs = std::filesystem;
+using triage::test::read, triage::test::root;
 
 namespace {
-
-const fs::path root = triage::test::source_dir();
-
-std::string read(const fs::path& path) {
-  std::ifstream file(path);
-  std::stringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
 
 std::set<std::string> folders_in(const fs::path& folder) {
   std::set<std::string> names;
@@ -89,11 +81,12 @@ TEST_CASE("a folder uses those below it on its map: in runtime/, bindings/lua ov
 TEST_CASE("an include that closes a cycle between folders is found") {
   const Layered& lua = layered[1];
   const auto upward = [&](const char* own, const char* text) { return upward_includes(lua, own, text).size(); };
-  CHECK(upward("tensors", "#include \"bindings/lua/state/state.h\"\n#include \"bindings/lua/tensors/call.h\"\n") == 0);
-  CHECK(upward("state", "#include \"bindings/lua/tensors/call.h\"\n") == 1);
+  CHECK(upward("tensors",
+               "#include \"bindings/lua/state/state.h\"\n#include \"bindings/lua/tensors/calls/call.h\"\n") == 0);
+  CHECK(upward("state", "#include \"bindings/lua/tensors/calls/call.h\"\n") == 1);
   CHECK(upward("tensors", "#include <bindings/lua/flags/prelude.h>\n") == 1);
   CHECK(upward("engine", "#include \"bindings/cli/command.h\"\n") == 1);
-  CHECK(upward("state", "#include \"../tensors/call.h\"\n") == 1);
+  CHECK(upward("state", "#include \"../tensors/calls/call.h\"\n") == 1);
   CHECK(upward_includes(layered[0], "policy", "#include <lua.hpp>\n").size() == 1);
 }
 

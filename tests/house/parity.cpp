@@ -1,5 +1,5 @@
 // docs/parity.md against the tests: no row is claimed that no test names, and no test names a row that is not there.
-#include "tests/paths.h"
+#include "tests/house/sources.h"
 
 #include <doctest/doctest.h>
 
@@ -15,21 +15,13 @@
 #include <vector>
 
 namespace fs = std::filesystem;
+using triage::test::read, triage::test::root;
 
 namespace {
-
-const fs::path root = triage::test::source_dir();
 
 struct Row {
   std::string id, feature, state, tests;
 };
-
-std::string read(const fs::path& path) {
-  std::ifstream file(path);
-  std::stringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
 
 std::string trim(const std::string& text) {
   const size_t first = text.find_first_not_of(' ');

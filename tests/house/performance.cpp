@@ -1,9 +1,8 @@
 // The figures in docs/: those that are promised are there, and the first page says what the tables say.
-#include "tests/paths.h"
+#include "tests/house/sources.h"
 
 #include <doctest/doctest.h>
 
-#include <fstream>
 #include <map>
 #include <regex>
 #include <sstream>
@@ -11,19 +10,10 @@
 #include <utility>
 #include <vector>
 
-namespace {
-
-std::string read(const std::string& path) {
-  std::ifstream file(triage::test::source_dir() + "/" + path);
-  std::stringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
-
-}  // namespace
+using triage::test::read, triage::test::root;
 
 TEST_CASE("T35: the page of figures has TorchGuard's table with ours beside it, and every workload of the comparison") {
-  const std::string page = read("docs/performance-tables.md");
+  const std::string page = read(root / "docs/performance-tables.md");
   for (const char* slots : {"4", "16", "64", "256"}) {
     const std::regex row(std::string("\n\\| ") + slots + " \\|( [0-9.]+ / [0-9.]+ \\|){4}\n");
     CHECK_MESSAGE(std::regex_search(page, row), "no figures for " << slots << " slots");
@@ -48,9 +38,9 @@ TEST_CASE("T35: the page of figures has TorchGuard's table with ours beside it, 
 TEST_CASE("every picture that the pages of figures show is there, and is one") {
   static const std::regex image(R"(!\[[^\]]+\]\(([^)]+)\))");
   for (const char* name_of_page : {"docs/performance.md", "docs/performance-tables.md"}) {
-    const std::string page = read(name_of_page);
+    const std::string page = read(root / name_of_page);
     for (std::sregex_iterator match(page.begin(), page.end(), image), end; match != end; ++match) {
-      const std::string name = (*match)[1], picture = read("docs/" + name);
+      const std::string name = (*match)[1], picture = read(root / "docs" / name);
       CHECK_MESSAGE(picture.rfind("<svg ", 0) == 0, name << " is no SVG");
       CHECK_MESSAGE(picture.find("</svg>") != std::string::npos, name << " has no end");
     }
@@ -61,8 +51,8 @@ TEST_CASE("the first page of figures says what the tables say") {
   const std::string stale =
       "docs/performance.md is older than docs/performance-tables.md: run python3 "
       "tests/bench/first_page.py; ";
-  const std::string page = read("docs/performance.md"), tables = read("docs/performance-tables.md");
-  const std::string picture = read("docs/images/policies.svg");
+  const std::string page = read(root / "docs/performance.md"), tables = read(root / "docs/performance-tables.md");
+  const std::string picture = read(root / "docs/images/policies.svg");
   static const std::regex row(
       R"(\n\| `(\w+)` \|[^|]*\| ([\d.]+) us \| (\w+), ([\d.]+) us \| ([\d.]+) \| ([\d.]+ x), (\w+) )"
       R"(\| ([\d.]+) \| (\d+), (\w+) \|)");

@@ -170,12 +170,6 @@ TEST_CASE("attacked process" * doctest::skip()) {
 
 namespace {
 
-struct Outcome {
-  std::string name, took, text;
-  long grown = 0;
-  bool healthy = false;
-};
-
 class Watched {
  public:
   Watched() {

@@ -17,19 +17,18 @@
 #include <vector>
 
 #include "tests/cli/folder.h"
+#include "tests/lua/policies.h"
 
 namespace {
 
 namespace fs = std::filesystem;
 using triage::Diagnostics;
 using triage::Replayed;
-
-struct Restore {
-  ~Restore() { triage::set_diagnostics({}); }
-};
+using triage::test::batch_with_bad_values;
+using triage::test::RestoreDiagnostics;
 
 /// Counts its calls in a variable of its own, which decides what it does: a state that a fresh load has not.
-constexpr const char* counting = R"(
+constexpr const char* counting_calls = R"(
 local calls = {n = 0}
 local factor = torch.full({3}, 2.0)
 local function scaled(x) return x * factor * calls.n end
@@ -45,14 +44,7 @@ return policy {
   end,
 })";
 
-at::Tensor batch(int64_t rows) {
-  at::Tensor z = at::arange(rows * 3, at::kFloat).reshape({rows, 3});
-  if (rows > 1) z[1][2] = std::numeric_limits<float>::quiet_NaN();
-  if (rows > 31) z[31][0] = std::numeric_limits<float>::infinity();
-  return z;
-}
-
-triage::Policy load(const std::string& source, const std::string& name, triage::Runtime& runtime) {
+triage::Policy load_named(const std::string& source, const std::string& name, triage::Runtime& runtime) {
   return runtime.load_source(source, name);
 }
 
@@ -78,10 +70,10 @@ TEST_CASE("D10: a capsule repeats a call with its state, params and random numbe
     triage::RuntimeOptions options;
     options.log = [](const triage::LogRecord&) {};
     triage::Runtime runtime(options);
-    const triage::Policy policy = load(counting, "counting.lua", runtime);
+    const triage::Policy policy = load_named(counting_calls, "counting.lua", runtime);
     policy.set_param("low", 0.75);
     policy.manual_seed(11);
-    const at::Tensor z = batch(rows);
+    const at::Tensor z = batch_with_bad_values(rows);
     const at::Tensor strided = at::empty({3, rows}).t().copy_(z);
     for (int call = 0; call < 3; ++call) policy.run({z});
     for (const at::Tensor& input : {z, strided}) {
@@ -105,9 +97,9 @@ TEST_CASE("D10: a capsule repeats a call with its state, params and random numbe
 TEST_CASE("D10: a replay on another backend gives the same bits") {
   const TemporaryFolder folder;
   triage::Runtime runtime;
-  const triage::Policy policy = load("return function(z) return z * 2 + 1 end", "plain.lua", runtime);
+  const triage::Policy policy = load_named("return function(z) return z * 2 + 1 end", "plain.lua", runtime);
   const std::string file = (folder.path() / "call.pt").string();
-  triage::record(policy, {batch(4)}, {file});
+  triage::record(policy, {batch_with_bad_values(4)}, {file});
   const auto run = [&](const std::string& backend) {
     triage::ReplayOptions options;
     options.backend = backend;
@@ -121,7 +113,7 @@ TEST_CASE("D10: a replay on another backend gives the same bits") {
 }
 
 TEST_CASE("D10: a call that fails is written where the host asks for it, and fails again the same way") {
-  const Restore restore;
+  const RestoreDiagnostics restore;
   const TemporaryFolder folder;
   Diagnostics diagnostics;
   diagnostics.replay_dir = (folder.path() / "capsules").string();
@@ -132,14 +124,14 @@ TEST_CASE("D10: a call that fails is written where the host asks for it, and fai
   options.log = [&](const triage::LogRecord& record) { log.emplace_back(record.text); };
   options.on_error = triage::OnError::pass_through;
   triage::Runtime runtime(options);
-  const triage::Policy policy = load(R"(return policy { name = "fails", outputs = {"z"}, run = function(z)
+  const triage::Policy policy = load_named(R"(return policy { name = "fails", outputs = {"z"}, run = function(z)
   if z:size(0) > 2 then error("too many samples: " .. z:size(0)) end
   return z * 2
 end })",
-                                     "fails.lua", runtime);
-  policy.run({batch(2)});
+                                           "fails.lua", runtime);
+  policy.run({batch_with_bad_values(2)});
   CHECK_FALSE(fs::exists(diagnostics.replay_dir));
-  CHECK(policy.run({batch(3)}).size() == 1);  // answered by pass_through
+  CHECK(policy.run({batch_with_bad_values(3)}).size() == 1);  // answered by pass_through
   const std::string file = only_file(diagnostics.replay_dir).string();
   const Replayed replayed = triage::replay(file);
   CHECK_MESSAGE(replayed.same, replayed.difference);
@@ -147,13 +139,13 @@ end })",
 }
 
 TEST_CASE("D10: a failure in a warm graph is recorded, though the script did not run") {
-  const Restore restore;
+  const RestoreDiagnostics restore;
   const TemporaryFolder folder;
   Diagnostics diagnostics;
   diagnostics.replay_dir = (folder.path() / "capsules").string();
   triage::Runtime runtime;
   const triage::Policy policy =
-      load("local shift = 4\nreturn function(z, i) return z[i] + shift end", "warm.lua", runtime);
+      load_named("local shift = 4\nreturn function(z, i) return z[i] + shift end", "warm.lua", runtime);
   const at::Tensor z = at::arange(8, at::kFloat);
   policy.run({z, at::tensor({1, 2}, at::kLong)});
   triage::set_diagnostics(diagnostics);
@@ -175,10 +167,10 @@ TEST_CASE("D10: functions of the host give in a replay what they gave") {
     return std::vector<at::Tensor>{arguments[0] + calls};
   });
   const triage::Policy policy =
-      load("return function(z) local a = lookup(z * 2)\n return lookup(a) + z end", "host.lua", runtime);
-  policy.run({batch(1)});
+      load_named("return function(z) local a = lookup(z * 2)\n return lookup(a) + z end", "host.lua", runtime);
+  policy.run({batch_with_bad_values(1)});
   const std::string file = (folder.path() / "call.pt").string();
-  triage::record(policy, {batch(1)}, {file});
+  triage::record(policy, {batch_with_bad_values(1)}, {file});
   const int before = calls;
   const Replayed replayed = triage::replay(file);
   CHECK_MESSAGE(replayed.same, replayed.difference);
@@ -188,12 +180,13 @@ TEST_CASE("D10: functions of the host give in a replay what they gave") {
 TEST_CASE("D10: only flagged samples, and no masked values, where a host asks for that") {
   const TemporaryFolder folder;
   triage::Runtime runtime;
-  const triage::Policy policy = load(
+  const triage::Policy policy = load_named(
       "local secret = torch.full({3}, 42.0)\nreturn function(z, other) local f = flag_nan(z, 'z')\n return fix(z + "
       "secret, f, 'z'), f end",
       "rows.lua", runtime);
   const std::string file = (folder.path() / "rows.pt").string();
-  triage::record(policy, {batch(33), at::ones({33, 2})}, {file, /*bad_rows=*/true, {"other", "secret", "out0"}});
+  triage::record(policy, {batch_with_bad_values(33), at::ones({33, 2})},
+                 {file, /*bad_rows=*/true, {"other", "secret", "out0"}});
   const triage::capsule::Capsule capsule = triage::capsule::load(file);
   CHECK(capsule.facts["call"]["rows"] == std::vector<int64_t>{1});
   for (const at::Tensor& memory : capsule.memories)
@@ -215,9 +208,9 @@ TEST_CASE("D10: what was computed from masked values is not in a capsule either"
   quiet.log = [](const triage::LogRecord&) {};
   triage::Runtime runtime(quiet);
   runtime.define("seen", [](const std::vector<at::Tensor>& in) { return std::vector<at::Tensor>{in[0] + 1}; });
-  const triage::Policy policy =
-      load("return function(z, other) local f = flag_nan(z, 'z')\n return fix(z, f, 'z'), seen(z), other * 2, f end",
-           "derived.lua", runtime);
+  const triage::Policy policy = load_named(
+      "return function(z, other) local f = flag_nan(z, 'z')\n return fix(z, f, 'z'), seen(z), other * 2, f end",
+      "derived.lua", runtime);
   const std::string file = (folder.path() / "derived.pt").string();
   triage::record(policy, {at::full({4, 2}, 42.0), at::ones({4, 2})}, {file, false, {"z"}});
   const triage::capsule::Capsule capsule = triage::capsule::load(file);
@@ -233,17 +226,17 @@ TEST_CASE("D10: what was computed from masked values is not in a capsule either"
 }
 
 TEST_CASE("D10: a capsule that cannot be written costs one word in the log, and the call goes on as without it") {
-  const Restore restore;
+  const RestoreDiagnostics restore;
   const TemporaryFolder folder;
   std::ofstream(folder.path() / "file") << "in the way";
   Diagnostics diagnostics;
   diagnostics.replay_dir = (folder.path() / "file").string();
   triage::set_diagnostics(diagnostics);
   triage::Runtime runtime;
-  const triage::Policy policy = load("return function(z) return z:reshape({1000}) end", "bad.lua", runtime);
-  CHECK_THROWS_AS(policy.run({batch(2)}), triage::PolicyError);
-  CHECK_THROWS_AS(triage::record(policy, {batch(2)}, {"/nowhere/call.pt"}), triage::FileError);
-  CHECK_THROWS_AS(triage::record(policy, {batch(2)}, {"call.zip"}), triage::FileError);
+  const triage::Policy policy = load_named("return function(z) return z:reshape({1000}) end", "bad.lua", runtime);
+  CHECK_THROWS_AS(policy.run({batch_with_bad_values(2)}), triage::PolicyError);
+  CHECK_THROWS_AS(triage::record(policy, {batch_with_bad_values(2)}, {"/nowhere/call.pt"}), triage::FileError);
+  CHECK_THROWS_AS(triage::record(policy, {batch_with_bad_values(2)}, {"call.zip"}), triage::FileError);
 }
 
 TEST_CASE("D10: damaged, cut and foreign files are errors, and none runs anything") {
@@ -251,9 +244,9 @@ TEST_CASE("D10: damaged, cut and foreign files are errors, and none runs anythin
   triage::RuntimeOptions options;
   options.log = [](const triage::LogRecord&) {};
   triage::Runtime runtime(options);
-  const triage::Policy policy = load(counting, "counting.lua", runtime);
+  const triage::Policy policy = load_named(counting_calls, "counting.lua", runtime);
   const std::string file = (folder.path() / "call.pt").string(), damaged = (folder.path() / "damaged.pt").string();
-  triage::record(policy, {batch(2)}, {file});
+  triage::record(policy, {batch_with_bad_values(2)}, {file});
   const std::string bytes = bytes_of(file);
   int refused = 0;
   for (size_t i = 0; i < bytes.size(); i += 1 + bytes.size() / 150) {
@@ -288,9 +281,9 @@ TEST_CASE("D10: a capsule made by hand runs in the sandbox, and what does not fi
   const TemporaryFolder folder;
   triage::Runtime runtime;
   const triage::Policy policy =
-      load("local k = math.abs\nreturn function(z) return z * k(-2) end", "hand.lua", runtime);
+      load_named("local k = math.abs\nreturn function(z) return z * k(-2) end", "hand.lua", runtime);
   const std::string file = (folder.path() / "call.pt").string(), made = (folder.path() / "made.pt").string();
-  triage::record(policy, {batch(2)}, {file});
+  triage::record(policy, {batch_with_bad_values(2)}, {file});
   const auto with = [&](const auto& change) {
     triage::capsule::Capsule capsule = triage::capsule::load(file);
     change(capsule.facts);

@@ -12,7 +12,12 @@
 
 namespace {
 
-using namespace triage;
+using triage::CompileProfiler;
+using triage::LogRecord;
+using triage::PhaseTime;
+using triage::Policy;
+using triage::Runtime;
+using triage::RuntimeOptions;
 
 RuntimeOptions profiled(const std::shared_ptr<CompileProfiler>& profiler) {
   RuntimeOptions options;
@@ -79,7 +84,7 @@ TEST_CASE("D15: compile times of a policy, in text and CSV") {
   const Policy policy = runtime.load_source(
       "return policy {name = 'timed_policy', inputs = {'z'}, run = function(z) return z:exp() + 1 end}", "timed.lua");
   policy.run({at::ones({3, 40})});
-  const std::vector<PhaseTime> times = compile_times();
+  const std::vector<PhaseTime> times = triage::compile_times();
   for (const char* phase : {"capture", "fused loops"}) {
     const auto found = std::find_if(times.begin(), times.end(), [&](const PhaseTime& one) {
       return one.phase == phase && one.function == "timed_policy";
@@ -88,9 +93,9 @@ TEST_CASE("D15: compile times of a policy, in text and CSV") {
     CHECK(found->count == 1);
     CHECK(found->seconds > 0);
   }
-  CHECK(compile_times_csv({{"capture", "a,\"b\"\n", 2, 0.5}}) ==
+  CHECK(triage::compile_times_csv({{"capture", "a,\"b\"\n", 2, 0.5}}) ==
         "phase,function,count,seconds\ncapture,\"a,\"\"b\"\"\n\",2,0.500000000\n");
-  CHECK(compile_times_text({{"capture", "f", 2, 0.5}, {"kernels", "g", 1, 1.25}}) ==
+  CHECK(triage::compile_times_text({{"capture", "f", 2, 0.5}, {"kernels", "g", 1, 1.25}}) ==
         "phase      count     seconds  function\n"
         "capture        2    0.500000  f\n"
         "kernels        1    1.250000  g\n"

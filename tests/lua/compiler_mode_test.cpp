@@ -15,7 +15,7 @@ using triage::Policy;
 using triage::Runtime;
 using triage::RuntimeOptions;
 
-RuntimeOptions quiet(CompilerMode compiler) {
+RuntimeOptions quiet_with(CompilerMode compiler) {
   RuntimeOptions options;
   options.compiler = compiler;
   options.log = [](const triage::LogRecord&) {};
@@ -23,15 +23,15 @@ RuntimeOptions quiet(CompilerMode compiler) {
 }
 
 /// A loop that no other test asks for.
-std::string source(double factor) {
+std::string scaling_source(double factor) {
   return "return function(z) return (z * " + std::to_string(factor) + " + 0.5):abs():sqrt() end";
 }
 
 }  // namespace
 
 TEST_CASE("a host that says nothing runs tapes, and no kernel") {
-  Runtime runtime(quiet(RuntimeOptions().compiler));
-  const Policy policy = runtime.load_source(source(1.0625), "quiet.lua");
+  Runtime runtime(quiet_with(RuntimeOptions().compiler));
+  const Policy policy = runtime.load_source(scaling_source(1.0625), "quiet.lua");
   const at::Tensor z = at::randn({33, 70});
   const at::Tensor first = policy.run({z})[0];
   policy.prepare({z});  // there is nothing to wait for
@@ -43,7 +43,7 @@ TEST_CASE("a host that says nothing runs tapes, and no kernel") {
 TEST_CASE("the call that captures has the bits of all later ones, with and without a compiler") {
   const at::Tensor z = at::randn({33, 300});
   const std::string text = "return function(z) return (z * 1.75):exp() / (z:tanh() + 2) end";
-  Runtime without(quiet(CompilerMode::off)), with(quiet(CompilerMode::wait));
+  Runtime without(quiet_with(CompilerMode::off)), with(quiet_with(CompilerMode::wait));
   const Policy tapes = without.load_source(text, "bits.lua"), kernels = with.load_source(text, "bits.lua");
   const at::Tensor first = tapes.run({z})[0];
   for (int call = 0; call < 3; ++call) {
@@ -59,7 +59,7 @@ TEST_CASE("a policy cannot ask for more than its host allows") {
     return "local f = triage.compile(function(z) return z * 3 + 1 end, {compiler = '" + mode +
            "'}) return function(z) return f(z) end";
   };
-  Runtime off(quiet(CompilerMode::off)), background(quiet(CompilerMode::background));
+  Runtime off(quiet_with(CompilerMode::off)), background(quiet_with(CompilerMode::background));
   CHECK_THROWS_WITH_AS(off.load_source(asks("background"), "asks.lua"),
                        doctest::Contains("the host's RuntimeOptions::compiler is off"), triage::LoadError);
   CHECK_THROWS_AS(background.load_source(asks("wait"), "asks.lua"), triage::LoadError);

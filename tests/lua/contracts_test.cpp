@@ -108,7 +108,7 @@ std::optional<at::Tensor> by_aten(const Call& call) {
 }
 
 template <typename Run>
-void check_same(const Run& run, const std::optional<at::Tensor>& wanted) {
+void check_near(const Run& run, const std::optional<at::Tensor>& wanted) {
   if (!wanted) {
     CHECK_THROWS_AS(run(), triage::PolicyError);
     return;
@@ -127,9 +127,9 @@ Runs& runs() {
   return counted;
 }
 
-class Counting final : public triage::Executable {
+class CountingHeld final : public triage::Executable {
  public:
-  explicit Counting(std::unique_ptr<triage::Executable> own) : own_(std::move(own)) {}
+  explicit CountingHeld(std::unique_ptr<triage::Executable> own) : own_(std::move(own)) {}
   void run(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs,
            const triage::CallContext& call) const override {
     ++(triage::operators::Untrusted::current() ? runs().held : runs().free);
@@ -145,7 +145,7 @@ void register_counting() {
   static const bool once = [] {
     triage::register_backend("counting_terms",
                              [](const triage::graph::Graph& graph, const std::vector<at::Tensor>& examples) {
-                               return std::make_unique<Counting>(triage::find_backend("eager")(graph, examples));
+                               return std::make_unique<CountingHeld>(triage::find_backend("eager")(graph, examples));
                              });
     return true;
   }();
@@ -166,7 +166,7 @@ TEST_CASE("under autocast of the host, contracts take what autocast casts, in ev
       const std::vector<at::Tensor> inputs{x, w.to(dtype), b.to(dtype)};
       const Autocast autocast;
       const auto expected = by_aten([&] { return one.expected(inputs[0], inputs[1], inputs[2]); });
-      in_every_mode(source_of(one), inputs, [&](const auto& run) { check_same(run, expected); });
+      in_every_mode(source_of(one), inputs, [&](const auto& run) { check_near(run, expected); });
     }
   }
 }
@@ -184,7 +184,7 @@ TEST_CASE("autocast that a policy asks for passes its contracts, in every mode")
                                    "local one, zero = torch.ones({8}), torch.zeros({8})\nreturn function(x, w, b)\n"
                                    "return torch.autocast('cpu', function()\n") +
                                one.body + "\nend)\nend";
-    in_every_mode(source, {x, w, b}, [&](const auto& run) { check_same(run, expected); });
+    in_every_mode(source, {x, w, b}, [&](const auto& run) { check_near(run, expected); });
   }
 }
 
@@ -205,7 +205,7 @@ TEST_CASE("without autocast, what is of two dtypes is refused, but for norms of 
   const at::Tensor narrow = x.to(at::kBFloat16), one = at::ones({8});
   const auto expected = by_aten([&] { return at::layer_norm(narrow, {8}, one, one * 0); });
   in_every_mode("return function(x, one, zero) return torch.layer_norm(x, {8}, one, zero) end", {narrow, one, one * 0},
-                [&](const auto& run) { check_same(run, expected); });
+                [&](const auto& run) { check_near(run, expected); });
 }
 
 TEST_CASE("graphs of a policy run under its terms wherever they run: calls, preparation, reloads") {

@@ -12,7 +12,7 @@
 namespace triage::lua::testing {
 namespace {
 
-at::Tensor batch(int64_t rows) {
+at::Tensor batch_of_four_columns(int64_t rows) {
   at::Tensor z = at::arange(rows * 4, at::kFloat).reshape({rows, 4}).sub(3.0);
   for (int64_t i = 0; i < rows; ++i) {
     if (i % 3 == 1) z[i][1] = std::numeric_limits<float>::quiet_NaN();
@@ -33,11 +33,11 @@ graph::Graph capture_graph(Fixture& fixture, const std::string& source, const at
 void check_captured(const std::string& source) {
   INFO(source);
   Fixture fixture;
-  graph::Graph graph = capture_graph(fixture, source, batch(5));
+  graph::Graph graph = capture_graph(fixture, source, batch_of_four_columns(5));
   graph::clean(graph);
-  const auto executable = find_backend("eager")(graph, {batch(5)});
+  const auto executable = find_backend("eager")(graph, {batch_of_four_columns(5)});
   for (int64_t rows : {5, 2, 3, 31, 32, 33}) {
-    const at::Tensor z = batch(rows);
+    const at::Tensor z = batch_of_four_columns(rows);
     const auto expected = fixture.run(source, {z});
     std::vector<at::Tensor> got;
     executable->run({z}, got);
@@ -50,7 +50,7 @@ void check_captured(const std::string& source) {
 std::string capture_error(const std::string& source) {
   Fixture fixture;
   try {
-    capture_graph(fixture, source, batch(5));
+    capture_graph(fixture, source, batch_of_four_columns(5));
     return "";
   } catch (const Error& error) {
     return error.what();

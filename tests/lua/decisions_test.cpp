@@ -12,12 +12,14 @@
 #include <vector>
 
 #include "tests/cli/folder.h"
+#include "tests/lua/policies.h"
 
 namespace {
 
 namespace fs = std::filesystem;
 using triage::DecisionLog;
 using triage::DecisionLogOptions;
+using triage::test::batch_with_bad_values;
 using Json = nlohmann::json;
 
 /// Random numbers, a param, and a variable that outlives calls: a replay must have them as they were.
@@ -33,7 +35,7 @@ return policy {
   end,
 })";
 
-constexpr const char* counting = R"(
+constexpr const char* counting_policy = R"(
 local calls = {n = 0}
 return function(z)
   calls.n = calls.n + 1
@@ -44,13 +46,6 @@ end)";
 
 constexpr const char* failing = "return function(z) local f = flag_nan(z, 'x') return z:reshape({7, -1}), f end";
 
-at::Tensor batch(int64_t rows) {
-  at::Tensor z = at::arange(rows * 3, at::kFloat).reshape({rows, 3});
-  if (rows > 1) z[1][2] = std::numeric_limits<float>::quiet_NaN();
-  if (rows > 31) z[31][0] = std::numeric_limits<float>::infinity();
-  return z;
-}
-
 std::vector<Json> lines_of(const std::string& path) {
   std::istringstream text(read_bytes(path));
   std::vector<Json> lines;
@@ -59,11 +54,11 @@ std::vector<Json> lines_of(const std::string& path) {
 }
 
 /// A log in a folder, with capsules.
-struct Scene {
+struct DecisionsScene {
   TemporaryFolder folder;
   std::shared_ptr<DecisionLog> log;
 
-  explicit Scene(DecisionLogOptions options = {}) {
+  explicit DecisionsScene(DecisionLogOptions options = {}) {
     options.file = folder / "d.jsonl";
     if (options.capsule_dir.empty()) options.capsule_dir = folder / "capsules";
     log = std::make_shared<DecisionLog>(options);
@@ -85,14 +80,15 @@ struct Scene {
 
 TEST_CASE("a logged decision replays bit for bit from its capsule, on every backend, cold and warm, at every size") {
   for (const std::string backend : {"fused", "eager", "aot_eager"}) {
-    for (const char* source : {drawing, counting}) {
+    for (const char* source : {drawing, counting_policy}) {
       CAPTURE(backend);
       CAPTURE(source);
-      const Scene scene;
+      const DecisionsScene scene;
       triage::Runtime runtime(scene.runtime(backend));
       const triage::Policy policy = runtime.load_source(source, "p.lua");
       std::vector<std::vector<at::Tensor>> answers;
-      for (const int64_t rows : {2, 31, 32, 33, 2, 33, 1, 33}) answers.push_back(policy.run({batch(rows)}));
+      for (const int64_t rows : {2, 31, 32, 33, 2, 33, 1, 33})
+        answers.push_back(policy.run({batch_with_bad_values(rows)}));
       const std::vector<Json> lines = scene.lines();
       REQUIRE(lines.size() == 7);  // one row has no NaN
       for (const Json& line : lines) {
@@ -110,16 +106,16 @@ TEST_CASE("a logged decision replays bit for bit from its capsule, on every back
 }
 
 TEST_CASE("a decision of a failed call names the capsule of the failure, whatever answers") {
-  const Scene scene;
+  const DecisionsScene scene;
   triage::Runtime runtime(scene.runtime());
   const triage::Policy policy = runtime.load_source(failing, "failing.lua");
-  CHECK_THROWS_AS(policy.run({batch(4)}), triage::PolicyError);
+  CHECK_THROWS_AS(policy.run({batch_with_bad_values(4)}), triage::PolicyError);
   const triage::Policy good = runtime.load_source(
       "return policy { outputs = {'z', 'f'}, on_error = 'pass_through',\n run = function(z)\n"
       "local f = flag_nan(z, 'x') return torch.mm(torch.eye(7), z), f end }",
       "passing.lua");
   good.run({at::zeros({7, 3})});
-  good.run({batch(4)});
+  good.run({batch_with_bad_values(4)});
   const std::vector<Json> lines = scene.lines();
   REQUIRE(lines.size() == 2);
   for (const Json& line : lines) {
@@ -135,11 +131,11 @@ TEST_CASE("a capsule of a decision may have the flagged samples alone; there are
   DecisionLogOptions options;
   options.capsule_bad_rows = true;
   options.max_capsules = 2;
-  const Scene scene(options);
+  const DecisionsScene scene(options);
   triage::Runtime runtime(scene.runtime());
   const triage::Policy policy = runtime.load_source(
       "return function(z) local f = flag_nan_and_inf(z, 'x') return fix(z * 2, f, 'x'), f end", "p.lua");
-  for (int i = 0; i < 4; ++i) policy.run({batch(33)});
+  for (int i = 0; i < 4; ++i) policy.run({batch_with_bad_values(33)});
   policy.run({at::ones({33, 3})});
   const std::vector<Json> lines = scene.lines();
   REQUIRE(lines.size() == 4);
@@ -159,10 +155,10 @@ TEST_CASE("a folder for capsules that cannot be made is told once; lines go on w
   DecisionLogOptions options;
   options.capsule_dir = blocked / "file/below";
   options.log = [&](const triage::LogRecord& record) { told.emplace_back(record.text); };
-  const Scene scene(options);
+  const DecisionsScene scene(options);
   triage::Runtime runtime(scene.runtime());
   const triage::Policy policy = runtime.load_source(drawing, "p.lua");
-  for (int i = 0; i < 3; ++i) policy.run({batch(4)});
+  for (int i = 0; i < 3; ++i) policy.run({batch_with_bad_values(4)});
   const std::vector<Json> lines = scene.lines();
   REQUIRE(lines.size() == 3);
   for (const Json& line : lines) CHECK_FALSE(line.contains("capsule"));
@@ -182,7 +178,7 @@ TEST_CASE("where calls that fail have capsules anyway, a decision names that one
   with_log.decisions = log;
   with_log.log = [](const triage::LogRecord&) {};
   triage::Runtime runtime(with_log);
-  CHECK_THROWS(runtime.load_source(failing, "failing.lua").run({batch(4)}));
+  CHECK_THROWS(runtime.load_source(failing, "failing.lua").run({batch_with_bad_values(4)}));
   triage::set_diagnostics({});
   log->flush();
   const Json line = lines_of(folder / "d.jsonl").at(0);
@@ -191,10 +187,10 @@ TEST_CASE("where calls that fail have capsules anyway, a decision names that one
 }
 
 TEST_CASE("a call that is recorded on demand keeps its own capsule, which its decision names") {
-  const Scene scene;
+  const DecisionsScene scene;
   triage::Runtime runtime(scene.runtime());
   const triage::Policy policy = runtime.load_source(drawing, "p.lua");
-  triage::record(policy, {batch(4)}, {scene.folder / "own.pt"});
+  triage::record(policy, {batch_with_bad_values(4)}, {scene.folder / "own.pt"});
   const Json line = scene.lines().at(0);
   CHECK(line["capsule"] == scene.folder / "own.pt");
   CHECK(triage::replay(scene.folder / "own.pt").same);

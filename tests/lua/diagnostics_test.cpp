@@ -1,5 +1,6 @@
 // Logs of captures as a host asks for them.
 #include "tests/logs.h"
+#include "tests/lua/policies.h"
 
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>
@@ -19,10 +20,7 @@
 namespace {
 
 using triage::Diagnostics;
-
-struct Restore {
-  ~Restore() { triage::set_diagnostics({}); }
-};
+using triage::test::RestoreDiagnostics;
 
 std::string field(const triage::LogRecord& record, std::string_view name) {
   for (const auto& one : record.fields)
@@ -30,12 +28,12 @@ std::string field(const triage::LogRecord& record, std::string_view name) {
   return {};
 }
 
-constexpr const char* source = "return policy { name = 'p', run = function(z) return (z * 2):relu() end }";
+constexpr const char* diagnosed_source = "return policy { name = 'p', run = function(z) return (z * 2):relu() end }";
 
 }  // namespace
 
 TEST_CASE("D01, D02: artefacts reach the log of a Runtime, a record each, with its text as a field") {
-  const Restore restore;
+  const RestoreDiagnostics restore;
   struct Seen {
     triage::LogLevel level;
     std::string text, artefact, graph, body;
@@ -48,7 +46,7 @@ TEST_CASE("D01, D02: artefacts reach the log of a Runtime, a record each, with i
                     field(record, "body")});
   };
   triage::Runtime runtime(options);
-  const triage::Policy policy = runtime.load_source(source);
+  const triage::Policy policy = runtime.load_source(diagnosed_source);
   triage::set_diagnostics({.logs = "graph,+capture,reload"});
   CHECK(triage::get_diagnostics().logs == "+capture,graph,reload");
   policy.run({at::ones({3, 2})});
@@ -69,7 +67,7 @@ TEST_CASE("D01, D02: artefacts reach the log of a Runtime, a record each, with i
 }
 
 TEST_CASE("D03: a backend that fails in C++ says how to see where; `verbose` shows it") {
-  const Restore restore;
+  const RestoreDiagnostics restore;
   triage::register_backend("fails_in_torch", [](const auto&, const auto&) -> std::unique_ptr<triage::Executable> {
     TORCH_CHECK(false, "no such kernel");
   });
@@ -80,7 +78,7 @@ TEST_CASE("D03: a backend that fails in C++ says how to see where; `verbose` sho
   triage::Runtime runtime(options);
   const auto warning = [&] {
     warnings.clear();
-    runtime.load_source(source).run({at::ones({3, 2})});
+    runtime.load_source(diagnosed_source).run({at::ones({3, 2})});
     return warnings;
   };
   const std::string brief = warning();
@@ -94,7 +92,7 @@ TEST_CASE("D03: a backend that fails in C++ says how to see where; `verbose` sho
 }
 
 TEST_CASE("D01: wrong diagnostics are refused, and change nothing") {
-  const Restore restore;
+  const RestoreDiagnostics restore;
   triage::set_diagnostics({.logs = "graph"});
   CHECK_THROWS_WITH_AS(triage::set_diagnostics({.logs = "fusion,grap"}),
                        doctest::Contains("there is no log 'grap'; did you mean 'graph'?"), triage::ConfigError);
@@ -108,12 +106,12 @@ TEST_CASE("D01: wrong diagnostics are refused, and change nothing") {
 }
 
 TEST_CASE("D11: a policy of another name runs as a script, with the same results") {
-  const Restore restore;
+  const RestoreDiagnostics restore;
   triage::RuntimeOptions options;
   options.log = triage::test::no_log();
   triage::Runtime runtime(options);
   triage::set_diagnostics({.function = "other"});
-  const triage::Policy policy = runtime.load_source(source);
+  const triage::Policy policy = runtime.load_source(diagnosed_source);
   const at::Tensor z = at::randn({3, 2});
   for (int i = 0; i < 3; ++i) CHECK(at::equal(policy.run({z})[0], (z * 2).relu()));
   CHECK(policy.cache().graphs == 0);
@@ -123,7 +121,7 @@ TEST_CASE("D11: a policy of another name runs as a script, with the same results
 }
 
 TEST_CASE("D05, D12: a host turns the debug folder and the programs for the minifier on; it starts no process") {
-  const Restore restore;
+  const RestoreDiagnostics restore;
   const std::filesystem::path root =
       std::filesystem::temp_directory_path() / ("triage-diagnostics-" + std::to_string(::getpid()));
   std::vector<std::string> warnings;
@@ -133,7 +131,7 @@ TEST_CASE("D05, D12: a host turns the debug folder and the programs for the mini
     if (record.level == triage::LogLevel::warn) warnings.emplace_back(record.text);
   };
   triage::Runtime runtime(options);
-  const triage::Policy policy = runtime.load_source(source);
+  const triage::Policy policy = runtime.load_source(diagnosed_source);
   triage::set_diagnostics({.debug_dir = root / "debug", .repro_after = "capture", .repro_dir = root / "repro"});
   CHECK(triage::get_diagnostics().repro_after == "capture");
   CHECK(triage::get_diagnostics().debug_dir == root / "debug");
@@ -149,7 +147,7 @@ TEST_CASE("D05, D12: a host turns the debug folder and the programs for the mini
   CHECK(std::any_of(warnings.begin(), warnings.end(),
                     [](const std::string& text) { return text.find("; `triage minify ") != std::string::npos; }));
   std::filesystem::remove_all(root);
-  runtime.load_source(source).run({at::ones({3, 2})});
+  runtime.load_source(diagnosed_source).run({at::ones({3, 2})});
   CHECK_FALSE(std::filesystem::exists(root));  // off again
   for (const char* use : {"local d = triage.config.debug_dir", "triage.config.repro_after = 'capture'"})
     CHECK_THROWS_AS(runtime.load_source("return policy { run = function(z) " + std::string(use) + " return z end }")
@@ -168,7 +166,7 @@ TEST_CASE("D05, D12: a host turns the debug folder and the programs for the mini
 }
 
 TEST_CASE("captures one graph as the host of the next test" * doctest::skip()) {
-  triage::Runtime().load_source(source).run({at::ones({3, 2})});
+  triage::Runtime().load_source(diagnosed_source).run({at::ones({3, 2})});
 }
 
 namespace {

@@ -34,7 +34,7 @@ std::string json(const std::string& constants = "[]", const std::string& dims = 
 const std::string twice =
     "graph twice(%z: \"f32[2, 3]\"):\n  %0: \"f32[2, 3]\" = aten::add.Tensor(%z, %z)\n  return %0\n";
 
-struct Scene {
+struct ExportedFilesScene {
   TemporaryFolder folder;
   ExportedProgram load(const std::string& bytes) const {
     return ExportedProgram::load(write_bytes(folder / "x.program", bytes));
@@ -51,7 +51,7 @@ struct Scene {
   }
 };
 
-std::string saved(const Scene& scene) {
+std::string saved(const ExportedFilesScene& scene) {
   ExportOptions options;
   options.dynamic_dims = {{0, 0, "rows"}};
   options.bounds["rows"] = {0, 1000};
@@ -66,7 +66,7 @@ std::string saved(const Scene& scene) {
 }  // namespace
 
 TEST_CASE("a program of 40,000 nodes is loaded and printed") {
-  const Scene scene;
+  const ExportedFilesScene scene;
   std::string graph = "graph long(%z: \"f32[s, 3]\"):\n";
   graph = "graph long(%z: \"f32[2, 3]\"):\n  %0: \"f32[2, 3]\" = aten::neg(%z)\n";
   for (int i = 1; i < 40'000; ++i) graph += fmt::format("  %{}: \"f32[2, 3]\" = aten::neg(%{})\n", i, i - 1);
@@ -80,29 +80,29 @@ TEST_CASE("numbers that are made of themselves again and again have short texts"
   std::string graph = "graph doubled(%n: \"i64[]\"):\n  %0: \"i64[]\" = triage::item(%n)\n";
   for (int i = 1; i < 200; ++i)
     graph += fmt::format("  %{}: \"i64[]\" = aten::mul.Tensor(%{}, %{})\n", i, i - 1, i - 1);
-  CHECK(Scene().load(file(json(), graph + "  return %199\n")).text().size() < 2'000'000);
+  CHECK(ExportedFilesScene().load(file(json(), graph + "  return %199\n")).text().size() < 2'000'000);
 }
 
 TEST_CASE("loading runs nothing of a program: no random number of the host is drawn") {
   at::manual_seed(3);
   const at::Tensor expected = at::rand({4});
   at::manual_seed(3);
-  const ExportedProgram program =
-      Scene().load(file(json("[]", R"([{"input": 0, "dim": 0, "symbol": "s"}])"),
-                        "graph g(%z: \"f32[2, 3]\"):\n  %0: \"f32[2, 3]\" = aten::rand_like(%z)\n  return %0\n"));
+  const ExportedProgram program = ExportedFilesScene().load(
+      file(json("[]", R"([{"input": 0, "dim": 0, "symbol": "s"}])"),
+           "graph g(%z: \"f32[2, 3]\"):\n  %0: \"f32[2, 3]\" = aten::rand_like(%z)\n  return %0\n"));
   CHECK(program.text().find("f32[s, 3]") != std::string::npos);  // found out by running it, apart
   CHECK(at::rand({4}).equal(expected));
 }
 
 TEST_CASE("a program whose inputs are too large to be made up is printed without the laws of its sizes") {
-  const ExportedProgram program = Scene().load(
+  const ExportedProgram program = ExportedFilesScene().load(
       file(json("[]", R"([{"input": 0, "dim": 0, "symbol": "s"}])"),
            "graph g(%z: \"f32[2, 10000000000]\"):\n  %0: \"f32[2, 10000000000]\" = aten::neg(%z)\n  return %0\n"));
   CHECK(program.text().find("neg: \"f32[?, ?]\"") != std::string::npos);
 }
 
 TEST_CASE("programs that say what does not fit are refused") {
-  const Scene scene;
+  const ExportedFilesScene scene;
   CHECK(scene.load(file(json(), twice)).run({at::ones({2, 3})})[0].equal(at::full({2, 3}, 2.0)));
   scene.refused("hello", "does not begin with");
   scene.refused(file("{}", twice), "dynamic_dims");
@@ -138,7 +138,7 @@ TEST_CASE("programs that say what does not fit are refused") {
 }
 
 TEST_CASE("params that captured programs do not have are refused, and so is TorchScript of what no operator takes") {
-  const Scene scene;
+  const ExportedFilesScene scene;
   const auto with_param = [](const std::string& inputs) {
     return file(json("[]", "[]", "{}", "[1]"),
                 "graph g(" + inputs + "):\n  %1: \"f32[2, 3]\" = aten::add.Tensor(%z, %p)\n  return %1\n");
@@ -156,7 +156,7 @@ TEST_CASE("params that captured programs do not have are refused, and so is Torc
 }
 
 TEST_CASE("a large file that is no program is not read") {
-  const Scene scene;
+  const ExportedFilesScene scene;
   const std::string path = scene.folder / "sparse.program";
   std::ofstream(path) << "x";
   std::filesystem::resize_file(path, uint64_t{10} << 30);
@@ -167,7 +167,7 @@ TEST_CASE("a large file that is no program is not read") {
 }
 
 TEST_CASE("changed programs are whole or refused") {
-  const Scene scene;
+  const ExportedFilesScene scene;
   const std::string rows = saved(scene);
   test::Mutator mutator(
       {rows, file(json(), twice), rows.substr(0, rows.find("\"data\"") + 40) + rows.substr(rows.size() - 900)});

@@ -14,9 +14,9 @@
 namespace triage {
 namespace {
 
-using Tensors = at::ArrayRef<at::Tensor>;
+using TensorsRef = at::ArrayRef<at::Tensor>;
 
-std::string message_of(const ExportedProgram& program, const std::vector<at::Tensor>& inputs) {
+std::string message_of_run(const ExportedProgram& program, const std::vector<at::Tensor>& inputs) {
   try {
     program.run(inputs);
   } catch (const InputError& error) {
@@ -29,22 +29,23 @@ std::string message_of(const ExportedProgram& program, const std::vector<at::Ten
 
 TEST_CASE("E04: a program of C++ is held to which of its inputs were one tensor, where that matters") {
   const ExportedProgram identity = export_function("identity", {"x", "y"}, {at::ones({2}), at::ones({2})},
-                                                   [](Tensors inputs) { return inputs.vec(); });
+                                                   [](TensorsRef inputs) { return inputs.vec(); });
   CHECK(identity.options().same_inputs.empty());
   const at::Tensor a = at::ones({2});
   CHECK(identity.run({a, a}).size() == 2);
-  const auto chosen = [](Tensors inputs) {
+  const auto chosen = [](TensorsRef inputs) {
     return std::vector<at::Tensor>{inputs[0].is_same(inputs[1]) ? inputs[0] : inputs[2]};
   };
   const ExportedProgram two =
       export_function("two", {"x", "y", "z"}, {at::ones({2}), at::ones({2}), at::zeros({3})}, chosen);
   CHECK(two.options().same_inputs == std::vector<size_t>{0, 1, 2});
   CHECK(two.run({a, at::ones({2}), at::zeros({3})})[0].numel() == 3);
-  CHECK(message_of(two, {a, a, at::zeros({3})}).find("inputs 'x' and 'y' are the same tensor") != std::string::npos);
+  CHECK(message_of_run(two, {a, a, at::zeros({3})}).find("inputs 'x' and 'y' are the same tensor") !=
+        std::string::npos);
   const ExportedProgram one = export_function("one", {"x", "y", "z"}, {a, a, at::zeros({3})}, chosen);
   CHECK(one.options().same_inputs == std::vector<size_t>{0, 0, 2});
   CHECK(one.run({a, a, at::zeros({3})})[0].numel() == 2);
-  CHECK(message_of(one, {a, a.clone(), at::zeros({3})}).find("inputs 'x' and 'y' are different tensors") !=
+  CHECK(message_of_run(one, {a, a.clone(), at::zeros({3})}).find("inputs 'x' and 'y' are different tensors") !=
         std::string::npos);
   for (const std::vector<size_t>& wrong : {std::vector<size_t>{0}, {1, 1, 2}, {0, 0, 1}, {0, 1, 2, 3}}) {
     ExportOptions options;
@@ -56,12 +57,12 @@ TEST_CASE("E04: a program of C++ is held to which of its inputs were one tensor,
 TEST_CASE("E04: more inputs than can be tried in every way are held to what they were") {
   const std::vector<at::Tensor> five(5, at::ones({2}));
   const ExportedProgram program =
-      export_function("five", {}, five, [](Tensors inputs) { return inputs.slice(0, 1).vec(); });
+      export_function("five", {}, five, [](TensorsRef inputs) { return inputs.slice(0, 1).vec(); });
   CHECK(program.options().same_inputs == std::vector<size_t>{0, 0, 0, 0, 0});
   CHECK(program.run(five).size() == 1);
   std::vector<at::Tensor> other = five;
   other[3] = at::ones({2});
-  CHECK(message_of(program, other).find("inputs 'x0' and 'x3' are different tensors") != std::string::npos);
+  CHECK(message_of_run(program, other).find("inputs 'x0' and 'x3' are different tensors") != std::string::npos);
 }
 
 TEST_CASE("E02: threads run, print and lower one program at once") {

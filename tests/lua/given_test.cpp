@@ -14,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "tests/lua/policies.h"
 #include "tests/paths.h"
 
 namespace {
@@ -24,10 +25,11 @@ using triage::Reload;
 using triage::Runtime;
 using triage::RuntimeOptions;
 using triage::graph::TensorMeta;
+using triage::test::backends;
+using triage::test::says;
 
 using Tensors = std::vector<at::Tensor>;
 
-const char* const backends[] = {"eager", "aot_eager", "fused"};
 constexpr int64_t batches[] = {0, 1, 2, 31, 32, 33};
 
 Runtime runtime_of(const std::string& backend) {
@@ -37,10 +39,8 @@ Runtime runtime_of(const std::string& backend) {
   return Runtime(options);
 }
 
-bool says(const std::string& message, const std::string& text) { return message.find(text) != std::string::npos; }
-
 template <class Call>
-std::string message_of(const Call& call) {
+std::string refusal_of(const Call& call) {
   try {
     call();
   } catch (const triage::Error& error) {
@@ -50,7 +50,7 @@ std::string message_of(const Call& call) {
 }
 
 /// As one graph; a graph break fails the call.
-Policy load(Runtime& runtime, const std::string& fields, const std::string& body) {
+Policy load_given(Runtime& runtime, const std::string& fields, const std::string& body) {
   return runtime.load_source(
       "return policy {inputs = {'z'}, fullgraph = true, " + fields + " run = function(z, p) " + body + " end}",
       "given.lua");
@@ -76,7 +76,7 @@ TEST_CASE("a param is a list of numbers: a tensor, whose values change without a
     CAPTURE(std::string(backend));
     Runtime runtime = runtime_of(backend);
     const Policy policy =
-        load(runtime, "params = {limits = {0.25, 0.5, 0.75}},", "return z:gt(p.limits), z * p.limits");
+        load_given(runtime, "params = {limits = {0.25, 0.5, 0.75}},", "return z:gt(p.limits), z * p.limits");
     for (const int64_t batch : batches) {
       const at::Tensor z = at::rand({batch, 3}), limits = at::tensor({0.25F, 0.5F, 0.75F});
       const auto [above, scaled] = policy.run<2>({z});
@@ -101,16 +101,16 @@ TEST_CASE("a param is a list of numbers: a tensor, whose values change without a
 
 TEST_CASE("a list of whole numbers is int64, and a policy may loop over the length of a list") {
   Runtime runtime = runtime_of("fused");
-  const Policy policy = load(runtime, "params = {columns = {0, 2}},",
-                             "local sum = torch.zeros({3}) for i = 0, #p.columns - 1 do sum = sum + i end "
-                             "return z:index_select(1, p.columns), sum");
+  const Policy policy = load_given(runtime, "params = {columns = {0, 2}},",
+                                   "local sum = torch.zeros({3}) for i = 0, #p.columns - 1 do sum = sum + i end "
+                                   "return z:index_select(1, p.columns), sum");
   const at::Tensor z = at::rand({5, 4});
   CHECK(policy.run({z})[0].equal(z.index_select(1, at::tensor({0, 2}, at::kLong))));
   policy.set_param("columns", std::vector<double>{3, 1, 0});
   const auto [taken, sum] = policy.run<2>({z});
   CHECK(taken.equal(z.index_select(1, at::tensor({3, 1, 0}, at::kLong))));
   CHECK(sum.equal(at::full({3}, 3.0)));
-  CHECK(says(message_of([&] { policy.set_param("columns", std::vector<double>{0.5}); }),
+  CHECK(says(refusal_of([&] { policy.set_param("columns", std::vector<double>{0.5}); }),
              "param 'columns' is a list of integers, and the given value is not: got a list of 1 numbers"));
 }
 
@@ -118,7 +118,8 @@ TEST_CASE("a param is a tensor; another shape or dtype is another graph, other v
   for (const char* const backend : backends) {
     CAPTURE(std::string(backend));
     Runtime runtime = runtime_of(backend);
-    const Policy policy = load(runtime, "params = {table = torch.zeros({4, 2})},", "return p.table:index_select(0, z)");
+    const Policy policy =
+        load_given(runtime, "params = {table = torch.zeros({4, 2})},", "return p.table:index_select(0, z)");
     const at::Tensor ids = at::tensor({3, 0, 2}, at::kLong);
     CHECK(policy.run({ids})[0].equal(at::zeros({3, 2})));
     const at::Tensor table = at::rand({4, 2});
@@ -132,9 +133,9 @@ TEST_CASE("a param is a tensor; another shape or dtype is another graph, other v
 
 TEST_CASE("a value that does not fit a param is an error that names both") {
   Runtime runtime = runtime_of("fused");
-  const Policy policy = load(runtime, "params = {k = 1, limits = {0.5, 1}},", "return z + p.k + p.limits");
+  const Policy policy = load_given(runtime, "params = {k = 1, limits = {0.5, 1}},", "return z + p.k + p.limits");
   const auto set = [&](const char* name, const triage::ParamValue& value) {
-    return message_of([&] { policy.set_param(name, value); });
+    return refusal_of([&] { policy.set_param(name, value); });
   };
   CHECK(says(set("k", std::vector<double>{1, 2}),
              "param 'k' is an integer, and the given value is not: got a list of 2 numbers"));
@@ -143,20 +144,21 @@ TEST_CASE("a value that does not fit a param is an error that names both") {
   CHECK(says(set("limits", at::ones({2, 2})), "got a tensor of Float {2, 2}"));
   CHECK(says(set("limits", at::ones({2}, at::kDouble)), "got a tensor of Double {2}"));
   CHECK(says(set("limits", at::Tensor()), "got an undefined tensor"));
-  const Policy bytes = load(runtime, "params = {k = torch.ones({2}, {dtype = torch.uint8})},", "return z + p.k:sum()");
-  CHECK(says(message_of([&] { bytes.set_param("k", std::vector<int64_t>{300, 1}); }), "got a list of 2 numbers"));
+  const Policy bytes =
+      load_given(runtime, "params = {k = torch.ones({2}, {dtype = torch.uint8})},", "return z + p.k:sum()");
+  CHECK(says(refusal_of([&] { bytes.set_param("k", std::vector<int64_t>{300, 1}); }), "got a list of 2 numbers"));
   bytes.set_param("k", std::vector<int64_t>{255, 1});
   for (const char* const value : {"{}", "{1, 'x'}", "{1, a = 2}", "'x'", "function() end", "{true}"})
-    CHECK(says(message_of([&] { load(runtime, "params = {k = " + std::string(value) + "},", "return z"); }),
+    CHECK(says(refusal_of([&] { load_given(runtime, "params = {k = " + std::string(value) + "},", "return z"); }),
                "param 'k': expected a number, a boolean, a tensor, or a list of 1 to 1048576 numbers"));
 }
 
 TEST_CASE("a script writes to no list, and what it returns of one is a copy") {
   Runtime runtime = runtime_of("fused");
-  const Policy writes = load(runtime, "params = {k = {1, 2}},", "p.k:add_(1) return z");
-  CHECK(says(message_of([&] { writes.run({at::ones({1})}); }), "belong to the host"));
+  const Policy writes = load_given(runtime, "params = {k = {1, 2}},", "p.k:add_(1) return z");
+  CHECK(says(refusal_of([&] { writes.run({at::ones({1})}); }), "belong to the host"));
   const at::Tensor mine = at::ones({2}, at::kLong);
-  const Policy returns = load(runtime, "params = {k = {1, 2}},", "return p.k, z");
+  const Policy returns = load_given(runtime, "params = {k = {1, 2}},", "return p.k, z");
   returns.set_param("k", mine);
   for (int call = 0; call < 3; ++call) returns.run({at::ones({1})})[0].fill_(7);
   CHECK(mine.equal(at::ones({2}, at::kLong)));
@@ -203,7 +205,7 @@ TEST_CASE("a capsule holds lists, tensors and what functions and modules of the 
     runtime.define_module("small", linear_module());
     runtime.define_tensor("offsets", at::tensor({1.0F, 2.0F, 3.0F, 4.0F}));
     const Policy policy =
-        load(runtime, "params = {w = {1, 2.5, 3, 4}},", "local y = twice(z * p.w) + offsets return y, small(y)");
+        load_given(runtime, "params = {w = {1, 2.5, 3, 4}},", "local y = twice(z * p.w) + offsets return y, small(y)");
     policy.set_param("w", std::vector<double>{2, 3, 4, 5});
     for (int call = 0; call < 3; ++call) {
       triage::record(policy, {at::rand({4, 4})}, {.file = file.string()});
@@ -220,7 +222,7 @@ TEST_CASE("a pure function of the host is a node of one graph, for all sizes of 
     Runtime runtime = runtime_of(backend);
     std::atomic<int> calls{0};
     runtime.define("twice", [&](const Tensors& given) { return ++calls, twice_plus_rows(given); }, {.pure = true});
-    const Policy policy = load(runtime, "", "local y = twice(z + 1) local f = flag_nan(y, 'y') return y * 3, f");
+    const Policy policy = load_given(runtime, "", "local y = twice(z + 1) local f = flag_nan(y, 'y') return y * 3, f");
     const c10::NoGradGuard no_grad;
     for (const int64_t batch : batches) {
       const at::Tensor z = at::rand({batch, 3});
@@ -246,7 +248,7 @@ TEST_CASE("`shapes` tells which sizes of outputs are those of inputs") {
               {at::kDouble, {given[0].sizes[0], given[0].sizes.at(1) + given.at(1).sizes.at(1)}}};
     };
     runtime.define("split", split, {.pure = true, .shapes = shapes});
-    const Policy policy = load(runtime, "", "local a, b = split(z, z * 2) return a + a:size(0), b");
+    const Policy policy = load_given(runtime, "", "local a, b = split(z, z * 2) return a + a:size(0), b");
     const c10::NoGradGuard no_grad;
     for (const int64_t batch : {2, 31, 32, 33}) {
       const at::Tensor z = at::rand({batch, 3});
@@ -267,7 +269,7 @@ TEST_CASE("a size that `shapes` caps is no size of an input: every batch has its
     return {{given[0].dtype, {std::min<int64_t>(given[0].sizes[0], 4), given[0].sizes[1]}}};
   };
   runtime.define("first", first, {.pure = true, .shapes = shapes});
-  const Policy policy = load(runtime, "", "local y = first(z) return y * y:size(0)");
+  const Policy policy = load_given(runtime, "", "local y = first(z) return y * y:size(0)");
   for (const int64_t batch : {2, 3, 4, 5, 9}) {
     const at::Tensor z = at::rand({batch, 3});
     CHECK(policy.run({z})[0].equal(first({z})[0] * std::min<int64_t>(batch, 4)));
@@ -278,7 +280,7 @@ TEST_CASE("equal calls of a pure function are one, and calls of a module are not
   Runtime runtime = runtime_of("eager");
   std::atomic<int> calls{0};
   runtime.define("twice", [&](const Tensors& given) { return ++calls, Tensors{given[0] * 2}; }, {.pure = true});
-  const Policy policy = load(runtime, "", "return twice(z) + twice(z)");
+  const Policy policy = load_given(runtime, "", "return twice(z) + twice(z)");
   const c10::NoGradGuard no_grad;
   policy.run({at::ones({3})});
   calls = 0;
@@ -298,17 +300,17 @@ TEST_CASE("a function that fails, or gives something else than it promises, is a
     runtime.define("look_up", failing, {.pure = true});
     runtime.define("wrong", [](const Tensors& given) -> Tensors { return {given[0].to(at::kDouble)}; }, {.pure = true});
     runtime.define("odd", [](const Tensors&) -> Tensors { throw 7; }, {.pure = true});
-    const Policy policy = load(runtime, "", "\nreturn look_up(z) * 2");
+    const Policy policy = load_given(runtime, "", "\nreturn look_up(z) * 2");
     const c10::NoGradGuard no_grad;
     for (int call = 0; call < 3; ++call) policy.run({at::ones({2, 2})});
     fails = true;
-    const std::string message = message_of([&] { policy.run({at::ones({2, 2})}); });
+    const std::string message = refusal_of([&] { policy.run({at::ones({2, 2})}); });
     CHECK(says(message, "given.lua:2"));
     CHECK(says(message, "the index is closed"));
-    CHECK(says(message_of([&] { load(runtime, "", "return wrong(z)").run({at::ones({2})}); }),
+    CHECK(says(refusal_of([&] { load_given(runtime, "", "return wrong(z)").run({at::ones({2})}); }),
                "`wrong`, a function of the host, returned Double {2} as output 1; a function without `shapes` promises "
                "Float {2}"));
-    CHECK(says(message_of([&] { load(runtime, "", "return odd(z)").run({at::ones({2})}); }),
+    CHECK(says(refusal_of([&] { load_given(runtime, "", "return odd(z)").run({at::ones({2})}); }),
                "threw something that is no std::exception"));
   }
   Runtime runtime = runtime_of("fused");
@@ -326,7 +328,7 @@ TEST_CASE("gradients go through functions and modules of the host") {
     weight.set_requires_grad(true);
     runtime.define("twice", twice_plus_rows, {.pure = true});
     runtime.define_module("small", module);
-    const Policy policy = load(runtime, "", "return small(twice(z) * 0.5) * 2");
+    const Policy policy = load_given(runtime, "", "return small(twice(z) * 0.5) * 2");
     for (const bool of_input : {true, false, true}) {
       const at::Tensor z = at::rand({5, 4}).set_requires_grad(of_input),
                        twin = z.detach().clone().set_requires_grad(of_input);
@@ -348,9 +350,9 @@ TEST_CASE("a module of the host is a node of one graph, and reads the parameters
     Runtime runtime = runtime_of(backend);
     torch::jit::Module module = linear_module();
     runtime.define_module("small", module);
-    const Policy policy = load(runtime, "",
-                               "local f = flag_nan_and_inf(z, 'z') z, f = fix(z, f, 'z') "
-                               "local y = small(z) f = flag_nan(y, 'y', f) return y:relu() + 1, f");
+    const Policy policy = load_given(runtime, "",
+                                     "local f = flag_nan_and_inf(z, 'z') z, f = fix(z, f, 'z') "
+                                     "local y = small(z) f = flag_nan(y, 'y', f) return y:relu() + 1, f");
     const c10::NoGradGuard no_grad;
     for (int round = 0; round < 2; ++round) {
       for (const int64_t batch : batches) {
@@ -390,9 +392,9 @@ TEST_CASE("a branch for bad samples may call a module") {
     same.define("def forward(self, x):\n    return torch.zeros_like(x) + 3.0\n");
     runtime.define_module("instead", same);
     const Policy policy =
-        load(runtime, "",
-             "local f = flag_nan_and_inf(z, 'z') "
-             "return IF(err.is_err(f), function() return instead(z) end):ELSE(function() return z end), f");
+        load_given(runtime, "",
+                   "local f = flag_nan_and_inf(z, 'z') "
+                   "return IF(err.is_err(f), function() return instead(z) end):ELSE(function() return z end), f");
     const c10::NoGradGuard no_grad;
     for (const int64_t batch : batches) {
       const at::Tensor z = at::rand({batch, 2});
@@ -411,11 +413,12 @@ TEST_CASE("a module may return a tuple, and nothing but tensors") {
   runtime.define_module("pair", pair);
   runtime.define_module("number", number);
   runtime.define_module("same", same);
-  const Policy policy = load(runtime, "", "local a, b = pair(z, z * 2) return a * b");
+  const Policy policy = load_given(runtime, "", "local a, b = pair(z, z * 2) return a * b");
   const at::Tensor z = at::rand({4, 2});
   for (int call = 0; call < 3; ++call) CHECK(policy.run({z})[0].equal((z + z * 2) * (z - z * 2)));
-  CHECK(says(message_of([&] { load(runtime, "", "return number(z)").run({z}); }), "returned a value of type int"));
-  const Policy writes = load(runtime, "", "local y = same(z) y:add_(1) return y");
+  CHECK(
+      says(refusal_of([&] { load_given(runtime, "", "return number(z)").run({z}); }), "returned a value of type int"));
+  const Policy writes = load_given(runtime, "", "local y = same(z) y:add_(1) return y");
   for (int call = 0; call < 3; ++call) CHECK(writes.run({z})[0].equal(z + 1));
   CHECK_THROWS_AS(runtime.define_module("none", torch::jit::Module("None")), triage::InputError);
 }
@@ -449,7 +452,7 @@ TEST_CASE("what a function returns is the graph's own: the host's memory stays a
     const at::Tensor kept = at::ones({3, 2});
     runtime.define("kept", [&](const Tensors&) -> Tensors { return {kept}; }, {.pure = true});
     runtime.define("same", [](const Tensors& given) { return given; }, {.pure = true});
-    const Policy policy = load(runtime, "", "local a, b = kept(z), same(z) a:add_(z) b:mul_(5) return a, b");
+    const Policy policy = load_given(runtime, "", "local a, b = kept(z), same(z) a:add_(z) b:mul_(5) return a, b");
     const c10::NoGradGuard no_grad;
     for (int call = 0; call < 3; ++call) {
       const at::Tensor z = at::rand({3, 2}), before = z.clone();
@@ -468,7 +471,7 @@ TEST_CASE("a tensor of the host is read in every call, and written to by no scri
     Runtime runtime = runtime_of(backend);
     const at::Tensor means = at::tensor({1.0F, 2.0F});
     runtime.define_tensor("means", means);
-    const Policy policy = load(runtime, "", "return z - means, means");
+    const Policy policy = load_given(runtime, "", "return z - means, means");
     for (int call = 0; call < 4; ++call) {
       const at::Tensor z = at::rand({3 + call, 2});
       const auto [centred, own] = policy.run<2>({z});
@@ -480,11 +483,11 @@ TEST_CASE("a tensor of the host is read in every call, and written to by no scri
     const at::Tensor before = means.clone();
     for (const char* const body :
          {"means:add_(1) return z", "means[0] = 5 return z", "means:view({2, 1}):zero_() return z"})
-      CHECK(says(message_of([&] {
-                   load(runtime, "", body).run({at::ones({1, 2})});
+      CHECK(says(refusal_of([&] {
+                   load_given(runtime, "", body).run({at::ones({1, 2})});
                  }),
                  "would write to `means` in place, a tensor that the host gives to policies"));
-    CHECK(says(message_of([&] { runtime.load_source("means:zero_() return function(z) return z end"); }), "`means`"));
+    CHECK(says(refusal_of([&] { runtime.load_source("means:zero_() return function(z) return z end"); }), "`means`"));
     CHECK(means.equal(before));
   }
   Runtime runtime = runtime_of("fused");
@@ -513,7 +516,7 @@ TEST_CASE("threads share functions and modules of the host") {
   Runtime runtime = runtime_of("fused");
   runtime.define("twice", twice_plus_rows, {.pure = true});
   runtime.define_module("small", linear_module());
-  const Policy policy = load(runtime, "", "return small(twice(z)) + 1");
+  const Policy policy = load_given(runtime, "", "return small(twice(z)) + 1");
   std::vector<std::thread> threads;
   std::atomic<int> wrong{0};
   for (int t = 0; t < 4; ++t)

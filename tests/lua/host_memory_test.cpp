@@ -6,15 +6,17 @@
 
 #include <string>
 
+#include "tests/lua/policies.h"
+
 namespace {
 
 using triage::Policy;
 using triage::Runtime;
 using triage::RuntimeOptions;
+using triage::test::backends;
+using triage::test::says;
 
-const char* const backends[] = {"eager", "aot_eager", "fused"};
-
-Policy load(const std::string& source, const std::string& backend) {
+Policy load_on(const std::string& source, const std::string& backend) {
   RuntimeOptions options;
   options.backend = backend;
   return Runtime(options).load_source(source, "host.lua");
@@ -33,8 +35,6 @@ std::string error_of_calls(const Policy& policy, const at::Tensor& one, const at
   return said;
 }
 
-bool says(const std::string& message, const std::string& text) { return message.find(text) != std::string::npos; }
-
 }  // namespace
 
 TEST_CASE("sandbox: an input that a script keeps is not written to in a later call") {
@@ -47,7 +47,7 @@ TEST_CASE("sandbox: an input that a script keeps is not written to in a later ca
          }) {
       CAPTURE(std::string(backend));
       CAPTURE(std::string(body));
-      const Policy policy = load("local keep return function(z) " + std::string(body) + " end", backend);
+      const Policy policy = load_on("local keep return function(z) " + std::string(body) + " end", backend);
       const at::Tensor one = at::ones({2, 3}), two = at::ones({2, 3});
       CHECK(says(error_of_calls(policy, one, two), "belong to the host"));
       CHECK(one.equal(at::ones({2, 3})));
@@ -64,7 +64,7 @@ TEST_CASE("an output that a script keeps is its own, and the host's is the host'
          }) {
       CAPTURE(std::string(backend));
       CAPTURE(std::string(body));
-      const Policy policy = load("local keep return function(z) " + std::string(body) + " end", backend);
+      const Policy policy = load_on("local keep return function(z) " + std::string(body) + " end", backend);
       const at::Tensor first = policy.run({at::ones({2})})[0];
       CHECK(policy.run({at::ones({2})})[0].equal(at::full({2}, 102.0)));
       CHECK(first.equal(at::full({2}, 2.0)));
@@ -76,7 +76,7 @@ TEST_CASE("an output that a script keeps is its own, and the host's is the host'
 TEST_CASE("sandbox: a gradient of the host is not written to") {
   for (const char* const body : {"local g = z.grad if g then g:add_(100) end return z * 2",
                                  "if keep and keep.grad then keep.grad:add_(100) end keep = z return z * 2"}) {
-    const Policy policy = load("local keep return function(z) " + std::string(body) + " end", "eager");
+    const Policy policy = load_on("local keep return function(z) " + std::string(body) + " end", "eager");
     const at::Tensor z = at::ones({2}).requires_grad_(true), other = at::ones({2});
     (z * 3).sum().backward();
     CHECK(says(error_of_calls(policy, z, other), "belong to the host"));
@@ -87,9 +87,9 @@ TEST_CASE("sandbox: a gradient of the host is not written to") {
 TEST_CASE("a param that is returned is a copy, and no script writes to one") {
   for (const char* const backend : backends)
     for (const char* const result : {"p.a, z + p.a", "p.a:view({1}), z + p.a", "p.a:detach(), z + p.a"}) {
-      const Policy policy = load("return policy {inputs = {'z'}, params = {a = 1.5}, run = function(z, p) return " +
-                                     std::string(result) + " end}",
-                                 backend);
+      const Policy policy = load_on("return policy {inputs = {'z'}, params = {a = 1.5}, run = function(z, p) return " +
+                                        std::string(result) + " end}",
+                                    backend);
       for (int call = 0; call < 4; ++call) {
         const auto outputs = policy.run({at::ones({2})});
         CHECK(outputs[0].sum().item<double>() == 1.5);
@@ -97,9 +97,9 @@ TEST_CASE("a param that is returned is a copy, and no script writes to one") {
         outputs[0].fill_(77);
       }
     }
-  const Policy writes =
-      load("return policy {inputs = {'z'}, params = {a = 1.5}, run = function(z, p) p.a:add_(10) return z + p.a end}",
-           "eager");
+  const Policy writes = load_on(
+      "return policy {inputs = {'z'}, params = {a = 1.5}, run = function(z, p) p.a:add_(10) return z + p.a end}",
+      "eager");
   CHECK(says(error_of_calls(writes, at::ones({2}), at::ones({2})), "belong to the host"));
 }
 

@@ -2,7 +2,7 @@
 // and the operator that is named for it.
 #include "bindings/lua/testing/isolation.h"
 
-#include "bindings/lua/engine/lua_script.h"
+#include "bindings/lua/engine/policies/lua_script.h"
 #include "runtime/policy/versions/version.h"
 #include "tests/cli/folder.h"
 #include "tests/policy_library.h"
@@ -39,7 +39,7 @@ Isolation check(const std::string& source, const Tensors& inputs, const std::str
 }
 
 /// Normal numbers, the same in each run.
-at::Tensor batch(int64_t samples = 6, int64_t features = 4) {
+at::Tensor random_batch(int64_t samples = 6, int64_t features = 4) {
   return at::randn({samples, features}, at::make_generator<at::CPUGeneratorImpl>(7), at::kFloat);
 }
 
@@ -168,7 +168,8 @@ TEST_CASE("policies that mix samples are found, and the operator that does it is
     for (const Mix& mix : mixes) {
       CAPTURE(std::string(mix.name));
       CAPTURE(backend);
-      const Isolation found = check("return function(z)\n  " + std::string(mix.body) + "\nend\n", {batch()}, backend);
+      const Isolation found =
+          check("return function(z)\n  " + std::string(mix.body) + "\nend\n", {random_batch()}, backend);
       CHECK_FALSE(found.ok());
       CHECK_FALSE(found.restarted);
       REQUIRE_FALSE(found.crossings.empty());
@@ -199,22 +200,22 @@ TEST_CASE("what keeps samples apart is isolated, wherever they lie on the way") 
         CAPTURE(std::string(body));
         CAPTURE(backend);
         const Isolation found =
-            check("return function(z)\n  " + std::string(body) + "\nend\n", {batch(33, 4).to(dtype)}, backend);
+            check("return function(z)\n  " + std::string(body) + "\nend\n", {random_batch(33, 4).to(dtype)}, backend);
         for (const auto& output : found.outputs) CHECK(output.leaks.empty());
         CHECK_FALSE(found.restarted);
       }
 }
 
 TEST_CASE("a square batch, where dim 1 is as long as dim 0, is no way around the check") {
-  CHECK(check("return function(z) return z * 2 end", {batch(5, 5)}).ok());
-  const Isolation found = check("return function(z)\n  return z + z:t()\nend", {batch(5, 5)});
+  CHECK(check("return function(z) return z * 2 end", {random_batch(5, 5)}).ok());
+  const Isolation found = check("return function(z)\n  return z + z:t()\nend", {random_batch(5, 5)});
   REQUIRE(found.crossings.size() == 1);
   CHECK(found.crossings[0].step->op == "aten::add.Tensor");
 }
 
 TEST_CASE("one sample that costs all their answer, or their places, is found") {
-  const Isolation raised =
-      check("return function(z)\n  if z:isnan():any():item() then error('bad batch') end\n  return z\nend", {batch()});
+  const Isolation raised = check(
+      "return function(z)\n  if z:isnan():any():item() then error('bad batch') end\n  return z\nend", {random_batch()});
   REQUIRE_FALSE(raised.ok());
   CHECK(raised.outputs[0].leaks[0].how.find("bad batch") != std::string::npos);
   REQUIRE(raised.crossings.size() == 1);
@@ -229,13 +230,13 @@ TEST_CASE("one sample that costs all their answer, or their places, is found") {
   CHECK(looked_up.crossings[0].step->op == "aten::embedding");
   CHECK(looked_up.crossings[0].step->source.line == 3);
 
-  const Isolation dropped = check("return function(z)\n  return z[~z:isnan():any(-1)]\nend", {batch()});
+  const Isolation dropped = check("return function(z)\n  return z[~z:isnan():any(-1)]\nend", {random_batch()});
   REQUIRE_FALSE(dropped.ok());
   CHECK(dropped.outputs[0].leaks[0].how == "float32 6x4 became float32 5x4");
 }
 
 TEST_CASE("a value for the whole batch that depends on a sample counts as touched") {
-  const Isolation found = check("return function(z) return z, z:mean() end", {batch()});
+  const Isolation found = check("return function(z) return z, z:mean() end", {random_batch()});
   CHECK(found.outputs[0].leaks.empty());
   REQUIRE_FALSE(found.outputs[1].leaks.empty());
   CHECK(found.outputs[1].leaks[0].hurt.empty());
@@ -250,20 +251,20 @@ return function(z)
   mean = z:mean(0)
   return y
 end)",
-                                  {batch()});
+                                  {random_batch()});
   CHECK(carried.restarted);
   REQUIRE_FALSE(carried.ok());
   for (const diagnose::Leak& leak : carried.outputs[0].leaks) CHECK(leak.later);
 
   const Isolation counted =
-      check("local calls = 0\nreturn function(z)\n  calls = calls + 1\n  return z * calls\nend", {batch()});
+      check("local calls = 0\nreturn function(z)\n  calls = calls + 1\n  return z * calls\nend", {random_batch()});
   CHECK(counted.restarted);
   CHECK(counted.ok());
 }
 
 TEST_CASE("several graphs, and none: the operators of the script are named") {
-  const Isolation found =
-      check("return function(z)\n  local y = z * 2\n  triage.graph_break()\n  return y - y:mean(0)\nend", {batch()});
+  const Isolation found = check(
+      "return function(z)\n  local y = z * 2\n  triage.graph_break()\n  return y - y:mean(0)\nend", {random_batch()});
   REQUIRE(found.crossings.size() == 1);
   REQUIRE(found.crossings[0].step);
   CHECK(found.crossings[0].step->op == "aten::mean.dim");
@@ -272,12 +273,12 @@ TEST_CASE("several graphs, and none: the operators of the script are named") {
 
 TEST_CASE("inputs: which have samples, what they are made bad with, and two of them") {
   const char* two = "return policy { inputs = {'z', 'w'}, outputs = {'y'}, run = function(z, w) return z * 2 + w end }";
-  CHECK(check(two, {batch(6, 4), batch(6, 4)}).ok());
-  CHECK(check(two, {batch(6, 4), at::ones({4})}).ok());  // a weight
+  CHECK(check(two, {random_batch(6, 4), random_batch(6, 4)}).ok());
+  CHECK(check(two, {random_batch(6, 4), at::ones({4})}).ok());  // a weight
   const char* weights =
       "return policy { inputs = {'z', 'w'}, outputs = {'y'}, run = function(z, w) return z:matmul(w) end }";
-  CHECK_FALSE(check(weights, {batch(4, 4), batch(4, 4)}).ok());
-  CHECK(check(weights, {batch(4, 4), batch(4, 4)}, "eager", {"w"}).ok());
+  CHECK_FALSE(check(weights, {random_batch(4, 4), random_batch(4, 4)}).ok());
+  CHECK(check(weights, {random_batch(4, 4), random_batch(4, 4)}, "eager", {"w"}).ok());
   CHECK(diagnose::poisons_for(at::kFloat, false).size() == 5);
   CHECK(diagnose::poisons_for(at::kLong, false).size() == 2);
   CHECK((diagnose::poisons_for(at::kLong, true) == std::vector{diagnose::Poison::error_record}));
@@ -296,7 +297,7 @@ TEST_CASE("flags that come in: one sample's record is its own") {
   const auto with = [&](const std::string& answer) {
     std::string text = source;
     text.replace(text.find("%s"), 2, answer);
-    return check(text, {batch(), err::new_t(6)});
+    return check(text, {random_batch(), err::new_t(6)});
   };
   CHECK(with("err.take_ok_p(f, z)").ok());
   const Isolation found = with("torch.where(err.any_err(f), z * 0, z)");
@@ -305,10 +306,10 @@ TEST_CASE("flags that come in: one sample's record is its own") {
 }
 
 TEST_CASE("what cannot be checked is said") {
-  CHECK_THROWS_WITH_AS(check("return function(z) return z end", {batch(1, 4)}), doctest::Contains("at least 2 samples"),
-                       InputError);
+  CHECK_THROWS_WITH_AS(check("return function(z) return z end", {random_batch(1, 4)}),
+                       doctest::Contains("at least 2 samples"), InputError);
   CHECK_THROWS_AS(check("return function(z) return z end", {at::ones({})}), InputError);
-  CHECK_THROWS_WITH(check("return function(z) error('never') end", {batch()}), doctest::Contains("never"));
+  CHECK_THROWS_WITH(check("return function(z) error('never') end", {random_batch()}), doctest::Contains("never"));
 }
 
 }  // namespace triage::lua

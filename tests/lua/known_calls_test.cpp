@@ -8,9 +8,11 @@
 
 #include "runtime/backends/fused/kernel_cache/kernel_manifest.h"
 #include "runtime/files/checksum.h"
+#include "tests/lua/policies.h"
 
 using triage::Policy;
 using triage::Runtime;
+using triage::test::positive_batch;
 
 namespace {
 
@@ -22,17 +24,15 @@ void know(const std::string& source, const std::vector<std::vector<std::string>>
   triage::fused::add_known_calls(calls);
 }
 
-at::Tensor batch() { return at::linspace(0.1, 1.0, 32).view({4, 8}); }
-
 }  // namespace
 
 TEST_CASE("N01: a policy has the graphs of known calls before its first call, and the same answers") {
   const std::string source = "return function(z) return z * 2 + torch.rand_like(z) -- known\n end";
-  const at::Tensor expected = Runtime({.seed = 7}).load_source(source).run({batch()})[0];
+  const at::Tensor expected = Runtime({.seed = 7}).load_source(source).run({positive_batch()})[0];
   know(source, {{"f32[4, 8]"}, {"f64[4, 8] grad"}});
   const Policy policy = Runtime({.seed = 7}).load_source(source);
   CHECK(policy.cache().graphs == 2);
-  CHECK(policy.run({batch()})[0].equal(expected));  // no random number was used up
+  CHECK(policy.run({positive_batch()})[0].equal(expected));  // no random number was used up
   CHECK(policy.cache().graphs == 2);
   CHECK(Runtime({.backend = "eager"}).load_source(source).cache().graphs == 0);
 }
@@ -56,14 +56,14 @@ TEST_CASE("N01: known calls that no build writes, or that do not fit the policy,
                 {"../../etc/passwd"}});
   const Policy policy = Runtime().load_source(source);
   CHECK(policy.cache().graphs == 0);
-  CHECK(policy.run({batch()})[0].equal(batch() + 1));
+  CHECK(policy.run({positive_batch()})[0].equal(positive_batch() + 1));
 }
 
 TEST_CASE("N01: a script that fails for made-up inputs is loaded all the same") {
   const std::string source = "return function(z) if z:max():item() < 2 then error('too small') end return z end";
   know(source, {{"f32[4, 8]"}});
   const Policy policy = Runtime().load_source(source);
-  CHECK(policy.run({batch() + 5})[0].equal(batch() + 5));
+  CHECK(policy.run({positive_batch() + 5})[0].equal(positive_batch() + 5));
 }
 
 TEST_CASE("N01: functions of the host are not called for known calls") {
@@ -77,7 +77,7 @@ TEST_CASE("N01: functions of the host are not called for known calls") {
   });
   const Policy policy = runtime.load_source(source);
   CHECK(calls == 0);
-  policy.run({batch()});
+  policy.run({positive_batch()});
   CHECK(calls == 1);
 }
 
@@ -85,6 +85,6 @@ TEST_CASE("N01: what a script remembers is as new after it was captured for know
   const std::string source = "local calls = 0\nreturn function(z) calls = calls + 1 return z + calls end";
   know(source, {{"f32[4, 8]"}});
   const Policy policy = Runtime().load_source(source);
-  CHECK(policy.run({batch()})[0].equal(batch() + 1));
-  CHECK(policy.run({batch()})[0].equal(batch() + 2));
+  CHECK(policy.run({positive_batch()})[0].equal(positive_batch() + 1));
+  CHECK(policy.run({positive_batch()})[0].equal(positive_batch() + 2));
 }

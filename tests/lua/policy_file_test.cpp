@@ -6,20 +6,21 @@
 #include <limits>
 #include <string>
 
+#include "tests/lua/policies.h"
+
 using triage::Policy;
 using triage::Runtime;
+using triage::test::nan_value;
 
 namespace {
 
-constexpr float nan_value = std::numeric_limits<float>::quiet_NaN();
-
-Policy load(const std::string& source) {
+Policy load_test(const std::string& source) {
   static Runtime runtime;
   return runtime.load_source(source, "test.lua");
 }
 
 template <typename E, typename Call>
-void check_says(const Call& call, const std::string& text) {
+void check_throws(const Call& call, const std::string& text) {
   std::string said = "(nothing was thrown)";
   try {
     call();
@@ -30,10 +31,10 @@ void check_says(const Call& call, const std::string& text) {
 }
 
 void check_refused(const std::string& source, const std::string& text) {
-  check_says<triage::LoadError>([&] { load(source); }, text);
+  check_throws<triage::LoadError>([&] { load_test(source); }, text);
 }
 
-at::Tensor batch() { return at::tensor({1.0f, nan_value, 2.0f, 3.0f}).view({2, 2}); }
+at::Tensor batch_with_nan() { return at::tensor({1.0f, nan_value, 2.0f, 3.0f}).view({2, 2}); }
 
 }  // namespace
 
@@ -43,7 +44,7 @@ TEST_CASE("the name of a policy is a line of text") {
     check_refused("return policy { name = " + std::string(name) + rest + " }",
                   "policy: field 'name': expected one line of 1 to 255 bytes");
   }
-  CHECK(load("return policy { name = 'repare z \xE2\x82\xAC'" + rest + " }").name() == "repare z \xE2\x82\xAC");
+  CHECK(load_test("return policy { name = 'repare z \xE2\x82\xAC'" + rest + " }").name() == "repare z \xE2\x82\xAC");
 }
 
 TEST_CASE("a file whose name has a line break gives its policy a name without") {
@@ -52,14 +53,14 @@ TEST_CASE("a file whose name has a line break gives its policy a name without") 
 }
 
 TEST_CASE("a policy does not wait for kernels") {
-  const Policy policy = load(
+  const Policy policy = load_test(
       "local f = triage.compile(function(z) return z * 2 end)\n"
       "return function(z) f:finish_compiling() return z end");
-  check_says<triage::Error>([&] { policy.run({batch()}); }, "a policy may not wait");
+  check_throws<triage::Error>([&] { policy.run({batch_with_nan()}); }, "a policy may not wait");
 }
 
 TEST_CASE("a function is a policy, its parameters are the inputs") {
-  Policy policy = load("return function(z, w) return z + w end");
+  Policy policy = load_test("return function(z, w) return z + w end");
   CHECK(policy.signature().inputs == std::vector<std::string>{"z", "w"});
   at::Tensor z = at::randn({3}), w = at::randn({3});
   CHECK(policy.run({z, w})[0].equal(z + w));
@@ -67,7 +68,7 @@ TEST_CASE("a function is a policy, its parameters are the inputs") {
 }
 
 TEST_CASE("T31: a policy may hold a small model, which becomes part of its graph") {
-  Policy policy = load(R"lua(
+  Policy policy = load_test(R"lua(
     local model = nn.Sequential(nn.Linear(2, 4), nn.ReLU(), nn.Linear(4, 1)):eval()
     model:load_state_dict({["0.weight"] = torch.ones({4, 2}), ["0.bias"] = torch.zeros({4}),
                            ["2.weight"] = torch.ones({1, 4}), ["2.bias"] = torch.ones({1})})
@@ -77,17 +78,17 @@ TEST_CASE("T31: a policy may hold a small model, which becomes part of its graph
       return model(z), f
     end)lua");
   for (int round = 0; round < 3; ++round) {
-    const auto outputs = policy.run({batch()});
+    const auto outputs = policy.run({batch_with_nan()});
     CHECK(outputs.at(0).detach().equal(at::tensor({1.0f, 21.0f}).view({2, 1})));
     CHECK(outputs.at(0).requires_grad());
   }
   CHECK(policy.graphs().size() == 1);
   at::NoGradGuard no_grad;
-  CHECK_FALSE(policy.run({batch()}).at(0).requires_grad());
+  CHECK_FALSE(policy.run({batch_with_nan()}).at(0).requires_grad());
 }
 
 TEST_CASE("T31: gradients through a policy, captured and replayed: what no branch took leaves no NaN") {
-  Policy policy = load(R"lua(return function(z)
+  Policy policy = load_test(R"lua(return function(z)
     local f = flag_nan_and_inf(z, "z")
     f = push(f, err.OUT_OF_BOUNDS, "z", {where = (z <= 0):any(-1)})
     return IF(err.is_ok(f), function() return z:log() end):ELSE(function() return torch.zeros_like(z) end), f
@@ -101,12 +102,12 @@ TEST_CASE("T31: gradients through a policy, captured and replayed: what no branc
 }
 
 TEST_CASE("T31: policies have no files and no optimizers") {
-  CHECK(load("local there = nn.load == nil and optim == nil return function(z) return there and z or nil end")
-            .run({batch()})
+  CHECK(load_test("local there = nn.load == nil and optim == nil return function(z) return there and z or nil end")
+            .run({batch_with_nan()})
             .size() == 1);
   check_refused("nn.Linear = 1 return function(z) return z end", "read-only");
-  check_says<triage::LimitError>([] { load("nn.Linear(1 << 40, 1 << 40) return function(z) return z end"); },
-                                 "budget of tensor memory");
+  check_throws<triage::LimitError>([] { load_test("nn.Linear(1 << 40, 1 << 40) return function(z) return z end"); },
+                                   "budget of tensor memory");
 }
 
 TEST_CASE("what is no policy is refused with what was expected") {
@@ -129,22 +130,26 @@ TEST_CASE("what is no policy is refused with what was expected") {
 }
 
 TEST_CASE("a policy returns tensors, as many as it names") {
-  auto run = [](const std::string& source) { return [source] { load(source).run({batch()}); }; };
-  check_says<triage::PolicyError>(run("return function(z) return 3 end"), "returned a number as result 1");
-  check_says<triage::PolicyError>(run("return function(z) return z, nil end"), "returned nil as result 2");
-  check_says<triage::PolicyError>(
+  auto run = [](const std::string& source) { return [source] { load_test(source).run({batch_with_nan()}); }; };
+  check_throws<triage::PolicyError>(run("return function(z) return 3 end"), "returned a number as result 1");
+  check_throws<triage::PolicyError>(run("return function(z) return z, nil end"), "returned nil as result 2");
+  check_throws<triage::PolicyError>(
       run("return policy {outputs = {'z', 'f'},\nrun = function(z) return z end}"),
       "test.lua:2: `run` returned 1 value, and outputs = {\"z\", \"f\"} names 2; return all "
       "of them, as in `return z, f`");
-  check_says<triage::PolicyError>(run("return policy {outputs = {'z'},\nrun = function(z) end}"),
-                                  "test.lua:2: `run` returned nothing, and outputs = {\"z\"} names 1");
-  check_says<triage::PolicyError>(run("return policy {outputs = {'z', 'f'},\nrun = function(z) return z, 'f' end}"),
-                                  "test.lua:2: the policy returned a string as result 2 (f); a policy returns tensors");
+  check_throws<triage::PolicyError>(run("return policy {outputs = {'z'},\nrun = function(z) end}"),
+                                    "test.lua:2: `run` returned nothing, and outputs = {\"z\"} names 1");
+  check_throws<triage::PolicyError>(
+      run("return policy {outputs = {'z', 'f'},\nrun = function(z) return z, 'f' end}"),
+      "test.lua:2: the policy returned a string as result 2 (f); a policy returns tensors");
 }
 
 TEST_CASE("an IF without ELSE that is returned is named with its line") {
-  check_says<triage::PolicyError>(
-      [] { load("return function(z)\n  return IF(z:isnan():any(), function() return z end)\nend").run({batch()}); },
+  check_throws<triage::PolicyError>(
+      [] {
+        load_test("return function(z)\n  return IF(z:isnan():any(), function() return z end)\nend")
+            .run({batch_with_nan()});
+      },
       "test.lua:2: IF has no ELSE, so it has no value; end it with :ELSE(function() return ... end)");
 }
 
@@ -159,11 +164,11 @@ TEST_CASE("a policy that needs a name which does not exist is refused when it lo
                            "return function(z) pcall(function() return os.time() end) return z end",
                            "function twice(z) return z * 2 end\nreturn function(z) return twice(z) end",
                            "_G['half'] = function(z) return z / 2 end\nreturn function(z) return half(z) end"})
-    CHECK(load(fine).run({batch()}).size() == 1);
+    CHECK(load_test(fine).run({batch_with_nan()}).size() == 1);
 }
 
 TEST_CASE("a reload that calls a name which does not exist leaves the live version as it is") {
-  Policy policy = load("return function(z) return z * 2 end");
+  Policy policy = load_test("return function(z) return z * 2 end");
   CHECK(policy.replace("return function(z) return doubel(z) end") == triage::Reload::refused);
   CHECK(policy.version().number == 1);
 }
@@ -171,20 +176,22 @@ TEST_CASE("a reload that calls a name which does not exist leaves the live versi
 TEST_CASE("params that the policy does not have are errors, and so is a run that has no place for them") {
   check_refused("return policy {params = {limit = 2.0}, run = function(z) return z end}",
                 "run(z) takes 1 parameter, and with params the last one receives them: write run = function(z, p)");
-  check_says<triage::PolicyError>(
+  check_throws<triage::PolicyError>(
       [] {
-        load("return policy {params = {limit = 2.0},\nrun = function(z, p) return z * p.lmit end}").run({batch()});
+        load_test("return policy {params = {limit = 2.0},\nrun = function(z, p) return z * p.lmit end}")
+            .run({batch_with_nan()});
       },
       "test.lua:2: there is no param 'lmit'; did you mean 'limit'?");
-  CHECK(load("return policy {params = {limit = 2.0}, inputs = {'z'}, run = function(z) return z end}")
-            .run({batch()})
+  CHECK(load_test("return policy {params = {limit = 2.0}, inputs = {'z'}, run = function(z) return z end}")
+            .run({batch_with_nan()})
             .size() == 1);
 }
 
 TEST_CASE("an error of a policy carries file, line and traceback") {
-  Policy policy = load("local function inner(z)\n  return z:no_such_op()\nend\nreturn function(z) return inner(z) end");
+  Policy policy =
+      load_test("local function inner(z)\n  return z:no_such_op()\nend\nreturn function(z) return inner(z) end");
   try {
-    policy.run({batch()});
+    policy.run({batch_with_nan()});
     FAIL("nothing was thrown");
   } catch (const triage::PolicyError& error) {
     CHECK(error.source().line == 2);
@@ -196,7 +203,7 @@ TEST_CASE("an error of a policy carries file, line and traceback") {
 
 TEST_CASE("params change without a new graph, and stay numbers in type promotion") {
   Policy policy =
-      load("return policy {params = {k = 2.0, n = 3, on = true}, run = function(z, p) return z * p.k + p.n end}");
+      load_test("return policy {params = {k = 2.0, n = 3, on = true}, run = function(z, p) return z * p.k + p.n end}");
   at::Tensor z = at::randn({3}, at::kFloat).to(at::kHalf);
   CHECK(policy.run({z})[0].equal(z * 2.0 + 3));
   triage::RunOptions options;
@@ -208,7 +215,7 @@ TEST_CASE("params change without a new graph, and stay numbers in type promotion
 }
 
 TEST_CASE("a param decides a branch: read as a value, it makes the policy run as a script") {
-  Policy policy = load(
+  Policy policy = load_test(
       "return policy {params = {limit = 1.0}, run = function(z, p) if p.limit > 2 then return z * 0 end return z end}");
   at::Tensor z = at::ones({2});
   CHECK(policy.run({z})[0].equal(z));
@@ -219,12 +226,12 @@ TEST_CASE("a param decides a branch: read as a value, it makes the policy run as
 }
 
 TEST_CASE("outputs made by flags operations are known as flags, captured or not") {
-  Policy captured = load("return function(z) return z, flag_nan(z, 'x') end");
-  captured.run({batch()});
+  Policy captured = load_test("return function(z) return z, flag_nan(z, 'x') end");
+  captured.run({batch_with_nan()});
   CHECK(captured.flags_outputs() == std::vector<bool>{false, true});
   Policy script =
-      load("return function(z) local f = flag_nan(z, 'x') if has_err(f) then return z, f end return z, f end");
-  script.run({batch()});
+      load_test("return function(z) local f = flag_nan(z, 'x') if has_err(f) then return z, f end return z, f end");
+  script.run({batch_with_nan()});
   CHECK(script.graph_breaks().size() == 1);
   CHECK(script.flags_outputs() == std::vector<bool>{false, true});
 }
@@ -241,7 +248,7 @@ TEST_CASE("a function of the host can be called, and is a graph break") {
 }
 
 TEST_CASE("the tests of a policy run, and say what failed") {
-  Policy policy = load(R"(
+  Policy policy = load_test(R"(
     return policy {
       run = function(z) return z:relu() end,
       tests = {
@@ -259,8 +266,9 @@ TEST_CASE("the tests of a policy run, and say what failed") {
 
 TEST_CASE("fullgraph makes a graph break an error that names line and hint") {
   Policy policy =
-      load("return policy {fullgraph = true, run = function(z)\n  local n = z:sum():item()\n  return z * n\nend}");
-  check_says<triage::GraphBreakError>([&] { policy.run({batch()}); }, "test.lua:2: graph break: `item` reads a value");
+      load_test("return policy {fullgraph = true, run = function(z)\n  local n = z:sum():item()\n  return z * n\nend}");
+  check_throws<triage::GraphBreakError>([&] { policy.run({batch_with_nan()}); },
+                                        "test.lua:2: graph break: `item` reads a value");
 }
 
 TEST_CASE("a runaway policy is stopped, and the next call is served") {
@@ -275,19 +283,19 @@ TEST_CASE("a runaway policy is stopped, and the next call is served") {
 
 TEST_CASE("T15: an IF without ELSE is an error that names its line") {
   Policy policy =
-      load("return function(z)\n  local chain = IF(z:isnan():any(-1), function() return z end)\n  return z\nend");
-  check_says<triage::Error>([&] { policy.run({batch()}); }, "test.lua:2");
+      load_test("return function(z)\n  local chain = IF(z:isnan():any(-1), function() return z end)\n  return z\nend");
+  check_throws<triage::Error>([&] { policy.run({batch_with_nan()}); }, "test.lua:2");
 }
 
 TEST_CASE("T11: a policy cannot write to its input") {
-  Policy policy = load("return function(z) z:zero_() return z end");
+  Policy policy = load_test("return function(z) z:zero_() return z end");
   at::Tensor z = at::ones({2});
-  check_says<triage::Error>([&] { policy.run({z}); }, "would write to an input");
+  check_throws<triage::Error>([&] { policy.run({z}); }, "would write to an input");
   CHECK(z.equal(at::ones({2})));
 }
 
 TEST_CASE("T08: a host may have filters captured that change the number of rows; a policy may not set that") {
-  const Policy policy = load(R"lua(
+  const Policy policy = load_test(R"lua(
     return policy {outputs = {"good", "f"}, run = function(z)
       local f = flag_nan(z, "z")
       return err.take_ok(f, z), f
@@ -301,12 +309,12 @@ TEST_CASE("T08: a host may have filters captured that change the number of rows;
   CHECK(policy.graphs().size() == 1);
   CHECK(policy.graph_breaks().empty());
   triage::set_compiler_config({});
-  CHECK(policy.run({batch()})[0].size(0) == 1);
+  CHECK(policy.run({batch_with_nan()})[0].size(0) == 1);
   CHECK_FALSE(policy.graph_breaks().empty());
-  check_says<triage::PolicyError>(
+  check_throws<triage::PolicyError>(
       [&] {
-        load("return function(z) triage.config.capture_dynamic_output_shape_ops = true return z + 1 end")
-            .run({batch()});
+        load_test("return function(z) triage.config.capture_dynamic_output_shape_ops = true return z + 1 end")
+            .run({batch_with_nan()});
       },
       "a policy may not change");
 }

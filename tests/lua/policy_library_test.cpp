@@ -1,7 +1,7 @@
 // scripts/policies: each policy passes its own tests and reaches all of its rules, plain and captured, on batches of
 // every size; it holds what its header says; docs/policy-library.md lists it.
 #include "tests/policy_library.h"
-#include "bindings/lua/engine/lua_script.h"
+#include "bindings/lua/engine/policies/lua_script.h"
 #include "bindings/lua/testing/agreement.h"
 #include "bindings/lua/testing/policy_tests.h"
 #include "runtime/diagnose/bits.h"

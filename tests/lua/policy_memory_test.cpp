@@ -21,14 +21,14 @@ std::string repair_by(const std::string& factor) {
   return "return function(z) return (fix(z * " + factor + ", flag_nan(z, 'z'), 'z')) end";
 }
 
-at::Tensor batch(int64_t rows) {
+at::Tensor wide_batch(int64_t rows) {
   at::Tensor z = at::ones({rows, 64});
   z[rows / 2][3] = std::numeric_limits<float>::quiet_NaN();
   return z;
 }
 
 bool takes_the_memory(const Policy& policy) {
-  const at::Tensor z = batch(8);
+  const at::Tensor z = wide_batch(8);
   return policy.run({z}, {.donate = {0}})[0].data_ptr() == z.data_ptr();
 }
 
@@ -37,7 +37,7 @@ bool takes_the_memory(const Policy& policy) {
 TEST_CASE("prepare makes donated calls ready, too, and writes to nothing") {
   Runtime runtime(fused());
   const Policy policy = runtime.load_source(repair_by("3.25"), "donated.lua");
-  const at::Tensor z = batch(8), before = z.clone();
+  const at::Tensor z = wide_batch(8), before = z.clone();
   policy.prepare({z}, {.donate = {0}});
   CHECK(z.nan_to_num(7).equal(before.nan_to_num(7)));
   CHECK(takes_the_memory(policy));
@@ -49,7 +49,7 @@ TEST_CASE("a version that goes live is ready for donated calls, where there were
   options.trial_calls = 0;  // calls on trial donate nothing: the version before may have to answer them
   Runtime runtime(options);
   const Policy policy = runtime.load_source(repair_by("4.25"), "donated.lua");
-  policy.prepare({batch(8)}, {.donate = {0}});
+  policy.prepare({wide_batch(8)}, {.donate = {0}});
   CHECK(takes_the_memory(policy));
   REQUIRE((policy.replace(repair_by("5.25")) == triage::Reload::swapped));
   CHECK(takes_the_memory(policy));
@@ -59,11 +59,11 @@ TEST_CASE("a version that goes live is ready for donated calls, where there were
 TEST_CASE("a host is told what is kept for outputs to come, and may free it") {
   Runtime runtime(fused());
   const Policy policy = runtime.load_source(repair_by("6.25"), "kept.lua");
-  policy.prepare({batch(1024)});
+  policy.prepare({wide_batch(1024)});
   triage::free_idle_output_memory();
   const size_t before = triage::kept_output_memory(), of_one_output = 1024 * 64 * sizeof(float);
   {
-    const auto held = policy.run({batch(1024)});
+    const auto held = policy.run({wide_batch(1024)});
     CHECK(triage::kept_output_memory() == before + of_one_output);
     CHECK(triage::free_idle_output_memory() == 0);  // somebody has it
     CHECK(held[0].nan_to_num(7)[0][0].item<float>() == 6.25);
@@ -71,5 +71,5 @@ TEST_CASE("a host is told what is kept for outputs to come, and may free it") {
   CHECK(triage::kept_output_memory() == before + of_one_output);
   CHECK(triage::free_idle_output_memory() == of_one_output);
   CHECK(triage::kept_output_memory() == before);
-  CHECK(policy.run({batch(1024)})[0].nan_to_num(7)[0][0].item<float>() == 6.25);
+  CHECK(policy.run({wide_batch(1024)})[0].nan_to_num(7)[0][0].item<float>() == 6.25);
 }

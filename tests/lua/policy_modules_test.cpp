@@ -13,10 +13,12 @@
 #include <string>
 
 #include "tests/logs.h"
+#include "tests/lua/policies.h"
 
 namespace fs = std::filesystem;
 using triage::Policy;
 using triage::Reload;
+using triage::test::says;
 
 namespace {
 
@@ -53,15 +55,13 @@ struct Folder {
   std::optional<triage::Runtime> runtime;
 };
 
-bool says(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-
 void check_says(const std::string& text, const std::string& part) {
   INFO("expected: ", part);
   INFO("got:      ", text);
   CHECK(says(text, part));
 }
 
-at::Tensor run(const Policy& policy, const at::Tensor& z) { return policy.run({z})[0]; }
+at::Tensor run_one(const Policy& policy, const at::Tensor& z) { return policy.run({z})[0]; }
 
 const std::string identity = "\nreturn function(z) return z end";
 
@@ -87,7 +87,7 @@ TEST_CASE("require gives the value of a module of the policy's folder, once for 
       "')\n"
       "return policy {fullgraph = true, run = function(z) return (rows(z)) + require('clip').clip(z, 1) end}");
   const at::Tensor z = at::tensor({-9.0f, 0.5f, 9.0f}).view({3, 1});
-  for (int i = 0; i < 3; ++i) CHECK(run(policy, z).equal(at::tensor({-3.0f, 1.0f, 3.0f}).view({3, 1})));
+  for (int i = 0; i < 3; ++i) CHECK(run_one(policy, z).equal(at::tensor({-3.0f, 1.0f, 3.0f}).view({3, 1})));
   CHECK(policy.graphs().size() == 1);  // the functions of modules are captured as its own are
 }
 
@@ -98,7 +98,7 @@ TEST_CASE("a module has the dialect that its first line says") {
                "  return z\nend");
   const Policy policy = folder.load("local f = require 'natural'\nreturn function(z) return f(z) end");
   const float nan_value = std::nanf("");
-  CHECK(run(policy, at::tensor({1.0f, nan_value, 3.0f, 4.0f}).view({2, 2}))
+  CHECK(run_one(policy, at::tensor({1.0f, nan_value, 3.0f, 4.0f}).view({2, 2}))
             .equal(at::tensor({0.0f, 0.0f, 3.0f, 4.0f}).view({2, 2})));
 }
 
@@ -116,7 +116,7 @@ TEST_CASE("errors in modules name the module's file and line") {
   check_says(folder.refusal("require 'loads'" + identity), folder.at("lib/loads.lua") + ":2");
   const Policy late = folder.load("local m = require 'late'\nreturn function(z) return m.f(z) end");
   try {
-    run(late, at::ones({2, 2}));
+    run_one(late, at::ones({2, 2}));
     CHECK(false);
   } catch (const triage::PolicyError& error) {
     check_says(error.what(), folder.at("lib/late.lua") + ":2: ");
@@ -131,7 +131,7 @@ TEST_CASE("a policy whose modules define globals, and the other way round") {
   const Policy policy = folder.load(
       "require 'defines'\nlocal uses = require 'uses'\nfunction thrice(z) return z * 3 end\n"
       "return function(z) return twice(z) + uses(z) end");
-  CHECK(run(policy, at::ones({2, 2})).equal(at::full({2, 2}, 5.0f)));
+  CHECK(run_one(policy, at::ones({2, 2})).equal(at::full({2, 2}, 5.0f)));
   check_says(folder.refusal("require 'defines'\nreturn function(z) return twise(z) end"), "did you mean 'twice'?");
 }
 
@@ -154,7 +154,7 @@ TEST_CASE("what require refuses") {
   check_says(folder.refusal("require('a', 1)" + identity), "require");
   const Policy late = folder.load("return function(z) return require('a')(z) end");
   try {
-    run(late, at::ones({1}));
+    run_one(late, at::ones({1}));
     CHECK(false);
   } catch (const triage::PolicyError& error) {
     check_says(error.what(),
@@ -213,7 +213,7 @@ TEST_CASE("modules share the budgets of the load") {
     folder.write("lib/d" + std::to_string(i) + ".lua", "return require 'd" + std::to_string(i + 1) + "'");
   folder.write("lib/d250.lua", "return 1");
   CHECK(folder.refusal("require 'd0'" + identity) != "");  // Lua's bound of nested calls; the process goes on
-  CHECK(run(folder.load("require 'm1'" + identity), at::ones({1})).numel() == 1);
+  CHECK(run_one(folder.load("require 'm1'" + identity), at::ones({1})).numel() == 1);
 }
 
 TEST_CASE("a module that failed may be asked for again, and its error is the same") {
@@ -237,7 +237,7 @@ TEST_CASE("torch.load reads tables of the policy's folder, in every format") {
       "local c = torch.load('tables/t.safetensors:limits')\n"
       "assert(torch.load('tables/t.safetensors').limits:equal(c) and a:equal(b))\n"
       "return policy {fullgraph = true, run = function(z) return z + a + b + c end}");
-  for (int i = 0; i < 2; ++i) CHECK(run(policy, at::zeros({2, 3})).equal(table * 2 + 1));
+  for (int i = 0; i < 2; ++i) CHECK(run_one(policy, at::zeros({2, 3})).equal(table * 2 + 1));
 }
 
 TEST_CASE("a table is a constant of the policy: the host cannot write to it, nor to what the script was given") {
@@ -270,7 +270,7 @@ TEST_CASE("what torch.load refuses") {
   refused("3", "torch.load: ");
   const Policy late = folder.load("return function(z) return z + torch.load('t.pt') end");
   try {
-    run(late, at::ones({3}));
+    run_one(late, at::ones({3}));
     CHECK(false);
   } catch (const triage::PolicyError& error) {
     check_says(error.what(), "torch.load: a policy reads files only while it is loaded; write local table = ");
@@ -290,16 +290,16 @@ TEST_CASE("a reload tries a policy with its modules, and a rollback has the ones
   const std::string source =
       "local k = require 'scale'\nreturn policy {outputs = {'y'}, run = function(z) return z * k end}";
   const Policy policy = folder.load(source);
-  CHECK(run(policy, at::ones({2, 2})).equal(at::full({2, 2}, 2.0f)));
+  CHECK(run_one(policy, at::ones({2, 2})).equal(at::full({2, 2}, 2.0f)));
   folder.write("lib/scale.lua", "return 3");
   CHECK(policy.reload() == Reload::swapped);
-  CHECK(run(policy, at::ones({2, 2})).equal(at::full({2, 2}, 3.0f)));
+  CHECK(run_one(policy, at::ones({2, 2})).equal(at::full({2, 2}, 3.0f)));
   folder.write("lib/scale.lua", "return torch.ones({5, 5, 5})");
   CHECK(policy.reload() == Reload::refused);  // it changes what hosts get
   folder.write("lib/scale.lua", "return 'two'");
   CHECK(policy.reload() == Reload::refused);
   policy.rollback(1);
-  CHECK(run(policy, at::ones({2, 2})).equal(at::full({2, 2}, 2.0f)));
+  CHECK(run_one(policy, at::ones({2, 2})).equal(at::full({2, 2}, 2.0f)));
   folder.write("lib/scale.lua", "return 2");
   CHECK(policy.reload() == Reload::unchanged);  // live again
 }

@@ -8,9 +8,11 @@
 #include <thread>
 
 #include "runtime/random/sequence.h"
+#include "tests/lua/policies.h"
 
 using triage::Policy;
 using triage::Runtime;
+using triage::test::positive_batch;
 
 namespace {
 
@@ -25,11 +27,9 @@ return function(z)
 end
 )";
 
-at::Tensor batch() { return at::linspace(0.1, 1.0, 32).view({4, 8}); }
-
 std::vector<at::Tensor> calls(const Policy& policy, int count = 4) {
   std::vector<at::Tensor> results;
-  for (int i = 0; i < count; ++i) results.push_back(policy.run({batch()})[0]);
+  for (int i = 0; i < count; ++i) results.push_back(policy.run({positive_batch()})[0]);
   return results;
 }
 
@@ -66,7 +66,7 @@ TEST_CASE("a policy never draws from the host's generator, and gives the same nu
       if (wanted.empty()) wanted = results;
       CHECK(equal(results, wanted));
       CHECK_FALSE(results[0].equal(results[1]));
-      policy.prepare({batch().to(at::kDouble)});  // other kinds of calls are no calls
+      policy.prepare({positive_batch().to(at::kDouble)});  // other kinds of calls are no calls
       policy.manual_seed(42);
       CHECK(equal(calls(policy), wanted));
       policy.manual_seed(43);
@@ -87,7 +87,7 @@ TEST_CASE("math.random of a policy draws from the policy's own generator, which 
     const Policy policy = Runtime(with_seed(42)).load_source(source);
     wanted = calls(policy);
     CHECK_FALSE(wanted[0].equal(wanted[1]));
-    policy.prepare({batch().to(at::kDouble)});
+    policy.prepare({positive_batch().to(at::kDouble)});
     policy.manual_seed(42);
     CHECK(equal(calls(policy), wanted));
   }));
@@ -115,7 +115,7 @@ return function(z)
   assert(wrong('number expected', 'x') and wrong('no integer representation', 1.5))
   return z
 end)";
-  CHECK_NOTHROW(Runtime().load_source(check).run({batch()}));
+  CHECK_NOTHROW(Runtime().load_source(check).run({positive_batch()}));
 }
 
 TEST_CASE("gradients of what a policy dropped are those of the same call") {
@@ -127,7 +127,7 @@ TEST_CASE("gradients of what a policy dropped are those of the same call") {
       const Policy policy =
           Runtime(options).load_source("return function(z) return torch.dropout(z, 0.5, true) * 3 end");
       for (int i = 0; i < 4; ++i) {
-        const at::Tensor z = batch().set_requires_grad(true);
+        const at::Tensor z = positive_batch().set_requires_grad(true);
         const at::Tensor out = policy.run({z})[0];
         out.sum().backward();
         CHECK(z.grad().ne(0).equal(out.detach().ne(0)));
@@ -152,7 +152,7 @@ TEST_CASE("loading, the policy's own tests and a reload draw apart from its call
       if (i == 2) CHECK(policy.replace(text(1)) == triage::Reload::swapped);
       if (i == 4)
         CHECK(policy.replace("return function(z) return torch.rand_like(z):nonsense() end") != triage::Reload::swapped);
-      const at::Tensor result = policy.run({batch()})[0];
+      const at::Tensor result = policy.run({positive_batch()})[0];
       CHECK(at::allclose(result - (i >= 2 ? 1 : 0), wanted[static_cast<size_t>(i)], 0, 1e-6));
     }
   }));
@@ -164,10 +164,10 @@ TEST_CASE("a function of the host draws from the host's generator, also when a p
       "noise", [](const std::vector<at::Tensor>& inputs) { return std::vector<at::Tensor>{at::rand_like(inputs[0])}; });
   const Policy policy = runtime.load_source("return function(z) return noise(z) + torch.rand_like(z) * 0 end");
   at::manual_seed(11);
-  const at::Tensor expected = at::rand_like(batch());
+  const at::Tensor expected = at::rand_like(positive_batch());
   for (int i = 0; i < 3; ++i) {
     at::manual_seed(11);
-    CHECK(policy.run({batch()})[0].equal(expected));
+    CHECK(policy.run({positive_batch()})[0].equal(expected));
   }
 }
 

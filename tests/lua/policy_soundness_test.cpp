@@ -10,19 +10,22 @@
 #include <string>
 #include <thread>
 
+#include "tests/lua/policies.h"
+
 using triage::Policy;
 using triage::Runtime;
+using triage::test::says;
 
 namespace {
 
-Policy load(const std::string& source, triage::RuntimeOptions options = {}) {
+Policy load_sound(const std::string& source, triage::RuntimeOptions options = {}) {
   return Runtime(std::move(options)).load_source(source, "test.lua");
 }
 
-float first(const at::Tensor& tensor) { return tensor.flatten()[0].item<float>(); }
+float first_number(const at::Tensor& tensor) { return tensor.flatten()[0].item<float>(); }
 
 template <typename Call>
-std::string message_of(const Call& call) {
+std::string thrown_by(const Call& call) {
   try {
     call();
     return "(no error)";
@@ -31,14 +34,12 @@ std::string message_of(const Call& call) {
   }
 }
 
-bool says(const std::string& message, const std::string& text) { return message.find(text) != std::string::npos; }
-
 }  // namespace
 
 TEST_CASE("a graph of before a write to an upvalue is not used after it") {
   const Policy policy =
-      load("local k = 1\nreturn function(z) if z:size(0) == 3 then k = k + 1 end return z * 0 + k end");
-  const auto run = [&](int64_t n) { return first(policy.run({at::zeros({n, 2})})[0]); };
+      load_sound("local k = 1\nreturn function(z) if z:size(0) == 3 then k = k + 1 end return z * 0 + k end");
+  const auto run = [&](int64_t n) { return first_number(policy.run({at::zeros({n, 2})})[0]); };
   CHECK(run(2) == 1);
   CHECK(run(3) == 2);
   CHECK(run(2) == 2);
@@ -47,66 +48,66 @@ TEST_CASE("a graph of before a write to an upvalue is not used after it") {
 }
 
 TEST_CASE("which inputs of a policy are one tensor is a guard, and one tensor is one value") {
-  const Policy policy = load("return function(a, b) if rawequal(a, b) then return a * 2 end return a + b end");
+  const Policy policy = load_sound("return function(a, b) if rawequal(a, b) then return a * 2 end return a + b end");
   const at::Tensor a = at::ones({2, 1}), b = at::full({2, 1}, 10.0);
   for (int i = 0; i < 2; ++i) {
-    CHECK(first(policy.run({a, b})[0]) == 11);
-    CHECK(first(policy.run({a, a})[0]) == 2);
-    CHECK(first(policy.run({b, b})[0]) == 20);
+    CHECK(first_number(policy.run({a, b})[0]) == 11);
+    CHECK(first_number(policy.run({a, a})[0]) == 2);
+    CHECK(first_number(policy.run({b, b})[0]) == 20);
   }
 }
 
 TEST_CASE("a script that writes its state and then fails leaves no graph of before") {
-  const Policy policy = load(
+  const Policy policy = load_sound(
       "local mode = 1\nreturn function(z)\n"
       "  if z:size(0) == 3 then mode = 2 error('changed') end return z * 0 + mode end");
-  CHECK(first(policy.run({at::zeros({2, 2})})[0]) == 1);
+  CHECK(first_number(policy.run({at::zeros({2, 2})})[0]) == 1);
   CHECK_THROWS_AS(policy.run({at::zeros({3, 2})}), triage::PolicyError);
-  CHECK(first(policy.run({at::zeros({2, 2})})[0]) == 2);
+  CHECK(first_number(policy.run({at::zeros({2, 2})})[0]) == 2);
 }
 
 TEST_CASE("writing to an output changes neither the graph nor the script's state") {
   for (const char* source : {"return function(z) return torch.tensor({1.0, 2.0}), z end",
                              "local w = torch.ones({2}) return function(z) return w, z end",
                              "local w = torch.ones({2}) return function(z) local _ = z:sum():item() return w, z end"}) {
-    const Policy policy = load(source);
+    const Policy policy = load_sound(source);
     const at::Tensor z = at::ones({2, 2});
     for (int call = 0; call < 3; ++call) {
       const auto outputs = policy.run({z});
-      CHECK(first(outputs[0]) == 1);
+      CHECK(first_number(outputs[0]) == 1);
       outputs[0].fill_(-7);
     }
   }
 }
 
 TEST_CASE("outputs that were computed twice do not share their memory") {
-  const Policy policy = load("return function(z) return z:nan_to_num(), z:nan_to_num() end");
+  const Policy policy = load_sound("return function(z) return z:nan_to_num(), z:nan_to_num() end");
   for (const char* backend : {"eager", "fused", "aot_eager"}) {
     triage::RuntimeOptions options;
     options.backend = backend;
-    const Policy one = load("return function(z) return z:nan_to_num(), z:nan_to_num() end", options);
+    const Policy one = load_sound("return function(z) return z:nan_to_num(), z:nan_to_num() end", options);
     const at::Tensor z = at::zeros({2, 2});
     one.prepare({z});
     const auto outputs = one.run({z});
     outputs[0].add_(100);
-    CHECK(first(outputs[1]) == 0);
+    CHECK(first_number(outputs[1]) == 0);
   }
 }
 
 TEST_CASE("a size that a param decides is never frozen") {
-  const Policy policy = load(
+  const Policy policy = load_sound(
       "return policy{inputs = {'z'}, params = {k = 2}, run = function(z, p)\n"
       "  local t = z:topk(p.k, -1) return z * 0 + t:size(1) end}");
   const at::Tensor z = at::rand({2, 5});
-  CHECK(first(policy.run({z})[0]) == 2);
+  CHECK(first_number(policy.run({z})[0]) == 2);
   policy.set_param("k", 3);
-  CHECK(first(policy.run({z})[0]) == 3);
+  CHECK(first_number(policy.run({z})[0]) == 3);
 }
 
 TEST_CASE("D04: a param that is read as a number is never frozen in a joint graph") {
   triage::RuntimeOptions options;
   options.backend = "aot_eager";
-  const Policy policy = load(
+  const Policy policy = load_sound(
       "return policy{inputs = {'z'}, params = {k = 2.0}, fullgraph = true, run = function(z, p)\n"
       "  return z:leaky_relu(p.k) * p.k end}",
       options);
@@ -119,31 +120,31 @@ TEST_CASE("D04: a param that is read as a number is never frozen in a joint grap
 }
 
 TEST_CASE("D20: policies choose backends, and bring none") {
-  const Policy policy = load("return function(z) return z + (triage.register_backend == nil and 1 or 2) end");
-  CHECK(first(policy.run({at::zeros({2})})[0]) == 1);
+  const Policy policy = load_sound("return function(z) return z + (triage.register_backend == nil and 1 or 2) end");
+  CHECK(first_number(policy.run({at::zeros({2})})[0]) == 1);
   const std::string own =
       "local f = triage.compile(function(z) return z end, {backend = function(graph) return graph end})\n"
       "return function(z) return f(z) end";
-  CHECK(says(message_of([&] { load(own).run({at::zeros({2})}); }), "a policy gives its backend by name"));
+  CHECK(says(thrown_by([&] { load_sound(own).run({at::zeros({2})}); }), "a policy gives its backend by name"));
 }
 
 TEST_CASE("D04: a policy whose backend cannot compile runs with eager, or fails under fullgraph") {
   triage::RuntimeOptions options;
   options.backend = "faulty_compile";
-  const Policy policy = load("return function(z) return z:relu() end", options);
-  for (int call = 0; call < 3; ++call) CHECK(first(policy.run({at::ones({2})})[0]) == 1);
+  const Policy policy = load_sound("return function(z) return z:relu() end", options);
+  for (int call = 0; call < 3; ++call) CHECK(first_number(policy.run({at::ones({2})})[0]) == 1);
   options.fullgraph = true;
-  const Policy strict = load("return function(z) return z:relu() end", options);
-  CHECK(says(message_of([&] { strict.run({at::ones({2})}); }), "cannot be compiled, on purpose"));
+  const Policy strict = load_sound("return function(z) return z:relu() end", options);
+  CHECK(says(thrown_by([&] { strict.run({at::ones({2})}); }), "cannot be compiled, on purpose"));
 }
 
 TEST_CASE("params look the same on every call") {
-  const Policy policy = load(
+  const Policy policy = load_sound(
       "return policy{inputs = {'z'}, params = {k = 2}, run = function(z, p)\n"
       "  if p.k > 1 then return z * (math.type(p.k) == 'integer' and 1 or 2) end return z end}");
   const at::Tensor z = at::ones({2});
-  const float once = first(policy.run({z})[0]);
-  for (int call = 0; call < 3; ++call) CHECK(first(policy.run({z})[0]) == once);
+  const float once = first_number(policy.run({z})[0]);
+  for (int call = 0; call < 3; ++call) CHECK(first_number(policy.run({z})[0]) == once);
 }
 
 TEST_CASE("calling itself, through a function of the host, is an error and no deadlock") {
@@ -151,8 +152,8 @@ TEST_CASE("calling itself, through a function of the host, is an error and no de
   Policy policy;
   runtime.define("again", [&](const std::vector<at::Tensor>& in) { return policy.run(in); });
   policy = runtime.load_source("return function(z) return again(z) * 2 end", "again.lua");
-  CHECK(says(message_of([&] { policy.run({at::ones({2})}); }), "a policy cannot call itself"));
-  const Policy recursive = load(
+  CHECK(says(thrown_by([&] { policy.run({at::ones({2})}); }), "a policy cannot call itself"));
+  const Policy recursive = load_sound(
       "local f\nf = triage.compile(function(x) local _ = x:sum():item() return f(x) end)\n"
       "return function(z) local _ = z:sum():item() return f(z) end");
   CHECK_THROWS_AS(recursive.run({at::ones({2})}), triage::Error);
@@ -184,7 +185,7 @@ TEST_CASE("preparing calls no function of the host with inputs that nobody sent"
   policy.run({at::ones({2})});
   CHECK(policy.replace("return function(z) return audit(z) + 2 end") == triage::Reload::swapped);
   CHECK(calls == 0);
-  CHECK(first(policy.run({at::ones({2})})[0]) == 3);
+  CHECK(first_number(policy.run({at::ones({2})})[0]) == 3);
   CHECK(calls == 1);
 }
 
@@ -193,30 +194,30 @@ TEST_CASE("sandbox: the host's autograd state is out of reach") {
   (z * 2).sum().backward();
   for (const char* line : {"z.grad = nil", "z.requires_grad = false", "z:sum():backward()", "z:requires_grad_(false)",
                            "torch.autograd.grad(z:sum(), z)", "z:retain_grad()"}) {
-    const Policy policy = load(std::string("return function(z) ") + line + " return z end");
-    CHECK_MESSAGE(says(message_of([&] { policy.run({z}); }), "is not for policies"), line);
+    const Policy policy = load_sound(std::string("return function(z) ") + line + " return z end");
+    CHECK_MESSAGE(says(thrown_by([&] { policy.run({z}); }), "is not for policies"), line);
   }
   CHECK(z.requires_grad());
-  CHECK(first(z.grad()) == 2);
+  CHECK(first_number(z.grad()) == 2);
 }
 
 TEST_CASE("sandbox: one operator cannot take minutes, or more memory than the budget") {
   for (const char* line : {"torch.ones({1}):expand({1 << 42}):sum()", "torch.zeros({1}):expand({10000000000}):clone()",
                            "torch.zeros({1}):expand({30000000}):split(1)"}) {
-    const Policy policy = load(std::string("return function(z) local _ = ") + line + " return z end");
+    const Policy policy = load_sound(std::string("return function(z) local _ = ") + line + " return z end");
     CHECK_THROWS_AS(policy.run({at::ones({2})}), triage::Error);
   }
   triage::RuntimeOptions options;
   options.limits.tensor_bytes = 10u << 20;
   const auto ones = [&](const std::string& line) {
-    return load("return function(z) local kept = {} for i = 1, 150 do " + line + " end return z end", options);
+    return load_sound("return function(z) local kept = {} for i = 1, 150 do " + line + " end return z end", options);
   };
   CHECK_THROWS_AS(ones("kept[i] = torch.ones({250000})").run({at::ones({2})}), triage::LimitError);
   CHECK_NOTHROW(ones("local gone = torch.ones({250000})").run({at::ones({2})}));
 }
 
 TEST_CASE("records count by their rows: large batches of several dims are within the budget") {
-  const Policy policy = load(R"(
+  const Policy policy = load_sound(R"(
 return function(z)
   local f = push(flag_nan(z, "z"), err.INF, "z", {where = z:eq(math.huge):flatten(1):any(-1)})
   z, f = fix(z, f, "z", {fallback = 0.0})
@@ -235,13 +236,13 @@ end)");
 
 TEST_CASE("sandbox: a policy gets its share of the location ids, and no more") {
   const Policy greedy =
-      load("return function(z) for i = 1, 1100 do ErrorLocation.register('greedy.' .. i) end return z end");
+      load_sound("return function(z) for i = 1, 1100 do ErrorLocation.register('greedy.' .. i) end return z end");
   CHECK_THROWS_AS(greedy.run({at::ones({2})}), triage::LimitError);
   CHECK(triage::ErrorLocation::register_path("after.greedy") != triage::ErrorLocation::UNKNOWN);
 }
 
 TEST_CASE("sandbox: smallest integers by -1, from data") {
-  const Policy policy = load("return function(x, y) return x // y, x % y, x:fmod(y) end");
+  const Policy policy = load_sound("return function(x, y) return x // y, x % y, x:fmod(y) end");
   const at::Tensor x = at::full({3}, std::numeric_limits<int64_t>::min(), at::kLong), y = at::full({3}, -1, at::kLong);
   for (int call = 0; call < 2; ++call) CHECK(policy.run({x, y})[1].eq(0).all().item<bool>());
 }
@@ -279,10 +280,10 @@ TEST_CASE("sandbox: modules give no way to write to an input") {
   for (const char* const write : writes) {
     CAPTURE(std::string(write));
     const Policy policy =
-        load("return function(z) local m = nn.Module('m', {}) " + std::string(write) + " return z + 0 end");
+        load_sound("return function(z) local m = nn.Module('m', {}) " + std::string(write) + " return z + 0 end");
     const at::Tensor z = at::ones({2, 3});
     const void* const data = z.data_ptr();
-    for (int call = 0; call < 2; ++call) CHECK(says(message_of([&] { policy.run({z}); }), "inputs belong to the host"));
+    for (int call = 0; call < 2; ++call) CHECK(says(thrown_by([&] { policy.run({z}); }), "inputs belong to the host"));
     CHECK(z.equal(at::ones({2, 3})));
     CHECK(z.data_ptr() == data);
   }
@@ -290,7 +291,7 @@ TEST_CASE("sandbox: modules give no way to write to an input") {
 
 TEST_CASE("sandbox: gradients of gradients are not for policies, and what autograd keeps counts to the budget") {
   const auto loading = [](const std::string& chunk) {
-    return message_of([&] {
+    return thrown_by([&] {
       triage::RuntimeOptions options;
       options.limits.tensor_bytes = 16u << 20;
       triage::Runtime(options).load_source(chunk + "\nreturn function(z) return z end", "autograd.lua");
@@ -311,17 +312,18 @@ TEST_CASE("a policy loaded in inference mode serves calls with gradients") {
   Policy policy;
   {
     const c10::InferenceMode inference;
-    policy = load("local w = torch.full({2}, 3.0)\nreturn function(z) return z * w end");
+    policy = load_sound("local w = torch.full({2}, 3.0)\nreturn function(z) return z * w end");
   }
   const at::Tensor z = at::ones({2}).requires_grad_(true);
   policy.run({z})[0].sum().backward();
-  CHECK(first(z.grad()) == 3);
+  CHECK(first_number(z.grad()) == 3);
 }
 
 TEST_CASE("the sizes of a meta tensor are known, captured and not") {
   for (const triage::Stance stance : {triage::Stance::force_eager, triage::Stance::default_stance}) {
     triage::set_stance(stance);
-    const Policy policy = load("return function(z) return torch.zeros({#z, z.shape[2], z:size(0), z:numel()}) end");
+    const Policy policy =
+        load_sound("return function(z) return torch.zeros({#z, z.shape[2], z:size(0), z:numel()}) end");
     for (const int64_t rows : {2, 3, 5})
       CHECK(policy.run({at::empty({rows, 3}, at::kMeta)})[0].sizes() == at::IntArrayRef({rows, 3, rows, 3 * rows}));
   }
@@ -340,7 +342,7 @@ TEST_CASE("outputs that are copied because they lie in others' memory stay expan
           triage::set_stance(stance);
           triage::RuntimeOptions options;
           options.backend = backend;
-          const Policy policy = load(source, options);
+          const Policy policy = load_sound(source, options);
           for (int call = 0; call < 3; ++call) {
             const at::Tensor z = at::ones({2, 3}).set_requires_grad(with_gradient);
             const at::Tensor y = policy.run({z})[0];

@@ -2,6 +2,7 @@
 #include "bindings/lua/testing/policy_tests.h"
 #include "bindings/lua/testing/agreement.h"
 #include "runtime/diagnose/bits.h"
+#include "tests/lua/policies.h"
 
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
@@ -11,6 +12,8 @@
 
 namespace triage::lua {
 namespace {
+
+using triage::test::says;
 
 PolicyTests test_source(const std::string& source, const std::vector<int64_t>& batches = {}) {
   TestOptions options;
@@ -40,11 +43,6 @@ std::string rules_of(const PolicyTests& report) {
 }
 
 const std::string four = "return torch.tensor({{1.0, 2.0}, {0/0, 1.0}, {math.huge, 1.0}, {0/0, math.huge}})";
-
-bool says(const std::string& text, const std::string& part) {
-  CAPTURE(text);
-  return text.find(part) != std::string::npos;
-}
 
 }  // namespace
 

@@ -18,11 +18,11 @@ using triage::Policy;
 using triage::Reload;
 using triage::Runtime;
 
-const char* const first = "return policy {outputs = {'y'}, run = function(z) return z * 2 end}";
+const char* const first_version = "return policy {outputs = {'y'}, run = function(z) return z * 2 end}";
 
 struct Hosted {
   explicit Hosted(triage::RuntimeOptions options = {}) : runtime(with_log(std::move(options))) {
-    policy = runtime.load_source(first, "trial.lua");
+    policy = runtime.load_source(first_version, "trial.lua");
     policy.run({matrices(2)});
   }
   triage::RuntimeOptions with_log(triage::RuntimeOptions options) {
@@ -191,7 +191,7 @@ TEST_CASE("the last good source on disk is that of a version that has answered")
     options.cache_dir = folder / "cache";
     options.log = triage::test::no_log();
     Runtime runtime(options);
-    write(first);
+    write(first_version);
     Policy policy = runtime.load(file);
     policy.run({z});
     write(with_body("return torch.linalg_cholesky(z - 2 * torch.eye(3))"));

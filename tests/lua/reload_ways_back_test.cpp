@@ -15,13 +15,13 @@ using triage::Policy;
 using triage::Reload;
 using triage::Runtime;
 
-triage::RuntimeOptions quiet(triage::RuntimeOptions options = {}) {
+triage::RuntimeOptions quiet_and_short(triage::RuntimeOptions options = {}) {
   options.log = triage::test::no_log();
   options.limits.seconds = 0.5;
   return options;
 }
 
-std::string source(const std::string& body, const std::string& fields = "") {
+std::string policy_source(const std::string& body, const std::string& fields = "") {
   const std::string parameters = fields.find("params") == std::string::npos ? "z" : "z, p";
   return "local calls, last = 0\nreturn policy {outputs = {'y'}," + fields + " run = function(" + parameters + ")\n" +
          body + "\nend}";
@@ -29,7 +29,7 @@ std::string source(const std::string& body, const std::string& fields = "") {
 
 const at::Tensor z = at::full({4, 3}, 2.0f);
 
-bool says(const Policy& policy, const std::string& text) {
+bool last_error_says(const Policy& policy, const std::string& text) {
   const auto error = policy.version().last_error;
   return error && error->message.find(text) != std::string::npos;
 }
@@ -37,11 +37,12 @@ bool says(const Policy& policy, const std::string& text) {
 }  // namespace
 
 TEST_CASE("reload: a param that a reload added goes again with a revert, and calls that still name it are answered") {
-  Runtime runtime(quiet());
-  const std::string first = source("return z * p.k", " params = {k = 2.0},");
+  Runtime runtime(quiet_and_short());
+  const std::string first = policy_source("return z * p.k", " params = {k = 2.0},");
   const Policy policy = runtime.load_source(first, "p.lua");
   policy.run({z});
-  CHECK((policy.replace(source("return z * p.k + p.more", " params = {k = 2.0, more = 1.0},")) == Reload::swapped));
+  CHECK((policy.replace(policy_source("return z * p.k + p.more", " params = {k = 2.0, more = 1.0},")) ==
+         Reload::swapped));
   policy.set_param("more", 5.0);
   CHECK(policy.run({z})[0].equal(z * 2 + 5));
   CHECK(policy.run({z}, {.params = {{"more", 7.0}}})[0].equal(z * 2 + 7));
@@ -49,16 +50,17 @@ TEST_CASE("reload: a param that a reload added goes again with a revert, and cal
   CHECK(policy.run({z})[0].equal(z * 2));
   CHECK(policy.run({z}, {.params = {{"more", 7.0}}})[0].equal(z * 2));
   CHECK_THROWS_AS(policy.run({z}, {.params = {{"other", 7.0}}}), triage::InputError);
-  CHECK((policy.replace(source("return z * p.k + p.more", " params = {k = 2.0, more = 1.0},")) == Reload::swapped));
+  CHECK((policy.replace(policy_source("return z * p.k + p.more", " params = {k = 2.0, more = 1.0},")) ==
+         Reload::swapped));
   CHECK(policy.run({z})[0].equal(z * 2 + 5));  // what the host set before
-  CHECK((policy.replace(source("return z * p.k * 3", " params = {k = 2.0},")) ==
+  CHECK((policy.replace(policy_source("return z * p.k * 3", " params = {k = 2.0},")) ==
          Reload::swapped));  // no revert, and fine too
-  CHECK((policy.replace(source("return z * 2")) == Reload::refused));
-  CHECK(says(policy, "'k' is gone"));
+  CHECK((policy.replace(policy_source("return z * 2")) == Reload::refused));
+  CHECK(last_error_says(policy, "'k' is gone"));
 }
 
 TEST_CASE("reload: a revert works though the version that is live says more of itself") {
-  Runtime runtime(quiet());
+  Runtime runtime(quiet_and_short());
   const std::string first =
       "return policy {signature = {z = Tensor(float32_t, {'N', 3})}, run = function(z) return z * 2 end}";
   const Policy policy = runtime.load_source(first, "p.lua");
@@ -71,11 +73,11 @@ TEST_CASE("reload: a revert works though the version that is live says more of i
 }
 
 TEST_CASE("reload: failures in a row behind the trial lead back; single ones do not") {
-  Runtime runtime(quiet({.trial_calls = 5, .failures_to_revert = 3}));
-  const Policy policy = runtime.load_source(source("return z * 2"), "p.lua");
+  Runtime runtime(quiet_and_short({.trial_calls = 5, .failures_to_revert = 3}));
+  const Policy policy = runtime.load_source(policy_source("return z * 2"), "p.lua");
   policy.run({z});
-  REQUIRE(
-      (policy.replace(source("if z:max():item() > 100 then error('too large') end return z * 3")) == Reload::swapped));
+  REQUIRE((policy.replace(policy_source("if z:max():item() > 100 then error('too large') end return z * 3")) ==
+           Reload::swapped));
   for (int i = 0; i < 5; ++i) CHECK(policy.run({z})[0].equal(z * 3));
   CHECK_FALSE(policy.version().on_trial);
   const at::Tensor large = z * 100;
@@ -90,17 +92,18 @@ TEST_CASE("reload: failures in a row behind the trial lead back; single ones do 
   CHECK_THROWS_AS(policy.run({large}), triage::PolicyError);
   CHECK(policy.run({large})[0].equal(large * 2));
   CHECK(policy.version().number == 1);
-  CHECK(says(policy, "too large"));
+  CHECK(last_error_says(policy, "too large"));
   CHECK(policy.versions().back().taken_back);
 }
 
 TEST_CASE(
     "reload: a version that was taken back is on trial again after a rollback, and a pin keeps it while calls are "
     "answered") {
-  Runtime runtime(quiet());
-  const Policy policy = runtime.load_source(source("return z * 2"), "p.lua");
+  Runtime runtime(quiet_and_short());
+  const Policy policy = runtime.load_source(policy_source("return z * 2"), "p.lua");
   policy.run({z});
-  REQUIRE((policy.replace(source("if z:max():item() > 1.5 then error('no') end return z * 3")) == Reload::swapped));
+  REQUIRE(
+      (policy.replace(policy_source("if z:max():item() > 1.5 then error('no') end return z * 3")) == Reload::swapped));
   CHECK(policy.run({z})[0].equal(z * 2));
   REQUIRE(policy.version().number == 1);
   policy.rollback(2);
@@ -114,7 +117,7 @@ TEST_CASE(
   CHECK(policy.version().pinned);
   policy.unpin();
   policy.rollback(1);
-  REQUIRE((policy.replace(source("return z * 4")) == Reload::swapped));
+  REQUIRE((policy.replace(policy_source("return z * 4")) == Reload::swapped));
   CHECK(policy.run({z})[0].equal(z * 4));
   policy.rollback(1);  // a host's own decision is no failure
   CHECK(policy.run({z})[0].equal(z * 2));
@@ -122,40 +125,42 @@ TEST_CASE(
 }
 
 TEST_CASE("reload: a version on trial that does not answer in its share of the deadline is taken back") {
-  Runtime runtime(quiet());
-  const Policy policy = runtime.load_source(source("local s = z:sum():item() return z * 2"), "p.lua");
+  Runtime runtime(quiet_and_short());
+  const Policy policy = runtime.load_source(policy_source("local s = z:sum():item() return z * 2"), "p.lua");
   policy.run({z});
-  REQUIRE((policy.replace(source("while z:max():item() > 1.5 do end return z * 3")) == Reload::swapped));
+  REQUIRE((policy.replace(policy_source("while z:max():item() > 1.5 do end return z * 3")) == Reload::swapped));
   CHECK(
       policy.run({z}, {.deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(400)})[0].equal(z * 2));
   CHECK(policy.version().number == 1);
-  CHECK(says(policy, "budget"));
+  CHECK(last_error_says(policy, "budget"));
 }
 
 TEST_CASE("reload: without a trial the version that is live answers for itself") {
-  Runtime runtime(quiet({.trial_calls = 0, .failures_to_revert = 0}));
-  const Policy policy = runtime.load_source(source("return z * 2"), "p.lua");
+  Runtime runtime(quiet_and_short({.trial_calls = 0, .failures_to_revert = 0}));
+  const Policy policy = runtime.load_source(policy_source("return z * 2"), "p.lua");
   policy.run({z});
-  REQUIRE((policy.replace(source("if z:max():item() > 1.5 then error('no') end return z * 3")) == Reload::swapped));
+  REQUIRE(
+      (policy.replace(policy_source("if z:max():item() > 1.5 then error('no') end return z * 3")) == Reload::swapped));
   for (int i = 0; i < 5; ++i) CHECK_THROWS_AS(policy.run({z}), triage::PolicyError);
   CHECK(policy.version().number == 2);
 }
 
 TEST_CASE("reload: how many rows are kept depends on values, and may change") {
-  Runtime runtime(quiet());
+  Runtime runtime(quiet_and_short());
   const Policy policy =
-      runtime.load_source(source("return z:index_select(0, (z:sum(-1) > 0):nonzero():flatten())"), "p.lua");
+      runtime.load_source(policy_source("return z:index_select(0, (z:sum(-1) > 0):nonzero():flatten())"), "p.lua");
   policy.run({z});
-  CHECK((policy.replace(source("return z:index_select(0, (z:sum(-1) > 100):nonzero():flatten())")) == Reload::swapped));
+  CHECK((policy.replace(policy_source("return z:index_select(0, (z:sum(-1) > 100):nonzero():flatten())")) ==
+         Reload::swapped));
   CHECK(policy.run({z})[0].sizes() == at::IntArrayRef{0, 3});
   CHECK(policy.version().number == 2);
-  CHECK((policy.replace(source("return z:index_select(0, (z:sum(-1) > 0):nonzero():flatten()):narrow(1, 0, 2)")) ==
-         Reload::refused));
-  CHECK(says(policy, "the shape of output 'y'"));
+  CHECK((policy.replace(policy_source(
+             "return z:index_select(0, (z:sum(-1) > 0):nonzero():flatten()):narrow(1, 0, 2)")) == Reload::refused));
+  CHECK(last_error_says(policy, "the shape of output 'y'"));
 }
 
 TEST_CASE("reload: what a policy remembers is not touched by trying the next one, nor is what the next one will") {
-  Runtime runtime(quiet());
+  Runtime runtime(quiet_and_short());
   const auto counting = [](const std::string& factor) {
     return "local n = 0\nreturn policy {outputs = {'y'}, run = function(z)\nn = n + 1\nreturn z * 0 + n * " + factor +
            "\nend}";
@@ -164,28 +169,29 @@ TEST_CASE("reload: what a policy remembers is not touched by trying the next one
   CHECK(policy.run({z})[0][0][0].item<float>() == 1.0f);
   CHECK(policy.run({z})[0][0][0].item<float>() == 2.0f);
   CHECK((policy.replace("return (") == Reload::refused));
-  CHECK((policy.replace(source("return z:sum(-1)")) == Reload::refused));
+  CHECK((policy.replace(policy_source("return z:sum(-1)")) == Reload::refused));
   CHECK(policy.run({z})[0][0][0].item<float>() == 3.0f);
   CHECK((policy.replace(counting("10")) == Reload::swapped));
   CHECK(policy.run({z})[0][0][0].item<float>() == 10.0f);
 }
 
 TEST_CASE("reload: what a new version remembers without breaking its graph is not of synthetic inputs either") {
-  Runtime runtime(quiet());
-  const std::string remembers = source("local y = last and z + last or z * 1 last = z:sum() * 0 + 1 return y");
-  const Policy policy = runtime.load_source(source("return z * 2"), "p.lua");
+  Runtime runtime(quiet_and_short());
+  const std::string remembers = policy_source("local y = last and z + last or z * 1 last = z:sum() * 0 + 1 return y");
+  const Policy policy = runtime.load_source(policy_source("return z * 2"), "p.lua");
   policy.run({z});
   for (int round = 0; round < 2; ++round) {
     REQUIRE((policy.replace(remembers) == Reload::swapped));
     CHECK(policy.run({z})[0].equal(z));
     CHECK(policy.run({z * 5})[0].equal(z * 5 + 1));
-    REQUIRE((policy.replace(source("return z * 2")) == Reload::swapped));
+    REQUIRE((policy.replace(policy_source("return z * 2")) == Reload::swapped));
   }
 }
 
 TEST_CASE("reload: inputs whose memory an answer has taken are handed to no other version") {
   for (const auto on_error : {triage::OnError::last_good, triage::OnError::pass_through}) {
-    Runtime runtime(quiet({.on_error = on_error, .backend = "fused", .trial_calls = 1, .failures_to_revert = 0}));
+    Runtime runtime(
+        quiet_and_short({.on_error = on_error, .backend = "fused", .trial_calls = 1, .failures_to_revert = 0}));
     const at::Tensor square = at::ones({4, 4}), other = at::ones({4, 8});
     const Policy typed =
         runtime.load_source("return policy {outputs = {'y'}, run = function(x) return x * 2 + 1 end}", "q.lua");
@@ -202,9 +208,9 @@ TEST_CASE("reload: inputs whose memory an answer has taken are handed to no othe
 }
 
 TEST_CASE("T20: declared outputs are the contract, at load, in calls and over reloads") {
-  Runtime runtime(quiet());
+  Runtime runtime(quiet_and_short());
   const auto typed = [](const std::string& body, const std::string& y = "Tensor(float32_t, {'N', 3})") {
-    return source(body, " signature = {z = Tensor(float32_t, {'N', 3}), y = " + y + "},");
+    return policy_source(body, " signature = {z = Tensor(float32_t, {'N', 3}), y = " + y + "},");
   };
   try {
     runtime.load_source(typed("return z:sum(-1)"), "p.lua");
@@ -214,16 +220,17 @@ TEST_CASE("T20: declared outputs are the contract, at load, in calls and over re
                   error.what());
     CHECK(error.source().line > 0);
   }
-  CHECK_THROWS_AS(runtime.load_source(source("return z", " signature = {q = Tensor(float32_t)},"), "p.lua"),
+  CHECK_THROWS_AS(runtime.load_source(policy_source("return z", " signature = {q = Tensor(float32_t)},"), "p.lua"),
                   triage::LoadError);
   const Policy policy = runtime.load_source(typed("return z * 2"), "p.lua");
   for (const int64_t n : {0, 1, 2, 31, 32, 33}) CHECK(policy.run({at::ones({n, 3})})[0].equal(at::full({n, 3}, 2.0f)));
   CHECK(policy.graphs().size() == 1);
   CHECK((policy.replace(typed("return (z * 2):narrow(0, 0, 1)")) == Reload::refused));
-  CHECK(says(policy, "declared type"));
+  CHECK(last_error_says(policy, "declared type"));
   CHECK((policy.replace(typed("return z * 2", "Tensor(float32_t, {'N', 'M'})")) == Reload::refused));
-  CHECK(says(policy, "the type of output 'y' from Tensor(float32_t, {\"N\", 3}) to"));
-  CHECK((policy.replace(source("return z * 2", " signature = {z = Tensor(float32_t, {'N', 3})},")) == Reload::refused));
+  CHECK(last_error_says(policy, "the type of output 'y' from Tensor(float32_t, {\"N\", 3}) to"));
+  CHECK((policy.replace(policy_source("return z * 2", " signature = {z = Tensor(float32_t, {'N', 3})},")) ==
+         Reload::refused));
 
   const Policy some = runtime.load_source(typed("if z:size(0) == 7 then return z:sum(-1) end return z * 2"), "p.lua");
   CHECK(some.run({z})[0].equal(z * 2));
@@ -235,12 +242,12 @@ TEST_CASE("T20: declared outputs are the contract, at load, in calls and over re
   CHECK((open.replace(typed("return z * 1", "Tensor(float32_t, {'N', 'any'})")) == Reload::swapped));
   CHECK((open.replace(typed("return z:narrow(1, 0, 1)", "Tensor(float32_t, {'N', 'columns'})")) == Reload::swapped));
   CHECK((open.replace(typed("return z:narrow(1, 0, 1)", "Tensor(float32_t, {'N', 1})")) == Reload::refused));
-  CHECK(says(open, "from Tensor(float32_t, {\"N\", \"columns\"}) to Tensor(float32_t, {\"N\", 1})"));
+  CHECK(last_error_says(open, "from Tensor(float32_t, {\"N\", \"columns\"}) to Tensor(float32_t, {\"N\", 1})"));
 
   const Policy unrun = runtime.load_source(typed("return z * 2", "Tensor(floating_t, {'...'})"), "p.lua");
   for (const char* y : {"Tensor(float32_t, {'...'})", "Tensor(floating_t, {'N', '...'})"}) {
     CHECK((unrun.replace(typed("return z * 2", y)) == Reload::refused));  // nothing was called
-    CHECK(says(unrun, "the type of output 'y' from Tensor(floating_t, {\"...\"}) to Tensor("));
+    CHECK(last_error_says(unrun, "the type of output 'y' from Tensor(floating_t, {\"...\"}) to Tensor("));
   }
   unrun.run({z});
   CHECK((unrun.replace(typed("return (z * 2):sum():to(torch.float64)", "Tensor(floating_t, {'...'})")) ==
@@ -249,10 +256,10 @@ TEST_CASE("T20: declared outputs are the contract, at load, in calls and over re
 }
 
 TEST_CASE("reload: a source that was cut anywhere, or is no policy, leaves the live version") {
-  Runtime runtime(quiet());
-  const std::string first = source("return z * 2");
+  Runtime runtime(quiet_and_short());
+  const std::string first = policy_source("return z * 2");
   const Policy policy = runtime.load_source(first, "p.lua");
-  const std::string next = "-- a new version\n" + source("return z * 3");
+  const std::string next = "-- a new version\n" + policy_source("return z * 3");
   std::vector<std::string> bad = {"return",
                                   "return 7",
                                   "return {}",

@@ -16,7 +16,7 @@ using triage::lua::testing::same_bits;
 
 namespace {
 
-std::atomic<int> runs{0}, compiled{0};
+std::atomic<int> replay_runs{0}, replay_compiled{0};
 
 /// The interpreter, counted.
 class Counted final : public triage::Executable {
@@ -24,7 +24,7 @@ class Counted final : public triage::Executable {
   explicit Counted(std::unique_ptr<triage::Executable> executable) : executable_(std::move(executable)) {}
   void run(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs,
            const triage::CallContext& call) const override {
-    ++runs;
+    ++replay_runs;
     executable_->run(inputs, outputs, call);
   }
 
@@ -34,7 +34,7 @@ class Counted final : public triage::Executable {
 
 void register_counted() {
   triage::register_backend("counted", [](const triage::graph::Graph& graph, const std::vector<at::Tensor>& examples) {
-    ++compiled;
+    ++replay_compiled;
     return std::make_unique<Counted>(triage::find_backend("eager")(graph, examples));
   });
   triage::register_backend("refusing", [](const auto&, const auto&) -> std::unique_ptr<triage::Executable> {
@@ -56,25 +56,25 @@ TEST_CASE("N01: between breaks, the operators of a call that came before run as 
       return y + x, y * y
     end, {backend = "counted"}))lua");
   const auto call = [&](const at::Tensor& x) { return lua.run("return f(...)", {x}); };
-  runs = compiled = 0;
+  replay_runs = replay_compiled = 0;
   call(at::randn({4, 3}));
-  CHECK(compiled == 3);
-  CHECK(runs == 0);  // the first call is the script's own
+  CHECK(replay_compiled == 3);
+  CHECK(replay_runs == 0);  // the first call is the script's own
   for (int i = 1; i <= 3; ++i) {
     const at::Tensor x = at::randn({4, 3}), y = ((x * 2 + 1).relu() - x).abs() * 3;
     const auto results = call(x);
     CHECK(same_bits(results.at(0), y + x));
     CHECK(same_bits(results.at(1), y * y));
-    CHECK(runs == 3 * i);
+    CHECK(replay_runs == 3 * i);
   }
   // Sizes that are new need no other graph.
-  runs = 0;
+  replay_runs = 0;
   call(at::randn({7, 3}));
-  CHECK(runs == 3);
-  CHECK(compiled == 3);
+  CHECK(replay_runs == 3);
+  CHECK(replay_compiled == 3);
   // Nor does another rank run what was compiled for this one.
   call(at::randn({3}));
-  CHECK(runs == 3);
+  CHECK(replay_runs == 3);
 }
 
 namespace {
@@ -91,10 +91,10 @@ void every_batch_is_new(const std::string& body, int segments) {
   lua.run("f(...) f(...)", {batch(2)});
   for (const int64_t n : {3, 4, 5, 31, 32, 33, 200, 7}) {
     const at::Tensor x = batch(n);
-    runs = compiled = 0;
+    replay_runs = replay_compiled = 0;
     const auto expected = lua.run("return plain(...)", {x}), got = lua.run("return f(...)", {x});
-    CHECK_MESSAGE(runs == segments, body << " with " << n);
-    CHECK_MESSAGE(compiled == 0, body << " with " << n);
+    CHECK_MESSAGE(replay_runs == segments, body << " with " << n);
+    CHECK_MESSAGE(replay_compiled == 0, body << " with " << n);
     REQUIRE(expected.size() == got.size());
     for (size_t i = 0; i < got.size(); ++i) CHECK_MESSAGE(same_bits(expected[i], got[i]), body << " with " << n);
   }
@@ -136,10 +136,10 @@ TEST_CASE("N01: sizes that are new come for ever, and what is known of them does
       "f = triage.compile(function(x, y) x = x * 2 + y triage.graph_break() return x - y end, {backend = 'counted'})");
   const auto call = [&](int64_t n) { return lua.run1("return f(...)", {at::ones({n, 2}), at::ones({n, 1})}); };
   call(2), call(2);
-  runs = compiled = 0;
+  replay_runs = replay_compiled = 0;
   for (int64_t n = 3; n < 603; ++n) REQUIRE(same_bits(call(n), at::full({n, 2}, 2.0f)));
-  CHECK(runs == 1200);
-  CHECK(compiled == 0);
+  CHECK(replay_runs == 1200);
+  CHECK(replay_compiled == 0);
 }
 
 TEST_CASE("N01: a size that the script reads is part of what was recorded") {
@@ -163,15 +163,15 @@ TEST_CASE("N01: a path that is new extends what is known, and the old one is sti
     end, {backend = "counted"}))lua");
   const at::Tensor up = at::ones({3}), down = -up;
   const auto call = [&](const at::Tensor& x) { return lua.run1("return f(...)", {x}); };
-  compiled = 0;
+  replay_compiled = 0;
   call(up);
   call(down);
-  CHECK(compiled == 3);  // x * 2 with its sum, and what follows on either side
-  runs = 0;
+  CHECK(replay_compiled == 3);  // x * 2 with its sum, and what follows on either side
+  replay_runs = 0;
   CHECK(same_bits(call(up), up * 2 + 1));
   CHECK(same_bits(call(down), down * 2 - 1));
-  CHECK(runs == 4);
-  CHECK(compiled == 3);
+  CHECK(replay_runs == 4);
+  CHECK(replay_compiled == 3);
 }
 
 TEST_CASE("G06: an error of the backend is one of the call where error_on_graph_break says so, else ATen serves") {
@@ -207,7 +207,7 @@ TEST_CASE("N01: a policy with breaks is followed from C++, its params may change
   const at::Tensor clean = at::full({4, 2}, 5.0f);
   at::Tensor bad = clean.clone();
   bad[1][0] = std::numeric_limits<float>::quiet_NaN();
-  runs = 0;
+  replay_runs = 0;
   for (int i = 0; i < 4; ++i) {
     const double limit = i < 2 ? 3.0 : 4.0;
     policy.set_param("limit", limit);
@@ -216,7 +216,7 @@ TEST_CASE("N01: a policy with breaks is followed from C++, its params may change
     CHECK(outputs.at(0)[1][0].item<float>() == 0.0f);
     CHECK(policy.flags_outputs() == std::vector<bool>{false, true});
   }
-  CHECK(runs > 0);
+  CHECK(replay_runs > 0);
   CHECK(policy.graph_breaks().size() == 1);
 }
 

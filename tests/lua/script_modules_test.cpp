@@ -18,10 +18,10 @@ const torch::jit::Module* module_at(lua_State* L, int index) {
 }
 
 /// A state with the modules as globals. They must outlive it.
-class Scene : public Fixture {
+class ModulesScene : public Fixture {
  public:
-  Scene() { set_script_module_at(module_at); }
-  ~Scene() { set_script_module_at(nullptr); }
+  ModulesScene() { set_script_module_at(module_at); }
+  ~ModulesScene() { set_script_module_at(nullptr); }
   void define(const char* name, torch::jit::Module& module) {
     in_protected_call(lua(), [&](lua_State* L) {
       *static_cast<torch::jit::Module**>(lua_newuserdatauv(L, sizeof(void*), 0)) = &module;
@@ -38,7 +38,7 @@ TEST_CASE("T16: a TorchScript module is a location in Lua") {
   ErrorLocation::reset();
   torch::jit::Module model = triage::testing::network(), untracked = triage::testing::relu();
   torch::jit::Module layer = model.attr("second").toModule().attr("2").toModule();
-  Scene scene;
+  ModulesScene scene;
   scene.define("model", model);
   scene.define("layer", layer);
   scene.define("untracked", untracked);
@@ -57,7 +57,7 @@ TEST_CASE("T16: a TorchScript module is a location in Lua") {
 TEST_CASE("T01 T16: triage.instrument on a TorchScript module") {
   ErrorLocation::reset();
   torch::jit::Module model = triage::testing::network();
-  Scene scene;
+  ModulesScene scene;
   scene.define("model", model);
   for (int64_t rows : {0, 1, 2, 31, 32, 33}) {
     const at::Tensor x = at::randn({rows, 4});

@@ -29,7 +29,7 @@ std::string transcript(bool sandboxed, const std::string& source) {
   return text;
 }
 
-void check_same(const std::string& source) {
+void check_same_transcripts(const std::string& source) {
   const std::string ours = transcript(true, source), lua = transcript(false, source);
   REQUIRE(lua.size() > 1000);  // the script compared something
   if (ours == lua) return;
@@ -60,7 +60,7 @@ const std::string epilogue = "\nreturn table.concat(lines, '\\n')";
 }  // namespace
 
 TEST_CASE("sandbox: patterns match as Lua matches them") {
-  check_same(prologue + R"lua(
+  check_same_transcripts(prologue + R"lua(
     local items = {'a', '.', '%a', '%d', '%s', '%W', '%x', '%p', '[ab]', '[^ab]', '[%a_]', '[a-c]', '[]]', '[^]]', '%.', 'é', '[%-x]', '[a-]'}
     local suffixes = {'', '*', '+', '-', '?'}
     local subjects = {'', 'a', 'aaa', 'ab12 c_d', 'b-x]', 'THE (quick) fox', 'é.é', 'a\0b\0', '  x  ', '%d'}
@@ -88,7 +88,7 @@ TEST_CASE("sandbox: patterns match as Lua matches them") {
 }
 
 TEST_CASE("sandbox: string and table functions keep Lua's results and messages") {
-  check_same(prologue + R"lua(
+  check_same_transcripts(prologue + R"lua(
     local function f() return 1 end
     for _, name in ipairs{'find', 'match', 'gsub', 'gmatch', 'rep', 'format', 'upper', 'sub', 'byte', 'reverse', 'len', 'lower', 'char', 'pack', 'unpack'} do
       for _, arguments in ipairs{{}, {1}, {'x'}, {'x', 'y'}, {'x', 1}, {'x', 3, ','}, {'x', -1}, {'x', {}}, {{}, 'x'}, {'a b', '%s', f}, {'abc', 'b', {}},

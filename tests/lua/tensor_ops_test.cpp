@@ -1,7 +1,7 @@
 // Calls every operator that policies may reach with synthetic arguments, through Lua and through the dispatcher, and
 // compares bits.
-#include "bindings/lua/tensors/convert.h"
-#include "bindings/lua/tensors/overloads.h"
+#include "bindings/lua/tensors/calls/convert.h"
+#include "bindings/lua/tensors/calls/overloads.h"
 #include "bindings/lua/values/constants.h"
 #include "bindings/lua/values/tensor.h"
 #include "runtime/operators/contract.h"

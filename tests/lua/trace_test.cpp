@@ -12,14 +12,14 @@
 #include <thread>
 #include <vector>
 
-#include "runtime/messages/trace_file.h"
+#include "runtime/messages/debugging/trace_file.h"
 
 namespace {
 
 namespace fs = std::filesystem;
 using triage::messages::TraceEvent;
 
-constexpr const char* source =
+constexpr const char* traced_source =
     "return policy { name = 'p', run = function(z) local f = flag_nan(z, 'here') return fix(z, f, 'z'), f end }";
 
 /// The trace is on while it lives.
@@ -66,7 +66,7 @@ TEST_CASE("N01: a host traces loads, reloads, captures and flags; off writes not
   options.log = [](const triage::LogRecord&) {};
   {
     triage::Runtime runtime(options);
-    const triage::Policy policy = runtime.load_source(source, "p.lua");
+    const triage::Policy policy = runtime.load_source(traced_source, "p.lua");
     at::Tensor z = at::ones({4, 3});
     z[1][0] = NAN;
     for (int call = 0; call < 5; ++call) policy.run({z});
@@ -74,7 +74,7 @@ TEST_CASE("N01: a host traces loads, reloads, captures and flags; off writes not
   }
   Traced::off();
   CHECK(triage::get_diagnostics().trace_dir.empty());
-  triage::Runtime(options).load_source(source, "q.lua").run({at::ones({4, 3})});
+  triage::Runtime(options).load_source(traced_source, "q.lua").run({at::ones({4, 3})});
   REQUIRE(traced.files().size() == 1);
   const std::vector<std::string> lines = traced.files()[0];
   CHECK(count(lines, "\"format\":1") == 1);

@@ -10,23 +10,24 @@
 #include <string>
 #include <vector>
 #include "tests/logs.h"
+#include "tests/lua/policies.h"
 
 using triage::Policy;
 using triage::Runtime;
+using triage::test::nan_value;
+using triage::test::says;
 
 namespace {
-
-constexpr float nan_value = std::numeric_limits<float>::quiet_NaN();
 
 Runtime& runtime() {
   static Runtime instance;
   return instance;
 }
 
-Policy load(const std::string& source) { return runtime().load_source(source, "typed.lua"); }
+Policy load_typed(const std::string& source) { return runtime().load_source(source, "typed.lua"); }
 
 template <typename E, typename Call>
-std::string said(const Call& call) {
+std::string said_by(const Call& call) {
   try {
     call();
   } catch (const E& error) {
@@ -34,8 +35,6 @@ std::string said(const Call& call) {
   }
   return "(nothing was thrown)";
 }
-
-bool holds(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 /// What goes to standard error while `call` runs: LibTorch's warnings among it.
 template <typename Call>
@@ -69,7 +68,7 @@ const char* const typed = R"(
 }  // namespace
 
 TEST_CASE("T20, T32: a typed policy serves every batch with one graph") {
-  Policy policy = load(typed);
+  Policy policy = load_typed(typed);
   for (int64_t rows : {3, 0, 1, 2, 31, 32, 33}) {
     at::Tensor z = at::randn({4, rows}).t(), w = at::ones({rows, 1});
     if (rows) z[0][1] = nan_value;
@@ -79,7 +78,7 @@ TEST_CASE("T20, T32: a typed policy serves every batch with one graph") {
   }
   CHECK(policy.graphs().size() == 1);
   CHECK(policy.graph_breaks().empty());
-  CHECK(holds(policy.graphs()[0].guards, "w: size(0) == z: size(0)"));
+  CHECK(says(policy.graphs()[0].guards, "w: size(0) == z: size(0)"));
 }
 
 TEST_CASE("T20: an input that does not fit the signature is the host's mistake, whatever on_error says") {
@@ -90,15 +89,15 @@ TEST_CASE("T20: an input that does not fit the signature is the host's mistake, 
   const at::Tensor z = at::ones({3, 4}), w = at::ones({3, 1});
   for (int round = 0; round < 2; ++round) {  // before and after there is a graph
     CHECK(
-        said<triage::DimensionMismatchError>([&] {
+        said_by<triage::DimensionMismatchError>([&] {
           policy.run({at::ones({3, 5}), w, z});
         }) ==
         "DimensionMismatchError: policy 'repair': input 'z': dimension 1: expected 4, got 5; it is float32 (3, 5) and "
         "declared Tensor(float32_t, {\"N\", 4})");
-    CHECK(holds(said<triage::InputError>([&] {
-                  policy.run({z, at::ones({2, 1}), z});
-                }),
-                "input 'w': dimension 0 ('N', as dimension 0 of input 'z'): expected 3, got 2"));
+    CHECK(says(said_by<triage::InputError>([&] {
+                 policy.run({z, at::ones({2, 1}), z});
+               }),
+               "input 'w': dimension 0 ('N', as dimension 0 of input 'z'): expected 3, got 2"));
     CHECK_THROWS_AS(policy.run({z.to(at::kDouble), w, z}), triage::DTypeMismatchError);
     CHECK_THROWS_AS(policy.prepare({z, at::ones({2, 1}), z}), triage::ValidationError);
     policy.run({z, w, z});
@@ -114,7 +113,7 @@ TEST_CASE("T20: a policy file may end with the function that tensorcheck gives")
   for (const std::string end : {"false})\nreturn checked", "true})\nreturn tensorcheck(checked, {})",
                                 "true})\nreturn policy {run = checked}"}) {
     CAPTURE(end);
-    const Policy policy = load(checked + end);
+    const Policy policy = load_typed(checked + end);
     CHECK(policy.signature().inputs == std::vector<std::string>{"z", "f"});
     const at::Tensor z = at::ones({3, 2}), f = triage::err::new_t(3);
     CHECK(policy.run({z, f})[0].equal(z));
@@ -124,7 +123,7 @@ TEST_CASE("T20: a policy file may end with the function that tensorcheck gives")
 }
 
 TEST_CASE("T20: a policy that runs as a script is held to its signature on every call") {
-  Policy policy = load(
+  Policy policy = load_typed(
       "return policy {signature = {z = Tensor(float32_t, {\"N\", 2})}, run = function(z) return z * z:sum():item() "
       "end}");
   CHECK(policy.run({at::ones({1, 2})})[0].equal(at::ones({1, 2}) * 2));
@@ -133,7 +132,7 @@ TEST_CASE("T20: a policy that runs as a script is held to its signature on every
 }
 
 TEST_CASE("T20: the signature of a policy shows the types of its inputs") {
-  const triage::Signature signature = load(typed).signature();
+  const triage::Signature signature = load_typed(typed).signature();
   REQUIRE(signature.input_types.size() == 3);
   CHECK(signature.input_types[0]->text() == "Tensor(float32_t, {\"N\", 4})");
   CHECK(signature.input_types[1]->dims.size() == 2);
@@ -141,44 +140,44 @@ TEST_CASE("T20: the signature of a policy shows the types of its inputs") {
 }
 
 TEST_CASE("T20: a checked function is a policy's function, its inputs named beside it") {
-  Policy policy = load(R"(
+  Policy policy = load_typed(R"(
     return policy {
       inputs = {"z"}, outputs = {"y"},
       run = tensorcheck(function(z) return z * 2 end, {args = {z = Tensor(float32_t, {"N", 2})}}),
     })");
   for (int64_t rows : {3, 0, 1, 33}) CHECK(policy.run({at::ones({rows, 2})})[0].equal(at::ones({rows, 2}) * 2));
   CHECK(policy.graphs().size() == 1);
-  CHECK(holds(said<triage::PolicyError>([&] { policy.run({at::ones({2, 3})}); }), "argument 'z': dimension 1"));
+  CHECK(says(said_by<triage::PolicyError>([&] { policy.run({at::ones({2, 3})}); }), "argument 'z': dimension 1"));
 }
 
 TEST_CASE("T20: a signature that cannot be used is refused at load") {
   const auto refused = [](const std::string& signature) {
-    return said<triage::LoadError>(
-        [&] { load("return policy {signature = " + signature + ", run = function(z) return z end}"); });
+    return said_by<triage::LoadError>(
+        [&] { load_typed("return policy {signature = " + signature + ", run = function(z) return z end}"); });
   };
-  CHECK(holds(refused("{q = Tensor(float32_t)}"), "'q' is neither an input of the policy"));
-  CHECK(holds(refused("{Tensor(float32_t)}"), "an entry has no name"));
-  CHECK(holds(refused("{z = float32_t}"), "'z': expected a type such as Tensor("));
-  CHECK(holds(refused("{z = Tensor(float32_t, {Dim.hidden})}"), "Dim.hidden is an attribute of `self`"));
-  CHECK(holds(refused("3"), "expected a table of inputs and their types"));
+  CHECK(says(refused("{q = Tensor(float32_t)}"), "'q' is neither an input of the policy"));
+  CHECK(says(refused("{Tensor(float32_t)}"), "an entry has no name"));
+  CHECK(says(refused("{z = float32_t}"), "'z': expected a type such as Tensor("));
+  CHECK(says(refused("{z = Tensor(float32_t, {Dim.hidden})}"), "Dim.hidden is an attribute of `self`"));
+  CHECK(says(refused("3"), "expected a table of inputs and their types"));
 }
 
 TEST_CASE("T20: a reload keeps the types that hosts rely on") {
   const auto source = [](const std::string& signature) {
     return "return policy {" + signature + " run = function(z) return z * 1 end}";
   };
-  Policy policy = load(source("signature = {z = Tensor(float32_t, {\"N\", 4})},"));
+  Policy policy = load_typed(source("signature = {z = Tensor(float32_t, {\"N\", 4})},"));
   policy.run({at::ones({2, 4})});
   CHECK((policy.replace(source("signature = {z = Tensor(float32_t, {\"N\", 5})},")) == triage::Reload::refused));
-  CHECK(holds(policy.version().last_error->message, "the type of input 'z' from Tensor(float32_t, {\"N\", 4}) to"));
+  CHECK(says(policy.version().last_error->message, "the type of input 'z' from Tensor(float32_t, {\"N\", 4}) to"));
   CHECK((policy.replace(source("")) == triage::Reload::swapped));
   policy.run({at::ones({2, 7})});  // no type any more
   CHECK((policy.replace(source("signature = {z = Tensor(float32_t, {\"N\", 4})}, ")) == triage::Reload::refused));
-  CHECK(holds(policy.version().last_error->message, "the type of input 'z' from any to Tensor("));
+  CHECK(says(policy.version().last_error->message, "the type of input 'z' from any to Tensor("));
 }
 
 TEST_CASE("T20: flags among the inputs: malformed ones are warned of, or refused when validation is strict") {
-  Policy policy = load(R"(
+  Policy policy = load_typed(R"(
     return policy {
       signature = {f = Tensor(error_t, {"N", "words"}), z = Tensor(float32_t, {"N", 2})},
       run = function(f, z) return z * 1 end,
@@ -193,15 +192,15 @@ TEST_CASE("T20: flags among the inputs: malformed ones are warned of, or refused
   triage::ErrorConfig strict = triage::get_config();
   strict.strict_validation = true;
   const triage::ScopedConfig scope(strict);
-  CHECK(holds(said<triage::ValidationError>([&] {
-                policy.run({triage::err::new_t(4), z});
-              }),
-              "ValidationError: policy"));
+  CHECK(says(said_by<triage::ValidationError>([&] {
+               policy.run({triage::err::new_t(4), z});
+             }),
+             "ValidationError: policy"));
   CHECK(policy.run({triage::err::new_t(3), z})[0].equal(z));
 }
 
 TEST_CASE("T20, T32: tensorcheck in a captured policy costs no graph for another batch") {
-  Policy policy = load(R"(
+  Policy policy = load_typed(R"(
     local head = {inputs = 4, classes = 3, _fx_path = "head"}
     local weight = torch.ones({3, 4})
     local forward = tensorcheck(function(x) return torch.linear(x, weight):softmax(-1), err.new(x) end, {
@@ -227,8 +226,8 @@ TEST_CASE("T20, T32: tensorcheck in a captured policy costs no graph for another
   REQUIRE(policy.graphs().size() == 1);
   // Nothing of the checks is left in the graph: linear, softmax, new flags, detection.
   CHECK(policy.graphs()[0].graph->nodes().size() == 4);
-  CHECK(holds(
-      said<triage::PolicyError>([&] {
+  CHECK(says(
+      said_by<triage::PolicyError>([&] {
         policy.run({at::ones({2, 5})});
       }),
       "typed.lua:12: DimensionMismatchError: head.forward: argument 'x': dimension 1 (Dim.inputs): expected 4, got 5"));
@@ -250,14 +249,14 @@ TEST_CASE("T20: a malformed flags result is warned of once for each place, in th
   const std::string warned = log.str();
   const std::string what = "a malformed flags tensor";
   CHECK(warned.find(what) == warned.rfind(what));
-  CHECK(holds(warned,
-              "ValidationError: forward: result 2: a malformed flags tensor, dimension 0 ('N', as dimension 0 of "
-              "result 1): expected 3, got 2"));
-  CHECK(holds(warned, "with strict_validation this is an error"));
+  CHECK(says(warned,
+             "ValidationError: forward: result 2: a malformed flags tensor, dimension 0 ('N', as dimension 0 of "
+             "result 1): expected 3, got 2"));
+  CHECK(says(warned, "with strict_validation this is an error"));
 }
 
 TEST_CASE("T20: each kind of fault of a flags result is warned of") {
-  Policy policy = load(R"(
+  Policy policy = load_typed(R"(
     local function made(f)
       return tensorcheck(function(x) return x * 1, f end, {
         name = "F", returns = {Tensor(float32_t, {"N", "D"}), Tensor(error_t, {"N", "words"})},
@@ -305,11 +304,11 @@ TEST_CASE("a load makes no inputs of declared sizes that are too large, or that 
     return log.str();
   };
   const std::string first = "triage checks its declared outputs only in calls: ";
-  CHECK(holds(logged("Tensor(float32_t, {'N', 1000000000})"), first + "inputs of the declared sizes take 15259 MiB"));
-  CHECK(holds(logged("Tensor(float32_t, {'N', 9000000000000000000, 9000000000000000000})"), first));
-  CHECK(holds(logged("Tensor(float32_t, {'N', 1000000})", 8 << 20), "more than the 8 MiB"));
-  CHECK(holds(logged("Tensor(float32_t, {'N', 100000000})", 0), "more than the 256 MiB"));
-  CHECK_FALSE(holds(logged("Tensor(float32_t, {'N', 3})"), first));
+  CHECK(says(logged("Tensor(float32_t, {'N', 1000000000})"), first + "inputs of the declared sizes take 15259 MiB"));
+  CHECK(says(logged("Tensor(float32_t, {'N', 9000000000000000000, 9000000000000000000})"), first));
+  CHECK(says(logged("Tensor(float32_t, {'N', 1000000})", 8 << 20), "more than the 8 MiB"));
+  CHECK(says(logged("Tensor(float32_t, {'N', 100000000})", 0), "more than the 256 MiB"));
+  CHECK_FALSE(says(logged("Tensor(float32_t, {'N', 3})"), first));
 }
 
 TEST_CASE("a trial makes no batches that are far larger than those in use") {
@@ -317,7 +316,7 @@ TEST_CASE("a trial makes no batches that are far larger than those in use") {
   const std::string other_of_33 =
       "return policy {outputs = {'y'}, run = function(z) if z:size(0) == 33 then return z:sum() end return z * 2 end}";
   for (const int64_t elements : {3, 1 << 20}) {
-    const Policy policy = load(plain);
+    const Policy policy = load_typed(plain);
     policy.run({at::ones({1, elements})});
     CHECK(policy.replace(other_of_33) == (elements == 3 ? triage::Reload::refused : triage::Reload::swapped));
   }

@@ -17,18 +17,18 @@ namespace {
 using triage::Policy;
 using triage::Runtime;
 
-std::atomic<int> runs{0}, failures{0};
+std::atomic<int> eager_runs{0}, eager_failures{0};
 
 /// `eager`, which counts.
-struct Counting final : triage::Executable {
-  explicit Counting(std::unique_ptr<triage::Executable> inner) : inner(std::move(inner)) {}
+struct CountingFailures final : triage::Executable {
+  explicit CountingFailures(std::unique_ptr<triage::Executable> inner) : inner(std::move(inner)) {}
   void run(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs,
            const triage::CallContext& call) const override {
-    ++runs;
+    ++eager_runs;
     try {
       inner->run(inputs, outputs, call);
     } catch (...) {
-      ++failures;
+      ++eager_failures;
       throw;
     }
   }
@@ -37,7 +37,7 @@ struct Counting final : triage::Executable {
 
 triage::RuntimeOptions with(const std::string& backend) {
   triage::register_backend("counts_failures", [](const triage::graph::Graph& graph, const std::vector<at::Tensor>& in) {
-    return std::make_unique<Counting>(triage::find_backend("eager")(graph, in));
+    return std::make_unique<CountingFailures>(triage::find_backend("eager")(graph, in));
   });
   triage::RuntimeOptions options;
   options.backend = backend;
@@ -55,14 +55,14 @@ return policy {
 }
 )";
 
-const std::string draws = R"(
+const std::string draws_of_two = R"(
 return function(z)
   local r = torch.rand_like(z) + torch.randn({4})
   return IF(z:sum() < 0, function() return r - z:max() end):ELSE(function() return z + r end)
 end
 )";
 
-at::Tensor batch(int64_t rows) { return at::arange(1, 1 + rows * 4, at::kFloat).view({rows, 4}); }
+at::Tensor rising_batch(int64_t rows) { return at::arange(1, 1 + rows * 4, at::kFloat).view({rows, 4}); }
 
 }  // namespace
 
@@ -74,11 +74,11 @@ TEST_CASE("a policy whose graph fails in a branch that is not taken gives what i
       const Policy policy = Runtime(with(backend)).load_source(largest);
       for (const int64_t rows : sizes) {
         CAPTURE(rows);
-        CHECK(policy.run({batch(rows)})[0].equal(batch(rows) * 2));
-        const at::Tensor given = batch(rows), kept = given.clone();
+        CHECK(policy.run({rising_batch(rows)})[0].equal(rising_batch(rows) * 2));
+        const at::Tensor given = rising_batch(rows), kept = given.clone();
         CHECK(policy.run({given}, {.donate = {0}})[0].equal(kept * 2));
       }
-      at::Tensor bad = batch(2);
+      at::Tensor bad = rising_batch(2);
       bad[1][1] = std::numeric_limits<float>::infinity();
       CHECK(policy.run({bad})[0].equal(bad - bad.nan_to_num(0).max()));
     }
@@ -86,14 +86,14 @@ TEST_CASE("a policy whose graph fails in a branch that is not taken gives what i
 
 TEST_CASE("a graph fails once on inputs of a kind, and serves all others as before") {
   const Policy policy = Runtime(with("counts_failures")).load_source(largest);
-  policy.run({batch(3)});
-  runs = failures = 0;
-  for (int i = 0; i < 5; ++i) policy.run({batch(0)});
-  CHECK(failures == 1);
-  runs = 0;
-  for (int64_t rows = 1; rows < 20; ++rows) policy.run({batch(rows)});
-  CHECK(runs == 19);
-  CHECK(failures == 1);
+  policy.run({rising_batch(3)});
+  eager_runs = eager_failures = 0;
+  for (int i = 0; i < 5; ++i) policy.run({rising_batch(0)});
+  CHECK(eager_failures == 1);
+  eager_runs = 0;
+  for (int64_t rows = 1; rows < 20; ++rows) policy.run({rising_batch(rows)});
+  CHECK(eager_runs == 19);
+  CHECK(eager_failures == 1);
   CHECK(policy.graphs().size() == 1);
 }
 
@@ -103,23 +103,23 @@ return function(z)
   return IF(z:sum() > 0, function() return z * 2 end):ELSE(function() return z:mean(0, {keepdim = true}) end)
 end
 )");
-  policy.run({batch(1)});
-  runs = failures = 0;
+  policy.run({rising_batch(1)});
+  eager_runs = eager_failures = 0;
   for (int round = 0; round < 3; ++round)
-    for (int64_t rows = 2; rows < 60; ++rows) CHECK(policy.run({batch(rows)})[0].equal(batch(rows) * 2));
-  CHECK(failures <= 17);
-  const int before = runs;
-  policy.run({batch(1)});
-  CHECK(runs == before + 1);
+    for (int64_t rows = 2; rows < 60; ++rows) CHECK(policy.run({rising_batch(rows)})[0].equal(rising_batch(rows) * 2));
+  CHECK(eager_failures <= 17);
+  const int before = eager_runs;
+  policy.run({rising_batch(1)});
+  CHECK(eager_runs == before + 1);
 }
 
 TEST_CASE("what a graph drew before it failed is drawn again") {
   const auto numbers = [](bool script) {
-    const Policy policy = Runtime(with("eager")).load_source(draws);
+    const Policy policy = Runtime(with("eager")).load_source(draws_of_two);
     const auto stance = triage::get_stance();
     if (script) triage::set_stance(triage::Stance::force_eager);
     std::vector<at::Tensor> results;
-    for (const int64_t rows : {3, 0, 2, 0, 5}) results.push_back(policy.run({batch(rows)})[0]);
+    for (const int64_t rows : {3, 0, 2, 0, 5}) results.push_back(policy.run({rising_batch(rows)})[0]);
     triage::set_stance(stance);
     return results;
   };
@@ -142,14 +142,14 @@ TEST_CASE("an error of the branch that is taken is the script's, and its graph g
 }
 
 TEST_CASE("sizes that a graph is not for: up to a bound one by one, then all but those of the capture") {
-  triage::capture::FailedSizes failed({batch(2), batch(3)});
-  CHECK_FALSE(failed.exclude({batch(2), batch(3)}));
-  failed.add({batch(2), batch(4)});
-  CHECK(failed.exclude({batch(2), batch(4)}));
-  CHECK_FALSE(failed.exclude({batch(4), batch(2)}));
-  for (int64_t rows = 5; rows < 40; ++rows) failed.add({batch(rows), batch(rows)});
-  CHECK(failed.exclude({batch(77), batch(78)}));
-  CHECK_FALSE(failed.exclude({batch(2), batch(3)}));
-  failed.add({batch(2), batch(3)});
-  CHECK(failed.exclude({batch(2), batch(3)}));
+  triage::capture::FailedSizes failed({rising_batch(2), rising_batch(3)});
+  CHECK_FALSE(failed.exclude({rising_batch(2), rising_batch(3)}));
+  failed.add({rising_batch(2), rising_batch(4)});
+  CHECK(failed.exclude({rising_batch(2), rising_batch(4)}));
+  CHECK_FALSE(failed.exclude({rising_batch(4), rising_batch(2)}));
+  for (int64_t rows = 5; rows < 40; ++rows) failed.add({rising_batch(rows), rising_batch(rows)});
+  CHECK(failed.exclude({rising_batch(77), rising_batch(78)}));
+  CHECK_FALSE(failed.exclude({rising_batch(2), rising_batch(3)}));
+  failed.add({rising_batch(2), rising_batch(3)});
+  CHECK(failed.exclude({rising_batch(2), rising_batch(3)}));
 }

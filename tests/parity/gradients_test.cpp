@@ -40,7 +40,7 @@ Tensors gradients(const Policy& policy, const Tensors& given) {
   return torch::autograd::grad(roots, ends, tangents, false, false, true);
 }
 
-Policy load(const Program& program, const std::string& backend) {
+Policy load_with_breaks(const Program& program, const std::string& backend) {
   RuntimeOptions options;
   options.backend = backend;
   options.log = triage::test::no_log();
@@ -63,7 +63,7 @@ bool agree(const at::Tensor& got, const at::Tensor& expected, double ulps) {
 }
 
 /// What spoils the gradient of a row that is not taken, in the ways to leave it out.
-Program guarded(const std::string& way, const std::string& function) {
+Program guarded_program(const std::string& way, const std::string& function) {
   const std::map<std::string, std::string> ways = {
       {"map_ok", "return err.map_ok(f, z, fn)"},
       {"and_then", "return (err.and_then(f, z, function(v) return fn(v), err.new(v) end))"},
@@ -81,9 +81,9 @@ Program guarded(const std::string& way, const std::string& function) {
 TEST_CASE("D04 T11 T15 T31: kernels keep what is not taken out of the gradients") {
   for (const std::string way : {"map_ok", "and_then", "IF", "fix"})
     for (const std::string function : {"v:log() * v:sqrt()", "1 / v", "v / v:norm(2, {-1}, true)"}) {
-      const Program program = guarded(way, function);
+      const Program program = guarded_program(way, function);
       CAPTURE(program.name);
-      const Policy fused = load(program, "fused"), eager = load(program, "eager");
+      const Policy fused = load_with_breaks(program, "fused"), eager = load_with_breaks(program, "eager");
       for (const int64_t n : {2, 33}) {
         at::Tensor z = at::linspace(0.5, 3.0, n * 3).view({n, 3});
         const at::Tensor healthy = gradients(eager, {z})[0].slice(0, 1).clone();
@@ -109,7 +109,7 @@ TEST_CASE("D04: gradients of every program with every backend") {
     const auto names = input_names(program);
     for (const std::string& backend : list_backends()) {
       if (backend == "eager") continue;
-      const Policy policy = load(program, backend), eager = load(program, "eager");
+      const Policy policy = load_with_breaks(program, backend), eager = load_with_breaks(program, "eager");
       for (const int64_t n : {5, 1, 33, 5, 5}) {
         const Tensors given = inputs(names, n, n == 33);
         Tensors expected = gradients(eager, given), got = gradients(policy, given);

@@ -2,6 +2,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 /// What programs are run on. The same name, batch size and layout always give the same bits.
@@ -14,5 +15,7 @@ using Tensors = std::vector<at::Tensor>;
 /// `f`, `g`: flags with up to 16 entries. `strided`: data with gaps between its elements.
 at::Tensor input(const std::string& name, int64_t samples, bool strided);
 Tensors inputs(const std::vector<std::string>& names, int64_t samples, bool strided);
+
+inline Tensors both(std::pair<at::Tensor, at::Tensor> pair) { return {pair.first, pair.second}; }
 
 }  // namespace triage::parity

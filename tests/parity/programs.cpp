@@ -45,7 +45,7 @@ const Program& program(const std::string& name) {
 
 namespace {
 
-std::unique_ptr<Script> load(const Program& program) {
+std::unique_ptr<Script> script_of(const Program& program) {
   ScriptOptions options;
   options.path = "programs.lua";
   return find_front_end(options.path)(program.source, options);
@@ -53,10 +53,10 @@ std::unique_ptr<Script> load(const Program& program) {
 
 }  // namespace
 
-std::vector<std::string> input_names(const Program& program) { return load(program)->signature().inputs; }
+std::vector<std::string> input_names(const Program& program) { return script_of(program)->signature().inputs; }
 
 Tensors run_script(const Program& program, const Tensors& given) {
-  return load(program)->call(given, {}, std::nullopt);
+  return script_of(program)->call(given, {}, std::nullopt);
 }
 
 }  // namespace triage::parity

@@ -237,8 +237,6 @@ struct Alike {
   std::function<Tensors(const Tensors&)> host;
 };
 
-Tensors both(std::pair<at::Tensor, at::Tensor> results) { return {results.first, results.second}; }
-
 /// In the words of scripts: their names of tensors and dtypes, their calls of methods; without the place, and the end.
 std::string in_words_of_scripts(std::string message) {
   static const std::regex place(R"(^\S+:\d+: )"), cpp_tensor(R"((\w+) of shape \[([\d, ]*)\])"),

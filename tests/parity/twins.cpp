@@ -8,8 +8,6 @@
 namespace triage::parity {
 namespace {
 
-Tensors both(std::pair<at::Tensor, at::Tensor> pair) { return {pair.first, pair.second}; }
-
 ErrorConfig with(at::ScalarType dtype, int64_t slots) {
   ErrorConfig config;
   config.flag_dtype = dtype;

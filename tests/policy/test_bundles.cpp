@@ -1,6 +1,7 @@
 // Policies that go live together.
 #include "tests/logs.h"
 #include "tests/mutation.h"
+#include "tests/policy/answers.h"
 #include "tests/policy/fake_script.h"
 
 #include <ATen/ATen.h>
@@ -28,14 +29,10 @@ using triage::Reload;
 using triage::Runtime;
 using triage::RuntimeOptions;
 using triage::WatchEvent;
+using triage::test::first;
+using triage::test::says;
 
 namespace {
-
-bool says(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-
-float first(const Policy& policy, float of = 0.0f) {
-  return policy.run({at::full({4, 2}, of)})[0].flatten()[0].item<float>();
-}
 
 std::string message(const Bundle& bundle) {
   const auto failure = bundle.version().last_error;

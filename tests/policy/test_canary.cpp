@@ -1,5 +1,6 @@
 // Canaries: who answers, what is counted, when they go live or are taken back.
 #include "runtime/policy/candidates/rules.h"
+#include "tests/policy/answers.h"
 #include "tests/policy/fake_script.h"
 
 #include <ATen/ATen.h>
@@ -20,20 +21,13 @@ using triage::Reload;
 using triage::RunInfo;
 using triage::Runtime;
 using triage::WatchEvent;
+using triage::test::batch;
+using triage::test::first;
 
 namespace {
 
-float first(const std::vector<at::Tensor>& outputs) { return outputs.at(0).flatten()[0].item<float>(); }
-
 bool ends(const Policy& policy, CandidateState state) {
   return fake::eventually([&] { return policy.candidate()->state == state; });
-}
-
-/// `rows` samples, of which the first `bad` have a NaN.
-at::Tensor batch(int64_t rows, int64_t bad) {
-  at::Tensor z = at::ones({rows, 5});
-  if (bad > 0) z.narrow(0, 0, bad).select(1, 2).fill_(std::nanf(""));
-  return z;
 }
 
 }  // namespace

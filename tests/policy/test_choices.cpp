@@ -1,5 +1,6 @@
 // What `pin` and `rollback` made live is live after a restart, too.
 #include "tests/logs.h"
+#include "tests/policy/answers.h"
 #include "tests/policy/fake_script.h"
 
 #include <ATen/ATen.h>
@@ -19,12 +20,10 @@ namespace fs = std::filesystem;
 using triage::Policy;
 using triage::Reload;
 using triage::Runtime;
+using triage::test::first;
+using triage::test::says;
 
 namespace {
-
-bool says(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-
-float first(const Policy& policy) { return policy.run({at::zeros({4, 2})})[0].flatten()[0].item<float>(); }
 
 /// A policy file with a Runtime that starts again.
 struct Restarted {

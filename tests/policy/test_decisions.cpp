@@ -1,4 +1,5 @@
 #include "runtime/policy/decisions/mask.h"
+#include "tests/policy/answers.h"
 #include "tests/policy/fake_script.h"
 
 #include <ATen/ATen.h>
@@ -26,6 +27,7 @@ using triage::OnError;
 using triage::Policy;
 using triage::Runtime;
 using triage::RuntimeOptions;
+using triage::test::batch;
 using Json = nlohmann::json;
 
 namespace {
@@ -33,13 +35,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* repairs = "outputs z f\nmul 2\nflags";
-
-/// `rows` samples, of which the first `bad` have a NaN.
-at::Tensor batch(int64_t rows, int64_t bad) {
-  at::Tensor z = at::ones({rows, 5});
-  if (bad > 0) z.narrow(0, 0, bad).select(1, 2).fill_(std::nanf(""));
-  return z;
-}
 
 /// Collects lines.
 class Lines {

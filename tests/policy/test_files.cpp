@@ -1,6 +1,7 @@
 // What policies read beside their source: which files, that all interpreters of a version see the same bytes, and that a change of them
 // is a change of the policy.
 #include "tests/logs.h"
+#include "tests/policy/answers.h"
 #include "tests/policy/fake_script.h"
 
 #include <ATen/ATen.h>
@@ -24,12 +25,10 @@ using triage::Reload;
 using triage::Runtime;
 using triage::policy::Contents;
 using triage::policy::FileContent;
+using triage::test::first;
+using triage::test::says;
 
 namespace {
-
-bool says(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-
-float first(const Policy& policy) { return policy.run({at::zeros({4, 2})})[0].flatten()[0].item<float>(); }
 
 /// A policy that adds the number in lib/n.
 struct Counted {

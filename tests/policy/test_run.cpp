@@ -1,3 +1,4 @@
+#include "tests/policy/answers.h"
 #include "tests/policy/fake_script.h"
 
 #include <ATen/ATen.h>
@@ -8,14 +9,8 @@ using triage::InputError;
 using triage::Policy;
 using triage::PolicyError;
 using triage::Runtime;
-
-namespace {
-
-bool says(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-
-float first(const at::Tensor& tensor) { return tensor.flatten()[0].item<float>(); }
-
-}  // namespace
+using triage::test::first;
+using triage::test::says;
 
 TEST_CASE("a backend of the host sees the deadline and the donated inputs of a call") {
   struct Spy final : triage::Executable {

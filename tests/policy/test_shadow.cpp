@@ -1,4 +1,5 @@
 // Candidates in the shadow: what is compared, what cannot be, and that no call notices.
+#include "tests/policy/answers.h"
 #include "tests/policy/fake_script.h"
 
 #include <ATen/ATen.h>
@@ -17,12 +18,11 @@ using triage::Policy;
 using triage::RunInfo;
 using triage::Runtime;
 using triage::ShadowReport;
+using triage::test::first;
 
 namespace {
 
 const float bad = std::nanf("");
-
-float first(const std::vector<at::Tensor>& outputs) { return outputs.at(0).flatten()[0].item<float>(); }
 
 ShadowReport shadow_of(const Policy& policy) { return policy.candidate()->shadow; }
 

@@ -1,3 +1,4 @@
+#include "tests/policy/answers.h"
 #include "tests/policy/fake_script.h"
 
 #include <ATen/ATen.h>
@@ -20,17 +21,11 @@ using triage::OnError;
 using triage::Policy;
 using triage::RunInfo;
 using triage::Runtime;
+using triage::test::batch;
 
 namespace {
 
 const float nan = std::nanf("");
-
-/// `rows` samples, of which the first `bad` have a NaN.
-at::Tensor batch(int64_t rows, int64_t bad) {
-  at::Tensor z = at::ones({rows, 5});
-  if (bad > 0) z.narrow(0, 0, bad).select(1, 2).fill_(nan);
-  return z;
-}
 
 /// The system's own has Debian's packages, whichever is first on PATH. Empty where none has it.
 std::string python_with_prometheus_client() {

@@ -2,6 +2,7 @@
 // stands in. The order of steps is brought about by functions of the host that wait, never by time.
 #include "runtime/backends/deadline.h"
 #include "runtime/operators/untrusted.h"
+#include "tests/policy/answers.h"
 #include "tests/policy/fake_script.h"
 
 #include <ATen/ATen.h>
@@ -18,10 +19,9 @@ using triage::OnError;
 using triage::Policy;
 using triage::Reload;
 using triage::Runtime;
+using triage::test::first;
 
 namespace {
-
-float first(const std::vector<at::Tensor>& outputs) { return outputs.at(0).flatten()[0].item<float>(); }
 
 /// A function of the host that waits inside, once it is closed, until it is opened.
 class Gate {

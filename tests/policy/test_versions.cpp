@@ -1,4 +1,5 @@
 #include "tests/logs.h"
+#include "tests/policy/answers.h"
 #include "tests/policy/fake_script.h"
 
 #include <ATen/ATen.h>
@@ -17,12 +18,10 @@
 using triage::Policy;
 using triage::Reload;
 using triage::Runtime;
+using triage::test::first;
+using triage::test::says;
 
 namespace {
-
-bool says(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-
-float first(const Policy& policy) { return policy.run({at::zeros({4, 2})})[0].flatten()[0].item<float>(); }
 
 std::string refusal(const Policy& policy, const std::string& source) {
   REQUIRE(policy.replace(source) == Reload::refused);

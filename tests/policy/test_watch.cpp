@@ -1,3 +1,4 @@
+#include "tests/policy/answers.h"
 #include "tests/policy/fake_script.h"
 
 #include <ATen/ATen.h>
@@ -18,11 +19,10 @@ using triage::Runtime;
 using triage::Watch;
 using triage::WatchEvent;
 using triage::WatchOptions;
+using triage::test::first;
 using Kind = triage::WatchEvent::Kind;
 
 namespace {
-
-float first(const Policy& policy) { return policy.run({at::zeros({4, 2})})[0].flatten()[0].item<float>(); }
 
 bool becomes(const Policy& policy, float value) {
   return eventually([&] { return first(policy) == value; });

@@ -1,5 +1,5 @@
 // Bounds on the text of policies, and that the work grows with the length of the text and not with its square.
-#include "bindings/lua/rewriter/bounds.h"
+#include "bindings/lua/rewriter/syntax/bounds.h"
 #include "bindings/lua/rewriter/rewriter.h"
 
 #include <doctest/doctest.h>

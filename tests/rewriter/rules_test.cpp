@@ -1,4 +1,4 @@
-#include "bindings/lua/rewriter/rules.h"
+#include "bindings/lua/rewriter/findings/rules.h"
 
 #include <doctest/doctest.h>
 

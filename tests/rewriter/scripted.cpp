@@ -6,7 +6,7 @@
 #include "bindings/lua/semantics/chunk.h"
 #include "bindings/lua/semantics/tensor_semantics.h"
 #include "bindings/lua/state/effects.h"
-#include "runtime/messages/trace_file.h"
+#include "runtime/messages/debugging/trace_file.h"
 
 namespace triage::messages {
 

@@ -1,8 +1,8 @@
 // What Lua refuses is refused with Lua's own words.
 #include <doctest/doctest.h>
 
-#include "bindings/lua/rewriter/chunk_name.h"
 #include "bindings/lua/rewriter/rewriter.h"
+#include "bindings/lua/rewriter/syntax/chunk_name.h"
 #include "tests/rewriter/scripted.h"
 
 namespace triage::lua::testing {

@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "bindings/cli/generate/command_tree.h"
+#include "bindings/cli/commands/generate/command_tree.h"
 #include "bindings/cli/options/shared.h"
 #include "bindings/cli/terminal.h"
 

@@ -13,7 +13,7 @@
 
 #include "bindings/lua/engine/script_state.h"
 #include "bindings/lua/state/protected.h"
-#include "bindings/lua/tensors/overloads.h"
+#include "bindings/lua/tensors/calls/overloads.h"
 #include "bindings/lua/values/constants.h"
 #include "bindings/lua/values/describe.h"
 #include "bindings/lua/values/tensor.h"

@@ -7,7 +7,7 @@
 #include "bindings/lua/values/tensor.h"
 #include "bindings/lua/values/tensor_list.h"
 #include "runtime/capture/recording/branch_guard.h"
-#include "runtime/graph/describe.h"
+#include "runtime/graph/text/describe.h"
 
 #include <fmt/format.h>
 #include <triage/backend.h>

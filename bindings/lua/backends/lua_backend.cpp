@@ -9,7 +9,7 @@
 #include "bindings/lua/values/arguments.h"
 #include "bindings/lua/values/tensor.h"
 #include "runtime/capture/recording/branch_guard.h"
-#include "runtime/messages/repro_settings.h"
+#include "runtime/messages/debugging/repro_settings.h"
 
 #include <fmt/format.h>
 

@@ -3,15 +3,15 @@
 #include "bindings/lua/backends/lua_backend.h"
 #include "bindings/lua/state/effects.h"
 #include "bindings/lua/state/stack.h"
-#include "bindings/lua/tensors/convert.h"
+#include "bindings/lua/tensors/calls/convert.h"
 #include "bindings/lua/values/arguments.h"
 #include "bindings/lua/values/constants.h"
 #include "bindings/lua/values/describe.h"
 #include "bindings/lua/values/tensor.h"
 #include "runtime/diagnose/minify/child.h"
 #include "runtime/diagnose/program_run.h"
-#include "runtime/graph/describe.h"
-#include "runtime/graph/tensor_text.h"
+#include "runtime/graph/text/describe.h"
+#include "runtime/graph/text/tensor_text.h"
 
 #include <ATen/Parallel.h>
 #include <fmt/format.h>

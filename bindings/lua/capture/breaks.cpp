@@ -44,8 +44,6 @@ int error_on_graph_break(lua_State* L) {
   return 1;
 }
 
-constexpr int kFunction = 2;  // where it stands among the arguments of what calls one
-
 /// core.with_error_on_graph_break(flag, fn, ...) -> what fn returns
 int with_error_on_graph_break(lua_State* L) {
   error_on_graph_break(L);

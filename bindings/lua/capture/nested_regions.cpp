@@ -19,7 +19,6 @@ namespace {
 using capture::Recorder;
 
 constexpr std::ptrdiff_t most_nested = 8;  // a function that calls itself: deeper calls belong to the one around them
-constexpr int kFunction = 2;
 
 /// The first call in each capture has number 1.
 uint32_t next_number(Context& own) {

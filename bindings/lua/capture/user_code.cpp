@@ -3,7 +3,7 @@
 #include "bindings/lua/semantics/chunk.h"
 #include "bindings/lua/state/state.h"
 #include "bindings/lua/state/userdata.h"
-#include "runtime/messages/trace_file.h"
+#include "runtime/messages/debugging/trace_file.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

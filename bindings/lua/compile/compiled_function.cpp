@@ -1,9 +1,9 @@
 #include "bindings/lua/compile/compiled_function.h"
 
 #include "bindings/lua/capture/user_code.h"
-#include "bindings/lua/compile/closure_environments.h"
-#include "bindings/lua/compile/compile_profiler.h"
+#include "bindings/lua/compile/closures/closure_environments.h"
 #include "bindings/lua/compile/recorded_call.h"
+#include "bindings/lua/compile/reports/compile_profiler.h"
 #include "bindings/lua/flags/prelude.h"
 #include "bindings/lua/semantics/allowed_writes.h"
 #include "bindings/lua/state/effects.h"
@@ -15,10 +15,10 @@
 #include "runtime/capture/recording/recorder.h"
 #include "runtime/capture/replay/trace_replayer.h"
 #include "runtime/capture/reports/compile_clock.h"
-#include "runtime/messages/artefacts.h"
-#include "runtime/messages/log_file.h"
+#include "runtime/messages/logs/artefacts.h"
+#include "runtime/messages/logs/log_file.h"
 #include "runtime/messages/printable.h"
-#include "runtime/messages/profiler_spans.h"
+#include "runtime/messages/profiling/profiler_spans.h"
 
 #include <fmt/format.h>
 #include <triage/compiler_config.h>

@@ -1,8 +1,8 @@
 #pragma once
 #include "bindings/lua/backends/lua_backend.h"
-#include "bindings/lua/compile/closure_state.h"
+#include "bindings/lua/compile/closures/closure_state.h"
 #include "bindings/lua/state/state.h"
-#include "bindings/lua/tensors/overloads.h"
+#include "bindings/lua/tensors/calls/overloads.h"
 #include "bindings/lua/values/tensor.h"
 #include "runtime/capsule/recording.h"
 #include "runtime/capture/compiled.h"

@@ -1,6 +1,6 @@
 #include "bindings/lua/compile/compiler_config.h"
 
-#include "bindings/lua/compile/closure_environments.h"
+#include "bindings/lua/compile/closures/closure_environments.h"
 #include "bindings/lua/state/effects.h"
 #include "bindings/lua/state/state.h"
 #include "bindings/lua/values/arguments.h"
@@ -8,9 +8,9 @@
 #include "runtime/capture/recording/recorder.h"
 #include "runtime/capture/replay/trace_replayer.h"
 #include "runtime/capture/sizes/marks.h"
-#include "runtime/messages/artefacts.h"
-#include "runtime/messages/log_file.h"
-#include "runtime/messages/phase_times.h"
+#include "runtime/messages/logs/artefacts.h"
+#include "runtime/messages/logs/log_file.h"
+#include "runtime/messages/profiling/phase_times.h"
 
 #include <triage/compiler_config.h>
 #include <triage/diagnostics.h>

@@ -7,7 +7,7 @@
 #include "bindings/lua/values/arguments.h"
 #include "bindings/lua/values/describe.h"
 #include "bindings/lua/values/guarded.h"
-#include "runtime/messages/log.h"
+#include "runtime/messages/logs/log.h"
 #include "runtime/policy/capsules/replay.h"
 #include "runtime/random/sequence.h"
 

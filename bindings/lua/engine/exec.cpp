@@ -1,6 +1,6 @@
 #include "bindings/lua/engine/exec.h"
 
-#include "bindings/lua/engine/library_check.h"
+#include "bindings/lua/engine/libraries/library_check.h"
 #include "bindings/lua/engine/script_state.h"
 #include "bindings/lua/state/protected.h"
 #include "bindings/lua/state/stack.h"

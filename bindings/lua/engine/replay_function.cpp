@@ -1,5 +1,5 @@
 // The replay of a compiled function from a capsule (runtime/policy/capsules/replay.h): in a fresh interpreter, the function alone.
-#include "bindings/lua/compile/closure_environments.h"
+#include "bindings/lua/compile/closures/closure_environments.h"
 #include "bindings/lua/compile/compiled_function.h"
 #include "bindings/lua/engine/script_state.h"
 #include "bindings/lua/snapshot/snapshot.h"

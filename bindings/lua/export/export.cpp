@@ -10,7 +10,7 @@
 #include "bindings/lua/state/protected.h"
 #include "bindings/lua/state/stack.h"
 #include "bindings/lua/state/state.h"
-#include "bindings/lua/tensors/overloads.h"
+#include "bindings/lua/tensors/calls/overloads.h"
 #include "bindings/lua/values/arguments.h"
 #include "bindings/lua/values/describe.h"
 #include "bindings/lua/values/number.h"

@@ -15,7 +15,7 @@
 #include "runtime/capture/recording/recorder.h"
 #include "runtime/capture/replay/trace_replayer.h"
 #include "runtime/compat/autocast.h"
-#include "runtime/flags/branch_checks.h"
+#include "runtime/flags/branches/branch_checks.h"
 
 #include <c10/core/GradMode.h>
 #include <triage/config.h>

@@ -2,7 +2,7 @@
 
 #include "bindings/lua/state/stack.h"
 #include "bindings/lua/state/state.h"
-#include "bindings/lua/tensors/convert.h"
+#include "bindings/lua/tensors/calls/convert.h"
 #include "bindings/lua/values/describe.h"
 #include "bindings/lua/values/tensor.h"
 #include "runtime/capture/recording/branch_guard.h"

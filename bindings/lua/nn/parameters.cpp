@@ -1,7 +1,7 @@
 // The parameters of layers, made and initialised by LibTorch's own modules.
 #include "bindings/lua/nn/nn.h"
 #include "bindings/lua/state/state.h"
-#include "bindings/lua/tensors/convert.h"
+#include "bindings/lua/tensors/calls/convert.h"
 #include "bindings/lua/values/tensor.h"
 #include "runtime/capture/recording/recorder.h"
 

@@ -3,7 +3,7 @@
 #include "bindings/lua/numbers/operand.h"
 #include "bindings/lua/state/stack.h"
 #include "bindings/lua/state/state.h"
-#include "bindings/lua/tensors/call.h"
+#include "bindings/lua/tensors/calls/call.h"
 #include "bindings/lua/values/number.h"
 #include "bindings/lua/values/tensor.h"
 #include "runtime/capture/recording/recorder.h"
@@ -189,7 +189,7 @@ constexpr Arithmetic add{"__add", LUA_OPADD, "aten::add", "Scalar", "Tensor", tr
 constexpr Arithmetic subtract{"__sub", LUA_OPSUB, "aten::sub", "Scalar", "Tensor", true, false};
 constexpr Arithmetic multiply{"__mul", LUA_OPMUL, "aten::mul", "Scalar", "Tensor", false, false};
 constexpr Arithmetic divide{"__div", LUA_OPDIV, "aten::div", "Scalar", "Tensor", false, true};
-constexpr Arithmetic remainder{"__mod", LUA_OPMOD, "aten::remainder", "Scalar", "Tensor", false, false};
+constexpr Arithmetic modulo{"__mod", LUA_OPMOD, "aten::remainder", "Scalar", "Tensor", false, false};
 constexpr Arithmetic floor_divide{"__idiv", LUA_OPIDIV, "aten::floor_divide", "Scalar", "", false, false};
 constexpr Arithmetic power{"__pow", LUA_OPPOW, nullptr, nullptr, nullptr, false, true};  // record_math
 constexpr Bitwise bit_and{"__band", LUA_OPBAND, "aten::bitwise_and"};
@@ -333,7 +333,7 @@ void open_numbers(lua_State* L) {
                                        {"__sub", guarded<arithmetic<subtract>>},
                                        {"__mul", guarded<arithmetic<multiply>>},
                                        {"__div", guarded<arithmetic<divide>>},
-                                       {"__mod", guarded<arithmetic<remainder>>},
+                                       {"__mod", guarded<arithmetic<modulo>>},
                                        {"__idiv", guarded<arithmetic<floor_divide>>},
                                        {"__pow", guarded<arithmetic<power>>},
                                        {"__unm", guarded<negate>},

@@ -10,7 +10,7 @@
 #include "bindings/lua/numbers/operand.h"
 #include "bindings/lua/state/stack.h"
 #include "bindings/lua/state/state.h"
-#include "bindings/lua/tensors/call.h"
+#include "bindings/lua/tensors/calls/call.h"
 #include "bindings/lua/values/number.h"
 #include "runtime/capture/recording/recorder.h"
 

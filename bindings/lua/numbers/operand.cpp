@@ -2,7 +2,7 @@
 
 #include <ATen/ATen.h>
 
-#include "bindings/lua/tensors/call.h"
+#include "bindings/lua/tensors/calls/call.h"
 #include "bindings/lua/values/number.h"
 #include "runtime/capture/recording/recorder.h"
 

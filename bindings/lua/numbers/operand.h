@@ -24,7 +24,7 @@ Operand read_operand(lua_State* L, int index);
 
 at::Tensor as_double(lua_State* L, const at::Tensor& number);
 
-/// "pow", "sqrt", ...: runtime/graph/number_math.h.
+/// "pow", "sqrt", ...: runtime/graph/evaluation/number_math.h.
 at::Tensor record_math(lua_State* L, const char* function, const Operand& a);
 at::Tensor record_math(lua_State* L, const char* function, const Operand& a, const Operand& b);
 

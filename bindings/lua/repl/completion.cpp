@@ -2,7 +2,7 @@
 
 #include "bindings/lua/state/stack.h"
 #include "bindings/lua/state/state.h"
-#include "bindings/lua/tensors/overloads.h"
+#include "bindings/lua/tensors/calls/overloads.h"
 #include "bindings/lua/values/guarded.h"
 #include "bindings/lua/values/tensor.h"
 

@@ -2,7 +2,7 @@
 
 #include "bindings/lua/state/stack.h"
 #include "bindings/lua/state/state.h"
-#include "bindings/lua/tensors/print.h"
+#include "bindings/lua/tensors/types/print.h"
 #include "bindings/lua/values/describe.h"
 #include "bindings/lua/values/tensor.h"
 

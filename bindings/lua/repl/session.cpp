@@ -1,6 +1,6 @@
 #include "bindings/lua/repl/session.h"
 
-#include "bindings/lua/engine/library_check.h"
+#include "bindings/lua/engine/libraries/library_check.h"
 #include "bindings/lua/engine/script_state.h"
 #include "bindings/lua/repl/completion.h"
 #include "bindings/lua/repl/display.h"
@@ -10,7 +10,7 @@
 #include "bindings/lua/semantics/chunk.h"
 #include "bindings/lua/state/protected.h"
 #include "bindings/lua/state/stack.h"
-#include "bindings/lua/tensors/overloads.h"
+#include "bindings/lua/tensors/calls/overloads.h"
 #include "bindings/lua/values/tensor.h"
 #include "runtime/capture/recording/recorder.h"
 

@@ -4,8 +4,8 @@
 #include <map>
 
 #include "bindings/lua/rewriter/natural_edits.h"
-#include "bindings/lua/rewriter/parser.h"
 #include "bindings/lua/rewriter/rewriter.h"
+#include "bindings/lua/rewriter/syntax/parser.h"
 
 namespace triage::lua::rewriter {
 namespace {

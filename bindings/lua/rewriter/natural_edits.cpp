@@ -4,9 +4,9 @@
 #include <set>
 
 #include "bindings/lua/rewriter/chain_fields.h"
-#include "bindings/lua/rewriter/operand_names.h"
 #include "bindings/lua/rewriter/predicates.h"
 #include "bindings/lua/rewriter/rewriter.h"
+#include "bindings/lua/rewriter/syntax/operand_names.h"
 
 namespace triage::lua::rewriter {
 namespace {

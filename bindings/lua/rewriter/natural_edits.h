@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "bindings/lua/rewriter/edits.h"
-#include "bindings/lua/rewriter/syntax_tree.h"
-#include "bindings/lua/rewriter/work.h"
+#include "bindings/lua/rewriter/syntax/syntax_tree.h"
+#include "bindings/lua/rewriter/syntax/work.h"
 
 /// Natural Lua: chunks in which `if`, `and`, `or` and `not` take masks. A branch stays where it is in the text, so that
 /// on Lua values everything (return, break, goto, `...`) is plain Lua. Where a condition turns out a mask, the `if` runs

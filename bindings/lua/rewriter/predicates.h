@@ -2,7 +2,7 @@
 #include <string>
 #include <string_view>
 
-#include "bindings/lua/rewriter/syntax_tree.h"
+#include "bindings/lua/rewriter/syntax/syntax_tree.h"
 
 /// What an expression can turn out to be, as far as the source tells.
 namespace triage::lua::rewriter {

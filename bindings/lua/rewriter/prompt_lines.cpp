@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "bindings/lua/rewriter/edits.h"
-#include "bindings/lua/rewriter/parser.h"
 #include "bindings/lua/rewriter/rewriter.h"
+#include "bindings/lua/rewriter/syntax/parser.h"
 
 namespace triage::lua::rewriter {
 namespace {

@@ -4,14 +4,14 @@
 #include <optional>
 #include <utility>
 
-#include "bindings/lua/rewriter/chunk_name.h"
 #include "bindings/lua/rewriter/edits.h"
-#include "bindings/lua/rewriter/global_names.h"
+#include "bindings/lua/rewriter/findings/global_names.h"
 #include "bindings/lua/rewriter/natural_edits.h"
-#include "bindings/lua/rewriter/operand_names.h"
-#include "bindings/lua/rewriter/parser.h"
 #include "bindings/lua/rewriter/predicates.h"
 #include "bindings/lua/rewriter/rewriter.h"
+#include "bindings/lua/rewriter/syntax/chunk_name.h"
+#include "bindings/lua/rewriter/syntax/operand_names.h"
+#include "bindings/lua/rewriter/syntax/parser.h"
 
 namespace triage::lua::rewriter {
 namespace {

@@ -9,7 +9,7 @@
 #include "bindings/lua/state/effects.h"
 #include "bindings/lua/state/stack.h"
 #include "bindings/lua/state/userdata.h"
-#include "runtime/messages/trace_file.h"
+#include "runtime/messages/debugging/trace_file.h"
 
 namespace triage::lua {
 namespace {

@@ -2,7 +2,7 @@
 #include <lua.hpp>
 
 /// The tables that scripts find when they begin: Lua's library and ours. They hold many values and are seldom changed, so
-/// what a captured graph depends on (compile/closure_state.h) leaves them out. A library that a script writes to becomes a
+/// what a captured graph depends on (compile/closures/closure_state.h) leaves them out. A library that a script writes to becomes a
 /// table like others, which is read whole.
 namespace triage::lua {
 

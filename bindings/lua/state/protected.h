@@ -1,6 +1,6 @@
 #pragma once
 #include "bindings/lua/state/state.h"
-#include "runtime/flags/known_rows.h"
+#include "runtime/flags/composites/known_rows.h"
 
 #include <lua.hpp>
 

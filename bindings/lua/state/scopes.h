@@ -26,6 +26,8 @@ void push_scope_of(lua_State* L, Arguments&&... arguments) {
 /// With a scope on top of the stack: calls the function at `function` with the values between the two, and then ends the scope,
 /// behind all that the function has to close. Returns the number of results.
 int call_in_scope(lua_State* L, int function);
+/// Where functions of `core` that call one have it.
+constexpr int kFunction = 2;
 
 struct Context;
 struct Resume;

@@ -4,7 +4,7 @@
 #include "bindings/lua/state/userdata.h"
 #include "runtime/capture/recording/branch_guard.h"
 #include "runtime/capture/recording/recorder.h"
-#include "runtime/messages/verbose.h"
+#include "runtime/messages/debugging/verbose.h"
 
 #include <fmt/format.h>
 

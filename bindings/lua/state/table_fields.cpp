@@ -65,4 +65,15 @@ std::string fields_text(lua_State* L, int index) {
   return '{' + text + '}';
 }
 
+void set_text(lua_State* L, const char* name, std::string_view text) {
+  charge_text(L, text.size());
+  lua_pushlstring(L, text.data(), text.size());
+  lua_setfield(L, -2, name);
+}
+
+void set_count(lua_State* L, const char* name, size_t count) {
+  lua_pushinteger(L, static_cast<lua_Integer>(count));
+  lua_setfield(L, -2, name);
+}
+
 }  // namespace triage::lua

@@ -2,6 +2,7 @@
 #include <lua.hpp>
 
 #include <string>
+#include <string_view>
 
 /// Fields of tables without metamethods.
 namespace triage::lua {
@@ -13,5 +14,9 @@ int push_own_field(lua_State* L, int index, const char* name);
 /// As messages show them, `{codes = table, kind = "X", num_slots = 4}`: the fields with names, in their order, at most six;
 /// empty where there is none. Runs no Lua code.
 std::string fields_text(lua_State* L, int index);
+
+/// Sets field `name` of the table on top of the stack. The text is charged.
+void set_text(lua_State* L, const char* name, std::string_view text);
+void set_count(lua_State* L, const char* name, size_t count);
 
 }  // namespace triage::lua

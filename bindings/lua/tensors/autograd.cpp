@@ -2,7 +2,7 @@
 
 #include "bindings/lua/state/scopes.h"
 #include "bindings/lua/state/stack.h"
-#include "bindings/lua/tensors/overloads.h"
+#include "bindings/lua/tensors/calls/overloads.h"
 #include "bindings/lua/values/arguments.h"
 #include "bindings/lua/values/constants.h"
 #include "bindings/lua/values/describe.h"

@@ -2,7 +2,7 @@
 
 #include "bindings/lua/state/stack.h"
 #include "bindings/lua/tensors/autograd.h"
-#include "bindings/lua/tensors/call.h"
+#include "bindings/lua/tensors/calls/call.h"
 #include "bindings/lua/values/constants.h"
 #include "bindings/lua/values/describe.h"
 #include "bindings/lua/values/number.h"

@@ -2,7 +2,7 @@
 
 #include "bindings/lua/state/effects.h"
 #include "bindings/lua/tensors/autograd.h"
-#include "bindings/lua/tensors/call.h"
+#include "bindings/lua/tensors/calls/call.h"
 #include "bindings/lua/tensors/creation.h"
 #include "bindings/lua/values/arguments.h"
 #include "bindings/lua/values/constants.h"

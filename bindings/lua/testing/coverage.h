@@ -1,5 +1,5 @@
 #pragma once
-#include "bindings/lua/rewriter/rules.h"
+#include "bindings/lua/rewriter/findings/rules.h"
 #include "bindings/lua/state/state.h"
 
 #include <map>

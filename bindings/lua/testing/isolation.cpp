@@ -7,8 +7,8 @@
 #include <optional>
 #include <utility>
 
-#include "bindings/lua/engine/lua_script.h"
-#include "runtime/policy/param_values.h"
+#include "bindings/lua/engine/policies/lua_script.h"
+#include "runtime/policy/calls/param_values.h"
 #include "runtime/policy/state/state_of_call.h"
 #include "runtime/random/sequence.h"
 

@@ -1,6 +1,6 @@
 #include "bindings/lua/testing/policy_tests.h"
 
-#include "bindings/lua/engine/lua_script.h"
+#include "bindings/lua/engine/policies/lua_script.h"
 #include "bindings/lua/testing/agreement.h"
 #include "runtime/backends/deadline.h"
 #include "runtime/capture/compiled.h"

@@ -9,7 +9,7 @@
 #include "bindings/lua/values/describe.h"
 #include "bindings/lua/values/tensor.h"
 #include "runtime/capture/recording/recorder.h"
-#include "runtime/messages/log.h"
+#include "runtime/messages/logs/log.h"
 
 #include <triage/config.h>
 #include <triage/error.h>

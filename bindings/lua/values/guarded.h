@@ -4,7 +4,7 @@
 /// Guarded tensors: a tensor and the flags of its samples, as one value of the script. A userdata of its own type with both for
 /// user values, so that whatever knows nothing of flags refuses the value and cannot drop them: it is no tensor, and no table
 /// that a script could read or write field by field. Operators take it and say which flags their result has
-/// (tensors/guarded_call.h).
+/// (tensors/calls/guarded_call.h).
 namespace triage::lua {
 
 bool is_guarded(lua_State* L, int index);

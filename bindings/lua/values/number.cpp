@@ -20,7 +20,7 @@ struct NumberBox {
 
 const char number_metatable = 0;  // its address is the registry key
 
-NumberBox* test_box(lua_State* L, int index) {
+NumberBox* test_number_box(lua_State* L, int index) {
   if (lua_type(L, index) != LUA_TUSERDATA || !lua_getmetatable(L, index)) return nullptr;
   lua_rawgetp(L, LUA_REGISTRYINDEX, &number_metatable);
   const bool same = lua_rawequal(L, -1, -2);
@@ -36,7 +36,7 @@ void push_box(lua_State* L, at::Tensor tensor) {
 }
 
 int number_gc(lua_State* L) {
-  if (NumberBox* box = test_box(L, 1)) box->tensor = at::Tensor();
+  if (NumberBox* box = test_number_box(L, 1)) box->tensor = at::Tensor();
   return 0;
 }
 
@@ -51,7 +51,7 @@ void set_number_metatable(lua_State* L) {
 bool is_whole_number(const at::Tensor& number) { return number.scalar_type() == at::kLong; }
 
 const at::Tensor* test_symbolic(lua_State* L, int index) {
-  const NumberBox* box = test_box(L, index);
+  const NumberBox* box = test_number_box(L, index);
   return box && box->tensor.defined() ? &box->tensor : nullptr;
 }
 
@@ -95,7 +95,7 @@ void push_numel(lua_State* L, const at::Tensor& tensor) {
 }
 
 void specialize_number(lua_State* L, int index) {
-  const NumberBox* box = test_box(L, index);
+  const NumberBox* box = test_number_box(L, index);
   if (!box) return;
   index = lua_absindex(L, index);
   const at::Tensor tensor = box->tensor;

@@ -32,7 +32,7 @@ constexpr int64_t collect_after = 64 << 20;  // bytes of new tensors after which
 
 /// Scripts may hold the metatable's functions (they cannot: __metatable is protected; but our own chunks can), so every
 /// one of them checks what it is given.
-TensorBox* test_box(lua_State* L, int index) { return test_userdata<TensorBox>(L, index, &tensor_metatable); }
+TensorBox* test_tensor_box(lua_State* L, int index) { return test_userdata<TensorBox>(L, index, &tensor_metatable); }
 
 void count_in(Context& own, TensorBox& box) {
   ++own.live_tensors;
@@ -84,7 +84,7 @@ void collect_garbage(lua_State* L, Context& own) {
 }
 
 int tensor_gc(lua_State* L) {
-  TensorBox* box = test_box(L, 1);
+  TensorBox* box = test_tensor_box(L, 1);
   if (!box || !box->tensor.defined()) return 0;
   count_out(context(L), *box, box->tensor.use_count() > 1 || storage_is_shared(box->tensor));
   box->tensor = box->original = at::Tensor();
@@ -100,7 +100,7 @@ void set_tensor_metatable(lua_State* L) {
 }
 
 bool is_closed_tensor(lua_State* L, int index) {
-  const TensorBox* const box = test_box(L, index);
+  const TensorBox* const box = test_tensor_box(L, index);
   return box && !box->tensor.defined();
 }
 
@@ -117,7 +117,7 @@ void push_tensor(lua_State* L, at::Tensor tensor) {
 
 void set_data(lua_State* L, int index, const at::Tensor& data) {
   check_tensor(L, index);
-  TensorBox& box = *test_box(L, index);
+  TensorBox& box = *test_tensor_box(L, index);
   Context& own = context(L);
   count_out(own, box, storage_is_shared(box.tensor));
   box.storage = nullptr;
@@ -126,7 +126,7 @@ void set_data(lua_State* L, int index, const at::Tensor& data) {
 }
 
 const at::Tensor* test_tensor(lua_State* L, int index) {
-  TensorBox* box = test_box(L, index);
+  TensorBox* box = test_tensor_box(L, index);
   if (!box || !box->tensor.defined()) return nullptr;
   const at::Tensor& tensor = box->current();
   capture::materialize(tensor);
@@ -134,7 +134,7 @@ const at::Tensor* test_tensor(lua_State* L, int index) {
 }
 
 const at::Tensor& check_tensor(lua_State* L, int index) {
-  TensorBox* box = test_box(L, index);
+  TensorBox* box = test_tensor_box(L, index);
   if (!box) luaL_typeerror(L, index, "tensor");
   if (!box->tensor.defined()) luaL_argerror(L, index, "the tensor was closed");
   const at::Tensor& tensor = box->current();
@@ -142,7 +142,7 @@ const at::Tensor& check_tensor(lua_State* L, int index) {
   return tensor;
 }
 
-LentTensor::LentTensor(lua_State* L, int index, at::Tensor recorded) : box_(test_box(L, index)) {
+LentTensor::LentTensor(lua_State* L, int index, at::Tensor recorded) : box_(test_tensor_box(L, index)) {
   auto* const box = static_cast<TensorBox*>(box_);
   at::Tensor now = box->current();  // which may be `original` itself
   original_ = std::exchange(box->original, std::move(now));

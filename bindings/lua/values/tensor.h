@@ -4,7 +4,7 @@
 #include <utility>
 
 /// Tensors as Lua values: a userdata that owns an at::Tensor, and counts its memory in the script's account; methods in a table
-/// apart from the metatable. What scripts do with them is defined above (tensors/tensor_type.h).
+/// apart from the metatable. What scripts do with them is defined above (tensors/types/tensor_type.h).
 namespace triage::lua {
 
 void push_tensor(lua_State* L, at::Tensor tensor);  // undefined: nil

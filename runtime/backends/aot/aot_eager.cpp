@@ -13,10 +13,10 @@
 #include "runtime/compat/autocast.h"
 #include "runtime/given/host_call.h"
 #include "runtime/graph/copy.h"
-#include "runtime/graph/describe.h"
+#include "runtime/graph/evaluation/number_ops.h"
 #include "runtime/graph/memory.h"
-#include "runtime/graph/number_ops.h"
-#include "runtime/graph/uses.h"
+#include "runtime/graph/passes/uses.h"
+#include "runtime/graph/text/describe.h"
 
 namespace triage {
 namespace {

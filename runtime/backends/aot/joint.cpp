@@ -11,8 +11,8 @@
 #include <unordered_set>
 
 #include "runtime/graph/copy.h"
-#include "runtime/graph/evaluate.h"
-#include "runtime/graph/trace.h"
+#include "runtime/graph/evaluation/evaluate.h"
+#include "runtime/graph/evaluation/trace.h"
 
 namespace triage::aot {
 namespace {

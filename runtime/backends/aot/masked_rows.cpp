@@ -6,9 +6,9 @@
 #include <unordered_set>
 
 #include "runtime/backends/aot/joint.h"
-#include "runtime/graph/aliases.h"
-#include "runtime/graph/evaluate.h"
-#include "runtime/graph/uses.h"
+#include "runtime/graph/evaluation/evaluate.h"
+#include "runtime/graph/passes/aliases.h"
+#include "runtime/graph/passes/uses.h"
 #include "runtime/operators/semantics.h"
 
 // For every gradient the pass knows, where it can, a mask of what is dead in it: exactly 0 because a selection over rows made

@@ -12,7 +12,7 @@
 #include "runtime/backends/aot/program.h"
 #include "runtime/backends/deadline.h"
 #include "runtime/compat/autograd_node.h"
-#include "runtime/messages/profiler_spans.h"
+#include "runtime/messages/profiling/profiler_spans.h"
 #include "runtime/random/sequence.h"
 
 namespace triage::aot {

@@ -2,7 +2,7 @@
 
 #include "runtime/backends/aot/joint.h"
 #include "runtime/graph/copy.h"
-#include "runtime/graph/uses.h"
+#include "runtime/graph/passes/uses.h"
 
 namespace triage::aot {
 namespace {

@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/messages/log.h"
+#include "runtime/messages/logs/log.h"
 
 /// What `aot_eager` and `fused` keep of one graph: forward and backward halves for each kind of inputs and incoming gradients.
 namespace triage::aot {

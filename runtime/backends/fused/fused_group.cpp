@@ -15,9 +15,9 @@
 #include "runtime/backends/fused/emit.h"
 #include "runtime/backends/fused/loops/groups_text.h"
 #include "runtime/backends/thread_memory.h"
-#include "runtime/messages/artefacts.h"
-#include "runtime/messages/debug_folder.h"
-#include "runtime/messages/profiler_spans.h"
+#include "runtime/messages/debugging/debug_folder.h"
+#include "runtime/messages/logs/artefacts.h"
+#include "runtime/messages/profiling/profiler_spans.h"
 
 namespace triage::fused {
 namespace {

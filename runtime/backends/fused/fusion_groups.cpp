@@ -12,10 +12,10 @@
 #include "runtime/backends/fused/parts/in_place_call.h"
 #include "runtime/backends/fused/parts/pooled_call.h"
 #include "runtime/backends/fused/regions.h"
-#include "runtime/graph/aliases.h"
 #include "runtime/graph/copy.h"
-#include "runtime/graph/describe.h"
-#include "runtime/graph/uses.h"
+#include "runtime/graph/passes/aliases.h"
+#include "runtime/graph/passes/uses.h"
+#include "runtime/graph/text/describe.h"
 #include "runtime/operators/semantics.h"
 
 namespace triage::fused {

@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "runtime/graph/copy.h"
-#include "runtime/graph/describe.h"
-#include "runtime/graph/uses.h"
+#include "runtime/graph/passes/uses.h"
+#include "runtime/graph/text/describe.h"
 
 namespace triage::fused {
 namespace {

@@ -6,8 +6,8 @@
 #include "runtime/capture/reports/recompile_reasons.h"
 #include "runtime/capture/reports/trace_events.h"
 
-#include "runtime/messages/artefacts.h"
-#include "runtime/messages/trace_file.h"
+#include "runtime/messages/debugging/trace_file.h"
+#include "runtime/messages/logs/artefacts.h"
 
 #include <triage/compiler_config.h>
 #include <triage/error.h>

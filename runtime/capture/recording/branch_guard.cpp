@@ -1,4 +1,5 @@
 #include "runtime/capture/recording/branch_guard.h"
+#include "runtime/capture/rules/arguments.h"
 
 #include "runtime/capture/context.h"
 #include "runtime/capture/recording/recorder.h"
@@ -190,16 +191,6 @@ namespace {
 const void* memory_of(const at::Tensor& tensor) {
   return tensor.has_storage() ? static_cast<const void*>(tensor.storage().unsafeGetStorageImpl())
                               : tensor.unsafeGetTensorImpl();
-}
-
-template <typename Visit>
-void for_each_tensor(const c10::IValue& value, const Visit& visit) {
-  if (value.isTensor()) {
-    if (value.toTensor().defined()) visit(value.toTensor());
-  } else if (value.isTensorList()) {
-    for (const at::Tensor& tensor : value.toTensorVector())
-      if (tensor.defined()) visit(tensor);
-  }
 }
 
 }  // namespace

@@ -3,7 +3,7 @@
 #include "runtime/capture/recording/recorder.h"
 #include "runtime/capture/rules/arguments.h"
 #include "runtime/capture/rules/rules.h"
-#include "runtime/graph/uses.h"
+#include "runtime/graph/passes/uses.h"
 #include "runtime/operators/semantics.h"
 
 #include <algorithm>

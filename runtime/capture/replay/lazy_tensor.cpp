@@ -6,7 +6,7 @@
 #include <triage/error.h>
 
 #include "runtime/graph/argument_type.h"
-#include "runtime/graph/evaluate.h"
+#include "runtime/graph/evaluation/evaluate.h"
 
 #include <algorithm>
 #include <typeinfo>

@@ -16,9 +16,9 @@
 #include "runtime/capture/rules/arguments.h"
 #include "runtime/capture/rules/operator_traits.h"
 #include "runtime/capture/rules/rules.h"
-#include "runtime/graph/describe.h"
-#include "runtime/messages/profiler_spans.h"
-#include "runtime/messages/verbose.h"
+#include "runtime/graph/text/describe.h"
+#include "runtime/messages/debugging/verbose.h"
+#include "runtime/messages/profiling/profiler_spans.h"
 
 namespace triage::capture {
 namespace {

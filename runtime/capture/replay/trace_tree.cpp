@@ -11,7 +11,7 @@
 #include "runtime/capture/reports/logs.h"
 #include "runtime/capture/reports/trace_events.h"
 #include "runtime/compat/autocast.h"
-#include "runtime/messages/debug_folder.h"
+#include "runtime/messages/debugging/debug_folder.h"
 
 namespace triage::capture {
 

@@ -7,10 +7,10 @@
 #include <string>
 
 #include "runtime/backends/run_program.h"
-#include "runtime/graph/dot.h"
-#include "runtime/messages/debug_folder.h"
-#include "runtime/messages/log.h"
-#include "runtime/messages/repro_settings.h"
+#include "runtime/graph/text/dot.h"
+#include "runtime/messages/debugging/debug_folder.h"
+#include "runtime/messages/debugging/repro_settings.h"
+#include "runtime/messages/logs/log.h"
 
 namespace triage::capture {
 namespace {

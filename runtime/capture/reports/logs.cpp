@@ -6,11 +6,11 @@
 #include "runtime/backends/shipped.h"
 #include "runtime/capture/compiled.h"
 #include "runtime/capture/reports/diagram.h"
-#include "runtime/graph/describe.h"
-#include "runtime/graph/graph_event.h"
-#include "runtime/messages/artefacts.h"
-#include "runtime/messages/debug_folder.h"
-#include "runtime/messages/trace_file.h"
+#include "runtime/graph/text/describe.h"
+#include "runtime/graph/text/graph_event.h"
+#include "runtime/messages/debugging/debug_folder.h"
+#include "runtime/messages/debugging/trace_file.h"
+#include "runtime/messages/logs/artefacts.h"
 
 namespace triage::capture {
 std::string named(const std::string& name, const Source& definition) {

@@ -1,6 +1,6 @@
 #include "runtime/capture/reports/trace_events.h"
 
-#include "runtime/messages/trace_file.h"
+#include "runtime/messages/debugging/trace_file.h"
 
 namespace triage::capture {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "runtime/capture/graph_break.h"
 
-/// What captures tell the trace (messages/trace_file.h). Nothing where it is off.
+/// What captures tell the trace (messages/debugging/trace_file.h). Nothing where it is off.
 namespace triage::capture {
 
 /// In the scope of the new graph.

@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 
 #include "runtime/capture/recording/recorder.h"
-#include "runtime/graph/number_ops.h"
+#include "runtime/graph/evaluation/number_ops.h"
 
 namespace triage::capture {
 namespace {

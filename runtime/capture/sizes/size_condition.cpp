@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <array>
 
-#include "runtime/graph/number_ops.h"
+#include "runtime/graph/evaluation/number_ops.h"
 
 namespace triage::capture {
 

@@ -4,7 +4,7 @@
 #include <cctype>
 #include <string>
 
-#include "runtime/graph/uses.h"
+#include "runtime/graph/passes/uses.h"
 
 namespace triage::capture {
 

@@ -4,7 +4,7 @@
 #include "runtime/capture/recording/recorder.h"
 #include "runtime/capture/rules/arguments.h"
 #include "runtime/capture/rules/rules.h"
-#include "runtime/graph/aliases.h"
+#include "runtime/graph/passes/aliases.h"
 
 #include <c10/core/GradMode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>

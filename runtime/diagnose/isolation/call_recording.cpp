@@ -3,7 +3,7 @@
 
 #include "runtime/diagnose/isolation/tensor_values.h"
 #include "runtime/diagnose/script_graph.h"
-#include "runtime/messages/verbose.h"
+#include "runtime/messages/debugging/verbose.h"
 
 namespace triage::diagnose {
 namespace {

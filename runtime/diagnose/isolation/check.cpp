@@ -11,7 +11,7 @@
 
 #include "runtime/diagnose/bits.h"
 #include "runtime/diagnose/isolation/rows.h"
-#include "runtime/messages/verbose.h"
+#include "runtime/messages/debugging/verbose.h"
 
 namespace triage::diagnose {
 namespace {

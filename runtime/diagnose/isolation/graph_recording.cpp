@@ -3,9 +3,9 @@
 #include <unordered_map>
 
 #include "runtime/diagnose/isolation/recording.h"
-#include "runtime/graph/describe.h"
-#include "runtime/graph/evaluate.h"
-#include "runtime/messages/verbose.h"
+#include "runtime/graph/evaluation/evaluate.h"
+#include "runtime/graph/text/describe.h"
+#include "runtime/messages/debugging/verbose.h"
 
 namespace triage::diagnose {
 namespace {

@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "runtime/diagnose/bits.h"
-#include "runtime/graph/describe.h"
+#include "runtime/graph/text/describe.h"
 
 namespace triage::diagnose {
 namespace {

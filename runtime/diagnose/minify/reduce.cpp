@@ -11,8 +11,8 @@
 
 #include "runtime/diagnose/program_run.h"
 #include "runtime/graph/copy.h"
-#include "runtime/graph/evaluate.h"
-#include "runtime/graph/uses.h"
+#include "runtime/graph/evaluation/evaluate.h"
+#include "runtime/graph/passes/uses.h"
 #include "runtime/random/sequence.h"
 
 namespace triage::diagnose {

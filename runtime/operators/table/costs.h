@@ -72,6 +72,7 @@ constexpr Cost view{nothing, 0};
 constexpr Cost pointwise{broadcast, 5};
 constexpr Cost slow_pointwise{broadcast, 100};  // functions that take many steps an element
 constexpr Cost composed{broadcast_eightfold, 50};
+constexpr Cost of_each{eightfold, 50};
 constexpr Cost copying{twice_given, 10};
 constexpr Cost reducing{twice_given, 10};
 constexpr Cost sorting{eightfold, 300};

@@ -7,13 +7,11 @@ namespace triage::operators {
 namespace {
 
 using cost::composed;
-using cost::eightfold;
+using cost::of_each;
 using cost::pointwise;
 using cost::reducing;
 using cost::slow_pointwise;
 using cost::sorting;
-
-constexpr Cost of_each{eightfold, 50};
 
 // One element of the result for each place, after broadcasting.
 constexpr Row elementwise[] = {
@@ -226,7 +224,11 @@ constexpr Row reduction[] = {
     {"argsort", ". stable", "no_gradient keeps_rows", "", sorting},
     {"msort", ".", "", "", sorting},
     {"topk", ".", "raises_by_sizes keeps_rows", "k: 0..1099511627776", sorting},
-    {"kthvalue", ".", "keeps_rows", "k: 1..1099511627776; self: unexpanded", {eightfold, 0.5, cost::selection_work}},
+    {"kthvalue",
+     ".",
+     "keeps_rows",
+     "k: 1..1099511627776; self: unexpanded",
+     {cost::eightfold, 0.5, cost::selection_work}},
     {"median nanmedian", ". dim", "keeps_rows", "self: unexpanded", sorting},
     {"quantile nanquantile", "scalar", "",
      "self: single filled; q: 0..1; interpolation: one:linear|lower|higher|midpoint|nearest", sorting},

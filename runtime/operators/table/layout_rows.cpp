@@ -7,10 +7,9 @@ namespace triage::operators {
 namespace {
 
 using cost::copying;
-using cost::eightfold;
+using cost::of_each;
 using cost::view;
 
-constexpr Cost of_each{eightfold, 50};
 constexpr Cost indexed{cost::indexed, 20, cost::indexed_work};
 constexpr Cost sized{cost::creation, 20, cost::creation_elements};
 constexpr Cost alike{cost::twice_given, 20};

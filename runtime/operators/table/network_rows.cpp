@@ -6,9 +6,8 @@
 namespace triage::operators {
 namespace {
 
-using cost::eightfold;
+using cost::of_each;
 
-constexpr Cost of_each{eightfold, 50};
 constexpr Cost product{cost::matrix_product, 1, cost::matrix_product_work};
 constexpr Cost decomposition{cost::eightfold, 2, cost::cubic_work};
 constexpr Cost loss{cost::broadcast_eightfold, 100};

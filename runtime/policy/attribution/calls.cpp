@@ -3,7 +3,7 @@
 #include <chrono>
 #include <exception>
 
-#include "runtime/messages/trace_file.h"
+#include "runtime/messages/debugging/trace_file.h"
 #include "runtime/policy/attribution/flagged.h"
 #include "runtime/policy/core.h"
 #include "runtime/policy/decisions/decisions.h"

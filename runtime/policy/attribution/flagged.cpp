@@ -1,6 +1,6 @@
 #include "runtime/policy/attribution/flagged.h"
 
-#include "runtime/flags/errors.h"
+#include "runtime/flags/records/errors.h"
 
 #include <triage/config.h>
 

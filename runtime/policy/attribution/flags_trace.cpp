@@ -4,8 +4,8 @@
 
 #include <exception>
 
+#include "runtime/messages/debugging/trace_file.h"
 #include "runtime/messages/printable.h"
-#include "runtime/messages/trace_file.h"
 
 namespace triage::policy {
 namespace {

@@ -8,7 +8,7 @@
 #include <deque>
 #include <set>
 
-#include "runtime/messages/artefacts.h"
+#include "runtime/messages/logs/artefacts.h"
 #include "runtime/policy/afterwards.h"
 #include "runtime/policy/bundles/changing.h"
 #include "runtime/policy/changing.h"

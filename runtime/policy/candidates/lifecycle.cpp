@@ -15,7 +15,7 @@
 namespace triage::policy {
 namespace {
 
-using Clock = std::chrono::system_clock;
+using WallClock = std::chrono::system_clock;
 
 std::string percent(double share) { return fmt::format("{:g} %", 100 * share); }
 
@@ -94,7 +94,7 @@ VersionInfo PolicyCore::start_candidate(const std::shared_ptr<Candidate>& candid
   {
     const std::lock_guard lock(mutex_);
     give_number(version);
-    version.since = Clock::now();
+    version.since = WallClock::now();
     info = version.info();
     info.candidate = true;
     candidate_ = candidate;

@@ -1,5 +1,5 @@
 #pragma once
-#include "runtime/policy/answer.h"
+#include "runtime/policy/calls/answer.h"
 #include "runtime/policy/candidates/candidate.h"
 #include "runtime/policy/candidates/thread.h"
 

@@ -6,8 +6,8 @@
 #include <algorithm>
 
 #include "runtime/files/disk.h"
-#include "runtime/messages/log.h"
-#include "runtime/messages/replay_settings.h"
+#include "runtime/messages/debugging/replay_settings.h"
+#include "runtime/messages/logs/log.h"
 #include "runtime/random/sequence.h"
 
 namespace triage::policy {

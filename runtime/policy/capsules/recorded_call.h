@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "runtime/capsule/recording.h"
-#include "runtime/policy/answer.h"
+#include "runtime/policy/calls/answer.h"
 #include "runtime/policy/versions/version.h"
 
 namespace triage::policy {

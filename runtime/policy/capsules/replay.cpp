@@ -14,8 +14,8 @@
 #include "runtime/diagnose/bits.h"
 #include "runtime/files/disk.h"
 #include "runtime/messages/printable.h"
+#include "runtime/policy/calls/host_calls.h"
 #include "runtime/policy/core.h"
-#include "runtime/policy/host_calls.h"
 
 namespace triage {
 namespace policy {

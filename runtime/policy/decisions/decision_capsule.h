@@ -1,6 +1,6 @@
 #pragma once
 #include "runtime/capsule/capsule.h"
-#include "runtime/messages/log.h"
+#include "runtime/messages/logs/log.h"
 
 #include <triage/decisions.h>
 

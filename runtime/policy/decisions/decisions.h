@@ -1,6 +1,6 @@
 #pragma once
-#include "runtime/messages/rotating_file.h"
-#include "runtime/policy/answer.h"
+#include "runtime/messages/logs/rotating_file.h"
+#include "runtime/policy/calls/answer.h"
 #include "runtime/policy/decisions/decision_line.h"
 #include "runtime/policy/share.h"
 

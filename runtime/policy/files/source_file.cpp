@@ -18,9 +18,9 @@ constexpr size_t largest_source = 16u << 20;
   throw FileError(fmt::format("cannot read the policy '{}': {}", path.string(), why), {path.string(), 0});
 }
 
-struct Descriptor {
+struct OpenFile {
   int fd;
-  ~Descriptor() { ::close(fd); }
+  ~OpenFile() { ::close(fd); }
 };
 
 }  // namespace
@@ -32,7 +32,7 @@ std::optional<std::string> read_source(const std::filesystem::path& path) {
     if (errno == ENOENT || errno == ENOTDIR) return std::nullopt;
     refuse(path, std::strerror(errno));
   }
-  Descriptor file{fd};
+  OpenFile file{fd};
   struct stat info {};
   if (::fstat(fd, &info) != 0) refuse(path, std::strerror(errno));
   if (!S_ISREG(info.st_mode)) refuse(path, S_ISDIR(info.st_mode) ? "it is a directory" : "it is not a regular file");

@@ -2,8 +2,8 @@
 
 #include "runtime/backends/fused/kernel_cache/cached_calls.h"
 #include "runtime/backends/fused/kernel_cache/kernel_manifest.h"
-#include "runtime/graph/describe.h"
-#include "runtime/graph/tensor_text.h"
+#include "runtime/graph/text/describe.h"
+#include "runtime/graph/text/tensor_text.h"
 
 #include <optional>
 #include <string_view>

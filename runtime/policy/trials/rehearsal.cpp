@@ -2,9 +2,9 @@
 
 #include "runtime/capture/recording/recorder.h"
 #include "runtime/capture/tensors/synthetic_inputs.h"
-#include "runtime/messages/verbose.h"
+#include "runtime/messages/debugging/verbose.h"
 #include "runtime/operators/logical_bytes.h"
-#include "runtime/policy/output_types.h"
+#include "runtime/policy/calls/output_types.h"
 #include "runtime/policy/state/state_of_call.h"
 
 #include <c10/core/InferenceMode.h>
@@ -24,7 +24,7 @@ using Clock = std::chrono::steady_clock;
 /// What synthetic inputs of sizes that no host sent may take together, and still be made without a second thought.
 constexpr double moderate_bytes = 64 << 20, most_declared_bytes = 256 << 20;
 
-struct Answer {
+struct Rehearsed {
   std::optional<Form> form;  // nothing: the script failed
   std::string why;           // ... saying this
   bool doubtful = false;     // ... which other values might not bring about
@@ -61,8 +61,8 @@ bool has_typed_inputs(const Signature& signature) {
 }
 
 /// One plain run. Budgets that run out are thrown; whatever else fails is told.
-Answer run_once(Script& script, at::ArrayRef<at::Tensor> inputs, const Params& params) {
-  Answer answer;
+Rehearsed run_once(Script& script, at::ArrayRef<at::Tensor> inputs, const Params& params) {
+  Rehearsed answer;
   const c10::InferenceMode outside(false);
   const capture::NotCaptured plain(/*nested=*/true);
   const capture::ProtectInputs protect(inputs);
@@ -125,7 +125,7 @@ class Rehearsal {
 
  private:
   void try_kind(const Kind& kind) {
-    Answer old, now;
+    Rehearsed old, now;
     SyntheticValues chosen = SyntheticValues::ones;
     for (const SyntheticValues values : {SyntheticValues::ones, SyntheticValues::zeros, SyntheticValues::identity}) {
       const auto inputs = inputs_of(kind, values);
@@ -152,9 +152,9 @@ class Rehearsal {
   /// Sound and bad rows. What fails on them tells nothing: who knows whether such are ever sent.
   void try_values(const Kind& kind, const Form& usual) {
     const auto inputs = inputs_of(kind, SyntheticValues::mixed);
-    const Answer old = answer_before(inputs);
+    const Rehearsed old = answer_before(inputs);
     if (old.form) add_open_sizes(known_.open, usual, *old.form);
-    const Answer now = answer_of_next(inputs);
+    const Rehearsed now = answer_of_next(inputs);
     if (old.form && now.form) compare(*old.form, *now.form, kind);
   }
 
@@ -163,20 +163,21 @@ class Rehearsal {
     if (!other) return;
     const auto inputs = inputs_of(*other, values);
     if (!fits(live_.signature, inputs) || !fits(next_.signature(), inputs)) return;
-    const Answer old = answer_before(inputs);
+    const Rehearsed old = answer_before(inputs);
     if (!old.form) return;
-    const Answer now = has_typed_inputs(next_.signature()) ? answer_of_next(inputs) : run_once(next_, inputs, params_);
+    const Rehearsed now =
+        has_typed_inputs(next_.signature()) ? answer_of_next(inputs) : run_once(next_, inputs, params_);
     if (now.form) compare(*old.form, *now.form, *other);
   }
 
   /// What it declares of its outputs it must keep, whatever the version before does.
-  Answer answer_of_next(at::ArrayRef<at::Tensor> inputs) {
-    Answer answer = run_once(next_, inputs, params_);
+  Rehearsed answer_of_next(at::ArrayRef<at::Tensor> inputs) {
+    Rehearsed answer = run_once(next_, inputs, params_);
     if (answer.misfits && !answer.doubtful) refuse_failure(answer);
     return answer;
   }
 
-  Answer answer_before(at::ArrayRef<at::Tensor> inputs) {
+  Rehearsed answer_before(at::ArrayRef<at::Tensor> inputs) {
     try {
       return run_once(before_, inputs, params_);
     } catch (const LimitError&) {
@@ -208,7 +209,7 @@ class Rehearsal {
                    change + fmt::format(" for inputs of sizes {}", fmt::join(inputs, ", ")));
   }
 
-  [[noreturn]] void refuse_failure(const Answer& answer) const {
+  [[noreturn]] void refuse_failure(const Rehearsed& answer) const {
     try {
       std::rethrow_exception(answer.error);
     } catch (const Error& error) {

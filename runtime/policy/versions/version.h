@@ -2,8 +2,8 @@
 #include "runtime/capture/compiled.h"
 #include "runtime/operators/untrusted.h"
 #include "runtime/policy/attribution/counters.h"
+#include "runtime/policy/calls/output_types.h"
 #include "runtime/policy/files/contents.h"
-#include "runtime/policy/output_types.h"
 #include "runtime/policy/trials/trial.h"
 
 #include <triage/front_end.h>

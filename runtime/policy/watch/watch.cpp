@@ -17,7 +17,7 @@
 
 #include "runtime/files/checksum.h"
 #include "runtime/files/folder.h"
-#include "runtime/messages/artefacts.h"
+#include "runtime/messages/logs/artefacts.h"
 #include "runtime/policy/afterwards.h"
 #include "runtime/policy/at_exit.h"
 #include "runtime/policy/bundles/bundle.h"

@@ -33,7 +33,7 @@ return policy {
   end,
 })";
 
-at::Tensor batch() {
+at::Tensor spoiled_batch() {
   at::Tensor z = at::ones({2, 3});
   z[1][2] = std::nan("");
   return z;
@@ -45,7 +45,7 @@ capsule::Capsule recorded(const char* policy) {
   options.backend = "eager";
   Runtime runtime(options);
   const TemporaryFolder folder;
-  record(runtime.load_source(policy, "seed.lua"), {batch()}, {folder / "seed.pt"});
+  record(runtime.load_source(policy, "seed.lua"), {spoiled_batch()}, {folder / "seed.pt"});
   return capsule::load(folder / "seed.pt");
 }
 

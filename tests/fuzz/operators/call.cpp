@@ -25,11 +25,6 @@ constexpr int64_t slack_bytes = 1 << 20;            // scratch of threads, the g
 constexpr int64_t slack_resident = 96 << 20;        // kernels that a library loads or makes on its first call
 constexpr int64_t slack_nanoseconds = 300'000'000;  // a first call, a machine that is busy
 constexpr int64_t most_compared = 4 << 20;          // elements of results
-#if defined(__SANITIZE_ADDRESS__)
-constexpr bool sanitized = true;
-#else
-constexpr bool sanitized = false;
-#endif
 
 /// What tells two outcomes of one call apart. Of many elements the first count: comparing may not take longer than the call.
 class Digest {

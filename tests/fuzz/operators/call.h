@@ -12,6 +12,12 @@ namespace triage::fuzz {
 
 using Arguments = c10::ArrayRef<c10::IValue>;
 
+#if defined(__SANITIZE_ADDRESS__)
+constexpr bool sanitized = true;
+#else
+constexpr bool sanitized = false;
+#endif
+
 /// An operator, and what is promised of calls of it.
 struct Target {
   std::string name;  // "aten::add.Tensor"

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "runtime/graph/aliases.h"
+#include "runtime/graph/passes/aliases.h"
 
 namespace triage::fuzz {
 namespace {

@@ -23,11 +23,6 @@
 namespace triage::fuzz {
 namespace {
 
-#if defined(__SANITIZE_ADDRESS__)
-constexpr bool sanitized = true;
-#else
-constexpr bool sanitized = false;
-#endif
 constexpr int died_of_signal = 86;
 
 template <size_t N>

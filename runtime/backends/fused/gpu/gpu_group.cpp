@@ -11,12 +11,12 @@
 #include "runtime/backends/fused/loops/gpu_text.h"
 #include "runtime/backends/fused/loops/groups_text.h"
 #include "runtime/backends/fused/support/gpu_grid.h"
-#include "runtime/graph/describe.h"
-#include "runtime/graph/number_ops.h"
-#include "runtime/messages/artefacts.h"
-#include "runtime/messages/debug_folder.h"
-#include "runtime/messages/profiler_spans.h"
-#include "runtime/messages/trace_file.h"
+#include "runtime/graph/evaluation/number_ops.h"
+#include "runtime/graph/text/describe.h"
+#include "runtime/messages/debugging/debug_folder.h"
+#include "runtime/messages/debugging/trace_file.h"
+#include "runtime/messages/logs/artefacts.h"
+#include "runtime/messages/profiling/profiler_spans.h"
 
 namespace triage::fused {
 namespace {

@@ -17,7 +17,7 @@
 namespace triage::fused {
 namespace {
 
-constexpr std::string_view mark = "triage cache bundle ";
+constexpr std::string_view bundle_mark = "triage cache bundle ";
 
 [[noreturn]] void refuse(const std::string& file, const std::string& why) {
   throw FileError(fmt::format("cannot use the bundle \"{}\": {}", file, why));
@@ -68,7 +68,7 @@ std::optional<std::vector<Bundle::Kernel>> cut(std::string_view all,
 
 }  // namespace
 
-bool is_bundle(std::string_view bytes) { return has_trailer(bytes, mark); }
+bool is_bundle(std::string_view bytes) { return has_trailer(bytes, bundle_mark); }
 
 std::string bundle_bytes(const std::vector<Bundle::Kernel>& kernels, const std::vector<KnownCall>& calls,
                          const std::string& compiler) {
@@ -80,11 +80,11 @@ std::string bundle_bytes(const std::vector<Bundle::Kernel>& kernels, const std::
     own += fmt::format("size {} {}\n", kernel.source.size(), kernel.shared_object.size());
     all.append(kernel.source).append(kernel.shared_object);
   }
-  return with_trailer(all, manifest_text(manifest) + own, mark);
+  return with_trailer(all, manifest_text(manifest) + own, bundle_mark);
 }
 
 Bundle parse_bundle(std::string_view bytes, const std::string& file) {
-  const Checked checked = check_trailer(bytes, mark);
+  const Checked checked = check_trailer(bytes, bundle_mark);
   if (checked.state == Checked::State::none)
     refuse(file, "it is no file that `triage cache save` has made, or its end is missing; save or copy it again");
   if (checked.state == Checked::State::changed)

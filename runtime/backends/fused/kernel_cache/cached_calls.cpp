@@ -13,7 +13,7 @@
 namespace triage::fused {
 namespace {
 
-constexpr std::string_view mark = "triage cached calls ";
+constexpr std::string_view calls_mark = "triage cached calls ";
 
 std::string header(const std::string& policy, CallsFrom from) {
   return fmt::format("{}policy {}\n", from == CallsFrom::here ? "captured here\n" : identity_of_bundles(),
@@ -26,7 +26,7 @@ std::string name_of(const std::string& policy, CallsFrom from) {
 
 /// Empty for a file that is not whole.
 std::string_view text_of(std::string_view bytes) {
-  const Checked checked = check_trailer(bytes, mark);
+  const Checked checked = check_trailer(bytes, calls_mark);
   return checked.state == Checked::State::whole ? checked.text : std::string_view();
 }
 
@@ -44,7 +44,7 @@ bool is_among(const std::vector<KnownCall>& calls, const KnownCall& call) {
 
 KernelFiles::NewFile calls_file(const std::vector<KnownCall>& calls, CallsFrom from) {
   const std::string& policy = calls.at(0).policy;
-  return {name_of(policy, from), with_trailer("", header(policy, from) + calls_text(calls), mark)};
+  return {name_of(policy, from), with_trailer("", header(policy, from) + calls_text(calls), calls_mark)};
 }
 
 void note_call(const KnownCall& call, CompilerMode compiler) {

@@ -27,7 +27,7 @@ namespace fs = std::filesystem;
 
 constexpr uintmax_t most_bytes = 128u << 20;
 constexpr size_t room = 1u << 20;  // more than a kernel takes
-constexpr std::string_view mark = "triage cached kernel ";
+constexpr std::string_view cached_mark = "triage cached kernel ";
 constexpr std::string_view before_source = "source\n";  // a line of its own behind the identity
 
 std::string read_all(const fs::path& path) {
@@ -138,7 +138,7 @@ std::optional<std::string> KernelFiles::find(const std::string& text) const {
   if (folder_.empty()) return std::nullopt;
   const fs::path file = path_of(text);
   const std::string bytes = kept::content(file);
-  const Checked checked = check_trailer(bytes, mark);
+  const Checked checked = check_trailer(bytes, cached_mark);
   if (checked.state != Checked::State::whole || checked.text != text) return std::nullopt;
   note_use(file);
   return file.string();
@@ -165,12 +165,12 @@ bool KernelFiles::has_room(const BuildDirectory& build_directory) {
 KernelFiles::NewFile KernelFiles::kernel_file(std::string_view identity, std::string_view source,
                                               std::string_view shared_object) {
   const std::string text = kernel_text(identity, source);
-  return {name_of(text), with_trailer(shared_object, text, mark)};
+  return {name_of(text), with_trailer(shared_object, text, cached_mark)};
 }
 
 void KernelFiles::keep(const std::string& text, const std::string& shared_object,
                        const BuildDirectory& build_directory) {
-  put({{name_of(text), with_trailer(read_all(shared_object), text, mark)}}, build_directory);
+  put({{name_of(text), with_trailer(read_all(shared_object), text, cached_mark)}}, build_directory);
 }
 
 bool KernelFiles::put(const std::vector<NewFile>& files) {
@@ -247,7 +247,7 @@ std::vector<KeptKernel> kernels_for_here() {
   std::unordered_set<std::string> sources;
   for (const fs::path& file : files(kernels)) {
     const std::string bytes = content(file);
-    const Checked checked = check_trailer(bytes, mark);
+    const Checked checked = check_trailer(bytes, cached_mark);
     if (checked.state != Checked::State::whole) continue;
     const size_t line = checked.text.find(fmt::format("\n{}", before_source));
     if (line == std::string_view::npos) continue;

@@ -17,7 +17,7 @@
 namespace triage::fused {
 namespace {
 
-constexpr std::string_view mark = "triage kernels ";
+constexpr std::string_view kernels_mark = "triage kernels ";
 constexpr std::string_view between_inputs = "; ";
 
 std::vector<std::string> words_of(const std::string& text) {
@@ -77,14 +77,14 @@ KernelManifest parse_manifest(std::string_view text) {
 }
 
 std::string kernel_file(const std::string& shared_object, const KernelManifest& manifest) {
-  return with_trailer(shared_object, manifest_text(manifest), mark);
+  return with_trailer(shared_object, manifest_text(manifest), kernels_mark);
 }
 
 std::string with_calls(std::string_view bytes, const std::string& file, std::vector<KnownCall> calls) {
   parse_kernel_file(bytes, file);  // whole, and of this kind
-  const std::string_view text = check_trailer(bytes, mark).text;
+  const std::string_view text = check_trailer(bytes, kernels_mark).text;
   const std::string_view shared_object = bytes.substr(0, static_cast<size_t>(text.data() - bytes.data()));
-  return with_trailer(shared_object, std::string(text) + calls_text(calls), mark);
+  return with_trailer(shared_object, std::string(text) + calls_text(calls), kernels_mark);
 }
 
 namespace {
@@ -149,7 +149,7 @@ void merge_calls(std::vector<KnownCall>& calls, const std::vector<KnownCall>& mo
 }
 
 KernelManifest parse_kernel_file(std::string_view bytes, const std::string& file) {
-  const Checked checked = check_trailer(bytes, mark);
+  const Checked checked = check_trailer(bytes, kernels_mark);
   if (checked.state == Checked::State::none)
     throw FileError(fmt::format(
         "cannot use the kernels in \"{}\": it is no file that `triage build` has made, or its end is missing", file));

@@ -21,10 +21,10 @@
 #include "runtime/backends/fused/kernel_cache/kernel_files.h"
 #include "runtime/backends/fused/kernel_cache/kernel_manifest.h"
 #include "runtime/backends/fused/kernels/system_compiler.h"
-#include "runtime/messages/artefacts.h"
-#include "runtime/messages/log.h"
-#include "runtime/messages/phase_times.h"
-#include "runtime/messages/trace_file.h"
+#include "runtime/messages/debugging/trace_file.h"
+#include "runtime/messages/logs/artefacts.h"
+#include "runtime/messages/logs/log.h"
+#include "runtime/messages/profiling/phase_times.h"
 
 namespace triage::fused {
 namespace {

@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "runtime/backends/fused/loops/expression.h"
-#include "runtime/graph/describe.h"
+#include "runtime/graph/text/describe.h"
 
 namespace triage::fused {
 namespace {

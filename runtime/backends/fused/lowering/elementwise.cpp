@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "runtime/backends/fused/lowering/lowering.h"
-#include "runtime/graph/number_math.h"
+#include "runtime/graph/evaluation/number_math.h"
 
 namespace triage::fused {
 

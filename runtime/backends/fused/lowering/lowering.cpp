@@ -8,7 +8,7 @@
 
 #include "runtime/flags/checks.h"
 #include "runtime/graph/argument_type.h"
-#include "runtime/graph/describe.h"
+#include "runtime/graph/text/describe.h"
 #include "runtime/operators/semantics.h"
 
 namespace triage::fused {

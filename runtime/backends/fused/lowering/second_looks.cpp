@@ -7,7 +7,7 @@
 
 namespace triage::fused {
 
-using Kind = LoopValue::Kind;
+using ValueKind = LoopValue::Kind;
 
 /// Fewer steps than to read a value from memory takes.
 constexpr size_t most_repeated = 8;
@@ -58,7 +58,7 @@ std::optional<Ref> Lowering::value_again(Ref ref, int32_t first, int32_t extent,
   if (own != first) return own == here.segments || own == here.positions ? std::optional(ref) : std::nullopt;
   if (const auto found = known.find(ref); found != known.end()) return found->second;
   if (known.size() == most_repeated) return std::nullopt;
-  if (from.kind == Kind::input) {
+  if (from.kind == ValueKind::input) {
     const LoopInput input = loops_.inputs[static_cast<size_t>(from.slot)];
     if (extent_at(input.form.extent).sizes != here.sizes) return std::nullopt;
     TensorForm form = input.form;
@@ -69,7 +69,7 @@ std::optional<Ref> Lowering::value_again(Ref ref, int32_t first, int32_t extent,
     loops_.inputs.back().viewed = input.viewed;
     return columns_[{tensor, extent}] = known[ref] = made;
   }
-  if (from.kind != Kind::map || from.opcode == Opcode::position || row_of(from.opcode).slow) return std::nullopt;
+  if (from.kind != ValueKind::map || from.opcode == Opcode::position || row_of(from.opcode).slow) return std::nullopt;
   LoopValue made = from;
   made.extent = extent;
   for (Ref& operand : made.operands) {

@@ -11,7 +11,7 @@
 
 namespace triage::fused {
 
-using Kind = LoopValue::Kind;
+using ValueKind = LoopValue::Kind;
 
 Ref Lowering::add_value(LoopValue made) {
   made.cut &= !is_real(made.type);
@@ -124,7 +124,7 @@ Ref Lowering::reduce(Join join, Ref element, int32_t segments) {
   const LoopValue& one = value(element);
   TRIAGE_ASSERT(one.place == Place::element && (one.type == Type::boolean) == (join == Join::any));
   LoopValue made;
-  made.kind = Kind::reduce;
+  made.kind = ValueKind::reduce;
   made.place = segments < 0 ? Place::row : Place::element;
   made.extent = segments;
   made.join = join;
@@ -137,7 +137,7 @@ Ref Lowering::reduce(Join join, Ref element, int32_t segments) {
 
 Ref Lowering::classify(Ref element, Ref largest) {
   LoopValue made;
-  made.kind = Kind::classify;
+  made.kind = ValueKind::classify;
   made.type = Type::non_finite;
   made.operands = {element, largest};
   return add_value(std::move(made));
@@ -172,9 +172,9 @@ bool Lowering::in_segments(Ref ref) const {
   std::vector<bool> known(static_cast<size_t>(ref) + 1);  // operands come before what reads them
   for (Ref i = 0; i <= ref; ++i) {
     const LoopValue& one = value(i);
-    if (one.place != Place::element || one.kind == Kind::input) continue;
+    if (one.place != Place::element || one.kind == ValueKind::input) continue;
     known[static_cast<size_t>(i)] =
-        one.kind == Kind::reduce || std::any_of(one.operands.begin(), one.operands.end(), [&](Ref operand) {
+        one.kind == ValueKind::reduce || std::any_of(one.operands.begin(), one.operands.end(), [&](Ref operand) {
           return value(operand).place == Place::element &&
                  (!are_same(value(operand).extent, one.extent) || known[static_cast<size_t>(operand)]);
         });
@@ -223,7 +223,7 @@ std::vector<bool> needed_values(const Loops& loops) {
   for (const LoopOutput& output : loops.outputs) needed[static_cast<size_t>(output.value)] = true;
   for (size_t i = needed.size(); i-- > 0;) {
     const LoopValue& value = loops.values[i];
-    if (value.kind == Kind::input) needed[i] = true;  // the caller lays it out
+    if (value.kind == ValueKind::input) needed[i] = true;  // the caller lays it out
     if (!needed[i]) continue;
     for (const Ref operand : value.operands) {
       TRIAGE_ASSERT(operand >= 0 && static_cast<size_t>(operand) < i);

@@ -10,7 +10,7 @@
 #include "runtime/backends/fused/parts/in_place_call.h"
 #include "runtime/backends/fused/parts/pooled_call.h"
 #include "runtime/backends/output_aliases.h"
-#include "runtime/graph/number_ops.h"
+#include "runtime/graph/evaluation/number_ops.h"
 #include "runtime/messages/assert.h"
 #include "runtime/operators/semantics.h"
 

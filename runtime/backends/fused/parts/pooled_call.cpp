@@ -8,8 +8,8 @@
 #include "runtime/backends/deadline.h"
 #include "runtime/backends/eager.h"
 #include "runtime/compat/autocast.h"
-#include "runtime/graph/describe.h"
-#include "runtime/graph/evaluate.h"
+#include "runtime/graph/evaluation/evaluate.h"
+#include "runtime/graph/text/describe.h"
 #include "runtime/operators/semantics.h"
 #include "runtime/operators/untrusted.h"
 

@@ -5,7 +5,7 @@
 namespace triage::fused {
 namespace {
 
-using Kind = LoopValue::Kind;
+using ValueKind = LoopValue::Kind;
 using FormKind = TensorForm::Kind;
 
 class SegmentsToRows {
@@ -35,16 +35,16 @@ class SegmentsToRows {
   }
 
   bool turn(LoopValue& value) const {
-    if (value.opcode == Opcode::count && value.kind == Kind::map) {
+    if (value.opcode == Opcode::count && value.kind == ValueKind::map) {
       if (root(static_cast<int32_t>(value.numbers[0])) != made_.positions) return false;
       value.numbers[0] = 0;
     }
-    if (value.opcode == Opcode::position && value.kind == Kind::map) {
+    if (value.opcode == Opcode::position && value.kind == ValueKind::map) {
       if (value.numbers[0] < 0) return false;
       value.numbers[0] = -1;
     }
     if (value.place == Place::number) return true;
-    if (value.place == Place::row || value.kind == Kind::classify) return false;
+    if (value.place == Place::row || value.kind == ValueKind::classify) return false;
     if (value.extent != whole_ && value.extent != made_.segments && value.extent != made_.positions) return false;
     value.place = value.extent == made_.segments ? Place::row : Place::element;
     value.extent = value.place == Place::row ? -1 : 0;
@@ -77,7 +77,7 @@ std::optional<int32_t> extent_of_elementwise(const Loops& loops) {
     if (value.place == Place::number) return value.opcode != Opcode::count;
     if (extent < 0) extent = value.extent;
     return value.place == Place::element && value.extent == extent && value.opcode != Opcode::position &&
-           (value.kind == Kind::map || value.kind == Kind::input);
+           (value.kind == ValueKind::map || value.kind == ValueKind::input);
   };
   const auto is_column = [](const LoopInput& input) { return input.form.kind == FormKind::column; };
   const bool all = std::all_of(loops.values.begin(), loops.values.end(), one_extent) &&

@@ -1,7 +1,7 @@
 #pragma once
 // What generated loops and tapes do with the record of one sample: slots of 16 bits (layout.h, slots.h), of which some hold
 // entries. The operations of runtime/flags, one row at a time.
-#include <runtime/flags/slots.h>
+#include <runtime/flags/records/slots.h>
 
 #include "runtime/backends/fused/support/numbers.h"
 

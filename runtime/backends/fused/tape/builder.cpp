@@ -577,7 +577,9 @@ bool can_be_in_place(const Steps& steps, const InPlace& where) {
 
 }  // namespace
 
-std::unique_ptr<const Tape> Tape::make(const Loops& loops, Lanes lanes, std::optional<InPlace> in_place) {
+namespace {
+
+std::optional<Steps> steps_of(const Loops& loops, Lanes lanes, std::optional<InPlace> in_place) {
   try {
     Steps steps = Builder(loops, lanes, in_place).run();
     drop_unread(steps);
@@ -586,11 +588,25 @@ std::unique_ptr<const Tape> Tape::make(const Loops& loops, Lanes lanes, std::opt
     allot_registers(steps);
     choose_fetching(steps);
     find_read_again(steps);
-    if (in_place && !can_be_in_place(steps, *in_place)) return nullptr;
-    return std::unique_ptr<const Tape>(new Tape(std::move(steps)));
+    find_searches(steps);
+    find_rare_levels(steps);
+    if (in_place && !can_be_in_place(steps, *in_place)) return std::nullopt;
+    return steps;
   } catch (const NoTape&) {
-    return nullptr;
+    return std::nullopt;
   }
+}
+
+}  // namespace
+
+std::unique_ptr<const Tape> Tape::make(const Loops& loops, Lanes lanes, std::optional<InPlace> in_place) {
+  std::optional<Steps> steps;
+  if (lanes == Lanes::rows) {  // rows that are only searched need not be turned into lanes, however short they are
+    steps = steps_of(loops, Lanes::positions, in_place);
+    if (steps && !only_searches(*steps)) steps.reset();
+  }
+  if (!steps) steps = steps_of(loops, lanes, in_place);
+  return steps ? std::unique_ptr<const Tape>(new Tape(std::move(*steps))) : nullptr;
 }
 
 }  // namespace triage::fused

@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "runtime/messages/log.h"
+#include "runtime/messages/logs/log.h"
 
 namespace triage::fused {
 

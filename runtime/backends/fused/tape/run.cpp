@@ -18,6 +18,8 @@ namespace {
 
 /// So much memory of a block's rows stays in the second cache beside what else is there.
 constexpr int64_t block_bytes = 128 << 10;
+/// And so much of rows that are searched at once in the first.
+constexpr int64_t searched_bytes = 4 << 10;
 
 /// How many rows of these extents are a block. Rows have the same bits in every block.
 int64_t rows_of_block(const Steps& steps, const int64_t* extents) {
@@ -272,13 +274,15 @@ class TapeRun {
     for (const Steps::Classified& one : level.classified) classify(one);
     for (const Steps::Op& op : level.after) apply_to_cells(op, used_);
     const int64_t turns = steps_.width > 1 ? 1 : used_;
-    for (int64_t row = 0; row < turns; ++row) {
-      for (const Steps::Spread& one : level.spreads) spread(one, row);
-      if (fetching) look_ahead(row);
-      for (const Steps::Loop& loop : level.loops)
-        if (is_needed(loop, row)) run(loop, row);
-      for (const Steps::SegmentReduction& one : level.segments) reduce(one, row);
-    }
+    const bool searched = search(level);
+    if (!searched || level.loops.size() > 1 || !level.spreads.empty() || !level.segments.empty())
+      for (int64_t row = next_row(level, 0); row < turns; row = next_row(level, row + 1)) {
+        for (const Steps::Spread& one : level.spreads) spread(one, row);
+        if (fetching) look_ahead(row);
+        for (const Steps::Loop& loop : level.loops)
+          if (!(searched && loop.searches) && is_needed(loop, row)) run(loop, row);
+        for (const Steps::SegmentReduction& one : level.segments) reduce(one, row);
+      }
     ahead_ = {};
     if (steps_.width > 1) return;
     for (const Steps::Loop& loop : level.loops)
@@ -302,6 +306,61 @@ class TapeRun {
     op.step(block(op.out).memory, in, count, op.numbers.data());
   }
 
+  /// The first row from `row` on that may need something of the level.
+  int64_t next_row(const Steps::Level& level, int64_t row) const {
+    if (!level.only || row >= used_) return row;
+    const Place& conditions = block(level.only->condition);
+    if (conditions.step != 1) return row;  // one for all rows
+    const void* const next = std::memchr(conditions.memory + row, level.only->wanted, static_cast<size_t>(used_ - row));
+    return next ? static_cast<const char*>(next) - conditions.memory : used_;
+  }
+
+  // --- rows that are searched
+
+  /// Rows that lie side by side are searched at once; where something is there, one by one. False where they lie apart.
+  bool search(const Steps::Level& level) {
+    bool searched = false;
+    for (const Steps::Loop& loop : level.loops)
+      if (loop.searches && lies_side_by_side(loop)) search(loop), searched = true;
+    return searched;
+  }
+  bool lies_side_by_side(const Steps::Loop& loop) const {
+    const auto is_dense = [&](int32_t index) {
+      return index < 0 || block(index).step == slot(index).size * extent(loop.extent);
+    };
+    return std::all_of(loop.reductions.begin(), loop.reductions.end(), [&](const Steps::Reduction& one) {
+      return is_dense(one.stored) &&
+             (one.merged ? std::all_of(one.in.begin(), one.in.end(), is_dense) : is_dense(one.operand));
+    });
+  }
+  void search(const Steps::Loop& loop) {
+    const int64_t row_bytes = std::max<int64_t>(1, 8 * extent(loop.extent));
+    const int64_t at_once = std::max<int64_t>(1, searched_bytes / row_bytes);
+    for (int64_t row = 0; row < used_; row += at_once) {
+      const int64_t rows = std::min(at_once, used_ - row);
+      if (rows > 1 && finds_nothing(loop, row, rows)) continue;
+      for (int64_t i = 0; i < rows; ++i) run(loop, row + i);
+    }
+  }
+  /// If so, the totals of all these rows say it.
+  bool finds_nothing(const Steps::Loop& loop, int64_t row, int64_t rows) const {
+    reduce_at_once(loop, row, extent(loop.extent) * rows);
+    const auto says_nothing = [&](const Steps::Reduction& one) {
+      const char* const total = memory(one.total, row);
+      if (one.join == Join::any)
+        return std::all_of(total, total + slot(one.total).size, [](char byte) { return byte == 0; });
+      const int32_t largest = *reinterpret_cast<const int32_t*>(total);
+      return !tells_nan(largest) && !tells_inf(largest);
+    };
+    if (!std::all_of(loop.reductions.begin(), loop.reductions.end(), says_nothing)) return false;
+    for (const Steps::Reduction& one : loop.reductions)
+      turn(slot(one.total).size, [&](auto type) {
+        auto* const total = reinterpret_cast<decltype(type)*>(memory(one.total, row));
+        std::fill_n(total + 1, rows - 1, *total);
+      });
+    return true;
+  }
+
   // --- the positions of a row
 
   void run(const Steps::Loop& loop, int64_t row) {
@@ -323,6 +382,14 @@ class TapeRun {
       find_operands(op.in, in, at);
       op.step(at(op.out), in, n, op.numbers.data());
     }
+    reduce_at_once(loop, row, n);
+  }
+  void reduce_at_once(const Steps::Loop& loop, int64_t row, int64_t n) const {
+    const auto at = [&](int32_t slot) {
+      const Place& place = block(slot);
+      return place.memory + row * place.step;
+    };
+    const void* in[Steps::most_operands];
     for (const Steps::Reduction& one : loop.reductions) {
       char* const total = at(one.total);
       start_total(one, total);

@@ -99,6 +99,7 @@ struct Steps {
     bool guarded = false;          // some rows need not all ops
     std::optional<Guard> only{};   // rows that meet this need all of it, others nothing
     bool direct = false;           // every row needs all ops, and reads and writes no slot but its own
+    bool searches = false;  // only asks whether there is something, of the caller's memory; mostly there is nothing
   };
   /// A reduction over the segments of an extent: one value for each, or (`whole`) one of the row, segment after segment.
   struct SegmentReduction {
@@ -122,6 +123,7 @@ struct Steps {
     std::vector<Spread> spreads;
     std::vector<Loop> loops;
     std::vector<SegmentReduction> segments;
+    std::optional<Guard> only{};  // rows that do not meet this need none of the loops, and there is nothing else
   };
   /// Between memory of the caller and slots.
   struct Transfer {
@@ -169,5 +171,10 @@ void allot_registers(Steps& steps);
 void choose_fetching(Steps& steps);
 /// What later levels read or write once more should still be in the cache.
 void find_read_again(Steps& steps);
+void find_searches(Steps& steps);
+/// The levels of which only some rows need anything.
+void find_rare_levels(Steps& steps);
+/// Whether there are no others than these, and such as search.
+bool only_searches(const Steps& steps);
 
 }  // namespace triage::fused

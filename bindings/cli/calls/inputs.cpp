@@ -1,0 +1,275 @@
+#include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
+#include <fmt/format.h>
+#include <triage/files.h>
+#include <triage/flags.h>
+
+#include <algorithm>
+#include <charconv>
+#include <limits>
+#include <map>
+
+#include "bindings/cli/calls/inputs.h"
+#include "bindings/cli/terminal.h"
+#include "runtime/operators/logical_bytes.h"
+#include "runtime/policy/versions/version.h"
+
+namespace triage::cli {
+namespace {
+
+const std::vector<std::string> kinds = {"randn", "rand", "randint", "zeros", "ones", "arange"};
+const std::vector<std::string> option_names = {"seed", "dtype", "low", "high", "nan", "inf"};
+const std::vector<at::ScalarType> dtypes = {at::kBool, at::kByte, at::kChar,     at::kShort, at::kInt,
+                                            at::kLong, at::kHalf, at::kBFloat16, at::kFloat, at::kDouble};
+
+std::vector<std::string> split(const std::string& text, char separator) {
+  std::vector<std::string> parts;
+  size_t start = 0;
+  for (size_t end; (end = text.find(separator, start)) != std::string::npos; start = end + 1)
+    parts.push_back(text.substr(start, end - start));
+  parts.push_back(text.substr(start));
+  return parts;
+}
+
+int64_t integer(const std::string& text, const std::string& what) {
+  int64_t value = 0;
+  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size())
+    throw UsageError(fmt::format("{} must be an integer, not \"{}\"", what, text));
+  return value;
+}
+
+/// float32, and the short forms f32, i64, u8, bf16.
+at::ScalarType parse_dtype(const std::string& text) {
+  std::vector<std::string> names;
+  for (at::ScalarType dtype : dtypes) {
+    names.push_back(dtype_name(dtype));
+    std::string name = names.back();
+    size_t digits = name.find_first_of("0123456789");
+    std::string shorter =
+        digits == std::string::npos ? name : (name[0] == 'b' ? "bf" : name.substr(0, 1)) + name.substr(digits);
+    if (text == name || text == shorter) return dtype;
+  }
+  throw UsageError(fmt::format("there is no dtype \"{}\"{}", text, did_you_mean(text, names)));
+}
+
+std::vector<int64_t> parse_shape(const std::string& text, const std::string& whole) {
+  std::vector<int64_t> sizes;
+  if (text.empty()) return sizes;
+  double elements = 1;
+  for (const std::string& size : split(text, 'x')) {
+    sizes.push_back(integer(size, fmt::format("a size in \"{}\"", whole)));
+    if (sizes.back() < 0) throw UsageError(fmt::format("\"{}\" has a negative size", whole));
+    elements *= static_cast<double>(std::max<int64_t>(sizes.back(), 1));
+  }
+  if (elements > 1e11) throw UsageError(fmt::format("\"{}\" is too large: {:.3g} elements", whole, elements));
+  return sizes;
+}
+
+struct Options {
+  int64_t seed = 0, low = 0, high = 10, nan = 0, inf = 0;
+  std::optional<at::ScalarType> dtype;
+};
+
+Options parse_options(const std::vector<std::string>& parts, const std::string& whole) {
+  Options options;
+  for (size_t i = 1; i < parts.size(); ++i) {
+    size_t equals = parts[i].find('=');
+    std::string name = parts[i].substr(0, equals);
+    if (equals == std::string::npos ||
+        std::find(option_names.begin(), option_names.end(), name) == option_names.end()) {
+      throw UsageError(
+          fmt::format("\"{}\" in \"{}\" is not a generator option (seed=, dtype=, low=, high=, nan=, inf=){}", parts[i],
+                      whole, did_you_mean(name, option_names)));
+    }
+    std::string value = parts[i].substr(equals + 1);
+    if (name == "dtype") {
+      options.dtype = parse_dtype(value);
+      continue;
+    }
+    int64_t& field = name == "seed"   ? options.seed
+                     : name == "low"  ? options.low
+                     : name == "high" ? options.high
+                     : name == "nan"  ? options.nan
+                                      : options.inf;
+    field = integer(value, name);
+  }
+  if (options.low >= options.high) throw UsageError(fmt::format("\"{}\": low must be less than high", whole));
+  return options;
+}
+
+/// One bad element in each of the first samples of a random order.
+void spoil(at::Tensor& tensor, const Options& options, at::Generator& random, const std::string& whole) {
+  if (options.nan == 0 && options.inf == 0) return;
+  if (!tensor.is_floating_point())
+    throw UsageError(fmt::format("\"{}\": only floating-point tensors can hold NaN and Inf", whole));
+  int64_t samples = tensor.dim() == 0 ? 0 : tensor.size(0);
+  if (options.nan < 0 || options.inf < 0 || options.nan > samples || options.inf > samples - options.nan ||
+      tensor.numel() == 0) {
+    throw UsageError(
+        fmt::format("\"{}\" requests {} bad samples, but the batch has {}", whole, options.nan + options.inf, samples));
+  }
+  at::Tensor rows = tensor.view({samples, -1});
+  at::Tensor order = at::randperm(samples, random, at::TensorOptions(at::kLong));
+  at::Tensor columns = at::randint(rows.size(1), {samples}, random, at::TensorOptions(at::kLong));
+  for (int64_t i = 0; i < options.nan + options.inf; ++i) {
+    double value = i < options.nan ? std::numeric_limits<double>::quiet_NaN() : std::numeric_limits<double>::infinity();
+    rows[order[i].item<int64_t>()][columns[i].item<int64_t>()] = value;
+  }
+}
+
+}  // namespace
+
+std::optional<at::Tensor> generate(const std::string& text) {
+  size_t colon = text.find(':');
+  if (colon == std::string::npos) return std::nullopt;
+  std::string kind = text.substr(0, colon);
+  if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end()) return std::nullopt;
+  std::vector<std::string> parts = split(text.substr(colon + 1), ',');
+  std::vector<int64_t> shape = parse_shape(parts[0], text);
+  Options options = parse_options(parts, text);
+  at::Generator random = at::detail::createCPUGenerator(static_cast<uint64_t>(options.seed));
+  // Made in float32 or int64 and then cast: LibTorch 1.13 cannot draw half-precision numbers on the CPU.
+  at::TensorOptions real(options.dtype == at::kDouble ? at::kDouble : at::kFloat), whole(at::kLong);
+  at::Tensor tensor;
+  if (kind == "randn") tensor = at::randn(shape, random, real);
+  if (kind == "rand") tensor = at::rand(shape, random, real);
+  if (kind == "randint") tensor = at::randint(options.low, options.high, shape, random, whole);
+  if (kind == "zeros") tensor = at::zeros(shape, real);
+  if (kind == "ones") tensor = at::ones(shape, real);
+  if (kind == "arange") {
+    int64_t count = 1;
+    for (int64_t size : shape) count *= size;
+    tensor = at::arange(count, whole).reshape(shape).to(at::kFloat);
+  }
+  if (options.dtype) tensor = tensor.to(*options.dtype);
+  spoil(tensor, options, random, text);
+  return tensor;
+}
+
+namespace {
+
+constexpr int64_t batch = 32, named_size = 512;
+
+/// Some rows of floats with a NaN or an Inf, as batches in production have.
+at::Tensor with_bad_rows(at::Tensor tensor) {
+  if (!tensor.is_floating_point() || tensor.dim() == 0 || tensor.numel() == 0) return tensor;
+  const at::Tensor rows = tensor.view({tensor.size(0), -1});
+  for (int64_t row = 0, bad = 0; row < rows.size(0); row += std::max<int64_t>(1, rows.size(0) / 4), ++bad)
+    rows[row][row * 7 % rows.size(1)] =
+        bad % 2 ? std::numeric_limits<double>::infinity() : std::numeric_limits<double>::quiet_NaN();
+  return tensor;
+}
+
+constexpr double most_bytes = 1 << 30;  // of all inputs that are made
+
+/// Sizes of the declared type. A name stands for one size in all inputs; the first dim is the batch.
+std::vector<int64_t> shape_of(const TensorSpec& spec, std::map<std::string, int64_t>& sizes) {
+  std::vector<int64_t> shape;
+  for (size_t i = 0; i < spec.dims.size(); ++i) {
+    const Dim& dim = spec.dims[i];
+    if (dim.kind == Dim::Kind::size) {
+      shape.push_back(dim.value);
+    } else if (dim.kind == Dim::Kind::rest) {
+      if (shape.empty()) shape.push_back(batch);
+      shape.push_back(named_size);
+    } else {
+      shape.push_back(sizes.emplace(dim.text(), i == 0 ? batch : named_size).first->second);
+    }
+  }
+  return shape;
+}
+
+/// What making it takes: random floats become what is declared.
+double bytes_of(const TensorSpec& spec, const std::vector<int64_t>& shape) {
+  if (spec.flags)
+    return operators::logical_bytes({shape.empty() ? batch : shape[0], get_config().num_words()}, at::kLong);
+  const at::ScalarType dtype = spec.kind == DTypeKind::exact ? spec.dtype : at::kLong;
+  return operators::logical_bytes(shape, dtype);
+}
+
+at::Tensor made_of(const TensorSpec& spec, const std::vector<int64_t>& shape) {
+  if (spec.flags) return err::new_t(shape.empty() ? batch : shape[0]);
+  const bool whole = spec.kind == DTypeKind::integer ||
+                     (spec.kind == DTypeKind::exact && at::isIntegralType(spec.dtype, /*includeBool=*/true));
+  if (whole) return at::ones(shape, spec.kind == DTypeKind::exact ? spec.dtype : at::kLong);
+  return with_bad_rows(at::randn(shape).to(spec.kind == DTypeKind::exact ? spec.dtype : at::kFloat));
+}
+
+std::vector<Example> of_tests(lua::LuaScript& script) {
+  std::vector<Example> examples;
+  for (size_t i = 0; i < script.test_count(); ++i)
+    examples.push_back(
+        {fmt::format("test \"{}\"", script.test_name(i)), script.test_arguments(i), script.test_params(i)});
+  return examples;
+}
+
+}  // namespace
+
+std::optional<Example> example_of_types(const Signature& signature, const CallOptions& options) {
+  if (signature.inputs.size() > signature.input_types.size()) return std::nullopt;
+  Example example{"its declared types",
+                  {},
+                  policy::param_tensors(signature, parse_params(options.params, signature, options.policy))};
+  std::map<std::string, int64_t> sizes;
+  std::vector<std::vector<int64_t>> shapes;
+  double bytes = 0;
+  for (const auto& type : signature.input_types) {
+    if (!type) return std::nullopt;
+    shapes.push_back(shape_of(*type, sizes));
+    bytes += bytes_of(*type, shapes.back());
+  }
+  if (bytes > most_bytes) return std::nullopt;
+  for (size_t i = 0; i < shapes.size(); ++i) example.inputs.push_back(made_of(*signature.input_types[i], shapes[i]));
+  return example;
+}
+
+std::vector<Example> examples_for(lua::LuaScript& script, const CallOptions& options) {
+  const Signature& signature = script.signature();
+  const Params given = parse_params(options.params, signature, options.policy);
+  const std::vector<at::Tensor> params = policy::param_tensors(signature, given);
+  if (!options.inputs.empty()) {
+    Example example{"the inputs given", {}, params};
+    for (const auto& [name, source] : match_inputs(options.inputs, signature.inputs, options.policy))
+      example.inputs.push_back(read_input(source, at::kCPU));
+    return {example};
+  }
+  if (std::vector<Example> examples = of_tests(script); !examples.empty()) {
+    for (Example& example : examples)
+      if (!given.empty()) example.params = params;
+    return examples;
+  }
+  if (const auto example = example_of_types(signature, options)) return {*example};
+  const std::string first = signature.inputs.empty() ? "z" : signature.inputs.front();
+  throw UsageError(
+      fmt::format("{}: triage found no inputs: the policy has no tests, and no declared input types of at most {:.0f} "
+                  "MiB; give --input {}=FILE, or try --input {}=randn:32x512",
+                  options.policy, most_bytes / (1 << 20), first, first));
+}
+
+namespace {
+
+/// Is the tensor as large as one row of one of the inputs, or of its last dimensions? Then it stands beside every row.
+bool is_one_row(const at::Tensor& tensor, const std::vector<at::Tensor>& inputs) {
+  return std::any_of(inputs.begin(), inputs.end(), [&](const at::Tensor& input) {
+    return input.dim() > tensor.dim() &&
+           input.sizes().slice(static_cast<size_t>(input.dim() - tensor.dim())) == tensor.sizes();
+  });
+}
+
+}  // namespace
+
+std::vector<at::Tensor> with_rows(const std::vector<at::Tensor>& inputs, int64_t rows) {
+  if (inputs.empty() || inputs[0].dim() == 0 || inputs[0].size(0) == 0) return {};
+  const int64_t own = inputs[0].size(0);
+  const at::Tensor index = at::arange(rows, at::kLong).remainder(own);
+  std::vector<at::Tensor> result;
+  for (const at::Tensor& input : inputs) {
+    const bool follows = input.dim() > 0 && input.size(0) == own && !is_one_row(input, inputs);
+    result.push_back(follows ? input.detach().index_select(0, index.to(input.device())) : input.detach());
+    result.back().set_requires_grad(input.requires_grad());
+  }
+  return result;
+}
+
+}  // namespace triage::cli

@@ -1,0 +1,143 @@
+#include <fmt/format.h>
+#include <triage/runtime.h>
+
+#include <algorithm>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "bindings/cli/calls/call.h"
+#include "bindings/cli/calls/given.h"
+#include "bindings/cli/commands.h"
+#include "bindings/cli/terminal.h"
+#include "bindings/lua/engine/libraries/unknown_names.h"
+#include "bindings/lua/rewriter/rewriter.h"
+
+namespace triage::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int wrong_use = 2;
+namespace rewriter = lua::rewriter;
+
+/// Something that was found in a file. Line and column are 0 where they are not known.
+struct Finding {
+  int line = 0, column = 0;
+  std::string message;
+};
+
+struct Checked {
+  std::string path;
+  std::vector<Finding> errors, warnings;
+  Signature signature;
+};
+
+/// Messages of Lua start with the place, which is printed apart here.
+std::string without_place(const std::string& message, const std::string& path, int line) {
+  std::string place = fmt::format("{}:{}: ", path, line);
+  return message.compare(0, place.size(), place) == 0 ? message.substr(place.size()) : message;
+}
+
+void check_names(Checked& checked, const std::string& source, const std::vector<std::string>& given) {
+  std::vector<std::string> names;
+  for (const std::string& text : given) names.push_back(text.substr(0, text.find('=')));
+  for (const lua::UnknownName& name : lua::unknown_names(source, checked.path, names))
+    (name.error ? checked.errors : checked.warnings).push_back({name.line, name.column, name.message});
+}
+
+/// What the policy's file returns. A function of the host is never called here.
+Signature load_signature(const std::string& path, const CheckCommand& options) {
+  Runtime runtime(quiet_runtime(options.json));
+  for (const std::string& name : options.given)
+    if (name.find('=') != std::string::npos)
+      define_given(runtime, {name}, c10::kCPU);
+    else
+      runtime.define(name, [name](const std::vector<at::Tensor>&) -> std::vector<at::Tensor> {
+        throw Error(fmt::format("`{}` is a function of the host, which `triage check` cannot call", name));
+      });
+  return load_policy(runtime, path).signature();
+}
+
+/// A module runs only in a policy that requires it; by itself it has its text and its names.
+Checked check_file(const std::string& file, bool is_module, const CheckCommand& options) {
+  const std::string path = script_name(file);
+  Checked checked{path, {}, {}, {}};
+  std::string source = read_source(file);
+  try {
+    for (const rewriter::Warning& warning : rewriter::check(source, "@" + path))
+      checked.warnings.push_back({warning.line, warning.column, warning.message});
+    check_names(checked, source, options.given);
+    if (checked.errors.empty() && !is_module) checked.signature = load_signature(file, options);
+    std::stable_sort(checked.warnings.begin(), checked.warnings.end(), [](const Finding& a, const Finding& b) {
+      return std::pair(a.line, a.column) < std::pair(b.line, b.column);
+    });
+  } catch (const rewriter::SyntaxError& error) {
+    checked.errors.push_back({error.line, error.column, without_place(error.what(), path, error.line)});
+  } catch (const Error& error) {
+    int line = error.source().line;
+    checked.errors.push_back({line, 0, without_place(error.what(), path, line)});
+  }
+  return checked;
+}
+
+void print_finding(const std::string& path, const Finding& finding, Paint colour, const char* kind) {
+  std::string place = path;
+  if (finding.line > 0) place += fmt::format(":{}", finding.line);
+  if (finding.column > 0) place += fmt::format(":{}", finding.column);
+  say("{}: {}: {}\n", place, paint(colour, kind), finding.message);
+}
+
+Json findings_json(const std::vector<Finding>& findings) {
+  Json list = Json::array();
+  for (const Finding& finding : findings)
+    list.push_back({{"line", finding.line}, {"column", finding.column}, {"message", finding.message}});
+  return list;
+}
+
+Json to_json(const Checked& checked) {
+  return {{"path", checked.path},
+          {"ok", checked.errors.empty()},
+          {"errors", findings_json(checked.errors)},
+          {"warnings", findings_json(checked.warnings)},
+          {"inputs", checked.signature.inputs},
+          {"outputs", checked.signature.outputs}};
+}
+
+}  // namespace
+
+int run(const CheckCommand& options) {
+  Json files = Json::array();
+  size_t broken = 0;
+  std::string unreadable;  // wrong use, which is told when the others are checked
+  std::vector<std::string> modules;
+  const std::vector<std::string> policies = with_files_of_folders(options.paths, &modules);
+  std::vector<std::string> all = policies;
+  all.insert(all.end(), modules.begin(), modules.end());
+  for (size_t i = 0; i < all.size(); ++i) {
+    const std::string& file = all[i];
+    const std::string path = script_name(file);
+    Checked checked{path, {}, {}, {}};
+    try {
+      checked = check_file(file, /*is_module=*/i >= policies.size(), options);
+    } catch (const FileError& error) {
+      unreadable += (unreadable.empty() ? "" : "\n") + std::string(error.what());
+      if (!options.json) continue;
+      checked.errors.push_back({0, 0, error.what()});
+    }
+    broken += !checked.errors.empty();
+    if (options.json) {
+      files.push_back(to_json(checked));
+      continue;
+    }
+    for (const Finding& finding : checked.errors) print_finding(path, finding, Paint::error, "error");
+    for (const Finding& finding : checked.warnings) print_finding(path, finding, Paint::warning, "warning");
+    if (checked.errors.empty() && checked.warnings.empty()) say("{}: {}\n", path, paint(Paint::good, "ok"));
+  }
+  if (options.json) print_json({{"ok", broken == 0}, {"files", files}});
+  if (!unreadable.empty() && options.json) return wrong_use;  // told in the object
+  if (!unreadable.empty()) throw FileError(unreadable);
+  return broken == 0 ? 0 : 1;
+}
+
+}  // namespace triage::cli

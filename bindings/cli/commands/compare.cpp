@@ -1,0 +1,149 @@
+// `triage run --compare`: the capture against the script, and backends against `eager`.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <triage/compare.h>
+#include <triage/compiler_config.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "bindings/cli/calls/call.h"
+#include "bindings/cli/commands.h"
+#include "bindings/cli/terminal.h"
+#include "bindings/lua/testing/agreement.h"
+
+namespace triage::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// The backends of "eager,fused", without `eager`, with which the others are compared.
+std::vector<BackendComparison::Compared> compared_backends(const RunCommand& options) {
+  const CompilerMode compiler = compiler_mode(options.call.compiler.empty() ? "off" : options.call.compiler);
+  std::vector<BackendComparison::Compared> compared;
+  std::istringstream names(options.compare);
+  for (std::string name; std::getline(names, name, ',');) {
+    check_backend(name);
+    if (name != "eager") compared.push_back({name, find_backend(name, compiler)});
+  }
+  if (compared.empty())
+    throw UsageError(
+        fmt::format("--compare {}: name a backend besides eager, with which the others are compared, for example "
+                    "--compare eager,fused",
+                    options.compare));
+  return compared;
+}
+
+class Eagerly {
+ public:
+  Eagerly() : before_(get_stance()) { set_stance(Stance::force_eager); }
+  ~Eagerly() { set_stance(before_); }
+  Eagerly(const Eagerly&) = delete;
+  Eagerly& operator=(const Eagerly&) = delete;
+
+ private:
+  Stance before_;
+};
+
+lua::Outcome outcome_of(const Call& call) {
+  lua::Outcome outcome;
+  call.policy.reset_state();
+  outcome.outputs = call.policy.run(call.inputs, call.options);
+  outcome.flags = call.policy.flags_outputs();
+  return outcome;
+}
+
+bool draws(const Policy& policy) {
+  const auto graphs = graphs_of(policy);
+  return std::any_of(graphs.begin(), graphs.end(), [](const CapturedGraph& captured) {
+    const auto& nodes = captured.graph->nodes();
+    return std::any_of(nodes.begin(), nodes.end(), [](const auto& node) { return graph::is_random(node->op); });
+  });
+}
+
+/// What the comparison of script and capture came to.
+struct CaptureCheck {
+  bool checked = true;     // not where the policy draws random numbers: the script and the graphs draw others
+  std::string difference;  // empty: none
+};
+
+CaptureCheck check_capture(const Call& call, const BackendComparison& comparison) {
+  CaptureCheck check;
+  lua::Outcome script;
+  {
+    const Eagerly eagerly;
+    script = outcome_of(call);
+  }
+  lua::Outcome captured = outcome_of(call);
+  // With graph breaks, the first call finds the graphs between them, and the second runs them.
+  if (comparison.graphs().empty()) captured = outcome_of(call);
+  check.checked = !draws(call.policy);
+  if (check.checked) check.difference = lua::difference(script, captured, call.policy.signature().outputs);
+  return check;
+}
+
+Json to_json(const std::optional<ValueDifference>& difference) {
+  if (!difference) return nullptr;
+  Json json = {{"value", difference->value}, {"units", difference->units}, {"row", difference->row}};
+  if (!std::isfinite(difference->units)) json["units"] = nullptr;
+  json["wrong"] = difference->wrong.empty() ? Json() : Json(difference->wrong);
+  if (!difference->source.file.empty()) json["file"] = difference->source.file, json["line"] = difference->source.line;
+  return json;
+}
+
+Json to_json(const GraphComparison& graph) {
+  return {{"graph", graph.graph},
+          {"backend", graph.backend},
+          {"nodes", graph.nodes},
+          {"ok", graph.ok()},
+          {"failure", graph.failure.empty() ? Json() : Json(graph.failure)},
+          {"result", to_json(graph.result)},
+          {"node", to_json(graph.node)}};
+}
+
+std::string capture_text(const CaptureCheck& check, size_t breaks) {
+  if (!check.checked) return "not compared with the script, because the policy draws random numbers";
+  if (!check.difference.empty()) return paint(Paint::error, "WRONG") + ": " + check.difference;
+  return fmt::format("the same bits as the script{}", breaks == 0   ? ""
+                                                      : breaks == 1 ? " (1 graph break)"
+                                                                    : fmt::format(" ({} graph breaks)", breaks));
+}
+
+}  // namespace
+
+int compare(const RunCommand& options) {
+  const BackendComparison comparison(compared_backends(options));
+  register_backend("compare", comparison.backend());
+  CallOptions with_comparison = options.call;
+  with_comparison.backend = "compare";
+  const Call call = prepare_call(with_comparison, options.json);
+  CaptureCheck capture;
+  {
+    Progress progress;
+    progress.show("comparing node by node ...");
+    capture = check_capture(call, comparison);
+  }
+  const std::vector<GraphComparison> graphs = comparison.graphs();
+  const size_t breaks = call.policy.breaks().size();
+  const bool ok = capture.difference.empty() &&
+                  std::all_of(graphs.begin(), graphs.end(), [](const auto& graph) { return graph.ok(); });
+  if (options.json) {
+    Json json = {{"policy", call.policy.name()}, {"ok", ok}, {"graph_breaks", breaks}};
+    json["capture"] = {{"checked", capture.checked},
+                       {"difference", capture.difference.empty() ? Json() : Json(capture.difference)}};
+    json["graphs"] = Json::array();
+    for (const GraphComparison& graph : graphs) json["graphs"].push_back(to_json(graph));
+    print_json(json);
+  } else {
+    say("{}\n  capture: {}\n", paint(Paint::heading, call.policy.name()), capture_text(capture, breaks));
+    if (graphs.empty()) say("  no graph: the script runs on every call, and no backend computes anything\n");
+    for (const GraphComparison& graph : graphs) say("  {}\n", text(graph));
+  }
+  return ok ? 0 : 1;
+}
+
+}  // namespace triage::cli

@@ -1,0 +1,249 @@
+// `triage decisions`: what the files of a decision log say, in all or of what is asked for.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <tuple>
+
+#include "bindings/cli/commands.h"
+#include "bindings/cli/commands/decisions/decision_filter.h"
+#include "bindings/cli/commands/decisions/decision_reader.h"
+#include "bindings/cli/terminal.h"
+
+namespace triage::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Files = std::vector<std::unique_ptr<DecisionFile>>;
+
+/// Of names, which a file may have without end: what comes behind so many is counted together.
+template <class Key>
+class Tally {
+ public:
+  void add(const Key& key) {
+    if (const auto found = counts_.find(key); found != counts_.end())
+      ++found->second;
+    else if (counts_.size() < most)
+      counts_.emplace(key, 1);
+    else
+      ++others_;
+  }
+  /// The most frequent first.
+  std::vector<std::pair<Key, uint64_t>> sorted() const {
+    std::vector<std::pair<Key, uint64_t>> list(counts_.begin(), counts_.end());
+    std::stable_sort(list.begin(), list.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
+    return list;
+  }
+  uint64_t others() const { return others_; }
+  bool empty() const { return counts_.empty(); }
+
+ private:
+  static constexpr size_t most = 10'000;
+  std::map<Key, uint64_t> counts_;
+  uint64_t others_ = 0;
+};
+
+struct Summary {
+  uint64_t calls = 0, flagged_calls = 0, flagged = 0, listed = 0, dropped = 0;
+  std::string first, last;
+  Tally<std::string> answered, done;
+  Tally<std::tuple<std::string, std::string, std::string>> errors;  // policy, location, code
+  Tally<std::pair<std::string, std::string>> failures;              // policy, message
+};
+
+/// `all`: the question is about no samples in particular, so that those count which the line does not list.
+void add(Summary& summary, const Json& decision, const Match& match, bool all) {
+  const std::string time = decision["time"].get<std::string>(), policy = field(decision, "policy");
+  if (summary.calls++ == 0) summary.first = summary.last = time;
+  summary.first = std::min(summary.first, time);
+  summary.last = std::max(summary.last, time);
+  if (const std::string by = field(decision, "answered"); !by.empty()) summary.answered.add(by);
+  if (const std::string failure = field(decision, "failure"); !failure.empty()) summary.failures.add({policy, failure});
+  const uint64_t flagged =
+      all ? std::max<uint64_t>(count_in(decision, "flagged"), match.samples.size()) : match.samples.size();
+  summary.flagged += flagged;
+  summary.flagged_calls += flagged > 0;
+  summary.listed += match.samples.size();
+  for (const Match::Sample& sample : match.samples) {
+    if (const std::string done = field(*sample.sample, "done"); !done.empty()) summary.done.add(done);
+    for (const Json* error : sample.errors)
+      summary.errors.add({policy, field(*error, "location"), field(*error, "code")});
+  }
+}
+
+std::string listed(const Tally<std::string>& tally) {
+  std::vector<std::string> parts;
+  for (const auto& [name, count] : tally.sorted()) parts.push_back(fmt::format("{} {}", count, name));
+  return fmt::format("{}", fmt::join(parts, ", "));
+}
+
+std::string counted(uint64_t count, const char* what) {
+  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
+}
+
+void print_errors(const Summary& summary) {
+  constexpr size_t most_on_screen = 20;
+  size_t policy_width = 6, location_width = 8, code_width = 4, shown = 0;
+  const auto errors = summary.errors.sorted();
+  const auto rows = std::min(errors.size(), most_on_screen);
+  for (size_t i = 0; i < rows; ++i) {
+    const auto& [policy, location, code] = errors[i].first;
+    policy_width = std::max(policy_width, policy.size());
+    location_width = std::max(location_width, location.size());
+    code_width = std::max(code_width, code.size());
+  }
+  const auto row = [&](const std::string& policy, const std::string& location, const std::string& code,
+                       const std::string& count) {
+    return fmt::format("           {:<{}}  {:<{}}  {:<{}}  {:>7}", policy, policy_width, location, location_width, code,
+                       code_width, count);
+  };
+  if (rows > 0) say("{}\n", paint(Paint::faint, row("policy", "location", "code", "samples")));
+  for (; shown < rows; ++shown) {
+    const auto& [policy, location, code] = errors[shown].first;
+    say("{}\n", row(policy, location, code, std::to_string(errors[shown].second)));
+  }
+  const uint64_t others = errors.size() - rows + summary.errors.others();
+  if (others > 0) say("           {}\n", paint(Paint::faint, fmt::format("and {} more; --json lists them", others)));
+}
+
+void print_failures(const Summary& summary) {
+  constexpr size_t most_on_screen = 5;
+  const auto failures = summary.failures.sorted();
+  for (size_t i = 0; i < std::min(failures.size(), most_on_screen); ++i) {
+    const auto& [policy, message] = failures[i].first;
+    say("  {:<8} {}  {}: {}\n", i == 0 ? "failures" : "", failures[i].second, policy,
+        message.substr(0, message.find('\n')));
+  }
+  if (failures.size() > most_on_screen)
+    say("           {}\n",
+        paint(Paint::faint, fmt::format("and {} other messages; --json lists them", failures.size() - most_on_screen)));
+}
+
+void print_damaged(const Files& files, std::FILE* to) {
+  for (const auto& file : files) {
+    const DamagedLines& damaged = file->damaged();
+    if (damaged.count == 0) continue;
+    say(to, "  {:<8} {}: {} that could not be read: {}{}\n", "damaged", damaged.file, counted(damaged.count, "line"),
+        fmt::join(damaged.first, ", "), damaged.count > damaged.first.size() ? ", ..." : "");
+  }
+}
+
+void print_summary(const Summary& summary, const Files& files) {
+  say("{}\n", paint(Paint::heading, counted(summary.calls, "decision")));
+  if (summary.calls > 0) say("  {:<8} {} to {}\n", "time", summary.first, summary.last);
+  if (!summary.answered.empty()) say("  {:<8} {}\n", "answered", listed(summary.answered));
+  if (summary.flagged > 0) {
+    std::string line =
+        fmt::format("{} in {}", counted(summary.flagged, "sample"), counted(summary.flagged_calls, "call"));
+    if (summary.listed < summary.flagged) line += fmt::format("; the lines list {} of them", summary.listed);
+    if (!summary.done.empty()) line += ": " + listed(summary.done);
+    say("  {:<8} {}\n", "flagged", line);
+  }
+  print_errors(summary);
+  print_failures(summary);
+  if (summary.dropped > 0)
+    say("  {:<8} {} not in the log: too many waited\n", "dropped", counted(summary.dropped, "decision"));
+  print_damaged(files, stdout);
+}
+
+Json to_json(const Summary& summary, const Files& files) {
+  const auto of = [](const Tally<std::string>& tally) {
+    Json counts = Json::object();
+    for (const auto& [name, count] : tally.sorted()) counts[name] = count;
+    return counts;
+  };
+  Json errors = Json::array(), failures = Json::array(), damaged = Json::array();
+  for (const auto& [key, count] : summary.errors.sorted())
+    errors.push_back(
+        {{"policy", std::get<0>(key)}, {"location", std::get<1>(key)}, {"code", std::get<2>(key)}, {"samples", count}});
+  for (const auto& [key, count] : summary.failures.sorted())
+    failures.push_back({{"policy", key.first}, {"failure", key.second}, {"calls", count}});
+  for (const auto& file : files)
+    if (file->damaged().count > 0)
+      damaged.push_back(
+          {{"file", file->damaged().file}, {"lines", file->damaged().count}, {"first", file->damaged().first}});
+  return {{"decisions", summary.calls},
+          {"first", summary.calls ? Json(summary.first) : Json()},
+          {"last", summary.calls ? Json(summary.last) : Json()},
+          {"answered", of(summary.answered)},
+          {"flagged", {{"samples", summary.flagged}, {"calls", summary.flagged_calls}, {"listed", summary.listed}}},
+          {"done", of(summary.done)},
+          {"errors", errors},
+          {"failures", failures},
+          {"dropped", summary.dropped},
+          {"damaged", damaged}};
+}
+
+std::string sample_text(const Match::Sample& match) {
+  std::vector<std::string> errors;
+  for (const Json* error : match.errors)
+    errors.push_back(fmt::format("{} @ {}", field(*error, "code"), field(*error, "location")));
+  const std::string id = field(*match.sample, "sample_id");
+  return fmt::format("{}{} {} {}", count_in(*match.sample, "sample"), id.empty() ? "" : " (" + id + ")",
+                     fmt::join(errors, ", "), field(*match.sample, "done"));
+}
+
+/// One line: a log is read with `grep`, too.
+void print_decision(const Json& decision, const Match& match) {
+  constexpr size_t most_samples = 3;
+  std::string line = fmt::format("{}  {} v{}  {}", field(decision, "time"), field(decision, "policy"),
+                                 count_in(decision, "version"), field(decision, "answered"));
+  if (const std::string id = field(decision, "decision_id"); !id.empty()) line += fmt::format("  decision {}", id);
+  line += fmt::format("  {} of {} flagged", count_in(decision, "flagged"), count_in(decision, "batch"));
+  for (size_t i = 0; i < std::min(match.samples.size(), most_samples); ++i)
+    line += (i == 0 ? ": " : "; ") + sample_text(match.samples[i]);
+  if (match.samples.size() > most_samples) line += fmt::format("; and {} more", match.samples.size() - most_samples);
+  if (const std::string failure = field(decision, "failure"); !failure.empty())
+    line += "  failure: " + failure.substr(0, failure.find('\n'));
+  if (const std::string capsule = field(decision, "capsule"); !capsule.empty()) line += "  capsule " + capsule;
+  say("{}\n", line);
+}
+
+/// Rotated files in the order of time, whatever their names: the first line of each says when it begins.
+Files open_files(const std::vector<std::string>& paths) {
+  Files files;
+  for (const std::string& path : paths) files.push_back(std::make_unique<DecisionFile>(path));
+  if (files.size() > 1)
+    std::stable_sort(files.begin(), files.end(),
+                     [](const auto& a, const auto& b) { return a->first_time() < b->first_time(); });
+  return files;
+}
+
+}  // namespace
+
+int run(const DecisionsCommand& options) {
+  const DecisionFilter filter(options);
+  if (std::count(options.files.begin(), options.files.end(), "-") > 1)
+    throw UsageError("- is given twice; standard input can be read once");
+  const Files files = open_files(options.files);
+  Summary summary;
+  const bool all = filter.takes_all();
+  for (const auto& file : files) {
+    while (const std::optional<Json> line = file->next()) {
+      if (line->contains("dropped")) {
+        if (filter.in_time(*line)) summary.dropped += count_in(*line, "dropped");
+        continue;
+      }
+      const Match match = filter.match(*line);
+      if (!match.matches) continue;
+      if (!options.list)
+        add(summary, *line, match, all);
+      else if (options.json)
+        print_json(*line, /*on_one_line=*/true);
+      else
+        print_decision(*line, match);
+    }
+  }
+  if (options.list)
+    print_damaged(files, stderr);
+  else if (options.json)
+    print_json(to_json(summary, files));
+  else
+    print_summary(summary, files);
+  return 0;
+}
+
+}  // namespace triage::cli

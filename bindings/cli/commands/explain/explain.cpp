@@ -1,0 +1,162 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <triage/graph.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "bindings/cli/calls/call.h"
+#include "bindings/cli/calls/model_call.h"
+#include "bindings/cli/commands.h"
+#include "bindings/cli/commands/explain/provenance.h"
+#include "bindings/cli/terminal.h"
+#include "runtime/backends/fused/loops/groups_text.h"
+#include "runtime/graph/text/describe.h"
+
+namespace triage::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  size_t start = 0;
+  for (size_t end; (end = text.find('\n', start)) != std::string::npos; start = end + 1)
+    lines.push_back(text.substr(start, end - start));
+  if (start < text.size()) lines.push_back(text.substr(start));
+  return lines;
+}
+
+std::vector<std::string> operators_of(const graph::Graph& graph) {
+  std::vector<std::string> names;
+  for (const auto& node : graph.nodes()) names.push_back(graph::op_name(node->op));
+  return names;
+}
+
+/// The fusion groups that a call with inputs on this graph's device runs.
+std::string loops_text(const graph::Graph& graph) {
+  c10::Device device = at::kCPU;
+  for (const auto& input : graph.inputs())
+    if (input.value->meta && !input.value->meta->device.is_cpu()) device = input.value->meta->device;
+  return fused::text_of(fused::cut(graph, device));
+}
+
+Json graph_json(const CapturedGraph& captured, const ExplainCommand& options) {
+  Json json = {{"ops", captured.graph->nodes().size()},
+               {"op_names", operators_of(*captured.graph)},
+               {"graph", graph::print(*captured.graph)},
+               {"guards", lines_of(captured.guards)}};
+  if (options.loops) json["loops"] = loops_text(*captured.graph);
+  if (options.decomposed) json["decomposed"] = graph::print(graph::decompose(*captured.graph));
+  return json;
+}
+
+Json breaks_json(const std::vector<BreakReport>& breaks) {
+  Json list = Json::array();
+  for (const BreakReport& one : breaks)
+    list.push_back({{"id", one.id},
+                    {"what", one.what},
+                    {"explanation", one.explanation},
+                    {"hint", one.hint},
+                    {"file", one.where.file},
+                    {"line", one.where.line},
+                    {"user_code", one.user_code}});
+  return list;
+}
+
+void print_graph(const CapturedGraph& captured, size_t index, const ExplainCommand& options) {
+  say("\n{}\n{}\n", paint(Paint::heading, fmt::format("graph {}", index)), graph::print(*captured.graph));
+  if (options.decomposed) {
+    graph::Graph decomposed = graph::decompose(*captured.graph);
+    say("\n{}\n{}\n",
+        paint(Paint::heading, fmt::format("graph {} in plain ATen, {} ops", index, decomposed.nodes().size())),
+        graph::print(decomposed));
+  }
+  if (options.loops)
+    say("\n{}\n{}\n", paint(Paint::heading, fmt::format("fusion groups of graph {}", index)),
+        loops_text(*captured.graph));
+  if (options.guards && !captured.guards.empty()) {
+    say("\n{}\n", paint(Paint::heading, fmt::format("guards of graph {}", index)));
+    for (const std::string& line : lines_of(captured.guards)) say("  {}\n", line);
+  }
+}
+
+void print_operators(const std::vector<CapturedGraph>& graphs) {
+  if (graphs.empty()) return;
+  say("\n{}\n", paint(Paint::heading, "ops per graph"));
+  for (size_t i = 0; i < graphs.size(); ++i) say("  {}: {}\n", i + 1, fmt::join(operators_of(*graphs[i].graph), ", "));
+}
+
+/// Each input with its declared type, `any` where it has none.
+std::vector<std::pair<std::string, std::string>> typed_inputs(const Signature& signature) {
+  std::vector<std::pair<std::string, std::string>> inputs;
+  for (size_t i = 0; i < signature.inputs.size(); ++i) {
+    const bool typed = i < signature.input_types.size() && signature.input_types[i];
+    inputs.emplace_back(signature.inputs[i], typed ? signature.input_types[i]->text() : "any");
+  }
+  return inputs;
+}
+
+std::string cache_text(const CacheStatistics& cache) {
+  std::string text = fmt::format("{:.1f} kB", static_cast<double>(cache.bytes) / 1024);
+  if (cache.retired > 0) text += fmt::format("; graphs that the script's own writes retired: {}", cache.retired);
+  return text;
+}
+
+}  // namespace
+
+int run(const ExplainCommand& options) {
+  if (options.provenance) return explain_provenance(options.call, options.benign, options.json);
+  if (!options.benign.empty()) throw UsageError("--benign needs --provenance");
+  if (is_model_file(options.call.policy))
+    throw UsageError(fmt::format("{} is a TorchScript model, which needs --provenance; a policy is a .lua file",
+                                 options.call.policy));
+  CallOptions described = options.call;
+  if (described.compiler.empty()) described.compiler = "off";  // nothing runs often enough to be worth a compilation
+  Call call = prepare_call(described, options.json);
+  call.policy.run(call.inputs, call.options);
+  std::vector<CapturedGraph> graphs = graphs_of(call.policy);
+  const std::vector<BreakReport> breaks = call.policy.breaks();
+  size_t operations = 0;
+  for (const CapturedGraph& captured : graphs) operations += captured.graph->nodes().size();
+  const auto inputs = typed_inputs(call.policy.signature());
+  const CacheStatistics cache = call.policy.cache();
+  const CompileTimes times = call.policy.compile_times();
+  if (options.json) {
+    Json inputs_json = Json::object();
+    for (const auto& [name, type] : inputs) inputs_json[name] = type;
+    Json list = Json::array();
+    for (const CapturedGraph& captured : graphs) list.push_back(graph_json(captured, options));
+    print_json({{"policy", call.policy.name()},
+                {"backend", options.call.backend},
+                {"inputs", inputs_json},
+                {"graphs", list},
+                {"graph_breaks", call.policy.graph_breaks()},
+                {"breaks", breaks_json(breaks)},
+                {"ops", operations},
+                {"compile_times", {{"capture", times.capture}, {"backend", times.backend}}},
+                {"fused_loops", loops_json(cache.loops)},
+                {"cache",
+                 {{"graphs", cache.graphs},
+                  {"segments", cache.segments},
+                  {"retired", cache.retired},
+                  {"bytes", cache.bytes}}}});
+    return 0;
+  }
+  say("{}\n  graphs        {}\n  graph breaks  {}\n  ops           {}\n  cache         {}\n"
+      "  compile time  capture {:.3f} ms, backend {:.3f} ms\n",
+      paint(Paint::heading, call.policy.name()), graphs.size(), breaks.size(), operations, cache_text(cache),
+      times.capture * 1e3, times.backend * 1e3);
+  say("  backend       {}\n", options.call.backend);
+  if (cache.loops.count() > 0) say("  fused loops   {}\n", loops_text(cache.loops));
+  for (const auto& [name, type] : inputs)
+    if (type != "any") say("  input         {}: {}\n", name, type);
+  print_breaks(breaks);
+  print_operators(graphs);
+  for (size_t i = 0; i < graphs.size(); ++i) print_graph(graphs[i], i + 1, options);
+  return 0;
+}
+
+}  // namespace triage::cli

@@ -1,0 +1,220 @@
+// `triage isolate`: whether a bad sample of a batch changes another, and which operator lets it through.
+#include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
+#include <fmt/format.h>
+#include <torch/csrc/jit/runtime/graph_executor.h>
+#include <triage/runtime.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "bindings/cli/calls/call.h"
+#include "bindings/cli/calls/given.h"
+#include "bindings/cli/calls/inputs.h"
+#include "bindings/cli/calls/model_call.h"
+#include "bindings/cli/commands.h"
+#include "bindings/cli/commands/isolate/isolate_report.h"
+#include "bindings/cli/terminal.h"
+#include "bindings/lua/testing/isolation.h"
+#include "runtime/random/sequence.h"
+
+namespace triage::cli {
+namespace {
+
+using diagnose::IsolationInput;
+using diagnose::Tensors;
+
+diagnose::IsolationOptions check_options(const IsolateCommand& options, Progress& progress) {
+  diagnose::IsolationOptions result;
+  result.rows = options.rows;
+  result.progress = [&progress](size_t done, size_t all) {
+    progress.show(fmt::format("{} of {} bad samples", done, all));
+  };
+  return result;
+}
+
+void check_shared(const IsolateCommand& options, const std::vector<std::string>& names) {
+  for (const std::string& name : options.shared)
+    if (std::find(names.begin(), names.end(), name) == names.end())
+      throw UsageError(
+          fmt::format("--shared {}: {} has no such input{}", name, options.call.policy, did_you_mean(name, names)));
+}
+
+// A policy
+
+RuntimeOptions runtime_options(const IsolateCommand& options) {
+  check_backend(options.call.backend);
+  RuntimeOptions result = quiet_runtime(options.json);
+  result.backend = options.call.backend;
+  result.compiler = compiler_mode(options.call.compiler.empty() ? "off" : options.call.compiler);
+  result.fullgraph = options.call.fullgraph;
+  result.print = [](const std::string&) {};  // once for each of hundreds of calls
+  if (result.compiler == CompilerMode::background)
+    throw UsageError(
+        "--compiler background: kernels would take the place of other loops between two calls that are compared; give "
+        "off or wait");
+  return result;
+}
+
+constexpr int64_t most_values = 1 << 20;  // of a batch that nobody asked for: it is run hundreds of times
+
+int64_t values_of(const Tensors& tensors) {
+  int64_t values = 0;
+  for (const at::Tensor& tensor : tensors) values += tensor.numel();
+  return values;
+}
+
+/// The inputs given; else the batches of the tests and one of the declared types.
+std::vector<Example> batches_for(lua::LuaScript& script, const IsolateCommand& options, IsolationReport& report) {
+  std::vector<Example> batches = examples_for(script, options.call);
+  if (options.call.inputs.empty() && script.test_count() > 0) {
+    const auto example = example_of_types(script.signature(), options.call);
+    if (example && values_of(example->inputs) <= most_values)
+      batches.push_back(*example);
+    else if (example)
+      report.left_out.push_back(
+          fmt::format("its declared types: the batch would have {} values, which takes long; give --input to check one",
+                      values_of(example->inputs)));
+  }
+  const c10::Device device = parse_device(options.call.device);
+  for (Example& batch : batches)
+    for (at::Tensor& input : batch.inputs) input = input.to(device);
+  return batches;
+}
+
+void check_batch(const IsolateCommand& options, const lua::PolicyUnderCheck& policy, const Signature& signature,
+                 const Example& example, IsolationReport& report) {
+  const auto check = [&](const std::string& from, const Tensors& tensors, bool given) {
+    lua::PolicySubject subject(policy);
+    Progress progress;
+    CheckedBatch batch{from, lua::isolation_inputs(signature, tensors, options.shared), {}};
+    try {
+      batch.found = check_isolation(subject, batch.inputs, check_options(options, progress));
+    } catch (const InputError& error) {
+      report.left_out.push_back(fmt::format("{}: {}", from, error.what()));
+      return;
+    } catch (const Error& error) {  // of what was made bad here; the batch without it tells who is hurt
+      if (given) throw;
+      report.left_out.push_back(fmt::format("{}: {}", from, error.what()));
+      return;
+    }
+    if (!batch.found.ok() && !subject.is_one_graph())
+      report.operators_are_from =
+          "the policy is not one captured graph, so the operators are those that its script calls";
+    report.batches.push_back(std::move(batch));
+  };
+  for (const lua::StartBatch& start :
+       lua::start_batches(lua::isolation_inputs(signature, example.inputs, options.shared)))
+    check(example.from + start.note, start.tensors, start.note.empty() || start.note == lua::made_good);
+}
+
+IsolationReport check_policy(const IsolateCommand& options) {
+  const RuntimeOptions runtime = runtime_options(options);
+  load_kernel_files(options.call);
+  lua::PolicyUnderCheck policy{read_source(options.call.policy), {}, runtime};
+  policy.script.path = script_name(options.call.policy);
+  policy.script.print = runtime.print;
+  policy.script.read_file = files_of(options.call.policy);
+  const c10::Device device = parse_device(options.call.device);
+  give(policy.script, options.call.given, device);
+  policy.give = [&options, device](Runtime& host) { define_given(host, options.call.given, device); };
+  lua::LuaScript script(policy.source, policy.script);
+  check_shared(options, script.signature().inputs);
+  IsolationReport report{"policy", script.name(), options.call.backend, {}, {}, {}};
+  for (const Example& example : batches_for(script, options, report)) {
+    policy.params = example.params;
+    check_batch(options, policy, script.signature(), example, report);
+  }
+  return report;
+}
+
+// A TorchScript model
+
+class ModelSubject final : public diagnose::IsolationSubject {
+ public:
+  explicit ModelSubject(const ModelCall& call) : call_(call) { restart(); }
+
+  Tensors call(const Tensors& inputs) override {
+    const random::Replay same_numbers(true, at::make_generator<at::CPUGeneratorImpl>(0));
+    // What the executor specialises or fuses after some calls would change bits between two that are compared.
+    const torch::jit::GraphOptimizerEnabledGuard unoptimized(false);
+    const at::NoGradGuard no_grad;
+    Tensors outputs;
+    names_.clear();
+    for (auto& [name, tensor] : diagnose::named_tensors(model_.forward(arguments(inputs)), "output")) {
+      names_.push_back(name);
+      outputs.push_back(tensor);
+    }
+    return outputs;
+  }
+  void restart() override { model_ = call_.model.deepcopy(); }
+  std::vector<std::string> output_names() override { return names_; }
+  std::vector<bool> flags_outputs() override { return std::vector<bool>(names_.size()); }
+  diagnose::Recording record(const Tensors& inputs) override {
+    const random::Replay same_numbers(true, at::make_generator<at::CPUGeneratorImpl>(0));
+    return diagnose::record(model_, arguments(inputs), "forward");
+  }
+
+  /// The tensors among the arguments. As long as the first, one has samples; parameters are not among them.
+  std::vector<IsolationInput> inputs(const std::vector<std::string>& shared) const {
+    Signature signature;
+    Tensors tensors;
+    for (size_t i = 0; i < call_.arguments.size(); ++i) {
+      if (!call_.arguments[i].isTensor()) continue;
+      signature.inputs.push_back(call_.names[i]);
+      tensors.push_back(call_.arguments[i].toTensor());
+    }
+    return lua::isolation_inputs(signature, tensors, shared);
+  }
+
+ private:
+  std::vector<c10::IValue> arguments(const Tensors& inputs) const {
+    std::vector<c10::IValue> all = call_.arguments;
+    size_t next = 0;
+    for (c10::IValue& argument : all)
+      if (argument.isTensor()) argument = inputs[next++].clone();  // a model may write to its inputs
+    return all;
+  }
+
+  const ModelCall& call_;
+  torch::jit::Module model_;
+  std::vector<std::string> names_;
+};
+
+IsolationReport check_model(const IsolateCommand& options) {
+  const ModelCall call = prepare_model(options.call);
+  check_shared(options, call.names);
+  ModelSubject subject(call);
+  Progress progress;
+  IsolationReport report{"model", options.call.policy, "", {}, {}, {}};
+  const std::vector<IsolationInput> inputs = subject.inputs(options.shared);
+  for (const lua::StartBatch& start : lua::start_batches(inputs)) {
+    CheckedBatch batch{"the inputs given" + start.note, inputs, {}};
+    for (size_t i = 0; i < inputs.size(); ++i) batch.inputs[i].tensor = start.tensors[i];
+    try {
+      batch.found = check_isolation(subject, batch.inputs, check_options(options, progress));
+      report.batches.push_back(std::move(batch));
+    } catch (const PolicyError& error) {
+      if (start.note.empty() || start.note == lua::made_good) throw;
+      report.left_out.push_back(fmt::format("{}: {}", batch.from, error.what()));
+    }
+  }
+  return report;
+}
+
+}  // namespace
+
+int run(const IsolateCommand& options) {
+  const IsolationReport report = is_model_file(options.call.policy) ? check_model(options) : check_policy(options);
+  if (report.batches.empty())
+    throw UsageError(fmt::format("{}: no batch could be checked: {}; give --input with at least 2 samples",
+                                 options.call.policy, report.left_out.empty() ? "none" : report.left_out.front()));
+  if (options.json)
+    print_json(to_json(report));
+  else
+    print(report);
+  return report.ok() ? 0 : 1;
+}
+
+}  // namespace triage::cli

@@ -1,0 +1,208 @@
+#include "bindings/lua/engine/libraries/unknown_names.h"
+
+#include "bindings/lua/engine/script_state.h"
+#include "bindings/lua/rewriter/findings/global_names.h"
+#include "bindings/lua/state/protected.h"
+#include "bindings/lua/values/describe.h"
+
+#include <algorithm>
+#include <array>
+#include <set>
+
+namespace triage::lua {
+namespace {
+
+using rewriter::GlobalRead;
+using Use = GlobalRead::Use;
+
+/// What Lua has and the sandbox leaves out.
+constexpr std::array<std::string_view, 8> left_out = {"os",     "io",       "debug",     "package",
+                                                      "dofile", "loadfile", "coroutine", "warn"};
+
+/// What only trusted scripts have, and what policies have in its place.
+struct Trusted {
+  std::string_view path, advice;
+};
+constexpr std::array<Trusted, 2> of_trusted_scripts = {
+    Trusted{"nn.load",
+            "TorchScript modules are for trusted scripts (triage exec). The host can give the policy one as a function "
+            "(Runtime::define_module). Or save the weights as tensors beside the policy, and read them at the top of "
+            "the file: torch.load(\"weights.pt\")"},
+    Trusted{"torch.save", "a policy writes no files; return what the host is to keep"}};
+
+/// Empty for other names.
+std::string trusted_name(const std::string& path) {
+  for (const Trusted& one : of_trusted_scripts)
+    if (one.path == path) return "policies have no '" + path + "': " + std::string(one.advice);
+  return {};
+}
+
+std::vector<std::string> keys_of(lua_State* L, int table) {
+  std::vector<std::string> keys;
+  table = lua_absindex(L, table);
+  lua_getglobal(L, "pairs");  // a read-only view says itself what it holds
+  lua_pushvalue(L, table);
+  lua_call(L, 1, 3);
+  const int next = lua_gettop(L) - 2;
+  while (true) {
+    lua_pushvalue(L, next);
+    lua_pushvalue(L, next + 1);
+    lua_rotate(L, next + 2, -1);
+    lua_call(L, 2, 2);
+    if (lua_isnil(L, -2)) break;
+    if (lua_type(L, -2) == LUA_TSTRING) keys.emplace_back(lua_tostring(L, -2));
+    lua_pop(L, 1);  // the key stays: next + 2
+  }
+  lua_settop(L, next - 1);
+  return keys;
+}
+
+/// Whether `torch` has a field of that name, as it stands: `float32` for torch.float32.
+bool is_field_of_torch(lua_State* L, const std::string& name) {
+  const bool is_table = lua_getglobal(L, "torch") == LUA_TTABLE;
+  if (is_table) {
+    lua_pushlstring(L, name.data(), name.size());
+    lua_rawget(L, -2);
+  }
+  const bool found = is_table && !lua_isnil(L, -1);
+  lua_pop(L, is_table ? 2 : 1);
+  return found;
+}
+
+/// Of a global, `names` being those there are.
+std::string unknown_global(lua_State* L, const std::string& name, const std::vector<std::string>& names) {
+  if (std::find(left_out.begin(), left_out.end(), name) != left_out.end())
+    return "policies have no '" + name + "' (the sandbox: no os, io, debug); trusted scripts run with triage exec";
+  if (name == "dist")
+    return "there is no 'dist' in this policy: the host gives it no group of processes (triage::define_dist)";
+  const bool trusted = lua_getglobal(L, name.c_str()) != LUA_TNIL;
+  lua_pop(L, 1);
+  if (trusted) return "policies have no '" + name + "'; only the host and scripts of triage exec have it";
+  if (is_field_of_torch(L, name)) return "there is no '" + name + "' in a policy; did you mean 'torch." + name + "'?";
+  return "there is no '" + name + "' in a policy" + did_you_mean(close_words(name, names));
+}
+
+/// Pushes environment[root]; false and nothing where it has none.
+bool push_global(lua_State* L, State& state, const std::string& name) {
+  state.push_environment();
+  lua_pushlstring(L, name.data(), name.size());
+  const bool found = lua_rawget(L, -2) != LUA_TNIL;
+  lua_remove(L, -2);
+  if (!found) lua_pop(L, 1);
+  return found;
+}
+
+int get_field(lua_State* L) {
+  lua_gettable(L, 1);
+  return 1;
+}
+
+/// What is wrong with the last name of a path such as "err.NAM"; empty where nothing is, or an earlier one is to blame.
+std::string unknown_field(lua_State* L, State& state, const std::string& path) {
+  const int top = lua_gettop(L);
+  size_t end = path.find('.');
+  std::string complaint;
+  if (push_global(L, state, path.substr(0, end))) {
+    while (end != std::string::npos && lua_istable(L, -1)) {
+      const size_t begin = end + 1;
+      end = path.find('.', begin);
+      const std::string name = path.substr(begin, end - begin);
+      lua_pushcfunction(L, get_field);
+      lua_pushvalue(L, -2);
+      lua_pushlstring(L, name.data(), name.size());
+      const bool raised = lua_pcall(L, 2, 1, 0) != LUA_OK;
+      if (!raised && !lua_isnil(L, -1)) continue;
+      if (end != std::string::npos) break;
+      complaint = raised ? error_text(L, -1)
+                         : path.substr(0, begin - 1) + " has no '" + name + "'" +
+                               did_you_mean(close_words(name, keys_of(L, -2)));
+      break;
+    }
+  }
+  lua_settop(L, top);
+  return complaint;
+}
+
+std::vector<std::string> environment_names(lua_State* L, State& state) {
+  state.push_environment();
+  std::vector<std::string> names = keys_of(L, -1);
+  lua_pop(L, 1);
+  return names;
+}
+
+bool has_global(lua_State* L, State& state, const std::string& name) {
+  if (!push_global(L, state, name)) return false;
+  lua_pop(L, 1);
+  return true;
+}
+
+bool is_field(const GlobalRead& read) { return read.path.find('.') != std::string::npos; }
+
+/// Names that the source tests somewhere: there, nil is meant to be possible.
+std::set<std::string> tested_names(const rewriter::GlobalReads& names) {
+  std::set<std::string> tested;
+  for (const GlobalRead& read : names.reads)
+    if (read.use == Use::Tested) tested.insert(read.path);
+  return tested;
+}
+
+void add_params(std::vector<UnknownName>& unknown, std::string_view source, const std::string& path) {
+  for (const rewriter::UnknownParam& param : rewriter::unknown_params(source, "@" + path)) {
+    const std::string message =
+        "there is no param '" + param.name + "'" + did_you_mean(close_words(param.name, param.params));
+    unknown.push_back({param.line, param.column, message, true});
+  }
+}
+
+}  // namespace
+
+std::vector<UnknownName> unknown_names(std::string_view source, const std::string& path,
+                                       const std::vector<std::string>& host_functions) {
+  const rewriter::GlobalReads names = rewriter::global_reads(source, "@" + path);
+  const std::set<std::string> tested = tested_names(names);
+  const std::set<std::string> of_host(host_functions.begin(), host_functions.end());
+  std::vector<UnknownName> unknown;
+  StateOptions options;
+  options.path = path;
+  const std::unique_ptr<State> state = make_script_state(std::move(options), {});
+  in_protected_call(state->lua(), [&](lua_State* L) {
+    const std::vector<std::string> known = environment_names(L, *state);
+    for (const GlobalRead& read : names.reads) {
+      const bool field = is_field(read);
+      if (!field && (of_host.count(read.path) || has_global(L, *state, read.path))) continue;
+      std::string message = trusted_name(read.path);
+      if (message.empty()) message = field ? unknown_field(L, *state, read.path) : unknown_global(L, read.path, known);
+      if (message.empty()) continue;
+      const bool meant = read.use > Use::Passed || tested.count(read.path) || read.protected_call;
+      unknown.push_back({read.line, read.column, message, !meant && !names.makes_globals});
+    }
+  });
+  add_params(unknown, source, path);
+  std::stable_sort(unknown.begin(), unknown.end(), [](const UnknownName& a, const UnknownName& b) {
+    return std::pair(a.line, a.column) < std::pair(b.line, b.column);
+  });
+  return unknown;
+}
+
+bool refuse_unknown_globals(State& state, std::string_view source, const std::string& path, bool has_run) {
+  const auto look_at_clock = [&](size_t) { charge(state.lua(), 0); };
+  const rewriter::GlobalReads names = rewriter::global_reads(source, "@" + path, {true, look_at_clock});
+  const bool has_modules = std::any_of(names.reads.begin(), names.reads.end(),
+                                       [](const GlobalRead& read) { return read.path == "require"; });
+  if (has_modules && !has_run) return false;
+  if (names.makes_globals) return true;
+  const std::set<std::string> tested = tested_names(names);
+  in_protected_call(state.lua(), [&](lua_State* L) {
+    for (const GlobalRead& read : names.reads) {
+      if (read.use != Use::Needed || read.protected_call || tested.count(read.path)) continue;
+      std::string message = trusted_name(read.path);
+      if (message.empty() && (is_field(read) || has_global(L, state, read.path))) continue;
+      if (message.empty()) message = unknown_global(L, read.path, environment_names(L, state));
+      throw LoadError(path + ":" + std::to_string(read.line) + ":" + std::to_string(read.column) + ": " + message,
+                      {path, read.line});
+    }
+  });
+  return true;
+}
+
+}  // namespace triage::lua

@@ -1,0 +1,187 @@
+#include "bindings/lua/rewriter/findings/global_names.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <memory>
+#include <set>
+#include <tuple>
+#include <utility>
+
+#include "bindings/lua/rewriter/findings/vocabulary.h"
+#include "bindings/lua/rewriter/syntax/parser.h"
+#include "bindings/lua/rewriter/syntax/ranges.h"
+
+namespace triage::lua::rewriter {
+namespace {
+
+using Use = GlobalRead::Use;
+
+// What these are given may well be nil.
+constexpr std::array<std::string_view, 9> kTakeNil = {"type",  "print",  "tostring", "assert", "rawequal",
+                                                      "pcall", "xpcall", "select",   "Ok"};
+constexpr std::array<std::string_view, 4> kMakeGlobals = {"_G", "_ENV", "load", "setfenv"};
+
+/// How each expression is used by the one around it.
+class Uses {
+ public:
+  explicit Uses(const Chunk& chunk) {
+    for (const Expression& e : chunk.expressions) inside(e);
+    for (const Statement& s : chunk.statements) {
+      const bool condition = s.kind == StatementKind::If || s.kind == StatementKind::While;
+      if (condition || s.kind == StatementKind::Repeat) note(s.values, Use::Tested);
+      if (s.kind == StatementKind::NumericFor) note(s.values, Use::Needed);
+      if (s.kind == StatementKind::Return) note(s.values, Use::Passed);
+    }
+    protected_.finish();
+  }
+
+  Use of(const Expression& e) const {
+    const auto found = uses_.find(&e);
+    return found == uses_.end() ? Use::Kept : found->second;
+  }
+
+  bool in_protected_call(const Expression& e) const { return protected_.hold(e.begin, e.end); }
+
+ private:
+  void note(const Expression* e, Use use) {
+    while (e->kind == ExpressionKind::Parenthesized) e = e->left;
+    uses_[e] = use;
+  }
+  void note(const std::vector<Expression*>& list, Use use) {
+    for (const Expression* const e : list) note(e, use);
+  }
+
+  void inside(const Expression& e) {
+    switch (e.kind) {
+      case ExpressionKind::Index:
+        note(e.left, Use::Needed);
+        break;
+      case ExpressionKind::Call:
+      case ExpressionKind::MethodCall:
+        note(e.left, Use::Needed);
+        arguments(e);
+        break;
+      case ExpressionKind::Binary:
+        binary(e);
+        break;
+      case ExpressionKind::Unary:
+        note(e.left, e.op == Operator::Not ? Use::Tested : Use::Needed);
+        break;
+      default:
+        break;
+    }
+  }
+
+  void arguments(const Expression& call) {
+    const std::string name = called_global(call);
+    note(call.items, contains(kTakeNil, name) ? Use::Tested : Use::Passed);
+    if (name != "pcall" && name != "xpcall") return;
+    for (const Expression* const argument : call.items) protected_.add(argument->begin, argument->end);
+  }
+
+  void binary(const Expression& e) {
+    if (e.op == Operator::And || e.op == Operator::Or) return note(e.left, Use::Tested);
+    const bool equality = e.op == Operator::Equal || e.op == Operator::NotEqual;
+    note(e.left, equality ? Use::Tested : Use::Needed);
+    note(e.right, equality ? Use::Tested : Use::Needed);
+  }
+
+  std::map<const Expression*, Use> uses_;
+  Ranges protected_;
+};
+
+struct Assigned {
+  std::set<const Expression*> targets;
+  std::set<std::string> globals;
+
+  explicit Assigned(const Chunk& chunk) {
+    for (const Statement& s : chunk.statements)
+      for (const Expression* const target : s.targets) {
+        targets.insert(target);
+        if (target->kind == ExpressionKind::Name && !target->variable) globals.insert(target->text);
+      }
+  }
+};
+
+// --- params
+
+/// The item of a table behind `key =`; null where there is none.
+const Expression* field(const Expression& table, std::string_view key) {
+  for (size_t i = 0; i < table.items.size(); i++)
+    if (table.keys[i] == key) return table.items[i];
+  return nullptr;
+}
+
+/// The variable of `run` that receives the params of this call of `policy`, and their names; null where the text does not
+/// show them.
+const Variable* params_variable(const Expression& call, std::vector<std::string>& names) {
+  if (called_global(call) != "policy" || call.items.size() != 1) return nullptr;
+  const Expression& table = *call.items[0];
+  if (table.kind != ExpressionKind::Table) return nullptr;
+  const Expression *const params = field(table, "params"), *const run = field(table, "run");
+  const Expression* const inputs = field(table, "inputs");
+  if (!params || params->kind != ExpressionKind::Table || !run || run->kind != ExpressionKind::Function) return nullptr;
+  if (std::count(params->keys.begin(), params->keys.end(), "") > 0) return nullptr;
+  names = params->keys;
+  const std::vector<Variable*>& parameters = run->function->parameters;
+  if (inputs && inputs->kind != ExpressionKind::Table) return nullptr;
+  const size_t place = inputs ? inputs->items.size() : parameters.size() - 1;
+  return place < parameters.size() ? parameters[place] : nullptr;
+}
+
+/// The params of each function that a call of `policy` runs, where the text shows them and nothing assigns to them.
+std::map<const Variable*, std::vector<std::string>> known_params(const Chunk& chunk) {
+  std::map<const Variable*, std::vector<std::string>> known;
+  for (const Expression& call : chunk.expressions) {
+    std::vector<std::string> names;
+    if (const Variable* const params = params_variable(call, names)) known[params] = std::move(names);
+  }
+  for (const Statement& s : chunk.statements)
+    for (const Expression* const target : s.targets) known.erase(target->variable);
+  return known;
+}
+
+}  // namespace
+
+std::vector<std::pair<int, std::string>> global_names(const Chunk& chunk) {
+  std::set<std::pair<int, std::string>> names;
+  for (const Expression& e : chunk.expressions)
+    if (e.kind == ExpressionKind::Name && !e.variable) names.emplace(e.line, e.text);
+  return {names.begin(), names.end()};
+}
+
+GlobalReads global_reads(std::string_view source, std::string_view chunk_name, const Options& options) {
+  const std::unique_ptr<Chunk> chunk = parse(source, chunk_name, options);
+  const Uses uses(*chunk);
+  const Assigned assigned(*chunk);
+  GlobalReads result;
+  for (const Expression& e : chunk->expressions) {
+    const std::string path = assigned.targets.count(&e) ? "" : global_path(e);
+    if (path.empty()) continue;
+    const std::string root = path.substr(0, path.find('.'));
+    result.makes_globals |= contains(kMakeGlobals, root);
+    if (assigned.globals.count(root)) continue;
+    result.reads.push_back({path, e.line, e.column, uses.of(e), uses.in_protected_call(e)});
+  }
+  std::stable_sort(result.reads.begin(), result.reads.end(), [](const GlobalRead& a, const GlobalRead& b) {
+    return std::tuple(a.line, a.column, a.path.size()) < std::tuple(b.line, b.column, b.path.size());
+  });
+  return result;
+}
+
+std::vector<UnknownParam> unknown_params(std::string_view source, std::string_view chunk_name, const Options& options) {
+  const std::unique_ptr<Chunk> chunk = parse(source, chunk_name, options);
+  const auto known = known_params(*chunk);
+  std::vector<UnknownParam> unknown;
+  for (const Expression& e : chunk->expressions) {
+    if (e.kind != ExpressionKind::Index || e.right->kind != ExpressionKind::String) continue;
+    const auto names = known.find(e.left->variable);
+    if (!e.left->variable || names == known.end()) continue;
+    if (std::find(names->second.begin(), names->second.end(), e.right->text) == names->second.end())
+      unknown.push_back({e.right->text, e.line, e.column, names->second});
+  }
+  return unknown;
+}
+
+}  // namespace triage::lua::rewriter

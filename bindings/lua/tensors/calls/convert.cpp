@@ -1,0 +1,453 @@
+#include "bindings/lua/tensors/calls/convert.h"
+
+#include "bindings/lua/state/stack.h"
+#include "bindings/lua/values/constants.h"
+#include "bindings/lua/values/describe.h"
+#include "bindings/lua/values/number.h"
+#include "bindings/lua/values/tensor.h"
+#include "runtime/capture/recording/recorder.h"
+#include "runtime/capture/replay/trace_replayer.h"
+#include "runtime/capture/sizes/numbers.h"
+
+#include <ATen/ScalarOps.h>
+
+#include <algorithm>
+#include <string_view>
+#include <unordered_set>
+
+namespace triage::lua {
+namespace {
+
+constexpr int cost_of_whole_float = 4;  // 2.0 where an int is wanted
+constexpr int cost_of_wrapping = 6;     // a number where a tensor is wanted
+constexpr int cost_of_reading = 8;      // a 0-dim tensor where a number is wanted
+
+/// Parameters where PyTorch's operators take a number for a tensor.
+bool takes_number_for_tensor(const Param& param) {
+  static const std::unordered_set<std::string_view> names = {"self",     "other", "min",   "max",
+                                                             "exponent", "end",   "value", "weight"};
+  return !param.written && names.count(param.name) != 0;
+}
+
+bool is_number(lua_State* L, int index) {
+  if (lua_type(L, index) == LUA_TNUMBER) return true;
+  const at::Tensor* symbolic = test_symbolic(L, index);
+  return symbolic && symbolic->scalar_type() != at::kBool;
+}
+
+/// A boolean, or a comparison of numbers of the capture.
+bool is_truth_value(lua_State* L, int index) {
+  if (lua_type(L, index) == LUA_TBOOLEAN) return true;
+  const at::Tensor* symbolic = test_symbolic(L, index);
+  return symbolic && symbolic->scalar_type() == at::kBool;
+}
+
+bool truth_value(lua_State* L, int index) {
+  lua_pushvalue(L, index);
+  specialize_number(L, -1);
+  const bool value = lua_toboolean(L, -1) != 0;
+  lua_pop(L, 1);
+  return value;
+}
+
+bool is_integer(lua_State* L, int index) {
+  const at::Tensor* symbolic = test_symbolic(L, index);
+  return symbolic ? is_whole_number(*symbolic) : static_cast<bool>(lua_isinteger(L, index));
+}
+
+/// Of a number that fits.
+int64_t integer_value(lua_State* L, int index) {
+  const at::Tensor* symbolic = test_symbolic(L, index);
+  return symbolic ? symbolic->item().toLong() : static_cast<int64_t>(lua_tointeger(L, index));
+}
+
+double real_value(lua_State* L, int index) {
+  const at::Tensor* symbolic = test_symbolic(L, index);
+  return symbolic ? symbolic->item().toDouble() : static_cast<double>(lua_tonumber(L, index));
+}
+
+bool is_reduction(const Param& param, lua_State* L, int index) {
+  if (param.name != "reduction" || lua_type(L, index) != LUA_TSTRING) return false;
+  std::string_view text = lua_tostring(L, index);
+  return text == "none" || text == "mean" || text == "sum";
+}
+
+bool zero_dim(const at::Tensor* tensor) { return tensor && tensor->dim() == 0; }
+
+int fit_number(lua_State* L, int index, const Param& param) {
+  if (is_number(L, index)) {
+    if (param.kind == ParamKind::scalar) return 0;
+    if (param.kind == ParamKind::real) return is_integer(L, index) ? 1 : 0;
+    if (is_integer(L, index)) return 0;
+    return is_whole(L, index) ? cost_of_whole_float : no_fit;
+  }
+  if (is_truth_value(L, index)) return param.kind == ParamKind::scalar ? 2 : no_fit;
+  if (is_reduction(param, L, index)) return 0;
+  const at::Tensor* tensor = test_tensor(L, index);
+  if (!zero_dim(tensor)) return no_fit;
+  if (param.kind == ParamKind::integer && !at::isIntegralType(tensor->scalar_type(), false)) return no_fit;
+  return cost_of_reading;
+}
+
+bool element_fits(lua_State* L, int index, ParamKind kind) {
+  switch (kind) {
+    case ParamKind::tensors:
+      return test_tensor(L, index) != nullptr;
+    case ParamKind::optional_tensors:
+      return test_tensor(L, index) || is_none(L, index);
+    case ParamKind::integers:
+      return is_whole(L, index);
+    case ParamKind::reals:
+      return is_number(L, index);
+    case ParamKind::scalars:
+      return is_number(L, index) || is_truth_value(L, index);
+    case ParamKind::booleans:
+      return is_truth_value(L, index);
+    default:
+      return false;
+  }
+}
+
+/// Position (1-based) of the first element that does not fit; 0 when all do.
+lua_Integer first_misfit(lua_State* L, int index, const Param& param) {
+  auto count = static_cast<lua_Integer>(lua_rawlen(L, index));
+  for (lua_Integer i = 1; i <= count; ++i) {
+    lua_rawgeti(L, index, i);
+    bool fits = element_fits(L, -1, param.kind);
+    lua_pop(L, 1);
+    if (!fits) return i;
+  }
+  return 0;
+}
+
+bool has_string_keys(lua_State* L, int index) {
+  index = lua_absindex(L, index);
+  lua_pushnil(L);
+  while (lua_next(L, index)) {
+    lua_pop(L, 1);
+    if (lua_type(L, -1) != LUA_TNUMBER) {
+      lua_pop(L, 1);
+      return true;
+    }
+  }
+  return false;
+}
+
+int fit_list(lua_State* L, int index, const Param& param) {
+  if (lua_type(L, index) == LUA_TTABLE) {
+    if (first_misfit(L, index, param) != 0 || has_string_keys(L, index)) return no_fit;
+    auto count = static_cast<int>(lua_rawlen(L, index));
+    return param.length > 1 && count != param.length && count != 1 ? 1 : 0;  // LibTorch says more of a wrong length
+  }
+  if (param.length == 0) return no_fit;
+  if (param.kind == ParamKind::integers && is_whole(L, index))
+    return is_integer(L, index) ? 1 : 1 + cost_of_whole_float;
+  if (param.kind == ParamKind::reals && is_number(L, index)) return 1;
+  return no_fit;
+}
+
+std::string expected(const Param& param) {
+  Param plain;  // without "or nil": whoever gave a value means one
+  plain.kind = param.kind;
+  std::string text = type_name(plain);
+  if (param.kind == ParamKind::integers && param.length > 0) text = "int or " + text;
+  if (param.kind == ParamKind::device) text += " such as \"cpu\" or \"cuda:0\"";
+  if (param.kind == ParamKind::dtype) text += " such as torch.float32";
+  if (param.name == "reduction") text += ", \"none\", \"mean\" or \"sum\"";
+  return text;
+}
+
+/// The number in a 0-dim tensor: what no graph can hold, since the next call's value will differ.
+at::Scalar read_number(const at::Tensor& tensor, const std::string& what) {
+  capture::graph_break(
+      capture::Break::reads_value, what + " takes a number, and reads it from a tensor",
+      "Use an operation that takes a tensor there, or pass it as a plain number (in a policy: as a param).");
+  return tensor.item();
+}
+
+template <typename T, typename Read>
+c10::List<T> read_list(lua_State* L, int index, const Param& param, const Read& read) {
+  c10::List<T> list;
+  if (lua_type(L, index) != LUA_TTABLE) {  // one number stands for all of `int[2]`
+    T value = read(index);
+    for (int i = 0; i < param.length; ++i) list.push_back(value);
+    return list;
+  }
+  index = lua_absindex(L, index);
+  auto count = static_cast<lua_Integer>(lua_rawlen(L, index));
+  list.reserve(static_cast<size_t>(count));
+  for (lua_Integer i = 1; i <= count; ++i) {
+    lua_rawgeti(L, index, i);
+    list.push_back(read(-1));
+    lua_pop(L, 1);
+  }
+  if (count == 1 && param.length > 1)
+    for (int i = 1; i < param.length; ++i) list.push_back(list.get(0));
+  return list;
+}
+
+c10::IValue read_tensors(lua_State* L, int index) {
+  std::vector<at::Tensor> tensors;
+  auto count = static_cast<lua_Integer>(lua_rawlen(L, index));
+  for (lua_Integer i = 1; i <= count; ++i) {
+    lua_rawgeti(L, index, i);
+    tensors.push_back(check_tensor(L, -1));
+    lua_pop(L, 1);
+  }
+  return tensors;
+}
+
+c10::IValue read_optional_tensors(lua_State* L, int index) {
+  c10::List<c10::optional<at::Tensor>> tensors;
+  auto count = static_cast<lua_Integer>(lua_rawlen(L, index));
+  for (lua_Integer i = 1; i <= count; ++i) {
+    lua_rawgeti(L, index, i);
+    const at::Tensor* tensor = test_tensor(L, -1);
+    tensors.push_back(tensor ? c10::optional<at::Tensor>(*tensor) : c10::optional<at::Tensor>());
+    lua_pop(L, 1);
+  }
+  return tensors;
+}
+
+c10::IValue read_scalars(lua_State* L, int index) {
+  c10::impl::GenericList list(c10::NumberType::get());
+  auto count = static_cast<lua_Integer>(lua_rawlen(L, index));
+  for (lua_Integer i = 1; i <= count; ++i) {
+    lua_rawgeti(L, index, i);
+    specialize_number(L, -1);
+    list.push_back(c10::IValue(*test_scalar(L, -1)));
+    lua_pop(L, 1);
+  }
+  return list;
+}
+
+bool holds_numbers_of_the_graph(lua_State* L, int index) {
+  if (lua_type(L, index) != LUA_TTABLE) return test_number(L, index) != nullptr;
+  bool any = false;
+  for (lua_Integer i = 1; i <= static_cast<lua_Integer>(lua_rawlen(L, index)) && !any; ++i) {
+    lua_rawgeti(L, index, i);
+    any = test_number(L, -1) != nullptr;
+    lua_pop(L, 1);
+  }
+  return any;
+}
+
+/// Integers of which some are known only at run time: those stand in the list as tensors, which the recorder reads.
+c10::IValue read_numbers(lua_State* L, int index, const Param& param) {
+  c10::impl::GenericList list(c10::AnyType::get());
+  const auto add = [&](int at) {
+    const at::Tensor* number = test_number(L, at);
+    list.push_back(number ? c10::IValue(*number) : c10::IValue(integer_value(L, at)));
+  };
+  if (lua_type(L, index) != LUA_TTABLE) {
+    for (int i = 0; i < param.length; ++i) add(index);
+    return list;
+  }
+  const auto count = static_cast<lua_Integer>(lua_rawlen(L, index));
+  for (lua_Integer i = 1; i <= count; ++i) {
+    lua_rawgeti(L, index, i);
+    add(-1);
+    lua_pop(L, 1);
+  }
+  if (count == 1 && param.length > 1)
+    for (int i = 1; i < param.length; ++i) list.push_back(list.get(0));
+  return list;
+}
+
+c10::IValue read_list(lua_State* L, int index, const Param& param) {
+  if (param.kind == ParamKind::integers && holds_numbers_of_the_graph(L, index)) return read_numbers(L, index, param);
+  switch (param.kind) {
+    case ParamKind::tensors:
+      return read_tensors(L, index);
+    case ParamKind::optional_tensors:
+      return read_optional_tensors(L, index);
+    case ParamKind::scalars:
+      return read_scalars(L, index);
+    case ParamKind::integers:
+      return read_list<int64_t>(L, index, param, [L](int i) { return integer_value(L, i); });
+    case ParamKind::reals:
+      return read_list<double>(L, index, param, [L](int i) {
+        if (!test_number(L, i)) return real_value(L, i);
+        lua_pushvalue(L, i);
+        specialize_number(L, -1);
+        const double value = lua_tonumber(L, -1);
+        lua_pop(L, 1);
+        return value;
+      });
+    default:
+      return read_list<bool>(L, index, param, [L](int i) { return truth_value(L, i); });
+  }
+}
+
+c10::IValue read_scalar(lua_State* L, int index, const Param& param, const std::string& what) {
+  if (const at::Tensor* tensor = test_tensor(L, index)) {
+    auto* recorder = capture::Recorder::current();
+    if (recorder && recorder->is_param(*tensor))
+      return *tensor;  // the recorder reads it, and the graph keeps the param
+    const auto* replayer = capture::TraceReplayer::current();
+    at::Scalar number =
+        !recorder && replayer && replayer->is_param(*tensor) ? tensor->item() : read_number(*tensor, what);
+    if (param.kind == ParamKind::integer) return number.toLong();
+    return param.kind == ParamKind::real ? c10::IValue(number.toDouble()) : c10::IValue(number);
+  }
+  if (const at::Tensor* number = test_number(L, index)) return *number;  // likewise
+  if (is_reduction(param, L, index)) {
+    std::string_view text = lua_tostring(L, index);
+    return static_cast<int64_t>(text == "none" ? 0 : text == "mean" ? 1 : 2);
+  }
+  if (param.kind == ParamKind::integer) return integer_value(L, index);
+  if (param.kind == ParamKind::real) return real_value(L, index);
+  return *test_scalar(L, index);
+}
+
+/// A number in the place of a tensor.
+at::Tensor read_wrapped(lua_State* L, int index) {
+  lua_pushvalue(L, index);
+  specialize_number(L, -1);
+  at::Tensor number = wrapped_number(*test_scalar(L, -1));
+  lua_pop(L, 1);
+  return number;
+}
+
+template <typename T>
+void push_table(lua_State* L, const std::vector<T>& items, void (*push)(lua_State*, T)) {
+  lua_createtable(L, static_cast<int>(items.size()), 0);
+  for (size_t i = 0; i < items.size(); ++i) {
+    push(L, items[i]);
+    lua_rawseti(L, -2, static_cast<lua_Integer>(i + 1));
+  }
+}
+
+}  // namespace
+
+int fit(lua_State* L, int index, const Param& param) {
+  if (is_none(L, index)) {
+    if (param.optional) return 0;
+    return lua_isnil(L, index) && param.has_default ? 1 : no_fit;
+  }
+  switch (param.kind) {
+    case ParamKind::tensor:
+      if (test_tensor(L, index)) return 0;
+      if (!takes_number_for_tensor(param)) return no_fit;
+      return is_number(L, index) ? cost_of_wrapping : is_truth_value(L, index) ? cost_of_wrapping + 1 : no_fit;
+    case ParamKind::scalar:
+    case ParamKind::integer:
+    case ParamKind::real:
+      return fit_number(L, index, param);
+    case ParamKind::boolean:
+      return is_truth_value(L, index) ? 0 : no_fit;
+    case ParamKind::text:
+    case ParamKind::device:
+      return lua_type(L, index) == LUA_TSTRING ? 0 : no_fit;
+    case ParamKind::dtype:
+      return test_dtype(L, index) ? 0 : no_fit;
+    case ParamKind::generator:
+      return test_generator(L, index) ? 0 : no_fit;
+    case ParamKind::layout:
+    case ParamKind::memory_format: {
+      const Constant* constant = test_constant(L, index);
+      ConstantKind wanted = param.kind == ParamKind::layout ? ConstantKind::layout : ConstantKind::memory_format;
+      return constant && constant->kind == wanted ? 0 : no_fit;
+    }
+    case ParamKind::foreign:
+      return no_fit;
+    default:
+      return fit_list(L, index, param);
+  }
+}
+
+std::string misfit(lua_State* L, int index, at::ArrayRef<const Param*> params) {
+  std::vector<std::string> kinds;
+  for (const Param* param : params) {
+    std::string kind = expected(*param);
+    if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end()) kinds.push_back(kind);
+  }
+  std::string text = "expected ";
+  for (size_t i = 0; i < kinds.size(); ++i) text += (i == 0 ? "" : i + 1 == kinds.size() ? " or " : ", ") + kinds[i];
+  ParamKind kind = params[0]->kind;
+  bool is_list = kind >= ParamKind::tensors && kind <= ParamKind::scalars;
+  if (is_list && lua_type(L, index) == LUA_TTABLE) {
+    if (lua_Integer bad = first_misfit(L, index, *params[0])) {
+      lua_rawgeti(L, index, bad);
+      text += ", but element " + std::to_string(bad) + " is " + describe(L, -1);
+      lua_pop(L, 1);
+      return text;
+    }
+  }
+  return text + ", got " + describe(L, index);
+}
+
+c10::IValue to_ivalue(lua_State* L, int index, const Param& param, const std::string& what) {
+  if (is_none(L, index)) return lua_isnil(L, index) && !param.optional ? param.default_value : c10::IValue();
+  switch (param.kind) {
+    case ParamKind::tensor:
+      if (const at::Tensor* tensor = test_tensor(L, index)) return check_tensor(L, index), *tensor;
+      return read_wrapped(L, index);
+    case ParamKind::scalar:
+    case ParamKind::integer:
+    case ParamKind::real:
+      return read_scalar(L, index, param, what);
+    case ParamKind::boolean:
+      return truth_value(L, index);
+    case ParamKind::text:
+      return std::string(lua_tostring(L, index));
+    case ParamKind::device:
+      return parse_device(lua_tostring(L, index));
+    case ParamKind::dtype:
+      return *test_dtype(L, index);
+    case ParamKind::layout:
+      return static_cast<at::Layout>(test_constant(L, index)->value);
+    case ParamKind::memory_format:
+      return static_cast<at::MemoryFormat>(test_constant(L, index)->value);
+    case ParamKind::generator:
+      return *test_generator(L, index);
+    default:
+      return read_list(L, index, param);
+  }
+}
+
+at::Tensor wrapped_number(const at::Scalar& scalar) {
+  at::Tensor tensor = c10::scalar_to_tensor(scalar);
+  tensor.unsafeGetTensorImpl()->set_wrapped_number(true);
+  return tensor;
+}
+
+void push_ivalue(lua_State* L, const c10::IValue& value) {
+  if (value.isTensor()) return push_tensor(L, value.toTensor());
+  if (value.isNone()) return lua_pushnil(L);
+  if (value.isScalar()) return push_scalar(L, value.toScalar());
+  if (value.isString()) {
+    const std::string& text = value.toStringRef();
+    lua_pushlstring(L, text.data(), text.size());
+    return;
+  }
+  if (value.isDevice()) {
+    lua_pushstring(L, value.toDevice().str().c_str());
+    return;
+  }
+  if (value.isIntList())
+    return push_table<int64_t>(L, value.toIntVector(), [](lua_State* S, int64_t item) { lua_pushinteger(S, item); });
+  if (value.isDoubleList())
+    return push_table<double>(L, value.toDoubleVector(), [](lua_State* S, double item) { lua_pushnumber(S, item); });
+  if (value.isList()) {
+    reserve(L, 0, "lists nested too deep");
+    auto items = value.toListRef();
+    lua_createtable(L, static_cast<int>(items.size()), 0);
+    for (size_t i = 0; i < items.size(); ++i) {
+      push_ivalue(L, items[i]);
+      lua_rawseti(L, -2, static_cast<lua_Integer>(i + 1));
+    }
+    return;
+  }
+  throw std::invalid_argument("the operator returns a " + value.tagKind() + ", which Lua cannot represent");
+}
+
+std::vector<int64_t> check_integers(lua_State* L, int index, const std::string& what) {
+  Param param;
+  param.kind = ParamKind::integers;
+  if (lua_type(L, index) != LUA_TTABLE || fit_list(L, index, param) == no_fit)
+    throw std::invalid_argument(what + ": " + misfit(L, index, {&param}));
+  return read_list(L, index, param).toIntVector();
+}
+
+}  // namespace triage::lua

@@ -1,0 +1,67 @@
+#include <ATen/ExpandUtils.h>
+#include <c10/util/StringUtil.h>
+#include <runtime/flags/branches/branch_checks.h>
+#include <triage/error.h>
+
+namespace triage::flags::check {
+
+const Language cpp = {[](const at::Tensor& tensor) {
+                        return tensor.defined() ? c10::str(tensor.scalar_type(), " of shape ", tensor.sizes())
+                                                : "an undefined tensor";
+                      },
+                      "mask.flatten(1).any(-1) or mask.any()",
+                      ".to(z.scalar_type())",
+                      "x.sum(-1, true)",
+                      "tensors",
+                      "."};
+
+std::string condition(const at::Tensor& condition, const Language& language) {
+  if (!condition.defined()) return condition_expected + language.describe(condition);
+  if (condition.scalar_type() != at::kBool)
+    return condition_expected + language.describe(condition) + "; compare it with something, as in x > 0";
+  if (condition.dim() > 1)
+    return condition_expected + language.describe(condition) + "; reduce it, as in " + language.reduce;
+  return "";
+}
+
+std::string batch_condition(const at::Tensor& condition, const Language& language) {
+  if (condition.dim() == 0) return "";
+  return "expected a condition of shape (), got " + language.describe(condition) +
+         "; combine per-sample masks with & | ~";
+}
+
+std::string selectable(const at::Tensor& condition, const at::Tensor& a, const at::Tensor& b,
+                       const Language& language) {
+  if (a.scalar_type() != b.scalar_type() || a.sizes() != b.sizes() || a.device() != b.device()) {
+    const std::string what = language.describe(a) + " against " + language.describe(b);
+    return a.device() == b.device() ? what : what + " (on " + a.device().str() + " and " + b.device().str() + ")";
+  }
+  if (condition.dim() == 1 && (a.dim() == 0 || a.size(0) != condition.size(0)))
+    return language.describe(a) + " does not have one row per sample of the condition, which is " +
+           language.describe(condition) + "; return tensors with the batch in front, or use a condition of shape ()";
+  return "";
+}
+
+std::string branches_differ(const std::string& construct, const std::string& branch, const std::string& other,
+                            const std::string& leaf, const std::string& what, const std::string& rule) {
+  return construct + ": the branches " + branch + " and " + other + " differ in " + leaf + ": " + what + ". " + rule;
+}
+
+std::string numbers_differ(const std::string& branch, size_t number, const std::string& other, size_t other_number,
+                           const Language& language) {
+  return "IF: the branch " + branch + " returns " + std::to_string(number) + " " + language.results + " and " + other +
+         " returns " + std::to_string(other_number) + "; every branch must return the same number" + language.end;
+}
+
+std::string fitting(const at::Tensor& z, const at::Tensor& made, const Language& language) {
+  const auto returned = [&] { return "`fn` returned " + language.describe(made) + " for " + language.describe(z); };
+  if (made.scalar_type() != z.scalar_type()) return returned() + "; convert its result with " + language.convert;
+  if (made.sizes() == z.sizes() || at::is_expandable_to(made.sizes(), z.sizes())) return "";
+  return returned() + "; expected the same shape, or one that broadcasts to it (" + language.keep_dim + ")";
+}
+
+void hold(const std::string& who, const std::string& complaint, const Language& language) {
+  if (!complaint.empty()) throw InputError(who + ": " + complaint + language.end);
+}
+
+}  // namespace triage::flags::check

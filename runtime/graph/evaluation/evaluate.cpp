@@ -1,0 +1,201 @@
+#include "runtime/graph/evaluation/evaluate.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/jit_type.h>
+#include <fmt/format.h>
+
+#include "runtime/graph/argument_type.h"
+#include "runtime/graph/text/describe.h"
+#include "runtime/messages/assert.h"
+#include "runtime/operators/untrusted.h"
+
+namespace triage::graph {
+namespace {
+
+Kind kind_of(const c10::Type& type) {
+  switch (type.kind()) {
+    case c10::TypeKind::TensorType:
+      return Kind::tensor;
+    case c10::TypeKind::NumberType:
+      return Kind::number;
+    case c10::TypeKind::ComplexType:
+      return Kind::number;
+    case c10::TypeKind::IntType:
+      return Kind::integer;
+    case c10::TypeKind::SymIntType:
+      return Kind::integer;
+    case c10::TypeKind::FloatType:
+      return Kind::real;
+    case c10::TypeKind::SymFloatType:
+      return Kind::real;
+    case c10::TypeKind::BoolType:
+      return Kind::boolean;
+    case c10::TypeKind::ScalarTypeType:
+      return Kind::dtype;
+    case c10::TypeKind::LayoutType:
+      return Kind::layout;
+    case c10::TypeKind::MemoryFormatType:
+      return Kind::memory_format;
+    case c10::TypeKind::DeviceObjType:
+      return Kind::device;
+    case c10::TypeKind::StringType:
+      return Kind::string;
+    case c10::TypeKind::GeneratorType:
+      return Kind::generator;
+    default:
+      break;
+  }
+  return type.str() == "SymBool" ? Kind::boolean : Kind::other;
+}
+
+const char* name_of(Kind kind) {
+  switch (kind) {
+    case Kind::tensor:
+      return "Tensor";
+    case Kind::number:
+      return "number";
+    case Kind::integer:
+      return "int";
+    case Kind::real:
+      return "float";
+    case Kind::boolean:
+      return "bool";
+    case Kind::dtype:
+      return "dtype";
+    case Kind::layout:
+      return "layout";
+    case Kind::memory_format:
+      return "memory format";
+    case Kind::device:
+      return "device";
+    case Kind::string:
+      return "string";
+    case Kind::generator:
+      return "Generator";
+    case Kind::other:
+      break;
+  }
+  return "constant";
+}
+
+}  // namespace
+
+std::string ArgumentType::text() const {
+  std::string text = name_of(kind);
+  if (list) text += optional_items ? "?[]" : "[]";
+  if (optional) text += "?";
+  return text;
+}
+
+ArgumentType type_of(const c10::Argument& argument) {
+  ArgumentType result;
+  c10::TypePtr type = argument.real_type();  // type() shows dtypes and the like as int
+  if (auto optional = type->cast<c10::OptionalType>()) {
+    result.optional = true;
+    type = optional->getElementType();
+  }
+  if (auto list = type->cast<c10::ListType>()) {
+    result.list = true;
+    type = result.element = list->getElementType();
+    if (auto item = type->cast<c10::OptionalType>()) {
+      result.optional_items = true;
+      type = item->getElementType();
+    }
+    // Kernels take sizes boxed as plain integers.
+    if (type->kind() == c10::TypeKind::SymIntType) result.element = c10::IntType::get();
+  }
+  result.kind = kind_of(*type);
+  return result;
+}
+
+namespace {
+
+c10::IValue boxed_item(const Operand& operand, const ArgumentType& type, const Lookup& lookup) {
+  if (const Value* value = operand.value()) {
+    at::Tensor tensor = lookup(value);
+    return type.kind == Kind::tensor ? c10::IValue(std::move(tensor)) : read_number(tensor, type.kind);
+  }
+  return boxed_constant(*operand.constant(), type);
+}
+
+c10::IValue boxed(const Operand& operand, const ArgumentType& type, const Lookup& lookup) {
+  const auto* items = operand.list();
+  if (!items) return boxed_item(operand, type, lookup);
+  c10::impl::GenericList list(type.element);
+  for (const auto& item : *items) list.push_back(boxed_item(item, type, lookup));
+  return c10::IValue(std::move(list));
+}
+
+}  // namespace
+
+c10::IValue read_number(const at::Tensor& tensor, Kind kind) {
+  if (tensor.numel() != 1)
+    throw InputError(fmt::format("expected a number, got a tensor of shape [{}]; pass a tensor with one element",
+                                 fmt::join(tensor.sizes(), ", ")));
+  // Params are such tensors: read them without the way through the dispatcher.
+  const bool plain = tensor.is_cpu() && tensor.layout() == at::kStrided && !tensor.is_neg();
+  at::Scalar number;
+  if (plain && tensor.scalar_type() == at::kDouble)
+    number = *static_cast<const double*>(tensor.data_ptr());
+  else if (plain && tensor.scalar_type() == at::kLong)
+    number = *static_cast<const int64_t*>(tensor.data_ptr());
+  else
+    number = tensor.item();
+  switch (kind) {
+    case Kind::integer:
+      return number.toLong();
+    case Kind::real:
+      return number.toDouble();
+    case Kind::boolean:
+      return number.toBool();
+    default:
+      return number;
+  }
+}
+
+c10::IValue boxed_constant(const c10::IValue& constant, const ArgumentType& type) {
+  if (type.kind != Kind::tensor || constant.isTensor()) return constant;
+  if (constant.isNone()) return type.optional || type.optional_items ? c10::IValue() : c10::IValue(at::Tensor());
+  if (constant.isList()) {
+    c10::impl::GenericList list(type.element);
+    for (const c10::IValue& item : constant.toListRef()) list.push_back(boxed_constant(item, type));
+    return c10::IValue(std::move(list));
+  }
+  at::Tensor tensor = c10::scalar_to_tensor(constant.toScalar());
+  tensor.unsafeGetTensorImpl()->set_wrapped_number(true);
+  return tensor;
+}
+
+std::vector<c10::IValue> boxed_arguments(const Node& node, const Lookup& lookup) {
+  std::vector<c10::IValue> arguments;
+  const auto& schema = node.op.schema().arguments();
+  TRIAGE_ASSERT(node.operands.size() == schema.size());  // of a verified graph
+  for (size_t i = 0; i < schema.size(); ++i) arguments.push_back(boxed(node.operands[i], type_of(schema[i]), lookup));
+  return arguments;
+}
+
+std::vector<at::Tensor> flattened(const std::vector<c10::IValue>& results) {
+  std::vector<at::Tensor> tensors;
+  for (const c10::IValue& result : results) {
+    if (!result.isList()) {
+      tensors.push_back(result.toTensor());
+    } else {
+      for (const c10::IValue& item : result.toListRef()) tensors.push_back(item.toTensor());
+    }
+  }
+  return tensors;
+}
+
+std::vector<at::Tensor> evaluate(const Node& node, const Lookup& lookup) {
+  std::vector<c10::IValue> stack = boxed_arguments(node, lookup);
+  if (const auto* terms = operators::Untrusted::current(); terms && !terms->captured) {  // nothing has run it before
+    const auto& name = node.op.operator_name();
+    const operators::Contract* contract = operators::find_contract(name.name, name.overload_name);
+    const auto wrong = contract ? operators::refusal(*contract, node.op.schema(), stack, *terms) : std::nullopt;
+    if (wrong) throw GraphError(fmt::format("{}: {}", describe(node), *wrong), node.source);
+  }
+  node.op.callBoxed(&stack);
+  return flattened(stack);
+}
+
+}  // namespace triage::graph

@@ -1,0 +1,127 @@
+#include "runtime/graph/passes/aliases.h"
+
+#include <algorithm>
+
+#include "runtime/graph/passes/uses.h"
+#include "runtime/graph/verifier.h"
+#include "runtime/operators/semantics.h"
+
+namespace triage::graph {
+
+using operators::Semantics, operators::semantics_of;
+
+namespace {
+
+bool is_read_only_alias(const c10::AliasInfo* info) { return info && !info->isWrite(); }
+
+bool says_view(const c10::FunctionSchema& schema) {
+  return std::any_of(schema.returns().begin(), schema.returns().end(),
+                     [](const c10::Argument& result) { return is_read_only_alias(result.alias_info()); });
+}
+
+}  // namespace
+
+Sharing sharing(const c10::OperatorHandle& op) {
+  if (semantics_of(op).has(Semantics::view_or_copy)) return Sharing::maybe;
+  return says_view(op.schema()) ? Sharing::always : Sharing::none;
+}
+
+bool repeats_elements(const Value* value) {
+  for (; value && value->producer && sharing(value->producer->op) == Sharing::always;
+       value = value->producer->operands[0].value())
+    if (semantics_of(value->producer->op).has(Semantics::repeats)) return true;
+  return false;
+}
+
+bool may_share(const c10::OperatorHandle& op, size_t argument) {
+  return !says_view(op.schema()) || is_read_only_alias(op.schema().arguments()[argument].alias_info());
+}
+
+void for_each_shared(const Node& node, const std::function<void(Value*)>& visit) {
+  if (sharing(node.op) == Sharing::none) return;
+  for (size_t i = 0; i < node.operands.size(); ++i) {
+    if (!may_share(node.op, i)) continue;
+    Operand operand = node.operands[i];
+    for_each_use(operand, [&](Value* value) { visit(value); });
+  }
+}
+
+std::unordered_set<const Value*> seen_through_outputs(const Graph& graph) {
+  std::unordered_set<const Value*> seen(graph.outputs().begin(), graph.outputs().end());
+  const auto& nodes = graph.nodes();
+  for (auto node = nodes.rbegin(); node != nodes.rend(); ++node) {
+    const auto& results = (*node)->results;
+    if (std::any_of(results.begin(), results.end(), [&](const Value* result) { return seen.count(result) != 0; }))
+      for_each_shared(**node, [&](Value* value) { seen.insert(value); });
+  }
+  return seen;
+}
+
+void reshape_what_follows(Graph& graph, std::unordered_set<const Value*>& values) {
+  const StaysValid valid(graph);
+  static const auto op = [](const char* name) { return c10::Dispatcher::singleton().findSchemaOrThrow(name, ""); };
+  static const std::unordered_map<std::string, c10::OperatorHandle> reshapes = {
+      {"aten::view", op("aten::reshape")},
+      {"aten::_unsafe_view", op("aten::reshape")},
+      {"aten::view_as", op("aten::reshape_as")}};
+  std::vector<NodePtr> nodes;
+  nodes.swap(graph.nodes());
+  for (auto& node : nodes) {
+    bool follows = false;
+    for_each_use(*node, [&](const Value* value) { follows |= values.count(value) != 0; });
+    const auto& name = node->op.operator_name();
+    if (follows) {
+      values.insert(node->results.begin(), node->results.end());
+      if (const auto found = reshapes.find(name.name); found != reshapes.end() && name.overload_name.empty())
+        node->op = found->second;
+      if (name == c10::OperatorName{"aten::view", "dtype"}) {  // elements of another size must lie side by side
+        const Value* viewed = node->operands[0].value();
+        const auto format = static_cast<int64_t>(at::MemoryFormat::Contiguous);
+        Node* dense = graph.append(op("aten::contiguous"), {node->operands[0], c10::IValue(format)}, 1, node->source);
+        graph.edit(dense->results[0]).meta = viewed->meta;
+        node->operands[0] = dense->results[0];
+      }
+    }
+    graph.nodes().push_back(std::move(node));
+  }
+}
+
+OutputMemory::OutputMemory(const Graph& graph) {
+  const std::unordered_set<const Value*> outputs(graph.outputs().begin(), graph.outputs().end());
+  for (const Value* output : outputs)
+    for (const Value* root : origin(output).roots) {
+      Lookers& lookers = lookers_[root];
+      ++lookers.outputs;
+      lookers.maybe |= origin(output).maybe;
+    }
+}
+
+const OutputMemory::Origin& OutputMemory::origin(const Value* value) {
+  if (const auto known = origins_.find(value); known != origins_.end()) return known->second;
+  Origin found;
+  if (!is_view(value)) {
+    found.roots.push_back(value);
+  } else {
+    found.maybe = sharing(value->producer->op) == Sharing::maybe;
+    for_each_shared(*value->producer, [&](Value* argument) {
+      const Origin& from = origin(argument);
+      found.maybe |= from.maybe;
+      for (const Value* root : from.roots)
+        if (std::find(found.roots.begin(), found.roots.end(), root) == found.roots.end()) found.roots.push_back(root);
+    });
+  }
+  return origins_.emplace(value, std::move(found)).first->second;
+}
+
+const OutputMemory::Lookers* OutputMemory::lookers(const Value* root) const {
+  const auto found = lookers_.find(root);
+  return found == lookers_.end() ? nullptr : &found->second;
+}
+
+bool OutputMemory::depends_on_strides() const {
+  return std::any_of(lookers_.begin(), lookers_.end(), [](const auto& known) {
+    return known.first->producer && known.second.outputs > 1 && known.second.maybe;
+  });
+}
+
+}  // namespace triage::graph

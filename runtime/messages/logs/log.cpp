@@ -1,0 +1,136 @@
+#include "runtime/messages/logs/log.h"
+
+#include <spdlog/logger.h>
+#include <spdlog/sinks/stdout_sinks.h>
+
+#include <condition_variable>
+#include <mutex>
+#include <set>
+#include <thread>
+
+#include "runtime/messages/debugging/debug_folder.h"
+#include "runtime/messages/logs/artefacts.h"
+#include "runtime/messages/logs/log_file.h"
+#include "runtime/messages/printable.h"
+
+namespace triage {
+namespace messages {
+namespace {
+
+spdlog::level::level_enum level_of(LogLevel level) {
+  switch (level) {
+    case LogLevel::debug:
+      return spdlog::level::debug;
+    case LogLevel::info:
+      return spdlog::level::info;
+    case LogLevel::warn:
+      return spdlog::level::warn;
+    default:
+      return spdlog::level::err;
+  }
+}
+
+/// Standard output belongs to the host's program. A logger of our own: the host may use spdlog's default one. Artefacts were
+/// asked for, whatever their level; where there is a log file, they are there.
+void write_to_standard_error(const LogRecord& record) {
+  static auto& logger = []() -> spdlog::logger& {
+    auto& made = *new spdlog::logger("triage", std::make_shared<spdlog::sinks::stderr_sink_mt>());
+    made.set_level(spdlog::level::debug);
+    return made;
+  }();
+  const bool artefact = !artefact_of(record).empty();
+  if (artefact ? !log_file().empty() : record.level < LogLevel::info) return;
+  logger.log(level_of(record.level), "{}", readable(record));
+}
+
+}  // namespace
+
+/// No lock is held while a callback runs: it may call the runtime, which logs.
+struct Logger::Sink {
+  void write(const LogRecord& record) {
+    std::unique_lock lock(mutex_);
+    if (!open_) return;
+    const std::shared_ptr<const Log> log = log_;
+    running_.insert(std::this_thread::get_id());
+    lock.unlock();
+    try {
+      log ? (*log)(record) : write_to_standard_error(record);
+    } catch (...) {  // whoever logs goes on
+    }
+    lock.lock();
+    running_.erase(running_.find(std::this_thread::get_id()));
+    done_.notify_all();
+  }
+
+  /// Returns when what was there before runs in no other thread.
+  void replace(std::shared_ptr<const Log> log, bool open) {
+    std::unique_lock lock(mutex_);
+    log_ = std::move(log);
+    open_ = open;
+    done_.wait(lock, [&] { return running_.size() == running_.count(std::this_thread::get_id()); });
+  }
+
+  /// Lives until the process ends, threads of the runtime included.
+  static const std::shared_ptr<Sink>& of_process() {
+    static const auto& sink = *new std::shared_ptr<Sink>(std::make_shared<Sink>());
+    return sink;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable done_;
+  std::shared_ptr<const Log> log_;  // null: standard error
+  bool open_ = true;
+  std::multiset<std::thread::id> running_;  // the threads in which the callback runs
+};
+
+Logger::Logger() : sink_(Sink::of_process()) {}
+
+Logger::Logger(Log log) : Logger() {
+  if (!log) return;
+  sink_ = std::make_shared<Sink>();
+  sink_->replace(std::make_shared<const Log>(std::move(log)), /*open=*/true);
+}
+
+void Logger::write(LogLevel level, std::string_view text, const std::vector<LogField>& fields) const noexcept {
+  try {
+    const std::string line = one_line(text);
+    const LogRecord record{level, line, fields};
+    write_to_log_file(record);
+    write_to_debug_log(record);
+    sink_->write(record);
+  } catch (const std::exception&) {  // no memory for the line
+  }
+}
+
+void Logger::close() noexcept {
+  if (sink_ != Sink::of_process()) sink_->replace(nullptr, /*open=*/false);
+}
+
+void Logger::set_log_of_process(Log log) {
+  Sink::of_process()->replace(log ? std::make_shared<const Log>(std::move(log)) : nullptr, /*open=*/true);
+}
+
+const Logger& LogTo::current() noexcept {
+  static const auto& of_process = *new Logger;
+  return context.logger ? *context.logger : of_process;
+}
+
+}  // namespace messages
+
+const char* to_string(LogLevel level) noexcept {
+  switch (level) {
+    case LogLevel::debug:
+      return "debug";
+    case LogLevel::info:
+      return "info";
+    case LogLevel::warn:
+      return "warn";
+    default:
+      return "error";
+  }
+}
+
+void set_log(Log log) { messages::Logger::set_log_of_process(std::move(log)); }
+
+}  // namespace triage
