@@ -1,6 +1,6 @@
 -- What each rule of a policy did to which samples. `triage test` runs the policy's source with every rule announced by
 -- its number (bindings/lua/rewriter/findings/rules.h); the functions returned here stand behind those announcements. As
--- in the prelude, this is plain Lua, which the source rewriter never sees: masks are combined by methods and `&`, `|`, `~`.
+-- in the prelude, this is plain Lua that the rewriter never sees: masks are combined by methods and `&`, `|`, `~`.
 -- `note(id, mask)` takes the samples, a bool tensor of shape (N,) or ().
 local core, note = ...
 local pack, unpack = table.pack, table.unpack

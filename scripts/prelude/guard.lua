@@ -1,5 +1,5 @@
--- guard(x): flags that ride on a tensor; operators carry them (bindings/lua/tensors/calls/guarded_call.cpp). Functions of
--- the library come here where an argument is guarded: what takes flags takes those of the tensor.
+-- guard(x): flags that ride on a tensor; operators carry them (bindings/lua/tensors/calls/guarded_call.cpp). Functions
+-- of the library come here where an argument is guarded: what takes flags takes those of the tensor.
 local core = ...
 local pack, unpack = table.pack, table.unpack
 local arguments = core.arguments
