@@ -230,4 +230,51 @@ TEST_CASE("rows that are searched at once have the bits of rows that are searche
   }
 }
 
+TEST_CASE(
+    "loops of one level are searched each for itself: rows of one may lie side by side, and those of another apart") {
+  const Program asked = [](const Tensors& in) { return Tensors{in[0].isnan().any(-1), in[1].isnan().any(-1)}; };
+  for (const int64_t columns : {16, 40}) {
+    const auto executable = without_kernels(asked, {data({4, columns}), data({4, columns - 6})});
+    for (const int64_t rows : {1, 2, 20, 100}) {
+      at::Tensor a = data({rows, columns}), b = data({rows, columns - 6}), one = data({1, columns - 6});
+      a[rows - 1][0] = b[rows / 2][9] = one[0][3] = nan;
+      const auto apart = [](const at::Tensor& x) { return at::cat({x, x}, -1).slice(1, 0, x.size(1)); };
+      for (const Tensors& in : {Tensors{a, b}, Tensors{a, apart(b)}, Tensors{apart(a), b}, Tensors{apart(a), apart(b)},
+                                Tensors{a, one.expand({rows, columns - 6})}}) {
+        const Tensors got = run_without_kernels(*executable, in), wanted = asked(in);
+        for (size_t i = 0; i < got.size(); ++i) CHECK(same_bits(got[i], wanted[i]));
+      }
+    }
+  }
+}
+
+TEST_CASE("an output takes the place of no input that another reduction of its loop still reads") {
+  const std::pair<Program, size_t> programs[] = {
+      {[](const Tensors& in) {
+         return Tensors{in[1].isnan().any(-1), in[0].clone(), in[0].isnan().any(-1)};
+       },
+       1},
+      {[](const Tensors& in) {
+         return Tensors{in[0].clone(), in[0].isnan().any(-1), in[1].isnan().any(-1)};
+       },
+       1},
+      {[](const Tensors& in) {
+         const at::Tensor far = in[0] - in[0].amax(-1, true), powers = far.exp();
+         return Tensors{powers, powers.sum(-1), far.square().sum(-1)};
+       },
+       0}};
+  for (const auto& [program, donated] : programs) {
+    for (const int64_t columns : {10, 16, 40, 600}) {
+      const auto executable = without_kernels(program, {data({4, columns}), data({4, columns})});
+      for (const int64_t rows : {1, 2, 33}) {
+        Tensors in{data({rows, columns}), data({rows, columns}) + 1};
+        if (donated == 1) in[1][0][3] = nan;
+        const Tensors wanted = program(in), given{in[donated]};
+        const Tensors got = run_without_kernels(*executable, in, {{}, given});
+        for (size_t i = 0; i < got.size(); ++i) CHECK(same(got[i], wanted[i]));
+      }
+    }
+  }
+}
+
 }  // namespace triage::fused

@@ -564,8 +564,15 @@ bool can_be_in_place(const Steps& steps, const InPlace& where) {
         if (here && std::any_of(op.in.begin(), op.in.end(), is_input)) return false;
         here |= is_output(op.out);
       }
-      for (const Steps::Reduction& one : loop.reductions)
-        if (here && (is_input(one.operand) || std::any_of(one.in.begin(), one.in.end(), is_input))) return false;
+      const auto reads = [&](const Steps::Reduction& one) {
+        return (!one.merged && is_input(one.operand)) || std::any_of(one.in.begin(), one.in.end(), is_input);
+      };
+      for (const Steps::Reduction& one : loop.reductions) {
+        if (here && reads(one)) return false;
+        // Each goes over all positions before the next one does, and a search may do so twice.
+        for (const Steps::Reduction& other : loop.reductions)
+          if (&other != &one && is_output(other.stored) && reads(one)) return false;
+      }
       for (const Steps::Reduction& one : loop.reductions) here |= is_output(one.stored);
       written = here;
     }

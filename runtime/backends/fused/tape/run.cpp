@@ -274,13 +274,12 @@ class TapeRun {
     for (const Steps::Classified& one : level.classified) classify(one);
     for (const Steps::Op& op : level.after) apply_to_cells(op, used_);
     const int64_t turns = steps_.width > 1 ? 1 : used_;
-    const bool searched = search(level);
-    if (!searched || level.loops.size() > 1 || !level.spreads.empty() || !level.segments.empty())
+    if (!search(level))
       for (int64_t row = next_row(level, 0); row < turns; row = next_row(level, row + 1)) {
         for (const Steps::Spread& one : level.spreads) spread(one, row);
         if (fetching) look_ahead(row);
         for (const Steps::Loop& loop : level.loops)
-          if (!(searched && loop.searches) && is_needed(loop, row)) run(loop, row);
+          if (!is_searched(loop) && is_needed(loop, row)) run(loop, row);
         for (const Steps::SegmentReduction& one : level.segments) reduce(one, row);
       }
     ahead_ = {};
@@ -317,13 +316,13 @@ class TapeRun {
 
   // --- rows that are searched
 
-  /// Rows that lie side by side are searched at once; where something is there, one by one. False where they lie apart.
+  /// Rows that lie side by side are searched at once; where something is there, one by one. Whether that was all of the level.
   bool search(const Steps::Level& level) {
-    bool searched = false;
-    for (const Steps::Loop& loop : level.loops)
-      if (loop.searches && lies_side_by_side(loop)) search(loop), searched = true;
-    return searched;
+    bool all = level.spreads.empty() && level.segments.empty();
+    for (const Steps::Loop& loop : level.loops) is_searched(loop) ? search(loop) : void(all = false);
+    return all;
   }
+  bool is_searched(const Steps::Loop& loop) const { return loop.searches && lies_side_by_side(loop); }
   bool lies_side_by_side(const Steps::Loop& loop) const {
     const auto is_dense = [&](int32_t index) {
       return index < 0 || block(index).step == slot(index).size * extent(loop.extent);
