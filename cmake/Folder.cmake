@@ -1,5 +1,6 @@
-# triage_folder(NAME [SUBFOLDERS names...] [DEPENDS targets...] [ALONE pattern] [NO_PCH]) makes the object library triage_NAME of all *.cpp in the
-# Objects, not archives: a static library would drop the files that only register operators.
+# triage_folder(NAME [SUBFOLDERS names...] [DEPENDS targets...] [ALONE pattern] [NO_PCH]) makes the object library triage_NAME of
+# all *.cpp in the folder and its subfolders. Objects, not archives: a static library would drop the files that only register
+# operators. ALONE: see triage_unity.
 function(triage_folder name)
   cmake_parse_arguments(arg "NO_PCH" "ALONE" "DEPENDS;SUBFOLDERS" ${ARGN})
   set(patterns ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)

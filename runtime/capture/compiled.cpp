@@ -272,12 +272,12 @@ bool Compiled::gave_up() const {
   return under == any_settings || under == settings_of(get_compiler_config());
 }
 
-/// TRIAGE_DEBUG_FUNCTION names this function, or none. (To ask for the definition reads source lines, in each call that no graph
-/// answers.)
+/// TRIAGE_DEBUG_FUNCTION names this function, or none.
 bool Compiled::is_debugged() const {
-  if (messages::every_function_is_debugged()) return true;
-  const Source where = script_->definition().where;
-  return messages::is_debugged(script_->name(), where.file + ":" + std::to_string(where.line));
+  return messages::is_debugged(script_->name(), [this] {
+    const Source where = script_->definition().where;
+    return where.file + ":" + std::to_string(where.line);
+  });
 }
 
 Ran Compiled::miss(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline,

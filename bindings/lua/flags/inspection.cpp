@@ -93,11 +93,6 @@ void set_text(lua_State* L, const char* key, const std::string& text) {
   lua_setfield(L, -2, key);
 }
 
-void set_integer(lua_State* L, const char* key, int64_t value) {
-  lua_pushinteger(L, value);
-  lua_setfield(L, -2, key);
-}
-
 void push_entry(lua_State* L, const flags::UnpackedError& entry) {
   lua_createtable(L, 0, 6);
   set_integer(L, "severity", to_int(entry.severity));

@@ -32,8 +32,6 @@ using capsule::member;
 using capsule::text;
 using files::Malformed;
 
-constexpr int max_restored_depth = 150;
-
 int raise_lost(lua_State* L) {
   throw Error(fmt::format("{}; the capsule does not hold it", lua_tostring(L, lua_upvalueindex(1))));
 }
@@ -80,7 +78,7 @@ class Restorer {
         chunks_(member(snapshot, "chunks")),
         tensors_(tensors),
         cell_owners_(cells_.size()) {
-    reserve(L, 8 * max_restored_depth, "a snapshot");
+    reserve(L, 8 * max_snapshot_depth, "a snapshot");
     lua_newtable(L);
     made_ = lua_gettop(L);
     lua_newtable(L);
@@ -88,7 +86,7 @@ class Restorer {
   }
 
   void push(const Json& value, int depth = 0) {
-    if (depth > max_restored_depth) throw Malformed("its values are nested too deep");
+    if (depth > max_snapshot_depth) throw Malformed("its values are nested too deep");
     charge(L_, 64);
     if (value.is_null()) return lua_pushnil(L_);
     if (value.is_boolean()) return lua_pushboolean(L_, value.get<bool>());

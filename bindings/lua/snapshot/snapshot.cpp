@@ -30,7 +30,6 @@ namespace {
 
 using capsule::Json;
 
-constexpr int max_depth = 150;
 constexpr int max_values = 100'000;
 constexpr size_t longest_string = 1 << 20;
 constexpr const char* masked_value = "masked";
@@ -48,13 +47,13 @@ bool is_utf8(const std::string& text) {
 class Writer {
  public:
   Writer(lua_State* L, const SnapshotOptions& options) : L_(L), options_(options), library_(library_names(L)) {
-    reserve(L, 6 * max_depth, "a snapshot");
+    reserve(L, 6 * max_snapshot_depth, "a snapshot");
   }
 
   Json value(int index, const std::string& name, int depth) {
     index = lua_absindex(L_, index);
     if (++values_ > max_values) return lost(name, "more values than a capsule holds");
-    if (depth > max_depth) return lost(name, "values that are nested too deep");
+    if (depth > max_snapshot_depth) return lost(name, "values that are nested too deep");
     const bool masked = std::find(options_.masked.begin(), options_.masked.end(), name) != options_.masked.end();
     if (masked && !test_tensor(L_, index) && !lua_isfunction(L_, index)) return lost(name, masked_value);
     switch (lua_type(L_, index)) {

@@ -15,6 +15,9 @@
 ///  "missing": [sentence], "masked": whether values were left out by their names}; snapshot.cpp has VALUE and OBJECT.
 namespace triage::lua {
 
+/// How deep values may be nested.
+constexpr int max_snapshot_depth = 150;
+
 struct SnapshotOptions {
   capsule::SavedTensors& tensors;
   const std::vector<std::string>& masked;  // upvalues, fields and globals whose values are left out

@@ -71,8 +71,8 @@ void set_text(lua_State* L, const char* name, std::string_view text) {
   lua_setfield(L, -2, name);
 }
 
-void set_count(lua_State* L, const char* name, size_t count) {
-  lua_pushinteger(L, static_cast<lua_Integer>(count));
+void set_integer(lua_State* L, const char* name, lua_Integer value) {
+  lua_pushinteger(L, value);
   lua_setfield(L, -2, name);
 }
 

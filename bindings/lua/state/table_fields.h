@@ -17,6 +17,6 @@ std::string fields_text(lua_State* L, int index);
 
 /// Sets field `name` of the table on top of the stack. The text is charged.
 void set_text(lua_State* L, const char* name, std::string_view text);
-void set_count(lua_State* L, const char* name, size_t count);
+void set_integer(lua_State* L, const char* name, lua_Integer value);
 
 }  // namespace triage::lua

@@ -13,6 +13,7 @@
 #include <numeric>
 #include <utility>
 
+#include "runtime/messages/asked.h"
 #include "runtime/messages/debugging/debug_folder.h"
 #include "runtime/messages/logs/log.h"
 #include "runtime/messages/printable.h"
@@ -93,11 +94,6 @@ void for_each_word(std::string_view words, const Take& take) {
   }
 }
 
-std::string environment(const char* name) {
-  const char* const value = std::getenv(name);
-  return value ? value : "";
-}
-
 struct Environment {
   Logs logs;
   std::vector<std::string> unknown;  // why words are
@@ -106,7 +102,7 @@ struct Environment {
 
 Environment read_environment() {
   Environment read;
-  for_each_word(environment("TRIAGE_LOGS"), [&](std::string_view word) {
+  for_each_word(variable("TRIAGE_LOGS"), [&](std::string_view word) {
     try {
       if (in_small_letters(word) == "help")
         read.help = true;
@@ -130,7 +126,7 @@ std::atomic<uint32_t> current_bits{unread};
 
 struct DebugFunction {
   std::mutex mutex;
-  std::string patterns = environment("TRIAGE_DEBUG_FUNCTION");
+  std::string patterns = variable("TRIAGE_DEBUG_FUNCTION");
   std::atomic<bool> all = patterns.empty();
 };
 DebugFunction& debug() {
@@ -382,12 +378,11 @@ bool ends_with_path(const std::string& path, const std::string& end) {
 
 }  // namespace
 
-bool every_function_is_debugged() noexcept { return debug().all.load(std::memory_order_relaxed); }
-
-bool is_debugged(const std::string& name, const std::string& place) noexcept {
-  if (every_function_is_debugged()) return true;
+bool is_debugged(const std::string& name, const std::function<std::string()>& place_of) noexcept {
+  if (debug().all.load(std::memory_order_relaxed)) return true;
   bool found = false;
   try {
+    const std::string place = place_of();
     for_each_word(debug_function(), [&](std::string_view word) {
       const std::string pattern(word);
       found |= name == pattern || ends_with_path(name, pattern) || ends_with_path(place, pattern) ||

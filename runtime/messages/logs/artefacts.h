@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -110,8 +111,8 @@ class Step {
 
 /// Only functions and policies whose name, or place ("file.lua:3"), matches are captured: a list of patterns (`*`, `?`) with
 /// commas between them, at first TRIAGE_DEBUG_FUNCTION; empty: all. Thread-safe.
-bool is_debugged(const std::string& name, const std::string& place) noexcept;
-bool every_function_is_debugged() noexcept;
+/// `place` is asked only where there are patterns: to find it reads source lines.
+bool is_debugged(const std::string& name, const std::function<std::string()>& place) noexcept;
 std::string debug_function();
 void set_debug_function(std::string patterns);
 

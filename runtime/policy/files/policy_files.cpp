@@ -18,6 +18,7 @@
 #include "runtime/files/checksum.h"
 #include "runtime/files/disk.h"
 #include "runtime/messages/printable.h"
+#include "runtime/policy/files/descriptor.h"
 
 namespace triage::policy {
 namespace {
@@ -27,20 +28,6 @@ namespace fs = std::filesystem;
 constexpr size_t most_files = 256, longest_name = 1024;
 constexpr uint64_t largest_file = 64u << 20, most_bytes = 256u << 20;  // of one file, of all that a version reads
 constexpr int most_links = 40;
-
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Descriptor& operator=(Descriptor&&) = delete;
-  ~Descriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
 
 std::deque<std::string> parts_of(const std::string& path) {
   std::deque<std::string> parts;

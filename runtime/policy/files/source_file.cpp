@@ -9,6 +9,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "runtime/policy/files/descriptor.h"
+
 namespace triage::policy {
 namespace {
 
@@ -17,11 +19,6 @@ constexpr size_t largest_source = 16u << 20;
 [[noreturn]] void refuse(const std::filesystem::path& path, const std::string& why) {
   throw FileError(fmt::format("cannot read the policy '{}': {}", path.string(), why), {path.string(), 0});
 }
-
-struct OpenFile {
-  int fd;
-  ~OpenFile() { ::close(fd); }
-};
 
 }  // namespace
 
@@ -32,7 +29,7 @@ std::optional<std::string> read_source(const std::filesystem::path& path) {
     if (errno == ENOENT || errno == ENOTDIR) return std::nullopt;
     refuse(path, std::strerror(errno));
   }
-  OpenFile file{fd};
+  const Descriptor file(fd);
   struct stat info {};
   if (::fstat(fd, &info) != 0) refuse(path, std::strerror(errno));
   if (!S_ISREG(info.st_mode)) refuse(path, S_ISDIR(info.st_mode) ? "it is a directory" : "it is not a regular file");

@@ -30,7 +30,7 @@ void push_text(lua_State* L, const std::string& text) {
 void set_source(lua_State* L, const Source& source) {
   if (source.file.empty()) return;
   set_text(L, "file", source.file);
-  set_count(L, "line", static_cast<size_t>(source.line));
+  set_integer(L, "line", source.line);
 }
 
 /// prof:report()
@@ -50,7 +50,7 @@ int breaks(lua_State* L) {
     set_text(L, "reason", one.reason);
     set_text(L, "hint", one.hint);
     set_source(L, one.source);
-    set_count(L, "count", one.count);
+    set_integer(L, "count", static_cast<lua_Integer>(one.count));
     lua_rawseti(L, -2, ++number);
   }
   return 1;
@@ -68,7 +68,7 @@ int recompiles(lua_State* L) {
     set_text(L, "example", one.example);
     set_text(L, "advice", one.advice);
     set_source(L, one.source);
-    set_count(L, "count", one.count);
+    set_integer(L, "count", static_cast<lua_Integer>(one.count));
     lua_rawseti(L, -2, ++number);
   }
   return 1;
@@ -99,7 +99,7 @@ int compile_times_(lua_State* L) {
     lua_createtable(L, 0, 4);
     set_text(L, "phase", times[i].phase);
     set_text(L, "name", times[i].function);
-    set_count(L, "count", times[i].count);
+    set_integer(L, "count", static_cast<lua_Integer>(times[i].count));
     lua_pushnumber(L, times[i].seconds);
     lua_setfield(L, -2, "seconds");
     lua_rawseti(L, -2, static_cast<lua_Integer>(i) + 1);

@@ -140,9 +140,9 @@ void push_explanation(lua_State* L, const Explanation& all) {
   }
   for (size_t i = 0; i < all.guards.size(); ++i) guards[i] = lines_of(all.guards[i]);
   lua_createtable(L, 0, 13);
-  set_count(L, "graph_count", all.graphs.size());
-  set_count(L, "graph_break_count", all.breaks.size());
-  set_count(L, "op_count", all.num_ops());
+  set_integer(L, "graph_count", static_cast<lua_Integer>(all.graphs.size()));
+  set_integer(L, "graph_break_count", static_cast<lua_Integer>(all.breaks.size()));
+  set_integer(L, "op_count", static_cast<lua_Integer>(all.num_ops()));
   set_list(L, "break_reasons", reasons);
   set_list(L, "break_ids", ids);
   set_list(L, "user_stacks", stacks);

@@ -162,9 +162,11 @@ class TapeRun {
   const Place& block(int32_t index) const { return block_[index]; }
   Here& here(int32_t index) { return at_[index]; }
 
-  bool holds(int32_t condition, int64_t row) const {
-    const Place& place = block(condition);
-    return place.memory[row * place.step] != 0;
+  bool holds(int32_t condition, int64_t row) const { return *own_memory(condition, row) != 0; }
+  /// Where the slot itself has the row, whatever it selects.
+  char* own_memory(int32_t index, int64_t row) const {
+    const Place& place = block(index);
+    return place.memory + row * place.step;
   }
   Here in_row(int32_t index, int64_t row) const {
     if (const int32_t choice = slot(index).choice; choice >= 0) {
@@ -172,8 +174,7 @@ class TapeRun {
       const bool which = holds(one.condition, row);
       if (one.how[which] == How::forward) return in_row(one.of[which], row);
     }
-    const Place& place = block(index);
-    return {place.memory + row * place.step, place.advance};
+    return {own_memory(index, row), block(index).advance};
   }
   char* memory(int32_t index, int64_t row) const { return in_row(index, row).memory; }
 
@@ -318,7 +319,7 @@ class TapeRun {
 
   /// Rows that lie side by side are searched at once; where something is there, one by one. Whether that was all of the level.
   bool search(const Steps::Level& level) {
-    bool all = level.spreads.empty() && level.segments.empty();
+    bool all = level.has_only_loops();
     for (const Steps::Loop& loop : level.loops) is_searched(loop) ? search(loop) : void(all = false);
     return all;
   }
@@ -333,8 +334,7 @@ class TapeRun {
     });
   }
   void search(const Steps::Loop& loop) {
-    const int64_t row_bytes = std::max<int64_t>(1, 8 * extent(loop.extent));
-    const int64_t at_once = std::max<int64_t>(1, searched_bytes / row_bytes);
+    const int64_t at_once = std::max<int64_t>(1, searched_bytes / (8 * std::max<int64_t>(1, extent(loop.extent))));
     for (int64_t row = 0; row < used_; row += at_once) {
       const int64_t rows = std::min(at_once, used_ - row);
       if (rows > 1 && finds_nothing(loop, row, rows)) continue;
@@ -372,10 +372,7 @@ class TapeRun {
   /// Of rows that are one chunk, where every slot is its own: what most rows are.
   void run_at_once(const Steps::Loop& loop, int64_t row) const {
     const int64_t n = extent(loop.extent) * steps_.width;
-    const auto at = [&](int32_t slot) {
-      const Place& place = block(slot);
-      return place.memory + row * place.step;
-    };
+    const auto at = [&](int32_t slot) { return own_memory(slot, row); };
     const void* in[Steps::most_operands];
     for (const Steps::Op& op : loop.ops) {
       find_operands(op.in, in, at);
@@ -384,10 +381,7 @@ class TapeRun {
     reduce_at_once(loop, row, n);
   }
   void reduce_at_once(const Steps::Loop& loop, int64_t row, int64_t n) const {
-    const auto at = [&](int32_t slot) {
-      const Place& place = block(slot);
-      return place.memory + row * place.step;
-    };
+    const auto at = [&](int32_t slot) { return own_memory(slot, row); };
     const void* in[Steps::most_operands];
     for (const Steps::Reduction& one : loop.reductions) {
       char* const total = at(one.total);

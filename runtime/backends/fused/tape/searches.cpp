@@ -66,7 +66,7 @@ void find_rare_levels(Steps& steps) {
       for (const Steps::Op& op : loop.ops) ops.push_back(&op);
     const bool reduces = std::any_of(level.loops.begin(), level.loops.end(),
                                      [](const Steps::Loop& loop) { return !loop.reductions.empty(); });
-    if (ops.empty() || reduces || !level.spreads.empty() || !level.segments.empty()) continue;
+    if (ops.empty() || reduces || !level.has_only_loops()) continue;
     for (const Steps::Guard& guard : ops[0]->guards) {
       const auto has_it = [&](const Steps::Op* op) {
         return std::find(op->guards.begin(), op->guards.end(), guard) != op->guards.end();
@@ -78,15 +78,11 @@ void find_rare_levels(Steps& steps) {
 
 bool only_searches(const Steps& steps) {
   bool searches = false;
-  const auto is_empty = [](const Steps::Level& level) {
-    return level.loops.empty() && level.spreads.empty() && level.segments.empty();
-  };
   for (const Steps::Level& level : steps.levels) {
     const bool all =
-        !level.loops.empty() && level.spreads.empty() && level.segments.empty() &&
         std::all_of(level.loops.begin(), level.loops.end(), [](const Steps::Loop& loop) { return loop.searches; });
-    if (!all && !level.only && !is_empty(level)) return false;
-    searches |= all;
+    if (!level.has_only_loops() || (!all && !level.only)) return false;
+    searches |= all && !level.loops.empty();
   }
   return searches;
 }

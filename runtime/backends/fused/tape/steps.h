@@ -124,6 +124,8 @@ struct Steps {
     std::vector<Loop> loops;
     std::vector<SegmentReduction> segments;
     std::optional<Guard> only{};  // rows that do not meet this need none of the loops, and there is nothing else
+    /// Nothing else is done for single rows.
+    bool has_only_loops() const { return spreads.empty() && segments.empty(); }
   };
   /// Between memory of the caller and slots.
   struct Transfer {
