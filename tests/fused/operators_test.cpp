@@ -256,6 +256,30 @@ TEST_CASE("T34: whole numbers divided by constants, rounded and squared") {
   for (const auto dtype : {at::kLong, at::kInt}) operators_agree(divisions_of_whole_numbers, dtype, true);
 }
 
+TEST_CASE("T34: clamp to limits that are tensors, numbers of the caller or values for each element, has ATen's bits") {
+  const Program clamps = [](const Tensors& in) {
+    const at::Tensor x = in[0] * 1, low = in[1], high = in[2], y = in[3];
+    return Tensors{x.clamp(low, high), at::clip(x, low, high), x.clamp(low),      at::clamp(x, c10::nullopt, high),
+                   x.clamp_min(low),   x.clamp_max(high),      x.clamp(y, y + 1), x.clamp(low, y)};
+  };
+  for (const auto dtype : {at::kFloat, at::kDouble, at::kBFloat16, at::kLong}) {
+    const auto number = [](double value) { return at::full({}, value, at::kDouble); };
+    const auto inputs = [&](int64_t n, double low, double high) {
+      return Tensors{rows(n, dtype), number(low).to(dtype), number(high).to(dtype), rows(n, dtype, 3)};
+    };
+    CHECK(shares(clamps, inputs(5, -2, 3)).second == 0);
+    const auto fused = compiled(clamps, inputs(5, -2, 3));
+    for (const int64_t n : {0, 1, 2, 31, 32, 33})
+      for (const auto& [low, high] : std::vector<std::pair<double, double>>{{-2, 3}, {3, -2}, {NAN, 2}, {-2, NAN}}) {
+        if (!at::isFloatingType(dtype) && !(low == low && high == high)) continue;
+        const Tensors given = inputs(n, low, high), expected = clamps(given), got = run_on_kernels(*fused, given);
+        for (size_t i = 0; i < got.size(); ++i)
+          CHECK_MESSAGE(same_numbers(expected[i] + 0, got[i] + 0),  // of equal zeros either may be chosen
+                        "result " << i << " of " << dtype << ", " << n << " rows, from " << low << " to " << high);
+      }
+  }
+}
+
 TEST_CASE("what ATen may raise for, or what traps, is left to it") {
   const Tensors given{at::arange(8).view({2, 4}), at::ones({2, 4}, at::kLong)};
   CHECK(shares([](const Tensors& in) { return Tensors{in[0].floor_divide(in[1]) + 1}; }, given).second > 0);
