@@ -48,7 +48,7 @@ if(TRIAGE_SANITIZE OR CMAKE_BUILD_TYPE STREQUAL "Debug")
 endif()
 if(TRIAGE_SANITIZE)
   # Instrumented, GCC 12 takes std::regex for uninitialised.
-  target_compile_options(triage_torch INTERFACE -Wno-maybe-uninitialized -fsanitize=${TRIAGE_SANITIZE} -fno-sanitize=vptr -fno-omit-frame-pointer -g1)
+  target_compile_options(triage_torch INTERFACE -Wno-maybe-uninitialized ${triage_sanitize_options})
   target_link_options(triage_torch INTERFACE -fsanitize=${TRIAGE_SANITIZE})
 endif()
 

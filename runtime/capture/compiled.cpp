@@ -13,7 +13,7 @@
 #include "runtime/capture/reports/compile_clock.h"
 #include "runtime/capture/reports/logs.h"
 #include "runtime/capture/reports/trace_events.h"
-#include "runtime/capture/rules/arguments.h"
+#include "runtime/capture/retire_if_written.h"
 #include "runtime/capture/sizes/marks.h"
 #include "runtime/capture/tensors/synthetic_inputs.h"
 #include "runtime/capture/tensors/variables.h"
@@ -70,35 +70,6 @@ std::string layout_name(const at::Tensor& tensor) {
 
 at::ArrayRef<at::Tensor> without_params(at::ArrayRef<at::Tensor> all, size_t num_params) {
   return all.slice(0, all.size() - num_params);
-}
-
-/// Sizes that are marked static are held fast; the ranges of the dynamic ones are guards.
-std::vector<Guards::Range> apply_marks(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> traced,
-                                       Recorder& recorder) {
-  std::vector<Guards::Range> ranges;
-  for (size_t i = 0; i < inputs.size(); ++i)
-    for (const Mark& mark : marks_of(inputs[i])) {
-      if (mark.dynamic)
-        ranges.push_back({i, mark.dim, mark.min, mark.max});
-      else
-        recorder.read_size(traced[i], mark.dim);
-    }
-  return ranges;
-}
-
-/// A size that is marked dynamic may not have been held fast.
-void check_marks(at::ArrayRef<at::Tensor> inputs, const Recorder::Result& captured,
-                 const std::vector<std::string>& names) {
-  for (size_t i = 0; i < inputs.size(); ++i)
-    for (const Mark& mark : marks_of(inputs[i]))
-      for (const auto& size : captured.sizes)
-        if (mark.dynamic && size.input == i && size.dim == mark.dim)
-          throw Error(
-              "dimension " + std::to_string(mark.dim) + " of tensor '" +
-              (i < names.size() ? names[i] : "#" + std::to_string(i)) +
-              "' is marked dynamic, but the script depends on its size, " + std::to_string(size.size) +
-              " in this call: it loops over it, compares it with a constant, or uses it as a table key or as text. A "
-              "graph would be valid for this size only. Use the size in tensor operations only, or do not mark it.");
 }
 
 constexpr int any_settings = -1;
@@ -227,24 +198,6 @@ Ran Compiled::run_again(const Entry& failed, bool over_limit, at::ArrayRef<at::T
   return ran;
 }
 
-/// What a script writes to its own variables while nothing is recorded, no guard sees: graphs of before may be wrong then, and
-/// are not used again, whether or not the script comes to its end.
-class Compiled::RetireIfWritten {
- public:
-  explicit RetireIfWritten(Compiled& compiled) : compiled_(compiled), before_(compiled.script_->writes()) {}
-  ~RetireIfWritten() {
-    if (armed_ && compiled_.script_->writes() != before_) compiled_.newest_.store(nullptr, std::memory_order_release);
-  }
-  void dismiss() noexcept { armed_ = false; }
-  RetireIfWritten(const RetireIfWritten&) = delete;
-  RetireIfWritten& operator=(const RetireIfWritten&) = delete;
-
- private:
-  Compiled& compiled_;
-  uint64_t before_;
-  bool armed_ = true;
-};
-
 Ran Compiled::run(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> params, const CallContext& call,
                   std::vector<at::Tensor>& outputs) {
   const bool plainly = get_stance() == Stance::force_eager;
@@ -363,147 +316,6 @@ Ran Compiled::run_script(at::ArrayRef<at::Tensor> all, size_t num_params, Deadli
   return {replayer ? CallForm::segments : CallForm::script};
 }
 
-bool Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline,
-                       std::vector<at::Tensor>& outputs) {
-  report_recompile(all, Stance::default_stance);
-  const CompileClock::Capturing timing(*options_.clock);
-  const messages::DebugScope debug_scope(script_->name());
-  trace_capture(*script_, options_.backend);
-  std::optional<messages::Step> step(std::in_place, 1, "capture", script_->name(),
-                                     "capture of " + named(script_->name(), script_->definition().where));
-  std::vector<std::string> names = input_names();
-  const uint64_t epoch = config_epoch();
-  Guards guards = Guards::of(all, num_params);
-  std::optional<random::DrawFrom> draws;  // behind the guards, which look at the state of the thread
-  if (options_.random) draws.emplace(numbers());
-  const OutsideBranches outside;
-  const NotCaptured nothing(false);
-  Recorder recorder(script_->name(), options_.fullgraph);
-  std::vector<at::Tensor> traced;
-  const size_t num_inputs = all.size() - num_params;
-  const size_t end_of_params = num_inputs + script_->signature().params.size();  // state follows
-  for (size_t i = 0; i < all.size(); ++i) {  // state, and a param that is a list or a tensor, are inputs like others
-    const auto kind = i >= num_inputs && is_wrapped_number(all[i]) ? graph::InputKind::param : graph::InputKind::tensor;
-    traced.push_back(recorder.add_input(i < names.size() ? names[i] : "in" + std::to_string(i), kind, all[i]));
-  }
-  for (size_t i = 0; i < num_inputs; ++i)
-    traced[i] = traced[guards.same_as[i]];  // one tensor, which the script may notice
-  at::ArrayRef<at::Tensor> given(traced);
-  guards.ranges = apply_marks(without_params(all, num_params), given, recorder);
-  if (!options_.dynamic)
-    for (size_t i = 0; i < num_inputs; ++i)
-      for (int64_t dim = 0; dim < traced[i].dim(); ++dim) recorder.read_size(traced[i], dim);
-  KindReads reads(traced);
-  RetireIfWritten retire(*this);  // unless all of it is recorded
-  const uint64_t writes = script_->writes();
-  recorder.rely_on(check_signature(given.slice(0, num_inputs)));
-  std::optional<TraceReplayer> replayer;
-  if (!options_.fullgraph)
-    replayer.emplace(options_.traces, given.slice(num_inputs, end_of_params - num_inputs),
-                     [this] { return script_->stores(); });
-  std::vector<at::Tensor> results;
-  try {
-    std::optional<ProtectInputs> protect;
-    if (options_.protect_inputs) protect.emplace(all, &host_memory_);
-    results = script_->call(given.slice(0, num_inputs), given.slice(num_inputs), deadline);
-  } catch (const GraphBreakError&) {
-    throw;
-  } catch (const LimitError&) {
-    throw;
-  } catch (const std::exception&) {
-    if (options_.fullgraph && recorder.broken())
-      throw recorder.broken()->error();  // the script turned the break into another error
-    if (!OutsideBranches::aborted()) throw;
-    note_broken(*recorder.broken(), replayer ? &*replayer : nullptr);
-    step->note("given up for a " + recorder.broken()->brief());
-    return false;
-  }
-  note_flags_outputs();
-  recorder.check_caught_errors();
-  if (recorder.broken()) {
-    if (options_.fullgraph) throw recorder.broken()->error();
-    if (replayer->raised()) throw replayer->raised()->error();
-    note_broken(*recorder.broken(), replayer ? &*replayer : nullptr);
-    step->note(recorder.broken()->brief());
-    step.reset();
-    finish_replay(*replayer, results);
-  }
-
-  outputs = results;
-  for (auto& output : outputs)  // the script's own tensors, and the host's where they are returned untouched
-    if (const at::Tensor original = recorder.original(output); original.defined()) output = original;
-  separate_outputs(without_params(all, num_params), outputs, script_->writes() != writes);
-  note_answer(without_params(all, num_params), outputs);
-  if (recorder.broken()) return true;
-  retire.dismiss();
-
-  auto entry = std::make_unique<Entry>();
-  recorder.hold_unused_calls(results);
-  Recorder::Result captured = recorder.finish(results, output_names());
-  if (options_.protect_inputs)
-    copy_lent(outputs, [&](const at::Tensor& output) {
-      const auto& constants = captured.graph.constants();
-      return std::any_of(constants.begin(), constants.end(), [&](const graph::Constant& constant) {
-        return constant.tensor.has_storage() && output.is_alias_of(constant.tensor);
-      });
-    });
-  check_marks(without_params(all, num_params), captured, names);
-  if (messages::wants_debug_file(messages::DebugFile::graph_readable))
-    messages::write_debug_file(messages::DebugFile::graph_readable, graph::print(captured.graph));
-  graph::clean(captured.graph, captured.differentiable);
-  for (const graph::Value* output : captured.graph.outputs()) entry->flags_outputs.push_back(output->is_flags);
-  entry->flags_outputs.resize(entry->flags_outputs.size() - script_->signature().state.size());
-  guards.add_variables(captured.graph, script_->variables());
-  entry->lifted = lift_variables(captured.graph, *script_);
-  const Tensors taken = with_lifted(*entry, all);
-  const std::vector<at::Tensor> examples(taken.begin(), taken.end());
-  entry->graph = std::make_shared<const graph::Graph>(std::move(captured.graph));
-  step->note(std::to_string(entry->graph->nodes().size()) + " operations");
-  step.reset();
-  log_graph(*entry->graph, examples, {options_.backend, options_.compiler});
-  entry->executable = compile(*entry->graph, examples, captured.raises);
-  if (!entry->executable) {  // no reason to fail the call: the interpreter can run every graph
-    entry->executable = compile_outputs_eager(*entry->graph, compile_eager, lent_memory());
-    entry->fell_back = !OnGraphBreak::raises();
-  }
-  entry->script_handles_errors = recorder.has_protected_calls();
-  if (recorder.has_batch_branches()) entry->failed = std::make_unique<FailedSizes>(all);
-  if (entry->executable->answers_capture()) answer_from(*entry, taken, deadline, outputs);
-  entry->draws = std::any_of(entry->graph->nodes().begin(), entry->graph->nodes().end(),
-                             [](const auto& node) { return graph::is_random(node->op); });
-  for (auto& size : captured.sizes) {
-    guards.sizes.push_back({size.input, size.dim, size.size});
-    guards.size_lines.push_back(std::move(size.where));
-  }
-  for (auto& same : captured.same_sizes) {
-    guards.same_sizes.push_back({same.input, same.dim, same.other, same.other_dim});
-    guards.same_size_lines.push_back(std::move(same.where));
-  }
-  guards.conditions = std::move(captured.conditions);
-  guards.condition_lines = std::move(captured.condition_lines);
-  entry->guards = std::move(guards);
-  entry->guards.kind_lines = reads.take();
-  log_guards(entry->graph->name(), [&] { return guards_text(entry->guards, names); });
-  entry->shape = shape_of(without_params(all, num_params));
-  if (config_epoch() != epoch) return true;  // no guard could say what it was made for
-  TRIAGE_ASSERT(entry->guards.hold(all, script_->variables()));
-  add_entry(std::move(entry));
-  return true;
-}
-
-/// The graph of the call answers it in place of the script.
-void Compiled::answer_from(const Entry& entry, at::ArrayRef<at::Tensor> taken, const Deadline& deadline,
-                           std::vector<at::Tensor>& outputs) {
-  std::vector<at::Tensor> answer;
-  try {
-    entry.executable->run(taken, answer, {deadline});
-  } catch (const std::exception&) {  // of what the script caught, or of a branch that it did not take
-    if ((!entry.script_handles_errors && !entry.failed) || deadline_passed(deadline)) throw;
-    return;
-  }
-  outputs = std::move(answer);
-}
-
 /// What the call is followed for meets it as well, and counts it; if the capture was given up, the call that follows does.
 void Compiled::note_broken(const GraphBreak& graph_break, const TraceReplayer* replayer) {
   broken_under_.store(settings_of(get_compiler_config()), std::memory_order_relaxed);
@@ -546,50 +358,6 @@ size_t Compiled::skip_calls() {
 std::vector<CompiledSegment> Compiled::segments() const {
   std::lock_guard<std::mutex> lock(notes_mutex_);
   return segments_;
-}
-
-/// The inputs of a policy are the host's, and so is what it gets.
-LentMemory Compiled::lent_memory() const { return {!options_.protect_inputs, !options_.protect_inputs}; }
-
-std::unique_ptr<Executable> Compiled::compile(const graph::Graph& graph, const std::vector<at::Tensor>& examples,
-                                              bool raises) const {
-  try {
-    auto executable = by_interpreter_ ? compile_outputs_eager(graph, backend_, lent_memory())
-                                      : compile_outputs(graph, examples, backend_, lent_memory());
-    if (options_.fail_on_backend_error) executable->never_fall_back();
-    return executable;
-  } catch (const LimitError&) {
-    throw;
-  } catch (const std::exception& error) {
-    trace_failure(*script_, options_.backend, messages::message_of(error));
-    if (options_.fullgraph || options_.fail_on_backend_error || raises)
-      throw Error("'" + script_->name() + "': the backend cannot compile graph `" + graph.name() +
-                  "`: " + messages::message_with_hint(error));
-    if (options_.warn)
-      options_.warn(named(script_->name(), script_->definition().where) +
-                    " runs with the eager backend, because its own backend cannot compile graph `" + graph.name() +
-                    "`: " + messages::message_with_hint(error));
-  }
-  return nullptr;
-}
-
-/// What the declared types of the inputs ask of their sizes. Flags last: where they disagree with data, they are malformed.
-std::vector<SizeFact> Compiled::check_signature(at::ArrayRef<at::Tensor> inputs) {
-  const Signature& signature = script_->signature();
-  TensorMatcher matcher("policy '" + script_->name() + "'");
-  for (const bool flags : {false, true}) {
-    for (size_t i = 0; i < signature.input_types.size() && i < inputs.size(); ++i) {
-      const auto& type = signature.input_types[i];
-      if (!type || type->flags != flags) continue;
-      auto failure = matcher.match(inputs[i], *type, {Subject::Role::input, signature.inputs[i]});
-      if (!failure) continue;
-      if (failure->kind != ValidationKind::validation || get_config().strict_validation)
-        throw_validation(std::move(*failure));
-      if (!std::exchange(flags_reported_, true) && options_.warn)
-        options_.warn(failure->message + " (with strict_validation this is an error)");
-    }
-  }
-  return matcher.facts();
 }
 
 std::optional<std::string> Compiled::prepare(const std::vector<InputShape>& shape, at::ArrayRef<at::Tensor> params,

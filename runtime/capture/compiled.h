@@ -337,6 +337,7 @@ class Compiled {
   Tensors with_lifted(const Entry& entry, at::ArrayRef<at::Tensor> all) const;
   friend class ScriptLock;
   class RetireIfWritten;
+  class CallCapture;
   std::vector<std::string> input_names() const;
   std::vector<std::string> output_names() const;
 

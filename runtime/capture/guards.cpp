@@ -232,11 +232,10 @@ std::string Guards::text(const std::vector<std::string>& names) const {
         << " (mark_dynamic)\n";
   if (!variables.empty())
     out << variables.size() << (variables.size() == 1 ? " tensor" : " tensors")
-        << " that existed before the capture: dtype, device, shape, requires_grad (not the values)\n";
+        << " that existed before the capture: the same dtype, device, shape, requires_grad; any values\n";
   out << "grad mode " << (grad_mode ? "on" : "off") << ", default dtype " << name_of(default_dtype) << "\n";
-  out << "as in the capture: devices, layouts, which inputs are one tensor, autocast, inference mode, flags "
-         "configuration, "
-         "settings\n";
+  out << "the same as at capture: devices, layouts, which inputs are one tensor, autocast, inference mode, flags "
+         "configuration, settings\n";
   return out.str();
 }
 

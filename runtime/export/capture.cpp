@@ -157,11 +157,11 @@ void check_sizes(const Recorder::Result& captured, const ExportOptions& options)
   const auto name = [&](size_t input) { return inputs[input].value->name; };
   for (const auto& size : captured.sizes)
     if (const std::string symbol = symbol_of(options, size.input, size.dim); !symbol.empty())
-      throw InputError(
-          fmt::format("export: dimension {} of input '{}' is declared dynamic ('{}'), but the script fixes it at {}: "
-                      "it compares this size, loops over it or uses it as a key. Use sizes in tensor operations only, "
-                      "or leave this dimension fixed",
-                      size.dim, name(size.input), symbol, size.size));
+      throw InputError(fmt::format(
+          "export: dimension {} of input '{}' is declared dynamic ('{}'), but the graph holds only for size "
+          "{}: the script compares this size, loops over it or uses it as a key. Use sizes in tensor "
+          "operations only, or do not declare this dimension dynamic",
+          size.dim, name(size.input), symbol, size.size));
   for (const auto& same : captured.same_sizes) {
     const std::string a = symbol_of(options, same.input, same.dim), b = symbol_of(options, same.other, same.other_dim);
     if (a != b)

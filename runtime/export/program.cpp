@@ -77,8 +77,8 @@ class InputCheck {
     const auto [known, fresh] = sizes_.emplace(symbol, size);
     if (!fresh && known->second != size)
       throw InputError(start(input) +
-                       fmt::format("expected size {1} = {2} in dimension {0}, as in an input before it, got {3}", dim,
-                                   symbol, known->second, size));
+                       fmt::format("expected size {2} in dimension {0} ('{1}' is {2} in an earlier input), got {3}",
+                                   dim, symbol, known->second, size));
     const auto bounds = program_.options.bounds.find(symbol);
     if (bounds != program_.options.bounds.end() && (size < bounds->second.min || size > bounds->second.max))
       throw InputError(start(input) +

@@ -109,7 +109,7 @@ class Emitter {
     if (symbol.empty()) return require(equal(size, input.meta->sizes[static_cast<size_t>(dim)]), message);
     const auto [known, fresh] = sizes_.emplace(symbol, size);
     if (!fresh)
-      return require(equal(size, known->second), message + fmt::format(", with {} as in an input before it", symbol));
+      return require(equal(size, known->second), message + fmt::format(", with {} as in an earlier input", symbol));
     if (!bounded) return;
     const auto [min, max] = bounds->second;
     const std::string words = message + fmt::format(", {} in [{}, {}]", symbol, min, max);

@@ -86,8 +86,8 @@ std::vector<at::Tensor> call_host_function(const HostFunction& function, const s
   for (const at::Tensor& argument : arguments) capture::materialize(argument);
   capture::graph_break(
       capture::Break::host_function, "`" + function.name + "` is a function of the host",
-      "Call it before or after the policy. If it is pure, define it so (triage::FunctionOptions): then it is part "
-      "of the graph.");
+      "Call it before or after the policy. If its results depend only on its arguments, define it as pure "
+      "(triage::FunctionOptions): it is then part of the graph.");
   if (auto* synthetic = capture::SyntheticInputs::current()) {
     synthetic->stop();
     throw Error("`" + function.name + "` is a function of the host, and triage does not call it with synthetic inputs");

@@ -116,7 +116,8 @@ void refuse_argument(lua_State* L, CompiledFunction& function, int index) {
   if (raises) throw odd.error();
   function.odd_argument = odd;
   if (function.options.warn && function.options.warn_of_breaks && messages::logs(messages::Artefact::graph_breaks))
-    function.options.warn("'" + function.name + "' runs as a script for such arguments: " + odd.text());
+    function.options.warn("'" + function.name +
+                          "' runs as a script when it is called with such an argument: " + odd.text());
 }
 
 struct Running {

@@ -75,8 +75,8 @@ int program_tostring(lua_State* L) {
 /// program(x, ...): what it computes is not seen by a recorder.
 int program_call(lua_State* L) {
   const ExportedProgram program = check_program(L, 1);
-  capture::graph_break(capture::Break::unsupported, "an exported program is called",
-                       "Call the function that it was exported from.");
+  capture::graph_break(capture::Break::unsupported, "an exported program is called, whose operators cannot be recorded",
+                       "Call the function from which it was exported.");
   std::vector<at::Tensor> inputs;
   for (int i = 2; i <= lua_gettop(L); ++i) inputs.push_back(check_tensor(L, i));
   const GraphTerms terms(L);

@@ -164,9 +164,9 @@ bool is_for_host(lua_State* L, int index) {
 
 /// Scripts do not run the branch, so they do not know its error.
 void break_for_error(lua_State* L, int index) {
-  capture::graph_break(capture::Break::untaken_branch,
-                       "a branch that this batch does not take raises an error: " + error_text(L, index),
-                       "Make the branch work for every batch; or write a plain `if`, which the script decides.");
+  capture::graph_break(
+      capture::Break::untaken_branch, "a branch that this batch does not take raises an error: " + error_text(L, index),
+      "Make the branch work for every batch. Or write a plain `if`: the script then runs only the branch it takes.");
 }
 
 /// core.in_branch(fn, condition or nil, conditions of the branches before) -> what fn returns; nothing where it was left
@@ -297,9 +297,9 @@ int attempt(lua_State* L) {
 int break_for_difference(lua_State* L) {
   lua_settop(L, 1);
   if (is_for_host(L, 1)) return lua_error(L);
-  capture::graph_break(
-      capture::Break::untaken_branch, "the branches of a condition differ: " + error_text(L, 1),
-      "Give all branches the same structure, shapes and dtypes; or write a plain `if`, which the script decides.");
+  capture::graph_break(capture::Break::untaken_branch, "the branches of a condition differ: " + error_text(L, 1),
+                       "Give all branches the same structure, shapes and dtypes. Or write a plain `if`: the script "
+                       "then runs only the branch it takes.");
   return 0;
 }
 

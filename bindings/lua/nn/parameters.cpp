@@ -24,7 +24,7 @@ using Parameters = torch::OrderedDict<std::string, at::Tensor>;
 /// Before they are made: they draw random numbers, which one graph cannot hold, and take memory.
 void prepare(lua_State* L, std::initializer_list<int64_t> sizes) {
   capture::graph_break(capture::Break::training_step, "a new layer draws its weights",
-                       "Make modules before the compiled code, and call them in it.");
+                       "Create modules outside of the compiled function, and call them in it.");
   int64_t bytes = sizeof(float);
   for (int64_t size : sizes)
     if (size > 0 && __builtin_mul_overflow(bytes, size, &bytes)) bytes = std::numeric_limits<int64_t>::max();

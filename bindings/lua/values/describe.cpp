@@ -75,6 +75,7 @@ std::string describe(lua_State* L, int index) {
     case LUA_TTABLE: {
       const std::string fields = fields_text(L, index);
       const auto length = lua_rawlen(L, index);
+      if (fields.empty() && length == 0) return "an empty table";
       if (fields.empty() || length > 0)
         return "table of " + std::to_string(length) + (fields.empty() ? "" : " and " + fields);
       return "table " + fields;

@@ -42,9 +42,10 @@ void Compiled::warn_of(const GraphBreak& graph_break, bool always) const {
       std::any_of(told.begin(), told.end(), [&](const GraphBreak& one) { return same_place(one, graph_break); }))
     return;
   told.push_back({graph_break.kind, graph_break.what, "", graph_break.where, ""});
-  const char* outcome = "' was captured as several graphs, and its script runs on every call: ";
-  if (graph_break.kind == Break::other_argument) outcome = "' runs as a script for such arguments: ";
-  if (graph_break.kind == Break::gradients) outcome = "' has operators that are in no graph: ";
+  const char* outcome = "' has a graph break, so its script runs on every call, with graphs for the parts: ";
+  if (graph_break.kind == Break::other_argument)
+    outcome = "' runs as a script when it is called with such an argument: ";
+  if (graph_break.kind == Break::gradients) outcome = "' calls some operators outside of its graph: ";
   options_.warn("'" + script_->name() + outcome + graph_break.text() +
                 "\n\nTRIAGE_LOGS=+capture shows each operation that is recorded before it.");
 }
@@ -75,7 +76,7 @@ void Compiled::report_recompile(at::ArrayRef<at::Tensor> all, Stance stance) con
   std::string text = recompile_heading(script_->name(), script_->definition().where, stance);
   constexpr size_t most = 16;  // the newest: where graphs are many, the next must not cost more than the first ones did
   const size_t first = entries_.size() - std::min(entries_.size(), most);
-  if (first > 0) text += "\n  - " + std::to_string(first) + " older graphs failed, too";
+  if (first > 0) text += "\n  - " + std::to_string(first) + " older graphs do not fit either";
   std::vector<MisfitGraph> misfits;
   for (size_t i = first; i < entries_.size(); ++i)
     misfits.push_back({"0/" + std::to_string(i), why_not(*entries_[i], all)});
@@ -111,12 +112,13 @@ Ran Compiled::run_over_limit(const Limit& limit, at::ArrayRef<at::Tensor> all, s
   const bool warns = !fails && options_.warn && options_.warned->limits.insert(limit.text).second;
   if (!fails && !warns) return run_script(all, num_params, deadline, outputs, /*follow=*/false);
   const std::string reason = last_reason(all);
-  const std::string text = named(script_->name(), script_->definition().where) + " reached " + limit.text +
-                           (fails ? " (fail_on_recompile_limit_hit)." : "; other calls now run the script.") +
-                           (reason.empty() ? "" : " Last reason: " + reason + ".") +
-                           " Hint: a graph is specialized to plain arguments, to variables from outside and to sizes "
-                           "that the script loops over; pass numbers as params or as tensors, and use sizes in tensor "
-                           "operations only. TRIAGE_LOGS=recompiles shows every reason.";
+  const std::string text =
+      named(script_->name(), script_->definition().where) + " reached " + limit.text +
+      (fails ? " (fail_on_recompile_limit_hit)." : "; other calls now run the script.") +
+      (reason.empty() ? "" : " Last reason: " + reason + ".") +
+      " Hint: each new value of an argument that is not a tensor, of a variable from outside, or of "
+      "a size that the script loops over needs another graph. Pass numbers as params or as "
+      "tensors, and use sizes in tensor operations only. TRIAGE_LOGS=recompiles shows every reason.";
   if (fails) throw Error(text);
   options_.warn(text);
   return run_script(all, num_params, deadline, outputs, /*follow=*/false);

@@ -5,13 +5,13 @@
 #include "runtime/capture/replay/trace_replayer.h"
 #include "runtime/capture/rules/arguments.h"
 #include "runtime/capture/rules/flags_rule.h"
+#include "runtime/capture/rules/params.h"
 #include "runtime/capture/rules/rules.h"
 #include "runtime/capture/sizes/integer_division.h"
 #include "runtime/capture/tensors/twin.h"
 #include "runtime/compat/autocast.h"
 #include "runtime/flags/composites/known_rows.h"
 #include "runtime/given/host_call.h"
-#include "runtime/graph/argument_type.h"
 #include "runtime/graph/evaluation/number_ops.h"
 #include "runtime/graph/text/describe.h"
 #include "runtime/messages/assert.h"
@@ -36,47 +36,6 @@ namespace {
 
 graph::TensorMeta meta_of(const at::Tensor& tensor) {
   return {tensor.scalar_type(), tensor.sizes().vec(), tensor.device()};
-}
-
-/// A list of integers in which some are tensors, as plain integers. False where it is none.
-bool read_integers(c10::IValue& value, const c10::Argument& argument) {
-  if (!value.isList() || value.isIntList() || value.isDoubleList() || value.isBoolList() || value.isTensorList())
-    return false;
-  if (graph::type_of(argument).kind != graph::Kind::integer) return false;
-  c10::List<int64_t> numbers;
-  for (const c10::IValue& item : value.toListRef())
-    numbers.push_back(item.isTensor() ? item.toTensor().item().toLong() : item.toInt());
-  value = numbers;
-  return true;
-}
-
-/// Front ends put a param where the schema wants a number: the call gets its value, the graph keeps the param. Says whether
-/// there was any.
-bool read_params(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
-  const auto& arguments = op.schema().arguments();
-  size_t first = stack.size() - arguments.size();
-  bool any = false;
-  for (size_t i = 0; i < arguments.size(); ++i) {
-    c10::IValue& value = stack[first + i];
-    any |= read_integers(value, arguments[i]);
-    if (!value.isTensor() || !value.toTensor().defined()) continue;
-    c10::TypePtr type = arguments[i].real_type();
-    if (auto optional = type->cast<c10::OptionalType>()) type = optional->getElementType();
-    if (type->kind() == c10::TypeKind::TensorType) continue;
-    at::Scalar number = value.toTensor().item();
-    switch (type->kind()) {
-      case c10::TypeKind::NumberType:
-        value = number;
-        break;
-      case c10::TypeKind::FloatType:
-        value = number.toDouble();
-        break;
-      default:
-        value = number.toLong();
-    }
-    any = true;
-  }
-  return any;
 }
 
 /// Whether an operator that moves data moves flags.

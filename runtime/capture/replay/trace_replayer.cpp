@@ -29,12 +29,6 @@ bool can_be_lazy(const at::Tensor& tensor) {
           !tensor.requires_grad() && !is_wrapped_number(tensor) && !tensor.unsafeGetTensorImpl()->is_python_dispatch());
 }
 
-bool shares_memory(const at::Tensor& tensor, const std::vector<at::Tensor>& others) {
-  return std::any_of(others.begin(), others.end(), [&](const at::Tensor& other) {
-    return other.has_storage() && tensor.has_storage() && other.is_alias_of(tensor);
-  });
-}
-
 /// Of the results that end `stack`: whether tensors that come later could stand for them.
 bool gives_lazy(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
   const size_t count = std::min(op.schema().returns().size(), stack.size());
@@ -413,16 +407,6 @@ std::vector<int64_t> extents_of(const std::vector<at::Tensor>& tensors) {
   return extents;
 }
 
-/// A backend may lay its results out in another order of dimensions than ATen does; the script has been told ATen's.
-at::Tensor with_strides_of(const LazyTensor& lazy, const at::Tensor& result) {
-  if (result.sizes() != lazy.sizes() || result.dtype() != lazy.dtype()) return result;  // `fill` says so
-  bool same = true;
-  for (int64_t dim = 0; dim < result.dim(); ++dim)
-    same = same && (result.size(dim) == 1 || result.stride(dim) == lazy.strides()[dim]);
-  if (same || result.numel() == 0) return result;
-  return at::empty_strided(result.sizes(), lazy.strides(), result.options()).copy_(result);
-}
-
 }  // namespace
 
 /// The number of the sizes that the inputs have in this call, the new ones of `step` included.
@@ -454,151 +438,6 @@ void TraceReplayer::note_use(const at::Tensor& tensor) {
 void TraceReplayer::enter_protected() {
   end_segment();
   ++protected_depth_;
-}
-
-void TraceReplayer::end_segment() {
-  if (path_.empty()) return;
-  if (!node_->segment) node_->segment = std::make_unique<TraceSegment>();
-  TraceSegment& segment = *node_->segment;
-  segment.wanted.resize(values_.size(), false);
-  for (size_t i = 0; i < values_.size(); ++i)
-    if (last_uses_[i] == path_.size() && !segment.wanted[i]) {
-      segment.wanted[i] = true;
-      segment.ready = false;
-    }
-  const bool compiled = deferred_ && segment.ready;
-  run_or_abandon([&] {
-    if (compiled)
-      run_compiled(segment);
-    else if (deferred_)
-      execute_deferred();
-  });
-  if (compiled)
-    set_segment_aside(&segment);
-  else
-    keep_segment(segment);
-}
-
-/// Where it fails, who reads one of the segment's values gets the error again.
-template <typename Work>
-void TraceReplayer::run_or_abandon(const Work& work) {
-  try {
-    work();
-  } catch (const std::exception&) {
-    abandon_segment();
-    throw;
-  }
-}
-
-void TraceReplayer::abandon_segment() {
-  if (pending_) set_segment_aside(nullptr);
-}
-
-/// Runs the compiled graph, and gives its results to the lazy tensors that stand for them.
-void TraceReplayer::run_compiled(const TraceSegment& segment) {
-  const c10::AutoGradMode mode(state_.grad_mode);
-  std::vector<at::Tensor> outputs;
-  if (segment.compiled.executable) {
-    const messages::ProfilerSpan span([&] { return "segment " + segment.compiled.graph->name(); });
-    const NotCaptured scope(false);  // a backend may run operators of a script
-    const uint64_t before = writes_();
-    segment.compiled.executable->run(inputs_, outputs, {Deadline::current()});
-    writes_before_ += writes_() - before;  // what a backend keeps in variables is none of the function's
-  }
-  for (size_t i = 0; i < outputs.size(); ++i) {
-    auto* lazy = LazyTensor::unfilled(deferred_values_[segment.outputs[i]]);
-    if (shares_memory(outputs[i], inputs_)) outputs[i] = own_copy(outputs[i]);
-    for (size_t j = 0; j < i; ++j)  // equal computations became one; the script may write to one of the two
-      if (outputs[j].is_alias_of(outputs[i])) {
-        outputs[i] = own_copy(outputs[i]);
-        break;
-      }
-    if (lazy) lazy->fill(with_strides_of(*lazy, outputs[i]), false);
-  }
-  for (const TraceSegment::Alias& alias : segment.aliases) {
-    torch::jit::Stack stack = arguments_of_step(*alias.step, inputs_, deferred_values_);
-    alias.step->op.callBoxed(&stack);
-    if (auto* lazy = LazyTensor::unfilled(deferred_values_[alias.step->first_value + alias.result]))
-      lazy->fill(stack[alias.result].toTensor(), true);
-  }
-}
-
-/// The operators come another way than before, or to an end that is not compiled: ATen executes what was deferred.
-void TraceReplayer::execute_deferred() {
-  deferred_ = false;
-  fill_pending(path_, inputs_);
-  pending_->compute();
-  deferred_values_.clear();
-}
-
-void TraceReplayer::fill_pending(std::vector<TraceStep*> path, std::vector<at::Tensor> inputs) {
-  pending_->path = std::move(path);
-  pending_->inputs = std::move(inputs);
-  pending_->values = values_;
-}
-
-/// All values of the segment are there. `finish` may compile it, for what is wanted of it by then.
-void TraceReplayer::keep_segment(TraceSegment& segment) {
-  for (const auto& [impl, value] : value_ids_) closed_values_[impl] = {closed_.size(), value};
-  closed_.push_back({&segment, std::move(path_), std::move(inputs_), std::move(values_), state_.grad_mode, raises_});
-  reset_segment();
-}
-
-/// Values that are not there yet are computed when somebody reads them. `segment` learns of that; null: it failed.
-void TraceReplayer::set_segment_aside(TraceSegment* segment) {
-  fill_pending(std::move(path_), std::move(inputs_));
-  pending_->note_versions();
-  pending_->segment = segment;
-  pending_closed_.push_back(pending_);
-  reset_segment();
-}
-
-void TraceReplayer::reset_segment() {
-  pending_->closed = true;
-  node_ = nullptr;
-  pending_.reset();
-  path_.clear();
-  inputs_.clear();
-  values_.clear();
-  deferred_values_.clear();
-  input_ids_.clear();
-  value_ids_.clear();
-  last_uses_.clear();
-  new_inputs_.clear();
-  deferred_ = false;
-  raises_ = false;
-}
-
-std::string TraceReplayer::finish(at::ArrayRef<at::Tensor> outputs, bool fail_on_error) {
-  for (const at::Tensor& output : outputs)
-    if (output.defined()) note_use(output);
-  end_segment();
-  if (gradients_ && !breaks_.empty()) graph_break(*gradients_);
-  for (const at::Tensor& output : outputs) materialize_if_lazy(output);
-  compute_what_may_outlive();
-  finished_ = true;
-  const NotCaptured scope(false);
-  std::string failure;
-  for (Closed& closed : closed_) {
-    const bool raises = fail_on_error || closed.raises;
-    if (closed.segment->ready || (closed.segment->failed && !raises)) continue;
-    if (tree_->segments.size() >= static_cast<size_t>(get_compiler_config().accumulated_recompile_limit)) {
-      closed.segment->failed = true;
-      continue;
-    }
-    try {
-      const c10::AutoGradMode mode(closed.grad_mode);
-      compile_segment(*tree_, *closed.segment, closed.path, closed.inputs);
-      if (fail_on_error && closed.segment->compiled.executable) closed.segment->compiled.executable->never_fall_back();
-    } catch (const LimitError&) {
-      throw;
-    } catch (const std::exception& error) {
-      if (raises) throw;
-      closed.segment->failed = true;  // ATen runs its operators
-      failure = messages::message_with_hint(error);
-    }
-  }
-  return failure;
 }
 
 void materialize_if_lazy(const at::Tensor& tensor) {

@@ -95,8 +95,16 @@ class TraceReplayer {
   bool follow(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments, torch::jit::Stack& stack);
   void execute_deferred();
   void run_compiled(const TraceSegment& segment);
+  /// Where it fails, who reads one of the segment's values gets the error again.
   template <typename Work>
-  void run_or_abandon(const Work& work);
+  void run_or_abandon(const Work& work) {
+    try {
+      work();
+    } catch (const std::exception&) {
+      abandon_segment();
+      throw;
+    }
+  }
   void fill_pending(std::vector<TraceStep*> path, std::vector<at::Tensor> inputs);
   void compute_closed();
   void compute_what_may_outlive();

@@ -121,3 +121,20 @@ test("T34: to ask an operator for float16 draws no random numbers and takes no n
   eq(torch.rand({4}), expected)
   eq(torch.zeros({0, 1 << 40}, {dtype = torch.float16}):cumsum(0).shape, {0, 1 << 40})
 end)
+
+test("float16 beside a value that is computed later, in a batch of no rows", function()
+  local function scaled(x, s, least)
+    local low = least:item()
+    local half = x:to(torch.float16)
+    local most = s:clamp({min = low})
+    return half, most, torch.add(most, half)
+  end
+  for _, backend in ipairs({"eager", "fused"}) do
+    local f = triage.compile(scaled, {backend = backend})
+    for _, rows in ipairs({33, 2, 0, 31, 0}) do
+      local x, s, least = torch.ones({rows, 4}), torch.tensor(3), torch.tensor(0.5)
+      local expected = {scaled(x, s, least)}
+      for i, result in ipairs({f(x, s, least)}) do eq(result, expected[i]) end
+    end
+  end
+end)

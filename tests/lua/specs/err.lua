@@ -223,7 +223,7 @@ test("messages describe tables by their fields", function()
   fails(function() err.get_slot(f, {1, 2, name = "x"}) end, 'got table of 2 and {name = "x"}')
   fails(function() err.get_slot(f, {a = 1, b = 2, c = 3, d = 4, e = 5, f = 6, g = 7, h = 8}) end,
     "{a = 1, b = 2, c = 3, d = 4, e = 5, f = 6, ...}")
-  fails(function() err.get_slot(f, {}) end, "got table of 0")
+  fails(function() err.get_slot(f, {}) end, "got an empty table")
 end)
 
 test("T12: guards record where the predicate is false", function()

@@ -57,7 +57,7 @@ Ops per Graph:
     aten::mul.Scalar
     aten::mul.Tensor
 Out Guards:
-  none between graph breaks: the script runs on every call, and triage compares its operators with the recorded ones
+  none between graph breaks: the script runs on every call, and triage checks that its operators are the recorded ones
 Compile Times:
   capture <time> s
   backend <time> s
@@ -102,7 +102,7 @@ test("D09: explain tells what a graph took to make, and what it holds for", func
   local report = triage.explain(function(x, n) return (x * n):relu() end, ones, 2)
   eq(report.ops_per_graph, {{"aten::mul.Scalar", "aten::relu"}})
   eq(report.out_guards, {{"x: dtype float32, rank 1", "grad mode on, default dtype float32",
-    "as in the capture: devices, layouts, which inputs are one tensor, autocast, inference mode, flags " ..
+    "the same as at capture: devices, layouts, which inputs are one tensor, autocast, inference mode, flags " ..
     "configuration, settings", "n: is 2"}})
   eq(table.concat(report.out_guards[1], "\n") .. "\n", report.guards[1])
   assert(report.compile_times.capture > 0 and report.compile_times.backend > 0)

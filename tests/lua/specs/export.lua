@@ -38,7 +38,7 @@ test("assume_constant_result outside of capture calls the function", function()
   eq(calls, 2)
   local bad = triage.assume_constant_result(function() return {} end)
   fails(function() triage.export(function(x) bad() return x + 1 end, {torch.ones({1})}) end,
-    "assume_constant_result: the function returned table of 0")
+    "assume_constant_result: the function returned an empty table")
 end)
 
 test("a tensor that is assumed constant is held by the program, apart from the script's own", function()
@@ -101,7 +101,7 @@ test("a program takes what it was exported for, and says what does not fit", fun
     {name = "double", dynamic_shapes = "batch"})
   eq(batch(torch.ones({5, 2}), torch.ones({5, 2})), torch.full({5, 2}, 3.0))
   fails(function() batch(torch.ones({5, 2}), torch.ones({1, 2})) end,
-    "input 'y': expected size s0 = 5 in dimension 0, as in an input before it, got 1")
+    "input 'y': expected size 5 in dimension 0 ('s0' is 5 in an earlier input), got 1")
   local bounded = triage.export(double, {torch.ones({3, 2}), torch.ones({3, 2})},
     {dynamic_shapes = {x = {[0] = {name = "n", min = 1, max = 4}}, y = {[0] = "n"}}})
   assert(tostring(bounded):find("Range constraints: {n: VR[1, 4]}", 1, true), tostring(bounded))
@@ -225,7 +225,7 @@ test("D19: a size that the script decides by cannot vary", function()
     function(z) return z:numel() % 2 == 0 and z or -z end,
   }) do
     fails(function() triage.export(use, {torch.ones({4, 2})}, {dynamic_shapes = "batch"}) end,
-      "dimension 0 of input 'z' is declared dynamic ('s0'), but the script fixes it at 4")
+      "dimension 0 of input 'z' is declared dynamic ('s0'), but the graph holds only for size 4")
     local fixed = triage.export(use, {torch.ones({4, 2})})
     eq(fixed(torch.ones({4, 2})), use(torch.ones({4, 2})))
   end

@@ -102,7 +102,7 @@ test("D19, E04: what is said of sizes decides comparisons of them", function()
     fails(function() program(torch.ones({n, 2}), torch.ones({n, 2})) end, "is not in [2, 64]")
   end
   fails(function() export({name = "n", min = 1, max = 64}, "n") end,
-    "is declared dynamic ('n'), but the script fixes it at 3")
+    "is declared dynamic ('n'), but the graph holds only for size 3")
   fails(function() export({min = 2, max = 64}, "m") end, "is declared dynamic")
 end)
 

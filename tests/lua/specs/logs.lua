@@ -43,7 +43,7 @@ test("D01: each artefact shows what it is for, and nothing else", function()
     aot_graphs = "[aot_graphs] backward half of `shown`",
     fusion = "[fusion] fusion groups of graph `shown`",
     output_code = "[output_code] loops of graph `shown`",
-    graph_breaks = "was captured as several graphs",
+    graph_breaks = "has a graph break, so its script runs",
   }
   for name in pairs(shows) do
     local text = log_of({graph_breaks = false, [name] = true}, function()
@@ -211,7 +211,7 @@ test("D01: + tells of a break every time it is met", function()
       local f = triage.compile(function(a) print("") return a + 1 end, {name = "again"})
       for _ = 1, 3 do f(x) end
     end)
-    return select(2, text:gsub("was captured as several graphs", ""))
+    return select(2, text:gsub("has a graph break, so its script runs", ""))
   end
   eq(breaks(true), 1)
   assert(breaks("+") >= 3)
@@ -336,7 +336,7 @@ test("D01: the log of guards has arguments, variables, fields, and the lines tha
   local read = "%(read at [^ ]*specs/logs.lua:" .. line .. "%)"
   assert(text:find("a: dtype float32 " .. read .. ", rank 2 " .. read .. "\n"), text)
   for _, guard in ipairs({"mode: is 'a'", "upvalue 'scale' is int 2", "upvalue 'cfg.k' is int 3", "grad mode on",
-    "as in the capture: devices"}) do
+    "the same as at capture: devices"}) do
     has(text, guard)
   end
 end)

@@ -162,7 +162,7 @@ void log_recompile(lua_State* L, const CompiledFunction& function, const std::ve
   std::string text =
       capture::recompile_heading(function.name, place_of(L, function.function, function.made_at).where, stance);
   const size_t first = partitions.size() - std::min(partitions.size(), most_reasons);
-  if (first > 0) text += fmt::format("\n  - the guards of {} older graphs failed, too", first);
+  if (first > 0) text += fmt::format("\n  - the guards of {} older graphs do not hold either", first);
   std::vector<capture::MisfitGraph> misfits;
   for (size_t i = first; i < partitions.size(); ++i)
     misfits.push_back({fmt::format("{}/0", partitions[i]->number - 1),

@@ -84,7 +84,7 @@ std::string text_of(const Explanation& all) {
     text += fmt::format("  Graph {}:\n{}", i + 1, indented(lines_of(all.guards[i])));
   if (all.guards.size() < all.graphs.size())
     text +=
-        "  none between graph breaks: the script runs on every call, and triage compares its operators with the "
+        "  none between graph breaks: the script runs on every call, and triage checks that its operators are the "
         "recorded ones\n";
   text += fmt::format("Compile Times:\n  capture {:.6f} s\n  backend {:.6f} s\n", all.times.capture, all.times.backend);
   text += fmt::format("Cache:\n  whole calls {}, between breaks {}, retired {}\n  {} bytes\n", all.cache.graphs,

@@ -1,6 +1,7 @@
 #include "bindings/lua/tensors/calls/half.h"
 
 #include "runtime/capture/recording/recorder.h"
+#include "runtime/capture/replay/lazy_tensor.h"
 #include "runtime/capture/rules/arguments.h"
 
 #include <ATen/ATen.h>
@@ -46,9 +47,10 @@ int64_t elements_of_stand_in(const at::Tensor& tensor) {
   return elements > static_cast<double>(most_elements) ? most_elements + 1 : static_cast<int64_t>(elements);
 }
 
-/// What kernels take without complaint: indices within bounds, rows that are chosen.
+/// What kernels take without complaint: indices within bounds, rows that are chosen. Values that are not there yet have none.
 at::Tensor stand_in(const at::Tensor& tensor, bool one_element) {
-  if (tensor.numel() > 0 && (!one_element || tensor.dim() == 0)) return tensor;
+  const bool has_values = tensor.numel() > 0 && !capture::LazyTensor::unfilled(tensor);
+  if (has_values && (!one_element || tensor.dim() == 0)) return tensor;
   std::vector<int64_t> sizes = tensor.sizes().vec();
   for (int64_t& size : sizes) size = one_element ? 1 : std::max<int64_t>(size, 1);
   const bool index = at::isIntegralType(tensor.scalar_type(), /*includeBool=*/false);

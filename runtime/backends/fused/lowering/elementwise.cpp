@@ -91,6 +91,12 @@ bool clamp(Lowering& l) {
 
 namespace {
 
+/// Limits that are tensors. One alone is ATen's maximum or minimum, of two equal zeros as well.
+bool clamp_to_tensors(Lowering& l) {
+  if (!l.is_none(1) && !l.is_none(2)) return clamp(l);
+  return elementwise(l, Dtypes::number, l.is_none(1) ? "minimum(a, c)" : "maximum(a, b)");
+}
+
 /// add and sub, whose third argument scales the second operand.
 bool sum(Lowering& l, const char* formula) {
   const auto* alpha = l.constant(2);
@@ -267,9 +273,9 @@ const LowerTable& elementwise_operators() {
       {"aten::pow.Tensor_Tensor", power},
       {"aten::pow.Scalar", power},
       {"aten::clamp", clamp},
-      {"aten::clamp.Tensor", clamp},
+      {"aten::clamp.Tensor", clamp_to_tensors},
       {"aten::clip", clamp},
-      {"aten::clip.Tensor", clamp},
+      {"aten::clip.Tensor", clamp_to_tensors},
       {"aten::nan_to_num", nan_to_num},
       {"aten::masked_fill.Scalar", masked_fill},
       {"aten::where.self", where},

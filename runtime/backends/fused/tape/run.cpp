@@ -6,6 +6,7 @@
 
 #include "runtime/backends/fused/support/numbers.h"
 #include "runtime/backends/fused/tape/record_steps.h"
+#include "runtime/backends/fused/tape/scratch.h"
 #include "runtime/backends/fused/tape/steps.h"
 #include "runtime/backends/fused/tape/tape.h"
 
@@ -16,70 +17,15 @@ using How = Steps::Choice::How;
 
 namespace {
 
-/// So much memory of a block's rows stays in the second cache beside what else is there.
-constexpr int64_t block_bytes = 128 << 10;
-/// And so much of rows that are searched at once in the first.
+/// So much memory of rows that are searched at once stays in the first cache beside what else is there.
 constexpr int64_t searched_bytes = 4 << 10;
-
-/// How many rows of these extents are a block. Rows have the same bits in every block.
-int64_t rows_of_block(const Steps& steps, const int64_t* extents) {
-  if (steps.width > 1) return steps.width;
-  int64_t bytes = 1;
-  for (const Steps::Slot& slot : steps.slots)
-    if (slot.home == Home::row || (slot.again && (slot.home == Home::input || slot.home == Home::output)))
-      bytes += slot.size * extents[slot.extent];
-  return std::clamp<int64_t>(block_bytes / bytes, 1, Steps::rows_at_once);
-}
-
-/// Of one row (or tile) in slot of home `row`.
-int64_t row_bytes(const Steps& steps, const Steps::Slot& slot, const int64_t* extents) {
-  return whole_lines(slot.size * extents[slot.extent] * steps.width);
-}
-
-// Bytes of scratch memory.
-constexpr int64_t kRegister = Steps::chunk * 8, kLanes = lane_count * 8, kTotals = tile_lanes * 8;
-constexpr int64_t kTile = segment_block_positions * tile_lanes * 8;
 
 }  // namespace
 
 /// One call on one thread.
 class TapeRun {
-  /// Of a slot in the first row of the block, and how far it is to the next row and to the next value.
-  struct Place {
-    char* memory = nullptr;
-    int64_t step = 0, advance = 0;
-  };
-  /// Of a slot in the row at hand.
-  struct Here {
-    char* memory = nullptr;
-    int64_t advance = 0;
-    char* at(int64_t position) const { return memory + position * advance; }
-  };
-
-  template <class T>
-  static int64_t bytes_of(size_t count) {
-    return static_cast<int64_t>(count * sizeof(T));
-  }
-  /// What every call keeps in scratch memory, in this order: places, those of the row at hand, active steps, cells, registers, lanes,
-  /// totals, tile.
-  static std::array<int64_t, 8> fixed_bytes(const Steps& steps) {
-    const size_t count = steps.slots.size();
-    return {bytes_of<Place>(count),
-            bytes_of<Here>(count),
-            bytes_of<const Steps::Op*>(steps.most_ops),
-            steps.cell_bytes,
-            steps.registers * kRegister,
-            kLanes,
-            kTotals,
-            kTile};
-  }
-  /// What a slot takes of it behind these: nothing, where it lies elsewhere.
-  static int64_t slot_bytes(const Steps& steps, const Steps::Slot& slot, const int64_t* extents, int64_t block_rows) {
-    const int64_t turns = steps.width > 1 ? 1 : block_rows;
-    return slot.home == Home::row      ? row_bytes(steps, slot, extents) * turns
-           : slot.home == Home::shared ? row_bytes(steps, slot, extents)
-                                       : 0;
-  }
+  using Place = Scratch::Place;
+  using Here = Scratch::Here;
 
   /// Where the operands lie.
   template <class Find>
@@ -88,68 +34,15 @@ class TapeRun {
   }
 
  public:
-  TapeRun(const Steps& steps, const Call& call)
-      : steps_(steps), call_(call), block_rows_(rows_of_block(steps, call.extents)) {
-    char* memory = call.scratch;
-    const auto take = [&](int64_t bytes) { return std::exchange(memory, memory + whole_lines(bytes)); };
-    const size_t count = steps.slots.size();
-    const auto fixed = fixed_bytes(steps);
-    block_ = new (take(fixed[0])) Place[count];
-    at_ = new (take(fixed[1])) Here[count];
-    active_ = new (take(fixed[2])) const Steps::Op*[steps.most_ops];
-    size_t next = 3;
-    for (char** const part : {&cells_, &registers_, &lanes_, &totals_, &tile_}) *part = take(fixed[next++]);
-    for (size_t i = 0; i < steps_.slots.size(); ++i) {
-      const Steps::Slot& slot = steps.slots[i];
-      Place& place = block_[i];
-      place.advance = slot.advances() ? slot.size : 0;
-      switch (slot.home) {
-        case Home::number:
-          place.memory = cells_ + slot.offset;
-          break;
-        case Home::cell:
-          place.memory = cells_ + slot.offset;
-          place.step = steps.width > 1 ? 0 : slot.size;
-          break;
-        case Home::chunk:
-          place.memory = registers_ + slot.number * kRegister;
-          break;
-        case Home::row:
-          place.step = row_bytes(steps, slot, call.extents);
-          place.memory = take(slot_bytes(steps, slot, call.extents, block_rows_));
-          break;
-        case Home::shared:
-          place.memory = take(slot_bytes(steps, slot, call.extents, block_rows_));
-          break;
-        case Home::input:
-          place.step = call.in_stride[slot.number];
-          break;
-        case Home::column:
-          place.memory = memory_of_input(slot.number);
-          break;
-        case Home::output:
-          place.step = slot.size * extent(slot.extent);
-          break;
-      }
-      at_[i] = {place.memory, place.advance};
-    }
-  }
-
-  static int64_t scratch_bytes(const Steps& steps, const int64_t* extents) {
-    int64_t bytes = 0;
-    for (const int64_t part : fixed_bytes(steps)) bytes += whole_lines(part);
-    const int64_t block_rows = rows_of_block(steps, extents);
-    for (const Steps::Slot& slot : steps.slots) bytes += slot_bytes(steps, slot, extents, block_rows);
-    return bytes;
-  }
+  TapeRun(const Steps& steps, const Call& call) : steps_(steps), call_(call), scratch_(steps, call) {}
 
   void run(int64_t begin, int64_t end) {
-    used_ = std::min(end - begin, block_rows_);
+    used_ = std::min(end - begin, scratch_.block_rows);
     begin_call();
-    for (int64_t row = begin; row < end; row += block_rows_) {
-      used_ = std::min(end - row, block_rows_);
+    for (int64_t row = begin; row < end; row += scratch_.block_rows) {
+      used_ = std::min(end - row, scratch_.block_rows);
       read(row);
-      left_ = end - row - block_rows_;
+      left_ = end - row - scratch_.block_rows;
       for (size_t i = 0; i < steps_.levels.size(); ++i) run(steps_.levels[i], i > 0 && i == steps_.fetching);
       write(row);
     }
@@ -159,8 +52,8 @@ class TapeRun {
   int64_t extent(int32_t index) const { return call_.extents[index]; }
   char* memory_of_input(int32_t number) const { return static_cast<char*>(const_cast<void*>(call_.in[number])); }
   const Steps::Slot& slot(int32_t index) const { return steps_.slot(index); }
-  const Place& block(int32_t index) const { return block_[index]; }
-  Here& here(int32_t index) { return at_[index]; }
+  const Place& block(int32_t index) const { return scratch_.block[index]; }
+  Here& here(int32_t index) { return scratch_.at[index]; }
 
   bool holds(int32_t condition, int64_t row) const { return *own_memory(condition, row) != 0; }
   /// Where the slot itself has the row, whatever it selects.
@@ -181,7 +74,8 @@ class TapeRun {
   // --- what is the same for all rows
 
   void begin_call() {
-    for (const auto& [offset, bytes] : steps_.literals) std::memcpy(cells_ + offset, bytes.data(), bytes.size());
+    for (const auto& [offset, bytes] : steps_.literals)
+      std::memcpy(scratch_.cells + offset, bytes.data(), bytes.size());
     for (const int32_t index : steps_.zeros)
       std::memset(block(index).memory, 0, static_cast<size_t>(slot(index).size * used_));
     for (const auto& [number, counted] : steps_.counts) {
@@ -222,8 +116,10 @@ class TapeRun {
   void read(int64_t row) {
     for (size_t i = 0; i < steps_.slots.size(); ++i) {
       const Steps::Slot& one = steps_.slots[i];
-      if (one.home == Home::input) block_[i].memory = memory_of_input(one.number) + row * block_[i].step;
-      if (one.home == Home::output) block_[i].memory = static_cast<char*>(call_.out[one.number]) + row * block_[i].step;
+      if (one.home == Home::input)
+        scratch_.block[i].memory = memory_of_input(one.number) + row * scratch_.block[i].step;
+      if (one.home == Home::output)
+        scratch_.block[i].memory = static_cast<char*>(call_.out[one.number]) + row * scratch_.block[i].step;
     }
     for (const Steps::Transfer& one : steps_.reads) {
       const int64_t stride = call_.in_stride[one.number];
@@ -296,7 +192,7 @@ class TapeRun {
       if (slot < 0 || extent(steps_.slot(slot).extent) > Steps::chunk) return static_cast<char*>(nullptr);
       return block(slot).memory + wanted * block(slot).step;
     };
-    ahead_ = {row < left_ ? memory_of(steps_.fetched_input, row + block_rows_) : nullptr,
+    ahead_ = {row < left_ ? memory_of(steps_.fetched_input, row + scratch_.block_rows) : nullptr,
               memory_of(steps_.fetched_output, row)};
   }
 
@@ -398,7 +294,7 @@ class TapeRun {
   void run_in_chunks(const Steps::Loop& loop, int64_t row) {
     size_t active = 0;
     for (const Steps::Op& op : loop.ops)
-      if (!loop.guarded || loop.only || is_needed(op, row)) active_[active++] = &op;
+      if (!loop.guarded || loop.only || is_needed(op, row)) scratch_.active[active++] = &op;
     for (const int32_t index : loop.moving) here(index) = in_row(index, row);
     if (!loop.choices.empty()) choose(loop, row);
     const int64_t count = extent(loop.extent) * steps_.width;
@@ -406,7 +302,7 @@ class TapeRun {
     for (int64_t first = 0; first < count; first += Steps::chunk) {
       const int64_t n = std::min(Steps::chunk, count - first);
       for (size_t k = 0; k < active; ++k) {
-        const Steps::Op* const op = active_[k];
+        const Steps::Op* const op = scratch_.active[k];
         const void* in[Steps::most_operands];
         find_operands(op->in, in, [&](int32_t slot) { return here(slot).at(first); });
         op->step(here(op->out).at(first), in, n, op->numbers.data());
@@ -517,21 +413,22 @@ class TapeRun {
 
   void reduce_by_blocks(const Steps::SegmentReduction& one, const Parts& parts, const Ends& ends) const {
     for (int64_t segment = 0; segment < parts.segments; ++segment) {
-      if (segment == 0 || !one.whole) start_total(one.of, totals_);
+      if (segment == 0 || !one.whole) start_total(one.of, scratch_.totals);
       const char* const first = ends.from + segment * parts.positions * ends.from_size;
       for (int64_t i = 0; i < parts.positions; i += block_positions)
-        one.of.steps->block(totals_, first + i * ends.from_size, std::min(block_positions, parts.positions - i),
+        one.of.steps->block(scratch_.totals, first + i * ends.from_size, std::min(block_positions, parts.positions - i),
                             one.of.start);
-      if (!one.whole) one.of.steps->finish(ends.to + segment * ends.to_size, totals_, 1);
+      if (!one.whole) one.of.steps->finish(ends.to + segment * ends.to_size, scratch_.totals, 1);
     }
-    if (one.whole) one.of.steps->finish(ends.to, totals_, 1);
+    if (one.whole) one.of.steps->finish(ends.to, scratch_.totals, 1);
   }
 
   /// tile_lanes segments at a time, each in a lane of its own.
   void reduce_in_lanes(const Steps::SegmentReduction& one, const Parts& parts, const Ends& ends) const {
     const int64_t side_by_side = is_inner(one.extent) ? parts.inner : parts.segments;
     const auto start_totals = [&] {
-      for (int64_t lane = 0; lane < tile_lanes; ++lane) start_total(one.of, totals_ + lane * total_size(one.of));
+      for (int64_t lane = 0; lane < tile_lanes; ++lane)
+        start_total(one.of, scratch_.totals + lane * total_size(one.of));
     };
     if (one.whole) start_totals();
     for (int64_t outer = 0; outer < parts.segments / side_by_side; ++outer)
@@ -539,9 +436,9 @@ class TapeRun {
         const int64_t segment = outer * side_by_side + first, used = std::min(tile_lanes, side_by_side - first);
         if (!one.whole) start_totals();
         add_segments(one, parts, segment, used, ends);
-        if (!one.whole) one.of.steps->finish(ends.to + segment * ends.to_size, totals_, used);
+        if (!one.whole) one.of.steps->finish(ends.to + segment * ends.to_size, scratch_.totals, used);
       }
-    if (one.whole) one.of.steps->joined_totals(ends.to, totals_);
+    if (one.whole) one.of.steps->joined_totals(ends.to, scratch_.totals);
   }
   bool is_inner(int32_t index) const { return steps_.extents[static_cast<size_t>(index)].inner >= 0; }
   /// Sums of real numbers are added up as doubles.
@@ -556,13 +453,14 @@ class TapeRun {
       if (parts.inner == 1)
         primitives()
             .tiles(static_cast<int32_t>(size))
-            ->from_rows(tile_, first, parts.positions * size, n, static_cast<int32_t>(used));
+            ->from_rows(scratch_.tile, first, parts.positions * size, n, static_cast<int32_t>(used));
       else  // the segments lie side by side
         for (int64_t i = 0; i < n; ++i)
-          std::memcpy(tile_ + i * tile_lanes * size, first + i * parts.inner * size, static_cast<size_t>(used * size));
-      one.of.steps->start(lanes_, tile_lanes, one.of.start);
-      one.of.steps->into_tile(lanes_, tile_, n);
-      one.of.steps->totals(totals_, lanes_, used);
+          std::memcpy(scratch_.tile + i * tile_lanes * size, first + i * parts.inner * size,
+                      static_cast<size_t>(used * size));
+      one.of.steps->start(scratch_.lanes, tile_lanes, one.of.start);
+      one.of.steps->into_tile(scratch_.lanes, scratch_.tile, n);
+      one.of.steps->totals(scratch_.totals, scratch_.lanes, used);
     }
   }
 
@@ -616,20 +514,14 @@ class TapeRun {
 
   const Steps& steps_;
   const Call& call_;
-  const int64_t block_rows_;
-  Place* block_;              // of each slot
-  Here* at_;                  // the same
-  const Steps::Op** active_;  // what the row at hand needs of a loop
+  Scratch scratch_;
   Ahead ahead_;
-  char *cells_, *registers_, *lanes_, *totals_, *tile_;
   int64_t used_ = 1, left_ = 0;  // rows of the block; behind it
 };
 
 Tape::Tape(Steps&& steps) : steps_(std::make_unique<const Steps>(std::move(steps))) {}
 Tape::~Tape() = default;
-int64_t Tape::scratch_bytes(c10::ArrayRef<int64_t> extents) const {
-  return TapeRun::scratch_bytes(*steps_, extents.data());
-}
+int64_t Tape::scratch_bytes(c10::ArrayRef<int64_t> extents) const { return Scratch::bytes(*steps_, extents.data()); }
 size_t Tape::steps() const {
   size_t count = 0;
   for (const Steps::Level& level : steps_->levels)

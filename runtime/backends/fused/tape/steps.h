@@ -176,6 +176,8 @@ void find_read_again(Steps& steps);
 void find_searches(Steps& steps);
 /// The levels of which only some rows need anything.
 void find_rare_levels(Steps& steps);
+/// Whether nobody reads a row of the input once the output has written there.
+bool can_be_in_place(const Steps& steps, const InPlace& where);
 /// Whether there are no others than these, and such as search.
 bool only_searches(const Steps& steps);
 

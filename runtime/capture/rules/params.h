@@ -1,0 +1,11 @@
+#pragma once
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
+
+namespace triage::capture {
+
+/// Front ends put a param where the schema wants a number: the call gets its value, the graph keeps the param. Says whether
+/// there was any.
+bool read_params(const c10::OperatorHandle& op, torch::jit::Stack& stack);
+
+}  // namespace triage::capture
