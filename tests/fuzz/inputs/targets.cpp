@@ -23,6 +23,8 @@ const std::vector<InputTarget>& input_targets() {
       {"kernels", "the manifest of a kernel file or of saved caches", read_kernel_file, kernel_seeds},
       {"bundle", "the bundle.json of a bundle", read_bundle, bundle_seeds},
       {"capsule", "the text of a capsule, which is then replayed", read_capsule, capsule_seeds},
+      {"decisions", "a file of a decision log", read_decisions, decision_seeds},
+      {"trace", "a trace, of which the page of `triage report` is made", read_trace, trace_seeds},
   };
   return all;
 }

@@ -63,5 +63,9 @@ void load_policy(std::string_view source);
 std::vector<std::string> policy_seeds();  // policy.cpp
 void load_state(std::string_view bytes);
 std::vector<std::string> state_seeds();  // state_file.cpp
+void read_decisions(std::string_view lines);
+std::vector<std::string> decision_seeds();  // decision_log.cpp
+void read_trace(std::string_view lines);
+std::vector<std::string> trace_seeds();  // trace.cpp
 
 }  // namespace triage::fuzz

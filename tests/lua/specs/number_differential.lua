@@ -10,8 +10,10 @@ local whole = {0, 1, -1, 2, 3, -7, 127, -128, 255, 65535, 1 << 31, (1 << 53) + 1
 local numbers = {"n", "m", "(n * 0.5)", "(n / 2)", "(n - 3)", "(-n)", "(n * 100)", "(m // 2)", "math.sqrt(n)", "k", "q",
                  "(k + n)", "2", "-1", "0.5", "0", "300", "1e10", "2.0", "-0.0", "true"}
 local operators = {"+", "-", "*", "//", "%", "/", "&", "|", "~", "<<", ">>", "<", "<=", "==", "~=", ">", ">="}
-local named = {"add", "sub", "mul", "floor_divide", "remainder", "maximum", "minimum", "eq", "lt", "bitwise_and",
-               "logical_xor", "copysign", "fmax", "where", "rsub"}
+local named = {"add", "sub", "mul", "floor_divide", "remainder", "eq", "lt", "bitwise_and", "logical_xor", "copysign",
+               "where", "rsub"}
+-- Of two equal zeros they may give either; added to 0, both are +0.
+local greater = {"maximum", "minimum", "fmax"}
 local unary = {"neg", "abs", "sign", "floor", "trunc", "round", "frac", "relu", "square", "isnan", "logical_not",
                "bitwise_not", "nan_to_num", "signbit", "zeros_like", "ones_like", "clone", "relu6"}
 local tensors   -- the names there are
@@ -28,7 +30,9 @@ local expressions = {
   function() return ("%s:to(torch.%s)"):format(t(), pick(dtypes)) end,
   function() return ("torch.where(%s, %s, %s)"):format(pick({"c", t() .. ":gt(0)"}), pick({t(), number()}),
     t()) end,
-  function() return ("%s:clamp({%s = %s})"):format(t(), pick({"min", "max"}), pick({number(), t()})) end,
+  function() return ("%s:clamp({%s = %s})"):format(t(), pick({"min", "max"}), number()) end,
+  function() return ("(%s:clamp({%s = %s}) + 0)"):format(t(), pick({"min", "max"}), t()) end,
+  function() return ("(torch.%s(%s, %s) + 0)"):format(pick(greater), t(), t()) end,
   function() return ("%s:masked_fill(c, %s)"):format(t(), number()) end,
   function() return ("%s:threshold(%s, %s)"):format(t(), number(), number()) end,
   function() return ("%s:%s(-1%s)"):format(t(), pick({"amax", "amin", "argmax", "any", "all"}),
