@@ -9,7 +9,7 @@
 #include <regex>
 #include <sstream>
 
-#include "program.h"
+#include "tests/cli/program.h"
 #include "tests/paths.h"
 
 namespace {

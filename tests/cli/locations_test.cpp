@@ -1,5 +1,5 @@
 // What a script sees of locations on standard error.
-#include "program.h"
+#include "tests/cli/program.h"
 
 #include <doctest/doctest.h>
 

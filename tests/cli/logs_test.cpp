@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <string>
 
-#include "program.h"
-#include "variable.h"
+#include "tests/cli/program.h"
+#include "tests/cli/variable.h"
 
 namespace {
 

@@ -3,7 +3,7 @@
 
 #include <sstream>
 
-#include "program.h"
+#include "tests/cli/program.h"
 #include "tests/paths.h"
 
 namespace {

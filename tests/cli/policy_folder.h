@@ -2,7 +2,7 @@
 #include <string>
 #include <vector>
 
-#include "program.h"
+#include "tests/cli/program.h"
 
 /// A folder with a policy in `repair.lua`, for one call of the program after another.
 struct PolicyFolder {

@@ -1,4 +1,4 @@
-#include "program.h"
+#include "tests/cli/program.h"
 
 #include <sys/wait.h>
 

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "folder.h"
+#include "tests/cli/folder.h"
 
 /// Throws what the JSON library throws. Tests that look into the value include <nlohmann/json.hpp>.
 nlohmann::json parse_json(const std::string& text);

@@ -1,5 +1,5 @@
 // The `triage` program from the outside: what it prints, what it writes, how it ends.
-#include "scene.h"
+#include "tests/cli/scene.h"
 
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>

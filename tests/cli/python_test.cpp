@@ -5,7 +5,7 @@
 
 #include <cstdlib>
 
-#include "program.h"
+#include "tests/cli/program.h"
 
 namespace {
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "policy_folder.h"
+#include "tests/cli/policy_folder.h"
 
 inline constexpr const char* repair = R"(return policy {
   inputs = { "z" }, outputs = { "z", "f" }, params = { fallback = 0.5 },

@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "program.h"
+#include "tests/cli/program.h"
 
 /// `unshare` with options, as this user may use it; empty, with a message, where they may not. `works` says what must work.
 inline std::string unshare(const std::string& options, const std::string& works) {

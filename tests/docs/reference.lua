@@ -34,7 +34,7 @@ local page, problems = read("docs/reference.md"), {}
 local names = names_of(page)
 
 local in_policy, of_libraries = {}, {math = true, string = true, table = true, utf8 = true}
-for name in read("tests/lua/policy_environment.golden"):gmatch("([%w_%.]+) %l+\n") do in_policy[name] = true end
+for name in read("tests/lua/sandbox/policy_environment.golden"):gmatch("([%w_%.]+) %l+\n") do in_policy[name] = true end
 
 local count = 0
 for name, trusted in next, names do

@@ -6,7 +6,7 @@
 
 #include <limits>
 
-#include "programs.h"
+#include "tests/fused/programs.h"
 #include "tests/memory_use.h"
 
 namespace triage::fused {

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <limits>
 
-#include "programs.h"
+#include "tests/fused/programs.h"
 
 namespace triage::fused {
 namespace {

@@ -13,7 +13,7 @@
 #include <string>
 #include <thread>
 
-#include "programs.h"
+#include "tests/fused/programs.h"
 
 namespace triage::fused {
 namespace {

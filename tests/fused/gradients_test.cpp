@@ -11,7 +11,7 @@
 #include <limits>
 #include <string>
 
-#include "programs.h"
+#include "tests/fused/programs.h"
 
 namespace triage::fused {
 namespace {

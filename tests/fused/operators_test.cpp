@@ -8,7 +8,7 @@
 #include <limits>
 #include <string>
 
-#include "programs.h"
+#include "tests/fused/programs.h"
 
 namespace triage::fused {
 namespace {

@@ -7,8 +7,8 @@
 
 #include <thread>
 
-#include "programs.h"
 #include "runtime/operators/untrusted.h"
+#include "tests/fused/programs.h"
 #include "tests/memory_use.h"
 
 namespace triage::fused {

@@ -4,7 +4,7 @@
 #include <triage/flags.h>
 #include <triage/graph.h>
 
-#include "programs.h"
+#include "tests/fused/programs.h"
 #include "tests/memory_use.h"
 
 namespace triage::fused {

@@ -1,4 +1,4 @@
-#include "programs.h"
+#include "tests/fused/programs.h"
 
 #include <ATen/ATen.h>
 #include <ATen/record_function.h>

@@ -9,8 +9,8 @@
 #include <limits>
 #include <random>
 
-#include "programs.h"
-#include "tape_sets.h"
+#include "tests/fused/primitives/tape_sets.h"
+#include "tests/fused/programs.h"
 
 namespace triage::fused {
 namespace {

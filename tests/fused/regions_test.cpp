@@ -8,7 +8,7 @@
 #include <triage/backend.h>
 #include <triage/graph.h>
 
-#include "programs.h"
+#include "tests/fused/programs.h"
 
 namespace triage::fused {
 namespace {

@@ -4,7 +4,7 @@
 #include <runtime/backends/fused/fusion_groups.h>
 #include <triage/graph.h>
 
-#include "programs.h"
+#include "tests/fused/programs.h"
 
 namespace triage::fused {
 namespace {

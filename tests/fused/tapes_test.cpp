@@ -13,9 +13,9 @@
 #include <string>
 #include <string_view>
 
-#include "made_loops.h"
-#include "programs.h"
-#include "tape_sets.h"
+#include "tests/fused/primitives/made_loops.h"
+#include "tests/fused/primitives/tape_sets.h"
+#include "tests/fused/programs.h"
 
 namespace triage::fused {
 namespace {
@@ -275,6 +275,28 @@ TEST_CASE("an output takes the place of no input that another reduction of its l
       }
     }
   }
+}
+
+TEST_CASE("what an earlier level still reads is not put off to a later one: in lanes of short rows too") {
+  const Program chains = [](const Tensors& in) {
+    const at::Tensor x = in[0], y = in[1], w = in[2], all = in[3], any = in[4], rows = in[5];
+    const at::Tensor chosen = at::where(all, w, y);
+    const at::Tensor mixed = at::where(x.amax(-1, true) != 1, x, at::where(chosen > 1, x, chosen));
+    const at::Tensor kept = at::where(rows, y, at::where(any, y, chosen));
+    return Tensors{kept, at::where(mixed.isnan().any(-1, true), at::where(rows, 0.0, kept), mixed)};
+  };
+  const at::Tensor yes = at::ones({}, at::kBool), no = at::zeros({}, at::kBool);
+  for (const int64_t width : {1, 4, 16, 200})
+    for (const int64_t n : {1, 2, 31, 32, 33, 100})
+      for (const bool every : {false, true}) {
+        const at::Tensor y = with_bad_rows({n, width});
+        const Tensors inputs{with_bad_rows({n, width}), y,  y * 2 - 1,
+                             every ? yes : no,          no, (at::arange(n) % 3 == 0).view({n, 1})};
+        const Tensors expected = chains(inputs);
+        const Tensors got = run_without_kernels(*without_kernels(chains, inputs), inputs);
+        for (size_t i = 0; i < got.size(); ++i)
+          CHECK_MESSAGE(same_bits(expected[i], got[i]), "result " << i << " of " << n << " rows of " << width);
+      }
 }
 
 }  // namespace triage::fused

@@ -1,4 +1,4 @@
--- Record and replay of compiled functions (D10). What a replay gives is tested by tests/cli/replay_test.cpp.
+-- Record and replay of compiled functions (D10). What a replay gives is tested by tests/cli/commands/replay_test.cpp.
 
 local function capsule()
   return os.tmpname() .. ".pt"

@@ -155,6 +155,8 @@ class Builder {
   /// not compute them, and fewer are kept.
   void delay() {
     std::vector<int> latest(loops_.values.size(), -1);
+    for (const LoopOutput& output : loops_.outputs)
+      latest[static_cast<size_t>(output.value)] = levels_[static_cast<size_t>(output.value)];
     for (size_t i = loops_.values.size(); i-- > 0;) {
       const auto user = static_cast<Ref>(i);
       if (latest[i] < 0) latest[i] = levels_[i];
@@ -165,8 +167,6 @@ class Builder {
         latest[k] = latest[k] < 0 ? read : std::min(latest[k], read);
       }
     }
-    for (const LoopOutput& output : loops_.outputs)
-      latest[static_cast<size_t>(output.value)] = levels_[static_cast<size_t>(output.value)];
     for (size_t i = 0; i < levels_.size(); ++i) {
       const LoopValue& value = loops_.values[i];
       const auto ref = static_cast<Ref>(i);
@@ -178,6 +178,11 @@ class Builder {
       });
       if (free) levels_[i] = latest[i];
     }
+    for (size_t i = levels_.size(); i-- > 0;)  // a reader that could not be delayed
+      for (const Ref operand : loops_.values[i].operands) {
+        int& level = levels_[static_cast<size_t>(operand)];
+        level = std::min(level, levels_[i]);
+      }
   }
 
   void find_kept() {

@@ -1,2 +1,0 @@
-#define NAME rounding_twice
-#include "kernel_functions_table.h"
