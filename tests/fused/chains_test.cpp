@@ -1,0 +1,102 @@
+// Selections made at random: by rows, by one number, by elements, of values that several levels of a loop read. Loops give the
+// bits of ATen, by tapes in every form of rows, by kernels, and where inputs are donated. TRIAGE_CHAINS=N makes N programs.
+#include <ATen/ATen.h>
+#include <doctest/doctest.h>
+
+#include <cstdlib>
+#include <random>
+
+#include "tests/fused/programs.h"
+
+namespace triage::fused {
+namespace {
+
+class Chain {
+ public:
+  Chain(uint32_t seed, const Tensors& in)
+      : random_(seed), values_{in[0], in[1], in[2]}, numbers_{in[3], in[4]}, rows_{in[5]} {}
+
+  Tensors run() {
+    Tensors results;
+    for (uint32_t left = 4 + below(9); left > 0; --left) {
+      step();
+      if (below(3) == 0) results.push_back(values_.back());
+      if (below(5) == 0) results.push_back(rows_.back());
+    }
+    results.push_back(at::where(row(), value(), values_.back()));
+    return results;
+  }
+
+ private:
+  uint32_t below(uint32_t count) { return random_() % count; }
+  const at::Tensor& one_of(const Tensors& list) { return list[below(static_cast<uint32_t>(list.size()))]; }
+  const at::Tensor& value() { return one_of(values_); }
+  const at::Tensor& row() { return one_of(rows_); }
+
+  void step() {
+    switch (below(10)) {
+      case 0:
+      case 1:
+      case 2:
+        return values_.push_back(at::where(row(), value(), value()));
+      case 3:
+        return values_.push_back(at::where(one_of(numbers_), value(), value()));
+      case 4:
+        return values_.push_back(at::where(value() > 0.25, value(), value()));
+      case 5:
+        return values_.push_back(below(2) ? at::where(row(), 0.5, value()) : value() * 2 - 1);
+      case 6:
+        return rows_.push_back(value().isnan().any(-1, true));
+      case 7:
+        return rows_.push_back(value().amax(-1, true) > 0.5);
+      case 8:
+        return rows_.push_back(below(2) ? row() & row() : ~row());
+      default:
+        return rows_.push_back((value() <= value()).all(-1, true));
+    }
+  }
+
+  std::mt19937 random_;
+  Tensors values_, numbers_, rows_;
+};
+
+Tensors inputs_of(int64_t n, int64_t width, uint32_t seed) {
+  const auto number = [&](uint32_t bit) { return at::full({}, (seed >> bit & 1) != 0, at::kBool); };
+  const at::Tensor x = with_bad_rows({n, width});
+  return {x, x.roll(3, 0) * 0.75, data({n, width}), number(0), number(1), (at::arange(n) % 3 == 0).view({n, 1})};
+}
+
+uint32_t number_of_programs() {
+  const char* const asked = std::getenv("TRIAGE_CHAINS");
+  return asked ? static_cast<uint32_t>(std::strtoul(asked, nullptr, 10)) : 400;
+}
+
+void check(uint32_t seed, const Executable& tapes, const Executable* kernels, const Tensors& inputs) {
+  const Tensors expected = Chain(seed, inputs).run();
+  Tensors given;
+  for (const at::Tensor& input : inputs) given.push_back(input.clone());
+  const auto agrees = [&](const char* what, const Tensors& got) {
+    for (size_t i = 0; i < expected.size(); ++i)
+      CHECK_MESSAGE(same_bits(expected[i], got[i]),
+                    "program " << seed << ", " << inputs[0].sizes() << ", " << what << ": result " << i);
+  };
+  agrees("tapes", run_without_kernels(tapes, inputs));
+  if (kernels) agrees("kernels", run(*kernels, inputs));
+  agrees("donated", run_without_kernels(tapes, given, {{}, {given[0], given[2]}}));
+}
+
+}  // namespace
+
+TEST_CASE("selections made at random have ATen's bits, whatever level of a loop reads them") {
+  constexpr int64_t widths[] = {1, 4, 7, 16, 40, 200}, batches[] = {1, 2, 31, 32, 33, 100};
+  for (uint32_t seed = 0; seed < number_of_programs(); ++seed) {
+    const Program program = [&](const Tensors& in) { return Chain(seed, in).run(); };
+    const Tensors example = inputs_of(5, 4, seed);
+    const auto tapes = without_kernels(program, example);
+    const auto kernels = seed < 6 ? compiled(program, example) : nullptr;
+    for (const uint32_t shape : {seed, seed / 6 + 1, seed / 36 + 2})
+      check(seed, *tapes, kernels.get(), inputs_of(batches[shape / 6 % 6], widths[shape % 6], seed));
+  }
+}
+
+}  // namespace triage::fused
