@@ -155,6 +155,51 @@ TEST_CASE("threads load, define and watch with one Runtime at once") {
   CHECK(fake::eventually([&] { return fake::alive == alive; }));
 }
 
+TEST_CASE("threads go on with policies, a bundle and a Watch whose Runtime ends meanwhile") {
+  const fake::Folder folder;
+  fake::write(folder / "p.fake", "add 1");
+  write_bundle(folder / "pair", 1);
+  const int alive = fake::alive;
+  for (int round = 0; round < 8; ++round) {
+    auto runtime = std::make_unique<Runtime>(triage::RuntimeOptions{.log = no_log(), .keep_versions = 2});
+    const Policy policy = runtime->load(folder / "p.fake");
+    const Bundle bundle = runtime->load_bundle(folder / "pair");
+    Watch watch = runtime->watch(folder.path(), {.debounce = milliseconds(1)});
+    const Policy shadowed = bundle.policy("a");
+    shadowed.shadow_source("add 5", {.share = 1});
+    if (round % 2)
+      policy.shadow_source("add 2", {.share = 0.5});
+    else
+      policy.canary_source("add 2", {.share = 0.5, .promote_after = 0});
+    Threads threads;
+    for (int t = 0; t < 2; ++t)
+      threads.add([&](int) {
+        const float answer = first(policy);
+        threads.expect(answer == 1.0f || (answer == 2.0f && round % 2 == 0) || answer >= 10.0f,
+                       "an answer of no version");
+        threads.expect(first(shadowed) >= 1.0f && first(shadowed) != 5.0f, "a shadow answers");
+      });
+    threads.add([&](int number) {
+      threads.expect(policy.replace(fmt::format("add {}", 10 + number)) == Reload::swapped, "a source is refused");
+      if (number % 4 == 0) write_bundle(folder / "pair", 10 + number);
+      threads.expect(bundle.reload() != Reload::refused, "a bundle is refused");
+      watch.rescan();
+    });
+    threads.add([&](int) {
+      const auto report = policy.candidate();
+      threads.expect(report && report->version == 2, "another candidate");
+      threads.expect(policy.statistics().candidates == 1 && bundle.version().live, "other counts");
+    });
+    CHECK(threads.go_round());
+    runtime.reset();
+    CHECK(threads.go_round());
+    CHECK(threads.end() == "");
+    CHECK((policy.candidate()->state == triage::CandidateState::ended));
+    CHECK(says(fake::message_of([&] { policy.canary_source("add 3"); }), "has outlived its Runtime"));
+  }
+  CHECK(fake::eventually([&] { return fake::alive == alive; }));
+}
+
 TEST_CASE("threads ask a Watch for a look and stop it at once: who has stopped it meets no event any more") {
   const fake::Folder folder;
   fake::write(folder / "p.fake", "add 1");
