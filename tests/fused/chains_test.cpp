@@ -93,7 +93,7 @@ TEST_CASE("selections made at random have ATen's bits, whatever level of a loop 
     const Program program = [&](const Tensors& in) { return Chain(seed, in).run(); };
     const Tensors example = inputs_of(5, 4, seed);
     const auto tapes = without_kernels(program, example);
-    const auto kernels = seed < 6 ? compiled(program, example) : nullptr;
+    const auto kernels = seed % 64 == 0 ? compiled(program, example) : nullptr;
     for (const uint32_t shape : {seed, seed / 6 + 1, seed / 36 + 2})
       check(seed, *tapes, kernels.get(), inputs_of(batches[shape / 6 % 6], widths[shape % 6], seed));
   }

@@ -11,6 +11,7 @@
 #include "runtime/backends/fused/tape/record_steps.h"
 #include "runtime/backends/fused/tape/steps.h"
 #include "runtime/backends/fused/tape/tape.h"
+#include "runtime/messages/assert.h"
 
 namespace triage::fused {
 
@@ -381,6 +382,7 @@ class Builder {
   /// Where the loops of that level find it.
   int32_t slot_at(Ref ref, int at_level) {
     const size_t i = static_cast<size_t>(ref);
+    TRIAGE_ASSERT(levels_[i] <= at_level || !is_element(ref));  // else a loop would read what is not there yet
     if (!is_element(ref) || levels_[i] == at_level || is_kept(ref) || at(ref).kind != Kind::map) return slots_[i];
     if (steps_.slot(slots_[i]).home != Home::chunk) return slots_[i];
     const auto known = again_.find({ref, at_level});
