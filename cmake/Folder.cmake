@@ -1,13 +1,19 @@
+# triage_sources(RESULT folder subfolders...): all *.cpp of the folder and of these in it.
+function(triage_sources result folder)
+  set(patterns ${folder}/*.cpp)
+  foreach(subfolder IN LISTS ARGN)
+    list(APPEND patterns ${folder}/${subfolder}/*.cpp)
+  endforeach()
+  file(GLOB sources CONFIGURE_DEPENDS ${patterns})
+  set(${result} ${sources} PARENT_SCOPE)
+endfunction()
+
 # triage_folder(NAME [SUBFOLDERS names...] [DEPENDS targets...] [ALONE pattern] [NO_PCH]) makes the object library triage_NAME of
 # all *.cpp in the folder and its subfolders. Objects, not archives: a static library would drop the files that only register
 # operators. ALONE: see triage_unity.
 function(triage_folder name)
   cmake_parse_arguments(arg "NO_PCH" "ALONE" "DEPENDS;SUBFOLDERS" ${ARGN})
-  set(patterns ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
-  foreach(subfolder IN LISTS arg_SUBFOLDERS)
-    list(APPEND patterns ${CMAKE_CURRENT_SOURCE_DIR}/${subfolder}/*.cpp)
-  endforeach()
-  file(GLOB sources CONFIGURE_DEPENDS ${patterns})
+  triage_sources(sources ${CMAKE_CURRENT_SOURCE_DIR} ${arg_SUBFOLDERS})
   if(NOT sources)
     add_library(triage_${name} INTERFACE)
     return()

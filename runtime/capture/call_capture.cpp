@@ -66,6 +66,19 @@ bool is_constant_of(const graph::Graph& graph, const at::Tensor& output) {
   });
 }
 
+/// The graph of the call answers it in place of the script.
+void answer_from(const Entry& entry, at::ArrayRef<at::Tensor> taken, const Compiled::Deadline& deadline,
+                 std::vector<at::Tensor>& outputs) {
+  std::vector<at::Tensor> answer;
+  try {
+    entry.executable->run(taken, answer, {deadline});
+  } catch (const std::exception&) {  // of what the script caught, or of a branch that it did not take
+    if ((!entry.script_handles_errors && !entry.failed) || deadline_passed(deadline)) throw;
+    return;
+  }
+  outputs = std::move(answer);
+}
+
 }  // namespace
 
 /// For one call. What the members set for the thread holds until the capture has ended, in the order in which they stand here.
@@ -203,7 +216,7 @@ void Compiled::CallCapture::end_at_break() {
   const GraphBreak& broken = *recorder_.broken();
   if (options_.fullgraph) throw broken.error();
   if (replayer_->raised()) throw replayer_->raised()->error();
-  compiled_.note_broken(broken, replayer_ ? &*replayer_ : nullptr);
+  compiled_.note_broken(broken, &*replayer_);
   step_->note(broken.brief());
   step_.reset();
   compiled_.finish_replay(*replayer_, results_);
@@ -257,7 +270,7 @@ void Compiled::CallCapture::compile(Entry& entry, bool raises, std::vector<at::T
     entry.executable = compile_outputs_eager(*entry.graph, compile_eager, compiled_.lent_memory());
     entry.fell_back = !OnGraphBreak::raises();
   }
-  if (entry.executable->answers_capture()) compiled_.answer_from(entry, taken, deadline_, outputs);
+  if (entry.executable->answers_capture()) answer_from(entry, taken, deadline_, outputs);
 }
 
 void Compiled::CallCapture::take_guards(Recorder::Result& captured, Entry& entry) {
@@ -274,19 +287,6 @@ void Compiled::CallCapture::take_guards(Recorder::Result& captured, Entry& entry
   entry.guards = std::move(guards_);
   entry.guards.kind_lines = reads_->take();
   log_guards(entry.graph->name(), [&] { return compiled_.guards_text(entry.guards, names_); });
-}
-
-/// The graph of the call answers it in place of the script.
-void Compiled::answer_from(const Entry& entry, at::ArrayRef<at::Tensor> taken, const Deadline& deadline,
-                           std::vector<at::Tensor>& outputs) {
-  std::vector<at::Tensor> answer;
-  try {
-    entry.executable->run(taken, answer, {deadline});
-  } catch (const std::exception&) {  // of what the script caught, or of a branch that it did not take
-    if ((!entry.script_handles_errors && !entry.failed) || deadline_passed(deadline)) throw;
-    return;
-  }
-  outputs = std::move(answer);
 }
 
 /// The inputs of a policy are the host's, and so is what it gets.

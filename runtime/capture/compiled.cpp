@@ -3,7 +3,6 @@
 
 #include "runtime/backends/deadline.h"
 #include "runtime/backends/eager.h"
-#include "runtime/backends/output_aliases.h"
 #include "runtime/backends/repro.h"
 #include "runtime/capture/cache/entry_index.h"
 #include "runtime/capture/context.h"
@@ -14,11 +13,8 @@
 #include "runtime/capture/reports/logs.h"
 #include "runtime/capture/reports/trace_events.h"
 #include "runtime/capture/retire_if_written.h"
-#include "runtime/capture/sizes/marks.h"
 #include "runtime/capture/tensors/synthetic_inputs.h"
 #include "runtime/capture/tensors/variables.h"
-#include "runtime/graph/passes/clean.h"
-#include "runtime/messages/assert.h"
 #include "runtime/messages/debugging/debug_folder.h"
 #include "runtime/messages/debugging/verbose.h"
 #include "runtime/messages/logs/artefacts.h"
@@ -30,7 +26,6 @@
 #include <triage/config.h>
 #include <triage/error.h>
 
-#include <algorithm>
 #include <chrono>
 #include <sstream>
 #include <utility>

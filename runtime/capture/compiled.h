@@ -303,8 +303,6 @@ class Compiled {
                      std::vector<at::Tensor>& outputs);
   /// False where the capture was given up (OutsideBranches): the call is still to be run.
   bool capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline, std::vector<at::Tensor>& outputs);
-  void answer_from(const Entry& entry, at::ArrayRef<at::Tensor> taken, const Deadline& deadline,
-                   std::vector<at::Tensor>& outputs);
   bool is_debugged() const;
   bool is_worth_following();
   void note_broken(const GraphBreak& graph_break, const TraceReplayer* replayer);

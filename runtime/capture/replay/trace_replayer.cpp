@@ -1,12 +1,10 @@
 #include "runtime/capture/replay/trace_replayer.h"
 
-#include <c10/core/GradMode.h>
 #include <c10/core/InferenceMode.h>
 #include <triage/compiler_config.h>
 #include <triage/error.h>
 
 #include <algorithm>
-#include <string_view>
 
 #include "runtime/backends/deadline.h"
 #include "runtime/backends/output_aliases.h"

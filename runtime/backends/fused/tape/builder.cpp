@@ -3,7 +3,6 @@
 #include <cstring>
 #include <map>
 #include <optional>
-#include <set>
 #include <tuple>
 
 #include "runtime/backends/fused/loops/schedule.h"

@@ -1,8 +1,6 @@
 // What a tape does with rows.
 #include <algorithm>
-#include <array>
 #include <cstring>
-#include <new>
 
 #include "runtime/backends/fused/support/numbers.h"
 #include "runtime/backends/fused/tape/record_steps.h"
