@@ -1,4 +1,5 @@
 // What threads may do at once with one Runtime, its bundles, watches and decision log, and with what the process shares.
+#include "runtime/messages/logs/log.h"
 #include "runtime/operators/untrusted.h"
 #include "runtime/policy/bundles/manifest.h"
 #include "tests/logs.h"
@@ -14,12 +15,15 @@
 #include <atomic>
 #include <chrono>
 #include <filesystem>
+#include <future>
+#include <latch>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
+#include <thread>
 
 using std::chrono::milliseconds;
 using triage::Bundle;
@@ -358,6 +362,26 @@ TEST_CASE("threads: what a call is held to is that of its own Runtime") {
   CHECK(threads.end() == "");
   CHECK(runs > 500);
   CHECK(wrong == 0);
+}
+
+TEST_CASE("threads: two calls of the log that replace it do not wait for each other") {
+  struct Shared {  // the threads outlive a test that fails
+    std::latch inside{2};
+    std::promise<void> ended[2];
+  };
+  const auto shared = std::make_shared<Shared>();
+  triage::set_log([shared](const triage::LogRecord&) {
+    shared->inside.arrive_and_wait();
+    triage::set_log(no_log());
+  });
+  for (auto& ended : shared->ended)
+    std::thread([shared, &ended] {
+      triage::messages::Logger().write(triage::LogLevel::info, "a record");
+      ended.set_value();
+    }).detach();
+  for (auto& ended : shared->ended)
+    REQUIRE(ended.get_future().wait_for(std::chrono::minutes(1)) == std::future_status::ready);
+  triage::set_log(no_log());
 }
 
 TEST_CASE("threads register backends and front ends, set the log and diagnostics, while policies load and run") {

@@ -39,7 +39,8 @@ using Log = std::function<void(const LogRecord&)>;
 
 /// Sets the log for records without a Runtime, and for Runtimes without a log of their own. Empty: standard error, from
 /// level info on. Process-wide: objects that the callback refers to must live until the process ends, or until another
-/// `set_log` returns, which waits until no other thread runs the callback. Thread-safe.
+/// `set_log` returns, which waits until no thread runs the callback. Called by the callback itself, it does not wait.
+/// Thread-safe.
 TRIAGE_API void set_log(Log log);
 
 }  // namespace triage

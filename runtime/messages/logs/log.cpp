@@ -62,11 +62,18 @@ struct Logger::Sink {
     done_.notify_all();
   }
 
-  /// Returns when what was there before runs in no other thread.
-  void replace(std::shared_ptr<const Log> log, bool open) {
+  /// Returns when what was there before runs no more; in one of its calls at once, for two of them would wait for each other.
+  void replace(std::shared_ptr<const Log> log) {
     std::unique_lock lock(mutex_);
     log_ = std::move(log);
-    open_ = open;
+    if (!running_.contains(std::this_thread::get_id())) done_.wait(lock, [&] { return running_.empty(); });
+  }
+
+  /// Returns when it runs in no other thread.
+  void close() {
+    std::unique_lock lock(mutex_);
+    log_ = nullptr;
+    open_ = false;
     done_.wait(lock, [&] { return running_.size() == running_.count(std::this_thread::get_id()); });
   }
 
@@ -89,7 +96,7 @@ Logger::Logger() : sink_(Sink::of_process()) {}
 Logger::Logger(Log log) : Logger() {
   if (!log) return;
   sink_ = std::make_shared<Sink>();
-  sink_->replace(std::make_shared<const Log>(std::move(log)), /*open=*/true);
+  sink_->replace(std::make_shared<const Log>(std::move(log)));
 }
 
 void Logger::write(LogLevel level, std::string_view text, const std::vector<LogField>& fields) const noexcept {
@@ -104,11 +111,11 @@ void Logger::write(LogLevel level, std::string_view text, const std::vector<LogF
 }
 
 void Logger::close() noexcept {
-  if (sink_ != Sink::of_process()) sink_->replace(nullptr, /*open=*/false);
+  if (sink_ != Sink::of_process()) sink_->close();
 }
 
 void Logger::set_log_of_process(Log log) {
-  Sink::of_process()->replace(log ? std::make_shared<const Log>(std::move(log)) : nullptr, /*open=*/true);
+  Sink::of_process()->replace(log ? std::make_shared<const Log>(std::move(log)) : nullptr);
 }
 
 const Logger& LogTo::current() noexcept {
