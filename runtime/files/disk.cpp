@@ -114,11 +114,11 @@ bool is_ours(const std::string& path, uint32_t kind) {
 OutputFile::OutputFile(const std::string& path, bool own) : path_(path) {
   fs::path target = own ? fs::path(path) : follow_links(path);
   target_ = target.string();
-  fs::path folder = target.has_parent_path() ? target.parent_path() : fs::path(".");
+  const fs::path folder = target.has_parent_path() ? target.parent_path() : fs::path(".");
+  folder_ = folder.string();
   std::error_code ignored;
   if (!fs::is_directory(folder, ignored)) {
-    throw FileError(
-        fmt::format("cannot write \"{}\": the folder \"{}\" does not exist; make it first", path, folder.string()));
+    throw FileError(fmt::format("cannot write \"{}\": the folder \"{}\" does not exist; make it first", path, folder_));
   }
   fs::file_status status = fs::status(target, ignored);
   if (!own && fs::exists(status) && !fs::is_regular_file(status)) {
@@ -128,8 +128,8 @@ OutputFile::OutputFile(const std::string& path, bool own) : path_(path) {
   std::string temporary = temporary_name(target);
   fd_ = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, own ? 0600 : 0666);
   if (fd_ < 0) {
-    throw FileError(fmt::format("cannot write \"{}\": cannot create a file in \"{}\": {}", path, folder.string(),
-                                std::strerror(errno)));
+    throw FileError(
+        fmt::format("cannot write \"{}\": cannot create a file in \"{}\": {}", path, folder_, std::strerror(errno)));
   }
   temporary_ = temporary;
   if (!own && fs::exists(status)) ::fchmod(fd_, static_cast<mode_t>(status.permissions()) & 07777);
@@ -138,6 +138,7 @@ OutputFile::OutputFile(const std::string& path, bool own) : path_(path) {
 OutputFile::OutputFile(OutputFile&& other) noexcept
     : path_(std::move(other.path_)),
       target_(std::move(other.target_)),
+      folder_(std::move(other.folder_)),
       temporary_(std::move(other.temporary_)),
       fd_(other.fd_) {
   other.temporary_.clear();
@@ -168,9 +169,9 @@ void OutputFile::flush() {
 void OutputFile::commit() {
   if (::rename(temporary_.c_str(), target_.c_str()) != 0) fail("renaming the finished file");
   temporary_.clear();
-  // The new name itself; where the file system cannot flush a folder, the data is safe all the same.
-  std::string folder = fs::path(target_).parent_path().string();
-  int directory = ::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  // From here on nothing may fail: the file is replaced. What is flushed is the new name itself; where the file system
+  // cannot flush a folder, the data is safe all the same.
+  const int directory = ::open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (directory < 0) return;
   ::fsync(directory);
   ::close(directory);

@@ -70,6 +70,7 @@ class OutputFile {
 
   std::string path_;
   std::string target_;     // `path_` with links followed
+  std::string folder_;     // that of `target_`
   std::string temporary_;  // empty once it is renamed or moved from
   int fd_ = -1;
 };

@@ -1,7 +1,11 @@
 #include "tests/cli/program.h"
 
+#include <doctest/doctest.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
+#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -18,12 +22,55 @@ std::string shell_quoted(const std::string& text) {
 
 std::string program_path() { return std::filesystem::read_symlink("/proc/self/exe").parent_path() / "triage"; }
 
+namespace {
+
+/// The program, started once: a fork of it goes on with each call (tests/cli/forks/forks.cpp).
+class StartedProgram {
+ public:
+  StartedProgram() {
+    int ends[2];
+    REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
+    const pid_t child = ::fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+      ::setenv("LD_PRELOAD", TRIAGE_FORKS, 1);
+      if (::dup2(ends[1], 3) == 3) ::execl(program_path().c_str(), "triage", nullptr);
+      ::_exit(127);
+    }
+    ::close(ends[1]);
+    calls_ = ends[0];
+  }
+
+  /// The status, as waitpid has it.
+  int call(const std::vector<std::string>& texts) const {
+    std::string message;
+    for (const std::string& text : texts) message.append(text.c_str(), text.size() + 1);
+    const uint64_t size = message.size();
+    message.insert(0, reinterpret_cast<const char*>(&size), sizeof size);
+    for (size_t done = 0; done < message.size();) {
+      const ssize_t count = ::send(calls_, message.data() + done, message.size() - done, MSG_NOSIGNAL);
+      REQUIRE(count > 0);
+      done += static_cast<size_t>(count);
+    }
+    int status = -1;
+    REQUIRE(::read(calls_, &status, sizeof status) == sizeof status);
+    return status;
+  }
+
+ private:
+  int calls_ = -1;
+};
+
+}  // namespace
+
 Ran triage_program(const TemporaryFolder& folder, const std::vector<std::string>& arguments) {
-  TemporaryFolder output;
-  std::string command = "cd " + shell_quoted(folder.path().string()) + " && " + shell_quoted(program_path());
-  for (const std::string& argument : arguments) command += " " + shell_quoted(argument);
-  command += " > " + shell_quoted(output / "out") + " 2> " + shell_quoted(output / "err") + " < /dev/null";
-  int status = std::system(command.c_str());
+  static const StartedProgram program;
+  const TemporaryFolder output;
+  std::vector<std::string> texts = {folder.path(), output / "out", output / "err"};
+  for (char** variable = ::environ; *variable; ++variable) texts.emplace_back(*variable);
+  texts.insert(texts.end(), {"", program_path()});
+  texts.insert(texts.end(), arguments.begin(), arguments.end());
+  const int status = program.call(texts);
   return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_bytes(output / "out"), read_bytes(output / "err")};
 }
 

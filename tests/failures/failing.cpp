@@ -18,7 +18,9 @@
 #include <cstdarg>
 #include <cstdlib>
 #include <cstring>
+#include <mutex>
 #include <new>
+#include <unordered_set>
 
 namespace triage::test {
 namespace {
@@ -121,15 +123,45 @@ struct Excused {
 };
 Excused excused;
 
-thread_local bool inside = false;  // the unwinder allocates when it first runs
+/// The call stacks that allocations came from.
+class Stacks {
+ public:
+  void note(uint64_t number) {
+    Innermost walk;
+    _Unwind_Backtrace(add, &walk);
+    const std::lock_guard lock(mutex_);
+    if (known_.insert(walk.hash).second) first_.push_back(number);
+  }
+  const std::vector<uint64_t>& first() const { return first_; }
+
+ private:
+  struct Innermost {
+    uint64_t hash = 0xcbf29ce484222325;
+    int frames = 0;
+  };
+  static _Unwind_Reason_Code add(_Unwind_Context* context, void* data) {
+    auto& walk = *static_cast<Innermost*>(data);
+    walk.hash = (walk.hash ^ _Unwind_GetIP(context)) * 0x100000001b3;
+    return ++walk.frames < 32 ? _URC_NO_REASON : _URC_END_OF_STACK;
+  }
+
+  std::mutex mutex_;
+  std::unordered_set<uint64_t> known_;
+  std::vector<uint64_t> first_;
+};
+Stacks stacks;
+
+thread_local bool inside = false;  // what looks at stacks allocates
 
 bool allocation_fails(void* caller) noexcept {
   excused.learn(caller);
   if (armed.load(std::memory_order_relaxed) != static_cast<int>(Fails::allocation) || inside) return false;
   inside = true;
   const bool ours = is_ours(caller) && !excused.hold(caller);
+  const bool failing = ours && fails(Fails::allocation);
+  if (ours && last == 0) stacks.note(counted);
   inside = false;
-  return ours && fails(Fails::allocation);
+  return failing;
 }
 
 class FailingTensors final : public c10::Allocator {
@@ -185,6 +217,8 @@ uint64_t disarm() {
   armed = -1;
   return counted;
 }
+
+const std::vector<uint64_t>& first_of_each_stack() { return stacks.first(); }
 
 Paused::Paused() : kind_(armed.exchange(-1)) {}
 Paused::~Paused() { armed = kind_; }

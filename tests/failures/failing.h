@@ -2,6 +2,7 @@
 // Failures on demand, SQLite's way: the Nth allocation, or the Nth file operation, of this program fails.
 #include <cstdint>
 #include <functional>
+#include <vector>
 
 namespace triage::test {
 
@@ -18,6 +19,8 @@ void excuse(const std::function<void()>& work);
 void arm(Fails kind, uint64_t nth, uint64_t more = 0);
 /// Nothing fails any more. Returns how many operations were counted.
 uint64_t disarm();
+/// The numbers of those allocations, counted with `nth` 0, that came from a call stack that none before them came from.
+const std::vector<uint64_t>& first_of_each_stack();
 /// While it lives nothing fails, and nothing is counted: for what the test does itself.
 class Paused {
  public:

@@ -1,19 +1,22 @@
 // Whatever fails, triage survives it: no crash, no hang, no damaged file, and the last good version serves. Each failure happens in
 // a process of its own, which goes through a life of policies (lives.cpp).
 //
-// TRIAGE_FAILURE_STEP=1 tries every N, from TRIAGE_FAILURE_FROM to TRIAGE_FAILURE_TO, and takes hours; without it some of them are
-// tried. TRIAGE_FAILURE_LIFE=NAME: only in that life.
+// TRIAGE_FAILURE_STEP=1 tries every N, from TRIAGE_FAILURE_FROM to TRIAGE_FAILURE_TO, and takes hours; TRIAGE_FAILURE_STEP=stacks
+// tries the first allocation of each call stack; without it some are tried. TRIAGE_FAILURE_LIFE=NAME: only in that life.
 #include "tests/attacks/forked.h"
 #include "tests/failures/failing.h"
 #include "tests/failures/life.h"
 #include "tests/logs.h"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <triage/triage.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <iterator>
+#include <sstream>
 
 namespace triage::test {
 namespace {
@@ -36,16 +39,37 @@ uint64_t asked(const char* name, uint64_t usual) {
   return std::max<uint64_t>(1, text ? std::strtoull(text, nullptr, 10) : usual);
 }
 
-/// What was wrong in the life; empty where all is well. With `nth` 0: how many operations there were.
+/// What was wrong in the life; empty where all is well. With `nth` 0: the numbers of first_of_each_stack, and how many operations there
+/// were.
 testing::Ended lived(const NamedLife& life, const Failure& failure) {
   constexpr double seconds = 60;
   return testing::in_fork(
       [&](const auto& say) {
         Life scene(say, failure);
         life.live(scene);
-        return failure.nth == 0 && scene.problem.empty() ? std::to_string(scene.operations) : scene.problem;
+        if (failure.nth > 0 || !scene.problem.empty()) return scene.problem;
+        return fmt::format("{} {}", fmt::join(first_of_each_stack(), " "), scene.operations);
       },
       seconds);
+}
+
+/// Those that are tried, of a life without failures.
+std::vector<uint64_t> chosen(std::istringstream numbers, uint64_t most) {
+  std::vector<uint64_t> list{std::istream_iterator<uint64_t>(numbers), {}};
+  REQUIRE_MESSAGE(!list.empty(), numbers.str());
+  const uint64_t operations = list.back();
+  list.pop_back();
+  MESSAGE(operations << " operations, from " << list.size() << " call stacks");
+  const uint64_t from = asked("TRIAGE_FAILURE_FROM", 1),
+                 to = std::min(operations, asked("TRIAGE_FAILURE_TO", operations));
+  const char* const step = std::getenv("TRIAGE_FAILURE_STEP");
+  if (step && std::string(step) == "stacks") {
+    std::erase_if(list, [&](uint64_t nth) { return nth < from || nth > to; });
+    return list;
+  }
+  list.clear();
+  for (uint64_t nth = from; nth <= to; nth += asked("TRIAGE_FAILURE_STEP", operations / most)) list.push_back(nth);
+  return list;
 }
 
 void survives(Fails kind, uint64_t most) {
@@ -55,12 +79,7 @@ void survives(Fails kind, uint64_t most) {
     CAPTURE(std::string(life.name));
     const testing::Ended clean = lived(life, {kind});
     REQUIRE_MESSAGE(clean.death.empty(), clean.death << " at: " << clean.stage);
-    const uint64_t operations = std::strtoull(clean.text.c_str(), nullptr, 10);
-    REQUIRE_MESSAGE(operations > 0, clean.text);
-    MESSAGE(std::string(life.name) << ": " << operations << " operations");
-    const uint64_t step = asked("TRIAGE_FAILURE_STEP", operations / most);
-    const uint64_t last = std::min(operations, asked("TRIAGE_FAILURE_TO", operations));
-    for (uint64_t nth = asked("TRIAGE_FAILURE_FROM", 1); nth <= last; nth += step)
+    for (const uint64_t nth : chosen(std::istringstream(clean.text), most))
       for (const uint64_t more : {uint64_t{0}, uint64_t{1000000}}) {
         if (more > 0 && kind != Fails::file) continue;  // a full disk stays full
         const testing::Ended ended = lived(life, {kind, nth, more});

@@ -167,8 +167,9 @@ int natural_keep(lua_State* L) {
     lua_rawseti(L, 1, slot);
   }
   lua_settop(L, 3);
-  const bool began = lua_rawgeti(L, 1, slot) != LUA_TNIL;  // at 4
   const bool mask = is_mask(L, 3);
+  if (!mask) specialize(L, 3);
+  const bool began = lua_rawgeti(L, 1, slot) != LUA_TNIL;  // at 4
   if (lua_isboolean(L, 3)) {  // decides for all samples, or changes nothing: Lua's operator knows
     lua_settop(L, 3);
     return 1;
@@ -186,7 +187,6 @@ int natural_keep(lua_State* L) {
     lua_pushboolean(L, slot > 0);
     return 1;
   }
-  plain_truth(L, 3);
   lua_settop(L, 3);
   return 1;
 }
@@ -202,6 +202,7 @@ int natural_join(lua_State* L) {
   }
   lua_pushnil(L);
   lua_rawseti(L, 1, slot);
+  specialize(L, 3);  // beside a mask, a condition on sizes is the boolean that it is for this batch
   push_library_function(L, "combine");
   for (const int argument : {2, 4, 3}) lua_pushvalue(L, argument);
   lua_call(L, 3, 1);

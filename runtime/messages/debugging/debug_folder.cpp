@@ -228,13 +228,13 @@ class DebugFolders {
 };
 
 /// Of the scope; empty outside of one.
-const std::string& current_folder() {
-  static const auto& none = *new std::string;
-  return context.debug_folder ? *context.debug_folder : none;
+std::string_view current_folder() noexcept {
+  return context.debug_folder ? std::string_view(*context.debug_folder) : std::string_view();
 }
 
 std::string folder_of(const std::string& graph) {
-  return !current_folder().empty() || graph.empty() ? current_folder() : DebugFolders::of_process().find(graph);
+  const std::string_view current = current_folder();
+  return !current.empty() || graph.empty() ? std::string(current) : DebugFolders::of_process().find(graph);
 }
 
 }  // namespace
@@ -280,7 +280,8 @@ void write_debug_file(DebugFile file, std::string_view text, const std::string& 
 }
 
 std::string debug_file_path(DebugFile file) {
-  return current_folder().empty() || !wants_debug_file(file) ? "" : current_folder() + "/" + name_of(file);
+  if (current_folder().empty() || !wants_debug_file(file)) return "";
+  return fmt::format("{}/{}", current_folder(), name_of(file));
 }
 
 void write_to_debug_log(const LogRecord& record) noexcept {
@@ -294,7 +295,7 @@ void write_to_debug_log(const LogRecord& record) noexcept {
 void note_debug_step(const std::string& step, std::chrono::steady_clock::time_point begin) noexcept {
   if (current_folder().empty()) return;
   try {
-    DebugFolders::of_process().note(current_folder(), step, begin);
+    DebugFolders::of_process().note(std::string(current_folder()), step, begin);
   } catch (const std::exception& error) {
     give_up_debug_folder(error.what());
   }

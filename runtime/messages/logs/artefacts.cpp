@@ -328,7 +328,10 @@ Step::~Step() {
   if (heading_.empty()) return;
   note_debug_step(heading_, begin_);
   if (std::uncaught_exceptions() > exceptions_) return;
-  log_artefact(Artefact::capture, LogLevel::info, heading_ + (outcome_.empty() ? " ends" : " ends: " + outcome_));
+  try {
+    log_artefact(Artefact::capture, LogLevel::info, heading_ + (outcome_.empty() ? " ends" : " ends: " + outcome_));
+  } catch (const std::exception&) {  // no memory for the line
+  }
 }
 
 namespace {
@@ -379,9 +382,9 @@ bool ends_with_path(const std::string& path, const std::string& end) {
 }  // namespace
 
 bool is_debugged(const std::string& name, const std::function<std::string()>& place_of) noexcept {
-  if (debug().all.load(std::memory_order_relaxed)) return true;
   bool found = false;
   try {
+    if (debug().all.load(std::memory_order_relaxed)) return true;
     const std::string place = place_of();
     for_each_word(debug_function(), [&](std::string_view word) {
       const std::string pattern(word);

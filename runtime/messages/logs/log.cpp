@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "runtime/messages/debugging/debug_folder.h"
+#include "runtime/messages/immortal.h"
 #include "runtime/messages/logs/artefacts.h"
 #include "runtime/messages/logs/log_file.h"
 #include "runtime/messages/printable.h"
@@ -77,11 +78,7 @@ struct Logger::Sink {
     done_.wait(lock, [&] { return running_.size() == running_.count(std::this_thread::get_id()); });
   }
 
-  /// Lives until the process ends, threads of the runtime included.
-  static const std::shared_ptr<Sink>& of_process() {
-    static const auto& sink = *new std::shared_ptr<Sink>(std::make_shared<Sink>());
-    return sink;
-  }
+  static std::shared_ptr<Sink> of_process() noexcept { return {std::shared_ptr<void>(), &immortal<Sink>()}; }
 
  private:
   std::mutex mutex_;
@@ -91,7 +88,7 @@ struct Logger::Sink {
   std::multiset<std::thread::id> running_;  // the threads in which the callback runs
 };
 
-Logger::Logger() : sink_(Sink::of_process()) {}
+Logger::Logger() noexcept : sink_(Sink::of_process()) {}
 
 Logger::Logger(Log log) : Logger() {
   if (!log) return;
@@ -118,10 +115,7 @@ void Logger::set_log_of_process(Log log) {
   Sink::of_process()->replace(log ? std::make_shared<const Log>(std::move(log)) : nullptr);
 }
 
-const Logger& LogTo::current() noexcept {
-  static const auto& of_process = *new Logger;
-  return context.logger ? *context.logger : of_process;
-}
+const Logger& LogTo::current() noexcept { return context.logger ? *context.logger : immortal<Logger>(); }
 
 }  // namespace messages
 

@@ -14,7 +14,7 @@ namespace triage::messages {
 class Logger {
  public:
   /// To the log of the process (set_log).
-  Logger();
+  Logger() noexcept;
   /// Empty: the same.
   explicit Logger(Log log);
 

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "runtime/messages/debugging/trace_file.h"
+#include "runtime/messages/immortal.h"
 #include "runtime/messages/printable.h"
 
 namespace triage {
@@ -22,11 +23,7 @@ struct Table {
   std::map<std::pair<std::string, std::string>, size_t> place;  // in `times`, by phase and function
 };
 
-/// Lives as long as the process: threads that compile may be the last.
-Table& table() {
-  static Table& table = *new Table;
-  return table;
-}
+Table& table() noexcept { return messages::immortal<Table>(); }
 
 std::string quoted_for_csv(const std::string& text) {
   if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
@@ -50,8 +47,11 @@ void add_phase_time(const std::string& phase, const std::string& function,
     const std::lock_guard lock(all.mutex);
     const bool full = all.times.size() >= most_entries && !all.place.count({phase, function});
     const std::string& name = full ? "..." : function;
-    const auto [place, added] = all.place.emplace(std::pair(phase, name), all.times.size());
-    if (added) all.times.push_back({phase, name, 0, 0});
+    if (all.times.size() == all.times.capacity()) all.times.reserve(2 * all.times.size() + 16);
+    PhaseTime added{phase, name, 0, 0};
+    const auto [place, is_new] = all.place.emplace(std::pair(phase, name), all.times.size());
+    if (is_new)
+      all.times.push_back(std::move(added));  // which allocates nothing: a place without its time would be left
     PhaseTime& entry = all.times[place->second];
     ++entry.count;
     entry.seconds += std::chrono::duration<double>(time).count();

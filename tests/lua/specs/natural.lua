@@ -334,6 +334,32 @@ test("natural Lua: masks with booleans of Lua", function()
   for i, expected in ipairs({m, all, none, m, m, m}) do eq(results[i], expected) end
 end)
 
+test("natural Lua: masks with conditions on sizes, in scripts and captured", function()
+  local f = natural([[return function(x)
+    local m, large = x:sum(-1) > 0, x:size(0) > 2
+    local all = #x
+    if m and x:size(0) > 2 and x:size(1) == 1 then x = x * 2 end
+    return x, m and large, m or large, m and not large, m or not large, m and all > 2 or m, m and true and large
+  end]])
+  local function expected(n)
+    local x = torch.arange(n):to(torch.float32):view({n, 1}) - 1
+    local m = x:sum(-1) > 0
+    local all, none = torch.ones_like(m), torch.zeros_like(m)
+    if n > 2 then return x, {torch.where(m:unsqueeze(1), x * 2, x), m, all, none, m, m, m} end
+    return x, {x, none, m, m, all, m, none}
+  end
+  for _, backend in ipairs({"eager", "fused"}) do
+    for _, fullgraph in ipairs({true, false}) do
+      local captured = triage.compile(f, {backend = backend, fullgraph = fullgraph, compiler = "off"})
+      for _, n in ipairs({4, 2, 3, 0, 33, 1, 4}) do
+        local x, results = expected(n)
+        eq({f(x)}, results)
+        eq({captured(x)}, results)
+      end
+    end
+  end
+end)
+
 test("natural Lua: and, or, not are elementwise on masks of any shape", function()
   local f = natural("return function(x) return x > 0 and x < 5 or x == 9, not (x > 0) end")
   local inside, outside = f(torch.tensor({{-1, 1, 4}, {5, 9, 0}}))

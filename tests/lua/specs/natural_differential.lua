@@ -43,7 +43,7 @@ function Program:condition(nesting)
   if kind <= 3 then
     return self:comparison()
   elseif kind == 4 then
-    return pick({"n > 1", "n == 2", "true", "false"})
+    return pick({"n > 1", "n == 2", "true", "false", "w:size(0) > 1", "w:size(0) == n - 1", "#w > 0"})
   elseif kind <= 6 then
     return ("(%s and %s)"):format(self:condition(nesting + 1), self:condition(nesting + 1))
   elseif kind <= 8 then
@@ -104,7 +104,7 @@ local function choose(x, y)
   if x > y and not (x == 0) then x = x - y elseif x < -8 or y < -8 then x = y * 0 end
   return x
 end
-return function(a, b, n)
+return function(a, b, n, w)
   local c = a - b
 %s
   return a, b, c
@@ -119,25 +119,26 @@ end
 
 local function bits(x) return x:contiguous():view(torch.int32) end
 
-local function one_by_one(fn, a, b, n)
+local function one_by_one(fn, a, b, n, w)
   local results = {{}, {}, {}}
   for i = 0, a:size(0) - 1 do
-    for k, value in ipairs({fn(a[{{i, i + 1}}]:clone(), b[{{i, i + 1}}]:clone(), n)}) do results[k][i + 1] = value end
+    for k, value in ipairs({fn(a[{{i, i + 1}}]:clone(), b[{{i, i + 1}}]:clone(), n, w)}) do results[k][i + 1] = value end
   end
   for k = 1, 3 do results[k] = torch.cat(results[k]) end
   return results
 end
 
-local function differ(text)
+local function differ(text, backend)
   local scalar = assert(load(text, "=scalar.lua"))()
   local natural = assert(load("--!tensor\n" .. text, "=natural.lua"))()
-  local captured = triage.compile(natural, {fullgraph = true, backend = "eager"})
+  local captured = triage.compile(natural, {fullgraph = true, backend = backend, compiler = "off"})
   for step, size in ipairs({7, 1, 2, 35, 0}) do
     local n = step % 3
     local a, b = samples(size)
-    local expected = size > 0 and one_by_one(scalar, a, b, n)
+    local w = torch.zeros({(step * 2) % 3})   -- of which programs ask the size
+    local expected = size > 0 and one_by_one(scalar, a, b, n, w)
     for name, fn in pairs({natural = natural, captured = captured}) do
-      local results = {fn(a:clone(), b:clone(), n)}
+      local results = {fn(a:clone(), b:clone(), n, w)}
       for k = 1, 3 do
         if results[k]:size(0) ~= size then return ("%s: result %d has another size"):format(name, k) end
         local fine, why = pcall(eq, bits(results[k]), bits(expected and expected[k] or a))
@@ -150,7 +151,8 @@ end
 test("natural Lua: random programs of natural Lua do for a batch what plain Lua does for each sample", function()
   for seed in seeds() do
     local text = source()
-    local ran, why = pcall(differ, text)
-    if not ran or why then error(("program %d: %s\n%s"):format(seed, why, text)) end
+    local backend = seed % 3 == 0 and "fused" or "eager"
+    local ran, why = pcall(differ, text, backend)
+    if not ran or why then error(("program %d, on %s: %s\n%s"):format(seed, backend, why, text)) end
   end
 end)
