@@ -248,6 +248,7 @@ std::unique_ptr<Entry> Compiled::CallCapture::make_entry(graph::Graph&& graph) {
   for (const graph::Value* output : graph.outputs()) entry->flags_outputs.push_back(output->is_flags);
   entry->flags_outputs.resize(entry->flags_outputs.size() - script_.signature().state.size());
   guards_.add_variables(graph, script_.variables());
+  for (const HostTensor& given : options_.host_tensors) guards_.add_host_tensor(given.tensor);
   entry->lifted = lift_variables(graph, script_);
   entry->graph = std::make_shared<const graph::Graph>(std::move(graph));
   entry->draws = std::any_of(entry->graph->nodes().begin(), entry->graph->nodes().end(),

@@ -105,6 +105,8 @@ struct Guards {
   static Guards of(at::ArrayRef<at::Tensor> inputs, size_t num_params = 0);
   /// Those of the graph; `script_variables` are what Script::variables gives, here and below.
   void add_variables(const graph::Graph& graph, at::ArrayRef<at::Tensor> script_variables);
+  /// One that the script may ask for its size or dtype without any operator.
+  void add_host_tensor(const at::Tensor& tensor);
   bool hold(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> script_variables = {}) const noexcept;
   size_t heap_bytes() const;
   /// The first guard that fails, for a person ("tensor 'x' size mismatch at index 1. expected 3, actual 4").

@@ -6,10 +6,10 @@
 #include <triage/compiler_config.h>
 #include <triage/config.h>
 
-#include "runtime/compat/autocast.h"
-
+#include <algorithm>
 #include <sstream>
 
+#include "runtime/compat/autocast.h"
 #include "runtime/graph/memory.h"
 #include "runtime/graph/text/describe.h"
 #include "runtime/location/resets.h"
@@ -86,6 +86,13 @@ void Guards::add_variables(const graph::Graph& graph, at::ArrayRef<at::Tensor> s
     variables.push_back({number < script_variables.size() ? at::Tensor() : tensor, number, Guards::Input::of(tensor),
                          tensor.sizes().vec()});
   }
+}
+
+void Guards::add_host_tensor(const at::Tensor& tensor) {
+  const auto is_same = [&](const Variable& known) { return known.tensor.is_same(tensor); };
+  const bool has_sizes = tensor.defined() && !tensor.key_set().has(c10::DispatchKey::NestedTensor);
+  if (!has_sizes || std::any_of(variables.begin(), variables.end(), is_same)) return;
+  variables.push_back({tensor, 0, Guards::Input::of(tensor), tensor.sizes().vec()});
 }
 
 bool Guards::hold(at::ArrayRef<at::Tensor> tensors, at::ArrayRef<at::Tensor> script_variables) const noexcept {

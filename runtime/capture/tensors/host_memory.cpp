@@ -8,6 +8,8 @@
 #include <triage/graph.h>
 
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 namespace triage::capture {
 namespace {
@@ -18,8 +20,17 @@ bool has_memory(const at::Tensor& tensor) { return tensor.defined() && tensor.ha
 
 void HostMemory::add(const at::Tensor& tensor, const std::string& name) {
   if (!has_memory(tensor)) return;
-  if (storages_.size() >= most_) forget_freed();
+  if (std::max(storages_.size(), tensors_.size()) >= most_) forget_freed();
   storages_.try_emplace(tensor.storage().unsafeGetStorageImpl(), Known{tensor.storage().getWeakStorageImpl(), name});
+  tensors_.try_emplace(tensor.unsafeGetTensorImpl(), KnownTensor{WeakTensor(tensor.getIntrusivePtr()), name});
+}
+
+void HostMemory::follow() {
+  std::vector<std::pair<at::Tensor, std::string>> now;
+  for (const auto& [key, known] : tensors_)
+    if (auto tensor = known.tensor.lock(); tensor.defined())
+      now.emplace_back(at::Tensor(std::move(tensor)), known.name);
+  for (const auto& [tensor, name] : now) add(tensor, name);
 }
 
 std::string HostMemory::name_of(const at::Tensor& tensor) const {
@@ -34,7 +45,9 @@ bool HostMemory::has(const at::Tensor& tensor) const {
 void HostMemory::forget_freed() {
   for (auto entry = storages_.begin(); entry != storages_.end();)
     entry = entry->second.storage.expired() ? storages_.erase(entry) : std::next(entry);
-  most_ = std::max<size_t>(64, 2 * storages_.size());
+  for (auto entry = tensors_.begin(); entry != tensors_.end();)
+    entry = entry->second.tensor.expired() ? tensors_.erase(entry) : std::next(entry);
+  most_ = std::max<size_t>(64, 2 * std::max(storages_.size(), tensors_.size()));
 }
 
 ProtectInputs::ProtectInputs(at::ArrayRef<at::Tensor> inputs, HostMemory* kept)
@@ -51,6 +64,7 @@ bool ProtectInputs::active() noexcept { return context.protect_inputs != nullptr
 void ProtectInputs::add(const at::Tensor& tensor) {
   if (!context.protect_inputs || !has_memory(tensor)) return;
   context.protect_inputs->inputs_.push_back(tensor);
+  context.protect_inputs->followed_ = false;
   if (context.protect_inputs->kept_) context.protect_inputs->kept_->add(tensor);
 }
 
@@ -59,10 +73,15 @@ bool ProtectInputs::is_of_call(const at::Tensor& tensor) const {
                      [&](const at::Tensor& input) { return has_memory(input) && input.is_alias_of(tensor); });
 }
 
+bool ProtectInputs::is_kept(const at::Tensor& tensor) {
+  if (!kept_) return false;
+  if (!kept_->has(tensor) && !std::exchange(followed_, true)) kept_->follow();
+  return kept_->has(tensor);
+}
+
 bool ProtectInputs::covers(const at::Tensor& tensor) {
-  if (!context.protect_inputs || !has_memory(tensor)) return false;
-  return context.protect_inputs->is_of_call(tensor) ||
-         (context.protect_inputs->kept_ && context.protect_inputs->kept_->has(tensor));
+  ProtectInputs* const now = context.protect_inputs;
+  return now && has_memory(tensor) && (now->is_of_call(tensor) || now->is_kept(tensor));
 }
 
 void ProtectInputs::refuse_change(const at::Tensor& tensor, const std::string& what) {

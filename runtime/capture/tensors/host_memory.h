@@ -15,6 +15,8 @@ class HostMemory {
   /// `name`: of a tensor that the host gave the script under it.
   void add(const at::Tensor& tensor, const std::string& name = {});
   bool has(const at::Tensor& tensor) const;
+  /// Adds the memory that its tensors have now: the host may have given them other (set_, set_data).
+  void follow();
   /// Empty where it has none.
   std::string name_of(const at::Tensor& tensor) const;
 
@@ -24,7 +26,13 @@ class HostMemory {
     c10::weak_intrusive_ptr<c10::StorageImpl> storage;  // keeps its address to itself
     std::string name;
   };
+  using WeakTensor = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
+  struct KnownTensor {
+    WeakTensor tensor;
+    std::string name;
+  };
   std::unordered_map<const void*, Known> storages_;
+  std::unordered_map<const void*, KnownTensor> tensors_;
   size_t most_ = 64;  // when so many are known, those that are gone are looked for
 };
 
@@ -50,9 +58,11 @@ class ProtectInputs {
 
  private:
   bool is_of_call(const at::Tensor& tensor) const;
+  bool is_kept(const at::Tensor& tensor);
 
   std::vector<at::Tensor> inputs_;
   HostMemory* kept_;
+  bool followed_ = false;  // `kept_` was asked to, since the host last ran
   ProtectInputs* previous_;
 };
 

@@ -495,6 +495,72 @@ TEST_CASE("a tensor of the host is read in every call, and written to by no scri
   CHECK_THROWS_AS(runtime.define_tensor("", at::ones({1})), triage::InputError);
 }
 
+TEST_CASE("what a script asks a tensor of the host, without computing with it, is as the host has made it") {
+  struct Change {
+    const char* what;
+    void (*make)(at::Tensor&);
+  };
+  const Change changes[] = {{"resize_", [](at::Tensor& w) { w.resize_({7}).fill_(1); }},
+                            {"set_",
+                             [](at::Tensor& w) {
+                               w.set_(at::ones({2, 3}));
+                             }},
+                            {"set_data",
+                             [](at::Tensor& w) {
+                               w.set_data(at::ones({2, 4}, at::kDouble));
+                             }},
+                            {"requires_grad_", [](at::Tensor& w) { w.requires_grad_(); }}};
+  const char* const body =
+      "local y = z + w:size(0) + 10 * w:dim() + 100 * w:numel() "
+      "if w.requires_grad then y = y + 1000 end if #w > 4 then y = -y end return y:to(w.dtype)";
+  const at::Tensor z = at::zeros({2, 3});
+  for (const char* const backend : backends)
+    for (const Change& change : changes) {
+      CAPTURE(std::string(backend));
+      CAPTURE(std::string(change.what));
+      at::Tensor w = at::ones({4});
+      Runtime runtime = runtime_of(backend);
+      runtime.define_tensor("w", w);
+      const Policy policy = load_given(runtime, "", body);
+      for (int call = 0; call < 3; ++call) CHECK(policy.run({z})[0].equal(z + 414));
+      change.make(w);
+      at::Tensor expected = z + w.size(0) + 10 * w.dim() + 100 * w.numel() + (w.requires_grad() ? 1000 : 0);
+      if (w.size(0) > 4) expected = -expected;
+      for (int call = 0; call < 3; ++call) CHECK(policy.run({z})[0].equal(expected.to(w.scalar_type())));
+    }
+}
+
+TEST_CASE("a script does not write to what the host keeps after the host has given its tensor other memory") {
+  void (*const changes[])(at::Tensor&) = {[](at::Tensor& t) {
+                                            t.set_(at::ones({2, 3}));
+                                          },
+                                          [](at::Tensor& t) {
+                                            t.set_data(at::ones({2, 3}));
+                                          }};
+  struct Case {
+    const char *what, *keep, *write;
+  };
+  const Case cases[] = {{"a tensor of the host", "kept = w", "w:add_(1)"},
+                        {"a view of one", "kept = w", "w:view({-1}):zero_()"},
+                        {"an input of an earlier call", "kept = z", "kept:add_(1)"},
+                        {"what a function has returned", "kept = own()", "kept:add_(1)"}};
+  for (const Case& one : cases)
+    for (const auto change : changes) {
+      CAPTURE(std::string(one.what));
+      at::Tensor w = at::ones({2, 3}), own = at::ones({2, 3}), z = at::ones({2, 3});
+      Runtime runtime = runtime_of("eager");
+      runtime.define_tensor("w", w);
+      runtime.define("own", [&](const Tensors&) -> Tensors { return {own}; });
+      const Policy policy = runtime.load_source(std::string("local kept return function(z) if kept == nil then ") +
+                                                    one.keep + " else " + one.write + " end return z + 0 end",
+                                                "writes.lua");
+      policy.run({z});
+      for (at::Tensor* const tensor : {&w, &own, &z}) change(*tensor);
+      CHECK(says(refusal_of([&] { policy.run({at::zeros({2, 3})}); }), "would write to"));
+      for (const at::Tensor& tensor : {w, own, z}) CHECK(tensor.equal(at::ones({2, 3})));
+    }
+}
+
 TEST_CASE("a policy in graphs between breaks calls functions and modules as one graph does") {
   for (const char* const backend : backends) {
     CAPTURE(std::string(backend));
