@@ -65,13 +65,20 @@ void PolicyCore::check_alone(const char* what) const {
 PolicyCore::FileChange PolicyCore::follow_file(bool retry) {
   if (file_.empty() || bundle_) return FileChange::unchanged;
   const Changing changing(*this);
-  if (pinned()) return FileChange::unchanged;
+  if (pinned()) {
+    if (see_disk())
+      log(LogLevel::info,
+          fmt::format("policy '{}': the file '{}' has changed; version {} is pinned, and stays live until `unpin`",
+                      name_, path_, version().number));
+    return FileChange::unchanged;
+  }
   std::optional<std::string> source;
   try {
     source = read_source(file_);
   } catch (const FileError& error) {
     if (!note_failure(error.what(), error.source())) return FileChange::unchanged;
     see(std::nullopt);
+    count_refusal();
     log(LogLevel::error, fmt::format("policy '{}': {}; version {} stays live", name_, error.what(), version().number),
         error.what());
     return FileChange::refused;
@@ -79,6 +86,7 @@ PolicyCore::FileChange PolicyCore::follow_file(bool retry) {
   if (!source) {
     if (deleted_) return FileChange::unchanged;
     deleted_ = true;
+    count_refusal();
     note_failure(fmt::format("the file '{}' was deleted", path_), {path_, 0});
     log(LogLevel::warn,
         fmt::format("policy '{}': the file '{}' was deleted; version {} stays live", name_, path_, version().number));
@@ -117,7 +125,12 @@ PolicyCore::FileChange PolicyCore::take_up(std::string source, bool retry, bool 
     const std::shared_ptr<PolicyVersion> next =
         make_successor({std::move(source), path_, file_, of_file, /*followed=*/true});
     go_live(next);
-    afterwards(runtime_->logger(), [&] { choose(pinned() ? next : nullptr, pinned()); });
+    afterwards(runtime_->logger(), [&] {
+      if (pinned())
+        choose(next, ChosenBy::pin);
+      else if (!is_retried(*next))
+        choose(nullptr);
+    });
   } catch (const std::exception& error) {
     const Source where = source_of(error, {}, path_);
     refused_ = true;
@@ -127,6 +140,7 @@ PolicyCore::FileChange PolicyCore::take_up(std::string source, bool retry, bool 
         fmt::format("policy '{}': the new source was refused, version {} stays live: {}", name_, version().number,
                     error.what()),
         error.what());
+    if (of_file) afterwards(runtime_->logger(), [&] { choose(live_version(), ChosenBy::trial); });
     return FileChange::refused;
   }
   return FileChange::swapped;
@@ -307,15 +321,17 @@ void PolicyCore::tell_live(const PolicyVersion& version) {
       version.number);
 }
 
+std::shared_ptr<PolicyVersion> PolicyCore::live_version() const {
+  const std::lock_guard lock(mutex_);
+  return live_.load(std::memory_order_relaxed)->version;
+}
+
 /// For a restart that finds the file broken: the source of the live version, once that is known to be good.
 void PolicyCore::keep_source() {
   if (bundle_) return bundle_->keep_source();
   if (file_.empty()) return;
   const std::lock_guard keeping(keeping_);  // what is written last is what was live last
-  const std::shared_ptr<PolicyVersion> live = [&] {
-    const std::lock_guard lock(mutex_);
-    return live_.load(std::memory_order_relaxed)->version;
-  }();
+  const std::shared_ptr<PolicyVersion> live = live_version();
   if (live->number == kept_number_ || (live->trial.on() && !live->trial.tried())) return;
   const std::string failure = runtime_->last_good().keep(file_, live->contents);
   if (failure.empty()) kept_number_ = live->number;
@@ -421,6 +437,7 @@ std::shared_ptr<PolicyVersion> PolicyCore::find_kept(int number) const {
 
 void PolicyCore::rollback(int number, bool pin) {
   const Changing changing(*this);
+  if (!file_.empty() && pinned()) see_disk();  // what was saved meanwhile is not followed either
   std::shared_ptr<PolicyVersion> version;
   {
     std::lock_guard lock(mutex_);
@@ -430,7 +447,7 @@ void PolicyCore::rollback(int number, bool pin) {
     pinned_ = pin;
   }
   afterwards(runtime_->logger(), [&] {
-    choose(version, pin);
+    choose(version, pin ? ChosenBy::pin : ChosenBy::rollback);
     keep_source();
     log(LogLevel::info,
         fmt::format("policy '{}': version {} is live again{}", name_, number, pin ? ", and pinned" : ""), {}, number);
@@ -445,7 +462,7 @@ void PolicyCore::unpin() {
     std::lock_guard lock(mutex_);
     pinned_ = false;
   }
-  afterwards(runtime_->logger(), [&] { choose(nullptr, /*pinned=*/false); });
+  afterwards(runtime_->logger(), [&] { choose(nullptr); });
 }
 
 void PolicyCore::set_param(const std::string& name, ParamValue value) {

@@ -303,8 +303,13 @@ class PolicyCore {
   std::optional<std::string> source_now() const;
   std::shared_ptr<PolicyVersion> load_kept(const Contents& contents);
   std::shared_ptr<PolicyVersion> load_chosen();
+  void retry_after_restart();
+  void tell_choice(const Choice& choice, const PolicyVersion& version) const;
   std::shared_ptr<PolicyVersion> load_current(std::optional<std::string> text);
-  void choose(const std::shared_ptr<PolicyVersion>& version, bool pinned);
+  void choose(const std::shared_ptr<PolicyVersion>& version, ChosenBy by = ChosenBy::rollback);
+  bool is_retried(const PolicyVersion& version) const;
+  std::shared_ptr<const Choice> choice_after_failure(const PolicyVersion& before, const std::string& reason) const;
+  bool see_disk();
   void keep_choice();
   std::shared_ptr<PolicyVersion> make_first(NewSource source, bool with_tests);
   void begin_with(std::shared_ptr<PolicyVersion>& version);
@@ -339,6 +344,7 @@ class PolicyCore {
   bool clear_failure();
   void count_refusal();
   bool pinned() const;
+  std::shared_ptr<PolicyVersion> live_version() const;
 
   const std::shared_ptr<RuntimeCore> runtime_;
   const std::string path_;

@@ -11,14 +11,13 @@
 #include <chrono>
 #include <cstdio>
 #include <cstring>
-#include <new>
 #include <stdexcept>
 
 namespace triage::lua::testing {
 namespace {
 
 struct Shared {
-  char text[8000];
+  char text[1 << 20];  // a page is there once it is written to
   char stage[400];
 };
 
@@ -71,7 +70,7 @@ Ended in_fork(const std::function<std::string(const Say&)>& work, double process
   void* memory = ::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   int ends[2];
   if (memory == MAP_FAILED || ::pipe(ends) != 0) throw std::runtime_error("nothing to share with another process");
-  auto* shared = new (memory) Shared{};
+  auto* const shared = static_cast<Shared*>(memory);  // all zero
   const pid_t process = ::fork();
   if (process == 0) {
     ::close(ends[0]);

@@ -153,7 +153,7 @@ TEST_CASE("a version that is replaced, or fails on trial, after a rollback is no
   CHECK_FALSE(host.state().empty());
   CHECK(host.policy.run({at::full({4, 2}, 10.0f)})[0].flatten()[0].item<float>() == 11.0f);  // version 1 answers
   CHECK(host.policy.version().number == 1);
-  CHECK(host.state().empty());
+  CHECK_FALSE(host.state().empty());  // the file is followed no sooner than it changes
   host.policy.rollback(1);
   CHECK_FALSE(host.state().empty());
   CHECK(host.policy.replace("add 3") == Reload::swapped);
@@ -171,7 +171,7 @@ TEST_CASE("a state file that is damaged, torn, or another's is ignored, and the 
   const auto ignored = [&] {
     host.start();
     return first(host.policy) == 2.0f && !host.policy.version().pinned &&
-           says(host.text.str(), "a pin or rollback from before this start is ignored: ");
+           says(host.text.str(), "what was live before this start is not known: ");
   };
   for (size_t size = 0; size < good.size(); size += 7) {
     fake::write(state, good.substr(0, size));
@@ -219,8 +219,10 @@ TEST_CASE("a process that is killed at any moment leaves the old choice or the n
   host.start();
   const triage::policy::KeptChoices kept(host.folder / "cache");
   const auto choice = [](int number) {
-    return triage::policy::Choice{
-        true, number, {"add " + std::to_string(number) + std::string(100'000, ' '), {}, true}, {}};
+    return triage::policy::Choice{triage::policy::ChosenBy::pin,
+                                  number,
+                                  {"add " + std::to_string(number) + std::string(100'000, ' '), {}, true},
+                                  {}};
   };
   REQUIRE(kept.keep(host.file, choice(1)).empty());
   for (int round = 0; round < 20; ++round) {
@@ -237,4 +239,97 @@ TEST_CASE("a process that is killed at any moment leaves the old choice or the n
     CHECK(trouble.empty());
     CHECK(found->live.source.starts_with("add " + std::to_string(found->number) + " "));
   }
+}
+
+TEST_CASE("what was refused before a restart is refused after it, and the version that was live serves") {
+  const auto refuses = [](const char* source, const char* why) {
+    CAPTURE(std::string(source));
+    Restarted host;
+    host.start();
+    CHECK(first(host.policy) == 1.0f);
+    fake::write(host.file, source);
+    CHECK(host.policy.reload() == Reload::refused);
+    for (int i = 0; i < 2; ++i) {
+      host.start();
+      CHECK(first(host.policy) == 1.0f);
+      CHECK(host.policy.statistics().refused == 1);
+      REQUIRE(host.policy.version().last_error);
+      CHECK(says(host.policy.version().last_error->message, why));
+      CHECK(says(host.text.str(), why));
+    }
+    fake::write(host.file, "add 3");  // while it does not run
+    host.start();
+    CHECK(first(host.policy) == 3.0f);
+    CHECK_FALSE(host.policy.version().last_error);
+    CHECK(host.state().empty());
+  };
+  refuses("add 2\ntest sums fails", "tests: 'sums': fails");
+  refuses("inputs a b\nadd 2", "the inputs");
+  refuses("broken on purpose", "on purpose");
+}
+
+TEST_CASE("what failed in calls and was taken back stays so after a restart, until the file changes") {
+  Restarted host;
+  host.start();
+  CHECK(first(host.policy) == 1.0f);
+  fake::write(host.file, "count\nadd 1\nraise_above 5");
+  CHECK(host.policy.reload() == Reload::swapped);
+  const auto high = [] { return at::full({2, 3}, 9.0f); };
+  CHECK(host.policy.run({high()})[0].equal(high() + 1));
+  CHECK(host.policy.version().number == 1);
+  for (int i = 0; i < 2; ++i) {
+    host.start();
+    CHECK(host.policy.run({high()})[0].equal(high() + 1));
+    CHECK(host.policy.versions().size() == 1);
+    CHECK(host.policy.statistics().refused == 1);
+    REQUIRE(host.policy.version().last_error);
+    CHECK(says(host.text.str(), "its source failed in calls, and was taken back"));
+    CHECK(host.policy.reload() == Reload::swapped);  // the host asks for it
+    CHECK(host.policy.run({high()})[0].equal(high() + 1));
+    CHECK(host.policy.version().number == 1);
+  }
+  fake::write(host.file, "add 3");
+  host.start();
+  CHECK(first(host.policy) == 3.0f);
+  CHECK_FALSE(host.policy.version().last_error);
+}
+
+TEST_CASE("what was refused is on trial where a restart does not refuse it, and is over the version before again") {
+  Restarted host;
+  host.start();
+  CHECK(first(host.policy) == 1.0f);
+  fake::write(host.file, "add 1\ndouble");
+  CHECK(host.policy.reload() == Reload::refused);
+  for (int i = 0; i < 2; ++i) {
+    host.start();
+    CHECK(host.policy.version().number == 2);
+    CHECK(host.policy.version().on_trial);
+    CHECK_FALSE(host.state().empty());
+  }
+  CHECK((host.policy.run({at::zeros({2, 3})})[0].scalar_type() == at::kFloat));  // which says that it changes the dtype
+  CHECK(host.policy.version().number == 1);
+  host.start();
+  CHECK(host.policy.versions().size() == 1);
+  CHECK((host.policy.run({at::zeros({2, 3})})[0].scalar_type() == at::kFloat));
+}
+
+TEST_CASE("a rollback that ends a pin holds whatever else is looked at, and what is saved under a pin is told") {
+  Restarted host;
+  host.start_with_two_versions();
+  host.policy.pin(1);
+  fake::write(host.file, "add 3");
+  CHECK(host.policy.reload() == Reload::unchanged);
+  CHECK(says(host.text.str(), "has changed; version 1 is pinned, and stays live until `unpin`"));
+  host.text.str("");
+  CHECK(host.policy.reload() == Reload::unchanged);
+  CHECK(host.text.str().empty());
+  fake::write(host.file, "add 4");
+  host.policy.rollback(1);
+  auto watch = host.runtime->watch(host.folder.path(), {.debounce = std::chrono::milliseconds(1)});
+  fake::write(host.folder / "notes.txt", "hello");
+  watch.rescan();
+  CHECK(first(host.policy) == 1.0f);
+  fake::write(host.file, "add 5");
+  watch.rescan();
+  CHECK(first(host.policy) == 5.0f);
 }

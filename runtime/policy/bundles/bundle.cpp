@@ -68,7 +68,11 @@ void BundleCore::load_first() {
   }
   name_ = first->name;
   go_live(*first, nullptr);
-  if (failure) note_failure(failure->what(), failure->source());
+  if (failure) {
+    count_refusal();
+    note_failure(failure->what(), failure->source());
+  }
+  retry_after_restart();
   log(LogLevel::debug, fmt::format("{} loaded from '{}'", title(*live()), path_), {}, live()->number);
 }
 
@@ -91,13 +95,20 @@ std::optional<std::string> BundleCore::manifest_now() const {
 
 /// Notes what was looked at.
 Snapshot BundleCore::read_folder() {
-  seen_ = manifest_now();
-  deleted_ = !seen_;
+  std::optional<std::string> manifest = manifest_now();
+  const bool deleted = !manifest;
+  see(std::move(manifest), deleted);
   incomplete_ = true;  // unless what follows does not throw
   Snapshot snapshot = read_bundle(dir_, runtime_->options().verify);
   incomplete_ = false;
-  seen_ = snapshot.contents.source;
+  see(snapshot.contents.source, /*deleted=*/false);
   return snapshot;
+}
+
+void BundleCore::see(std::optional<std::string> manifest, bool deleted) {
+  const std::lock_guard lock(mutex_);
+  seen_.swap(manifest);
+  deleted_ = deleted;
 }
 
 BundleCore::FileChange BundleCore::follow(bool retry) {
@@ -106,14 +117,15 @@ BundleCore::FileChange BundleCore::follow(bool retry) {
   const std::optional<std::string> text = manifest_now();
   if (!text) {
     if (deleted_) return FileChange::unchanged;
-    deleted_ = true;
+    see(seen_, /*deleted=*/true);
     note_failure(fmt::format("'{}' is gone, or cannot be read", manifest_file().string()),
                  {manifest_file().string(), 0});
     log(LogLevel::warn,
         fmt::format("{} stays live: '{}' is gone, or cannot be read", title(*live()), manifest_file().string()));
     return FileChange::deleted;
   }
-  const bool was_deleted = std::exchange(deleted_, false);
+  const bool was_deleted = deleted_;
+  if (was_deleted) see(seen_, /*deleted=*/false);
   const FileChange change = take_up(*text, retry || (was_deleted && refused_));
   if (!was_deleted || change != FileChange::unchanged) return change;
   clear_failure();
@@ -142,6 +154,8 @@ BundleCore::FileChange BundleCore::refuse(const std::exception& error, bool is_n
   const std::shared_ptr<Version> now = live();
   log(LogLevel::error, fmt::format("{} stays live, the new one was refused: {}", title(*now), error.what()),
       error.what(), now->number);
+  count_refusal();
+  afterwards(runtime_->logger(), [&] { choose(now, ChosenBy::trial); });
   return FileChange::refused;
 }
 
@@ -169,7 +183,9 @@ void BundleCore::replace_with(const Snapshot& snapshot) {
     Prepared next = prepare(snapshot, /*is_first=*/false);
     if (go_live(next, before)) break;
   }
-  afterwards(runtime_->logger(), [&] { choose(nullptr, /*pinned=*/false); });
+  afterwards(runtime_->logger(), [&] {
+    if (!is_retried(*live())) choose(nullptr);
+  });
 }
 
 /// Loads and tries each policy, but for those that are as they were.
@@ -205,7 +221,6 @@ std::shared_ptr<PolicyVersion> BundleCore::prepare_part(PolicyCore& member, NewS
     return member.make_successor(std::move(source));
   } catch (const std::exception& error) {
     member.note_failure(error.what(), source_of(error, {}, member.path()));
-    member.count_refusal();
     throw;
   }
 }

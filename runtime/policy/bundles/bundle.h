@@ -46,6 +46,8 @@ class BundleCore : public std::enable_shared_from_this<BundleCore> {
   std::string take_state_note();
   /// For a restart: the live version, once each of its policies was tried.
   void keep_source();
+  /// A policy has passed its trial; where all have, a restart begins with the live version.
+  void end_trial();
 
   const std::string& name() const noexcept { return name_; }
   const std::string& path() const noexcept { return path_; }
@@ -94,12 +96,17 @@ class BundleCore : public std::enable_shared_from_this<BundleCore> {
   Prepared first_kept(const Error& error);
   bool go_live(Prepared& prepared, const std::shared_ptr<Version>& live);
   std::optional<std::string> manifest_now() const;
-  void choose(const std::shared_ptr<Version>& version, bool pinned);
+  void see(std::optional<std::string> manifest, bool deleted);
+  void choose(const std::shared_ptr<Version>& version, ChosenBy by = ChosenBy::rollback);
+  std::shared_ptr<const Choice> make_choice(const Version& version, ChosenBy by, const std::string& reason = {}) const;
+  bool is_retried(const Version& version) const;
+  void retry_after_restart();
   void keep_choice();
   void log(LogLevel level, const std::string& text, const std::string& error = {}, int version = 0) const;
   std::string title(const Version& version) const;
   bool note_failure(const std::string& message, const Source& source);
   bool clear_failure();
+  void count_refusal();  // of each policy: none has changed
   bool pinned() const;
   std::shared_ptr<Version> live() const;
   // With mutex_ held, and the first three with those of the members:
@@ -119,9 +126,8 @@ class BundleCore : public std::enable_shared_from_this<BundleCore> {
 
   std::mutex changing_;                   // may be held for long; taken by Changing, and what follows is under it
   std::atomic<std::thread::id> changer_;  // who has it
-  bool refused_ = false, deleted_ = false;
-  std::optional<std::string> seen_;  // bundle.json as it was last looked at
-  bool incomplete_ = false;          // ... and the files were not those that it lists
+  bool refused_ = false;
+  bool incomplete_ = false;  // the files were not those that bundle.json lists
 
   int kept_number_ = 0;  // of the version that was kept last; under keeping_
   std::mutex keeping_;
@@ -134,6 +140,8 @@ class BundleCore : public std::enable_shared_from_this<BundleCore> {
   std::optional<LoadFailure> last_error_;
   std::optional<PolicyCore::Reversal> reversal_;
   std::shared_ptr<const Choice> choice_;
+  std::optional<std::string> seen_;  // bundle.json as it was last looked at; replaced by who holds changing_
+  bool deleted_ = false;             // ... and it was not there; the same
   bool pinned_ = false;
   int next_number_ = 1;
 };

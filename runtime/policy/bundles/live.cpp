@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "runtime/messages/printable.h"
 #include "runtime/policy/afterwards.h"
 #include "runtime/policy/bundles/bundle.h"
 #include "runtime/policy/bundles/changing.h"
@@ -73,12 +74,13 @@ bool BundleCore::go_back(PolicyCore& member, PolicyVersion& failed, LoadFailure 
     if (!to) return false;
     from = live_;
     PolicyCore::Reversal reversal{to->number, failure};
+    auto choice = make_choice(*to, ChosenBy::failure, failure.message);
     std::vector<std::optional<LoadFailure>> last_errors(members_.size() + 1, failure);
     exchange(take_back(failed, [&] { return stage(*to, {}); }), to);
     failed.failures.fetch_add(1, std::memory_order_relaxed);
     ++member.reverted_;
     member.known_sources_.forget(failed.contents);
-    choice_.reset();
+    choice_ = std::move(choice);
     last_error_.swap(last_errors.back());
     auto last_error = last_errors.begin();
     for (const auto& [name, one] : members_) one->last_error_.swap(*last_error++);
@@ -129,7 +131,7 @@ void BundleCore::rollback(int number, bool pin) {
     for (const auto& [name, member] : members_) member->pinned_ = pin;
   }
   afterwards(runtime_->logger(), [&] {
-    choose(version, pin);
+    choose(version, pin ? ChosenBy::pin : ChosenBy::rollback);
     keep_source();
     tell_members(*version);
     log(LogLevel::info, fmt::format("{} is live again{}", title(*version), pin ? ", and pinned" : ""), {}, number);
@@ -144,7 +146,7 @@ void BundleCore::unpin() {
     pinned_ = false;
     for (const auto& [name, member] : members_) member->pinned_ = false;
   }
-  afterwards(runtime_->logger(), [&] { choose(nullptr, /*pinned=*/false); });
+  afterwards(runtime_->logger(), [&] { choose(nullptr); });
 }
 
 std::shared_ptr<BundleCore::Version> BundleCore::find_kept(int number) const {
@@ -157,22 +159,23 @@ std::shared_ptr<BundleCore::Version> BundleCore::find_kept(int number) const {
       fmt::format("bundle '{}' has no version {} to go back to; it keeps {}", name_, number, fmt::join(kept, ", ")));
 }
 
-/// What `pin` or `rollback` made live before a restart; nothing where the folder is to be followed.
+/// What was live before a restart in the place of what the folder says; nothing where the folder is to be followed.
 std::optional<BundleCore::Prepared> BundleCore::first_chosen() {
   auto [choice, trouble] = runtime_->choices().find(manifest_file());
   if (!trouble.empty())
-    log(LogLevel::warn,
-        fmt::format("bundle '{}': a pin or rollback from before this start is ignored: {}", path_, trouble), trouble);
+    log(LogLevel::warn, fmt::format("bundle '{}': what was live before this start is not known: {}", path_, trouble),
+        trouble);
   if (!choice) return std::nullopt;
   const std::optional<std::string> text = manifest_now();
   const bool unchanged = choice->on_disk ? text == choice->on_disk->source : !text;
-  if (!choice->pinned && !unchanged) {
-    log(LogLevel::info, fmt::format("bundle '{}': {} has changed since version {} was rolled back to, before this "
-                                    "start; it is followed again",
-                                    path_, manifest_name, choice->number));
+  const char* const what = done_by(choice->by);
+  if (choice->by != ChosenBy::pin && !unchanged) {
+    log(LogLevel::info,
+        fmt::format("bundle '{}': {} has changed since version {} was {}, before this start; it is followed again",
+                    path_, manifest_name, choice->number, what));
+    keep_choice();
     return std::nullopt;
   }
-  const char* const what = choice->pinned ? "pinned" : "rolled back to";
   std::optional<Prepared> first;
   try {
     first = prepare(kept_bundle(dir_, choice->live, runtime_->options().verify), /*is_first=*/true);
@@ -185,28 +188,68 @@ std::optional<BundleCore::Prepared> BundleCore::first_chosen() {
   }
   log(LogLevel::warn, fmt::format("bundle '{}': what was {} before this start (version {} then, \"{}\") is live", path_,
                                   what, choice->number, first->version->version));
-  deleted_ = !text;
-  seen_ = text;
+  see(text, /*deleted=*/!text);
   const std::lock_guard lock(mutex_);
-  pinned_ = choice->pinned;
+  pinned_ = choice->by == ChosenBy::pin;
   for (const auto& [name, member] : first->added) member->pinned_ = pinned_;
   choice_ = std::make_shared<const Choice>(std::move(*choice));
   return first;
 }
 
 /// What is to be live after a restart; null: what the folder says.
-void BundleCore::choose(const std::shared_ptr<Version>& version, bool pinned) {
+void BundleCore::choose(const std::shared_ptr<Version>& version, ChosenBy by) {
   {
     const std::lock_guard lock(mutex_);
     choice_.reset();
-    const bool is_of_folder = version && !pinned && seen_ == version->contents.source;
-    if (version && !is_of_folder) {
-      std::optional<Contents> on_disk;
-      if (seen_ && !deleted_) on_disk = Contents{*seen_, {}, /*in_folder=*/true};
-      choice_ = std::make_shared<const Choice>(Choice{pinned, version->number, version->contents, std::move(on_disk)});
-    }
+    if (version) choice_ = make_choice(*version, by);
   }
   keep_choice();
+}
+
+/// Null where the folder holds this version.
+std::shared_ptr<const Choice> BundleCore::make_choice(const Version& version, ChosenBy by,
+                                                      const std::string& reason) const {
+  if (by != ChosenBy::pin && seen_ == version.contents.source) return nullptr;
+  std::optional<Contents> on_disk;
+  if (seen_ && !deleted_) on_disk = Contents{*seen_, {}, /*in_folder=*/true};
+  return std::make_shared<const Choice>(
+      Choice{by, version.number, version.contents, std::move(on_disk), messages::one_line(reason)});
+}
+
+/// A version that was refused, or taken back, before a restart.
+void BundleCore::retry_after_restart() {
+  const std::shared_ptr<const Choice> choice = [&] {
+    const std::lock_guard lock(mutex_);
+    return choice_;
+  }();
+  if (choice && choice->by == ChosenBy::failure) {
+    refused_ = true;
+    count_refusal();
+    note_failure(choice->reason, {manifest_file().string(), 0});
+  }
+  if (!choice || choice->by != ChosenBy::trial) return;
+  if (const auto text = manifest_now()) take_up(*text, /*retry=*/true);
+}
+
+/// Whether it is on trial and was refused before: until the trial is over, a restart begins with the version before it again.
+bool BundleCore::is_retried(const Version& version) const {
+  const std::lock_guard lock(mutex_);
+  return version.on_trial() && choice_ && choice_->by == ChosenBy::trial && choice_->on_disk &&
+         choice_->on_disk->source == version.contents.source;
+}
+
+void BundleCore::end_trial() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!choice_ || choice_->by != ChosenBy::trial || live_->on_trial()) return;
+    choice_.reset();
+  }
+  keep_choice();
+}
+
+void BundleCore::count_refusal() {
+  const std::lock_guard lock(mutex_);
+  for (const auto& [name, member] : members_) member->count_refusal();
 }
 
 void BundleCore::keep_choice() {
@@ -218,8 +261,7 @@ void BundleCore::keep_choice() {
   const KeptChoices& kept = runtime_->choices();
   const std::string failure = choice ? kept.keep(manifest_file(), *choice) : kept.forget(manifest_file());
   if (!failure.empty())
-    log(LogLevel::warn,
-        fmt::format("bundle '{}': cannot keep for a restart what is pinned or rolled back: {}", name_, failure),
+    log(LogLevel::warn, fmt::format("bundle '{}': cannot keep for a restart which version is live: {}", name_, failure),
         failure);
 }
 

@@ -182,7 +182,7 @@ void PolicyCore::promote(const std::shared_ptr<Candidate>& candidate, const std:
     throw;
   }
   // After a restart, too, until the file changes.
-  afterwards(runtime_->logger(), [&] { choose(candidate->version, /*pinned=*/false); });
+  afterwards(runtime_->logger(), [&] { choose(candidate->version); });
   afterwards(runtime_->logger(), [&] {
     try {
       finish_candidate(candidate, reason, {});

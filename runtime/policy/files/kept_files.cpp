@@ -5,6 +5,8 @@
 #include <triage/error.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <sstream>
@@ -93,14 +95,20 @@ std::optional<Contents> LastGood::find(const fs::path& path) const {
   return is_packed(*text) ? unpacked(*text) : Contents{*text, {}, /*in_folder=*/true};
 }
 
+static constexpr std::array<const char*, 4> words_of_choices = {"pinned", "rolled-back", "on-trial",
+                                                                "failed"};  // by ChosenBy
+
 KeptChoices::KeptChoices(const fs::path& cache_dir)
     : texts_(below(cache_dir, "chosen"), "\n-- triage: chosen version, checksum ") {}
 
-// One line, "pinned NUMBER SIZE" or "rolled-back NUMBER SIZE"; what is live, of SIZE bytes; what was on the disk.
+// One line, "WORD NUMBER SIZE", where there is a reason with its size behind it; what is live, of SIZE bytes; the reason; what was on the
+// disk.
 std::string KeptChoices::keep(const fs::path& path, const Choice& choice) const {
   const std::string live = packed(choice.live);
-  return texts_.keep(path, fmt::format("{} {} {}\n{}{}", choice.pinned ? "pinned" : "rolled-back", choice.number,
-                                       live.size(), live, choice.on_disk ? packed(*choice.on_disk) : ""));
+  const std::string reason = choice.reason.empty() ? "" : fmt::format(" {}", choice.reason.size());
+  return texts_.keep(
+      path, fmt::format("{} {} {}{}\n{}{}{}", words_of_choices[static_cast<size_t>(choice.by)], choice.number,
+                        live.size(), reason, live, choice.reason, choice.on_disk ? packed(*choice.on_disk) : ""));
 }
 
 std::string KeptChoices::forget(const fs::path& path) const { return texts_.forget(path); }
@@ -113,16 +121,21 @@ KeptChoices::Found KeptChoices::find(const fs::path& path) const {
   const size_t end = text->find('\n');
   if (end == std::string::npos) return malformed;
   std::istringstream line(text->substr(0, end));
-  std::string kind;
+  std::string word;
   Choice choice;
-  size_t size = 0;
-  if (!(line >> kind >> choice.number >> size) || size > text->size() - end - 1) return malformed;
-  choice.pinned = kind == "pinned";
-  const std::string_view rest = std::string_view(*text).substr(end + 1);
+  size_t size = 0, reason = 0;
+  if (!(line >> word >> choice.number >> size)) return malformed;
+  line >> reason;
+  std::string_view rest = std::string_view(*text).substr(end + 1);
+  const auto by = std::find(words_of_choices.begin(), words_of_choices.end(), word);
+  if (by == words_of_choices.end() || size > rest.size() || reason > rest.size() - size) return malformed;
+  choice.by = static_cast<ChosenBy>(by - words_of_choices.begin());
   const auto live = unpacked(rest.substr(0, size));
-  if (!live || (!choice.pinned && kind != "rolled-back")) return malformed;
+  if (!live) return malformed;
   choice.live = *live;
-  if (rest.size() > size && !(choice.on_disk = unpacked(rest.substr(size)))) return malformed;
+  choice.reason = rest.substr(size, reason);
+  rest.remove_prefix(size + reason);
+  if (!rest.empty() && !(choice.on_disk = unpacked(rest))) return malformed;
   return {std::move(choice), {}};
 }
 

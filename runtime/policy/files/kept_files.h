@@ -42,12 +42,23 @@ class LastGood {
   KeptTexts texts_;  // the source, as it is, of a policy that read no files
 };
 
-/// What `pin` or `rollback` made live.
+/// Why another version is live than the one on the disk, or is to be after a restart.
+enum class ChosenBy : uint8_t {
+  pin,
+  rollback,  // until the disk changes
+  trial,     // that on the disk was refused: a restart tries it again, over this one
+  failure,   // that on the disk failed in calls, and was taken back: until the disk changes
+};
+
+/// "pinned": what was done to that version.
+const char* done_by(ChosenBy by);
+
 struct Choice {
-  bool pinned = false;
+  ChosenBy by = ChosenBy::rollback;
   int number = 0;  // of the version, at that time
   Contents live;
   std::optional<Contents> on_disk;  // at that time; nothing: there was no file that could be read
+  std::string reason = {};          // of a failure
 };
 
 /// The last one for each policy file. What was kept is replaced, or removed, as a whole.

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "runtime/messages/assert.h"
+#include "runtime/messages/printable.h"
 #include "runtime/policy/changing.h"
 #include "runtime/policy/core.h"
 #include "runtime/policy/files/source_file.h"
@@ -9,6 +10,17 @@
 #include "runtime/policy/trials/rehearsal.h"
 
 namespace triage::policy {
+
+const char* done_by(ChosenBy by) {
+  switch (by) {
+    case ChosenBy::pin:
+      return "pinned";
+    case ChosenBy::rollback:
+      return "rolled back to";
+    default:
+      return "live";
+  }
+}
 
 void PolicyCore::load_first(std::optional<std::string> text) {
   const Changing changing(*this);
@@ -32,7 +44,11 @@ void PolicyCore::load_first(std::optional<std::string> text) {
   if (!version) version = current_or_last_good();
   begin_with(version);
   go_live(version);
-  if (failure) note_failure(failure->what(), failure->source());
+  if (failure) {
+    count_refusal();
+    note_failure(failure->what(), failure->source());
+  }
+  retry_after_restart();
   log(LogLevel::debug, fmt::format("policy '{}' loaded from '{}' (source {})", name_, path_, version->hash), {},
       version->number);
 }
@@ -141,47 +157,72 @@ std::shared_ptr<PolicyVersion> PolicyCore::load_kept(const Contents& contents) {
   return version;
 }
 
-/// What `pin` or `rollback` made live before a restart; null where the file is to be followed.
+/// What was live before a restart in the place of what the file says; null where the file is to be followed.
 std::shared_ptr<PolicyVersion> PolicyCore::load_chosen() {
   if (file_.empty()) return nullptr;
   auto [choice, trouble] = runtime_->choices().find(file_);
   if (!trouble.empty())
-    log(LogLevel::warn,
-        fmt::format("policy '{}': a pin or rollback from before this start is ignored: {}", path_, trouble), trouble);
+    log(LogLevel::warn, fmt::format("policy '{}': what was live before this start is not known: {}", path_, trouble),
+        trouble);
   if (!choice) return nullptr;
   const std::optional<std::string> source = source_now();
   const bool unchanged = choice->on_disk ? source && is_as_seen(*source, choice->on_disk) : !source;
-  if (!choice->pinned && !unchanged) {
+  if (choice->by != ChosenBy::pin && !unchanged) {
     log(LogLevel::info,
-        fmt::format("policy '{}': its files have changed since version {} was rolled back to, before this "
-                    "start; they are followed again",
-                    path_, choice->number));
+        fmt::format("policy '{}': its files have changed since version {} was {}, before this start; they are followed "
+                    "again",
+                    path_, choice->number, done_by(choice->by)));
+    keep_choice();
     return nullptr;
   }
-  const char* const what = choice->pinned ? "pinned" : "rolled back to";
   std::shared_ptr<PolicyVersion> version;
   try {
     version = load_kept(choice->live);
   } catch (const Error& error) {
     log(LogLevel::error,
         fmt::format("policy '{}': what was {} before this start cannot be used, and the file is followed: {}", path_,
-                    what, error.what()),
+                    done_by(choice->by), error.what()),
         error.what());
     return nullptr;
   }
-  log(LogLevel::warn,
-      fmt::format("policy '{}': what was {} before this start (version {} then, source {}) is live, {}", path_, what,
-                  choice->number, version->hash,
-                  choice->pinned ? "whatever the file says; `unpin` follows it again" : "until the file changes"));
+  tell_choice(*choice, *version);
   deleted_ = !source;
   if (unchanged)
     see(choice->on_disk);
   else if (source)
     see(Contents{*source, {}, /*in_folder=*/true});
   const std::lock_guard lock(mutex_);
-  pinned_ = choice->pinned;
+  pinned_ = choice->by == ChosenBy::pin;
   choice_ = std::make_shared<const Choice>(std::move(*choice));
   return version;
+}
+
+void PolicyCore::tell_choice(const Choice& choice, const PolicyVersion& version) const {
+  const char* how_long = "until the file changes";
+  if (choice.by == ChosenBy::pin) how_long = "whatever the file says; `unpin` follows it again";
+  if (choice.by == ChosenBy::trial) how_long = "and the file's source, which was refused then, is tried again";
+  if (choice.by == ChosenBy::failure)
+    how_long = "until the file changes: its source failed in calls, and was taken back";
+  log(choice.by == ChosenBy::failure ? LogLevel::error : LogLevel::warn,
+      fmt::format("policy '{}': what was {} before this start (version {} then, source {}) is live, {}{}{}", path_,
+                  done_by(choice.by), choice.number, version.hash, how_long, choice.reason.empty() ? "" : ": ",
+                  choice.reason),
+      choice.reason);
+}
+
+/// A source that was refused, or taken back, before a restart.
+void PolicyCore::retry_after_restart() {
+  const std::shared_ptr<const Choice> choice = [&] {
+    const std::lock_guard lock(mutex_);
+    return choice_;
+  }();
+  if (choice && choice->by == ChosenBy::failure) {
+    refused_ = true;
+    count_refusal();
+    note_failure(choice->reason, {path_, 0});
+  }
+  if (!choice || choice->by != ChosenBy::trial) return;
+  if (auto source = source_now()) take_up(std::move(*source), /*retry=*/true, /*of_file=*/true);
 }
 
 /// Of the file; nothing where it cannot be read.
@@ -194,16 +235,39 @@ std::optional<std::string> PolicyCore::source_now() const {
 }
 
 /// What is to be live after a restart; null: what the file says.
-void PolicyCore::choose(const std::shared_ptr<PolicyVersion>& version, bool pinned) {
+void PolicyCore::choose(const std::shared_ptr<PolicyVersion>& version, ChosenBy by) {
   {
     const std::lock_guard lock(mutex_);
     choice_.reset();
-    const bool is_of_file = version && !pinned && seen_ && *seen_ == version->contents;
+    const bool is_of_file = version && by != ChosenBy::pin && seen_ && *seen_ == version->contents;
     if (version && !is_of_file)
       choice_ = std::make_shared<const Choice>(
-          Choice{pinned, version->number, version->contents, deleted_ ? std::nullopt : seen_});
+          Choice{by, version->number, version->contents, deleted_ ? std::nullopt : seen_});
   }
   keep_choice();
+}
+
+/// Whether it is on trial and was refused before: until the trial is over, a restart begins with the version before it again.
+bool PolicyCore::is_retried(const PolicyVersion& version) const {
+  const std::lock_guard lock(mutex_);
+  return version.trial.on() && choice_ && choice_->by == ChosenBy::trial && choice_->on_disk &&
+         choice_->on_disk->source == version.contents.source;
+}
+
+/// With mutex_ held, where `before` is to be live again because the version of the file failed.
+std::shared_ptr<const Choice> PolicyCore::choice_after_failure(const PolicyVersion& before,
+                                                               const std::string& reason) const {
+  if (file_.empty() || !seen_ || *seen_ == before.contents) return nullptr;
+  return std::make_shared<const Choice>(
+      Choice{ChosenBy::failure, before.number, before.contents, seen_, messages::one_line(reason)});
+}
+
+/// Looks at the file without taking it up. Whether it is another one than at the last look.
+bool PolicyCore::see_disk() {
+  std::optional<std::string> source = source_now();
+  if (!source || is_as_seen(*source, seen_)) return false;
+  see(Contents{std::move(*source), {}, /*in_folder=*/true});
+  return true;
 }
 
 void PolicyCore::keep_choice() {
@@ -216,8 +280,7 @@ void PolicyCore::keep_choice() {
   const KeptChoices& kept = runtime_->choices();
   const std::string failure = choice ? kept.keep(file_, *choice) : kept.forget(file_);
   if (!failure.empty())
-    log(LogLevel::warn,
-        fmt::format("policy '{}': cannot keep for a restart what is pinned or rolled back: {}", name_, failure),
+    log(LogLevel::warn, fmt::format("policy '{}': cannot keep for a restart which version is live: {}", name_, failure),
         failure);
 }
 

@@ -294,9 +294,11 @@ void PolicyCore::promote(const Live& live, at::ArrayRef<at::Tensor> inputs) {
         Staged staged = stage(live.version, params_);
         staged.known = known_sources_.to_note(live.version->contents, /*proven=*/true);
         commit(std::move(staged));
+        if (choice_ && choice_->by == ChosenBy::trial) choice_.reset();
       }
     }
     keep_source();
+    bundle_ ? bundle_->end_trial() : keep_choice();
   });
 }
 
@@ -342,11 +344,12 @@ void PolicyCore::go_back(const Live& live, const std::exception& error) {
     if (before) {
       LoadFailure failure{error.what(), where, std::chrono::system_clock::now()};
       Reversal reversal{before->number, failure};
+      auto choice = choice_after_failure(*before, error.what());
       commit(take_back(*live.version, [&] { return stage(before, params_); }));
       live.version->failures.fetch_add(1, std::memory_order_relaxed);
       ++reverted_;
       known_sources_.forget(live.version->contents);
-      choice_.reset();
+      choice_ = std::move(choice);
       last_error_ = std::move(failure);
       reversal_ = std::move(reversal);
     }
