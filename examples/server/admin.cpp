@@ -20,6 +20,14 @@ json time_json(std::chrono::system_clock::time_point time) {
   return text;
 }
 
+json version_json(const triage::VersionInfo& version) {
+  return {{"number", version.number},          {"hash", version.hash},
+          {"since", time_json(version.since)}, {"live", version.live},
+          {"pinned", version.pinned},          {"on_trial", version.on_trial},
+          {"taken_back", version.taken_back},  {"candidate", version.candidate},
+          {"failures", version.failures}};
+}
+
 json statistics_json(const triage::CallStatistics& calls) {
   json answered = json::object(), errors = json::array();
   for (size_t by = 0; by < triage::answered_count; ++by)
@@ -40,22 +48,12 @@ json statistics_json(const triage::CallStatistics& calls) {
 
 json policy_json(const triage::Policy& policy) {
   json versions = json::array();
-  for (const triage::VersionInfo& version : policy.versions())
-    versions.push_back({{"number", version.number},
-                        {"hash", version.hash},
-                        {"since", time_json(version.since)},
-                        {"live", version.live},
-                        {"pinned", version.pinned},
-                        {"on_trial", version.on_trial},
-                        {"taken_back", version.taken_back},
-                        {"candidate", version.candidate},
-                        {"failures", version.failures}});
+  for (const triage::VersionInfo& version : policy.versions()) versions.push_back(version_json(version));
   const triage::VersionInfo live = policy.version();
   const std::optional<triage::CandidateReport> candidate = policy.candidate();
   return {{"name", policy.name()},
           {"path", live.path},
           {"live", live.number},
-          {"since", time_json(live.since)},
           {"error", live.last_error ? json(live.last_error->message) : json()},
           {"versions", versions},
           {"candidate", candidate ? json::parse(candidate->json()) : json()},

@@ -10,7 +10,6 @@
 #include <cstdlib>
 #include <iostream>
 #include <map>
-#include <stdexcept>
 #include <vector>
 
 #include "model.h"
@@ -58,20 +57,15 @@ Request parse(const std::string& body) {
   return request;
 }
 
-json errors_of(const at::Tensor& f, int64_t sample) {
-  json errors = json::array();
-  for (const triage::flags::UnpackedError& error : triage::flags::unpack(f, sample))
-    errors.push_back(error.code_name + " @ " + error.location_name);
-  return errors;
-}
-
 json predictions(const at::Tensor& logits, const at::Tensor& f, const std::vector<std::string>& ids) {
   json list = json::array();
   const at::Tensor best = logits.argmax(-1), bad = triage::err::is_err(f);
   for (int64_t i = 0; i < logits.size(0); ++i) {
     list.push_back({{"class", best[i].item<int64_t>()}});
     if (!ids.empty()) list.back()["id"] = ids[static_cast<size_t>(i)];
-    if (bad[i].item<bool>()) list.back()["errors"] = errors_of(f, i);
+    if (!bad[i].item<bool>()) continue;
+    for (const triage::flags::UnpackedError& error : triage::flags::unpack(f, i))
+      list.back()["errors"].push_back(error.code_name + " @ " + error.location_name);
   }
   return list;
 }
@@ -134,12 +128,9 @@ int serve(const std::filesystem::path& policy, std::map<std::string, std::string
 
   triage::RuntimeOptions runtime_options;
   runtime_options.cache_dir = options["--cache"];
-  if (!options["--log"].empty() || !options["--capsules"].empty()) {
-    triage::DecisionLogOptions log;
-    log.file = options["--log"];
-    log.capsule_dir = options["--capsules"];
-    runtime_options.decisions = std::make_shared<triage::DecisionLog>(log);
-  }
+  if (!options["--log"].empty() || !options["--capsules"].empty())
+    runtime_options.decisions = std::make_shared<triage::DecisionLog>(
+        triage::DecisionLogOptions{.file = options["--log"], .capsule_dir = options["--capsules"]});
   triage::Runtime runtime(runtime_options);
   const Model model;
   Service service{runtime, runtime.load(policy)};
@@ -167,8 +158,7 @@ int serve(const std::filesystem::path& policy, std::map<std::string, std::string
   front.open("0.0.0.0", port);
   std::cout << "serving on port " << port << ", admin on 127.0.0.1:" << admin_port << std::endl;
 
-  int signal = 0;
-  sigwait(&signals, &signal);
+  while (sigwaitinfo(&signals, nullptr) < 0) continue;  // SIGCONT interrupts it
   std::cout << "draining for " << drain.tv_sec << " s" << std::endl;
   service.draining = true;                  // /health says so, and each answer ends its connection
   sigtimedwait(&signals, nullptr, &drain);  // new requests go elsewhere meanwhile; a second signal ends this

@@ -40,7 +40,8 @@ void refuse(httplib::Response& response, int status, const std::string& message)
 }
 
 Port::Port(const Service& service, int failure) : failure_(failure) {
-  set_tcp_nodelay(true);               // else an answer waits for the client's delayed acknowledgement
+  // Without nodelay an answer waits for the client's delayed acknowledgement.
+  set_tcp_nodelay(true).set_payload_max_length(most_bytes);
   set_socket_options([](int socket) {  // by default also SO_REUSEPORT, with which two servers may share a port
     const int yes = 1;
     ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
@@ -48,14 +49,12 @@ Port::Port(const Service& service, int failure) : failure_(failure) {
   // A connection keeps a thread while it is open, so an idle one must not stay for long.
   new_task_queue = [] { return new httplib::ThreadPool(most_threads); };
   set_keep_alive_timeout(patience).set_read_timeout(patience).set_write_timeout(patience);
-  set_payload_max_length(most_bytes);
   set_error_handler([](const auto&, auto& response) {
     if (response.body.empty()) refuse(response, response.status, message_of(response));
   });
   set_post_routing_handler([&service](const auto&, auto& response) {
     if (!service.draining) return;
-    response.headers.erase("Keep-Alive");
-    response.headers.erase("Connection");
+    for (const char* name : {"Keep-Alive", "Connection"}) response.headers.erase(name);
     response.set_header("Connection", "close");
   });
 }
