@@ -1,5 +1,7 @@
 // The admin port: what operators ask and do.
-#include <stdexcept>
+#include <c10/core/GradMode.h>
+
+#include <ctime>
 
 #include "page.h"
 #include "server.h"
@@ -8,10 +10,22 @@ using nlohmann::json;
 
 namespace {
 
+/// In UTC, or null for a version that never was live.
+json time_json(std::chrono::system_clock::time_point time) {
+  if (time.time_since_epoch().count() == 0) return nullptr;
+  const std::time_t seconds = std::chrono::system_clock::to_time_t(time);
+  std::tm utc{};
+  char text[32];
+  std::strftime(text, sizeof text, "%FT%TZ", gmtime_r(&seconds, &utc));
+  return text;
+}
+
 json version_json(const triage::VersionInfo& version) {
-  return {{"number", version.number},       {"hash", version.hash},         {"live", version.live},
-          {"pinned", version.pinned},       {"on_trial", version.on_trial}, {"taken_back", version.taken_back},
-          {"candidate", version.candidate}, {"failures", version.failures}};
+  return {{"number", version.number},          {"hash", version.hash},
+          {"since", time_json(version.since)}, {"live", version.live},
+          {"pinned", version.pinned},          {"on_trial", version.on_trial},
+          {"taken_back", version.taken_back},  {"candidate", version.candidate},
+          {"failures", version.failures}};
 }
 
 json statistics_json(const triage::CallStatistics& calls) {
@@ -54,27 +68,38 @@ triage::Policy policy_named(const triage::Runtime& runtime, const std::string& n
 
 int version_of(const httplib::Request& request) {
   if (!request.has_param("version")) throw std::invalid_argument("which version? add ?version=N");
-  return std::stoi(request.get_param_value("version"));
+  return number("version", request.get_param_value("version"), 1, std::numeric_limits<int>::max());
 }
 
 /// The source in the body, beside the live version.
 template <class Options>
 Options candidate_options(const httplib::Request& request) {
   Options options;
-  if (request.has_param("share")) options.share = std::stod(request.get_param_value("share"));
+  if (request.has_param("share")) options.share = number("share", request.get_param_value("share"), 0.0, 1.0);
   return options;
 }
 
+/// Not a web page of somebody else in an operator's browser. The names are fixed: others may be made to lead here.
+bool may_command(const httplib::Request& request) {
+  if (!request.has_header("Origin")) return true;  // no browser
+  const std::string host = request.get_header_value("Host"), name = host.substr(0, host.find(':'));
+  return (name == "localhost" || name == "127.0.0.1") && request.get_header_value("Origin") == "http://" + host;
+}
+
 /// POST /policies/NAME/COMMAND
-void command(const triage::Policy& policy, const std::string& name, const httplib::Request& request) {
+void command(const triage::Policy& policy, const std::string& name, const httplib::Request& request,
+             const std::string& body) {
+  const c10::NoGradGuard no_grad;  // as in /predict: what is captured here is for its calls
   if (name == "canary")
-    return static_cast<void>(policy.canary_source(request.body, candidate_options<triage::CanaryOptions>(request)));
+    return static_cast<void>(policy.canary_source(body, candidate_options<triage::CanaryOptions>(request)));
   if (name == "shadow")
-    return static_cast<void>(policy.shadow_source(request.body, candidate_options<triage::ShadowOptions>(request)));
+    return static_cast<void>(policy.shadow_source(body, candidate_options<triage::ShadowOptions>(request)));
   if (name == "promote") return policy.promote();
   if (name == "end") return static_cast<void>(policy.end_candidate());
   if (name == "rollback") return policy.rollback(version_of(request));
   if (name == "pin") return policy.pin(version_of(request));
+  if (name == "unpin" && !policy.version().pinned)  // would load the file, and so undo a rollback
+    throw std::invalid_argument("no version is pinned; nothing was done");
   if (name == "unpin") return static_cast<void>(policy.unpin());
   if (name == "reload") return static_cast<void>(policy.reload());
   throw std::out_of_range("no command '" + name +
@@ -83,25 +108,20 @@ void command(const triage::Policy& policy, const std::string& name, const httpli
 
 }  // namespace
 
-void add_admin_routes(httplib::Server& server, Service& service) {
-  server.Get("/", [](const auto&, auto& response) { response.set_content(page, "text/html; charset=utf-8"); });
-  server.Get("/metrics", [&](const auto&, auto& response) {
+void add_admin_routes(Port& port, Service& service) {
+  port.Get("/", [](const auto&, auto& response) { response.set_content(page, "text/html; charset=utf-8"); });
+  port.Get("/metrics", [&](const auto&, auto& response) {
     response.set_content(triage::metrics_text(service.runtime), "text/plain; version=0.0.4; charset=utf-8");
   });
-  server.Get("/policies", [&](const auto&, auto& response) {
+  port.Get("/policies", [&](const auto&, auto& response) {
     json list = json::array();
     for (const triage::Policy& policy : service.runtime.policies()) list.push_back(policy_json(policy));
     answer(response, {{"draining", service.draining.load()}, {"policies", list}});
   });
-  server.Post(R"(/policies/([^/]+)/([a-z]+))", [&](const auto& request, auto& response) {
-    try {
-      const triage::Policy policy = policy_named(service.runtime, request.matches[1]);
-      command(policy, request.matches[2], request);
-      answer(response, policy_json(policy));
-    } catch (const std::out_of_range& error) {
-      refuse(response, 404, error.what());
-    } catch (const std::exception& error) {
-      refuse(response, 400, error.what());
-    }
+  port.post(R"(/policies/([^/]+)/([a-z]+))", [&](const auto& request, auto& response, const std::string& body) {
+    if (!may_command(request)) return refuse(response, 403, "web pages of other hosts may not send commands");
+    const triage::Policy policy = policy_named(service.runtime, request.matches[1]);
+    command(policy, request.matches[2], request, body);
+    answer(response, policy_json(policy));
   });
 }

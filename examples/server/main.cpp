@@ -1,35 +1,22 @@
 // An inference server. A model answers, a policy finds and repairs the bad samples of each batch, and the policy changes while it
 // serves: edit the file, or send commands to the admin port.
 //
-//   demo_server POLICY.lua [--port 8080] [--admin-port 8081] [--log decisions.jsonl] [--cache DIR]
+//   demo_server POLICY.lua [--port 8080] [--admin-port 8081] [--log decisions.jsonl] [--capsules DIR] [--cache DIR] [--drain 5]
 //   curl -d '{"samples": [[1,2,3,4,5,6,7,8], [null,2,3,4,5,6,7,8]]}' localhost:8080/predict
 #include <ATen/ATen.h>
 #include <triage/triage.h>
 
-#include <pthread.h>
 #include <csignal>
 #include <cstdlib>
 #include <iostream>
-#include <limits>
 #include <map>
-#include <stdexcept>
-#include <thread>
 #include <vector>
 
 #include "model.h"
 #include "server.h"
 
 using nlohmann::json;
-
-void answer(httplib::Response& response, const json& content) {
-  // Names come from scripts and clients: what is no UTF-8 is replaced.
-  response.set_content(content.dump(-1, ' ', false, json::error_handler_t::replace) + "\n", "application/json");
-}
-
-void refuse(httplib::Response& response, int status, const std::string& message) {
-  response.status = status;
-  answer(response, {{"error", message}});
-}
+using namespace std::chrono_literals;
 
 namespace {
 
@@ -43,12 +30,19 @@ struct Request {
 /// A number, or null for NaN, which JSON does not have.
 float number_of(const json& value) {
   if (value.is_null()) return std::numeric_limits<float>::quiet_NaN();
-  if (!value.is_number()) throw std::invalid_argument("a sample is a list of numbers (null: NaN), got " + value.dump());
+  if (!value.is_number())
+    throw std::invalid_argument(std::string("a sample is a list of numbers (null: NaN), got ") + value.type_name());
   return value.get<float>();
 }
 
+/// Refuses deep values while they are read: they take much memory, and many functions of json recurse.
+bool is_flat(int depth, json::parse_event_t, const json&) {
+  if (depth > 3) throw std::invalid_argument("the body is nested deeper than a list of samples");
+  return true;
+}
+
 Request parse(const std::string& body) {
-  const json content = json::parse(body);
+  const json content = json::parse(body, is_flat);
   const json& samples = content.at("samples");
   if (!samples.is_array() || samples.size() > most_samples)
     throw std::invalid_argument("'samples' is a list of at most " + std::to_string(most_samples) + " samples");
@@ -63,30 +57,32 @@ Request parse(const std::string& body) {
   return request;
 }
 
-json errors_of(const at::Tensor& f, int64_t sample) {
-  json errors = json::array();
-  for (const triage::flags::UnpackedError& error : triage::flags::unpack(f, sample))
-    errors.push_back(error.code_name + " @ " + error.location_name);
-  return errors;
-}
-
 json predictions(const at::Tensor& logits, const at::Tensor& f, const std::vector<std::string>& ids) {
   json list = json::array();
   const at::Tensor best = logits.argmax(-1), bad = triage::err::is_err(f);
   for (int64_t i = 0; i < logits.size(0); ++i) {
     list.push_back({{"class", best[i].item<int64_t>()}});
     if (!ids.empty()) list.back()["id"] = ids[static_cast<size_t>(i)];
-    if (bad[i].item<bool>()) list.back()["errors"] = errors_of(f, i);
+    if (!bad[i].item<bool>()) continue;
+    for (const triage::flags::UnpackedError& error : triage::flags::unpack(f, i))
+      list.back()["errors"].push_back(error.code_name + " @ " + error.location_name);
   }
   return list;
 }
 
-void predict(const Model& model, Service& service, const httplib::Request& request, httplib::Response& response) {
+/// The time of the start makes it differ from those before a restart, which are in the same log.
+std::string next_decision() {
+  static const auto start = std::chrono::system_clock::now().time_since_epoch() / std::chrono::microseconds(1);
   static std::atomic<uint64_t> next{1};
+  return std::to_string(start) + "-" + std::to_string(next++);
+}
+
+void predict(const Model& model, Service& service, const httplib::Request& request, httplib::Response& response,
+             const std::string& body) {
   const std::string decision =
-      request.has_header("X-Request-Id") ? request.get_header_value("X-Request-Id") : std::to_string(next++);
+      request.has_header("X-Request-Id") ? request.get_header_value("X-Request-Id") : next_decision();
   const at::NoGradGuard no_grad;
-  const Request batch = parse(request.body);
+  const Request batch = parse(body);
   thread_local triage::RunInfo info;  // reused: a call that fills it allocates nothing
   triage::RunOptions options;
   options.info = &info;
@@ -100,34 +96,30 @@ void predict(const Model& model, Service& service, const httplib::Request& reque
                     {"predictions", predictions(logits, f, batch.ids)}});
 }
 
-/// The client's mistakes are its own; everything else is a failure of the server.
-void predict_safely(const Model& model, Service& service, const httplib::Request& request,
-                    httplib::Response& response) {
-  try {
-    predict(model, service, request, response);
-  } catch (const json::exception& error) {
-    refuse(response, 400, error.what());
-  } catch (const std::invalid_argument& error) {
-    refuse(response, 400, error.what());
-  } catch (const triage::InputError& error) {
-    refuse(response, 400, error.what());
-  } catch (const std::exception& error) {
-    refuse(response, 500, error.what());
-  }
-}
-
 std::map<std::string, std::string> options_of(int argc, char** argv) {
-  std::map<std::string, std::string> options = {
-      {"--port", "8080"}, {"--admin-port", "8081"}, {"--log", ""}, {"--cache", ""}};
-  for (int i = 2; i < argc; i += 2) {
-    if (!options.count(argv[i]) || i + 1 == argc) throw std::invalid_argument(std::string("wrong option: ") + argv[i]);
-    options[argv[i]] = argv[i + 1];
+  std::map<std::string, std::string> options = {{"--port", "8080"}, {"--admin-port", "8081"}, {"--log", ""},
+                                                {"--capsules", ""}, {"--cache", ""},          {"--drain", "5"}};
+  if (argc < 2)
+    throw std::invalid_argument(
+        "usage: demo_server POLICY.lua [--port N] [--admin-port N] [--log FILE] [--capsules DIR] [--cache DIR] "
+        "[--drain SECONDS]");
+  for (int i = 2; i < argc; ++i) {
+    const std::string word = argv[i], name = word.substr(0, word.find('='));
+    if (!options.count(name)) throw std::invalid_argument("there is no option " + name);
+    if (name == word && i + 1 == argc) throw std::invalid_argument(name + " needs a value");
+    options[name] = name == word ? argv[++i] : word.substr(name.size() + 1);
   }
   return options;
 }
 
-/// Serves until a signal to end comes. What is being answered then is answered to its end.
+/// Serves until a signal to end comes, and then for the time to drain.
 int serve(const std::filesystem::path& policy, std::map<std::string, std::string> options) {
+  const int port = number("--port", options["--port"], 1, 65535);
+  const int admin_port = number("--admin-port", options["--admin-port"], 1, 65535);
+  const timespec drain{number("--drain", options["--drain"], 0, 3600), 0};
+  const std::filesystem::path folder = std::filesystem::absolute(policy).parent_path();
+  if (!std::filesystem::is_directory(folder))  // with a source in the cache it would start, and follow no change
+    throw std::invalid_argument("no folder " + folder.string() + " to watch; create it, or pass another path");
   sigset_t signals;
   sigemptyset(&signals);
   sigaddset(&signals, SIGTERM);
@@ -136,54 +128,53 @@ int serve(const std::filesystem::path& policy, std::map<std::string, std::string
 
   triage::RuntimeOptions runtime_options;
   runtime_options.cache_dir = options["--cache"];
-  if (!options["--log"].empty()) {
-    triage::DecisionLogOptions log;
-    log.file = options["--log"];
-    runtime_options.decisions = std::make_shared<triage::DecisionLog>(log);
-  }
+  if (!options["--log"].empty() || !options["--capsules"].empty())
+    runtime_options.decisions = std::make_shared<triage::DecisionLog>(
+        triage::DecisionLogOptions{.file = options["--log"], .capsule_dir = options["--capsules"]});
   triage::Runtime runtime(runtime_options);
   const Model model;
   Service service{runtime, runtime.load(policy)};
-  service.repair.prepare({model(at::zeros({2, Model::features}))});
-  const triage::Watch watch = runtime.watch(std::filesystem::absolute(policy).parent_path());
+  const auto prepare = [&] {
+    const at::NoGradGuard no_grad;  // as in /predict, whose calls it is for
+    service.repair.prepare({model(at::zeros({2, Model::features}))});
+  };
+  prepare();
+  triage::WatchOptions watching;
+  watching.on_event = [&](const triage::WatchEvent& event) {  // a reload captured on a thread with gradients
+    if (event.kind == triage::WatchEvent::Kind::reloaded) prepare();
+  };
+  const triage::Watch watch = runtime.watch(folder, watching);
 
-  httplib::Server front, admin;
-  front.set_tcp_nodelay(true);  // else an answer waits for the client's delayed acknowledgement
-  front.Post("/predict",
-             [&](const auto& request, auto& response) { predict_safely(model, service, request, response); });
+  Port front(service, 500), admin(service, 400);
+  front.post("/predict", [&](const auto& request, auto& response, const std::string& body) {
+    predict(model, service, request, response, body);
+  });
   front.Get("/health", [&](const auto&, auto& response) {
     if (service.draining) return refuse(response, 503, "draining");
     answer(response, {{"status", "ok"}, {"version", service.repair.version().number}});
   });
   add_admin_routes(admin, service);
-  if (!front.bind_to_port("0.0.0.0", std::stoi(options["--port"])) ||
-      !admin.bind_to_port("127.0.0.1", std::stoi(options["--admin-port"])))
-    throw std::runtime_error("a port is in use");
-  std::thread serving([&] { front.listen_after_bind(); });
-  std::thread administering([&] { admin.listen_after_bind(); });
-  std::cout << "serving on port " << options["--port"] << ", admin on 127.0.0.1:" << options["--admin-port"]
-            << std::endl;
+  admin.open("127.0.0.1", admin_port);
+  front.open("0.0.0.0", port);
+  std::cout << "serving on port " << port << ", admin on 127.0.0.1:" << admin_port << std::endl;
 
-  int signal = 0;
-  sigwait(&signals, &signal);
-  std::cout << "draining" << std::endl;
-  service.draining = true;
-  front.stop();
-  serving.join();
-  admin.stop();
-  administering.join();
-  return 0;
+  while (sigwaitinfo(&signals, nullptr) < 0) continue;  // SIGCONT interrupts it
+  std::cout << "draining for " << drain.tv_sec << " s" << std::endl;
+  service.draining = true;                  // /health says so, and each answer ends its connection
+  sigtimedwait(&signals, nullptr, &drain);  // new requests go elsewhere meanwhile; a second signal ends this
+  const bool answered_all = front.close(30s) && admin.close(5s);
+  if (runtime_options.decisions) runtime_options.decisions->flush();
+  if (answered_all) return 0;
+  std::cerr << "ended before all clients had sent their requests or read their answers" << std::endl;
+  std::_Exit(0);  // a thread still waits for them
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc < 2) {
-    std::cerr << "usage: demo_server POLICY.lua [--port N] [--admin-port N] [--log FILE] [--cache DIR]\n";
-    return 2;
-  }
   try {
-    return serve(argv[1], options_of(argc, argv));
+    const auto options = options_of(argc, argv);
+    return serve(argv[1], options);
   } catch (const std::exception& error) {
     std::cerr << error.what() << "\n";
     return 1;
