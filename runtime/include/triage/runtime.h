@@ -63,7 +63,8 @@ struct RuntimeOptions {
   /// error. Called only while the Runtime, one of its policies or a Watch lives.
   Log log = {};
   /// Folder for the last good bytes of each policy file, so that a restart with a broken file still finds a policy, and
-  /// for what `pin` and `rollback` made live, so that they hold over a restart. Empty: nothing is written.
+  /// for what `pin` and `rollback` made live, or stayed live when a source was refused or taken back, so that it holds over a
+  /// restart. Empty: nothing is written.
   std::filesystem::path cache_dir = {};
   /// Budgets of every script, at load and at every run of its function.
   Limits limits = {};

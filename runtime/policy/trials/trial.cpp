@@ -93,7 +93,10 @@ std::optional<std::pair<Form, OpenSizes>> Trial::expected_of_kind(at::ArrayRef<a
   for (size_t i = 0; i < form.size(); ++i)
     for (size_t dim = 0; dim < form[i].sizes.size(); ++dim) {
       int64_t& size = form[i].sizes[dim];
-      if (!alike || (ambiguous && size == shown->batch() && size != batch)) open.emplace(i, dim);
+      const bool is_batch = size == shown->batch();
+      // The first size may be how many samples were chosen; another is that of the batch by chance.
+      const bool may_differ = dim == 0 ? !is_batch || ambiguous : is_batch;
+      if (!alike || (may_differ && (!is_batch || size != batch))) open.emplace(i, dim);
       size = shown->size_for(batch, size);
     }
   return std::pair(std::move(form), std::move(open));
