@@ -236,6 +236,90 @@ TEST_CASE("a process that forks with threads in the background goes on, and so d
   CHECK(lines_of(folder.log()).second == 0);
 }
 
+namespace {
+
+/// Everything that has a thread behind it.
+struct Inherited {
+  explicit Inherited(const Folder& folder) {
+    triage::DecisionLogOptions to_file;
+    to_file.file = folder.log();
+    log = std::make_shared<triage::DecisionLog>(to_file);
+    runtime = std::make_unique<triage::Runtime>(
+        triage::RuntimeOptions{.log = triage::test::no_log(), .cache_dir = folder.path / "cache", .decisions = log});
+    policy = runtime->load(folder.policy());
+    watch = runtime->watch(folder.path / "policies", {.debounce = 1ms});
+    policy.shadow_source(source(1) + "\n", {.share = 1});
+    policy.run({batch()});
+  }
+  std::shared_ptr<triage::DecisionLog> log;
+  std::unique_ptr<triage::Runtime> runtime;
+  triage::Policy policy;
+  triage::Watch watch;
+};
+std::unique_ptr<Inherited> inherited;  // destroyed by exit
+
+/// Forks while a Watch reloads. Empty where the child ends as it should.
+std::string ends(const Folder& folder, void (*child)()) {
+  for (int i = 0; i < 4; ++i) {
+    folder.save(2 + i);
+    std::this_thread::sleep_for(i * 3ms);
+    const int status = status_of(child);
+    if (!WIFEXITED(status) || WEXITSTATUS(status) != 7) return "a child ended with status " + std::to_string(status);
+  }
+  return "";
+}
+
+struct Ending {
+  const char* name;
+  void (*child)();
+};
+constexpr Ending endings[] = {{"exit", [] { std::exit(7); }},
+                              {"the end of each",
+                               [] {
+                                 inherited->watch.stop();
+                                 inherited->watch = {};
+                                 inherited->policy = {};
+                                 inherited->runtime.reset();
+                                 inherited->log->flush();
+                                 inherited.reset();
+                                 ::_exit(7);
+                               }},
+                              {"a Runtime beside it",
+                               [] {
+                                 triage::Runtime own({.log = triage::test::no_log()});
+                                 if (own.load_source(source(9), "p.lua").run({batch()})[0][1][0].item<float>() != 9)
+                                   ::_exit(1);
+                                 std::exit(7);
+                               }},
+                              {"a look at the files", [] {
+                                 try {
+                                   inherited->watch.rescan();
+                                 } catch (const triage::InputError&) {
+                                   std::exit(7);
+                                 }
+                               }}};
+
+}  // namespace
+
+TEST_CASE("a forked child ends, although the threads behind what it inherited do not exist there") {
+  for (const Ending& ending : endings) {
+    CAPTURE(ending.name);
+    const Folder folder("triage-inherited-");
+    folder.save(1);
+    const triage::lua::testing::Ended ended = triage::lua::testing::in_fork(
+        [&](const auto& say) -> std::string {
+          say("forking");
+          inherited = std::make_unique<Inherited>(folder);
+          const std::string wrong = ends(folder, ending.child);
+          say("ending");
+          inherited.reset();
+          return wrong;
+        },
+        300);
+    CHECK_MESSAGE((ended.death.empty() && ended.text.empty()), ended.stage << ": " << ended.death << ended.text);
+  }
+}
+
 TEST_CASE(
     "a process that is killed at any moment of reloads, pins, logs and saved state leaves what the next one needs") {
   const char* const asked = std::getenv("TRIAGE_KILLS");  // for a long run by hand
