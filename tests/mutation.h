@@ -1,6 +1,8 @@
 #pragma once
 #include <algorithm>
 #include <cstdlib>
+#include <fstream>
+#include <iterator>
 #include <random>
 #include <string>
 #include <vector>
@@ -12,6 +14,24 @@ namespace triage::test {
 inline int mutations(int bounded) {
   const char* chosen = std::getenv("TRIAGE_MUTATIONS");
   return chosen && *chosen ? std::atoi(chosen) : bounded;
+}
+
+/// Calls `check` with each bit of the file changed in turn, one at a time.
+template <class Check>
+void for_each_changed_bit(const std::string& path, const Check& check) {
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  const std::string bytes{std::istreambuf_iterator<char>(file), {}};
+  file.clear();
+  const auto put = [&](size_t at, char byte) {
+    file.seekp(static_cast<std::streamoff>(at));
+    file.put(byte).flush();
+  };
+  for (size_t bit = 0; bit < 8 * bytes.size(); ++bit) {
+    const size_t at = bit / 8;
+    put(at, static_cast<char>(bytes[at] ^ 1 << bit % 8));
+    check(bit);
+    put(at, bytes[at]);
+  }
 }
 
 class Mutator {

@@ -128,7 +128,7 @@ std::optional<Backend> faulty_backend(const std::string& name) {
     return half ? std::optional(with_joint_graph(name, of_half, std::move(*half))) : std::nullopt;
   }
   using Fault = std::unique_ptr<Executable> (*)(const std::string&, const Graph&, const std::vector<at::Tensor>&);
-  static const std::unordered_map<std::string, Fault> faults = {
+  static const auto& faults = *new std::unordered_map<std::string, Fault>{
       {"faulty_compile", fail_to_compile}, {"faulty_run", fail_to_run}, {"faulty_result", give_wrong_results}};
   const size_t colon = name.find(':');
   const auto fault = faults.find(name.substr(0, colon));

@@ -36,7 +36,7 @@ struct Registry {
 constexpr std::array<const char*, 3> mode_names = {"off", "background", "wait"};
 
 Registry& registry() {
-  static Registry instance;
+  static auto& instance = *new Registry;  // a Watch that reloads asks until the process ends
   return instance;
 }
 

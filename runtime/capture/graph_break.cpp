@@ -17,7 +17,7 @@ bool is_effect(Break kind) { return kind == Break::output || kind == Break::outs
 }  // namespace
 
 const std::vector<BreakInfo>& break_kinds() {
-  static const std::vector<BreakInfo> kinds = {
+  static const auto& kinds = *new std::vector<BreakInfo>{
 #define TRIAGE_GRAPH_BREAK(name, id, title, explanation) {#name, id, title, explanation},
 #include "runtime/capture/graph_break.inc"
 #undef TRIAGE_GRAPH_BREAK

@@ -168,7 +168,7 @@ const exporting::Shapes& ExportedProgram::State::shapes() const {
 }
 
 void ExportedProgram::State::name_assertions() {
-  static const std::string start = "Runtime assertion failed", before = " on node '";
+  constexpr std::string_view start = "Runtime assertion failed", before = " on node '";
   for (auto& node : graph.nodes()) {
     if (!graph::is_assertion(*node) || node->operands.size() < 2) continue;
     const graph::Value* condition = node->operands[0].value();
@@ -180,8 +180,8 @@ void ExportedProgram::State::name_assertions() {
     if (to == std::string::npos) continue;
     const symbols::Expression* truth = shapes().table.find(condition);
     const std::string told = from > start.size() ? text.substr(start.size(), from - start.size()) : "";
-    node->operands[1] = c10::IValue(start + (truth ? " for expression " + truth->text : told) + before +
-                                    names.at(condition) + text.substr(to));
+    node->operands[1] = c10::IValue(std::string(start) + (truth ? " for expression " + truth->text : told) +
+                                    std::string(before) + names.at(condition) + text.substr(to));
   }
 }
 

@@ -8,6 +8,8 @@
 #include <string_view>
 #include <utility>
 
+#include "runtime/files/crc32.h"
+
 namespace triage::files {
 namespace {
 
@@ -18,8 +20,9 @@ constexpr size_t entry_record = 46;  // a member's in the directory, without its
 constexpr size_t member_header = 30;
 constexpr uint64_t largest_directory = uint64_t{256} << 20;
 constexpr uint32_t in_zip64 = 0xFFFFFFFF;
+constexpr uint64_t facts_follow = 8;  // a flag of a header: checksum and sizes stand behind the data
 
-[[noreturn]] void fail(const char* what) { throw Malformed(fmt::format("its zip archive is damaged ({})", what)); }
+[[noreturn]] void fail(std::string_view what) { throw Malformed(fmt::format("its zip archive is damaged ({})", what)); }
 
 uint64_t number(std::string_view bytes, size_t at, size_t count) {
   if (at + count > bytes.size()) fail("a record of its directory ends too early");
@@ -63,6 +66,18 @@ void widen(std::string_view extra, uint64_t& size, uint64_t& stored, uint64_t& h
   }
 }
 
+/// Of a member's header and of its entry in the directory: the accident that changes one leaves the other.
+void check_header(std::string_view header, std::string_view name, const ZipArchive::Member& member) {
+  const auto differs = [&](size_t at, uint64_t expected) {
+    const uint64_t found = number(header, at, 4);
+    return found != expected && found != in_zip64;
+  };
+  const bool facts = (number(header, 6, 2) & facts_follow) == 0;
+  if (name != member.name || number(header, 8, 2) != 0 ||
+      (facts && (differs(14, member.checksum) || differs(18, member.size) || differs(22, member.size))))
+    fail("the header of a record differs from its directory");
+}
+
 /// Behind the first slash: the folder is named after the file, and means nothing.
 std::string without_folder(std::string_view name) {
   const size_t slash = name.find('/');
@@ -85,14 +100,15 @@ ZipArchive::ZipArchive(const InputFile& file) : file_(file) {
     const size_t end = at + entry_record + name + extra + number(entries, at + 32, 2);
     if (end > bytes) fail("a record of its directory ends too early");
     uint64_t stored = number(entries, at + 20, 4), size = number(entries, at + 24, 4);
-    Member member{number(entries, at + 42, 4), 0};
+    Member member{number(entries, at + 42, 4), 0, static_cast<uint32_t>(number(entries, at + 16, 4)),
+                  std::string(entries.substr(at + entry_record, name))};
     widen(entries.substr(at + entry_record + name, extra), size, stored, member.header);
     if (number(entries, at + 10, 2) != 0 || stored != size)
       throw Malformed("a record in it is compressed, which torch.save never does; save it again with torch.save");
     member.size = size;
     if (size > file.size() || (total += size) > file.size()) fail("its records are larger than the file");
-    const std::string own = without_folder(entries.substr(at + entry_record, name));
-    if (!members_.emplace(own, member).second)
+    const std::string own = without_folder(member.name);
+    if (!members_.emplace(own, std::move(member)).second)
       throw Malformed(fmt::format("it has the record \"{}\" twice", own.substr(0, 100)));
     at = end;
   }
@@ -108,9 +124,14 @@ void ZipArchive::read(const Member& member, void* to) const {
   if (member.header > file_.size()) fail("a record lies outside of the file");
   file_.read(member.header, header.data(), header.size());
   if (header.compare(0, 4, "PK\3\4") != 0) fail("a record does not begin where its directory says");
-  const uint64_t data = member.header + member_header + number(header, 26, 2) + number(header, 28, 2);
+  std::string name(number(header, 26, 2), '\0');
+  const uint64_t data = member.header + member_header + name.size() + number(header, 28, 2);
   if (data > file_.size() || member.size > file_.size() - data) fail("a record lies outside of the file");
+  file_.read(member.header + member_header, name.data(), name.size());
+  check_header(header, name, member);
   file_.read(data, to, member.size);
+  if (member.checksum != 0 && member.checksum != crc32(to, member.size))
+    fail(fmt::format("the bytes of the record \"{}\" are not those that were written", member.name.substr(0, 100)));
 }
 
 std::string ZipArchive::read(const Member& member) const {

@@ -15,13 +15,15 @@ class ZipArchive {
   struct Member {
     uint64_t header = 0;  // where its header begins
     uint64_t size = 0;
+    uint32_t checksum = 0;  // 0: whoever wrote it computed none, as torch.save may
+    std::string name;       // with the folder
   };
 
   /// Reads the directory. Throws Malformed for what is none, for compressed members, and for two of one name.
   explicit ZipArchive(const InputFile& file);
   /// By the name within the one folder that such archives have; null where there is none.
   const Member* find(const std::string& name) const;
-  /// `to` has room for `member.size` bytes.
+  /// `to` has room for `member.size` bytes. Throws Malformed where they are not those that the directory tells of.
   void read(const Member& member, void* to) const;
   std::string read(const Member& member) const;
 

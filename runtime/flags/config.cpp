@@ -51,32 +51,32 @@ Global& global() {
 }  // namespace
 
 const std::string& code_name(Code code) {
-  static const std::array<std::string, 16> names{"OK",
-                                                 "NAN",
-                                                 "INF",
-                                                 "OVERFLOW",
-                                                 "CODE_4",
-                                                 "OUT_OF_BOUNDS",
-                                                 "NEGATIVE_IDX",
-                                                 "EMPTY_INPUT",
-                                                 "CODE_8",
-                                                 "ZERO_OUTPUT",
-                                                 "CONSTANT_OUTPUT",
-                                                 "SATURATED",
-                                                 "CODE_12",
-                                                 "FALLBACK_VALUE",
-                                                 "VALUE_CLAMPED",
-                                                 "UNKNOWN"};
+  static const auto& names = *new std::array<std::string, 16>{"OK",
+                                                              "NAN",
+                                                              "INF",
+                                                              "OVERFLOW",
+                                                              "CODE_4",
+                                                              "OUT_OF_BOUNDS",
+                                                              "NEGATIVE_IDX",
+                                                              "EMPTY_INPUT",
+                                                              "CODE_8",
+                                                              "ZERO_OUTPUT",
+                                                              "CONSTANT_OUTPUT",
+                                                              "SATURATED",
+                                                              "CODE_12",
+                                                              "FALLBACK_VALUE",
+                                                              "VALUE_CLAMPED",
+                                                              "UNKNOWN"};
   return name_in(names, "error code", to_int(code));
 }
 
 const std::string& severity_name(Severity severity) {
-  static const std::array<std::string, 4> names{"OK", "WARN", "ERROR", "CRITICAL"};
+  static const auto& names = *new std::array<std::string, 4>{"OK", "WARN", "ERROR", "CRITICAL"};
   return name_in(names, "severity", to_int(severity));
 }
 
 const std::string& domain_name(Domain domain) {
-  static const std::array<std::string, 4> names{"NUMERIC", "INDEX", "QUALITY", "RUNTIME"};
+  static const auto& names = *new std::array<std::string, 4>{"NUMERIC", "INDEX", "QUALITY", "RUNTIME"};
   return name_in(names, "error domain", to_int(domain));
 }
 

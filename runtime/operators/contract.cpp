@@ -26,7 +26,7 @@ Positions::Positions(const c10::FunctionSchema& schema) {
 }
 
 const c10::IValue& Call::value(Name name) const {
-  static const c10::IValue none;
+  static const auto& none = *new c10::IValue;
   const int position = positions.of(name);
   return position < 0 ? none : arguments[static_cast<size_t>(position)];
 }

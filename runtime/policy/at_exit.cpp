@@ -1,47 +1,60 @@
 #include "runtime/policy/at_exit.h"
 
-#include <unistd.h>
+#include <pthread.h>
 
 #include <list>
 #include <mutex>
 #include <utility>
+
+#include "runtime/policy/process.h"
 
 namespace triage::policy {
 namespace {
 
 using Stop = std::function<void()>;
 
+struct Entry {
+  std::weak_ptr<const Stop> stop;
+  Process process = {};  // a forked child inherits those of its parent, and adds its own
+};
+
 /// Made when the first thread starts, so after the statics of the libraries, and destroyed before them.
 class Stops {
  public:
   ~Stops() {
-    if (::getpid() != process_) return;
-    for (const auto& weak : taken())
-      if (const auto stop = weak.lock()) (*stop)();
+    for (const Entry& entry : taken())
+      if (const auto stop = entry.process.is_another() ? nullptr : entry.stop.lock()) (*stop)();
   }
   std::shared_ptr<const Stop> add(Stop stop) {
     auto shared = std::make_shared<const Stop>(std::move(stop));
     const std::lock_guard lock(mutex_);
-    std::erase_if(all_, [](const auto& one) { return one.expired(); });
-    all_.push_back(shared);
+    std::erase_if(all_, [](const Entry& one) { return one.stop.expired(); });
+    all_.push_back({shared});
     return shared;
   }
+  void lock() { mutex_.lock(); }
+  void unlock() { mutex_.unlock(); }
 
  private:
-  std::list<std::weak_ptr<const Stop>> taken() {
+  std::list<Entry> taken() {
     const std::lock_guard lock(mutex_);
     return std::move(all_);
   }
-  const pid_t process_ = ::getpid();
   std::mutex mutex_;
-  std::list<std::weak_ptr<const Stop>> all_;
+  std::list<Entry> all_;
 };
+
+Stops& stops() {
+  static Stops stops;
+  return stops;
+}
 
 }  // namespace
 
 std::shared_ptr<const void> at_exit(std::function<void()> stop) {
-  static Stops stops;
-  return stops.add(std::move(stop));
+  [[maybe_unused]] static const int registered =  // a child must find the mutex open
+      ::pthread_atfork([] { stops().lock(); }, [] { stops().unlock(); }, [] { stops().unlock(); });
+  return stops().add(std::move(stop));
 }
 
 }  // namespace triage::policy

@@ -62,9 +62,10 @@ auto alive(const List& list) {
 }
 
 /// The end of the last handle. The policy, or bundle, goes to the reclaimer; once its Runtime is gone, or where memory is short, it is
-/// destroyed here.
+/// destroyed here. In a forked child it stays: a thread of the parent may have been at work with it.
 template <class Core>
 void release(Core* core) noexcept {
+  if (core->runtime().reclaimer().is_of_another_process()) return;
   const std::shared_ptr<RuntimeCore> runtime = core->runtime().shared_from_this();  // outlives what follows
   std::unique_ptr<Core> owned(core);
   try {
@@ -223,6 +224,10 @@ Runtime& Runtime::operator=(Runtime&& other) noexcept {
 
 Runtime::~Runtime() {
   if (!core_) return;
+  if (core_->reclaimer().is_of_another_process()) {
+    new (std::nothrow) std::shared_ptr<RuntimeCore>(std::move(core_));  // never destroyed: see Reclaimer
+    return;
+  }
   for (const auto& policy : core_->policies()) policy->forget_candidate();
   core_->candidate_thread().close();
   core_->reclaimer().close();

@@ -6,6 +6,7 @@
 
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <triage/triage.h>
@@ -143,7 +144,51 @@ int status_of(const std::function<void()>& work) {
   return -1;
 }
 
+/// A policy that takes long to compile.
+std::string long_source(int version) {
+  std::string text = "return policy {outputs = {'y', 'f'}, run = function(z)\nlocal f, y = flag_nan(z, 'z'), z\n";
+  for (int i = 0; i < 30; ++i)
+    text += fmt::format(
+        "f = push(f, err.VALUE_CLAMPED, 'z', {{where = (y > {}):any(-1)}})\n"
+        "y = y:clamp(-{}, 100) * 1.5\nf = flag_nan(y, 'z', f)\n",
+        i + version, 100 + i);
+  return text + "return y, f end}";
+}
+
+/// Exits while a Watch captures and compiles a new version for the shapes in use, after `part` of the time that it takes.
+[[noreturn]] void exit_in_reload(const Folder& folder, double part) {
+  const auto write = [&](int version) {
+    std::ofstream(folder.path / "new") << long_source(version);
+    fs::rename(folder.path / "new", folder.policy());
+  };
+  write(1);
+  auto* const runtime = new triage::Runtime({.log = triage::test::no_log(), .cache_dir = folder.path / "cache"});
+  auto* const policy = new triage::Policy(runtime->load(folder.policy()));
+  auto* const watch = new triage::Watch(runtime->watch(folder.path / "policies", {.debounce = 1ms}));
+  policy->run({batch()});  // the tables of the compiler are made after the Watch: exit destroys the latest first
+  const auto begin = std::chrono::steady_clock::now();
+  write(2);
+  watch->rescan();
+  const auto time = std::chrono::steady_clock::now() - begin;
+  write(3);
+  std::this_thread::sleep_for(time * part);
+  std::exit(7);
+}
+
 }  // namespace
+
+/// First: what an earlier test made in this process would be there before the Watch.
+TEST_CASE("a process exits at any moment of a reload that compiles") {
+  const char* const asked = std::getenv("TRIAGE_EXITS");  // for a long run by hand
+  const int rounds = asked ? std::atoi(asked) : 12;
+  for (int round = 0; round < rounds; ++round) {
+    CAPTURE(round);
+    const Folder folder("triage-reload-");
+    const int status = status_of([&] { exit_in_reload(folder, 0.4 + 0.7 * round / rounds); });
+    CHECK(WIFEXITED(status));
+    CHECK(WEXITSTATUS(status) == 7);
+  }
+}
 
 /// LibTorch destroys its operators at exit: calls have to end before that.
 TEST_CASE("a process with a Watch, a candidate, a decision log and a compiler exits in the middle of it all") {
@@ -189,6 +234,90 @@ TEST_CASE("a process that forks with threads in the background goes on, and so d
       120);
   CHECK_MESSAGE((ended.death.empty() && ended.text.empty()), ended.stage << ": " << ended.death << ended.text);
   CHECK(lines_of(folder.log()).second == 0);
+}
+
+namespace {
+
+/// Everything that has a thread behind it.
+struct Inherited {
+  explicit Inherited(const Folder& folder) {
+    triage::DecisionLogOptions to_file;
+    to_file.file = folder.log();
+    log = std::make_shared<triage::DecisionLog>(to_file);
+    runtime = std::make_unique<triage::Runtime>(
+        triage::RuntimeOptions{.log = triage::test::no_log(), .cache_dir = folder.path / "cache", .decisions = log});
+    policy = runtime->load(folder.policy());
+    watch = runtime->watch(folder.path / "policies", {.debounce = 1ms});
+    policy.shadow_source(source(1) + "\n", {.share = 1});
+    policy.run({batch()});
+  }
+  std::shared_ptr<triage::DecisionLog> log;
+  std::unique_ptr<triage::Runtime> runtime;
+  triage::Policy policy;
+  triage::Watch watch;
+};
+std::unique_ptr<Inherited> inherited;  // destroyed by exit
+
+/// Forks while a Watch reloads. Empty where the child ends as it should.
+std::string ends(const Folder& folder, void (*child)()) {
+  for (int i = 0; i < 4; ++i) {
+    folder.save(2 + i);
+    std::this_thread::sleep_for(i * 3ms);
+    const int status = status_of(child);
+    if (!WIFEXITED(status) || WEXITSTATUS(status) != 7) return "a child ended with status " + std::to_string(status);
+  }
+  return "";
+}
+
+struct Ending {
+  const char* name;
+  void (*child)();
+};
+constexpr Ending endings[] = {{"exit", [] { std::exit(7); }},
+                              {"the end of each",
+                               [] {
+                                 inherited->watch.stop();
+                                 inherited->watch = {};
+                                 inherited->policy = {};
+                                 inherited->runtime.reset();
+                                 inherited->log->flush();
+                                 inherited.reset();
+                                 ::_exit(7);
+                               }},
+                              {"a Runtime beside it",
+                               [] {
+                                 triage::Runtime own({.log = triage::test::no_log()});
+                                 if (own.load_source(source(9), "p.lua").run({batch()})[0][1][0].item<float>() != 9)
+                                   ::_exit(1);
+                                 std::exit(7);
+                               }},
+                              {"a look at the files", [] {
+                                 try {
+                                   inherited->watch.rescan();
+                                 } catch (const triage::InputError&) {
+                                   std::exit(7);
+                                 }
+                               }}};
+
+}  // namespace
+
+TEST_CASE("a forked child ends, although the threads behind what it inherited do not exist there") {
+  for (const Ending& ending : endings) {
+    CAPTURE(ending.name);
+    const Folder folder("triage-inherited-");
+    folder.save(1);
+    const triage::lua::testing::Ended ended = triage::lua::testing::in_fork(
+        [&](const auto& say) -> std::string {
+          say("forking");
+          inherited = std::make_unique<Inherited>(folder);
+          const std::string wrong = ends(folder, ending.child);
+          say("ending");
+          inherited.reset();
+          return wrong;
+        },
+        300);
+    CHECK_MESSAGE((ended.death.empty() && ended.text.empty()), ended.stage << ": " << ended.death << ended.text);
+  }
 }
 
 TEST_CASE(

@@ -128,6 +128,50 @@ TEST_CASE("nothing orders memory in a way that the thread sanitizer does not see
         CHECK_MESSAGE(read(file.path()).find("atomic_thread_fence") == std::string::npos, file.path().string());
 }
 
+namespace {
+
+/// The objects that `text` declares as statics by value, of functions or of the file: each is destroyed at exit if it has a destructor.
+std::vector<std::string> statics_by_value(const std::string& text) {
+  static const auto& of_function = *new std::regex(
+      R"re(^\s+(?:inline )?static (?:const )?([A-Za-z][\w:]*(?:<[^()]*>)?|std::function<.*>) \w+(?:\[\])?(?: = |\{|;|\((?:R?"|\[)).*)re");
+  static const auto& of_file = *new std::regex(
+      R"re(^(?:(?:inline|static|const) )*((?:[A-Z]|std::|at::|c10::|torch::)[\w:]*(?:<[^()]*>)?|std::function<.*>) \w+(?: = |\{|;).*)re");
+  // Without a destructor, or with one that frees nothing, as have the handles of operators, which `auto` stands for.
+  static const auto& harmless = *new std::regex(
+      "std::(atomic<.*>|mutex|array<int8_t, 256>|array<Named, 8>|optional<Cuda>)|bool|auto|luaL_Reg|LimitedFunction|"
+      "Slots|KnownForms|Registration|Isa|Language|Extent");
+  std::vector<std::string> found;
+  std::stringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    std::smatch match;
+    const bool is_static = std::regex_match(line, match, of_function) || std::regex_match(line, match, of_file);
+    if (is_static && !std::regex_match(match[1].str(), harmless)) found.push_back(line);
+  }
+  return found;
+}
+
+}  // namespace
+
+TEST_CASE("what background threads read is never destroyed") {
+  // A Watch, a candidate or the compiler may be at work while the process exits: `static const auto& x = *new T`. Only what stops
+  // these threads at exit has to have a destructor.
+  const std::set<std::string> stops = {"  static Stops stops;"};
+  for (const char* folder : {"runtime", "bindings"})
+    for (const auto& file : fs::recursive_directory_iterator(root / folder)) {
+      if (file.path().extension() != ".cpp" && file.path().extension() != ".h") continue;
+      for (const std::string& line : statics_by_value(read(file.path())))
+        CHECK_MESSAGE(stops.count(line) != 0, file.path().string() << " has a static that exit destroys: " << line);
+    }
+  CHECK(statics_by_value("  static const std::unordered_map<std::string, Ways> table = [] {\n").size() == 1);
+  CHECK(statics_by_value("  static Registry registry;\n").size() == 1);
+  CHECK(statics_by_value("  static const std::regex place(R\"(a)\");\n").size() == 1);
+  CHECK(statics_by_value("const std::vector<std::string> flags = {\"-O3\"};\n").size() == 1);
+  CHECK(statics_by_value("inline const std::set<int> few{1};\n").size() == 1);
+  CHECK(statics_by_value("  static std::function<void(const A&)> call;\n").size() == 1);
+  CHECK(statics_by_value("  static const auto& table = *new LowerTable{\n").empty());
+  CHECK(statics_by_value("  static std::atomic<int> last{0};\n  static Recorder* current() noexcept;\n").empty());
+}
+
 TEST_CASE("the change log begins with the version of the headers") {
   const std::string header = read(root / "runtime" / "include" / "triage" / "version.h");
   const std::string define = "#define TRIAGE_VERSION \"";

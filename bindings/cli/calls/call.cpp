@@ -81,7 +81,7 @@ std::vector<std::string> with_files_of_folders(const std::vector<std::string>& p
 
 std::string read_source(const std::string& path) {
   if (path == standard_input) {
-    static const std::string text = read_standard_input();
+    static const auto& text = *new std::string(read_standard_input());
     return text;
   }
   std::error_code error;

@@ -17,10 +17,10 @@
 namespace triage::cli {
 namespace {
 
-const std::vector<std::string> kinds = {"randn", "rand", "randint", "zeros", "ones", "arange"};
-const std::vector<std::string> option_names = {"seed", "dtype", "low", "high", "nan", "inf"};
-const std::vector<at::ScalarType> dtypes = {at::kBool, at::kByte, at::kChar,     at::kShort, at::kInt,
-                                            at::kLong, at::kHalf, at::kBFloat16, at::kFloat, at::kDouble};
+const auto& kinds = *new std::vector<std::string>{"randn", "rand", "randint", "zeros", "ones", "arange"};
+const auto& option_names = *new std::vector<std::string>{"seed", "dtype", "low", "high", "nan", "inf"};
+const auto& dtypes = *new std::vector<at::ScalarType>{at::kBool, at::kByte, at::kChar,     at::kShort, at::kInt,
+                                                      at::kLong, at::kHalf, at::kBFloat16, at::kFloat, at::kDouble};
 
 std::vector<std::string> split(const std::string& text, char separator) {
   std::vector<std::string> parts;

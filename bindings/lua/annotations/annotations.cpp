@@ -32,15 +32,15 @@ using Entries = std::map<std::string, Entry>;
 
 /// Groups whose names come from the dispatcher, and the prefix of these names there.
 const std::map<std::string, std::string>& operator_groups() {
-  static const std::map<std::string, std::string> groups = {
+  static const auto& groups = *new std::map<std::string, std::string>{
       {"torch", ""}, {"torch.linalg", "linalg_"}, {"torch.fft", "fft_"}, {"torch.special", "special_"}};
   return groups;
 }
 
 bool is_name(const std::string& text) {
-  static const std::set<std::string> keywords = {"and",      "break",  "do",   "else", "elseif", "end",  "false", "for",
-                                                 "function", "goto",   "if",   "in",   "local",  "nil",  "not",   "or",
-                                                 "repeat",   "return", "then", "true", "until",  "while"};
+  static const auto& keywords = *new std::set<std::string>{
+      "and", "break", "do",  "else", "elseif", "end",    "false",  "for",  "function", "goto",  "if",
+      "in",  "local", "nil", "not",  "or",     "repeat", "return", "then", "true",     "until", "while"};
   const auto part = [](unsigned char c) { return std::isalnum(c) || c == '_'; };
   return !text.empty() && !std::isdigit(static_cast<unsigned char>(text[0])) &&
          std::all_of(text.begin(), text.end(), part) && !keywords.count(text);

@@ -98,12 +98,12 @@ bool set_option(lua_State* L, torch::optim::AdamOptions& options, const std::str
 }
 
 const std::vector<std::string>& option_names(const torch::optim::SGDOptions&) {
-  static const std::vector<std::string> names = {"lr", "momentum", "dampening", "weight_decay", "nesterov"};
+  static const auto& names = *new std::vector<std::string>{"lr", "momentum", "dampening", "weight_decay", "nesterov"};
   return names;
 }
 
 const std::vector<std::string>& option_names(const torch::optim::AdamOptions&) {
-  static const std::vector<std::string> names = {"lr", "betas", "eps", "weight_decay", "amsgrad"};
+  static const auto& names = *new std::vector<std::string>{"lr", "betas", "eps", "weight_decay", "amsgrad"};
   return names;
 }
 

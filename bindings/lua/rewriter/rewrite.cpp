@@ -375,7 +375,7 @@ class Rewriter {
 }  // namespace
 
 const std::vector<std::string>& intrinsics() {
-  static const std::vector<std::string> names = {
+  static const auto& names = *new std::vector<std::string>{
 #define TRIAGE_INTRINSIC(name, function) "__triage_" #name,
 #include "bindings/lua/rewriter/intrinsics.inc"
 #undef TRIAGE_INTRINSIC

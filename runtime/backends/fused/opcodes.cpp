@@ -63,7 +63,7 @@ std::string real_code(T number, const char* suffix) {
 }  // namespace
 
 const std::vector<OpcodeRow>& opcode_rows() {
-  static const std::vector<OpcodeRow> rows = {
+  static const auto& rows = *new std::vector<OpcodeRow>{
 #define LEAF(name, signature, numbers, code) {#name, signature, numbers, cheap, inexact, code},
 #define OPCODE(name, signature, cost, exactness, ...) {#name, signature, 0, cost, exactness, #__VA_ARGS__},
 #define RECORD(name, signature, numbers, ...) {#name, signature, numbers, cheap, inexact, #__VA_ARGS__},

@@ -15,8 +15,8 @@ using operators::Semantics, operators::semantics_of;
 namespace {
 
 /// Arguments that say which words are moved.
-const std::unordered_set<std::string_view> kChoosers = {"flags", "index", "indices", "condition",
-                                                        "cond",  "mask",  "repeats"};
+const auto& kChoosers =
+    *new std::unordered_set<std::string_view>{"flags", "index", "indices", "condition", "cond", "mask", "repeats"};
 void add_values(const graph::Operand& operand, std::vector<const graph::Value*>& values) {
   if (const graph::Value* value = operand.value()) values.push_back(value);
   if (const auto* items = operand.list())

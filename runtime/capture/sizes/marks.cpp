@@ -22,7 +22,7 @@ struct Registry {
 };
 
 Registry& registry() {
-  static Registry registry;
+  static auto& registry = *new Registry;
   return registry;
 }
 

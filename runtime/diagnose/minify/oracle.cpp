@@ -17,14 +17,17 @@ using Clock = std::chrono::steady_clock;
 
 /// A message without what differs between a graph and a part of it: places, names of values, numbers, sizes.
 std::string without_details(const std::string& message) {
-  static const std::regex place(R"(\S+\.lua:\d+: )"), name(R"re(%("[^"]*"|\w+))re"), graph("graph `[^`]*`"),
-      number(R"([-+]?\d+(\.\d+)?(e[-+]?\d+)?)"), list(R"(\[[#, ]*\]|#(x#)+)");
+  struct Parts {
+    std::regex place{R"(\S+\.lua:\d+: )"}, name{R"re(%("[^"]*"|\w+))re"}, graph{"graph `[^`]*`"},
+        number{R"([-+]?\d+(\.\d+)?(e[-+]?\d+)?)"}, list{R"(\[[#, ]*\]|#(x#)+)"};
+  };
+  static const auto& parts = *new Parts;
   std::string text = message.substr(0, message.find('\n'));
-  text = std::regex_replace(text, place, "");
-  text = std::regex_replace(text, name, "%");
-  text = std::regex_replace(text, graph, "graph");
-  text = std::regex_replace(text, number, "#");
-  return std::regex_replace(text, list, "#");
+  text = std::regex_replace(text, parts.place, "");
+  text = std::regex_replace(text, parts.name, "%");
+  text = std::regex_replace(text, parts.graph, "graph");
+  text = std::regex_replace(text, parts.number, "#");
+  return std::regex_replace(text, parts.list, "#");
 }
 
 constexpr const char* of_memory = "memory";

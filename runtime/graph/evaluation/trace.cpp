@@ -49,7 +49,7 @@ View view_of(const at::Tensor& tensor) {
 /// The operators of ours that have derivatives: they call themselves below autograd, and save what they compute beside.
 bool is_differentiable_of_ours(const std::string& name) {
 #define TRIAGE_NAME(name, function, schema) name,
-  static const std::vector<std::string_view> names = {TRIAGE_FLAGS_DIFFERENTIABLE(TRIAGE_NAME)};
+  static const auto& names = *new std::vector<std::string_view>{TRIAGE_FLAGS_DIFFERENTIABLE(TRIAGE_NAME)};
 #undef TRIAGE_NAME
   constexpr std::string_view ours = "triage::";
   if (name.rfind(ours, 0) != 0) return false;

@@ -60,10 +60,10 @@ std::unordered_set<const Value*> seen_through_outputs(const Graph& graph) {
 void reshape_what_follows(Graph& graph, std::unordered_set<const Value*>& values) {
   const StaysValid valid(graph);
   static const auto op = [](const char* name) { return c10::Dispatcher::singleton().findSchemaOrThrow(name, ""); };
-  static const std::unordered_map<std::string, c10::OperatorHandle> reshapes = {
-      {"aten::view", op("aten::reshape")},
-      {"aten::_unsafe_view", op("aten::reshape")},
-      {"aten::view_as", op("aten::reshape_as")}};
+  static const auto& reshapes =
+      *new std::unordered_map<std::string, c10::OperatorHandle>{{"aten::view", op("aten::reshape")},
+                                                                {"aten::_unsafe_view", op("aten::reshape")},
+                                                                {"aten::view_as", op("aten::reshape_as")}};
   std::vector<NodePtr> nodes;
   nodes.swap(graph.nodes());
   for (auto& node : nodes) {

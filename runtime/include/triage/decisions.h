@@ -71,7 +71,8 @@ struct DecisionCounts {
 /// Writes decisions on a thread of its own: `run` never waits for it, and no failure of it reaches a call. Runtimes may
 /// share one; each keeps it alive. Thread-safe.
 ///
-/// `fork`: as with a Runtime, a child has no such thread. Create the log in the child.
+/// `fork`: as with a Runtime, a child has no such thread. Create the log in the child. The one that it inherited writes nothing, and
+/// neither `flush` nor the destructor waits.
 class TRIAGE_API DecisionLog {
  public:
   /// Throws ConfigError for options that are out of range or contradict each other, FileError if the file cannot be

@@ -41,7 +41,8 @@ struct Module;
 /// Thread-safe: any number of threads may use everything here at once. A warm `run` takes no lock.
 ///
 /// `fork`: the threads of a Runtime (one that frees old versions, one for candidates, one for each Watch) do not exist in a
-/// forked child. A prefork server must create its Runtime in the child, or fork before it creates one.
+/// forked child. A prefork server must create its Runtime in the child, or fork before it creates one. The child may destroy what it
+/// inherited: that waits for no thread, and the memory stays until the child ends.
 namespace triage {
 
 class Bundle;

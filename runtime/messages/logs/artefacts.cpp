@@ -137,7 +137,7 @@ DebugFunction& debug() {
 }  // namespace
 
 const std::vector<ArtefactInfo>& artefacts() {
-  static const std::vector<ArtefactInfo> table = {
+  static const auto& table = *new std::vector<ArtefactInfo>{
       {"capture", LogLevel::info, "the steps of each compilation, with their begin and end, and what was captured",
        "each operation as it is recorded, with its line of the script"},
       {"graph_breaks", LogLevel::warn, "what breaks a graph, once for each line of a script", "every time"},

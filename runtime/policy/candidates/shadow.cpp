@@ -86,7 +86,7 @@ class Comparing {
   }
 
   void compare_flags(const BySample& live, const BySample& candidate) {
-    static const std::vector<Kind> none;
+    static const auto& none = *new std::vector<Kind>;
     const auto kinds = [](const BySample& samples, int64_t sample) -> const std::vector<Kind>& {
       const auto found = samples.find(sample);
       return found == samples.end() ? none : found->second;

@@ -5,11 +5,13 @@
 #include <utility>
 
 #include "runtime/policy/at_exit.h"
+#include "runtime/policy/process.h"
 
 namespace triage::policy {
 
 /// The thread may outlive its CandidateThread, where a task ends that.
 struct CandidateThreadState {
+  const Process process;  // in another one, what follows is left as it is
   std::mutex mutex;
   std::condition_variable wake;
   std::list<CandidateThread::Task> tasks, calls;
@@ -24,6 +26,7 @@ CandidateThread::CandidateThread() : state_(std::make_shared<CandidateThreadStat
 CandidateThread::~CandidateThread() { close(); }
 
 bool CandidateThread::start() {
+  if (state_->process.is_another()) return false;
   const std::lock_guard lock(state_->mutex);
   if (state_->closed) return false;
   if (!state_->thread.joinable()) {
@@ -55,6 +58,7 @@ void CandidateThread::loop(const std::shared_ptr<CandidateThreadState>& state) {
 }
 
 bool CandidateThread::add(Task task, bool call) {
+  if (state_->process.is_another()) return false;
   {
     const std::lock_guard lock(state_->mutex);
     if (state_->closed || !state_->thread.joinable()) return false;
@@ -82,6 +86,7 @@ CandidateThread::Room CandidateThread::reserve(size_t bytes, size_t most_calls, 
 void CandidateThread::close() noexcept { close(*state_); }
 
 void CandidateThread::close(CandidateThreadState& state) noexcept {
+  if (state.process.is_another()) return;
   std::list<Task> tasks, calls;
   std::thread thread;
   {

@@ -22,7 +22,7 @@ class CandidateThread {
   CandidateThread(const CandidateThread&) = delete;
   CandidateThread& operator=(const CandidateThread&) = delete;
 
-  /// False once `close` was called.
+  /// False once `close` was called, and in a forked child.
   bool start();
   /// Before all calls that wait. False, and nothing is done, where the thread does not run. Exceptions of `task` are dropped.
   bool post(Task task);

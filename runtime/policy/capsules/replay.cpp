@@ -27,7 +27,7 @@ using capsule::RestoredTensors;
 using capsule::text;
 
 ReplayFunction& replay_of_functions() {
-  static ReplayFunction replay;
+  static auto& replay = *new ReplayFunction;
   return replay;
 }
 

@@ -55,6 +55,7 @@ void DecisionQueue::start() {
 }
 
 void DecisionQueue::close() noexcept {
+  if (process_.is_another()) return;
   {
     const std::lock_guard lock(mutex_);
     stop_ = true;
@@ -67,6 +68,7 @@ void DecisionQueue::close() noexcept {
 }
 
 void DecisionQueue::note(Decision&& decision) noexcept {
+  if (process_.is_another()) return;
   bool wake = false;
   {
     const std::lock_guard lock(mutex_);
@@ -81,6 +83,7 @@ void DecisionQueue::note(Decision&& decision) noexcept {
 }
 
 void DecisionQueue::drop() noexcept {
+  if (process_.is_another()) return;
   const std::lock_guard lock(mutex_);
   if (taking_) drop_locked();
 }
@@ -92,11 +95,13 @@ void DecisionQueue::drop_locked() noexcept {
 }
 
 void DecisionQueue::stop_noting() noexcept {
+  if (process_.is_another()) return;
   const std::lock_guard lock(mutex_);
   taking_ = false;
 }
 
 void DecisionQueue::flush() {
+  if (process_.is_another()) return;
   if (std::this_thread::get_id() == thread_.get_id()) return;
   std::unique_lock lock(mutex_);
   const uint64_t until = noted_;

@@ -2,6 +2,7 @@
 #include "runtime/messages/logs/rotating_file.h"
 #include "runtime/policy/calls/answer.h"
 #include "runtime/policy/decisions/decision_line.h"
+#include "runtime/policy/process.h"
 #include "runtime/policy/share.h"
 
 #include <triage/runtime.h>
@@ -19,7 +20,7 @@
 namespace triage::policy {
 
 /// What is behind a DecisionLog: decisions that wait, and the thread that writes them. The thread keeps it alive, so that the log
-/// may be destroyed in `on_line`.
+/// may be destroyed in `on_line`. In a forked child, which has no such thread, all that touches the queue does nothing.
 class DecisionQueue : public std::enable_shared_from_this<DecisionQueue> {
  public:
   /// Throws ConfigError, FileError. Then `start`; `close` before the last owner but the thread lets go.
@@ -68,6 +69,7 @@ class DecisionQueue : public std::enable_shared_from_this<DecisionQueue> {
   void tell_failure(bool& told, const char* what, const char* why) noexcept;
   void drop_locked() noexcept;
 
+  const Process process_;
   const DecisionLogOptions options_;
   const messages::Logger logger_;
   const DecisionLines lines_;

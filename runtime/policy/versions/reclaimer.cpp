@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <iterator>
+#include <new>
 #include <utility>
 
 #include "runtime/messages/assert.h"
@@ -40,6 +41,11 @@ Reclaimer::Garbage Reclaimer::garbage(std::shared_ptr<Epochs> epochs, std::share
 
 /// The wait begins here, not where the garbage was made.
 void Reclaimer::retire(Garbage garbage) noexcept {
+  if (process_.is_another()) {
+    new (std::nothrow)
+        Items(std::move(garbage.item_));  // a thread of the parent may have been at work with it: it stays
+    return;
+  }
   {
     std::lock_guard lock(mutex_);
     items_.splice(items_.end(), garbage.item_);
@@ -60,6 +66,7 @@ bool Reclaimer::discard(std::shared_ptr<void>& garbage) {
 }
 
 void Reclaimer::close() {
+  if (process_.is_another()) return;
   std::unique_lock lock(mutex_);
   closed_ = true;
   idle_.wait(lock, [this] { return items_.empty() && !busy_; });

@@ -1,4 +1,5 @@
 #pragma once
+#include "runtime/policy/process.h"
 #include "runtime/policy/versions/epochs.h"
 
 #include <condition_variable>
@@ -10,7 +11,8 @@
 
 namespace triage::policy {
 
-/// The thread that destroys what fell out of use, so that no caller of a policy ever pays for closing an interpreter.
+/// The thread that destroys what fell out of use, so that no caller of a policy ever pays for closing an interpreter. A forked child has
+/// no such thread: nothing is destroyed there, and nobody may destroy the Reclaimer, whose condition variables count a thread that waits.
 class Reclaimer {
  public:
   Reclaimer();
@@ -29,6 +31,7 @@ class Reclaimer {
   bool discard(std::shared_ptr<void>& garbage);
   /// Refuses `discard` from now on, and waits until everything given so far is destroyed.
   void close();
+  bool is_of_another_process() const noexcept { return process_.is_another(); }
 
  private:
   struct Item {
@@ -41,6 +44,7 @@ class Reclaimer {
   Items take_ripe() noexcept;
   void wait(std::unique_lock<std::mutex>& lock);
 
+  const Process process_;
   std::mutex mutex_;
   std::condition_variable wake_, idle_;
   Items items_;

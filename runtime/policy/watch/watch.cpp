@@ -202,6 +202,7 @@ void WatchCore::start() {
 }
 
 void WatchCore::stop() {
+  if (process_.is_another()) return;
   std::unique_lock lock(mutex_);
   stopping_ = true;
   notifier_.wake();
@@ -220,11 +221,13 @@ void WatchCore::stop() {
 }
 
 bool WatchCore::stopped() const noexcept {
+  if (process_.is_another()) return true;
   std::lock_guard lock(mutex_);
   return stopping_;
 }
 
 void WatchCore::look_again() {
+  if (process_.is_another()) return;
   {
     std::lock_guard lock(mutex_);
     ++wanted_looks_;
@@ -233,6 +236,10 @@ void WatchCore::look_again() {
 }
 
 void WatchCore::rescan() {
+  if (process_.is_another())
+    throw InputError(
+        "this triage::Watch was made in the process that this one was forked from; get another one from "
+        "Runtime::watch of a Runtime made here");
   std::unique_lock lock(mutex_);
   if (watching_ == std::this_thread::get_id()) throw InputError("Watch::rescan cannot be called from on_event");
   if (stopping_) throw InputError("this triage::Watch was stopped; get another one from Runtime::watch");

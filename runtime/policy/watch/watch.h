@@ -1,5 +1,6 @@
 #pragma once
 #include "runtime/policy/core.h"
+#include "runtime/policy/process.h"
 #include "runtime/policy/watch/notify.h"
 
 #include <triage/runtime.h>
@@ -29,12 +30,13 @@ class WatchCore : public std::enable_shared_from_this<WatchCore> {
   WatchCore& operator=(const WatchCore&) = delete;
 
   void start();
-  /// Idempotent, and for any thread. Returns when the thread has ended, whoever stopped it, unless called from it.
+  /// Idempotent, and for any thread. Returns when the thread has ended, whoever stopped it, unless called from it. In a forked child,
+  /// where the thread is not, it does nothing.
   void stop();
   bool stopped() const noexcept;
   /// Asks for a look at all files, without waiting for it.
   void look_again();
-  /// Throws InputError where it was stopped, and on the watching thread.
+  /// Throws InputError where it was stopped, on the watching thread, and in a forked child.
   void rescan();
 
  private:
@@ -68,6 +70,7 @@ class WatchCore : public std::enable_shared_from_this<WatchCore> {
   void tell(WatchEvent event);
   bool polling() const { return options_.poll_interval.count() > 0; }
 
+  const Process process_;  // in another one, what follows is left as it is
   const std::shared_ptr<RuntimeCore> runtime_;
   const std::filesystem::path shown_;  // as the user gave it
   const std::filesystem::path dir_;    // absolute

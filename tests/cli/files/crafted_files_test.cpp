@@ -5,6 +5,7 @@
 #include <triage/files.h>
 
 #include <functional>
+#include <sstream>
 
 #include "tests/cli/files/expect_error.h"
 #include "tests/cli/folder.h"
@@ -41,6 +42,12 @@ bool reads(const std::string& path) {
     CHECK(std::string(error.what()).find(path) != std::string::npos);
     return false;
   }
+}
+
+std::string text_of(const c10::IValue& value) {
+  std::ostringstream text;
+  text << value;
+  return text.str();
 }
 
 std::string pickle_int(int64_t value) {
@@ -334,6 +341,45 @@ TEST_CASE("a zip directory that lies is refused before memory is taken") {
   twice.replace(second, 4, "PK\1\3");
   write_bytes(path, twice);
   CHECK_FALSE(reads(path));
+}
+
+TEST_CASE("a record of other bytes than those that were written is refused, unless its writer computed no checksum") {
+  TemporaryFolder folder;
+  const std::string path = folder / "x.pt";
+  const std::string whole = read_bytes(archive(path, tensor_pickle(0, {8}, {1})));
+  const size_t data = whole.find(std::string(32, '\1')), entry = whole.find("PK\1\2", whole.find("PK\1\2") + 4);
+  REQUIRE(data != std::string::npos);
+  std::string changed = whole;
+  changed[data + 5] = '\3';
+  expect_error<FileError>([&] { load_file(write_bytes(path, changed)); },
+                          {path.c_str(), "damaged", "data/0\" are not those that were written"});
+  changed.replace(entry + 16, 4, 4, '\0');  // as torch.save writes after set_crc32_options(False)
+  CHECK(load_tensor(write_bytes(path, changed)).sum().item<float>() !=
+        load_tensor(write_bytes(path, whole)).sum().item<float>());
+  std::string renamed = whole;
+  renamed[whole.find("data/0")] = 'e';  // in its header, not in the directory
+  expect_error<FileError>([&] { load_file(write_bytes(path, renamed)); }, {"damaged", "differs from its directory"});
+}
+
+TEST_CASE("a .pt file with one bit changed is refused, or gives the same tensors") {
+  TemporaryFolder folder;
+  c10::impl::GenericDict tensors(c10::StringType::get(), c10::AnyType::get());
+  tensors.insert("z", at::arange(6, at::kFloat).view({2, 3}));
+  tensors.insert("mask", at::ones({2}, at::kBool));
+  triage::save_file(folder / "s.pt", tensors);
+  for (const std::string& original : {folder / "s.pt", data_file("tensor.pt")}) {
+    const std::string expected = text_of(load_file(original));
+    const std::string path = write_bytes(folder / "x.pt", read_bytes(original));
+    triage::test::for_each_changed_bit(path, [&](size_t bit) {
+      CAPTURE(bit);
+      std::string found = expected;
+      try {
+        found = text_of(load_file(path));
+      } catch (const FileError&) {
+      }
+      CHECK(found == expected);
+    });
+  }
 }
 
 TEST_CASE("a .safetensors file of 80,000 tensors is read") {

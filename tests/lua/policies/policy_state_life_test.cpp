@@ -1,6 +1,7 @@
 // What becomes of a policy's state over restarts, reloads, candidates, other answers and threads, and in capsules and tests.
 #include "tests/cli/folder.h"
 #include "tests/lua/policies/policy_state.h"
+#include "tests/mutation.h"
 
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>
@@ -56,6 +57,26 @@ TEST_CASE("a file with the state goes over a restart; one that is damaged, or of
   CHECK(
       log.has("the state 'n' starts anew: it was kept as Long of shape [], and is declared as Tensor(float32_t, {})"));
   CHECK(changed.run({at::ones({2, 3})})[1].item<double>() == 0);
+}
+
+TEST_CASE("a file with the state and one bit changed is refused, or gives the same state") {
+  const TemporaryFolder folder;
+  const std::string file = folder / "state.pt";
+  Runtime runtime(quiet());
+  const Policy policy = runtime.load_source(counter, "counter.lua");
+  for (int call = 0; call < 3; ++call) next_of(policy, {.state_key = "stream 1"});
+  policy.save_state(file);
+  const std::string changed = write_bytes(folder / "changed.pt", read_bytes(file));
+  for_each_changed_bit(changed, [&](size_t bit) {
+    CAPTURE(bit);
+    policy.load_state(file);
+    try {
+      policy.load_state(changed);
+    } catch (const triage::FileError&) {
+    }
+    CHECK(policy.state().size() == 1);
+    CHECK(count_of(policy, "stream 1") == 3);
+  });
 }
 
 TEST_CASE("metrics tell how many keys have state, and its memory") {

@@ -48,7 +48,7 @@ double seconds_in(const Event& event, const char* name) {
 }
 
 const Event& list_in(const Event& event, const char* name) {
-  static const Event empty = Event::array();
+  static const auto& empty = *new Event(Event::array());
   const auto found = event.find(name);
   return found != event.end() && found->is_array() ? *found : empty;
 }
@@ -80,7 +80,7 @@ std::string without_last_line_end(std::string text) {
 
 void ReportData::add(const Event& event) {
   using Handler = void (ReportData::*)(const Event&);
-  static const std::map<std::string, Handler> handlers = {
+  static const auto& handlers = *new std::map<std::string, Handler>{
       {"trace", &ReportData::begin_process}, {"source", &ReportData::add_source},
       {"capture", &ReportData::add_capture}, {"graph", &ReportData::add_graph},
       {"groups", &ReportData::add_groups},   {"guards", &ReportData::add_guards},

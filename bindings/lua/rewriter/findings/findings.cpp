@@ -196,8 +196,8 @@ class Checker {
 
   /// A method of tensors that is no reading of a value.
   static bool gives_tensor(const Expression& e) {
-    static const std::set<std::string> reductions = {"sum",  "mean", "std", "amax", "amin",
-                                                     "norm", "prod", "var", "abs"};
+    static const auto& reductions =
+        *new std::set<std::string>{"sum", "mean", "std", "amax", "amin", "norm", "prod", "var", "abs"};
     return e.kind == ExpressionKind::MethodCall && reductions.count(e.text);
   }
 

@@ -15,59 +15,59 @@ namespace {
 
 using Names = std::set<std::string_view>;
 
-const Names kSearches = {"flag_nan", "flag_inf", "flag_nan_and_inf"};
-const Names kAsks = {"isnan", "isinf", "isfinite", "isposinf", "isneginf"};
-const Names kWeighs = {"linear",
-                       "matmul",
-                       "mm",
-                       "mv",
-                       "bmm",
-                       "addmm",
-                       "addmv",
-                       "baddbmm",
-                       "bilinear",
-                       "einsum",
-                       "conv1d",
-                       "conv2d",
-                       "conv3d",
-                       "layer_norm",
-                       "group_norm",
-                       "batch_norm",
-                       "dot",
-                       "inner",
-                       "conv_transpose1d",
-                       "conv_transpose2d",
-                       "instance_norm"};
-const Names kLayers = {"nn.Linear",     "nn.Conv2d", "nn.LayerNorm", "nn.MultiheadAttention",
-                       "nn.Sequential", "nn.Module", "nn.load"};
+const auto& kSearches = *new Names{"flag_nan", "flag_inf", "flag_nan_and_inf"};
+const auto& kAsks = *new Names{"isnan", "isinf", "isfinite", "isposinf", "isneginf"};
+const auto& kWeighs = *new Names{"linear",
+                                 "matmul",
+                                 "mm",
+                                 "mv",
+                                 "bmm",
+                                 "addmm",
+                                 "addmv",
+                                 "baddbmm",
+                                 "bilinear",
+                                 "einsum",
+                                 "conv1d",
+                                 "conv2d",
+                                 "conv3d",
+                                 "layer_norm",
+                                 "group_norm",
+                                 "batch_norm",
+                                 "dot",
+                                 "inner",
+                                 "conv_transpose1d",
+                                 "conv_transpose2d",
+                                 "instance_norm"};
+const auto& kLayers = *new Names{"nn.Linear",     "nn.Conv2d", "nn.LayerNorm", "nn.MultiheadAttention",
+                                 "nn.Sequential", "nn.Module", "nn.load"};
 /// Results that hold no bad value of their argument: repaired, chosen by another rule, or no data at all.
-const Names kEndsHere = {"nan_to_num",  "where",
-                         "masked_fill", "masked_scatter",
-                         "index",       "index_select",
-                         "isnan",       "isinf",
-                         "isfinite",    "isposinf",
-                         "isneginf",    "zeros_like",
-                         "ones_like",   "full_like",
-                         "rand_like",   "randn_like",
-                         "empty_like",  "new_zeros",
-                         "new_ones",    "new_full",
-                         "size",        "dim",
-                         "numel",       "item",
-                         "totable",     "any",
-                         "all",         "eq",
-                         "ne",          "lt",
-                         "le",          "gt",
-                         "ge",          "argmax",
-                         "argmin",      "nonzero",
-                         "is_tensor",   "masked_select",
-                         "nanmean",     "nansum",
-                         "nanmedian",   "requires_grad_"};
+const auto& kEndsHere = *new Names{"nan_to_num",  "where",
+                                   "masked_fill", "masked_scatter",
+                                   "index",       "index_select",
+                                   "isnan",       "isinf",
+                                   "isfinite",    "isposinf",
+                                   "isneginf",    "zeros_like",
+                                   "ones_like",   "full_like",
+                                   "rand_like",   "randn_like",
+                                   "empty_like",  "new_zeros",
+                                   "new_ones",    "new_full",
+                                   "size",        "dim",
+                                   "numel",       "item",
+                                   "totable",     "any",
+                                   "all",         "eq",
+                                   "ne",          "lt",
+                                   "le",          "gt",
+                                   "ge",          "argmax",
+                                   "argmin",      "nonzero",
+                                   "is_tensor",   "masked_select",
+                                   "nanmean",     "nansum",
+                                   "nanmedian",   "requires_grad_"};
 
 /// Run the function among their arguments, the third, on all rows of the second.
-const Names kMapping = {"err.map_ok", "err.map_err", "err.and_then", "err.bind", "err.guard"};
+const auto& kMapping = *new Names{"err.map_ok", "err.map_err", "err.and_then", "err.bind", "err.guard"};
 
 /// Of those, the ones that leave bad rows as they were.
-const Names kFreezing = {"err.map_ok", "err.and_then", "err.bind"};
+const auto& kFreezing = *new Names{"err.map_ok", "err.and_then", "err.bind"};
 
 bool is_torch(std::string_view path) { return path.substr(0, 6) == "torch."; }
 

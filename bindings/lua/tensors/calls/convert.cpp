@@ -24,8 +24,8 @@ constexpr int cost_of_reading = 8;      // a 0-dim tensor where a number is want
 
 /// Parameters where PyTorch's operators take a number for a tensor.
 bool takes_number_for_tensor(const Param& param) {
-  static const std::unordered_set<std::string_view> names = {"self",     "other", "min",   "max",
-                                                             "exponent", "end",   "value", "weight"};
+  static const auto& names =
+      *new std::unordered_set<std::string_view>{"self", "other", "min", "max", "exponent", "end", "value", "weight"};
   return !param.written && names.count(param.name) != 0;
 }
 

@@ -105,10 +105,10 @@ bool takes_dimension_names(const c10::FunctionSchema& schema) {
 }
 
 bool wants_one_device(const c10::FunctionSchema& schema) {
-  static const std::set<std::string> names = {
-      "aten::clamp.Tensor",     "aten::clamp_.Tensor",     "aten::clip.Tensor",
-      "aten::clip_.Tensor",     "aten::clamp_min.Tensor",  "aten::clamp_min_.Tensor",
-      "aten::clamp_max.Tensor", "aten::clamp_max_.Tensor", "aten::where.self"};
+  static const auto& names =
+      *new std::set<std::string>{"aten::clamp.Tensor",     "aten::clamp_.Tensor",     "aten::clip.Tensor",
+                                 "aten::clip_.Tensor",     "aten::clamp_min.Tensor",  "aten::clamp_min_.Tensor",
+                                 "aten::clamp_max.Tensor", "aten::clamp_max_.Tensor", "aten::where.self"};
   return names.count(schema.name() + "." + schema.overload_name()) != 0;
 }
 

@@ -253,7 +253,7 @@ class CudaAccelerator final : public Accelerator {
 }  // namespace
 
 const Accelerator* cuda_accelerator() {
-  static const CudaAccelerator accelerator;
+  static const auto& accelerator = *new CudaAccelerator;
   return cuda() ? &accelerator : nullptr;
 }
 

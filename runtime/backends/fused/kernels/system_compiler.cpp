@@ -19,19 +19,19 @@ namespace {
 
 // No -ffast-math: NaN and Inf are the subject, and the order of sums stands in the source (support/lanes.h). Loops are neither
 // peeled for alignment nor unswitched: their copies are not vectorised as they are. Integers wrap, as ATen's do.
-const std::vector<std::string> flags = {"-std=c++20",
-                                        "-O3",
-                                        "-mprefer-vector-width=512",
-                                        "-fopenmp-simd",
-                                        "-ffp-contract=off",
-                                        "-fno-math-errno",
-                                        "-fno-trapping-math",
-                                        "-fPIC",
-                                        "-fno-unswitch-loops",
-                                        "-fwrapv",
-                                        "-fvisibility=hidden",
-                                        "-w",
-                                        "--param=vect-max-peeling-for-alignment=0"};
+const auto& flags = *new std::vector<std::string>{"-std=c++20",
+                                                  "-O3",
+                                                  "-mprefer-vector-width=512",
+                                                  "-fopenmp-simd",
+                                                  "-ffp-contract=off",
+                                                  "-fno-math-errno",
+                                                  "-fno-trapping-math",
+                                                  "-fPIC",
+                                                  "-fno-unswitch-loops",
+                                                  "-fwrapv",
+                                                  "-fvisibility=hidden",
+                                                  "-w",
+                                                  "--param=vect-max-peeling-for-alignment=0"};
 
 /// TRIAGE_CXX_TIMEOUT seconds, a minute without it.
 std::chrono::duration<double> time_limit() {

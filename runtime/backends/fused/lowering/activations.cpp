@@ -91,7 +91,7 @@ bool elu_backward(Lowering& l) {
 }  // namespace
 
 const LowerTable& activations() {
-  static const LowerTable table = {
+  static const auto& table = *new LowerTable{
       {"aten::hardtanh", clamp},
       {"aten::gelu", gelu},
       {"aten::gelu_backward", gelu_backward},

@@ -36,7 +36,7 @@ bool div_mode(Lowering& l) {
 }  // namespace
 
 const LowerTable& divisions() {
-  static const LowerTable table = {
+  static const auto& table = *new LowerTable{
       {"aten::floor_divide", floor_divide},  {"aten::floor_divide.Scalar", floor_divide},
       {"aten::remainder.Scalar", remainder}, {"aten::remainder.Tensor", remainder},
       {"aten::fmod.Scalar", fmod},           {"aten::fmod.Tensor", fmod},

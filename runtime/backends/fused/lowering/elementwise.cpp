@@ -263,7 +263,7 @@ bool expand(Lowering& l) {
 }  // namespace
 
 const LowerTable& elementwise_operators() {
-  static const LowerTable table = {
+  static const auto& table = *new LowerTable{
       {"aten::add.Tensor", add},
       {"aten::add.Scalar", add},
       {"aten::sub.Tensor", subtract},

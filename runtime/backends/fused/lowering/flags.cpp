@@ -264,7 +264,7 @@ bool pass_on(Lowering& l) {
 }  // namespace
 
 const LowerTable& flags_operators() {
-  static const LowerTable table = {
+  static const auto& table = *new LowerTable{
       {"triage::new", fresh},
       {"triage::push", push_codes},
       {"triage::push.where", push_where},

@@ -19,7 +19,7 @@ struct Infix {
 };
 /// Those that bind least first, as in C. A sign that begins another one stands behind it.
 const std::vector<std::vector<Infix>>& infixes() {
-  static const std::vector<std::vector<Infix>> levels = {
+  static const auto& levels = *new std::vector<std::vector<Infix>>{
       {{"|", Opcode::bit_or}},
       {{"^", Opcode::bit_xor}},
       {{"&", Opcode::bit_and}},

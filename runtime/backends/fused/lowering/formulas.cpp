@@ -24,7 +24,7 @@ std::string_view trimmed(std::string_view text) {
 }  // namespace
 
 const std::vector<FormulaRow>& formula_operators() {
-  static const std::vector<FormulaRow> rows = [] {
+  static const auto& rows = *new std::vector<FormulaRow>([] {
     std::vector<FormulaRow> all;
     for (const auto& [op, text] : operators::formulas())
       for (std::string_view rest = text; !rest.empty();) {
@@ -37,7 +37,7 @@ const std::vector<FormulaRow>& formula_operators() {
         rest.remove_prefix(std::min(end + 1, rest.size()));
       }
     return all;
-  }();
+  }());
   return rows;
 }
 

@@ -59,14 +59,14 @@ struct Ways {
   std::vector<const FormulaRow*> formulas;
 };
 const Ways* find_ways(const std::string& op) {
-  static const std::unordered_map<std::string, Ways> table = [] {
+  static const auto& table = *new std::unordered_map<std::string, Ways>([] {
     std::unordered_map<std::string, Ways> all;
     for (const auto* part :
          {&elementwise_operators(), &reshapes(), &activations(), &divisions(), &reductions(), &flags_operators()})
       for (const auto& [name, function] : *part) all[name].function = function;
     for (const FormulaRow& row : formula_operators()) all[row.op].formulas.push_back(&row);
     return all;
-  }();
+  }());
   const auto found = table.find(op);
   return found == table.end() ? nullptr : &found->second;
 }

@@ -316,7 +316,7 @@ bool layer_norm(Lowering& l) {
 }  // namespace
 
 const LowerTable& reductions() {
-  static const LowerTable table = {
+  static const auto& table = *new LowerTable{
       {"aten::sum.dim_IntList", sum},
       {"aten::mean.dim", mean},
       {"aten::prod.dim_int", product},

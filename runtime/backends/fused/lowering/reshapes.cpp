@@ -96,7 +96,7 @@ bool squeeze_dim(Lowering& l) {
 }  // namespace
 
 const LowerTable& reshapes() {
-  static const LowerTable table = {
+  static const auto& table = *new LowerTable{
       {"aten::view", view},
       {"aten::reshape", reshape},
       {"aten::_unsafe_view", reshape},

@@ -54,7 +54,7 @@ std::atomic<const Primitives*> used{nullptr};
 }  // namespace
 
 const std::vector<const Primitives*>& instruction_sets() {
-  static const std::vector<const Primitives*> sets = find_sets();
+  static const auto& sets = *new std::vector<const Primitives*>(find_sets());
   return sets;
 }
 
