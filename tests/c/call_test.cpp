@@ -1,5 +1,6 @@
 // Calls through the C interface: tensors in and out without a copy, and whose memory is freed when.
 #include <atomic>
+#include <functional>
 #include <limits>
 #include <thread>
 
@@ -367,6 +368,75 @@ TEST_CASE("threads share a policy, and each has its own last error") {
       }
     });
   }
+  for (std::thread& thread : threads) thread.join();
+  CHECK(wrong == 0);
+}
+
+TEST_CASE("threads make, ask, reload and free handles of one runtime at once") {
+  const Host host;
+  const std::string source = repair_source;
+  std::atomic<bool> stop{false};
+  std::atomic<int> wrong{0}, rounds{0};
+  std::vector<std::thread> threads;
+  const auto repeat = [&](const std::function<bool()>& is_right) {
+    threads.emplace_back([&, is_right] {
+      for (; !stop; ++rounds) wrong += !is_right();
+    });
+  };
+  // Whether the policy gives what it should for a sample with a NaN, and says so.
+  const auto runs = [](TriagePolicy* policy) {
+    HostTensor z({nan, 2, 3, 4}, {2, 2});
+    TriageRunInfo info{};
+    info.size = sizeof info;
+    TriageRunOptions options{};
+    options.size = sizeof options;
+    options.info = &info;
+    DLManagedTensor* inputs[] = {&z.managed};
+    DLManagedTensor* outputs[2];
+    size_t count = 2;
+    if (api().run(policy, inputs, 1, &options, outputs, &count) != TRIAGE_OK) return false;
+    const Output repaired(outputs[0]), flags(outputs[1]);
+    size_t flag_count = 0;
+    api().read_flags(flags.tensor, nullptr, &flag_count);
+    return repaired.values() == std::vector<float>{0, 0, 3, 4} && flag_count == 2 && info.version > 0 &&
+           info.flagged == 1 && std::string(info.failure).empty();
+  };
+  for (int t = 0; t < 2; ++t) repeat([&] { return runs(host.policy); });
+  for (int t = 0; t < 2; ++t)
+    repeat([&] {
+      TriagePolicy* own = nullptr;
+      return api().load_source(host.runtime, source.data(), source.size(), "own.lua", &own) == TRIAGE_OK && runs(own) &&
+             api().free_policy(own) == TRIAGE_OK && api().free_policy(own) == TRIAGE_ERROR_ARGUMENT &&
+             last_message().find("was freed") != std::string::npos;
+    });
+  repeat([&] {
+    TriageVersion version{};
+    version.size = sizeof version;
+    TriageStatistics statistics{};
+    statistics.size = sizeof statistics;
+    size_t count = 0;
+    if (api().version(host.policy, &version) != TRIAGE_OK) return false;
+    std::this_thread::yield();  // its texts are this thread's until it asks again
+    const bool whole =
+        version.live && std::string(version.path) == "repair.lua" && std::string(version.last_error).empty();
+    return whole && api().versions(host.policy, nullptr, &count) == TRIAGE_OK && count > 0 &&
+           api().statistics(host.policy, &statistics) == TRIAGE_OK && statistics.failed == 0;
+  });
+  repeat([&] {
+    char* metrics = nullptr;
+    if (api().metrics_text(host.runtime, &metrics) != TRIAGE_OK) return false;
+    const bool found = std::string(metrics).find("triage_version_live{policy=\"repair\"") != std::string::npos;
+    api().free_text(metrics);
+    return found;
+  });
+  for (int number = 1; number <= 15; ++number) {
+    CHECK(host.replace("-- " + std::to_string(number) + "\n" + repair_source) == TRIAGE_RELOAD_SWAPPED);
+    check_ok(api().rollback(host.policy, number));
+    check_ok(api().pin(host.policy, number + 1));
+    check_ok(api().unpin(host.policy, nullptr));
+    for (const int seen = rounds; rounds < seen + 12;) std::this_thread::yield();
+  }
+  stop = true;
   for (std::thread& thread : threads) thread.join();
   CHECK(wrong == 0);
 }

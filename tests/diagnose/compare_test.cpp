@@ -47,7 +47,7 @@ TEST_CASE("D04: BackendComparison compares tapes and kernels with eager, for eve
   }
 }
 
-TEST_CASE("D04: BackendComparison keeps the worst of all calls of a graph") {
+TEST_CASE("D04: BackendComparison keeps the worst of all calls of a graph, on several threads") {
   const graph::Graph graph = example();
   const BackendComparison comparison(
       {{"faulty", find_backend("faulty_result:tanh")}, {"eager", find_backend("eager")}});

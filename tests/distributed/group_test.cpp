@@ -7,6 +7,7 @@
 
 #include <signal.h>
 #include <sys/resource.h>
+#include <atomic>
 #include <barrier>
 #include <bit>
 #include <cmath>
@@ -108,6 +109,60 @@ TEST_CASE("an operation inside another one of the same group is refused") {
   });
   CHECK(agree(true, *group));
   CHECK(inner.find("another thread runs an operation on this group") != std::string::npos);
+}
+
+TEST_CASE("threads that use one group at once: one operation runs, the others are refused, and the group goes on") {
+  std::atomic<int> inside{0}, together{0}, done{0}, refused{0};
+  std::atomic<bool> stop{false};
+  Group group(0, 1, [&](at::Tensor&) {
+    together += inside++ != 0;
+    std::this_thread::yield();
+    --inside;
+  });
+  Runtime runtime({.log = [](const LogRecord&) {}});
+  define_dist(runtime, group);
+  const auto source = [](int number) {
+    return "-- " + std::to_string(number) + "\nreturn policy { run = function(z) return dist.agree(z > 0) end }";
+  };
+  const Policy policy = runtime.load_source(source(0));
+  std::atomic<int> wrong{0};
+  const auto use = [&](const std::function<bool()>& decide) {
+    try {
+      wrong += !decide();
+      ++done;
+    } catch (const InputError& error) {
+      wrong += std::string(error.what()).find("another thread runs an operation") == std::string::npos;
+      ++refused;
+    } catch (const PolicyError& error) {
+      wrong += std::string(error.what()).find("another thread runs an operation") == std::string::npos;
+      ++refused;
+    } catch (const std::exception&) {
+      ++wrong;
+    }
+  };
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 2; ++t) {
+    threads.emplace_back([&] {
+      while (!stop) use([&] { return agree(true, group) && reduce({}, group).samples == 0; });
+    });
+    threads.emplace_back([&] {
+      while (!stop) use([&] { return policy.run({at::ones({2})})[0].item<bool>(); });
+    });
+  }
+  threads.emplace_back([&] {
+    for (int64_t step = 0; !stop; ++step) group.set_step(step);
+  });
+  for (int number = 1; number <= 20; ++number) {
+    CHECK((policy.replace(source(number)) == Reload::swapped));
+    for (const int seen = done + refused; done + refused < seen + 20;) std::this_thread::yield();
+  }
+  stop = true;
+  for (auto& thread : threads) thread.join();
+  CHECK(wrong == 0);
+  CHECK(together == 0);
+  CHECK(done > 0);
+  CHECK(agree(true, group));
+  CHECK(policy.run({at::ones({2})})[0].item<bool>());
 }
 
 TEST_CASE("after a failed sum the group refuses all that follows") {

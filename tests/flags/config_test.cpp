@@ -155,7 +155,7 @@ TEST_CASE("T16 T30: threads that register the same paths agree on the ids") {
   ErrorLocation::reset();
 }
 
-TEST_CASE("T25 T30: the config may be read while it is set") {
+TEST_CASE("T25 T30: the config may be read while another thread sets it") {
   RestoreConfig restore;
   std::thread writer([] {
     for (int i = 0; i < 2000; ++i) set_config(make_config(i % 2 ? 16 : 8, i % 2 ? at::kLong : at::kInt));

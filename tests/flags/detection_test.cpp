@@ -195,7 +195,7 @@ TEST_CASE("T14: flag_oob_indices for every integer dtype, at the edges") {
   CHECK(err::is_err(flag_oob_indices(far, 10, 0)).equal(at::tensor({1, 1, 0}).to(at::kBool)));
 }
 
-TEST_CASE("T32: many rows are shared among threads without a change of a bit") {
+TEST_CASE("T32: many rows are shared among OpenMP's workers without a change of a bit") {
   const int before = at::get_num_threads();
   const auto z = poisoned({20000, 64}, at::kFloat, 0.0002);
   at::set_num_threads(1);

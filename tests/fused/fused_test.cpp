@@ -350,7 +350,7 @@ TEST_CASE("numbers that are made of sizes are the loop's that reads them, or the
   }
 }
 
-TEST_CASE("a row never depends on its neighbours, the batch, or the threads") {
+TEST_CASE("a row never depends on its neighbours, the batch, or the number of OpenMP's workers") {
   for (const auto& program : {Program(softmax_repair), Program(zscore_clip)}) {
     const at::Tensor z = data({64, 321});
     const auto fused = compiled(program, {z});

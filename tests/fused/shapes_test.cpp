@@ -264,7 +264,7 @@ void rows_are_their_own(int64_t segments) {
 
 }  // namespace
 
-TEST_CASE("a row of segments never depends on its neighbours, the batch, or the threads") {
+TEST_CASE("a row of segments never depends on its neighbours, the batch, or the number of OpenMP's workers") {
   for (const int64_t segments : {150, 2}) rows_are_their_own(segments);  // a lane for each segment, or each row
 }
 

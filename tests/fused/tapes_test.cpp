@@ -140,7 +140,7 @@ TEST_CASE("every merge of the table is found: each is one step") {
   }
 }
 
-TEST_CASE("tapes make the same bits on every number of threads, and of a row in every batch") {
+TEST_CASE("tapes make the same bits with every number of OpenMP's workers, and of a row in every batch") {
   const Program program = [](const Tensors& in) {
     const Tensors clipped = zscore_clip(in);
     return Tensors{clipped[0].softmax(-1), clipped[1], in[0].flatten(1).abs().sum(-1)};

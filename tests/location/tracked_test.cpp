@@ -6,7 +6,10 @@
 #include <triage/flags.h>
 #include <triage/tracked.h>
 
+#include <atomic>
+#include <map>
 #include <set>
+#include <thread>
 
 #include <doctest/doctest.h>
 
@@ -52,6 +55,36 @@ torch::jit::Module script_model(const Paths& leaves) {
 }
 
 }  // namespace
+
+TEST_CASE("T16: threads that track one model at once, and others beside it, agree on its locations") {
+  ErrorLocation::reset();
+  const auto model = std::make_shared<Block>();
+  const torch::jit::Module script = script_model({"encoder.0", "encoder.1", "head"});
+  constexpr size_t count = 4;
+  std::vector<std::map<std::string, int64_t>> found(count);
+  std::atomic<int> wrong{0};
+  std::vector<std::thread> threads;
+  for (size_t t = 0; t < count; ++t)
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 50; ++i) {
+        const auto own = std::make_shared<Block>();
+        const std::string prefix = "thread" + std::to_string(t);
+        for (const auto& one : tracked(*own, {.prefix = prefix})) wrong += one.path.find(prefix) != 0;
+        for (const auto& one : tracked(*model)) {
+          const int64_t known = found[t].try_emplace(one.path, one.id).first->second;
+          wrong += one.id != known || ErrorLocation::name(one.id) != one.location;
+        }
+        for (const auto& one : tracked(script, {.prefix = "script"})) found[t].try_emplace(one.path, one.id);
+        wrong += location_of(*model->attention).id != found[t].at("attention");
+        ErrorLocation::get_all_paths();
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  CHECK(wrong == 0);
+  CHECK(found[0].size() == 10);
+  for (const auto& of_thread : found) CHECK(of_thread == found[0]);
+  ErrorLocation::reset();
+}
 
 TEST_CASE("T16: tracked names the modules that hold parameters, depth first") {
   ErrorLocation::reset();

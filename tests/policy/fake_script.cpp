@@ -78,7 +78,9 @@ class FakeScript : public triage::Script {
       throw triage::LimitError("the deadline has passed", {options_.path, 1});
     std::vector<at::Tensor> values = inputs.vec();
     flags_outputs_.assign(values.size(), false);
+    if (remembers()) values[0] = fake::call("aten::add", "Tensor", {values[0], params.back()});
     for (const Statement& statement : statements_) run(statement, values, params);
+    if (remembers()) values.push_back(fake::call("aten::add", "Scalar", {params.back(), 1.0}));
     return values;
   }
 
@@ -95,6 +97,7 @@ class FakeScript : public triage::Script {
     if (verb == "param") signature_.params.push_back({statement.words.at(0), std::stod(statement.words.at(1))});
     if (verb == "int_param")
       signature_.params.push_back({statement.words.at(0), int64_t{std::stol(statement.words.at(1))}});
+    if (verb == "remember") signature_.state = {{"calls", {.dims = {}}}};
     if (verb == "name") name_ = statement.words.at(0);
     if (verb == "fullgraph") fullgraph_ = true;
     if (verb == "pass_through") on_error_ = triage::OnError::pass_through;
@@ -191,6 +194,8 @@ class FakeScript : public triage::Script {
       if (function.name == name) return triage::call_host_function(function, {z}).at(0);
     throw triage::PolicyError("there is no host function " + name, {options_.path, 0});
   }
+
+  bool remembers() const { return !signature_.state.empty(); }
 
   size_t param_index(const std::string& name) const {
     for (size_t i = 0; i < signature_.params.size(); ++i)

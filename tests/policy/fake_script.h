@@ -23,6 +23,7 @@
 ///   add_file name  adds the number that a file of the policy's folder holds; `add_file name 5`: 5 where it cannot be read
 ///   hook           calls `fake::when_loaded` when it is loaded
 ///   count          z = z + how often this script has run, which breaks its graph
+///   remember       keeps a number as its state: z = z + the number of calls with this key that were answered before
 ///   cholesky       an operator that fails on some values, in graphs, too
 ///   raise_above x | double_above x    where an element is more than x; a graph break
 ///   for_double ... the statement that follows, for inputs of that type

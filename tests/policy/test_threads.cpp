@@ -66,7 +66,7 @@ TEST_CASE("1,000 reloads under load from four threads: no failed call, each resu
   CHECK(fake::destroyed_by_caller == destroyed_before);
 }
 
-TEST_CASE("rollbacks, pins, params and questions while calls go on") {
+TEST_CASE("rollbacks, pins, params and questions while threads call") {
   Runtime runtime;
   const Policy policy = runtime.load_source("param p 0.0\nadd_param p", "p.fake");
   const at::Tensor z = at::zeros({4});
@@ -114,7 +114,7 @@ TEST_CASE("handles come and go on many threads") {
   CHECK(fake::destroyed_by_caller == 0);
 }
 
-TEST_CASE("a policy that a call is inside of is not freed before that call ends") {
+TEST_CASE("a policy that a call of another thread is inside of is not freed before that call ends") {
   const int before = fake::alive;
   Runtime runtime({.keep_versions = 1, .trial_calls = 0});
   std::atomic<bool> inside{false}, leave{false};
@@ -135,7 +135,7 @@ TEST_CASE("a policy that a call is inside of is not freed before that call ends"
   CHECK(fake::eventually([&] { return fake::alive == before + 1; }));
 }
 
-TEST_CASE("epochs: a steady stream of readers does not keep the old object alive") {
+TEST_CASE("epochs: a steady stream of reading threads does not keep the old object alive") {
   auto epochs = std::make_shared<triage::policy::Epochs>();
   std::atomic<int> calls{0};
   triage::policy::Reclaimer reclaimer;
@@ -155,7 +155,7 @@ TEST_CASE("epochs: a steady stream of readers does not keep the old object alive
   }
 }
 
-TEST_CASE("epochs: no reader ever sees a freed object") {
+TEST_CASE("epochs: no reading thread ever sees a freed object") {
   struct Object {
     explicit Object(int number) : value(number), same(number) {}
     ~Object() { value = same = -1; }

@@ -372,7 +372,8 @@ class TRIAGE_API Watch {
   Watch(Watch&&) noexcept;
   Watch& operator=(Watch&&) noexcept;
   ~Watch();
-  explicit operator bool() const noexcept { return core_ != nullptr; }
+  /// Whether it watches: false also after `stop`.
+  explicit operator bool() const noexcept;
   /// Stops now, as the destructor does. From `on_event` it does not wait: the running callback is the last one.
   void stop();
   /// Checks the directory now and returns when it is done. Do not call it from `on_event`.

@@ -89,11 +89,10 @@ CallStatistics PolicyCore::CountedVersion::read() const {
   return calls;
 }
 
-/// With mutex_ held. A version that is destroyed counts no more.
+/// With mutex_ held.
 void PolicyCore::forget_unused_counts() const {
   std::erase_if(counted_, [this](const CountedVersion& version) {
-    if (version.counters.use_count() > 1) return false;
-    std::atomic_thread_fence(std::memory_order_acquire);  // with whoever dropped the other reference
+    if (!version.counters->ended()) return false;
     gone_ += version.read();
     return true;
   });

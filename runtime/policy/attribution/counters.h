@@ -43,6 +43,10 @@ class Counters {
   void uncounted() noexcept { uncounted_.fetch_add(1, std::memory_order_relaxed); }
   FlagCounts& flags() noexcept { return flags_; }
 
+  /// The version is destroyed: nothing counts any more. Who sees `ended` reads all that was counted.
+  void end() noexcept { ended_.store(true, std::memory_order_release); }
+  bool ended() const noexcept { return ended_.load(std::memory_order_acquire); }
+
   /// All but recompiles and graph breaks.
   CallStatistics read() const;
 
@@ -59,6 +63,7 @@ class Counters {
   std::array<Count, failure_kind_count> failures_ = {};
   Count uncounted_{0};
   FlagCounts flags_;
+  std::atomic<bool> ended_{false};
 };
 
 }  // namespace triage::policy

@@ -26,6 +26,7 @@ class PolicyVersion {
   /// Sets `options.counts`.
   PolicyVersion(std::shared_ptr<Script> script, capture::Compiled::Options options, Contents contents,
                 std::string path);
+  ~PolicyVersion() { counters->end(); }
 
   int number = 0;     // given when it goes live for the first time, or becomes a candidate, then fixed
   uint64_t turn = 0;  // the order of going live for the first time; guarded by the policy's mutex

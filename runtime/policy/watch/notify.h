@@ -25,6 +25,8 @@ class Notifier {
   /// Waits until something changed (true), or was woken or timed out (false). Several changes count as one.
   bool wait(std::chrono::milliseconds timeout);
   void wake();
+  /// For the waiting thread, when it waits no more: the kernel gives a user few of what `watch` needs.
+  void close();
 
  private:
   bool drain();

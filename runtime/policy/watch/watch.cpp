@@ -51,8 +51,13 @@ Notifier::Notifier(bool use_kernel) : alarm_(::eventfd(0, EFD_CLOEXEC | EFD_NONB
 }
 
 Notifier::~Notifier() {
-  if (inotify_ >= 0) ::close(inotify_);
+  close();
   ::close(alarm_);
+}
+
+void Notifier::close() {
+  if (inotify_ >= 0) ::close(inotify_);
+  inotify_ = -1;
 }
 
 std::string Notifier::watch(const std::set<std::filesystem::path>& dirs) {
@@ -193,20 +198,30 @@ void WatchCore::start() {
     if (const auto self = weak.lock()) self->stop();
   });
   thread_ = std::thread([self = shared_from_this()] { self->loop(); });
+  watching_ = thread_.get_id();
 }
 
 void WatchCore::stop() {
   std::unique_lock lock(mutex_);
   stopping_ = true;
   notifier_.wake();
-  if (!thread_.joinable()) return;
+  const bool from_callback = watching_ == std::this_thread::get_id();
+  if (!thread_.joinable()) {  // it did not start, or another call of `stop` was first
+    done_.wait(lock, [&] { return finished_ || from_callback || watching_ == std::thread::id(); });
+    return;
+  }
   std::thread thread = std::move(thread_);
   lock.unlock();
-  if (thread.get_id() == std::this_thread::get_id()) {
-    thread.detach();  // stopped from on_event: it ends after this look
+  if (from_callback) {
+    thread.detach();  // it ends after this look
   } else {
     thread.join();
   }
+}
+
+bool WatchCore::stopped() const noexcept {
+  std::lock_guard lock(mutex_);
+  return stopping_;
 }
 
 void WatchCore::look_again() {
@@ -219,7 +234,8 @@ void WatchCore::look_again() {
 
 void WatchCore::rescan() {
   std::unique_lock lock(mutex_);
-  if (thread_.get_id() == std::this_thread::get_id()) throw InputError("Watch::rescan cannot be called from on_event");
+  if (watching_ == std::this_thread::get_id()) throw InputError("Watch::rescan cannot be called from on_event");
+  if (stopping_) throw InputError("this triage::Watch was stopped; get another one from Runtime::watch");
   const uint64_t mine = forced_looks_ = ++wanted_looks_;
   notifier_.wake();
   done_.wait(lock, [&] { return finished_looks_ >= mine || finished_; });
@@ -243,6 +259,8 @@ void WatchCore::loop() {
     finished_looks_ = wanted;
     done_.notify_all();
   }
+  options_.on_event = nullptr;  // what it refers to may go now; the host may keep a Watch that was stopped for long
+  notifier_.close();
   std::lock_guard lock(mutex_);
   finished_ = true;
   done_.notify_all();
@@ -547,8 +565,11 @@ Watch& Watch::operator=(Watch&& other) noexcept {
 
 Watch::~Watch() { stop(); }
 
+Watch::operator bool() const noexcept { return core_ && !core_->stopped(); }
+
+/// Other threads may use the Watch meanwhile: it keeps what they use.
 void Watch::stop() {
-  if (const auto core = std::exchange(core_, nullptr)) core->stop();
+  if (core_) core_->stop();
 }
 
 void Watch::rescan() {

@@ -29,10 +29,12 @@ class WatchCore : public std::enable_shared_from_this<WatchCore> {
   WatchCore& operator=(const WatchCore&) = delete;
 
   void start();
-  /// Idempotent. Waits for the thread, unless called from it.
+  /// Idempotent, and for any thread. Returns when the thread has ended, whoever stopped it, unless called from it.
   void stop();
+  bool stopped() const noexcept;
   /// Asks for a look at all files, without waiting for it.
   void look_again();
+  /// Throws InputError where it was stopped, and on the watching thread.
   void rescan();
 
  private:
@@ -69,7 +71,7 @@ class WatchCore : public std::enable_shared_from_this<WatchCore> {
   const std::shared_ptr<RuntimeCore> runtime_;
   const std::filesystem::path shown_;  // as the user gave it
   const std::filesystem::path dir_;    // absolute
-  const WatchOptions options_;
+  WatchOptions options_;               // on_event: of the watching thread alone
   Notifier notifier_;
 
   // Of the watching thread alone:
@@ -85,7 +87,8 @@ class WatchCore : public std::enable_shared_from_this<WatchCore> {
   uint64_t wanted_looks_ = 0, finished_looks_ = 0;
   uint64_t forced_looks_ = 0;  // up to here: look at every file, settled or not
   bool stopping_ = false, finished_ = false;
-  std::thread thread_;
+  std::thread thread_;          // whoever joins it takes it
+  std::thread::id watching_{};  // its id, also then; that of no thread before `start`
   std::shared_ptr<const void> exit_;
 };
 
