@@ -18,10 +18,10 @@ class Chain {
 
   Tensors run() {
     Tensors results;
-    for (uint32_t left = 4 + below(9); left > 0; --left) {
+    for (uint32_t left = 10 + below(20); left > 0; --left) {
       step();
-      if (below(3) == 0) results.push_back(values_.back());
-      if (below(5) == 0) results.push_back(rows_.back());
+      if (below(6) == 0) results.push_back(values_.back());
+      if (below(12) == 0) results.push_back(rows_.back());
     }
     results.push_back(at::where(row(), value(), values_.back()));
     return results;
