@@ -19,11 +19,17 @@ std::string shell_quoted(const std::string& text) {
 std::string program_path() { return std::filesystem::read_symlink("/proc/self/exe").parent_path() / "triage"; }
 
 Ran triage_program(const TemporaryFolder& folder, const std::vector<std::string>& arguments) {
-  TemporaryFolder output;
-  std::string command = "cd " + shell_quoted(folder.path().string()) + " && " + shell_quoted(program_path());
+  std::string command = "\"$triage\"";
   for (const std::string& argument : arguments) command += " " + shell_quoted(argument);
-  command += " > " + shell_quoted(output / "out") + " 2> " + shell_quoted(output / "err") + " < /dev/null";
-  int status = std::system(command.c_str());
+  return shell(folder, command);
+}
+
+Ran shell(const TemporaryFolder& folder, const std::string& command) {
+  TemporaryFolder output;
+  const std::string all = "cd " + shell_quoted(folder.path().string()) + " && triage=" + shell_quoted(program_path()) +
+                          " && { " + command + "\n} > " + shell_quoted(output / "out") + " 2> " +
+                          shell_quoted(output / "err") + " < /dev/null";
+  const int status = std::system(all.c_str());
   return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_bytes(output / "out"), read_bytes(output / "err")};
 }
 

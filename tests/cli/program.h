@@ -28,5 +28,7 @@ const char* python();
 /// The `triage` program that was built beside this test.
 std::string program_path();
 
-/// Runs it in `folder`, without a terminal.
+/// Runs `command` of the shell in `folder`, with the program as "$triage". What it redirects is not in the result.
+Ran shell(const TemporaryFolder& folder, const std::string& command);
+/// Runs the program in `folder`, without a terminal.
 Ran triage_program(const TemporaryFolder& folder, const std::vector<std::string>& arguments);
