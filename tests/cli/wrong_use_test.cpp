@@ -62,11 +62,13 @@ TEST_CASE("of a misspelt option and a missing one, the misspelt one is told") {
   check_message(triage({"report", "x"}), 2, "triage report", {"--output is required"});
 }
 
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // whose shadow takes more than the limit
 TEST_CASE("a generator that no memory is for is told with what it takes") {
   const Scene triage;
   const Ran ran = shell(triage.folder, "ulimit -v 25000000; \"$triage\" run repair.lua -i z=randn:100000x100000");
   check_message(ran, 2, "triage run", {"there is no memory for \"randn:100000x100000\": it takes 37.3 GiB"});
 }
+#endif
 
 TEST_CASE("check --json has the error object of other commands for a file that is missing") {
   const Scene triage;
