@@ -11,6 +11,7 @@
 
 #include "bindings/cli/commands.h"
 #include "bindings/cli/options/options.h"
+#include "bindings/cli/output.h"
 #include "bindings/cli/terminal.h"
 #include "runtime/messages/debugging/repro_settings.h"
 #include "runtime/messages/debugging/verbose.h"
@@ -22,11 +23,9 @@ using namespace triage::cli;
 
 constexpr int failed = 1, wrong_use = 2;
 
-using Json = nlohmann::ordered_json;
-
 /// What went wrong, for a person or for a program. `at`: the script's line.
 struct Failure {
-  const char* kind;  // "usage", "input", "file", "config", "policy", "libtorch", "other"
+  const char* kind;  // as for error_json
   int status;
   std::string message;
   triage::Source at = {};
@@ -40,11 +39,7 @@ int complain(const Chosen& chosen, const Failure& failure) {
     say(stderr, "{}: {}\n", chosen.command, failure.message + (said ? "" : "\n" + failure.traceback));
     return failure.status;
   }
-  Json error = {{"kind", failure.kind}, {"message", failure.message}};
-  error["file"] = failure.at.file.empty() ? Json() : Json(failure.at.file);
-  error["line"] = failure.at.line > 0 ? Json(failure.at.line) : Json();
-  error["traceback"] = failure.traceback.empty() ? Json() : Json(failure.traceback);
-  print_json({{"ok", false}, {"command", chosen.command}, {"status", failure.status}, {"error", error}},
+  print_json(error_json(chosen.command, failure.status, failure.kind, failure.message, failure.at, failure.traceback),
              chosen.command == "triage watch");
   return failure.status;
 }
@@ -72,6 +67,7 @@ int run_action(const Chosen& chosen) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  triage::cli::reserve_standard_streams();
   // Standard output is for results; and LibTorch 1.13 spends 5 ms on the backtrace of every error, which few want to see.
   triage::set_log(log_to_standard_error);
   c10::SetStackTraceFetcher([]() -> std::string { return triage::messages::verbose() ? c10::get_backtrace() : ""; });
@@ -79,7 +75,7 @@ int main(int argc, char** argv) {
   try {
     if (triage::messages::check_logs_of_environment()) {
       say("{}", triage::messages::artefacts_help());
-      return 0;
+      return finish_output("triage", 0);
     }
     triage::messages::check_repro_of_environment();
     std::error_code ignored;
@@ -88,6 +84,7 @@ int main(int argc, char** argv) {
     wrong_variable = error.what();
   }
   const Chosen chosen = parse_command_line(argc, argv);
-  if (wrong_variable) return complain(chosen, {"config", wrong_use, *wrong_variable});
-  return chosen.action ? run_action(chosen) : chosen.status;
+  check_output_at_exit(chosen.command);
+  if (wrong_variable) return finish_output(chosen.command, complain(chosen, {"config", wrong_use, *wrong_variable}));
+  return finish_output(chosen.command, chosen.action ? run_action(chosen) : chosen.status);
 }

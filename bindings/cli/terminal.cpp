@@ -7,6 +7,7 @@
 #include <numeric>
 #include <utility>
 
+#include "bindings/cli/output.h"
 #include "bindings/cli/terminal.h"
 #include "runtime/messages/logs/artefacts.h"
 #include "runtime/messages/logs/log_file.h"
@@ -65,7 +66,7 @@ void write(std::FILE* to, std::string_view text) {
     shown += colour > 0 ? std::string(text.substr(0, colour)) : messages::printable(text.substr(0, end));
     text.remove_prefix(end);
   }
-  std::fwrite(shown.data(), 1, shown.size(), to);
+  write_bytes(to, shown);
 }
 
 void log_to_standard_error(const LogRecord& record) {
@@ -82,8 +83,18 @@ bool has_printed_json() { return json_is_out; }
 
 void print_json(const nlohmann::ordered_json& json, bool on_one_line) {
   say("{}\n", json.dump(on_one_line ? -1 : 2, ' ', true, nlohmann::ordered_json::error_handler_t::replace));
-  std::fflush(stdout);
+  flush(stdout);
   json_is_out |= !on_one_line;
+}
+
+nlohmann::ordered_json error_json(const std::string& command, int status, const char* kind, const std::string& message,
+                                  const Source& at, const std::string& traceback) {
+  using Json = nlohmann::ordered_json;
+  Json error = {{"kind", kind}, {"message", message}};
+  error["file"] = at.file.empty() ? Json() : Json(at.file);
+  error["line"] = at.line > 0 ? Json(at.line) : Json();
+  error["traceback"] = traceback.empty() ? Json() : Json(traceback);
+  return {{"ok", false}, {"command", command}, {"status", status}, {"error", error}};
 }
 
 void Progress::show(const std::string& text) {

@@ -1,5 +1,6 @@
 #pragma once
 #include <fmt/format.h>
+#include <triage/error.h>
 #include <triage/log.h>
 
 #include <cstdio>
@@ -34,6 +35,9 @@ void log_to_standard_error(const LogRecord& record);
 
 /// One JSON value to standard output in ASCII, ended by a newline, flushed. Text that is not UTF-8 is mended, never an error.
 void print_json(const nlohmann::ordered_json& json, bool on_one_line = false);
+/// The object of what went wrong: `kind` is "usage", "input", "file", "config", "policy", "libtorch" or "other".
+nlohmann::ordered_json error_json(const std::string& command, int status, const char* kind, const std::string& message,
+                                  const Source& at = {}, const std::string& traceback = {});
 /// Whether the one object of a command is out: what goes wrong then is no second one.
 bool has_printed_json();
 

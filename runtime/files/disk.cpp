@@ -13,6 +13,8 @@
 #include <random>
 #include <string_view>
 
+#include "runtime/files/shown_path.h"
+
 namespace triage::files {
 namespace fs = std::filesystem;
 namespace {
@@ -40,12 +42,12 @@ InputFile::InputFile(const std::string& path) : path_(path) {
   fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd_ < 0) {
     const char* hint = errno == ENOENT ? "; is the name right, relative to the current folder?" : "";
-    throw FileError(fmt::format("cannot read \"{}\": {}{}", path, std::strerror(errno), hint));
+    throw FileError(fmt::format("cannot read \"{}\": {}{}", shown(path), std::strerror(errno), hint));
   }
   struct stat status {};
   if (::fstat(fd_, &status) != 0 || !S_ISREG(status.st_mode)) {
     ::close(fd_);
-    throw FileError(fmt::format("cannot read \"{}\": expected a file, but it is {}", path,
+    throw FileError(fmt::format("cannot read \"{}\": expected a file, but it is {}", shown(path),
                                 S_ISDIR(status.st_mode) ? "a folder" : "not a regular file"));
   }
   size_ = static_cast<uint64_t>(status.st_size);
@@ -83,7 +85,8 @@ std::string InputFile::head(size_t count) const {
 std::string read_text(const std::string& path, uint64_t largest) {
   const InputFile file(path);
   if (file.size() > largest)
-    throw FileError(fmt::format("cannot read \"{}\": it has {} bytes; the limit is {}", path, file.size(), largest));
+    throw FileError(
+        fmt::format("cannot read \"{}\": it has {} bytes; the limit is {}", shown(path), file.size(), largest));
   std::string bytes(file.size(), '\0');
   try {
     file.read(0, bytes.data(), bytes.size());

@@ -12,6 +12,7 @@
 
 #include <triage/files.h>
 #include "runtime/files/formats.h"
+#include "runtime/files/shown_path.h"
 
 namespace triage {
 namespace {
@@ -39,12 +40,12 @@ Format require_format(const std::string& path, const char* verb) {
   if (auto format = format_of(path)) return *format;
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored))
-    throw FileError(fmt::format("cannot {} \"{}\": it is a folder; name a file in it", verb, path));
+    throw FileError(fmt::format("cannot {} \"{}\": it is a folder; name a file in it", verb, files::shown(path)));
   std::string ending = std::filesystem::path(path).extension().string();
-  throw FileError(
-      fmt::format("cannot {} \"{}\": {}; the known extensions are .pt, .pth, .npy and .safetensors{}", verb, path,
-                  ending.empty() ? "its name has no extension" : fmt::format("the extension {} is not known", ending),
-                  ending == ".npz" ? ". Save each array with numpy.save" : ""));
+  throw FileError(fmt::format(
+      "cannot {} \"{}\": {}; the known extensions are .pt, .pth, .npy and .safetensors{}", verb, files::shown(path),
+      ending.empty() ? "its name has no extension" : fmt::format("the extension {} is not known", ending),
+      ending == ".npz" ? ". Save each array with numpy.save" : ""));
 }
 
 /// The first line of what LibTorch says, without its backtrace.
@@ -73,10 +74,10 @@ auto with_path(const char* verb, const std::string& path, F fn) {
   } catch (const FileError&) {
     throw;
   } catch (const Malformed& error) {
-    throw FileError(fmt::format("cannot {} \"{}\": {}", verb, path, one_line(error.what())));
+    throw FileError(fmt::format("cannot {} \"{}\": {}", verb, files::shown(path), one_line(error.what())));
   } catch (const std::exception& error) {
     throw FileError(fmt::format("cannot {} \"{}\": it is damaged, or its format does not match its extension ({})",
-                                verb, path, one_line(reason(error))));
+                                verb, files::shown(path), one_line(reason(error))));
   }
 }
 

@@ -74,6 +74,15 @@ Ran triage_program(const TemporaryFolder& folder, const std::vector<std::string>
   return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_bytes(output / "out"), read_bytes(output / "err")};
 }
 
+Ran shell(const TemporaryFolder& folder, const std::string& command) {
+  const TemporaryFolder output;
+  const std::string all = "cd " + shell_quoted(folder.path().string()) + " && triage=" + shell_quoted(program_path()) +
+                          " && { " + command + "\n} > " + shell_quoted(output / "out") + " 2> " +
+                          shell_quoted(output / "err") + " < /dev/null";
+  const int status = std::system(all.c_str());
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_bytes(output / "out"), read_bytes(output / "err")};
+}
+
 size_t count_of(const std::string& text, const std::string& part) {
   size_t count = 0;
   for (size_t at = 0; (at = text.find(part, at)) != std::string::npos; at += part.size()) ++count;

@@ -28,6 +28,8 @@ const char* python();
 /// The `triage` program that was built beside this test.
 std::string program_path();
 
-/// Runs it in `folder`, without a terminal. It has started before, so variables that LibTorch reads at its start (OMP_NUM_THREADS)
-/// are those that this test began with.
+/// Runs `command` of the shell in `folder`, with the program as "$triage". What it redirects is not in the result.
+Ran shell(const TemporaryFolder& folder, const std::string& command);
+/// Runs the program in `folder`, without a terminal. It has started before, so variables that LibTorch reads at its start
+/// (OMP_NUM_THREADS) are those that this test began with.
 Ran triage_program(const TemporaryFolder& folder, const std::vector<std::string>& arguments);

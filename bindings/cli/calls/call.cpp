@@ -9,11 +9,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -23,6 +26,7 @@
 #include "bindings/cli/terminal.h"
 #include "runtime/files/disk.h"
 #include "runtime/messages/logs/log.h"
+#include "runtime/messages/printable.h"
 #include "runtime/policy/files/policy_files.h"
 
 namespace triage::cli {
@@ -30,14 +34,17 @@ namespace {
 
 constexpr std::string_view standard_input = "-";
 
-std::string read_standard_input() {
+/// All of it, however long it says that it is: pipes and the files of /proc do not know. `name` is for messages.
+std::string read_stream(std::FILE* from, const std::string& name) {
   std::string text;
   char part[1 << 16];
-  for (size_t size; (size = std::fread(part, 1, sizeof(part), stdin)) > 0;) {
+  for (size_t size; (size = std::fread(part, 1, sizeof(part), from)) > 0;) {
     text.append(part, size);
     if (text.size() > files::largest_text)
-      throw FileError(fmt::format("standard input is longer than {} MiB", files::largest_text >> 20));
+      throw FileError(fmt::format("cannot read {}: it is longer than {} MiB, the limit of a script", name,
+                                  files::largest_text >> 20));
   }
+  if (std::ferror(from)) throw FileError(fmt::format("cannot read {}: {}", name, std::strerror(errno)));
   return text;
 }
 
@@ -81,17 +88,34 @@ std::vector<std::string> with_files_of_folders(const std::vector<std::string>& p
 
 std::string read_source(const std::string& path) {
   if (path == standard_input) {
-    static const auto& text = *new std::string(read_standard_input());
+    static const auto& text = *new std::string(read_stream(stdin, "standard input"));
     return text;
   }
   std::error_code error;
   const auto kind = std::filesystem::status(path, error).type();
   if (kind == std::filesystem::file_type::not_found)
-    throw FileError(fmt::format("cannot read \"{}\": there is no such file", path));
+    throw FileError(fmt::format("cannot read \"{}\": there is no such file", messages::one_line(path)), {path, 0});
   if (kind != std::filesystem::file_type::regular)
-    throw FileError(fmt::format("cannot read \"{}\": expected a file with a policy, but this is {}", path,
-                                kind == std::filesystem::file_type::directory ? "a folder" : "not a regular file"));
+    throw FileError(
+        fmt::format("cannot read \"{}\": expected a file with a policy, but this is {}", messages::one_line(path),
+                    kind == std::filesystem::file_type::directory ? "a folder" : "not a regular file"),
+        {path, 0});
   return files::read_text(path);
+}
+
+std::string read_script(const std::string& path) {
+  const std::string name = '"' + messages::one_line(path) + '"';
+  const auto refuse = [&](const char* why) {
+    throw FileError(fmt::format("cannot read {}: {}", name, why), {path, 0});
+  };
+  std::error_code error;
+  const auto kind = std::filesystem::status(path, error).type();
+  if (kind == std::filesystem::file_type::not_found) refuse("there is no such file");
+  if (kind == std::filesystem::file_type::directory) refuse("it is a folder");
+  if (kind == std::filesystem::file_type::block) refuse("it is a device");
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "re"), std::fclose);
+  if (!file) refuse(std::strerror(errno));
+  return read_stream(file.get(), name);
 }
 
 std::string describe(const at::Tensor& tensor) {

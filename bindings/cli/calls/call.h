@@ -15,6 +15,9 @@ namespace triage::cli {
 /// The text of a script; "-" is standard input, which is read once. Throws FileError where there is no such file, or it is a
 /// folder.
 std::string read_source(const std::string& path);
+/// The same for a script that is trusted: pipes and devices that can be read to an end are taken too, as the shell makes of
+/// `<(...)`.
+std::string read_script(const std::string& path);
 /// How messages name a script: its path, "stdin.lua" for standard input.
 std::string script_name(const std::string& path);
 /// Throws FileError, LoadError.

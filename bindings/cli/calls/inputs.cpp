@@ -8,6 +8,7 @@
 #include <charconv>
 #include <limits>
 #include <map>
+#include <string_view>
 
 #include "bindings/cli/calls/inputs.h"
 #include "bindings/cli/terminal.h"
@@ -118,16 +119,8 @@ void spoil(at::Tensor& tensor, const Options& options, at::Generator& random, co
   }
 }
 
-}  // namespace
-
-std::optional<at::Tensor> generate(const std::string& text) {
-  size_t colon = text.find(':');
-  if (colon == std::string::npos) return std::nullopt;
-  std::string kind = text.substr(0, colon);
-  if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end()) return std::nullopt;
-  std::vector<std::string> parts = split(text.substr(colon + 1), ',');
-  std::vector<int64_t> shape = parse_shape(parts[0], text);
-  Options options = parse_options(parts, text);
+at::Tensor made_of(const std::string& kind, const std::vector<int64_t>& shape, const Options& options,
+                   const std::string& text) {
   at::Generator random = at::detail::createCPUGenerator(static_cast<uint64_t>(options.seed));
   // Made in float32 or int64 and then cast: LibTorch 1.13 cannot draw half-precision numbers on the CPU.
   at::TensorOptions real(options.dtype == at::kDouble ? at::kDouble : at::kFloat), whole(at::kLong);
@@ -145,6 +138,33 @@ std::optional<at::Tensor> generate(const std::string& text) {
   if (options.dtype) tensor = tensor.to(*options.dtype);
   spoil(tensor, options, random, text);
   return tensor;
+}
+
+/// LibTorch has no type of its own for this error.
+bool is_out_of_memory(const c10::Error& error) {
+  return std::string_view(error.what()).find("alloc") != std::string::npos;
+}
+
+}  // namespace
+
+std::optional<at::Tensor> generate(const std::string& text) {
+  size_t colon = text.find(':');
+  if (colon == std::string::npos) return std::nullopt;
+  std::string kind = text.substr(0, colon);
+  if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end()) return std::nullopt;
+  std::vector<std::string> parts = split(text.substr(colon + 1), ',');
+  std::vector<int64_t> shape = parse_shape(parts[0], text);
+  Options options = parse_options(parts, text);
+  try {
+    return made_of(kind, shape, options, text);
+  } catch (const c10::Error& error) {
+    if (!is_out_of_memory(error)) throw;
+    const double bytes =
+        operators::logical_bytes(shape, options.dtype.value_or(kind == "randint" ? at::kLong : at::kFloat));
+    throw UsageError(fmt::format(
+        "there is no memory for \"{}\": it takes {:.1f} GiB, and what makes it may take more; give a smaller shape",
+        text, bytes / (1 << 30)));
+  }
 }
 
 namespace {

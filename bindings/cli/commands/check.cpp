@@ -12,6 +12,7 @@
 #include "bindings/cli/terminal.h"
 #include "bindings/lua/engine/libraries/unknown_names.h"
 #include "bindings/lua/rewriter/rewriter.h"
+#include "runtime/messages/printable.h"
 
 namespace triage::cli {
 namespace {
@@ -82,7 +83,7 @@ Checked check_file(const std::string& file, bool is_module, const CheckCommand& 
 }
 
 void print_finding(const std::string& path, const Finding& finding, Paint colour, const char* kind) {
-  std::string place = path;
+  std::string place = messages::one_line(path);
   if (finding.line > 0) place += fmt::format(":{}", finding.line);
   if (finding.column > 0) place += fmt::format(":{}", finding.column);
   say("{}: {}: {}\n", place, paint(colour, kind), finding.message);
@@ -110,6 +111,7 @@ int run(const CheckCommand& options) {
   Json files = Json::array();
   size_t broken = 0;
   std::string unreadable;  // wrong use, which is told when the others are checked
+  Source first_unreadable;
   std::vector<std::string> modules;
   const std::vector<std::string> policies = with_files_of_folders(options.paths, &modules);
   std::vector<std::string> all = policies;
@@ -121,6 +123,7 @@ int run(const CheckCommand& options) {
     try {
       checked = check_file(file, /*is_module=*/i >= policies.size(), options);
     } catch (const FileError& error) {
+      if (unreadable.empty()) first_unreadable = {file, 0};
       unreadable += (unreadable.empty() ? "" : "\n") + std::string(error.what());
       if (!options.json) continue;
       checked.errors.push_back({0, 0, error.what()});
@@ -132,9 +135,15 @@ int run(const CheckCommand& options) {
     }
     for (const Finding& finding : checked.errors) print_finding(path, finding, Paint::error, "error");
     for (const Finding& finding : checked.warnings) print_finding(path, finding, Paint::warning, "warning");
-    if (checked.errors.empty() && checked.warnings.empty()) say("{}: {}\n", path, paint(Paint::good, "ok"));
+    if (checked.errors.empty() && checked.warnings.empty())
+      say("{}: {}\n", messages::one_line(path), paint(Paint::good, "ok"));
   }
-  if (options.json) print_json({{"ok", broken == 0}, {"files", files}});
+  if (options.json) {
+    Json report = {{"ok", broken == 0}};
+    if (!unreadable.empty()) report = error_json("triage check", wrong_use, "file", unreadable, first_unreadable);
+    report["files"] = files;
+    print_json(report);
+  }
   if (!unreadable.empty() && options.json) return wrong_use;  // told in the object
   if (!unreadable.empty()) throw FileError(unreadable);
   return broken == 0 ? 0 : 1;

@@ -30,7 +30,8 @@ using graph::GraphProgram;
 std::string program_in(const std::string& path) {
   std::error_code ignored;
   if (!fs::is_directory(path, ignored)) {
-    if (!fs::exists(path, ignored)) throw UsageError(fmt::format("there is no file or folder \"{}\"", path));
+    if (!fs::exists(path, ignored))
+      throw UsageError(fmt::format("there is no file or folder \"{}\"", messages::one_line(path)));
     return path;
   }
   for (const char* name : {"minifier_launcher.lua", "graph_runnable.lua"})

@@ -15,6 +15,7 @@
 #include "bindings/cli/commands.h"
 #include "bindings/cli/commands/watch_events.h"
 #include "bindings/cli/terminal.h"
+#include "runtime/messages/printable.h"
 
 namespace triage::cli {
 namespace {
@@ -172,7 +173,8 @@ int try_candidate(const WatchCommand& options) {
     throw UsageError(
         fmt::format("--canary and --shadow need one policy, and \"{}\" is a folder; give a Lua file", options.folder));
   const std::string& file = options.canary.empty() ? options.shadow : options.canary;
-  if (!fs::exists(file)) throw FileError(fmt::format("cannot read \"{}\": there is no such file", file));
+  if (!fs::exists(file))
+    throw FileError(fmt::format("cannot read \"{}\": there is no such file", messages::one_line(file)));
   const StopSignal stop;
   WatchCommand all = options;
   all.call.policy = options.folder;

@@ -20,6 +20,7 @@
 
 #include "bindings/cli/calls/call.h"
 #include "bindings/cli/commands.h"
+#include "bindings/cli/output.h"
 #include "bindings/cli/terminal.h"
 #include "bindings/lua/engine/exec.h"
 #include "bindings/lua/repl/session.h"
@@ -83,7 +84,7 @@ void print_words(const std::vector<std::string>& words) {
     std::printf("%s%-*s", i % columns == 0 ? "\n" : "", static_cast<int>(widest), words[i].c_str());
   if (shown < words.size()) std::printf("\n... and %zu more", words.size() - shown);
   std::printf("\n");
-  std::fflush(stdout);
+  flush(stdout);
 }
 
 struct LineReader::Terminal {
@@ -258,7 +259,7 @@ constexpr const char* prompt_help =
 /// Answers with what the chunk gave; errors go to standard error where a program reads the answers.
 void print_answer(const lua::Session::Answer& answer, bool terminal) {
   const bool failed = answer.status == lua::Session::Answer::Status::failed;
-  std::fflush(stdout);
+  flush(stdout);
   if (failed && !terminal) {
     say(stderr, "{}", answer.text);
   } else if (failed) {
@@ -267,7 +268,7 @@ void print_answer(const lua::Session::Answer& answer, bool terminal) {
   } else {
     say("{}", answer.text);
   }
-  std::fflush(stdout);
+  flush(stdout);
 }
 
 }  // namespace
@@ -324,12 +325,7 @@ int run(const ExecCommand& options) {
   if (!options.code.empty()) return lua::exec_source(options.code, "=(command line)", options.arguments, compiler);
   if (options.script.empty()) throw UsageError("SCRIPT is required, or -e CODE. See triage exec --help");
   if (options.script == "-") return lua::exec_source(read_source("-"), "=stdin", options.arguments, compiler);
-  std::error_code ignored;
-  if (!fs::exists(options.script, ignored))
-    throw FileError("cannot read \"" + options.script + "\": there is no such file");
-  if (fs::is_directory(options.script, ignored))
-    throw FileError("cannot read \"" + options.script + "\": it is a folder");
-  return lua::exec_script(options.script, options.arguments, compiler);
+  return lua::exec_source(read_script(options.script), "@" + options.script, options.arguments, compiler);
 }
 
 }  // namespace triage::cli

@@ -10,6 +10,7 @@
 #include "bindings/cli/commands/bundle/actions.h"
 #include "bindings/cli/commands/watch_events.h"
 #include "runtime/files/disk.h"
+#include "runtime/messages/printable.h"
 
 namespace triage::cli {
 
@@ -35,7 +36,7 @@ void print_line(const Line& line, bool json) {
   if (line.event == "loaded") message = paint(Paint::faint, "  (its tests were not run)");
   say("{:%H:%M:%S}  {}  {}{}{}{}\n", fmt::localtime(std::time(nullptr)),
       paint(colour, fmt::format("{:<8}", line.event)), line.path, version, paint(Paint::faint, hash), message);
-  std::fflush(stdout);
+  flush(stdout);
 }
 
 namespace {
@@ -129,7 +130,7 @@ int run(const WatchCommand& options) {
   if (!options.call.inputs.empty() || !options.call.params.empty() || options.calls >= 0 || options.share > 0)
     throw UsageError("--input, --param, --calls and --share are for a candidate: give --canary FILE or --shadow FILE");
   if (!fs::is_directory(options.folder))
-    throw FileError(fmt::format("cannot watch \"{}\": there is no such folder", options.folder));
+    throw FileError(fmt::format("cannot watch \"{}\": there is no such folder", messages::one_line(options.folder)));
   if (fs::exists(fs::path(options.folder) / policy::manifest_name)) return watch_bundle(options);
   return follow_events<Follower>(options, options.folder);
 }

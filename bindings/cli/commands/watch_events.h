@@ -18,6 +18,7 @@
 #include "bindings/cli/calls/call.h"
 #include "bindings/cli/calls/given.h"
 #include "bindings/cli/commands.h"
+#include "bindings/cli/output.h"
 #include "bindings/cli/terminal.h"
 
 namespace triage::cli {
@@ -93,7 +94,7 @@ int follow_events(const WatchCommand& options, const std::string& watched) {
   Watch watch = runtime.watch(options.folder, watch_options);
   if (!options.json) {
     say("{}\n", paint(Paint::faint, fmt::format("watching {}; press Ctrl-C to stop", watched)));
-    std::fflush(stdout);
+    flush(stdout);
   }
   pollfd waiting[] = {{stop.descriptor(), POLLIN, 0}, {events.descriptor(), POLLIN, 0}};
   while (true) {

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <sstream>
 #include <string_view>
 #include <vector>
 
@@ -76,7 +77,7 @@ void add_candidate_options(CLI::App& command, WatchCommand& options) {
   add_repeated(command, "--param,-p", options.call.params, "with a candidate: a value for a param", "NAME=VALUE");
   add_compiler_option(command, options.call.compiler, background_by_default);
   command.add_option("--share", options.share, "the candidate's share of the calls; default: 0.05, for --shadow 1")
-      ->check(CLI::Range(1e-6, 1.0));
+      ->check(NumberIn(1e-6, 1.0));
   command
       .add_option("--calls", options.calls,
                   "end after this many calls; default: when a canary is promoted or reverted, for --shadow 1000")
@@ -95,14 +96,16 @@ void add_candidate_options(CLI::App& command, WatchCommand& options) {
       .add_option("--flagged-ratio", options.flagged_ratio,
                   "revert one that flags so many times as many samples; 0: never")
       ->capture_default_str()
-      ->needs(canary);
+      ->needs(canary)
+      ->check(NumberIn(0.0, 1e300));
   command.add_option("--p99-ratio", options.p99_ratio, "revert one whose calls take so many times as long; 0: never")
       ->capture_default_str()
-      ->needs(canary);
+      ->needs(canary)
+      ->check(NumberIn(0.0, 1e300));
   command.add_option("--tolerance", options.tolerance, "absolute differences of outputs that a shadow may have")
       ->capture_default_str()
       ->needs(shadow)
-      ->check(CLI::Range(0.0, 1e300));
+      ->check(NumberIn(0.0, 1e300));
 }
 
 void add_watch(CLI::App& app, Action& action) {
@@ -143,13 +146,13 @@ void add_minify(CLI::App& app, Action& action) {
                     "also take wrong numbers for a failure: results further from those of float64 than eager's");
   command->add_option("--time-limit", options->time_limit, "seconds for each candidate; one that takes longer hangs")
       ->capture_default_str()
-      ->check(CLI::Range(0.1, 3600.0));
+      ->check(NumberIn(0.1, 3600.0));
   command->add_option("--memory", options->memory_mib, "MiB of memory for each candidate")
       ->capture_default_str()
       ->check(CLI::Range(64, 1 << 20));
   command->add_option("--seconds", options->seconds, "seconds in all; then the smallest graph so far is the result")
       ->capture_default_str()
-      ->check(CLI::Range(1.0, 86400.0));
+      ->check(NumberIn(1.0, 86400.0));
   add_json(*command, options->json);
 }
 
@@ -274,7 +277,7 @@ std::vector<std::string> take_script_arguments(int& argc, char** argv) {
     } else if (word == "-e") {
       ++end, found = true;
     } else if (word.rfind("--compiler=", 0) != 0) {
-      if (word != "-" && word[0] == '-') return {};  // an option that the parser answers
+      if (word != "-" && word.rfind('-', 0) == 0) return {};  // an option that the parser answers
       found = true;
     }
   }
@@ -310,8 +313,25 @@ std::string parse_message(const CLI::App& app, const CLI::ParseError& error, int
     return with_help(fmt::format("there is no command \"{}\"{}", argv[1], did_you_mean(argv[1], names)), "triage");
   }
   std::string text = error.what();
+  // Of a misspelt option and one that is missing, CLI11 tells the latter, which is the less helpful.
+  if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::RequiredError) && !app.get_subcommands().empty())
+    for (const std::string& word : app.get_subcommands()[0]->remaining())
+      if (word.rfind('-', 0) == 0 && word != "-") {
+        text = fmt::format("The following argument was not expected: {}", word);
+        break;
+      }
   for (char& c : text) c = c == '\n' ? ' ' : c;
   return with_help(text.substr(0, text.find_last_not_of(" .") + 1) + guess_option(app, text), chosen_command(app));
+}
+
+/// Most often a variable of the shell that is not set. Taken for an option that is not given, it would ask for everything.
+void refuse_empty_values(CLI::App& app) {
+  for (CLI::App* command : app.get_subcommands({}))
+    for (CLI::Option* option : command->get_options())
+      if (option->get_items_expected_max() > 0)
+        option->check([](const std::string& value) {
+          return std::string(value.empty() ? "its value is empty; is a variable of the shell not set?" : "");
+        });
 }
 
 void set_up(CLI::App& app, Action& action, std::vector<std::string> script_arguments) {
@@ -321,6 +341,7 @@ void set_up(CLI::App& app, Action& action, std::vector<std::string> script_argum
   for (auto add : {add_bundle, add_cache, add_watch, add_minify, add_replay, add_decisions, add_report, add_doctor,
                    add_version, add_generate, add_help})
     add(app, action);
+  refuse_empty_values(app);
 }
 
 constexpr const char* summary = "Per-sample error records and scripted recovery for LibTorch";
@@ -380,7 +401,12 @@ Chosen parse_command_line(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return {"triage", nullptr, app.exit(error)};  // --help and --version
+    if (error.get_exit_code() == 0) {  // --help and --version
+      std::ostringstream text;
+      const int status = app.exit(error, text, text);
+      say("{}", text.str());
+      return {"triage", nullptr, status};
+    }
     if (argc > 1) return wrong(parse_message(app, error, argc, argv));
     say(stderr, "{}", app.help());
     return {"triage", nullptr, wrong_use};

@@ -180,7 +180,7 @@ void add_bench(CLI::App& app, Action& action) {
       ->check(CLI::Range(1, 1024));
   command->add_option("--seconds", options->seconds, "the approximate time to measure each batch size")
       ->capture_default_str()
-      ->check(CLI::Range(0.0, 3600.0));
+      ->check(NumberIn(0.0, 3600.0));
   CLI::Option* const profile = command->add_option(
       "--profile", options->profile, "write a trace of warm calls for Perfetto (https://ui.perfetto.dev) to this file");
   profile->type_name("FILE.json");

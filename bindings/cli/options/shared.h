@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <cmath>
 #include <functional>
 #include <memory>
 #include <string>
@@ -59,6 +60,17 @@ inline void add_example_options(CLI::App& command, CallOptions& options) {
       "  randn:32x512,seed=1,dtype=float16,nan=3,inf=2   3 samples with a NaN, 2 with an Inf\n"
       "  randint:32x8,low=0,high=100                     integers, 100 excluded\n");
 }
+
+/// CLI::Range lets "nan" pass.
+struct NumberIn : CLI::Range {
+  NumberIn(double least, double most) : Range(least, most) {
+    func_ = [in_range = func_](std::string& text) {
+      double number = 0;
+      const bool is_nan = CLI::detail::lexical_cast(text, number) && std::isnan(number);
+      return is_nan ? fmt::format("expected a number, got {}", text) : in_range(text);
+    };
+  }
+};
 
 /// `without`: what the command does where the option is not given.
 inline void add_compiler_option(CLI::App& command, std::string& compiler, const char* without) {

@@ -86,7 +86,9 @@ std::shared_ptr<PolicyVersion> PolicyCore::load_current(std::optional<std::strin
   if (of_file) text = read_source(file_);
   deleted_ = !text;
   refused_ = text.has_value();  // unless what follows does not throw
-  if (!text) throw FileError(fmt::format("cannot load the policy '{}': there is no such file", path_), {path_, 0});
+  if (!text)
+    throw FileError(fmt::format("cannot load the policy '{}': there is no such file", messages::one_line(path_)),
+                    {path_, 0});
   std::shared_ptr<PolicyVersion> version = load_whole({std::move(*text), path_, file_, of_file, /*followed=*/true});
   if (declares_outputs(version->signature))
     check_outputs(*runtime_->load_script(version->contents, path_, /*silent=*/true));

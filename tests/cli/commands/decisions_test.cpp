@@ -1,6 +1,7 @@
 // `triage decisions`, and `triage run --decisions`.
 #include <doctest/doctest.h>
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -81,6 +82,7 @@ TEST_CASE("decisions are chosen by policy, code, location, names, time, and how 
   };
   CHECK(count("--policy", "b") == 2);
   CHECK(count("--code", "NAN") == 2);
+  CHECK(count("--code", "nan") == 2);
   CHECK(count("--location", "encoder.a") == 2);
   CHECK(count("--location", "enc*") == 3);
   CHECK(count("--sample", "user-2") == 1);
@@ -172,6 +174,60 @@ TEST_CASE("wrong use of decisions is told with what would be right") {
   CHECK(has(complaint({"decisions", "d.jsonl", "--answered", "lively"}), "did you mean \"live\"?"));
   for (const char* time : {"yesterday", "2026-5-4", "2026-05-0", "2026-05-04 03:02", "2026-05-04T03:02:01.0000001Z"})
     CHECK(has(complaint({"decisions", "d.jsonl", "--since", time}), "expected a time in UTC"));
+  for (const char* time : {"2026-13", "2026-00", "2026-02-29", "2026-04-31", "2026-05-04T24", "2026-05-04T03:60"})
+    CHECK(has(complaint({"decisions", "d.jsonl", "--until", time}), "there is no such time"));
+  CHECK(triage_program(folder, {"decisions", "d.jsonl", "--since", "2024-02-29"}).status == 0);
+  CHECK(has(complaint({"decisions", "d.jsonl", "--code", "NOPE"}), "expected one of NAN, INF, OVERFLOW, CODE_4, "));
+  CHECK(has(complaint({"decisions", "d.jsonl", "--code", "nann"}), "did you mean \"NAN\"?"));
+  for (const char* option :
+       {"--policy", "--code", "--location", "--sample", "--decision", "--since", "--until", "--answered"})
+    CHECK(has(complaint({"decisions", "d.jsonl", option, ""}), std::string(option) + ": its value is empty"));
+}
+
+TEST_CASE("a file that is no decision log is told, and is an error where there is no other") {
+  const TemporaryFolder folder;
+  write_bytes(folder / "d.jsonl", first);
+  write_bytes(folder / "d.jsonl.gz", std::string("\x1f\x8b\x08\x00\n\xff\xfe", 7));
+  const Ran refused = triage_program(folder, {"decisions", "d.jsonl.gz"});
+  CHECK(refused.status == 2);
+  CHECK(refused.out.empty());
+  CHECK(has(refused.err, "triage decisions: \"d.jsonl.gz\" is no decision log: none of its lines (2) is a decision"));
+  const Ran beside = triage_program(folder, {"decisions", "d.jsonl.gz", "d.jsonl"});
+  CHECK(beside.status == 0);
+  CHECK(has(beside.out, "1 decision\n"));
+  CHECK(has(beside.err, "\"d.jsonl.gz\" is no decision log"));
+  CHECK(triage_program(folder, {"decisions", "/dev/null"}).status == 0);  // a log in which nothing has happened yet
+}
+
+TEST_CASE("a file that is named twice counts once") {
+  const TemporaryFolder folder;
+  write_bytes(folder / "d.jsonl", first + second);
+  std::filesystem::create_symlink("d.jsonl", folder / "link.jsonl");
+  CHECK(summary(folder, {"d.jsonl", "./d.jsonl", "link.jsonl", folder / "d.jsonl"})["decisions"] == 2);
+}
+
+TEST_CASE("where no decision matches, standard error has what the log is about") {
+  const TemporaryFolder folder;
+  write_bytes(folder / "d.jsonl", first + second + third);
+  const Ran none = triage_program(folder, {"decisions", "d.jsonl", "--policy", "c"});
+  CHECK(none.status == 0);
+  CHECK(none.out == "0 decisions\n");
+  CHECK(none.err ==
+        "triage decisions: no decision matches; the log has 3, from 2026-05-04T03:02:01.000001Z to "
+        "2026-05-05T00:00:00.000000Z; by policy: 2 a, 1 b\n");
+  CHECK(triage_program(folder, {"decisions", "d.jsonl", "--policy", "a"}).err.empty());
+}
+
+TEST_CASE("a list has the beginning of the version's hash where the log has it") {
+  const TemporaryFolder folder;
+  std::string masked = second;
+  write_bytes(folder / "d.jsonl",
+              line("2026-05-04T03:02:01.000001Z", "1", "a", "NAN").insert(1, R"("hash":"05adcc29d2b3c284",)") +
+                  masked.insert(1, R"("hash":"masked:ba7816bf8f01cfea414140de5dae2223",)") + third);
+  const Ran list = triage_program(folder, {"decisions", "d.jsonl", "--list"});
+  CHECK(has(list.out, "  a v1 05adcc29  live  "));
+  CHECK(has(list.out, "  a v1 masked:ba7816bf  live  "));
+  CHECK(has(list.out, "  b v1  live  "));
 }
 
 TEST_CASE("run --decisions writes the line of its call, which decisions reads and replay repeats") {

@@ -12,6 +12,7 @@
 #include "bindings/cli/terminal.h"
 #include "bindings/lua/testing/policy_tests.h"
 #include "runtime/files/disk.h"
+#include "runtime/messages/printable.h"
 #include "runtime/policy/bundles/manifest.h"
 #include "runtime/policy/files/sha256.h"
 
@@ -104,7 +105,7 @@ ScriptOptions script_options_of(const std::string& folder, const Snapshot& snaps
 
 void check_bundle_folder(const std::string& folder) {
   if (!fs::is_directory(folder))
-    throw FileError(fmt::format("cannot read the bundle \"{}\": there is no such folder", folder));
+    throw FileError(fmt::format("cannot read the bundle \"{}\": there is no such folder", messages::one_line(folder)));
 }
 
 int check_bundle(const BundleCommand& options) {

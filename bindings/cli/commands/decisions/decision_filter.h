@@ -21,7 +21,7 @@ struct Match {
 /// Which decisions the options of `triage decisions` ask for.
 class DecisionFilter {
  public:
-  /// Throws UsageError for a time or word that is none.
+  /// Throws UsageError for a time, code or word that is none.
   explicit DecisionFilter(const DecisionsCommand& options);
   bool in_time(const nlohmann::ordered_json& line) const;
   Match match(const nlohmann::ordered_json& decision) const;
@@ -30,7 +30,7 @@ class DecisionFilter {
 
  private:
   const DecisionsCommand& options_;
-  const std::string since_, until_;
+  const std::string since_, until_, code_;
 };
 
 /// A field of text; empty where there is none.

@@ -88,10 +88,11 @@ std::FILE* open(const std::string& path) {
   std::FILE* const file = std::fopen(path.c_str(), "re");
   struct stat status {};
   if (!file || ::fstat(::fileno(file), &status) != 0)
-    throw FileError(fmt::format("cannot read \"{}\": {}", path, std::strerror(errno)));
+    throw FileError(fmt::format("cannot read \"{}\": {}", messages::one_line(path), std::strerror(errno)));
   if (!S_ISDIR(status.st_mode)) return file;
   std::fclose(file);
-  throw FileError(fmt::format("cannot read \"{}\": expected a file of a decision log, but this is a folder", path));
+  throw FileError(fmt::format("cannot read \"{}\": expected a file of a decision log, but this is a folder",
+                              messages::one_line(path)));
 }
 
 }  // namespace
@@ -112,7 +113,7 @@ DecisionFile::Line DecisionFile::read_line(std::string& line) {
     if (++length <= longest_line) line += static_cast<char>(c);
   }
   if (std::ferror(file_.get()))
-    throw FileError(fmt::format("cannot read \"{}\": {}", damaged_.file, std::strerror(errno)));
+    throw FileError(fmt::format("cannot read \"{}\": {}", messages::one_line(damaged_.file), std::strerror(errno)));
   return length == 0 ? Line::none : length > longest_line ? Line::too_long : Line::whole;
 }
 

@@ -1,17 +1,23 @@
 // `triage decisions`: what the files of a decision log say, in all or of what is asked for.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <sys/stat.h>
+#include <triage/error.h>
 
 #include <algorithm>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <string_view>
 #include <tuple>
+#include <utility>
 
 #include "bindings/cli/commands.h"
 #include "bindings/cli/commands/decisions/decision_filter.h"
 #include "bindings/cli/commands/decisions/decision_reader.h"
 #include "bindings/cli/terminal.h"
+#include "runtime/messages/printable.h"
 
 namespace triage::cli {
 namespace {
@@ -186,11 +192,20 @@ std::string sample_text(const Match::Sample& match) {
                      fmt::join(errors, ", "), field(*match.sample, "done"));
 }
 
+/// "v2 05adcc29": numbers begin anew with each process, hashes do not. Only the number where the log has no hash.
+std::string version_text(const Json& decision) {
+  constexpr size_t shown = 8;
+  constexpr std::string_view mask = "masked:";
+  const std::string hash = field(decision, "hash");
+  const size_t start = hash.rfind(mask, 0) == 0 ? mask.size() : 0;
+  return fmt::format("v{}{}{}", count_in(decision, "version"), hash.empty() ? "" : " ", hash.substr(0, start + shown));
+}
+
 /// One line: a log is read with `grep`, too.
 void print_decision(const Json& decision, const Match& match) {
   constexpr size_t most_samples = 3;
-  std::string line = fmt::format("{}  {} v{}  {}", field(decision, "time"), field(decision, "policy"),
-                                 count_in(decision, "version"), field(decision, "answered"));
+  std::string line = fmt::format("{}  {} {}  {}", field(decision, "time"), field(decision, "policy"),
+                                 version_text(decision), field(decision, "answered"));
   if (const std::string id = field(decision, "decision_id"); !id.empty()) line += fmt::format("  decision {}", id);
   line += fmt::format("  {} of {} flagged", count_in(decision, "flagged"), count_in(decision, "batch"));
   for (size_t i = 0; i < std::min(match.samples.size(), most_samples); ++i)
@@ -202,15 +217,62 @@ void print_decision(const Json& decision, const Match& match) {
   say("{}\n", line);
 }
 
-/// Rotated files in the order of time, whatever their names: the first line of each says when it begins.
+/// A file that is named twice, as by two patterns of a shell, has its decisions once.
+std::vector<std::string> each_once(const std::vector<std::string>& paths) {
+  std::set<std::pair<dev_t, ino_t>> seen;
+  std::vector<std::string> once;
+  for (const std::string& path : paths) {
+    struct stat status {};
+    const bool is_file = path != "-" && ::stat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode);
+    if (!is_file || seen.emplace(status.st_dev, status.st_ino).second) once.push_back(path);
+  }
+  return once;
+}
+
+/// Why a file is no decision log; empty for one that is, or has no lines at all.
+std::string why_no_log(DecisionFile& file) {
+  if (!file.first_time().empty() || file.damaged().count == 0) return "";
+  return fmt::format(
+      "\"{}\" is no decision log: none of its lines ({}) is a decision. Expected lines of JSON, as triage::DecisionLog "
+      "writes them; unpack a compressed file first: zcat FILE | triage decisions -",
+      messages::one_line(file.damaged().file), file.damaged().count);
+}
+
+/// Rotated files in the order of time, whatever their names: the first line of each says when it begins. A file that is no log
+/// is told, and is an error where there is no other.
 Files open_files(const std::vector<std::string>& paths) {
   Files files;
-  for (const std::string& path : paths) files.push_back(std::make_unique<DecisionFile>(path));
-  if (files.size() > 1)
-    std::stable_sort(files.begin(), files.end(),
-                     [](const auto& a, const auto& b) { return a->first_time() < b->first_time(); });
+  std::vector<std::string> wrong;
+  for (const std::string& path : each_once(paths)) {
+    files.push_back(std::make_unique<DecisionFile>(path));
+    if (std::string why = why_no_log(*files.back()); !why.empty()) wrong.push_back(std::move(why));
+  }
+  if (wrong.size() == files.size()) throw FileError(fmt::format("{}", fmt::join(wrong, "\n")));
+  for (const std::string& why : wrong) say(stderr, "triage decisions: {}\n", why);
+  std::stable_sort(files.begin(), files.end(),
+                   [](const auto& a, const auto& b) { return a->first_time() < b->first_time(); });
   return files;
 }
+
+/// What is in the files, for a question that no decision answers: a misspelt name should not look like good news.
+struct Contents {
+  uint64_t calls = 0;
+  std::string first, last;
+  Tally<std::string> policies;
+
+  void add(const Json& decision) {
+    const std::string time = decision["time"].get<std::string>();
+    first = calls == 0 ? time : std::min(first, time);
+    last = calls == 0 ? time : std::max(last, time);
+    ++calls;
+    policies.add(field(decision, "policy"));
+  }
+  void tell() const {
+    if (calls == 0) return;
+    say(stderr, "triage decisions: no decision matches; the log has {}, from {} to {}; by policy: {}\n", calls, first,
+        last, listed(policies));
+  }
+};
 
 }  // namespace
 
@@ -220,6 +282,8 @@ int run(const DecisionsCommand& options) {
     throw UsageError("- is given twice; standard input can be read once");
   const Files files = open_files(options.files);
   Summary summary;
+  Contents contents;
+  bool any = false;
   const bool all = filter.takes_all();
   for (const auto& file : files) {
     while (const std::optional<Json> line = file->next()) {
@@ -227,8 +291,10 @@ int run(const DecisionsCommand& options) {
         if (filter.in_time(*line)) summary.dropped += count_in(*line, "dropped");
         continue;
       }
+      contents.add(*line);
       const Match match = filter.match(*line);
       if (!match.matches) continue;
+      any = true;
       if (!options.list)
         add(summary, *line, match, all);
       else if (options.json)
@@ -243,6 +309,7 @@ int run(const DecisionsCommand& options) {
     print_json(to_json(summary, files));
   else
     print_summary(summary, files);
+  if (!any) contents.tell();
   return 0;
 }
 

@@ -14,6 +14,7 @@
 #include "runtime/backends/fused/kernel_cache/kernel_manifest.h"
 #include "runtime/backends/fused/kernels/kernel.h"
 #include "runtime/files/disk.h"
+#include "runtime/messages/printable.h"
 
 namespace triage {
 namespace {
@@ -21,7 +22,7 @@ namespace {
 namespace fs = std::filesystem;
 
 [[noreturn]] void refuse(const fs::path& path, const std::string& why) {
-  throw FileError(fmt::format("cannot use the kernels in \"{}\": {}", path.string(), why));
+  throw FileError(fmt::format("cannot use the kernels in \"{}\": {}", messages::one_line(path.string()), why));
 }
 
 KernelManifest manifest_of(const std::string& bytes, const fs::path& path) {
