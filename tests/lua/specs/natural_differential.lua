@@ -122,7 +122,8 @@ local function bits(x) return x:contiguous():view(torch.int32) end
 local function one_by_one(fn, a, b, n, w)
   local results = {{}, {}, {}}
   for i = 0, a:size(0) - 1 do
-    for k, value in ipairs({fn(a[{{i, i + 1}}]:clone(), b[{{i, i + 1}}]:clone(), n, w)}) do results[k][i + 1] = value end
+    local one = {{i, i + 1}}
+    for k, value in ipairs({fn(a[one]:clone(), b[one]:clone(), n, w)}) do results[k][i + 1] = value end
   end
   for k = 1, 3 do results[k] = torch.cat(results[k]) end
   return results
