@@ -263,7 +263,7 @@ class PolicyCore {
   void forget_promoted() noexcept;
   void tell_reverted(const std::shared_ptr<Candidate>& candidate, const std::string& reason, const Source& source);
   void revert_candidate(const Beside& beside, const std::string& reason, const Source& source);
-  void note_donation(const RunOptions& options) noexcept;
+  void note_use(const RunOptions& options) noexcept;
   std::vector<size_t> donated() const;
   static void note_answered(PolicyVersion& version) noexcept;
   friend std::vector<at::Tensor> replayed(PolicyVersion& version, at::ArrayRef<at::Tensor> inputs,
@@ -359,7 +359,8 @@ class PolicyCore {
 
   const std::shared_ptr<Epochs> epochs_ = std::make_shared<Epochs>();
   std::atomic<const Live*> live_{nullptr};
-  std::atomic<uint64_t> donated_{0};  // which of the first 64 inputs some call has donated
+  std::atomic<uint64_t> donated_{0};   // which of the first 64 inputs some call has donated
+  std::atomic<bool> grad_mode_{true};  // of the thread that called last
 
   std::mutex changing_;                   // may be held for long; taken by Changing, and what follows is under it
   std::atomic<std::thread::id> changer_;  // who has it

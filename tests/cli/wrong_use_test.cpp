@@ -1,6 +1,7 @@
 // What is no file, no number, or no option: told with its name, and status 2.
 #include <doctest/doctest.h>
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -42,6 +43,18 @@ TEST_CASE("the name of a file cannot end a line of a message") {
   check_message(triage({"cache", "load", "a\nb"}), 2, "triage cache", {"\"a\\nb\""});
   write_bytes(triage.folder / "o\nk.lua", "return function(z) return z end\n");
   CHECK(triage({"check", "o\nk.lua"}).out == "o\\nk.lua: ok\n");
+}
+
+TEST_CASE("a link in a circle is no file of a folder") {
+  const Scene triage;
+  std::filesystem::create_symlink("loop.lua", triage.folder / "loop.lua");
+  for (const char* command : {"check", "test"}) {
+    const Ran ran = triage({command, "."});
+    CAPTURE(ran.err);
+    CHECK_FALSE(has(ran.err, "loop.lua"));
+    CHECK_FALSE(has(ran.err, "symbolic"));
+  }
+  CHECK(triage({"check", "."}).status == 0);
 }
 
 TEST_CASE("nan is no number for an option") {

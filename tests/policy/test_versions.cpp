@@ -297,6 +297,21 @@ TEST_CASE("a log may call the runtime, from several threads, and end with its Ru
   CHECK(records >= 100);
 }
 
+TEST_CASE("what follows a version is captured as calls run it: without gradients where they have none") {
+  Runtime runtime({.log = triage::test::no_log()});
+  const Policy policy = runtime.load_source("add 1", "p.fake");
+  float number = 1;
+  for (const bool gradients : {true, false, true}) {
+    CAPTURE(gradients);
+    const c10::AutoGradMode mode(gradients);
+    policy.run({at::zeros({2, 3})});
+    std::thread([&] { policy.replace("add " + std::to_string(static_cast<int>(++number))); }).join();
+    triage::RunInfo info;
+    CHECK(policy.run({at::zeros({2, 3})}, {.info = &info})[0].equal(at::full({2, 3}, number)));
+    CHECK(info.form == triage::CallForm::graph);
+  }
+}
+
 TEST_CASE("records that belong to no Runtime go to the log of the process") {
   std::ostringstream text;
   triage::set_log(triage::test::log_to(text));

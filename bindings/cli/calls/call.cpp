@@ -72,7 +72,7 @@ std::vector<std::string> with_files_of_folders(const std::vector<std::string>& p
     }
     std::vector<std::string> found, shared;
     for (const auto& entry : fs::recursive_directory_iterator(path, fs::directory_options::skip_permission_denied)) {
-      if (entry.path().extension() != ".lua" || !entry.is_regular_file()) continue;
+      if (entry.path().extension() != ".lua" || !entry.is_regular_file(ignored)) continue;  // nor a link in a circle
       const fs::path folder = entry.path().lexically_relative(path).parent_path();
       const bool is_module = std::find(folder.begin(), folder.end(), "lib") != folder.end();
       (is_module ? shared : found).push_back(entry.path().string());

@@ -54,9 +54,9 @@ std::string read_bytes(const std::string& path) {
 
 std::vector<std::string> lua_files(const std::string& folder) {
   std::vector<std::string> paths;
-  for (const auto& entry : fs::directory_iterator(folder)) {
-    if (entry.path().extension() == ".lua" && entry.is_regular_file()) paths.push_back(entry.path().string());
-  }
+  std::error_code ignored;  // a link in a circle is no file
+  for (const auto& entry : fs::directory_iterator(folder))
+    if (entry.path().extension() == ".lua" && entry.is_regular_file(ignored)) paths.push_back(entry.path().string());
   std::sort(paths.begin(), paths.end());
   return paths;
 }

@@ -135,7 +135,6 @@ const at::Tensor& BranchGuard::taken() {
 
 bool BranchGuard::is_outer_data(const at::Tensor& tensor) {
   if (!may_require_grad(tensor) || made_.count(tensor.unsafeGetTensorImpl())) return false;
-  if (!own_.defined() && before_.empty()) return false;  // the only branch there is
   if (taken().dim() == 0) return true;
   // A graph is replayed on batches of other sizes, so there the operator decides; what is from before the capture holds no
   // samples.
@@ -147,6 +146,7 @@ at::Tensor BranchGuard::guarded(const at::Tensor& tensor) {
   const auto known = guarded_.find(tensor.unsafeGetTensorImpl());
   if (known != guarded_.end()) return known->second.inner;
   if (!c10::GradMode::is_enabled()) return tensor;
+  if (is_only_branch()) return enclosing_ ? enclosing_->guarded(tensor) : tensor;
   const Suspended outside(enclosing_);
   if (!is_outer_data(tensor)) return tensor;
   at::Tensor inner = run("triage::guard_grad", {tensor, taken()});
@@ -174,6 +174,10 @@ void BranchGuard::guard_arguments(const c10::OperatorHandle& op, torch::jit::Sta
 }
 
 void BranchGuard::note_results(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+  if (is_only_branch()) {
+    if (enclosing_) enclosing_->note_results(op, stack);
+    return;
+  }
   const auto note = [this](const at::Tensor& tensor) {
     if (tensor.defined() && may_require_grad(tensor)) made_.emplace(tensor.unsafeGetTensorImpl(), tensor);
   };

@@ -57,6 +57,8 @@ class BranchGuard {
   bool is_outer_data(const at::Tensor& tensor);
   const at::Tensor& taken();
   bool selects() const noexcept { return selection_.depth > 0; }
+  /// All rows that come this far are its own: a script that a condition of the batch decided. It is a part of the branch around it.
+  bool is_only_branch() const noexcept { return !own_.defined() && before_.empty(); }
   void refuse_writes(const c10::OperatorHandle& op, const torch::jit::Stack& stack) const;
   void note_storages(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments,
                      const torch::jit::Stack& stack);

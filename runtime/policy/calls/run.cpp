@@ -1,5 +1,6 @@
 // The path of one call through a policy, and what answers when the policy fails.
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/core/GradMode.h>
 #include <c10/util/Exception.h>
 #include <c10/util/SmallVector.h>
 #include <fmt/format.h>
@@ -173,7 +174,7 @@ void PolicyCore::answer_or_note(const Live& live, CallBegin begin, at::ArrayRef<
 void PolicyCore::find_answer(const Live& live, at::ArrayRef<at::Tensor> inputs, const RunOptions& options,
                              Answer& answer) {
   check_inputs(*live.version, inputs, options);
-  note_donation(options);
+  note_use(options);
   if (live.has_state) [[unlikely]]
     return find_answer_with_state(live, inputs, options, answer);
   ask_live(live, inputs, options, answer);
@@ -204,8 +205,10 @@ OnError PolicyCore::on_error(const PolicyVersion& version, const RunOptions& opt
   return version.on_error.value_or(runtime_->options().on_error);
 }
 
-/// Versions to come are made ready for it, too.
-void PolicyCore::note_donation(const RunOptions& options) noexcept {
+/// Versions to come are made ready for calls like this one.
+void PolicyCore::note_use(const RunOptions& options) noexcept {
+  const bool grad_mode = c10::GradMode::is_enabled();
+  if (grad_mode_.load(std::memory_order_relaxed) != grad_mode) grad_mode_.store(grad_mode, std::memory_order_relaxed);
   for (const size_t index : options.donate)
     if (const uint64_t bit = index < 64 ? uint64_t{1} << index : 0; bit & ~donated_.load(std::memory_order_relaxed))
       donated_.fetch_or(bit, std::memory_order_relaxed);
@@ -222,7 +225,7 @@ void PolicyCore::prepare(at::ArrayRef<at::Tensor> inputs, const RunOptions& opti
   const Epochs::Reading reading(*epochs_);
   const Live& live = *live_.load(std::memory_order_seq_cst);
   check_inputs(*live.version, inputs, options);
-  note_donation(options);
+  note_use(options);
   RunOptions keeping = options;
   keeping.donate.clear();
   keeping.on_error = OnError::raise;

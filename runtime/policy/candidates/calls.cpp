@@ -90,7 +90,7 @@ void PolicyCore::ask_canary(const Live& live, at::ArrayRef<at::Tensor> inputs, c
   const Live& asked = live.beside->as_live;
   PolicyVersion& version = *asked.version;
   check_inputs(*live.version, inputs, options);
-  note_donation(options);
+  note_use(options);
   if (!options.params.empty()) override_params(*live.version, live.params, options.params);  // throws on mistakes
   RunOptions mine = options;
   mine.donate.clear();

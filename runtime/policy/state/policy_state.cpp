@@ -32,14 +32,23 @@ std::string declared_names(const Signature& signature) {
   return names.empty() ? "it declares none" : fmt::format("it declares ({})", fmt::join(names, ", "));
 }
 
+bool takes(const Signature& signature, const std::string& name, const at::Tensor& tensor) {
+  const StateSpec* const spec = find_spec(signature, name);
+  return spec && fits(*spec, tensor);
+}
+
 /// What `signature` cannot take, a clause each.
 std::vector<std::string> unfitting_state(const Signature& signature, const StateTensors& state) {
   std::vector<std::string> clauses;
+  std::set<std::string> taken;
+  for (const auto& [name, tensor] : state)
+    if (takes(signature, name, tensor)) taken.insert(name);
   for (const auto& [name, tensor] : state) {
     const StateSpec* const spec = find_spec(signature, name);
+    if (taken.count(name)) continue;
     if (!spec)
       clauses.push_back(fmt::format("the state '{}' is no longer declared, and goes", messages::one_line(name)));
-    else if (!fits(*spec, tensor))
+    else
       clauses.push_back(fmt::format("the state '{}' starts anew: it was kept as {}, and is declared as {}", name,
                                     described(tensor), spec->type.text()));
   }
@@ -48,12 +57,13 @@ std::vector<std::string> unfitting_state(const Signature& signature, const State
 
 bool is_power_of_two(uint64_t count) { return (count & (count - 1)) == 0; }
 
+/// With what `signature` cannot take of `rest`. So a name may be there twice, in another dtype or shape.
 KeptState named(const Signature& signature, std::vector<at::Tensor> tensors, const KeptState& rest) {
   auto state = std::make_shared<StateTensors>();
   for (size_t i = 0; i < tensors.size(); ++i) state->emplace_back(signature.state[i].name, std::move(tensors[i]));
   if (rest)
     for (const auto& [name, tensor] : *rest)
-      if (!find_spec(signature, name)) state->emplace_back(name, tensor);
+      if (!takes(signature, name, tensor)) state->emplace_back(name, tensor);
   return state;
 }
 
@@ -75,9 +85,10 @@ void PolicyCore::find_answer_with_state(const Live& live, at::ArrayRef<at::Tenso
   ask_live(live, inputs, options, answer);
   if (answer.by != Answered::live && answer.by != Answered::previous) return;
   if (answer.version->signature.state.empty()) return;
-  // Another version may be live, whose names this one does not know: what it has of them stays as it is.
+  // Another version may be live, or be live again after a trial: what it has that this one does not know stays as it is.
   const bool is_live = answer.version == live_.load(std::memory_order_acquire)->version.get();
-  turn.keep(named(answer.version->signature, std::move(answer.state->after), is_live ? nullptr : answer.state->before));
+  const bool may_go = is_live && !answer.version->trial.on();
+  turn.keep(named(answer.version->signature, std::move(answer.state->after), may_go ? nullptr : answer.state->before));
   afterwards(runtime_->logger(), [&] {
     if (answer.state->other_batch) tell_other_batch(rows_of(inputs));
     tell_dropped_keys();
@@ -131,8 +142,7 @@ StateOfKeys PolicyCore::fitting_state() const {
   for (auto& [key, state] : all) {
     auto fitting = std::make_shared<StateTensors>();
     for (const auto& [name, tensor] : *state)
-      if (const StateSpec* const spec = find_spec(signature, name); spec && fits(*spec, tensor))
-        fitting->emplace_back(name, tensor);
+      if (takes(signature, name, tensor)) fitting->emplace_back(name, tensor);
     state = std::move(fitting);
   }
   return all;

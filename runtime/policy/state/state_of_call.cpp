@@ -29,9 +29,11 @@ c10::Device device_of(at::ArrayRef<at::Tensor> inputs) {
   return inputs.empty() ? c10::Device(c10::kCPU) : inputs[0].device();
 }
 
-const at::Tensor* find(const KeptState& state, const std::string& name) {
+/// Of any batch.
+const at::Tensor* find(const KeptState& state, const StateSpec& spec) {
   if (!state) return nullptr;
-  const auto found = std::find_if(state->begin(), state->end(), [&](const auto& kept) { return kept.first == name; });
+  const auto found = std::find_if(state->begin(), state->end(),
+                                  [&](const auto& kept) { return kept.first == spec.name && fits(spec, kept.second); });
   return found == state->end() ? nullptr : &found->second;
 }
 
@@ -90,9 +92,9 @@ void begin_state(const Signature& signature, at::ArrayRef<at::Tensor> inputs, St
   check_state_bytes(signature, batch, most);
   state.begin_again();
   for (const StateSpec& spec : signature.state) {
-    const at::Tensor* const kept = find(state.before, spec.name);
+    const at::Tensor* const kept = find(state.before, spec);
     const bool usable = kept && fits(spec, *kept, batch);
-    if (kept && !usable && fits(spec, *kept)) state.other_batch = true;
+    if (kept && !usable) state.other_batch = true;
     state.given.push_back(usable ? *kept : at_first(spec, batch, device));
     if (state.given.back().device() != device) {
       const c10::InferenceMode outside(false);

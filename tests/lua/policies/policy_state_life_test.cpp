@@ -156,6 +156,39 @@ TEST_CASE("a version on trial that fails leaves the state to the one that answer
   CHECK(next_of(policy) == 2004);
 }
 
+TEST_CASE("a version on trial that declares state differently, and is taken back, loses none of the version before") {
+  const auto declares = [](const std::string& state, const std::string& counted, const std::string& step) {
+    return "return policy { outputs = {\"z\", \"n\"}, inputs = {\"z\"}, state = {" + state +
+           "}, run = function(z, s) " + (counted == "k" ? "if z:sum():item() > 100 then error('too much') end " : "") +
+           "return z + 1, s." + counted + ":sum():to(torch.int64), {" + step + "} end }";
+  };
+  const std::string integer = declares("n = {shape = {}, dtype = torch.int64}", "n", "n = s.n + 1");
+  for (const std::string& next :
+       {declares("n = {shape = {}, dtype = torch.float64}, k = {shape = {}}", "k", "n = s.n + 1, k = s.k + 1"),
+        declares("n = {shape = {2}, dtype = torch.int64}, k = {shape = {}}", "k", "n = s.n + 1, k = s.k + 1"),
+        declares("k = {shape = {}}", "k", "k = s.k + 1")}) {
+    CAPTURE(next);
+    const Logged log;
+    triage::RuntimeOptions options = log.options();
+    options.trial_calls = 4;
+    Runtime runtime(options);
+    const Policy policy = runtime.load_source(integer);
+    for (int call = 0; call < 50; ++call) CHECK(next_of(policy) == call);
+    REQUIRE(policy.replace(next) == triage::Reload::swapped);
+    for (int call = 0; call < 2; ++call) next_of(policy);
+    CHECK(policy.run({at::full({2, 3}, 100.0)})[1].item<int64_t>() == 50);
+    CHECK(policy.version().number == 1);
+    CHECK(next_of(policy) == 51);
+    CHECK(policy.state()[0].tensors.size() == 1);
+
+    REQUIRE(policy.replace(next + " ") == triage::Reload::swapped);  // which passes its trial
+    for (int call = 0; call < 6; ++call) next_of(policy);
+    REQUIRE_FALSE(policy.version().on_trial);
+    REQUIRE(policy.replace(integer + " ") == triage::Reload::swapped);
+    CHECK(next_of(policy) == 0);
+  }
+}
+
 TEST_CASE("a version without state answers for one with state that failed, also where the call is recorded") {
   const TemporaryFolder folder;
   Runtime runtime(quiet());

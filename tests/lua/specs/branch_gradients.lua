@@ -224,3 +224,49 @@ test("T15 T32: a captured branch has the gradients of the eager one at every bat
     assert(torch.isfinite(b.grad):all():item())
   end
 end)
+
+test("a condition of the batch in a branch of samples: nothing of the other samples reaches a gradient", function()
+  local nan <const> = 0 / 0
+  local function square(x) return x * x end
+  local function more(x) return x + 1 end
+  --- `inner`: what the sound rows get.
+  local function repaired(inner)
+    return function(x)
+      local f = flag_nan(x, 1)
+      return IF(err.is_ok(f), function() return inner(x, f) end):ELSE(function() return torch.zeros_like(x) end)
+    end
+  end
+  local any_bad = function(x, f)
+    return IF(HAS(f), function() return square(x) end):ELSE(function() return more(x) end)
+  end
+  local forms = {
+    any_bad,
+    function(x, f) return any_bad(x, f) + any_bad(x, f) * square(x) end,
+    function(x, f) return IF(NOT(HAS(f)), function() return more(x) end):ELSE(function() return square(x) end) end,
+    function(x, f)
+      return IF((x > -100):any(-1), function() return any_bad(x, f) end):ELSE(function() return more(x) end)
+    end,
+    function(x, f)
+      return IF(HAS(f), function()
+        return IF((x > -100):any(-1), function() return square(x) end):ELSE(function() return more(x) end)
+      end):ELSE(function() return more(x) end)
+    end,
+  }
+  for number, form in ipairs(forms) do
+    local fn = repaired(form)
+    local runs = {script = fn}
+    for _, backend in ipairs({"eager", "aot_eager", "fused"}) do
+      runs[backend] = triage.compile(fn, {backend = backend, compiler = "off"})
+    end
+    for name, run in pairs(runs) do
+      for _ = 1, 2 do
+        local x = torch.tensor({{1.0, 2.0}, {nan, 3.0}, {-2.0, 0.5}}, {requires_grad = true})
+        local got = torch.autograd.grad(run(x):sum(), x)
+        local expected = number == 2 and 2 * x + 4 * x ^ 3 or 2 * x
+        expected = torch.where(torch.tensor({{true}, {false}, {true}}), expected:detach(), torch.zeros({3, 2}))
+        local fine, why = pcall(eq, got, expected)
+        if not fine then error(("form %d, %s: %s"):format(number, name, why)) end
+      end
+    end
+  end
+end)

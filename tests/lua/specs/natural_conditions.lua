@@ -1,0 +1,71 @@
+-- Natural Lua: `and`, `or` and `not` of masks, booleans of Lua and conditions on sizes (row T15).
+
+--- What a chunk of natural Lua returns; its first line is line 1.
+local function natural(text) return assert(load("--!tensor\n" .. text, "=natural.lua"))() end
+
+test("natural Lua: and, or, not of Lua values short-circuit and keep their values", function()
+  local f = natural([[
+local asked = 0
+local function ask(v) asked = asked + 1 return v end
+local flags = torch.zeros({2, 1}, {dtype = torch.int64})
+return {
+  nil and ask(1) == nil, false or 7, nil or false, 3 and "x" or "y", not nil, not 0, 1 and nil == nil,
+  ask(false) and ask(2), ask(1) or ask(2), (flags or 5) == nil, (flags and 6), not flags, asked,
+}]])
+  eq({f[2], f[4], f[5], f[6], f[7]}, {7, "x", true, false, true})
+  eq({f[8], f[9], f[10], f[11], f[12], f[13]}, {false, 1, false, 6, false, 2})
+end)
+
+test("natural Lua: a boolean of Lua decides for all samples, and what is behind it is not asked", function()
+  local f = natural([[return function(m, x)
+    return m and x ~= nil and x:sum(-1) > 0, m or x == nil or x:sum(-1) > 0
+  end]])
+  local m = torch.tensor({true, false})
+  local none, all = f(m, nil)
+  eq(none, torch.tensor({false, false}))
+  eq(all, torch.tensor({true, true}))
+  eq({f(m, torch.ones({2, 1}))}, {m, torch.tensor({true, true})})
+end)
+
+test("natural Lua: masks with booleans of Lua", function()
+  local m = torch.tensor({true, false})
+  local f = natural([[return function(m, yes)
+    return m and yes, m or yes, m and not yes, m or not yes, yes and m, not yes or m
+  end]])
+  local all, none = torch.ones_like(m), torch.zeros_like(m)
+  local results = {f(m, true)}
+  for i, expected in ipairs({m, all, none, m, m, m}) do eq(results[i], expected) end
+end)
+
+test("natural Lua: masks with conditions on sizes, in scripts and captured", function()
+  local f = natural([[return function(x)
+    local m, large = x:sum(-1) > 0, x:size(0) > 2
+    local all = #x
+    if m and x:size(0) > 2 and x:size(1) == 1 then x = x * 2 end
+    return x, m and large, m or large, m and not large, m or not large, m and all > 2 or m, m and true and large
+  end]])
+  local function expected(n)
+    local x = torch.arange(n):to(torch.float32):view({n, 1}) - 1
+    local m = x:sum(-1) > 0
+    local all, none = torch.ones_like(m), torch.zeros_like(m)
+    if n > 2 then return x, {torch.where(m:unsqueeze(1), x * 2, x), m, all, none, m, m, m} end
+    return x, {x, none, m, m, all, m, none}
+  end
+  for _, backend in ipairs({"eager", "fused"}) do
+    for _, fullgraph in ipairs({true, false}) do
+      local captured = triage.compile(f, {backend = backend, fullgraph = fullgraph, compiler = "off"})
+      for _, n in ipairs({4, 2, 3, 0, 33, 1, 4}) do
+        local x, results = expected(n)
+        eq({f(x)}, results)
+        eq({captured(x)}, results)
+      end
+    end
+  end
+end)
+
+test("natural Lua: and, or, not are elementwise on masks of any shape", function()
+  local f = natural("return function(x) return x > 0 and x < 5 or x == 9, not (x > 0) end")
+  local inside, outside = f(torch.tensor({{-1, 1, 4}, {5, 9, 0}}))
+  eq(inside, torch.tensor({{false, true, true}, {false, true, false}}))
+  eq(outside, torch.tensor({{true, false, false}, {false, false, true}}))
+end)
