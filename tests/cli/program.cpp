@@ -24,6 +24,12 @@ std::string program_path() { return std::filesystem::read_symlink("/proc/self/ex
 
 namespace {
 
+/// LibTorch reads it at its start.
+std::string number_of_threads() {
+  const char* const number = std::getenv("OMP_NUM_THREADS");
+  return number ? number : "";
+}
+
 /// The program, started once: a fork of it goes on with each call (tests/cli/forks/forks.cpp).
 class StartedProgram {
  public:
@@ -41,6 +47,8 @@ class StartedProgram {
     calls_ = ends[0];
   }
 
+  /// Whether a call would go as if the program started now.
+  bool is_as_started() const { return number_of_threads() == threads_; }
   /// The status, as waitpid has it.
   int call(const std::vector<std::string>& texts) const {
     std::string message;
@@ -58,6 +66,7 @@ class StartedProgram {
   }
 
  private:
+  const std::string threads_ = number_of_threads();
   int calls_ = -1;
 };
 
@@ -65,6 +74,11 @@ class StartedProgram {
 
 Ran triage_program(const TemporaryFolder& folder, const std::vector<std::string>& arguments) {
   static const StartedProgram program;
+  if (!program.is_as_started()) {
+    std::string command = "\"$triage\"";
+    for (const std::string& argument : arguments) command += " " + shell_quoted(argument);
+    return shell(folder, command);
+  }
   const TemporaryFolder output;
   std::vector<std::string> texts = {folder.path(), output / "out", output / "err"};
   for (char** variable = ::environ; *variable; ++variable) texts.emplace_back(*variable);

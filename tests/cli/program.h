@@ -30,6 +30,6 @@ std::string program_path();
 
 /// Runs `command` of the shell in `folder`, with the program as "$triage". What it redirects is not in the result.
 Ran shell(const TemporaryFolder& folder, const std::string& command);
-/// Runs the program in `folder`, without a terminal. It has started before, so variables that LibTorch reads at its start
-/// (OMP_NUM_THREADS) are those that this test began with.
+/// Runs the program in `folder`, without a terminal. A fork of a program that has started before runs it, which saves the start of
+/// LibTorch.
 Ran triage_program(const TemporaryFolder& folder, const std::vector<std::string>& arguments);
