@@ -310,6 +310,7 @@ class PolicyCore {
   bool is_retried(const PolicyVersion& version) const;
   std::shared_ptr<const Choice> choice_after_failure(const PolicyVersion& before, const std::string& reason) const;
   bool see_disk();
+  std::shared_ptr<const Choice> choice() const;
   void keep_choice();
   std::shared_ptr<PolicyVersion> make_first(NewSource source, bool with_tests);
   void begin_with(std::shared_ptr<PolicyVersion>& version);

@@ -101,6 +101,7 @@ class BundleCore : public std::enable_shared_from_this<BundleCore> {
   std::shared_ptr<const Choice> make_choice(const Version& version, ChosenBy by, const std::string& reason = {}) const;
   bool is_retried(const Version& version) const;
   void retry_after_restart();
+  std::shared_ptr<const Choice> choice() const;
   void keep_choice();
   void log(LogLevel level, const std::string& text, const std::string& error = {}, int version = 0) const;
   std::string title(const Version& version) const;

@@ -218,24 +218,20 @@ std::shared_ptr<const Choice> BundleCore::make_choice(const Version& version, Ch
 
 /// A version that was refused, or taken back, before a restart.
 void BundleCore::retry_after_restart() {
-  const std::shared_ptr<const Choice> choice = [&] {
-    const std::lock_guard lock(mutex_);
-    return choice_;
-  }();
-  if (choice && choice->by == ChosenBy::failure) {
+  const auto kept = choice();
+  if (kept && kept->by == ChosenBy::failure) {
     refused_ = true;
     count_refusal();
-    note_failure(choice->reason, {manifest_file().string(), 0});
+    note_failure(kept->reason, {manifest_file().string(), 0});
   }
-  if (!choice || choice->by != ChosenBy::trial) return;
+  if (!kept || kept->by != ChosenBy::trial) return;
   if (const auto text = manifest_now()) take_up(*text, /*retry=*/true);
 }
 
 /// Whether it is on trial and was refused before: until the trial is over, a restart begins with the version before it again.
 bool BundleCore::is_retried(const Version& version) const {
   const std::lock_guard lock(mutex_);
-  return version.on_trial() && choice_ && choice_->by == ChosenBy::trial && choice_->on_disk &&
-         choice_->on_disk->source == version.contents.source;
+  return version.on_trial() && choice_ && choice_->retries(version.contents.source);
 }
 
 void BundleCore::end_trial() {
@@ -252,14 +248,14 @@ void BundleCore::count_refusal() {
   for (const auto& [name, member] : members_) member->count_refusal();
 }
 
+std::shared_ptr<const Choice> BundleCore::choice() const {
+  const std::lock_guard lock(mutex_);
+  return choice_;
+}
+
 void BundleCore::keep_choice() {
   const std::lock_guard keeping(keeping_);  // what is written last is what was chosen last
-  const std::shared_ptr<const Choice> choice = [&] {
-    const std::lock_guard lock(mutex_);
-    return choice_;
-  }();
-  const KeptChoices& kept = runtime_->choices();
-  const std::string failure = choice ? kept.keep(manifest_file(), *choice) : kept.forget(manifest_file());
+  const std::string failure = runtime_->choices().keep(manifest_file(), choice());
   if (!failure.empty())
     log(LogLevel::warn, fmt::format("bundle '{}': cannot keep for a restart which version is live: {}", name_, failure),
         failure);

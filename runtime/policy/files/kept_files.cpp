@@ -30,6 +30,17 @@ fs::path below(const fs::path& cache_dir, const char* name) { return cache_dir.e
 
 }  // namespace
 
+const char* done_by(ChosenBy by) {
+  switch (by) {
+    case ChosenBy::pin:
+      return "pinned";
+    case ChosenBy::rollback:
+      return "rolled back to";
+    default:
+      return "live";
+  }
+}
+
 KeptTexts::KeptTexts(fs::path dir, std::string label) : dir_(std::move(dir)), label_(std::move(label)) {}
 
 fs::path KeptTexts::place_of(const fs::path& path) const {
@@ -111,7 +122,9 @@ std::string KeptChoices::keep(const fs::path& path, const Choice& choice) const 
                         live.size(), reason, live, choice.reason, choice.on_disk ? packed(*choice.on_disk) : ""));
 }
 
-std::string KeptChoices::forget(const fs::path& path) const { return texts_.forget(path); }
+std::string KeptChoices::keep(const fs::path& path, const std::shared_ptr<const Choice>& choice) const {
+  return choice ? keep(path, *choice) : texts_.forget(path);
+}
 
 KeptChoices::Found KeptChoices::find(const fs::path& path) const {
   const auto [text, trouble] = texts_.find(path);

@@ -1,5 +1,6 @@
 #pragma once
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -59,6 +60,11 @@ struct Choice {
   Contents live;
   std::optional<Contents> on_disk;  // at that time; nothing: there was no file that could be read
   std::string reason = {};          // of a failure
+
+  /// Whether a restart tries this source again.
+  bool retries(const std::string& source) const {
+    return by == ChosenBy::trial && on_disk && on_disk->source == source;
+  }
 };
 
 /// The last one for each policy file. What was kept is replaced, or removed, as a whole.
@@ -66,7 +72,8 @@ class KeptChoices {
  public:
   explicit KeptChoices(const std::filesystem::path& cache_dir);
   std::string keep(const std::filesystem::path& path, const Choice& choice) const;
-  std::string forget(const std::filesystem::path& path) const;
+  /// Null: removes what is kept.
+  std::string keep(const std::filesystem::path& path, const std::shared_ptr<const Choice>& choice) const;
   struct Found {
     std::optional<Choice> choice;
     std::string trouble;

@@ -11,17 +11,6 @@
 
 namespace triage::policy {
 
-const char* done_by(ChosenBy by) {
-  switch (by) {
-    case ChosenBy::pin:
-      return "pinned";
-    case ChosenBy::rollback:
-      return "rolled back to";
-    default:
-      return "live";
-  }
-}
-
 void PolicyCore::load_first(std::optional<std::string> text) {
   const Changing changing(*this);
   random::Sequence of_trials(runtime_->options().seed);
@@ -214,16 +203,13 @@ void PolicyCore::tell_choice(const Choice& choice, const PolicyVersion& version)
 
 /// A source that was refused, or taken back, before a restart.
 void PolicyCore::retry_after_restart() {
-  const std::shared_ptr<const Choice> choice = [&] {
-    const std::lock_guard lock(mutex_);
-    return choice_;
-  }();
-  if (choice && choice->by == ChosenBy::failure) {
+  const auto kept = choice();
+  if (kept && kept->by == ChosenBy::failure) {
     refused_ = true;
     count_refusal();
-    note_failure(choice->reason, {path_, 0});
+    note_failure(kept->reason, {path_, 0});
   }
-  if (!choice || choice->by != ChosenBy::trial) return;
+  if (!kept || kept->by != ChosenBy::trial) return;
   if (auto source = source_now()) take_up(std::move(*source), /*retry=*/true, /*of_file=*/true);
 }
 
@@ -252,8 +238,7 @@ void PolicyCore::choose(const std::shared_ptr<PolicyVersion>& version, ChosenBy 
 /// Whether it is on trial and was refused before: until the trial is over, a restart begins with the version before it again.
 bool PolicyCore::is_retried(const PolicyVersion& version) const {
   const std::lock_guard lock(mutex_);
-  return version.trial.on() && choice_ && choice_->by == ChosenBy::trial && choice_->on_disk &&
-         choice_->on_disk->source == version.contents.source;
+  return version.trial.on() && choice_ && choice_->retries(version.contents.source);
 }
 
 /// With mutex_ held, where `before` is to be live again because the version of the file failed.
@@ -272,15 +257,15 @@ bool PolicyCore::see_disk() {
   return true;
 }
 
+std::shared_ptr<const Choice> PolicyCore::choice() const {
+  const std::lock_guard lock(mutex_);
+  return choice_;
+}
+
 void PolicyCore::keep_choice() {
   if (file_.empty() || bundle_) return;
   const std::lock_guard keeping(keeping_);  // what is written last is what was chosen last
-  const std::shared_ptr<const Choice> choice = [&] {
-    const std::lock_guard lock(mutex_);
-    return choice_;
-  }();
-  const KeptChoices& kept = runtime_->choices();
-  const std::string failure = choice ? kept.keep(file_, *choice) : kept.forget(file_);
+  const std::string failure = runtime_->choices().keep(file_, choice());
   if (!failure.empty())
     log(LogLevel::warn, fmt::format("policy '{}': cannot keep for a restart which version is live: {}", name_, failure),
         failure);

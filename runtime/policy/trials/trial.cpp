@@ -288,6 +288,7 @@ void PolicyCore::check_form(const Live& live, at::ArrayRef<at::Tensor> inputs, c
 /// Calls count only while the version is live: one that was taken back stays on trial for the calls that are still inside it.
 void PolicyCore::promote(const Live& live, at::ArrayRef<at::Tensor> inputs) {
   afterwards(runtime_->logger(), [&] {
+    bool is_settled = false;
     {
       const std::lock_guard lock(mutex_);
       if (live_.load(std::memory_order_relaxed)->version != live.version) return;
@@ -297,11 +298,13 @@ void PolicyCore::promote(const Live& live, at::ArrayRef<at::Tensor> inputs) {
         Staged staged = stage(live.version, params_);
         staged.known = known_sources_.to_note(live.version->contents, /*proven=*/true);
         commit(std::move(staged));
-        if (choice_ && choice_->by == ChosenBy::trial) choice_.reset();
+        is_settled = choice_ && choice_->by == ChosenBy::trial;
+        if (is_settled) choice_.reset();
       }
     }
     keep_source();
-    bundle_ ? bundle_->end_trial() : keep_choice();
+    if (is_settled) keep_choice();
+    if (bundle_) bundle_->end_trial();
   });
 }
 
