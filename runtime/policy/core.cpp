@@ -85,6 +85,10 @@ PolicyCore::FileChange PolicyCore::follow_file(bool retry) {
     return FileChange::refused;
   }
   if (!source) {
+    if (retry) {  // asked for: it is followed as soon as it is back
+      see(std::nullopt);
+      afterwards(runtime_->logger(), [&] { choose(nullptr); });
+    }
     if (deleted_) return FileChange::unchanged;
     deleted_ = true;
     count_refusal();
@@ -120,6 +124,7 @@ PolicyCore::FileChange PolicyCore::take_up(std::string source, bool retry, bool 
   const Contents live = with_live([](const PolicyVersion& version) { return version.contents; });
   if (is_as_seen(source, live)) {
     see(live);
+    if (of_file && choice()) afterwards(runtime_->logger(), [&] { choose(nullptr); });
     return clear_failure() ? FileChange::restored : FileChange::unchanged;
   }
   try {
@@ -440,6 +445,7 @@ std::shared_ptr<PolicyVersion> PolicyCore::find_kept(int number) const {
 void PolicyCore::rollback(int number, bool pin) {
   const Changing changing(*this);
   if (!file_.empty() && pinned()) see_disk();  // what was saved meanwhile is not followed either
+  if (deleted_) see(std::nullopt);             // a file that comes back is followed, also with the bytes it had
   std::shared_ptr<PolicyVersion> version;
   {
     std::lock_guard lock(mutex_);

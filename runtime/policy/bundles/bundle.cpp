@@ -111,11 +111,30 @@ void BundleCore::see(std::optional<std::string> manifest, bool deleted) {
   deleted_ = deleted;
 }
 
+/// Looks at bundle.json without taking it up. Whether it is another one than at the last look.
+bool BundleCore::see_manifest() {
+  std::optional<std::string> text = manifest_now();
+  const bool has_changed = text && text != seen_;
+  if (text && deleted_) clear_failure();  // which says that it was deleted
+  const bool deleted = deleted_ && !text;
+  see(std::move(text), deleted);
+  return has_changed;
+}
+
 BundleCore::FileChange BundleCore::follow(bool retry) {
   const Changing changing(*this);
-  if (pinned()) return FileChange::unchanged;
+  if (pinned()) {
+    if (see_manifest())
+      log(LogLevel::info, fmt::format("{} is pinned, and stays live until `unpin`: '{}' has changed", title(*live()),
+                                      manifest_file().string()));
+    return FileChange::unchanged;
+  }
   const std::optional<std::string> text = manifest_now();
   if (!text) {
+    if (retry) {  // asked for: it is followed as soon as it is back
+      see(std::nullopt, deleted_);
+      afterwards(runtime_->logger(), [&] { choose(nullptr); });
+    }
     if (deleted_) return FileChange::unchanged;
     see(seen_, /*deleted=*/true);
     note_failure(fmt::format("'{}' is gone, or cannot be read", manifest_file().string()),
@@ -138,7 +157,10 @@ BundleCore::FileChange BundleCore::take_up(const std::string& text, bool retry) 
   const bool was_refused = std::exchange(refused_, false), was_seen = seen_ == text;
   try {
     const Snapshot snapshot = read_folder();
-    if (snapshot.contents == live()->contents) return clear_failure() ? FileChange::restored : FileChange::unchanged;
+    if (snapshot.contents == live()->contents) {
+      if (choice()) afterwards(runtime_->logger(), [&] { choose(nullptr); });
+      return clear_failure() ? FileChange::restored : FileChange::unchanged;
+    }
     replace_with(snapshot);
   } catch (const std::exception& error) {
     return refuse(error, retry || !was_refused || !was_seen);

@@ -39,8 +39,9 @@ class BundleCore : public std::enable_shared_from_this<BundleCore> {
   FileChange follow(bool retry);
   void rollback(int number, bool pin);
   void unpin();
-  /// `member` fails with its version `failed`. Takes all members back where it can. False: it cannot, and nothing was done.
-  bool go_back(PolicyCore& member, PolicyVersion& failed, LoadFailure failure);
+  /// `failed` fails, a version of `member`, and `answered` answers for it. Takes all members back where it can. False: it cannot,
+  /// and nothing was done.
+  bool go_back(PolicyCore& member, PolicyVersion& failed, const PolicyVersion& answered, LoadFailure failure);
   std::optional<PolicyCore::Reversal> take_reversal();
   /// What of the state of its policies starts anew in the version that went live last; empty for nothing, and the second time.
   std::string take_state_note();
@@ -97,6 +98,7 @@ class BundleCore : public std::enable_shared_from_this<BundleCore> {
   bool go_live(Prepared& prepared, const std::shared_ptr<Version>& live);
   std::optional<std::string> manifest_now() const;
   void see(std::optional<std::string> manifest, bool deleted);
+  bool see_manifest();
   void choose(const std::shared_ptr<Version>& version, ChosenBy by = ChosenBy::rollback);
   std::shared_ptr<const Choice> make_choice(const Version& version, ChosenBy by, const std::string& reason = {}) const;
   bool is_retried(const Version& version) const;
@@ -116,7 +118,8 @@ class BundleCore : public std::enable_shared_from_this<BundleCore> {
   void tell_members(const Version& version);
   std::vector<std::pair<PolicyCore*, std::shared_ptr<PolicyVersion>>> parts_of(const Version& version) const;
   std::list<std::weak_ptr<PolicyCore>> handles_of(const Members& members);
-  std::shared_ptr<Version> find_before(const PolicyCore& member, const PolicyVersion& failed) const;
+  std::shared_ptr<Version> find_before(const PolicyCore& member, const PolicyVersion& failed,
+                                       const PolicyVersion& answered) const;
   std::shared_ptr<Version> find_kept(int number) const;
   BundleVersion info(const Version& version) const;
 

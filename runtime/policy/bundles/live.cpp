@@ -44,24 +44,29 @@ void BundleCore::exchange(Exchange changes, const std::shared_ptr<Version>& vers
   live_ = version;
 }
 
-/// An earlier version in which nothing has failed, and another version of `member` can answer: the one that was live before if it is
-/// such a one, else the latest.
-std::shared_ptr<BundleCore::Version> BundleCore::find_before(const PolicyCore& member,
-                                                             const PolicyVersion& failed) const {
+/// A version in which nothing has failed. It has the version of `member` that has just answered for `failed`, where there is such a
+/// one: the one that was live before if possible, else the latest. Otherwise an earlier one.
+std::shared_ptr<BundleCore::Version> BundleCore::find_before(const PolicyCore& member, const PolicyVersion& failed,
+                                                             const PolicyVersion& answered) const {
   const auto place =
       std::find_if(members_.begin(), members_.end(), [&](const auto& known) { return known.second.get() == &member; });
-  std::shared_ptr<Version> latest;
+  const auto was_live = live_before_.lock();
+  std::shared_ptr<Version> earlier, same;
+  const auto prefer = [&](std::shared_ptr<Version>& best, const std::shared_ptr<Version>& version) {
+    if (!best || best != was_live) best = version;
+  };
   for (const auto& version : versions_) {
-    if (version->number >= live_->number || version->taken_back()) continue;
+    if (version == live_ || version->taken_back()) continue;
     const auto part = version->parts.find(place->first);
     if (part == version->parts.end() || part->second.get() == &failed || !part->second->can_stand_in()) continue;
-    if (version == live_before_.lock()) return version;
-    latest = version;
+    if (version->number < live_->number) prefer(earlier, version);
+    if (part->second.get() == &answered) prefer(same, version);
   }
-  return latest;
+  return same ? same : earlier;
 }
 
-bool BundleCore::go_back(PolicyCore& member, PolicyVersion& failed, LoadFailure failure) {
+bool BundleCore::go_back(PolicyCore& member, PolicyVersion& failed, const PolicyVersion& answered,
+                         LoadFailure failure) {
   std::shared_ptr<Version> from, to;
   {
     const std::lock_guard lock(mutex_);
@@ -70,7 +75,7 @@ bool BundleCore::go_back(PolicyCore& member, PolicyVersion& failed, LoadFailure 
       failed.failures.fetch_add(1, std::memory_order_relaxed);
       return true;
     }
-    if (!pinned_) to = find_before(member, failed);
+    if (!pinned_) to = find_before(member, failed, answered);
     if (!to) return false;
     from = live_;
     PolicyCore::Reversal reversal{to->number, failure};
@@ -119,6 +124,8 @@ std::vector<std::pair<PolicyCore*, std::shared_ptr<PolicyVersion>>> BundleCore::
 
 void BundleCore::rollback(int number, bool pin) {
   const Changing changing(*this);
+  if (pinned()) see_manifest();               // what was saved meanwhile is not followed either
+  if (deleted_) see(std::nullopt, deleted_);  // a bundle.json that comes back is followed, also with the bytes it had
   std::shared_ptr<Version> version;
   {
     const std::lock_guard lock(mutex_);
@@ -237,7 +244,7 @@ bool BundleCore::is_retried(const Version& version) const {
 void BundleCore::end_trial() {
   {
     const std::lock_guard lock(mutex_);
-    if (!choice_ || choice_->by != ChosenBy::trial || live_->on_trial()) return;
+    if (live_->on_trial() || !choice_ || !choice_->retries(live_->contents.source)) return;
     choice_.reset();
   }
   keep_choice();

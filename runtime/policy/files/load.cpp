@@ -252,6 +252,8 @@ std::shared_ptr<const Choice> PolicyCore::choice_after_failure(const PolicyVersi
 /// Looks at the file without taking it up. Whether it is another one than at the last look.
 bool PolicyCore::see_disk() {
   std::optional<std::string> source = source_now();
+  if (!source) see(std::nullopt);
+  if (source && std::exchange(deleted_, false)) clear_failure();  // which says that it was deleted
   if (!source || is_as_seen(*source, seen_)) return false;
   see(Contents{std::move(*source), {}, /*in_folder=*/true});
   return true;

@@ -298,7 +298,7 @@ void PolicyCore::promote(const Live& live, at::ArrayRef<at::Tensor> inputs) {
         Staged staged = stage(live.version, params_);
         staged.known = known_sources_.to_note(live.version->contents, /*proven=*/true);
         commit(std::move(staged));
-        is_settled = choice_ && choice_->by == ChosenBy::trial;
+        is_settled = choice_ && choice_->retries(live.version->contents.source);
         if (is_settled) choice_.reset();
       }
     }
@@ -334,7 +334,7 @@ bool PolicyCore::answer_from_before(const Live& live, at::ArrayRef<at::Tensor> i
 void PolicyCore::go_back(const Live& live, const std::exception& error) {
   const Source where = source_of(error, live.version->defined_at, path_);
   if (bundle_) {
-    if (!bundle_->go_back(*this, *live.version, {error.what(), where, std::chrono::system_clock::now()}))
+    if (!bundle_->go_back(*this, *live.version, *live.before, {error.what(), where, std::chrono::system_clock::now()}))
       report_failure(*live.version, error);
     return;
   }
