@@ -445,7 +445,6 @@ std::shared_ptr<PolicyVersion> PolicyCore::find_kept(int number) const {
 void PolicyCore::rollback(int number, bool pin) {
   const Changing changing(*this);
   if (!file_.empty() && pinned()) see_disk();  // what was saved meanwhile is not followed either
-  if (deleted_) see(std::nullopt);             // a file that comes back is followed, also with the bytes it had
   std::shared_ptr<PolicyVersion> version;
   {
     std::lock_guard lock(mutex_);

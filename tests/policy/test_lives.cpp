@@ -37,9 +37,21 @@ constexpr Source sources[] = {{"add 1", 1.0f},
                               {"inputs a b\nadd 6", {}},
                               {"add 7\ntest sums fails", {}}};
 
-enum class Step { save, remove, reload, large_calls, pin, rollback, unpin, restart, restart_with_other };
-constexpr const char* step_names[] = {"save",     "remove", "reload",  "large calls",       "pin",
-                                      "rollback", "unpin",  "restart", "restart with other"};
+enum class Step {
+  save,
+  remove,
+  reload,
+  large_calls,
+  pin,
+  rollback,
+  unpin,
+  shadow,
+  promote,
+  restart,
+  restart_with_other
+};
+constexpr const char* step_names[] = {"save",   "remove",  "reload",  "large calls",       "pin", "rollback", "unpin",
+                                      "shadow", "promote", "restart", "restart with other"};
 
 struct Version {
   int number = 0;
@@ -67,7 +79,7 @@ class Subject {
 
 class Alone : public Subject {
  public:
-  void save(const std::string& source) const override { fake::write(file_, source); }
+  void save(const std::string& source) const override { fake::rename_save(file_, source); }
   void remove() const override { fs::remove(file_); }
   void load(Runtime& runtime) override { policy = runtime.load(file_); }
   void close() override { policy = {}; }
@@ -78,7 +90,7 @@ class Alone : public Subject {
   std::vector<Version> versions() const override {
     std::vector<Version> all;
     for (const auto& version : policy.versions())
-      all.push_back({version.number, version.hash, version.live, version.pinned});
+      if (!version.candidate) all.push_back({version.number, version.hash, version.live, version.pinned});
     return all;
   }
 
@@ -90,7 +102,7 @@ class InBundle : public Subject {
  public:
   InBundle() { fake::write(folder / "other.fake", "add 100"); }
   void save(const std::string& source) const override {
-    fake::write(folder / "p.fake", source);
+    fake::rename_save(folder / "p.fake", source);
     triage::policy::Manifest manifest = triage::policy::list_folder(folder.path());
     manifest.name = "pair";
     manifest.version = source.substr(0, 5);
@@ -119,6 +131,15 @@ class InBundle : public Subject {
  private:
   triage::Bundle bundle_;
 };
+
+bool refuses(const std::function<void()>& wish) {
+  try {
+    wish();
+  } catch (const triage::Error&) {
+    return true;
+  }
+  return false;
+}
 
 /// What is done with it, and what a small call has to give.
 class Life {
@@ -158,6 +179,15 @@ class Life {
         subject_->unpin();
         expect_of_disk(/*asked=*/true);
         break;
+      case Step::shadow:
+        if (refuses([&] { subject_->policy.shadow_source(source.text); })) return;
+        candidate_ = &source;
+        break;
+      case Step::promote:
+        if (refuses([&] { subject_->policy.promote(); })) return;
+        live_ = std::exchange(candidate_, nullptr)->adds;
+        seen_ = disk_;
+        break;
       case Step::restart_with_other:
         // What a reload compares with the live version, a start cannot refuse.
         if (!source.adds && source.text != std::string_view("broken on purpose")) return;
@@ -188,6 +218,7 @@ class Life {
     runtime_.emplace(options);
     subject_->load(*runtime_);
     seen_ = disk_;
+    candidate_ = nullptr;
     if (watched_) watch_.emplace(runtime_->watch(subject_->folder.path(), {.debounce = std::chrono::milliseconds(1)}));
   }
 
@@ -249,7 +280,7 @@ class Life {
   const bool watched_;
   const fake::Folder cache_;
   std::string history_;
-  const Source *disk_ = nullptr, *seen_ = nullptr;
+  const Source *disk_ = nullptr, *seen_ = nullptr, *candidate_ = nullptr;
   std::optional<float> live_;
   bool pinned_ = false;
   std::map<std::string, float> adds_;

@@ -124,8 +124,7 @@ std::vector<std::pair<PolicyCore*, std::shared_ptr<PolicyVersion>>> BundleCore::
 
 void BundleCore::rollback(int number, bool pin) {
   const Changing changing(*this);
-  if (pinned()) see_manifest();               // what was saved meanwhile is not followed either
-  if (deleted_) see(std::nullopt, deleted_);  // a bundle.json that comes back is followed, also with the bytes it had
+  if (pinned()) see_manifest();  // what was saved meanwhile is not followed either
   std::shared_ptr<Version> version;
   {
     const std::lock_guard lock(mutex_);
@@ -208,6 +207,7 @@ void BundleCore::choose(const std::shared_ptr<Version>& version, ChosenBy by) {
   {
     const std::lock_guard lock(mutex_);
     choice_.reset();
+    if (version && deleted_) seen_.reset();  // a bundle.json that comes back is followed, also with the bytes it had
     if (version) choice_ = make_choice(*version, by);
   }
   keep_choice();

@@ -227,6 +227,7 @@ void PolicyCore::choose(const std::shared_ptr<PolicyVersion>& version, ChosenBy 
   {
     const std::lock_guard lock(mutex_);
     choice_.reset();
+    if (version && deleted_) seen_.reset();  // a file that comes back is followed, also with the bytes it had
     const bool is_of_file = version && by != ChosenBy::pin && seen_ && *seen_ == version->contents;
     if (version && !is_of_file)
       choice_ = std::make_shared<const Choice>(
