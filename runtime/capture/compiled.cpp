@@ -21,8 +21,6 @@
 #include "runtime/messages/profiling/profiler_spans.h"
 #include "runtime/random/sequence.h"
 
-#include <c10/core/GradMode.h>
-#include <c10/core/InferenceMode.h>
 #include <triage/compiler_config.h>
 #include <triage/config.h>
 #include <triage/error.h>
@@ -375,9 +373,6 @@ std::optional<std::string> Compiled::prepare(const std::vector<InputShape>& shap
 std::optional<std::string> Compiled::capture_synthetic(at::ArrayRef<at::Tensor> all, size_t num_params) {
   const ScriptLock lock(*this, std::nullopt);
   if (find(all) || gave_up() || limit_reached() || !is_debugged()) return std::nullopt;
-  const bool grad_mode = c10::GradMode::is_enabled();
-  const c10::InferenceMode outside(false);
-  const c10::AutoGradMode as_asked(grad_mode);
   const SyntheticInputs synthetic;
   const random::DrawAside draws_aside;
   try {

@@ -11,6 +11,7 @@
 #include "runtime/policy/trials/rehearsal.h"
 
 #include <c10/core/GradMode.h>
+#include <c10/core/InferenceMode.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -237,7 +238,8 @@ static std::vector<at::Tensor> values_for(const PolicyVersion& version, const Ki
 /// that: what goes live is loaded again then.
 void PolicyCore::capture_ahead(std::shared_ptr<PolicyVersion>& next, const Params& params, const Trial::Known& known,
                                bool was_live) const {
-  const c10::AutoGradMode as_in_calls(grad_mode_.load(std::memory_order_relaxed));
+  const c10::InferenceMode as_in_calls(inference_mode_.load(std::memory_order_relaxed));
+  const c10::AutoGradMode grad_mode(grad_mode_.load(std::memory_order_relaxed));
   const uint64_t writes = next->compiled.script().writes();
   bool ended = true;
   try {

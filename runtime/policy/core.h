@@ -360,8 +360,8 @@ class PolicyCore {
 
   const std::shared_ptr<Epochs> epochs_ = std::make_shared<Epochs>();
   std::atomic<const Live*> live_{nullptr};
-  std::atomic<uint64_t> donated_{0};   // which of the first 64 inputs some call has donated
-  std::atomic<bool> grad_mode_{true};  // of the thread that called last
+  std::atomic<uint64_t> donated_{0};                           // which of the first 64 inputs some call has donated
+  std::atomic<bool> grad_mode_{true}, inference_mode_{false};  // of the thread that called last
 
   std::mutex changing_;                   // may be held for long; taken by Changing, and what follows is under it
   std::atomic<std::thread::id> changer_;  // who has it

@@ -1,4 +1,5 @@
 // What a host does around its calls: versions, watches, logs, counts and state, through the C interface.
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -139,6 +140,33 @@ TEST_CASE("a watch follows a file and tells of it; its callback may end it") {
   CHECK(ended == TRIAGE_OK);
   CHECK(told == std::vector<std::string>{"reloaded 2", "refused 2 line 3 of scale.lua"});
   check_failed(api().rescan(watch), TRIAGE_ERROR_ARGUMENT, {"`watch` was freed"});
+  check_ok(api().free_policy(policy));
+}
+
+TEST_CASE("a forked child frees what it inherits, and makes its own") {
+  const Folder folder;
+  folder.write("scale.lua", times(2));
+  const Host host;
+  TriagePolicy* policy = nullptr;
+  TriageWatch* watch = nullptr;
+  check_ok(api().load_file(host.runtime, (folder.path / "scale.lua").c_str(), &policy));
+  check_ok(api().watch(host.runtime, folder.path.c_str(), nullptr, &watch));
+  HostTensor z({1}, {1});
+  host.warm_up(z.managed);
+  const pid_t child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    ::alarm(60);
+    const bool freed = api().free_watch(watch) == TRIAGE_OK && api().free_policy(policy) == TRIAGE_OK &&
+                       api().free_policy(host.policy) == TRIAGE_OK && api().free_runtime(host.runtime) == TRIAGE_OK;
+    const Host own(times(3));
+    ::_exit(freed && own.run({&z.managed})[0].values()[0] == 3 ? 0 : 1);
+  }
+  int status = -1;
+  CHECK(::waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
+  CHECK(host.run({&z.managed}).size() == 2);  // the parent goes on
+  check_ok(api().free_watch(watch));
   check_ok(api().free_policy(policy));
 }
 

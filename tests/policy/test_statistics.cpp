@@ -3,6 +3,7 @@
 
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 #include <triage/triage.h>
 
 #include <cmath>
@@ -256,6 +257,9 @@ TEST_CASE("metrics_text is what Prometheus' own client reads") {
   const std::string text = metrics_text(runtime);
   CHECK(text.find("# TYPE triage_call_seconds histogram\n") != std::string::npos);
   CHECK(text.find("triage_flagged_samples_total{policy=\"q\",path=\"q.fake\"} 0\n") != std::string::npos);
+  for (const char* series : {"answered=\"failed\",form=\"none\"", "answered=\"previous\",form=\"graph\""})
+    CHECK(text.find(fmt::format("triage_calls_total{{policy=\"q\",path=\"q.fake\",{}}} 0\n", series)) !=
+          std::string::npos);
 
   const std::string python = python_with_prometheus_client();
   if (python.empty()) {

@@ -3,6 +3,7 @@
 #include "tests/policy/fake_script.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/InferenceMode.h>
 #include <doctest/doctest.h>
 #include <triage/runtime.h>
 
@@ -14,6 +15,7 @@
 #include <sstream>
 #include <stdexcept>
 #include <thread>
+#include <utility>
 
 using triage::Policy;
 using triage::Reload;
@@ -297,13 +299,17 @@ TEST_CASE("a log may call the runtime, from several threads, and end with its Ru
   CHECK(records >= 100);
 }
 
-TEST_CASE("what follows a version is captured as calls run it: without gradients where they have none") {
+TEST_CASE(
+    "what follows a version is captured as calls run it: without gradients where they have none, in inference mode") {
   Runtime runtime({.log = triage::test::no_log()});
   const Policy policy = runtime.load_source("add 1", "p.fake");
   float number = 1;
-  for (const bool gradients : {true, false, true}) {
+  using Mode = std::pair<bool, bool>;
+  for (const auto& [gradients, inference] : {Mode(true, false), {false, false}, {false, true}, {true, false}}) {
     CAPTURE(gradients);
-    const c10::AutoGradMode mode(gradients);
+    CAPTURE(inference);
+    const c10::InferenceMode inference_mode(inference);
+    const c10::AutoGradMode grad_mode(gradients);
     policy.run({at::zeros({2, 3})});
     std::thread([&] { policy.replace("add " + std::to_string(static_cast<int>(++number))); }).join();
     triage::RunInfo info;

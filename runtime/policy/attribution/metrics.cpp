@@ -89,13 +89,21 @@ struct Described {
   PerPolicy add;
 };
 
-void add_answers(Metric& metric, const std::string& labels, const CallStatistics& calls) {
-  for (size_t by = 0; by < answered_count; ++by)
-    for (size_t form = 0; form < call_form_count; ++form)
-      if (const uint64_t count = calls.answers[by][form])
-        metric.add(labels + ',' + label("answered", to_string(static_cast<Answered>(by))) + ',' +
-                       label("form", to_string(static_cast<CallForm>(form))),
-                   count);
+/// Whether a call can be answered so: a version does it in some form, or none does.
+bool can_be(Answered by, CallForm form) {
+  return (by == Answered::passed_through || by == Answered::failed) == (form == CallForm::none);
+}
+
+/// `also_none`: those without a call too, because Prometheus' `increase` cannot see the event that begins a series.
+void add_answers(Metric& metric, const std::string& labels, const CallStatistics& calls, bool also_none) {
+  for (size_t i = 0; i < answered_count; ++i)
+    for (size_t j = 0; j < call_form_count; ++j) {
+      const auto by = static_cast<Answered>(i);
+      const auto form = static_cast<CallForm>(j);
+      if (calls.answers[i][j] == 0 && !(also_none && can_be(by, form))) continue;
+      metric.add(labels + ',' + label("answered", to_string(by)) + ',' + label("form", to_string(form)),
+                 calls.answers[i][j]);
+    }
 }
 
 template <uint64_t CallStatistics::*count>
@@ -165,7 +173,7 @@ void add_shadow_samples(Metric& metric, const std::string& labels, const Measure
 const Described described[] = {
     {"calls_total", "counter", "Calls, by what answered them and how.",
      [](Metric& metric, const std::string& labels, const Measured& of) {
-       add_answers(metric, labels, of.statistics.total);
+       add_answers(metric, labels, of.statistics.total, /*also_none=*/true);
      }},
     {"failures_total", "counter", "Calls that the live version failed, or that did not fit its signature.",
      add_failures},
@@ -193,7 +201,8 @@ const Described described[] = {
      }},
     {"version_calls_total", "counter", "Calls of each version that is kept.",
      [](Metric& metric, const std::string& labels, const Measured& of) {
-       for (const auto& [version, calls] : of.versions) add_answers(metric, version_labels(labels, version), calls);
+       for (const auto& [version, calls] : of.versions)
+         add_answers(metric, version_labels(labels, version), calls, /*also_none=*/false);
      }},
     {"candidate", "gauge", "1 while a candidate runs beside the live version.",
      [](Metric& metric, const std::string& labels, const Measured& of) {

@@ -1,6 +1,7 @@
 // The path of one call through a policy, and what answers when the policy fails.
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/GradMode.h>
+#include <c10/core/InferenceMode.h>
 #include <c10/util/Exception.h>
 #include <c10/util/SmallVector.h>
 #include <fmt/format.h>
@@ -207,8 +208,11 @@ OnError PolicyCore::on_error(const PolicyVersion& version, const RunOptions& opt
 
 /// Versions to come are made ready for calls like this one.
 void PolicyCore::note_use(const RunOptions& options) noexcept {
-  const bool grad_mode = c10::GradMode::is_enabled();
-  if (grad_mode_.load(std::memory_order_relaxed) != grad_mode) grad_mode_.store(grad_mode, std::memory_order_relaxed);
+  const auto note = [](std::atomic<bool>& noted, bool now) {
+    if (noted.load(std::memory_order_relaxed) != now) noted.store(now, std::memory_order_relaxed);
+  };
+  note(grad_mode_, c10::GradMode::is_enabled());
+  note(inference_mode_, c10::InferenceMode::is_enabled());
   for (const size_t index : options.donate)
     if (const uint64_t bit = index < 64 ? uint64_t{1} << index : 0; bit & ~donated_.load(std::memory_order_relaxed))
       donated_.fetch_or(bit, std::memory_order_relaxed);
