@@ -30,8 +30,8 @@ struct Source {
 constexpr Source sources[] = {{"add 1", 1.0f},
                               {"add 2", 2.0f},
                               {"add 3", 3.0f},
-                              {"raise_above 5\nadd 4", 4.0f},
-                              {"raise_above 5\nadd 5", 5.0f},
+                              {"raise_above 1000\nadd 4", 4.0f},
+                              {"raise_above 1000\nadd 5", 5.0f},
                               {"raise always", {}},
                               {"broken on purpose", {}},
                               {"inputs a b\nadd 6", {}},
@@ -105,7 +105,7 @@ class InBundle : public Subject {
     fake::rename_save(folder / "p.fake", source);
     triage::policy::Manifest manifest = triage::policy::list_folder(folder.path());
     manifest.name = "pair";
-    manifest.version = source.substr(0, 5);
+    manifest.version = std::to_string(std::hash<std::string>()(source));
     fake::rename_save(folder / "bundle.json", manifest.text());
   }
   void remove() const override { fs::remove(folder / "bundle.json"); }
@@ -144,7 +144,9 @@ bool refuses(const std::function<void()>& wish) {
 /// What is done with it, and what a small call has to give.
 class Life {
  public:
-  Life(std::unique_ptr<Subject> subject, bool watched) : subject_(std::move(subject)), watched_(watched) {
+  /// `remembers`: what a call gives also has the number of calls that were answered before.
+  Life(std::unique_ptr<Subject> subject, bool watched, bool remembers)
+      : subject_(std::move(subject)), watched_(watched), remembers_(remembers) {
     save(sources[0]);
     start();
     live_ = sources[0].adds;
@@ -180,7 +182,7 @@ class Life {
         expect_of_disk(/*asked=*/true);
         break;
       case Step::shadow:
-        if (refuses([&] { subject_->policy.shadow_source(source.text); })) return;
+        if (refuses([&] { subject_->policy.shadow_source(text_of(source)); })) return;
         candidate_ = &source;
         break;
       case Step::promote:
@@ -197,7 +199,7 @@ class Life {
         }
         [[fallthrough]];
       case Step::restart:
-        start();
+        restart(/*saves_state=*/choice % 2 == 0);
         break;
     }
     look_at_it();
@@ -205,8 +207,28 @@ class Life {
 
  private:
   void save(const Source& source) {
-    subject_->save(source.text);
+    subject_->save(text_of(source));
     disk_ = &source;
+  }
+
+  std::string text_of(const Source& source) const {
+    return (remembers_ ? "remember\n" : "") + std::string(source.text);
+  }
+
+  void restart(bool saves_state) {
+    const fs::path state = cache_ / "state.pt";
+    if (saves_state && remembers_) subject_->policy.save_state(state);
+    start();
+    if (saves_state && remembers_)
+      subject_->policy.load_state(state);
+    else
+      calls_ = 0;
+  }
+
+  /// What a call that is answered adds.
+  float answer(float value) {
+    const float answer = first(subject_->policy, value);
+    return answer - value - static_cast<float>(remembers_ ? calls_++ : 0);
   }
 
   void start() {
@@ -240,7 +262,7 @@ class Life {
   /// That fails in a version with `raise_above`: another may answer, and is live from then on, if none is pinned.
   void large_call() {
     try {
-      const float adds = first(subject_->policy, 10.0f) - 10.0f;
+      const float adds = answer(2000.0f);
       if (!pinned_) live_ = adds;
     } catch (const triage::PolicyError&) {
       RC_ASSERT(*live_ > 3.0f);
@@ -261,7 +283,7 @@ class Life {
   }
 
   void look_at_it() {
-    const float adds = first(subject_->policy);
+    const float adds = answer(0.0f);
     Version live;
     int count = 0;
     for (const Version& version : subject_->versions()) {
@@ -277,12 +299,13 @@ class Life {
   }
 
   const std::unique_ptr<Subject> subject_;
-  const bool watched_;
+  const bool watched_, remembers_;
   const fake::Folder cache_;
   std::string history_;
   const Source *disk_ = nullptr, *seen_ = nullptr, *candidate_ = nullptr;
   std::optional<float> live_;
   bool pinned_ = false;
+  int calls_ = 0;  // answered since the state began
   std::map<std::string, float> adds_;
   std::optional<Runtime> runtime_;
   std::optional<triage::Watch> watch_;
@@ -298,9 +321,13 @@ void live(Life life, const Steps& steps) {
 
 TEST_CASE(
     "random lives of a policy: what is live follows from what was saved, asked for and chosen, over restarts too") {
-  CHECK(rc::check([](bool watched, const Steps& steps) { live({std::make_unique<Alone>(), watched}, steps); }));
+  CHECK(rc::check([](bool watched, bool remembers, const Steps& steps) {
+    live({std::make_unique<Alone>(), watched, remembers}, steps);
+  }));
 }
 
 TEST_CASE("random lives of a bundle, likewise") {
-  CHECK(rc::check([](bool watched, const Steps& steps) { live({std::make_unique<InBundle>(), watched}, steps); }));
+  CHECK(rc::check([](bool watched, bool remembers, const Steps& steps) {
+    live({std::make_unique<InBundle>(), watched, remembers}, steps);
+  }));
 }
