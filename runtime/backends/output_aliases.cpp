@@ -21,10 +21,22 @@ using graph::Value;
 
 using Values = std::unordered_set<const Value*>;
 
+/// To be copied for each call. What a capture made is made anew; gradients reach a variable through its copy.
+struct CopiedConstant {
+  at::Tensor tensor;
+  bool variable = false;
+
+  at::Tensor copy() const {
+    if (variable) return own_copy(tensor);
+    const at::Tensor copy = own_copy(tensor.detach());
+    return tensor.requires_grad() ? copy.set_requires_grad(true) : copy;
+  }
+};
+
 /// A graph cut in two: what a backend computes, and behind it the calls that only say how outputs lie in memory.
 struct Cut {
-  Graph computed, behind;  // `behind` takes the inputs of the graph, what `computed` gives, and fresh constants
-  std::vector<at::Tensor> constants;  // to be copied for each call
+  Graph computed, behind;  // `behind` takes the inputs of the graph, what `computed` gives, and copies of constants
+  std::vector<CopiedConstant> constants;
 };
 
 class Cutter {
@@ -128,7 +140,7 @@ class Cutter {
         graph::copy_constant(graph, constant, copies);
       } else {
         add(constant.value);
-        cut.constants.push_back(constant.tensor);
+        cut.constants.push_back({constant.tensor, constant.variable});
       }
     }
     for (const auto& node : graph_.nodes())
@@ -147,11 +159,6 @@ class Cutter {
   std::vector<const Value*> needed_;
 };
 
-at::Tensor fresh_copy(const at::Tensor& constant) {
-  const at::Tensor copy = own_copy(constant.detach());
-  return constant.requires_grad() ? copy.set_requires_grad(true) : copy;
-}
-
 class CutExecutable final : public Executable {
  public:
   CutExecutable(const Cut& cut, const std::vector<at::Tensor>& examples, const Backend& backend, LentMemory lent)
@@ -165,7 +172,7 @@ class CutExecutable final : public Executable {
     std::vector<at::Tensor> made, all(inputs.begin(), inputs.end());
     if (computed_) computed_->run(inputs, made, inside);
     all.insert(all.end(), std::make_move_iterator(made.begin()), std::make_move_iterator(made.end()));
-    for (const at::Tensor& constant : constants_) all.push_back(fresh_copy(constant));
+    for (const CopiedConstant& constant : constants_) all.push_back(constant.copy());
     behind_->run(all, outputs, inside);
     if (!lent_.inputs) separate_from_inputs(inputs, outputs);
   }
@@ -186,7 +193,7 @@ class CutExecutable final : public Executable {
  private:
   std::unique_ptr<Executable> computed_;  // null where there is nothing to compute
   std::unique_ptr<Executable> behind_;
-  std::vector<at::Tensor> constants_;
+  std::vector<CopiedConstant> constants_;
   LentMemory lent_;
 };
 

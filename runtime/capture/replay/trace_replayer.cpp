@@ -34,6 +34,13 @@ bool gives_lazy(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
                      [](const c10::IValue& result) { return result.isTensor() && can_be_lazy(result.toTensor()); });
 }
 
+/// The mode in which a tensor is made decides whether it has a version counter. In inference mode, a view of a usual tensor has one.
+at::Tensor make_lazy(const ResultLayout& layout, const std::shared_ptr<PendingSegment>& pending, uint32_t value) {
+  std::optional<c10::InferenceMode> other_mode;
+  if (layout.inference != c10::InferenceMode::is_enabled()) other_mode.emplace(layout.inference);
+  return at::Tensor(c10::make_intrusive<LazyTensor>(layout, pending, value));
+}
+
 const GraphBreak* find_break(const TraceTree& tree, const GraphBreak& wanted) {
   const auto found = std::find_if(tree.breaks.begin(), tree.breaks.end(),
                                   [&](const GraphBreak& known) { return same_break(known, wanted); });
@@ -235,7 +242,7 @@ bool TraceReplayer::follow(const c10::OperatorHandle& op, const std::vector<c10:
   for (const ResultLayout& layout : *layouts) {
     const auto value = static_cast<uint32_t>(values_.size());
     at::Tensor lazy;
-    if (layout.defined) lazy = at::Tensor(c10::make_intrusive<LazyTensor>(layout, pending_, value));
+    if (layout.defined) lazy = make_lazy(layout, pending_, value);
     add_value(lazy);
     deferred_values_.push_back(lazy);
     stack.emplace_back(std::move(lazy));

@@ -19,6 +19,7 @@ ResultLayout ResultLayout::of(const at::Tensor& tensor) {
   ResultLayout layout;
   layout.defined = tensor.defined();
   if (!layout.defined) return layout;
+  layout.inference = tensor.is_inference();
   layout.keys = tensor.key_set();
   layout.dtype = tensor.dtype();
   layout.device = tensor.device();

@@ -31,7 +31,7 @@ struct TraceArgument {
 
 /// All that can be known of a result without its values.
 struct ResultLayout {
-  bool defined = true;
+  bool defined = true, inference = false;
   c10::DispatchKeySet keys;
   caffe2::TypeMeta dtype;
   c10::Device device = c10::kCPU;

@@ -354,3 +354,45 @@ TEST_CASE("outputs that are copied because they lie in others' memory stay expan
         }
   triage::set_stance(triage::Stance::default_stance);
 }
+
+TEST_CASE("gradients reach a tensor of the host that a policy returns, or a view of it, in every call") {
+  for (const char* backend : {"eager", "aot_eager", "fused"})
+    for (const char* returned : {"w", "w:view({2, 2})", "w:unsqueeze(0)", "w:contiguous()", "w:narrow(0, 0, 4), w"}) {
+      CAPTURE(backend);
+      CAPTURE(returned);
+      Runtime runtime({.backend = backend});
+      const at::Tensor w = at::ones({4}).requires_grad_(true);
+      runtime.define_tensor("w", w);
+      const Policy policy = runtime.load_source("return function(z) return " + std::string(returned) + " end", "w.lua");
+      for (int call = 0; call < 3; ++call) {
+        w.mutable_grad() = at::Tensor();
+        const at::Tensor y = policy.run({at::ones({2, 4})})[0];
+        CHECK_FALSE(y.is_alias_of(w));
+        y.sum().backward();
+        REQUIRE(w.grad().defined());
+        CHECK(w.grad().equal(at::ones({4})));
+      }
+    }
+}
+
+TEST_CASE("in inference mode, a policy with graph breaks takes views of inputs that were made outside of it") {
+  for (const char* body :
+       {"if z[0][1]:item() > 9 then return z * 0 end return z * 2", "print(1) return z:narrow(1, 0, 2) * 2",
+        "print(1) local y = z * 2 local v = y:view({-1}) print(2) v:add_(0) return y",
+        "print(1) local v = z:t() print(2) return v * 2"})
+    for (const char* backend : {"eager", "aot_eager", "fused"})
+      for (const bool outside : {false, true}) {
+        CAPTURE(body);
+        CAPTURE(backend);
+        CAPTURE(outside);
+        triage::RuntimeOptions options;
+        options.backend = backend;
+        options.print = [](const std::string&) {};
+        options.log = [](const triage::LogRecord&) {};
+        const Policy policy = load_sound("return function(z) " + std::string(body) + " end", options);
+        const at::Tensor made_outside = at::ones({3, 4});
+        const c10::InferenceMode inference;
+        for (int call = 0; call < 4; ++call)
+          CHECK(first_number(policy.run({outside ? made_outside : at::ones({3, 4})})[0]) == 2);
+      }
+}
