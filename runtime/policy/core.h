@@ -323,6 +323,7 @@ class PolicyCore {
   ParamNames param_names_with(const PolicyVersion& version) const;
   void tell_live(const PolicyVersion& version);
   void tell_params(const PolicyVersion& version) const;
+  void drop_unfitting_state();
   void tell_state(const PolicyVersion& version);
   void tell_other_batch(int64_t rows);
   void tell_dropped_keys();

@@ -128,6 +128,17 @@ void PolicyCore::tell_state(const PolicyVersion& version) {
   }
   for (const std::string& clause : clauses)
     log(LogLevel::warn, fmt::format("policy '{}' version {}: {}", name_, version.number, clause), {}, version.number);
+  drop_unfitting_state();
+}
+
+/// Of keys that no call uses, too: another version may declare it again. While the live version is on trial, the one before may have
+/// to go on with it.
+void PolicyCore::drop_unfitting_state() {
+  const std::lock_guard lock(mutex_);
+  const PolicyVersion& live = *live_.load(std::memory_order_relaxed)->version;
+  if (live.trial.on()) return;
+  state_.keep_only(
+      [&](const std::string& name, const at::Tensor& tensor) { return takes(live.signature, name, tensor); });
 }
 
 std::string PolicyCore::take_state_note() {
@@ -194,6 +205,7 @@ void PolicyCore::load_state(const std::filesystem::path& file) {
     for (std::string& clause : unfitting_state(signature, *state))
       if (told.size() < most_told) told.insert(std::move(clause));
   state_.replace(std::move(all));
+  drop_unfitting_state();
   for (const std::string& clause : told)
     log(LogLevel::warn, fmt::format("policy '{}', state from \"{}\": {}", name_, file.string(), clause));
 }

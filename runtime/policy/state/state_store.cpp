@@ -57,6 +57,17 @@ void StateStore::reset(std::string_view key) {
   if (const auto found = by_key_.find(key); found != by_key_.end()) erase(found->second);
 }
 
+void StateStore::keep_only(const std::function<bool(const std::string& name, const at::Tensor& tensor)>& wanted) {
+  const auto is_wanted = [&](const auto& kept) { return wanted(kept.first, kept.second); };
+  const std::lock_guard lock(mutex_);
+  for (const auto& slot : slots_) {
+    if (!slot->state || std::all_of(slot->state->begin(), slot->state->end(), is_wanted)) continue;
+    auto left = std::make_shared<StateTensors>();
+    std::copy_if(slot->state->begin(), slot->state->end(), std::back_inserter(*left), is_wanted);
+    slot->state = std::move(left);
+  }
+}
+
 uint64_t StateStore::dropped() const {
   const std::lock_guard lock(mutex_);
   return dropped_;

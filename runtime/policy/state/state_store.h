@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <functional>
 #include <list>
 #include <memory>
 #include <mutex>
@@ -41,6 +42,8 @@ class StateStore {
   void replace(StateOfKeys all);
   void reset();
   void reset(std::string_view key);
+  /// Drops all other tensors, of all keys.
+  void keep_only(const std::function<bool(const std::string& name, const at::Tensor& tensor)>& wanted);
   /// Keys that went because there were too many.
   uint64_t dropped() const;
   StateCounts counts() const;

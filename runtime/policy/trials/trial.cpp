@@ -302,6 +302,7 @@ void PolicyCore::promote(const Live& live, at::ArrayRef<at::Tensor> inputs) {
         if (is_settled) choice_.reset();
       }
     }
+    drop_unfitting_state();
     keep_source();
     if (is_settled) keep_choice();
     if (bundle_) bundle_->end_trial();

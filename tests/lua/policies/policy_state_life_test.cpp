@@ -189,6 +189,37 @@ TEST_CASE("a version on trial that declares state differently, and is taken back
   }
 }
 
+TEST_CASE(
+    "state that the live version no longer declares is gone from keys without calls, too, once its trial is over") {
+  const std::string both =
+      "return policy { state = {c = {shape = {}}, d = {shape = {}}}, run = function(z, s) return z * 0 + s.c, "
+      "{c = s.c + 1, d = s.d + 1} end }";
+  const std::string one =
+      "return policy { state = {d = {shape = {}}}, run = function(z, s) return z * 0 + s.d, {d = s.d + 1} end }";
+  for (const size_t trial_calls : {size_t{0}, size_t{3}})
+    for (const bool rolls_back : {false, true}) {
+      CAPTURE(trial_calls);
+      CAPTURE(rolls_back);
+      RuntimeOptions options = quiet();
+      options.trial_calls = trial_calls;
+      Runtime runtime(options);
+      const Policy policy = runtime.load_source(both, "counter.lua");
+      const auto answer = [&](const char* key) {
+        return policy.run({at::ones({2, 3})}, {.state_key = key})[0][0][0].item<double>();
+      };
+      for (int call = 0; call < 3; ++call)
+        for (const char* key : {"busy", "idle"}) CHECK(answer(key) == call);
+      REQUIRE(policy.replace(one) == triage::Reload::swapped);
+      for (int call = 0; call < 5; ++call) CHECK(answer("busy") == 3 + call);
+      REQUIRE_FALSE(policy.version().on_trial);
+      if (rolls_back)
+        policy.rollback(1);
+      else
+        REQUIRE(policy.replace(both + " ") == triage::Reload::swapped);
+      for (const char* key : {"busy", "idle"}) CHECK(answer(key) == 0);
+    }
+}
+
 TEST_CASE("a version without state answers for one with state that failed, also where the call is recorded") {
   const TemporaryFolder folder;
   Runtime runtime(quiet());
