@@ -375,6 +375,22 @@ TEST_CASE("gradients reach a tensor of the host that a policy returns, or a view
     }
 }
 
+TEST_CASE("gradients reach a tensor of the host that has other sizes than in the call before") {
+  for (const char* backend : {"eager", "aot_eager", "fused"}) {
+    CAPTURE(backend);
+    Runtime runtime({.backend = backend});
+    const at::Tensor w = at::ones({4}).requires_grad_(true), x = at::ones({2, 4}).requires_grad_(true);
+    runtime.define_tensor("w", w);
+    const Policy policy = runtime.load_source("return function(z) return z + w end", "w.lua");
+    for (const int64_t size : {4, 1, 1, 4, 1}) {
+      w.set_data(at::ones({size}));
+      w.mutable_grad() = at::Tensor();
+      policy.run({x})[0].sum().backward();
+      CHECK(w.grad().equal(at::full({size}, 8.0 / static_cast<double>(size))));
+    }
+  }
+}
+
 TEST_CASE("in inference mode, a policy with graph breaks takes views of inputs that were made outside of it") {
   for (const char* body :
        {"if z[0][1]:item() > 9 then return z * 0 end return z * 2", "print(1) return z:narrow(1, 0, 2) * 2",

@@ -82,11 +82,14 @@ void separate_from_params(lua_State* L, at::ArrayRef<at::Tensor> params, std::ve
 }
 
 /// A captured script may not run again for long, and what it let go would stay: megabytes behind a few pointers. `before`: bytes
-/// of its tensors before the call. Of many small calls each leaves little, and a collection takes longer than such a capture.
-void collect_after_capture(lua_State* L, int64_t before) {
+/// of its tensors before the call. Of many small calls each leaves little, and a collection takes longer than such a capture. With
+/// gradients it leaves nodes of autograd, too, which tell a tensor of the host what sizes its gradient has, also if it has others now.
+void collect_after_capture(lua_State* L, int64_t before, at::ArrayRef<at::Tensor> results) {
   constexpr int64_t of_one_call = 1 << 16, in_all = 1 << 20;
   const int64_t now = context(L).tensor_bytes - context(L).held_bytes;
-  if (now - before > of_one_call || now > in_all) lua_gc(L, LUA_GCCOLLECT);
+  const bool has_gradients =
+      std::any_of(results.begin(), results.end(), [](const at::Tensor& result) { return result.requires_grad(); });
+  if (now - before > of_one_call || now > in_all || has_gradients) lua_gc(L, LUA_GCCOLLECT);
 }
 
 /// Pushes a field of a test; returns its type. No metamethod runs: not every caller has a budget. The script may have changed its
@@ -240,7 +243,7 @@ std::vector<at::Tensor> LuaScript::call(at::ArrayRef<at::Tensor> inputs, at::Arr
   for (size_t i = 0; i + policy_.signature.state.size() < results.size(); ++i)
     flags_outputs_.push_back(tracker.is_flags(results[i]));
   if (Recorder::current())
-    collect_after_capture(L, bytes_before);
+    collect_after_capture(L, bytes_before, results);
   else
     separate_from_state(tracker, writes() != writes_before, inputs, results);
   return results;
