@@ -110,7 +110,7 @@ class ScriptLock {
       if (&held->compiled_ == &compiled)
         throw PolicyError("policy '" + compiled.script_->name() +
                           "' was called while it was running on the same thread (by a function of the host that it "
-                          "calls?); a policy cannot call itself");
+                          "calls?); a policy cannot call itself: load its source as another policy for that");
     if (!deadline)
       compiled.mutex_.lock();
     else if (!compiled.mutex_.try_lock_until(*deadline))

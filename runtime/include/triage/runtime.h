@@ -438,8 +438,9 @@ class TRIAGE_API Runtime {
   /// or list of them, always as many. A call is a node of the policy's graph, and no graph break; it runs exactly where the script calls
   /// it, also for samples that another branch takes. The module is shared, not copied: its parameters and its training mode are the
   /// host's, and it must bear calls on several threads at once. A reload tries new versions by calling it with synthetic values,
-  /// unless it is in training mode. With grad mode on, ATen runs the graphs that call it, without loops. Throws InputError
-  /// for an empty name, and for a module without `forward`.
+  /// unless it is in training mode. With grad mode on, ATen runs the graphs that call it, without loops. Where `forward` may write to an
+  /// argument (torch::jit::AliasDb says so, now), it gets copies. Throws InputError for an empty name, and for a module without
+  /// `forward`.
   void define_module(const std::string& name, const torch::jit::Module& module);
 
   /// Every policy loaded from a file directly in `dir`, before or after this call, follows its file, and the files that

@@ -2,6 +2,10 @@
 
 #include <fmt/format.h>
 #include <torch/csrc/jit/api/module.h>
+#include <torch/csrc/jit/ir/alias_analysis.h>
+#include <torch/csrc/jit/passes/inliner.h>
+
+#include <algorithm>
 
 #include "runtime/capsule/recording.h"
 #include "runtime/capture/graph_break.h"
@@ -63,6 +67,16 @@ bool trains(const torch::jit::Module& module) {
   return false;
 }
 
+/// As layers in place do. Its arguments may be inputs, which are the host's, and a graph does not know such a write.
+bool may_write_to_arguments(const torch::jit::Module& module) {
+  const auto graph = module.get_method("forward").graph()->copy();
+  torch::jit::Inline(*graph);
+  const torch::jit::AliasDb aliases(graph);
+  const auto arguments = graph->inputs().slice(1);  // without the module itself
+  return std::any_of(arguments.begin(), arguments.end(),
+                     [&](const torch::jit::Value* argument) { return aliases.hasWriters(argument); });
+}
+
 std::vector<at::Tensor> tensors_of(const std::string& name, const c10::IValue& value) {
   if (value.isTensor()) return {value.toTensor()};
   if (value.isTensorList()) return value.toTensorVector();
@@ -80,6 +94,18 @@ std::vector<at::Tensor> tensors_of(const std::string& name, const c10::IValue& v
   return tensors;
 }
 
+/// `module`: a handle, whose `forward` is not const.
+std::vector<at::Tensor> call_module(const std::string& name, torch::jit::Module module,
+                                    const std::vector<at::Tensor>& arguments) {
+  auto* const synthetic = capture::SyntheticInputs::current();
+  if (synthetic && trains(module)) {
+    synthetic->stop();
+    throw Error("`" + name +
+                "` is a module of the host in training mode, and triage does not call it with synthetic inputs");
+  }
+  return tensors_of(name, module.forward({arguments.begin(), arguments.end()}));
+}
+
 }  // namespace
 
 HostFunction pure_function(const std::string& name, TensorFunction fn, FunctionOptions options) {
@@ -89,16 +115,11 @@ HostFunction pure_function(const std::string& name, TensorFunction fn, FunctionO
 HostFunction module_function(const std::string& name, const torch::jit::Module& module) {
   if (!module.find_method("forward"))
     throw InputError(fmt::format("Runtime::define_module: the module '{}' has no method `forward`", name));
-  given::Callee callee{name, [name, module](const std::vector<at::Tensor>& arguments) {
-                         auto* const synthetic = capture::SyntheticInputs::current();
-                         if (synthetic && trains(module)) {
-                           synthetic->stop();
-                           throw Error("`" + name +
-                                       "` is a module of the host in training mode, and triage does not "
-                                       "call it with synthetic inputs");
-                         }
-                         torch::jit::Module shared = module;  // a handle, whose `forward` is not const
-                         return tensors_of(name, shared.forward({arguments.begin(), arguments.end()}));
+  given::Callee callee{name,
+                       [name, module, copies = may_write_to_arguments(module)](std::vector<at::Tensor> arguments) {
+                         if (copies)
+                           for (at::Tensor& argument : arguments) argument = argument.clone();
+                         return call_module(name, module, arguments);
                        }};
   callee.is_module = true;
   return node_function(std::move(callee));

@@ -141,7 +141,8 @@ StateTurn::StateTurn(StateStore& store, std::string_view key,
   if (slot_->runs_on.load(std::memory_order_relaxed) == std::this_thread::get_id())
     throw PolicyError(fmt::format(
         "policy '{}' was called with the state key '{}' while it was running with it on the same thread (by "
-        "a function of the host that it calls?); use another RunOptions::state_key for the inner call",
+        "a function of the host that it calls?); a policy cannot call itself: load its source as another policy for "
+        "that",
         policy, key));
   if (!deadline)
     slot_->turn.lock();

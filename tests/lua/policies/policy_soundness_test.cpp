@@ -2,6 +2,7 @@
 #include <ATen/ATen.h>
 #include <c10/core/InferenceMode.h>
 #include <doctest/doctest.h>
+#include <torch/csrc/jit/api/module.h>
 #include <triage/compiler_config.h>
 #include <triage/triage.h>
 
@@ -371,6 +372,34 @@ TEST_CASE("gradients reach a tensor of the host that a policy returns, or a view
         y.sum().backward();
         REQUIRE(w.grad().defined());
         CHECK(w.grad().equal(at::ones({4})));
+      }
+    }
+}
+
+TEST_CASE("a module that writes to its argument writes to no input, and to nothing else of the script") {
+  torch::jit::Module inner("inner"), module("outer");
+  inner.define("def forward(self, x):\n    y = x.view(-1)\n    return y.relu_().view_as(x)\n");
+  module.register_module("inner", inner);
+  module.define("def forward(self, x):\n    return self.inner.forward(x) + 1\n");
+  for (const char* source :
+       {"return function(z) return m(z), z * 1 end", "return function(z) local y = z * 1 return m(y), y end",
+        "return function(z) print(1) return m(z), z * 1 end"})
+    for (const char* backend : {"eager", "aot_eager", "fused"}) {
+      CAPTURE(source);
+      CAPTURE(backend);
+      triage::RuntimeOptions options;
+      options.backend = backend;
+      options.print = [](const std::string&) {};
+      options.log = [](const triage::LogRecord&) {};
+      Runtime runtime(options);
+      runtime.define_module("m", module);
+      const Policy policy = runtime.load_source(source, "m.lua");
+      for (int call = 0; call < 3; ++call) {
+        const at::Tensor z = at::full({2, 3}, -1.0);
+        const auto outputs = policy.run({z});
+        CHECK(outputs[0].equal(at::ones({2, 3})));
+        CHECK(outputs[1].equal(at::full({2, 3}, -1.0)));
+        CHECK(z.equal(at::full({2, 3}, -1.0)));
       }
     }
 }
