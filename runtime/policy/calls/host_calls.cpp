@@ -69,12 +69,16 @@ bool trains(const torch::jit::Module& module) {
 
 /// As layers in place do. Its arguments may be inputs, which are the host's, and a graph does not know such a write.
 bool may_write_to_arguments(const torch::jit::Module& module) {
-  const auto graph = module.get_method("forward").graph()->copy();
-  torch::jit::Inline(*graph);
-  const torch::jit::AliasDb aliases(graph);
-  const auto arguments = graph->inputs().slice(1);  // without the module itself
-  return std::any_of(arguments.begin(), arguments.end(),
-                     [&](const torch::jit::Value* argument) { return aliases.hasWriters(argument); });
+  try {
+    const auto graph = module.get_method("forward").graph()->copy();
+    torch::jit::Inline(*graph);
+    const torch::jit::AliasDb aliases(graph);
+    const auto arguments = graph->inputs().slice(1);  // without the module itself
+    return std::any_of(arguments.begin(), arguments.end(),
+                       [&](const torch::jit::Value* argument) { return aliases.hasWriters(argument); });
+  } catch (const c10::Error&) {  // it has an operator that the analysis does not know
+    return true;
+  }
 }
 
 std::vector<at::Tensor> tensors_of(const std::string& name, const c10::IValue& value) {
