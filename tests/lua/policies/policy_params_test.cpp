@@ -54,6 +54,41 @@ return policy {
   }
 }
 
+TEST_CASE("a param that no element of the data can be is the same error in every call") {
+  const at::Tensor z = at::tensor({1.0F, std::nanf(""), 3.0F}).reshape({3, 1}).repeat({1, 4});
+  for (const std::string body : {"err.take_ok_p(f, z, p.v)", "err.take_err_p(f, z, p.v)",
+                                 "err.replace(z, p.v, {err.NAN})", "z", "fix(z, f, 'z', {fallback = 1.0})"}) {
+    const bool used = body.find("p.v") != std::string::npos;
+    const std::string unused = used ? "" : "local lost = err.take_ok_p(f, z, p.v) ";
+    for (const std::string backend : {"eager", "aot_eager", "fused"}) {
+      CAPTURE(body);
+      CAPTURE(backend);
+      Runtime runtime({.log = triage::test::no_log(), .backend = backend, .fullgraph = true});
+      const Policy policy = runtime.load_source(
+          "return policy { outputs = {'y', 'f'}, params = {v = 0.0}, run = function(z, p) local f = flag_nan(z, 'z') " +
+          unused + "return " + (body[0] == 'f' ? "(" + body + ")" : body) + ", f end }");
+      const auto with = [&](double v) { return policy.run({z}, {.params = {{"v", v}}})[0]; };
+      const auto refused = [&](double v) {
+        try {
+          with(v);
+        } catch (const triage::PolicyError& error) {
+          return std::string(error.what()).find("which Float cannot hold") != std::string::npos;
+        }
+        return false;
+      };
+      with(0.0);
+      for (const double v : {1e300, -1e300, 3.4028236e38}) {
+        CAPTURE(v);
+        CHECK(refused(v));
+      }
+      for (const double v : {2.0, 3.4028234e38, double{INFINITY}, double{-INFINITY}, std::nan("")})
+        CHECK_NOTHROW(with(v));
+      if (body.find("take_ok_p") != std::string::npos) CHECK(with(-2.5)[1][0].item<double>() == -2.5);
+      CHECK(policy.graphs().size() == 1);
+    }
+  }
+}
+
 TEST_CASE("another tensor is no number, and the message says what is") {
   Runtime runtime({.log = triage::test::no_log()});
   const Policy policy =

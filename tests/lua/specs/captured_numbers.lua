@@ -124,6 +124,13 @@ test("a number that has no room in the dtype is an error in fused code as in pla
     function(x) return (x + 1):threshold(x:size(1), 0) end,
     function(x, i) return (x + 1):clamp({min = i:item()}) + 1 end,
     function(x, i) return (x * 2):masked_fill(x > 1, i:item() * 2) + 1 end,
+    function(x, i) return err.take_ok_p(flag_nan(x, "x"), x, i:item()) * 2 end,
+    function(x, i) return err.take_err_p(flag_nan(x, "x"), x, i:item()) * 2 end,
+    function(x, i) return err.replace(x * 2, i:item(), {1}) + 1 end,
+    function(x, i)
+      err.take_ok_p(flag_nan(x, "x"), x, i:item())
+      return x * 2 + 1
+    end,
   }
   local before = triage.config.capture_scalar_outputs
   triage.config.capture_scalar_outputs = true
