@@ -153,6 +153,29 @@ test("a number that has no room in the dtype is an error in fused code as in pla
   triage.config.capture_scalar_outputs = before
 end)
 
+test("the number of tensors that one is cut into may not be one that a graph reads anew", function()
+  local functions = {
+    function(x, i) return x:chunk(i:item(), 1)[1] * 2 end,
+    function(x, i) return x:split(i:item(), 1)[1] * 2 end,
+    function(x, i) return x:tensor_split(i:item(), 1)[1] * 2 end,
+    function(x, i) return x:tensor_split(i, 1)[1] * 2 end,
+    function(x) return x:chunk(x:size(0), 1)[1] * 2 end,
+    function(x, i) return x:split({i:item(), 4 - i:item()}, 1)[1] * 2 end,
+  }
+  local before = triage.config.capture_scalar_outputs
+  triage.config.capture_scalar_outputs = true
+  for _, fn in ipairs(functions) do
+    local compiled = triage.compile(fn, {backend = "eager"})
+    for _, count in ipairs({2, 4, 1, 3, 2}) do
+      for _, rows in ipairs({3, count}) do
+        local x, i = torch.arange(1, 4 * rows + 1):view({rows, 4}), torch.tensor(count)
+        eq(outcome(compiled, x, i), outcome(fn, x, i))
+      end
+    end
+  end
+  triage.config.capture_scalar_outputs = before
+end)
+
 test("a whole number that comes of a real one has no negative zero when it is real again", function()
   local function cut(x)
     local whole = (x // 7):to(torch.int32)
