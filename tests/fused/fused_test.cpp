@@ -350,6 +350,35 @@ TEST_CASE("numbers that are made of sizes are the loop's that reads them, or the
   }
 }
 
+TEST_CASE("a number that is made of sizes is looked at in every call, where ATen raises for one beyond the range") {
+  const graph::Graph graph = graph::parse(R"(graph repair(%x: "f32[4, 3]"):
+  %c0: "f64[]" = constant 1e38
+  %1: "i64[4, 4]" flags = triage::flag_nan_and_inf(%x, None, location=7, num_slots=16, policy=24, dtype=int64)
+  %2: "i64[]" = triage::size(%x, 1)
+  %3: "f64[]" = aten::to.dtype(%2, float64)
+  %4: "f64[]" = aten::mul.Tensor(%c0, %3)
+  %5: "f32[4, 3]" = triage::take_ok_p(%1, %x, fill=%4)
+  return %5, %1
+)");
+  const std::vector<FusionGroup> parts = cut(graph);
+  REQUIRE(parts.size() == 1);
+  CHECK(parts[0].fused);
+  const auto fused = find_backend("fused", CompilerMode::background)(graph, {with_bad_rows({4, 3})}),
+             eager = compile_eager(graph, {});
+  for (int again = 0; again < 2; ++again) {
+    for (const int64_t size : {3, 2}) {
+      const Tensors given{with_bad_rows({4, size})};
+      CHECK(same_bits(run(*eager, given)[0], run(*fused, given)[0]));
+    }
+    for (const int64_t size : {4, 9}) {
+      const Tensors given{with_bad_rows({4, size})};
+      CHECK_THROWS_AS(run(*eager, given), Error);
+      CHECK_THROWS_AS(run(*fused, given), Error);
+    }
+    fused->finish_compiling();
+  }
+}
+
 TEST_CASE("a row never depends on its neighbours, the batch, or the number of OpenMP's workers") {
   for (const auto& program : {Program(softmax_repair), Program(zscore_clip)}) {
     const at::Tensor z = data({64, 321});

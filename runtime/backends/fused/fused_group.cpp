@@ -139,6 +139,10 @@ bool FusedGroup::run_loops(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tens
   const messages::ProfilerSpan span([this] { return "fused group " + label_; });
   check_deadline(call.deadline);
   const auto interpret = [&] { interpreter_->run(inputs, outputs, {call.deadline}); };
+  if (order_matters(inputs)) {
+    interpret();
+    return true;
+  }
   Memory memory(loops_, at::kCPU, shared_);
   if (!memory.lay_out(inputs)) {
     interpret();

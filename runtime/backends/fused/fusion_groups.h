@@ -27,6 +27,7 @@ struct FusionGroup {
   bool in_place = false;  // one call of ATen that can write to its first argument (parts/in_place_call.h)
   Loops loops;            // reads inputs[LoopInput::argument]; first those of `outputs` that are no joins, then pieces
   std::vector<Concatenation> joins;
+  bool keeps_order = false;  // random numbers are drawn for a result in the order in which its elements lie in memory
   /// Index of an earlier part, of another call of the same region: its code runs this one too, and has `graph`, `loops` and `joins`.
   std::optional<size_t> same_as = {};
 };

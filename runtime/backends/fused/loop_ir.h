@@ -101,7 +101,7 @@ struct LoopInput {
 
 /// A number for which ATen raises where it is beyond the range of the dtype that is computed in: such a call is ATen's.
 struct NumberBound {
-  size_t input;  // index into Loops::inputs
+  Ref value;
   at::ScalarType dtype;
 };
 

@@ -458,15 +458,7 @@ void Recorder::append(const c10::OperatorHandle& op, const std::vector<c10::IVal
       auto& list = lists[i - first];
       list = results[i].toTensorVector();
       for (auto& tensor : list) produced.push_back(&tensor);
-      if (semantics_of(op).has(Semantics::fixed_count)) continue;
-      const auto dim = parted_dim(op, arguments);
-      if (!dim) note_all_sizes();  // how many tensors came out may depend on sizes
-      if (shaped_by_values_)
-        capture::graph_break(Break::dynamic_shape,
-                             "the number of tensors that `" + base_name(op) + "` returns may depend on values",
-                             "Take the parts with x:narrow or by index.");
-      else if (dim)
-        read_size(arguments[0].toTensor(), *dim);
+      if (!semantics_of(op).has(Semantics::fixed_count)) hold_count(op, arguments);
     }
   }
   raises_ |= OnGraphBreak::raises();

@@ -185,6 +185,7 @@ class Recorder {
   void append(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments, torch::jit::Stack& results);
   void require_same_size(const SizeFact& fact);
   void hold_all_sizes();
+  void hold_count(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments);
   void note_all_sizes();
   void hold_size(const Extent& extent, int64_t size);
   void hold_same_size(const Extent& a, const Extent& b);

@@ -57,6 +57,32 @@ void Recorder::hold_all_sizes() {
                          "Replace the param by a number in the script, or use the size in tensor operations only.");
 }
 
+/// How many tensors an operator returned may depend on sizes, which become guards, and on numbers that it was given: a graph has
+/// as many results in every call.
+void Recorder::hold_count(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments) {
+  const auto dim = parted_dim(op, arguments);
+  if (!dim) note_all_sizes();
+  bool by_param = false, by_value = shaped_by_values_;
+  for (size_t i = 1; i < arguments.size(); ++i) {
+    if (!arguments[i].isTensor() || !arguments[i].toTensor().defined()) continue;
+    const at::Tensor& number = arguments[i].toTensor();
+    if (number.dim() > 0 || literals_.count(number.unsafeGetTensorImpl())) continue;
+    const graph::Value* const value = find(number);
+    by_param |= is_param(number);
+    by_value |= !value || !numbers_.sizes_behind(value);
+  }
+  if (by_param)
+    capture::graph_break(Break::size_of_param,
+                         "the number of tensors that `" + base_name(op) + "` returns depends on a param",
+                         "Replace the param by a number in the script, or take the parts with x:narrow or by index.");
+  else if (by_value)
+    capture::graph_break(Break::dynamic_shape,
+                         "the number of tensors that `" + base_name(op) + "` returns may depend on values",
+                         "Take the parts with x:narrow or by index.");
+  else if (dim)
+    read_size(arguments[0].toTensor(), *dim);
+}
+
 void Recorder::rely_on(const std::vector<SizeFact>& facts) {
   for (const SizeFact& fact : facts) {
     if (fact.dim < 0)

@@ -54,6 +54,85 @@ return policy {
   }
 }
 
+TEST_CASE("a param that no element of the data can be is the same error in every call") {
+  const at::Tensor z = at::tensor({1.0F, std::nanf(""), 3.0F}).reshape({3, 1}).repeat({1, 4});
+  for (const std::string body : {"err.take_ok_p(f, z, p.v)", "err.take_err_p(f, z, p.v)",
+                                 "err.replace(z, p.v, {err.NAN})", "z", "fix(z, f, 'z', {fallback = 1.0})"}) {
+    const bool used = body.find("p.v") != std::string::npos;
+    const std::string unused = used ? "" : "local lost = err.take_ok_p(f, z, p.v) ";
+    for (const std::string backend : {"eager", "aot_eager", "fused"}) {
+      CAPTURE(body);
+      CAPTURE(backend);
+      Runtime runtime({.log = triage::test::no_log(), .backend = backend, .fullgraph = true});
+      const Policy policy = runtime.load_source(
+          "return policy { outputs = {'y', 'f'}, params = {v = 0.0}, run = function(z, p) local f = flag_nan(z, 'z') " +
+          unused + "return " + (body[0] == 'f' ? "(" + body + ")" : body) + ", f end }");
+      const auto with = [&](double v) { return policy.run({z}, {.params = {{"v", v}}})[0]; };
+      const auto refused = [&](double v) {
+        try {
+          with(v);
+        } catch (const triage::PolicyError& error) {
+          return std::string(error.what()).find("which Float cannot hold") != std::string::npos;
+        }
+        return false;
+      };
+      with(0.0);
+      for (const double v : {1e300, -1e300, 3.4028236e38}) {
+        CAPTURE(v);
+        CHECK(refused(v));
+      }
+      for (const double v : {2.0, 3.4028234e38, double{INFINITY}, double{-INFINITY}, std::nan("")})
+        CHECK_NOTHROW(with(v));
+      if (body.find("take_ok_p") != std::string::npos) CHECK(with(-2.5)[1][0].item<double>() == -2.5);
+      CHECK(policy.graphs().size() == 1);
+    }
+  }
+}
+
+TEST_CASE("a param that says into how many tensors one is cut is part of no graph") {
+  const at::Tensor z = at::arange(24, at::kFloat).reshape({6, 4});
+  for (const std::string body :
+       {"z:chunk(p.n, 1)", "z:split(p.n, 1)", "z:tensor_split(p.n, 1)", "torch.chunk(z, p.n)"}) {
+    for (const std::string backend : {"eager", "aot_eager", "fused"}) {
+      CAPTURE(body);
+      CAPTURE(backend);
+      const std::string source =
+          "return policy { params = {n = 2}, run = function(z, p) z = z * 2 return " + body + "[1] + 1 end }";
+      Runtime runtime({.log = triage::test::no_log(), .backend = backend});
+      const Policy policy = runtime.load_source(source, "parts.lua");
+      Policy scripted = Runtime({.log = triage::test::no_log()}).load_source(source);
+      const auto expected = [&](int64_t n) {
+        const auto before = triage::get_stance();
+        triage::set_stance(triage::Stance::force_eager);
+        const at::Tensor result = scripted.run({z}, {.params = {{"n", n}}})[0];
+        triage::set_stance(before);
+        return result;
+      };
+      for (const int64_t n : {2, 4, 1, 2, 4}) {
+        CAPTURE(n);
+        CHECK(policy.run({z}, {.params = {{"n", n}}})[0].equal(expected(n)));
+      }
+      policy.set_param("n", int64_t{1});
+      CHECK(policy.run({z})[0].equal(expected(1)));
+      try {
+        Runtime({.log = triage::test::no_log(), .backend = backend, .fullgraph = true})
+            .load_source(source, "parts.lua")
+            .run({z});
+        FAIL("one graph holds it");
+      } catch (const triage::GraphBreakError& error) {
+        CAPTURE(error.what());
+        CHECK(std::string(error.what()).find("returns depends on a param") != std::string::npos);
+      }
+    }
+  }
+  // Where a param says only sizes, there are as many in every call.
+  Runtime runtime({.log = triage::test::no_log(), .fullgraph = true});
+  const Policy cut = runtime.load_source(
+      "return policy { params = {n = 1}, run = function(z, p) return z:chunk(2, 0)[2]:narrow(1, 0, p.n) + 1 end }");
+  for (const int64_t n : {1, 3, 4})
+    CHECK(cut.run({z}, {.params = {{"n", n}}})[0].equal(z.narrow(0, 3, 3).narrow(1, 0, n) + 1));
+}
+
 TEST_CASE("another tensor is no number, and the message says what is") {
   Runtime runtime({.log = triage::test::no_log()});
   const Policy policy =

@@ -79,6 +79,57 @@ TEST_CASE("a policy never draws from the host's generator, and gives the same nu
   CHECK(equal(calls(Runtime({.seed = 42}).load_source(draws)), wanted));  // whatever the host's is seeded with
 }
 
+TEST_CASE("numbers that are drawn like a result go to the same elements, however the input lies in memory") {
+  const std::vector<std::string> draws_like = {
+      "torch.randn_like(y)",
+      "torch.rand_like(y * 2)",
+      "torch.randint_like(y, 100)",
+      "torch.multinomial(y:abs() + 0.1, 3)",
+      "torch.dropout(y + 1, 0.5, true)",
+      "torch.normal(y, 0.1)",
+      "torch.rand_like(y:t():contiguous() * 2):t()",
+      "torch.rand_like((y * 2):t() + 1):t()",
+      "torch.rand_like(torch.where(y:gt(0), y, z))",
+      "torch.rand_like(z + y:flip(0))",
+  };
+  const auto batch = [](int64_t kind) {
+    const at::Tensor dense = at::linspace(-1, 1, 128);
+    at::Tensor z = kind == 0   ? dense.view({8, 16}).clone()
+                   : kind == 1 ? dense.view({16, 8}).clone().t()
+                               : at::linspace(-1, 1, 256).view({8, 32}).narrow(1, 3, 16);
+    z[2][3] = triage::test::nan_value;
+    return z;
+  };
+  for (const std::string& draw : draws_like) {
+    CAPTURE(draw);
+    const std::string source =
+        "return policy { outputs = {'y', 'drawn', 'f'}, run = function(z) local f = flag_nan(z, 'z')\n"
+        "local y, f = fix(z, f, 'z') return y * 3 + 1, " +
+        draw + ", f end }";
+    std::vector<at::Tensor> wanted;
+    for (const char* mode : {"script", "eager", "aot_eager", "fused"}) {
+      CAPTURE(mode);
+      const bool script = std::string(mode) == "script";
+      triage::RuntimeOptions options;
+      if (!script) options.backend = mode;
+      const auto stance = triage::get_stance();
+      if (script) triage::set_stance(triage::Stance::force_eager);
+      const Policy policy = Runtime(options).load_source(source);
+      std::vector<at::Tensor> results;
+      for (const int64_t kind : {0, 1, 1, 2, 0, 1})
+        for (int again = 0; again < 2; ++again) {
+          policy.manual_seed(7);
+          const auto all = policy.run({batch(kind)});
+          results.push_back(all[0]);
+          results.push_back(all[1]);
+        }
+      triage::set_stance(stance);
+      if (script) wanted = results;
+      CHECK(equal(results, wanted));
+    }
+  }
+}
+
 TEST_CASE("math.random of a policy draws from the policy's own generator, which its host seeds") {
   const std::string source = "return function(z) return z * 0 + math.random(1000000) + math.random() end";
   const auto with_seed = [](uint64_t seed) { return triage::RuntimeOptions{.seed = seed}; };

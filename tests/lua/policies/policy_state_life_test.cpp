@@ -430,8 +430,9 @@ TEST_CASE("the tests of a policy begin with a state, and check the new one") {
   Runtime runtime(quiet());
   const auto failures = [&](const std::string& test) {
     const Policy policy = runtime.load_source(
-        "return policy { outputs = {\"z\"}, state = {n = {shape = {}, init = 5}, last = {shape = {\"N\"}}},\n"
-        "run = function(z, s) return z + s.n, {n = s.n + 1, last = s.last + z} end,\n"
+        "return policy { outputs = {\"z\"}, state = {n = {shape = {}, init = 5}, last = {shape = {\"N\"}},\n"
+        "small = {shape = {}, dtype = torch.uint8}},\n"
+        "run = function(z, s) return z + s.n, {n = s.n + 1, last = s.last + z, small = s.small} end,\n"
         "tests = { { name = 't', " +
             test + ", args = function() return torch.ones({3}) end } } }",
         "tested.lua");
@@ -446,6 +447,8 @@ TEST_CASE("the tests of a policy begin with a state, and check the new one") {
     return message_of([&] { failures("state = " + state + ", check = function() end"); });
   };
   CHECK(refused("{m = 3}").find("the policy has no state 'm'") != std::string::npos);
+  CHECK(refused("{small = -1}").find("'small': torch.uint8 cannot hold this number") != std::string::npos);
+  CHECK(refused("{small = 300}").find("'small': torch.uint8 cannot hold this number") != std::string::npos);
   CHECK(refused("{n = torch.ones({2})}").find("expected Tensor(float32_t, {}), or a number") != std::string::npos);
   CHECK(refused("3").find("field 'state': expected a table") != std::string::npos);
 }

@@ -191,6 +191,15 @@ TEST_CASE("declarations that no call could begin with are refused, with a hint")
   CHECK(has(refusal("{last = {shape = {}, dtype = 3}}"), "field 'dtype': expected a dtype") == fine);
   CHECK(has(refusal("{last = {shape = {}, dtype = torch.int64, init = 0.5}}"), "expected an integer") == fine);
   CHECK(has(refusal("{last = {shape = {}, dtype = torch.bool, init = 1}}"), "expected true or false") == fine);
+  for (const std::string init :
+       {"uint8, init = -1", "uint8, init = 256", "int8, init = -129", "int16, init = 32768", "float16, init = 1e6"}) {
+    CAPTURE(init);
+    const std::string text = refusal("{last = {shape = {}, dtype = torch." + init + "}}");
+    CHECK(has(text, "'last': field 'init': torch." + init.substr(0, init.find(',')) + " cannot hold this number") ==
+          fine);
+  }
+  CHECK(refusal("{last = {shape = {}, dtype = torch.uint8, init = 255}}").empty());
+  CHECK(refusal("{last = {shape = {}, dtype = torch.int8, init = -128}}").empty());
   CHECK(has(refusal("{last = {shape = {}, inti = 1}}"), "did you mean 'init'") == fine);
   CHECK(has(refusal("{[1] = {shape = {}}}"), "expected names") == fine);
   CHECK(has(refusal("{z = {shape = {}}}"), "'z' is both an input and a state") == fine);

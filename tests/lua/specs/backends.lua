@@ -208,3 +208,43 @@ test("D20: what a backend keeps and the function reads is an upvalue like any ot
     eq(f(z), z * before)
   end
 end)
+
+test("every backend draws numbers like a result in the same order, whatever strides the input has", function()
+  local bodies = {
+    function(x, y) return y * 2, torch.randn_like(y) end,
+    function(x, y) return torch.rand_like(y * 2 + 1), torch.randint_like(y, 100) end,
+    function(x, y) return torch.multinomial(y:abs() + 0.5, 2), y + 1 end,
+    function(x, y) return torch.rand_like(y:t() + 1), torch.rand_like((x * 2):t()) end,
+    function(x, y)
+      local w = y:abs() * 2
+      triage.graph_break("between")
+      return torch.rand_like(w) + w, torch.randn_like(w)
+    end,
+  }
+  local inputs = {
+    function(n) return torch.arange(1, 4 * n + 1):to(torch.float32):view({4, n}):t() end,
+    function(n) return torch.arange(1, 4 * n + 1):to(torch.float32):view({n, 4}) end,
+    function(n) return torch.arange(1, 8 * n + 1):to(torch.float32):view({n, 8}):narrow(1, 2, 4) end,
+  }
+  for number, body in ipairs(bodies) do
+    local function fn(x)
+      local f = flag_nan(x, "x")
+      local y
+      y, f = fix(x * 0.5, f, "x")
+      local a, b = body(x, y)
+      return a, b, f
+    end
+    for _, backend in ipairs({"eager", "aot_eager", "fused"}) do
+      local compiled = triage.compile(fn, {backend = backend})
+      for round = 1, 6 do
+        for kind, input in ipairs(inputs) do
+          local x = input(2 + round % 2)
+          torch.manual_seed(round)
+          local expected = {fn(x)}
+          torch.manual_seed(round)
+          eq({compiled(x)}, expected, ("body %d, %s, input %d, round %d"):format(number, backend, kind, round))
+        end
+      end
+    end
+  end
+end)

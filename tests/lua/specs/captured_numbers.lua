@@ -124,6 +124,13 @@ test("a number that has no room in the dtype is an error in fused code as in pla
     function(x) return (x + 1):threshold(x:size(1), 0) end,
     function(x, i) return (x + 1):clamp({min = i:item()}) + 1 end,
     function(x, i) return (x * 2):masked_fill(x > 1, i:item() * 2) + 1 end,
+    function(x, i) return err.take_ok_p(flag_nan(x, "x"), x, i:item()) * 2 end,
+    function(x, i) return err.take_err_p(flag_nan(x, "x"), x, i:item()) * 2 end,
+    function(x, i) return err.replace(x * 2, i:item(), {1}) + 1 end,
+    function(x, i)
+      err.take_ok_p(flag_nan(x, "x"), x, i:item())
+      return x * 2 + 1
+    end,
   }
   local before = triage.config.capture_scalar_outputs
   triage.config.capture_scalar_outputs = true
@@ -143,6 +150,29 @@ test("a number that has no room in the dtype is an error in fused code as in pla
   compiled:finish_compiling()
   eq(compiled(x, torch.tensor(1.5, {dtype = torch.float64})), torch.full({2, 5}, 3.0))
   fails(function() compiled(x, torch.tensor(1e300, {dtype = torch.float64})) end, "without overflow")
+  triage.config.capture_scalar_outputs = before
+end)
+
+test("the number of tensors that one is cut into may not be one that a graph reads anew", function()
+  local functions = {
+    function(x, i) return x:chunk(i:item(), 1)[1] * 2 end,
+    function(x, i) return x:split(i:item(), 1)[1] * 2 end,
+    function(x, i) return x:tensor_split(i:item(), 1)[1] * 2 end,
+    function(x, i) return x:tensor_split(i, 1)[1] * 2 end,
+    function(x) return x:chunk(x:size(0), 1)[1] * 2 end,
+    function(x, i) return x:split({i:item(), 4 - i:item()}, 1)[1] * 2 end,
+  }
+  local before = triage.config.capture_scalar_outputs
+  triage.config.capture_scalar_outputs = true
+  for _, fn in ipairs(functions) do
+    local compiled = triage.compile(fn, {backend = "eager"})
+    for _, count in ipairs({2, 4, 1, 3, 2}) do
+      for _, rows in ipairs({3, count}) do
+        local x, i = torch.arange(1, 4 * rows + 1):view({rows, 4}), torch.tensor(count)
+        eq(outcome(compiled, x, i), outcome(fn, x, i))
+      end
+    end
+  end
   triage.config.capture_scalar_outputs = before
 end)
 

@@ -7,6 +7,7 @@
 #include "bindings/lua/values/describe.h"
 #include "bindings/lua/values/read_only.h"
 #include "bindings/lua/values/tensor.h"
+#include "runtime/flags/checks.h"
 #include "runtime/policy/state/state_of_call.h"
 
 #include <ATen/ATen.h>
@@ -108,13 +109,20 @@ c10::Scalar read_init(lua_State* L, const std::string& name, at::ScalarType dtyp
   return *init;
 }
 
-/// Makes the value once: whether it is one that the dtype can hold.
-void check_init(const StateSpec& spec) {
+/// Whether the dtype can hold the number. at::full takes -1 for an unsigned one, and makes 255 of it.
+bool can_hold(at::ScalarType dtype, const c10::Scalar& number) {
+  if (!flags::check::holds(dtype, number)) return false;
   try {
-    at::full(at::IntArrayRef(), spec.init, spec.type.dtype);
+    at::full(at::IntArrayRef(), number, dtype);
   } catch (const std::exception&) {
-    refuse(spec.name, "field 'init': " + dtype_name(spec.type.dtype) + " cannot hold this number");
+    return false;
   }
+  return true;
+}
+
+void check_init(const StateSpec& spec) {
+  if (!can_hold(spec.type.dtype, spec.init))
+    refuse(spec.name, "field 'init': " + dtype_name(spec.type.dtype) + " cannot hold this number");
 }
 
 at::Tensor filled(const StateSpec& spec, const c10::Scalar& value, int64_t batch) {
@@ -192,7 +200,10 @@ void check_test_state(lua_State* L, const std::string& where, const std::vector<
         std::find_if(state.begin(), state.end(), [&](const StateSpec& known) { return known.name == name; });
     if (spec == state.end()) throw LoadError(field + "the policy has no state '" + name + "'");
     const at::Tensor* const tensor = test_tensor(L, -1);
-    if (tensor ? !policy::fits(*spec, *tensor) : !scalar_for(L, spec->type.dtype))
+    const auto number = tensor ? std::nullopt : scalar_for(L, spec->type.dtype);
+    if (number && !can_hold(spec->type.dtype, *number))
+      throw LoadError(field + "'" + name + "': " + dtype_name(spec->type.dtype) + " cannot hold this number");
+    if (tensor ? !policy::fits(*spec, *tensor) : !number)
       throw LoadError(field + "'" + name + "': expected " + spec->type.text() +
                       ", or a number for all its elements, got " + describe(L, -1));
   }

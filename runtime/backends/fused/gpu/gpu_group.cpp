@@ -92,6 +92,7 @@ bool GpuGroup::run_loops(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor
     interpreter_->run(inputs, outputs, {call.deadline});
     return true;
   };
+  if (order_matters(inputs)) return interpret();
   CallLayout layout(loops_, device_, nullptr);
   if (!layout.lay_out(inputs)) {
     interpret();

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <unordered_map>
 
+#include "runtime/backends/fused/loop_numbers.h"
 #include "runtime/flags/checks.h"
 #include "runtime/graph/argument_type.h"
 #include "runtime/graph/text/describe.h"
@@ -341,13 +342,13 @@ std::optional<Ref> Lowering::operand(size_t argument, at::ScalarType dtype, cons
   return covers(one->form, shape) ? std::optional(in_dtype(one->value, dtype)) : std::nullopt;
 }
 
-/// Whether ATen takes the number that argument `argument` is. One from outside is looked at in every call.
+/// Whether ATen takes the number that argument `argument` is. One from outside, or of sizes, is looked at in every call.
 bool Lowering::fits(size_t argument, const Lowered& number, at::ScalarType dtype) {
   const bool is_number = graph::type_of(node_->op.schema().arguments()[argument]).kind != graph::Kind::tensor;
   if (!refuses_numbers_ || !is_number || is_within(number.form.dtype, dtype)) return true;
-  const LoopValue& from = value(number.value);
-  if (from.kind != LoopValue::Kind::input) return false;
-  loops_.bounds.push_back({static_cast<size_t>(from.slot), dtype});
+  const auto any = [](size_t) { return at::Scalar(1); };
+  if (!number_of(loops_.values, number.value, any, [](size_t) { return int64_t{1}; })) return false;
+  loops_.bounds.push_back({number.value, dtype});
   return true;
 }
 

@@ -221,6 +221,7 @@ std::vector<int64_t> key_of(const LoopValue& value) {
 std::vector<bool> needed_values(const Loops& loops) {
   std::vector<bool> needed(loops.values.size());
   for (const LoopOutput& output : loops.outputs) needed[static_cast<size_t>(output.value)] = true;
+  for (const NumberBound& bound : loops.bounds) needed[static_cast<size_t>(bound.value)] = true;
   for (size_t i = needed.size(); i-- > 0;) {
     const LoopValue& value = loops.values[i];
     if (value.kind == ValueKind::input) needed[i] = true;  // the caller lays it out
@@ -257,6 +258,7 @@ void share_equal_values(Loops& loops) {
   }
   for (LoopValue& value : loops.values) value.expensive &= !value.inner;  // the result it leads to is
   for (LoopOutput& output : loops.outputs) output.value = now[static_cast<size_t>(output.value)];
+  for (NumberBound& bound : loops.bounds) bound.value = now[static_cast<size_t>(bound.value)];
 }
 
 Loops Lowering::finish(const std::vector<const graph::Value*>& outputs) {

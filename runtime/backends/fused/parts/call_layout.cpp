@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "runtime/backends/fused/loop_numbers.h"
 #include "runtime/flags/checks.h"
 #include "runtime/operators/untrusted.h"
 
@@ -63,9 +64,16 @@ bool CallLayout::within_terms(const std::optional<std::chrono::steady_clock::tim
 }
 
 bool CallLayout::numbers_fit() const {
+  if (loops_.bounds.empty()) return true;
+  bool there = true;
+  const auto input = [&](size_t slot) {
+    there &= on_host[slot];
+    return there ? number_at(in[slot], loops_.inputs[slot].form.dtype) : at::Scalar(0);
+  };
+  const auto count = [&](size_t extent) { return extents[extent]; };
   return std::all_of(loops_.bounds.begin(), loops_.bounds.end(), [&](const NumberBound& bound) {
-    return on_host[bound.input] &&
-           flags::check::holds(bound.dtype, number_at(in[bound.input], loops_.inputs[bound.input].form.dtype));
+    const auto number = number_of(loops_.values, bound.value, input, count);
+    return there && number && flags::check::holds(bound.dtype, *number);
   });
 }
 
