@@ -179,7 +179,7 @@ TEST_CASE("declarations that no call could begin with are refused, with a hint")
     });
   };
   const auto has = [](const std::string& text, const std::string& part) {
-    return doctest::String((text.find(part) != std::string::npos ? "" : text).c_str());
+    return doctest::String((text.find(part) != std::string::npos ? "" : "got: " + text).c_str());
   };
   const doctest::String fine = "";
   CHECK(has(refusal("3"), "expected a table of names and declarations") == fine);
