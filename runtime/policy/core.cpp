@@ -90,10 +90,10 @@ PolicyCore::FileChange PolicyCore::follow_file(bool retry) {
       see(std::nullopt);
       afterwards(runtime_->logger(), [&] { choose(nullptr); });
     }
-    if (deleted_) return FileChange::unchanged;
-    deleted_ = true;
+    if (deleted_ && !retry) return FileChange::unchanged;
+    const bool is_news = note_failure(fmt::format("the file '{}' was deleted", path_), {path_, 0});
+    if (std::exchange(deleted_, true) && !is_news) return FileChange::unchanged;
     count_refusal();
-    note_failure(fmt::format("the file '{}' was deleted", path_), {path_, 0});
     log(LogLevel::warn,
         fmt::format("policy '{}': the file '{}' was deleted; version {} stays live", name_, path_, version().number));
     return FileChange::deleted;
@@ -101,7 +101,11 @@ PolicyCore::FileChange PolicyCore::follow_file(bool retry) {
   const bool was_deleted = std::exchange(deleted_, false);
   const FileChange change = take_up(std::move(*source), retry || (was_deleted && refused_), /*of_file=*/true);
   if (!was_deleted || change != FileChange::unchanged) return change;
-  clear_failure();  // the source that was there before, though another version is live (after a rollback)
+  // The source that was there before, though another version may be live.
+  if (const auto kept = choice(); kept && kept->by == ChosenBy::failure)
+    note_failure(kept->reason, {path_, 0});
+  else
+    clear_failure();
   return FileChange::restored;
 }
 

@@ -72,6 +72,7 @@ class Subject {
   virtual void rollback(int number) const = 0;
   virtual void unpin() const = 0;
   virtual std::vector<Version> versions() const = 0;
+  virtual bool has_error() const = 0;
 
   const fake::Folder folder;
   Policy policy;
@@ -87,6 +88,7 @@ class Alone : public Subject {
   void pin(int number) const override { policy.pin(number); }
   void rollback(int number) const override { policy.rollback(number); }
   void unpin() const override { policy.unpin(); }
+  bool has_error() const override { return policy.version().last_error.has_value(); }
   std::vector<Version> versions() const override {
     std::vector<Version> all;
     for (const auto& version : policy.versions())
@@ -121,6 +123,7 @@ class InBundle : public Subject {
   void pin(int number) const override { bundle_.pin(number); }
   void rollback(int number) const override { bundle_.rollback(number); }
   void unpin() const override { bundle_.unpin(); }
+  bool has_error() const override { return bundle_.version().last_error.has_value(); }
   std::vector<Version> versions() const override {
     std::vector<Version> all;
     for (const auto& version : bundle_.versions())
@@ -189,6 +192,8 @@ class Life {
         if (refuses([&] { subject_->policy.promote(); })) return;
         live_ = std::exchange(candidate_, nullptr)->adds;
         seen_ = disk_;
+        error_.reset();
+        chosen_ = true;
         break;
       case Step::restart_with_other:
         // What a reload compares with the live version, a start cannot refuse.
@@ -196,6 +201,7 @@ class Life {
         if (disk_ != &source) {
           save(source);
           if (!pinned_ && source.adds && &source != seen_) live_ = source.adds;
+          error_.reset();
         }
         [[fallthrough]];
       case Step::restart:
@@ -251,19 +257,29 @@ class Life {
       subject_->reload();
     else
       watch_->rescan();
-    if (asked || disk_ != seen_) expect_of_disk(asked);
+    if (asked || disk_ != seen_)
+      expect_of_disk(asked);
+    else if (disk_ && error_)  // it was removed, or saved again
+      error_ = !disk_->adds || (!chosen_ && disk_->adds != live_);
   }
 
   void expect_of_disk(bool asked) {
     if (disk_ || asked || pinned_) seen_ = disk_;
-    if (!pinned_ && disk_ && disk_->adds) live_ = disk_->adds;
+    if (pinned_) return;
+    if (disk_ || asked) chosen_ = false;
+    if (disk_ && disk_->adds) live_ = disk_->adds;
+    error_ = !disk_ || !disk_->adds;
   }
 
   /// That fails in a version with `raise_above`: another may answer, and is live from then on, if none is pinned.
   void large_call() {
     try {
       const float adds = answer(2000.0f);
-      if (!pinned_) live_ = adds;
+      if (!pinned_ && adds != *live_) {
+        live_ = adds;
+        error_ = true;
+        chosen_ = false;
+      }
     } catch (const triage::PolicyError&) {
       RC_ASSERT(*live_ > 3.0f);
     }
@@ -280,6 +296,8 @@ class Life {
     pinned_ = pin;
     live_ = adds_.at(version.source);
     seen_ = disk_;
+    error_.reset();
+    chosen_ = true;
   }
 
   void look_at_it() {
@@ -295,6 +313,8 @@ class Life {
     if (adds != *live_ || live.pinned != pinned_)
       RC_FAIL(fmt::format("after {}: live is what adds {}{}, expected {}{}", history_, adds,
                           live.pinned ? ", pinned" : "", *live_, pinned_ ? ", pinned" : ""));
+    if (error_ && !pinned_ && subject_->has_error() != *error_)
+      RC_FAIL(fmt::format("after {}: there is {}error", history_, *error_ ? "no " : "an "));
     adds_[live.source] = adds;
   }
 
@@ -304,8 +324,9 @@ class Life {
   std::string history_;
   const Source *disk_ = nullptr, *seen_ = nullptr, *candidate_ = nullptr;
   std::optional<float> live_;
-  bool pinned_ = false;
-  int calls_ = 0;  // answered since the state began
+  std::optional<bool> error_;             // whether the subject has one; nothing: it is not told here
+  bool pinned_ = false, chosen_ = false;  // by pin, rollback or promote
+  int calls_ = 0;                         // answered since the state began
   std::map<std::string, float> adds_;
   std::optional<Runtime> runtime_;
   std::optional<triage::Watch> watch_;

@@ -135,10 +135,12 @@ BundleCore::FileChange BundleCore::follow(bool retry) {
       see(std::nullopt, deleted_);
       afterwards(runtime_->logger(), [&] { choose(nullptr); });
     }
-    if (deleted_) return FileChange::unchanged;
+    if (deleted_ && !retry) return FileChange::unchanged;
+    const bool is_news = note_failure(fmt::format("'{}' is gone, or cannot be read", manifest_file().string()),
+                                      {manifest_file().string(), 0});
+    const bool was_deleted = deleted_;
     see(seen_, /*deleted=*/true);
-    note_failure(fmt::format("'{}' is gone, or cannot be read", manifest_file().string()),
-                 {manifest_file().string(), 0});
+    if (was_deleted && !is_news) return FileChange::unchanged;
     log(LogLevel::warn,
         fmt::format("{} stays live: '{}' is gone, or cannot be read", title(*live()), manifest_file().string()));
     return FileChange::deleted;
@@ -147,7 +149,10 @@ BundleCore::FileChange BundleCore::follow(bool retry) {
   if (was_deleted) see(seen_, /*deleted=*/false);
   const FileChange change = take_up(*text, retry || (was_deleted && refused_));
   if (!was_deleted || change != FileChange::unchanged) return change;
-  clear_failure();
+  if (const auto kept = choice(); kept && kept->by == ChosenBy::failure)
+    note_failure(kept->reason, {manifest_file().string(), 0});
+  else
+    clear_failure();
   return FileChange::restored;
 }
 

@@ -125,6 +125,7 @@ std::vector<std::pair<PolicyCore*, std::shared_ptr<PolicyVersion>>> BundleCore::
 void BundleCore::rollback(int number, bool pin) {
   const Changing changing(*this);
   if (pinned()) see_manifest();  // what was saved meanwhile is not followed either
+  incomplete_ = false;           // nor what completes it
   std::shared_ptr<Version> version;
   {
     const std::lock_guard lock(mutex_);
@@ -194,7 +195,7 @@ std::optional<BundleCore::Prepared> BundleCore::first_chosen() {
   }
   log(LogLevel::warn, fmt::format("bundle '{}': what was {} before this start (version {} then, \"{}\") is live", path_,
                                   what, choice->number, first->version->version));
-  see(text, /*deleted=*/!text);
+  see(text, /*deleted=*/false);  // where it is, the next look says so
   const std::lock_guard lock(mutex_);
   pinned_ = choice->by == ChosenBy::pin;
   for (const auto& [name, member] : first->added) member->pinned_ = pinned_;

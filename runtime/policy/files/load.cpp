@@ -177,7 +177,7 @@ std::shared_ptr<PolicyVersion> PolicyCore::load_chosen() {
     return nullptr;
   }
   tell_choice(*choice, *version);
-  deleted_ = !source;
+  deleted_ = false;  // where it is, the next look says so
   if (unchanged)
     see(choice->on_disk);
   else if (source)
