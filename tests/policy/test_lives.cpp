@@ -259,8 +259,10 @@ class Life {
       watch_->rescan();
     if (asked || disk_ != seen_)
       expect_of_disk(asked);
+    else if (chosen_)  // whether the file was ever tried depends on what was before
+      error_.reset();
     else if (disk_ && error_)  // it was removed, or saved again
-      error_ = !disk_->adds || (!chosen_ && disk_->adds != live_);
+      error_ = disk_->adds != live_;
   }
 
   void expect_of_disk(bool asked) {
@@ -277,7 +279,8 @@ class Life {
       const float adds = answer(2000.0f);
       if (!pinned_ && adds != *live_) {
         live_ = adds;
-        error_ = true;
+        error_.reset();
+        if (!disk_ || disk_->adds != live_) error_ = true;  // else it is of a candidate that was promoted
         chosen_ = false;
       }
     } catch (const triage::PolicyError&) {

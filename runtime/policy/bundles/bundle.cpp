@@ -252,6 +252,19 @@ std::shared_ptr<PolicyVersion> BundleCore::prepare_part(PolicyCore& member, NewS
   }
 }
 
+/// With mutex_ held: what goes where the last of `kept` goes live. Not the live one, and not the latest that calls could go back to: later
+/// ones may all be on trial.
+BundleCore::Versions::iterator BundleCore::find_oldest(Versions& kept) const {
+  const auto can_stand_in = [](const auto& part) { return part.second->can_stand_in(); };
+  const auto way_back = std::find_if(std::next(kept.rbegin()), kept.rend(), [&](const auto& version) {
+    return std::all_of(version->parts.begin(), version->parts.end(), can_stand_in);
+  });
+  const auto oldest = std::find_if(kept.begin(), std::prev(kept.end()), [&](const auto& version) {
+    return version != live_ && (way_back == kept.rend() || version != *way_back);
+  });
+  return oldest == std::prev(kept.end()) ? kept.end() : oldest;
+}
+
 /// False where `live` is no longer live. From the exchange on nothing fails.
 bool BundleCore::go_live(Prepared& prepared, const std::shared_ptr<Version>& live) {
   Reclaimer::Garbage dropped;
@@ -266,11 +279,11 @@ bool BundleCore::go_live(Prepared& prepared, const std::shared_ptr<Version>& liv
     for (const auto& change : changes) changed.emplace_back(change.first, change.second.next->version);
     Versions kept = versions_;
     kept.push_back(prepared.version);
-    if (kept.size() > std::max<size_t>(2, runtime_->options().keep_versions)) {  // one to go back to
-      const auto oldest = kept.front() == live_ ? std::next(kept.begin()) : kept.begin();
-      dropped = Reclaimer::garbage(nullptr, *oldest);
-      kept.erase(oldest);
-    }
+    if (kept.size() > std::max<size_t>(2, runtime_->options().keep_versions))
+      if (const auto oldest = find_oldest(kept); oldest != kept.end()) {
+        dropped = Reclaimer::garbage(nullptr, *oldest);
+        kept.erase(oldest);
+      }
     prepared.version->number = next_number_++;
     versions_.swap(kept);
     exchange(std::move(changes), prepared.version);

@@ -121,6 +121,7 @@ class BundleCore : public std::enable_shared_from_this<BundleCore> {
   std::shared_ptr<Version> find_before(const PolicyCore& member, const PolicyVersion& failed,
                                        const PolicyVersion& answered) const;
   std::shared_ptr<Version> find_kept(int number) const;
+  Versions::iterator find_oldest(Versions& kept) const;
   BundleVersion info(const Version& version) const;
 
   const std::shared_ptr<RuntimeCore> runtime_;
