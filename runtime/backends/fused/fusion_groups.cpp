@@ -472,10 +472,9 @@ void reshape_what_loops_made(std::vector<FusionGroup>& parts, std::unordered_set
 
 /// Whether a random operator gives its numbers to elements as they lie in memory. These are known to give them by indices.
 bool draws_by_memory(const Node& node) {
-  static const auto& by_index = *new std::unordered_set<std::string>{
-      "aten::bernoulli",           "aten::bernoulli.p",         "aten::dropout",
-      "aten::feature_dropout",     "aten::alpha_dropout",       "aten::feature_alpha_dropout",
-      "aten::normal.Tensor_float", "aten::normal.float_Tensor", "aten::normal.Tensor_Tensor"};
+  static const auto& by_index =
+      *new std::unordered_set<std::string>{"aten::bernoulli", "aten::bernoulli.p", "aten::normal.Tensor_float",
+                                           "aten::normal.float_Tensor", "aten::normal.Tensor_Tensor"};
   return graph::is_random(node.op) && !by_index.count(graph::op_name(node.op));
 }
 
