@@ -52,11 +52,11 @@ TEST_CASE("numbers that are drawn like a loop's result go to the elements that A
   draws_alike(drawn_for_first, dense, {dense, transposed, gaps, dense, {data({9, 5}).t()}});
   draws_alike(drawn_for_first, transposed, {dense, transposed, gaps});
   CHECK(in_order(drawn_for_first) == 1);
-  // By indices, or for what no loop has made: loops serve all inputs.
-  for (const char* draw : {"aten::bernoulli(%2)", "aten::dropout(%2, 0.5, True)", "aten::rand_like(%x)"}) {
+  // By indices, or for what no loop has made: loops serve all inputs. (Dropout draws by memory in newer LibTorch.)
+  for (const std::string draw : {"aten::bernoulli(%2)", "aten::dropout(%2, 0.5, True)", "aten::rand_like(%x)"}) {
     std::string text = drawn_for_first;
     text.replace(text.find("aten::rand_like(%2)"), 19, draw);
-    CHECK(in_order(text) == 0);
+    CHECK(in_order(text) == (draw.find("dropout") == std::string::npos ? 0 : 1));
     if (text.find("bernoulli") == std::string::npos) draws_alike(text, dense, {dense, transposed, gaps});
   }
 }
