@@ -232,9 +232,8 @@ class Compiled {
   Ran run(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> params, const CallContext& call,
           std::vector<at::Tensor>& outputs);
   /// Captures and compiles for inputs of this kind (synthetic values, in the grad and inference mode of this thread) unless there is
-  /// an entry for it already. Where the script
-  /// cannot run on synthetic values, because some operator takes none of several kinds of them or a function of the host would
-  /// be called, says why: the first real call captures. Throws where the script is at fault.
+  /// an entry for it already. Where the script cannot run on synthetic values, because some operator takes none of several kinds of
+  /// them or a function of the host would be called, says why: the first real call captures. Throws where the script is at fault.
   std::optional<std::string> prepare(const std::vector<InputShape>& shape, at::ArrayRef<at::Tensor> params,
                                      at::ArrayRef<size_t> donated = {});
   /// The variables of the script have other numbers from now on: `now[old]` is the new one, or more than there are where one is
