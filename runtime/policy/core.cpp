@@ -3,10 +3,8 @@
 
 #include "runtime/messages/assert.h"
 #include "runtime/messages/debugging/trace_file.h"
-#include "runtime/messages/logs/artefacts.h"
 #include "runtime/policy/afterwards.h"
 #include "runtime/policy/bundles/bundle.h"
-#include "runtime/policy/changing.h"
 #include "runtime/policy/files/source_file.h"
 #include "runtime/policy/trials/rehearsal.h"
 
@@ -23,9 +21,7 @@ using Clock = std::chrono::system_clock;
 
 PolicyCore::PolicyCore(std::shared_ptr<RuntimeCore> runtime, std::string path, std::filesystem::path file,
                        BundleCore* bundle)
-    : runtime_(std::move(runtime)),
-      path_(std::move(path)),
-      file_(std::move(file)),
+    : Reloadable("policy", std::move(runtime), std::move(path), std::move(file)),
       bundle_(bundle),
       random_(std::make_shared<random::Sequence>(runtime_->options().seed)),
       state_(runtime_->options().state_keys, runtime_->options().state_age) {}
@@ -44,16 +40,7 @@ void PolicyCore::log(LogLevel level, const std::string& text, const std::string&
         .number("version", version)
         .text("message", text);
   });
-  std::vector<LogField> fields = {{"policy", name_.empty() ? path_ : name_}, {"path", path_}};
-  if (version > 0) fields.push_back({"version", std::to_string(version)});
-  if (!error.empty()) fields.push_back({"error", error});
-  const bool wanted =
-      level < LogLevel::warn && messages::logs(messages::Artefact::reload,
-                                               level < LogLevel::info ? messages::Detail::more : messages::Detail::on);
-  if (wanted)
-    messages::log_artefact(runtime_->logger(), messages::Artefact::reload, level, text, std::move(fields));
-  else
-    runtime_->logger().write(level, text, fields);
+  Reloadable::log(level, text, error, version);
 }
 
 void PolicyCore::check_alone(const char* what) const {
@@ -102,10 +89,7 @@ PolicyCore::FileChange PolicyCore::follow_file(bool retry) {
   const FileChange change = take_up(std::move(*source), retry || (was_deleted && refused_), /*of_file=*/true);
   if (!was_deleted || change != FileChange::unchanged) return change;
   // The source that was there before, though another version may be live.
-  if (const auto kept = choice(); kept && kept->by == ChosenBy::failure)
-    note_failure(kept->reason, {path_, 0});
-  else
-    clear_failure();
+  if (!note_failure_of_choice(path_)) clear_failure();
   return FileChange::restored;
 }
 
@@ -346,10 +330,7 @@ void PolicyCore::keep_source() {
   const std::lock_guard keeping(keeping_);  // what is written last is what was live last
   const std::shared_ptr<PolicyVersion> live = live_version();
   if (live->number == kept_number_ || (live->trial.on() && !live->trial.tried())) return;
-  const std::string failure = runtime_->last_good().keep(file_, live->contents);
-  if (failure.empty()) kept_number_ = live->number;
-  if (!failure.empty())
-    log(LogLevel::warn, fmt::format("policy '{}': cannot keep the last good source: {}", name_, failure), failure);
+  keep_contents(live->number, live->contents);
 }
 
 void PolicyCore::publish(const std::shared_ptr<PolicyVersion>& version, Params params) {
@@ -500,16 +481,6 @@ int PolicyCore::newest_number() const {
   return newest_live_;
 }
 
-std::optional<PolicyCore::Reversal> PolicyCore::take_reversal() {
-  std::lock_guard lock(mutex_);
-  return std::exchange(reversal_, std::nullopt);
-}
-
-bool PolicyCore::pinned() const {
-  std::lock_guard lock(mutex_);
-  return pinned_;
-}
-
 VersionInfo PolicyCore::version() const {
   std::lock_guard lock(mutex_);
   VersionInfo info = live_.load(std::memory_order_relaxed)->version->info();
@@ -537,20 +508,6 @@ std::vector<VersionInfo> PolicyCore::versions() const {
     infos.insert(std::upper_bound(infos.begin(), infos.end(), info, by_number), info);
   }
   return infos;
-}
-
-/// True when this is news: not what was noted last.
-bool PolicyCore::note_failure(const std::string& message, const Source& source) {
-  std::lock_guard lock(mutex_);
-  const bool news = !last_error_ || last_error_->message != message;
-  if (news) last_error_ = LoadFailure{message, source, Clock::now()};
-  return news;
-}
-
-/// True when there was one.
-bool PolicyCore::clear_failure() {
-  std::lock_guard lock(mutex_);
-  return std::exchange(last_error_, std::nullopt).has_value();
 }
 
 }  // namespace triage::policy

@@ -4,8 +4,8 @@
 #include "runtime/policy/calls/answer.h"
 #include "runtime/policy/candidates/candidate.h"
 #include "runtime/policy/candidates/thread.h"
-#include "runtime/policy/files/kept_files.h"
 #include "runtime/policy/files/policy_files.h"
+#include "runtime/policy/reloadable.h"
 #include "runtime/policy/state/state_store.h"
 #include "runtime/policy/trials/known_sources.h"
 #include "runtime/policy/versions/epochs.h"
@@ -92,14 +92,12 @@ struct NewSource {
 };
 
 /// One policy: its live version, which calls read without a lock, and all that changes it.
-class PolicyCore {
+class PolicyCore : public Reloadable {
  public:
   /// `path` is as the user gave it; `file` is empty for a policy that does not live in a file. A `bundle` owns this.
   PolicyCore(std::shared_ptr<RuntimeCore> runtime, std::string path, std::filesystem::path file,
              BundleCore* bundle = nullptr);
-  ~PolicyCore();
-  PolicyCore(const PolicyCore&) = delete;
-  PolicyCore& operator=(const PolicyCore&) = delete;
+  ~PolicyCore() override;
 
   /// The first version, of `text`, or of the file where that is nothing. What was pinned or rolled back to before a restart
   /// comes first. Of a file that is missing or broken, the last good bytes are taken, if a cache holds them.
@@ -114,12 +112,6 @@ class PolicyCore {
   enum class FileChange : uint8_t { unchanged, swapped, refused, deleted, restored };
   /// Takes up the file as it is now. `retry`: also a source that was refused before.
   FileChange follow_file(bool retry);
-  /// What happened in a call, once: the version that was live failed, and another is.
-  struct Reversal {
-    int version;  // that is live again
-    LoadFailure failure;
-  };
-  std::optional<Reversal> take_reversal();
   Reload replace(std::string source);
   PolicyState state() const;
   void set_state(const PolicyState& state);
@@ -137,10 +129,6 @@ class PolicyCore {
   /// Throws InputError where it is in a bundle, and so does not change by itself. `what`: "rollback".
   void check_alone(const char* what) const;
 
-  const std::string& name() const noexcept { return name_; }
-  const std::string& path() const noexcept { return path_; }
-  const std::filesystem::path& file() const noexcept { return file_; }  // absolute; empty where there is none
-  RuntimeCore& runtime() const noexcept { return *runtime_; }
   VersionInfo version() const;
   std::vector<VersionInfo> versions() const;
   int newest_number() const;  // live or not
@@ -178,7 +166,6 @@ class PolicyCore {
 
  private:
   friend class BundleCore;
-  class Changing;  // changing.h
   struct Beside;
   using Versions = std::vector<std::shared_ptr<PolicyVersion>>;
   /// All that one call needs, replaced as a whole. Immutable.
@@ -281,8 +268,7 @@ class PolicyCore {
                           const std::exception& error);
   void go_back(const Live& live, const std::exception& error);
   void report_failure(PolicyVersion& version, const std::exception& error) const;
-  /// With the fields `policy` and `path`, and those of `error` and `version` that there are.
-  void log(LogLevel level, const std::string& text, const std::string& error = {}, int version = 0) const;
+  void log(LogLevel level, const std::string& text, const std::string& error = {}, int version = 0) const override;
 
   /// A version that is about to go live: all that may fail is done.
   struct Staged {
@@ -310,8 +296,6 @@ class PolicyCore {
   bool is_retried(const PolicyVersion& version) const;
   std::shared_ptr<const Choice> choice_after_failure(const PolicyVersion& before, const std::string& reason) const;
   bool see_disk();
-  std::shared_ptr<const Choice> choice() const;
-  void keep_choice();
   std::shared_ptr<PolicyVersion> make_first(NewSource source, bool with_tests);
   void begin_with(std::shared_ptr<PolicyVersion>& version);
   std::shared_ptr<PolicyVersion> make_successor(NewSource source);
@@ -342,18 +326,11 @@ class PolicyCore {
   std::shared_ptr<PolicyVersion> find_kept(int number) const;
   void give_number(PolicyVersion& version);
   void forget_unused_counts() const;
-  bool note_failure(const std::string& message, const Source& source);
-  bool clear_failure();
   void count_refusal();
-  bool pinned() const;
   std::shared_ptr<PolicyVersion> live_version() const;
 
-  const std::shared_ptr<RuntimeCore> runtime_;
-  const std::string path_;
-  const std::filesystem::path file_;
   BundleCore* const bundle_;                        // it owns this; null: the policy stands alone
   const std::shared_ptr<random::Sequence> random_;  // of all versions: a reload goes on with it
-  std::string name_;                                // fixed by load_first
 
   FlagsTrace flags_trace_;
   StateStore state_;
@@ -364,28 +341,19 @@ class PolicyCore {
   std::atomic<uint64_t> donated_{0};                           // which of the first 64 inputs some call has donated
   std::atomic<bool> grad_mode_{true}, inference_mode_{false};  // of the thread that called last
 
-  std::mutex changing_;                   // may be held for long; taken by Changing, and what follows is under it
-  std::atomic<std::thread::id> changer_;  // who has it
-  bool refused_ = false;                  // ... and was refused
-  bool deleted_ = false;                  // the file was gone when last looked at
+  // Under changing_:
+  bool deleted_ = false;  // the file was gone when last looked at
   ParamNames param_names_;
 
-  int kept_number_ = 0;  // of the version whose contents were kept last; under keeping_
-  std::mutex keeping_;   // one source, and one choice, after the other is kept for a restart
-
-  mutable std::mutex mutex_;  // short: what follows, and replacing live_
-  Versions versions_;         // kept for rollback, oldest first; the live one is among them
-  Params params_;             // set by the host for all calls
-  std::optional<LoadFailure> last_error_;
-  std::optional<Reversal> reversal_;
+  // Under mutex_, as replacing live_ is:
+  Versions versions_;  // kept for rollback, oldest first; the live one is among them
+  Params params_;      // set by the host for all calls
   std::string state_note_;
   KnownSources known_sources_;
   mutable std::vector<CountedVersion> counted_;  // those that still count, oldest first
   mutable CallStatistics gone_;                  // of those that do not
   uint64_t refused_sources_ = 0, reverted_ = 0, went_live_ = 0;
-  bool pinned_ = false;
-  std::shared_ptr<const Choice> choice_;  // as it is to be after a restart; null: the file is followed
-  std::optional<Contents> seen_;          // those last looked at, taken over or not; replaced by who holds changing_
+  std::optional<Contents> seen_;                 // those last looked at, taken over or not; replaced by who holds changing_
   int next_number_ = 1, newest_live_ = 0;
   std::shared_ptr<Candidate> candidate_;
   std::shared_ptr<Comparison> comparison_;      // of it

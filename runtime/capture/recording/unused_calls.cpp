@@ -3,7 +3,6 @@
 #include "runtime/capture/recording/recorder.h"
 #include "runtime/capture/rules/arguments.h"
 #include "runtime/capture/rules/rules.h"
-#include "runtime/graph/argument_type.h"
 #include "runtime/graph/passes/uses.h"
 #include "runtime/operators/semantics.h"
 
@@ -38,15 +37,6 @@ void add_broadcast_sizes(const at::Tensor& a, const at::Tensor& b, const SizeOri
   }
 }
 
-/// Of an operator that raises for a number that the dtype does not hold: whether one may have another value in the next call.
-bool judges_numbers(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments) {
-  if (!semantics_of(op).has(Semantics::checks_numbers)) return false;
-  const auto& declared = op.schema().arguments();
-  for (size_t i = 0; i < arguments.size(); ++i)
-    if (arguments[i].isTensor() && graph::type_of(declared[i]).kind != graph::Kind::tensor) return true;
-  return false;
-}
-
 }  // namespace
 
 Checks checks_of(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments, const SizeOrigins& origins) {
@@ -57,7 +47,7 @@ Checks checks_of(const c10::OperatorHandle& op, const std::vector<c10::IValue>& 
   if (tensors.empty() || does.has(Semantics::never_raises)) return checks;
   const bool broadcast = does.sizes == operators::ResultSizes::broadcast;
   if ((!broadcast && !does.has(Semantics::raises_by_sizes)) || judges_values(op, arguments) ||
-      judges_numbers(op, arguments)) {
+      judges_params(op, arguments)) {
     checks.of = Checks::Of::values;
     return checks;
   }

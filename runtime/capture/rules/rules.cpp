@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "runtime/capture/rules/operator_traits.h"
+#include "runtime/graph/argument_type.h"
 #include "runtime/graph/dynamic_shape.h"
 #include "runtime/operators/semantics.h"
 
@@ -33,6 +34,15 @@ bool judges_values(const c10::OperatorHandle& op, const std::vector<c10::IValue>
     return !argument.isTensor() || !argument.toTensor().defined() ||
            at::isIntegralType(argument.toTensor().scalar_type(), /*includeBool=*/true);
   });
+}
+
+bool judges_params(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments) {
+  const Semantics& does = semantics_of(op);
+  if (!does.has(Semantics::checks_numbers) && !does.has(Semantics::raises_by_sizes)) return false;
+  const auto& declared = op.schema().arguments();
+  for (size_t i = 0; i < arguments.size(); ++i)
+    if (arguments[i].isTensor() && graph::type_of(declared[i]).kind != graph::Kind::tensor) return true;
+  return false;
 }
 
 std::optional<Refusal> refusal(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments,

@@ -28,7 +28,7 @@ class DecisionQueue;
 
 struct DecisionLogOptions {
   /// The file that lines are appended to. A file that is made, and its folder, belong to the user alone (modes 0600 and
-  /// 0700). Empty: none; then there must be `on_line`.
+  /// 0700). No other log may write to it: two that rotate one file lose lines. Empty: none; then there must be `on_line`.
   std::filesystem::path file = {};
   /// A file that would get larger becomes NAME.1.EXT, that one NAME.2.EXT, and so on; at most `max_files` of these are
   /// kept.

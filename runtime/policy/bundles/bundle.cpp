@@ -8,10 +8,8 @@
 #include <deque>
 #include <set>
 
-#include "runtime/messages/logs/artefacts.h"
 #include "runtime/policy/afterwards.h"
-#include "runtime/policy/bundles/changing.h"
-#include "runtime/policy/changing.h"
+#include "runtime/policy/bundles/members_lock.h"
 #include "runtime/policy/files/sha256.h"
 
 namespace triage::policy {
@@ -36,19 +34,10 @@ bool is_same(const Contents& contents, const NewSource& source) {
 }  // namespace
 
 BundleCore::BundleCore(std::shared_ptr<RuntimeCore> runtime, const fs::path& path)
-    : runtime_(std::move(runtime)), path_(path.string()), dir_(plain_absolute(path)) {}
+    : Reloadable("bundle", std::move(runtime), path.string(), plain_absolute(path) / manifest_name),
+      dir_(plain_absolute(path)) {}
 
 BundleCore::~BundleCore() = default;
-
-void BundleCore::log(LogLevel level, const std::string& text, const std::string& error, int version) const {
-  std::vector<LogField> fields = {{"bundle", name_.empty() ? path_ : name_}, {"path", path_}};
-  if (version > 0) fields.push_back({"version", std::to_string(version)});
-  if (!error.empty()) fields.push_back({"error", error});
-  if (level < LogLevel::warn && messages::logs(messages::Artefact::reload))
-    messages::log_artefact(runtime_->logger(), messages::Artefact::reload, level, text, std::move(fields));
-  else
-    runtime_->logger().write(level, text, fields);
-}
 
 std::string BundleCore::title(const Version& version) const {
   return fmt::format("bundle '{}': version {} (\"{}\")", name_, version.number, version.version);
@@ -79,7 +68,7 @@ void BundleCore::load_first() {
 /// In the place of a folder that cannot be used: `error` says why, and is thrown where nothing was kept.
 BundleCore::Prepared BundleCore::first_kept(const Error& error) {
   refused_ = true;
-  auto kept = runtime_->last_good().find(manifest_file());
+  auto kept = runtime_->last_good().find(file_);
   if (!kept) throw;
   Prepared first = prepare(kept_bundle(dir_, std::move(*kept), runtime_->options().verify), /*is_first=*/true);
   log(LogLevel::error, fmt::format("bundle '{}': {}; running its last good version instead", path_, error.what()),
@@ -126,7 +115,7 @@ BundleCore::FileChange BundleCore::follow(bool retry) {
   if (pinned()) {
     if (see_manifest())
       log(LogLevel::info, fmt::format("{} is pinned, and stays live until `unpin`: '{}' has changed", title(*live()),
-                                      manifest_file().string()));
+                                      file_.string()));
     return FileChange::unchanged;
   }
   const std::optional<std::string> text = manifest_now();
@@ -136,23 +125,20 @@ BundleCore::FileChange BundleCore::follow(bool retry) {
       afterwards(runtime_->logger(), [&] { choose(nullptr); });
     }
     if (deleted_ && !retry) return FileChange::unchanged;
-    const bool is_news = note_failure(fmt::format("'{}' is gone, or cannot be read", manifest_file().string()),
-                                      {manifest_file().string(), 0});
+    const bool is_news = note_failure(fmt::format("'{}' is gone, or cannot be read", file_.string()),
+                                      {file_.string(), 0});
     const bool was_deleted = deleted_;
     see(seen_, /*deleted=*/true);
     if (was_deleted && !is_news) return FileChange::unchanged;
     log(LogLevel::warn,
-        fmt::format("{} stays live: '{}' is gone, or cannot be read", title(*live()), manifest_file().string()));
+        fmt::format("{} stays live: '{}' is gone, or cannot be read", title(*live()), file_.string()));
     return FileChange::deleted;
   }
   const bool was_deleted = deleted_;
   if (was_deleted) see(seen_, /*deleted=*/false);
   const FileChange change = take_up(*text, retry || (was_deleted && refused_));
   if (!was_deleted || change != FileChange::unchanged) return change;
-  if (const auto kept = choice(); kept && kept->by == ChosenBy::failure)
-    note_failure(kept->reason, {manifest_file().string(), 0});
-  else
-    clear_failure();
+  if (!note_failure_of_choice(file_.string())) clear_failure();
   return FileChange::restored;
 }
 
@@ -176,7 +162,7 @@ BundleCore::FileChange BundleCore::take_up(const std::string& text, bool retry) 
 /// `is_news`: whether or not the message is another one than before.
 BundleCore::FileChange BundleCore::refuse(const std::exception& error, bool is_news) {
   refused_ = true;
-  if (!note_failure(error.what(), source_of(error, {}, manifest_file().string())) && !is_news)
+  if (!note_failure(error.what(), source_of(error, {}, file_.string())) && !is_news)
     return FileChange::unchanged;
   const std::shared_ptr<Version> now = live();
   log(LogLevel::error, fmt::format("{} stays live, the new one was refused: {}", title(*now), error.what()),
@@ -191,7 +177,7 @@ void BundleCore::check_successor(const Manifest& manifest) const {
     throw LoadError(fmt::format("the new {} (version {}) changes {}; hosts call the bundle by the contract of version "
                                 "{}. Keep the contract, or load the folder as another bundle",
                                 manifest_name, manifest.version, what, live()->version),
-                    {manifest_file().string(), 0});
+                    {file_.string(), 0});
   };
   if (manifest.name != name_) change(fmt::format("the name of the bundle from '{}' to '{}'", name_, manifest.name));
   std::set<std::string> keys;

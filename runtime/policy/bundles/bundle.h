@@ -21,13 +21,11 @@ namespace triage::policy {
 ///
 /// Locks are taken in this order: `changing_`, those of a member's PolicyCore::Changing in the order of names, `mutex_`, the short
 /// mutexes of members in the order of names. Calls take the last two only, and only when a version fails.
-class BundleCore : public std::enable_shared_from_this<BundleCore> {
+class BundleCore : public Reloadable, public std::enable_shared_from_this<BundleCore> {
  public:
   /// `path` is as the user gave it.
   BundleCore(std::shared_ptr<RuntimeCore> runtime, const std::filesystem::path& path);
-  ~BundleCore();
-  BundleCore(const BundleCore&) = delete;
-  BundleCore& operator=(const BundleCore&) = delete;
+  ~BundleCore() override;
 
   /// The first version: what was pinned or rolled back to before a restart, the folder, or what was good last.
   void load_first();
@@ -42,7 +40,6 @@ class BundleCore : public std::enable_shared_from_this<BundleCore> {
   /// `failed` fails, a version of `member`, and `answered` answers for it. Takes all members back where it can. False: it cannot,
   /// and nothing was done.
   bool go_back(PolicyCore& member, PolicyVersion& failed, const PolicyVersion& answered, LoadFailure failure);
-  std::optional<PolicyCore::Reversal> take_reversal();
   /// What of the state of its policies starts anew in the version that went live last; empty for nothing, and the second time.
   std::string take_state_note();
   /// For a restart: the live version, once each of its policies was tried.
@@ -50,11 +47,7 @@ class BundleCore : public std::enable_shared_from_this<BundleCore> {
   /// A policy has passed its trial; where all have, a restart begins with the live version.
   void end_trial();
 
-  const std::string& name() const noexcept { return name_; }
-  const std::string& path() const noexcept { return path_; }
   const std::filesystem::path& dir() const noexcept { return dir_; }  // absolute
-  std::filesystem::path manifest_file() const { return dir_ / manifest_name; }
-  RuntimeCore& runtime() const noexcept { return *runtime_; }
   std::shared_ptr<PolicyCore> policy(std::string_view name);
   std::vector<std::string> policies() const;
   BundleVersion version() const;
@@ -62,7 +55,6 @@ class BundleCore : public std::enable_shared_from_this<BundleCore> {
   int newest_number() const;
 
  private:
-  class Changing;
   class MembersLock;
   using Members = std::map<std::string, std::unique_ptr<PolicyCore>>;
   using Parts = std::map<std::string, std::shared_ptr<PolicyVersion>>;  // the names are those of members
@@ -103,14 +95,9 @@ class BundleCore : public std::enable_shared_from_this<BundleCore> {
   std::shared_ptr<const Choice> make_choice(const Version& version, ChosenBy by, const std::string& reason = {}) const;
   bool is_retried(const Version& version) const;
   void retry_after_restart();
-  std::shared_ptr<const Choice> choice() const;
-  void keep_choice();
-  void log(LogLevel level, const std::string& text, const std::string& error = {}, int version = 0) const;
   std::string title(const Version& version) const;
-  bool note_failure(const std::string& message, const Source& source);
   bool clear_failure();
   void count_refusal();  // of each policy: none has changed
-  bool pinned() const;
   std::shared_ptr<Version> live() const;
   // With mutex_ held, and the first three with those of the members:
   Exchange stage(const Version& version, const Members& added) const;
@@ -124,30 +111,17 @@ class BundleCore : public std::enable_shared_from_this<BundleCore> {
   Versions::iterator find_oldest(Versions& kept) const;
   BundleVersion info(const Version& version) const;
 
-  const std::shared_ptr<RuntimeCore> runtime_;
-  const std::string path_;
   const std::filesystem::path dir_;
-  std::string name_;  // fixed by load_first
 
-  std::mutex changing_;                   // may be held for long; taken by Changing, and what follows is under it
-  std::atomic<std::thread::id> changer_;  // who has it
-  bool refused_ = false;
-  bool incomplete_ = false;  // the files were not those that bundle.json lists
+  bool incomplete_ = false;  // the files were not those that bundle.json lists; under changing_
 
-  int kept_number_ = 0;  // of the version that was kept last; under keeping_
-  std::mutex keeping_;
-
-  mutable std::mutex mutex_;  // short: what follows, and exchanging the live versions of members
-  Members members_;           // grows only
-  Versions versions_;         // kept for rollback, oldest first; the live one is among them
+  // Under mutex_, as exchanging the live versions of members is:
+  Members members_;    // grows only
+  Versions versions_;  // kept for rollback, oldest first; the live one is among them
   std::shared_ptr<Version> live_;
   std::weak_ptr<Version> live_before_;  // may no longer be kept
-  std::optional<LoadFailure> last_error_;
-  std::optional<PolicyCore::Reversal> reversal_;
-  std::shared_ptr<const Choice> choice_;
   std::optional<std::string> seen_;  // bundle.json as it was last looked at; replaced by who holds changing_
   bool deleted_ = false;             // ... and it was not there; the same
-  bool pinned_ = false;
   int next_number_ = 1;
 };
 

@@ -7,7 +7,7 @@
 #include "runtime/messages/printable.h"
 #include "runtime/policy/afterwards.h"
 #include "runtime/policy/bundles/bundle.h"
-#include "runtime/policy/bundles/changing.h"
+#include "runtime/policy/bundles/members_lock.h"
 
 namespace triage::policy {
 
@@ -168,7 +168,7 @@ std::shared_ptr<BundleCore::Version> BundleCore::find_kept(int number) const {
 
 /// What was live before a restart in the place of what the folder says; nothing where the folder is to be followed.
 std::optional<BundleCore::Prepared> BundleCore::first_chosen() {
-  auto [choice, trouble] = runtime_->choices().find(manifest_file());
+  auto [choice, trouble] = runtime_->choices().find(file_);
   if (!trouble.empty())
     log(LogLevel::warn, fmt::format("bundle '{}': what was live before this start is not known: {}", path_, trouble),
         trouble);
@@ -226,13 +226,11 @@ std::shared_ptr<const Choice> BundleCore::make_choice(const Version& version, Ch
 
 /// A version that was refused, or taken back, before a restart.
 void BundleCore::retry_after_restart() {
-  const auto kept = choice();
-  if (kept && kept->by == ChosenBy::failure) {
+  if (note_failure_of_choice(file_.string())) {
     refused_ = true;
     count_refusal();
-    note_failure(kept->reason, {manifest_file().string(), 0});
   }
-  if (!kept || kept->by != ChosenBy::trial) return;
+  if (const auto kept = choice(); !kept || kept->by != ChosenBy::trial) return;
   if (const auto text = manifest_now()) take_up(*text, /*retry=*/true);
 }
 
@@ -256,28 +254,12 @@ void BundleCore::count_refusal() {
   for (const auto& [name, member] : members_) member->count_refusal();
 }
 
-std::shared_ptr<const Choice> BundleCore::choice() const {
-  const std::lock_guard lock(mutex_);
-  return choice_;
-}
-
-void BundleCore::keep_choice() {
-  const std::lock_guard keeping(keeping_);  // what is written last is what was chosen last
-  const std::string failure = runtime_->choices().keep(manifest_file(), choice());
-  if (!failure.empty())
-    log(LogLevel::warn, fmt::format("bundle '{}': cannot keep for a restart which version is live: {}", name_, failure),
-        failure);
-}
-
 void BundleCore::keep_source() {
   const std::lock_guard keeping(keeping_);  // what is written last is what was live last
   const std::shared_ptr<Version> now = live();
   const auto is_untried = [](const auto& part) { return part.second->trial.on() && !part.second->trial.tried(); };
   if (now->number == kept_number_ || std::any_of(now->parts.begin(), now->parts.end(), is_untried)) return;
-  const std::string failure = runtime_->last_good().keep(manifest_file(), now->contents);
-  if (failure.empty()) kept_number_ = now->number;
-  if (!failure.empty())
-    log(LogLevel::warn, fmt::format("bundle '{}': cannot keep the last good version: {}", name_, failure), failure);
+  keep_contents(now->number, now->contents);
 }
 
 BundleVersion BundleCore::info(const Version& version) const {
@@ -313,29 +295,12 @@ int BundleCore::newest_number() const {
   return next_number_ - 1;
 }
 
-std::optional<PolicyCore::Reversal> BundleCore::take_reversal() {
-  const std::lock_guard lock(mutex_);
-  return std::exchange(reversal_, std::nullopt);
-}
-
 std::string BundleCore::take_state_note() {
   std::vector<std::string> notes;
   const std::lock_guard lock(mutex_);
   for (const auto& [name, member] : members_)
     if (std::string note = member->take_state_note(); !note.empty()) notes.push_back(name + ": " + note);
   return fmt::format("{}", fmt::join(notes, "; "));
-}
-
-bool BundleCore::pinned() const {
-  const std::lock_guard lock(mutex_);
-  return pinned_;
-}
-
-bool BundleCore::note_failure(const std::string& message, const Source& source) {
-  const std::lock_guard lock(mutex_);
-  const bool news = !last_error_ || last_error_->message != message;
-  if (news) last_error_ = LoadFailure{message, source, Clock::now()};
-  return news;
 }
 
 std::shared_ptr<BundleCore::Version> BundleCore::live() const {

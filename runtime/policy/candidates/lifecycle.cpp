@@ -8,7 +8,6 @@
 
 #include "runtime/messages/assert.h"
 #include "runtime/policy/afterwards.h"
-#include "runtime/policy/changing.h"
 #include "runtime/policy/core.h"
 #include "runtime/policy/files/source_file.h"
 

@@ -3,7 +3,6 @@
 
 #include "runtime/messages/assert.h"
 #include "runtime/messages/printable.h"
-#include "runtime/policy/changing.h"
 #include "runtime/policy/core.h"
 #include "runtime/policy/files/source_file.h"
 #include "runtime/policy/trials/known_kinds.h"
@@ -203,13 +202,11 @@ void PolicyCore::tell_choice(const Choice& choice, const PolicyVersion& version)
 
 /// A source that was refused, or taken back, before a restart.
 void PolicyCore::retry_after_restart() {
-  const auto kept = choice();
-  if (kept && kept->by == ChosenBy::failure) {
+  if (note_failure_of_choice(path_)) {
     refused_ = true;
     count_refusal();
-    note_failure(kept->reason, {path_, 0});
   }
-  if (!kept || kept->by != ChosenBy::trial) return;
+  if (const auto kept = choice(); !kept || kept->by != ChosenBy::trial) return;
   if (auto source = source_now()) take_up(std::move(*source), /*retry=*/true, /*of_file=*/true);
 }
 
@@ -258,20 +255,6 @@ bool PolicyCore::see_disk() {
   if (!source || is_as_seen(*source, seen_)) return false;
   see(Contents{std::move(*source), {}, /*in_folder=*/true});
   return true;
-}
-
-std::shared_ptr<const Choice> PolicyCore::choice() const {
-  const std::lock_guard lock(mutex_);
-  return choice_;
-}
-
-void PolicyCore::keep_choice() {
-  if (file_.empty() || bundle_) return;
-  const std::lock_guard keeping(keeping_);  // what is written last is what was chosen last
-  const std::string failure = runtime_->choices().keep(file_, choice());
-  if (!failure.empty())
-    log(LogLevel::warn, fmt::format("policy '{}': cannot keep for a restart which version is live: {}", name_, failure),
-        failure);
 }
 
 }  // namespace triage::policy

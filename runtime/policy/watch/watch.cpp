@@ -331,7 +331,7 @@ void WatchCore::follow_all(bool forced) {
     }
   }
   for (const auto& bundle : bundles()) {
-    if (!forced && is_fresh(bundle->manifest_file())) {
+    if (!forced && is_fresh(bundle->file())) {
       unsettled_ = true;
     } else {
       follow(*bundle);
@@ -501,7 +501,7 @@ std::map<fs::path, std::string> WatchCore::fingerprint() const {
   }
   for (const auto& bundle : bundles()) {
     const FileContent manifest = read_manifest(bundle->dir());
-    prints[bundle->manifest_file()] = manifest.bytes ? checksum_of(*manifest.bytes) : manifest.error;
+    prints[bundle->file()] = manifest.bytes ? checksum_of(*manifest.bytes) : manifest.error;
   }
   return prints;
 }

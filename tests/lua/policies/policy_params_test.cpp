@@ -133,6 +133,25 @@ TEST_CASE("a param that says into how many tensors one is cut is part of no grap
     CHECK(cut.run({z}, {.params = {{"n", n}}})[0].equal(z.narrow(0, 3, 3).narrow(1, 0, n) + 1));
 }
 
+TEST_CASE("a call whose result is not used fails in every call for a param that it cannot take") {
+  const at::Tensor z = at::ones({5, 4});
+  for (const std::string call : {"z:select(2, p.n)", "z:narrow(2, 1, p.n)", "z:unsqueeze(p.n)", "z:sum(p.n)",
+                                 "z:reshape({-1, p.n})", "z:roll(1, p.n)"}) {
+    for (const std::string backend : {"eager", "aot_eager", "fused"}) {
+      CAPTURE(call);
+      CAPTURE(backend);
+      Runtime runtime({.log = triage::test::no_log(), .backend = backend});
+      const Policy policy = runtime.load_source("return policy { params = {n = 1}, run = function(z, p) " + call +
+                                                " return z * 2 end }");
+      const auto with = [&](int64_t n) { return policy.run({z}, {.params = {{"n", n}}})[0]; };
+      for (int again = 0; again < 2; ++again) {
+        CHECK(at::equal(with(1), z * 2));
+        CHECK_THROWS_AS(with(77), triage::PolicyError);
+      }
+    }
+  }
+}
+
 TEST_CASE("another tensor is no number, and the message says what is") {
   Runtime runtime({.log = triage::test::no_log()});
   const Policy policy =

@@ -1,13 +1,7 @@
 #pragma once
 #include "runtime/policy/bundles/bundle.h"
-#include "runtime/policy/one_change.h"
 
 namespace triage::policy {
-
-class BundleCore::Changing : OneChange {
- public:
-  explicit Changing(BundleCore& core) : OneChange(core.changing_, core.changer_, "bundle", "a script", core.path_) {}
-};
 
 /// The short mutexes of all members, in the order of names.
 class BundleCore::MembersLock {
