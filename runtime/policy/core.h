@@ -353,7 +353,7 @@ class PolicyCore : public Reloadable {
   mutable std::vector<CountedVersion> counted_;  // those that still count, oldest first
   mutable CallStatistics gone_;                  // of those that do not
   uint64_t refused_sources_ = 0, reverted_ = 0, went_live_ = 0;
-  std::optional<Contents> seen_;                 // those last looked at, taken over or not; replaced by who holds changing_
+  std::optional<Contents> seen_;  // those last looked at, taken over or not; replaced by who holds changing_
   int next_number_ = 1, newest_live_ = 0;
   std::shared_ptr<Candidate> candidate_;
   std::shared_ptr<Comparison> comparison_;      // of it

@@ -44,10 +44,10 @@ Checks checks_of(const c10::OperatorHandle& op, const std::vector<c10::IValue>& 
   Checks checks;
   std::vector<at::Tensor> tensors;
   for_each_tensor(arguments, [&](const at::Tensor& tensor) { tensors.push_back(tensor); });
-  if (tensors.empty() || does.has(Semantics::never_raises)) return checks;
+  const bool with_params = takes_params(op, arguments);
+  if (tensors.empty() || (does.has(Semantics::never_raises) && !with_params)) return checks;
   const bool broadcast = does.sizes == operators::ResultSizes::broadcast;
-  if ((!broadcast && !does.has(Semantics::raises_by_sizes)) || judges_values(op, arguments) ||
-      judges_params(op, arguments)) {
+  if ((!broadcast && !does.has(Semantics::raises_by_sizes)) || judges_values(op, arguments) || with_params) {
     checks.of = Checks::Of::values;
     return checks;
   }

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "runtime/capture/rules/arguments.h"
 #include "runtime/capture/rules/operator_traits.h"
 #include "runtime/graph/argument_type.h"
 #include "runtime/graph/dynamic_shape.h"
@@ -36,13 +37,13 @@ bool judges_values(const c10::OperatorHandle& op, const std::vector<c10::IValue>
   });
 }
 
-bool judges_params(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments) {
-  const Semantics& does = semantics_of(op);
-  if (!does.has(Semantics::checks_numbers) && !does.has(Semantics::raises_by_sizes)) return false;
+bool takes_params(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments) {
   const auto& declared = op.schema().arguments();
-  for (size_t i = 0; i < arguments.size(); ++i)
-    if (arguments[i].isTensor() && graph::type_of(declared[i]).kind != graph::Kind::tensor) return true;
-  return false;
+  bool any = false;
+  for (size_t i = 0; i < arguments.size() && !any; ++i)
+    if (graph::type_of(declared[i]).kind != graph::Kind::tensor)
+      for_each_tensor(arguments[i], [&](const at::Tensor&) { any = true; });
+  return any;
 }
 
 std::optional<Refusal> refusal(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments,

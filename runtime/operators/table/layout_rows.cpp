@@ -43,7 +43,7 @@ constexpr Row shape[] = {
     {"slice", "Tensor", "sizes:slice moves_records never_raises masked:taken",
      "*: any; start: any; end: any; step: 1..1048576", view},
     {"narrow", ".", "moves_records raises_by_sizes", "*: any; start: offset; length: 0..1099511627776", view},
-    {"narrow", "Tensor", "moves_records raises_by_sizes", "*: any; start: whole rank:0..0; length: 0..1099511627776",
+    {"narrow", "Tensor", "moves_records judges_values", "*: any; start: whole rank:0..0; length: 0..1099511627776",
      view},
     {"unflatten", "int", "moves raises_by_sizes", "*: any; sizes: inferred len:1..16", view},
     {"diagonal", ".", "moves raises_by_sizes", "*: any rank:2..16; offset: offset", view},

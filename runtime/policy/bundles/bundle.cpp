@@ -114,8 +114,8 @@ BundleCore::FileChange BundleCore::follow(bool retry) {
   const Changing changing(*this);
   if (pinned()) {
     if (see_manifest())
-      log(LogLevel::info, fmt::format("{} is pinned, and stays live until `unpin`: '{}' has changed", title(*live()),
-                                      file_.string()));
+      log(LogLevel::info,
+          fmt::format("{} is pinned, and stays live until `unpin`: '{}' has changed", title(*live()), file_.string()));
     return FileChange::unchanged;
   }
   const std::optional<std::string> text = manifest_now();
@@ -125,13 +125,12 @@ BundleCore::FileChange BundleCore::follow(bool retry) {
       afterwards(runtime_->logger(), [&] { choose(nullptr); });
     }
     if (deleted_ && !retry) return FileChange::unchanged;
-    const bool is_news = note_failure(fmt::format("'{}' is gone, or cannot be read", file_.string()),
-                                      {file_.string(), 0});
+    const bool is_news =
+        note_failure(fmt::format("'{}' is gone, or cannot be read", file_.string()), {file_.string(), 0});
     const bool was_deleted = deleted_;
     see(seen_, /*deleted=*/true);
     if (was_deleted && !is_news) return FileChange::unchanged;
-    log(LogLevel::warn,
-        fmt::format("{} stays live: '{}' is gone, or cannot be read", title(*live()), file_.string()));
+    log(LogLevel::warn, fmt::format("{} stays live: '{}' is gone, or cannot be read", title(*live()), file_.string()));
     return FileChange::deleted;
   }
   const bool was_deleted = deleted_;
@@ -162,8 +161,7 @@ BundleCore::FileChange BundleCore::take_up(const std::string& text, bool retry) 
 /// `is_news`: whether or not the message is another one than before.
 BundleCore::FileChange BundleCore::refuse(const std::exception& error, bool is_news) {
   refused_ = true;
-  if (!note_failure(error.what(), source_of(error, {}, file_.string())) && !is_news)
-    return FileChange::unchanged;
+  if (!note_failure(error.what(), source_of(error, {}, file_.string())) && !is_news) return FileChange::unchanged;
   const std::shared_ptr<Version> now = live();
   log(LogLevel::error, fmt::format("{} stays live, the new one was refused: {}", title(*now), error.what()),
       error.what(), now->number);

@@ -120,8 +120,8 @@ class BundleCore : public Reloadable, public std::enable_shared_from_this<Bundle
   Versions versions_;  // kept for rollback, oldest first; the live one is among them
   std::shared_ptr<Version> live_;
   std::weak_ptr<Version> live_before_;  // may no longer be kept
-  std::optional<std::string> seen_;  // bundle.json as it was last looked at; replaced by who holds changing_
-  bool deleted_ = false;             // ... and it was not there; the same
+  std::optional<std::string> seen_;     // bundle.json as it was last looked at; replaced by who holds changing_
+  bool deleted_ = false;                // ... and it was not there; the same
   int next_number_ = 1;
 };
 

@@ -133,20 +133,85 @@ TEST_CASE("a param that says into how many tensors one is cut is part of no grap
     CHECK(cut.run({z}, {.params = {{"n", n}}})[0].equal(z.narrow(0, 3, 3).narrow(1, 0, n) + 1));
 }
 
-TEST_CASE("a call whose result is not used fails in every call for a param that it cannot take") {
-  const at::Tensor z = at::ones({5, 4});
-  for (const std::string call : {"z:select(2, p.n)", "z:narrow(2, 1, p.n)", "z:unsqueeze(p.n)", "z:sum(p.n)",
-                                 "z:reshape({-1, p.n})", "z:roll(1, p.n)"}) {
+/// A policy of one expression with the integer param `n`, called with the values in turn.
+struct WithInteger {
+  std::string expression;
+  std::vector<int64_t> good, bad;
+};
+
+const WithInteger with_integers[] = {
+    {"z:select(1, p.n)", {0, 3, -1, 2}, {4, -5}},
+    {"z:select(p.n, 0)", {0, 1, -1}, {2}},
+    {"z:narrow(1, 0, p.n)", {1, 4, 0}, {5, -1}},
+    {"z:narrow(1, p.n, 1)", {0, 3}, {4}},
+    {"z:unsqueeze(p.n)", {0, 1, 2, -1}, {3}},
+    {"z:squeeze(p.n)", {0, 1}, {2}},
+    {"z:softmax(p.n)", {0, 1, -1}, {2}},
+    {"z:cumsum(p.n)", {0, 1}, {-3}},
+    {"z:sum(p.n)", {0, 1, -2}, {2}},
+    {"z:mean({p.n}, true)", {0, 1}, {7}},
+    {"z:amax({p.n})", {0, 1}, {2}},
+    {"z:roll(p.n, 1)", {1, 0, -3, 77}, {}},
+    {"z:roll(1, p.n)", {0, 1}, {2}},
+    {"z:flip({p.n})", {0, 1}, {2}},
+    {"z:reshape({-1, p.n})", {1, 2, 4, 20}, {3, -7}},
+    {"z:reshape({z:size(0), p.n, -1})", {1, 2, 4}, {3}},
+    {"z:view({-1, p.n})", {1, 2, 4}, {3}},
+    {"z:unsqueeze(0):expand({p.n, -1, -1})", {1, 3}, {-3}},
+    {"z:tile({1, p.n})", {1, 3, 0}, {-1}},
+    {"z:permute({p.n, 1 - p.n})", {0, 1}, {2}},
+    {"z:transpose(0, p.n)", {0, 1}, {2}},
+    {"z:topk(p.n, 1)", {1, 4, 2}, {5}},
+    {"torch.zeros({z:size(0), p.n}) + z:sum(1, true)", {1, 3}, {-1}},
+    {"torch.ones(p.n) + z:sum()", {1, 3}, {-1}},
+    {"z:reshape(p.n, -1)", {1, 2, 4}, {3}},
+    {"z:expand(p.n, -1, -1)", {1, 3}, {-3}},
+    {"z:sum({0, p.n - 1})", {2, 0}, {1, 4}},
+    {"z:narrow(1, p.n, (z:sum() * 0):long() + 1)", {0, 3, 1}, {4}},
+    {"torch.constant_pad_nd(z, {p.n, 0})", {0, 2, -1}, {-5}},
+    {"torch.one_hot(z:long() % 3, p.n)", {3, 5}, {2}},
+};
+
+TEST_CASE("an integer param stands wherever an operator takes an integer, in lists too") {
+  const at::Tensor z = at::arange(20, at::kFloat).reshape({5, 4});
+  for (const WithInteger& one : with_integers) {
     for (const std::string backend : {"eager", "aot_eager", "fused"}) {
-      CAPTURE(call);
+      CAPTURE(one.expression);
       CAPTURE(backend);
       Runtime runtime({.log = triage::test::no_log(), .backend = backend});
-      const Policy policy = runtime.load_source("return policy { params = {n = 1}, run = function(z, p) " + call +
-                                                " return z * 2 end }");
+      const auto source = [&](const std::string& n) {
+        std::string text = one.expression;
+        for (size_t at = 0; (at = text.find("p.n", at)) != std::string::npos; at += n.size()) text.replace(at, 3, n);
+        return "return policy { params = {n = " + std::to_string(one.good[0]) + "}, run = function(z, p) return (" +
+               text + ") * 2 + 1 end }";
+      };
+      const Policy policy = runtime.load_source(source("p.n"));
       const auto with = [&](int64_t n) { return policy.run({z}, {.params = {{"n", n}}})[0]; };
       for (int again = 0; again < 2; ++again) {
-        CHECK(at::equal(with(1), z * 2));
-        CHECK_THROWS_AS(with(77), triage::PolicyError);
+        for (const int64_t n : one.good) {
+          CAPTURE(n);
+          CHECK(at::equal(with(n), runtime.load_source(source("(" + std::to_string(n) + ")")).run({z})[0]));
+        }
+        for (const int64_t n : one.bad) CHECK_THROWS_AS(with(n), triage::PolicyError);
+      }
+    }
+  }
+}
+
+TEST_CASE("a call whose result is not used fails in every call for a param that it cannot take") {
+  const at::Tensor z = at::arange(20, at::kFloat).reshape({5, 4});
+  for (const WithInteger& one : with_integers) {
+    for (const std::string backend : {"eager", "aot_eager", "fused"}) {
+      CAPTURE(one.expression);
+      CAPTURE(backend);
+      Runtime runtime({.log = triage::test::no_log(), .backend = backend});
+      const Policy policy =
+          runtime.load_source("return policy { params = {n = 1}, run = function(z, p) local lost = " + one.expression +
+                              " return z * 2 end }");
+      const auto with = [&](int64_t n) { return policy.run({z}, {.params = {{"n", n}}})[0]; };
+      for (int again = 0; again < 2; ++again) {
+        for (const int64_t n : one.good) CHECK(at::equal(with(n), z * 2));
+        for (const int64_t n : one.bad) CHECK_THROWS_AS(with(n), triage::PolicyError);
       }
     }
   }

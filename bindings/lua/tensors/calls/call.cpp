@@ -9,8 +9,10 @@
 #include "bindings/lua/values/describe.h"
 #include "bindings/lua/values/tensor.h"
 
+#include "runtime/capture/recording/recorder.h"
 #include "runtime/capture/replay/trace_replayer.h"
 #include "runtime/capture/rules/arguments.h"
+#include "runtime/capture/rules/params.h"
 #include "runtime/messages/debugging/verbose.h"
 
 #include <string>
@@ -135,7 +137,10 @@ int invoke(lua_State* L, const Overload& overload, const Binding& binding, const
            GuardedArguments& guards) {
   torch::jit::Stack stack;
   stack.reserve(overload.params.size());
+  const auto* recorder = capture::Recorder::current();
   for (size_t i = 0; i < overload.params.size(); ++i) stack.push_back(value_of(L, overload, binding, i, name));
+  // Another argument broke the graph: what was kept for the recorder is read.
+  if (recorder && recorder != capture::Recorder::current()) capture::read_params(overload.handle, stack);
   bring_numbers(L, overload, stack);
   check_call(L, overload, stack, name);
   if (!guards.empty()) guards.prepare(overload, binding, stack, name);

@@ -96,7 +96,7 @@ bool element_fits(lua_State* L, int index, ParamKind kind) {
     case ParamKind::optional_tensors:
       return test_tensor(L, index) || is_none(L, index);
     case ParamKind::integers:
-      return is_whole(L, index);
+      return fit_integer(L, index) != no_fit;
     case ParamKind::reals:
       return is_number(L, index);
     case ParamKind::scalars:
@@ -120,6 +120,17 @@ lua_Integer first_misfit(lua_State* L, int index, const Param& param) {
   return 0;
 }
 
+/// Of a table whose elements fit.
+int cost_of_elements(lua_State* L, int index, ParamKind kind) {
+  int most = 0;
+  for (lua_Integer i = 1; kind == ParamKind::integers && i <= static_cast<lua_Integer>(lua_rawlen(L, index)); ++i) {
+    lua_rawgeti(L, index, i);
+    most = std::max(most, fit_integer(L, -1));
+    lua_pop(L, 1);
+  }
+  return most;
+}
+
 bool has_string_keys(lua_State* L, int index) {
   index = lua_absindex(L, index);
   lua_pushnil(L);
@@ -137,11 +148,12 @@ int fit_list(lua_State* L, int index, const Param& param) {
   if (lua_type(L, index) == LUA_TTABLE) {
     if (first_misfit(L, index, param) != 0 || has_string_keys(L, index)) return no_fit;
     auto count = static_cast<int>(lua_rawlen(L, index));
-    return param.length > 1 && count != param.length && count != 1 ? 1 : 0;  // LibTorch says more of a wrong length
+    const bool is_wrong_length = param.length > 1 && count != param.length && count != 1;  // LibTorch says more of it
+    return cost_of_elements(L, index, param.kind) + is_wrong_length;
   }
   if (param.length == 0) return no_fit;
-  if (param.kind == ParamKind::integers && is_whole(L, index))
-    return is_integer(L, index) ? 1 : 1 + cost_of_whole_float;
+  if (const int cost = fit_integer(L, index); param.kind == ParamKind::integers && cost != no_fit)
+    return 1 + (is_whole(L, index) && !is_integer(L, index) ? cost_of_whole_float : cost);
   if (param.kind == ParamKind::reals && is_number(L, index)) return 1;
   return no_fit;
 }
@@ -158,7 +170,9 @@ std::string expected(const Param& param) {
 }
 
 /// The number in a 0-dim tensor: what no graph can hold, since the next call's value will differ.
-at::Scalar read_number(const at::Tensor& tensor, const std::string& what) {
+at::Scalar read_scalar_of(const at::Tensor& tensor, const std::string& what) {
+  const auto* replayer = capture::TraceReplayer::current();
+  if (!capture::Recorder::current() && replayer && replayer->is_param(tensor)) return tensor.item();
   capture::graph_break(
       capture::Break::reads_value, what + " takes a number, and reads it from a tensor",
       "Use an operation that takes a tensor there, or pass it as a plain number (in a policy: as a param).");
@@ -221,23 +235,37 @@ c10::IValue read_scalars(lua_State* L, int index) {
   return list;
 }
 
-bool holds_numbers_of_the_graph(lua_State* L, int index) {
-  if (lua_type(L, index) != LUA_TTABLE) return test_number(L, index) != nullptr;
+/// A number of the graph, or a param: the recorder reads it, and the graph keeps it. Null where it is neither.
+const at::Tensor* test_kept_number(lua_State* L, int index) {
+  if (const at::Tensor* number = test_number(L, index)) return number;
+  const at::Tensor* tensor = test_tensor(L, index);
+  const auto* recorder = capture::Recorder::current();
+  return tensor && recorder && recorder->is_param(*tensor) ? tensor : nullptr;
+}
+
+bool holds_kept_numbers(lua_State* L, int index) {
+  if (lua_type(L, index) != LUA_TTABLE) return test_kept_number(L, index) != nullptr;
   bool any = false;
   for (lua_Integer i = 1; i <= static_cast<lua_Integer>(lua_rawlen(L, index)) && !any; ++i) {
     lua_rawgeti(L, index, i);
-    any = test_number(L, -1) != nullptr;
+    any = test_kept_number(L, -1) != nullptr;
     lua_pop(L, 1);
   }
   return any;
 }
 
+/// Of a number or a 0-dim tensor that fits.
+int64_t read_integer(lua_State* L, int index, const std::string& what) {
+  const at::Tensor* tensor = test_tensor(L, index);
+  return tensor ? read_scalar_of(*tensor, what).toLong() : integer_value(L, index);
+}
+
 /// Integers of which some are known only at run time: those stand in the list as tensors, which the recorder reads.
-c10::IValue read_numbers(lua_State* L, int index, const Param& param) {
+c10::IValue read_kept_numbers(lua_State* L, int index, const Param& param, const std::string& what) {
   c10::impl::GenericList list(c10::AnyType::get());
   const auto add = [&](int at) {
-    const at::Tensor* number = test_number(L, at);
-    list.push_back(number ? c10::IValue(*number) : c10::IValue(integer_value(L, at)));
+    const at::Tensor* number = test_kept_number(L, at);
+    list.push_back(number ? c10::IValue(*number) : c10::IValue(read_integer(L, at, what)));
   };
   if (lua_type(L, index) != LUA_TTABLE) {
     for (int i = 0; i < param.length; ++i) add(index);
@@ -254,8 +282,9 @@ c10::IValue read_numbers(lua_State* L, int index, const Param& param) {
   return list;
 }
 
-c10::IValue read_list(lua_State* L, int index, const Param& param) {
-  if (param.kind == ParamKind::integers && holds_numbers_of_the_graph(L, index)) return read_numbers(L, index, param);
+c10::IValue read_list(lua_State* L, int index, const Param& param, const std::string& what) {
+  if (param.kind == ParamKind::integers && holds_kept_numbers(L, index))
+    return read_kept_numbers(L, index, param, what);
   switch (param.kind) {
     case ParamKind::tensors:
       return read_tensors(L, index);
@@ -264,7 +293,7 @@ c10::IValue read_list(lua_State* L, int index, const Param& param) {
     case ParamKind::scalars:
       return read_scalars(L, index);
     case ParamKind::integers:
-      return read_list<int64_t>(L, index, param, [L](int i) { return integer_value(L, i); });
+      return read_list<int64_t>(L, index, param, [&](int i) { return read_integer(L, i, what); });
     case ParamKind::reals:
       return read_list<double>(L, index, param, [L](int i) {
         if (!test_number(L, i)) return real_value(L, i);
@@ -280,17 +309,12 @@ c10::IValue read_list(lua_State* L, int index, const Param& param) {
 }
 
 c10::IValue read_scalar(lua_State* L, int index, const Param& param, const std::string& what) {
+  if (const at::Tensor* number = test_kept_number(L, index)) return *number;
   if (const at::Tensor* tensor = test_tensor(L, index)) {
-    auto* recorder = capture::Recorder::current();
-    if (recorder && recorder->is_param(*tensor))
-      return *tensor;  // the recorder reads it, and the graph keeps the param
-    const auto* replayer = capture::TraceReplayer::current();
-    at::Scalar number =
-        !recorder && replayer && replayer->is_param(*tensor) ? tensor->item() : read_number(*tensor, what);
+    const at::Scalar number = read_scalar_of(*tensor, what);
     if (param.kind == ParamKind::integer) return number.toLong();
     return param.kind == ParamKind::real ? c10::IValue(number.toDouble()) : c10::IValue(number);
   }
-  if (const at::Tensor* number = test_number(L, index)) return *number;  // likewise
   if (is_reduction(param, L, index)) {
     std::string_view text = lua_tostring(L, index);
     return static_cast<int64_t>(text == "none" ? 0 : text == "mean" ? 1 : 2);
@@ -319,6 +343,13 @@ void push_table(lua_State* L, const std::vector<T>& items, void (*push)(lua_Stat
 }
 
 }  // namespace
+
+int fit_integer(lua_State* L, int index) {
+  if (is_whole(L, index)) return 0;
+  const at::Tensor* tensor = test_tensor(L, index);
+  const bool fits = zero_dim(tensor) && at::isIntegralType(tensor->scalar_type(), /*includeBool=*/false);
+  return fits ? cost_of_reading : no_fit;
+}
 
 int fit(lua_State* L, int index, const Param& param) {
   if (is_none(L, index)) {
@@ -402,7 +433,7 @@ c10::IValue to_ivalue(lua_State* L, int index, const Param& param, const std::st
     case ParamKind::generator:
       return *test_generator(L, index);
     default:
-      return read_list(L, index, param);
+      return read_list(L, index, param, what);
   }
 }
 
@@ -447,7 +478,7 @@ std::vector<int64_t> check_integers(lua_State* L, int index, const std::string& 
   param.kind = ParamKind::integers;
   if (lua_type(L, index) != LUA_TTABLE || fit_list(L, index, param) == no_fit)
     throw std::invalid_argument(what + ": " + misfit(L, index, {&param}));
-  return read_list(L, index, param).toIntVector();
+  return read_list<int64_t>(L, index, param, [&](int i) { return read_integer(L, i, what); }).vec();
 }
 
 }  // namespace triage::lua

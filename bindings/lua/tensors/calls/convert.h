@@ -12,6 +12,8 @@ namespace triage::lua {
 constexpr int no_fit = -1;
 constexpr int cost_of_missing = 3;
 int fit(lua_State* L, int index, const Param& param);
+/// The same of an element of a list of integers: a number, or a 0-dim tensor that is read (a param).
+int fit_integer(lua_State* L, int index);
 
 /// Why a value fits none of `params` (the parameters that overloads have there): "expected int, got string "x"".
 std::string misfit(lua_State* L, int index, at::ArrayRef<const Param*> params);

@@ -110,7 +110,7 @@ class Binder {
       return false;  // fits as it is, or not at all
     for (int i = k; i < k + count; ++i) {
       int index = arguments_.positions[static_cast<size_t>(i)];
-      if (list.kind == ParamKind::tensors ? !test_tensor(L_, index) : !is_whole(L_, index)) return false;
+      if (list.kind == ParamKind::tensors ? !test_tensor(L_, index) : fit_integer(L_, index) == no_fit) return false;
     }
     return true;
   }
@@ -119,7 +119,7 @@ class Binder {
   int wrong_element(int k) const {
     if (param_at(k) != gathering_param() || !is_whole(L_, arguments_.positions[static_cast<size_t>(k)])) return 0;
     for (size_t i = static_cast<size_t>(k); i < arguments_.positions.size(); ++i)
-      if (!is_whole(L_, arguments_.positions[i])) return arguments_.positions[i];
+      if (fit_integer(L_, arguments_.positions[i]) == no_fit) return arguments_.positions[i];
     return 0;
   }
 
@@ -130,7 +130,10 @@ class Binder {
       if (gathers(k)) {
         binding_.gathered = param_at(k);
         binding_.rest.assign(arguments_.positions.begin() + k, arguments_.positions.end());
-        binding_.cost += 1;
+        int cost = 0;
+        if (overload_.params[static_cast<size_t>(binding_.gathered)].kind == ParamKind::integers)
+          for (const int index : binding_.rest) cost = std::max(cost, fit_integer(L_, index));
+        binding_.cost += 1 + cost;
         placed_ += count - k;
         return true;
       }
