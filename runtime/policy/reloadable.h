@@ -60,7 +60,7 @@ class Reloadable {
   /// Where another version is live because the one on the disk failed in calls. `place`: the file that the failure names.
   bool note_failure_of_choice(const std::string& place);
   /// True where there was one.
-  bool clear_failure();
+  virtual bool clear_failure();
   bool pinned() const;
   std::shared_ptr<const Choice> choice() const;
   void keep_choice();

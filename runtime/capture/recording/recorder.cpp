@@ -12,6 +12,7 @@
 #include "runtime/compat/autocast.h"
 #include "runtime/flags/composites/known_rows.h"
 #include "runtime/given/host_call.h"
+#include "runtime/graph/argument_type.h"
 #include "runtime/graph/evaluation/number_ops.h"
 #include "runtime/graph/text/describe.h"
 #include "runtime/messages/assert.h"
@@ -269,6 +270,19 @@ bool Recorder::varies(const std::vector<c10::IValue>& arguments) const {
   return false;
 }
 
+/// Is there one in the place of a number, which the operator may refuse: a dim out of range? Where it refuses those that the dtype does not
+/// hold, sizes count, too.
+bool Recorder::numbers_vary(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments) const {
+  const auto& declared = op.schema().arguments();
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (graph::type_of(declared[i]).kind == graph::Kind::tensor) continue;
+    bool any = false;
+    for_each_tensor(arguments[i], [&](const at::Tensor&) { any = true; });
+    if (any && (semantics_of(op).has(Semantics::checks_numbers) || varies({arguments[i]}))) return true;
+  }
+  return false;
+}
+
 bool Recorder::knows(const at::Tensor& tensor) const { return traced_.count(tensor.unsafeGetTensorImpl()) != 0; }
 
 at::Tensor Recorder::original(const at::Tensor& tensor) const {
@@ -464,7 +478,8 @@ void Recorder::append(const c10::OperatorHandle& op, const std::vector<c10::IVal
   raises_ |= OnGraphBreak::raises();
   graph::Node* node = graph_.append(op, std::move(operands), produced.size(), line());
   if (branch_depth_ == 0)  // a branch may not be the one that the script takes
-    if (Checks checks = checks_of(op, arguments, origins_); checks.of != Checks::Of::nothing)
+    if (Checks checks = checks_of(op, arguments, numbers_vary(op, arguments), origins_);
+        checks.of != Checks::Of::nothing)
       checks_.emplace(node, std::move(checks));
   const bool decided = branch_decides_grad(op, arguments);
   for (size_t i = 0; i < produced.size(); ++i) {

@@ -195,6 +195,7 @@ class Recorder {
   void bind(at::Tensor& tensor, graph::Value* value);
   std::string size_name(const graph::Value* value, int64_t dim) const;
   bool varies(const std::vector<c10::IValue>& arguments) const;
+  bool numbers_vary(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments) const;
   graph::Value* value_of(const at::Tensor& tensor);
   graph::Operand operand_of(const c10::IValue& value);
   void refuse_flags_arithmetic(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments);

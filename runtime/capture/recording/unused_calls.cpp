@@ -39,15 +39,15 @@ void add_broadcast_sizes(const at::Tensor& a, const at::Tensor& b, const SizeOri
 
 }  // namespace
 
-Checks checks_of(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments, const SizeOrigins& origins) {
+Checks checks_of(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments, bool numbers_vary,
+                 const SizeOrigins& origins) {
   const Semantics& does = semantics_of(op);
   Checks checks;
   std::vector<at::Tensor> tensors;
   for_each_tensor(arguments, [&](const at::Tensor& tensor) { tensors.push_back(tensor); });
-  const bool with_params = takes_params(op, arguments);
-  if (tensors.empty() || (does.has(Semantics::never_raises) && !with_params)) return checks;
+  if (tensors.empty() || (does.has(Semantics::never_raises) && !numbers_vary)) return checks;
   const bool broadcast = does.sizes == operators::ResultSizes::broadcast;
-  if ((!broadcast && !does.has(Semantics::raises_by_sizes)) || judges_values(op, arguments) || with_params) {
+  if ((!broadcast && !does.has(Semantics::raises_by_sizes)) || judges_values(op, arguments) || numbers_vary) {
     checks.of = Checks::Of::values;
     return checks;
   }

@@ -22,7 +22,9 @@ struct Checks {
   std::vector<std::pair<Extent, Extent>> same;    // sizes of inputs that must be equal
 };
 
-/// What the call checks of its arguments beyond what every replay of the capture has in common.
-Checks checks_of(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments, const SizeOrigins& origins);
+/// What the call checks of its arguments beyond what every replay of the capture has in common. `numbers_vary`: it takes a number that may be
+/// another one in the next call.
+Checks checks_of(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments, bool numbers_vary,
+                 const SizeOrigins& origins);
 
 }  // namespace triage::capture

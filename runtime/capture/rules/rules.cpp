@@ -5,9 +5,7 @@
 
 #include <algorithm>
 
-#include "runtime/capture/rules/arguments.h"
 #include "runtime/capture/rules/operator_traits.h"
-#include "runtime/graph/argument_type.h"
 #include "runtime/graph/dynamic_shape.h"
 #include "runtime/operators/semantics.h"
 
@@ -35,15 +33,6 @@ bool judges_values(const c10::OperatorHandle& op, const std::vector<c10::IValue>
     return !argument.isTensor() || !argument.toTensor().defined() ||
            at::isIntegralType(argument.toTensor().scalar_type(), /*includeBool=*/true);
   });
-}
-
-bool takes_params(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments) {
-  const auto& declared = op.schema().arguments();
-  bool any = false;
-  for (size_t i = 0; i < arguments.size() && !any; ++i)
-    if (graph::type_of(declared[i]).kind != graph::Kind::tensor)
-      for_each_tensor(arguments[i], [&](const at::Tensor&) { any = true; });
-  return any;
 }
 
 std::optional<Refusal> refusal(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments,

@@ -31,10 +31,6 @@ bool gives_dynamic_shape(const c10::OperatorHandle& op, const std::vector<c10::I
 /// of range, an integer divided by zero. (Linear algebra tells by LinAlgError.)
 bool judges_values(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments);
 
-/// Whether a param stands for one of the numbers of the call: another value of it may be one that `op` refuses, a dim or an index out of
-/// range, or a number that the dtype does not hold.
-bool takes_params(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments);
-
 /// The call changes this argument in place.
 inline bool is_written(const c10::Argument& argument) {
   return argument.alias_info() && argument.alias_info()->isWrite();

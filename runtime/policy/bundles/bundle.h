@@ -96,7 +96,7 @@ class BundleCore : public Reloadable, public std::enable_shared_from_this<Bundle
   bool is_retried(const Version& version) const;
   void retry_after_restart();
   std::string title(const Version& version) const;
-  bool clear_failure();
+  bool clear_failure() override;
   void count_refusal();  // of each policy: none has changed
   std::shared_ptr<Version> live() const;
   // With mutex_ held, and the first three with those of the members:

@@ -221,6 +221,7 @@ std::optional<std::string> PolicyCore::source_now() const {
 
 /// What is to be live after a restart; null: what the file says.
 void PolicyCore::choose(const std::shared_ptr<PolicyVersion>& version, ChosenBy by) {
+  TRIAGE_ASSERT(!bundle_);  // which chooses for all its policies
   {
     const std::lock_guard lock(mutex_);
     choice_.reset();

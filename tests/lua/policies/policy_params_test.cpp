@@ -156,6 +156,11 @@ const WithInteger with_integers[] = {
     {"z:flip({p.n})", {0, 1}, {2}},
     {"z:reshape({-1, p.n})", {1, 2, 4, 20}, {3, -7}},
     {"z:reshape({z:size(0), p.n, -1})", {1, 2, 4}, {3}},
+    {"z:reshape({-1, p.n})", {4, 2, 20}, {3, -1, -7}},
+    {"z:reshape({z:size(0), p.n})", {4, -1}, {3, -7}},
+    {"z:reshape({p.n, -1})", {5, 10, 1}, {3, -1, -7}},
+    {"z:reshape({p.n, 4})", {5, -1}, {4, -7}},
+    {"z:reshape({p.n, p.n, -1}):sum(2)", {1, 2}, {-1, 3, int64_t{1} << 40}},
     {"z:view({-1, p.n})", {1, 2, 4}, {3}},
     {"z:unsqueeze(0):expand({p.n, -1, -1})", {1, 3}, {-3}},
     {"z:tile({1, p.n})", {1, 3, 0}, {-1}},
@@ -228,6 +233,38 @@ TEST_CASE("a call whose result is not used fails in every call for a param that 
       }
     }
   }
+}
+
+TEST_CASE("guarded tensors take integer params, in lists too, where they do not name the batch") {
+  const at::Tensor z = at::arange(20, at::kFloat).reshape({5, 4});
+  const std::pair<std::string, at::Tensor> calls[] = {
+      {"torch.constant_pad_nd(x, {p.two, 0})", at::constant_pad_nd(z, {2, 0})},
+      {"torch.layer_norm(x, {p.four})", at::layer_norm(z, {4})},
+      {"x:unsqueeze(2):permute({0, p.two, 1})", z.unsqueeze(2).permute({0, 2, 1})},
+      {"(x:topk(p.two, 1)):topk(p.two, 1)", std::get<0>(z.topk(2, 1))},
+  };
+  for (const auto& [call, expected] : calls) {
+    for (const std::string backend : {"eager", "aot_eager", "fused"}) {
+      CAPTURE(call);
+      CAPTURE(backend);
+      Runtime runtime({.log = triage::test::no_log(), .backend = backend});
+      const Policy policy = runtime.load_source(
+          "return policy { params = {two = 2, four = 4}, run = function(z, p) local x = guard(z) local y = " + call +
+          " return (unguard(y)) end }");
+      for (int again = 0; again < 2; ++again) CHECK(at::equal(policy.run({z})[0], expected));
+    }
+  }
+}
+
+TEST_CASE("a call of sizes alone is left out where its result is not used") {
+  Runtime runtime({.log = triage::test::no_log()});
+  const Policy policy = runtime.load_source(
+      "return policy { params = {n = 2}, run = function(z, p) local lost = torch.zeros({z:size(0), 1024}) "
+      "return z * 2 end }");
+  policy.run({at::ones({5, 4})});
+  policy.run({at::ones({7, 4})});
+  REQUIRE(policy.graphs().size() == 1);
+  CHECK(policy.graphs()[0].graph->nodes().size() == 1);
 }
 
 TEST_CASE("another tensor is no number, and the message says what is") {

@@ -139,11 +139,11 @@ int invoke(lua_State* L, const Overload& overload, const Binding& binding, const
   stack.reserve(overload.params.size());
   const auto* recorder = capture::Recorder::current();
   for (size_t i = 0; i < overload.params.size(); ++i) stack.push_back(value_of(L, overload, binding, i, name));
-  // Another argument broke the graph: what was kept for the recorder is read.
-  if (recorder && recorder != capture::Recorder::current()) capture::read_params(overload.handle, stack);
   bring_numbers(L, overload, stack);
   check_call(L, overload, stack, name);
   if (!guards.empty()) guards.prepare(overload, binding, stack, name);
+  // Something broke the graph meanwhile: what was kept for the recorder is read here.
+  if (recorder && recorder != capture::Recorder::current()) capture::read_params(overload.handle, stack);
   try {
     call_at_any_width(overload.handle, stack);
   } catch (const c10::Error& error) {

@@ -169,8 +169,9 @@ std::string expected(const Param& param) {
   return text;
 }
 
-/// The number in a 0-dim tensor: what no graph can hold, since the next call's value will differ.
-at::Scalar read_scalar_of(const at::Tensor& tensor, const std::string& what) {
+/// Read from a 0-dim tensor: no graph can hold it, since the next call's value will differ. A param is read between two graphs, too, as it is
+/// no value of the data.
+at::Scalar number_in(const at::Tensor& tensor, const std::string& what) {
   const auto* replayer = capture::TraceReplayer::current();
   if (!capture::Recorder::current() && replayer && replayer->is_param(tensor)) return tensor.item();
   capture::graph_break(
@@ -257,7 +258,7 @@ bool holds_kept_numbers(lua_State* L, int index) {
 /// Of a number or a 0-dim tensor that fits.
 int64_t read_integer(lua_State* L, int index, const std::string& what) {
   const at::Tensor* tensor = test_tensor(L, index);
-  return tensor ? read_scalar_of(*tensor, what).toLong() : integer_value(L, index);
+  return tensor ? number_in(*tensor, what).toLong() : integer_value(L, index);
 }
 
 /// Integers of which some are known only at run time: those stand in the list as tensors, which the recorder reads.
@@ -311,7 +312,7 @@ c10::IValue read_list(lua_State* L, int index, const Param& param, const std::st
 c10::IValue read_scalar(lua_State* L, int index, const Param& param, const std::string& what) {
   if (const at::Tensor* number = test_kept_number(L, index)) return *number;
   if (const at::Tensor* tensor = test_tensor(L, index)) {
-    const at::Scalar number = read_scalar_of(*tensor, what);
+    const at::Scalar number = number_in(*tensor, what);
     if (param.kind == ParamKind::integer) return number.toLong();
     return param.kind == ParamKind::real ? c10::IValue(number.toDouble()) : c10::IValue(number);
   }

@@ -27,6 +27,12 @@ bool same_rows(const at::Tensor& data, const at::Tensor& result) {
 
 bool names_rows(int64_t dim, int64_t rank) { return dim == 0 || dim == -rank; }
 
+/// Not where it is a param, which may be another dimension in the next call.
+bool names_rows_first(const c10::IValue& dims, int64_t rank) {
+  const auto list = dims.toListRef();
+  return !list.empty() && list[0].isInt() && names_rows(list[0].toInt(), rank);
+}
+
 at::Tensor merged(lua_State* L, const at::Tensor& one, const at::Tensor& other) {
   if (one.is_same(other)) return one;
   const ErrorConfig config = get_config();
@@ -146,9 +152,9 @@ bool GuardedArguments::keeps_in_form(const Guard& guard) const {
   for (const char* const name : {"dim", "dims"})
     if (argument(name)) return beside_rows(guard, name);
   if (const c10::IValue* const shape = argument("normalized_shape"))
-    return static_cast<int64_t>(shape->toIntList().size()) < guard.data.dim();
+    return static_cast<int64_t>(shape->toListRef().size()) < guard.data.dim();
   if (const c10::IValue* const pad = argument("pad"))  // from the last dimension on
-    return static_cast<int64_t>(pad->toIntList().size()) < 2 * guard.data.dim();
+    return static_cast<int64_t>(pad->toListRef().size()) < 2 * guard.data.dim();
   return does.has(Semantics::moves | Semantics::random | Semantics::keeps_rows);
 }
 
@@ -204,7 +210,7 @@ bool GuardedArguments::keeps(const Guard& guard, const at::Tensor& result) const
     case ResultSizes::transpose:
       return beside_rows(guard, "dim0") && beside_rows(guard, "dim1");
     case ResultSizes::permute:
-      return names_rows(argument("dims")->toIntList().get(0), rank);
+      return names_rows_first(*argument("dims"), rank);
     default:
       return first && does.has(Semantics::moves) && beside_rows(guard, "dim") && same_rows(guard.data, result);
   }

@@ -3,6 +3,7 @@
 #include "runtime/capture/recording/recorder.h"
 #include "runtime/capture/replay/lazy_tensor.h"
 #include "runtime/capture/rules/arguments.h"
+#include "runtime/capture/rules/params.h"
 
 #include <ATen/ATen.h>
 #include <ATen/record_function.h>
@@ -133,7 +134,9 @@ void call_at_any_width(const c10::OperatorHandle& op, torch::jit::Stack& stack) 
     }
   }
   stack.clear();
+  const auto* recorder = capture::Recorder::current();
   for (const c10::IValue& argument : arguments) stack.push_back(widened(argument));
+  if (recorder && recorder != capture::Recorder::current()) capture::read_params(op, stack);  // that broke the graph
   capture::call(op, stack);
   if (gives_float32(op, arguments)) return;
   for (c10::IValue& result : stack)

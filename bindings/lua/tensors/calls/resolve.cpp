@@ -117,7 +117,8 @@ class Binder {
 
   /// Of positions that begin like a list and do not go on as one (`torch.zeros(2, "x")`): the first that breaks off.
   int wrong_element(int k) const {
-    if (param_at(k) != gathering_param() || !is_whole(L_, arguments_.positions[static_cast<size_t>(k)])) return 0;
+    if (param_at(k) != gathering_param() || fit_integer(L_, arguments_.positions[static_cast<size_t>(k)]) == no_fit)
+      return 0;
     for (size_t i = static_cast<size_t>(k); i < arguments_.positions.size(); ++i)
       if (fit_integer(L_, arguments_.positions[i]) == no_fit) return arguments_.positions[i];
     return 0;

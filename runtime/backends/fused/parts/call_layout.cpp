@@ -142,10 +142,11 @@ bool CallLayout::reshape(const Reshape& reshape) {
                    : size.from == From::extent ? count(static_cast<int32_t>(size.value))
                    : size.from == From::input  ? *static_cast<const int64_t*>(in[at])
                                                : 1);
-    if (size.from == From::rest || made.back() < 0)
+    if (made.back() < 0) return false;  // -1 of an input: ATen knows whether it may stand for what the others leave
+    if (size.from == From::rest)
       rest = static_cast<int64_t>(made.size()) - 1;
-    else
-      known *= made.back();
+    else if (__builtin_mul_overflow(known, made.back(), &known))
+      return false;
   }
   const int64_t all = c10::multiply_integers(from);
   if (from.empty() || known == 0) return false;
@@ -158,10 +159,8 @@ bool CallLayout::reshape(const Reshape& reshape) {
 bool CallLayout::resolve_sizes() {
   if (loops_.fixed_batch && batch >= 0 && batch != *loops_.fixed_batch) return false;
   if (loops_.fixed_batch) batch = *loops_.fixed_batch;
-  for (const size_t input : loops_.batch_inputs)  // -1 asks for what the others leave: the rows, as their sizes fit
-    if (!on_host[input] ||
-        (*static_cast<const int64_t*>(in[input]) != batch && *static_cast<const int64_t*>(in[input]) != -1))
-      return false;
+  for (const size_t input : loops_.batch_inputs)
+    if (!on_host[input] || *static_cast<const int64_t*>(in[input]) != batch) return false;
   for (size_t i = 0; i < loops_.extents.size(); ++i)
     if (loops_.extents[i].fixed && !tell(i, loops_.extents[i].sizes)) return false;
   if (!loops_.reshapes.empty())
