@@ -212,8 +212,13 @@ const Operators near_powers = {
     {"pow 4", [](const at::Tensor& x, const at::Tensor&) { return x.clamp(-30, 30).pow(4); }},
 };
 
-/// In half precision some versions of ATen round in between: theirs are not in loops.
+/// In half precision some versions of ATen round in between, one of them only where the processor is not one that oneDNN computes
+/// bfloat16 on: theirs are not in loops.
 const Operators derivatives_of_some_versions = {
+    {"gelu_backward",  // dense: LibTorch 1.13 mixes up the elements of operands of unlike strides
+     [](const at::Tensor& x, const at::Tensor& g) {
+       return at::gelu_backward(g.clamp(-9, 9).contiguous(), x.clamp(-30, 30).contiguous());
+     }},
     {"silu_backward", [](const at::Tensor& x, const at::Tensor& g) { return at::silu_backward(g.clamp(-9, 9), x); }},
     {"gelu_backward by tanh",  // below -2 what is left of 1 + tanh is what tanh was rounded to
      [](const at::Tensor& x, const at::Tensor& g) {
@@ -222,10 +227,6 @@ const Operators derivatives_of_some_versions = {
 };
 
 const Operators derivatives = {
-    {"gelu_backward",  // dense: LibTorch 1.13 mixes up the elements of operands of unlike strides
-     [](const at::Tensor& x, const at::Tensor& g) {
-       return at::gelu_backward(g.clamp(-9, 9).contiguous(), x.clamp(-30, 30).contiguous());
-     }},
     {"elu_backward",
      [](const at::Tensor& x, const at::Tensor& g) {
        return at::elu_backward(g.clamp(-9, 9), 1.75, 1.125, 0.5, false, at::nan_to_num(x, 0.25));
