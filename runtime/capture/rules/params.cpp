@@ -1,5 +1,6 @@
 #include "runtime/capture/rules/params.h"
 
+#include "runtime/capture/recording/recorder.h"
 #include "runtime/graph/argument_type.h"
 
 namespace triage::capture {
@@ -44,6 +45,10 @@ bool read_params(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
     any = true;
   }
   return any;
+}
+
+void read_params_unless_recorded(const Recorder* recorder, const c10::OperatorHandle& op, torch::jit::Stack& stack) {
+  if (recorder && recorder != Recorder::current()) read_params(op, stack);
 }
 
 }  // namespace triage::capture

@@ -4,7 +4,6 @@
 
 #include <triage/bundle.h>
 
-#include <atomic>
 #include <filesystem>
 #include <list>
 #include <map>
@@ -12,7 +11,6 @@
 #include <mutex>
 #include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
 namespace triage::policy {

@@ -142,8 +142,7 @@ int invoke(lua_State* L, const Overload& overload, const Binding& binding, const
   bring_numbers(L, overload, stack);
   check_call(L, overload, stack, name);
   if (!guards.empty()) guards.prepare(overload, binding, stack, name);
-  // Something broke the graph meanwhile: what was kept for the recorder is read here.
-  if (recorder && recorder != capture::Recorder::current()) capture::read_params(overload.handle, stack);
+  capture::read_params_unless_recorded(recorder, overload.handle, stack);
   try {
     call_at_any_width(overload.handle, stack);
   } catch (const c10::Error& error) {

@@ -120,14 +120,23 @@ lua_Integer first_misfit(lua_State* L, int index, const Param& param) {
   return 0;
 }
 
+/// Calls `visit` with the place of each element of a table, which is the top of the stack.
+template <typename Visit>
+void for_each_element(lua_State* L, int index, const Visit& visit) {
+  index = lua_absindex(L, index);
+  const auto count = static_cast<lua_Integer>(lua_rawlen(L, index));
+  for (lua_Integer i = 1; i <= count; ++i) {
+    lua_rawgeti(L, index, i);
+    visit(-1);
+    lua_pop(L, 1);
+  }
+}
+
 /// Of a table whose elements fit.
 int cost_of_elements(lua_State* L, int index, ParamKind kind) {
   int most = 0;
-  for (lua_Integer i = 1; kind == ParamKind::integers && i <= static_cast<lua_Integer>(lua_rawlen(L, index)); ++i) {
-    lua_rawgeti(L, index, i);
-    most = std::max(most, fit_integer(L, -1));
-    lua_pop(L, 1);
-  }
+  if (kind != ParamKind::integers) return most;
+  for_each_element(L, index, [&](int element) { most = std::max(most, fit_integer(L, element)); });
   return most;
 }
 
@@ -180,60 +189,34 @@ at::Scalar number_in(const at::Tensor& tensor, const std::string& what) {
   return tensor.item();
 }
 
-template <typename T, typename Read>
-c10::List<T> read_list(lua_State* L, int index, const Param& param, const Read& read) {
-  c10::List<T> list;
-  if (lua_type(L, index) != LUA_TTABLE) {  // one number stands for all of `int[2]`
-    T value = read(index);
-    for (int i = 0; i < param.length; ++i) list.push_back(value);
-    return list;
-  }
-  index = lua_absindex(L, index);
-  auto count = static_cast<lua_Integer>(lua_rawlen(L, index));
-  list.reserve(static_cast<size_t>(count));
-  for (lua_Integer i = 1; i <= count; ++i) {
-    lua_rawgeti(L, index, i);
-    list.push_back(read(-1));
-    lua_pop(L, 1);
-  }
-  if (count == 1 && param.length > 1)
+/// Adds what `read` makes of each element to `list`. One number stands for all of `int[2]`, and so does a table of one.
+template <typename List, typename Read>
+List read_list(lua_State* L, int index, const Param& param, List list, const Read& read) {
+  const auto add = [&](int element) { list.push_back(read(L, element)); };
+  lua_type(L, index) == LUA_TTABLE ? for_each_element(L, index, add) : add(index);
+  if (list.size() == 1)
     for (int i = 1; i < param.length; ++i) list.push_back(list.get(0));
   return list;
 }
 
-c10::IValue read_tensors(lua_State* L, int index) {
-  std::vector<at::Tensor> tensors;
-  auto count = static_cast<lua_Integer>(lua_rawlen(L, index));
-  for (lua_Integer i = 1; i <= count; ++i) {
-    lua_rawgeti(L, index, i);
-    tensors.push_back(check_tensor(L, -1));
-    lua_pop(L, 1);
-  }
-  return tensors;
+c10::optional<at::Tensor> optional_tensor(lua_State* L, int index) {
+  const at::Tensor* tensor = test_tensor(L, index);
+  return tensor ? c10::optional<at::Tensor>(*tensor) : c10::optional<at::Tensor>();
 }
 
-c10::IValue read_optional_tensors(lua_State* L, int index) {
-  c10::List<c10::optional<at::Tensor>> tensors;
-  auto count = static_cast<lua_Integer>(lua_rawlen(L, index));
-  for (lua_Integer i = 1; i <= count; ++i) {
-    lua_rawgeti(L, index, i);
-    const at::Tensor* tensor = test_tensor(L, -1);
-    tensors.push_back(tensor ? c10::optional<at::Tensor>(*tensor) : c10::optional<at::Tensor>());
-    lua_pop(L, 1);
-  }
-  return tensors;
+/// Of a real number, which may be one of the graph.
+double read_real(lua_State* L, int index) {
+  if (!test_number(L, index)) return real_value(L, index);
+  lua_pushvalue(L, index);
+  specialize_number(L, -1);
+  const double value = lua_tonumber(L, -1);
+  lua_pop(L, 1);
+  return value;
 }
 
-c10::IValue read_scalars(lua_State* L, int index) {
-  c10::impl::GenericList list(c10::NumberType::get());
-  auto count = static_cast<lua_Integer>(lua_rawlen(L, index));
-  for (lua_Integer i = 1; i <= count; ++i) {
-    lua_rawgeti(L, index, i);
-    specialize_number(L, -1);
-    list.push_back(c10::IValue(*test_scalar(L, -1)));
-    lua_pop(L, 1);
-  }
-  return list;
+c10::IValue specialized_scalar(lua_State* L, int index) {
+  specialize_number(L, index);
+  return *test_scalar(L, index);
 }
 
 /// A number of the graph, or a param: the recorder reads it, and the graph keeps it. Null where it is neither.
@@ -245,13 +228,9 @@ const at::Tensor* test_kept_number(lua_State* L, int index) {
 }
 
 bool holds_kept_numbers(lua_State* L, int index) {
-  if (lua_type(L, index) != LUA_TTABLE) return test_kept_number(L, index) != nullptr;
   bool any = false;
-  for (lua_Integer i = 1; i <= static_cast<lua_Integer>(lua_rawlen(L, index)) && !any; ++i) {
-    lua_rawgeti(L, index, i);
-    any = test_kept_number(L, -1) != nullptr;
-    lua_pop(L, 1);
-  }
+  const auto look = [&](int element) { any |= test_kept_number(L, element) != nullptr; };
+  lua_type(L, index) == LUA_TTABLE ? for_each_element(L, index, look) : look(index);
   return any;
 }
 
@@ -261,51 +240,31 @@ int64_t read_integer(lua_State* L, int index, const std::string& what) {
   return tensor ? number_in(*tensor, what).toLong() : integer_value(L, index);
 }
 
-/// Integers of which some are known only at run time: those stand in the list as tensors, which the recorder reads.
-c10::IValue read_kept_numbers(lua_State* L, int index, const Param& param, const std::string& what) {
-  c10::impl::GenericList list(c10::AnyType::get());
-  const auto add = [&](int at) {
-    const at::Tensor* number = test_kept_number(L, at);
-    list.push_back(number ? c10::IValue(*number) : c10::IValue(read_integer(L, at, what)));
-  };
-  if (lua_type(L, index) != LUA_TTABLE) {
-    for (int i = 0; i < param.length; ++i) add(index);
-    return list;
-  }
-  const auto count = static_cast<lua_Integer>(lua_rawlen(L, index));
-  for (lua_Integer i = 1; i <= count; ++i) {
-    lua_rawgeti(L, index, i);
-    add(-1);
-    lua_pop(L, 1);
-  }
-  if (count == 1 && param.length > 1)
-    for (int i = 1; i < param.length; ++i) list.push_back(list.get(0));
-  return list;
+/// Those that are known only at run time stand in the list as tensors, which the recorder reads.
+c10::IValue read_integers(lua_State* L, int index, const Param& param, const std::string& what) {
+  const auto read = [&](lua_State* S, int i) { return read_integer(S, i, what); };
+  if (!holds_kept_numbers(L, index)) return read_list(L, index, param, c10::List<int64_t>(), read);
+  return read_list(L, index, param, c10::impl::GenericList(c10::AnyType::get()),
+                   [&](lua_State* S, int i) -> c10::IValue {
+                     const at::Tensor* number = test_kept_number(S, i);
+                     return number ? c10::IValue(*number) : c10::IValue(read(S, i));
+                   });
 }
 
 c10::IValue read_list(lua_State* L, int index, const Param& param, const std::string& what) {
-  if (param.kind == ParamKind::integers && holds_kept_numbers(L, index))
-    return read_kept_numbers(L, index, param, what);
   switch (param.kind) {
     case ParamKind::tensors:
-      return read_tensors(L, index);
+      return read_list(L, index, param, c10::List<at::Tensor>(), check_tensor);
     case ParamKind::optional_tensors:
-      return read_optional_tensors(L, index);
+      return read_list(L, index, param, c10::List<c10::optional<at::Tensor>>(), optional_tensor);
     case ParamKind::scalars:
-      return read_scalars(L, index);
+      return read_list(L, index, param, c10::impl::GenericList(c10::NumberType::get()), specialized_scalar);
     case ParamKind::integers:
-      return read_list<int64_t>(L, index, param, [&](int i) { return read_integer(L, i, what); });
+      return read_integers(L, index, param, what);
     case ParamKind::reals:
-      return read_list<double>(L, index, param, [L](int i) {
-        if (!test_number(L, i)) return real_value(L, i);
-        lua_pushvalue(L, i);
-        specialize_number(L, -1);
-        const double value = lua_tonumber(L, -1);
-        lua_pop(L, 1);
-        return value;
-      });
+      return read_list(L, index, param, c10::List<double>(), read_real);
     default:
-      return read_list<bool>(L, index, param, [L](int i) { return truth_value(L, i); });
+      return read_list(L, index, param, c10::List<bool>(), truth_value);
   }
 }
 
@@ -479,7 +438,8 @@ std::vector<int64_t> check_integers(lua_State* L, int index, const std::string& 
   param.kind = ParamKind::integers;
   if (lua_type(L, index) != LUA_TTABLE || fit_list(L, index, param) == no_fit)
     throw std::invalid_argument(what + ": " + misfit(L, index, {&param}));
-  return read_list<int64_t>(L, index, param, [&](int i) { return read_integer(L, i, what); }).vec();
+  return read_list(L, index, param, c10::List<int64_t>(), [&](lua_State* S, int i) { return read_integer(S, i, what); })
+      .vec();
 }
 
 }  // namespace triage::lua

@@ -136,7 +136,7 @@ void call_at_any_width(const c10::OperatorHandle& op, torch::jit::Stack& stack) 
   stack.clear();
   const auto* recorder = capture::Recorder::current();
   for (const c10::IValue& argument : arguments) stack.push_back(widened(argument));
-  if (recorder && recorder != capture::Recorder::current()) capture::read_params(op, stack);  // that broke the graph
+  capture::read_params_unless_recorded(recorder, op, stack);
   capture::call(op, stack);
   if (gives_float32(op, arguments)) return;
   for (c10::IValue& result : stack)
