@@ -11,12 +11,14 @@
 #include <string>
 #include <unordered_set>
 
+#include "runtime/messages/fork_safe_mutex.h"
+
 namespace triage::c {
 namespace {
 
 /// The same text, for the life of the process. There are at most about two thousand: names of locations, and `(3 dropped)`.
 const char* kept(const std::string& name) {
-  static std::mutex& mutex = *new std::mutex;
+  static auto& mutex = *new messages::ForkSafeMutex;
   static auto& names = *new std::unordered_set<std::string>;
   const std::lock_guard lock(mutex);
   return names.insert(name).first->c_str();

@@ -2,6 +2,7 @@
 #include <triage/config.h>
 
 #include "runtime/location/resets.h"
+#include "runtime/messages/fork_safe_mutex.h"
 
 #include <array>
 #include <atomic>
@@ -36,7 +37,7 @@ struct Before {
 // Configurations that were ever set are kept, each once, so that readers need no lock, their references stay valid, and what
 // depends on one (a captured graph) knows it again by its address.
 struct Global {
-  std::mutex mutex;
+  messages::ForkSafeMutex mutex;
   std::set<ErrorConfig, Before> seen{ErrorConfig{}};
   std::atomic<const ErrorConfig*> current{&*seen.begin()};
   std::atomic<uint64_t> epoch{1};

@@ -11,6 +11,7 @@
 #include <unordered_set>
 
 #include "runtime/location/assign.h"
+#include "runtime/messages/fork_safe_mutex.h"
 #include "runtime/messages/logs/log.h"
 
 namespace triage {
@@ -112,7 +113,7 @@ class Locations {
   }
 
  private:
-  std::mutex mutex_;
+  messages::ForkSafeMutex mutex_;
   std::unordered_map<const Key*, std::pair<Weak, std::string>> known_;
   size_t forget_at_ = 1024;
 };

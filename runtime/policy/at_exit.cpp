@@ -1,11 +1,10 @@
 #include "runtime/policy/at_exit.h"
 
-#include <pthread.h>
-
 #include <list>
 #include <mutex>
 #include <utility>
 
+#include "runtime/messages/fork_safe_mutex.h"
 #include "runtime/policy/process.h"
 
 namespace triage::policy {
@@ -32,15 +31,13 @@ class Stops {
     all_.push_back({shared});
     return shared;
   }
-  void lock() { mutex_.lock(); }
-  void unlock() { mutex_.unlock(); }
 
  private:
   std::list<Entry> taken() {
     const std::lock_guard lock(mutex_);
     return std::move(all_);
   }
-  std::mutex mutex_;
+  messages::ForkSafeMutex mutex_;
   std::list<Entry> all_;
 };
 
@@ -51,10 +48,6 @@ Stops& stops() {
 
 }  // namespace
 
-std::shared_ptr<const void> at_exit(std::function<void()> stop) {
-  [[maybe_unused]] static const int registered =  // a child must find the mutex open
-      ::pthread_atfork([] { stops().lock(); }, [] { stops().unlock(); }, [] { stops().unlock(); });
-  return stops().add(std::move(stop));
-}
+std::shared_ptr<const void> at_exit(std::function<void()> stop) { return stops().add(std::move(stop)); }
 
 }  // namespace triage::policy

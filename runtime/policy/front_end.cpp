@@ -14,13 +14,14 @@
 #include "runtime/capture/replay/trace_replayer.h"
 #include "runtime/capture/tensors/host_memory.h"
 #include "runtime/given/host_call.h"
+#include "runtime/messages/fork_safe_mutex.h"
 #include "runtime/policy/calls/host_calls.h"
 
 namespace triage {
 namespace {
 
 struct Registry {
-  std::mutex mutex;
+  messages::ForkSafeMutex mutex;
   std::map<std::string, FrontEnd> front_ends;
 };
 

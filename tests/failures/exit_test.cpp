@@ -1,5 +1,6 @@
 // The end of a process with everything in the background: a Watch, calls on threads, the decision log, kernels that compile.
 // Whether it exits, forks or is killed: no hang, nothing half-written, and the next process finds what it needs.
+#include "runtime/messages/logs/log.h"
 #include "runtime/policy/bundles/manifest.h"
 #include "tests/attacks/forked.h"
 #include "tests/logs.h"
@@ -234,6 +235,45 @@ TEST_CASE("a process that forks with threads in the background goes on, and so d
       120);
   CHECK_MESSAGE((ended.death.empty() && ended.text.empty()), ended.stage << ": " << ended.death << ended.text);
   CHECK(lines_of(folder.log()).second == 0);
+}
+
+TEST_CASE("a forked child logs, loads and runs, whatever its parent's threads were at") {
+  const triage::lua::testing::Ended ended = triage::lua::testing::in_fork(
+      [&](const auto& say) -> std::string {
+        REQUIRE(std::freopen("/dev/null", "w", stderr));
+        const auto once = [](int value) {
+          triage::Runtime own;  // with the log of the process
+          const triage::Policy policy = own.load_source(source(value), "p.lua");
+          triage::messages::Logger().write(triage::LogLevel::warn, "a line");
+          return served(policy) == static_cast<float>(value);
+        };
+        once(1);  // what is made once is there: a fork may not cut that in two
+        std::atomic<bool> stop{false};
+        std::vector<std::thread> threads;
+        for (int i = 0; i < 3; ++i)
+          threads.emplace_back([&] {
+            while (!stop) once(2);
+          });
+        threads.emplace_back([&] {
+          while (!stop) triage::messages::Logger().write(triage::LogLevel::warn, "a line");
+        });
+        std::string wrong;
+        for (int i = 0; i < 40 && wrong.empty(); ++i) {
+          say("forking");
+          const int status = status_of([&] {
+            triage::set_log(triage::test::no_log());
+            const bool good = once(9);
+            triage::set_log(nullptr);
+            ::_exit(good && once(9) ? 7 : 1);
+          });
+          if (!WIFEXITED(status) || WEXITSTATUS(status) != 7) wrong = fmt::format("child {}: status {}", i, status);
+        }
+        stop = true;
+        for (std::thread& thread : threads) thread.join();
+        return wrong;
+      },
+      300);
+  CHECK_MESSAGE((ended.death.empty() && ended.text.empty()), ended.stage << ": " << ended.death << ended.text);
 }
 
 namespace {

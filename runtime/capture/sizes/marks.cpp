@@ -5,6 +5,8 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "runtime/messages/fork_safe_mutex.h"
+
 namespace triage::capture {
 namespace {
 
@@ -16,7 +18,7 @@ struct Marked {
 };
 
 struct Registry {
-  std::mutex mutex;
+  messages::ForkSafeMutex mutex;
   std::unordered_map<const c10::TensorImpl*, Marked> marked;
   std::atomic<bool> any{false};  // most programs mark nothing
 };

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "runtime/messages/asked.h"
+#include "runtime/messages/fork_safe_mutex.h"
 #include "runtime/messages/logs/artefacts.h"
 #include "runtime/messages/logs/log.h"
 #include "runtime/messages/printable.h"
@@ -217,7 +218,7 @@ class DebugFolders {
   std::atomic<uint32_t> files_{0};  // one bit for each DebugFile
   uint32_t chosen_ = usual_files;
   const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-  std::mutex mutex_;  // what follows
+  ForkSafeMutex mutex_;  // what follows
   std::string root_, run_;
   pid_t run_of_ = -1;
   uint64_t bytes_ = 0, folders_ = 0;

@@ -6,13 +6,14 @@
 #include <sstream>
 
 #include "runtime/messages/asked.h"
+#include "runtime/messages/fork_safe_mutex.h"
 
 namespace triage::messages {
 namespace {
 
 struct Replay {
   std::atomic<bool> on{false};
-  std::mutex mutex;  // what follows
+  ForkSafeMutex mutex;  // what follows
   std::string folder = variable("TRIAGE_REPLAY_RECORD"), mask = variable("TRIAGE_REPLAY_MASK");
 
   Replay() {

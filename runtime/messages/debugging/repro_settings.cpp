@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "runtime/messages/asked.h"
+#include "runtime/messages/fork_safe_mutex.h"
 #include "runtime/messages/logs/log.h"
 #include "runtime/messages/printable.h"
 #include "runtime/messages/thread_context.h"
@@ -48,7 +49,7 @@ void warn(const std::string& text) { LogTo::current().write(LogLevel::warn, text
 
 struct Repro {
   std::atomic<ReproAfter> after{ReproAfter::nothing};
-  std::mutex mutex;  // what follows
+  ForkSafeMutex mutex;  // what follows
   ReproSettings settings;
   std::string program;
   std::map<std::string, std::string> backend_files;

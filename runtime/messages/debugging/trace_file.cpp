@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <fmt/chrono.h>
 #include <fmt/format.h>
-#include <pthread.h>
 #include <sys/utsname.h>
 #include <torch/version.h>
 #include <triage/version.h>
@@ -20,6 +19,7 @@
 #include <thread>
 #include <utility>
 
+#include "runtime/messages/fork_safe_mutex.h"
 #include "runtime/messages/logs/log.h"
 #include "runtime/messages/printable.h"
 #include "runtime/messages/thread_context.h"
@@ -113,9 +113,6 @@ class TraceFile {
 
  private:
   TraceFile() {
-    // A thread may be writing while another forks: the child would wait for it for ever.
-    ::pthread_atfork([] { of_process().mutex_.lock(); }, [] { of_process().mutex_.unlock(); },
-                     [] { of_process().mutex_.unlock(); });
     const char* const folder = std::getenv("TRIAGE_TRACE");
     folder_ = folder ? folder : "";
     auto unread = TraceState::unread;
@@ -190,7 +187,7 @@ class TraceFile {
     return {};
   }
 
-  std::mutex mutex_;  // what follows
+  ForkSafeMutex mutex_;  // what follows
   std::string folder_, path_;
   pid_t process_ = ::getpid();
   int fd_ = -1;

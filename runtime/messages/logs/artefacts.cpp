@@ -15,6 +15,7 @@
 
 #include "runtime/messages/asked.h"
 #include "runtime/messages/debugging/debug_folder.h"
+#include "runtime/messages/fork_safe_mutex.h"
 #include "runtime/messages/logs/log.h"
 #include "runtime/messages/printable.h"
 #include "runtime/messages/profiling/phase_times.h"
@@ -125,7 +126,7 @@ constexpr uint32_t unread = 0xFFFFFFFF;
 std::atomic<uint32_t> current_bits{unread};
 
 struct DebugFunction {
-  std::mutex mutex;
+  ForkSafeMutex mutex;
   std::string patterns = variable("TRIAGE_DEBUG_FUNCTION");
   std::atomic<bool> all = patterns.empty();
 };
@@ -369,7 +370,7 @@ class SeenFunctions {
     }
   }
 
-  std::mutex mutex_;
+  ForkSafeMutex mutex_;
   bool matched_ = false, asked_ = false;
   std::vector<std::string> names_;
 };

@@ -2,13 +2,16 @@
 
 #include <spdlog/logger.h>
 #include <spdlog/sinks/stdout_sinks.h>
+#include <unistd.h>
 
 #include <condition_variable>
 #include <mutex>
 #include <set>
 #include <thread>
+#include <utility>
 
 #include "runtime/messages/debugging/debug_folder.h"
+#include "runtime/messages/fork_safe_mutex.h"
 #include "runtime/messages/immortal.h"
 #include "runtime/messages/logs/artefacts.h"
 #include "runtime/messages/logs/log_file.h"
@@ -31,17 +34,25 @@ spdlog::level::level_enum level_of(LogLevel level) {
   }
 }
 
-/// Standard output belongs to the host's program. A logger of our own: the host may use spdlog's default one. Artefacts were
-/// asked for, whatever their level; where there is a log file, they are there.
+/// A logger of our own: the host may use spdlog's default one. Its mutex, too: a fork cuts that of spdlog in two.
+struct StandardError {
+  ForkSafeMutex mutex;
+  spdlog::logger logger{"triage", std::make_shared<spdlog::sinks::stderr_sink_st>()};
+};
+
+/// Standard output belongs to the host's program. Artefacts were asked for, whatever their level; where there is a log file, they are
+/// there.
 void write_to_standard_error(const LogRecord& record) {
-  static auto& logger = []() -> spdlog::logger& {
-    auto& made = *new spdlog::logger("triage", std::make_shared<spdlog::sinks::stderr_sink_mt>());
-    made.set_level(spdlog::level::debug);
+  static auto& standard_error = *[] {
+    auto* const made = new StandardError;
+    made->logger.set_level(spdlog::level::debug);
     return made;
   }();
   const bool artefact = !artefact_of(record).empty();
   if (artefact ? !log_file().empty() : record.level < LogLevel::info) return;
-  logger.log(level_of(record.level), "{}", readable(record));
+  const std::string text = readable(record);
+  const std::lock_guard lock(standard_error.mutex);
+  standard_error.logger.log(level_of(record.level), "{}", text);
 }
 
 }  // namespace
@@ -49,7 +60,7 @@ void write_to_standard_error(const LogRecord& record) {
 /// No lock is held while a callback runs: it may call the runtime, which logs.
 struct Logger::Sink {
   void write(const LogRecord& record) {
-    std::unique_lock lock(mutex_);
+    auto lock = locked();
     if (!open_) return;
     const std::shared_ptr<const Log> log = log_;
     running_.insert(std::this_thread::get_id());
@@ -58,21 +69,21 @@ struct Logger::Sink {
       log ? (*log)(record) : write_to_standard_error(record);
     } catch (...) {  // whoever logs goes on
     }
-    lock.lock();
-    running_.erase(running_.find(std::this_thread::get_id()));
+    lock = locked();
+    if (const auto own = running_.find(std::this_thread::get_id()); own != running_.end()) running_.erase(own);
     done_.notify_all();
   }
 
   /// Returns when what was there before runs no more; in one of its calls at once, for two of them would wait for each other.
   void replace(std::shared_ptr<const Log> log) {
-    std::unique_lock lock(mutex_);
+    auto lock = locked();
     log_ = std::move(log);
     if (!running_.contains(std::this_thread::get_id())) done_.wait(lock, [&] { return running_.empty(); });
   }
 
   /// Returns when it runs in no other thread.
   void close() {
-    std::unique_lock lock(mutex_);
+    auto lock = locked();
     log_ = nullptr;
     open_ = false;
     done_.wait(lock, [&] { return running_.size() == running_.count(std::this_thread::get_id()); });
@@ -81,7 +92,17 @@ struct Logger::Sink {
   static std::shared_ptr<Sink> of_process() noexcept { return {std::shared_ptr<void>(), &immortal<Sink>()}; }
 
  private:
-  std::mutex mutex_;
+  std::unique_lock<std::mutex> locked() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    if (std::exchange(process_, ::getpid()) != ::getpid()) {  // a forked child has none of the threads of its parent
+      running_.clear();
+      new (&done_) std::condition_variable;  // the old one may count them, and its destructor would wait for them
+    }
+    return lock;
+  }
+
+  ForkSafeMutex mutex_;  // what follows
+  pid_t process_ = ::getpid();
   std::condition_variable done_;
   std::shared_ptr<const Log> log_;  // null: standard error
   bool open_ = true;

@@ -13,6 +13,7 @@
 #include <cstring>
 #include <mutex>
 
+#include "runtime/messages/fork_safe_mutex.h"
 #include "runtime/messages/logs/artefacts.h"
 #include "runtime/messages/printable.h"
 
@@ -72,7 +73,7 @@ class LogFile {
     }
   }
 
-  std::mutex mutex_;
+  ForkSafeMutex mutex_;
   std::FILE* file_ = nullptr;
   std::string path_;
   std::atomic<bool> is_open_{false};

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "runtime/messages/debugging/trace_file.h"
+#include "runtime/messages/fork_safe_mutex.h"
 #include "runtime/messages/immortal.h"
 #include "runtime/messages/printable.h"
 
@@ -18,7 +19,7 @@ namespace {
 constexpr size_t most_entries = 10'000;  // a process that makes functions without end has a table with an end
 
 struct Table {
-  std::mutex mutex;
+  messages::ForkSafeMutex mutex;
   std::vector<PhaseTime> times;
   std::map<std::pair<std::string, std::string>, size_t> place;  // in `times`, by phase and function
 };

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "runtime/backends/fused/kernel_cache/checksum_trailer.h"
+#include "runtime/messages/fork_safe_mutex.h"
 
 namespace triage::fused {
 namespace {
@@ -92,7 +93,7 @@ namespace {
 using CallsOfPolicies = std::map<std::string, std::vector<KnownCall>>;
 
 struct Calls {
-  std::mutex mutex;
+  messages::ForkSafeMutex mutex;
   CallsOfPolicies known, seen;
 };
 

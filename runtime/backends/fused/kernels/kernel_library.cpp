@@ -14,6 +14,7 @@
 #include "runtime/backends/fused/kernel_cache/kernel_manifest.h"
 #include "runtime/backends/fused/kernels/kernel.h"
 #include "runtime/files/disk.h"
+#include "runtime/messages/fork_safe_mutex.h"
 #include "runtime/messages/printable.h"
 
 namespace triage {
@@ -54,7 +55,7 @@ void* load(std::string_view bytes, const fs::path& path) {
 
 /// For the life of the process, and once for all that load the same bytes.
 void* library_of(std::string_view bytes, const fs::path& path) {
-  static std::mutex mutex;
+  static auto& mutex = *new messages::ForkSafeMutex;
   static auto& loaded = *new std::unordered_map<std::string, void*>;
   const std::lock_guard lock(mutex);
   void*& library = loaded[fused::hash_of(bytes)];
