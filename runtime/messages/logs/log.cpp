@@ -36,6 +36,8 @@ spdlog::level::level_enum level_of(LogLevel level) {
 
 /// A logger of our own: the host may use spdlog's default one. Its mutex, too: a fork cuts that of spdlog in two.
 struct StandardError {
+  StandardError() { logger.set_level(spdlog::level::debug); }
+
   ForkSafeMutex mutex;
   spdlog::logger logger{"triage", std::make_shared<spdlog::sinks::stderr_sink_st>()};
 };
@@ -43,11 +45,7 @@ struct StandardError {
 /// Standard output belongs to the host's program. Artefacts were asked for, whatever their level; where there is a log file, they are
 /// there.
 void write_to_standard_error(const LogRecord& record) {
-  static auto& standard_error = *[] {
-    auto* const made = new StandardError;
-    made->logger.set_level(spdlog::level::debug);
-    return made;
-  }();
+  static auto& standard_error = *new StandardError;
   const bool artefact = !artefact_of(record).empty();
   if (artefact ? !log_file().empty() : record.level < LogLevel::info) return;
   const std::string text = readable(record);

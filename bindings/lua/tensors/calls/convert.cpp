@@ -120,9 +120,10 @@ lua_Integer first_misfit(lua_State* L, int index, const Param& param) {
   return 0;
 }
 
-/// Calls `visit` with the place of each element of a table, which is the top of the stack.
+/// Calls `visit` with the place of each element of a table, which is the top of the stack; of any other value, with its own place.
 template <typename Visit>
 void for_each_element(lua_State* L, int index, const Visit& visit) {
+  if (lua_type(L, index) != LUA_TTABLE) return visit(index);
   index = lua_absindex(L, index);
   const auto count = static_cast<lua_Integer>(lua_rawlen(L, index));
   for (lua_Integer i = 1; i <= count; ++i) {
@@ -192,8 +193,7 @@ at::Scalar number_in(const at::Tensor& tensor, const std::string& what) {
 /// Adds what `read` makes of each element to `list`. One number stands for all of `int[2]`, and so does a table of one.
 template <typename List, typename Read>
 List read_list(lua_State* L, int index, const Param& param, List list, const Read& read) {
-  const auto add = [&](int element) { list.push_back(read(L, element)); };
-  lua_type(L, index) == LUA_TTABLE ? for_each_element(L, index, add) : add(index);
+  for_each_element(L, index, [&](int element) { list.push_back(read(L, element)); });
   if (list.size() == 1)
     for (int i = 1; i < param.length; ++i) list.push_back(list.get(0));
   return list;
@@ -229,8 +229,7 @@ const at::Tensor* test_kept_number(lua_State* L, int index) {
 
 bool holds_kept_numbers(lua_State* L, int index) {
   bool any = false;
-  const auto look = [&](int element) { any |= test_kept_number(L, element) != nullptr; };
-  lua_type(L, index) == LUA_TTABLE ? for_each_element(L, index, look) : look(index);
+  for_each_element(L, index, [&](int element) { any |= test_kept_number(L, element) != nullptr; });
   return any;
 }
 
