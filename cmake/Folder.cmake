@@ -61,9 +61,13 @@ function(triage_unity target)
   target_compile_options(${target} PRIVATE -Wno-subobject-linkage)  # GCC takes what is included for a header
 endfunction()
 
-# Of what the objects of the shared library TARGET mark as visible, exports only what MAP lists.
+# Of what the objects of the shared library TARGET mark as visible, exports only what MAP lists. A name that no library exports
+# fails here, not in the programs that use it; a sanitizer's names come with the program.
 function(triage_exports target map)
   target_link_options(${target} PRIVATE -Wl,--version-script=${map})
+  if(NOT TRIAGE_SANITIZE)
+    target_link_options(${target} PRIVATE -Wl,-z,defs)
+  endif()
   set_property(TARGET ${target} APPEND PROPERTY LINK_DEPENDS ${map})
 endfunction()
 

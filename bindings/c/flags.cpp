@@ -7,21 +7,27 @@
 #include <triage/flags.h>
 #include <triage/runtime.h>
 
-#include <mutex>
+#include <atomic>
 #include <string>
-#include <unordered_set>
-
-#include "runtime/messages/fork_safe_mutex.h"
 
 namespace triage::c {
 namespace {
 
+struct Name {
+  const std::string text;
+  Name* next;
+};
+
 /// The same text, for the life of the process. There are at most about two thousand: names of locations, and `(3 dropped)`.
+/// No lock: a child forked while another thread held it would wait forever. Two threads at once may keep a name twice.
 const char* kept(const std::string& name) {
-  static auto& mutex = *new messages::ForkSafeMutex;
-  static auto& names = *new std::unordered_set<std::string>;
-  const std::lock_guard lock(mutex);
-  return names.insert(name).first->c_str();
+  static std::atomic<Name*> newest{nullptr};
+  for (const Name* known = newest; known; known = known->next)
+    if (known->text == name) return known->text.c_str();
+  auto* const added = new Name{name, newest};
+  while (!newest.compare_exchange_weak(added->next, added)) {
+  }
+  return added->text.c_str();
 }
 
 TriageFlag flag_of(int64_t location, const std::string& location_name, Code code, Severity severity) {

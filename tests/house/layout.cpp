@@ -90,6 +90,18 @@ TEST_CASE("an include that closes a cycle between folders is found") {
   CHECK(upward_includes(layered[0], "policy", "#include <lua.hpp>\n").size() == 1);
 }
 
+TEST_CASE("the C interface and the examples use the public headers only") {
+  const std::regex own(R"re(#include "(?!bindings/c/|examples/|\w+\.h"))re");
+  for (const char* folder : {"bindings/c", "examples"}) {
+    for (const auto& entry : fs::recursive_directory_iterator(root / folder)) {
+      const std::string ending = entry.path().extension().string();
+      if (ending != ".cpp" && ending != ".h") continue;
+      CHECK_MESSAGE(!std::regex_search(read(entry.path()), own), entry.path().string()
+                                                                     << " includes what is not installed");
+    }
+  }
+}
+
 TEST_CASE("source files stay short enough to read") {
   for (const char* folder : {"runtime", "bindings", "tests", "scripts", "examples"}) {
     for (const auto& entry : fs::recursive_directory_iterator(root / folder)) {
