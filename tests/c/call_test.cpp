@@ -1,8 +1,11 @@
 // Calls through the C interface: tensors in and out without a copy, and whose memory is freed when.
+#include <algorithm>
 #include <atomic>
 #include <functional>
 #include <limits>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "host.h"
 
@@ -67,6 +70,32 @@ TEST_CASE("flags beyond the room are counted and left out") {
   CHECK(count == 6);
   CHECK(first.sample == 0);
   CHECK(std::string(first.code_name) == "NAN");
+}
+
+TEST_CASE("threads that read new names at once get each name, and keep it") {
+  constexpr int64_t first = 600, samples = 300;  // locations that nobody has named
+  std::vector<int64_t> words;
+  for (int64_t i = 0; i < samples; ++i) words.insert(words.end(), {(first + i) << 6 | 1 << 2 | 3, 0, 0, 0});
+  HostTensor<int64_t> records(words, {samples, 4}, {kDLInt, 64, 1});
+  std::vector<std::vector<TriageFlag>> read(4, std::vector<TriageFlag>(samples));
+  std::vector<std::thread> threads;
+  for (std::vector<TriageFlag>& flags : read)
+    threads.emplace_back([&] {
+      size_t count = flags.size();
+      if (api().read_flags(&records.managed, flags.data(), &count) != TRIAGE_OK) flags.clear();
+    });
+  for (std::thread& thread : threads) thread.join();
+  for (const std::vector<TriageFlag>& flags : read) {
+    REQUIRE(flags.size() == samples);
+    for (int64_t i = 0; i < samples; ++i) CHECK(flags[i].location_name == "Location_" + std::to_string(first + i));
+  }
+  std::vector<TriageFlag> again(samples);
+  size_t count = samples;
+  check_ok(api().read_flags(&records.managed, again.data(), &count));
+  for (int64_t i = 0; i < samples; ++i)
+    CHECK(std::any_of(read.begin(), read.end(), [&](const std::vector<TriageFlag>& flags) {
+      return flags[i].location_name == again[i].location_name;  // the same text, no further copy
+    }));
 }
 
 TEST_CASE("an output that is an input is the host's memory, which is freed after it") {
