@@ -8,6 +8,8 @@
 #include <triage/runtime.h>
 
 #include <atomic>
+#include <functional>
+#include <iterator>
 #include <string>
 
 namespace triage::c {
@@ -21,7 +23,8 @@ struct Name {
 /// The same text, for the life of the process. There are at most about two thousand: names of locations, and `(3 dropped)`.
 /// No lock: a child forked while another thread held it would wait forever. Two threads at once may keep a name twice.
 const char* kept(const std::string& name) {
-  static std::atomic<Name*> newest{nullptr};
+  static std::atomic<Name*> lists[256];
+  std::atomic<Name*>& newest = lists[std::hash<std::string>()(name) % std::size(lists)];
   for (const Name* known = newest; known; known = known->next)
     if (known->text == name) return known->text.c_str();
   auto* const added = new Name{name, newest};
