@@ -17,6 +17,15 @@ using triage::test::read, triage::test::root;
 
 namespace {
 
+/// The files in `folders` and all folders in them whose names end in one of `endings`.
+std::vector<fs::path> files_in(const std::vector<std::string>& folders, const std::set<std::string>& endings) {
+  std::vector<fs::path> files;
+  for (const std::string& folder : folders)
+    for (const auto& entry : fs::recursive_directory_iterator(root / folder))
+      if (endings.count(entry.path().extension().string()) != 0) files.push_back(entry.path());
+  return files;
+}
+
 std::set<std::string> folders_in(const fs::path& folder) {
   std::set<std::string> names;
   for (const auto& entry : fs::directory_iterator(folder)) {
@@ -68,12 +77,10 @@ TEST_CASE("a README with a map lists the folders there are") {
 
 TEST_CASE("a folder uses those below it on its map: in runtime/, bindings/lua over it, bindings/cli over both") {
   for (const Layered& part : layered) {
-    for (const auto& entry : fs::recursive_directory_iterator(root / part.folder)) {
-      const std::string ending = entry.path().extension().string();
-      if (ending != ".cpp" && ending != ".h" && ending != ".inc") continue;
-      const std::string own = fs::relative(entry.path(), root / part.folder).begin()->string();
-      for (const std::string& upward : upward_includes(part, own, read(entry.path())))
-        FAIL_CHECK(entry.path().string() << " uses a folder above its own: " << upward);
+    for (const fs::path& file : files_in({part.folder}, {".cpp", ".h", ".inc"})) {
+      const std::string own = fs::relative(file, root / part.folder).begin()->string();
+      for (const std::string& upward : upward_includes(part, own, read(file)))
+        FAIL_CHECK(file.string() << " uses a folder above its own: " << upward);
     }
   }
 }
@@ -92,25 +99,16 @@ TEST_CASE("an include that closes a cycle between folders is found") {
 
 TEST_CASE("the C interface and the examples use the public headers only") {
   const std::regex own(R"re(#include "(?!bindings/c/|examples/|\w+\.h"))re");
-  for (const char* folder : {"bindings/c", "examples"}) {
-    for (const auto& entry : fs::recursive_directory_iterator(root / folder)) {
-      const std::string ending = entry.path().extension().string();
-      if (ending != ".cpp" && ending != ".h") continue;
-      CHECK_MESSAGE(!std::regex_search(read(entry.path()), own), entry.path().string()
-                                                                     << " includes what is not installed");
-    }
-  }
+  for (const fs::path& file : files_in({"bindings/c", "examples"}, {".cpp", ".h"}))
+    CHECK_MESSAGE(!std::regex_search(read(file), own), file.string() << " includes what is not installed");
 }
 
 TEST_CASE("source files stay short enough to read") {
-  for (const char* folder : {"runtime", "bindings", "tests", "scripts", "examples"}) {
-    for (const auto& entry : fs::recursive_directory_iterator(root / folder)) {
-      const std::string ending = entry.path().extension().string();
-      if (ending != ".cpp" && ending != ".h" && ending != ".lua") continue;
-      const std::string text = read(entry.path());
-      CHECK_MESSAGE(std::count(text.begin(), text.end(), '\n') <= 650, entry.path().string()
-                                                                           << " is too long: split it by topic");
-    }
+  for (const fs::path& file :
+       files_in({"runtime", "bindings", "tests", "scripts", "examples"}, {".cpp", ".h", ".lua"})) {
+    const std::string text = read(file);
+    CHECK_MESSAGE(std::count(text.begin(), text.end(), '\n') <= 650, file.string()
+                                                                         << " is too long: split it by topic");
   }
 }
 
@@ -120,13 +118,11 @@ TEST_CASE("few things are a thread's own") {
   static const std::regex declared(R"re(^\s*(inline |static )*thread_local )re");
   std::string found;
   int count = 0;
-  for (const char* folder : {"runtime", "bindings"})
-    for (const auto& file : fs::recursive_directory_iterator(root / folder)) {
-      if (file.path().extension() != ".cpp" && file.path().extension() != ".h") continue;
-      std::stringstream lines(read(file.path()));
-      for (std::string line; std::getline(lines, line);)
-        if (std::regex_search(line, declared)) ++count, found += file.path().string() + ": " + line + "\n";
-    }
+  for (const fs::path& file : files_in({"runtime", "bindings"}, {".cpp", ".h"})) {
+    std::stringstream lines(read(file));
+    for (std::string line; std::getline(lines, line);)
+      if (std::regex_search(line, declared)) ++count, found += file.string() + ": " + line + "\n";
+  }
   CAPTURE(found);
   CHECK(count > 0);
   CHECK(count <= most);
@@ -134,10 +130,8 @@ TEST_CASE("few things are a thread's own") {
 
 TEST_CASE("nothing orders memory in a way that the thread sanitizer does not see") {
   // GCC refuses to compile a fence for it: a load or store with an order says the same, and names what is ordered.
-  for (const char* folder : {"runtime", "bindings"})
-    for (const auto& file : fs::recursive_directory_iterator(root / folder))
-      if (file.path().extension() == ".cpp" || file.path().extension() == ".h")
-        CHECK_MESSAGE(read(file.path()).find("atomic_thread_fence") == std::string::npos, file.path().string());
+  for (const fs::path& file : files_in({"runtime", "bindings"}, {".cpp", ".h"}))
+    CHECK_MESSAGE(read(file).find("atomic_thread_fence") == std::string::npos, file.string());
 }
 
 namespace {
@@ -168,12 +162,9 @@ TEST_CASE("what background threads read is never destroyed") {
   // A Watch, a candidate or the compiler may be at work while the process exits: `static const auto& x = *new T`. Only what stops
   // these threads at exit has to have a destructor.
   const std::set<std::string> stops = {"  static Stops stops;"};
-  for (const char* folder : {"runtime", "bindings"})
-    for (const auto& file : fs::recursive_directory_iterator(root / folder)) {
-      if (file.path().extension() != ".cpp" && file.path().extension() != ".h") continue;
-      for (const std::string& line : statics_by_value(read(file.path())))
-        CHECK_MESSAGE(stops.count(line) != 0, file.path().string() << " has a static that exit destroys: " << line);
-    }
+  for (const fs::path& file : files_in({"runtime", "bindings"}, {".cpp", ".h"}))
+    for (const std::string& line : statics_by_value(read(file)))
+      CHECK_MESSAGE(stops.count(line) != 0, file.string() << " has a static that exit destroys: " << line);
   CHECK(statics_by_value("  static const std::unordered_map<std::string, Ways> table = [] {\n").size() == 1);
   CHECK(statics_by_value("  static Registry registry;\n").size() == 1);
   CHECK(statics_by_value("  static const std::regex place(R\"(a)\");\n").size() == 1);
