@@ -1,5 +1,6 @@
-// What reads bytes from outside, on valid inputs and on what libFuzzer has found (tests/fuzz/inputs/found, one folder a target):
-// each is read whole or refused, in a process of its own for each target.
+// Readers of bytes from outside run on valid inputs, on inputs that once showed a fault (tests/fuzz/inputs/found, one folder a
+// target), and on the inputs that libFuzzer keeps because each reaches something new (tests/fuzz/inputs/corpus, one archive a
+// target). Each input is read whole or refused. Each target runs in a process of its own.
 #include "tests/attacks/forked.h"
 #include "tests/cli/folder.h"
 #include "tests/fuzz/inputs/targets.h"
@@ -9,6 +10,7 @@
 #include <triage/error.h>
 
 #include <csignal>
+#include <cstdlib>
 #include <filesystem>
 #include <set>
 
@@ -18,7 +20,11 @@ namespace {
 namespace fs = std::filesystem;
 namespace testing = triage::lua::testing;
 
-fs::path found_folder() { return fs::path(triage::test::source_dir()) / "tests/fuzz/inputs/found"; }
+fs::path inputs_folder() { return fs::path(triage::test::source_dir()) / "tests/fuzz/inputs"; }
+fs::path found_folder() { return inputs_folder() / "found"; }
+fs::path corpus_of(const InputTarget& target) {
+  return inputs_folder() / "corpus" / (std::string(target.name) + ".tar.gz");
+}
 
 /// What is wrong; empty where nothing is.
 std::string fault(const std::function<std::string(const testing::Say&)>& work) {
@@ -26,12 +32,20 @@ std::string fault(const std::function<std::string(const testing::Say&)>& work) {
   return ended.death.empty() ? ended.text : ended.stage + ": " + ended.death;
 }
 
-std::string read_found(const InputTarget& target, const testing::Say& say) {
-  for (const auto& entry : fs::directory_iterator(found_folder() / target.name)) {
+std::string read_all(const InputTarget& target, const fs::path& folder, const testing::Say& say) {
+  for (const auto& entry : fs::directory_iterator(folder)) {
     say(entry.path().string());
     accepts(target, read_bytes(entry.path().string()));
   }
   return "";
+}
+
+std::string read_corpus(const InputTarget& target, const testing::Say& say) {
+  const TemporaryFolder folder;
+  const std::string command = fmt::format("tar -xzf '{}' -C '{}'", corpus_of(target).string(), folder.path().string());
+  if (std::system(command.c_str()) != 0) return command + " failed";
+  if (folder.names().size() < 100) return "the corpus is all but empty";
+  return read_all(target, folder.path(), say);
 }
 
 std::string read_seeds(const InputTarget& target, const testing::Say& say) {
@@ -54,11 +68,12 @@ void refuse(std::string_view) { throw FileError("no"); }
 
 }  // namespace
 
-TEST_CASE("inputs from outside: seeds are read, and what the fuzzer has found is read or refused") {
+TEST_CASE("inputs from outside: seeds are read, and what the fuzzer has found and kept is read or refused") {
   for (const InputTarget& target : input_targets()) {
     CAPTURE(target.name);
     CHECK(fault([&](const auto& say) { return read_seeds(target, say); }) == "");
-    CHECK(fault([&](const auto& say) { return read_found(target, say); }) == "");
+    CHECK(fault([&](const auto& say) { return read_all(target, found_folder() / target.name, say); }) == "");
+    CHECK(fault([&](const auto& say) { return read_corpus(target, say); }) == "");
   }
 }
 
