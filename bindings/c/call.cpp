@@ -10,6 +10,8 @@
 #include <triage/runtime.h>
 
 #include <algorithm>
+#include <chrono>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -117,6 +119,13 @@ void use_stream(void* stream, at::ArrayRef<at::Tensor> inputs, c10::OptionalStre
                              : c10::Stream(c10::Stream::UNSAFE, device, id));
 }
 
+/// Nothing for 0, and for what is beyond the end of the clock.
+std::optional<std::chrono::steady_clock::time_point> deadline_in(std::chrono::nanoseconds timeout) {
+  const auto now = std::chrono::steady_clock::now();
+  if (timeout.count() == 0 || timeout > std::chrono::steady_clock::time_point::max() - now) return std::nullopt;
+  return now + timeout;
+}
+
 /// The options of one call, and the report on it.
 class Call {
  public:
@@ -157,8 +166,7 @@ class Call {
     options.donate.assign(donate, donate_end);
     if (given_.timeout_ns < 0)
       throw Misuse(fmt::format("`options->timeout_ns` is {}; pass 0 (never) or more", given_.timeout_ns));
-    if (given_.timeout_ns > 0)
-      options.deadline = std::chrono::steady_clock::now() + std::chrono::nanoseconds(given_.timeout_ns);
+    options.deadline = deadline_in(std::chrono::nanoseconds(given_.timeout_ns));
     if (const int32_t on_error = choice(given_.on_error, 4, "options->on_error"))
       options.on_error = static_cast<OnError>(on_error - 1);
     options.decision_id = text_or(given_.decision_id, "");
@@ -210,14 +218,14 @@ TriageStatus run(TriagePolicy* policy, DLManagedTensor* const* inputs, size_t in
     const size_t room = std::exchange(count, 0);
     if (room > 0) std::fill_n(&required(outputs, "outputs", "an array, or 0 as its room"), room, nullptr);
     Call call(options);
-    const Policy& callee = value_of(policy);
+    const Use callee(policy);
     range(inputs, input_count, "inputs");
     std::vector<at::Tensor> results = call.with(
-        tensors, [&](at::ArrayRef<at::Tensor> batch, const RunOptions& given) { return callee.run(batch, given); });
+        tensors, [&](at::ArrayRef<at::Tensor> batch, const RunOptions& given) { return callee->run(batch, given); });
     if (results.size() > room) {
       count = results.size();
       throw Misuse(fmt::format("policy {} returns {} outputs, but `outputs` has room for {}; make room for all of them",
-                               callee.name(), count, room));
+                               callee->name(), count, room));
     }
     give_all(results, outputs);
     count = results.size();
@@ -232,12 +240,12 @@ TriageStatus run_named(TriagePolicy* policy, const TriageNamedTensor* inputs, si
     range(outputs, output_count, "outputs");
     for (size_t i = 0; i < output_count; ++i) outputs[i].tensor = nullptr;
     Call call(options);
-    const Policy& callee = value_of(policy);
+    const Use callee(policy);
     range(inputs, input_count, "inputs");
     const Outputs results = call.with(tensors, [&](at::ArrayRef<at::Tensor> batch, const RunOptions& given) {
       Policy::NamedTensors named;
       for (size_t i = 0; i < batch.size(); ++i) named.emplace_back(text(inputs[i].name, "inputs[i].name"), batch[i]);
-      return callee.run_named(named, given);
+      return callee->run_named(named, given);
     });
     std::vector<at::Tensor> wanted;
     for (size_t i = 0; i < output_count; ++i) wanted.push_back(results[text(outputs[i].name, "outputs[i].name")]);
@@ -252,10 +260,10 @@ TriageStatus prepare(TriagePolicy* policy, DLManagedTensor* const* inputs, size_
   return guarded("prepare", [&] {
     Taken tensors = taken(inputs, input_count);
     Call call(options);
-    const Policy& callee = value_of(policy);
+    const Use callee(policy);
     range(inputs, input_count, "inputs");
     call.with(tensors, [&](at::ArrayRef<at::Tensor> batch, const RunOptions& given) {
-      callee.prepare(batch, given);
+      callee->prepare(batch, given);
       return true;
     });
   });
@@ -264,15 +272,15 @@ TriageStatus prepare(TriagePolicy* policy, DLManagedTensor* const* inputs, size_
 TriageStatus set_param(TriagePolicy* policy, const TriageParam* param) {
   return guarded("set_param", [&] {
     TakenParams params(param, 1);
-    const Policy& changed = value_of(policy);
+    const Use changed(policy);
     required(param, "param", "a TriageParam");
-    for (auto& [name, value] : params.values()) changed.set_param(name, std::move(value));
+    for (auto& [name, value] : params.values()) changed->set_param(name, std::move(value));
     params.give_back();
   });
 }
 
 TriageStatus manual_seed(TriagePolicy* policy, uint64_t seed) {
-  return guarded("manual_seed", [&] { value_of(policy).manual_seed(seed); });
+  return guarded("manual_seed", [&] { Use(policy)->manual_seed(seed); });
 }
 
 }  // namespace triage::c

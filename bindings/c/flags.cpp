@@ -64,7 +64,7 @@ TriageStatus read_flags(const DLManagedTensor* tensor, TriageFlag* flags, size_t
 TriageStatus flag_counts(TriagePolicy* policy, TriageFlag* flags, size_t* count) {
   return guarded("flag_counts", [&] {
     size_t& places = required(count, "count", "the address of the number of flags that there is room for");
-    const std::vector<FlagCount> counts = value_of(policy).statistics().total.flags;
+    const std::vector<FlagCount> counts = Use(policy)->statistics().total.flags;
     const size_t placed = place(flags, places, counts.size(), "flags");
     for (size_t i = 0; i < placed; ++i) {
       flags[i] =

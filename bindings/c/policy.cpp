@@ -78,7 +78,7 @@ TriageStatistics told(const PolicyStatistics& all) {
 TriageStatus version(TriagePolicy* policy, TriageVersion* version) {
   return guarded("version", [&] {
     check_size(required(version, "version", "the address of a TriageVersion"), "version");
-    context.versions = {value_of(policy).version()};
+    context.versions = {Use(policy)->version()};
     fill(*version, told(context.versions.front()));
   });
 }
@@ -87,7 +87,7 @@ TriageStatus versions(TriagePolicy* policy, TriageVersion* versions, size_t* cou
   return guarded("versions", [&] {
     size_t& places = required(count, "count", "the address of the number of versions that there is room for");
     if (places > 0) check_size(required(versions, "versions", "an array, or 0 as its room"), "versions");
-    context.versions = value_of(policy).versions();
+    context.versions = Use(policy)->versions();
     const size_t placed = place(versions, places, context.versions.size(), "versions");
     const size_t size = placed > 0 ? versions->size : 0;
     for (size_t i = 0; i < placed; ++i) {
@@ -100,50 +100,50 @@ TriageStatus versions(TriagePolicy* policy, TriageVersion* versions, size_t* cou
 }
 
 TriageStatus reload(TriagePolicy* policy, int32_t* result) {
-  return guarded("reload", [&] { tell(value_of(policy).reload(), result); });
+  return guarded("reload", [&] { tell(Use(policy)->reload(), result); });
 }
 
 TriageStatus replace(TriagePolicy* policy, const char* source, size_t length, int32_t* result) {
   return guarded("replace", [&] {
-    const Policy& replaced = value_of(policy);
-    tell(replaced.replace({text(source, "source").data(), length}), result);
+    const Use replaced(policy);
+    tell(replaced->replace({text(source, "source").data(), length}), result);
   });
 }
 
 TriageStatus rollback(TriagePolicy* policy, int32_t number) {
-  return guarded("rollback", [&] { value_of(policy).rollback(number); });
+  return guarded("rollback", [&] { Use(policy)->rollback(number); });
 }
 
 TriageStatus pin(TriagePolicy* policy, int32_t number) {
-  return guarded("pin", [&] { value_of(policy).pin(number); });
+  return guarded("pin", [&] { Use(policy)->pin(number); });
 }
 
 TriageStatus unpin(TriagePolicy* policy, int32_t* result) {
-  return guarded("unpin", [&] { tell(value_of(policy).unpin(), result); });
+  return guarded("unpin", [&] { tell(Use(policy)->unpin(), result); });
 }
 
 TriageStatus statistics(TriagePolicy* policy, TriageStatistics* statistics) {
   return guarded("statistics", [&] {
     check_size(required(statistics, "statistics", "the address of a TriageStatistics"), "statistics");
-    fill(*statistics, told(value_of(policy).statistics()));
+    fill(*statistics, told(Use(policy)->statistics()));
   });
 }
 
 TriageStatus save_state(TriagePolicy* policy, const char* file) {
-  return guarded("save_state", [&] { value_of(policy).save_state(text(file, "file")); });
+  return guarded("save_state", [&] { Use(policy)->save_state(text(file, "file")); });
 }
 
 TriageStatus load_state(TriagePolicy* policy, const char* file) {
-  return guarded("load_state", [&] { value_of(policy).load_state(text(file, "file")); });
+  return guarded("load_state", [&] { Use(policy)->load_state(text(file, "file")); });
 }
 
 TriageStatus reset_state(TriagePolicy* policy, const char* key) {
   return guarded("reset_state", [&] {
-    const Policy& reset = value_of(policy);
+    const Use reset(policy);
     if (key)
-      reset.reset_state(key);
+      reset->reset_state(key);
     else
-      reset.reset_state();
+      reset->reset_state();
   });
 }
 

@@ -24,6 +24,7 @@ Log log_of(TriageLog log, void* user) {
     for (size_t i = 0; i < names.size(); ++i) fields.push_back({names[i].c_str(), record.fields[i].value.c_str()});
     const std::string text(record.text);
     const TriageLogRecord given = {static_cast<int32_t>(record.level), text.c_str(), fields.data(), fields.size()};
+    const InCallback inside;
     log(&given, user);
   };
 }
@@ -50,6 +51,7 @@ RuntimeOptions runtime_options(const TriageRuntimeOptions* options) {
   result.log = log_of(given.log, given.log_user);
   if (given.print)
     result.print = [print = given.print, user = given.print_user](const std::string& text) {
+      const InCallback inside;
       print(text.c_str(), user);
     };
   result.cache_dir = text_or(given.cache_dir, "");
@@ -62,6 +64,7 @@ RuntimeOptions runtime_options(const TriageRuntimeOptions* options) {
     result.on_error = static_cast<OnError>(on_error - 1);
   result.trusted = choice(given.trusted, 2, "options->trusted");
   result.fullgraph = choice(given.fullgraph, 2, "options->fullgraph");
+  result.masked_rows = choice<MaskedRows>(given.masked_rows, 2, "options->masked_rows");
   result.count_flags = !choice(given.skip_flag_counts, 2, "options->skip_flag_counts");
   result.keep_versions =
       number(not_negative(given.keep_versions, "keep_versions"), result.keep_versions, "keep_versions");
@@ -84,6 +87,7 @@ WatchOptions watch_options(const TriageWatchOptions* options) {
     result.debounce = std::chrono::milliseconds(debounce);
   result.poll_interval = std::chrono::milliseconds(not_negative(given.poll_ms, "poll_ms"));
   if (!given.on_event) return result;
+  // No InCallback: the watching thread holds nothing then, and may free all.
   result.on_event = [on_event = given.on_event, user = given.user](const WatchEvent& event) {
     const TriageWatchEvent told = {static_cast<int32_t>(event.kind),
                                    event.version,
@@ -102,6 +106,7 @@ WatchOptions watch_options(const TriageWatchOptions* options) {
 void end_threads_at_exit() {
   std::atexit([] {
     guarded("exit", [] {
+      wait_until_destroyed();
       Pool<TriageWatch>::get().release_all();
       Pool<TriageRuntime>::get().release_all();
     });
@@ -119,26 +124,25 @@ TriageStatus create_runtime(const TriageRuntimeOptions* options, TriageRuntime**
 TriageStatus free_runtime(TriageRuntime* runtime) { return release("free_runtime", runtime); }
 
 TriageStatus load_file(TriageRuntime* runtime, const char* path, TriagePolicy** policy) {
-  return create("load_file", policy, [&] { return value_of(runtime).load(text(path, "path")); });
+  return create("load_file", policy, [&] { return Use(runtime)->load(text(path, "path")); });
 }
 
 TriageStatus load_source(TriageRuntime* runtime, const char* source, size_t length, const char* name,
                          TriagePolicy** policy) {
   return create("load_source", policy, [&] {
-    Runtime& loader = value_of(runtime);
-    return loader.load_source({text(source, "source").data(), length}, std::string(text_or(name, "policy.lua")));
+    const Use loader(runtime);
+    return loader->load_source({text(source, "source").data(), length}, std::string(text_or(name, "policy.lua")));
   });
 }
 
 TriageStatus free_policy(TriagePolicy* policy) { return release("free_policy", policy); }
 
 TriageStatus watch(TriageRuntime* runtime, const char* folder, const TriageWatchOptions* options, TriageWatch** watch) {
-  return create("watch", watch,
-                [&] { return value_of(runtime).watch(text(folder, "folder"), watch_options(options)); });
+  return create("watch", watch, [&] { return Use(runtime)->watch(text(folder, "folder"), watch_options(options)); });
 }
 
 TriageStatus rescan(TriageWatch* watch) {
-  return guarded("rescan", [&] { value_of(watch).rescan(); });
+  return guarded("rescan", [&] { Use(watch)->rescan(); });
 }
 
 TriageStatus free_watch(TriageWatch* watch) { return release("free_watch", watch); }
@@ -147,7 +151,7 @@ TriageStatus metrics_text(TriageRuntime* runtime, char** text) {
   return guarded("metrics_text", [&] {
     char*& place = required(text, "text", "the address of a pointer");
     place = nullptr;
-    const std::string metrics = triage::metrics_text(value_of(runtime));
+    const std::string metrics = triage::metrics_text(*Use(runtime));
     auto* copy = static_cast<char*>(std::malloc(metrics.size() + 1));
     if (!copy) throw std::bad_alloc();
     std::memcpy(copy, metrics.c_str(), metrics.size() + 1);

@@ -1,4 +1,6 @@
 #pragma once
+#include "bindings/c/callbacks.h"
+
 #include <triage_c.h>
 
 #include <stdexcept>
@@ -19,6 +21,7 @@ const char* status_name(TriageStatus status) noexcept;
 
 template <class Fn>
 TriageStatus guarded(const char* function, const Fn& fn) noexcept {
+  const InCall here;
   try {
     fn();
     return TRIAGE_OK;

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 #include <string_view>
 #include <type_traits>
@@ -24,6 +25,8 @@ inline std::string_view text_or(const char* given, const char* otherwise) { retu
 /// The size that a struct had in the first version of the interface.
 template <class T>
 constexpr size_t first_size = sizeof(T);
+template <>
+inline constexpr size_t first_size<TriageRuntimeOptions> = offsetof(TriageRuntimeOptions, masked_rows);
 
 template <class T>
 void check_size(const T& given, const char* name) {

@@ -95,6 +95,10 @@ void check_layout(const DLTensor& tensor, size_t item_size, const Named& name) {
   if (!fits) name.refuse("its sizes and strides span more than 2^63 bytes; check them");
   if (elements == 0) return;
   if (!tensor.data) name.refuse("data is null, but it has {} elements", elements);
+  constexpr uint64_t most_memory = uint64_t{1} << 57;  // all addresses that a process can have
+  if (tensor.byte_offset > most_memory || static_cast<uint64_t>(bytes) > most_memory)
+    name.refuse("byte_offset ({}) and the {} bytes that its sizes and strides span lie beyond the end of memory",
+                tensor.byte_offset, bytes);
   if ((reinterpret_cast<uintptr_t>(tensor.data) + tensor.byte_offset) % item_size != 0)
     name.refuse("data + byte_offset ({}) is no multiple of the size of an element ({} bytes); align it",
                 tensor.byte_offset, item_size);
@@ -102,6 +106,7 @@ void check_layout(const DLTensor& tensor, size_t item_size, const Named& name) {
 
 void call_deleter(void* tensor) {
   auto* managed = static_cast<DLManagedTensor*>(tensor);
+  const InCallback inside;
   managed->deleter(managed);
 }
 
@@ -144,7 +149,7 @@ Taken::~Taken() {
     DLManagedTensor* tensor = taken_[i];
     // The same one twice is refused, and freed once.
     const bool is_first = std::find(taken_.begin(), taken_.begin() + i, tensor) == taken_.begin() + i;
-    if (tensor && tensor->deleter && is_first) tensor->deleter(tensor);
+    if (tensor && tensor->deleter && is_first) call_deleter(tensor);
   }
 }
 
@@ -194,7 +199,11 @@ DLManagedTensor* give(at::Tensor tensor, const char* what, size_t number) {
   if (dtype == std::end(dtypes))
     name.refuse("it has dtype {}, which DLPack cannot describe; let the policy convert it",
                 c10::toString(tensor.scalar_type()));
-  auto given = std::make_unique<Given>(tensor.resolve_conj().resolve_neg());
+  tensor = tensor.resolve_conj().resolve_neg();
+  if (tensor.numel() > 0 && !tensor.data_ptr()) tensor = tensor.clone();  // zeros that LibTorch keeps without memory
+  if (tensor.numel() > 0 && !tensor.data_ptr())
+    name.refuse("it has no memory of its own; let the policy return a copy");
+  auto given = std::make_unique<Given>(std::move(tensor));
   const at::Tensor& held = given->tensor;
   DLTensor& described = given->managed.dl_tensor;
   described.data = held.data_ptr();

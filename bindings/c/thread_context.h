@@ -3,6 +3,7 @@
 #include <triage/runtime.h>
 #include <triage_c.h>
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -16,8 +17,23 @@ struct LastError {
   void set(TriageStatus status, std::string text, const Error* of_script = nullptr);
 };
 
-/// What a host may read of a thread's latest calls.
+/// A freed handle, until what it stood for is destroyed.
+struct Freed {
+  void (*destroy)(void* handle) noexcept = nullptr;
+  void* handle = nullptr;
+  Freed* next = nullptr;
+};
+
+/// What a thread is in: functions of the table, callbacks, both several times over; and what is freed meanwhile.
+struct CallStack {
+  int calls = 0, callbacks = 0;
+  Freed* freed = nullptr;
+  size_t number = 0;  // of the thread, from 1 on; 0: it has none yet
+};
+
+/// What a host may read of a thread's latest calls, and where the thread is.
 struct ThreadContext {
+  CallStack stack;
   LastError error;
   RunInfo info;                       // what one allocates, a thread allocates once
   std::vector<VersionInfo> versions;  // the texts of its latest TriageVersions

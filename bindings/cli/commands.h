@@ -24,6 +24,7 @@ struct CallOptions {
   std::vector<std::string> kernels;  // files of `triage build`
   std::vector<std::string> given;    // NAME=FILE: what the host gives the policy
   bool fullgraph = false;
+  std::string masked_rows = "warn";
 };
 
 struct RunCommand {

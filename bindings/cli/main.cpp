@@ -74,7 +74,7 @@ int main(int argc, char** argv) {
   std::optional<std::string> wrong_variable;
   try {
     if (triage::messages::check_logs_of_environment()) {
-      say("{}", triage::messages::artefacts_help());
+      say("{}", Block{triage::messages::artefacts_help()});
       return finish_output("triage", 0);
     }
     triage::messages::check_repro_of_environment();

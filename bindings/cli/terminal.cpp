@@ -69,6 +69,28 @@ void write(std::FILE* to, std::string_view text) {
   write_bytes(to, shown);
 }
 
+std::string in_place(std::string_view text) {
+  const auto begins_line = [&](size_t at, std::string_view unless) {
+    return at > 0 && text[at - 1] == '\n' && unless.find(text[at]) == std::string_view::npos;
+  };
+  bool looks_like_one = false;
+  for (size_t at = 0; at < text.size(); ++at) looks_like_one |= begins_line(at, " \t\n");
+  if (!looks_like_one) return std::string(text);
+  std::string placed;
+  for (size_t at = 0; at < text.size(); ++at) {
+    if (begins_line(at, "\n")) placed += "    ";
+    placed += text[at];
+  }
+  return placed;
+}
+
+std::function<void(const std::string&)> prints_to(std::FILE* to) {
+  return [to](const std::string& text) {
+    say(to, "print: {}\n", text);
+    flush(to);
+  };
+}
+
 void log_to_standard_error(const LogRecord& record) {
   const bool artefact = !messages::artefact_of(record).empty();
   if (artefact ? !messages::log_file().empty() : record.level < LogLevel::warn) return;
@@ -82,7 +104,7 @@ bool json_is_out = false;
 bool has_printed_json() { return json_is_out; }
 
 void print_json(const nlohmann::ordered_json& json, bool on_one_line) {
-  say("{}\n", json.dump(on_one_line ? -1 : 2, ' ', true, nlohmann::ordered_json::error_handler_t::replace));
+  say("{}\n", Block{json.dump(on_one_line ? -1 : 2, ' ', true, nlohmann::ordered_json::error_handler_t::replace)});
   flush(stdout);
   json_is_out |= !on_one_line;
 }

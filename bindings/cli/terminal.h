@@ -4,9 +4,13 @@
 #include <triage/log.h>
 
 #include <cstdio>
+#include <ctime>
+#include <functional>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
+#include <tuple>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -20,15 +24,36 @@ std::string paint(Paint paint, std::string_view text);
 /// Writes `text` as `messages::printable` makes it, but for the colours of `paint`.
 void write(std::FILE* to, std::string_view text);
 
+/// Lines that the program has laid out itself, of parts that are on one line each.
+struct Block {
+  std::string text;
+};
+
+/// A text in its place on a line. Further lines of it are indented, unless they are: none looks like a line of the
+/// program, such as an event of `triage watch`.
+std::string in_place(std::string_view text);
+inline std::string in_place(const Block& block) { return block.text; }
+template <typename T>
+requires(!std::is_convertible_v<const T&, std::string_view>) const T& in_place(const T& value) {
+  static_assert(std::is_arithmetic_v<T> || std::is_same_v<T, std::tm>, "a list may hold text: make one of it");
+  return value;
+}
+
 /// All that the program says goes through these: names, paths and messages of scripts may hold anything.
 template <typename... T>
 void say(std::FILE* to, fmt::format_string<T...> format, T&&... values) {
-  write(to, fmt::format(format, std::forward<T>(values)...));
+  std::tuple<decltype(in_place(values))...> shown{in_place(values)...};
+  std::apply(
+      [&](auto&... value) { write(to, fmt::vformat(fmt::string_view(format), fmt::make_format_args(value...))); },
+      shown);
 }
 template <typename... T>
 void say(fmt::format_string<T...> format, T&&... values) {
-  write(stdout, fmt::format(format, std::forward<T>(values)...));
+  say<T...>(stdout, format, std::forward<T>(values)...);
 }
+
+/// Where `print` of a policy writes: "print: " tells its lines from those of the program.
+std::function<void(const std::string&)> prints_to(std::FILE* to);
 
 /// A warning or error of the runtime, or an artefact that TRIAGE_LOGS asks for; nothing for what is less.
 void log_to_standard_error(const LogRecord& record);
@@ -55,3 +80,11 @@ class Progress {
 };
 
 }  // namespace triage::cli
+
+template <>
+struct fmt::formatter<triage::cli::Block> : fmt::formatter<fmt::string_view> {
+  template <typename Context>
+  auto format(const triage::cli::Block& block, Context& context) const {
+    return fmt::formatter<fmt::string_view>::format(block.text, context);
+  }
+};

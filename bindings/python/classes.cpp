@@ -122,8 +122,9 @@ class WatchObject : public torch::CustomClassHolder {
   static constexpr size_t max_events = 1000;
 
   static std::chrono::milliseconds milliseconds(double seconds) {
-    if (!(seconds >= 0 && seconds < 1e9)) throw InputError("A time is a number of seconds of 0 or more.");
-    return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
+    if (!(seconds >= 0)) throw InputError("A time is a number of seconds of 0 or more.");
+    constexpr double longest = 1e8;  // three years: nobody sees the difference
+    return std::chrono::milliseconds(static_cast<int64_t>(std::min(seconds, longest) * 1000));
   }
 
   void add(Dict event) {

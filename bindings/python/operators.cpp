@@ -19,6 +19,7 @@
 
 #include "bindings/python/registry.h"
 #include "bindings/python/values.h"
+#include "runtime/memory/overlap.h"
 #include "runtime/messages/printable.h"
 
 namespace triage::python {
@@ -108,9 +109,7 @@ Tensors call_as_operator(const std::string& key, at::TensorList inputs) {
 Tensors own(Tensors outputs, at::TensorList inputs) {
   for (size_t i = 0; i < outputs.size(); ++i) {
     outputs[i] = outputs[i].contiguous();
-    const auto shares = [&](const at::Tensor& other) { return outputs[i].is_alias_of(other); };
-    if (std::any_of(inputs.begin(), inputs.end(), shares) ||
-        std::any_of(outputs.begin(), outputs.begin() + static_cast<std::ptrdiff_t>(i), shares))
+    if (shares_memory(outputs[i], inputs) || shares_memory(outputs[i], at::ArrayRef<at::Tensor>(outputs).slice(0, i)))
       outputs[i] = outputs[i].clone();
   }
   return outputs;

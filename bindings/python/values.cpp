@@ -308,11 +308,13 @@ Params params_from(const Dict& values) {
 RuntimeOptions runtime_options_from(const Dict& values) {
   Options options(values);
   RuntimeOptions result;
-  std::string compiler = compiler_mode_name(result.compiler), cache_dir, decision_log;
+  std::string compiler = compiler_mode_name(result.compiler), masked_rows = masked_rows_name(result.masked_rows);
+  std::string cache_dir, decision_log;
   options.take("backend", result.backend);
   options.take("compiler", compiler);
   options.take("on_error", result.on_error);
   options.take("fullgraph", result.fullgraph);
+  options.take("masked_rows", masked_rows);
   options.take("trusted", result.trusted);
   options.take("cache_dir", cache_dir);
   options.take("keep_versions", result.keep_versions);
@@ -325,9 +327,10 @@ RuntimeOptions runtime_options_from(const Dict& values) {
   options.take("instructions", result.limits.instructions);
   options.take("seconds", result.limits.seconds);
   options.nothing_else(
-      "backend, compiler, on_error, fullgraph, trusted, cache_dir, keep_versions, trial_calls, failures_to_revert, "
-      "state_keys, seed, count_flags, decision_log, instructions, seconds");
+      "backend, compiler, on_error, fullgraph, masked_rows, trusted, cache_dir, keep_versions, trial_calls, "
+      "failures_to_revert, state_keys, seed, count_flags, decision_log, instructions, seconds");
   result.compiler = compiler_mode_from(compiler);
+  result.masked_rows = masked_rows_from(masked_rows);
   result.cache_dir = cache_dir;
   if (!decision_log.empty()) {
     DecisionLogOptions log;
@@ -350,9 +353,11 @@ RunOptions run_options_from(const Dict& values) {
   options.nothing_else("on_error, deadline, decision_id, trace_id, state_key");
   if (values.contains("on_error")) result.on_error = on_error;
   if (values.contains("deadline")) {
-    if (!(deadline > 0 && deadline < 1e9)) throw InputError("`deadline` is the time for the call, in seconds above 0.");
-    result.deadline = std::chrono::steady_clock::now() +
-                      std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(deadline));
+    if (!(deadline > 0)) throw InputError("`deadline` is the time for the call, in seconds above 0.");
+    constexpr double longest = 1e8;  // three years: more is no deadline
+    if (deadline <= longest)
+      result.deadline = std::chrono::steady_clock::now() +
+                        std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(deadline));
   }
   return result;
 }

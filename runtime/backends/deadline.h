@@ -5,6 +5,7 @@
 #include <chrono>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "runtime/operators/call_bounds.h"
 
@@ -19,8 +20,8 @@ class Deadline {
   /// Sets it until destroyed, where there is one; a call inside a call keeps the nearer of both.
   explicit Deadline(const std::optional<Moment>& moment) : set_(moment.has_value()) {
     if (!set_) return;
-    outer_ = current();
-    operators::call_bounds.deadline = outer_ ? std::min(*outer_, *moment) : *moment;
+    const auto now = nearest(moment);
+    outer_ = std::exchange(operators::call_bounds.deadline, now);
   }
   ~Deadline() {
     if (set_) operators::call_bounds.deadline = outer_;
@@ -29,12 +30,31 @@ class Deadline {
   Deadline& operator=(const Deadline&) = delete;
 
   static const std::optional<Moment>& current() noexcept { return operators::call_bounds.deadline; }
+  /// The nearer of the current one and `moment`, for a call that may be inside another one.
+  static std::optional<Moment> nearest(const std::optional<Moment>& moment) noexcept {
+    return moment && current() ? std::min(*moment, *current()) : moment ? moment : current();
+  }
 
-  /// So many seconds from now, as Limits has them: nothing for 0, which is no limit.
+  /// So much time as Limits has it: nothing for 0, which is no limit, and for more than anybody waits (three years). Of what is left,
+  /// ten times as much still fits the clock.
+  static std::optional<Moment::duration> span(double seconds) {
+    constexpr double longest = 1e8;
+    if (!(seconds > 0) || seconds > longest) return std::nullopt;
+    return std::chrono::duration_cast<Moment::duration>(std::chrono::duration<double>(seconds));
+  }
+  /// From now on.
   static std::optional<Moment> in(double seconds) {
-    if (seconds <= 0) return std::nullopt;
-    return std::chrono::steady_clock::now() +
-           std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(seconds));
+    const auto time = span(seconds);
+    return time ? std::optional(std::chrono::steady_clock::now() + *time) : std::nullopt;
+  }
+
+  /// Whether differences between this moment and others fit the clock.
+  static bool is_plain(const Moment& moment) {
+    return moment >= Moment() && moment <= Moment(Moment::duration::max() / 2);
+  }
+  /// Of a moment that is not: long ago, or never.
+  static std::optional<Moment> plain(const Moment& moment) {
+    return moment < Moment() ? std::optional(Moment()) : std::nullopt;
   }
 
  private:

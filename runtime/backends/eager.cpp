@@ -14,6 +14,7 @@
 #include "runtime/flags/composites/known_rows.h"
 #include "runtime/graph/evaluation/evaluate.h"
 #include "runtime/graph/evaluation/number_ops.h"
+#include "runtime/memory/overlap.h"
 #include "runtime/messages/debugging/verbose.h"
 #include "runtime/messages/profiling/profiler_spans.h"
 #include "runtime/operators/untrusted.h"
@@ -259,19 +260,12 @@ class EagerExecutable final : public Executable {
   at::Tensor result(const Output& output, at::ArrayRef<at::Tensor> inputs, std::vector<c10::IValue>& registers) const {
     c10::IValue& from = registers[output.index - plan_.num_inputs];
     at::Tensor tensor = output.last ? std::move(from).toTensor() : from.toTensor();
-    return separates_ && shares_memory(tensor, inputs) ? own_copy(tensor) : tensor;
+    return separates_ && is_lent(tensor, inputs) ? own_copy(tensor) : tensor;
   }
 
-  /// Schemas do not tell all aliases (`type_as`, `reshape`, `dropout` without training), so storages are compared.
-  bool shares_memory(const at::Tensor& tensor, at::ArrayRef<at::Tensor> inputs) const {
-    if (!tensor.defined()) return false;
-    const c10::StorageImpl* storage = storage_of(tensor);
-    if (!storage) return false;
-    for (const at::Tensor& input : inputs)
-      if (storage_of(input) == storage) return true;
-    for (const c10::StorageImpl* constant : plan_.constant_storages)
-      if (constant == storage) return true;
-    return false;
+  /// Schemas do not tell all aliases (`type_as`, `reshape`, `dropout` without training), so memory is compared.
+  bool is_lent(const at::Tensor& tensor, at::ArrayRef<at::Tensor> inputs) const {
+    return shares_memory(tensor, inputs) || shares_memory(tensor, plan_.tensors);
   }
 
   [[noreturn]] void rethrow(const Step& step, const std::string& message) const {

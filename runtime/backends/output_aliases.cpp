@@ -10,6 +10,8 @@
 #include "runtime/graph/memory.h"
 #include "runtime/graph/passes/aliases.h"
 #include "runtime/graph/passes/uses.h"
+#include "runtime/memory/overlap.h"
+#include "runtime/messages/assert.h"
 #include "runtime/operators/logical_bytes.h"
 
 namespace triage {
@@ -55,6 +57,7 @@ class Cutter {
   Cut run() {
     for (const Value* output : graph_.outputs())
       if (is_made_behind(output)) make_behind(output);
+    TRIAGE_ASSERT(std::none_of(behind_.begin(), behind_.end(), runs_once));
     find_needed();
     Cut cut{computed(), Graph(graph_.name()), {}};
     build_behind(cut);
@@ -70,10 +73,13 @@ class Cutter {
   }
 
  private:
+  /// What is made behind may be computed in front as well: a call that draws would draw twice.
+  static bool runs_once(const Node* node) { return graph::draws(*node) || graph::is_effect(node->op); }
+
   /// A look at memory that the caller can see otherwise. What is computed may lie in another order of dims than ATen gives it:
   /// calls for which that decides whether they copy stay with the backend.
   bool is_made_behind(const Value* output) {
-    if (!graph::OutputMemory::is_view(output)) return false;
+    if (!graph::OutputMemory::is_view(output) || runs_once(output->producer)) return false;
     if (graph::repeats_elements(output)) return true;
     const auto& roots = memory_.origin(output).roots;
     return std::any_of(roots.begin(), roots.end(), [&](const Value* root) {
@@ -82,9 +88,15 @@ class Cutter {
     });
   }
 
-  void make_behind(const Value* value) {
-    if (!graph::OutputMemory::is_view(value) || !behind_.insert(value->producer).second) return;
-    graph::for_each_shared(*value->producer, [&](Value* argument) { make_behind(argument); });
+  void make_behind(const Value* output) {
+    std::vector<const Value*> left{output};
+    while (!left.empty()) {
+      const Value* value = left.back();
+      left.pop_back();
+      if (!graph::OutputMemory::is_view(value) || runs_once(value->producer)) continue;
+      if (!behind_.insert(value->producer).second) continue;
+      graph::for_each_shared(*value->producer, [&](Value* argument) { left.push_back(argument); });
+    }
   }
 
   std::string name_of(const Value* value) const {
@@ -183,6 +195,12 @@ class CutExecutable final : public Executable {
   void never_fall_back() override {
     if (computed_) computed_->never_fall_back();
   }
+  std::optional<UnmaskedRows> unmasked_rows(at::ArrayRef<at::Tensor> inputs) const override {
+    return computed_ ? computed_->unmasked_rows(inputs) : std::nullopt;  // views behind it mix nothing
+  }
+  void require_masked_rows() override {
+    if (computed_) computed_->require_masked_rows();
+  }
   void finish_compiling() const override {
     if (computed_) computed_->finish_compiling();
   }
@@ -272,7 +290,7 @@ void separate_from_inputs(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tenso
     bool shares = false;
     for (const auto& input : inputs) {
       if (output.is_same(input)) return false;
-      shares |= input.has_storage() && output.is_alias_of(input);
+      shares |= share_memory(input, output);
     }
     return shares;
   });

@@ -24,9 +24,7 @@ class Planner {
     for (const auto& input : graph_.inputs()) assign(input.value);
     for (const auto& constant : graph_.constants()) {
       constants_[constant.value] = add_constant(constant.tensor);
-      if (constant.tensor.has_storage())
-        plan_.constant_storages.push_back(
-            constant.tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl());
+      plan_.tensors.push_back(constant.tensor);
     }
     find_last_uses();
     for (const auto& node : graph_.nodes()) add_step(*node);
@@ -194,7 +192,7 @@ size_t bytes(const Plan& plan) {
   using graph::heap_bytes;
   size_t bytes = heap_bytes(plan.name) + heap_bytes(plan.steps) + heap_bytes(plan.slots) + heap_bytes(plan.constants) +
                  heap_bytes(plan.lists) + heap_bytes(plan.unused) + heap_bytes(plan.outputs) +
-                 heap_bytes(plan.constant_storages) + heap_bytes(plan.origins);
+                 heap_bytes(plan.tensors) + heap_bytes(plan.origins);
   for (const List& list : plan.lists) bytes += heap_bytes(list.items);
   for (const StepOrigin& origin : plan.origins) bytes += heap_bytes(origin.text) + heap_bytes(origin.source.file);
   return bytes;  // what constants point to is shared with the graph

@@ -72,8 +72,8 @@ struct Plan {
   std::vector<List> lists;
   std::vector<Register> unused;
   std::vector<Output> outputs;
-  std::vector<const c10::StorageImpl*> constant_storages;  // what outputs must not share memory with
-  std::vector<StepOrigin> origins;                         // one for each step
+  std::vector<at::Tensor> tensors;  // constants and variables, with which outputs must not share memory
+  std::vector<StepOrigin> origins;  // one for each step
 };
 
 Plan plan_of(const graph::Graph& graph);

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 #include <triage/backend.h>
 #include <triage/error.h>
+#include <triage/masked_rows.h>
 
 #include <algorithm>
 #include <array>
@@ -51,6 +52,14 @@ CompilerMode compiler_mode_from(const std::string& name) {
 
 const char* compiler_mode_name(CompilerMode mode) noexcept { return mode_names[static_cast<size_t>(mode)]; }
 
+MaskedRows masked_rows_from(const std::string& name) {
+  if (name == "warn") return MaskedRows::warn;
+  if (name == "require") return MaskedRows::require;
+  throw ConfigError(fmt::format("masked_rows is '{}'; expected warn or require", name));
+}
+
+const char* masked_rows_name(MaskedRows mode) noexcept { return mode == MaskedRows::require ? "require" : "warn"; }
+
 void register_backend(const std::string& name, Backend backend) {
   if (name.empty()) throw InputError("register_backend: a backend needs a name, got an empty string");
   if (!backend)
@@ -73,6 +82,10 @@ Backend find_backend(const std::string& name, CompilerMode compiler) {
 
 bool is_shipped_backend(const std::string& name) {
   return shipped_backends().contains(name) || faulty_backend(name).has_value();
+}
+
+bool folds_constants(const std::string& name) {
+  return shipped_backends().contains(name) || name == "compare";  // triage.compare runs these
 }
 
 bool makes_joint_graph(const std::string& name) {

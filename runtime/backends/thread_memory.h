@@ -1,5 +1,6 @@
 #pragma once
 #include <ATen/core/stack.h>
+#include <c10/core/Scalar.h>
 
 #include <vector>
 
@@ -15,7 +16,8 @@ struct Workspace {
 /// What runs of graphs use again, so that a warm call takes no memory but for its outputs.
 struct ThreadMemory {
   Workspace interpreter;
-  std::vector<char> loops;  // scratch memory of fused loops
+  std::vector<char> loops;           // scratch memory of fused loops
+  std::vector<c10::Scalar> numbers;  // of fused loops, as the host finds them
 };
 
 /// Of the thread, because any number of threads run one Executable, and its rows run on LibTorch's threads.

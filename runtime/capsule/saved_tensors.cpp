@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "runtime/compat/readable_memory.h"
 #include "runtime/files/disk.h"
 #include "runtime/files/dtype.h"
 #include "runtime/messages/printable.h"
@@ -33,13 +34,13 @@ int64_t reach(at::IntArrayRef sizes, at::IntArrayRef strides, int64_t offset) {
   return empty ? offset : last + 1;
 }
 
-bool has_memory(const at::Tensor& tensor) {
-  return tensor.layout() == at::kStrided && tensor.has_storage() && !tensor.is_quantized() &&
-         !tensor.key_set().has(c10::DispatchKey::NestedTensor) && files::names_of(tensor.scalar_type());
-}
-
 /// Without history, and without bits that say how the memory is to be read.
 at::Tensor plain(const at::Tensor& tensor) { return tensor.detach().resolve_conj().resolve_neg(); }
+
+bool has_memory(const at::Tensor& tensor) {
+  return compat::has_only(tensor, compat::captured_keys) && compat::is_readable(plain(tensor)) &&
+         files::names_of(tensor.scalar_type());
+}
 
 std::vector<int64_t> integers(const Json& list, const char* what) {
   if (!list.is_array()) throw Malformed(fmt::format("the {} of a tensor in it are no list", what));

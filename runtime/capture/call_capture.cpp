@@ -1,7 +1,10 @@
 // A call that is captured: the script runs once while a recorder looks on, and what was recorded becomes a graph with guards.
+#include "runtime/backends/call_inputs.h"
 #include "runtime/backends/deadline.h"
 #include "runtime/backends/eager.h"
 #include "runtime/backends/output_aliases.h"
+#include "runtime/backends/shipped.h"
+#include "runtime/backends/unmasked_rows.h"
 #include "runtime/capture/compiled.h"
 #include "runtime/capture/recording/branch_guard.h"
 #include "runtime/capture/recording/recorder.h"
@@ -14,6 +17,7 @@
 #include "runtime/capture/sizes/marks.h"
 #include "runtime/capture/tensors/variables.h"
 #include "runtime/graph/passes/clean.h"
+#include "runtime/memory/overlap.h"
 #include "runtime/messages/assert.h"
 #include "runtime/messages/debugging/debug_folder.h"
 #include "runtime/messages/debugging/verbose.h"
@@ -61,14 +65,14 @@ void check_marks(at::ArrayRef<at::Tensor> inputs, const Recorder::Result& captur
 /// The output has memory of a tensor that the graph keeps.
 bool is_constant_of(const graph::Graph& graph, const at::Tensor& output) {
   const auto& constants = graph.constants();
-  return std::any_of(constants.begin(), constants.end(), [&](const graph::Constant& constant) {
-    return constant.tensor.has_storage() && output.is_alias_of(constant.tensor);
-  });
+  return std::any_of(constants.begin(), constants.end(),
+                     [&](const graph::Constant& constant) { return share_memory(constant.tensor, output); });
 }
 
-/// The graph of the call answers it in place of the script.
+/// The graph of the call answers it in place of the script. What the script drew, it draws from `numbers` on.
 void answer_from(const Entry& entry, at::ArrayRef<at::Tensor> taken, const Compiled::Deadline& deadline,
-                 std::vector<at::Tensor>& outputs) {
+                 const at::Generator& numbers, std::vector<at::Tensor>& outputs) {
+  const random::Replay same_numbers(entry.draws, numbers);
   std::vector<at::Tensor> answer;
   try {
     entry.executable->run(taken, answer, {deadline});
@@ -112,6 +116,7 @@ class Compiled::CallCapture {
   const uint64_t epoch_ = config_epoch();
   Guards guards_;
   std::optional<random::DrawFrom> draws_;  // behind the guards, which look at the state of the thread
+  at::Generator numbers_;                  // as it was before the script drew
   const OutsideBranches outside_;
   const NotCaptured nothing_{false};
   Recorder recorder_;
@@ -145,6 +150,7 @@ Compiled::CallCapture::CallCapture(Compiled& compiled, at::ArrayRef<at::Tensor> 
   trace_capture(script_, options_.backend);
   step_.emplace(1, "capture", script_.name(), "capture of " + named(script_.name(), script_.definition().where));
   if (options_.random) draws_.emplace(compiled.numbers());
+  numbers_ = random::copy_of_current();
 }
 
 bool Compiled::CallCapture::run(std::vector<at::Tensor>& outputs) {
@@ -220,6 +226,7 @@ void Compiled::CallCapture::end_at_break() {
   step_->note(broken.brief());
   step_.reset();
   compiled_.finish_replay(*replayer_, results_);
+  compiled_.check_masked_rows(results_);
 }
 
 void Compiled::CallCapture::take_outputs(std::vector<at::Tensor>& outputs) {
@@ -232,6 +239,7 @@ void Compiled::CallCapture::take_outputs(std::vector<at::Tensor>& outputs) {
 
 /// The graph as it is compiled.
 Recorder::Result Compiled::CallCapture::finish(std::vector<at::Tensor>& outputs) {
+  const triage::Deadline bound(triage::Deadline::in(options_.compile_seconds));
   recorder_.hold_unused_calls(results_);
   Recorder::Result captured = recorder_.finish(results_, compiled_.output_names());
   if (options_.protect_inputs)
@@ -239,7 +247,7 @@ Recorder::Result Compiled::CallCapture::finish(std::vector<at::Tensor>& outputs)
   check_marks(inputs(), captured, names_);
   if (messages::wants_debug_file(messages::DebugFile::graph_readable))
     messages::write_debug_file(messages::DebugFile::graph_readable, graph::print(captured.graph));
-  graph::clean(captured.graph, captured.differentiable);
+  graph::clean(captured.graph, captured.differentiable, folds_constants(options_.backend));
   return captured;
 }
 
@@ -266,12 +274,18 @@ void Compiled::CallCapture::compile(Entry& entry, bool raises, std::vector<at::T
   step_->note(std::to_string(entry.graph->nodes().size()) + " operations");
   step_.reset();
   log_graph(*entry.graph, examples, {options_.backend, options_.compiler});
+  const CallInputs of_call(num_inputs_);
   entry.executable = compiled_.compile(*entry.graph, examples, raises);
   if (!entry.executable) {  // no reason to fail the call: the interpreter can run every graph
     entry.executable = compile_outputs_eager(*entry.graph, compile_eager, compiled_.lent_memory());
     entry.fell_back = !OnGraphBreak::raises();
   }
-  if (entry.executable->answers_capture()) answer_from(entry, taken, deadline_, outputs);
+  if (options_.masked_rows == MaskedRows::require) {
+    entry.executable->require_masked_rows();
+    if (const auto why = entry.executable->unmasked_rows(taken)) refuse_unmasked_rows("'" + script_.name() + "'", *why);
+  }
+  if (options_.masked_rows_of_graph) options_.masked_rows_of_graph(entry.executable->unmasked_rows(taken));
+  if (entry.executable->answers_capture()) answer_from(entry, taken, deadline_, numbers_, outputs);
 }
 
 void Compiled::CallCapture::take_guards(Recorder::Result& captured, Entry& entry) {

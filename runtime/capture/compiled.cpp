@@ -4,6 +4,7 @@
 #include "runtime/backends/deadline.h"
 #include "runtime/backends/eager.h"
 #include "runtime/backends/repro.h"
+#include "runtime/backends/unmasked_rows.h"
 #include "runtime/capture/cache/entry_index.h"
 #include "runtime/capture/context.h"
 #include "runtime/capture/recording/branch_guard.h"
@@ -15,29 +16,22 @@
 #include "runtime/capture/retire_if_written.h"
 #include "runtime/capture/tensors/synthetic_inputs.h"
 #include "runtime/capture/tensors/variables.h"
+#include "runtime/compat/readable_memory.h"
 #include "runtime/messages/debugging/debug_folder.h"
 #include "runtime/messages/debugging/verbose.h"
 #include "runtime/messages/logs/artefacts.h"
 #include "runtime/messages/profiling/profiler_spans.h"
 #include "runtime/random/sequence.h"
 
+#include <fmt/format.h>
 #include <triage/compiler_config.h>
 #include <triage/config.h>
 #include <triage/error.h>
 
+#include <algorithm>
 #include <chrono>
 #include <sstream>
 #include <utility>
-
-// GCC 12's thread sanitizer does not see that a mutex was locked before a moment of the steady clock.
-#ifdef __SANITIZE_THREAD__
-#include <sanitizer/tsan_interface.h>
-#define TRIAGE_TSAN_ACQUIRE(mutex) __tsan_acquire(mutex)
-#define TRIAGE_TSAN_RELEASE(mutex) __tsan_release(mutex)
-#else
-#define TRIAGE_TSAN_ACQUIRE(mutex)
-#define TRIAGE_TSAN_RELEASE(mutex)
-#endif
 
 namespace triage::capture {
 std::vector<InputShape> shape_of(at::ArrayRef<at::Tensor> inputs) {
@@ -49,17 +43,26 @@ std::vector<InputShape> shape_of(at::ArrayRef<at::Tensor> inputs) {
 
 namespace {
 
-/// Sparse tensors and those of MKL-DNN have no strides, by which tensors that share memory are told.
-std::optional<size_t> find_without_strides(at::ArrayRef<at::Tensor> inputs) {
+/// Sparse tensors and those of MKL-DNN have no strides, by which tensors that share memory are told; and of tensors that LibTorch
+/// wraps (functional, batched, zeros of forward-mode AD, subclasses) only its dispatcher knows what they are.
+std::optional<size_t> find_not_captured(at::ArrayRef<at::Tensor> inputs) {
   for (size_t i = 0; i < inputs.size(); ++i)
-    if (inputs[i].layout() != c10::kStrided) return i;
+    if (inputs[i].layout() != c10::kStrided || !compat::has_only(inputs[i], compat::captured_keys)) return i;
   return std::nullopt;
 }
 
-std::string layout_name(const at::Tensor& tensor) {
+std::string kind_name(const at::Tensor& tensor) {
   std::ostringstream text;
-  text << tensor.layout();
+  if (tensor.layout() != c10::kStrided)
+    text << "has layout " << tensor.layout();
+  else
+    text << "is none of plain memory (" << tensor.key_set() << ")";
   return text.str();
+}
+
+const char* way_out(const at::Tensor& tensor) {
+  return tensor.layout() != c10::kStrided ? "Pass a strided tensor: x:to_dense()."
+                                          : "Pass a tensor of plain memory, such as a clone().";
 }
 
 at::ArrayRef<at::Tensor> without_params(at::ArrayRef<at::Tensor> all, size_t num_params) {
@@ -79,6 +82,27 @@ void Compiled::replay_always() noexcept {
   broken_.store(true, std::memory_order_relaxed);
 }
 
+namespace {
+
+/// The script has answered by the time that its graph is compiled, but whoever called it waits.
+Backend within(double seconds, Backend backend) {
+  return [seconds, backend = std::move(backend)](const graph::Graph& graph, const std::vector<at::Tensor>& examples) {
+    const auto end = triage::Deadline::in(seconds);
+    try {
+      const triage::Deadline bound(end);
+      return backend(graph, examples);
+    } catch (const LimitError&) {
+      if (!deadline_passed(end) || deadline_passed()) throw;  // another limit, or the deadline of who called
+      throw Error(
+          fmt::format("it took longer than the {:g} s that the limits allow; raise `seconds` of the limits, or "
+                      "give the policy less to do",
+                      seconds));
+    }
+  };
+}
+
+}  // namespace
+
 Compiled::Compiled(std::shared_ptr<Script> script, Options options)
     : script_(std::move(script)),
       options_(std::move(options)),
@@ -86,6 +110,7 @@ Compiled::Compiled(std::shared_ptr<Script> script, Options options)
       by_interpreter_(is_eager(backend_)) {
   if (options_.observer && !options_.compile_with) backend_ = observed(std::move(backend_), options_.observer);
   if (!options_.clock) options_.clock = std::make_shared<CompileClock>();
+  if (options_.compile_seconds > 0) backend_ = within(options_.compile_seconds, std::move(backend_));
   backend_ = with_repro(options_.clock->timed(with_step(std::move(backend_), options_.backend)), options_.backend,
                         options_.compiler);
   if (!options_.graphs_made) options_.graphs_made = std::make_shared<std::atomic<int64_t>>(0);
@@ -111,17 +136,14 @@ class ScriptLock {
         throw PolicyError("policy '" + compiled.script_->name() +
                           "' was called while it was running on the same thread (by a function of the host that it "
                           "calls?); a policy cannot call itself: load its source as another policy for that");
-    if (!deadline)
-      compiled.mutex_.lock();
-    else if (!compiled.mutex_.try_lock_until(*deadline))
+    const auto nearest = triage::Deadline::nearest(deadline);
+    if (!compiled.mutex_.lock(nearest, [&] { return "policy '" + compiled.script_->name() + "'"; }))
       throw WaitedError("the deadline of the call passed while another call was running the script of policy '" +
                         compiled.script_->name() + "'");
     context.script_lock = this;
-    TRIAGE_TSAN_ACQUIRE(&compiled.mutex_);
   }
   ~ScriptLock() {
     context.script_lock = outer_;
-    TRIAGE_TSAN_RELEASE(&compiled_.mutex_);
     compiled_.mutex_.unlock();
   }
   ScriptLock(const ScriptLock&) = delete;
@@ -234,7 +256,8 @@ Ran Compiled::miss(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline dea
     lock.reset();
     return execute(*entry, all, num_params, {deadline}, outputs);
   }
-  if (const auto odd = find_without_strides(all)) return run_without_strides(*odd, all, num_params, deadline, outputs);
+  check_memory(all);
+  if (const auto odd = find_not_captured(all)) return run_not_captured(*odd, all, num_params, deadline, outputs);
   const bool first_call = !std::exchange(was_called_, true);
   switch (get_stance()) {
     case Stance::eager_on_recompile:
@@ -263,13 +286,30 @@ Ran Compiled::capture_or_run(at::ArrayRef<at::Tensor> all, size_t num_params, De
   return run_script(all, num_params, deadline, outputs);
 }
 
-Ran Compiled::run_without_strides(size_t input, at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline,
-                                  std::vector<at::Tensor>& outputs) {
+/// LibTorch would read past the end of memory, or at null.
+void Compiled::check_memory(at::ArrayRef<at::Tensor> all) const {
+  const auto refuse = [this](const at::Tensor& tensor, const std::string& name) {
+    throw InputError("policy '" + script_->name() + "': the tensor '" + name + "' has no memory for its " +
+                     std::to_string(tensor.numel()) +
+                     " elements: its storage was freed or made smaller, or it was made of a null pointer; pass a "
+                     "tensor whose memory is there");
+  };
+  for (size_t i = 0; i < all.size(); ++i)
+    if (compat::lacks_memory(all[i])) {
+      const std::vector<std::string> names = input_names();
+      refuse(all[i], i < names.size() ? names[i] : "#" + std::to_string(i));
+    }
+  for (const HostTensor& given : options_.host_tensors)
+    if (compat::lacks_memory(given.tensor)) refuse(given.tensor, given.name);
+}
+
+Ran Compiled::run_not_captured(size_t input, at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline,
+                               std::vector<at::Tensor>& outputs) {
   const std::vector<std::string> names = input_names();
   const std::string name = input < names.size() ? names[input] : "#" + std::to_string(input);
   const Script::Definition definition = script_->definition();
-  const GraphBreak odd{Break::other_argument, "tensor '" + name + "' has layout " + layout_name(all[input]),
-                       "Pass a strided tensor: x:to_dense().", definition.where, definition.quoted};
+  const GraphBreak odd{Break::other_argument, "tensor '" + name + "' " + kind_name(all[input]), way_out(all[input]),
+                       definition.where, definition.quoted};
   if (options_.fullgraph || OnGraphBreak::raises()) throw odd.error();
   note_break(odd);
   return run_script(all, num_params, deadline, outputs, /*follow=*/false);
@@ -279,6 +319,7 @@ Ran Compiled::run_without_strides(size_t input, at::ArrayRef<at::Tensor> all, si
 Ran Compiled::run_plainly(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline,
                           std::vector<at::Tensor>& outputs) {
   const ScriptLock lock(*this, deadline);
+  check_memory(all);
   return run_script(all, num_params, deadline, outputs, /*follow=*/false);
 }
 
@@ -304,10 +345,28 @@ Ran Compiled::run_script(at::ArrayRef<at::Tensor> all, size_t num_params, Deadli
   }
   outputs = script_->call(inputs, all.slice(inputs.size()), deadline);
   if (replayer) finish_replay(*replayer, outputs);
+  check_masked_rows(outputs);
   note_flags_outputs();
   note_answer(inputs, outputs);
   separate_outputs(inputs, outputs);
   return {replayer ? CallForm::segments : CallForm::script};
+}
+
+std::optional<UnmaskedRows> Compiled::unmasked_rows(at::ArrayRef<at::Tensor> all) const {
+  if (const Entry* entry = find(all)) return entry->executable->unmasked_rows(with_lifted(*entry, all));
+  const std::vector<GraphBreak> met = breaks();
+  if (met.empty()) return UnmaskedRows{"the script answers the call", script_->definition().where};
+  return UnmaskedRows{"of a graph break: " + met.front().what, met.front().where};
+}
+
+void Compiled::check_masked_rows(at::ArrayRef<at::Tensor> outputs) const {
+  const auto requires_grad = [](const at::Tensor& output) { return output.defined() && output.requires_grad(); };
+  if (options_.masked_rows != MaskedRows::require || std::none_of(outputs.begin(), outputs.end(), requires_grad))
+    return;
+  const std::vector<GraphBreak> met = breaks();
+  refuse_unmasked_rows("'" + script_->name() + "'",
+                       met.empty() ? UnmaskedRows{"the script answers the call", script_->definition().where}
+                                   : UnmaskedRows{"of a graph break: " + met.front().what, met.front().where});
 }
 
 /// What the call is followed for meets it as well, and counts it; if the capture was given up, the call that follows does.

@@ -7,6 +7,7 @@
 #include <runtime/capture/sizes/size_condition.h>
 #include <runtime/capture/tensors/host_memory.h>
 #include <runtime/capture/tensors/variables.h>
+#include <runtime/capture/waiting.h>
 #include <runtime/messages/logs/log.h>
 #include <triage/backend.h>
 #include <triage/cache_statistics.h>
@@ -14,6 +15,7 @@
 #include <triage/compiler_config.h>
 #include <triage/front_end.h>
 #include <triage/graph.h>
+#include <triage/masked_rows.h>
 #include <triage/statistics.h>
 #include <triage/typing.h>
 
@@ -190,10 +192,16 @@ class Compiled {
     std::string backend = "fused";
     CompilerMode compiler = CompilerMode::off;
     Backend compile_with;  // where set, in place of the backend of that name
+    /// Passes over a graph, and then the backend, may take so long each, as the script may; 0: any time. A graph that the backend
+    /// has not compiled by then is one that it cannot compile.
+    double compile_seconds = 0;
     bool fail_on_backend_error =
         false;               // else a graph that the backend cannot compile runs with `eager`; so under fullgraph
     bool fullgraph = false;  // a graph break is an error instead of a fall-back to running the script
-    bool dynamic = true;     // false: a graph holds for the sizes of its inputs alone
+    MaskedRows masked_rows = MaskedRows::warn;
+    /// Is told of each graph, when it is captured, whether masked rows may reach gradients; may be null: then nobody asks.
+    std::function<void(const std::optional<UnmaskedRows>&)> masked_rows_of_graph;
+    bool dynamic = true;  // false: a graph holds for the sizes of its inputs alone
     /// Inputs and outputs belong to the host: a script that writes to them in place gets an error, and what it keeps is never
     /// handed out (policies).
     bool protect_inputs = true;
@@ -244,6 +252,9 @@ class Compiled {
   void finish_compiling(at::ArrayRef<at::Tensor> all, at::ArrayRef<size_t> donated = {}) const;
   /// Runs the graph for such inputs (params included); false where there is none, or the script would have to run.
   bool run_graph(at::ArrayRef<at::Tensor> all, std::vector<at::Tensor>& outputs) const;
+  /// Why the gradients of such a call (params included) may get values of masked rows; see Executable::unmasked_rows. A call that the
+  /// script answers has those of ATen.
+  std::optional<UnmaskedRows> unmasked_rows(at::ArrayRef<at::Tensor> all) const;
   /// A call of the graph for these inputs, with copies of some of them donated: it asks for the code of such calls.
   void ask_for_donation(const Entry& entry, at::ArrayRef<at::Tensor> all, at::ArrayRef<size_t> donated) const;
 
@@ -320,6 +331,8 @@ class Compiled {
                                       bool raises) const;
   LentMemory lent_memory() const;
   void add_entry(std::unique_ptr<Entry> entry);
+  /// The script answers the call, with the gradients of ATen.
+  void check_masked_rows(at::ArrayRef<at::Tensor> outputs) const;
   void note_flags_outputs();
   void note_answer(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> outputs);
   void finish_replay(TraceReplayer& replayer, at::ArrayRef<at::Tensor> outputs);
@@ -327,8 +340,9 @@ class Compiled {
   /// `times` in this call; 0 where it is counted elsewhere.
   void note_break(const GraphBreak& graph_break, size_t times = 1);
   void warn_of(const GraphBreak& graph_break, bool always) const;
-  Ran run_without_strides(size_t input, at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline,
-                          std::vector<at::Tensor>& outputs);
+  void check_memory(at::ArrayRef<at::Tensor> all) const;
+  Ran run_not_captured(size_t input, at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline,
+                       std::vector<at::Tensor>& outputs);
   Ran execute(const Entry& entry, at::ArrayRef<at::Tensor> all, size_t num_params, const CallContext& call,
               std::vector<at::Tensor>& outputs);
   Ran run_again(const Entry& failed, bool over_limit, at::ArrayRef<at::Tensor> all, size_t num_params,
@@ -348,7 +362,7 @@ class Compiled {
   std::atomic<const Entry*> newest_{nullptr};
   std::atomic<bool> broken_{false};   // a graph break was met: calls that have no entry are followed
   std::atomic<int> broken_under_{0};  // ... under these settings; under others it is tried again
-  std::timed_mutex mutex_;            // the script, and what follows
+  OwnedMutex mutex_;                  // the script, and what follows
   std::vector<std::unique_ptr<Entry>> entries_;
   std::vector<std::unique_ptr<EntryIndex>> indexes_;
   std::atomic<size_t> num_entries_{0}, entry_bytes_{0};  // as statistics read them

@@ -5,6 +5,7 @@ namespace triage::capture {
 
 class AutocastWatch;
 class BranchGuard;
+class CLocale;
 class FlagsTracker;
 class KindReads;
 class TraceReplayer;
@@ -34,10 +35,12 @@ struct CaptureContext {
   OutsideBranches* outside_branches;
   AutocastWatch* autocast_watch;
   const ScriptLock* script_lock;
+  const CLocale* c_locale;
   OnBreak on_break;
-  bool compiled_run_plainly;  // NotCaptured::nested
-  bool not_followed;          // NotFollowed
-  int effects_allowed;        // how many EffectsAllowed
+  bool compiled_run_plainly;           // NotCaptured::nested
+  bool not_followed;                   // NotFollowed
+  int effects_allowed;                 // how many EffectsAllowed
+  const char *stack_low, *stack_high;  // of the thread, once stack_left was asked
 };
 
 /// Of the thread, because operators reach a capture from calls that know nothing of it: Lua's, the host's functions, LibTorch's

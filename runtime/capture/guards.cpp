@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "runtime/compat/autocast.h"
+#include "runtime/compat/readable_memory.h"
 #include "runtime/graph/memory.h"
 #include "runtime/graph/text/describe.h"
 #include "runtime/location/resets.h"
@@ -53,7 +54,7 @@ bool Guards::Input::fits(const at::Tensor& tensor) const noexcept {
   const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
   return impl->key_set().raw_repr() == keys && impl->dtype() == dtype && impl->dim() == rank &&
          tensor.device().index() == device_index && tensor.requires_grad() == requires_grad &&
-         impl->is_wrapped_number() == wrapped;
+         impl->is_wrapped_number() == wrapped && !compat::lacks_memory(tensor);
 }
 
 bool Guards::Variable::holds(at::ArrayRef<at::Tensor> script_variables) const noexcept {

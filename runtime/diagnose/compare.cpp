@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "runtime/backends/eager.h"
+#include "runtime/backends/output_aliases.h"
 #include "runtime/diagnose/judge.h"
 #include "runtime/diagnose/program_run.h"
 #include "runtime/graph/text/describe.h"
@@ -121,6 +122,12 @@ std::optional<ValueDifference> worst_difference(const graph::Graph& graph, const
     found.wrong = fmt::format("is {}, and {} with eager", given.outputs.size(), eager.outputs.size());
     return found;
   }
+  if (given.next_random != eager.next_random) {
+    ValueDifference found;
+    found.value = "number of random numbers", found.units = infinite;
+    found.wrong = "is another one than with eager: what comes next draws other numbers";
+    return found;
+  }
   for (size_t i = 0; i < given.outputs.size(); ++i)
     add(difference_of(output_name(graph, i), given.outputs[i], eager.outputs[i], float64.outputs[i], false));
   for (size_t i = 0, gradient = 0; i < inputs.size() && gradient < given.gradients.size(); ++i) {
@@ -137,7 +144,7 @@ std::optional<ValueDifference> compare_once(const GraphProgram& program, const s
                                             const Backend& backend) {
   const Judgement judgement(program, inputs);
   const at::AutoGradMode grad(program.backward);
-  const std::unique_ptr<Executable> executable = backend(program.graph, inputs);
+  const std::unique_ptr<Executable> executable = compile_outputs(program.graph, inputs, backend, LentMemory());
   executable->never_fall_back();
   ProgramFailure::Stage stage{};
   std::optional<ValueDifference> worst;

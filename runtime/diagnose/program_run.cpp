@@ -47,6 +47,7 @@ ProgramResults call_program(const GraphProgram& program, const Executable& execu
   ProgramResults results;
   stage = Stage::run;
   executable.run(inputs, results.outputs);
+  results.next_random = random::draw_bits();
   if (program.backward) {
     stage = Stage::backward;
     results.gradients = backward(program, inputs, results.outputs);
@@ -74,6 +75,7 @@ Judgement::Judgement(const GraphProgram& program, const std::vector<at::Tensor>&
 
 std::optional<std::string> Judgement::wrong(const ProgramResults& given) const {
   if (const auto found = wrong(given.outputs, eager_.outputs, judge_.outputs, "output")) return found;
+  if (given.next_random != eager_.next_random) return "it draws another number of random numbers than with eager";
   return wrong(given.gradients, eager_.gradients, judge_.gradients, "gradient");
 }
 

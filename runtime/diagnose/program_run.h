@@ -1,6 +1,7 @@
 #pragma once
 #include <triage/backend.h>
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -17,6 +18,7 @@ using graph::ProgramInput;
 struct ProgramResults {
   std::vector<at::Tensor> outputs;
   std::vector<at::Tensor> gradients;  // one for each input that requires grad; undefined where none came
+  uint64_t next_random = 0;           // bits that come after those that the call drew
 };
 
 struct ProgramFailure {
@@ -35,7 +37,7 @@ struct ProgramOutcome {
 std::vector<at::Tensor> make_inputs(const GraphProgram& program);
 
 /// One call of what a backend made of the program's graph, and its gradients with `program.backward`; random numbers are
-/// those of the program's seed. `stage` follows what is done.
+/// those of the program's seed, and `results.next_random` is what they go on with. `stage` follows what is done.
 ProgramResults call_program(const GraphProgram& program, const Executable& executable,
                             const std::vector<at::Tensor>& inputs, ProgramFailure::Stage& stage);
 

@@ -17,7 +17,8 @@ namespace {
 
 using diagnose::BadKind;
 using diagnose::BadRows;
-using diagnose::RunClean;
+using diagnose::Origins;
+using diagnose::Rerun;
 using diagnose::Trail;
 
 struct Seen {
@@ -52,11 +53,11 @@ class GraphWalk {
       const graph::Value* value = node.results[i];
       has_floats |= !value->is_flags && results[i].defined() && results[i].is_floating_point();
     }
-    std::set<std::string> inf_from;
+    Origins inf_from;
     if (has_floats) {
-      const auto run_clean = [&](BadKind kind) { return bad_results(node, evaluate_clean(node, kind), varies); };
-      inf_from = trail_.note_operation(index, describe(node), read, made,
-                                       graph::is_random(node.op) ? RunClean() : RunClean(run_clean));
+      Rerun rerun;
+      if (!graph::is_random(node.op)) rerun = reruns(node, varies);
+      inf_from = trail_.note_operation(index, describe(node), read, made, rerun);
     }
     for (size_t i = 0; i < results.size() && i < node.results.size(); ++i)
       remember(node.results[i], results[i], varies, inf_from);
@@ -70,8 +71,7 @@ class GraphWalk {
     return value->is_flags ? BadRows{} : trail_.bad_rows(tensor, varies);
   }
 
-  void remember(const graph::Value* value, const at::Tensor& tensor, bool varies,
-                const std::set<std::string>& inf_from) {
+  void remember(const graph::Value* value, const at::Tensor& tensor, bool varies, const Origins& inf_from) {
     BadRows bad = bad_rows(value, tensor, varies);
     if (bad.has(diagnose::is_inf)) bad.inf_from = inf_from;
     values_[value] = {tensor, std::move(bad), varies};
@@ -84,11 +84,28 @@ class GraphWalk {
     return bad;
   }
 
-  std::vector<at::Tensor> evaluate_clean(const graph::Node& node, BadKind kind) const {
-    return graph::evaluate(node, [&](const graph::Value* value) {
+  /// What is bad in the results on operands of which `other` makes others.
+  template <class Other>
+  BadRows evaluate_on(const graph::Node& node, bool varies, const Other& other) const {
+    const auto operand = [&](const graph::Value* value) {
       const Seen& seen = values_.at(value);
-      return value->is_flags ? seen.tensor : trail_.cleaned(seen.tensor, seen.varies, kind);
-    });
+      return value->is_flags ? seen.tensor : other(seen);
+    };
+    return bad_results(node, graph::evaluate(node, operand), varies);
+  }
+
+  Rerun reruns(const graph::Node& node, bool varies) const {
+    Rerun rerun;
+    rerun.clean = [this, &node, varies](BadKind kind) {
+      return evaluate_on(node, varies,
+                         [&](const Seen& seen) { return trail_.cleaned(seen.tensor, seen.varies, kind); });
+    };
+    rerun.without_inf_of = [this, &node, varies](const std::string& origin) {
+      return evaluate_on(node, varies, [&](const Seen& seen) {
+        return trail_.without_inf_of(origin, seen.tensor, seen.bad, seen.varies);
+      });
+    };
+    return rerun;
   }
 
   void collect(const graph::Operand& operand, BadRows& read, bool& varies) const {
@@ -172,17 +189,16 @@ class Watch final : public diagnose::Observer {
   void before(size_t index, at::ArrayRef<c10::IValue> arguments) {
     Read read;
     each_tensor(arguments, [&](const at::Tensor& tensor) {
-      const bool own = varies(tensor);
-      read.varies |= own;
-      BadRows bad = trail_.bad_rows(tensor, own);
-      const auto origin = origins_.find(tensor.unsafeGetTensorImpl());
-      if (bad.has(diagnose::is_inf) && origin != origins_.end()) bad.inf_from = origin->second.second;
-      read.bad.add(bad);
+      const Seen seen = look_at(tensor);
+      read.varies |= seen.varies;
+      read.bad.add(seen.bad);
     });
-    // Made now: the operation may write to its arguments.
-    if (operations_.at(index).run)
-      for (BadKind kind : diagnose::bad_kinds)
-        if (read.bad.has(kind)) read.clean[kind] = cleaned(arguments, kind);
+    if (read.bad.is_bad() && operations_.at(index).run)  // copied now: the operation may write to its arguments
+      read.arguments = mapped(arguments, [&](const at::Tensor& tensor) {
+        Seen seen = look_at(tensor);
+        seen.tensor = tensor.clone();
+        return read.copies.insert_or_assign(seen.tensor.unsafeGetTensorImpl(), seen).first->second.tensor;
+      });
     read_[index] = std::move(read);
   }
 
@@ -196,37 +212,47 @@ class Watch final : public diagnose::Observer {
       if (!read.varies) fixed_.emplace(tensor.unsafeGetTensorImpl(), tensor);
     });
     if (!floats) return;
-    const auto run_clean = [&](BadKind kind) {
-      torch::jit::Stack stack = read.clean[kind];
-      operations_.at(index).run(stack);
-      BadRows clean;
-      each_tensor(stack, [&](const at::Tensor& tensor) { clean.add(trail_.bad_rows(tensor, read.varies)); });
-      return clean;
-    };
-    const auto inf_from = trail_.note_operation(index, operations_.at(index).like, read.bad, bad,
-                                                operations_.at(index).run ? RunClean(run_clean) : RunClean());
+    const Watched& operation = operations_.at(index);
+    Rerun rerun;
+    if (operation.run && read.bad.is_bad()) rerun = reruns(operation, read);
+    const Origins inf_from = trail_.note_operation(index, operation.like, read.bad, bad, rerun);
     each_tensor(results, [&](const at::Tensor& tensor) { note_origin(tensor, inf_from); });
   }
 
   bool varies(const at::Tensor& tensor) const { return fixed_.count(tensor.unsafeGetTensorImpl()) == 0; }
 
-  void note_origin(const at::Tensor& tensor, const std::set<std::string>& inf_from) {
+  Seen look_at(const at::Tensor& tensor) const {
+    Seen seen{tensor, {}, varies(tensor)};
+    seen.bad = trail_.bad_rows(tensor, seen.varies);
+    const auto origin = origins_.find(tensor.unsafeGetTensorImpl());
+    if (seen.bad.has(diagnose::is_inf) && origin != origins_.end()) seen.bad.inf_from = origin->second.second;
+    return seen;
+  }
+
+  void note_origin(const at::Tensor& tensor, const Origins& inf_from) {
     if (inf_from.empty())
       origins_.erase(tensor.unsafeGetTensorImpl());
     else
       origins_[tensor.unsafeGetTensorImpl()] = {tensor, inf_from};
   }
 
-  /// Copies of the arguments, clean in the rows with this kind.
-  torch::jit::Stack cleaned(at::ArrayRef<c10::IValue> arguments, BadKind kind) const {
+  struct Read {
+    BadRows bad;
+    bool varies = false;
+    torch::jit::Stack arguments;  // copies, for more runs; empty where nothing bad was read
+    std::unordered_map<const c10::TensorImpl*, Seen> copies;
+  };
+
+  /// The arguments, with what `other` makes of each tensor.
+  template <class Other>
+  static torch::jit::Stack mapped(at::ArrayRef<c10::IValue> arguments, const Other& other) {
     torch::jit::Stack stack;
     for (const c10::IValue& argument : arguments) {
       if (argument.isTensor() && argument.toTensor().defined()) {
-        const at::Tensor& tensor = argument.toTensor();
-        stack.emplace_back(trail_.cleaned(tensor, varies(tensor), kind).clone());
+        stack.emplace_back(other(argument.toTensor()));
       } else if (argument.isTensorList()) {
         std::vector<at::Tensor> items = argument.toTensorVector();
-        for (at::Tensor& item : items) item = trail_.cleaned(item, varies(item), kind).clone();
+        for (at::Tensor& item : items) item = other(item);
         stack.emplace_back(std::move(items));
       } else {
         stack.push_back(argument);
@@ -235,23 +261,43 @@ class Watch final : public diagnose::Observer {
     return stack;
   }
 
+  /// What is bad in the results on arguments of which `other` makes others.
+  template <class Other>
+  BadRows run_on(const Watched& operation, const Read& read, const Other& other) const {
+    torch::jit::Stack stack = mapped(read.arguments, [&](const at::Tensor& copy) {
+      return other(read.copies.at(copy.unsafeGetTensorImpl())).clone();
+    });
+    operation.run(stack);
+    BadRows bad;
+    each_tensor(stack, [&](const at::Tensor& tensor) { bad.add(trail_.bad_rows(tensor, read.varies)); });
+    return bad;
+  }
+
+  Rerun reruns(const Watched& operation, const Read& read) const {
+    Rerun rerun;
+    rerun.clean = [this, &operation, &read](BadKind kind) {
+      return run_on(operation, read, [&](const Seen& seen) { return trail_.cleaned(seen.tensor, seen.varies, kind); });
+    };
+    rerun.without_inf_of = [this, &operation, &read](const std::string& origin) {
+      return run_on(operation, read, [&](const Seen& seen) {
+        return trail_.without_inf_of(origin, seen.tensor, seen.bad, seen.varies);
+      });
+    };
+    return rerun;
+  }
+
   template <typename Visit>
   static void each_tensor(at::ArrayRef<c10::IValue> values, const Visit& visit) {
     for (const c10::IValue& value : values) diagnose::for_each_tensor(value, visit);
   }
 
-  struct Read {
-    BadRows bad;
-    bool varies = false;
-    std::array<torch::jit::Stack, 2> clean;  // by kind: arguments for one more run
-  };
   Trail& trail_;
   const std::vector<Watched>& operations_;
   std::mutex mutex_;
   std::unordered_map<size_t, Read> read_;
   // What does not depend on the inputs; kept alive, so that their addresses stay theirs.
   std::unordered_map<const c10::TensorImpl*, at::Tensor> fixed_;
-  std::unordered_map<const c10::TensorImpl*, std::pair<at::Tensor, std::set<std::string>>> origins_;  // of Inf
+  std::unordered_map<const c10::TensorImpl*, std::pair<at::Tensor, Origins>> origins_;  // of Inf
 };
 
 Producer describe(Node& node) {

@@ -11,8 +11,10 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "runtime/compat/readable_values.h"
 #include "runtime/distributed/exchange.h"
 #include "runtime/files/checksum.h"
+#include "runtime/messages/boundary.h"
 #include "runtime/policy/loading.h"
 
 namespace triage {
@@ -110,7 +112,7 @@ std::vector<ErrorReport::Example> spread(const std::vector<ErrorReport>& reports
 }
 
 std::string text_of(const at::Tensor& tensor) {
-  const at::Tensor plain = tensor.detach().to(at::kCPU).contiguous();
+  const at::Tensor plain = compat::readable_values(tensor);
   const std::string_view bytes(static_cast<const char*>(plain.data_ptr()), plain.nbytes());
   return fmt::format("{} [{}] {}", c10::toString(plain.scalar_type()), fmt::join(plain.sizes(), ", "),
                      files::checksum_text(files::checksum(bytes)));
@@ -188,37 +190,41 @@ ErrorReport reduce_made(const Report& report, const Group& group, const ReduceOp
 }  // namespace
 
 bool agree(const at::Tensor& bad, const Group& group, const AgreeOptions& options) {
-  return agree_made(bad, group, [&] { return options; });
+  return messages::errors_only([&] { return agree_made(bad, group, [&] { return options; }); });
 }
 
 bool agree(bool bad, const Group& group, const AgreeOptions& options) {
-  Exchange exchange(group, Operation::agree);
-  check_share(exchange, options);
-  return agree(bad ? 1 : 0, 1, exchange, options);
+  return messages::errors_only([&] {
+    Exchange exchange(group, Operation::agree);
+    check_share(exchange, options);
+    return agree(bad ? 1 : 0, 1, exchange, options);
+  });
 }
 
 ErrorReport reduce(const ErrorReport& report, const Group& group, const ReduceOptions& options) {
-  return reduce_made([&] { return report; }, group, options);
+  return messages::errors_only([&] { return reduce_made([&] { return report; }, group, options); });
 }
 
 void check_same(const Policy& policy, const Group& group, const SameOptions& options) {
-  for (int done = 0;; ++done) {
-    Exchange exchange(group, Operation::check_same);
-    const auto own = [&] {
-      if (done > 0) {
-        std::this_thread::sleep_for(options.pause);
-        policy.reload();
-      }
-      return identity(policy, options.params);
-    };
-    const std::string found = differences(gather(exchange, own, options.reloads, "reloads", parts_of));
-    if (found.empty()) return;
-    if (done >= options.reloads)
-      throw DistributedError(fmt::format(
-          "{}: the ranks do not run the same policy '{}'{}: {}. Give all ranks the same files and params, or set "
-          "SameOptions::reloads for files that reach some ranks later",
-          exchange.who(), policy.name(), done ? fmt::format(", after {} reloads", done) : "", found));
-  }
+  messages::errors_only([&] {
+    for (int done = 0;; ++done) {
+      Exchange exchange(group, Operation::check_same);
+      const auto own = [&] {
+        if (done > 0) {
+          std::this_thread::sleep_for(options.pause);
+          policy.reload();
+        }
+        return identity(policy, options.params);
+      };
+      const std::string found = differences(gather(exchange, own, options.reloads, "reloads", parts_of));
+      if (found.empty()) return;
+      if (done >= options.reloads)
+        throw DistributedError(fmt::format(
+            "{}: the ranks do not run the same policy '{}'{}: {}. Give all ranks the same files and params, or set "
+            "SameOptions::reloads for files that reach some ranks later",
+            exchange.who(), policy.name(), done ? fmt::format(", after {} reloads", done) : "", found));
+    }
+  });
 }
 
 namespace {

@@ -12,6 +12,7 @@
 #include <cstring>
 #include <unordered_map>
 
+#include "runtime/compat/readable_values.h"
 #include "runtime/export/state.h"
 #include "runtime/files/checksum.h"
 #include "runtime/files/formats.h"
@@ -135,10 +136,10 @@ class Copier {
 };
 
 Json tensor_json(const graph::Constant& constant) {
-  const at::Tensor data = constant.tensor.detach().resolve_conj().resolve_neg().cpu().contiguous();
-  if (data.layout() != at::kStrided || data.is_quantized())
+  if (constant.tensor.layout() != at::kStrided || constant.tensor.is_quantized())
     throw FileError(fmt::format("constant `{}` of the program is {} and cannot be saved; make it dense first",
                                 constant.value->name, c10::str(constant.tensor.layout())));
+  const at::Tensor data = compat::readable_values(constant.tensor);
   return {{"name", constant.value->name},
           {"type", graph::layout_text(data)},
           {"device", constant.tensor.device().str()},

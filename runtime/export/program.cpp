@@ -12,6 +12,7 @@
 #include "runtime/files/disk.h"
 #include "runtime/graph/evaluation/number_ops.h"
 #include "runtime/graph/text/describe.h"
+#include "runtime/messages/boundary.h"
 #include "runtime/operators/untrusted.h"
 
 namespace triage {
@@ -227,47 +228,53 @@ void ExportedProgram::verify() const {
 }
 
 void ExportedProgram::save(const std::string& path) const {
-  const std::string text = exporting::to_text(state_->graph, state_->options, state_->params, state_->notes);
-  files::write_file(path, text);
+  messages::errors_only([&] {
+    const std::string text = exporting::to_text(state_->graph, state_->options, state_->params, state_->notes);
+    files::write_file(path, text);
+  });
 }
 
 ExportedProgram ExportedProgram::load(const std::string& path, bool trusted) {
-  const auto fail = [&](const std::string& why) -> ExportedProgram {
-    throw FileError(fmt::format("cannot load \"{}\" as an exported program: {}", path, why));
-  };
-  const files::InputFile file(path);
-  try {
-    exporting::check_kind(file.head(64));
-    if (file.size() > exporting::kLargestFile)
-      return fail(fmt::format("it has {} bytes; the limit is {}", file.size(), exporting::kLargestFile));
-    std::string text(file.size(), '\0');
-    file.read(0, text.data(), text.size());
-    return ExportedProgram(exporting::from_text(text, trusted));
-  } catch (const FileError&) {
-    throw;
-  } catch (const c10::Error& error) {
-    return fail(error.what_without_backtrace());
-  } catch (const std::bad_alloc&) {
-    return fail("there is not enough memory for it");
-  } catch (const std::exception& error) {
-    return fail(error.what());
-  }
+  return messages::errors_only([&] {
+    const auto fail = [&](const std::string& why) -> ExportedProgram {
+      throw FileError(fmt::format("cannot load \"{}\" as an exported program: {}", path, why));
+    };
+    const files::InputFile file(path);
+    try {
+      exporting::check_kind(file.head(64));
+      if (file.size() > exporting::kLargestFile)
+        return fail(fmt::format("it has {} bytes; the limit is {}", file.size(), exporting::kLargestFile));
+      std::string text(file.size(), '\0');
+      file.read(0, text.data(), text.size());
+      return ExportedProgram(exporting::from_text(text, trusted));
+    } catch (const FileError&) {
+      throw;
+    } catch (const c10::Error& error) {
+      return fail(error.what_without_backtrace());
+    } catch (const std::bad_alloc&) {
+      return fail("there is not enough memory for it");
+    } catch (const std::exception& error) {
+      return fail(error.what());
+    }
+  });
 }
 
 void ExportedProgram::save_torchscript(const std::string& path) const {
-  std::string archive;
-  try {
-    archive = exporting::to_torchscript(graph::decompose(state_->graph, graph::Numbers::as_they_are), state_->options,
-                                        state_->params);
-  } catch (const c10::Error& error) {
-    const std::string text = error.what_without_backtrace();
-    throw InputError(fmt::format(
-        "exported program '{}' cannot be written as TorchScript: {}", state_->graph.name(),
-        text.find("INTERNAL ASSERT") == std::string::npos
-            ? text.substr(0, text.find('\n'))
-            : "one of its calls has an argument that does not match the operator's schema; export it again"));
-  }
-  files::write_file(path, archive);
+  messages::errors_only([&] {
+    std::string archive;
+    try {
+      archive = exporting::to_torchscript(graph::decompose(state_->graph, graph::Numbers::as_they_are), state_->options,
+                                          state_->params);
+    } catch (const c10::Error& error) {
+      const std::string text = error.what_without_backtrace();
+      throw InputError(fmt::format(
+          "exported program '{}' cannot be written as TorchScript: {}", state_->graph.name(),
+          text.find("INTERNAL ASSERT") == std::string::npos
+              ? text.substr(0, text.find('\n'))
+              : "one of its calls has an argument that does not match the operator's schema; export it again"));
+    }
+    files::write_file(path, archive);
+  });
 }
 
 }  // namespace triage

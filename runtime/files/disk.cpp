@@ -6,7 +6,9 @@
 #include <triage/error.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
+#include <cctype>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -186,6 +188,37 @@ void write_file(const std::string& path, std::string_view bytes) {
   file.commit();
 }
 
+namespace {
+
+/// Whether a line near the start begins as none of Lua does, and lines of Python do.
+bool looks_like_python(std::string_view head) {
+  while (!head.empty()) {
+    const std::string_view line = head.substr(0, head.find('\n'));
+    head.remove_prefix(std::min(line.size() + 1, head.size()));
+    const bool imports =
+        line.starts_with("import ") || (line.starts_with("from ") && line.find(" import ") != line.npos);
+    const bool defines = line.starts_with("def ") || line.starts_with("async def ") || line.starts_with("class ");
+    if (imports || defines || (line.starts_with("#!") && line.find("python") != line.npos)) return true;
+  }
+  return false;
+}
+
+/// Whether text begins as an object or array does. `{ run = 1 }` is Lua.
+bool looks_like_json(std::string_view text) {
+  if (!text.starts_with("{") && !text.starts_with("[")) return false;
+  const size_t next = text.find_first_not_of(" \t\r\n", 1);
+  return next != text.npos &&
+         std::string_view(text[0] == '{' ? "\"}" : "\"[{]-0123456789tfn").find(text[next]) != text.npos;
+}
+
+bool starts_without_case(std::string_view head, std::string_view text) {
+  return head.size() >= text.size() && std::equal(text.begin(), text.end(), head.begin(), [](char a, char b) {
+           return a == std::tolower(static_cast<unsigned char>(b));
+         });
+}
+
+}  // namespace
+
 std::string describe_content(const InputFile& file) {
   std::string head = file.head(512);
   auto starts = [&](std::string_view magic) { return head.compare(0, magic.size(), magic) == 0; };
@@ -198,11 +231,22 @@ std::string describe_content(const InputFile& file) {
   if (starts("\x80")) return "a Python pickle";
   if (starts("\x89HDF")) return "an HDF5 file";
   if (starts("\x1f\x8b")) return "a gzip archive";
-  if (starts("{") || starts("[")) return "JSON text";
-  if (head.size() > 9 && head[8] == '{') return "a .safetensors file";
+  if (starts("\x1bLua")) return "compiled Lua";
+  if (starts("\x7f"
+             "ELF"))
+    return "a program or library";
+  if (starts("\xff\xfe") || starts("\xfe\xff")) return "UTF-16 text";
+  if (head.size() > 9 && head[6] == 0 && head[7] == 0 && head[8] == '{') return "a .safetensors file";
+  const std::string_view text_begins =
+      std::string_view(head).substr(std::min(head.find_first_not_of(" \t\r\n"), head.size()));
+  if (looks_like_json(text_begins)) return "JSON text";
+  if (starts_without_case(text_begins, "<!doctype html") || starts_without_case(text_begins, "<html"))
+    return "an HTML page";
+  if (text_begins.starts_with("<")) return "XML text";
   size_t text = 0;
-  for (unsigned char c : head) text += (c >= 32 && c < 127) || c == '\n' || c == '\t' || c == '\r';
-  return text == head.size() ? "a text file" : "data of an unknown format";
+  for (unsigned char c : head) text += (c >= 32 && c != 127) || (c >= '\t' && c <= '\r');
+  if (text != head.size()) return "data of an unknown format";
+  return looks_like_python(head) ? "a Python script" : "a text file";
 }
 
 }  // namespace triage::files

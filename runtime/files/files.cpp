@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <filesystem>
@@ -13,6 +14,7 @@
 #include <triage/files.h>
 #include "runtime/files/formats.h"
 #include "runtime/files/shown_path.h"
+#include "runtime/messages/boundary.h"
 
 namespace triage {
 namespace {
@@ -107,6 +109,7 @@ std::string describe(const c10::IValue& value) {
   if (value.isGenericDict()) return fmt::format("dict of {}", value.toGenericDict().size());
   if (value.isList()) return fmt::format("list of {}", value.toListRef().size());
   if (value.isTuple()) return fmt::format("tuple of {}", value.toTupleRef().elements().size());
+  if (files::why_not_read(value)) return "cannot be read";
   return value.isNone() ? "None" : value.isString() ? "a string" : "a number";
 }
 
@@ -156,8 +159,34 @@ const c10::IValue* find(const Items& items, const std::string& key, bool by_inde
   return nullptr;
 }
 
+/// Whether everything in it could be read.
+bool is_whole(const c10::IValue& value) {
+  if (value.isGenericDict()) {
+    for (const auto& pair : value.toGenericDict())
+      if (!is_whole(pair.value())) return false;
+  } else if (value.isTuple()) {
+    for (const c10::IValue& item : value.toTupleRef().elements())
+      if (!is_whole(item)) return false;
+  } else if (value.isList()) {
+    for (const c10::IValue& item : value.toListRef())
+      if (!is_whole(item)) return false;
+  }
+  return files::why_not_read(value) == nullptr;
+}
+
+/// Throws FileError that names the first entry of `value` which could not be read. `entry`: the key of `value` itself.
+void check_read(const std::string& file, const c10::IValue& value, const std::string& entry) {
+  if (const std::string* why = files::why_not_read(value)) {
+    throw FileError(fmt::format("cannot read \"{}:{}\": {}. Each other entry of the file can be read as {}:KEY",
+                                files::shown(file), one_line(entry), one_line(*why), files::shown(file)));
+  }
+  if (is_whole(value)) return;
+  for (const auto& [key, item] : items_of(value)) check_read(file, item, entry.empty() ? key : entry + ':' + key);
+}
+
 /// The value at `key`; `outer:inner` where no key of the whole name exists.
 c10::IValue pick(const std::string& path, const c10::IValue& value, const std::string& key) {
+  if (files::why_not_read(value)) check_read(path, value, key);
   Items items = items_of(value);
   if (value.isTensor())
     throw FileError(fmt::format(
@@ -172,14 +201,21 @@ c10::IValue pick(const std::string& path, const c10::IValue& value, const std::s
       fmt::format("cannot read \"{}:{}\": the file has no \"{}\"; it holds {}", path, key, key, list_keys(items)));
 }
 
+c10::IValue picked(const std::string& file, const std::string& key, c10::IValue value) {
+  return key.empty() ? value : pick(file, value, key);
+}
+
 at::Tensor only_tensor(const std::string& path, const c10::IValue& value) {
   if (value.isTensor()) return value.toTensor();
   Items items = items_of(value);
   if (items.size() == 1 && items[0].second.isTensor()) return items[0].second.toTensor();
+  if (items.size() == 1) check_read(path, items[0].second, items[0].first);
   if (items.empty())
     throw FileError(fmt::format("cannot read \"{}\": expected one tensor, but it holds {}", path, describe(value)));
+  const auto one = std::find_if(items.begin(), items.end(), [](const auto& item) { return item.second.isTensor(); });
   throw FileError(fmt::format("cannot read \"{0}\": expected one tensor, but it holds a {1}: {2}. Pick one as {0}:{3}",
-                              path, describe(value), list_keys(items), items[0].first));
+                              path, describe(value), list_keys(items),
+                              (one == items.end() ? items.begin() : one)->first));
 }
 
 void write(files::OutputFile& file, Format format, const c10::IValue& value) {
@@ -216,44 +252,59 @@ bool files::has_known_ending(const std::string& file) { return format_of(file).h
 void check_ending(const std::string& path) { require_format(split_key(path).first, "use"); }
 
 c10::IValue load_file(const std::string& path) {
-  auto [file, key] = split_key(path);
-  c10::IValue value = read(file, key, file);
-  return key.empty() ? value : pick(file, value, key);
+  return messages::errors_only([&] {
+    const auto [file, key] = split_key(path);
+    c10::IValue value = picked(file, key, read(file, key, file));
+    check_read(file, value, key);
+    return value;
+  });
 }
 
 c10::IValue files::load_bytes(const std::string& path, std::string_view bytes) {
-  auto [file, key] = split_key_of_name(path);
-  c10::IValue value = read(file, key, bytes);
-  return key.empty() ? value : pick(file, value, key);
+  const auto [file, key] = split_key_of_name(path);
+  c10::IValue value = picked(file, key, read(file, key, bytes));
+  check_read(file, value, key);
+  return value;
 }
 
-at::Tensor load_tensor(const std::string& path) { return only_tensor(path, load_file(path)); }
+at::Tensor load_tensor(const std::string& path) {
+  return messages::errors_only([&] {
+    const auto [file, key] = split_key(path);
+    const c10::IValue value = picked(file, key, read(file, key, file));
+    if (files::why_not_read(value)) check_read(file, value, key);
+    return only_tensor(path, value);
+  });
+}
 
 void save_tensor(const std::string& path, const at::Tensor& tensor) {
-  auto [file, key] = split_key(path);
-  if (key.empty()) return save_file(file, tensor);
-  c10::impl::GenericDict named(c10::StringType::get(), c10::AnyType::get());
-  named.insert(key, tensor);
-  save_file(file, named);
+  messages::errors_only([&] {
+    auto [file, key] = split_key(path);
+    if (key.empty()) return save_file(file, tensor);
+    c10::impl::GenericDict named(c10::StringType::get(), c10::AnyType::get());
+    named.insert(key, tensor);
+    save_file(file, named);
+  });
 }
 
 void save_file(const std::string& path, const c10::IValue& value) { save_files({{path, value}}); }
 
 void save_files(const std::vector<std::pair<std::string, c10::IValue>>& values) {
-  std::vector<files::OutputFile> written;
-  for (const auto& [path, value] : values) {
-    Format format = require_format(path, "write");
-    written.emplace_back(path);
-    try {
-      write(written.back(), format, value);
-    } catch (const FileError&) {
-      throw;
-    } catch (const std::exception& error) {
-      throw FileError(fmt::format("cannot write \"{}\": {}", path, reason(error)));
+  messages::errors_only([&] {
+    std::vector<files::OutputFile> written;
+    for (const auto& [path, value] : values) {
+      Format format = require_format(path, "write");
+      written.emplace_back(path);
+      try {
+        write(written.back(), format, value);
+      } catch (const FileError&) {
+        throw;
+      } catch (const std::exception& error) {
+        throw FileError(fmt::format("cannot write \"{}\": {}", path, reason(error)));
+      }
+      written.back().flush();
     }
-    written.back().flush();
-  }
-  for (files::OutputFile& file : written) file.commit();
+    for (files::OutputFile& file : written) file.commit();
+  });
 }
 
 }  // namespace triage

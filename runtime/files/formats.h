@@ -17,6 +17,15 @@ class PyTorchStreamWriter;
 /// One reader and one writer a format. They throw Malformed (or what LibTorch throws) with a clause that names no path.
 namespace triage::files {
 
+/// A value in a file that is sound, but of a kind that triage does not read: `what` is a clause as of Malformed.
+struct NotRead : Malformed {
+  using Malformed::Malformed;
+};
+/// What stands in a dict, list or tuple in the place of such a value: the other entries stay readable.
+c10::IValue not_read(std::string why);
+/// Why `value` could not be read; null for all other values.
+const std::string* why_not_read(const c10::IValue& value);
+
 c10::IValue read_pt(const InputFile& file);
 void write_pt(OutputFile& file, const c10::IValue& value);
 /// A zip archive of the records that `fill` writes, as a `.pt` file is one. Throws what `file` throws.

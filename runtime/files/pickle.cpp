@@ -55,11 +55,16 @@ class Parser {
       case 'J': push_integer(Kind::integer, static_cast<int32_t>(number(4))); return true;   // BININT
       case 'K': push_integer(Kind::integer, static_cast<int64_t>(number(1))); return true;   // BININT1
       case 'M': push_integer(Kind::integer, static_cast<int64_t>(number(2))); return true;   // BININT2
-      case 0x8a: push_integer(Kind::integer, big_integer(number(1))); return true;           // LONG1
+      case 0x8a: push_long(number(1)); return true;                    // LONG1
+      case 0x8b: push_long(number(4)); return true;                    // LONG4
       case 'G': push_real(); return true;                              // BINFLOAT
       case 'X': push_text(Kind::string, take(number(4))); return true; // BINUNICODE
       case 0x8c: push_text(Kind::string, take(number(1))); return true;   // SHORT_BINUNICODE
       case 0x8d: push_text(Kind::string, take(number(8))); return true;   // BINUNICODE8
+      case 'C': take(number(1)); push_text(Kind::other, "bytes"); return true;   // SHORT_BINBYTES
+      case 'B': take(number(4)); push_text(Kind::other, "bytes"); return true;   // BINBYTES
+      case 0x8e:                                                          // BINBYTES8
+      case 0x96: take(number(8)); push_text(Kind::other, "bytes"); return true;  // BYTEARRAY8
       default: return false;
     }
   }
@@ -69,6 +74,9 @@ class Parser {
       case ')': push_items(Kind::tuple, {}); return true;              // EMPTY_TUPLE
       case ']': push_items(Kind::list, {}); return true;               // EMPTY_LIST
       case '}': push_items(Kind::dict, {}); return true;               // EMPTY_DICT
+      case 0x8f: push_text(Kind::other, "a set"); return true;         // EMPTY_SET
+      case 0x90: pop_mark(); top(); return true;                       // ADDITEMS: of a set
+      case 0x91: pop_mark(); push_text(Kind::other, "a set"); return true;   // FROZENSET
       case 't': push_items(Kind::tuple, pop_mark()); return true;      // TUPLE
       case 'l': push_items(Kind::list, pop_mark()); return true;       // LIST
       case 0x85: push_items(Kind::tuple, pop(1)); return true;         // TUPLE1
@@ -107,6 +115,7 @@ class Parser {
       }
       case 'R':                                                        // REDUCE
       case 0x81: push_items(Kind::call, pop(2)); return true;          // NEWOBJ
+      case 0x92: push_items(Kind::call, pop(3)); return true;          // NEWOBJ_EX: arguments by name come third
       case 'b': pop(1); top(); return true;                            // BUILD: attributes of an object are not kept
       case 'Q': push_items(Kind::persistent, pop(1)); return true;     // BINPERSID
       default: return false;
@@ -133,12 +142,6 @@ class Parser {
     uint64_t value = 0;
     for (int i = width - 1; i >= 0; --i) value = value << 8 | static_cast<uint8_t>(digits[static_cast<size_t>(i)]);
     return value;
-  }
-  int64_t big_integer(uint64_t width) {
-    if (width > 8) throw Malformed("the pickle holds an integer of more than 64 bits");
-    if (width == 0) return 0;
-    int shift = 64 - 8 * static_cast<int>(width);
-    return static_cast<int64_t>(number(static_cast<int>(width)) << shift) >> shift;  // extends the sign
   }
   std::string_view line() {
     size_t end = bytes_.find('\n', at_);
@@ -194,6 +197,16 @@ class Parser {
     object.integer = value;
     push(std::move(object));
   }
+  void push_long(uint64_t width) {
+    if (width > 8) {
+      take(width);
+      push_text(Kind::other, "an integer of more than 64 bits");
+      return;
+    }
+    const int shift = 64 - 8 * static_cast<int>(width);
+    const uint64_t digits = number(static_cast<int>(width));
+    push_integer(Kind::integer, width == 0 ? 0 : static_cast<int64_t>(digits << shift) >> shift);  // extends the sign
+  }
   void push_real() {
     uint64_t bits = 0;
     for (char c : take(8)) bits = bits << 8 | static_cast<uint8_t>(c);  // big-endian, unlike all the rest
@@ -218,6 +231,7 @@ class Parser {
 
   void append(const std::vector<PickleRef>& items) {
     PickleObject& list = pickle_.objects[top()];
+    if (list.kind == Kind::call) return;  // a class made from a list, which nobody reads
     if (list.kind != Kind::list) throw Malformed("the pickle appends to something other than a list");
     list.items.insert(list.items.end(), items.begin(), items.end());
   }

@@ -12,11 +12,24 @@ namespace triage::files {
 using PickleRef = uint32_t;  // index into Pickle::objects
 
 struct PickleObject {
-  enum class Kind : uint8_t { none, boolean, integer, real, string, tuple, list, dict, global, call, persistent };
+  enum class Kind : uint8_t {
+    none,
+    boolean,
+    integer,
+    real,
+    string,
+    tuple,
+    list,
+    dict,
+    global,
+    call,
+    persistent,
+    other
+  };
   Kind kind = Kind::none;
   int64_t integer = 0;  // boolean, integer
   double real = 0;
-  std::string text = {};              // string; global: "module.name"
+  std::string text = {};              // string; global: "module.name"; other: what it is, "bytes"
   std::vector<PickleRef> items = {};  // tuple, list; persistent: its id; call: what is called, arguments
   std::vector<PickleRef> pairs = {};  // dict, and call (an OrderedDict that was filled): key, value, key, value, ...
 };

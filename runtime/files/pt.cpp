@@ -71,22 +71,35 @@ class Reader {
       case Kind::call:
         return call(ref, depth);
       case Kind::global:
-        throw Malformed(fmt::format("it holds the Python object {}{}", object.text, what_is_read));
+        throw NotRead(fmt::format("it holds the Python object {}{}", object.text, what_is_read));
+      case Kind::other:
+        throw NotRead(fmt::format("it holds {}{}", object.text, what_is_read));
       case Kind::persistent:
-        throw Malformed(fmt::format("it holds a bare storage{}", what_is_read));
+        throw NotRead(fmt::format("it holds a bare storage{}", what_is_read));
     }
     throw Malformed("its pickle is damaged");
   }
 
+  /// An entry of a container. One of a kind that is not read spoils no other.
+  c10::IValue entry(PickleRef ref, int depth) {
+    constexpr size_t most_unread = 10'000;
+    try {
+      return value(ref, depth + 1);
+    } catch (const NotRead& error) {
+      if (++unread_ > most_unread) throw Malformed(error.what());
+      return not_read(error.what());
+    }
+  }
+
   c10::IValue tuple(const std::vector<PickleRef>& items, int depth) {
     std::vector<c10::IValue> values;
-    for (PickleRef item : items) values.push_back(value(item, depth + 1));
+    for (PickleRef item : items) values.push_back(entry(item, depth));
     return c10::ivalue::Tuple::create(std::move(values));
   }
 
   c10::IValue list(const std::vector<PickleRef>& items, int depth) {
     c10::impl::GenericList values(c10::AnyType::get());
-    for (PickleRef item : items) values.push_back(value(item, depth + 1));
+    for (PickleRef item : items) values.push_back(entry(item, depth));
     return values;
   }
 
@@ -97,8 +110,8 @@ class Reader {
     c10::impl::GenericDict values(key_type, c10::AnyType::get());
     for (size_t i = 0; i + 1 < pairs.size(); i += 2) {
       if (pickle_.at(pairs[i]).kind != expected)
-        throw Malformed("the keys of a dict in it are not all strings, or all integers");
-      values.insert_or_assign(value(pairs[i], depth + 1), value(pairs[i + 1], depth + 1));
+        throw NotRead("the keys of a dict in it are not all strings, or all integers");
+      values.insert_or_assign(value(pairs[i], depth + 1), entry(pairs[i + 1], depth));
     }
     return values;
   }
@@ -204,7 +217,7 @@ class Reader {
     class_name = class_name.substr(class_name.rfind('.') + 1);
     std::optional<at::ScalarType> dtype = find_dtype(&DtypeNames::storage, class_name);
     if (!dtype) {
-      throw Malformed(fmt::format(
+      throw NotRead(fmt::format(
           "it holds a tensor of {}, a dtype that triage does not read; convert it before saving (x.to(torch.float32))",
           class_name));
     }
@@ -262,17 +275,18 @@ class Reader {
 
   [[noreturn]] static void refuse(const std::string& function) {
     if (function.find("sparse") != std::string::npos)
-      throw Malformed("it holds a sparse tensor; save x.to_dense() instead");
+      throw NotRead("it holds a sparse tensor; save x.to_dense() instead");
     if (function.find("qtensor") != std::string::npos)
-      throw Malformed("it holds a quantized tensor; save x.dequantize() instead");
+      throw NotRead("it holds a quantized tensor; save x.dequantize() instead");
     if (function == "torch._utils._rebuild_tensor_v3") {
-      throw Malformed(
+      throw NotRead(
           "it holds a tensor of a dtype that triage does not read (uint16, float8, ...); convert it before saving "
           "(x.to(torch.float32)), or save it as .safetensors");
     }
     if (function.compare(0, 5, "numpy") == 0)
-      throw Malformed("it holds a NumPy array; save torch.from_numpy(x), or use numpy.save and .npy");
-    throw Malformed(fmt::format("it holds a Python object ({}){}", function, what_is_read));
+      throw NotRead(
+          "it holds a NumPy array or scalar; save torch.from_numpy(x), or x.item(), or use numpy.save and .npy");
+    throw NotRead(fmt::format("it holds a Python object ({}){}", function, what_is_read));
   }
 
   static constexpr const char* what_is_read =
@@ -284,7 +298,7 @@ class Reader {
   std::unordered_map<std::string, Storage> storages_;
   std::unordered_map<PickleRef, at::Tensor> tensors_;
   std::unordered_map<const Storage*, size_t> copied_;  // elements of a storage that stand in memory of their own
-  size_t values_ = 0, text_ = 0;
+  size_t values_ = 0, text_ = 0, unread_ = 0;
 };
 
 void check_kind(const InputFile& file) {
@@ -316,8 +330,7 @@ c10::IValue read_pt(const InputFile& file) {
   const ZipArchive archive(file);
   const ZipArchive::Member* structure = archive.find("data.pkl");
   if (!structure) throw Malformed("it is a zip archive without data.pkl, so torch.save did not write it");
-  if (archive.find("constants.pkl"))
-    throw Malformed("it is a TorchScript module, not tensors; load it with nn.load in a script");
+  if (archive.find("constants.pkl")) throw Malformed(is_torch_script);
   check_byte_order(archive);
   if (structure->size > largest_structure)
     throw Malformed(fmt::format("its data.pkl has {} bytes; the limit is {}", structure->size, largest_structure));

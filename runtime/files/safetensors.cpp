@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include <triage/files.h>
 #include "runtime/files/dtype.h"
@@ -22,7 +23,8 @@ constexpr uint64_t longest_header = 100'000'000;  // the limit of the format
 
 struct Entry {
   std::string name;
-  at::ScalarType dtype;
+  std::string dtype_name;
+  std::optional<at::ScalarType> dtype;  // none: this LibTorch does not have it
   std::vector<int64_t> shape;
   uint64_t begin, end;  // within the data
 };
@@ -42,11 +44,8 @@ const Json& field(const Json& entry, const std::string& name, const char* key, J
 
 Entry parse_entry(const std::string& name, const Json& json) {
   std::string dtype_name = field(json, name, "dtype", Json::value_t::string);
-  auto dtype = find_dtype(&DtypeNames::safetensors, dtype_name);
-  if (!dtype)
-    throw Malformed(fmt::format("\"{}\" has dtype {}, which this LibTorch does not have; convert it before saving",
-                                name, dtype_name));
-  Entry entry{name, *dtype, {}, 0, 0};
+  const auto dtype = find_dtype(&DtypeNames::safetensors, dtype_name);
+  Entry entry{name, dtype_name, dtype, {}, 0, 0};
   const Json& shape = field(json, name, "shape", Json::value_t::array);
   if (shape.size() > 64) throw Malformed(fmt::format("\"{}\" has {} dimensions; the limit is 64", name, shape.size()));
   for (const Json& size : shape) {
@@ -58,8 +57,8 @@ Entry parse_entry(const std::string& name, const Json& json) {
   if (offsets.size() != 2) throw Malformed(fmt::format("\"{}\" has {} data_offsets; expected 2", name, offsets.size()));
   entry.begin = unsigned_integer(offsets[0], name, "data_offsets");
   entry.end = unsigned_integer(offsets[1], name, "data_offsets");
-  uint64_t bytes = checked_bytes(entry.shape, c10::elementSize(*dtype));
-  if (entry.end < entry.begin || entry.end - entry.begin != bytes) {
+  const uint64_t bytes = checked_bytes(entry.shape, dtype ? c10::elementSize(*dtype) : 1);
+  if (entry.end < entry.begin || (dtype && entry.end - entry.begin != bytes)) {
     throw Malformed(fmt::format("\"{}\", {} ({}), needs {} bytes, but its data_offsets are {} to {}", name, dtype_name,
                                 fmt::join(entry.shape, ", "), bytes, entry.begin, entry.end));
   }
@@ -107,8 +106,11 @@ std::vector<Entry> read_entries(const InputFile& file, uint64_t& data_offset) {
   return entries;
 }
 
-at::Tensor read_tensor(const InputFile& file, uint64_t data_offset, const Entry& entry) {
-  at::Tensor tensor = at::empty(entry.shape, at::TensorOptions(entry.dtype));
+c10::IValue read_tensor(const InputFile& file, uint64_t data_offset, const Entry& entry) {
+  if (!entry.dtype)
+    return not_read(
+        fmt::format("it has dtype {}, which this LibTorch does not have; convert it before saving", entry.dtype_name));
+  at::Tensor tensor = at::empty(entry.shape, at::TensorOptions(*entry.dtype));
   file.read(data_offset + entry.begin, tensor.data_ptr(), entry.end - entry.begin);
   if (entry.dtype == at::kBool) normalize_bools(tensor.data_ptr(), entry.end - entry.begin);
   return tensor;

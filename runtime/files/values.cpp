@@ -1,23 +1,44 @@
 #include <ATen/ATen.h>
+#include <ATen/core/ivalue.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <triage/error.h>
 #include <triage/files.h>
 
 #include <array>
 #include <cstring>
 
+#include "runtime/compat/readable_values.h"
 #include "runtime/files/dtype.h"
 #include "runtime/files/formats.h"
 
 namespace triage::files {
+
+namespace {
+
+struct Unread : torch::CustomClassHolder {
+  explicit Unread(std::string reason) : why(std::move(reason)) {}
+  const std::string why;
+};
+
+}  // namespace
+
+c10::IValue not_read(std::string why) { return c10::IValue::make_capsule(c10::make_intrusive<Unread>(std::move(why))); }
+
+const std::string* why_not_read(const c10::IValue& value) {
+  return value.isCapsule() ? &static_cast<const Unread&>(*value.toCapsule()).why : nullptr;
+}
 
 at::Tensor plain_values(const at::Tensor& tensor) {
   if (!tensor.defined()) throw Malformed("the tensor is undefined");
   if (tensor.is_quantized()) throw Malformed("the tensor is quantized; convert it first (dequantize())");
   if (tensor.layout() != at::kStrided) throw Malformed("the tensor is sparse; convert it first (to_dense())");
   if (tensor.is_meta()) throw Malformed("the tensor is on the meta device and has no values");
-  at::Tensor values = tensor.detach().to(at::kCPU).resolve_conj().resolve_neg().contiguous();
-  return values;
+  try {
+    return compat::readable_values(tensor);
+  } catch (const InputError& error) {
+    throw Malformed(error.what());
+  }
 }
 
 uint64_t checked_bytes(const std::vector<int64_t>& sizes, size_t element_size) {

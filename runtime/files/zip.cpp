@@ -103,11 +103,13 @@ ZipArchive::ZipArchive(const InputFile& file) : file_(file) {
     Member member{number(entries, at + 42, 4), 0, static_cast<uint32_t>(number(entries, at + 16, 4)),
                   std::string(entries.substr(at + entry_record, name))};
     widen(entries.substr(at + entry_record + name, extra), size, stored, member.header);
-    if (number(entries, at + 10, 2) != 0 || stored != size)
+    const std::string own = without_folder(member.name);
+    if (number(entries, at + 10, 2) != 0 || stored != size) {
+      if (own.starts_with("code/")) throw Malformed(is_torch_script);
       throw Malformed("a record in it is compressed, which torch.save never does; save it again with torch.save");
+    }
     member.size = size;
     if (size > file.size() || (total += size) > file.size()) fail("its records are larger than the file");
-    const std::string own = without_folder(member.name);
     if (!members_.emplace(own, std::move(member)).second)
       throw Malformed(fmt::format("it has the record \"{}\" twice", own.substr(0, 100)));
     at = end;

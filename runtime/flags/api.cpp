@@ -34,6 +34,10 @@ void known_flags(const char* op, const Tensor& f, const Tensor* beside = nullptr
   defined(op, "f", f);
   flags::check::known(op, f, beside);
 }
+void known_flags(const char* op, const Tensor& f, const ConfigOptions& options) {
+  flags::KnownForms::add(options.config);
+  known_flags(op, f);
+}
 
 template <class Function>
 const Function& callable(const char* op, const Function& function) {
@@ -42,9 +46,9 @@ const Function& callable(const char* op, const Function& function) {
 }
 
 template <const char* name>
-Tensor ask(const Tensor& f) {
+Tensor ask(const Tensor& f, const ConfigOptions& options) {
   static const auto op = operation<Tensor(const Tensor&)>(name);
-  known_flags(name, f);
+  known_flags(name, f, options);
   return op.call(f);
 }
 
@@ -244,42 +248,46 @@ Tensor merge(at::ArrayRef<Tensor> flags, const ConfigOptions& options) {
   return result;
 }
 
-Tensor clear(const Tensor& f, Code code) {
+Tensor clear(const Tensor& f, Code code, const ConfigOptions& options) {
   static const auto op = operation<Tensor(const Tensor&, int64_t)>("triage::clear");
-  known_flags("triage::clear", f);
+  known_flags("triage::clear", f, options);
   return op.call(f, to_int(code));
 }
 
-Tensor is_ok(const Tensor& f) { return ask<is_ok_name>(f); }
-Tensor is_err(const Tensor& f) { return ask<is_err_name>(f); }
-Tensor has_critical(const Tensor& f) { return ask<has_critical_name>(f); }
-Tensor all_ok(const Tensor& f) { return ask<all_ok_name>(f); }
-Tensor any_err(const Tensor& f) { return ask<any_err_name>(f); }
-Tensor count_errors(const Tensor& f) { return ask<count_errors_name>(f); }
-Tensor max_severity(const Tensor& f) { return ask<max_severity_name>(f); }
-Tensor get_first_code(const Tensor& f) { return ask<get_first_code_name>(f); }
-Tensor get_first_location(const Tensor& f) { return ask<get_first_location_name>(f); }
-Tensor get_first_severity(const Tensor& f) { return ask<get_first_severity_name>(f); }
+Tensor is_ok(const Tensor& f, const ConfigOptions& options) { return ask<is_ok_name>(f, options); }
+Tensor is_err(const Tensor& f, const ConfigOptions& options) { return ask<is_err_name>(f, options); }
+Tensor has_critical(const Tensor& f, const ConfigOptions& options) { return ask<has_critical_name>(f, options); }
+Tensor all_ok(const Tensor& f, const ConfigOptions& options) { return ask<all_ok_name>(f, options); }
+Tensor any_err(const Tensor& f, const ConfigOptions& options) { return ask<any_err_name>(f, options); }
+Tensor count_errors(const Tensor& f, const ConfigOptions& options) { return ask<count_errors_name>(f, options); }
+Tensor max_severity(const Tensor& f, const ConfigOptions& options) { return ask<max_severity_name>(f, options); }
+Tensor get_first_code(const Tensor& f, const ConfigOptions& options) { return ask<get_first_code_name>(f, options); }
+Tensor get_first_location(const Tensor& f, const ConfigOptions& options) {
+  return ask<get_first_location_name>(f, options);
+}
+Tensor get_first_severity(const Tensor& f, const ConfigOptions& options) {
+  return ask<get_first_severity_name>(f, options);
+}
 
-Tensor has_code(const Tensor& f, Code code) {
+Tensor has_code(const Tensor& f, Code code, const ConfigOptions& options) {
   static const auto op = operation<Tensor(const Tensor&, int64_t)>("triage::has_code");
-  known_flags("triage::has_code", f);
+  known_flags("triage::has_code", f, options);
   return op.call(f, to_int(code));
 }
 
-Tensor has_nan(const Tensor& f) { return has_code(f, nan); }
-Tensor has_inf(const Tensor& f) { return has_code(f, inf); }
-Tensor has_fallback(const Tensor& f) { return has_code(f, fallback_value); }
+Tensor has_nan(const Tensor& f, const ConfigOptions& options) { return has_code(f, nan, options); }
+Tensor has_inf(const Tensor& f, const ConfigOptions& options) { return has_code(f, inf, options); }
+Tensor has_fallback(const Tensor& f, const ConfigOptions& options) { return has_code(f, fallback_value, options); }
 
-Tensor has_domain(const Tensor& f, Domain domain) {
+Tensor has_domain(const Tensor& f, Domain domain, const ConfigOptions& options) {
   static const auto op = operation<Tensor(const Tensor&, int64_t)>("triage::has_domain");
-  known_flags("triage::has_domain", f);
+  known_flags("triage::has_domain", f, options);
   return op.call(f, static_cast<int64_t>(domain));
 }
 
-Tensor get_slot(const Tensor& f, int64_t index) {
+Tensor get_slot(const Tensor& f, int64_t index, const ConfigOptions& options) {
   static const auto op = operation<Tensor(const Tensor&, int64_t)>("triage::get_slot");
-  known_flags("triage::get_slot", f);
+  known_flags("triage::get_slot", f, options);
   return op.call(f, index);
 }
 
@@ -431,9 +439,9 @@ void ReplaceTarget::add_to(ReplaceTargets& targets) const {
   }
 }
 
-bool has_err(const Tensor& f) { return err::any_err(f).item<bool>(); }
+bool has_err(const Tensor& f, const ConfigOptions& options) { return err::any_err(f, options).item<bool>(); }
 
-Tensor find(const Tensor& f, Code code) { return err::has_code(f, code); }
+Tensor find(const Tensor& f, Code code, const ConfigOptions& options) { return err::has_code(f, code, options); }
 
 Tensor push(const Tensor& f, Code code, Location location, const PushOptions& options) {
   return err::push(f, code, location, options);

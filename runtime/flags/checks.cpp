@@ -7,6 +7,7 @@
 #include <limits>
 #include <type_traits>
 
+#include "runtime/compat/readable_memory.h"
 #include "runtime/flags/forms.h"
 
 namespace triage::flags::check {
@@ -21,6 +22,10 @@ void strided(const char* op, const char* name, const Tensor& tensor) {
   if (!tensor.defined()) refuse(op, "`", name, "` is not a tensor (undefined).");
   if (tensor.layout() != c10::kStrided) {
     refuse(op, "`", name, "` must be a dense tensor; got layout ", tensor.layout(), ". Call to_dense() first.");
+  }
+  if (compat::lacks_memory(tensor)) {
+    refuse(op, "`", name, "` has no memory for its ", tensor.numel(),
+           " elements: its storage was freed or made smaller, or it was made of a null pointer.");
   }
 }
 

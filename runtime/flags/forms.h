@@ -6,9 +6,11 @@
 #include <ATen/core/Tensor.h>
 #include <runtime/flags/context.h>
 #include <runtime/flags/operators.h>
+#include <triage/config.h>
 
 #include <array>
 #include <atomic>
+#include <optional>
 #include <utility>
 
 namespace triage::flags {
@@ -18,6 +20,12 @@ class KnownForms {
   static void add(ScalarType carrier, int64_t words) noexcept {
     of_process_.note(carrier, words);
     if (context.forms_of_script) context.forms_of_script->note(carrier, words);
+  }
+  /// What a call is given as the configuration of its flags. Throws InputError for one that is none.
+  static void add(const std::optional<ErrorConfig>& config) {
+    if (!config) return;
+    config->validate();
+    add(config->flag_dtype, config->num_words());
   }
   static bool has(ScalarType carrier, int64_t words) noexcept {
     return (context.forms_of_script ? *context.forms_of_script : of_process_).knows(carrier, words);

@@ -1,5 +1,6 @@
 // flags.*: what happened, at the boundary. Everything walks over the errors once; words without errors cost one look.
 #include <ATen/ATen.h>
+#include <runtime/compat/readable_values.h>
 #include <runtime/flags/forms.h>
 #include <runtime/flags/records/errors.h>
 #include <triage/error_report.h>
@@ -16,16 +17,13 @@ namespace {
 // Flags of the configuration, which is known from then on, of the global one where none is given, or of another that is known.
 void inspected(const char* op, const Tensor& f, const ConfigOptions& options) {
   check::flags(op, f);
-  if (options.config) {
-    options.config->validate();
-    KnownForms::add(options.config->flag_dtype, options.config->num_words());
-  }
+  KnownForms::add(options.config);
   check::known(op, f);
 }
 
 Tensor on_cpu(const char* op, const Tensor& f, const ConfigOptions& options) {
   inspected(op, f, options);
-  return f.to(at::kCPU).contiguous();
+  return compat::readable_values(f);
 }
 
 Code code_of(uint16_t slot) { return static_cast<Code>(slot >> CODE_SHIFT & CODE_MASK); }
@@ -66,21 +64,20 @@ struct Counts {
   Counts(const Tensor& contiguous, const ConfigOptions& options) {
     const Overflow overflow(contiguous, config_of(options));
     std::array<int, ErrorLocation::MAX_LOCATION_ID + 1> index{};  // of a location in `places`, 1-based
-    each_error(contiguous, 0, contiguous.size(0), slots_of(contiguous, config_of(options)),
-               [&](int64_t, int64_t at, uint16_t slot) {
-                 if (overflow.is(at, slot)) {
-                   dropped += location_of(slot);
-                   more_dropped |= location_of(slot) == MAX_DROPPED;
-                   return;
-                 }
-                 int& known = index[static_cast<size_t>(location_of(slot))];
-                 if (!known) {
-                   places.push_back({location_of(slot), {}});
-                   known = static_cast<int>(places.size());
-                 }
-                 add(places[static_cast<size_t>(known) - 1].codes, code_of(slot), 1);
-                 ++total;
-               });
+    each_error(contiguous, 0, contiguous.size(0), [&](int64_t, int64_t at, uint16_t slot) {
+      if (overflow.is(at, slot)) {
+        dropped += location_of(slot);
+        more_dropped |= location_of(slot) == MAX_DROPPED;
+        return;
+      }
+      int& known = index[static_cast<size_t>(location_of(slot))];
+      if (!known) {
+        places.push_back({location_of(slot), {}});
+        known = static_cast<int>(places.size());
+      }
+      add(places[static_cast<size_t>(known) - 1].codes, code_of(slot), 1);
+      ++total;
+    });
   }
   static void add(std::vector<std::pair<Code, int64_t>>& codes, Code code, int64_t count) {
     for (auto& entry : codes) {
@@ -111,10 +108,10 @@ struct Counts {
 std::vector<UnpackedError> unpack(const Tensor& f, int64_t sample, const ConfigOptions& options) {
   inspected("flags.unpack", f, options);
   const int64_t row = checked_sample("unpack", f, sample);
-  const auto one = f.narrow(0, row, 1).to(at::kCPU).contiguous();
+  const auto one = compat::readable_values(f.narrow(0, row, 1));
   const Overflow overflow(one, config_of(options));
   std::vector<UnpackedError> errors;
-  each_error(one, 0, 1, slots_of(one, config_of(options)), [&](int64_t, int64_t index, uint16_t slot) {
+  each_error(one, 0, 1, [&](int64_t, int64_t index, uint16_t slot) {
     errors.push_back(unpacked(slot, overflow.is(index, slot)));
   });
   return errors;
@@ -124,7 +121,7 @@ std::vector<std::vector<UnpackedError>> unpack_all(const Tensor& f, const Config
   const auto all = on_cpu("flags.unpack_all", f, options);
   const Overflow overflow(all, config_of(options));
   std::vector<std::vector<UnpackedError>> samples(static_cast<size_t>(all.size(0)));
-  each_error(all, 0, all.size(0), slots_of(all, config_of(options)), [&](int64_t sample, int64_t index, uint16_t slot) {
+  each_error(all, 0, all.size(0), [&](int64_t sample, int64_t index, uint16_t slot) {
     samples[static_cast<size_t>(sample)].push_back(unpacked(slot, overflow.is(index, slot)));
   });
   return samples;
@@ -178,7 +175,7 @@ std::vector<TableRow> to_table(const Tensor& f, const ConfigOptions& options) {
   const auto all = on_cpu("flags.to_table", f, options);
   const Overflow overflow(all, config_of(options));
   std::vector<TableRow> table;
-  each_error(all, 0, all.size(0), slots_of(all, config_of(options)), [&](int64_t sample, int64_t index, uint16_t slot) {
+  each_error(all, 0, all.size(0), [&](int64_t sample, int64_t index, uint16_t slot) {
     table.push_back({sample, index, unpacked(slot, overflow.is(index, slot))});
   });
   return table;
@@ -191,13 +188,12 @@ namespace triage {
 ErrorReport report_of(const at::Tensor& f, const ReportOptions& options) {
   const ConfigOptions given{options.config};
   const auto all = flags::on_cpu("report_of", f, given);
-  const ErrorConfig& config = flags::config_of(given);
-  const flags::Overflow overflow(all, config);
+  const flags::Overflow overflow(all, flags::config_of(given));
   ErrorReport report;
   report.samples = all.size(0);
   std::map<uint16_t, int64_t> counts;  // by slot
   int64_t last = -1;
-  flags::each_error(all, 0, all.size(0), flags::slots_of(all, config), [&](int64_t sample, int64_t at, uint16_t slot) {
+  flags::each_error(all, 0, all.size(0), [&](int64_t sample, int64_t at, uint16_t slot) {
     const bool begins = sample != last;
     last = sample;
     report.flagged += begins;

@@ -1,4 +1,5 @@
 #include "runtime/given/host_call.h"
+#include "runtime/memory/overlap.h"
 
 #include <ATen/ATen.h>
 #include <c10/core/InferenceMode.h>
@@ -55,13 +56,10 @@ void check_outputs(const Callee& callee, const Tensors& inputs, const Tensors& o
 void separate(const Tensors& inputs, Tensors& outputs) {
   for (size_t i = 0; i < outputs.size(); ++i) {
     at::Tensor& output = outputs[i];
-    const auto shares = [&](const at::Tensor& other) {
-      return other.defined() && other.has_storage() && output.is_alias_of(other);
-    };
     if (!output.has_storage()) continue;
     const bool is_lent = output.use_count() > 1 || output.storage().use_count() > 1;
     const bool cannot_train = output.is_inference() && !c10::InferenceMode::is_enabled();
-    if (is_lent || cannot_train || std::any_of(inputs.begin(), inputs.end(), shares)) output = output.clone();
+    if (is_lent || cannot_train || shares_memory(output, inputs)) output = output.clone();
   }
 }
 

@@ -7,9 +7,23 @@
 #include "runtime/graph/copy.h"
 #include "runtime/graph/memory.h"
 #include "runtime/graph/passes/uses.h"
+#include "runtime/graph/visits.h"
 #include "runtime/messages/assert.h"
 
 namespace triage::graph {
+
+Value* Operand::value() const {
+  count_visits();
+  auto* const value = std::get_if<Value*>(&data);
+  return value ? *value : nullptr;
+}
+
+const std::vector<Operand>* Operand::list() const {
+  const auto* const items = std::get_if<std::vector<Operand>>(&data);
+  if (items) count_visits();
+  return items;
+}
+
 namespace {
 
 using ValueMap = std::unordered_map<const Value*, Value*>;
@@ -72,27 +86,34 @@ Value* Graph::add_input(std::string name, InputKind kind, std::optional<TensorMe
   MutableValue& value = edit(new_value());
   value.name = name.empty() ? "in" + std::to_string(inputs_.size()) : std::move(name);
   value.meta = std::move(meta);
+  names_.insert(value.name);
   inputs_.push_back({&value, kind});
   return &value;
 }
 
-bool Graph::has_name(const std::string& name) const {
-  for (const auto& input : inputs_)
-    if (input.value->name == name) return true;
-  for (const auto& constant : constants_)
-    if (constant.value->name == name) return true;
-  return false;
+bool Graph::has_name(const std::string& name) const { return names_.count(name) != 0; }
+
+std::string Graph::unique_name(const std::string& stem) {
+  const auto [place, fresh] = next_numbers_.try_emplace(stem);
+  size_t& number = place->second;
+  if (fresh) number = std::max(constants_.size() + 1, next_number(stem, *this));
+  while (has_name(stem + std::to_string(number))) ++number;
+  return stem + std::to_string(number++);
+}
+
+void Graph::push_constant(Constant constant) {
+  names_.insert(constant.value->name);
+  constant_places_[constant.value] = constants_.size();
+  constants_.push_back(std::move(constant));
 }
 
 Value* Graph::add_constant(at::Tensor tensor, std::string name) {
-  const size_t number = constants_.size();
   const std::string stem = name.empty() ? "c" : name + "_";
-  std::string unique = name.empty() ? stem + std::to_string(number) : name;
-  if (has_name(unique)) unique = stem + std::to_string(std::max(number + 1, next_number(stem, *this)));
+  std::string unique = name.empty() ? stem + std::to_string(constants_.size()) : name;
   MutableValue& value = edit(new_value());
-  value.name = std::move(unique);
+  value.name = has_name(unique) ? unique_name(stem) : std::move(unique);
   if (tensor.defined()) value.meta = TensorMeta{tensor.scalar_type(), tensor.sizes().vec(), tensor.device()};
-  constants_.push_back({&value, std::move(tensor)});
+  push_constant({&value, std::move(tensor)});
   return &value;
 }
 
@@ -120,23 +141,28 @@ void Graph::set_outputs(std::vector<Value*> outputs, std::vector<std::string> na
 }
 
 const at::Tensor* Graph::constant_of(Value* value) const {
-  if (!value || value->producer) return nullptr;
-  for (const auto& constant : constants_)
-    if (constant.value == value) return &constant.tensor;
-  return nullptr;
+  const auto found = constant_places_.find(value);
+  return found == constant_places_.end() ? nullptr : &constants_[found->second].tensor;
 }
 
 bool Graph::is_variable(Value* value) const {
-  for (const auto& constant : constants_)
-    if (constant.value == value) return constant.variable;
-  return false;
+  const auto found = constant_places_.find(value);
+  return found != constant_places_.end() && constants_[found->second].variable;
 }
 
 void Graph::drop_unused_constants() {
   std::unordered_set<const Value*> used(outputs_.begin(), outputs_.end());
   for (const auto& node : nodes_)
     for (const auto& operand : node->operands) collect(operand, used);
-  std::erase_if(constants_, [&](const Constant& constant) { return !used.count(constant.value); });
+  std::vector<Constant> all;
+  all.swap(constants_);
+  constant_places_.clear();
+  for (Constant& constant : all) {
+    if (used.count(constant.value))
+      push_constant(std::move(constant));
+    else
+      names_.erase(constant.value->name);
+  }
 }
 
 Graph Graph::clone() const {
@@ -150,7 +176,9 @@ Graph Graph::clone() const {
   };
   for (const auto& input : inputs_) copy.inputs_.push_back({copied(input.value), input.kind});
   for (const auto& constant : constants_)
-    copy.constants_.push_back({copied(constant.value), constant.tensor, constant.variable});
+    copy.push_constant({copied(constant.value), constant.tensor, constant.variable});
+  copy.names_ = names_;
+  copy.next_numbers_ = next_numbers_;
   for (const auto& node : nodes_) {
     auto twin = std::make_unique<Node>(Node{node->op, {}, {}, node->source});
     for (const auto& operand : node->operands) twin->operands.push_back(mapped(operand, map));

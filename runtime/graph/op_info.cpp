@@ -31,6 +31,22 @@ bool is_random(const c10::OperatorHandle& op) {
   return op.hasTag(at::Tag::nondeterministic_seeded) || semantics_of(op).has(Semantics::random);
 }
 
+namespace {
+
+bool is_dropout(const c10::OperatorHandle& op) {
+  return op.operator_name().name.ends_with("dropout") && semantics_of(op).has(Semantics::view_or_copy);
+}
+
+}  // namespace
+
+bool draws(const Node& node) {
+  if (!is_random(node.op)) return false;
+  if (!is_dropout(node.op)) return true;
+  const c10::IValue *p = node.operands[1].constant(), *train = node.operands[2].constant();
+  const bool zero = p && ((p->isDouble() && p->toDouble() == 0) || (p->isInt() && p->toInt() == 0));
+  return !zero && !(train && train->isBool() && !train->toBool());
+}
+
 bool writes(const c10::OperatorHandle& op) {
   for (const auto& argument : op.schema().arguments())
     if (argument.alias_info() && writes_through(*argument.alias_info())) return true;

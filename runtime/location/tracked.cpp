@@ -37,7 +37,7 @@ std::string full_path(const std::string& path, const std::string& prefix) {
 
 /// Ids that these paths may use, `Unknown` included: those still free, and those that the paths have already.
 int64_t room_for(const std::set<std::string>& paths, const std::string& prefix, int64_t most_new) {
-  int64_t room = std::min(ErrorLocation::MAX_LOCATION_ID + 1 - ErrorLocation::count(), most_new) + 1;
+  int64_t room = std::min(free_locations(), most_new) + 1;
   for (const std::string& path : paths) room += ErrorLocation::is_registered(full_path(path, prefix)) ? 1 : 0;
   return room;
 }
@@ -45,7 +45,7 @@ int64_t room_for(const std::set<std::string>& paths, const std::string& prefix, 
 }  // namespace
 
 std::vector<TrackedModule> assign_locations(const std::vector<ListedModule>& modules, const TrackOptions& options,
-                                            int64_t most_new) {
+                                            int64_t most_new, LocationOwner* owner) {
   const std::set<std::string> paths = paths_with_parameters(modules);
   LocationTree own_tree;
   LocationTree& tree = options.tree ? *options.tree : own_tree;
@@ -60,7 +60,7 @@ std::vector<TrackedModule> assign_locations(const std::vector<ListedModule>& mod
     if (paths.count(module.path) == 0) continue;
     entry.path = full_path(module.path, options.prefix);
     entry.location = full_path(tree.get_path(module.path), options.prefix);
-    entry.id = ErrorLocation::register_path(entry.location);
+    entry.id = owner ? owner->register_path(entry.location) : ErrorLocation::register_path(entry.location);
   }
   return result;
 }

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "runtime/messages/boundary.h"
 #include "runtime/messages/debugging/debug_folder.h"
 #include "runtime/messages/debugging/replay_settings.h"
 #include "runtime/messages/debugging/repro_settings.h"
@@ -31,23 +32,25 @@ Diagnostics get_diagnostics() {
 }
 
 void set_diagnostics(const Diagnostics& diagnostics) {
-  messages::Logs logs;
-  logs.apply_list(diagnostics.logs);
-  messages::ReproSettings repro;
-  repro.after = messages::repro_after_from(diagnostics.repro_after);
-  repro.level = messages::repro_level_from(diagnostics.repro_level);
-  repro.folder = diagnostics.repro_dir;
-  repro.backends = diagnostics.repro_backends;
-  messages::set_log_file(diagnostics.log_file);
-  messages::set_current_logs(logs);
-  messages::set_debug_function(diagnostics.function);
-  if (diagnostics.debug_dir != messages::debug_dir()) messages::set_debug_dir(diagnostics.debug_dir);
-  if (diagnostics.trace_dir != messages::trace_dir()) messages::set_trace_dir(diagnostics.trace_dir);
-  messages::set_repro_settings(std::move(repro));
-  messages::set_verbose(diagnostics.verbose);
-  messages::set_replay_dir(diagnostics.replay_dir);
-  messages::set_replay_mask(diagnostics.replay_mask);
-  messages::set_profiler_spans(diagnostics.profiler_spans);
+  messages::errors_only([&] {
+    messages::Logs logs;
+    logs.apply_list(diagnostics.logs);
+    messages::ReproSettings repro;
+    repro.after = messages::repro_after_from(diagnostics.repro_after);
+    repro.level = messages::repro_level_from(diagnostics.repro_level);
+    repro.folder = diagnostics.repro_dir;
+    repro.backends = diagnostics.repro_backends;
+    messages::set_log_file(diagnostics.log_file);
+    messages::set_current_logs(logs);
+    messages::set_debug_function(diagnostics.function);
+    if (diagnostics.debug_dir != messages::debug_dir()) messages::set_debug_dir(diagnostics.debug_dir);
+    if (diagnostics.trace_dir != messages::trace_dir()) messages::set_trace_dir(diagnostics.trace_dir);
+    messages::set_repro_settings(std::move(repro));
+    messages::set_verbose(diagnostics.verbose);
+    messages::set_replay_dir(diagnostics.replay_dir);
+    messages::set_replay_mask(diagnostics.replay_mask);
+    messages::set_profiler_spans(diagnostics.profiler_spans);
+  });
 }
 
 std::string logs_help() { return messages::artefacts_help(); }

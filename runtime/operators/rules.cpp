@@ -10,6 +10,7 @@
 #include <limits>
 
 #include "runtime/compat/autocast.h"
+#include "runtime/memory/overlap.h"
 
 namespace triage::operators {
 namespace {
@@ -333,10 +334,6 @@ bool may_overlap_itself(const at::Tensor& tensor) {
     reach += stride * (size - 1);
   }
   return false;
-}
-
-bool share_memory(const at::Tensor& a, const at::Tensor& b) {
-  return a.has_storage() && b.has_storage() && a.is_alias_of(b);
 }
 
 /// Checks the arguments of one call. Texts are made only where something is wrong.

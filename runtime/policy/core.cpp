@@ -54,6 +54,13 @@ void PolicyCore::check_alone(const char* what) const {
 PolicyCore::FileChange PolicyCore::follow_file(bool retry) {
   if (file_.empty() || bundle_) return FileChange::unchanged;
   const Changing changing(*this);
+  put_off_ = false;
+  const FileChange change = follow_disk(retry);
+  if (put_off_ || !end_put_off()) return change;
+  return change == FileChange::unchanged ? FileChange::restored : change;
+}
+
+PolicyCore::FileChange PolicyCore::follow_disk(bool retry) {
   if (pinned()) {
     if (see_disk())
       log(LogLevel::info,
@@ -64,6 +71,8 @@ PolicyCore::FileChange PolicyCore::follow_file(bool retry) {
   std::optional<std::string> source;
   try {
     source = read_source(file_);
+  } catch (const NotNow& error) {
+    return put_off(error);
   } catch (const FileError& error) {
     if (!note_failure(error.what(), error.source())) return FileChange::unchanged;
     see(std::nullopt);
@@ -79,13 +88,13 @@ PolicyCore::FileChange PolicyCore::follow_file(bool retry) {
     }
     if (deleted_ && !retry) return FileChange::unchanged;
     const bool is_news = note_failure(fmt::format("the file '{}' was deleted", path_), {path_, 0});
-    if (std::exchange(deleted_, true) && !is_news) return FileChange::unchanged;
+    if (deleted_.exchange(true) && !is_news) return FileChange::unchanged;
     count_refusal();
     log(LogLevel::warn,
         fmt::format("policy '{}': the file '{}' was deleted; version {} stays live", name_, path_, version().number));
     return FileChange::deleted;
   }
-  const bool was_deleted = std::exchange(deleted_, false);
+  const bool was_deleted = deleted_.exchange(false);
   const FileChange change = take_up(std::move(*source), retry || (was_deleted && refused_), /*of_file=*/true);
   if (!was_deleted || change != FileChange::unchanged) return change;
   // The source that was there before, though another version may be live.
@@ -107,18 +116,20 @@ Reload PolicyCore::replace(std::string source) {
 
 /// `of_file`: the file holds this source now.
 PolicyCore::FileChange PolicyCore::take_up(std::string source, bool retry, bool of_file) {
-  TRIAGE_ASSERT(changer_ == std::this_thread::get_id());
-  if (!retry && is_as_seen(source, seen_)) return FileChange::unchanged;
-  refused_ = false;
-  const Contents live = with_live([](const PolicyVersion& version) { return version.contents; });
-  if (is_as_seen(source, live)) {
-    see(live);
-    if (of_file && choice()) afterwards(runtime_->logger(), [&] { choose(nullptr); });
-    return clear_failure() ? FileChange::restored : FileChange::unchanged;
-  }
+  TRIAGE_ASSERT(changing_.is_held_here());
+  bool is_new = false;
   try {
+    if (!retry && is_as_seen(source, seen_)) return FileChange::unchanged;
+    is_new = true;
+    refused_ = false;
+    const Contents live = with_live([](const PolicyVersion& version) { return version.contents; });
+    if (is_as_seen(source, live)) {
+      if (of_file) see(live);
+      if (of_file && choice()) afterwards(runtime_->logger(), [&] { choose(nullptr); });
+      return clear_failure() ? FileChange::restored : FileChange::unchanged;
+    }
     const std::shared_ptr<PolicyVersion> next =
-        make_successor({std::move(source), path_, file_, of_file, /*followed=*/true});
+        make_successor({std::move(source), path_, file_, of_file, /*followed=*/of_file});
     go_live(next);
     afterwards(runtime_->logger(), [&] {
       if (pinned())
@@ -127,18 +138,29 @@ PolicyCore::FileChange PolicyCore::take_up(std::string source, bool retry, bool 
         choose(nullptr);
     });
   } catch (const std::exception& error) {
-    const Source where = source_of(error, {}, path_);
-    refused_ = true;
-    note_failure(error.what(), where);
-    count_refusal();
-    log(LogLevel::error,
-        fmt::format("policy '{}': the new source was refused, version {} stays live: {}", name_, version().number,
-                    error.what()),
-        error.what());
-    if (of_file) afterwards(runtime_->logger(), [&] { choose(live_version(), ChosenBy::trial); });
-    return FileChange::refused;
+    if (!is_passing(error)) return refuse(error, of_file);
+    if (is_new) see(std::nullopt);  // the next look takes it up
+    return put_off(error);
   }
   return FileChange::swapped;
+}
+
+PolicyCore::FileChange PolicyCore::refuse(const std::exception& error, bool of_file) {
+  refused_ = true;
+  note_failure(error.what(), source_of(error, {}, path_));
+  count_refusal();
+  log(LogLevel::error,
+      fmt::format("policy '{}': the new source was refused, version {} stays live: {}", name_, version().number,
+                  error.what()),
+      error.what());
+  if (of_file) afterwards(runtime_->logger(), [&] { choose(live_version(), ChosenBy::trial); });
+  return FileChange::refused;
+}
+
+PolicyCore::FileChange PolicyCore::put_off(const std::exception& error) {
+  if (!Reloadable::put_off(error)) return FileChange::unchanged;
+  count_refusal();
+  return FileChange::refused;
 }
 
 /// Loads, tries and warms up what is to follow the live version; throws when it may not, with a place in the script.
@@ -178,6 +200,7 @@ void PolicyCore::make_ready(std::shared_ptr<PolicyVersion>& next) {
     live = now.version;
     usual = live->trial.on() && now.before ? now.before : live;
     next->kinds = live->kinds_in_use();
+    next->forms.inherit(usual->forms);
     params = params_;
     const std::optional<bool> known = known_sources_.proven(contents);
     was_live = known.has_value();
@@ -247,7 +270,7 @@ void PolicyCore::capture_ahead(std::shared_ptr<PolicyVersion>& next, const Param
 }
 
 void PolicyCore::go_live(const std::shared_ptr<PolicyVersion>& version) {
-  TRIAGE_ASSERT(changer_ == std::this_thread::get_id());
+  TRIAGE_ASSERT(changing_.is_held_here());
   {
     std::lock_guard lock(mutex_);
     commit(stage_new(version));
@@ -399,7 +422,7 @@ std::shared_ptr<PolicyVersion> PolicyCore::find_last_good(const PolicyVersion& v
   return previous && fits(previous->last_good) ? previous->last_good : nullptr;
 }
 
-/// What answers where `version` fails. After its trial only what is kept anyway.
+/// What answers where `version` fails, or changes the form of its answers. After its trial only what is kept anyway.
 std::shared_ptr<PolicyVersion> PolicyCore::find_stand_in(const PolicyVersion& version, const Versions& kept,
                                                          const Live* previous) const {
   const bool on_trial = version.trial.on();
@@ -473,6 +496,8 @@ void PolicyCore::set_param(const std::string& name, ParamValue value) {
   } else {
     same->second = std::move(value);
   }
+  live.version->forms.forget();  // the host wants something else
+  if (live.beside) live.beside->as_live.version->forms.forget();
   publish(live.version, std::move(params));
 }
 

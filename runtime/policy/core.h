@@ -133,8 +133,10 @@ class PolicyCore : public Reloadable {
   std::vector<VersionInfo> versions() const;
   int newest_number() const;  // live or not
   PolicyStatistics statistics() const;
-  /// What was read, or looked for, when the file was last taken up: a change of it is a change of the policy.
-  Files files_read() const;
+  /// Names of what was read, or looked for, when the file was last taken up: a change of it is a change of the policy.
+  std::vector<std::string> files_read() const;
+  /// What the file, and those that it reads, hold now, in a few bytes; empty: what the last look saw.
+  std::string news() const;
 
   /// `self`: this.
   VersionInfo start_shadow(const std::shared_ptr<PolicyCore>& self, NewSource source, const ShadowOptions& options);
@@ -261,8 +263,10 @@ class PolicyCore : public Reloadable {
                           const std::vector<at::Tensor>& params, const RunOptions& options, Answer& answer);
   void recover(const Live& live, at::ArrayRef<at::Tensor> inputs, const RunOptions& options, Answer& answer);
   void run_on_trial(const Live& live, at::ArrayRef<at::Tensor> inputs, const RunOptions& options, Answer& answer);
-  void check_form(const Live& live, at::ArrayRef<at::Tensor> inputs, const RunOptions& options,
+  bool check_form(const Live& live, at::ArrayRef<at::Tensor> inputs, const RunOptions& options,
                   const Answer& given) const;
+  void hold_to_form(const Live& live, at::ArrayRef<at::Tensor> inputs, const RunOptions& options,
+                    const Answer& given) const;
   void promote(const Live& live, at::ArrayRef<at::Tensor> inputs);
   bool answer_from_before(const Live& live, at::ArrayRef<at::Tensor> inputs, const RunOptions& options, Answer& answer,
                           const std::exception& error);
@@ -282,7 +286,10 @@ class PolicyCore : public Reloadable {
     std::optional<ParamNames> param_names;
   };
 
+  FileChange follow_disk(bool retry);
   FileChange take_up(std::string source, bool retry, bool of_file);
+  FileChange refuse(const std::exception& error, bool of_file);
+  FileChange put_off(const std::exception& error);
   std::shared_ptr<PolicyVersion> load_whole(NewSource source);
   bool is_as_seen(const std::string& source, const std::optional<Contents>& seen) const;
   void see(std::optional<Contents> contents);
@@ -342,7 +349,7 @@ class PolicyCore : public Reloadable {
   std::atomic<bool> grad_mode_{true}, inference_mode_{false};  // of the thread that called last
 
   // Under changing_:
-  bool deleted_ = false;  // the file was gone when last looked at
+  std::atomic<bool> deleted_ = false;  // the file was gone when last looked at; any thread may read it
   ParamNames param_names_;
 
   // Under mutex_, as replacing live_ is:

@@ -12,19 +12,19 @@ Reloadable::Reloadable(const char* what, std::shared_ptr<RuntimeCore> runtime, s
     : what_(what), runtime_(std::move(runtime)), path_(std::move(path)), file_(std::move(file)) {}
 
 Reloadable::Changing::Changing(Reloadable& one) : one_(one) {
-  if (one.changer_.load(std::memory_order_relaxed) == std::this_thread::get_id())
+  if (one.changing_.is_held_here())
     throw InputError(
         fmt::format("{} '{}' was reloaded, rolled back or pinned from within its own reload, on the same thread (by a "
                     "function of the host that a script calls?)",
                     one.what_, one.path_));
-  one.changing_.lock();
-  one.changer_.store(std::this_thread::get_id(), std::memory_order_relaxed);
+  try {
+    one.changing_.lock(std::nullopt, [&] { return fmt::format("the reload of {} '{}'", one.what_, one.path_); });
+  } catch (const PolicyError& error) {
+    throw InputError(error.what());
+  }
 }
 
-Reloadable::Changing::~Changing() {
-  one_.changer_.store({}, std::memory_order_relaxed);
-  one_.changing_.unlock();
-}
+Reloadable::Changing::~Changing() { one_.changing_.unlock(); }
 
 void Reloadable::log(LogLevel level, const std::string& text, const std::string& error, int version) const {
   std::vector<LogField> fields = {{what_, name_.empty() ? path_ : name_}, {"path", path_}};
@@ -44,6 +44,30 @@ bool Reloadable::note_failure(const std::string& message, const Source& source) 
   const bool news = !last_error_ || last_error_->message != message;
   if (news) last_error_ = LoadFailure{message, source, std::chrono::system_clock::now()};
   return news;
+}
+
+bool Reloadable::put_off(const std::exception& error) {
+  put_off_ = true;
+  {
+    const std::lock_guard lock(mutex_);
+    if (put_off_message_.empty()) error_before_it_ = last_error_;
+    put_off_message_ = error.what();
+  }
+  if (!note_failure(error.what(), source_of(error, {}, path_))) return false;
+  log(LogLevel::warn,
+      fmt::format("{} '{}': what is on the disk cannot be read or taken up at the moment, and triage tries again; the "
+                  "live version stays live: {}",
+                  what_, name_, error.what()),
+      error.what());
+  return true;
+}
+
+bool Reloadable::end_put_off() {
+  const std::lock_guard lock(mutex_);
+  const std::string message = std::exchange(put_off_message_, {});
+  if (message.empty() || !last_error_ || last_error_->message != message) return false;
+  last_error_ = std::exchange(error_before_it_, std::nullopt);
+  return !last_error_;
 }
 
 bool Reloadable::note_failure_of_choice(const std::string& place) {

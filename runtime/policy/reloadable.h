@@ -1,15 +1,15 @@
 #pragma once
+#include "runtime/capture/waiting.h"
 #include "runtime/policy/files/kept_files.h"
+#include "runtime/policy/files/not_now.h"
 
 #include <triage/runtime.h>
 
-#include <atomic>
 #include <filesystem>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
-#include <thread>
 
 namespace triage::policy {
 
@@ -28,6 +28,9 @@ class Reloadable {
     LoadFailure failure;
   };
   std::optional<Reversal> take_reversal();
+  /// Whether the last look could not read, or take up, what is on the disk for a passing reason: a Watch looks again
+  /// soon.
+  bool is_put_off() const noexcept { return put_off_; }
 
   const std::string& name() const noexcept { return name_; }
   const std::string& path() const noexcept { return path_; }
@@ -40,8 +43,8 @@ class Reloadable {
   Reloadable(const char* what, std::shared_ptr<RuntimeCore> runtime, std::string path, std::filesystem::path file);
   virtual ~Reloadable() = default;
 
-  /// One reload, rollback or pin at a time. A function of the host that a script calls while it is loaded would wait for itself; that
-  /// throws InputError.
+  /// One reload, rollback or pin at a time. A function of the host that a script calls while it is loaded would wait for itself, or
+  /// for a thread that waits for this one; that throws InputError.
   class Changing {
    public:
     explicit Changing(Reloadable& one);
@@ -61,6 +64,11 @@ class Reloadable {
   bool note_failure_of_choice(const std::string& place);
   /// True where there was one.
   virtual bool clear_failure();
+  /// True where this is news.
+  bool put_off(const std::exception& error);
+  /// For a look that could read what is on the disk: where what could not be read before is still the last error, it is
+  /// what it was before that. True where there is none then.
+  bool end_put_off();
   bool pinned() const;
   std::shared_ptr<const Choice> choice() const;
   void keep_choice();
@@ -72,15 +80,17 @@ class Reloadable {
   const std::filesystem::path file_;
   std::string name_;  // fixed by load_first
 
-  std::mutex changing_;                   // may be held for long; taken by Changing, and what follows is under it
-  std::atomic<std::thread::id> changer_;  // who has it
-  bool refused_ = false;                  // what is on the disk was
+  capture::OwnedMutex changing_;       // may be held for long; taken by Changing, and what follows is under it
+  bool refused_ = false;               // what is on the disk was
+  std::atomic<bool> put_off_ = false;  // ... or it could not be read; written under changing_
 
   int kept_number_ = 0;  // of the version whose contents were kept last; under keeping_
   std::mutex keeping_;   // one version, and one choice, after the other is kept for a restart
 
   mutable std::mutex mutex_;  // short: what follows, and replacing what is live
   std::optional<LoadFailure> last_error_;
+  std::string put_off_message_;                 // of `put_off`; empty: nothing is put off
+  std::optional<LoadFailure> error_before_it_;  // what the last error was then
   std::optional<Reversal> reversal_;
   bool pinned_ = false;
   std::shared_ptr<const Choice> choice_;  // as it is to be after a restart; null: the disk is followed

@@ -7,11 +7,14 @@
 
 #include <algorithm>
 #include <cctype>
+#include <chrono>
 #include <filesystem>
 #include <mutex>
 #include <new>
 
 #include "runtime/backends/fused/kernel_cache/cache_folder.h"
+#include "runtime/compat/readable_memory.h"
+#include "runtime/messages/boundary.h"
 #include "runtime/messages/logs/artefacts.h"
 #include "runtime/messages/printable.h"
 #include "runtime/policy/bundles/bundle.h"
@@ -29,7 +32,29 @@ namespace triage {
 namespace policy {
 namespace {
 
+/// A script may compute with it while it is loaded.
+void check_memory(const HostTensor& given) {
+  if (compat::lacks_memory(given.tensor))
+    throw InputError(
+        fmt::format("Runtime::define_tensor: the tensor '{}' has no memory for its {} elements (it was freed, made "
+                    "smaller, or made "
+                    "of a null pointer); define another one",
+                    given.name, given.tensor.numel()));
+}
+
+void check_options(const RuntimeOptions& options) {
+  if (!(options.limits.seconds >= 0))
+    throw ConfigError(fmt::format("RuntimeOptions::limits: `seconds` is {}; give 0 for no limit, or a number above 0",
+                                  options.limits.seconds));
+  if (options.state_keys == 0)
+    throw ConfigError("RuntimeOptions::state_keys is 0; a policy keeps state for at least 1 key");
+  if (options.state_age.count() < 0)
+    throw ConfigError(fmt::format("RuntimeOptions::state_age is {} s; give 0 for no limit, or a time above 0",
+                                  options.state_age.count()));
+}
+
 RuntimeOptions completed(RuntimeOptions options, const messages::Logger& logger) {
+  check_options(options);
   find_backend(options.backend);  // a wrong name is told here, not at the first call
   for (const auto& file : options.kernels) {
     try {
@@ -112,6 +137,7 @@ ScriptOptions RuntimeCore::script_options(const std::string& path) const {
   script.compiler = options_.compiler;
   script.print = options_.print;
   std::lock_guard lock(mutex_);
+  for (const HostTensor& given : host_tensors_) check_memory(given);
   script.host_functions = host_functions_;
   script.host_tensors = host_tensors_;
   return script;
@@ -146,7 +172,9 @@ std::shared_ptr<PolicyVersion> RuntimeCore::load_version(Contents contents, cons
   capture::Compiled::Options compile;
   compile.backend = options_.backend;
   compile.compiler = options_.compiler;
+  compile.compile_seconds = options_.limits.seconds;
   compile.fullgraph = options_.fullgraph || script->fullgraph();
+  compile.masked_rows = std::max(options_.masked_rows, script->masked_rows());
   compile.logger = logger_;
   const std::vector<LogField> fields = {{"policy", script->name()}, {"path", path}};
   compile.warn = [logger = logger_, fields](const std::string& text) { logger.write(LogLevel::warn, text, fields); };
@@ -207,10 +235,12 @@ void RuntimeCore::add_watch(const std::shared_ptr<WatchCore>& watch) {
 
 }  // namespace policy
 
+using messages::errors_only;
 using policy::PolicyCore;
 using policy::RuntimeCore;
 
-Runtime::Runtime(RuntimeOptions options) : core_(std::make_shared<RuntimeCore>(std::move(options))) {}
+Runtime::Runtime(RuntimeOptions options)
+    : core_(messages::errors_only([&] { return std::make_shared<RuntimeCore>(std::move(options)); })) {}
 
 Runtime::Runtime(Runtime&&) noexcept = default;
 
@@ -234,22 +264,28 @@ Runtime::~Runtime() {
 }
 
 Policy Runtime::load(const std::filesystem::path& path) {
-  const std::filesystem::path file = std::filesystem::absolute(path).lexically_normal();
-  auto loaded = std::make_unique<PolicyCore>(core_, path.string(), file);
-  loaded->load_first(std::nullopt);
-  return Policy(core_->adopt(std::move(loaded)));
+  return errors_only([&] {
+    const std::filesystem::path file = std::filesystem::absolute(path).lexically_normal();
+    auto loaded = std::make_unique<PolicyCore>(core_, path.string(), file);
+    loaded->load_first(std::nullopt);
+    return Policy(core_->adopt(std::move(loaded)));
+  });
 }
 
 Policy Runtime::load_source(std::string_view source, const std::string& name) {
-  auto loaded = std::make_unique<PolicyCore>(core_, name, std::filesystem::path());
-  loaded->load_first(std::string(source));
-  return Policy(core_->adopt(std::move(loaded)));
+  return errors_only([&] {
+    auto loaded = std::make_unique<PolicyCore>(core_, name, std::filesystem::path());
+    loaded->load_first(std::string(source));
+    return Policy(core_->adopt(std::move(loaded)));
+  });
 }
 
 Bundle Runtime::load_bundle(const std::filesystem::path& dir) {
-  auto loaded = std::make_unique<policy::BundleCore>(core_, dir);
-  loaded->load_first();
-  return Bundle(core_->adopt(std::move(loaded)));
+  return errors_only([&] {
+    auto loaded = std::make_unique<policy::BundleCore>(core_, dir);
+    loaded->load_first();
+    return Bundle(core_->adopt(std::move(loaded)));
+  });
 }
 
 /// A name that scripts can write, or two: of a table, and of its field.
@@ -270,34 +306,54 @@ static void check_name(const char* what, const std::string& name) {
 
 void Runtime::define(const std::string& name, std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)> fn,
                      FunctionOptions options) {
-  if (name.empty() || !fn) throw InputError("Runtime::define needs a name and a function");
-  check_name("Runtime::define", name);
-  if (options.shapes && !options.pure)
-    throw InputError(fmt::format(
-        "Runtime::define: the function '{}' has `shapes` and is not pure; only pure functions are nodes of graphs. Set "
-        "`pure`, or leave `shapes` out",
-        name));
-  core_->define(options.pure ? policy::pure_function(name, std::move(fn), std::move(options))
-                             : HostFunction{name, std::move(fn)});
+  errors_only([&] {
+    if (name.empty() || !fn) throw InputError("Runtime::define needs a name and a function");
+    check_name("Runtime::define", name);
+    if (options.shapes && !options.pure)
+      throw InputError(
+          fmt::format("Runtime::define: the function '{}' has `shapes` and is not pure; only pure functions are nodes "
+                      "of graphs. Set "
+                      "`pure`, or leave `shapes` out",
+                      name));
+    core_->define(options.pure ? policy::pure_function(name, std::move(fn), std::move(options))
+                               : HostFunction{name, std::move(fn)});
+  });
 }
 
 void Runtime::define_tensor(const std::string& name, at::Tensor tensor) {
-  if (name.empty() || !tensor.defined()) throw InputError("Runtime::define_tensor needs a name and a tensor");
-  check_name("Runtime::define_tensor", name);
-  core_->define(HostTensor{name, std::move(tensor)});
+  errors_only([&] {
+    if (name.empty() || !tensor.defined()) throw InputError("Runtime::define_tensor needs a name and a tensor");
+    check_name("Runtime::define_tensor", name);
+    const HostTensor given{name, std::move(tensor)};
+    policy::check_memory(given);
+    core_->define(given);
+  });
 }
 
 void Runtime::define_module(const std::string& name, const torch::jit::Module& module) {
-  if (name.empty()) throw InputError("Runtime::define_module needs a name");
-  check_name("Runtime::define_module", name);
-  core_->define(policy::module_function(name, module));
+  errors_only([&] {
+    if (name.empty()) throw InputError("Runtime::define_module needs a name");
+    check_name("Runtime::define_module", name);
+    core_->define(policy::module_function(name, module));
+  });
+}
+
+/// Longer times than anybody waits are as good, and their multiples fit the clock.
+static std::chrono::milliseconds checked(const char* name, std::chrono::milliseconds time) {
+  if (time.count() < 0)
+    throw ConfigError(fmt::format("WatchOptions::{} is {} ms; give 0 or a time above 0", name, time.count()));
+  return std::min(time, std::chrono::milliseconds(std::chrono::hours(24 * 365)));
 }
 
 Watch Runtime::watch(const std::filesystem::path& dir, WatchOptions options) {
-  auto watch = std::make_shared<policy::WatchCore>(core_, dir, std::move(options));
-  core_->add_watch(watch);
-  watch->start();
-  return Watch(std::move(watch));
+  return errors_only([&] {
+    options.debounce = checked("debounce", options.debounce);
+    options.poll_interval = checked("poll_interval", options.poll_interval);
+    auto watch = std::make_shared<policy::WatchCore>(core_, dir, std::move(options));
+    core_->add_watch(watch);
+    watch->start();
+    return Watch(std::move(watch));
+  });
 }
 
 std::vector<Policy> Runtime::policies() const {

@@ -20,6 +20,16 @@ function arguments.flags(operation, value, beside)
   return core.known_flags(operation, arguments.tensor(operation, "f", value), beside)
 end
 
+local config_only = {config = true}
+
+--- The same for a question, whose options may name the configuration of the flags.
+function arguments.asked(operation, value, options)
+  if options ~= nil then
+    core.resolve_config(arguments.options(operation, options, config_only).config)   -- refuses what is none
+  end
+  return arguments.flags(operation, value)
+end
+
 --- A number of the script, or a param. Another tensor of one element is none: a graph could not hold its value.
 function arguments.number(operation, name, value)
   if core.is_number(value) or core.is_param(value) then

@@ -246,12 +246,12 @@ function globals.IF(condition, fn)
   return chain
 end
 
-function globals.HAS(flags)
-  return any_err(arguments.flags("HAS", flags))
+function globals.HAS(flags, options)
+  return any_err(arguments.asked("HAS", flags, options))
 end
 
-function globals.IS(code, flags)
-  return any(has_code(arguments.flags("IS", flags), core.code(code, "IS")))
+function globals.IS(code, flags, options)
+  return any(has_code(arguments.asked("IS", flags, options), core.code(code, "IS")))
 end
 
 local function combine(operation, operator)

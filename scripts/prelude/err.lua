@@ -126,16 +126,18 @@ function err.merge(...)
   return merged
 end
 
-function err.clear(flags, code)
-  return core.op("triage::clear", "")(arguments.flags("err.clear", flags), core.code(code, "err.clear"))
+local clear = core.op("triage::clear", "")
+
+function err.clear(flags, code, options)
+  return clear(arguments.asked("err.clear", flags, options), core.code(code, "err.clear"))
 end
 
 -- Questions
 
 local function question(name)
   local operator, operation = core.op("triage::" .. name, ""), "err." .. name
-  return function(flags)
-    return operator(arguments.flags(operation, flags))
+  return function(flags, options)
+    return operator(arguments.asked(operation, flags, options))
   end
 end
 
@@ -145,14 +147,14 @@ for _, name in ipairs({"is_ok", "is_err", "has_critical", "all_ok", "any_err", "
 end
 err.has_any = err.any_err
 
-function err.has_code(flags, code)
-  return match(arguments.flags("err.has_code", flags), core.code(code, "err.has_code"))
+function err.has_code(flags, code, options)
+  return match(arguments.asked("err.has_code", flags, options), core.code(code, "err.has_code"))
 end
 
 local function has_code(name, code)
   local operation = "err." .. name
-  return function(flags)
-    return match(arguments.flags(operation, flags), code)
+  return function(flags, options)
+    return match(arguments.asked(operation, flags, options), code)
   end
 end
 
@@ -162,17 +164,17 @@ err.has_fallback = has_code("has_fallback", err.FALLBACK_VALUE)
 
 local has_domain = core.op("triage::has_domain", "")
 
-function err.has_domain(flags, domain)
-  return has_domain(arguments.flags("err.has_domain", flags), core.domain(domain, "err.has_domain"))
+function err.has_domain(flags, domain, options)
+  return has_domain(arguments.asked("err.has_domain", flags, options), core.domain(domain, "err.has_domain"))
 end
 
 local get_slot = core.op("triage::get_slot", "")
 
-function err.get_slot(flags, slot)
+function err.get_slot(flags, slot, options)
   if math.type(slot) ~= "integer" then
     core.fail("err.get_slot: expected the 0-based index of a slot, got " .. core.describe(slot))
   end
-  return get_slot(arguments.flags("err.get_slot", flags), slot)
+  return get_slot(arguments.asked("err.get_slot", flags, options), slot)
 end
 
 -- Filters that change the batch: how many rows come out depends on values

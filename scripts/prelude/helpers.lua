@@ -12,8 +12,8 @@ local any_code <const> = 0xFFFF
 local WARN <const> = 1
 local config_only = {config = true}
 
-function globals.find(code, flags)
-  return has_code(arguments.flags("find", flags), core.code(code, "find"))
+function globals.find(code, flags, options)
+  return has_code(arguments.asked("find", flags, options), core.code(code, "find"))
 end
 
 globals.push = core.push

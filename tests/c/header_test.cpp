@@ -139,12 +139,20 @@ TEST_CASE("what breaks compiled programs is found, and what only grows is not") 
   CHECK(broken_by("} TriageApi;", "TriageStatus (*more)(void);\n} TriageApi;").empty());
 }
 
+TEST_CASE("a program of version 1 passes the options that it knows") {
+  TriageRuntimeOptions options = {};
+  options.size = 168;
+  TriageRuntime* runtime = nullptr;
+  check_ok(api().create_runtime(&options, &runtime));
+  check_ok(api().free_runtime(runtime));
+}
+
 TEST_CASE("sizes and offsets that programs are compiled with") {
   static_assert(sizeof(void*) == 8, "the numbers here are those of 64-bit systems");
   CHECK(offsetof(TriageApi, library_version) == 8);
   CHECK(offsetof(TriageApi, run) == 8 * 17);
   CHECK(offsetof(TriageApi, reset_state) == 8 * 34);
-  CHECK(sizeof(TriageRuntimeOptions) == 168);
+  CHECK(sizeof(TriageRuntimeOptions) == 176);
   CHECK(sizeof(TriageParam) == 64);
   CHECK(sizeof(TriageRunInfo) == 80);
   CHECK(sizeof(TriageRunOptions) == 112);

@@ -1,3 +1,5 @@
+#include "runtime/backends/deadline.h"
+#include "runtime/graph/visits.h"
 #include "tests/capture/script.h"
 #include "tests/memory_use.h"
 
@@ -459,4 +461,50 @@ TEST_CASE("a call that the script answers does not ask where the script is writt
   for (int i = 0; i < 200; ++i) run(compiled, {at::randn({2, 3})});
   CHECK(fn->calls == 208);
   CHECK(fn->definitions == before);
+}
+
+namespace {
+
+/// Walks the graph for so long as any test could wait for, and then compiles it.
+std::unique_ptr<Executable> compile_slowly(const graph::Graph& graph, const std::vector<at::Tensor>& examples) {
+  constexpr uint64_t very_many = 20'000'000'000;
+  uint64_t values = 0;
+  for (const uint64_t end = graph::visits + very_many; graph::visits < end;)
+    for (const auto& node : graph.nodes())
+      for (const auto& operand : node->operands) values += operand.value() != nullptr;
+  CHECK(values > 0);
+  return find_backend("eager")(graph, examples);
+}
+
+}  // namespace
+
+TEST_CASE(
+    "a compile that takes longer than a call of the script may is given up: the graph runs with eager, and that is "
+    "said") {
+  auto fn = script([](auto inputs, auto) { return std::vector<at::Tensor>{op_add(op_relu(inputs[0]), inputs[0])}; });
+  std::vector<std::string> warnings;
+  Compiled::Options options;
+  options.compile_with = compile_slowly;
+  options.backend = "slow";
+  options.compile_seconds = 0.05;
+  options.warn = [&](const std::string& text) { warnings.push_back(text); };
+  Compiled compiled(fn, options);
+  const at::Tensor z = at::randn({3, 4});
+  for (int call = 0; call < 3; ++call) CHECK(run(compiled, {z})[0].equal(at::relu(z) + z));
+  CHECK(fn->calls == 1);
+  REQUIRE(warnings.size() == 1);
+  CHECK(warnings[0].find("longer than the 0.05 s that the limits allow") != std::string::npos);
+
+  options.fullgraph = true;
+  Compiled strict(script([](auto inputs, auto) { return std::vector<at::Tensor>{op_relu(inputs[0])}; }), options);
+  CHECK_THROWS_SAYING(Error, run(strict, {z}), "longer than the 0.05 s that the limits allow");
+}
+
+TEST_CASE("a compile behind which the deadline of the caller passes ends there") {
+  const Deadline end(Deadline::in(0.05));
+  Compiled::Options options;
+  options.compile_with = compile_slowly;
+  options.backend = "slow";
+  Compiled compiled(script([](auto inputs, auto) { return std::vector<at::Tensor>{op_relu(inputs[0])}; }), options);
+  CHECK_THROWS_SAYING(LimitError, run(compiled, {at::randn({3, 4})}), "ended before its graph was compiled");
 }

@@ -70,3 +70,34 @@ TEST_CASE("D04: BackendComparison keeps the worst of all calls of a graph, on se
   CHECK_FALSE(graphs[1].result);
   CHECK(text(graphs[1]) == "graph example (4 nodes), eager: the same bits as eager");
 }
+
+TEST_CASE("D04: BackendComparison finds a backend whose results are right and that draws random numbers twice") {
+  class Twice final : public Executable {
+   public:
+    explicit Twice(std::unique_ptr<Executable> once) : once_(std::move(once)) {}
+    void run(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs,
+             const CallContext& call) const override {
+      std::vector<at::Tensor> unused;
+      once_->run(inputs, outputs, call);
+      once_->run(inputs, unused, call);
+    }
+
+   private:
+    std::unique_ptr<Executable> once_;
+  };
+  const Backend twice = [](const graph::Graph& graph, const std::vector<at::Tensor>& examples) {
+    return std::make_unique<Twice>(find_backend("eager")(graph, examples));
+  };
+  const at::Tensor x = at::ones({4, 40});
+  const graph::Graph graph = graph::trace(
+      [](const std::vector<at::Tensor>& in) { return std::vector<at::Tensor>{at::dropout(in[0], 0.5, true)}; }, {x});
+  const BackendComparison comparison(
+      {{"twice", twice}, {"aot_eager", find_backend("aot_eager")}, {"fused", find_backend("fused")}});
+  std::vector<at::Tensor> outputs;
+  comparison.backend()(graph, {x})->run({x}, outputs);
+  const auto graphs = comparison.graphs();
+  CHECK(text(graphs[0]).find("number of random numbers is another one than with eager") != std::string::npos);
+  CHECK_FALSE(graphs[0].ok());
+  CHECK_FALSE(graphs[1].result);
+  CHECK_FALSE(graphs[2].result);
+}

@@ -2,20 +2,13 @@
 
 #include <c10/core/CPUAllocator.h>
 #include <c10/util/Exception.h>
-#include <dlfcn.h>
-#include <fcntl.h>
 #include <link.h>
-#include <stdio.h>
-#include <sys/stat.h>
 #include <torch/version.h>
-#include <unistd.h>
 #include <unwind.h>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <cerrno>
-#include <cstdarg>
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
@@ -82,16 +75,17 @@ const Code& code() {
 }
 
 struct Walk {
+  uintptr_t from;  // the caller whose callers count; innermost frames are those of this file
   int depth = 0;
-  bool ours = false;
+  bool begun = false, ours = false;
 };
 
 _Unwind_Reason_Code step(_Unwind_Context* context, void* data) {
   auto& walk = *static_cast<Walk*>(data);
   const uintptr_t address = _Unwind_GetIP(context);
-  if (++walk.depth <= 2) return _URC_NO_REASON;  // is_ours, operator new
-  if (walk.depth > 12) return _URC_END_OF_STACK;
-  if (code().is_helper(address)) return _URC_NO_REASON;
+  if (++walk.depth > 16) return _URC_END_OF_STACK;
+  walk.begun |= address == walk.from;
+  if (!walk.begun || code().is_helper(address)) return _URC_NO_REASON;
   walk.ours = code().own.holds(address);
   return _URC_END_OF_STACK;
 }
@@ -102,7 +96,7 @@ __attribute__((noinline)) bool is_ours(void* caller) noexcept {
   const auto address = reinterpret_cast<uintptr_t>(caller);
   if (code().own.holds(address)) return true;
   if (!code().is_helper(address)) return false;
-  Walk walk;
+  Walk walk{address};
   _Unwind_Backtrace(step, &walk);
   return walk.ours;
 }
@@ -184,18 +178,15 @@ class FailingTensors final : public c10::Allocator {
   c10::Allocator* inner_;
 };
 
-template <class Function>
-Function* original(const char* name) {
-  return reinterpret_cast<Function*>(::dlsym(RTLD_NEXT, name));
-}
-
-bool file_fails() noexcept {
-  if (!fails(Fails::file)) return false;
-  errno = ENOSPC;
-  return true;
-}
-
 }  // namespace
+
+bool fails_now(Fails kind, void* caller) noexcept {
+  if (armed.load(std::memory_order_relaxed) != static_cast<int>(kind) || inside) return false;
+  inside = true;
+  const bool failing = (kind != Fails::system || is_ours(caller)) && fails(kind);
+  inside = false;
+  return failing;
+}
 
 void excuse(const std::function<void()>& work) {
   excused.learning = true;
@@ -258,44 +249,3 @@ void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 void operator delete[](void* memory, size_t) noexcept { std::free(memory); }
 void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
 void operator delete(void* memory, size_t, std::align_val_t) noexcept { std::free(memory); }
-
-extern "C" {
-
-int open(const char* path, int flags, ...) {
-  mode_t mode = 0;
-  if (flags & (O_CREAT | O_TMPFILE)) {
-    va_list rest;
-    va_start(rest, flags);
-    mode = va_arg(rest, mode_t);
-    va_end(rest);
-  }
-  static auto* const real = triage::test::original<int(const char*, int, ...)>("open");
-  return triage::test::file_fails() ? -1 : real(path, flags, mode);
-}
-
-ssize_t write(int fd, const void* bytes, size_t count) {
-  static auto* const real = triage::test::original<ssize_t(int, const void*, size_t)>("write");
-  return triage::test::file_fails() ? -1 : real(fd, bytes, count);
-}
-
-size_t fwrite(const void* bytes, size_t size, size_t count, FILE* to) {
-  static auto* const real = triage::test::original<size_t(const void*, size_t, size_t, FILE*)>("fwrite");
-  return triage::test::file_fails() ? 0 : real(bytes, size, count, to);
-}
-
-int fsync(int fd) {
-  static auto* const real = triage::test::original<int(int)>("fsync");
-  return triage::test::file_fails() ? -1 : real(fd);
-}
-
-int rename(const char* from, const char* to) noexcept {
-  static auto* const real = triage::test::original<int(const char*, const char*)>("rename");
-  return triage::test::file_fails() ? -1 : real(from, to);
-}
-
-int mkdir(const char* path, mode_t mode) noexcept {
-  static auto* const real = triage::test::original<int(const char*, mode_t)>("mkdir");
-  return triage::test::file_fails() ? -1 : real(path, mode);
-}
-
-}  // extern "C"

@@ -10,8 +10,11 @@ enum class Fails : uint8_t {
   allocation,  // operator new, where triage's own code asks for memory: std::bad_alloc
   tensor,      // LibTorch's CPU allocator: c10::Error
   file,        // open, write, fwrite, fsync, rename, mkdir of any thread: ENOSPC
+  system,  // any function of the system that can fail (system_calls.cpp), where triage's own code asks: its usual error
 };
 
+/// Whether the operation of that kind that `caller`, a return address, asks for now is to fail.
+bool fails_now(Fails kind, void* caller) noexcept;
 /// What `work` allocates is never failed, wherever it is called: for code of LibTorch in headers that ends the process without memory.
 void excuse(const std::function<void()>& work);
 /// From now on the operations of that kind are counted, on all threads; the one with the number `nth` fails, and so do the

@@ -28,11 +28,10 @@ struct NamedLife {
   void (*live)(Life&);
 };
 
-const NamedLife lives[] = {{"alone", live_alone},
-                           {"state", live_with_state},
-                           {"bundle", live_in_a_bundle},
-                           {"candidates", live_with_candidates},
-                           {"watched", live_watched}};
+const NamedLife lives[] = {{"alone", live_alone},        {"state", live_with_state},
+                           {"bundle", live_in_a_bundle}, {"candidates", live_with_candidates},
+                           {"watched", live_watched},    {"followed", live_followed},
+                           {"files", live_with_files}};
 
 uint64_t asked(const char* name, uint64_t usual) {
   const char* const text = std::getenv(name);
@@ -76,12 +75,14 @@ void survives(Fails kind, uint64_t most) {
   const char* const only = std::getenv("TRIAGE_FAILURE_LIFE");
   for (const NamedLife& life : lives) {
     if (only && std::string(only) != life.name) continue;
+    // Without memory a replay differs from what was recorded, and artifacts of the kernel cache end the process.
+    if (std::string(life.name) == "files" && (kind == Fails::allocation || kind == Fails::tensor)) continue;
     CAPTURE(std::string(life.name));
     const testing::Ended clean = lived(life, {kind});
     REQUIRE_MESSAGE(clean.death.empty(), clean.death << " at: " << clean.stage);
     for (const uint64_t nth : chosen(std::istringstream(clean.text), most))
       for (const uint64_t more : {uint64_t{0}, uint64_t{1000000}}) {
-        if (more > 0 && kind != Fails::file) continue;  // a full disk stays full
+        if (more > 0 && kind != Fails::file && kind != Fails::system) continue;  // a full disk stays full
         const testing::Ended ended = lived(life, {kind, nth, more});
         const std::string which = std::to_string(nth) + (more > 0 ? " and all after it" : "");
         CHECK_MESSAGE((ended.death.empty() && ended.text.empty()), std::string(life.name)
@@ -99,6 +100,11 @@ TEST_CASE("the Nth tensor cannot be allocated: no crash, and a version serves") 
 
 TEST_CASE("the Nth file operation fails, or all from the Nth on: no crash, no damaged file, and a version serves") {
   survives(Fails::file, 20);
+}
+
+TEST_CASE(
+    "the Nth call of the system fails, or all from the Nth on: only triage::Error, no crash, and a version serves") {
+  survives(Fails::system, 3);
 }
 
 TEST_CASE("a script that hits its budget anywhere leaves no damage") {

@@ -19,9 +19,11 @@ namespace fs = std::filesystem;
 
 constexpr const char* log_name = "decisions.jsonl";
 
-/// What has no memory is told as such, by triage or by LibTorch; a file that fails, by triage.
-bool is_of_a_failure(const std::exception& error) {
-  if (dynamic_cast<const std::bad_alloc*>(&error) || dynamic_cast<const Error*>(&error)) return true;
+/// What has no memory is told as such, by triage or by LibTorch; what the system refuses, by triage alone.
+bool is_of_a_failure(Fails kind, const std::exception& error) {
+  if (dynamic_cast<const Error*>(&error)) return true;
+  if (kind == Fails::system || kind == Fails::file) return false;
+  if (dynamic_cast<const std::bad_alloc*>(&error)) return true;
   const auto* const of_torch = dynamic_cast<const c10::Error*>(&error);
   return of_torch && std::string(of_torch->what_without_backtrace()).find("can't allocate memory") != std::string::npos;
 }
@@ -114,7 +116,7 @@ bool Life::go_through(const char* name, const std::function<void()>& work) {
     return true;
   } catch (const std::exception& error) {
     const Paused paused;
-    if (!is_of_a_failure(error)) throw;
+    if (!is_of_a_failure(failure_.kind, error)) throw;
     return false;
   }
 }
@@ -175,7 +177,8 @@ void Life::check_log() {
       decisions += !parsed.contains("dropped");
   }
   const DecisionCounts counts = decisions_->counts();
-  check(cut == 0 || failure_.kind == Fails::file, "a line of the decision log is not whole");
+  check(cut == 0 || failure_.kind == Fails::file || failure_.kind == Fails::system,
+        "a line of the decision log is not whole");
   check(decisions >= counts.written,
         "the decision log has " + std::to_string(decisions) + " lines, and counts " + std::to_string(counts.written));
 }

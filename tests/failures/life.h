@@ -76,5 +76,7 @@ void live_with_state(Life& life);
 void live_in_a_bundle(Life& life);
 void live_with_candidates(Life& life);
 void live_watched(Life& life);
+void live_followed(Life& life);
+void live_with_files(Life& life);
 
 }  // namespace triage::test

@@ -243,7 +243,9 @@ void live_with_candidates(Life& life) {
   life.check(wrong(policy.run({bad_batch()}), 3));
 }
 
-void live_watched(Life& life) {
+namespace {
+
+void live_with_a_watch(Life& life, std::chrono::milliseconds poll_interval) {
   const fs::path file = life.path("w/p.lua");
   life.write("w/p.lua", repair_source(1));
   Policy policy;
@@ -252,7 +254,7 @@ void live_watched(Life& life) {
   life.step("loading", [&] { policy = life.runtime->load(file); });
   life.step("watching", [&] {
     watch = life.runtime->watch(file.parent_path(), {.debounce = std::chrono::milliseconds(1),
-                                                     .poll_interval = std::chrono::milliseconds(2),
+                                                     .poll_interval = poll_interval,
                                                      .on_event = [](const WatchEvent&) {}});
   });
   if (policy && watch) {
@@ -273,5 +275,11 @@ void live_watched(Life& life) {
   watch.rescan();
   life.check(wrong(policy.run({bad_batch()}), 3));
 }
+
+}  // namespace
+
+void live_watched(Life& life) { live_with_a_watch(life, std::chrono::milliseconds(2)); }
+
+void live_followed(Life& life) { live_with_a_watch(life, std::chrono::milliseconds(0)); }
 
 }  // namespace triage::test

@@ -185,7 +185,7 @@ TEST_CASE("D04: what a policy and its gradient compute row by row is one loop ea
       tangents.push_back(output.requires_grad() ? at::ones_like(output) : at::Tensor());
     aot::Joint joint = aot::record_joint(graph, primals, tangents);
     aot::mask_rows(joint);
-    const aot::Halves halves = aot::partition(joint);
+    const aot::Halves halves = aot::partition(joint, true);
     CHECK_MESSAGE(cut(halves.forward).size() == 1, cases()[i].name);
     size_t calls = 0;  // a sum over the batch, for the gradient of a weight, is ATen's
     for (const FusionGroup& part : cut(halves.backward)) calls += part.fused ? 0 : part.graph.nodes().size();

@@ -281,6 +281,25 @@ TEST_CASE("T34: clamp to limits that are tensors, numbers of the caller or value
   }
 }
 
+TEST_CASE("T34: clamp to numbers of the script that are NaN, one bound or both") {
+  const Program clamps = [](const Tensors& in) {
+    const at::Tensor x = in[0] * 1;
+    return Tensors{x.clamp(nan),     at::clamp(x, c10::nullopt, nan),
+                   x.clamp(nan, 1),  x.clamp(-1, nan),
+                   x.clamp_min(nan), x.clamp_max(nan),
+                   x.clamp(-0.5),    at::clamp(x, c10::nullopt, 0.5)};
+  };
+  for (const auto dtype : {at::kFloat, at::kDouble, at::kBFloat16}) {
+    CHECK(shares(clamps, {rows(5, dtype)}).second == 0);
+    const auto fused = compiled(clamps, {rows(5, dtype)});
+    for (const int64_t n : {0, 1, 2, 31, 32, 33}) {
+      const Tensors expected = clamps({rows(n, dtype)}), got = run_on_kernels(*fused, {rows(n, dtype)});
+      for (size_t i = 0; i < got.size(); ++i)
+        CHECK_MESSAGE(same_numbers(expected[i], got[i]), "result " << i << " of " << dtype << ", " << n << " rows");
+    }
+  }
+}
+
 TEST_CASE("what ATen may raise for, or what traps, is left to it") {
   const Tensors given{at::arange(8).view({2, 4}), at::ones({2, 4}, at::kLong)};
   CHECK(shares([](const Tensors& in) { return Tensors{in[0].floor_divide(in[1]) + 1}; }, given).second > 0);
@@ -296,14 +315,18 @@ TEST_CASE("T34: silu, gelu, elu, softplus, their derivatives and some powers are
     operators_agree(near_powers, dtype, false);
   }
   for (const auto dtype : {at::kHalf, at::kBFloat16}) {
-    for (const auto* list : {&smooth, &derivatives})
-      if (!known(*list, dtype).empty()) operators_agree(known(*list, dtype), dtype, false);
-    for (const Operator& one : known(derivatives_of_some_versions, dtype)) {
-      const Program program = [&](const Tensors& in) { return Tensors{one.run(in[0], in[1])}; };
-      const Tensors given{rows(5, dtype), rows(5, dtype, 3)};
-      if (shares(program, given).second == 0) operators_agree({one}, dtype, false);
-      CHECK(near(program(given)[0], run(*compiled(program, given), given)[0], dtype));
-    }
+    if (!known(derivatives, dtype).empty()) operators_agree(known(derivatives, dtype), dtype, false);
+    for (const auto* list : {&smooth, &derivatives_of_some_versions})
+      for (const Operator& one : known(*list, dtype)) {
+        const Program program = [&](const Tensors& in) { return Tensors{one.run(in[0], in[1])}; };
+        const Tensors given{rows(5, dtype), rows(5, dtype, 3)};
+        const Tensors expected = program(given), got = run(*compiled(program, given), given);
+        if (shares(program, given).second == 0)
+          operators_agree({one}, dtype, false);
+        else
+          CHECK_MESSAGE(same_numbers(expected[0], got[0]), std::string(one.name) << " of " << dtype);
+        CHECK(near(expected[0], got[0], dtype));
+      }
   }
 }
 

@@ -154,7 +154,7 @@ Tensors joint_gradients(const graph::Graph& graph, const Tensors& primals, bool 
   Joint joint = record_joint(graph, primals, tangents);
   if (masked) mask_rows(joint);
   const at::NoGradGuard no_grad;
-  const Halves halves = partition(joint);
+  const Halves halves = partition(joint, /*folds=*/true);
   Tensors given, made = test::run(halves.forward, primals);
   for (const size_t index : halves.saved_primals) given.push_back(primals[index]);
   given.insert(given.end(), made.begin() + static_cast<std::ptrdiff_t>(joint.num_outputs), made.end());
@@ -175,7 +175,7 @@ TEST_CASE("D04: a joint graph before and after the dead-row pass, and its halves
   CHECK(graph::print(graph::parse(before)) == before);
   mask_rows(joint);
   const std::string after = graph::print(joint.graph);
-  const Halves halves = partition(joint);
+  const Halves halves = partition(joint, /*folds=*/true);
   CHECK(halves.saved_primals == std::vector<size_t>{0, 1, 3});
   CHECK(halves.num_saved == 0);
   CHECK(before.find("masked_fill") == std::string::npos);
@@ -263,7 +263,7 @@ TEST_CASE("D04: what the forward half computes anyway is saved, not computed aga
     const graph::Graph graph = graph_of_model(model, 5);
     const Tensors primals = primals_of(model, 5, {}, 0, false);
     const Joint joint = record_joint(graph, primals, tangents_of(graph, primals));
-    const Halves halves = partition(joint);
+    const Halves halves = partition(joint, /*folds=*/true);
     CHECK(halves.num_saved == 2);  // mean and 1/std
     CHECK(graph::print(halves.backward).find("aten::native_layer_norm(") == std::string::npos);
   }

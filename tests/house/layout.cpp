@@ -114,7 +114,7 @@ TEST_CASE("source files stay short enough to read") {
 
 TEST_CASE("few things are a thread's own") {
   // Hidden from whoever reads a call: what can be an argument, or a field of a context that is there, is no variable of its own.
-  constexpr int most = 12;
+  constexpr int most = 14;
   static const std::regex declared(R"re(^\s*(inline |static )*thread_local )re");
   std::string found;
   int count = 0;

@@ -205,3 +205,14 @@ def test_flags_of_torchguard_are_read_as_they_are(monkeypatch):
     assert flags.unpack(theirs, 2)[0].code == err.NAN
     assert torchguard.err.has_nan(triage.flag_nan(z, 3)).tolist() == err.has_nan(theirs).tolist()
     assert torch.equal(torchguard.err.push(theirs, err.OVERFLOW, 9), err.push(theirs, err.OVERFLOW, 9))
+
+
+def test_questions_take_the_configuration_of_their_flags():
+    config = triage.ErrorConfig(num_slots=6)
+    foreign = torch.tensor([[0, (3 | err.NAN << 2 | 9 << 6) << 48]])  # slot 7, which the configuration does not use
+    assert len(flags.unpack(foreign, 0, config=config)) == err.count_errors(foreign, config=config).item() == 1
+    assert err.has_nan(foreign, config=config).item() and triage.find(err.NAN, foreign, config=config).item()
+    assert triage.has_err(foreign, config=config) and not err.is_ok(foreign, config=config).item()
+    assert err.is_ok(err.clear(foreign, err.NAN, config=config), config=config).item()
+    with pytest.raises(triage.InputError, match="ErrorConfig"):
+        err.has_code(foreign, err.NAN, config=6)

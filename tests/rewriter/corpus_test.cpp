@@ -7,6 +7,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "bindings/lua/semantics/chunk.h"
 #include "tests/paths.h"
 #include "tests/rewriter/scripted.h"
 
@@ -44,6 +45,28 @@ TEST_CASE("programs do the same rewritten and not") {
     CHECK(!plain.empty());
     CHECK(run(read(path), "@" + path.string(), true) == plain);
   }
+}
+
+TEST_CASE("what a policy closes is closed as in plain Lua, and no more when its budget has run out") {
+  const std::filesystem::path path = triage::test::source_dir() + "/tests/rewriter/corpus/closing.lua";
+  effects() = Effects();
+  const LuaState state = new_state(true);
+  const int status = load_chunk(state.get(), read(path), ("@" + path.string()).c_str(), {0, /*policy=*/true});
+  CHECK(finish(state.get(), status) == run_plain_file(path));
+
+  constexpr const char* expired = R"(
+local function closer(name) return setmetatable({}, {__close = function() print(name) end}) end
+do local a <close> = closer "before" end
+expire()
+do local a <close> = closer "a" for _ in next, {1}, nil, closer "b" do end end
+print(pcall(function() local c <close> = closer "c" error("d", 0) end)))";
+  const LuaState other = new_state(true);
+  lua_register(other.get(), "expire", [](lua_State*) {
+    effects().expired = true;
+    return 0;
+  });
+  CHECK(finish(other.get(), load_chunk(other.get(), expired, "@expired.lua", {0, /*policy=*/true})) ==
+        "before\nfalse\td\n");
 }
 
 TEST_CASE("only the files that end in an error do") {

@@ -80,9 +80,17 @@ TEST_CASE("conditions") {
 TEST_CASE("bounds of loops, and keys") {
   check_all({{"for i = 1, n do end", "for i = 1,  __triage_plain(n) do end"},
              {"for i = n - 1, -n, -1 do end", "for i =  __triage_plain(n - 1),  __triage_plain(-n), -1 do end"},
-             {"for k in n do end", "for k in n do end"},
+             {"for k in n do end", "for k in __triage_iterate(n) do end"},
              {"return t[n], t.n, t['n'], t[1]", "return t[ __triage_plain(n,t)], t.n, t['n'], t[1]"},
              {"return {[n] = n, n}", "return ( __triage_table({[ __triage_key(n)] = n, n}))"}});
+}
+
+TEST_CASE("what a policy closes, and nothing else does") {
+  check_all(
+      {{"local a <close>, b = f()", "local a <const>, b = f() local __triage_held<close> =__triage_close(a,\"a\")"},
+       {"for k, v in next, {1} do end", "for k, v in __triage_iterate(next, __triage_table({1})) do end"}});
+  const std::string trusted = "local a <close> = f() for k in n do end";
+  CHECK(rewrite(trusted, "=t", {/*policy=*/false}).find(trusted) != std::string::npos);
 }
 
 TEST_CASE("concatenation") {

@@ -18,6 +18,7 @@ struct Effects {
   size_t charged = 0;
   size_t budget = SIZE_MAX;  // charging more raises "out of budget"
   bool policy = false;
+  bool expired = false;             // a budget ran out: nothing is closed
   std::vector<std::string> breaks;  // what would have broken the graph
 };
 Effects& effects();

@@ -12,13 +12,14 @@
 /// Errors: a function returns TRIAGE_OK, or another status; `last_error` then has the message. No exception leaves the library.
 /// After a failure, what a function would have written through its pointers is null, 0 or unchanged, but for RunInfo.
 ///
-/// Threads: any number of threads may use everything here at once, also one handle. Only do not free a handle while another
-/// thread uses it. Callbacks may call everything, if their comment says nothing else. The error of a call is kept for its
-/// thread: a handle is shared by threads, so its last error would be that of any of them.
+/// Threads: any number of threads may use everything here at once, also one handle. Callbacks may call everything, if their
+/// comment says nothing else. The error of a call is kept for its thread: a handle is shared by threads, so its last error would
+/// be that of any of them.
 ///
 /// Ownership: who creates a handle frees it, in any order; what is freed is refused by later calls, until the
-/// library uses the memory for a new handle. Text and arrays that a call gets are read during the call only. Text that it
-/// gives says how long it lives. Null is refused where no comment allows it.
+/// library uses the memory for a new handle. A handle may be freed while calls use it, by another thread or by a callback: those
+/// calls come to their end, and the last of them destroys what it stood for. Text and arrays that a call gets are read during
+/// the call only. Text that it gives says how long it lives. Null is refused where no comment allows it.
 ///
 /// Structs with a first member `size`: set it to sizeof the struct, and all else to 0 (`TriageRunOptions options =
 /// {.size = sizeof options};`); 0 is always the default. Later versions
@@ -131,6 +132,9 @@ enum {
 /// How policies use the C++ compiler of the host: never, in the background, or the first call waits.
 enum { TRIAGE_COMPILER_OFF = 0, TRIAGE_COMPILER_BACKGROUND = 1, TRIAGE_COMPILER_WAIT = 2 };
 
+/// What happens where values of rows that a policy masks may reach gradients: the log says it, or the load, reload or call fails.
+enum { TRIAGE_MASKED_ROWS_WARN = 0, TRIAGE_MASKED_ROWS_REQUIRE = 1 };
+
 /// 0 and null are the defaults. Of the signed numbers, -1 means "none" or "unlimited".
 typedef struct TriageRuntimeOptions {
   size_t size;
@@ -154,9 +158,10 @@ typedef struct TriageRuntimeOptions {
   int64_t state_keys;          ///< for which a policy keeps state. 0: 10000
   int64_t state_age_seconds;   ///< after which an unused key starts anew. 0: never
   int64_t max_instructions;    ///< of a script, at load and at each run. 0: 50 million, -1: unlimited
-  double max_seconds;          ///< likewise. 0: 5, -1: unlimited
+  double max_seconds;          ///< likewise. 0: 5, -1, infinity, or more than 1e8: unlimited
   int64_t max_script_bytes;    ///< memory of the interpreter. 0: 64 MiB, -1: unlimited
   int64_t max_tensor_bytes;    ///< of live tensors that a script made. 0: 4 GiB, -1: unlimited
+  int32_t masked_rows;         ///< TRIAGE_MASKED_ROWS_...
 } TriageRuntimeOptions;
 
 enum {
@@ -217,7 +222,7 @@ typedef struct TriageRunOptions {
   size_t param_count;
   const size_t* donate;  ///< numbers of inputs whose memory outputs may take over; their content is lost
   size_t donate_count;
-  int64_t timeout_ns;   ///< after which the call fails with TRIAGE_ERROR_LIMIT. 0: never
+  int64_t timeout_ns;   ///< after which the call fails with TRIAGE_ERROR_LIMIT. 0, INT64_MAX: never
   int32_t on_error;     ///< TRIAGE_ON_ERROR_...
   int32_t reserved;     ///< 0
   void* stream;         ///< of inputs on a CUDA device: their cudaStream_t (see run). Null: the default stream
@@ -336,7 +341,7 @@ typedef struct TriageApi {
 
   /// --- runtimes --- Options may be null. A policy and a watch may outlive their runtime.
   TriageStatus (*create_runtime)(const TriageRuntimeOptions* options, TriageRuntime** runtime);
-  TriageStatus (*free_runtime)(TriageRuntime* runtime);  ///< waits until unused versions are freed; null is allowed
+  TriageStatus (*free_runtime)(TriageRuntime* runtime);  ///< waits for unused versions, not in a callback; null: no-op
   /// Loads a policy from a file (its extension selects the front end), or from `length` bytes; messages show `name`, which may
   /// be null. Two loads of one file give two policies.
   TriageStatus (*load_file)(TriageRuntime* runtime, const char* path, TriagePolicy** policy);
@@ -347,7 +352,7 @@ typedef struct TriageApi {
   TriageStatus (*watch)(TriageRuntime* runtime, const char* folder, const TriageWatchOptions* options,
                         TriageWatch** watch);
   TriageStatus (*rescan)(TriageWatch* watch);  ///< checks the folder now
-  /// Waits for a reload in progress, but not when `on_event` calls it. Null is allowed.
+  /// Waits for a reload in progress, but not in a callback. Null is allowed.
   TriageStatus (*free_watch)(TriageWatch* watch);
   /// Statistics of all policies in Prometheus' text format; free it with free_text.
   TriageStatus (*metrics_text)(TriageRuntime* runtime, char** text);

@@ -342,7 +342,7 @@ RuntimeOptions quiet_runtime(bool json) {
     const bool of_backend = record.text.find("backend cannot compile") != std::string_view::npos;
     if (!of_policy || of_backend) log_to_standard_error(record);
   };
-  if (json) options.print = [](const std::string& text) { say(stderr, "{}\n", text); };
+  options.print = prints_to(json ? stderr : stdout);
   return options;
 }
 
@@ -356,6 +356,7 @@ Call prepare_call(const CallOptions& options, bool json, std::shared_ptr<Decisio
   runtime_options.backend = options.backend;
   runtime_options.compiler = compiler_mode(options.compiler);
   runtime_options.fullgraph = options.fullgraph;
+  runtime_options.masked_rows = masked_rows_from(options.masked_rows);
   runtime_options.decisions = std::move(decisions);
   Runtime runtime(runtime_options);
   define_given(runtime, options.given, device);

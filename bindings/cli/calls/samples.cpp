@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "bindings/cli/terminal.h"
+#include "runtime/messages/printable.h"
 
 namespace triage::cli {
 namespace {
@@ -82,7 +83,7 @@ void print_samples(const BadSamples& samples) {
     const BadSample& sample = samples.listed[i];
     const std::string line = fmt::format("  {:<8} {:<6} {:<{}}  {}", i == 0 ? "bad" : "", sample.sample,
                                          errors_text(sample), widest, outputs_text(sample));
-    say("{}\n", line.substr(0, line.find_last_not_of(' ') + 1));
+    say("{}\n", messages::one_line(line.substr(0, line.find_last_not_of(' ') + 1)));
   }
   if (samples.count > samples.listed.size())
     say("           {}\n", paint(Paint::faint, fmt::format("and {} more bad samples; --json lists up to 1000",

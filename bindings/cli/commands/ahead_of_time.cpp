@@ -33,7 +33,7 @@ ScriptOptions script_options(const BuildCommand& options, policy::PolicyFiles& f
   ScriptOptions script;
   script.path = options.call.policy;
   if (options.call.policy != "-") script.read_file = [&files](const std::string& name) { return files.read(name); };
-  script.print = [](const std::string& text) { say(stderr, "{}\n", text); };
+  script.print = prints_to(stderr);
   give(script, options.call.given, c10::kCPU);
   return script;
 }
@@ -195,7 +195,7 @@ int run(const ExportCommand& options) {
   ScriptOptions script_options;
   script_options.path = script_name(options.policy);
   script_options.read_file = files_of(options.policy);
-  script_options.print = [](const std::string& text) { say(stderr, "{}\n", text); };
+  script_options.print = prints_to(stderr);
   give(script_options, options.given, device);
   const std::unique_ptr<Script> script =
       find_front_end(script_name(options.policy))(read_source(options.policy), script_options);
@@ -218,7 +218,7 @@ int run(const ExportCommand& options) {
     print_json(json);
     return 0;
   }
-  say("{}", program.text());
+  say("{}", Block{program.text()});
   if (!options.output.empty()) say("{} {}\n", paint(Paint::faint, "saved to"), options.output);
   if (!options.torchscript.empty()) say("{} {}\n", paint(Paint::faint, "TorchScript in"), options.torchscript);
   return 0;

@@ -42,7 +42,8 @@ void print_calls(const std::vector<KnownCall>& calls) {
   std::map<std::string, std::vector<std::string>> of_policies;
   for (const KnownCall& call : calls)
     of_policies[call.policy].push_back(fmt::format("({})", fmt::join(call.inputs, ", ")));
-  for (const auto& [policy, kinds] : of_policies) say("  policy     {} {}\n", policy, fmt::join(kinds, " "));
+  for (const auto& [policy, kinds] : of_policies)
+    say("  policy     {} {}\n", policy, fmt::format("{}", fmt::join(kinds, " ")));
 }
 
 int show_folder(const CacheCommand& options) {

@@ -64,7 +64,7 @@ int run(const ReplayCommand& options) {
   replay_options.backend = options.backend;
   replay_options.compiler = compiler_mode(options.compiler.empty() ? "off" : options.compiler);
   replay_options.trusted = options.trusted;
-  if (options.json) replay_options.print = [](const std::string& line) { say(stderr, "{}\n", line); };
+  replay_options.print = prints_to(options.json ? stderr : stdout);
   if (!options.backend.empty()) check_backend(options.backend);
   const capsule::Capsule capsule = capsule::load(options.capsule);
   if (!options.extract.empty()) extract(capsule, options.extract);

@@ -22,6 +22,7 @@
 #include "bindings/cli/calls/samples.h"
 #include "bindings/cli/commands.h"
 #include "bindings/cli/terminal.h"
+#include "runtime/messages/printable.h"
 #include "runtime/operators/logical_bytes.h"
 #include "runtime/policy/decisions/decisions.h"
 
@@ -96,13 +97,13 @@ void print_summary(const at::Tensor& flags) {
       row += fmt::format("  {:>{}}", found == counts.end() ? "-" : std::to_string(found->second),
                          std::max<size_t>(6, code.size()));
     }
-    say("{}\n", row);
+    say("{}\n", messages::one_line(row));
   }
 }
 
 void print_tensor(const char* label, const std::string& name, const at::Tensor& tensor, const std::string& note) {
   std::string line = fmt::format("  {:<8} {:<8} {:<18} {}", label, name, describe(tensor), note);
-  say("{}\n", line.substr(0, line.find_last_not_of(' ') + 1));
+  say("{}\n", messages::one_line(line.substr(0, line.find_last_not_of(' ') + 1)));
 }
 
 std::string output_note(const Result& output, const Call& call, const std::vector<std::string>& inputs) {
@@ -143,7 +144,7 @@ Json flags_json(const at::Tensor& flags) {
 void print_report(const Report& report, const Call& call) {
   std::vector<std::string> names = call.policy.signature().inputs;
   const std::string calls = report.calls == 1 ? "" : fmt::format(" (the last of {} calls)", report.calls);
-  say("{}{}\n", paint(Paint::heading, report.policy), calls);
+  say("{}{}\n", paint(Paint::heading, messages::one_line(report.policy)), calls);
   for (size_t i = 0; i < call.inputs.size(); ++i)
     print_tensor(i == 0 ? "inputs" : "", names[i], call.inputs[i], call.sources[i]);
   for (size_t i = 0; i < report.outputs.size(); ++i) {

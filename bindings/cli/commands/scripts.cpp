@@ -24,6 +24,7 @@
 #include "bindings/cli/terminal.h"
 #include "bindings/lua/engine/exec.h"
 #include "bindings/lua/repl/session.h"
+#include "runtime/messages/printable.h"
 
 namespace triage::cli {
 namespace {
@@ -81,7 +82,7 @@ void print_words(const std::vector<std::string>& words) {
   for (const std::string& word : words) widest = std::max(widest, word.size() + 2);
   const size_t columns = std::max<size_t>(1, width / widest), shown = std::min(words.size(), most);
   for (size_t i = 0; i < shown; ++i)
-    std::printf("%s%-*s", i % columns == 0 ? "\n" : "", static_cast<int>(widest), words[i].c_str());
+    std::printf("%s%-*s", i % columns == 0 ? "\n" : "", static_cast<int>(widest), messages::one_line(words[i]).c_str());
   if (shown < words.size()) std::printf("\n... and %zu more", words.size() - shown);
   std::printf("\n");
   flush(stdout);
@@ -261,12 +262,12 @@ void print_answer(const lua::Session::Answer& answer, bool terminal) {
   const bool failed = answer.status == lua::Session::Answer::Status::failed;
   flush(stdout);
   if (failed && !terminal) {
-    say(stderr, "{}", answer.text);
+    say(stderr, "{}", Block{answer.text});
   } else if (failed) {
     const size_t end = answer.text.find('\n');
-    say("{}{}", paint(Paint::error, answer.text.substr(0, end)), answer.text.substr(end));
+    say("{}{}", paint(Paint::error, answer.text.substr(0, end)), Block{answer.text.substr(end)});
   } else {
-    say("{}", answer.text);
+    say("{}", Block{answer.text});
   }
   flush(stdout);
 }

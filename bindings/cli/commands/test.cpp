@@ -18,6 +18,7 @@
 #include "bindings/lua/rewriter/rewriter.h"
 #include "bindings/lua/testing/policy_tests.h"
 #include "runtime/files/disk.h"
+#include "runtime/messages/printable.h"
 
 namespace triage::cli {
 namespace {
@@ -149,16 +150,18 @@ bool TestRun::ok() const {
 
 /// For a person, after each file and at the end.
 void print_tested(const TestedFile& file, bool full_coverage) {
-  say("{}\n", paint(Paint::heading, file.path));
+  const std::string path = messages::one_line(file.path);
+  say("{}\n", paint(Paint::heading, path));
   if (!file.error.empty()) {
     say("  {}    {}\n", paint(Paint::error, "FAIL"), indented(file.error));
     return;
   }
   for (const auto& test : file.tested.tests) {
     if (test.failure.empty())
-      say("  {}      {}\n", paint(Paint::good, "ok"), test.name);
+      say("  {}      {}\n", paint(Paint::good, "ok"), messages::one_line(test.name));
     else
-      say("  {}    {}\n        {}\n", paint(Paint::error, "FAIL"), test.name, indented(placed_failure(file, test)));
+      say("  {}    {}\n        {}\n", paint(Paint::error, "FAIL"), messages::one_line(test.name),
+          indented(placed_failure(file, test)));
   }
   if (file.tested.tests.empty())
     say("  {}\n", paint(full_coverage ? Paint::error : Paint::warning,
@@ -168,7 +171,7 @@ void print_tested(const TestedFile& file, bool full_coverage) {
   const bool got_there = full_coverage || file.ok() || file.rules_taken() > 0;
   for (const auto& taken : file.tested.rules)
     if (taken.samples.empty() && got_there)
-      say("{}:{}:{}: {}: no test has a sample that {} takes\n", file.path, taken.rule.line, taken.rule.column,
+      say("{}:{}:{}: {}: no test has a sample that {} takes\n", path, taken.rule.line, taken.rule.column,
           paint(full_coverage ? Paint::error : Paint::warning, full_coverage ? "error" : "warning"), taken.rule.name);
   if (!file.tested.coverage_error.empty())
     say("  {} {}\n",
@@ -317,7 +320,7 @@ TestedFile test_file(const std::string& path, const TestCommand& options) {
   test_options.script.path = script_name(path);
   test_options.script.read_file = files_of(path);
   // What a policy prints belongs between the results only where a person reads them.
-  if (options.json) test_options.script.print = [](const std::string& text) { say(stderr, "{}\n", text); };
+  test_options.script.print = prints_to(options.json ? stderr : stdout);
   test_options.backend = options.backend;
   test_options.batches = options.batches;
   give(test_options.script, options.given, c10::kCPU);

@@ -35,7 +35,8 @@ void print_line(const Line& line, bool json) {
   std::string message = line.message.empty() ? "" : "  " + line.message;
   if (line.event == "loaded") message = paint(Paint::faint, "  (its tests were not run)");
   say("{:%H:%M:%S}  {}  {}{}{}{}\n", fmt::localtime(std::time(nullptr)),
-      paint(colour, fmt::format("{:<8}", line.event)), line.path, version, paint(Paint::faint, hash), message);
+      paint(colour, fmt::format("{:<8}", line.event)), messages::one_line(line.path), version,
+      paint(Paint::faint, hash), message);
   flush(stdout);
 }
 
@@ -74,15 +75,19 @@ class Follower {
   }
 
   void load(const std::string& path) {
-    std::string source = read_bytes(path);
+    Refused refused{read_bytes(path), policy::listing_of(folder_), ""};
     try {
       Policy policy = runtime_.load(path);
       print_line({"loaded", path, policy.version().number, policy.version().hash, "", 0}, json_);
       policies_[path] = policy;
       never_loaded_.erase(path);
     } catch (const Error& error) {
-      print_line({"refused", path, 0, "", error.what(), error.source().line}, json_);
-      never_loaded_[path] = source;
+      refused.message = error.what();
+      const auto before = never_loaded_.find(path);
+      if (before == never_loaded_.end() || before->second.source != refused.source ||
+          before->second.message != refused.message)
+        print_line({"refused", path, 0, "", error.what(), error.source().line}, json_);
+      never_loaded_[path] = refused;
     }
   }
 
@@ -97,14 +102,16 @@ class Follower {
 
   bool has_never_loaded() const { return !never_loaded_.empty(); }
 
-  /// Tries again those that have changed since they were refused.
+  /// Tries again those that have changed since they were refused, or beside which something has: they may have missed a module.
   void retry() {
+    if (never_loaded_.empty()) return;
     std::vector<std::string> changed, gone;
-    for (const auto& [path, source] : never_loaded_) {
+    const std::string listing = policy::listing_of(folder_);
+    for (const auto& [path, refused] : never_loaded_) {
       std::error_code ignored;
       if (!fs::exists(path, ignored)) {
         gone.push_back(path);
-      } else if (read_bytes(path) != source) {
+      } else if (listing != refused.listing || read_bytes(path) != refused.source) {
         changed.push_back(path);
       }
     }
@@ -120,7 +127,11 @@ class Follower {
   std::string folder_;
   bool json_;
   std::map<std::string, Policy> policies_;
-  std::map<std::string, std::string> never_loaded_;  // with the source that was refused
+  struct Refused {
+    std::string source, listing;  // of the file, and of the folder, when it was tried
+    std::string message;
+  };
+  std::map<std::string, Refused> never_loaded_;
 };
 
 }  // namespace

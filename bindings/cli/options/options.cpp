@@ -254,7 +254,7 @@ void add_help(CLI::App& app, Action& action) {
     const std::string text = name->empty() ? app.get_formatter()->make_help(&app, "triage", CLI::AppFormatMode::Normal)
                                            : app.get_subcommand(*name)->help("triage");
     action = [text] {
-      say("{}", text);
+      say("{}", Block{text});
       return 0;
     };
   });
@@ -404,11 +404,11 @@ Chosen parse_command_line(int argc, char** argv) {
     if (error.get_exit_code() == 0) {  // --help and --version
       std::ostringstream text;
       const int status = app.exit(error, text, text);
-      say("{}", text.str());
+      say("{}", Block{text.str()});
       return {"triage", nullptr, status};
     }
     if (argc > 1) return wrong(parse_message(app, error, argc, argv));
-    say(stderr, "{}", app.help());
+    say(stderr, "{}", Block{app.help()});
     return {"triage", nullptr, wrong_use};
   } catch (const UsageError& error) {
     return wrong(error.what());

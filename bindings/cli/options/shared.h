@@ -96,6 +96,10 @@ inline void add_call_options(CLI::App& command, CallOptions& options, const char
   add_compiler_option(command, options.compiler, compiler_without);
   command.add_option("--device", options.device, "the device of the inputs")->capture_default_str();
   command.add_flag("--fullgraph", options.fullgraph, "make a graph break an error");
+  command
+      .add_option("--masked-rows", options.masked_rows, "if masked rows may reach gradients: warn, or require that not")
+      ->check(CLI::IsMember({"warn", "require"}))
+      ->capture_default_str();
 }
 
 inline void add_kernels_option(CLI::App& command, CallOptions& options) {

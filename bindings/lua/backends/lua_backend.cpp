@@ -9,6 +9,7 @@
 #include "bindings/lua/values/arguments.h"
 #include "bindings/lua/values/tensor.h"
 #include "runtime/capture/recording/branch_guard.h"
+#include "runtime/memory/overlap.h"
 #include "runtime/messages/debugging/repro_settings.h"
 
 #include <fmt/format.h>
@@ -92,7 +93,7 @@ class LuaExecutable final : public Executable {
     bool shares = false;
     for (const at::Tensor& input : inputs) {
       if (output.is_same(input)) return output;
-      shares |= input.has_storage() && output.has_storage() && output.is_alias_of(input);
+      shares |= share_memory(input, output);
     }
     return shares ? output.clone() : output;
   }

@@ -83,10 +83,13 @@ bool is_protected_call(lua_CFunction function) {
 }
 
 /// Pushes the handler of the innermost xpcall around, where no pcall is inside of it; false where something else catches.
-/// Nothing does where true comes without a handler (nil).
+/// Nothing does where true comes without a handler (nil). To find a level Lua walks over all above it: further away, the handler is
+/// called when the stack is unwound.
 bool push_handler_around(lua_State* L) {
+  constexpr int most = 1'000;
   lua_Debug frame;
   for (int level = 1; lua_getstack(L, level, &frame); ++level) {
+    if (level > most) return false;
     lua_getinfo(L, "f", &frame);
     const lua_CFunction function = lua_tocfunction(L, -1);
     lua_pop(L, 1);

@@ -255,6 +255,9 @@ void read_compile_options(lua_State* L, int index, CompiledFunction& function) {
       function.options.observer = profiler->observer();
     } else if (key == "fail_on_backend_error" && lua_isboolean(L, -1))
       function.options.fail_on_backend_error = lua_toboolean(L, -1);
+    else if (key == "masked_rows" && lua_type(L, -1) == LUA_TSTRING)
+      function.options.masked_rows =
+          on_behalf_of("triage.compile", [&] { return masked_rows_from(lua_tostring(L, -1)); });
     else if (key == "dynamic" && lua_isboolean(L, -1))
       function.options.dynamic = lua_toboolean(L, -1);
     else if (key == "warn" && lua_isboolean(L, -1))
@@ -266,7 +269,8 @@ void read_compile_options(lua_State* L, int index, CompiledFunction& function) {
           "triage.compile: option '" + (key.empty() ? std::string("?") : key) +
           "' is unknown or has the wrong type. Options: fullgraph (boolean), backend (string, function or "
           "CompileProfiler), "
-          "compiler (off, background or wait), fail_on_backend_error (boolean), dynamic (boolean), warn (boolean), "
+          "compiler (off, background or wait), fail_on_backend_error (boolean), masked_rows (warn or require), dynamic "
+          "(boolean), warn (boolean), "
           "name (a string of at most 255 bytes).");
     lua_pop(L, 1);
   }

@@ -55,6 +55,7 @@ Json facts_of(const CompiledFunction& function, Recording& recording, CallOnStac
   facts["call"] = {{"backend", function.options.backend},
                    {"compiler", compiler_mode_name(function.options.compiler)},
                    {"fullgraph", function.options.fullgraph},
+                   {"masked_rows", masked_rows_name(function.options.masked_rows)},
                    {"dynamic", function.options.dynamic},
                    {"fail_on_backend_error", function.options.fail_on_backend_error},
                    {"trusted", true}};

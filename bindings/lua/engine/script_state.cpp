@@ -10,6 +10,8 @@
 #include "bindings/lua/state/stack.h"
 #include "bindings/lua/values/read_only.h"
 #include "bindings/lua/values/tensor.h"
+#include "runtime/files/disk.h"
+#include "runtime/location/owner.h"
 
 namespace triage::lua {
 namespace {
@@ -19,6 +21,7 @@ int call_host(lua_State* L) {
   const auto& function = *static_cast<const HostFunction*>(lua_touserdata(L, lua_upvalueindex(1)));
   std::vector<at::Tensor> arguments;
   for (int i = 1; i <= lua_gettop(L); ++i) arguments.push_back(check_tensor(L, i));
+  if (const auto& locations = context(L).locations) locations->keep();  // there may be flags among them
   const std::vector<at::Tensor> results = call_host_function(function, arguments);
   reserve(L, results.size(), "too many results");
   for (const at::Tensor& result : results) push_tensor(L, result);
@@ -74,6 +77,12 @@ void place_given(State& state, lua_State* L, int tables, const std::string& name
   lua_pop(L, 1);
 }
 
+/// What a source that does not compile is, where it is no text that could be Lua; else empty.
+std::string not_lua(std::string_view source) {
+  const std::string what = files::describe_content(files::InputFile(source));
+  return what == "a text file" ? "" : what;
+}
+
 }  // namespace
 
 std::unique_ptr<State> make_script_state(StateOptions options, const std::vector<HostFunction>& host_functions,
@@ -115,7 +124,11 @@ void push_chunk(State& state, std::string_view source, const std::string& chunk_
   ChunkOptions options;
   options.env = lua_gettop(L);
   options.policy = state.context().sandboxed;
-  if (load_chunk(L, source, chunk_name.c_str(), options) != LUA_OK) lua_error(L);
+  if (load_chunk(L, source, chunk_name.c_str(), options) != LUA_OK) {
+    if (const std::string what = not_lua(source); !what.empty() && lua_type(L, -1) == LUA_TSTRING)
+      lua_pushfstring(L, "%s; the file looks like %s, not like a script in Lua", lua_tostring(L, -1), what.c_str());
+    lua_error(L);
+  }
   lua_remove(L, -2);
 }
 

@@ -8,6 +8,7 @@
 #include "bindings/lua/values/tensor.h"
 #include "runtime/capture/recording/recorder.h"
 #include "runtime/flags/forms.h"
+#include "runtime/location/owner.h"
 #include "runtime/operators/logical_bytes.h"
 
 #include <triage/error.h>
@@ -55,6 +56,7 @@ const at::Tensor& flags_argument(lua_State* L, const char* operation) {
         (is_data ? ", which is data: flags of this configuration are " + std::string(c10::toString(flag_dtype(L)))
                  : ""));
   break_graph(operation, "Return the flags, and inspect them after the compiled code.");
+  if (const auto& locations = context(L).locations) locations->keep();  // ids become numbers of the script
   return *flags;
 }
 
@@ -191,14 +193,16 @@ int pretty_print(lua_State* L) {
   return 1;
 }
 
-/// has_err(f) -> boolean
+/// has_err(f, options) -> boolean
 int has_err(lua_State* L) {
   const at::Tensor* f = first_tensor(L);
   if (!f) throw InputError("has_err: expected a flags tensor as `f`, got " + describe(L, 1));
+  const ConfigOptions options = options_argument(L, 2, "has_err");
+  flags::KnownForms::add(options.config);
   flags::check::known("has_err", *f);
   break_graph("has_err", "In captured code write IF(HAS(f), ...), or select per sample with err.is_err(f).");
   charge_samples(L, "has_err", *f);
-  lua_pushboolean(L, triage::has_err(*f));
+  lua_pushboolean(L, triage::has_err(*f, options));
   return 1;
 }
 
@@ -217,7 +221,7 @@ int dynamic_shape(lua_State* L) {
 }  // namespace
 
 void add_inspection(lua_State* L) {
-  static const LimitedFunction core_functions[] = {{"has_err", guarded<has_err>, 1},
+  static const LimitedFunction core_functions[] = {{"has_err", guarded<has_err>, 2},
                                                    {"dynamic_shape", guarded<dynamic_shape>, 1}};
   set_limited(L, "", core_functions);
   static const LimitedFunction functions[] = {

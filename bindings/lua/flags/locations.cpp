@@ -8,6 +8,7 @@
 #include "bindings/lua/values/tensor.h"
 #include "runtime/capture/recording/recorder.h"
 #include "runtime/location/assign.h"
+#include "runtime/location/owner.h"
 
 #include <triage/error.h>
 #include <triage/location.h>
@@ -32,15 +33,18 @@ constexpr size_t longest_name = 1000;
 
 /// The id of a path, registered on first use. A policy has a share of the ids.
 int64_t id_of_path(lua_State* L, const std::string& path) {
-  Context& own = context(L);
-  const bool takes_one =
-      !ErrorLocation::is_registered(path) && ErrorLocation::count() <= ErrorLocation::MAX_LOCATION_ID;
+  const Context& own = context(L);
   check_location_name(own, path);
-  if (takes_one && free_location_names(own) == 0)
+  if (!own.locations) return ErrorLocation::register_path(path);
+  if (free_location_names(own) == 0 && !ErrorLocation::is_registered(path))
     throw LimitError("a policy may name at most " + std::to_string(most_names) +
                      " locations, and all policies share 1,023; '" + path + "' is one too many");
-  own.names_registered += takes_one;
-  return ErrorLocation::register_path(path);
+  return own.locations->register_path(path);
+}
+
+/// An id becomes a number of the script, which may store it where nobody sees that it is one.
+void keep_locations(lua_State* L) {
+  if (const auto& locations = context(L).locations) locations->keep();
 }
 
 int64_t check_id(lua_State* L, int index, const std::string& who) {
@@ -67,7 +71,7 @@ std::optional<int64_t> id_of_tracked(lua_State* L, int index) {
     const bool has_id = lua_getfield(L, index, "_fx_id") == LUA_TNUMBER;
     const lua_Integer id = lua_tointeger(L, -1);
     lua_pop(L, 1);
-    if (has_id && ErrorLocation::path(id) == *location) return id;
+    if (has_id && ErrorLocation::path(id) == *location && !context(L).locations) return id;
     return id_of_path(L, *location);
   }
   const auto path = text_field(L, index, "_fx_path");
@@ -127,13 +131,17 @@ int location_register(lua_State* L) {
   const std::string path = check_path(L, 1, "ErrorLocation.register");
   if (!ErrorLocation::is_registered(path)) refuse_in_selection(L, "`ErrorLocation.register` of a new path");
   read_registry();
+  keep_locations(L);
   lua_pushinteger(L, id_of_path(L, path));
   return 1;
 }
 
 int location_get(lua_State* L) {
   read_registry();
-  lua_pushinteger(L, ErrorLocation::get(check_path(L, 1, "ErrorLocation.get")));
+  const std::string path = check_path(L, 1, "ErrorLocation.get");
+  keep_locations(L);
+  const bool known = ErrorLocation::is_registered(path);
+  lua_pushinteger(L, known ? id_of_path(L, path) : ErrorLocation::UNKNOWN);
   return 1;
 }
 
@@ -170,8 +178,10 @@ int location_reset(lua_State* L) {
 
 int location_get_all_paths(lua_State* L) {
   read_registry();
+  keep_locations(L);
+  const auto& own = context(L).locations;
   lua_newtable(L);
-  for (const auto& [path, id] : ErrorLocation::get_all_paths()) {
+  for (const auto& [path, id] : own ? own->hold_all() : ErrorLocation::get_all_paths()) {
     lua_pushinteger(L, id);
     lua_setfield(L, -2, path.c_str());
   }
@@ -181,7 +191,7 @@ int location_get_all_paths(lua_State* L) {
 }  // namespace
 
 int64_t free_location_names(const Context& context) {
-  return context.sandboxed ? std::max<int64_t>(most_names - context.names_registered, 0)
+  return context.locations ? std::max<int64_t>(most_names - context.locations->taken(), 0)
                            : ErrorLocation::MAX_LOCATION_ID + 1;
 }
 

@@ -51,11 +51,10 @@ int assign(lua_State* L) {
     lua_pop(L, 2);
   }
   charge(L, 0, 0, 20 * static_cast<uint64_t>(count));
-  Context& own = context(L);
+  const Context& own = context(L);
   for (const ListedModule& module : modules) check_location_name(own, options.prefix + '.' + module.path);
-  const int64_t known = ErrorLocation::count();
-  const std::vector<TrackedModule> assigned = assign_locations(modules, options, free_location_names(own));
-  own.names_registered += std::max<int64_t>(ErrorLocation::count() - known, 0);
+  const std::vector<TrackedModule> assigned =
+      assign_locations(modules, options, free_location_names(own), own.locations.get());
   lua_createtable(L, static_cast<int>(count), 0);
   for (size_t i = 0; i < assigned.size(); ++i) {
     if (assigned[i].path.empty()) {

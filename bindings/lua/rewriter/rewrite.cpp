@@ -87,6 +87,7 @@ class Rewriter {
       default:
         for (const Expression* const value : s.values) expression(*value, false);
         if (natural_) natural_->leave(s);
+        if (policy_) hold_what_closes(s);
         break;
     }
     natural_ ? natural_blocks(s) : blocks(s);
@@ -118,6 +119,24 @@ class Rewriter {
     if (!becomes_call) return;
     edits_.before(value.begin, "(");
     edits_.after(value.end, ")");
+  }
+
+  // --- what is closed
+
+  /// A policy closes nothing by itself: in the place of its values stand objects of the library (semantics/closing.h).
+  void hold_what_closes(const Statement& s) {
+    if (s.kind == StatementKind::GenericFor) {
+      edits_.before(s.values.front()->begin, "__triage_iterate(");
+      edits_.after(s.values.back()->end, ")");
+    }
+    if (s.kind != StatementKind::Local) return;
+    for (const Variable* const variable : s.variables) {
+      if (variable->attribute != Variable::Attribute::Close) continue;
+      const size_t begin = variable->attribute_begin;
+      edits_.replace(begin, begin + std::string_view("close").size(), "const");
+      edits_.after(s.end, " local __triage_held<close> =__triage_close(" + variable->name + "," +
+                              string_literal(variable->name) + ")");
+    }
   }
 
   // --- writes

@@ -14,6 +14,10 @@
 #include "bindings/lua/typing/typing.h"
 #include "bindings/lua/values/read_only.h"
 #include "runtime/backends/deadline.h"
+#include "runtime/capture/c_locale.h"
+#include "runtime/capture/thread_stack.h"
+#include "runtime/location/owner.h"
+#include "runtime/messages/printable.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -51,6 +55,7 @@ int look_at_budgets(lua_State* L) {
     return 0;
   } catch (const LimitError& error) {
     own.expired = true;
+    ++own.stopped;
     raise(L, error);
   }
   return -1;
@@ -63,7 +68,8 @@ void count_hook(lua_State* L, lua_Debug*) {
 }
 
 int panic(lua_State* L) {
-  std::fprintf(stderr, "triage: error outside of a protected call: %s\n", error_text(L, -1).c_str());
+  std::fprintf(stderr, "triage: error outside of a protected call: %s\n",
+               messages::one_line(error_text(L, -1)).c_str());
   return 0;  // Lua aborts
 }
 
@@ -99,6 +105,7 @@ void define_arguments(lua_State* L, const StateOptions& options) {
 std::function<void(const std::string&)> throws_errors(std::function<void(const std::string&)> print) {
   if (!print) return print;
   return [print = std::move(print)](const std::string& text) {
+    const capture::HostLocale numbers_of_host;
     try {
       print(text);
     } catch (const std::exception&) {
@@ -117,11 +124,13 @@ constexpr int collector_pause = 120;  // percent of the memory in use after a cy
 constexpr int collector_speed = 400;  // percent
 
 State::State(StateOptions options) : options_(std::move(options)) {
+  const capture::CLocale numbers;
   context_.limits = options_.limits;
   context_.sandboxed = options_.sandboxed;
   context_.calls_everything = !options_.sandboxed || options_.trusted;
   context_.print = throws_errors(options_.print);
   context_.chunk = options_.path;
+  if (options_.sandboxed) context_.locations = std::make_shared<LocationOwner>(options_.path);
   context_.compiler = options_.compiler;
   lua_ = lua_newstate(allocate, &context_);
   if (!lua_) throw LoadError("cannot make a Lua state: out of memory");
@@ -179,9 +188,11 @@ int State::assemble(lua_State* L) {
 }
 
 std::optional<Deadline::Moment> State::arm(std::optional<Deadline::Moment> deadline) {
+  capture::require_stack();
   const Limits& limits = context_.limits;
   drop_held_memory(context_, /*all=*/true);  // what is still held belongs to the host
   context_.expired = false;
+  context_.stopped = 0;
   context_.printed_bytes = 0;
   context_.instructions_left = limits.instructions ? limits.instructions : std::numeric_limits<uint64_t>::max();
   context_.deadline = deadline;

@@ -35,7 +35,7 @@ class State {
   lua_State* lua() const noexcept { return lua_; }
   Context& context() noexcept { return context_; }
 
-  /// Starts a load or a call: full budgets, and the nearer of `deadline` and limits.seconds from now.
+  /// Starts a load or a call: full budgets, and the nearer of `deadline` and limits.seconds from now. Throws capture::StackError.
   /// Returns when the time of the limits is over, or `deadline`, whatever is first.
   std::optional<Deadline::Moment> arm(std::optional<Deadline::Moment> deadline = {});
   void disarm() noexcept;

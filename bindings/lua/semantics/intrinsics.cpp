@@ -3,6 +3,7 @@
 #include <string>
 #include <string_view>
 
+#include "bindings/lua/semantics/closing.h"
 #include "bindings/lua/semantics/created.h"
 #include "bindings/lua/semantics/natural_functions.h"
 #include "bindings/lua/semantics/tensor_semantics.h"

@@ -27,8 +27,10 @@ void set_integer(lua_State* L, int index, int field, lua_Integer value) {
   lua_rawseti(L, index, field);
 }
 
-/// Ends the `if` where an error, or a coroutine that was given up, did not come to its end. Argument 2: the error.
+/// Ends the `if` where an error, or a coroutine that was given up, did not come to its end. Argument 2: the error. What a call left that
+/// ran out of its budget is forgotten before the next one (forget_chains).
 int close_chain(lua_State* L) {
+  if (has_expired(L)) return 0;
   lua_settop(L, 2);
   if (lua_type(L, 1) != LUA_TTABLE || lua_rawgeti(L, 1, chain::masks) == LUA_TNIL) return 0;
   const bool shares = lua_rawgeti(L, 1, chain::restore) != LUA_TNIL, runs = lua_rawgeti(L, 1, chain::scope) != LUA_TNIL;

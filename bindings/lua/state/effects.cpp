@@ -64,6 +64,9 @@ void go_on_unwinding(lua_State* L) {
   if (capture::UntakenBranch::left()) raise_as_lua_error(L, [] { capture::UntakenBranch::leave(); });
 }
 
+bool has_expired(lua_State* L) noexcept { return context(L).expired; }
+bool closes_nothing(lua_State* L) noexcept { return has_expired(L) || capture::UntakenBranch::left(); }
+
 void bump_epoch(lua_State* L) { context(L).epoch++; }
 
 bool is_policy(lua_State* L) { return context(L).sandboxed; }

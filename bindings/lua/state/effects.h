@@ -37,6 +37,11 @@ bool effects_allowed() noexcept;
 /// whatever writes, and behind what catches errors.
 void go_on_unwinding(lua_State* L);
 
+/// Did a budget run out? From then on every instruction of Lua code raises, the library's included.
+bool has_expired(lua_State* L) noexcept;
+/// Is the script at its end: did a budget run out, or is it being unwound? Then nothing of it is closed any more.
+bool closes_nothing(lua_State* L) noexcept;
+
 /// A variable or table that guards may have looked at was written.
 void bump_epoch(lua_State* L);
 

@@ -1,5 +1,6 @@
 #pragma once
 #include "bindings/lua/state/state.h"
+#include "runtime/capture/c_locale.h"
 #include "runtime/flags/composites/known_rows.h"
 
 #include <lua.hpp>
@@ -40,6 +41,7 @@ int run_body(lua_State* L) {
 /// C++ (see `rethrow`). The stack is as before when it returns.
 template <typename Body>
 void in_protected_call(lua_State* L, Body&& body) {
+  const capture::CLocale numbers;
   const KnownFormsOf forms(L);
   const flags::KnownRows rows(flags::KnownRows::Writes::versioned);
   int top = lua_gettop(L);

@@ -140,7 +140,8 @@ std::string error_text(lua_State* L, int index) {
       return {text, length};
     }
     case LUA_TNUMBER:
-      return lua_isinteger(L, index) ? std::to_string(lua_tointeger(L, index)) : std::to_string(lua_tonumber(L, index));
+      return lua_isinteger(L, index) ? std::to_string(lua_tointeger(L, index))
+                                     : fmt::format("{}", lua_tonumber(L, index));
     case LUA_TTABLE: {  // an error of the library: {kind = ..., message = ...}
       index = lua_absindex(L, index);
       lua_pushliteral(L, "message");

@@ -20,6 +20,10 @@
 /// The thin layer between Lua's C API and C++. Rules that hold everywhere in bindings/lua: every C function is
 /// registered through `guarded`; no C++ exception other than Lua's own crosses a Lua frame; every entry from the host
 /// runs inside lua_pcall; finalizers are idempotent; an object that was closed raises an error when used.
+namespace triage {
+class LocationOwner;
+}
+
 namespace triage::lua {
 
 /// Pushes the value of a Lua error, for `lua_error` to raise: "file:line: message" with the script's line; from a
@@ -60,6 +64,7 @@ struct Context {
   uint64_t instructions_left = 0;
   std::optional<std::chrono::steady_clock::time_point> deadline;
   bool expired = false;  // a budget ran out: every further hook raises again, pcall cannot absorb it
+  size_t stopped = 0;    // how often it did, since the budgets were armed
   uint64_t epoch = 0;    // bumped by writes to upvalues, globals and tables (rewritten code)
   std::function<void(const std::string&)> print;
   FindProgram* find_program = nullptr;        // who wants the program of `triage.run_graph`
@@ -73,13 +78,14 @@ struct Context {
     std::optional<c10::weak_intrusive_ptr<c10::StorageImpl>> held;  // Lua let it go, a recorder or autograd did not
   };
   std::unordered_map<const void*, Storage> storages;
-  int64_t held_bytes = 0;        // of tensor_bytes: of storages that Lua let go, and a recorder or autograd may hold
-  int64_t live_tensors = 0;      // userdata not yet finalized
-  int64_t names_registered = 0;  // locations that the script was the first to name
-  int64_t collected_at = 0;      // tensor_bytes after the last collection that tensors asked for
-  size_t printed_bytes = 0;      // since the budgets were armed
-  size_t unusual_keys = 0;       // written to tables (note_key)
-  std::string traceback;         // of the error that `keep_traceback` saw last
+  int64_t held_bytes = 0;    // of tensor_bytes: of storages that Lua let go, and a recorder or autograd may hold
+  int64_t live_tensors = 0;  // userdata not yet finalized
+  int64_t collected_at = 0;  // tensor_bytes after the last collection that tensors asked for
+  size_t printed_bytes = 0;  // since the budgets were armed
+  size_t unusual_keys = 0;   // written to tables (note_key)
+  std::string traceback;     // of the error that `keep_traceback` saw last
+  /// Holds the locations that the script names; null where those last as the host's do.
+  std::shared_ptr<LocationOwner> locations;
   // Of the coroutine that runs:
   Scope* innermost_call = nullptr;       // of `call_in_scope`; no call is yielded across
   std::shared_ptr<const Resume> resume;  // since it goes on; null in the main one

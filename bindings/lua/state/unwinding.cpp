@@ -1,6 +1,7 @@
 #include "bindings/lua/state/unwinding.h"
 
 #include "bindings/lua/state/stack.h"
+#include "bindings/lua/state/state.h"
 #include "bindings/lua/state/userdata.h"
 #include "runtime/capture/recording/branch_guard.h"
 
@@ -66,7 +67,7 @@ int stack_depth(lua_State* L) {
 }
 
 void forget_closers(lua_State* L) {
-  if (!lua_checkstack(L, 8)) return;
+  if (context(L).sandboxed || !lua_checkstack(L, 8)) return;  // what closes a policy's values asks for itself
   lua_Debug frame;
   const int unwound = stack_depth(L) - UntakenBranch::frames_kept();
   for (int level = 0; level < unwound && lua_getstack(L, level, &frame); level++) {

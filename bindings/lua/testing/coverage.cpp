@@ -6,6 +6,7 @@
 #include "bindings/lua/tensors/torch.h"
 #include "bindings/lua/testing/sources.h"
 #include "bindings/lua/values/tensor.h"
+#include "runtime/compat/readable_values.h"
 
 #include <ATen/ATen.h>
 #include <triage/flags.h>
@@ -93,7 +94,7 @@ void Coverage::finish(const at::Tensor& flags) {
       if (const auto count = note.mask.sum().item<int64_t>()) samples_[note.rule]["any"] += count;
       continue;
     }
-    const at::Tensor mask = note.mask.expand({flags.size(0)}).to(at::kCPU).contiguous();
+    const at::Tensor mask = compat::readable_values(note.mask.expand({flags.size(0)}));
     const bool* taken = mask.data_ptr<bool>();
     for (size_t i = 0; i < classes.size(); ++i)
       if (taken[i]) ++samples_[note.rule][classes[i]];

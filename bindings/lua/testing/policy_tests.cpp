@@ -122,6 +122,7 @@ class Tester {
     Compiled::Options options;
     options.backend = options_.backend;
     options.fullgraph = plain_.fullgraph();
+    options.masked_rows = plain_.masked_rows();
     options.recompile_limit = many_graphs;
     return options;
   }

@@ -96,8 +96,10 @@ def set_config(config: ErrorConfig) -> None:
     _current = config
 
 
-def checked_flags(operation: str, f: torch.Tensor) -> torch.Tensor:
+def checked_flags(operation: str, f: torch.Tensor, config: ErrorConfig | None = None) -> torch.Tensor:
     """`f`, or an error if it is no flags tensor: read as flags, data would give nonsense without a word."""
+    if config is not None and not isinstance(config, ErrorConfig):
+        raise InputError(f"{operation}: expected an ErrorConfig as `config`, got {type(config).__name__}.")
     if not isinstance(f, torch.Tensor):
         raise InputError(f"{operation}: expected a flags tensor as `f`, got {type(f).__name__}.")
     if f.dim() == 2:

@@ -45,14 +45,14 @@ def flag_oob_indices(
 push = err.push
 
 
-def find(code: int, f: Tensor) -> Tensor:
+def find(code: int, f: Tensor, *, config: ErrorConfig | None = None) -> Tensor:
     """bool `(N,)`: an entry of this code."""
-    return err.has_code(f, code)
+    return err.has_code(f, code, config=config)
 
 
-def has_err(f: Tensor) -> bool:
+def has_err(f: Tensor, *, config: ErrorConfig | None = None) -> bool:
     """Whether the batch has any entry. Reads a value, so a compiled program breaks here; err.any_err does not."""
-    return bool(err.any_err(f))
+    return bool(err.any_err(f, config=config))
 
 
 def fix(

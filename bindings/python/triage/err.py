@@ -145,95 +145,95 @@ def merge(f: Tensor, *others: Tensor, config: ErrorConfig | None = None) -> Tens
     """The entries of all arguments; with one argument, a copy."""
     c = config or get_config()
     if not others:
-        return checked_flags("err.merge", f).clone()
+        return checked_flags("err.merge", f, config).clone()
     for other in others:
         f = _ops.merge(f, other, c.num_slots, c.policy)
     return f
 
 
-def clear(f: Tensor, code: int) -> Tensor:
-    """`f` without entries of this code."""
-    return _ops.clear(checked_flags("err.clear", f), _code("err.clear", code))
+def clear(f: Tensor, code: int, *, config: ErrorConfig | None = None) -> Tensor:
+    """`f` without entries of this code. `config`, here and in questions, is the one of `f`."""
+    return _ops.clear(checked_flags("err.clear", f, config), _code("err.clear", code))
 
 
 # --- ask ---
 
 
-def is_ok(f: Tensor) -> Tensor:
+def is_ok(f: Tensor, *, config: ErrorConfig | None = None) -> Tensor:
     """bool `(N,)`: no entry."""
-    return _ops.is_ok(checked_flags("err.is_ok", f))
+    return _ops.is_ok(checked_flags("err.is_ok", f, config))
 
 
-def is_err(f: Tensor) -> Tensor:
+def is_err(f: Tensor, *, config: ErrorConfig | None = None) -> Tensor:
     """bool `(N,)`: any entry, of any severity."""
-    return _ops.is_err(checked_flags("err.is_err", f))
+    return _ops.is_err(checked_flags("err.is_err", f, config))
 
 
-def has_code(f: Tensor, code: int) -> Tensor:
+def has_code(f: Tensor, code: int, *, config: ErrorConfig | None = None) -> Tensor:
     """bool `(N,)`: an entry of this code."""
-    return _ops.has_code(checked_flags("err.has_code", f), _code("err.has_code", code))
+    return _ops.has_code(checked_flags("err.has_code", f, config), _code("err.has_code", code))
 
 
-def has_nan(f: Tensor) -> Tensor:
-    return has_code(f, NAN)
+def has_nan(f: Tensor, *, config: ErrorConfig | None = None) -> Tensor:
+    return has_code(f, NAN, config=config)
 
 
-def has_inf(f: Tensor) -> Tensor:
-    return has_code(f, INF)
+def has_inf(f: Tensor, *, config: ErrorConfig | None = None) -> Tensor:
+    return has_code(f, INF, config=config)
 
 
-def has_fallback(f: Tensor) -> Tensor:
-    return has_code(f, FALLBACK_VALUE)
+def has_fallback(f: Tensor, *, config: ErrorConfig | None = None) -> Tensor:
+    return has_code(f, FALLBACK_VALUE, config=config)
 
 
-def has_critical(f: Tensor) -> Tensor:
-    return _ops.has_critical(checked_flags("err.has_critical", f))
+def has_critical(f: Tensor, *, config: ErrorConfig | None = None) -> Tensor:
+    return _ops.has_critical(checked_flags("err.has_critical", f, config))
 
 
-def has_domain(f: Tensor, domain: int) -> Tensor:
+def has_domain(f: Tensor, domain: int, *, config: ErrorConfig | None = None) -> Tensor:
     """bool `(N,)`: an entry whose code divided by 4 is `domain`."""
-    return _ops.has_domain(checked_flags("err.has_domain", f), domain)
+    return _ops.has_domain(checked_flags("err.has_domain", f, config), domain)
 
 
-def all_ok(f: Tensor) -> Tensor:
+def all_ok(f: Tensor, *, config: ErrorConfig | None = None) -> Tensor:
     """bool `()`, for the batch."""
-    return _ops.all_ok(checked_flags("err.all_ok", f))
+    return _ops.all_ok(checked_flags("err.all_ok", f, config))
 
 
-def any_err(f: Tensor) -> Tensor:
+def any_err(f: Tensor, *, config: ErrorConfig | None = None) -> Tensor:
     """bool `()`, for the batch."""
-    return _ops.any_err(checked_flags("err.any_err", f))
+    return _ops.any_err(checked_flags("err.any_err", f, config))
 
 
 has_any = any_err
 
 
-def count_errors(f: Tensor) -> Tensor:
+def count_errors(f: Tensor, *, config: ErrorConfig | None = None) -> Tensor:
     """int32 `(N,)`."""
-    return _ops.count_errors(checked_flags("err.count_errors", f))
+    return _ops.count_errors(checked_flags("err.count_errors", f, config))
 
 
-def max_severity(f: Tensor) -> Tensor:
+def max_severity(f: Tensor, *, config: ErrorConfig | None = None) -> Tensor:
     """int64 `(N,)`."""
-    return _ops.max_severity(checked_flags("err.max_severity", f))
+    return _ops.max_severity(checked_flags("err.max_severity", f, config))
 
 
-def get_first_code(f: Tensor) -> Tensor:
+def get_first_code(f: Tensor, *, config: ErrorConfig | None = None) -> Tensor:
     """int32 `(N,)`, of slot 0; so are the next two."""
-    return _ops.get_first_code(checked_flags("err.get_first_code", f))
+    return _ops.get_first_code(checked_flags("err.get_first_code", f, config))
 
 
-def get_first_location(f: Tensor) -> Tensor:
-    return _ops.get_first_location(checked_flags("err.get_first_location", f))
+def get_first_location(f: Tensor, *, config: ErrorConfig | None = None) -> Tensor:
+    return _ops.get_first_location(checked_flags("err.get_first_location", f, config))
 
 
-def get_first_severity(f: Tensor) -> Tensor:
-    return _ops.get_first_severity(checked_flags("err.get_first_severity", f))
+def get_first_severity(f: Tensor, *, config: ErrorConfig | None = None) -> Tensor:
+    return _ops.get_first_severity(checked_flags("err.get_first_severity", f, config))
 
 
-def get_slot(f: Tensor, i: int) -> Tensor:
+def get_slot(f: Tensor, i: int, *, config: ErrorConfig | None = None) -> Tensor:
     """int64 `(N,)`: the 16 bits of slot `i`, counted from 0."""
-    return _ops.get_slot(checked_flags("err.get_slot", f), i)
+    return _ops.get_slot(checked_flags("err.get_slot", f, config), i)
 
 
 # --- select rows: results have other numbers of rows ---

@@ -9,7 +9,9 @@
 #include <unordered_set>
 
 #include "runtime/backends/aot/program.h"
+#include "runtime/backends/call_inputs.h"
 #include "runtime/backends/eager.h"
+#include "runtime/backends/unmasked_rows.h"
 #include "runtime/compat/autocast.h"
 #include "runtime/given/host_call.h"
 #include "runtime/graph/copy.h"
@@ -30,8 +32,8 @@ using graph::Value;
 struct Function {
   Graph graph;
   std::vector<at::Tensor> variables;
-  std::vector<bool> read_as_number;      // one for each input
-  std::optional<std::string> not_joint;  // why it is left to `eager`
+  std::vector<bool> read_as_number;       // one for each input
+  std::optional<UnmaskedRows> not_joint;  // why it is left to `eager`
 };
 
 class FunctionMaker {
@@ -59,22 +61,23 @@ class FunctionMaker {
 
  private:
   void add(const graph::Node& node) {
-    if (graph::is_effect(node.op) || node.checks)
-      refuse(fmt::format("{} checks or prints at run time", graph::describe(node)));
     const graph::Node* twin = graph::copy_node(function_.graph, node, copies_);
     const auto& arguments = node.op.schema().arguments();
     for (size_t i = 0; i < arguments.size(); ++i) {
       const bool number = graph::type_of(arguments[i]).kind != graph::Kind::tensor;
       graph::Operand operand = twin->operands[i];
       graph::for_each_use(operand, [&](Value* value) {
-        if (number) note_number(value);
+        if (number) note_number(value, node);
       });
     }
+    note_sizes(*twin);
   }
 
-  void note_number(const Value* value) {
+  void note_number(const Value* value, const graph::Node& reader) {
     if (is_input(value) || is_made_of_sizes(value)) return hold(value);
-    refuse(fmt::format("{} is computed and then read as a number", graph::describe(*value)));
+    refuse({fmt::format("{} is computed and then read as a number by `{}`", graph::describe(*value),
+                        graph::op_name(reader.op)),
+            reader.source});
   }
 
   bool is_input(const Value* value) const {
@@ -83,16 +86,17 @@ class FunctionMaker {
   }
 
   /// Whether sizes, numbers that the host gives and constants decide what `value` is: one layout has one.
-  bool is_made_of_sizes(const Value* value) {
-    if (const auto known = of_sizes_.find(value); known != of_sizes_.end()) return known->second;
-    bool& answer = of_sizes_[value];
-    if (!value->producer) return answer = is_param(value) || function_.graph.constant_of(value);
-    const graph::Node& node = *value->producer;
-    if (node.op.operator_name().name == graph::kSize) return answer = true;
-    if (graph::is_random(node.op) || graph::is_uninitialized(node.op)) return false;
-    bool all = true;
-    graph::for_each_use(node, [&](const Value* operand) { all = all && is_made_of_sizes(operand); });
-    return of_sizes_[value] = all;
+  bool is_made_of_sizes(const Value* value) const {
+    if (value->producer) return of_sizes_.count(value) != 0;
+    return is_param(value) || function_.graph.constant_of(value);
+  }
+
+  /// Nodes come in their order: what this one reads is known.
+  void note_sizes(const graph::Node& node) {
+    bool all = !graph::is_random(node.op) && !graph::is_uninitialized(node.op);
+    if (all && node.op.operator_name().name != graph::kSize)
+      graph::for_each_use(node, [&](const Value* operand) { all = all && is_made_of_sizes(operand); });
+    if (all) of_sizes_.insert(node.results.begin(), node.results.end());
   }
 
   bool is_param(const Value* value) const {
@@ -103,17 +107,22 @@ class FunctionMaker {
   }
 
   /// The numbers that the host gives for `value` become part of the layout, as its sizes are.
-  void hold(const Value* value) {
-    if (!held_.insert(value).second) return;
+  void hold(const Value* asked) {
     const auto& inputs = function_.graph.inputs();
-    for (size_t i = 0; i < inputs.size(); ++i)
-      if (inputs[i].value == value) function_.read_as_number[i] = true;
-    if (!value->producer || value->producer->op.operator_name().name == graph::kSize) return;
-    graph::for_each_use(*value->producer, [&](const Value* operand) { hold(operand); });
+    std::vector<const Value*> left{asked};
+    while (!left.empty()) {
+      const Value* value = left.back();
+      left.pop_back();
+      if (!held_.insert(value).second) continue;
+      for (size_t i = 0; !value->producer && i < inputs.size(); ++i)
+        if (inputs[i].value == value) function_.read_as_number[i] = true;
+      if (!value->producer || value->producer->op.operator_name().name == graph::kSize) continue;
+      graph::for_each_use(*value->producer, [&](const Value* operand) { left.push_back(operand); });
+    }
   }
 
-  void refuse(const std::string& reason) {
-    if (!function_.not_joint) function_.not_joint = reason;
+  void refuse(UnmaskedRows why) {
+    if (!function_.not_joint) function_.not_joint = std::move(why);
   }
 
   std::string name_of(const Value* output, size_t index) const {
@@ -126,8 +135,7 @@ class FunctionMaker {
   const Graph& graph_;
   Function function_;
   graph::Copies copies_;
-  std::unordered_map<const Value*, bool> of_sizes_;
-  std::unordered_set<const Value*> held_;
+  std::unordered_set<const Value*> of_sizes_, held_;
 };
 
 class JointExecutable final : public Executable {
@@ -152,21 +160,21 @@ class JointExecutable final : public Executable {
     Function function = FunctionMaker(graph).run(made);
     variables_ = std::move(function.variables);
     not_joint_ = std::move(function.not_joint);
-    if (has_loose_ && !not_joint_) not_joint_ = "an output is a tensor from outside of the graph, unchanged";
-    if (made.empty() && !not_joint_) not_joint_ = "it computes nothing";
+    if (has_loose_ && !not_joint_)
+      not_joint_ = UnmaskedRows{"an output is a tensor from outside of the graph, unchanged"};
+    if (made.empty() && !not_joint_) not_joint_ = UnmaskedRows{"it computes nothing"};
     Tensors primals(examples);
     primals.insert(primals.end(), variables_.begin(), variables_.end());
-    program_ = std::make_shared<aot::Program>(std::move(function.graph), std::move(function.read_as_number), backend,
-                                              half, primals);
-    // The script has drawn its numbers already: a graph that draws does not answer for it.
-    answers_capture_ = !not_joint_ && !program_->draws() && wants_gradients(examples);
+    program_ = std::make_shared<aot::Program>(std::move(function.graph),
+                                              std::min(num_inputs_, CallInputs::current().value_or(num_inputs_)),
+                                              std::move(function.read_as_number), backend, half, primals);
+    answers_capture_ = !not_joint_ && wants_gradients(examples);
   }
 
   void run(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs, const CallContext& call) const override {
     const CallContext inside{call.deadline};
     if (inputs.size() != num_inputs_ || !wants_gradients(inputs)) return eager_->run(inputs, outputs, inside);
-    Tensors primals(inputs.begin(), inputs.end());
-    primals.insert(primals.end(), variables_.begin(), variables_.end());
+    const Tensors primals = with_variables(inputs);
     const aot::Layout* layout = layout_of(primals);
     if (!layout || layout->is_plain()) return eager_->run(inputs, outputs, inside);
     Tensors made;
@@ -178,6 +186,15 @@ class JointExecutable final : public Executable {
   bool answers_capture() const override { return answers_capture_; }
   size_t spared_calls() const override { return not_joint_ ? 0 : Executable::spared_calls(); }  // for its gradients
   void never_fall_back() override { program_->never_fall_back(); }
+  void require_masked_rows() override { program_->require_masked_rows(); }
+  std::optional<UnmaskedRows> unmasked_rows(at::ArrayRef<at::Tensor> inputs) const override {
+    if (!wants_gradients(inputs)) return std::nullopt;
+    const Tensors primals = with_variables(inputs);
+    if (auto why = why_not(primals)) return why;
+    const aot::Layout* layout = program_->layout_of(primals);
+    if (!layout) return UnmaskedRows{"it was called with too many kinds of inputs"};
+    return program_->unmasked_rows(*layout, primals);
+  }
   void finish_compiling() const override { program_->finish_compiling(); }
   LoopTiers loops() const override { return program_->loops(); }
   size_t bytes() const override { return sizeof(*this) + eager_->bytes() + program_->bytes(); }
@@ -190,18 +207,26 @@ class JointExecutable final : public Executable {
     return std::any_of(inputs.begin(), inputs.end(), wants) || std::any_of(variables_.begin(), variables_.end(), wants);
   }
 
+  Tensors with_variables(at::ArrayRef<at::Tensor> inputs) const {
+    Tensors primals(inputs.begin(), inputs.end());
+    primals.insert(primals.end(), variables_.begin(), variables_.end());
+    return primals;
+  }
+
+  /// Why the call is for `eager`.
+  std::optional<UnmaskedRows> why_not(const Tensors& primals) const {
+    if (not_joint_) return not_joint_;
+    if (compat::autocast_state()) return UnmaskedRows{"autocast is on"};
+    if (!std::all_of(primals.begin(), primals.end(), aot::is_ordinary))
+      return UnmaskedRows{"an input is not a dense tensor on the CPU, or has forward-mode gradients"};
+    return std::nullopt;
+  }
+
   /// Null where the call is for `eager`.
   const aot::Layout* layout_of(const Tensors& primals) const {
-    std::optional<std::string> reason;
-    if (not_joint_) {
-      program_->fail(*not_joint_);
-      return nullptr;
-    }
-    if (compat::autocast_state()) reason = "autocast is on";
-    if (!reason && !std::all_of(primals.begin(), primals.end(), aot::is_ordinary))
-      reason = "an input is not a dense tensor on the CPU, or has forward-mode gradients";
-    if (!reason) return program_->layout_of(primals);
-    program_->hand_over(*reason);
+    const auto why = why_not(primals);
+    if (!why) return program_->layout_of(primals);
+    not_joint_ ? program_->fail(*why) : program_->hand_over(*why);
     return nullptr;
   }
 
@@ -210,7 +235,7 @@ class JointExecutable final : public Executable {
   std::vector<at::Tensor> variables_;
   std::vector<std::optional<size_t>> outputs_;     // index among what the program computes
   std::vector<std::pair<size_t, size_t>> passed_;  // output, and the input that it is
-  std::optional<std::string> not_joint_;
+  std::optional<UnmaskedRows> not_joint_;
   size_t num_inputs_;
   bool has_loose_ = false, answers_capture_ = false;
 };
@@ -220,7 +245,8 @@ class JointExecutable final : public Executable {
 std::unique_ptr<Executable> compile_joint(const Graph& graph, const std::vector<at::Tensor>& examples,
                                           const std::string& name, const Backend& half) {
   // What the host computes, and what it depends on, shows in no graph: autograd goes back through the calls themselves.
-  if (given::find_host_call(graph)) return compile_eager(graph, examples);
+  if (const graph::Node* host = given::find_host_call(graph))
+    return left_to_eager(graph, examples, name, {"it calls a function of the host", host->source});
   return std::make_unique<JointExecutable>(graph, examples, name, half);
 }
 

@@ -13,6 +13,7 @@
 #include "runtime/graph/copy.h"
 #include "runtime/graph/evaluation/evaluate.h"
 #include "runtime/graph/evaluation/trace.h"
+#include "runtime/memory/overlap.h"
 
 namespace triage::aot {
 namespace {
@@ -61,7 +62,7 @@ Tensors run(const Graph& function, const Tensors& primals) {
   for (size_t i = 0; i < primals.size(); ++i) values[function.inputs()[i].value] = primals[i];
   for (const auto& constant : function.constants()) values[constant.value] = constant.tensor;
   for (const auto& node : function.nodes()) {
-    graph::set_trace_source(node->source);
+    graph::set_trace_source(node->source, node->checks);
     Tensors results = graph::evaluate(*node, [&](const Value* value) { return values.at(value); });
     if (results.size() != node->results.size()) throw GraphError("an operator returned a different number of tensors");
     for (size_t i = 0; i < results.size(); ++i) values[node->results[i]] = results[i];
@@ -121,8 +122,13 @@ Joint record_joint(const Graph& function, const Tensors& primals, const Tensors&
   }
   for (const auto& constant : function.constants()) constants.push_back(constant.tensor);
 
-  Joint joint{Graph(), leaves.size(), function.outputs().size(), std::vector<bool>(leaves.size()),
-              std::vector<bool>(leaves.size())};
+  Joint joint{Graph(),
+              leaves.size(),
+              leaves.size(),
+              function.outputs().size(),
+              std::vector<bool>(leaves.size()),
+              std::vector<bool>(leaves.size()),
+              {}};
   const auto both = [&](const Tensors& inputs) {
     const c10::AutoGradMode record(true);
     const Tensors own(inputs.begin(), inputs.begin() + static_cast<std::ptrdiff_t>(leaves.size()));
@@ -144,7 +150,7 @@ Joint record_joint(const Graph& function, const Tensors& primals, const Tensors&
       joint.has_gradient[i] = gradient.defined();
       if (!gradient.defined()) continue;
       joint.shares[i] = std::any_of(results.begin() + static_cast<std::ptrdiff_t>(joint.num_outputs), results.end(),
-                                    [&](const at::Tensor& earlier) { return gradient.is_alias_of(earlier); });
+                                    [&](const at::Tensor& earlier) { return share_memory(gradient, earlier); });
       results.push_back(gradient);
       output_names.push_back("grad_" + function.inputs()[i].value->name);
     }

@@ -3,6 +3,8 @@
 #include <triage/graph.h>
 
 #include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
 /// The forward and the backward computation of a function as one graph, and that graph cut in two.
@@ -14,9 +16,11 @@ namespace triage::aot {
 struct Joint {
   graph::Graph graph;
   size_t num_primals = 0;
+  size_t num_samples = 0;  // primals that may hold samples; behind them are weights
   size_t num_outputs = 0;
   std::vector<bool> has_gradient;  // one for each primal
   std::vector<bool> shares;        // one for each primal: ATen gives this gradient the memory of an earlier one
+  std::vector<std::pair<graph::Value*, bool>> row_masks;  // that make rows of a gradient 0, where they hold this
 };
 
 /// Records `function` (a graph without variables) and its backward run. `primals` say by requires_grad whose gradients are
@@ -34,7 +38,8 @@ struct Halves {
   size_t num_saved = 0;
   std::vector<std::optional<size_t>> output_of_saved;  // a saved value that is an output as well
 };
-Halves partition(const Joint& joint);
+/// `folds`: constants (folds_constants).
+Halves partition(const Joint& joint, bool folds);
 
 /// The dead-row pass. A row of a gradient that a selection over rows (`fix`, `take_ok_p`, `where` with a mask of the rows)
 /// made 0 contributes nothing to what comes after it in the backward run, though other factors of the row be NaN or
@@ -42,5 +47,14 @@ Halves partition(const Joint& joint);
 /// follows (the gradient of a weight), the row of the other factor. Followed through: operations row by row, views that keep
 /// rows together, matrix products, convolutions, layer norm. Elsewhere nothing is changed, nor where no row is dead.
 void mask_rows(Joint& joint);
+
+/// Where values of masked rows come into a gradient nevertheless.
+struct Leak {
+  std::string what;
+  Source source;
+};
+/// Proves, of a joint graph behind mask_rows, that what the samples hold in masked rows decides neither gradients of weights nor those of
+/// other rows; else names the operator. `primals` have the sizes that the graph was recorded with.
+std::optional<Leak> find_leak(const Joint& joint, at::ArrayRef<at::Tensor> primals);
 
 }  // namespace triage::aot

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <unordered_map>
 #include <unordered_set>
 
 #include "runtime/backends/aot/joint.h"
+#include "runtime/backends/aot/taint.h"
 #include "runtime/graph/evaluation/evaluate.h"
 #include "runtime/graph/passes/aliases.h"
 #include "runtime/graph/passes/uses.h"
@@ -40,7 +42,7 @@ bool is(const Node& node, const char* name) { return node.op.operator_name().nam
 
 class MaskedRows {
  public:
-  explicit MaskedRows(Joint& joint) : graph_(joint.graph) {
+  explicit MaskedRows(Joint& joint) : graph_(joint.graph), row_masks_(joint.row_masks) {
     const auto& inputs = graph_.inputs();
     for (size_t i = joint.num_primals; i < inputs.size(); ++i) of_tangents_.insert(inputs[i].value);
   }
@@ -112,24 +114,42 @@ class MaskedRows {
     return known;
   }
 
-  bool is_zero(const Operand& operand) const {
-    if (const c10::IValue* constant = operand.constant())
-      return (constant->isInt() && constant->toInt() == 0) || (constant->isDouble() && constant->toDouble() == 0);
-    const Value* value = operand.value();
-    if (!value) return false;
-    if (const at::Tensor* tensor = graph_.constant_of(value))
-      return !graph_.is_variable(value) && tensor->numel() == 1 && tensor->eq(0).all().item<bool>();
-    if (!value->producer) return false;
-    const Node& node = *value->producer;
-    if (semantics_of(node.op).has(Semantics::zeros)) return true;
-    if (is(node, "aten::fill")) return is_zero(node.operands[1]);
+  bool is_zero(const Operand& operand) {
+    std::vector<const Value*> followed;
+    const Operand* next = &operand;
+    bool answer = false;
+    while (const Value* value = next->value()) {
+      if (const auto known = zeros_.find(value); known != zeros_.end()) {
+        answer = known->second;
+        break;
+      }
+      followed.push_back(value);
+      if (!value->producer) {
+        const at::Tensor* tensor = graph_.constant_of(value);
+        answer = tensor && !graph_.is_variable(value) && tensor->numel() == 1 && tensor->eq(0).all().item<bool>();
+        break;
+      }
+      answer = semantics_of(value->producer->op).has(Semantics::zeros);
+      const auto source = source_of_values(*value->producer);
+      if (answer || !source) break;
+      next = &value->producer->operands[*source];
+    }
+    if (const c10::IValue* constant = next->constant())
+      answer = (constant->isInt() && constant->toInt() == 0) || (constant->isDouble() && constant->toDouble() == 0);
+    for (const Value* value : followed) zeros_[value] = answer;
+    return answer;
+  }
+
+  /// The argument whose values the result has; nothing where it has others.
+  static std::optional<size_t> source_of_values(const Node& node) {
+    if (is(node, "aten::fill")) return 1;
     switch (semantics_of(node.op).masked_rows) {
       case Rule::kept:
       case Rule::expanded:
       case Rule::reshaped:
-        return is_zero(node.operands[0]);
+        return 0;
       default:
-        return is(node, "aten::scalar_tensor") && is_zero(node.operands[0]);
+        return is(node, "aten::scalar_tensor") ? std::optional<size_t>(0) : std::nullopt;
     }
   }
 
@@ -154,7 +174,7 @@ class MaskedRows {
     const Rule rule = semantics_of(call.op).masked_rows;
     if (rule == Rule::product) return visit_product(std::move(node));
     if (rule == Rule::convolution_backward) return visit_convolution(std::move(node));
-    if (rule == Rule::layer_norm_backward) return visit_layer_norm(std::move(node));
+    if (rule == Rule::layer_norm_backward) return visit_norm(std::move(node));
     keep(std::move(node));
     if (rule == Rule::parts) return visit_parts(call);
     Value* result = call.results.size() == 1 ? call.results[0] : nullptr;
@@ -166,9 +186,9 @@ class MaskedRows {
   void visit(const Node& call, Rule rule, Value* result) {
     switch (rule) {
       case Rule::where:
-        return note(result, dead_of_where(call));
+        return note_selected(call, 0, result, dead_of_where(call));
       case Rule::masked_fill:
-        return note(result, dead_of_masked_fill(call));
+        return note_selected(call, 1, result, dead_of_masked_fill(call));
       case Rule::sum_of_two:
         return note(result, dead_of_sum(call));
       case Rule::factors:
@@ -176,9 +196,10 @@ class MaskedRows {
       case Rule::joined:
       case Rule::stacked:
         return note(result, dead_of_joined(call, rule == Rule::stacked));
-      case Rule::scattered:
+      case Rule::scattered:  // the row itself may say where its gradient goes
+        return clear(result, dead_of_scattered(call, false));
       case Rule::scattered_rows:
-        return note(result, dead_of_scattered(call, rule == Rule::scattered_rows));
+        return note(result, dead_of_scattered(call, true));
       case Rule::index_put:
         return note(result, dead_of_index_put(call));
       default:
@@ -216,12 +237,45 @@ class MaskedRows {
       case Rule::reduced:
         return note(result, dead_of_reduction(call, mask));
       case Rule::elementwise_backward:
-        return clear(result, mask);
+        if (!sums_losses(call)) clear(result, mask);
+        return;
       case Rule::softmax_backward:
         return visit_softmax(call, result, mask);
       default:
-        return;
+        if (is_gradient_of_rows(call)) clear(result, of_rows(mask, result));
+        if (overwrites_with_zeros(call)) note(result, mask);
     }
+  }
+
+  bool overwrites_with_zeros(const Node& call) {
+    return (is(call, "aten::select_scatter") || is(call, "aten::slice_scatter")) && is_zero(call.operands[1]);
+  }
+
+  /// An operator of a gradient formula, which is 0 where the gradient is, that keeps rows apart.
+  static bool is_gradient_of_rows(const Node& call) {
+    return call.op.operator_name().name.ends_with("_backward") && !sums_losses(call) && !names_rows(call) &&
+           semantics_of(call.op).has(Semantics::keeps_rows);
+  }
+
+  static bool names_rows(const Node& call) {
+    const auto& arguments = call.op.schema().arguments();
+    const auto rank = static_cast<int64_t>(sizes_of(call.results[0]).size());
+    for (size_t i = 0; i < arguments.size(); ++i) {
+      const c10::IValue* dim = call.operands[i].constant();
+      const bool other = dim && dim->isInt() && dim->toInt() != 0 && dim->toInt() != -rank;
+      if (arguments[i].name().rfind("dim", 0) == 0 && !other) return true;
+    }
+    return false;
+  }
+
+  /// A mask of whole rows as one of the rows of `value`; null where it is one of parts of rows.
+  Value* of_rows(Value* mask, const Value* value) {
+    if (!value->meta || sizes_of(value).empty() || sizes_of(mask).empty() ||
+        product(sizes_of(mask), sizes_of(mask).size()) != sizes_of(mask)[0])
+      return nullptr;
+    Sizes rows(sizes_of(value).size(), 1);
+    rows[0] = sizes_of(mask)[0];
+    return reshaped(mask, rows);
   }
 
   void keep(graph::NodePtr node) { graph_.nodes().push_back(std::move(node)); }
@@ -260,10 +314,16 @@ class MaskedRows {
     return reshaped(mask, sizes);
   }
 
+  /// By elements, the row itself may say which are taken: then whoever looks at the graph sees by the mask that none is.
+  void note_selected(const Node& call, size_t condition, Value* result, Value* mask) {
+    row_mask(call.operands[condition], result) ? note(result, mask) : clear(result, mask);
+  }
+
   Value* dead_of_where(const Node& call) {
     const Operand &chosen = call.operands[1], &other = call.operands[2];
     const Value* result = call.results[0];
     Value* mask = row_mask(call.operands[0], result);
+    if (mask && (is_zero(other) || is_zero(chosen))) row_masks_.emplace_back(mask, !is_zero(other));
     if (is_zero(other)) {
       Value* before = dead(chosen);
       if (!mask) return before;
@@ -282,6 +342,7 @@ class MaskedRows {
   Value* dead_of_masked_fill(const Node& call) {
     if (!is_zero(call.operands[2])) return nullptr;
     Value *before = dead(call.operands[0]), *mask = row_mask(call.operands[1], call.results[0]);
+    if (mask) row_masks_.emplace_back(mask, true);
     if (!mask || !before) return mask ? mask : before;
     return either(mask, before);
   }
@@ -538,13 +599,30 @@ class MaskedRows {
     clear(call.results[0], mask);
   }
 
+  void visit_norm(graph::NodePtr node) {
+    if (is(*node, "aten::native_layer_norm_backward")) return visit_layer_norm(std::move(node));
+    Node& call = *node;
+    const bool groups = is(call, "aten::native_group_norm_backward");
+    Value* mask = dead(call.operands[0]);
+    const c10::IValue* trains = groups ? nullptr : call.operands[7].constant();
+    if (!mask || (!groups && !(trains && trains->isBool() && !trains->toBool()))) return keep(std::move(node));
+    for (const size_t operand : groups ? std::vector<size_t>{1, 2, 3} : std::vector<size_t>{1}) {
+      Value* value = call.operands[operand].value();
+      Value* rows = value ? of_rows(mask, value) : nullptr;
+      if (!rows || !fitted(value, rows)) return keep(std::move(node));
+      call.operands[operand] = cleared(value, rows);
+    }
+    keep(std::move(node));
+    if (call.results[0]->meta) clear(call.results[0], of_rows(mask, call.results[0]));
+  }
+
   void visit_layer_norm(graph::NodePtr node) {
     Node& call = *node;
     Value* mask = dead(call.operands[0]);
     const size_t rank = mask ? sizes_of(mask).size() : 0;
     const size_t normalized = call.operands[2].constant()->toListRef().size();
     for (size_t i = rank - std::min(rank, normalized); i < rank; ++i)
-      if (sizes_of(mask)[i] != 1) mask = nullptr;
+      if (mask && sizes_of(mask)[i] != 1) mask = nullptr;
     if (!mask) return keep(std::move(node));
     for (const size_t operand : {1, 3, 4})  // the input, its mean, and its 1/std: a dead row is 0 in all of them
       call.operands[operand] = cleared(call.operands[operand].value(), mask);
@@ -553,11 +631,13 @@ class MaskedRows {
   }
 
   Graph& graph_;
+  std::vector<std::pair<Value*, bool>>& row_masks_;
   Source source_;
   std::unordered_set<const Value*> of_tangents_;
   std::unordered_map<const Value*, Value*> dead_;
   std::map<std::pair<const Value*, const Value*>, Value*> cleared_;
   graph::Replacements replacements_;
+  std::unordered_map<const Value*, bool> zeros_;
 };
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "runtime/backends/aot/program.h"
 #include "runtime/backends/deadline.h"
 #include "runtime/compat/autograd_node.h"
+#include "runtime/memory/overlap.h"
 #include "runtime/messages/profiling/profiler_spans.h"
 #include "runtime/random/sequence.h"
 
@@ -98,11 +99,14 @@ class JointBackward final : public torch::autograd::Node {
       TORCH_CHECK(refusal.empty(), refusal);
     }
     if (c10::GradMode::is_enabled()) {
-      program_->hand_over("its gradient is differentiated again, which ATen does");
+      program_->hand_over({"its gradient is differentiated again (create_graph), which ATen does"});
       return differentiate(tangents, true);
     }
     const auto odd = [](const at::Tensor& tangent) { return tangent.defined() && !is_ordinary(tangent); };
-    if (std::any_of(tangents.begin(), tangents.end(), odd)) return differentiate(tangents, false);
+    if (std::any_of(tangents.begin(), tangents.end(), odd)) {
+      program_->hand_over({"a gradient that comes in is not a dense tensor on the CPU"});
+      return differentiate(tangents, false);
+    }
     const Variant* variant = layout_.find(tangents_key(tangents));
     if (!variant && !layout_.is_plain()) variant = record(tangents);
     if (!variant) return differentiate(tangents, false);
@@ -208,9 +212,7 @@ class JointBackward final : public torch::autograd::Node {
       if (variant.has_gradient[i]) result[i] = made[next++];
     for (size_t i = 0; i < result.size(); ++i) {
       const auto end = result.begin() + static_cast<std::ptrdiff_t>(i);
-      const auto shares = [&](const at::Tensor& earlier) {
-        return earlier.defined() && earlier.is_alias_of(result[i]);
-      };
+      const auto shares = [&](const at::Tensor& earlier) { return share_memory(earlier, result[i]); };
       if (variant.own_memory[i] && std::any_of(result.begin(), end, shares)) result[i] = result[i].clone();
     }
     return result;

@@ -1,7 +1,9 @@
+#include <unordered_map>
 #include <unordered_set>
 
 #include "runtime/backends/aot/joint.h"
 #include "runtime/graph/copy.h"
+#include "runtime/graph/passes/clean.h"
 #include "runtime/graph/passes/uses.h"
 
 namespace triage::aot {
@@ -29,31 +31,37 @@ Values ancestors(const Graph& graph, Values values) {
 
 class Partitioner {
  public:
-  explicit Partitioner(const Joint& joint)
-      : joint_(joint), halves_{Graph(joint.graph.name()), Graph(joint.graph.name() + "_backward"), {}, 0, {}} {}
+  Partitioner(const Joint& joint, bool folds)
+      : joint_(joint),
+        folds_(folds),
+        halves_{Graph(joint.graph.name()), Graph(joint.graph.name() + "_backward"), {}, 0, {}} {}
 
   Halves run() {
     const auto& outputs = joint_.graph.outputs();
     const auto middle = outputs.begin() + static_cast<std::ptrdiff_t>(joint_.num_outputs);
     find_tangent_part();
-    Values kept(outputs.begin(), middle);  // and what draws, in its order, whoever uses it
+    Values kept(outputs.begin(), middle);
     for (const auto& node : joint_.graph.nodes())
-      if (graph::is_random(node->op)) {
-        for (const Value* result : node->results)
-          if (of_tangents_.count(result))
-            throw GraphError("the backward run of the graph draws random numbers", node->source);
+      if (stays(*node)) {
+        bool backward = false;
+        graph::for_each_use(*node, [&](const Value* value) { backward |= of_tangents_.count(value) != 0; });
+        if (backward) throw GraphError("the backward run of the graph draws random numbers", node->source);
         kept.insert(node->results.begin(), node->results.end());
+        graph::for_each_use(*node, [&](const Value* value) { kept.insert(value); });
       }
     forward_ = ancestors(joint_.graph, std::move(kept));
     for (auto gradient = middle; gradient != outputs.end(); ++gradient) want(*gradient);
     build_forward({outputs.begin(), middle});
     build_backward({middle, outputs.end()});
-    graph::clean(halves_.forward);
-    graph::clean(halves_.backward);
+    graph::clean(halves_.forward, {}, folds_);
+    graph::clean(halves_.backward, {}, folds_);
     return std::move(halves_);
   }
 
  private:
+  /// In the forward half whoever uses it, in its order: what draws, and what may raise.
+  static bool stays(const Node& node) { return graph::is_random(node.op) || graph::is_effect(node.op) || node.checks; }
+
   void find_tangent_part() {
     const auto& inputs = joint_.graph.inputs();
     for (size_t i = joint_.num_primals; i < inputs.size(); ++i) of_tangents_.insert(inputs[i].value);
@@ -64,18 +72,23 @@ class Partitioner {
     }
   }
 
-  /// Decides for a value that the backward graph needs: computed there, or saved.
-  void want(const Value* value) {
-    if (!wanted_.insert(value).second) return;
-    const Node* node = value->producer;
-    if (!node) {
-      needed_ends_.insert(value);
-    } else if (of_tangents_.count(value) || !forward_.count(value) || graph::is_view(node->op)) {
-      // a view costs nothing; saved, it would be a second look at memory that others may write to
-      inside_.insert(node);
-      graph::for_each_use(*node, [&](const Value* operand) { want(operand); });
-    } else {
-      saved_.insert(value);
+  /// Decides for a value that the backward graph needs, and all that it is computed from there: computed there, or saved.
+  void want(const Value* asked) {
+    std::vector<const Value*> left{asked};
+    while (!left.empty()) {
+      const Value* value = left.back();
+      left.pop_back();
+      if (!wanted_.insert(value).second) continue;
+      const Node* node = value->producer;
+      if (!node) {
+        needed_ends_.insert(value);
+      } else if (of_tangents_.count(value) || !forward_.count(value) || graph::is_view(node->op)) {
+        // a view costs nothing; saved, it would be a second look at memory that others may write to
+        inside_.insert(node);
+        graph::for_each_use(*node, [&](const Value* operand) { left.push_back(operand); });
+      } else {
+        saved_.insert(value);
+      }
     }
   }
 
@@ -86,20 +99,22 @@ class Partitioner {
     for (const auto& constant : joint_.graph.constants()) graph::copy_constant(halves_.forward, constant, copies);
     std::vector<Value*> results;
     for (const auto& node : joint_.graph.nodes()) {
-      bool needed = false;
+      bool needed = stays(*node);
       for (const Value* result : node->results) needed |= forward_.count(result) != 0;
       if (needed) graph::copy_node(halves_.forward, *node, copies);
     }
-    for (const Value* output : outputs) results.push_back(copies.at(output));
+    std::unordered_map<const Value*, size_t> places;  // of outputs
+    for (const Value* output : outputs) {
+      places.emplace(output, results.size());
+      results.push_back(copies.at(output));
+    }
     for (const auto& node : joint_.graph.nodes())
       for (Value* result : node->results)
         if (saved_.count(result)) {
           saved_in_order_.push_back(result);
           results.push_back(copies.at(result));
-          const auto output = std::find(outputs.begin(), outputs.end(), result);
-          halves_.output_of_saved.push_back(output == outputs.end()
-                                                ? std::nullopt
-                                                : std::optional<size_t>(static_cast<size_t>(output - outputs.begin())));
+          const auto output = places.find(result);
+          halves_.output_of_saved.push_back(output == places.end() ? std::nullopt : std::optional(output->second));
         }
     halves_.num_saved = saved_in_order_.size();
     halves_.forward.set_outputs(std::move(results));
@@ -132,15 +147,27 @@ class Partitioner {
 
   /// What the forward half computes as well comes just before what reads it here: so it stays with the call of a region that both
   /// belong to.
-  void copy_with_operands(const Node& node, Copies& copies) {
-    if (!inside_.count(&node) || copies.count(node.results[0])) return;
-    graph::for_each_use(node, [&](const Value* value) {
-      if (value->producer) copy_with_operands(*value->producer, copies);
-    });
-    graph::copy_node(halves_.backward, node, copies);
+  void copy_with_operands(const Node& asked, Copies& copies) {
+    std::vector<const Node*> left{&asked};
+    const auto is_done = [&](const Node& node) { return !inside_.count(&node) || copies.count(node.results[0]); };
+    while (!left.empty()) {
+      const Node& node = *left.back();
+      std::vector<const Node*> before;  // the first is copied first
+      if (!is_done(node))
+        graph::for_each_use(node, [&](const Value* value) {
+          if (value->producer && !is_done(*value->producer)) before.push_back(value->producer);
+        });
+      if (!before.empty()) {
+        left.insert(left.end(), before.rbegin(), before.rend());
+        continue;
+      }
+      if (!is_done(node)) graph::copy_node(halves_.backward, node, copies);
+      left.pop_back();
+    }
   }
 
   const Joint& joint_;
+  const bool folds_;
   Halves halves_;
   Values forward_, of_tangents_, wanted_, needed_ends_, saved_;
   std::unordered_set<const Node*> inside_;
@@ -149,6 +176,6 @@ class Partitioner {
 
 }  // namespace
 
-Halves partition(const Joint& joint) { return Partitioner(joint).run(); }
+Halves partition(const Joint& joint, bool folds) { return Partitioner(joint, folds).run(); }
 
 }  // namespace triage::aot

@@ -11,11 +11,15 @@
 #include "runtime/backends/aot/joint.h"
 #include "runtime/backends/deadline.h"
 #include "runtime/backends/eager.h"
+#include "runtime/backends/shipped.h"
+#include "runtime/backends/unmasked_rows.h"
 #include "runtime/flags/branches/gradients.h"
 #include "runtime/graph/evaluation/evaluate.h"
 #include "runtime/graph/memory.h"
 #include "runtime/graph/passes/aliases.h"
+#include "runtime/graph/passes/uses.h"
 #include "runtime/graph/text/graph_event.h"
+#include "runtime/memory/overlap.h"
 #include "runtime/messages/debugging/debug_folder.h"
 #include "runtime/messages/debugging/repro_settings.h"
 #include "runtime/messages/debugging/verbose.h"
@@ -53,17 +57,13 @@ double number_of_bits(int64_t bits) {
   return number;
 }
 
-bool share_memory(const at::Tensor& a, const at::Tensor& b) {
-  return a.has_storage() && b.has_storage() && a.is_alias_of(b);
-}
-
-/// Dropout that hands on its input.
-bool drops_nothing(const graph::Node& node) {
-  const std::string& name = node.op.operator_name().name;
-  if (name != "aten::dropout" && name != "aten::feature_dropout" && name != "aten::alpha_dropout") return false;
-  const c10::IValue *p = node.operands[1].constant(), *train = node.operands[2].constant();
-  const bool zero = p && ((p->isDouble() && p->toDouble() == 0) || (p->isInt() && p->toInt() == 0));
-  return zero || (train && train->isBool() && !train->toBool());
+/// For a run beside a call, which has checked its values itself.
+graph::Graph without_checks(const graph::Graph& graph) {
+  graph::Graph plain = graph.clone();
+  for (auto& node : plain.nodes()) node->checks = false;
+  std::erase_if(plain.nodes(), [](const graph::NodePtr& node) { return graph::is_effect(node->op); });
+  graph::eliminate_dead(plain);
+  return plain;
 }
 
 /// Which gradients must not share memory with an earlier one and might: equal calls are merged.
@@ -151,6 +151,17 @@ void Layout::note_refusal(const History& history, const BackwardRun& next, const
   if (refusals_.size() < most_refusals) refusals_[{history, next}] = refusal;
 }
 
+void Layout::make_plain(UnmaskedRows why) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (!why_plain_) why_plain_ = std::move(why);
+  plain_.store(true, std::memory_order_relaxed);
+}
+
+std::optional<UnmaskedRows> Layout::why_plain() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return why_plain_;
+}
+
 size_t Layout::bytes() const {
   size_t bytes = sizeof(*this);
   const std::lock_guard<std::mutex> lock(mutex_);
@@ -179,16 +190,17 @@ LoopTiers Layout::loops() const {
   return loops;
 }
 
-Program::Program(graph::Graph graph, std::vector<bool> read_as_number, std::string backend, Backend half,
-                 const Tensors& examples)
+Program::Program(graph::Graph graph, size_t num_samples, std::vector<bool> read_as_number, std::string backend,
+                 Backend half, const Tensors& examples)
     : graph_(std::move(graph)),
+      num_samples_(num_samples),
       read_as_number_(std::move(read_as_number)),
       backend_(std::move(backend)),
       half_(std::move(half)),
-      plain_(compile_eager(graph_, {})),
+      plain_(compile_eager(without_checks(graph_), {})),
       forward_(half_(graph_, examples)),
       logger_(messages::LogTo::current()) {
-  for (const auto& node : graph_.nodes()) draws_ = draws_ || (graph::is_random(node->op) && !drops_nothing(*node));
+  for (const auto& node : graph_.nodes()) draws_ = draws_ || graph::draws(*node);
 }
 
 Program::~Program() = default;
@@ -219,9 +231,9 @@ const Layout* Program::layout_of(const Tensors& primals) {
   if (layouts_.size() >= most_layouts) {
     full_.store(true, std::memory_order_relaxed);
     hand_over(
-        fmt::format("it was called with more than {} kinds of inputs (sizes, strides, numbers), so triage compiles no "
-                    "further kinds",
-                    most_layouts));
+        {fmt::format("it was called with more than {} kinds of inputs (sizes, strides, numbers), so triage compiles no "
+                     "further kinds",
+                     most_layouts)});
     return nullptr;
   }
   fresh->next = newest_.load(std::memory_order_relaxed);
@@ -241,13 +253,14 @@ std::unique_ptr<Layout> Program::probe(const Tensors& primals, std::vector<int64
   layout->key = std::move(key);
   for (const at::Tensor& output : outputs) {
     layout->differentiable.push_back(output.requires_grad());
+    layout->outputs.push_back({output.scalar_type(), output.sizes().vec(), output.device()});
     layout->any_differentiable |= output.requires_grad();
   }
   for (size_t i = 0; layout->any_differentiable && i < outputs.size(); ++i)
     for (size_t j = 0; j < i; ++j)
       if (share_memory(outputs[i], outputs[j])) {
-        layout->make_plain();
-        hand_over("two of its outputs share memory");
+        layout->make_plain({"two of its outputs share memory", graph_.outputs()[i]->producer->source});
+        hand_over(*layout->why_plain());
       }
   return layout;
 }
@@ -259,14 +272,21 @@ const Variant* Program::record(const Layout& layout, const Tensors& primals, con
     std::optional<messages::Step> step(std::in_place, 2, "joint graph", graph_.name(),
                                        "joint graph of `" + graph_.name() + "`");
     Joint joint = record_joint(graph_, primals, tangents);
+    joint.num_samples = num_samples_;
     mask_rows(joint);
-    Halves halves = partition(joint);
+    std::optional<UnmaskedRows> unmasked;
+    if (auto leak = find_leak(joint, primals)) {
+      unmasked = UnmaskedRows{std::move(leak->what), std::move(leak->source)};
+      tell_unmasked(*unmasked);
+    }
+    Halves halves = partition(joint, folds_constants(backend_));
     if (messages::logs(messages::Artefact::capture))
       step->note(fmt::format("{} operations forward, {} backward", halves.forward.nodes().size(),
                              halves.backward.nodes().size()));
     step.reset();
     log_graphs(graph_.name(), joint, halves);
     auto variant = std::make_unique<Variant>();
+    variant->unmasked = std::move(unmasked);
     variant->tangents = tangents_key(tangents);
     variant->forward = half_(halves.forward, primals);
     variant->backward = half_(halves.backward, inputs_of_backward(halves, primals, tangents));
@@ -275,14 +295,37 @@ const Variant* Program::record(const Layout& layout, const Tensors& primals, con
     variant->own_memory = own_memory(halves.backward, joint);
     variant->has_gradient = std::move(joint.has_gradient);
     if (const Variant* added = layout.add(std::move(variant))) return added;
-    hand_over(fmt::format("its outputs got more than {} kinds of gradients", most_variants));
+    hand_over({fmt::format("its outputs got more than {} kinds of gradients", most_variants)});
   } catch (const LimitError&) {
     throw;
+  } catch (const MaskedRowsRequired&) {
+    throw;
   } catch (const std::exception& error) {
-    fail(messages::message_with_hint(error));  // where that is an error, each call raises it again
-    layout.make_plain();
+    const auto* ours = dynamic_cast<const Error*>(&error);
+    const UnmaskedRows why{messages::message_with_hint(error), ours ? ours->source() : Source()};
+    fail(why);  // where that is an error, each call raises it again
+    layout.make_plain(why);
   }
   return nullptr;
+}
+
+std::optional<UnmaskedRows> Program::unmasked_rows(const Layout& layout, const Tensors& primals) const {
+  if (!layout.any_differentiable) return std::nullopt;
+  Tensors tangents;
+  for (size_t i = 0; i < layout.outputs.size(); ++i) {
+    const graph::TensorMeta& meta = layout.outputs[i];
+    tangents.push_back(layout.differentiable[i]
+                           ? at::ones(meta.sizes, at::TensorOptions(meta.dtype).device(meta.device))
+                           : at::Tensor());
+  }
+  const Variant* variant = layout.is_plain() ? nullptr : layout.find(tangents_key(tangents));
+  if (!variant && !layout.is_plain()) {
+    const random::Replay draws_again(draws_);
+    variant = record(layout, primals, tangents);
+  }
+  if (variant) return variant->unmasked;
+  if (auto why = layout.why_plain()) return why;
+  return UnmaskedRows{fmt::format("its outputs got more than {} kinds of gradients", most_variants)};
 }
 
 size_t Program::bytes() {
@@ -377,17 +420,29 @@ LoopTiers Program::loops() {
   return loops;
 }
 
-void Program::fail(const std::string& reason) const {
-  if (strict_)
+void Program::fail(const UnmaskedRows& why) const {
+  if (strict_ && !required_)
     throw GraphError(
-        fmt::format("`{}` cannot compile the gradients of graph `{}`: {}", backend_, graph_.name(), reason));
-  hand_over(reason);
+        fmt::format("`{}` cannot compile the gradients of graph `{}`: {}", backend_, graph_.name(), with_place(why)),
+        why.where);
+  hand_over(why);
 }
 
-void Program::hand_over(const std::string& reason) const {
+void Program::hand_over(const UnmaskedRows& why) const {
+  if (required_) refuse_unmasked_rows("graph `" + graph_.name() + "`", why);
   if (said_.exchange(true)) return;
-  logger_.write(LogLevel::warn, fmt::format("graph `{}`: the `eager` backend runs instead of `{}`, because {}",
-                                            graph_.name(), backend_, reason));
+  logger_.write(LogLevel::warn,
+                fmt::format("graph `{}`: the `eager` backend runs instead of `{}`, because {}; values of rows that the "
+                            "function masks may reach gradients",
+                            graph_.name(), backend_, with_place(why)));
+}
+
+void Program::tell_unmasked(const UnmaskedRows& why) const {
+  if (required_) refuse_unmasked_rows("graph `" + graph_.name() + "`", why);
+  if (said_.exchange(true)) return;
+  logger_.write(LogLevel::warn, fmt::format("graph `{}`: values of rows that the function masks may reach gradients, "
+                                            "because {}",
+                                            graph_.name(), with_place(why)));
 }
 
 }  // namespace triage::aot

@@ -29,6 +29,7 @@ struct Variant {
   std::vector<size_t> saved_primals;
   std::vector<std::optional<size_t>> output_of_saved;
   std::vector<bool> has_gradient;
+  std::optional<UnmaskedRows> unmasked;
   std::vector<bool> own_memory;  // gradients that ATen would give memory of their own, though the half may not
 };
 
@@ -55,12 +56,14 @@ struct History {
 class Layout {
  public:
   std::vector<int64_t> key;
-  std::vector<bool> differentiable;  // outputs
+  std::vector<bool> differentiable;        // outputs
+  std::vector<graph::TensorMeta> outputs;  // as they are
   bool any_differentiable = false;
   const Layout* next = nullptr;
 
   bool is_plain() const noexcept { return plain_.load(std::memory_order_relaxed); }
-  void make_plain() const noexcept { plain_.store(true, std::memory_order_relaxed); }
+  void make_plain(UnmaskedRows why) const;
+  std::optional<UnmaskedRows> why_plain() const;
   /// The variant that served the last backward run; null before the first.
   const Variant* last() const noexcept { return last_.load(std::memory_order_acquire); }
   void set_last(const Variant* variant) const noexcept { last_.store(variant, std::memory_order_release); }
@@ -80,6 +83,7 @@ class Layout {
   mutable std::atomic<bool> plain_{false};
   mutable std::atomic<const Variant*> last_{nullptr};
   mutable std::mutex mutex_;
+  mutable std::optional<UnmaskedRows> why_plain_;
   mutable std::vector<std::unique_ptr<Variant>> variants_;
   mutable std::map<std::pair<History, BackwardRun>, std::string> refusals_;
 };
@@ -87,9 +91,9 @@ class Layout {
 /// Shared by the executable and the autograd nodes of its calls. Thread-safe.
 class Program {
  public:
-  /// `graph` has no variables: what it reaches from outside are inputs.
+  /// `graph` has no variables: what it reaches from outside are inputs, behind the `num_samples` of a call.
   /// `half` compiles what runs with grad mode off, for backend `backend`. `examples` of the graph's inputs, if there are any.
-  Program(graph::Graph graph, std::vector<bool> read_as_number, std::string backend, Backend half,
+  Program(graph::Graph graph, size_t num_samples, std::vector<bool> read_as_number, std::string backend, Backend half,
           const Tensors& examples);
   ~Program();
 
@@ -121,18 +125,23 @@ class Program {
   size_t bytes();     // as Executable::bytes, with what all layouts have
 
   /// The graph, or its gradients, cannot be compiled: `eager` serves, unless that is an error (never_fall_back).
-  void fail(const std::string& reason) const;
+  void fail(const UnmaskedRows& why) const;
   void never_fall_back() { strict_ = true; }
-  /// Says once in the log that, and why, `eager` serves in place of this backend.
-  void hand_over(const std::string& reason) const;
+  /// Says once in the log that, and why, `eager` serves in place of this backend. Throws GraphError where rows must be masked.
+  void hand_over(const UnmaskedRows& why) const;
+  void require_masked_rows() { required_ = true; }
+  /// Whether gradients of calls of this layout, which come in as the outputs lie, may get values of masked rows.
+  std::optional<UnmaskedRows> unmasked_rows(const Layout& layout, const Tensors& primals) const;
 
  private:
   std::unique_ptr<Layout> probe(const Tensors& primals, std::vector<int64_t> key) const;
   std::vector<int64_t> key_of(const Tensors& primals) const;
+  void tell_unmasked(const UnmaskedRows& why) const;
 
   graph::Graph graph_;
+  const size_t num_samples_;
   std::vector<bool> read_as_number_;
-  bool draws_ = false, strict_ = false;
+  bool draws_ = false, strict_ = false, required_ = false;
   std::string backend_;
   Backend half_;
   std::unique_ptr<Executable> plain_;  // the interpreter: with grad mode on, autograd records it

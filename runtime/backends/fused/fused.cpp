@@ -12,12 +12,14 @@
 #include <unordered_map>
 
 #include "runtime/backends/aot/aot_eager.h"
+#include "runtime/backends/deadline.h"
 #include "runtime/backends/eager.h"
 #include "runtime/backends/fused/gpu/accelerator.h"
 #include "runtime/backends/fused/loops/groups_text.h"
 #include "runtime/backends/fused/parts/part_sequence.h"
 #include "runtime/backends/fused/regions.h"
 #include "runtime/backends/repro.h"
+#include "runtime/backends/unmasked_rows.h"
 #include "runtime/given/host_call.h"
 #include "runtime/graph/evaluation/evaluate.h"
 #include "runtime/graph/evaluation/number_ops.h"
@@ -235,7 +237,7 @@ class FusedGraph final : public Executable {
   void run(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs, const CallContext& call) const override {
     const size_t count = count_.load(std::memory_order_acquire);
     const Kind& kind = count == 1 ? *kinds_[0] : best_for(inputs, count);
-    if (!kind.parts.run(inputs, outputs, call)) cut_for(inputs, kind);
+    if (!kind.parts.run(inputs, outputs, call)) cut_for(inputs, kind, call);
   }
 
   void finish_compiling() const override {
@@ -269,16 +271,20 @@ class FusedGraph final : public Executable {
     return best ? *best : *kinds_[0];
   }
 
-  void cut_for(at::ArrayRef<at::Tensor> inputs, const Kind& kind) const {
+  void cut_for(at::ArrayRef<at::Tensor> inputs, const Kind& kind, const CallContext& call) const {
     const bool empty = std::any_of(inputs.begin(), inputs.end(), [](const at::Tensor& t) { return t.numel() == 0; });
     if (!graph_ || empty || kind.equal.hold(inputs)) return;
     const std::unique_lock<std::mutex> lock(cutting_, std::try_to_lock);
     const size_t count = count_.load(std::memory_order_relaxed);
     if (!lock || count == most_kinds || best_for(inputs, count).equal.hold(inputs)) return;
-    const auto graph = with_sizes_of(*graph_, inputs);
-    if (!graph) return;
-    kinds_[count] = std::make_unique<Kind>(*graph, fused::cut(*graph, device_), device_, compiler_);
-    count_.store(count + 1, std::memory_order_release);
+    try {
+      const Deadline bound(call.deadline);
+      const auto graph = with_sizes_of(*graph_, inputs);
+      if (!graph) return;
+      kinds_[count] = std::make_unique<Kind>(*graph, fused::cut(*graph, device_), device_, compiler_);
+      count_.store(count + 1, std::memory_order_release);
+    } catch (const LimitError&) {  // the call has its answer, and another one may have more time
+    }
   }
 
   const c10::Device device_;
@@ -380,7 +386,7 @@ bool wants_gradients(const Graph& graph, const std::vector<at::Tensor>& examples
 /// On a device without kernels of triage every operation on flags is several calls there. As plain ATen the graph has only those
 /// whose results somebody needs. (Gradients need the operations themselves.)
 std::unique_ptr<Executable> compile_for_other_device(const Graph& graph, const std::vector<at::Tensor>& examples) {
-  if (wants_gradients(graph, examples)) return compile_eager(graph, examples);
+  if (wants_gradients(graph, examples)) return left_to_eager(graph, examples, "fused", {"a tensor is not on the CPU"});
   return compile_eager(graph::decompose(graph, graph::Numbers::as_they_are), examples);
 }
 
@@ -415,11 +421,12 @@ std::unique_ptr<Executable> compile_fused(const Graph& given_graph, const std::v
   if (!given_graph.has_recorded_types()) {
     graph::verify(given_graph);
     checked = with_types_of_run(given_graph, examples);
-    if (!checked) return compile_eager(given_graph, examples);
+    if (!checked) return left_to_eager(given_graph, examples, "fused", {"its types are not known"});
   }
   const Graph& graph = checked ? *checked : given_graph;
   // What the host gives may require grad though no input does, and loops have no gradients.
-  if (at::GradMode::is_enabled() && given::find_host_call(graph)) return compile_eager(graph, examples);
+  if (const graph::Node* host = at::GradMode::is_enabled() ? given::find_host_call(graph) : nullptr)
+    return left_to_eager(graph, examples, "fused", {"it calls a function of the host", host->source});
   if (const auto other = other_device(graph, examples); other && !has_loops_for(graph, examples, *other))
     return compile_for_other_device(graph, examples);
   const Backend groups = with_repro_of_half(

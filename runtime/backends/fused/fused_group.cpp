@@ -15,6 +15,7 @@
 #include "runtime/backends/fused/emit.h"
 #include "runtime/backends/fused/loops/groups_text.h"
 #include "runtime/backends/thread_memory.h"
+#include "runtime/memory/overlap.h"
 #include "runtime/messages/debugging/debug_folder.h"
 #include "runtime/messages/logs/artefacts.h"
 #include "runtime/messages/profiling/profiler_spans.h"
@@ -260,7 +261,7 @@ FusedGroup::Variant* FusedGroup::variant_for(at::ArrayRef<at::Tensor> inputs, at
     const at::Tensor& input = read_by(where.slot, inputs, memory);
     if (is_copy(where.slot)) return !input.requires_grad() && !input.is_inference();
     const auto same = [&](const at::Tensor& other) { return other.is_same(input); };
-    const auto shares = [&](const at::Tensor& other) { return other.has_storage() && other.is_alias_of(input); };
+    const auto shares = [&](const at::Tensor& other) { return share_memory(other, input); };
     return std::any_of(donated.begin(), donated.end(), same) &&
            std::count_if(inputs.begin(), inputs.end(), shares) == 1 && input.is_contiguous() &&
            !input.requires_grad() && !input.is_inference() && memory.in[where.slot] == input.data_ptr();

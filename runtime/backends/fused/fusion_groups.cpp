@@ -1,7 +1,6 @@
 #include "runtime/backends/fused/fusion_groups.h"
 
 #include <algorithm>
-#include <functional>
 #include <optional>
 #include <set>
 #include <unordered_map>
@@ -12,6 +11,7 @@
 #include "runtime/backends/fused/parts/in_place_call.h"
 #include "runtime/backends/fused/parts/pooled_call.h"
 #include "runtime/backends/fused/regions.h"
+#include "runtime/backends/fused/waiting_nodes.h"
 #include "runtime/graph/copy.h"
 #include "runtime/graph/passes/aliases.h"
 #include "runtime/graph/passes/uses.h"
@@ -53,74 +53,46 @@ bool is_worth_a_loop(const std::vector<const Node*>& nodes, c10::Device device) 
   return computing >= fewest_nodes || (computing == 1 && is_worth_a_loop(**found));
 }
 
-void each_value(const Operand& operand, const std::function<void(const Value*)>& visit) {
-  if (const Value* value = operand.value()) visit(value);
-  if (const auto* items = operand.list())
-    for (const Operand& item : *items) each_value(item, visit);
-}
+using Values = WaitingNodes::Values;
 
 class Cutter {
  public:
-  Cutter(const Graph& graph, c10::Device device) : graph_(graph), device_(device) {
-    for (const auto& input : graph.inputs()) available_.insert(input.value);
-    for (const auto& constant : graph.constants()) available_.insert(constant.value);
-    for (const auto& node : graph.nodes()) waiting_.push_back(node.get());
-    for (const auto& node : graph.nodes())
-      for (const auto& operand : node->operands)
-        each_value(operand, [&](const Value* value) { users_[value].insert(node.get()); });
+  Cutter(const Graph& graph, c10::Device device) : graph_(graph), device_(device), waiting_(graph) {
     outputs_.insert(graph.outputs().begin(), graph.outputs().end());
+    for (const auto& input : graph.inputs()) kinds_[input.value] = input.kind;
   }
 
   std::vector<FusionGroup> run() {
     while (!waiting_.empty()) {
       take_numbers();
-      const size_t before = waiting_.size();
+      const size_t before = waiting_.count();
       take_group();
-      take_others(/*refuse=*/waiting_.size() == before);
+      take_others(/*refuse=*/waiting_.count() == before);
     }
     return std::move(groups_);
   }
 
  private:
-  bool ready(const Node& node, const std::unordered_set<const Value*>& made) const {
-    bool all = true;
-    for (const auto& operand : node.operands)
-      each_value(operand, [&](const Value* value) { all &= available_.count(value) || made.count(value); });
-    return all;
-  }
-
-  static bool has_order(const Node& node) {
-    return graph::is_random(node.op) || graph::is_effect(node.op) || node.checks;
-  }
-
-  /// The batch sizes, as captured, that tensors a waiting node reads may have.
-  std::set<int64_t> batches() const {
-    std::set<int64_t> sizes;
-    for (const Node* node : waiting_) {
-      if (!can_lower(graph::op_name(node->op))) continue;
-      for (const auto& operand : node->operands)
-        each_value(operand, [&](const Value* value) {
-          if (available_.count(value) && value->meta && !value->meta->sizes.empty())
-            sizes.insert(value->meta->sizes[0]);
-        });
-    }
-    return sizes;
-  }
-
   /// What computes numbers from sizes and numbers alone, and is no loop's: where a loop reads them, they come first, else what
   /// reads them would have to wait for the loop after that.
   void take_numbers() {
-    std::unordered_set<const Value*> made;
+    std::unordered_set<const Node*> taken;
     std::vector<const Node*> nodes;
-    for (const Node* node : waiting_) {
-      if (!ready(*node, made) || has_order(*node) || !computes_numbers(*node)) continue;
-      if (can_lower(graph::op_name(node->op)) && !calls_.count(node)) continue;
-      nodes.push_back(node);
-      made.insert(node->results.begin(), node->results.end());
-    }
-    const bool read = std::any_of(waiting_.begin(), waiting_.end(), [&](const Node* node) {
-      return !made.count(node->results.empty() ? nullptr : node->results[0]) && can_lower(graph::op_name(node->op)) &&
-             reads_any(*node, made);
+    waiting_.walk({}, [&](const Node& node) {
+      if (has_order(node) || !computes_numbers(node)) return false;
+      if (can_lower(graph::op_name(node.op)) && !calls_.count(&node)) return false;
+      nodes.push_back(&node);
+      taken.insert(&node);
+      return true;
+    });
+    const auto is_read_by_loops = [&](const Value* value) {
+      const auto& users = waiting_.users(value);
+      return std::any_of(users.begin(), users.end(), [&](const Node* user) {
+        return !taken.count(user) && waiting_.has(*user) && can_lower(graph::op_name(user->op));
+      });
+    };
+    const bool read = std::any_of(nodes.begin(), nodes.end(), [&](const Node* node) {
+      return std::any_of(node->results.begin(), node->results.end(), is_read_by_loops);
     });
     if (read) finish(make_group(nodes, false), nodes);
   }
@@ -130,37 +102,44 @@ class Cutter {
   static bool computes_numbers(const Node& node) {
     bool all = !node.results.empty() && std::all_of(node.results.begin(), node.results.end(), is_number);
     if (graph::op_name(node.op) == "triage::size") return all;
-    for (const auto& operand : node.operands) each_value(operand, [&](const Value* value) { all &= is_number(value); });
+    graph::for_each_use(node, [&](const Value* value) { all &= is_number(value); });
     return all;
   }
 
-  static bool reads_any(const Node& node, const std::unordered_set<const Value*>& values) {
-    bool any = false;
-    for (const auto& operand : node.operands)
-      each_value(operand, [&](const Value* value) { any |= values.count(value) != 0; });
-    return any;
-  }
+  /// Nodes that loops over `batch` rows can compute.
+  struct Candidate {
+    std::vector<const Node*> nodes;
+    int64_t batch = 0;
+    bool operator<(const Candidate& other) const {
+      return nodes.size() != other.nodes.size() ? nodes.size() < other.nodes.size() : batch > other.batch;
+    }
+  };
 
   /// The largest group that can run now becomes a part. It gives no numbers: those that others read are calls.
   void take_group() {
     for (;;) {
-      const auto [nodes, batch] = largest_group();
-      if (!is_worth_a_loop(nodes, device_)) return;
-      if (take_weights(nodes, batch)) continue;
+      const Candidate best = largest_group();
+      if (!is_worth_a_loop(best.nodes, device_)) return;
+      if (take_weights(best)) continue;
       const size_t before = calls_.size();
-      const std::set<const Node*> inside(nodes.begin(), nodes.end());
-      for (const Node* node : nodes)
+      const std::set<const Node*> inside(best.nodes.begin(), best.nodes.end());
+      for (const Node* node : best.nodes)
         if (computes_numbers(*node) && is_read_outside(node->results[0], inside)) calls_.insert(node);
-      if (calls_.size() == before) return add_group(nodes, batch);
+      if (calls_.size() == before) return add_group(best.nodes, best.batch);
       take_numbers();
     }
   }
 
-  std::pair<std::vector<const Node*>, int64_t> largest_group() const {
-    std::pair<std::vector<const Node*>, int64_t> best;
-    for (const int64_t batch : batches())
-      if (auto nodes = group(batch, {}); nodes.size() > best.first.size()) best = {std::move(nodes), batch};
-    drop_last_reshapes(best.first);
+  /// Of a graph with very many sizes, the first that is worth a loop among those that most nodes read.
+  Candidate largest_group() const {
+    constexpr size_t most_compared = 16;
+    Candidate best;
+    size_t compared = 0;
+    for (const int64_t batch : waiting_.batches()) {
+      if (compared++ % most_compared == 0 && is_worth_a_loop(best.nodes, device_)) break;
+      if (Candidate one{group(batch, {}), batch}; best.nodes.empty() || best < one) best = std::move(one);
+    }
+    drop_last_reshapes(best.nodes);
     return best;
   }
 
@@ -169,11 +148,13 @@ class Cutter {
     std::set<const Node*> inside;
     std::vector<const Node*> kept;
     for (auto node = nodes.rbegin(); node != nodes.rend(); ++node) {
-      const auto users = users_.find((*node)->results.empty() ? nullptr : (*node)->results[0]);
-      const bool read = users != users_.end() &&
-                        std::any_of(users->second.begin(), users->second.end(),
-                                    [&](const Node* user) { return inside.count(user) || dim_of_join(*user); });
-      if (is_reshape(graph::op_name((*node)->op)) && !read && !outputs_.count((*node)->results[0])) continue;
+      const auto is_read = [&](const Value* value) {
+        const auto& users = waiting_.users(value);
+        return outputs_.count(value) || std::any_of(users.begin(), users.end(), [&](const Node* user) {
+                 return inside.count(user) || dim_of_join(*user);
+               });
+      };
+      if (is_reshape(graph::op_name((*node)->op)) && !is_read((*node)->results[0])) continue;
       inside.insert(*node);
       kept.push_back(*node);
     }
@@ -181,49 +162,59 @@ class Cutter {
   }
 
   /// What loops over `batch` rows can compute, where `made` were there and the nodes that make them are not to be looked at.
-  std::vector<const Node*> group(int64_t batch, std::unordered_set<const Value*> made) const {
+  std::vector<const Node*> group(int64_t batch, const Values& made) const {
     Lowering lowering(batch, device_);
     std::vector<const Node*> nodes;
-    for (const Node* node : waiting_) {
-      if (calls_.count(node) || (!node->results.empty() && made.count(node->results[0]))) continue;
-      if (!ready(*node, made) || !lowering.add(*node)) continue;
-      nodes.push_back(node);
-      made.insert(node->results.begin(), node->results.end());
-    }
+    waiting_.walk(made, [&](const Node& node) {
+      if (calls_.count(&node) || (!node.results.empty() && made.count(node.results[0])) || !may_have(node, batch) ||
+          !lowering.add(node))
+        return false;
+      nodes.push_back(&node);
+      return true;
+    });
     return nodes;
   }
 
+  /// Whether its results are of so many rows, or numbers, as far as they are known.
+  static bool may_have(const Node& node, int64_t batch) {
+    return std::all_of(node.results.begin(), node.results.end(), [&](const Value* result) {
+      return !result->meta || result->meta->sizes.empty() || result->meta->sizes[0] == batch;
+    });
+  }
+
   /// What is computed from no data of the batch, such as `1 + scale`, comes first where a group gets larger by it.
-  bool take_weights(const std::vector<const Node*>& inside, int64_t batch) {
-    const auto is_data = [&](const Value* value) {
-      return !value->meta || (!value->meta->sizes.empty() && value->meta->sizes[0] == batch);
-    };
-    std::unordered_set<const Value*> made;
+  bool take_weights(const Candidate& best) {
+    const std::unordered_set<const Node*> inside(best.nodes.begin(), best.nodes.end());
+    Values made;
     std::vector<const Node*> nodes;
-    for (const Node* node : waiting_) {
-      bool data = has_order(*node) || std::find(inside.begin(), inside.end(), node) != inside.end();
-      for (const auto& operand : node->operands)
-        each_value(operand, [&](const Value* value) { data |= is_data(value); });
-      if (data || graph::op_name(node->op) == "triage::size" || !ready(*node, made)) continue;
-      nodes.push_back(node);
-      made.insert(node->results.begin(), node->results.end());
-    }
-    const std::vector<const Node*> larger = group(batch, made);
+    waiting_.walk({}, [&](const Node& node) {
+      bool data = has_order(node) || inside.count(&node);
+      graph::for_each_use(node, [&](const Value* value) {
+        data |= !value->meta || (!value->meta->sizes.empty() && value->meta->sizes[0] == best.batch);
+      });
+      if (data || graph::op_name(node.op) == "triage::size") return false;
+      nodes.push_back(&node);
+      made.insert(node.results.begin(), node.results.end());
+      return true;
+    });
+    if (nodes.empty()) return false;
+    const std::vector<const Node*> larger = group(best.batch, made);
     if (larger.size() <= inside.size()) return false;
-    std::unordered_set<const Value*> read;
-    const auto reads = [&](const Node* node) {
-      for (const auto& operand : node->operands) each_value(operand, [&](const Value* value) { read.insert(value); });
+    Values read;
+    const auto reads = [&](const Node& node) {
+      graph::for_each_use(node, [&](const Value* value) { read.insert(value); });
     };
-    for (const Node* node : larger) reads(node);
+    for (const Node* node : larger) reads(*node);
     std::vector<const Node*> kept;
     for (auto node = nodes.rbegin(); node != nodes.rend(); ++node) {
       const auto& results = (*node)->results;
       if (std::none_of(results.begin(), results.end(), [&](const Value* value) { return read.count(value) != 0; }))
         continue;
-      reads(*node);
-      kept.insert(kept.begin(), *node);
+      reads(**node);
+      kept.push_back(*node);
     }
     if (kept.empty()) return false;
+    std::reverse(kept.begin(), kept.end());
     finish(make_group(kept, false), kept);
     return true;
   }
@@ -233,10 +224,8 @@ class Cutter {
     for (const Node* node : nodes) lowering.add(*node);
     const std::set<const Node*> joins = joins_of(nodes, lowering);
     if (!joins.empty()) {
-      const std::set<const Node*> inside(nodes.begin(), nodes.end());
-      nodes.clear();
-      for (const Node* node : waiting_)
-        if (inside.count(node) || joins.count(node)) nodes.push_back(node);
+      nodes.insert(nodes.end(), joins.begin(), joins.end());
+      waiting_.sort(nodes);
     }
     FusionGroup part = make_group(nodes, true);
     std::vector<const Value*> computed;
@@ -245,17 +234,16 @@ class Cutter {
     for (size_t i = 0; i < part.outputs.size(); ++i)
       if (const Node* join = part.outputs[i]->producer; joins.count(join)) {
         part.joins.push_back({i, dim_of_join(*join).value(), is_stack(*join), {}});
-        each_value(join->operands[0], [&](const Value* piece) {
+        graph::for_each_use(join->operands[0], [&](const Value* piece) {
           part.joins.back().pieces.push_back(computed.size());
           computed.push_back(piece);
         });
       }
     part.loops = lowering.finish(computed);
     const std::vector<const Value*>& arguments = lowering.arguments();
-    for (LoopInput& input : part.loops.inputs) {
-      const auto found = std::find(part.inputs.begin(), part.inputs.end(), arguments[input.argument]);
-      input.argument = static_cast<size_t>(found - part.inputs.begin());
-    }
+    std::unordered_map<const Value*, size_t> places;
+    for (size_t i = 0; i < part.inputs.size(); ++i) places.emplace(part.inputs[i], i);
+    for (LoopInput& input : part.loops.inputs) input.argument = places.at(arguments[input.argument]);
     part.fused = true;
     if (!device_.is_cpu() && !can_be_gpu_group(part)) part.fused = false, part.loops = {};
     finish(std::move(part), nodes);
@@ -263,21 +251,22 @@ class Cutter {
 
   /// The calls that join what the group makes with one another, or with data that is there: loops can write to their results.
   std::set<const Node*> joins_of(const std::vector<const Node*>& nodes, Lowering& lowering) const {
-    std::unordered_set<const Value*> made;
-    for (const Node* node : nodes) made.insert(node->results.begin(), node->results.end());
     std::set<const Node*> joins;
     if (!device_.is_cpu()) return joins;
-    for (const Node* node : waiting_) {
-      if (!dim_of_join(*node) || !ready(*node, made)) continue;
+    Values made;
+    for (const Node* node : nodes) made.insert(node->results.begin(), node->results.end());
+    waiting_.walk(made, [&](const Node& node) {
+      if (!dim_of_join(node)) return false;
       bool any = false, all = true;
-      each_value(node->operands[0], [&](const Value* piece) {
+      graph::for_each_use(node.operands[0], [&](const Value* piece) {
         any |= made.count(piece) != 0;
-        all &= piece->meta && piece->meta->dtype == node->results[0]->meta->dtype &&
-               piece->meta->sizes.size() == node->results[0]->meta->sizes.size() - (is_stack(*node) ? 1 : 0);
+        all &= piece->meta && piece->meta->dtype == node.results[0]->meta->dtype &&
+               piece->meta->sizes.size() == node.results[0]->meta->sizes.size() - (is_stack(node) ? 1 : 0);
       });
-      each_value(node->operands[0], [&](const Value* piece) { all = all && any && lowering.has_data(*piece); });
-      if (any && all) joins.insert(node);
-    }
+      graph::for_each_use(node.operands[0], [&](const Value* piece) { all = all && any && lowering.has_data(*piece); });
+      if (any && all) joins.insert(&node);
+      return false;
+    });
     return joins;
   }
 
@@ -301,20 +290,21 @@ class Cutter {
   /// Everything that can run now and that no group could take; where there is nothing and `refuse`, one node that a group could
   /// have taken and did not.
   void take_others(bool refuse) {
-    std::unordered_set<const Value*> made;
+    const std::vector<const Node*> ordered = waiting_.ordered();
+    size_t next = 0;  // of these
     std::vector<const Node*> nodes;
     const Node* refused = nullptr;
-    bool order_kept = true;
-    for (const Node* node : waiting_) {
-      const bool can = ready(*node, made) && (order_kept || !has_order(*node));
-      if (can && (calls_.count(node) || !can_lower(graph::op_name(node->op)))) {
-        nodes.push_back(node);
-        made.insert(node->results.begin(), node->results.end());
-        continue;
+    waiting_.walk({}, [&](const Node& node) {
+      const bool is_ordered = has_order(node);
+      if (is_ordered && ordered[next] != &node) return false;  // another one comes first
+      if (!calls_.count(&node) && can_lower(graph::op_name(node.op))) {
+        if (!refused && nodes.empty()) refused = &node;
+        return false;
       }
-      if (can && !refused && made.empty()) refused = node;
-      order_kept &= !has_order(*node);
-    }
+      next += is_ordered;
+      nodes.push_back(&node);
+      return true;
+    });
     if (nodes.empty() && refused && refuse) nodes.push_back(refused);
     if (!nodes.empty()) finish_calls(nodes);
   }
@@ -337,9 +327,8 @@ class Cutter {
       std::vector<const Node*> own = own_views(*node, groups.back());
       own.push_back(node);
       auto& rest = groups.back();
-      rest.erase(std::remove_if(rest.begin(), rest.end(),
-                                [&](const Node* other) { return std::count(own.begin(), own.end(), other) > 0; }),
-                 rest.end());
+      const std::unordered_set<const Node*> gone(own.begin(), own.end());
+      std::erase_if(rest, [&](const Node* other) { return gone.count(other) != 0; });
       if (rest.empty()) groups.pop_back();
       groups.push_back(std::move(own));
       groups.emplace_back();
@@ -358,7 +347,7 @@ class Cutter {
   bool overwrites(const Node& node) const {
     if (has_order(node) || !InPlaceCall::takes(node)) return false;
     const Value* first = node.operands[0].value();
-    return !outputs_.count(first) && users_.at(first).size() == 1;
+    return !outputs_.count(first) && waiting_.users(first).size() == 1;
   }
 
   /// The views among `nodes` that only `node` reads, and those that only they read.
@@ -367,19 +356,17 @@ class Cutter {
     std::vector<const Node*> own;
     for (auto view = nodes.rbegin(); view != nodes.rend(); ++view) {
       if (*view == &node || !graph::is_view((*view)->op) || (*view)->results.size() != 1) continue;
-      const auto users = users_.find((*view)->results[0]);
-      if (users == users_.end() || is_read_outside((*view)->results[0], inside)) continue;
+      const Value* viewed = (*view)->results[0];
+      if (waiting_.users(viewed).empty() || is_read_outside(viewed, inside)) continue;
       inside.insert(*view);
-      own.insert(own.begin(), *view);
+      own.push_back(*view);
     }
+    std::reverse(own.begin(), own.end());
     return own;
   }
 
   void finish(FusionGroup part, const std::vector<const Node*>& nodes) {
-    for (const Node* node : nodes) {
-      available_.insert(node->results.begin(), node->results.end());
-      waiting_.erase(std::find(waiting_.begin(), waiting_.end(), node));
-    }
+    waiting_.finish(nodes);
     groups_.push_back(std::move(part));
   }
 
@@ -430,26 +417,22 @@ class Cutter {
   }
 
   graph::InputKind kind_of(const Value* value) const {
-    for (const auto& input : graph_.inputs())
-      if (input.value == value) return input.kind;
-    return graph::InputKind::tensor;
+    const auto found = kinds_.find(value);
+    return found == kinds_.end() ? graph::InputKind::tensor : found->second;
   }
 
   bool is_read_outside(const Value* value, const std::set<const Node*>& inside) const {
     if (outputs_.count(value)) return true;
-    const auto users = users_.find(value);
-    if (users == users_.end()) return false;
-    return std::any_of(users->second.begin(), users->second.end(),
-                       [&](const Node* user) { return !inside.count(user); });
+    const auto& users = waiting_.users(value);
+    return std::any_of(users.begin(), users.end(), [&](const Node* user) { return !inside.count(user); });
   }
 
   const Graph& graph_;
   const c10::Device device_;
-  std::vector<const Node*> waiting_;
-  std::set<const Node*> calls_;  // no loop's, though one could compute them
-  std::unordered_set<const Value*> available_;
-  std::unordered_map<const Value*, std::set<const Node*>> users_;
-  std::unordered_set<const Value*> outputs_;
+  WaitingNodes waiting_;
+  std::unordered_set<const Node*> calls_;  // no loop's, though one could compute them
+  Values outputs_;
+  std::unordered_map<const Value*, graph::InputKind> kinds_;
   std::vector<FusionGroup> groups_;
 };
 

@@ -2,10 +2,13 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "runtime/backends/fused/opcodes.h"
+#include "runtime/graph/visits.h"
 
 /// What a fused group computes for one row of the batch, as the emitter takes it: values in the order in which they are
 /// computed. A value is a number (the same for all rows), belongs to the row, or has one element for each position of a row.
@@ -19,6 +22,34 @@ inline bool is_on(c10::Device device, c10::Device wanted) {
 enum class Place : uint8_t { number, row, element };
 
 using Ref = int32_t;  // index into Loops::values
+
+/// The operands of a value, which come before it in Loops::values. To read them is a visit (runtime/graph/visits.h).
+class Refs {
+ public:
+  Refs() = default;
+  Refs(std::vector<Ref> refs) : refs_(std::move(refs)) {}  // NOLINT(google-explicit-constructor)
+  Refs(std::initializer_list<Ref> refs) : refs_(refs) {}
+  size_t size() const { return refs_.size(); }
+  bool empty() const { return refs_.empty(); }
+  Ref operator[](size_t i) const {
+    graph::count_visits();
+    return refs_[i];
+  }
+  auto begin() const {
+    graph::count_visits();
+    return refs_.begin();
+  }
+  auto end() const { return refs_.end(); }
+  auto begin() {
+    graph::count_visits();
+    return refs_.begin();
+  }
+  auto end() { return refs_.end(); }
+  Ref back() const { return (*this)[size() - 1]; }
+
+ private:
+  std::vector<Ref> refs_;
+};
 
 /// The positions that some values have in a row: dims of the data without the batch, but for those of size 1, along which
 /// values are the same. Where a reduction runs over some of them, or a value is the same along some, the row is looked at as
@@ -67,11 +98,13 @@ struct LoopValue {
   int32_t slots = 0;                  // records: of how many slots
   int32_t extent = -1;                // elements: index into Loops::extents
   int32_t slot = -1;                  // inputs: index into Loops::inputs
-  std::vector<Ref> operands;
+  Refs operands;
   std::vector<int64_t> numbers;  // that `opcode` takes beside the operands
   bool expensive = false;        // worth keeping rather than computing again
   bool inner = false;            // a step on the way to the result of an operator: never kept
   bool cut = false;              // a whole number that comes of a real one
+  bool on_host = false;          // a number that the host can find without the loops
+  int32_t depth = 0;             // of reductions that it waits for, one after the other
   bool is(Opcode one) const { return kind == Kind::map && opcode == one; }
 };
 

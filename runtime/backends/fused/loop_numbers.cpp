@@ -1,7 +1,5 @@
 #include "runtime/backends/fused/loop_numbers.h"
 
-#include <c10/util/SmallVector.h>
-
 #include <algorithm>
 #include <cmath>
 
@@ -54,39 +52,48 @@ std::optional<double> of_real(Opcode opcode, double a, double b) {
   }
 }
 
-template <class Number>
-std::optional<c10::Scalar> as_scalar(const std::optional<Number>& number) {
-  return number ? std::optional<c10::Scalar>(*number) : std::nullopt;
+/// Of a value on the host, whose operands are there too.
+c10::Scalar computed(const LoopValue& value, const std::vector<c10::Scalar>& known) {
+  const bool moves = value.is(Opcode::convert) || value.is(Opcode::copy);
+  const auto& a = known[static_cast<size_t>(value.operands[0])];
+  const auto& b = known[static_cast<size_t>(value.operands.back())];
+  if (value.type == Type::f64) return moves ? a.toDouble() : of_real(value.opcode, a.toDouble(), b.toDouble()).value();
+  return moves ? a.toLong() : of_whole(value.opcode, a.toLong(), b.toLong()).value();
+}
+
+c10::Scalar literal(const LoopValue& value) {
+  return is_real(value.type) ? c10::Scalar(real_of_bits(value.type, value.numbers[0])) : c10::Scalar(value.numbers[0]);
 }
 
 }  // namespace
 
-std::optional<c10::Scalar> number_of(const std::vector<LoopValue>& values, Ref number,
-                                     c10::function_ref<c10::Scalar(size_t)> input,
-                                     c10::function_ref<int64_t(size_t)> count) {
-  const LoopValue& value = values[static_cast<size_t>(number)];
-  if (value.place != Place::number) return std::nullopt;
-  if (value.kind == LoopValue::Kind::input) return input(static_cast<size_t>(value.slot));
-  if (value.kind != LoopValue::Kind::map) return std::nullopt;
-  if (value.is(Opcode::literal)) {
-    if (is_real(value.type)) return c10::Scalar(real_of_bits(value.type, value.numbers[0]));
-    return c10::Scalar(value.numbers[0]);
-  }
-  if (value.is(Opcode::count)) return c10::Scalar(count(static_cast<size_t>(value.numbers[0])));
-  c10::SmallVector<c10::Scalar, 2> operands;
+bool can_be_on_host(const std::vector<LoopValue>& values, const LoopValue& value) {
+  if (value.place != Place::number) return false;
+  if (value.kind == LoopValue::Kind::input) return true;
+  if (value.kind != LoopValue::Kind::map) return false;
+  if (value.is(Opcode::literal) || value.is(Opcode::count)) return true;
+  if (value.operands.empty() || value.operands.size() > 2) return false;
+  const bool real = value.type == Type::f64, moves = value.is(Opcode::convert) || value.is(Opcode::copy);
   for (const Ref operand : value.operands) {
-    const auto known = number_of(values, operand, input, count);
-    if (!known || operands.size() == 2) return std::nullopt;
-    operands.push_back(*known);
+    const LoopValue& from = values[static_cast<size_t>(operand)];
+    if (!from.on_host || (!real && is_real(from.type))) return false;
   }
-  if (operands.empty()) return std::nullopt;
-  const c10::Scalar &a = operands.front(), &b = operands.back();
-  const bool moves = value.is(Opcode::convert) || value.is(Opcode::copy);
-  if (value.type == Type::f64)
-    return as_scalar(moves ? a.toDouble() : of_real(value.opcode, a.toDouble(), b.toDouble()));
-  if (value.type == Type::i64 && a.isIntegral(true) && b.isIntegral(true))
-    return as_scalar(moves ? a.toLong() : of_whole(value.opcode, a.toLong(), b.toLong()));
-  return std::nullopt;
+  if (!real && value.type != Type::i64) return false;
+  return moves || (real ? of_real(value.opcode, 1, 1).has_value() : of_whole(value.opcode, 1, 1).has_value());
+}
+
+void find_numbers(const std::vector<LoopValue>& values, Ref last, c10::function_ref<c10::Scalar(size_t)> input,
+                  c10::function_ref<int64_t(size_t)> count, std::vector<c10::Scalar>& known) {
+  const auto end = static_cast<size_t>(last) + 1;
+  if (known.size() < end) known.resize(end);
+  for (size_t i = 0; i < end; ++i) {
+    const LoopValue& value = values[i];
+    if (!value.on_host) continue;
+    known[i] = value.kind == LoopValue::Kind::input ? input(static_cast<size_t>(value.slot))
+               : value.is(Opcode::literal)          ? literal(value)
+               : value.is(Opcode::count)            ? c10::Scalar(count(static_cast<size_t>(value.numbers[0])))
+                                                    : computed(value, known);
+  }
 }
 
 }  // namespace triage::fused

@@ -2,16 +2,18 @@
 #include <c10/core/Scalar.h>
 #include <c10/util/FunctionRef.h>
 
-#include <optional>
+#include <vector>
 
 #include "runtime/backends/fused/loop_ir.h"
 
 namespace triage::fused {
 
-/// A number that loops compute of other numbers, without the loops. `input`: the number that Loops::inputs[i] is; `count`: of the
-/// positions of an extent. Nothing where it is computed of data, or by what is not known here.
-std::optional<c10::Scalar> number_of(const std::vector<LoopValue>& values, Ref number,
-                                     c10::function_ref<c10::Scalar(size_t)> input,
-                                     c10::function_ref<int64_t(size_t)> count);
+/// Whether the host can compute the number `value` of its operands, without the loops: LoopValue::on_host.
+bool can_be_on_host(const std::vector<LoopValue>& values, const LoopValue& value);
+
+/// Finds the numbers up to `last` that have LoopValue::on_host, each once however many read it, and puts them in their places
+/// of `known`. `input`: the number that Loops::inputs[i] is; `count`: of the positions of an extent.
+void find_numbers(const std::vector<LoopValue>& values, Ref last, c10::function_ref<c10::Scalar(size_t)> input,
+                  c10::function_ref<int64_t(size_t)> count, std::vector<c10::Scalar>& known);
 
 }  // namespace triage::fused

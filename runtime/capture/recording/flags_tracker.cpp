@@ -1,6 +1,7 @@
 // Which tensors hold flags while no graph is recorded.
 #include "runtime/capture/recording/recorder.h"
 #include "runtime/capture/rules/arguments.h"
+#include "runtime/memory/overlap.h"
 
 namespace triage::capture {
 
@@ -20,7 +21,7 @@ void FlagsTracker::note_storages(const std::vector<c10::IValue>& arguments, cons
     for_each_tensor(results[i], [&](const at::Tensor& result) {
       if (!result.has_storage()) return;
       bool given = false;
-      for_each_tensor(arguments, [&](const at::Tensor& a) { given |= a.has_storage() && a.is_alias_of(result); });
+      for_each_tensor(arguments, [&](const at::Tensor& a) { given |= share_memory(a, result); });
       if (!given) storages_.insert(result.storage().unsafeGetStorageImpl());
     });
   }

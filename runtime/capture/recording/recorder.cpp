@@ -8,6 +8,7 @@
 #include "runtime/capture/rules/params.h"
 #include "runtime/capture/rules/rules.h"
 #include "runtime/capture/sizes/integer_division.h"
+#include "runtime/capture/tensors/ordered_writes.h"
 #include "runtime/capture/tensors/twin.h"
 #include "runtime/compat/autocast.h"
 #include "runtime/flags/composites/known_rows.h"
@@ -15,6 +16,7 @@
 #include "runtime/graph/argument_type.h"
 #include "runtime/graph/evaluation/number_ops.h"
 #include "runtime/graph/text/describe.h"
+#include "runtime/memory/overlap.h"
 #include "runtime/messages/assert.h"
 #include "runtime/messages/debugging/debug_folder.h"
 #include "runtime/messages/logs/artefacts.h"
@@ -75,7 +77,7 @@ bool writes_unseen(const c10::OperatorHandle& op) {
 }  // namespace
 
 void call(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
-  if (!divide_integers(op, stack)) call_plainly(op, stack);
+  if (!divide_integers(op, stack) && !scatter_in_order(op, stack)) call_plainly(op, stack);
   if (flags::KnownRows::any() && writes_unseen(op)) flags::KnownRows::forget();
 }
 
@@ -182,6 +184,7 @@ at::Tensor Recorder::add_input(const std::string& name, graph::InputKind kind, c
   entry.identity.emplace(traced);
   if (kind == graph::InputKind::tensor) entry.original.emplace(tensor);
   entry.value = value;
+  impls_[value] = traced.unsafeGetTensorImpl();
   entry.is_input = true;
   entry.is_param = kind == graph::InputKind::param;
   origins_.add_input(traced, inputs_.size());
@@ -244,15 +247,13 @@ bool Recorder::has_fixed_size(const at::Tensor& tensor, int64_t dim) const {
 
 /// One name for sizes that are the same in every replay, by the input's dimension they come from.
 std::string Recorder::size_name(const graph::Value* value, int64_t dim) const {
-  for (const auto& [impl, entry] : traced_) {
-    if (entry.value != value) continue;
-    const at::Tensor tensor = entry.identity->tensor();
-    if (!tensor.defined()) continue;
-    const Extent extent = origins_.extent(tensor, dim);
-    if (extent.from == Extent::From::constant) return std::to_string(extent.size);
-    if (extent.from == Extent::From::input)
-      return "s" + std::to_string(extent.input) + "_" + std::to_string(extent.dim);
-  }
+  const auto impl = impls_.find(value);
+  const auto found = impl == impls_.end() ? traced_.end() : traced_.find(impl->second);
+  if (found == traced_.end() || found->second.value != value) return "?";
+  const at::Tensor tensor = found->second.identity->tensor();
+  const Extent extent = tensor.defined() ? origins_.extent(tensor, dim) : Extent();
+  if (extent.from == Extent::From::constant) return std::to_string(extent.size);
+  if (extent.from == Extent::From::input) return "s" + std::to_string(extent.input) + "_" + std::to_string(extent.dim);
   return "?";
 }
 
@@ -261,7 +262,7 @@ bool Recorder::varies(const std::vector<c10::IValue>& arguments) const {
   for (const c10::IValue& argument : arguments) {
     if (argument.isTensor() && argument.toTensor().defined()) {
       const graph::Value* value = find(argument.toTensor());
-      if (value && argument.toTensor().dim() == 0 && !numbers_.sizes_behind(value)) return true;
+      if (value && argument.toTensor().dim() == 0 && !numbers_.is_of_sizes(value)) return true;
     } else if (argument.isList() && !argument.isIntList() && !argument.isDoubleList() && !argument.isBoolList()) {
       const auto items = argument.toListRef();
       if (varies(std::vector<c10::IValue>(items.begin(), items.end()))) return true;
@@ -300,11 +301,10 @@ void Recorder::add_literal(const at::Tensor& tensor) { literals_[tensor.unsafeGe
 bool Recorder::shares_memory(const at::Tensor& tensor) const {
   for (const auto& [impl, entry] : traced_)
     if (impl != tensor.unsafeGetTensorImpl() && entry.identity->shared_memory_with(tensor)) return true;
-  for (const auto& input : inputs_)
-    if (input.has_storage() && input.is_alias_of(tensor)) return true;
-  for (const auto& constant : graph_.constants())
-    if (constant.tensor.has_storage() && constant.tensor.is_alias_of(tensor)) return true;
-  return false;
+  if (triage::shares_memory(tensor, inputs_)) return true;
+  const auto& constants = graph_.constants();
+  return std::any_of(constants.begin(), constants.end(),
+                     [&](const graph::Constant& constant) { return share_memory(constant.tensor, tensor); });
 }
 
 void Recorder::record(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
@@ -525,6 +525,7 @@ void Recorder::bind(at::Tensor& tensor, graph::Value* value) {
   entry.identity.emplace(tensor);
   entry.original = std::move(original);
   entry.value = value;
+  impls_[value] = tensor.unsafeGetTensorImpl();
   entry.branch = branch_depth_;
 }
 
@@ -546,6 +547,7 @@ graph::Value* Recorder::value_of(const at::Tensor& tensor) {
   entry.identity.emplace(tensor);
   entry.value = literals_.count(tensor.unsafeGetTensorImpl()) ? graph_.add_constant(own_copy(tensor))
                                                               : graph_.add_variable(tensor);
+  impls_[entry.value] = tensor.unsafeGetTensorImpl();
   entry.branch = -1;
   return entry.value;
 }

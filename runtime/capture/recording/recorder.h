@@ -211,6 +211,7 @@ class Recorder {
   graph::Graph graph_;
   std::function<Source()> where_;
   std::unordered_map<const c10::TensorImpl*, Traced> traced_;
+  std::unordered_map<const graph::Value*, const c10::TensorImpl*> impls_;  // the tensor that stood for a value last
   std::unordered_map<const c10::TensorImpl*, at::Tensor> literals_;
   std::unordered_map<const graph::Value*, at::Tensor> leaf_casts_;  // as autocast keeps those of weights
   std::vector<at::Tensor> inputs_;

@@ -5,8 +5,10 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <triage/error.h>
 
+#include "runtime/compat/readable_memory.h"
 #include "runtime/graph/argument_type.h"
 #include "runtime/graph/evaluation/evaluate.h"
+#include "runtime/memory/overlap.h"
 
 #include <algorithm>
 #include <typeinfo>
@@ -16,8 +18,10 @@ namespace {
 
 /// Memory that is counted, and is not there.
 c10::Storage empty_storage(const ResultLayout& layout) {
+  c10::DataPtr none(
+      nullptr, &compat::memory_to_come, [](void*) {}, layout.device);
   return c10::Storage(c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), layout.storage_bytes,
-                                                            c10::DataPtr(nullptr, layout.device), nullptr, false));
+                                                            std::move(none), nullptr, false));
 }
 
 void release_tensor(void* tensor) { delete static_cast<at::Tensor*>(tensor); }
@@ -78,9 +82,7 @@ void PendingSegment::note_versions() {
 
 bool PendingSegment::looks_at(const at::Tensor& tensor) const {
   if (std::none_of(values.begin(), values.end(), is_unfilled)) return false;
-  const auto same_memory = [&](const at::Tensor& other) {
-    return other.defined() && other.has_storage() && tensor.has_storage() && other.is_alias_of(tensor);
-  };
+  const auto same_memory = [&](const at::Tensor& other) { return share_memory(other, tensor); };
   if (std::any_of(inputs.begin(), inputs.end(), same_memory)) return true;
   return std::any_of(values.begin(), values.end(), [&](const WeakTensor& value) {
     const auto known = value.lock();

@@ -8,17 +8,12 @@
 #include "runtime/capture/recording/recorder.h"
 #include "runtime/capture/replay/predict.h"
 #include "runtime/capture/replay/trace_replayer.h"
+#include "runtime/memory/overlap.h"
 #include "runtime/messages/debugging/verbose.h"
 #include "runtime/messages/profiling/profiler_spans.h"
 
 namespace triage::capture {
 namespace {
-
-bool shares_memory(const at::Tensor& tensor, const std::vector<at::Tensor>& others) {
-  return std::any_of(others.begin(), others.end(), [&](const at::Tensor& other) {
-    return other.has_storage() && tensor.has_storage() && other.is_alias_of(tensor);
-  });
-}
 
 /// A backend may lay its results out in another order of dimensions than ATen does; the script has been told ATen's.
 at::Tensor with_strides_of(const LazyTensor& lazy, const at::Tensor& result) {
@@ -73,11 +68,8 @@ void TraceReplayer::run_compiled(const TraceSegment& segment) {
   for (size_t i = 0; i < outputs.size(); ++i) {
     auto* lazy = LazyTensor::unfilled(deferred_values_[segment.outputs[i]]);
     if (shares_memory(outputs[i], inputs_)) outputs[i] = own_copy(outputs[i]);
-    for (size_t j = 0; j < i; ++j)  // equal computations became one; the script may write to one of the two
-      if (outputs[j].is_alias_of(outputs[i])) {
-        outputs[i] = own_copy(outputs[i]);
-        break;
-      }
+    // Equal computations became one; the script may write to one of the two.
+    if (shares_memory(outputs[i], at::ArrayRef<at::Tensor>(outputs).slice(0, i))) outputs[i] = own_copy(outputs[i]);
     if (lazy) lazy->fill(with_strides_of(*lazy, outputs[i]), false);
   }
   for (const TraceSegment::Alias& alias : segment.aliases) {

@@ -14,16 +14,19 @@
 #include "runtime/capture/rules/arguments.h"
 #include "runtime/capture/rules/operator_traits.h"
 #include "runtime/capture/rules/rules.h"
+#include "runtime/compat/readable_memory.h"
 #include "runtime/graph/text/describe.h"
+#include "runtime/memory/overlap.h"
 #include "runtime/messages/debugging/verbose.h"
 #include "runtime/messages/profiling/profiler_spans.h"
 
 namespace triage::capture {
 namespace {
 
+/// A tensor of another kind (functional, say) has a class of its own, which none that comes later can stand for.
 bool can_be_lazy(const at::Tensor& tensor) {
   return !tensor.defined() ||
-         (tensor.layout() == c10::kStrided && tensor.has_storage() && !tensor.is_quantized() &&
+         (compat::has_only(tensor, compat::captured_keys) && tensor.has_storage() && !tensor.is_quantized() &&
           !tensor.requires_grad() && !is_wrapped_number(tensor) && !tensor.unsafeGetTensorImpl()->is_python_dispatch());
 }
 
@@ -132,7 +135,7 @@ bool TraceReplayer::can_replay(const c10::OperatorHandle& op, const std::vector<
   bool with_gradients = false, odd = false;
   for_each_tensor(arguments, [&](const at::Tensor& tensor) {
     with_gradients |= tensor.requires_grad();
-    odd |= tensor.layout() != c10::kStrided;
+    odd |= tensor.defined() && !compat::has_only(tensor, compat::captured_keys);
   });
   if (!odd && with_gradients && state.grad_mode) note_gradients(op);
   return !odd && !(with_gradients && state.grad_mode);
@@ -261,9 +264,7 @@ void TraceReplayer::note_results(TraceStep& step, const std::vector<c10::IValue>
     const at::Tensor& result = stack[i].toTensor();
     layouts.push_back(ResultLayout::of(result));
     bool aliases = false;
-    for_each_tensor(arguments, [&](const at::Tensor& tensor) {
-      aliases |= result.defined() && tensor.has_storage() && tensor.is_alias_of(result);
-    });
+    for_each_tensor(arguments, [&](const at::Tensor& tensor) { aliases |= share_memory(tensor, result); });
     if (aliases) layouts.back().storage_bytes = 0;  // counted with what it looks at
     if (aliases && !step.aliases) {
       step.aliases = true;

@@ -8,9 +8,11 @@
 #include <algorithm>
 #include <utility>
 
+#include "runtime/backends/shipped.h"
 #include "runtime/capture/reports/logs.h"
 #include "runtime/capture/reports/trace_events.h"
 #include "runtime/compat/autocast.h"
+#include "runtime/graph/passes/clean.h"
 #include "runtime/messages/debugging/debug_folder.h"
 
 namespace triage::capture {
@@ -115,11 +117,11 @@ class SegmentGraph {
     }
   }
 
-  graph::Graph finish(const std::vector<uint32_t>& outputs) {
+  graph::Graph finish(const std::vector<uint32_t>& outputs, bool folds) {
     std::vector<graph::Value*> values;
     for (const uint32_t output : outputs) values.push_back(values_[output]);
     graph_.set_outputs(std::move(values));
-    graph::clean(graph_);
+    graph::clean(graph_, {}, folds);
     return std::move(graph_);
   }
 
@@ -174,7 +176,7 @@ void compile_segment(TraceTree& tree, TraceSegment& segment, const std::vector<T
   }
   std::reverse(segment.outputs.begin(), segment.outputs.end());
   std::reverse(segment.aliases.begin(), segment.aliases.end());
-  graph::Graph graph = builder.finish(segment.outputs);
+  graph::Graph graph = builder.finish(segment.outputs, folds_constants(tree.choice.name));
   graph.set_recorded_types();
   const CompiledSegment before = std::exchange(segment.compiled, {});
   segment.compiled.graph = std::make_shared<const graph::Graph>(std::move(graph));

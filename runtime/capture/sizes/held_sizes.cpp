@@ -69,7 +69,7 @@ void Recorder::hold_count(const c10::OperatorHandle& op, const std::vector<c10::
     if (number.dim() > 0 || literals_.count(number.unsafeGetTensorImpl())) continue;
     const graph::Value* const value = find(number);
     by_param |= is_param(number);
-    by_value |= !value || !numbers_.sizes_behind(value);
+    by_value |= !value || !numbers_.is_of_sizes(value);
   }
   if (by_param)
     capture::graph_break(Break::size_of_param,
@@ -108,9 +108,8 @@ void Recorder::hold_same_size(const Extent& a, const Extent& b) {
 }
 
 std::optional<at::Tensor> Recorder::literal(const graph::Value* value) const {
-  for (const graph::Constant& constant : graph_.constants())
-    if (constant.value == value && !constant.variable) return constant.tensor;
-  return std::nullopt;
+  const at::Tensor* const constant = graph_.is_variable(value) ? nullptr : graph_.constant_of(value);
+  return constant ? std::optional(*constant) : std::nullopt;
 }
 
 SizeCondition::Origin Recorder::size_origin(const graph::Value* number) const {

@@ -51,25 +51,55 @@ const Numbers::Size* Numbers::find_size(const graph::Value* number) const {
   return found == sizes_.end() ? nullptr : &found->second;
 }
 
-bool Numbers::collect(const graph::Value* number, std::vector<Size>& sizes,
-                      std::unordered_set<const graph::Value*>& seen) const {
-  if (!seen.insert(number).second) return true;
-  if (const Size* size = find_size(number)) {
-    sizes.push_back(*size);
-    return true;
+/// Scripts compute numbers in loops, of one another: a walk must not recurse, and must not begin anew for each number.
+bool Numbers::is_of_sizes(const graph::Value* asked) const {
+  std::vector<const graph::Value*> left{asked};
+  while (!left.empty()) {
+    const graph::Value* const number = left.back();
+    const auto known = of_sizes_.find(number);
+    if (known != of_sizes_.end()) {
+      left.pop_back();
+      continue;
+    }
+    const bool is_size = find_size(number) || is_literal_(number);
+    if (is_size || !number->producer || number->producer->op.operator_name().name == graph::kItem) {
+      of_sizes_[number] = is_size;
+      continue;
+    }
+    bool all = true, waits = false;
+    for (const graph::Operand& operand : number->producer->operands) {
+      const graph::Value* const value = operand.value();
+      if (!value) continue;
+      const auto of = of_sizes_.find(value);
+      if (of == of_sizes_.end()) {
+        left.push_back(value);
+        waits = true;
+      } else {
+        all &= of->second;
+      }
+    }
+    if (!waits) of_sizes_[number] = all;
   }
-  if (is_literal_(number)) return true;
-  const bool reads_values = !number->producer || number->producer->op.operator_name().name == graph::kItem;
-  if (reads_values) return false;
-  for (const graph::Operand& operand : number->producer->operands)
-    if (const graph::Value* value = operand.value(); value && !collect(value, sizes, seen)) return false;
-  return true;
+  return of_sizes_.at(asked);
 }
 
 std::optional<std::vector<Numbers::Size>> Numbers::sizes_behind(const graph::Value* number) const {
+  if (!is_of_sizes(number)) return std::nullopt;
   std::vector<Size> sizes;
   std::unordered_set<const graph::Value*> seen;
-  return collect(number, sizes, seen) ? std::optional(std::move(sizes)) : std::nullopt;
+  std::vector<const graph::Value*> left{number};
+  while (!left.empty()) {
+    const graph::Value* const value = left.back();
+    left.pop_back();
+    if (!seen.insert(value).second) continue;
+    if (const Size* size = find_size(value)) {
+      sizes.push_back(*size);
+    } else if (value->producer) {
+      for (const graph::Operand& operand : value->producer->operands)
+        if (operand.value()) left.push_back(operand.value());
+    }
+  }
+  return sizes;
 }
 
 at::Tensor record_item(const at::Tensor& tensor) { return run(graph::kItem, {tensor}).at(0).toTensor(); }
@@ -105,7 +135,7 @@ symbols::Range range_of(const at::Tensor& number) {
 
 bool follows_from_sizes(const at::Tensor& number) {
   const graph::Value* value = find(number);
-  return value && numbers().sizes_behind(value);
+  return value && numbers().is_of_sizes(value);
 }
 
 void record_check(const at::Tensor& condition, const std::string& expression, const std::string& message) {

@@ -28,7 +28,9 @@ class Numbers {
     int64_t dim = 0;
   };
   void add_size(const graph::Value* value, const at::Tensor& tensor, int64_t dim) { sizes_[value] = {tensor, dim}; }
-  /// The sizes that the number is computed of; nothing where it also follows from an item or a param.
+  /// Whether the number is computed of sizes alone: of no item and no param.
+  bool is_of_sizes(const graph::Value* number) const;
+  /// The sizes that the number is computed of; nothing where it also follows from something else.
   std::optional<std::vector<Size>> sizes_behind(const graph::Value* number) const;
   /// Null where the value is not itself a size.
   const Size* find_size(const graph::Value* number) const;
@@ -37,9 +39,9 @@ class Numbers {
   bool keep_items = false;  // `x:item()` is a number of the graph, whatever is configured
 
  private:
-  bool collect(const graph::Value* number, std::vector<Size>& sizes,
-               std::unordered_set<const graph::Value*>& seen) const;
   std::unordered_map<const graph::Value*, Size> sizes_;
+  mutable std::unordered_map<const graph::Value*, bool>
+      of_sizes_;  // those that were asked for, and what they are computed of
   std::function<bool(const graph::Value*)> is_literal_;
 };
 

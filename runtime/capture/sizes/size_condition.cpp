@@ -24,7 +24,7 @@ int64_t plain_number(const graph::Operand& operand) {
 std::optional<SizeCondition> SizeCondition::of(const graph::Value* condition, bool truth, const OriginOf& origin) {
   SizeCondition result;
   result.truth_ = truth;
-  if (!condition->producer || !result.add(condition, origin, 0) || !compares(result.steps_.back().op))
+  if (!condition->producer || !result.add(condition, origin, 0, 0) || !compares(result.steps_.back().op))
     return std::nullopt;
   return result;
 }
@@ -37,16 +37,16 @@ std::optional<SizeCondition::Op> SizeCondition::op_of(const graph::Node& node) {
   return op;
 }
 
-bool SizeCondition::add(const graph::Operand& operand, const OriginOf& origin, size_t depth) {
-  if (const graph::Value* value = operand.value()) return add(value, origin, depth);
+bool SizeCondition::add(const graph::Operand& operand, const OriginOf& origin, size_t depth, size_t behind) {
+  if (const graph::Value* value = operand.value()) return add(value, origin, depth, behind);
   const c10::IValue* number = operand.constant();
   if (!number || !number->isInt() || depth >= kDepth) return false;
   steps_.push_back({Step::Kind::constant, Op::none, number->toInt()});
   return true;
 }
 
-bool SizeCondition::add(const graph::Value* value, const OriginOf& origin, size_t depth) {
-  if (depth >= kDepth || steps_.size() >= kMostSteps) return false;
+bool SizeCondition::add(const graph::Value* value, const OriginOf& origin, size_t depth, size_t behind) {
+  if (depth >= kDepth || steps_.size() + behind >= kMostSteps) return false;
   const Origin from = origin(value);
   if (from.size || from.constant) {
     if (from.size)
@@ -59,11 +59,11 @@ bool SizeCondition::add(const graph::Value* value, const OriginOf& origin, size_
   const std::optional<Op> op = node ? op_of(*node) : std::nullopt;
   if (!op || (value->meta && value->meta->dtype != at::kLong && !compares(*op))) return false;
   if (*op == Op::negate) {
-    if (!add(node->operands[0], origin, depth)) return false;
+    if (!add(node->operands[0], origin, depth, behind + 1)) return false;
   } else {
     const bool swapped = *op == Op::subtract_from;
-    if (!add(node->operands[swapped ? 1 : 0], origin, depth) ||
-        !add(node->operands[swapped ? 0 : 1], origin, depth + 1))
+    if (!add(node->operands[swapped ? 1 : 0], origin, depth, behind + 2) ||
+        !add(node->operands[swapped ? 0 : 1], origin, depth + 1, behind + 1))
       return false;
   }
   steps_.push_back({Step::Kind::compute, *op == Op::subtract_from ? Op::subtract : *op});

@@ -60,8 +60,9 @@ class SizeCondition {
   static constexpr size_t kDepth = 8;       // of the stack
   static constexpr size_t kMostSteps = 64;  // a number that is computed of itself twice doubles them each time
 
-  bool add(const graph::Value* value, const OriginOf& origin, size_t depth);
-  bool add(const graph::Operand& operand, const OriginOf& origin, size_t depth);
+  /// `depth`: of the stack; `behind`: how many steps follow those of the value, at least.
+  bool add(const graph::Value* value, const OriginOf& origin, size_t depth, size_t behind);
+  bool add(const graph::Operand& operand, const OriginOf& origin, size_t depth, size_t behind);
   static int64_t apply(Op op, int64_t a, int64_t b) noexcept;
   static std::optional<Op> op_of(const graph::Node& node);
   static bool compares(Op op) { return op >= Op::less; }

@@ -3,6 +3,7 @@
 #include "runtime/capture/context.h"
 #include "runtime/capture/rules/arguments.h"
 #include "runtime/capture/rules/rules.h"
+#include "runtime/memory/overlap.h"
 
 #include <triage/error.h>
 #include <triage/graph.h>
@@ -68,10 +69,7 @@ void ProtectInputs::add(const at::Tensor& tensor) {
   if (context.protect_inputs->kept_) context.protect_inputs->kept_->add(tensor);
 }
 
-bool ProtectInputs::is_of_call(const at::Tensor& tensor) const {
-  return std::any_of(inputs_.begin(), inputs_.end(),
-                     [&](const at::Tensor& input) { return has_memory(input) && input.is_alias_of(tensor); });
-}
+bool ProtectInputs::is_of_call(const at::Tensor& tensor) const { return shares_memory(tensor, inputs_); }
 
 bool ProtectInputs::is_kept(const at::Tensor& tensor) {
   if (!kept_) return false;

@@ -4,10 +4,16 @@
 #include "runtime/capture/recording/recorder.h"
 #include "runtime/capture/rules/arguments.h"
 #include "runtime/capture/rules/rules.h"
+#include "runtime/graph/evaluation/restride.h"
 #include "runtime/graph/passes/aliases.h"
+#include "runtime/graph/passes/uses.h"
 
 #include <c10/core/GradMode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include <algorithm>
+#include <string>
+#include <unordered_set>
 
 namespace triage::capture {
 namespace {
@@ -17,6 +23,22 @@ bool broadcasts(const std::vector<c10::IValue>& operands) {
   for (size_t i = 1; i < operands.size(); ++i)
     if (operands[i].isTensor() && operands[i].toTensor().defined() && operands[i].toTensor().dim() > 0) return true;
   return false;
+}
+
+/// Whether the result of the twin of a write lies as the target does, for any strides that the target has in other calls.
+/// Elementwise operators choose other strides for dims of one element, and convolutions choose a memory format by these.
+bool writes_in_order(const std::optional<c10::OperatorHandle>& twin, const at::Tensor& target) {
+  if (target.dim() < 2 || (twin && graph::is_view(*twin))) return true;
+  if (!twin || !graph::keeps_order(*twin)) return false;
+  const auto sizes = target.sizes();
+  return target.unsafeGetTensorImpl()->is_non_overlapping_and_dense() &&
+         (target.dim() < 4 || std::find(sizes.begin(), sizes.end(), 1) == sizes.end());
+}
+
+/// The vectors of LibTorch 1.13 compare the two parts of complex numbers one by one where the answer takes their place.
+bool compares(const c10::OperatorHandle& op) {
+  static const auto& names = *new std::unordered_set<std::string>{"aten::eq_", "aten::ne_", "aten::not_equal_"};
+  return names.count(op.operator_name().name) != 0;
 }
 
 }  // namespace
@@ -38,7 +60,7 @@ void Recorder::record_write(const c10::OperatorHandle& op, torch::jit::Stack& st
     return stop("writes inside a branch of IF to a tensor made outside of it, and every branch runs",
                 "Return the new value from the branch.");
   const graph::Node* producer = found->second.value->producer;
-  if (producer && graph::sharing(producer->op) == graph::Sharing::maybe)
+  if (producer && graph::sharing(*producer) == graph::Sharing::maybe)
     return stop("writes to the result of `" + base_name(producer->op) +
                     "`, which may share memory with its argument, depending on strides",
                 "Write to a copy: x:clone().");
@@ -59,6 +81,9 @@ void Recorder::record_write(const c10::OperatorHandle& op, torch::jit::Stack& st
     append(operation, given, made);
     return made.back().toTensor();
   };
+  if (target.is_complex() && compares(op))
+    return stop("compares complex numbers in place, which not all versions of LibTorch do as without the underscore",
+                "Use the form without the underscore.");
   const bool copies = op.operator_name().name == "aten::copy_";  // its own twin has no derivative
   auto twin = copies ? std::nullopt : functional_twin(op);
   if (!twin && !copies)
@@ -95,6 +120,13 @@ void Recorder::record_write(const c10::OperatorHandle& op, torch::jit::Stack& st
     to_dtype.callBoxed(&results);
     append(to_dtype, operands, results);
   }
+  // A result with the order of the target lies where the target does.
+  if (!writes_in_order(twin, target)) {
+    operands = {results.back(), target};
+    results = operands;
+    graph::restride().callBoxed(&results);
+    append(graph::restride(), operands, results);
+  }
   graph::Value* value = value_of(results.back().toTensor());
   uncast.reset();
   if (casts()) {
@@ -107,8 +139,15 @@ void Recorder::record_write(const c10::OperatorHandle& op, torch::jit::Stack& st
   } else {
     op.callBoxed(&stack);  // the script's tensor itself changes, as it would eagerly
   }
+  const at::Tensor made = results.back().toTensor();
+  if (target.requires_grad() != made.requires_grad())
+    return graph_break(
+        {Break::shared_write,
+         "`" + base_name(op) + "` has no gradient, and ATen leaves what it writes to with that of before",
+         "Use the form without the underscore.", line(), ""});
   if (found->second.value->is_flags) word_origins_.set_flags(graph_.edit(value));
   traced_[target.unsafeGetTensorImpl()].value = value;
+  impls_[value] = target.unsafeGetTensorImpl();
   origins_.replace(target, results.back().toTensor());
 }
 

@@ -135,7 +135,8 @@ Tensor combine_or(const Tensor& a, const Tensor& b) { return at::logical_or(a, b
 namespace {
 
 /// Flags, or InputError on behalf of `construct`.
-const at::Tensor& flags_of(const char* construct, const at::Tensor& f) {
+const at::Tensor& flags_of(const char* construct, const at::Tensor& f, const ConfigOptions& options) {
+  flags::KnownForms::add(options.config);
   if (!f.defined()) throw InputError(c10::str(construct, ": `f` is not a tensor (undefined)."));
   flags::check::known(construct, f);
   flags::check::flags(construct, f);
@@ -144,12 +145,12 @@ const at::Tensor& flags_of(const char* construct, const at::Tensor& f) {
 
 }  // namespace
 
-at::Tensor HAS(const at::Tensor& f) { return err::any_err(flags_of("HAS", f)); }
+at::Tensor HAS(const at::Tensor& f, const ConfigOptions& options) { return err::any_err(flags_of("HAS", f, options)); }
 
-at::Tensor IS(Code code, const at::Tensor& f) {
+at::Tensor IS(Code code, const at::Tensor& f, const ConfigOptions& options) {
   if (to_int(code) < 0 || to_int(code) > 15)
     throw InputError(c10::str("IS: an error code is 0..15; got ", to_int(code), "."));
-  return at::any(err::has_code(flags_of("IS", f), code));
+  return at::any(err::has_code(flags_of("IS", f, options), code));
 }
 
 at::Tensor NOT(const at::Tensor& condition) { return at::logical_not(control_flow::batch_condition("NOT", condition)); }

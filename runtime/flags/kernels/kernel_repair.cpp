@@ -250,7 +250,9 @@ Tensor replace(const Tensor& z, const Scalar& value, bool nan, bool posinf, bool
 
 Tensor select(const Tensor& cond, const Tensor& a, const Tensor& b) {
   const bool rows = check::select(cond, a, b);
-  if (!rows || !a.is_contiguous() || !b.is_contiguous()) return composite::select(cond, a, b);
+  if (!rows)
+    return at::clone(*static_cast<const bool*>(cond.data_ptr()) ? a : b);  // which has the order of that branch
+  if (!a.is_contiguous() || !b.is_contiguous()) return composite::select(cond, a, b);
   const auto* chosen = static_cast<const bool*>(cond.data_ptr());
   const int64_t step = cond.stride(0);
   const Data from(b);

@@ -1,4 +1,5 @@
 #include "runtime/graph/evaluation/evaluate.h"
+#include "runtime/compat/readable_memory.h"
 
 #include <ATen/ATen.h>
 #include <ATen/core/jit_type.h>
@@ -133,12 +134,12 @@ c10::IValue read_number(const at::Tensor& tensor, Kind kind) {
     throw InputError(fmt::format("expected a number, got a tensor of shape [{}]; pass a tensor with one element",
                                  fmt::join(tensor.sizes(), ", ")));
   // Params are such tensors: read them without the way through the dispatcher.
-  const bool plain = tensor.is_cpu() && tensor.layout() == at::kStrided && !tensor.is_neg();
+  const void* const plain = tensor.is_cpu() ? compat::readable_memory(tensor) : nullptr;
   at::Scalar number;
   if (plain && tensor.scalar_type() == at::kDouble)
-    number = *static_cast<const double*>(tensor.data_ptr());
+    number = *static_cast<const double*>(plain);
   else if (plain && tensor.scalar_type() == at::kLong)
-    number = *static_cast<const int64_t*>(tensor.data_ptr());
+    number = *static_cast<const int64_t*>(plain);
   else
     number = tensor.item();
   switch (kind) {

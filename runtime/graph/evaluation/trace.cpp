@@ -5,6 +5,7 @@
 #include <triage/graph.h>
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <string_view>
 #include <tuple>
@@ -102,7 +103,10 @@ class Tracer {
     if (!values_.count(tensor.unsafeGetTensorImpl())) bind(tensor, graph_.add_constant(tensor));
   }
 
-  void set_source(const Source& source) { source_ = source; }
+  void set_source(const Source& source, bool checks) {
+    source_ = source;
+    checks_ = checks;
+  }
 
   /// False where the observed function is no operator.
   std::unique_ptr<Call> begin(const at::RecordFunction& function) {
@@ -126,7 +130,7 @@ class Tracer {
           call->operands.pop_back();
         }
       } catch (const std::exception& error) {  // LibTorch swallows what observers throw
-        note(error.what());
+        note(error.what(), *name);
       }
     }
     return call;
@@ -139,12 +143,12 @@ class Tracer {
     try {
       record(call, function.outputs());
     } catch (const std::exception& error) {
-      note(error.what());
+      note(error.what(), call.op->operator_name());
     }
   }
 
   Graph finish(const std::vector<at::Tensor>& outputs) {
-    if (error_) throw GraphError(*error_);
+    if (error_) throw GraphError(*error_, error_source_);
     std::vector<Value*> values;
     for (const at::Tensor& output : outputs) values.push_back(value_of(output));
     graph_.set_outputs(std::move(values));
@@ -173,8 +177,12 @@ class Tracer {
     return {tensor.scalar_type(), tensor.sizes().vec(), tensor.device()};
   }
 
-  void note(const std::string& what) {
-    if (!error_) error_ = fmt::format("cannot trace into graph `{}`: {}", graph_.name(), what);
+  /// The first thing that goes wrong, with the operator and its script line.
+  void note(std::string what, const c10::OperatorName& op) {
+    if (error_) return;
+    if (what.find(op.name) == std::string::npos) what = fmt::format("in `{}`: {}", op.name, what);
+    error_ = fmt::format("cannot trace into graph `{}`: {}", graph_.name(), what);
+    error_source_ = source_;
   }
 
   void bind(const at::Tensor& tensor, Value* value) {
@@ -183,6 +191,7 @@ class Tracer {
     if (!primitives_ || !tensor.has_storage()) return;
     views_[view_of(tensor)] = value;
     storages_[storage_of(tensor)].insert(value);
+    tensors_on_[storage_of(tensor)].push_back(tensor.unsafeGetTensorImpl());
   }
 
   /// Results of operators inside of others: where one turns up outside, the graph would have to compute it.
@@ -228,6 +237,7 @@ class Tracer {
 
   Operand operand_of(const c10::IValue& argument, const ArgumentType& type) {
     if (argument.isTensor()) return tensor_operand(argument);
+    if (type.kind == Kind::generator) return c10::IValue();  // a run draws from where its thread draws (runtime/random)
     if (!argument.isList()) return argument;
     if (type.kind == Kind::tensor) {
       std::vector<Operand> items;
@@ -273,11 +283,12 @@ class Tracer {
     }
     if (outputs.size() != call.op->schema().returns().size()) return;  // the operator threw
     const bool written = writes(*call.op);
-    if (written) check_alone(call.operands.at(0).value(), results.at(0));
+    if (written) check_own(call.operands.at(0).value(), results.at(0));
     if (written && is_random(*call.op) && !results.at(0).is_contiguous())
       throw GraphError(fmt::format("`{}` draws numbers for a tensor that is not contiguous", op_name(*call.op)));
     Node* node = graph_.append(written ? *functional_form(*call.op) : *call.op, std::move(call.operands),
                                results.size(), source_);
+    node->checks = checks_;
     for (size_t i = 0; i < results.size(); ++i) {
       if (!results[i].defined()) continue;
       graph_.edit(node->results[i]).meta = meta_of(results[i]);
@@ -286,20 +297,24 @@ class Tracer {
     }
   }
 
-  /// Memory that is written to must belong to one value alone; then the tensor stands for the new value from here on.
-  void check_alone(const Value* value, const at::Tensor& tensor) const {
+  /// Memory that is written to must be the graph's own. Then the tensor stands for the new value from here on; other
+  /// values on that memory (the product whose view `linear` adds the bias to) are forgotten, so that a later use of
+  /// them is an error.
+  void check_own(const Value* value, const at::Tensor& tensor) const {
     const auto found = storages_.find(storage_of(tensor));
-    const bool alone = found != storages_.end() && found->second.size() == 1 && *found->second.begin() == value;
-    if (!alone || !value->producer)
-      throw GraphError("an operator writes in place to memory that several values of the graph share");
+    const auto made_here = [](const Value* known) { return known->producer != nullptr; };
+    if (!value || found == storages_.end() || !std::all_of(found->second.begin(), found->second.end(), made_here))
+      throw GraphError("an operator writes in place to memory that the graph was given");
   }
 
   void forget(const at::Tensor& tensor) {
+    const void* const storage = storage_of(tensor);
     values_.erase(tensor.unsafeGetTensorImpl());
-    for (const at::Tensor& known : alive_)  // all tensors on that memory show the new value
-      if (storage_of(known) == storage_of(tensor)) values_.erase(known.unsafeGetTensorImpl());
-    storages_.erase(storage_of(tensor));
-    std::erase_if(views_, [&](const auto& view) { return std::get<0>(view.first) == storage_of(tensor); });
+    for (const c10::TensorImpl* known : tensors_on_[storage]) values_.erase(known);  // all of them show the new value
+    tensors_on_.erase(storage);
+    storages_.erase(storage);
+    auto view = views_.lower_bound({storage, std::numeric_limits<int64_t>::min(), {}, {}, at::ScalarType::Byte});
+    while (view != views_.end() && std::get<0>(view->first) == storage) view = views_.erase(view);
   }
 
   Graph graph_;
@@ -307,11 +322,14 @@ class Tracer {
   std::vector<at::Tensor> alive_;
   bool primitives_;
   Source source_;
+  bool checks_ = false;
   std::map<View, Value*> views_;
-  std::unordered_map<const void*, std::unordered_set<const Value*>> storages_;  // values on each memory
-  std::unordered_set<const void*> shared_inputs_, inner_;                       // memory
+  std::unordered_map<const void*, std::unordered_set<const Value*>> storages_;       // values on each memory
+  std::unordered_map<const void*, std::vector<const c10::TensorImpl*>> tensors_on_;  // and the tensors that are bound
+  std::unordered_set<const void*> shared_inputs_, inner_;                            // memory
   int depth_ = 0;
   std::optional<std::string> error_;
+  Source error_source_;
 };
 
 /// Of the thread, because LibTorch's observers are plain functions, called on the thread that they observe.
@@ -378,8 +396,8 @@ Graph trace_primitives(const std::function<std::vector<at::Tensor>(const std::ve
   return tracer.finish(outputs);
 }
 
-void set_trace_source(const Source& source) {
-  if (current) current->set_source(source);
+void set_trace_source(const Source& source, bool checks) {
+  if (current) current->set_source(source, checks);
 }
 
 }  // namespace triage::graph

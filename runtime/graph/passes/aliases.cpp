@@ -26,8 +26,16 @@ Sharing sharing(const c10::OperatorHandle& op) {
   return says_view(op.schema()) ? Sharing::always : Sharing::none;
 }
 
+/// Dropout that draws has memory of its own, and else is its argument; a number that is no constant may turn it off.
+Sharing sharing(const Node& node) {
+  const Sharing of_any = sharing(node.op);
+  if (of_any != Sharing::maybe || !is_random(node.op)) return of_any;
+  if (!draws(node)) return Sharing::always;
+  return node.operands[1].constant() && node.operands[2].constant() ? Sharing::none : Sharing::maybe;
+}
+
 bool repeats_elements(const Value* value) {
-  for (; value && value->producer && sharing(value->producer->op) == Sharing::always;
+  for (; value && value->producer && sharing(*value->producer) == Sharing::always;
        value = value->producer->operands[0].value())
     if (semantics_of(value->producer->op).has(Semantics::repeats)) return true;
   return false;
@@ -38,7 +46,7 @@ bool may_share(const c10::OperatorHandle& op, size_t argument) {
 }
 
 void for_each_shared(const Node& node, const std::function<void(Value*)>& visit) {
-  if (sharing(node.op) == Sharing::none) return;
+  if (sharing(node) == Sharing::none) return;
   for (size_t i = 0; i < node.operands.size(); ++i) {
     if (!may_share(node.op, i)) continue;
     Operand operand = node.operands[i];
@@ -96,21 +104,40 @@ OutputMemory::OutputMemory(const Graph& graph) {
     }
 }
 
-const OutputMemory::Origin& OutputMemory::origin(const Value* value) {
-  if (const auto known = origins_.find(value); known != origins_.end()) return known->second;
+const OutputMemory::Origin& OutputMemory::origin(const Value* asked) {
+  std::vector<const Value*> left{asked};
+  while (!left.empty()) {
+    const Value* const value = left.back();
+    bool waits = false;
+    if (!origins_.count(value) && is_view(value))
+      for_each_shared(*value->producer, [&](Value* argument) {
+        if (origins_.count(argument)) return;
+        left.push_back(argument);
+        waits = true;
+      });
+    if (waits) continue;
+    left.pop_back();
+    if (!origins_.count(value)) origins_[value] = origin_by_arguments(value);
+  }
+  return origins_.at(asked);
+}
+
+/// Those of the arguments that it shares memory with are known.
+OutputMemory::Origin OutputMemory::origin_by_arguments(const Value* value) const {
   Origin found;
   if (!is_view(value)) {
     found.roots.push_back(value);
-  } else {
-    found.maybe = sharing(value->producer->op) == Sharing::maybe;
-    for_each_shared(*value->producer, [&](Value* argument) {
-      const Origin& from = origin(argument);
-      found.maybe |= from.maybe;
-      for (const Value* root : from.roots)
-        if (std::find(found.roots.begin(), found.roots.end(), root) == found.roots.end()) found.roots.push_back(root);
-    });
+    return found;
   }
-  return origins_.emplace(value, std::move(found)).first->second;
+  found.maybe = sharing(*value->producer) == Sharing::maybe;
+  std::unordered_set<const Value*> known;
+  for_each_shared(*value->producer, [&](Value* argument) {
+    const Origin& from = origins_.at(argument);
+    found.maybe |= from.maybe;
+    for (const Value* root : from.roots)
+      if (known.insert(root).second) found.roots.push_back(root);
+  });
+  return found;
 }
 
 const OutputMemory::Lookers* OutputMemory::lookers(const Value* root) const {

@@ -16,7 +16,8 @@ enum class Sharing : uint8_t {
   maybe,  // strides, dtypes or options decide (`contiguous`, `to`)
   always  // views, and what hands its argument back
 };
-Sharing sharing(const c10::OperatorHandle& op);
+Sharing sharing(const c10::OperatorHandle& op);  // whatever its arguments are
+Sharing sharing(const Node& node);
 
 /// Whether a value is a view in which one element of memory stands in many places (`expand`): who writes to it is told so.
 bool repeats_elements(const Value* value);
@@ -53,9 +54,11 @@ class OutputMemory {
   const Lookers* lookers(const Value* root) const;
   /// Whether strides decide which outputs share memory that the graph computes.
   bool depends_on_strides() const;
-  static bool is_view(const Value* value) { return value->producer && sharing(value->producer->op) != Sharing::none; }
+  static bool is_view(const Value* value) { return value->producer && sharing(*value->producer) != Sharing::none; }
 
  private:
+  Origin origin_by_arguments(const Value* value) const;
+
   std::unordered_map<const Value*, Origin> origins_;
   std::unordered_map<const Value*, Lookers> lookers_;
 };

@@ -12,6 +12,6 @@ using Values = std::unordered_set<const Value*>;
 /// Each has a node of autograd of its own, whose saved tensors are freed by themselves, and gradients are summed in the order of
 /// the nodes: one call in place of two gives other bits.
 void eliminate_common(Graph& graph, const Values& differentiable);
-void clean(Graph& graph, const Values& differentiable);
+void clean(Graph& graph, const Values& differentiable, bool fold = true);
 
 }  // namespace triage::graph

@@ -12,6 +12,7 @@
 #include "runtime/graph/copy.h"
 #include "runtime/graph/evaluation/evaluate.h"
 #include "runtime/graph/evaluation/number_ops.h"
+#include "runtime/graph/evaluation/restride.h"
 #include "runtime/graph/passes/uses.h"
 #include "runtime/graph/text/describe.h"
 #include "runtime/operators/semantics.h"
@@ -45,33 +46,52 @@ class Examples {
       if (input.kind == InputKind::param) params_[input.value] = true;
   }
 
-  at::Tensor of(const Value* value) {
-    at::Tensor& tensor = tensors_[value];
-    if (!tensor.defined()) tensor = make(value);
-    return tensor;
+  at::Tensor of(const Value* asked) {
+    std::vector<const Value*> left{asked};
+    while (!left.empty()) {
+      const Value* const value = left.back();
+      if (tensors_.count(value) || make_alone(value)) {
+        left.pop_back();
+        continue;
+      }
+      bool waits = false;
+      for_each_use(*value->producer, [&](const Value* operand) {
+        if (tensors_.count(operand)) return;
+        left.push_back(operand);
+        waits = true;
+      });
+      if (!waits) run(*value->producer, value);
+    }
+    return tensors_.at(asked);
   }
 
  private:
-  at::Tensor make(const Value* value) {
-    if (const at::Tensor* constant = graph_.constant_of(value)) return *constant;
+  /// False where the call that gives the value has to run.
+  bool make_alone(const Value* value) {
+    if (const at::Tensor* constant = graph_.constant_of(value)) {
+      tensors_[value] = *constant;
+      return true;
+    }
     if (value->meta) {
       at::Tensor zeros =
           at::zeros(value->meta->sizes, at::TensorOptions().dtype(value->meta->dtype).device(value->meta->device));
       if (params_.count(value) && zeros.dim() == 0) zeros.unsafeGetTensorImpl()->set_wrapped_number(true);
-      return zeros;
+      tensors_[value] = zeros;
+      return true;
     }
     if (!value->producer)
       throw GraphError(
           fmt::format("cannot decompose graph `{}`: its input {} has no type; capture it, or write one such as "
                       "%z: \"f32[32, 512]\"",
                       graph_.name(), describe(*value)));
-    const Node& node = *value->producer;
-    std::vector<at::Tensor> results = evaluate(node, [&](const Value* operand) { return of(operand); });
+    return false;
+  }
+
+  void run(const Node& node, const Value* value) {
+    const std::vector<at::Tensor> results = evaluate(node, [&](const Value* operand) { return tensors_.at(operand); });
     for (size_t i = 0; i < results.size() && i < node.results.size(); ++i)
       tensors_.emplace(node.results[i], results[i]);
-    for (size_t i = 0; i < node.results.size(); ++i)
-      if (node.results[i] == value) return results.at(i);
-    throw GraphError(fmt::format("{} did not give {}", describe(node), describe(*value)));
+    if (!tensors_.count(value)) throw GraphError(fmt::format("{} did not give {}", describe(node), describe(*value)));
   }
 
   const Graph& graph_;
@@ -248,8 +268,17 @@ class Decomposer {
     return inputs;
   }
 
+  static const flags::Composite* composite_of(const Node& node) {
+    static const flags::Composite& in_order = *new flags::Composite([](torch::jit::Stack& stack) {
+      at::Tensor like = torch::jit::pop(stack).toTensor(), self = torch::jit::pop(stack).toTensor();
+      stack.emplace_back(restride_in_aten(self, like));
+    });
+    const std::string name = op_name(node.op);
+    return name == kRestride ? &in_order : flags::find_composite(name);
+  }
+
   void inline_call(const Node& node) {
-    const flags::Composite* composite = flags::find_composite(op_name(node.op));
+    const flags::Composite* composite = composite_of(node);
     if (!composite) fail(node, "the operator has no decomposition");
     Site site = site_of(node);
     const auto [body, known] = record(site, *composite, example_inputs(site));

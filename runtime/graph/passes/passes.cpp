@@ -17,6 +17,7 @@
 #include "runtime/graph/text/describe.h"
 #include "runtime/graph/text/tensor_text.h"
 #include "runtime/graph/verifier.h"
+#include "runtime/memory/overlap.h"
 
 namespace triage::graph {
 namespace {
@@ -117,7 +118,7 @@ class Folder {
     bool shares = false;
     for_each_use(node, [&](const Value* value) {
       const auto found = constants_.find(value);
-      shares |= found != constants_.end() && found->second.has_storage() && found->second.is_alias_of(result);
+      shares |= found != constants_.end() && share_memory(found->second, result);
     });
     return shares;
   }
@@ -217,7 +218,7 @@ bool makes_one_of(const Values& values, const Node& node) {
 /// What a caller sees as two memories, or as two tensors, must stay two. Two views of one memory are that as one, too.
 bool would_show(const Values& outputs, const Node& a, const Node& b, const Values& seen) {
   const auto is_seen = [&](const Value* value) { return seen.count(value) != 0; };
-  switch (sharing(a.op)) {
+  switch (sharing(a)) {
     case Sharing::always:
       return makes_one_of(outputs, a) && makes_one_of(outputs, b);
     case Sharing::maybe:
@@ -276,7 +277,7 @@ void eliminate_dead(Graph& graph) {
   std::vector<NodePtr> kept;
   for (auto node = nodes.rbegin(); node != nodes.rend(); ++node) {
     // A random operator moves the generator on: without it the ones after it would draw other numbers.
-    bool needed = is_random((*node)->op) || is_effect((*node)->op) || writes((*node)->op) || (*node)->checks;
+    bool needed = draws(**node) || is_effect((*node)->op) || writes((*node)->op) || (*node)->checks;
     for (const Value* result : (*node)->results) needed = needed || used.count(result);
     if (!needed) continue;
     for_each_use(**node, [&](const Value* value) { used.insert(value); });
@@ -287,12 +288,12 @@ void eliminate_dead(Graph& graph) {
   graph.drop_unused_constants();
 }
 
-void clean(Graph& graph, const Values& differentiable) {
+void clean(Graph& graph, const Values& differentiable, bool fold) {
   // Folding makes equal constants, merging those makes equal calls, which may fold again. No pass adds a node.
   std::pair<size_t, size_t> before, after{graph.nodes().size(), graph.constants().size()};
   do {
     before = after;
-    fold_constants(graph);
+    if (fold) fold_constants(graph);
     eliminate_common(graph, differentiable);
     eliminate_dead(graph);
     after = {graph.nodes().size(), graph.constants().size()};

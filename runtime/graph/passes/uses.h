@@ -5,6 +5,8 @@
 #include <type_traits>
 #include <unordered_map>
 
+#include "runtime/graph/visits.h"
+
 /// What passes share: walking and replacing the values that nodes use.
 namespace triage::graph {
 
@@ -12,6 +14,7 @@ namespace triage::graph {
 template <typename OperandType, typename Visit>
 requires std::same_as<std::remove_const_t<OperandType>, Operand>
 void for_each_use(OperandType& operand, const Visit& visit) {
+  count_visits();
   if (auto* value = std::get_if<Value*>(&operand.data)) visit(*value);
   if (auto* items = std::get_if<std::vector<Operand>>(&operand.data))
     for (auto& item : *items) for_each_use(item, visit);
@@ -30,6 +33,9 @@ void replace_uses(Graph& graph, const Replacements& replacements);
 
 /// Operators whose results hold whatever was in memory: equal calls do not give equal values.
 bool is_uninitialized(const c10::OperatorHandle& op);
+
+/// Whether a call may draw random numbers: dropout that hands its argument back (p = 0, or no training) draws none.
+bool draws(const Node& node);
 
 /// Whether equal calls give equal values, and nobody can tell how often there was one.
 bool computes_only(const c10::OperatorHandle& op);

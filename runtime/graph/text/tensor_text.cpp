@@ -1,4 +1,5 @@
 #include "runtime/graph/text/tensor_text.h"
+#include "runtime/compat/readable_values.h"
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
@@ -193,7 +194,7 @@ std::string layout_text(const at::Tensor& tensor) {
 
 std::string values_text(const at::Tensor& tensor) {
   if (tensor.numel() == 0) return "[]";
-  at::Tensor values = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous();
+  at::Tensor values = compat::readable_values(tensor);
   const char* data = static_cast<const char*>(values.data_ptr());
   return nested_text(data, values.scalar_type(), values.sizes());
 }

@@ -4,6 +4,7 @@
 #include <triage/cache_statistics.h>
 #include <triage/compiler_mode.h>
 #include <triage/graph.h>
+#include <triage/masked_rows.h>
 
 #include <chrono>
 #include <cstdint>
@@ -47,6 +48,11 @@ class TRIAGE_API Executable {
   /// From now on it throws GraphError instead of falling back to another backend when it cannot compile what a call
   /// needs (`fail_on_backend_error`). Called before the first `run`.
   virtual void never_fall_back() {}
+  /// Why the gradients of a call with these inputs may get values of rows that the graph masks; empty if they cannot, or if the
+  /// call has no gradients. An Executable that leaves gradients to ATen says so, as this one does.
+  virtual std::optional<UnmaskedRows> unmasked_rows(at::ArrayRef<at::Tensor> inputs) const;
+  /// From now on it throws GraphError instead of computing such gradients. Called before the first `run`.
+  virtual void require_masked_rows() {}
   /// Bytes that it keeps to interpret the graph, without tensors and code; 0 if unknown. Counted, not measured.
   virtual size_t bytes() const { return 0; }
 };

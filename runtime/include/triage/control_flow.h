@@ -1,6 +1,7 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <triage/api.h>
+#include <triage/flags.h>
 #include <triage/layout.h>
 
 #include <concepts>
@@ -123,8 +124,8 @@ Chain<control_flow::ResultOf<Fn>> IF(const at::Tensor& condition, Fn fn) {
 }
 
 /// Conditions for the batch, bool (): any entry in `f`; any entry with this code.
-TRIAGE_API at::Tensor HAS(const at::Tensor& f);
-TRIAGE_API at::Tensor IS(Code code, const at::Tensor& f);
+TRIAGE_API at::Tensor HAS(const at::Tensor& f, const ConfigOptions& options = {});
+TRIAGE_API at::Tensor IS(Code code, const at::Tensor& f, const ConfigOptions& options = {});
 
 /// For conditions of the batch; combine masks with & | ~.
 template <std::same_as<at::Tensor>... More>

@@ -22,9 +22,10 @@
 /// `f` is a flags tensor `(N, num_words)` (config.h), `z` is data `(N, ...)` of any dtype and strides, a mask is a bool
 /// `(N,)`. No operation writes to its arguments. Results for N = 0 are empty, not errors. Without a config, operations
 /// use the global one. The config must be the one that made the flags (width and policy); the carrier comes from the
-/// flags themselves. Queries take no config: flags have the width and carrier of the global configuration, or of
-/// another one that this process set, recorded or read flags with; any other tensor is data: InputError. Wrong
-/// arguments throw triage::InputError; a bad sample never throws.
+/// flags themselves. Flags have the width and carrier of the global configuration, or of another one that this process
+/// set, recorded or read flags with; any other tensor is data: InputError. The config of a query only makes its form
+/// known: queries and readers look at every slot of every word, those that no configuration uses too. Wrong arguments
+/// throw triage::InputError; a bad sample never throws.
 ///
 /// All run on any device that ATen supports, on the CPU as one pass over the data. Masks, counts and flags never
 /// require grad; a repaired row (or element) gets gradient exactly 0.
@@ -103,29 +104,29 @@ TRIAGE_API at::Tensor push_scalar(const at::Tensor& f, Code code, Location locat
 /// Pushes the entries of each further tensor, slot 0 first, into the first. With one tensor, returns a copy.
 TRIAGE_API at::Tensor merge(at::ArrayRef<at::Tensor> flags, const ConfigOptions& options = {});
 /// Empties every slot with this code; the others stay where they are.
-TRIAGE_API at::Tensor clear(const at::Tensor& f, Code code);
+TRIAGE_API at::Tensor clear(const at::Tensor& f, Code code, const ConfigOptions& options = {});
 
 /// --- query: bool `(N,)` ---
-TRIAGE_API at::Tensor is_ok(const at::Tensor& f);
-TRIAGE_API at::Tensor is_err(const at::Tensor& f);
-TRIAGE_API at::Tensor has_nan(const at::Tensor& f);
-TRIAGE_API at::Tensor has_inf(const at::Tensor& f);
-TRIAGE_API at::Tensor has_code(const at::Tensor& f, Code code);
-TRIAGE_API at::Tensor has_critical(const at::Tensor& f);
-TRIAGE_API at::Tensor has_domain(const at::Tensor& f, Domain domain);
-TRIAGE_API at::Tensor has_fallback(const at::Tensor& f);
+TRIAGE_API at::Tensor is_ok(const at::Tensor& f, const ConfigOptions& options = {});
+TRIAGE_API at::Tensor is_err(const at::Tensor& f, const ConfigOptions& options = {});
+TRIAGE_API at::Tensor has_nan(const at::Tensor& f, const ConfigOptions& options = {});
+TRIAGE_API at::Tensor has_inf(const at::Tensor& f, const ConfigOptions& options = {});
+TRIAGE_API at::Tensor has_code(const at::Tensor& f, Code code, const ConfigOptions& options = {});
+TRIAGE_API at::Tensor has_critical(const at::Tensor& f, const ConfigOptions& options = {});
+TRIAGE_API at::Tensor has_domain(const at::Tensor& f, Domain domain, const ConfigOptions& options = {});
+TRIAGE_API at::Tensor has_fallback(const at::Tensor& f, const ConfigOptions& options = {});
 /// bool `()`
-TRIAGE_API at::Tensor all_ok(const at::Tensor& f);
-TRIAGE_API at::Tensor any_err(const at::Tensor& f);
-inline at::Tensor has_any(const at::Tensor& f) { return any_err(f); }
+TRIAGE_API at::Tensor all_ok(const at::Tensor& f, const ConfigOptions& options = {});
+TRIAGE_API at::Tensor any_err(const at::Tensor& f, const ConfigOptions& options = {});
+inline at::Tensor has_any(const at::Tensor& f, const ConfigOptions& options = {}) { return any_err(f, options); }
 /// int32 `(N,)` and int64 `(N,)`
-TRIAGE_API at::Tensor count_errors(const at::Tensor& f);
-TRIAGE_API at::Tensor max_severity(const at::Tensor& f);
+TRIAGE_API at::Tensor count_errors(const at::Tensor& f, const ConfigOptions& options = {});
+TRIAGE_API at::Tensor max_severity(const at::Tensor& f, const ConfigOptions& options = {});
 /// Of slot 0, int32 `(N,)`; and the bits of slot `index`, int64 `(N,)`.
-TRIAGE_API at::Tensor get_first_code(const at::Tensor& f);
-TRIAGE_API at::Tensor get_first_location(const at::Tensor& f);
-TRIAGE_API at::Tensor get_first_severity(const at::Tensor& f);
-TRIAGE_API at::Tensor get_slot(const at::Tensor& f, int64_t index);
+TRIAGE_API at::Tensor get_first_code(const at::Tensor& f, const ConfigOptions& options = {});
+TRIAGE_API at::Tensor get_first_location(const at::Tensor& f, const ConfigOptions& options = {});
+TRIAGE_API at::Tensor get_first_severity(const at::Tensor& f, const ConfigOptions& options = {});
+TRIAGE_API at::Tensor get_slot(const at::Tensor& f, int64_t index, const ConfigOptions& options = {});
 
 /// --- filter samples: results of M <= N rows ---
 TRIAGE_API at::Tensor get_ok(const at::Tensor& f);
@@ -181,9 +182,9 @@ TRIAGE_API at::Tensor replace(const at::Tensor& z, const at::Scalar& value,
 }  // namespace err
 
 /// True if any sample has any error. Reads a value, so it synchronizes with an accelerator.
-TRIAGE_API bool has_err(const at::Tensor& f);
+TRIAGE_API bool has_err(const at::Tensor& f, const ConfigOptions& options = {});
 /// The samples with this code, as err::has_code. (In Lua the code is the first argument.)
-TRIAGE_API at::Tensor find(const at::Tensor& f, Code code);
+TRIAGE_API at::Tensor find(const at::Tensor& f, Code code, const ConfigOptions& options = {});
 TRIAGE_API at::Tensor push(const at::Tensor& f, Code code, Location location, const PushOptions& options = {});
 /// Replaces all elements of every sample with an entry in `f` by the fallback, and records FALLBACK_VALUE (WARN) there:
 /// `z, f`.

@@ -7,6 +7,7 @@
 #include <triage/api.h>
 #include <triage/compiler_mode.h>
 #include <triage/error.h>
+#include <triage/masked_rows.h>
 #include <triage/typing.h>
 
 #include <chrono>
@@ -68,10 +69,10 @@ enum class OnError : uint8_t {
 /// "raise", "pass_through", "last_good".
 TRIAGE_API const char* to_string(OnError on_error) noexcept;
 
-/// Budgets of one script. Zero means unlimited.
+/// Budgets of one script. Zero means unlimited, and so does the largest value.
 struct Limits {
   uint64_t instructions = 50'000'000;  // VM instructions per load, and per run of the function
-  double seconds = 5.0;                // wall time, likewise
+  double seconds = 5.0;                // wall time, likewise; more than 1e8, three years, is unlimited
   size_t script_bytes = 64u << 20;     // interpreter memory (soft: checked, never refused in the allocator)
   size_t tensor_bytes = 4ull << 30;    // live tensors that the script made
 };
@@ -114,6 +115,8 @@ class TRIAGE_API Script {
   virtual const std::string& name() const = 0;
   virtual const Signature& signature() const = 0;
   virtual bool fullgraph() const = 0;  // the script requires one graph
+  /// What the script wants where rows that it masks may reach gradients.
+  virtual MaskedRows masked_rows() const { return MaskedRows::warn; }
   /// What the script wants done when it fails; none: what the host says.
   virtual std::optional<OnError> on_error() const { return {}; }
   /// Runs the policy's function once. It calls operators with `call_operator`, which may record and defer them. Before
@@ -139,6 +142,8 @@ class TRIAGE_API Script {
     std::string quoted;
   };
   virtual Definition definition() const { return {}; }
+  /// Flags with locations that the script named may be where triage does not see them: the names last. Thread-safe.
+  virtual void keep_locations() noexcept {}
   /// Which outputs of the last call are flags; without the state.
   virtual const std::vector<bool>& flags_outputs() const = 0;
   /// Runs the policy's own tests: each name with its failure message; an empty message means passed.

@@ -10,6 +10,8 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <unordered_map>
+#include <unordered_set>
 #include <variant>
 #include <vector>
 
@@ -50,12 +52,9 @@ struct Operand {
   Operand(Value* value) : data(value) {}                           // NOLINT(google-explicit-constructor)
   Operand(c10::IValue constant) : data(std::move(constant)) {}     // NOLINT(google-explicit-constructor)
   Operand(std::vector<Operand> items) : data(std::move(items)) {}  // NOLINT(google-explicit-constructor)
-  Value* value() const {
-    auto* v = std::get_if<Value*>(&data);
-    return v ? *v : nullptr;
-  }
+  TRIAGE_API Value* value() const;
   const c10::IValue* constant() const { return std::get_if<c10::IValue>(&data); }
-  const std::vector<Operand>* list() const { return std::get_if<std::vector<Operand>>(&data); }
+  TRIAGE_API const std::vector<Operand>* list() const;
 };
 
 /// One call. Results are flattened: an operator that returns Tensor[] has one result for each element that it returned
@@ -141,10 +140,16 @@ class TRIAGE_API Graph {
   void set_id(Value* value, uint32_t id);
 
  private:
+  void push_constant(Constant constant);
+  std::string unique_name(const std::string& stem);
+
   std::string name_;
   std::unique_ptr<std::deque<MutableValue>> values_;  // a deque itself allocates when it is moved
   std::vector<Input> inputs_;
   std::vector<Constant> constants_;
+  std::unordered_map<const MutableValue*, size_t> constant_places_;  // index into constants_
+  std::unordered_set<std::string> names_;                            // of inputs and constants
+  std::unordered_map<std::string, size_t> next_numbers_;             // behind stems of names that were taken
   std::vector<NodePtr> nodes_;
   std::vector<Value*> outputs_;
   std::vector<std::string> output_names_;

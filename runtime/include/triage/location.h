@@ -8,6 +8,7 @@
 #include <string_view>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 namespace torch::nn {
 class Module;
@@ -24,12 +25,30 @@ concept ModulePointer = requires(const T& pointer) {
   requires std::derived_from<std::remove_cvref_t<decltype(*pointer)>, torch::nn::Module>;
 };
 
+/// How the ids of locations, 1..1023, are used.
+struct LocationUsage {
+  struct Owner {
+    std::string name;  ///< of a policy: the path of its source
+    int64_t names;     ///< of one of its interpreters, the largest number
+  };
+  int64_t lasting = 0;             ///< named by the host
+  int64_t held = 0;                ///< named by policies that are there
+  int64_t kept = 0;                ///< named by policies that are gone: flags with them left, and may be stored
+  int64_t free = 0;                ///< never taken, or given back
+  uint64_t unnamed = 0;            ///< new paths that got the id of a prefix, or `Unknown`
+  uint64_t reused = 0;             ///< new paths that got an id that was kept
+  std::vector<Owner> owners = {};  ///< the policies, most names first; several may hold the same name
+};
+
 /// The process-wide registry of locations: a dotted path (`encoder.2`) and its id, 1..1023, in order of first
 /// registration. Id 0 is `Unknown`. Every function is thread-safe.
 ///
-/// When all ids are taken, a further path gets the id of its longest prefix that has one, else id 0, with one warning
-/// (until `reset`): errors are still recorded, less exactly. No other paths share an id, so a record never names a
-/// wrong location.
+/// What a host registers or asks the id of lasts for the life of the process. What a policy registers is given back
+/// with its last version that names it, if no flags with it left the library; then a new path may get the id. When all
+/// ids are taken, a further path gets an id that a policy which is gone left in flags, and the name then has both:
+/// `new (earlier: old)`. If there is none, it gets the id of its longest prefix that has one, else id 0: errors are
+/// still recorded, less exactly. Both are said in one warning (until `reset`) and counted. A record never names a wrong
+/// location.
 class TRIAGE_API ErrorLocation {
  public:
   static constexpr int64_t UNKNOWN = 0;
@@ -39,13 +58,18 @@ class TRIAGE_API ErrorLocation {
   static int64_t register_path(std::string_view path);
   /// The id of `path`, or UNKNOWN; registers nothing.
   static int64_t get(std::string_view path);
-  /// The path of `id`, `Unknown` for 0, `Location_<id>` for an unregistered (manual) id.
+  /// The path of `id`, `Unknown` for 0, `Location_<id>` for an unregistered (manual) id; `new (earlier: old)` for one
+  /// that flags of a policy which is gone may hold.
   static std::string name(int64_t id);
   /// The path of `id`, `Unknown` for 0, empty for an unregistered id.
   static std::string path(int64_t id);
   static bool is_registered(std::string_view path);
-  /// Ids in use, `Unknown` included: the next new path gets this id.
+  /// Ids that were given out so far, `Unknown` included. Below 1024, the next new path gets this id.
   static int64_t count();
+  /// How they are used.
+  static LocationUsage usage();
+  /// The host stores no flags of policies that are gone: their ids are free.
+  static void forget_gone();
   /// Removes all paths, for tests. Earlier records then decode to other names.
   static void reset();
   static std::map<std::string, int64_t> get_all_paths();

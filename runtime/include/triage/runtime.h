@@ -11,6 +11,7 @@
 #include <triage/front_end.h>
 #include <triage/graph.h>
 #include <triage/log.h>
+#include <triage/masked_rows.h>
 #include <triage/params.h>
 #include <triage/state.h>
 #include <triage/statistics.h>
@@ -39,6 +40,8 @@ struct Module;
 ///     auto [z, f] = repair.run<2>({logits});
 ///
 /// Thread-safe: any number of threads may use everything here at once. A warm `run` takes no lock.
+///
+/// Functions throw triage::Error and classes derived from it (triage/error.h), and std::bad_alloc without memory; nothing else.
 ///
 /// `fork`: the threads of a Runtime (one that frees old versions, one for candidates, one for each Watch) do not exist in a
 /// forked child. A prefork server must create its Runtime in the child, or fork before it creates one. The child may destroy what it
@@ -79,6 +82,8 @@ struct RuntimeOptions {
   CompilerMode compiler = CompilerMode::off;
   /// Every policy must be one graph, whether or not its script says so; a graph break is an error.
   bool fullgraph = false;
+  /// Whether a policy is refused whose masked rows may reach gradients, whether or not its script asks for that.
+  MaskedRows masked_rows = MaskedRows::warn;
   /// The number of versions of a policy that stay ready for rollback, including the live one.
   size_t keep_versions = 8;
   /// The number of calls for which a reloaded version is on trial. If it fails a call, exceeds its share of the
@@ -127,7 +132,7 @@ struct RunOptions {
   std::vector<size_t> donate = {};
   Params params = {};
   /// After this time the call ends with LimitError (checked while script code runs and between the operators of a
-  /// captured graph, not inside an operator).
+  /// captured graph, not inside an operator). The clock's largest moment is no deadline.
   std::optional<std::chrono::steady_clock::time_point> deadline = {};
   /// Overrides the policy's own `on_error` and RuntimeOptions::on_error.
   std::optional<OnError> on_error = {};
@@ -189,7 +194,8 @@ class TRIAGE_API Outputs {
   Outputs(std::vector<std::string> names, std::vector<at::Tensor> tensors);
   /// Throws InputError that lists the names.
   const at::Tensor& operator[](std::string_view name) const;
-  const at::Tensor& operator[](size_t index) const { return items_.at(index).second; }
+  /// Throws InputError for an index beyond their number.
+  const at::Tensor& operator[](size_t index) const;
   bool contains(std::string_view name) const noexcept;
   size_t size() const noexcept { return items_.size(); }
   auto begin() const noexcept { return items_.begin(); }
@@ -312,6 +318,9 @@ class TRIAGE_API Policy {
 
   /// --- compiler results of the live version --- The graphs that hold a whole call.
   std::vector<CapturedGraph> graphs() const;
+  /// Why the gradients of such a call may get values of rows that the policy masks (docs/training.md); empty if they cannot, or
+  /// if the call has no gradients. Call the policy once with such inputs before. Throws InputError as a call does.
+  std::optional<UnmaskedRows> unmasked_rows(const std::vector<at::Tensor>& inputs, const Params& params = {}) const;
   /// The graphs between graph breaks, of all calls so far. In each call the script decides which of them run.
   std::vector<std::shared_ptr<const graph::Graph>> segments() const;
   /// The number of graphs of both kinds in the cache, and their memory.
@@ -378,7 +387,8 @@ class TRIAGE_API Watch {
   explicit operator bool() const noexcept;
   /// Stops now, as the destructor does. From `on_event` it does not wait: the running callback is the last one.
   void stop();
-  /// Checks the directory now and returns when it is done. Do not call it from `on_event`.
+  /// Checks the directory now and returns when it is done. Do not call it from `on_event`. Throws PolicyError in a function of the
+  /// host that a policy calls, if the watching thread waits for that call.
   void rescan();
 
  private:
@@ -406,6 +416,7 @@ struct FunctionOptions {
 /// destructor waits until all unused versions are freed; policies that the host still holds keep working.
 class TRIAGE_API Runtime {
  public:
+  /// Throws ConfigError for options out of range, and LimitError where the system gives the process no thread.
   explicit Runtime(RuntimeOptions options = {});
   Runtime(Runtime&&) noexcept;
   Runtime& operator=(Runtime&&) noexcept;
@@ -443,9 +454,9 @@ class TRIAGE_API Runtime {
   /// `forward`.
   void define_module(const std::string& name, const torch::jit::Module& module);
 
-  /// Every policy loaded from a file directly in `dir`, before or after this call, follows its file, and the files that
-  /// it reads, while the Watch lives; a bundle that was loaded from `dir` follows its bundle.json. Throws FileError if
-  /// there is no such directory.
+  /// Policies loaded from files directly in `dir`, before or after this call, follow these files and those they read while the
+  /// Watch lives; a bundle loaded from `dir` follows its bundle.json. Two seconds after the last change, what is live is what
+  /// a fresh load would give. Throws FileError without such a directory, or without a file descriptor.
   Watch watch(const std::filesystem::path& dir, WatchOptions options = {});
 
   /// The policies that still have a handle, in the order of loading.

@@ -30,6 +30,7 @@
 #include <triage/location.h>
 #include <triage/location_tree.h>
 #include <triage/log.h>
+#include <triage/masked_rows.h>
 #include <triage/output_memory.h>
 #include <triage/params.h>
 #include <triage/provenance.h>

@@ -97,7 +97,29 @@ constexpr Row trusted[] = {
      {"checks_numbers masked:elementwise_backward", "real: b * c > d ? a : a * exp(b * c) / (exp(b * c) + 1)"}},
     {"glu_backward", ".", "masked:glu_backward"},
     {"_softmax_backward_data _log_softmax_backward_data", ".", "masked:softmax_backward"},
-    {"native_layer_norm_backward", ".", "masked:layer_norm_backward"},
+    {"native_layer_norm_backward native_group_norm_backward native_batch_norm_backward", ".",
+     "masked:layer_norm_backward"},
+    // without a reduction
+    {"mse_loss_backward smooth_l1_loss_backward huber_loss_backward binary_cross_entropy_backward "
+     "soft_margin_loss_backward",
+     ".", "masked:elementwise_backward"},
+    {"nll_loss_forward nll_loss_backward nll_loss2d_forward nll_loss2d_backward", ".", "keeps_rows"},
+    // row by row, but along the dimensions that they name
+    {"max_pool2d_with_indices max_pool2d_with_indices_backward max_pool3d_with_indices "
+     "max_pool3d_with_indices_backward adaptive_max_pool2d adaptive_max_pool2d_backward adaptive_max_pool3d "
+     "adaptive_max_pool3d_backward avg_pool2d_backward avg_pool3d avg_pool3d_backward _adaptive_avg_pool2d "
+     "_adaptive_avg_pool2d_backward _adaptive_avg_pool3d _adaptive_avg_pool3d_backward",
+     ".", "keeps_rows"},
+    {"reflection_pad1d reflection_pad1d_backward reflection_pad2d reflection_pad2d_backward reflection_pad3d "
+     "reflection_pad3d_backward replication_pad1d replication_pad1d_backward replication_pad2d "
+     "replication_pad2d_backward replication_pad3d replication_pad3d_backward",
+     ".", "keeps_rows"},
+    {"upsample_nearest1d upsample_nearest1d_backward upsample_nearest2d upsample_nearest2d_backward "
+     "upsample_nearest3d upsample_nearest3d_backward upsample_linear1d upsample_linear1d_backward upsample_bilinear2d "
+     "upsample_bilinear2d_backward upsample_bicubic2d upsample_bicubic2d_backward upsample_trilinear3d "
+     "upsample_trilinear3d_backward",
+     ".", "keeps_rows"},
+    {"unfold_backward diagonal_backward", ".", "keeps_rows"},
     {"convolution_backward", ".", "masked:convolution_backward"},
     {"slice_backward", ".", "masked:slice_backward"},
     {"select_backward", ".", "masked:select_backward"},

@@ -65,7 +65,9 @@ std::optional<Counters::Flagged> PolicyCore::note_call(const PolicyVersion& call
     if (answer.by != Answered::failed) {
       std::vector<bool> kept;
       const std::vector<bool>& is_flags = answer.flags_outputs(kept);
-      if (settings.count_flags || settings.decisions) {
+      const bool looks = settings.count_flags || settings.decisions;
+      if (answer.version && (!looks || leaves_unread(answer.outputs, is_flags))) answer.version->keep_locations();
+      if (looks) {
         const AnsweredCall call{inputs,   answer.outputs, called.signature.inputs, answer.version->signature.outputs,
                                 is_flags, options.donate};
         found = flagged_samples(call);
@@ -77,6 +79,7 @@ std::optional<Counters::Flagged> PolicyCore::note_call(const PolicyVersion& call
     if (settings.decisions) note_decision(*settings.decisions, called, time, inputs, options, answer, found, samples);
     if (options.info) fill(*options.info, called, answer, time, counted);
   } catch (const std::exception&) {
+    if (answer.version) answer.version->keep_locations();
     if (settings.decisions) DecisionQueue::of(*settings.decisions).drop();
   }
   return counted;

@@ -1,6 +1,8 @@
 #include "runtime/policy/attribution/flagged.h"
+#include "runtime/compat/readable_memory.h"
 
 #include "runtime/flags/records/errors.h"
+#include "runtime/location/owner.h"
 
 #include <triage/config.h>
 
@@ -40,7 +42,7 @@ int64_t rows_of(at::ArrayRef<at::Tensor> inputs) {
 }
 
 bool is_dense_cpu(const at::Tensor& tensor) {
-  return tensor.defined() && tensor.is_cpu() && tensor.layout() == c10::kStrided && !tensor.is_quantized();
+  return tensor.defined() && tensor.is_cpu() && compat::is_readable(tensor);
 }
 
 FlaggedSamples flagged_samples(const AnsweredCall& call) {
@@ -54,10 +56,11 @@ FlaggedSamples flagged_samples(const AnsweredCall& call) {
     }
     if (output.numel() > 0) {
       const at::Tensor f = output.contiguous();
-      const ErrorConfig& config = get_config();
-      const flags::Overflow overflow(f, config);
-      flags::each_error(f, 0, f.size(0), flags::slots_of(f, config), [&](int64_t sample, int64_t at, uint16_t slot) {
-        if (!overflow.is(at, slot)) found.errors.push_back({sample, slot});
+      const flags::Overflow overflow(f, get_config());
+      flags::each_error(f, 0, f.size(0), [&](int64_t sample, int64_t at, uint16_t slot) {
+        if (overflow.is(at, slot)) return;
+        note_left(slot >> LOCATION_SHIFT);
+        found.errors.push_back({sample, slot});
       });
     }
     if (found.counted)  // of a second output: one sample's errors together
@@ -67,6 +70,18 @@ FlaggedSamples flagged_samples(const AnsweredCall& call) {
     found.counted = true;
   }
   return found;
+}
+
+bool leaves_unread(at::ArrayRef<at::Tensor> outputs, const std::vector<bool>& flags_outputs) {
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    if (!outputs[i].defined() || outputs[i].numel() == 0) continue;
+    const bool is_flags = i < flags_outputs.size() && flags_outputs[i];
+    // Words of flags that an operator moved, or ids as numbers, look like other numbers.
+    const at::ScalarType dtype = outputs[i].scalar_type();
+    const bool may_hold = dtype == at::kLong || dtype == at::kInt || dtype == get_config().flag_dtype;
+    if (is_flags ? outputs[i].dim() != 2 || !is_dense_cpu(outputs[i]) : may_hold) return true;
+  }
+  return false;
 }
 
 RowPairs::RowPairs(const AnsweredCall& call, int64_t rows) {

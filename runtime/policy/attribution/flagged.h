@@ -34,6 +34,8 @@ struct FlaggedSamples {
   bool elsewhere = false;           // there was one on another device
 };
 FlaggedSamples flagged_samples(const AnsweredCall& call);
+/// Whether flags may leave with the outputs of a call that `flagged_samples` cannot read.
+bool leaves_unread(at::ArrayRef<at::Tensor> outputs, const std::vector<bool>& flags_outputs);
 
 /// Which outputs may be compared with which inputs, row by row: an output belongs to the input of its name; without a name, to the
 /// only input that has its sizes and dtype.

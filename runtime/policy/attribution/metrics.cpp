@@ -279,6 +279,18 @@ void add_bundles(std::string& text, const policy::RuntimeCore& runtime) {
   for (const auto& [labels, is_live] : live) metric.add(labels, is_live ? 1 : 0);
 }
 
+void add_locations(std::string& text) {
+  const LocationUsage usage = ErrorLocation::usage();
+  const std::pair<const char*, int64_t> states[] = {
+      {"host", usage.lasting}, {"policies", usage.held}, {"gone", usage.kept}, {"free", usage.free}};
+  Metric ids(text, "locations", "gauge", "Ids of locations in this process, by who holds them.");
+  for (const auto& [state, count] : states) ids.add(label("held_by", state), count);
+  Metric missed(text, "unnamed_locations_total", "counter",
+                "New locations that got no id of their own, or one that flags of a policy which is gone may hold.");
+  missed.add(label("result", "prefix"), usage.unnamed);
+  missed.add(label("result", "reused"), usage.reused);
+}
+
 }  // namespace
 
 std::string metrics_text(const Runtime& runtime) {
@@ -290,6 +302,7 @@ std::string metrics_text(const Runtime& runtime) {
     for (const auto& [names, measured] : policies)
       kind.add(metric, label("policy", names.first) + ',' + label("path", names.second), measured);
   }
+  add_locations(text);
   if (runtime.core_) {
     add_bundles(text, *runtime.core_);
     if (runtime.core_->options().decisions) add_decisions(text, *runtime.core_->options().decisions);

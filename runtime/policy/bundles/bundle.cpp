@@ -8,6 +8,7 @@
 #include <deque>
 #include <set>
 
+#include "runtime/files/checksum.h"
 #include "runtime/policy/afterwards.h"
 #include "runtime/policy/bundles/members_lock.h"
 #include "runtime/policy/files/sha256.h"
@@ -76,9 +77,10 @@ BundleCore::Prepared BundleCore::first_kept(const Error& error) {
   return first;
 }
 
-/// Of bundle.json; nothing where it cannot be read.
+/// Of bundle.json; nothing where it cannot be read. Throws NotNow.
 std::optional<std::string> BundleCore::manifest_now() const {
   const FileContent text = read_manifest(dir_);
+  if (text.passing) throw NotNow(unread_message(manifest_name, text.error), {file_.string(), 0});
   return text.bytes ? std::optional(*text.bytes) : std::nullopt;
 }
 
@@ -87,9 +89,9 @@ Snapshot BundleCore::read_folder() {
   std::optional<std::string> manifest = manifest_now();
   const bool deleted = !manifest;
   see(std::move(manifest), deleted);
-  incomplete_ = true;  // unless what follows does not throw
+  note_incomplete(listing_of(dir_));  // unless what follows does not throw
   Snapshot snapshot = read_bundle(dir_, runtime_->options().verify);
-  incomplete_ = false;
+  note_incomplete(std::nullopt);
   see(snapshot.contents.source, /*deleted=*/false);
   return snapshot;
 }
@@ -100,18 +102,66 @@ void BundleCore::see(std::optional<std::string> manifest, bool deleted) {
   deleted_ = deleted;
 }
 
+void BundleCore::note_incomplete(std::optional<std::string> listing) {
+  const auto now = std::chrono::steady_clock::now();
+  const std::lock_guard lock(mutex_);
+  if (!listing)
+    incomplete_.reset();
+  else if (!incomplete_ || incomplete_->listing != *listing)
+    incomplete_ = Incomplete{std::move(*listing), now};
+}
+
+/// Times of files are coarse: a change that came right behind the last one may not show in the listing.
+bool BundleCore::may_be_complete() const {
+  constexpr std::chrono::seconds coarse{2};
+  std::optional<Incomplete> then;
+  {
+    const std::lock_guard lock(mutex_);
+    then = incomplete_;
+  }
+  return then && (std::chrono::steady_clock::now() - then->since < coarse || listing_of(dir_) != then->listing);
+}
+
+std::string BundleCore::news() const {
+  if (may_be_complete()) return listing_of(dir_);
+  const FileContent text = read_manifest(dir_);
+  const std::lock_guard lock(mutex_);
+  if (!text.bytes) return deleted_ || (pinned_ && !seen_) ? "" : text.error;
+  return deleted_ ? "restored" : *text.bytes == seen_ ? "" : files::checksum_text(files::checksum(*text.bytes));
+}
+
 /// Looks at bundle.json without taking it up. Whether it is another one than at the last look.
-bool BundleCore::see_manifest() {
+bool BundleCore::see_manifest() try {
   std::optional<std::string> text = manifest_now();
   const bool has_changed = text && text != seen_;
   if (text && deleted_) clear_failure();  // which says that it was deleted
   const bool deleted = deleted_ && !text;
   see(std::move(text), deleted);
   return has_changed;
+} catch (const NotNow&) {
+  put_off_ = true;
+  return false;
 }
 
 BundleCore::FileChange BundleCore::follow(bool retry) {
   const Changing changing(*this);
+  put_off_ = false;
+  try {
+    const FileChange change = follow_disk(retry);
+    if (put_off_ || !end_put_off()) return change;
+    return change == FileChange::unchanged ? FileChange::restored : change;
+  } catch (const NotNow& error) {
+    return put_off(error);
+  }
+}
+
+BundleCore::FileChange BundleCore::put_off(const std::exception& error) {
+  if (!Reloadable::put_off(error)) return FileChange::unchanged;
+  count_refusal();
+  return FileChange::refused;
+}
+
+BundleCore::FileChange BundleCore::follow_disk(bool retry) {
   if (pinned()) {
     if (see_manifest())
       log(LogLevel::info,
@@ -153,6 +203,10 @@ BundleCore::FileChange BundleCore::take_up(const std::string& text, bool retry) 
     }
     replace_with(snapshot);
   } catch (const std::exception& error) {
+    if (is_passing(error)) {
+      see(std::nullopt, /*deleted=*/false);  // the next look takes it up
+      return put_off(error);
+    }
     return refuse(error, retry || !was_refused || !was_seen);
   }
   return FileChange::swapped;

@@ -33,6 +33,12 @@ class BundleCore : public Reloadable, public std::enable_shared_from_this<Bundle
   using FileChange = PolicyCore::FileChange;
   /// Takes up the folder as it is now, if bundle.json is another than at the last look. `retry`: in any case.
   FileChange follow(bool retry);
+  /// What bundle.json holds now, in a few bytes; empty: what the last look saw. Of a folder whose files were not those
+  /// that bundle.json lists, also what lies in it.
+  std::string news() const;
+  /// Whether the last look found a folder whose files were not those that bundle.json lists, and it may be another one
+  /// now.
+  bool may_be_complete() const;
   void rollback(int number, bool pin);
   void unpin();
   /// `failed` fails, a version of `member`, and `answered` answers for it. Takes all members back where it can. False: it cannot,
@@ -78,6 +84,8 @@ class BundleCore : public Reloadable, public std::enable_shared_from_this<Bundle
 
   FileChange take_up(const std::string& text, bool retry);
   FileChange refuse(const std::exception& error, bool is_news);
+  FileChange put_off(const std::exception& error);
+  FileChange follow_disk(bool retry);
   Snapshot read_folder();
   void replace_with(const Snapshot& snapshot);
   void check_successor(const Manifest& manifest) const;
@@ -88,6 +96,7 @@ class BundleCore : public Reloadable, public std::enable_shared_from_this<Bundle
   bool go_live(Prepared& prepared, const std::shared_ptr<Version>& live);
   std::optional<std::string> manifest_now() const;
   void see(std::optional<std::string> manifest, bool deleted);
+  void note_incomplete(std::optional<std::string> listing);
   bool see_manifest();
   void choose(const std::shared_ptr<Version>& version, ChosenBy by = ChosenBy::rollback);
   std::shared_ptr<const Choice> make_choice(const Version& version, ChosenBy by, const std::string& reason = {}) const;
@@ -111,8 +120,6 @@ class BundleCore : public Reloadable, public std::enable_shared_from_this<Bundle
 
   const std::filesystem::path dir_;
 
-  bool incomplete_ = false;  // the files were not those that bundle.json lists; under changing_
-
   // Under mutex_, as exchanging the live versions of members is:
   Members members_;    // grows only
   Versions versions_;  // kept for rollback, oldest first; the live one is among them
@@ -120,6 +127,12 @@ class BundleCore : public Reloadable, public std::enable_shared_from_this<Bundle
   std::weak_ptr<Version> live_before_;  // may no longer be kept
   std::optional<std::string> seen_;     // bundle.json as it was last looked at; replaced by who holds changing_
   bool deleted_ = false;                // ... and it was not there; the same
+  /// The files were not those that bundle.json lists. What lay in the folder then, and since when, as far as is known.
+  struct Incomplete {
+    std::string listing;
+    std::chrono::steady_clock::time_point since;
+  };
+  std::optional<Incomplete> incomplete_;  // the same
   int next_number_ = 1;
 };
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "runtime/messages/boundary.h"
 #include "runtime/messages/printable.h"
 #include "runtime/policy/afterwards.h"
 #include "runtime/policy/bundles/bundle.h"
@@ -124,8 +125,8 @@ std::vector<std::pair<PolicyCore*, std::shared_ptr<PolicyVersion>>> BundleCore::
 
 void BundleCore::rollback(int number, bool pin) {
   const Changing changing(*this);
-  if (pinned()) see_manifest();  // what was saved meanwhile is not followed either
-  incomplete_ = false;           // nor what completes it
+  if (pinned()) see_manifest();   // what was saved meanwhile is not followed either
+  note_incomplete(std::nullopt);  // nor what completes it
   std::shared_ptr<Version> version;
   {
     const std::lock_guard lock(mutex_);
@@ -335,6 +336,8 @@ std::vector<std::string> BundleCore::policies() const {
 
 namespace triage {
 
+using messages::errors_only;
+
 policy::BundleCore& Bundle::core() const {
   if (!core_) throw InputError("this triage::Bundle holds no bundle; get one from Runtime::load_bundle");
   return *core_;
@@ -346,24 +349,36 @@ Policy Bundle::policy(std::string_view name) const { return Policy(core().policy
 
 std::vector<std::string> Bundle::policies() const { return core().policies(); }
 
-BundleVersion Bundle::version() const { return core().version(); }
+BundleVersion Bundle::version() const {
+  return errors_only([&] { return core().version(); });
+}
 
-std::vector<BundleVersion> Bundle::versions() const { return core().versions(); }
+std::vector<BundleVersion> Bundle::versions() const {
+  return errors_only([&] { return core().versions(); });
+}
 
-void Bundle::rollback(int number) const { core().rollback(number, /*pin=*/false); }
+void Bundle::rollback(int number) const {
+  errors_only([&] { core().rollback(number, /*pin=*/false); });
+}
 
-void Bundle::pin(int number) const { core().rollback(number, /*pin=*/true); }
+void Bundle::pin(int number) const {
+  errors_only([&] { core().rollback(number, /*pin=*/true); });
+}
 
 Reload Bundle::unpin() const {
-  core().unpin();
-  return reload();
+  return errors_only([&] {
+    core().unpin();
+    return reload();
+  });
 }
 
 Reload Bundle::reload() const {
-  using Change = policy::PolicyCore::FileChange;
-  const Change change = core().follow(/*retry=*/true);
-  if (change == Change::swapped) return Reload::swapped;
-  return change == Change::refused || change == Change::deleted ? Reload::refused : Reload::unchanged;
+  return errors_only([&] {
+    using Change = policy::PolicyCore::FileChange;
+    const Change change = core().follow(/*retry=*/true);
+    if (change == Change::swapped) return Reload::swapped;
+    return change == Change::refused || change == Change::deleted ? Reload::refused : Reload::unchanged;
+  });
 }
 
 }  // namespace triage

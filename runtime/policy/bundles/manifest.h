@@ -47,6 +47,9 @@ Snapshot read_bundle(const std::filesystem::path& dir, const Verify& verify);
 Snapshot kept_bundle(const std::filesystem::path& dir, Contents contents, const Verify& verify);
 /// Of bundle.json as it is now.
 FileContent read_manifest(const std::filesystem::path& dir);
+/// Names, sizes, times and identities of all that lies in the folder: another one after most changes, at no cost of
+/// reading files.
+std::string listing_of(const std::filesystem::path& dir);
 
 /// What a folder holds: scripts that are no modules (not below a folder `lib`), modules, and tables (.pt, .npy, .safetensors);
 /// nothing hidden. Name, version and range are left empty. Throws FileError.

@@ -1,8 +1,10 @@
 // The bytes of a bundle: read, compared with what bundle.json lists, and shown to the host.
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <triage/error.h>
 #include <triage/version.h>
 
+#include <cerrno>
 #include <functional>
 
 #include "runtime/files/checksum.h"
@@ -10,6 +12,7 @@
 #include "runtime/files/folder.h"
 #include "runtime/messages/printable.h"
 #include "runtime/policy/bundles/manifest.h"
+#include "runtime/policy/files/not_now.h"
 #include "runtime/policy/files/sha256.h"
 #include "runtime/policy/front_end.h"
 
@@ -42,9 +45,11 @@ fs::path target_of(const fs::path& dir) {
 void add_files(const fs::path& folder, const std::string& below, std::vector<std::string>& found) {
   std::error_code error;
   const std::vector<files::Entry> entries = files::entries_of(folder / below, error);
-  if (error && error != std::errc::permission_denied)
-    throw FileError(fmt::format("cannot list the files of the bundle '{}': {}", folder.string(), error.message()),
-                    {folder.string(), 0});
+  const auto message = [&] {
+    return fmt::format("cannot list the files of the bundle '{}': {}", folder.string(), error.message());
+  };
+  if (error && is_passing(error.value())) throw NotNow(message(), {folder.string(), 0});
+  if (error && error != std::errc::permission_denied) throw FileError(message(), {folder.string(), 0});
   for (const files::Entry& entry : entries) {
     if (entry.is_file) found.push_back(below + entry.name);
     if (entry.is_folder) add_files(folder, below + entry.name + "/", found);
@@ -102,6 +107,7 @@ Snapshot snapshot_of(const fs::path& dir, const std::string& text, const Verify&
   for (const auto& [name, hash] : snapshot.manifest.files()) {
     FileContent content = read(name, std::min(left, is_script(name) ? files::largest_text : largest_file));
     const auto refuse_file = [&](const std::string& why) { refuse(snapshot.manifest, dir / name, why); };
+    if (content.passing) throw NotNow(unread_message(name, content.error), {(dir / name).string(), 0});
     if (!content.bytes) refuse_file(fmt::format("cannot be read: {}", content.error));
     left -= content.bytes->size();
     if (const std::string found = sha256_text(*content.bytes); found != hash)
@@ -120,9 +126,27 @@ Snapshot snapshot_of(const fs::path& dir, const std::string& text, const Verify&
 
 FileContent read_manifest(const fs::path& dir) { return read_beneath(dir, manifest_name, largest_manifest); }
 
+std::string listing_of(const fs::path& dir) {
+  try {
+    const fs::path folder = target_of(dir);
+    std::string listing = folder.string();
+    for (const std::string& name : files_in(folder)) {
+      struct stat info {};
+      const int code = ::stat((folder / name).c_str(), &info) == 0 ? 0 : errno;
+      listing += fmt::format("\n{} {} {} {} {} {}.{} {}.{} {}", name, code, info.st_dev, info.st_ino, info.st_size,
+                             info.st_mtim.tv_sec, info.st_mtim.tv_nsec, info.st_ctim.tv_sec, info.st_ctim.tv_nsec,
+                             info.st_mode);
+    }
+    return listing;
+  } catch (const FileError& error) {
+    return error.what();
+  }
+}
+
 Snapshot read_bundle(const fs::path& dir, const Verify& verify) {
   const fs::path folder = target_of(dir);
   const FileContent text = read_manifest(folder);
+  if (text.passing) throw NotNow(unread_message(manifest_name, text.error), {(dir / manifest_name).string(), 0});
   if (!text.bytes)
     throw FileError(fmt::format("cannot read the bundle '{}': {}: {}; write it with triage bundle pack", dir.string(),
                                 manifest_name, text.error),

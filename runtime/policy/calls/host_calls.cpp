@@ -8,8 +8,10 @@
 #include <algorithm>
 
 #include "runtime/capsule/recording.h"
+#include "runtime/capture/c_locale.h"
 #include "runtime/capture/graph_break.h"
 #include "runtime/capture/recording/recorder.h"
+#include "runtime/compat/readable_memory.h"
 #include "runtime/flags/composites/known_rows.h"
 #include "runtime/given/host_call.h"
 #include "runtime/operators/untrusted.h"
@@ -35,10 +37,17 @@ auto with_exceptions(const std::string& name, const Call& call) {
 
 std::vector<at::Tensor> call_as_host(const std::string& name, const TensorFunction& fn,
                                      const std::vector<at::Tensor>& arguments) {
+  const capture::HostLocale numbers;
   const random::DrawFrom of_host(nullptr);
   const operators::Untrusted trusted(nullptr);
   const flags::KnownRows rows(flags::KnownRows::Writes::unseen);
-  return with_exceptions(name, [&] { return fn(arguments); });
+  std::vector<at::Tensor> results = with_exceptions(name, [&] { return fn(arguments); });
+  for (const at::Tensor& result : results)
+    if (result.defined() && compat::lacks_memory(result))
+      throw PolicyError("the function `" + name +
+                        "` of the host returned a tensor that has no memory for its elements (it was freed, made "
+                        "smaller, or made of a null pointer)");
+  return results;
 }
 
 HostFunction node_function(given::Callee callee) {

@@ -15,6 +15,7 @@
 #include <new>
 
 #include "runtime/backends/deadline.h"
+#include "runtime/memory/overlap.h"
 #include "runtime/messages/debugging/verbose.h"
 #include "runtime/messages/profiling/profiler_spans.h"
 #include "runtime/operators/untrusted.h"
@@ -108,14 +109,28 @@ std::vector<at::Tensor> values_for(const PolicyVersion& version, at::ArrayRef<at
   return values;
 }
 
+/// Whether outputs may take over a donated input. Graphs look at what they read; these tensors belong to later calls.
+bool may_be_taken(const PolicyVersion& version, const at::Tensor& input, const std::vector<at::Tensor>& params) {
+  const auto& host_tensors = version.compiled.options().host_tensors;
+  return !shares_memory(input, params) &&
+         std::none_of(host_tensors.begin(), host_tensors.end(),
+                      [&](const HostTensor& given) { return share_memory(given.tensor, input); });
+}
+
 /// Of an answer that does not fit: whether its outputs lie where donated inputs were, which nobody can be asked with again then.
 bool took_inputs(at::ArrayRef<at::Tensor> inputs, const RunOptions& options, at::ArrayRef<at::Tensor> outputs) {
   return std::any_of(options.donate.begin(), options.donate.end(), [&](size_t index) {
-    return std::any_of(outputs.begin(), outputs.end(), [&](const at::Tensor& output) {
-      return output.defined() && output.has_storage() && inputs[index].has_storage() &&
-             output.is_alias_of(inputs[index]);
-    });
+    return std::any_of(outputs.begin(), outputs.end(),
+                       [&](const at::Tensor& output) { return share_memory(output, inputs[index]); });
   });
+}
+
+/// The ends of the clock stand for "never" and "long ago"; no difference to them fits.
+bool has_odd_deadline(const RunOptions& options) { return options.deadline && !Deadline::is_plain(*options.deadline); }
+
+RunOptions with_plain_deadline(RunOptions options) {
+  options.deadline = Deadline::plain(*options.deadline);
+  return options;
 }
 
 }  // namespace
@@ -133,6 +148,8 @@ void PolicyCore::check_inputs(const PolicyVersion& version, at::ArrayRef<at::Ten
 }
 
 std::vector<at::Tensor> PolicyCore::run(at::ArrayRef<at::Tensor> inputs, const RunOptions& options) {
+  if (has_odd_deadline(options)) [[unlikely]]
+    return run(inputs, with_plain_deadline(options));
   const messages::ProfilerSpan span([this] { return "policy " + name_; });
   const auto begin = std::chrono::steady_clock::now();
   const Epochs::Reading reading(*epochs_);
@@ -186,6 +203,7 @@ void PolicyCore::ask_live(const Live& live, at::ArrayRef<at::Tensor> inputs, con
   if (live.version->trial.on()) return run_on_trial(live, inputs, options, answer);
   try {
     run_version(*live.version, inputs, live.params, options, answer);
+    if (answer.ran.form != CallForm::graph) hold_to_form(live, inputs, options, answer);  // a graph gives one form
     note_answered(*live.version);
     answer.by = Answered::live;
   } catch (const InputError&) {
@@ -193,8 +211,9 @@ void PolicyCore::ask_live(const Live& live, at::ArrayRef<at::Tensor> inputs, con
   } catch (const std::exception& error) {
     answer.note_failure(error);
     const size_t limit = runtime_->options().failures_to_revert;
-    const bool too_often = ++live.version->failures_in_row >= limit && limit > 0;
-    if (too_often && options.donate.empty() && answer_from_before(live, inputs, options, answer, error)) return;
+    const bool too_often = ++live.version->failures_in_row >= limit && limit > 0 && options.donate.empty();
+    const bool by_script = dynamic_cast<const FormChanged*>(&error);  // which leaves donated inputs as they are
+    if ((too_often || by_script) && answer_from_before(live, inputs, options, answer, error)) return;
     report_failure(*live.version, error);
     if (on_error(*live.version, options) == OnError::raise || took_inputs(inputs, options, answer.outputs)) throw;
     recover(live, inputs, options, answer);
@@ -226,6 +245,7 @@ std::vector<size_t> PolicyCore::donated() const {
 }
 
 void PolicyCore::prepare(at::ArrayRef<at::Tensor> inputs, const RunOptions& options) {
+  if (has_odd_deadline(options)) return prepare(inputs, with_plain_deadline(options));
   const Epochs::Reading reading(*epochs_);
   const Live& live = *live_.load(std::memory_order_seq_cst);
   check_inputs(*live.version, inputs, options);
@@ -278,7 +298,8 @@ void PolicyCore::run_version(PolicyVersion& version, at::ArrayRef<at::Tensor> in
 void PolicyCore::run_unrecorded(PolicyVersion& version, at::ArrayRef<at::Tensor> inputs,
                                 const std::vector<at::Tensor>& params, const RunOptions& options, Answer& answer) {
   c10::SmallVector<at::Tensor, 4> given;
-  for (const size_t index : options.donate) given.push_back(inputs[index]);
+  for (const size_t index : options.donate)
+    if (may_be_taken(version, inputs[index], params)) given.push_back(inputs[index]);
   const CallContext call{options.deadline, given};
   const operators::Untrusted graphs(version.held_to());
   answer.version = &version;

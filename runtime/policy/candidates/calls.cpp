@@ -8,6 +8,7 @@
 
 #include "runtime/backends/deadline.h"
 #include "runtime/capture/recording/recorder.h"
+#include "runtime/capture/thread_stack.h"
 #include "runtime/policy/attribution/flagged.h"
 #include "runtime/policy/candidates/shadow.h"
 #include "runtime/policy/core.h"
@@ -98,7 +99,7 @@ void PolicyCore::ask_canary(const Live& live, at::ArrayRef<at::Tensor> inputs, c
   mine.deadline = trial_deadline(options.deadline, version.trial.time_before(), runtime_->options().limits);
   if (!version.signature.state.empty()) answer.begin_with(state_.look(options.state_key));
   run_version(version, inputs, asked.params, mine, answer);
-  if (version.trial.on()) check_form(asked, inputs, options, answer);
+  if (version.trial.on() || answer.ran.form != CallForm::graph) hold_to_form(asked, inputs, options, answer);
 }
 
 /// The candidate has failed. Where the live version fails as well, the inputs are at fault, or the call, and nobody is blamed.
@@ -116,7 +117,9 @@ void PolicyCore::answer_for_canary(const Live& live, CallBegin begin, at::ArrayR
   answer.note_failure(error);
   note_call(*live.beside->candidate->version, begin, inputs, options, answer);
   // What it waited for is another call of the same script, which will say itself whether that takes too long.
-  if (!dynamic_cast<const capture::WaitedError*>(&error)) blame_canary(*live.beside, error);
+  const bool is_innocent =
+      dynamic_cast<const capture::WaitedError*>(&error) || dynamic_cast<const capture::StackError*>(&error);
+  if (!is_innocent) blame_canary(*live.beside, error);
 }
 
 void PolicyCore::blame_canary(const Beside& beside, const std::exception& error) noexcept {

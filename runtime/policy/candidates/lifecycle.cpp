@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "runtime/messages/assert.h"
+#include "runtime/messages/boundary.h"
 #include "runtime/policy/afterwards.h"
 #include "runtime/policy/core.h"
 #include "runtime/policy/files/source_file.h"
@@ -40,7 +41,7 @@ std::shared_ptr<Candidate> PolicyCore::running_candidate() const {
 }
 
 std::shared_ptr<PolicyVersion> PolicyCore::make_candidate(NewSource source) {
-  TRIAGE_ASSERT(changer_ == std::this_thread::get_id());
+  TRIAGE_ASSERT(changing_.is_held_here());
   if (const auto running = running_candidate()) refuse_second(name_, *running);
   // The files are read without mutex_: calls that count take it, too.
   const std::shared_ptr<const PolicyVersion> live = [&] {
@@ -159,7 +160,7 @@ std::optional<CandidateReport> PolicyCore::candidate() const {
 
 /// What is called in place of the live version is compared with it by contract once more: another one may be live by now.
 void PolicyCore::promote(const std::shared_ptr<Candidate>& candidate, const std::string& reason) {
-  TRIAGE_ASSERT(changer_ == std::this_thread::get_id());
+  TRIAGE_ASSERT(changing_.is_held_here());
   std::shared_ptr<const PolicyVersion> live;
   {
     const std::lock_guard lock(mutex_);
@@ -331,6 +332,9 @@ std::vector<PolicyCore::CandidateEnd> PolicyCore::take_candidate_ends() {
 }  // namespace triage::policy
 
 namespace triage {
+
+using messages::errors_only;
+
 namespace {
 
 policy::NewSource source_of_file(const std::string& policy, const std::filesystem::path& path) {
@@ -351,30 +355,40 @@ policy::NewSource source_of_text(const policy::PolicyCore& core, std::string_vie
 }  // namespace
 
 VersionInfo Policy::shadow(const std::filesystem::path& path, const ShadowOptions& options) const {
-  return core().start_shadow(core_, source_of_file(name(), path), options);
+  return errors_only([&] { return core().start_shadow(core_, source_of_file(name(), path), options); });
 }
 
 VersionInfo Policy::shadow_source(std::string_view source, const ShadowOptions& options) const {
-  return core().start_shadow(core_, source_of_text(core(), source), options);
+  return errors_only([&] { return core().start_shadow(core_, source_of_text(core(), source), options); });
 }
 
 VersionInfo Policy::canary(const std::filesystem::path& path, const CanaryOptions& options) const {
-  core().check_alone("canary");
-  return core().start_canary(core_, source_of_file(name(), path), options);
+  return errors_only([&] {
+    core().check_alone("canary");
+    return core().start_canary(core_, source_of_file(name(), path), options);
+  });
 }
 
 VersionInfo Policy::canary_source(std::string_view source, const CanaryOptions& options) const {
-  core().check_alone("canary");
-  return core().start_canary(core_, source_of_text(core(), source), options);
+  return errors_only([&] {
+    core().check_alone("canary");
+    return core().start_canary(core_, source_of_text(core(), source), options);
+  });
 }
 
-std::optional<CandidateReport> Policy::candidate() const { return core().candidate(); }
+std::optional<CandidateReport> Policy::candidate() const {
+  return errors_only([&] { return core().candidate(); });
+}
 
 void Policy::promote() const {
-  core().check_alone("promote");
-  core().promote_candidate();
+  errors_only([&] {
+    core().check_alone("promote");
+    core().promote_candidate();
+  });
 }
 
-CandidateReport Policy::end_candidate() const { return core().end_candidate(); }
+CandidateReport Policy::end_candidate() const {
+  return errors_only([&] { return core().end_candidate(); });
+}
 
 }  // namespace triage

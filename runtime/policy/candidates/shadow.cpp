@@ -1,4 +1,5 @@
 #include "runtime/policy/candidates/shadow.h"
+#include "runtime/compat/readable_memory.h"
 
 #include "runtime/policy/attribution/flagged.h"
 #include "runtime/policy/trials/form.h"
@@ -52,7 +53,8 @@ at::Tensor row_differences(const at::Tensor& before, const at::Tensor& after, in
 }
 
 bool same_bits(const at::Tensor& a, const at::Tensor& b) {
-  return a.is_contiguous() && b.is_contiguous() && std::memcmp(a.data_ptr(), b.data_ptr(), a.nbytes()) == 0;
+  const void *const one = compat::readable_memory(a), *const other = compat::readable_memory(b);
+  return one && other && a.is_contiguous() && b.is_contiguous() && std::memcmp(one, other, a.nbytes()) == 0;
 }
 
 /// Compares one call.

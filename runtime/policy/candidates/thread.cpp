@@ -4,6 +4,7 @@
 #include <exception>
 #include <utility>
 
+#include "runtime/messages/start_thread.h"
 #include "runtime/policy/at_exit.h"
 #include "runtime/policy/process.h"
 
@@ -33,7 +34,8 @@ bool CandidateThread::start() {
     exit_ = at_exit([weak = std::weak_ptr(state_)] {
       if (const auto state = weak.lock()) close(*state);
     });
-    state_->thread = std::thread(loop, state_);
+    state_->thread = messages::start_thread([state = state_] { loop(state); }, "for candidates",
+                                            "The live version goes on to answer all calls");
   }
   state_->running = true;
   return true;

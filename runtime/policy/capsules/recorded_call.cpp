@@ -151,6 +151,7 @@ Json RecordedCall::facts(const Answer& answer) {
   Json call = {{"backend", options.backend},
                {"compiler", compiler_mode_name(options.compiler)},
                {"fullgraph", options.fullgraph},
+               {"masked_rows", masked_rows_name(options.masked_rows)},
                {"trusted", version_.held_to() == nullptr},
                {"params", params_facts()}};
   Json inputs = Json::array(), donated = Json::array();

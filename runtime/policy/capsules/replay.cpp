@@ -13,6 +13,7 @@
 #include "runtime/capsule/results.h"
 #include "runtime/diagnose/bits.h"
 #include "runtime/files/disk.h"
+#include "runtime/messages/boundary.h"
 #include "runtime/messages/printable.h"
 #include "runtime/policy/calls/host_calls.h"
 #include "runtime/policy/core.h"
@@ -181,6 +182,7 @@ RuntimeOptions runtime_options(const Json& call, const ReplayOptions& options, s
   runtime.backend = backend_of(call, options, notes);
   runtime.compiler = options.compiler;
   runtime.fullgraph = member(call, "fullgraph").get<bool>();
+  if (call.contains("masked_rows")) runtime.masked_rows = masked_rows_from(text(call["masked_rows"], "masked_rows"));
   runtime.trusted = options.trusted;
   runtime.print = options.print;
   runtime.log = [](const LogRecord&) {};
@@ -336,25 +338,27 @@ Replayed replay(const capsule::Capsule& capsule, const std::string& file, const 
 
 std::vector<at::Tensor> record(const Policy& policy, at::ArrayRef<at::Tensor> inputs, const RecordOptions& options,
                                const RunOptions& run) {
-  check_ending(options.file);
-  capsule::Recording::Whole whole{options.bad_rows, options.masked, {}, options.file};
-  capsule::Recording recording(whole);
-  try {
-    std::vector<at::Tensor> outputs = policy.run(inputs, run);
-    policy::save_recorded(options, whole, recording.tensors());
-    return outputs;
-  } catch (const FileError&) {
-    throw;
-  } catch (const files::Malformed& error) {
-    throw FileError(fmt::format("cannot record \"{}\": {}", options.file, error.what()));
-  } catch (const std::exception&) {
-    if (whole.done) policy::save_recorded(options, whole, recording.tensors());
-    throw;
-  }
+  return messages::errors_only([&] {
+    check_ending(options.file);
+    capsule::Recording::Whole whole{options.bad_rows, options.masked, {}, options.file};
+    capsule::Recording recording(whole);
+    try {
+      std::vector<at::Tensor> outputs = policy.run(inputs, run);
+      policy::save_recorded(options, whole, recording.tensors());
+      return outputs;
+    } catch (const FileError&) {
+      throw;
+    } catch (const files::Malformed& error) {
+      throw FileError(fmt::format("cannot record \"{}\": {}", options.file, error.what()));
+    } catch (const std::exception&) {
+      if (whole.done) policy::save_recorded(options, whole, recording.tensors());
+      throw;
+    }
+  });
 }
 
 Replayed replay(const std::string& file, const ReplayOptions& options) {
-  return policy::replay(capsule::load(file), file, options);
+  return messages::errors_only([&] { return policy::replay(capsule::load(file), file, options); });
 }
 
 }  // namespace triage

@@ -1,5 +1,7 @@
 // The decision log: its queue, its thread, and its sinks. decisions_of_calls.cpp says what a call puts in.
 #include "runtime/policy/decisions/decisions.h"
+#include "runtime/messages/boundary.h"
+#include "runtime/messages/start_thread.h"
 
 #include <fmt/format.h>
 #include <triage/error.h>
@@ -51,7 +53,8 @@ DecisionQueue::DecisionQueue(DecisionLogOptions options)
 }
 
 void DecisionQueue::start() {
-  thread_ = std::thread([self = shared_from_this()] { self->work(); });
+  thread_ = messages::start_thread([self = shared_from_this()] { self->work(); }, "to write the decision log",
+                                   "This DecisionLog cannot be made; policies work without one");
 }
 
 void DecisionQueue::close() noexcept {
@@ -228,9 +231,11 @@ void DecisionQueue::tell_failure(bool& told, const char* what, const char* why) 
 }  // namespace policy
 
 DecisionLog::DecisionLog(DecisionLogOptions options)
-    : queue_(std::make_shared<policy::DecisionQueue>(std::move(options))) {
-  queue_->start();
-}
+    : queue_(messages::errors_only([&] {
+        auto queue = std::make_shared<policy::DecisionQueue>(std::move(options));
+        queue->start();
+        return queue;
+      })) {}
 
 DecisionLog::~DecisionLog() { queue_->close(); }
 

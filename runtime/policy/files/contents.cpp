@@ -91,9 +91,13 @@ decltype(ScriptOptions::read_file) reader_of(const Contents& contents) {
   };
 }
 
+std::string unread_message(const std::string& name, const std::string& why) {
+  return fmt::format("cannot read '{}' in the folder of the policy: {}", name, why);
+}
+
 std::shared_ptr<const std::string> usable_bytes(const std::string& name, const FileContent& content) {
   if (content.usable()) return content.bytes;
-  throw FileError(fmt::format("cannot read '{}' in the folder of the policy: {}", name, content.error));
+  throw FileError(unread_message(name, content.error));
 }
 
 std::string packed(const Contents& contents) {

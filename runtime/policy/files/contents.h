@@ -17,12 +17,14 @@ struct FileContent {
   std::string error;                         // a clause that names no path
   uint64_t largest = 0;                      // the limit it was read with
   bool refused = false;                      // the host did not let it be used: `error` says why
+  bool passing = false;                      // the read failed for a reason that is not the file's (not_now.h)
 
   static FileContent unread(std::string why, uint64_t largest);
   void set_bytes(std::string content);  // and their checksum
   bool usable() const { return bytes && !refused; }
-  /// Whether the disk has the same.
+  /// Whether the disk has the same. A read that failed for a passing reason says nothing of the disk.
   bool is_same_read(const FileContent& other) const {
+    if (passing || other.passing) return false;
     if (!bytes || !other.bytes) return !bytes && !other.bytes && error == other.error;
     return bytes == other.bytes || *bytes == *other.bytes;
   }
@@ -33,6 +35,8 @@ struct FileContent {
 
 /// The bytes; throws FileError where they are not usable.
 std::shared_ptr<const std::string> usable_bytes(const std::string& name, const FileContent& content);
+
+std::string unread_message(const std::string& name, const std::string& why);
 
 /// By names relative to the policy's folder.
 using Files = std::map<std::string, FileContent>;

@@ -1,6 +1,7 @@
 // Where the contents of a version come from: the disk, as a whole, or what is kept for a restart.
 #include <fmt/format.h>
 
+#include "runtime/files/checksum.h"
 #include "runtime/messages/assert.h"
 #include "runtime/messages/printable.h"
 #include "runtime/policy/core.h"
@@ -57,7 +58,7 @@ void PolicyCore::begin_with(std::shared_ptr<PolicyVersion>& version) {
 
 /// The first version of a policy of a bundle, which goes live with the others.
 std::shared_ptr<PolicyVersion> PolicyCore::make_first(NewSource source, bool with_tests) {
-  TRIAGE_ASSERT(changer_ == std::this_thread::get_id());
+  TRIAGE_ASSERT(changing_.is_held_here());
   random::Sequence of_trials(runtime_->options().seed);
   const random::DrawFrom draws(&of_trials);
   std::shared_ptr<PolicyVersion> version = load_whole(std::move(source));
@@ -77,7 +78,7 @@ std::shared_ptr<PolicyVersion> PolicyCore::load_current(std::optional<std::strin
   if (!text)
     throw FileError(fmt::format("cannot load the policy '{}': there is no such file", messages::one_line(path_)),
                     {path_, 0});
-  std::shared_ptr<PolicyVersion> version = load_whole({std::move(*text), path_, file_, of_file, /*followed=*/true});
+  std::shared_ptr<PolicyVersion> version = load_whole({std::move(*text), path_, file_, of_file, /*followed=*/of_file});
   if (declares_outputs(version->signature))
     check_outputs(*runtime_->load_script(version->contents, path_, /*silent=*/true));
   refused_ = false;
@@ -106,6 +107,8 @@ std::shared_ptr<PolicyVersion> PolicyCore::load_whole(NewSource from) {
       failure = std::current_exception();
     }
     if (from.followed) see(Contents{from.source, files.all(), bare.in_folder});
+    if (!files.put_off().empty())
+      throw NotNow(fmt::format("policy '{}': {}", from.path, files.put_off()), {from.path, 0});
     std::optional<std::string> now = from.source;
     if (from.on_disk && !files.all().empty()) now = read_source(from.file);
     if (now == from.source && is_unchanged(from.file, files.all())) {
@@ -113,11 +116,10 @@ std::shared_ptr<PolicyVersion> PolicyCore::load_whole(NewSource from) {
       return version;
     }
     if (!now || tries == most_tries)
-      throw FileError(
-          fmt::format("policy '{}': its files changed each time that triage read them ({} times); write them "
-                      "beside their places and rename them",
-                      from.path, tries),
-          {from.path, 0});
+      throw NotNow(fmt::format("policy '{}': its files changed each time that triage read them ({} times); write them "
+                               "beside their places and rename them",
+                               from.path, tries),
+                   {from.path, 0});
     from.source = std::move(*now);
   }
 }
@@ -131,9 +133,12 @@ void PolicyCore::see(std::optional<Contents> contents) {
   seen_.swap(contents);
 }
 
-Files PolicyCore::files_read() const {
+std::vector<std::string> PolicyCore::files_read() const {
   const std::lock_guard lock(mutex_);
-  return seen_ ? seen_->files : Files();
+  std::vector<std::string> names;
+  if (seen_)
+    for (const auto& [name, content] : seen_->files) names.push_back(name);
+  return names;
 }
 
 /// Contents that were live before a restart. The host sees them again: it may think otherwise by now.
@@ -210,10 +215,12 @@ void PolicyCore::retry_after_restart() {
   if (auto source = source_now()) take_up(std::move(*source), /*retry=*/true, /*of_file=*/true);
 }
 
-/// Of the file; nothing where it cannot be read.
+/// Of the file; nothing where it cannot be read. Throws NotNow.
 std::optional<std::string> PolicyCore::source_now() const {
   try {
     return read_source(file_);
+  } catch (const NotNow&) {
+    throw;
   } catch (const FileError&) {
     return std::nullopt;
   }
@@ -249,13 +256,38 @@ std::shared_ptr<const Choice> PolicyCore::choice_after_failure(const PolicyVersi
 }
 
 /// Looks at the file without taking it up. Whether it is another one than at the last look.
-bool PolicyCore::see_disk() {
+bool PolicyCore::see_disk() try {
   std::optional<std::string> source = source_now();
   if (!source) see(std::nullopt);
-  if (source && std::exchange(deleted_, false)) clear_failure();  // which says that it was deleted
+  if (source && deleted_.exchange(false)) clear_failure();  // which says that it was deleted
   if (!source || is_as_seen(*source, seen_)) return false;
   see(Contents{std::move(*source), {}, /*in_folder=*/true});
   return true;
+} catch (const NotNow&) {
+  put_off_ = true;
+  return false;
+}
+
+std::string PolicyCore::news() const {
+  std::optional<Contents> seen;
+  std::string failure;
+  {
+    const std::lock_guard lock(mutex_);
+    seen = seen_;
+    if (last_error_) failure = last_error_->message;
+  }
+  const bool none_seen = deleted_ || (!seen && pinned());  // a pinned policy only notes what there is
+  try {
+    const std::optional<std::string> source = read_source(file_);
+    if (!source) return none_seen ? "" : "deleted";
+    if (deleted_) return "restored";
+    if (seen && *source == seen->source && is_unchanged(file_, seen->files)) return "";
+    return files::checksum_text(files::checksum(*source)) + (seen ? fingerprint_of(file_, seen->files) : "");
+  } catch (const NotNow& error) {
+    return error.what();
+  } catch (const FileError& error) {
+    return none_seen || failure == error.what() ? "" : error.what();
+  }
 }
 
 }  // namespace triage::policy

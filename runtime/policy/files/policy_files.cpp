@@ -19,6 +19,7 @@
 #include "runtime/files/disk.h"
 #include "runtime/messages/printable.h"
 #include "runtime/policy/files/descriptor.h"
+#include "runtime/policy/files/not_now.h"
 
 namespace triage::policy {
 namespace {
@@ -39,9 +40,20 @@ std::deque<std::string> parts_of(const std::string& path) {
   return parts;
 }
 
-std::string reason(int code) {
-  return code == ENOENT || code == ENOTDIR ? "there is no such file" : std::strerror(code);
-}
+/// Why something cannot be read.
+struct Trouble {
+  std::string why;  // empty: it can be
+  bool passing = false;
+
+  static Trouble of(int code) {
+    return {code == ENOENT || code == ENOTDIR ? "there is no such file" : std::strerror(code), is_passing(code)};
+  }
+  FileContent content(uint64_t largest) const {
+    FileContent content = FileContent::unread(why, largest);
+    content.passing = passing;
+    return content;
+  }
+};
 
 /// The way from a folder to a file below it, one folder after the other. Each is opened from the one before it, and none
 /// through a link: what is renamed or replaced meanwhile cannot lead out.
@@ -50,24 +62,32 @@ class Walk {
   Walk(const fs::path& folder, const std::string& name) : rest_(parts_of(name)) {
     const int root = ::open(folder.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (root < 0)
-      trouble_ = reason(errno);
+      fail(errno);
     else
       enter(Descriptor(root), folder);
-    while (trouble_.empty() && !arrived_) step();
+    while (trouble_.why.empty() && !arrived_) step();
   }
 
   /// Opens what is there, which is no link; -1, with `trouble`, where that cannot be done.
   int open_file() {
-    if (!trouble_.empty()) return -1;
+    if (!trouble_.why.empty()) return -1;
     const int fd = ::openat(folders_.back().get(), last_.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-    if (fd < 0) trouble_ = reason(errno);
+    if (fd < 0) fail(errno);
     return fd;
   }
 
-  const std::string& trouble() const { return trouble_; }
-  const std::vector<fs::path>& seen() const { return seen_; }
+  const Trouble& trouble() const { return trouble_; }
+  /// Every folder that was looked into, and what lies at the end.
+  std::vector<fs::path> seen() const {
+    std::vector<fs::path> all = seen_;
+    if (arrived_) all.push_back(paths_.back() / last_);
+    return all;
+  }
 
  private:
+  void fail(int code) { trouble_ = Trouble::of(code); }
+  void fail(const char* why) { trouble_ = {why}; }
+
   void enter(Descriptor folder, fs::path path) {
     folders_.push_back(std::move(folder));
     seen_.push_back(path);
@@ -75,14 +95,14 @@ class Walk {
   }
 
   void step() {
-    if (rest_.empty()) return void(trouble_ = "it is a directory");
+    if (rest_.empty()) return fail("it is a directory");
     std::string part = std::move(rest_.front());
     rest_.pop_front();
     if (part.empty() || part == ".") return;
     if (part == "..") return leave();
     struct stat info {};
     if (::fstatat(folders_.back().get(), part.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0)
-      trouble_ = reason(errno);
+      fail(errno);
     else if (S_ISLNK(info.st_mode))
       follow(part);
     else if (!rest_.empty())
@@ -92,8 +112,7 @@ class Walk {
   }
 
   void leave() {
-    if (folders_.size() == 1)
-      return void(trouble_ = "a symbolic link on the way to it leads out of the folder of the policy");
+    if (folders_.size() == 1) return fail("a symbolic link on the way to it leads out of the folder of the policy");
     folders_.pop_back();
     paths_.pop_back();
   }
@@ -101,25 +120,24 @@ class Walk {
   void follow(const std::string& link) {
     char target[PATH_MAX];
     const ssize_t size = ::readlinkat(folders_.back().get(), link.c_str(), target, sizeof target);
-    if (size < 0) return void(trouble_ = reason(errno));
+    if (size < 0) return fail(errno);
     const std::string path(target, static_cast<size_t>(size));
     if (path.starts_with('/'))
-      return void(
-          trouble_ =
-              "a symbolic link on the way to it is absolute; links inside the folder of the policy must be relative");
-    if (++links_ > most_links) return void(trouble_ = reason(ELOOP));
+      return fail(
+          "a symbolic link on the way to it is absolute; links inside the folder of the policy must be relative");
+    if (++links_ > most_links) return fail(ELOOP);
     const std::deque<std::string> parts = parts_of(path);
     rest_.insert(rest_.begin(), parts.begin(), parts.end());
   }
 
   void go_down(const std::string& folder) {
     const int fd = ::openat(folders_.back().get(), folder.c_str(), O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0) return void(trouble_ = reason(errno));
+    if (fd < 0) return fail(errno);
     enter(Descriptor(fd), paths_.back() / folder);
   }
 
   void arrive(const std::string& file, const struct stat& info) {
-    if (!S_ISREG(info.st_mode)) trouble_ = S_ISDIR(info.st_mode) ? "it is a directory" : "it is not a regular file";
+    if (!S_ISREG(info.st_mode)) fail(S_ISDIR(info.st_mode) ? "it is a directory" : "it is not a regular file");
     last_ = file;
     arrived_ = true;
   }
@@ -128,18 +146,21 @@ class Walk {
   std::vector<Descriptor> folders_;
   std::vector<fs::path> paths_;  // of folders_
   std::vector<fs::path> seen_;   // every folder that was looked into
-  std::string last_, trouble_;
+  std::string last_;
+  Trouble trouble_;
   int links_ = 0;
   bool arrived_ = false;
 };
 
 /// All bytes, or why not.
 FileContent read_whole(const Descriptor& file, uint64_t largest) {
-  const auto failed = [&](std::string why) { return FileContent::unread(std::move(why), largest); };
+  const auto failed = [&](int code) { return Trouble::of(code).content(largest); };
   struct stat info {};
-  if (::fstat(file.get(), &info) != 0) return failed(reason(errno));
-  if (!S_ISREG(info.st_mode)) return failed("it is not a regular file");
-  const auto too_large = [&] { return failed(fmt::format("it is larger than {} bytes", largest)); };
+  if (::fstat(file.get(), &info) != 0) return failed(errno);
+  if (!S_ISREG(info.st_mode)) return FileContent::unread("it is not a regular file", largest);
+  const auto too_large = [&] {
+    return FileContent::unread(fmt::format("it is larger than {} bytes", largest), largest);
+  };
   if (static_cast<uint64_t>(info.st_size) > largest) return too_large();
   std::string bytes;
   bytes.reserve(static_cast<size_t>(info.st_size));
@@ -147,7 +168,7 @@ FileContent read_whole(const Descriptor& file, uint64_t largest) {
   for (;;) {
     const ssize_t got = ::read(file.get(), chunk, sizeof chunk);
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return failed(reason(errno));
+    if (got < 0) return failed(errno);
     if (got == 0) break;
     bytes.append(chunk, static_cast<size_t>(got));
     if (bytes.size() > largest) return too_large();
@@ -197,7 +218,7 @@ void check_name(const std::string& name) {
 FileContent read_beneath(const fs::path& folder, const std::string& name, uint64_t largest) {
   Walk walk(folder, name);
   const Descriptor file(walk.open_file());
-  return file.get() < 0 ? FileContent::unread(walk.trouble(), largest) : read_whole(file, largest);
+  return file.get() < 0 ? walk.trouble().content(largest) : read_whole(file, largest);
 }
 
 PolicyFiles::PolicyFiles(const fs::path& file, Verify verify, const Files& before)
@@ -220,6 +241,7 @@ std::shared_ptr<const std::string> PolicyFiles::read(const std::string& name) {
     const uint64_t limit = name.ends_with(".lua") ? files::largest_text : largest_file;
     content = read_beneath(folder_, name, std::min(limit, bytes_left_));
     if (content.bytes) verify(name, content);
+    if (content.passing) put_off_ = content.error;
   }
   return usable_bytes(name, content);
 }
@@ -242,17 +264,28 @@ void PolicyFiles::verify(const std::string& name, FileContent& content) {
 
 bool is_unchanged(const fs::path& file, const Files& files) {
   return std::all_of(files.begin(), files.end(), [&](const auto& one) {
-    return read_beneath(folder_of(file), one.first, one.second.largest).is_same_read(one.second);
+    const FileContent now = read_beneath(folder_of(file), one.first, one.second.largest);
+    if (now.passing) throw NotNow(unread_message(one.first, now.error), {file.string(), 0});
+    return now.is_same_read(one.second);
   });
 }
 
-std::set<fs::path> folders_of(const fs::path& file, const Files& files) {
-  std::set<fs::path> folders;
+std::string fingerprint_of(const fs::path& file, const Files& files) {
+  std::string text;
   for (const auto& [name, content] : files) {
-    const Walk walk(folder_of(file), name);
-    folders.insert(walk.seen().begin(), walk.seen().end());
+    const FileContent now = read_beneath(folder_of(file), name, content.largest);
+    text += now.bytes ? files::checksum_text(files::checksum(*now.bytes)) : now.error;
   }
-  return folders;
+  return text;
+}
+
+std::set<fs::path> places_of(const fs::path& file, const std::vector<std::string>& names) {
+  std::set<fs::path> places;
+  for (const std::string& name : names) {
+    const std::vector<fs::path> seen = Walk(folder_of(file), name).seen();
+    places.insert(seen.begin(), seen.end());
+  }
+  return places;
 }
 
 decltype(ScriptOptions::read_file) files_beside(const fs::path& file) {

@@ -6,6 +6,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "runtime/policy/files/contents.h"
 
@@ -36,6 +37,8 @@ class PolicyFiles {
   std::shared_ptr<const std::string> read(const std::string& name);
   /// What was read so far.
   const Files& all() const noexcept { return read_; }
+  /// Why one of the reads failed for a passing reason, whatever the script made of that; empty: none did.
+  const std::string& put_off() const noexcept { return put_off_; }
 
  private:
   void verify(const std::string& name, FileContent& content);
@@ -43,16 +46,19 @@ class PolicyFiles {
   std::filesystem::path folder_;
   Verify verify_;
   Files before_, read_;
+  std::string put_off_;
   std::shared_ptr<const Files> given_;
   uint64_t bytes_left_;
 };
 
-/// Whether a read of each of `files` gives now what it gave then.
+/// Whether a read of each of `files` gives now what it gave then. Throws NotNow where that cannot be said now.
 bool is_unchanged(const std::filesystem::path& file, const Files& files);
+/// What a read of each of `files` gives now, in a few bytes.
+std::string fingerprint_of(const std::filesystem::path& file, const Files& files);
 
-/// The folders on the way to each of `files`, those that links lead through included. A change of what a read gives is a
-/// change in one of them.
-std::set<std::filesystem::path> folders_of(const std::filesystem::path& file, const Files& files);
+/// The folders on the way from that of `file` to each of `names`, those that links lead through included, and the files
+/// at the end. A change of what a read gives is a change in one of them, or another thing lies there.
+std::set<std::filesystem::path> places_of(const std::filesystem::path& file, const std::vector<std::string>& names);
 
 /// For a program that loads a policy without a Runtime: reads for all its interpreters, so that they see the same bytes.
 decltype(ScriptOptions::read_file) files_beside(const std::filesystem::path& file);

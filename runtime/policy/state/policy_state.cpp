@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <set>
 
+#include "runtime/compat/readable_memory.h"
+#include "runtime/compat/readable_values.h"
 #include "runtime/messages/printable.h"
 #include "runtime/policy/afterwards.h"
 #include "runtime/policy/attribution/flagged.h"
@@ -185,7 +187,8 @@ void PolicyCore::set_state(const PolicyState& state) {
         throw InputError(fmt::format("policy '{}': the state '{}' is declared as {}, and set_state got {}", name_, name,
                                      spec->type.text(), tensor.defined() ? described(tensor) : "an undefined tensor"));
       const c10::InferenceMode outside(false);
-      tensors->emplace_back(name, tensor.detach().clone(at::MemoryFormat::Contiguous));
+      const at::Tensor values = compat::is_readable(tensor) ? tensor : compat::readable_values(tensor);
+      tensors->emplace_back(name, values.detach().clone(at::MemoryFormat::Contiguous));
     }
     all.emplace_back(one.key, std::move(tensors));
   }

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 
+#include "runtime/memory/overlap.h"
 #include "runtime/policy/attribution/flagged.h"
 
 namespace triage::policy {
@@ -35,12 +36,6 @@ const at::Tensor* find(const KeptState& state, const StateSpec& spec) {
   const auto found = std::find_if(state->begin(), state->end(),
                                   [&](const auto& kept) { return kept.first == spec.name && fits(spec, kept.second); });
   return found == state->end() ? nullptr : &found->second;
-}
-
-bool shares_memory(const at::Tensor& tensor, at::ArrayRef<at::Tensor> others) {
-  return tensor.has_storage() && std::any_of(others.begin(), others.end(), [&](const at::Tensor& other) {
-           return other.has_storage() && other.is_alias_of(tensor);
-         });
 }
 
 std::string misfit(const StateSpec& spec, const at::Tensor& tensor, int64_t batch) {
@@ -125,7 +120,7 @@ std::optional<std::string> take_state(const Signature& signature, at::ArrayRef<a
     tensor = as_kept(lent ? tensor.detach().clone() : tensor);
   }
   for (at::Tensor& output : outputs)
-    if (output.defined() && shares_memory(output, state.given)) output = output.clone();
+    if (shares_memory(output, state.given)) output = output.clone();
   return std::nullopt;
 }
 

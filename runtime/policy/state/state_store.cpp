@@ -6,6 +6,7 @@
 #include <iterator>
 #include <utility>
 
+#include "runtime/backends/deadline.h"
 #include "runtime/capture/compiled.h"
 
 namespace triage::policy {
@@ -124,39 +125,25 @@ std::shared_ptr<StateStore::Slot> StateStore::use(std::string_view key) {
   return slot;
 }
 
-namespace {
-
-/// By the clock of the system: GCC 12's thread sanitizer does not see waits by the other one.
-bool lock_until(std::timed_mutex& mutex, std::chrono::steady_clock::time_point deadline) {
-  const auto left = deadline - std::chrono::steady_clock::now();
-  return mutex.try_lock_until(std::chrono::system_clock::now() +
-                              std::chrono::duration_cast<std::chrono::system_clock::duration>(left));
-}
-
-}  // namespace
-
 StateTurn::StateTurn(StateStore& store, std::string_view key,
                      std::optional<std::chrono::steady_clock::time_point> deadline, const std::string& policy)
     : store_(store), slot_(store.use(key)) {
-  if (slot_->runs_on.load(std::memory_order_relaxed) == std::this_thread::get_id())
+  if (slot_->turn.is_held_here())
     throw PolicyError(fmt::format(
         "policy '{}' was called with the state key '{}' while it was running with it on the same thread (by "
         "a function of the host that it calls?); a policy cannot call itself: load its source as another policy for "
         "that",
         policy, key));
-  if (!deadline)
-    slot_->turn.lock();
-  else if (!lock_until(slot_->turn, *deadline))
+  if (!slot_->turn.lock(Deadline::nearest(deadline),
+                        [&] { return fmt::format("policy '{}' with the state key '{}'", policy, key); }))
     throw capture::WaitedError(
         fmt::format("the deadline of the call passed while another call of policy '{}' was running with the state key "
                     "'{}'",
                     policy, key));
-  slot_->runs_on.store(std::this_thread::get_id(), std::memory_order_relaxed);
 }
 
 /// A key whose only calls failed is none.
 StateTurn::~StateTurn() {
-  slot_->runs_on.store({}, std::memory_order_relaxed);
   slot_->turn.unlock();
   const std::lock_guard lock(store_.mutex_);
   const auto found = store_.by_key_.find(slot_->key);

@@ -1,7 +1,6 @@
 #pragma once
 #include <triage/state.h>
 
-#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <functional>
@@ -11,10 +10,10 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <unordered_map>
 #include <vector>
 
+#include "runtime/capture/waiting.h"
 #include "runtime/policy/state/state_of_call.h"
 
 namespace triage::policy {
@@ -54,9 +53,8 @@ class StateStore {
   struct Slot {
     explicit Slot(std::string_view of) : key(of) {}
     const std::string key;
-    std::timed_mutex turn;                   // held by the call that runs with it
-    std::atomic<std::thread::id> runs_on{};  // the thread of that call
-    KeptState state;                         // this and `used` under mutex_; null: no call has come to its end
+    capture::OwnedMutex turn;  // held by the call that runs with it
+    KeptState state;           // this and `used` under mutex_; null: no call has come to its end
     Clock::time_point used = Clock::now();
   };
   using Slots = std::list<std::shared_ptr<Slot>>;
@@ -80,7 +78,7 @@ class StateStore {
 class StateTurn {
  public:
   /// Waits until other calls with the key have come to their end. Throws capture::WaitedError where `deadline` passes meanwhile, and
-  /// PolicyError, which names `policy`, where one of them runs on this thread.
+  /// PolicyError, which names `policy`, where one of them runs on this thread, or waits for what this thread has.
   StateTurn(StateStore& store, std::string_view key, std::optional<std::chrono::steady_clock::time_point> deadline,
             const std::string& policy);
   ~StateTurn();

@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "runtime/backends/deadline.h"
 #include "runtime/capture/recording/recorder.h"
+#include "runtime/capture/thread_stack.h"
 #include "runtime/policy/afterwards.h"
 #include "runtime/policy/bundles/bundle.h"
 #include "runtime/policy/core.h"
@@ -46,7 +48,7 @@ void Trial::begin(Known known, size_t calls) {
 void Trial::begin_again(size_t calls) {
   const std::lock_guard lock(mutex_);
   calls_left_ = calls;
-  most_left_ = 100 * calls;
+  most_left_ = calls > SIZE_MAX / 100 ? SIZE_MAX : 100 * calls;
   on_.store(calls > 0, std::memory_order_release);
 }
 
@@ -162,9 +164,9 @@ using std::chrono::nanoseconds;
 Moment trial_deadline(const Moment& deadline, std::optional<nanoseconds> time_before, const Limits& limits) {
   const auto now = Clock::now();
   if (!deadline) {
-    if (limits.seconds <= 0) return std::nullopt;
-    const auto budget = std::chrono::duration_cast<nanoseconds>(std::chrono::duration<double>(limits.seconds));
-    return now + (time_before ? std::max(budget, 20 * *time_before) : 10 * budget);
+    const std::optional<nanoseconds> budget = Deadline::span(limits.seconds);
+    if (!budget) return std::nullopt;
+    return now + (time_before ? std::max(*budget, 20 * *time_before) : 10 * *budget);
   }
   const auto left = std::chrono::duration_cast<nanoseconds>(*deadline - now);
   if (!time_before) return now + left / 2;
@@ -191,6 +193,19 @@ Moment question_deadline(const Moment& deadline, std::optional<nanoseconds> time
   return deadline ? std::min(*deadline, until) : until;
 }
 
+[[noreturn]] void throw_changed(const PolicyVersion& version, const std::string& change, const std::string& contract) {
+  const auto [message, where] =
+      told_of(version, fmt::format(" changes {}; hosts call the policy by the contract of {}", change, contract));
+  throw FormChanged(message, where);
+}
+
+/// What the form of an answer may depend on: the inputs, and the tensors of the host, whose dtype and sizes it may change.
+std::vector<at::Tensor> read_by_script(const PolicyVersion& version, at::ArrayRef<at::Tensor> inputs) {
+  std::vector<at::Tensor> tensors = inputs.vec();
+  for (const HostTensor& given : version.compiled.options().host_tensors) tensors.push_back(given.tensor);
+  return tensors;
+}
+
 /// How another version is asked for its answer.
 RunOptions as_asked(const PolicyVersion& version, const RunOptions& options) {
   RunOptions same = options;
@@ -212,9 +227,11 @@ void PolicyCore::run_on_trial(const Live& live, at::ArrayRef<at::Tensor> inputs,
     if (live.before)
       mine.deadline = trial_deadline(options.deadline, version.trial.time_before(), runtime_->options().limits);
     run_version(version, inputs, live.params, mine, answer);
-    if (live.before) check_form(live, inputs, options, answer);
+    hold_to_form(live, inputs, options, answer);
     note_answered(version);
     answer.by = Answered::live;
+  } catch (const capture::StackError&) {  // of the thread that calls
+    throw;
   } catch (const std::exception& error) {
     answer.note_failure(error);
     RunOptions later = options;
@@ -237,16 +254,16 @@ void PolicyCore::run_on_trial(const Live& live, at::ArrayRef<at::Tensor> inputs,
     promote(live, inputs);
 }
 
-/// Throws PolicyError where the version before would have given another form of answer. What that would be is known for inputs of
-/// sizes seen before; for others it is asked, unless a function of the host would be called a second time.
-void PolicyCore::check_form(const Live& live, at::ArrayRef<at::Tensor> inputs, const RunOptions& options,
+/// Throws FormChanged where the version before would have given another form of answer. What that would be is known for inputs of
+/// sizes seen before; for others it is asked, unless a function of the host would be called a second time. False where nobody knows.
+bool PolicyCore::check_form(const Live& live, at::ArrayRef<at::Tensor> inputs, const RunOptions& options,
                             const Answer& given) const {
   PolicyVersion &version = *live.version, &before = *live.before;
   const std::vector<std::string>& names = before.signature.outputs;
   const std::vector<bool> declared = declared_alike(before.signature, version.signature);
   const Form form = form_of(given.outputs, version.compiled.flags_outputs());
   std::optional<Form> expected = version.trial.expected(inputs);
-  if (expected && difference(*expected, form, version.trial.open(), names, declared).empty()) return;
+  if (expected && difference(*expected, form, version.trial.open(), names, declared).empty()) return true;
   bool busy = false;
   const auto ask = [&](const Moment& deadline) -> std::optional<Form> {
     try {
@@ -274,15 +291,37 @@ void PolicyCore::check_form(const Live& live, at::ArrayRef<at::Tensor> inputs, c
     expected = asked;
   } else if (!expected) {
     auto told = version.trial.expected_of_kind(inputs);
-    if (!told) return;
+    if (!told) return false;
     expected = std::move(told->first);
     open = std::move(told->second);
   }
   open.merge(version.trial.open());
   const std::string change = difference(*expected, form, open, names, declared);
-  if (!change.empty())
-    throw_at(version,
-             fmt::format(" changes {}; hosts call the policy by the contract of version {}", change, before.number));
+  if (!change.empty()) throw_changed(version, change, fmt::format("version {}", before.number));
+  return true;
+}
+
+/// Throws FormChanged where the answer has another form than callers got before for such inputs, and the version before it would not
+/// give that one either. Where there is none, sizes are free.
+void PolicyCore::hold_to_form(const Live& live, at::ArrayRef<at::Tensor> inputs, const RunOptions& options,
+                              const Answer& given) const {
+  using Seen = AnswerForms::Seen;
+  PolicyVersion& version = *live.version;
+  const bool of_this_call = !live.before && !options.params.empty();
+  std::vector<bool> kept;
+  const AnswerForms::Outputs outputs{given.outputs, given.flags_outputs(kept), version.signature};
+  if (of_this_call || !outputs.defined()) return;
+  const bool is_asked = live.before && version.trial.on();
+  const std::vector<at::Tensor> decisive = read_by_script(version, inputs);
+  const Seen seen = version.forms.look(decisive, outputs);
+  if (seen == Seen::fits && !is_asked) return;
+  const bool confirmed = live.before && check_form(live, inputs, options, given);
+  if (const auto known = version.forms.known(decisive); seen == Seen::other && !confirmed && known)
+    throw_changed(version,
+                  difference(*known, form_of(given.outputs, outputs.is_flags), {}, version.known_signature().outputs,
+                             declared_alike(version.signature, version.signature)),
+                  "its answers so far");
+  version.forms.accept(decisive, outputs);
 }
 
 /// Calls count only while the version is live: one that was taken back stays on trial for the calls that are still inside it.
@@ -324,7 +363,8 @@ bool PolicyCore::answer_from_before(const Live& live, at::ArrayRef<at::Tensor> i
     return false;
   }
   Trial& trial = live.version->trial;
-  const bool waited = dynamic_cast<const capture::WaitedError*>(&error) && runtime_->options().limits.seconds > 0;
+  const bool waited =
+      dynamic_cast<const capture::WaitedError*>(&error) && Deadline::span(runtime_->options().limits.seconds);
   if (waited && trial.on())
     trial.note_wait(error.what());
   else

@@ -7,6 +7,7 @@
 
 #include "runtime/messages/assert.h"
 
+#include "runtime/messages/start_thread.h"
 #include "runtime/policy/versions/epochs.h"
 
 namespace triage::policy {
@@ -21,7 +22,9 @@ bool Grace::passed(const Epochs& epochs) noexcept {
   return pending_[0] == 0 && pending_[1] == 0;
 }
 
-Reclaimer::Reclaimer() : thread_([this] { loop(); }) {}
+Reclaimer::Reclaimer()
+    : thread_(messages::start_thread([this] { loop(); }, "to free old versions of policies",
+                                     "This Runtime cannot be made; those that the process has go on")) {}
 
 Reclaimer::~Reclaimer() {
   {

@@ -140,7 +140,10 @@ PolicyVersion::PolicyVersion(std::shared_ptr<Script> script, capture::Compiled::
       output_types(signature),
       defined_at(script->definition().where),
       on_error(script->on_error()),
-      compiled(script, with_counts(std::move(options), compile_counts)) {}
+      compiled(script, with_counts(std::move(options), compile_counts)),
+      script_(std::move(script)) {
+  if (!signature.state.empty()) keep_locations();  // the next version takes over what may hold flags
+}
 
 Signature PolicyVersion::known_signature() const {
   Signature known = signature;
@@ -228,10 +231,15 @@ static std::string place_of(const Source& where) {
   return where.file.empty() ? "" : fmt::format("{}:{}: ", where.file, where.line);
 }
 
-void throw_at(const PolicyVersion& version, const std::string& what) {
+std::pair<std::string, Source> told_of(const PolicyVersion& version, const std::string& what) {
   const Source& where = version.defined_at;
-  throw PolicyError(fmt::format("{}policy '{}' (version {}){}", place_of(where), version.name, version.number, what),
-                    where.file.empty() ? Source{version.path, 0} : where);
+  return {fmt::format("{}policy '{}' (version {}){}", place_of(where), version.name, version.number, what),
+          where.file.empty() ? Source{version.path, 0} : where};
+}
+
+void throw_at(const PolicyVersion& version, const std::string& what) {
+  const auto [message, where] = told_of(version, what);
+  throw PolicyError(message, where);
 }
 
 void throw_contract(const Source& where, const PolicyVersion& live, const std::string& change) {

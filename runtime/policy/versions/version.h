@@ -4,6 +4,7 @@
 #include "runtime/policy/attribution/counters.h"
 #include "runtime/policy/calls/output_types.h"
 #include "runtime/policy/files/contents.h"
+#include "runtime/policy/trials/answer_forms.h"
 #include "runtime/policy/trials/trial.h"
 
 #include <triage/front_end.h>
@@ -27,6 +28,8 @@ class PolicyVersion {
   PolicyVersion(std::shared_ptr<Script> script, capture::Compiled::Options options, Contents contents,
                 std::string path);
   ~PolicyVersion() { counters->end(); }
+  /// Flags of this version go where nobody looks at them: its locations keep their names when it is gone.
+  void keep_locations() const noexcept { script_->keep_locations(); }
 
   int number = 0;     // given when it goes live for the first time, or becomes a candidate, then fixed
   uint64_t turn = 0;  // the order of going live for the first time; guarded by the policy's mutex
@@ -49,6 +52,7 @@ class PolicyVersion {
   std::atomic<bool> has_run{false};     // answered a call of its own, in the form that was expected
   std::atomic<bool> taken_back{false};  // failed on trial, or too often in a row
   Trial trial;
+  AnswerForms forms;  // of its answers, and of those of the versions before it
   std::atomic<uint64_t> failures{0};
   std::atomic<uint32_t> failures_in_row{0};  // since the last call that was answered
 
@@ -60,6 +64,9 @@ class PolicyVersion {
   /// The signature with outputs named `out0`, ... where the script gave no names but has shown how many there are.
   Signature known_signature() const;
   VersionInfo info() const;  // all but live, pinned and last_error
+
+ private:
+  const std::shared_ptr<Script> script_;
 };
 
 /// What `choose` returns while `version` counts as taken back, and so can answer for none. Where that throws, it does not.
@@ -89,7 +96,9 @@ std::vector<std::string> unfitting(const PolicyVersion& version, const Params& v
 Params those_of(const PolicyVersion& version, const Params& values);
 /// Where an error of a script happened: as it says itself, else `otherwise`, else the file at `path`.
 Source source_of(const std::exception& error, const Source& otherwise, const std::string& path);
-/// Throws PolicyError that begins with where the function of `version` stands, and its name: "f.lua:2: policy 'f' (version 3)".
+/// `what` behind where the function of `version` stands, and its name: "f.lua:2: policy 'f' (version 3)"; and that place.
+std::pair<std::string, Source> told_of(const PolicyVersion& version, const std::string& what);
+/// Throws that as a PolicyError.
 [[noreturn]] void throw_at(const PolicyVersion& version, const std::string& what);
 
 /// Throws LoadError where hosts that call `live` could not call `next` in its place, by what both say of themselves. A param that

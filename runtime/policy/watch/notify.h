@@ -7,20 +7,24 @@
 
 namespace triage::policy {
 
-/// What the kernel tells of changes in directories (inotify), or a plain alarm clock where it is not asked to. One
-/// thread waits; any thread may wake it.
+/// What the kernel tells of changes of folders and files (inotify), or a plain alarm clock where it is not asked to.
+/// One thread waits; any thread may wake it.
 class Notifier {
  public:
-  /// `use_kernel` false: `wait` only ever wakes by timeout and `wake`. Throws FileError where the kernel refuses.
+  /// `use_kernel` false: `wait` only ever wakes by timeout and `wake`. Throws FileError where no descriptor is left.
   explicit Notifier(bool use_kernel);
   ~Notifier();
   Notifier(const Notifier&) = delete;
   Notifier& operator=(const Notifier&) = delete;
 
-  /// Watches exactly these directories from now on; one that is given again after `forget` is found again by its path.
-  /// Returns what could not be watched, and why; empty: all are.
-  std::string watch(const std::set<std::filesystem::path>& dirs);
-  void forget(const std::filesystem::path& dir);
+  struct Watched {
+    bool changed = false;  // something else lies at one of the places than at the last call, or they are others
+    std::string failures;  // what could not be watched, and why; empty: all that is there is watched
+  };
+  /// Watches what lies at exactly these places, folders and files, from now on. A watch follows its file wherever that
+  /// is moved: so all places are watched anew, which costs a call of the system each and gives the watch that there is,
+  /// or another one where the place has come to name something else.
+  Watched watch(const std::set<std::filesystem::path>& places);
 
   /// Waits until something changed (true), or was woken or timed out (false). Several changes count as one.
   bool wait(std::chrono::milliseconds timeout);
@@ -31,7 +35,8 @@ class Notifier {
  private:
   bool drain();
 
-  int inotify_ = -1;  // -1: the kernel is not asked
+  const bool use_kernel_;
+  int inotify_ = -1;  // -1: the kernel is not asked, or refuses at the moment
   int alarm_ = -1;    // eventfd
   std::map<std::filesystem::path, int> watches_;
 };

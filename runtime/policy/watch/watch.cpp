@@ -1,137 +1,21 @@
 #include "runtime/policy/watch/watch.h"
 
 #include <fmt/format.h>
-#include <poll.h>
-#include <sys/eventfd.h>
-#include <sys/inotify.h>
 #include <sys/stat.h>
 #include <triage/error.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <climits>
-#include <cstdint>
-#include <cstring>
 #include <new>
 
-#include "runtime/files/checksum.h"
 #include "runtime/files/folder.h"
+#include "runtime/messages/boundary.h"
 #include "runtime/messages/logs/artefacts.h"
+#include "runtime/messages/start_thread.h"
 #include "runtime/policy/afterwards.h"
 #include "runtime/policy/at_exit.h"
 #include "runtime/policy/bundles/bundle.h"
-#include "runtime/policy/files/source_file.h"
+#include "runtime/policy/files/not_now.h"
 #include "runtime/policy/front_end.h"
-#include "runtime/policy/watch/notify.h"
-
-namespace triage::policy {
-namespace {
-
-// Not IN_MODIFY: a file that is being written is of no interest before it is closed.
-constexpr uint32_t changes = IN_CLOSE_WRITE | IN_MOVED_TO | IN_MOVED_FROM | IN_CREATE | IN_DELETE | IN_ATTRIB |
-                             IN_MOVE_SELF | IN_DELETE_SELF | IN_ONLYDIR;
-
-[[noreturn]] void refuse(const char* what) {
-  const int code = errno;
-  throw FileError(
-      fmt::format("cannot watch files: {}: {}{}", what, std::strerror(code),
-                  code == EMFILE ? "; raise fs.inotify.max_user_instances, or set WatchOptions::poll_interval" : ""));
-}
-
-}  // namespace
-
-Notifier::Notifier(bool use_kernel) : alarm_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  if (alarm_ < 0) refuse("eventfd");
-  if (!use_kernel) return;
-  inotify_ = ::inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
-  if (inotify_ >= 0) return;
-  ::close(alarm_);
-  refuse("inotify_init1");
-}
-
-Notifier::~Notifier() {
-  close();
-  ::close(alarm_);
-}
-
-void Notifier::close() {
-  if (inotify_ >= 0) ::close(inotify_);
-  inotify_ = -1;
-}
-
-std::string Notifier::watch(const std::set<std::filesystem::path>& dirs) {
-  if (inotify_ < 0) return {};
-  for (auto known = watches_.begin(); known != watches_.end();) {
-    const auto next = std::next(known);
-    if (!dirs.count(known->first)) forget(known->first);
-    known = next;
-  }
-  std::string failures;
-  for (const auto& dir : dirs) {
-    if (watches_.count(dir)) continue;
-    const int watch = ::inotify_add_watch(inotify_, dir.c_str(), changes);
-    if (watch >= 0) {
-      watches_[dir] = watch;
-    } else {
-      failures += fmt::format(
-          "{}{}: {}{}", failures.empty() ? "" : "; ", dir.string(), std::strerror(errno),
-          errno == ENOSPC ? " (raise fs.inotify.max_user_watches, or set WatchOptions::poll_interval)" : "");
-    }
-  }
-  return failures;
-}
-
-void Notifier::forget(const std::filesystem::path& dir) {
-  const auto known = watches_.find(dir);
-  if (known == watches_.end()) return;
-  const int watch = known->second;
-  watches_.erase(known);
-  for (const auto& other : watches_)
-    if (other.second == watch) return;  // two paths to one directory share its watch
-  ::inotify_rm_watch(inotify_, watch);  // fails when the directory is gone, which took the watch with it
-}
-
-bool Notifier::wait(std::chrono::milliseconds timeout) {
-  pollfd waiting[2] = {{alarm_, POLLIN, 0}, {inotify_, POLLIN, 0}};
-  if (::poll(waiting, inotify_ >= 0 ? 2 : 1, static_cast<int>(std::min<int64_t>(timeout.count(), INT_MAX))) <= 0)
-    return false;
-  if (waiting[0].revents) {
-    uint64_t count;
-    while (::read(alarm_, &count, sizeof count) < 0 && errno == EINTR) {
-    }
-  }
-  return inotify_ >= 0 && waiting[1].revents && drain();
-}
-
-/// Which files changed does not matter: any event, an overflow of the queue too, leads to a look at all of them. Only
-/// the end of a watch is of interest: the next call of `watch` finds that directory again.
-bool Notifier::drain() {
-  alignas(inotify_event) char buffer[16 * (sizeof(inotify_event) + NAME_MAX + 1)];
-  bool any = false;
-  for (;;) {
-    const ssize_t got = ::read(inotify_, buffer, sizeof buffer);
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) return any;
-    any = true;
-    for (ssize_t at = 0; at < got;) {
-      inotify_event event;
-      std::memcpy(&event, buffer + at, sizeof event);
-      at += static_cast<ssize_t>(sizeof event + event.len);
-      if (event.mask & IN_MOVE_SELF) ::inotify_rm_watch(inotify_, event.wd);  // it would follow the directory
-      if (event.mask & (IN_MOVE_SELF | IN_IGNORED))
-        std::erase_if(watches_, [&](const auto& known) { return known.second == event.wd; });
-    }
-  }
-}
-
-void Notifier::wake() {
-  const uint64_t one = 1;
-  while (::write(alarm_, &one, sizeof one) < 0 && errno == EINTR) {
-  }
-}
-
-}  // namespace triage::policy
 
 namespace triage {
 
@@ -141,9 +25,11 @@ namespace {
 namespace fs = std::filesystem;
 using std::chrono::milliseconds;
 
-// How often a path is checked for naming another directory than before, which no event tells (a link on the way to it
-// was swapped, a parent renamed), and how often a lost directory is looked for.
-constexpr milliseconds identity_interval{1000};
+// How often all places are watched anew, because no event tells that a place has come to name something else (a link on
+// the way to it was switched, a parent renamed, something mounted over it), and how often a lost directory is looked
+// for. The first is also how often triage reads again what could not be read for a passing reason, and all files where
+// the kernel watches not all of them.
+constexpr milliseconds check_interval{500};
 constexpr milliseconds search_interval{100};
 
 fs::path plain_absolute(const fs::path& path) {
@@ -155,18 +41,6 @@ bool same_directory(const fs::path& a, const fs::path& b) {
   if (a == b) return true;
   std::error_code error;
   return fs::equivalent(a, b, error) && !error;
-}
-
-std::string checksum_of(std::string_view bytes) { return files::checksum_text(files::checksum(bytes)); }
-
-/// Of what a read of these files gives now.
-std::string fingerprint_of(const fs::path& file, const Files& files) {
-  std::string text;
-  for (const auto& [name, content] : files) {
-    const FileContent now = read_beneath(file.parent_path(), name, content.largest);
-    text += now.bytes ? checksum_of(*now.bytes) : now.error;
-  }
-  return text;
 }
 
 }  // namespace
@@ -183,11 +57,9 @@ WatchCore::WatchCore(std::shared_ptr<RuntimeCore> runtime, const fs::path& dir, 
                                 fs::exists(dir_, error) ? "it is not a directory; watch "
                                                           "the directory that the policy lies in"
                                                         : "there is no such directory"));
-  const std::string failures = notifier_.watch({dir_});
-  if (!failures.empty()) throw FileError(fmt::format("cannot watch '{}': {}", dir.string(), failures));
   attached_ = identity();
-  known_ = candidates();
-  if (polling()) seen_ = fingerprint();
+  known_ = candidates().value_or(known_);
+  watch_places();
 }
 
 WatchCore::~WatchCore() { stop(); }
@@ -197,7 +69,8 @@ void WatchCore::start() {
   exit_ = at_exit([weak = weak_from_this()] {
     if (const auto self = weak.lock()) self->stop();
   });
-  thread_ = std::thread([self = shared_from_this()] { self->loop(); });
+  thread_ = messages::start_thread([self = shared_from_this()] { self->loop(); }, "to watch files",
+                                   "Policies work without it and keep their versions; Policy::reload looks at a file");
   watching_ = thread_.get_id();
 }
 
@@ -245,6 +118,8 @@ void WatchCore::rescan() {
   if (stopping_) throw InputError("this triage::Watch was stopped; get another one from Runtime::watch");
   const uint64_t mine = forced_looks_ = ++wanted_looks_;
   notifier_.wake();
+  const capture::HeldBy watcher(watching_);
+  const capture::Waiting waiting(watcher, "the thread of a triage::Watch");
   done_.wait(lock, [&] { return finished_looks_ >= mine || finished_; });
 }
 
@@ -278,21 +153,25 @@ bool WatchCore::asked() const {
   return stopping_ || wanted_looks_ > finished_looks_;
 }
 
+milliseconds WatchCore::interval() const {
+  return !attached_ ? search_interval : polling() ? options_.poll_interval : check_interval;
+}
+
 /// Returns after changes, once it has been quiet for `debounce`; at once when somebody asks.
 void WatchCore::wait_for_change() {
-  const auto interval = !attached_ ? search_interval : polling() ? options_.poll_interval : identity_interval;
   std::optional<Clock::time_point> first, last;
   if (std::exchange(unsettled_, false)) first = last = Clock::now();
-  auto seen = seen_;
+  std::string seen;
   while (!asked()) {
-    bool changed = notifier_.wait(first && !polling() ? std::max(options_.debounce, milliseconds(1)) : interval);
+    bool changed = notifier_.wait(first && !polling() ? std::max(options_.debounce, milliseconds(1)) : interval());
     if (asked()) return;
     const auto now = Clock::now();
-    if (polling()) {
-      auto present = fingerprint();
-      changed = present != seen;
+    if (polling() || blind_) {
+      std::string present = news();
+      changed |= present != seen;
       seen = std::move(present);
     }
+    if (!changed && !first) changed = watch_places() | std::exchange(put_off_, false);
     if (changed) {
       if (!first) first = now;
       last = now;
@@ -300,7 +179,6 @@ void WatchCore::wait_for_change() {
     if (first && (now - *last >= options_.debounce || now - *first >= 10 * options_.debounce)) break;
     if (!first && identity() != attached_) break;
   }
-  seen_ = std::move(seen);
 }
 
 void WatchCore::scan_or_tell(bool forced) {
@@ -316,9 +194,9 @@ void WatchCore::scan_or_tell(bool forced) {
 
 void WatchCore::scan(bool forced) {
   attach();
-  watch_directories();  // before the files are read: what changes from here on is told
+  watch_places();  // before the files are read: what changes from here on is told
   follow_all(forced);
-  if (watch_directories()) follow_all(forced);  // what they came to read from may have changed before it was watched
+  if (watch_places()) follow_all(forced);  // what they came to read may have changed before it was watched
   tell_new_files();
 }
 
@@ -329,6 +207,7 @@ void WatchCore::follow_all(bool forced) {
     } else {
       follow(*policy);
     }
+    put_off_ |= policy->is_put_off();
   }
   for (const auto& bundle : bundles()) {
     if (!forced && is_fresh(bundle->file())) {
@@ -336,6 +215,7 @@ void WatchCore::follow_all(bool forced) {
     } else {
       follow(*bundle);
     }
+    put_off_ |= bundle->is_put_off();
   }
 }
 
@@ -343,7 +223,6 @@ void WatchCore::follow_all(bool forced) {
 void WatchCore::attach() {
   const std::optional<Identity> present = identity();
   if (present == attached_) return;
-  notifier_.forget(dir_);
   const bool was_lost = !attached_;
   attached_ = present;
   if (!present) {
@@ -363,9 +242,9 @@ bool WatchCore::is_fresh(const fs::path& file) const {
 }
 
 bool WatchCore::being_written(const PolicyCore& policy) const {
-  const Files read = policy.files_read();
-  return is_fresh(policy.file()) || std::any_of(read.begin(), read.end(), [&](const auto& file) {
-           return is_fresh(policy.file().parent_path() / file.first);
+  const std::vector<std::string> read = policy.files_read();
+  return is_fresh(policy.file()) || std::any_of(read.begin(), read.end(), [&](const std::string& name) {
+           return is_fresh(policy.file().parent_path() / name);
          });
 }
 
@@ -425,7 +304,10 @@ void WatchCore::tell_change(PolicyCore::FileChange change, const std::string& pa
 
 /// A bundle says itself what belongs to it.
 void WatchCore::tell_new_files() {
-  std::set<fs::path> present = candidates();
+  std::optional<std::set<fs::path>> listed = candidates();
+  put_off_ |= !listed;
+  if (!listed) return;
+  std::set<fs::path>& present = *listed;
   if (!bundles().empty()) known_ = present;
   for (const auto& policy : policies()) known_.insert(dir_ / policy->file().filename());
   for (const auto& file : present)
@@ -438,72 +320,87 @@ void WatchCore::tell_new_files() {
   known_ = std::move(present);
 }
 
-/// Whether directories are watched now that were not.
-bool WatchCore::watch_directories() {
-  if (!attached_) return false;
-  std::set<fs::path> dirs = {dir_};
+/// Where a change may change what the policies are made of: the folders and files that they read, through whatever
+/// links.
+std::set<fs::path> WatchCore::places() {
+  std::set<fs::path> places = {dir_};
   for (const auto& policy : policies()) {
     std::error_code error;
     const fs::path target = fs::canonical(policy->file(), error);
-    if (!error && !same_directory(target.parent_path(), dir_)) dirs.insert(target.parent_path());
-    for (const fs::path& folder : folders_of(policy->file(), policy->files_read()))
-      if (!same_directory(folder, dir_)) dirs.insert(folder);
+    if (!error) places.insert({target, target.parent_path()});
+    places.merge(places_of(policy->file(), policy->files_read()));
   }
-  const std::string trouble = notifier_.watch(dirs);
-  if (!trouble.empty() && trouble != last_trouble_)
-    log(LogLevel::warn, fmt::format("cannot watch all of '{}': {}", shown_.string(), trouble));
-  last_trouble_ = trouble;
-  const bool more = !std::includes(watched_.begin(), watched_.end(), dirs.begin(), dirs.end());
-  watched_ = std::move(dirs);
-  return more;
+  for (const auto& bundle : bundles()) places.merge(places_of(bundle->file(), {manifest_name}));
+  return places;
 }
 
-std::vector<std::shared_ptr<PolicyCore>> WatchCore::policies() const {
-  std::vector<std::shared_ptr<PolicyCore>> here = runtime_->policies();
-  here.erase(std::remove_if(here.begin(), here.end(),
-                            [&](const auto& policy) {
-                              return policy->file().empty() || policy->is_in_bundle() ||
-                                     !same_directory(policy->file().parent_path(), dir_);
-                            }),
-             here.end());
-  return here;
+/// Whether something else is watched than before, or a bundle may have been completed, so that files are to be looked
+/// at.
+bool WatchCore::watch_places() {
+  if (polling()) return false;
+  const auto [changed, failures] = notifier_.watch(places());
+  if (failures != std::exchange(last_failures_, failures))
+    log(failures.empty() ? LogLevel::info : LogLevel::warn,
+        failures.empty()
+            ? fmt::format("the kernel watches all of '{}' again", shown_.string())
+            : fmt::format("the kernel cannot watch all of '{}', and triage reads its files every {} ms: {}",
+                          shown_.string(), check_interval.count(), failures));
+  blind_ = !failures.empty();
+  const auto here = bundles();
+  return changed | std::any_of(here.begin(), here.end(), [](const auto& one) { return one->may_be_complete(); });
 }
 
-std::vector<std::shared_ptr<BundleCore>> WatchCore::bundles() const {
-  std::vector<std::shared_ptr<BundleCore>> here = runtime_->bundles();
-  std::erase_if(here, [&](const auto& bundle) { return !same_directory(bundle->dir(), dir_); });
-  return here;
+/// What was loaded from the directory, and was so at any look: it stays followed where its path leads elsewhere later.
+template <class Core>
+std::vector<std::shared_ptr<Core>> WatchCore::followed(std::vector<std::shared_ptr<Core>> loaded, Followed<Core>& known,
+                                                       const std::function<fs::path(const Core&)>& folder_of) const {
+  std::erase_if(known, [](const auto& one) { return one.expired(); });
+  std::erase_if(loaded, [&](const auto& one) {
+    if (!known.count(one) && !same_directory(folder_of(*one), dir_)) return true;
+    known.insert(one);
+    return false;
+  });
+  return loaded;
 }
 
-/// The files of the directory that a policy could be loaded from; not the hidden ones that editors leave.
-std::set<fs::path> WatchCore::candidates() const {
+std::vector<std::shared_ptr<PolicyCore>> WatchCore::policies() {
+  std::vector<std::shared_ptr<PolicyCore>> loaded = runtime_->policies();
+  std::erase_if(loaded, [](const auto& policy) { return policy->file().empty() || policy->is_in_bundle(); });
+  return followed<PolicyCore>(std::move(loaded), followed_policies_,
+                              [](const PolicyCore& policy) { return policy.file().parent_path(); });
+}
+
+std::vector<std::shared_ptr<BundleCore>> WatchCore::bundles() {
+  return followed<BundleCore>(runtime_->bundles(), followed_bundles_,
+                              [](const BundleCore& bundle) { return bundle.dir(); });
+}
+
+/// The files of the directory that a policy could be loaded from; not the hidden ones that editors leave. Nothing where
+/// they cannot be listed now.
+std::optional<std::set<fs::path>> WatchCore::candidates() const {
   std::set<fs::path> found;
   std::error_code error;
   for (const files::Entry& entry : files::entries_of(dir_, error))
     if (entry.is_file && fs::path(entry.name).has_extension() && has_front_end(entry.name))
       found.insert(dir_ / entry.name);
+  if (is_passing(error.value())) return std::nullopt;
   return found;
 }
 
-/// What polling compares: the bytes, not times, which are coarse on some network file systems.
-std::map<fs::path, std::string> WatchCore::fingerprint() const {
-  std::map<fs::path, std::string> prints;
-  for (const auto& file : candidates()) prints[file];
-  for (const auto& policy : policies()) {
-    try {
-      const auto source = read_source(policy->file());
-      prints[policy->file()] = source ? checksum_of(*source) : "gone";
-      const Files read = policy->files_read();
-      if (!is_unchanged(policy->file(), read)) prints[policy->file()] += fingerprint_of(policy->file(), read);
-    } catch (const FileError& error) {
-      prints[policy->file()] = error.what();
-    }
+/// What the disk has that the last look did not see; empty: nothing. It is read, for times are coarse on some network
+/// file systems, and compared with what was seen: a change that was taken back between two reads of the disk is none.
+std::string WatchCore::news() {
+  std::string text;
+  const auto add = [&](const fs::path& file, const std::string& one) {
+    if (!one.empty()) text += fmt::format("{}: {}\n", file.string(), one);
+  };
+  for (const auto& policy : policies()) add(policy->file(), policy->news());
+  for (const auto& bundle : bundles()) add(bundle->file(), bundle->news());
+  if (const auto present = candidates(); present && *present != known_) {
+    add(dir_, "other files");
+    for (const auto& file : *present) add(file, "there");
   }
-  for (const auto& bundle : bundles()) {
-    const FileContent manifest = read_manifest(bundle->dir());
-    prints[bundle->file()] = manifest.bytes ? checksum_of(*manifest.bytes) : manifest.error;
-  }
-  return prints;
+  return text;
 }
 
 std::optional<WatchCore::Identity> WatchCore::identity() const {
@@ -581,7 +478,7 @@ void Watch::stop() {
 
 void Watch::rescan() {
   if (!core_) throw InputError("this triage::Watch watches nothing; get one from Runtime::watch");
-  core_->rescan();
+  messages::errors_only([&] { core_->rescan(); });
 }
 
 }  // namespace triage

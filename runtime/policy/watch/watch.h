@@ -9,18 +9,25 @@
 #include <chrono>
 #include <condition_variable>
 #include <filesystem>
-#include <map>
+#include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
+#include <vector>
 
 namespace triage::policy {
 
 /// The thread behind a Watch. Changes of any kind lead to one thing: after a quiet moment, every policy of the
-/// directory looks at its file, and a bundle at its bundle.json. The *directory* is watched, never a file: that survives files replaced by rename and
-/// directories of symbolic links that are swapped as a whole; directories that symbolic links lead to are watched too.
+/// directory looks at its file, and a bundle at its bundle.json.
+///
+/// Three things together find every change. The kernel tells of what happens to folders and files that are watched
+/// (inotify), at once. Twice a second all of them are watched anew by their paths: where a path leads elsewhere,
+/// through a link, a renamed parent or a mount, the kernel gives another watch. And whatever is not watched, because
+/// the user polls or the kernel refuses, is read and compared with what the last look saw. What could not be read for a
+/// reason that passes is read again until it can.
 class WatchCore : public std::enable_shared_from_this<WatchCore> {
  public:
   /// Throws FileError where `dir` is no directory or cannot be watched.
@@ -60,12 +67,19 @@ class WatchCore : public std::enable_shared_from_this<WatchCore> {
   bool is_fresh(const std::filesystem::path& file) const;
   bool being_written(const PolicyCore& policy) const;
   void tell_new_files();
-  bool watch_directories();
+  bool watch_places();
   void follow_all(bool forced);
-  std::vector<std::shared_ptr<PolicyCore>> policies() const;
-  std::vector<std::shared_ptr<BundleCore>> bundles() const;
-  std::set<std::filesystem::path> candidates() const;
-  std::map<std::filesystem::path, std::string> fingerprint() const;
+  template <class Core>
+  using Followed = std::set<std::weak_ptr<Core>, std::owner_less<>>;
+  template <class Core>
+  std::vector<std::shared_ptr<Core>> followed(std::vector<std::shared_ptr<Core>> loaded, Followed<Core>& known,
+                                              const std::function<std::filesystem::path(const Core&)>& folder_of) const;
+  std::vector<std::shared_ptr<PolicyCore>> policies();
+  std::vector<std::shared_ptr<BundleCore>> bundles();
+  std::set<std::filesystem::path> places();
+  std::optional<std::set<std::filesystem::path>> candidates() const;
+  std::string news();
+  std::chrono::milliseconds interval() const;
   std::optional<Identity> identity() const;
   void tell(WatchEvent event);
   bool polling() const { return options_.poll_interval.count() > 0; }
@@ -78,12 +92,14 @@ class WatchCore : public std::enable_shared_from_this<WatchCore> {
   Notifier notifier_;
 
   // Of the watching thread alone:
-  std::optional<Identity> attached_;                   // the directory that is watched; empty while it is gone
-  std::set<std::filesystem::path> known_;              // files that were told of, or were there at the start
-  std::map<std::filesystem::path, std::string> seen_;  // polling: what was there at the last look
-  std::string last_trouble_;
-  std::set<std::filesystem::path> watched_;
+  std::optional<Identity> attached_;       // the directory that is watched; empty while it is gone
+  std::set<std::filesystem::path> known_;  // files that were told of, or were there at the start
+  Followed<PolicyCore> followed_policies_;
+  Followed<BundleCore> followed_bundles_;
+  std::string last_failures_;
+  bool blind_ = false;      // the kernel does not watch all of it
   bool unsettled_ = false;  // the last look left out a file that was being written
+  bool put_off_ = false;    // ... or could not read one for a passing reason
 
   mutable std::mutex mutex_;  // what follows
   std::condition_variable done_;

@@ -82,7 +82,17 @@ end
   const Ran random = compared("return function(x) return torch.rand_like(x) end\n", "fused");
   CAPTURE(random.out);
   CHECK(random.status == 0);
-  CHECK(random.out.find("not compared with the script, because the policy draws random numbers") != std::string::npos);
+  CHECK(random.out.find("capture: the same bits as the script") != std::string::npos);
+  const Ran once_more = compared(R"(return function(x)
+  local y = torch.rand_like(x)
+  if triage.is_compiling() then torch.rand({1}) end
+  return y
+end
+)",
+                                 "fused");
+  CAPTURE(once_more.out);
+  CHECK(once_more.status == 1);  // its results are right, and those of the next call are not
+  CHECK(once_more.out.find("capture: WRONG: output 'out0' differs") != std::string::npos);
 }
 
 TEST_CASE("D04: run --compare says what it cannot take") {

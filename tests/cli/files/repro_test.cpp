@@ -211,6 +211,55 @@ return toy_compiler  -- the last line)";
   CHECK(ran.err.find("missing.lua") != std::string::npos);
 }
 
+/// The program that the minifier's pages of torch.compile use: it makes its tensors itself.
+constexpr const char* seed_program = R"(
+local layers = {}
+for i = 1, 5 do layers[i] = nn.Linear(200, 200) end
+local model = nn.Sequential(table.unpack(layers))
+require "toy"
+local function test_backend_error()
+  local y = torch.ones(200, 200)
+  local x = torch.ones(200, 200)
+  local z = x + y
+  local a = torch.relu(z)
+  return model(a)
+end
+local compiled_test_backend_error = triage.compile(test_backend_error, {backend = arg[1]})
+print(compiled_test_backend_error():size(0))
+)";
+
+TEST_CASE(
+    "D05 D06 D07 D08: the seed's program as it stands: tensors of its own reach the backend, and the repro fails "
+    "alone") {
+  const auto check = [](const char* backend, const char* level, const char* stage, const char* message) {
+    CAPTURE(std::string(backend));
+    const TemporaryFolder folder;
+    write_bytes(folder / "toy.lua", R"(
+triage.register_backend("toy_compiler", function(graph)
+  for _, node in ipairs(graph.nodes) do
+    if node.op == "aten::relu" then error("toy: relu") end
+  end
+  return graph
+end))");
+    write_bytes(folder / "seed.lua", seed_program);
+    const Variable after("TRIAGE_REPRO_AFTER", stage), at("TRIAGE_REPRO_LEVEL", level);
+    const Ran ran = triage_program(folder, {"exec", "seed.lua", backend});
+    CHECK_MESSAGE(ran.out == "200\n", ran.err);
+    REQUIRE_MESSAGE(fs::exists(folder / "triage_repro"), ran.err);
+    const fs::path repro = fs::directory_iterator(folder / "triage_repro")->path() / "repro.lua";
+    REQUIRE_MESSAGE(fs::exists(repro), ran.err);
+    const std::string text = read_bytes(repro.string());
+    CHECK_MESSAGE(text.find("aten::relu(") != std::string::npos, text);
+    CHECK_MESSAGE(text.find("aten::linear") == std::string::npos, text);
+    const Ran alone = triage_program(folder, {"exec", repro.string()});
+    CHECK(alone.status == 1);
+    CHECK_MESSAGE(alone.err.find(message) != std::string::npos, alone.err);
+  };
+  check("toy_compiler", "2", "capture", "toy: relu");                 // D05
+  check("faulty_aot_compile:relu", "2", "aot", "faulty_compile: ");   // D06
+  check("faulty_result:relu", "4", "capture", "faulty_result:relu");  // D07
+}
+
 TEST_CASE("D03: the C++ side of a backend that fails is told where it is asked for") {
   const TemporaryFolder folder;
   write_bytes(folder / "own.lua", R"(

@@ -26,6 +26,42 @@ bool names_dims(const std::string& name) {
 
 bool is_int(const c10::Type& type) { return type.kind() == TypeKind::IntType || type.kind() == TypeKind::SymIntType; }
 
+// --- wild values
+
+int64_t wild_integer(Random& random) {
+  using Limits = std::numeric_limits<int64_t>;
+  return random.pick<int64_t>({-1,
+                               -2,
+                               0,
+                               6,
+                               33,
+                               77,
+                               99,
+                               100,
+                               -100,
+                               1 << 16,
+                               INT32_MAX,
+                               INT32_MIN,
+                               1LL << 31,
+                               1LL << 32,
+                               1LL << 33,
+                               1LL << 40,
+                               1LL << 53,
+                               1LL << 61,
+                               1LL << 62,
+                               Limits::max(),
+                               Limits::min(),
+                               Limits::max() - 1,
+                               Limits::min() + 1,
+                               -(1LL << 62)});
+}
+
+double wild_real(Random& random) {
+  using Limits = std::numeric_limits<double>;
+  return random.pick<double>({Limits::quiet_NaN(), Limits::infinity(), -Limits::infinity(), 0.0, -0.0, -1.0, 1e300,
+                              -1e300, 1e-300, 5e-324, 1e18, 9.3e18, 1e38, 1e6, -0.5, 77.0, 4503599627370495.5});
+}
+
 class Maker {
  public:
   Maker(const c10::FunctionSchema& schema, Random& random, Reach reach)
@@ -377,51 +413,17 @@ class Maker {
     stack[position] = wild(argument, *type);
   }
 
-  int64_t wild_integer() {
-    using Limits = std::numeric_limits<int64_t>;
-    return random_.pick<int64_t>({-1,
-                                  -2,
-                                  0,
-                                  6,
-                                  33,
-                                  77,
-                                  99,
-                                  100,
-                                  -100,
-                                  1 << 16,
-                                  INT32_MAX,
-                                  INT32_MIN,
-                                  1LL << 31,
-                                  1LL << 32,
-                                  1LL << 33,
-                                  1LL << 40,
-                                  1LL << 53,
-                                  1LL << 61,
-                                  1LL << 62,
-                                  Limits::max(),
-                                  Limits::min(),
-                                  Limits::max() - 1,
-                                  Limits::min() + 1,
-                                  -(1LL << 62)});
-  }
-
-  double wild_real() {
-    using Limits = std::numeric_limits<double>;
-    return random_.pick<double>({Limits::quiet_NaN(), Limits::infinity(), -Limits::infinity(), 0.0, -0.0, -1.0, 1e300,
-                                 -1e300, 1e-300, 5e-324, 1e18, 9.3e18, 1e38, 1e6, -0.5, 77.0, 4503599627370495.5});
-  }
-
   IValue wild(const c10::Argument& argument, const c10::Type& type) {
     switch (type.kind()) {
       case TypeKind::TensorType:
         return wild_tensor();
       case TypeKind::IntType:
       case TypeKind::SymIntType:
-        return wild_integer();
+        return wild_integer(random_);
       case TypeKind::FloatType:
-        return wild_real();
+        return wild_real(random_);
       case TypeKind::NumberType:
-        return random_.percent(50) ? IValue(wild_integer()) : IValue(wild_real());
+        return random_.percent(50) ? IValue(wild_integer(random_)) : IValue(wild_real(random_));
       case TypeKind::BoolType:
         return random_.percent(50);
       case TypeKind::StringType:
@@ -454,12 +456,13 @@ class Maker {
       case TypeKind::SymIntType: {
         std::vector<int64_t> integers(static_cast<size_t>(length));
         const bool all = random_.percent(30);
-        for (int64_t& integer : integers) integer = all || random_.percent(30) ? wild_integer() : random_.between(0, 3);
+        for (int64_t& integer : integers)
+          integer = all || random_.percent(30) ? wild_integer(random_) : random_.between(0, 3);
         return integers;
       }
       case TypeKind::FloatType: {
         std::vector<double> reals(static_cast<size_t>(length));
-        for (double& real : reals) real = random_.percent(50) ? wild_real() : 1.0;
+        for (double& real : reals) real = random_.percent(50) ? wild_real(random_) : 1.0;
         return reals;
       }
       case TypeKind::TensorType:
@@ -492,6 +495,21 @@ class Maker {
 };
 
 }  // namespace
+
+void make_numbers_special(const c10::FunctionSchema& schema, torch::jit::Stack& arguments, Random& random) {
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    c10::TypePtr type = schema.arguments()[i].real_type();
+    if (type->kind() == TypeKind::OptionalType) type = type->expectRef<c10::OptionalType>().getElementType();
+    const bool number = type->kind() == TypeKind::NumberType || type->kind() == TypeKind::FloatType;
+    if (!number || random.percent(40)) continue;
+    const bool whole = type->kind() == TypeKind::NumberType && random.percent(35);
+    if (whole)
+      arguments[i] = random.percent(20) ? IValue(random.percent(50)) : IValue(wild_integer(random));
+    else
+      arguments[i] = random.percent(20) ? random.pick<double>({1e-40, -1e-45, 65504.0, 65520.0, 3.4e38, 1e39, 0.1})
+                                        : wild_real(random);
+  }
+}
 
 torch::jit::Stack make_arguments(const c10::FunctionSchema& schema, Random& random, Reach reach) {
   return Maker(schema, random, reach).make();

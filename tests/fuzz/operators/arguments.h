@@ -13,6 +13,9 @@ namespace triage::fuzz {
 /// by wild ones.
 torch::jit::Stack make_arguments(const c10::FunctionSchema& schema, Random& random, Reach reach);
 
+/// Some of the numbers among the arguments become NaN, infinities, zeros of both signs, subnormal or very large ones, whole or real.
+void make_numbers_special(const c10::FunctionSchema& schema, torch::jit::Stack& arguments, Random& random);
+
 /// "self=float32 {2, 3} strides {1, 2} [0.1, ...], dim=-1": the arguments as a person would make them again.
 std::string describe_arguments(const c10::FunctionSchema& schema, const torch::jit::Stack& arguments);
 

@@ -271,6 +271,33 @@ TEST_CASE("fullgraph makes a graph break an error that names line and hint") {
                                         "test.lua:2: graph break: `item` reads a value");
 }
 
+TEST_CASE(
+    "D04: a policy or its host asks that masked rows reach no gradient; a reload that does not hold it is refused") {
+  const auto source = [](const std::string& result, const std::string& fields) {
+    return "local w = torch.ones({2, 2}):requires_grad_()\nreturn policy {" + fields +
+           " outputs = {'y'}, run = function(z)\n  local h = z:mm(w)\n  return torch.where(z:isnan():any(-1, true), "
+           "0.0, " +
+           result + ")\nend}";
+  };
+  const std::string asks = "masked_rows = 'require',", mixes = source("h - h:mean(0)", asks);
+  check_throws<triage::GraphError>([&] { load_test(mixes).run({batch_with_nan()}); },
+                                   "`aten::mean.dim` may mix masked rows");
+  check_throws<triage::GraphError>([&] { load_test(mixes).run({batch_with_nan()}); }, "test.lua:4");
+  const Policy policy = load_test(source("h", asks));
+  policy.run({batch_with_nan()})[0].sum().backward();
+  CHECK_FALSE(policy.unmasked_rows({batch_with_nan()}));
+  CHECK(policy.replace(mixes) == triage::Reload::refused);
+  CHECK(policy.replace(source("h * 2", asks)) == triage::Reload::swapped);
+  triage::RuntimeOptions options;
+  options.masked_rows = triage::MaskedRows::require;
+  Runtime strict(options);
+  const Policy held = strict.load_source(source("h - h:mean(0)", ""), "held.lua");
+  check_throws<triage::GraphError>([&] { held.run({batch_with_nan()}); }, "held.lua:4");
+  const at::NoGradGuard no_gradients;
+  CHECK(held.run({batch_with_nan()})[0].size(0) == batch_with_nan().size(0));
+  check_throws<triage::LoadError>([&] { load_test(source("h", "masked_rows = 'requires',")); }, "did you mean");
+}
+
 TEST_CASE("a runaway policy is stopped, and the next call is served") {
   triage::RuntimeOptions options;
   options.limits.instructions = 1'000'000;

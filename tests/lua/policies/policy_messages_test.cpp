@@ -131,3 +131,40 @@ TEST_CASE("quantized values are not told to be complex") {
     CHECK(std::string(error.what()).find("Lua has no quantized numbers") != std::string::npos);
   }
 }
+
+TEST_CASE("a source that is no Lua: the message says what it looks like") {
+  const auto message = [](const std::string& source) -> std::string {
+    try {
+      triage::Runtime().load_source(source, "policy.lua");
+      return "(it loads)";
+    } catch (const triage::LoadError& error) {
+      return error.what();
+    }
+  };
+  const std::pair<std::string, const char*> sources[] = {
+      {"{\"inputs\": [\"z\"]}", "JSON text"},
+      {"\n[1, 2]", "JSON text"},
+      {"<!DOCTYPE html>\n<html></html>", "an HTML page"},
+      {"<?xml version='1.0'?>", "XML text"},
+      {"import torch\n\ndef run(z):\n    return z\n", "a Python script"},
+      {"\"\"\"A model.\"\"\"\nfrom torch import nn\n", "a Python script"},
+      {std::string("PK\3\4\0\0\0\0data", 12), "a zip archive, as .pt files are"},
+      {"\x80\x02}q.", "a Python pickle"},
+      {"\x93NUMPY\1", "a NumPy .npy file"},
+      {std::string("\x1bLuaT\0\x19\x93", 8), "compiled Lua"},
+      {std::string("\0\1\2\3\4", 5), "data of an unknown format"},
+      {std::string("\xff\xferet", 5), "UTF-16 text"},
+  };
+  for (const auto& [source, what] : sources) {
+    const std::string said = message(source);
+    CAPTURE(said);
+    CHECK(said.find("policy.lua:") == 0);
+    CHECK(said.find("looks like " + std::string(what) + ", not like a script in Lua") != std::string::npos);
+  }
+  for (const char* lua :
+       {"return function(z return z end", "{ run = 1 }", "-- \xC3\xA9t\xC3\xA9\nreturn functio(z) end end"}) {
+    const std::string said = message(lua);
+    CAPTURE(said);
+    CHECK(said.find("looks like") == std::string::npos);
+  }
+}

@@ -5,6 +5,7 @@
 #include "bindings/lua/semantics/libraries.h"
 #include "bindings/lua/testing/policy_tests.h"
 #include "tests/lua/lua_fixture.h"
+#include "tests/lua/sandbox/small_stack.h"
 #include "tests/paths.h"
 
 #include <ATen/ATen.h>
@@ -45,6 +46,9 @@ std::string numbered(const std::string& name, int count) {
   for (int i = 1; i <= count; ++i) text += (i > 1 ? ", " : "") + name + std::to_string(i);
   return text;
 }
+
+/// Of the stack: what the library takes between the host's call and the beginning of a script.
+constexpr size_t of_a_call = 32 << 10;
 
 /// A budget that ends what never ends soon, and lets Lua's stack grow to its end.
 RuntimeOptions roomy() {
@@ -162,19 +166,30 @@ TEST_CASE("stack: every function takes long lists of arguments, options and resu
   CHECK(run_test_file(policy, "long_lists.lua") > 20'000);
 }
 
-TEST_CASE("stack: what recurses without end is an error, whatever it is in, and the policy serves the next call") {
+TEST_CASE("stack: what recurses without end is an error, whatever it is in, on a thread with the least stack") {
+  const auto run = [](const char* wrapping, const char* body) {
+    const std::string code = wrapped(wrapping, std::string("do local function own() ") + body + " end own() end");
+    CAPTURE(code);
+    try {
+      const Policy policy =
+          Runtime(roomy()).load_source("local calls = 0\nreturn function(z) " + code + " return z end", "test.lua");
+      policy.run({at::randn({4, 3})});
+    } catch (const InputError& error) {
+      FAIL_CHECK(error.what());
+    } catch (const Error&) {
+    }
+  };
+  const bool shows = std::getenv("TRIAGE_STACK") != nullptr;  // what each takes
+  size_t most = 0;
   for (const char* const wrapping : wrappings) {
     for (const char* const body : endless) {
-      const std::string code = wrapped(wrapping, std::string("do local function own() ") + body + " end own() end");
-      CAPTURE(code);
-      try {
-        const Policy policy =
-            Runtime(roomy()).load_source("local calls = 0\nreturn function(z) " + code + " return z end", "test.lua");
-        policy.run({at::randn({4, 3})});
-      } catch (const Error&) {
-      }
+      const size_t used = SmallStack::run(capture::least_stack + of_a_call, [&] { run(wrapping, body); });
+      if (shows) MESSAGE((used >> 10) << " KiB: " << wrapped(wrapping, body));
+      most = std::max(most, used);
     }
   }
+  constexpr size_t reserve = capture::least_stack / 8;
+  CHECK_MESSAGE(most + reserve <= capture::least_stack, "a script takes " << (most >> 10) << " KiB of stack");
   CHECK(Runtime()
             .load_source("return function(z) return z + 1 end", "test.lua")
             .run({at::ones({2})})[0]
@@ -225,6 +240,47 @@ TEST_CASE("stack: a function of the host may give 300 results") {
   const Policy policy =
       runtime.load_source("return function(z) local last = z * select('#', many(z)) return last end", "test.lua");
   CHECK(policy.run({at::ones({1})})[0].item<float>() == 300);
+}
+
+TEST_CASE("stack: where less than the least is left, a script does not begin, and its version is not to blame") {
+  constexpr size_t page = 4096;
+  const auto begins_with = [&](size_t left) {
+    bool begins = true;
+    SmallStack::run(left, [&] {
+      try {
+        capture::require_stack();
+      } catch (const InputError&) {
+        begins = false;
+      }
+    });
+    return begins;
+  };
+  CHECK(begins_with(capture::least_stack + page));  // a page for the frames between
+  CHECK(!begins_with(capture::least_stack - page));
+
+  std::vector<std::string> errors;
+  Runtime runtime;
+  const Policy breaks = runtime.load_source("return function(z) print(z:sum():item()) return z end", "breaks.lua");
+  SmallStack::run(capture::least_stack - page, [&] {
+    for (const auto& call : std::vector<std::function<void()>>{
+             [&] {
+               breaks.run({at::ones({2, 2})});
+             },
+             [&] { runtime.load_source("return function(z) return z end", "small.lua"); }}) {
+      try {
+        call();
+        errors.emplace_back("no error");
+      } catch (const InputError& error) {
+        errors.emplace_back(error.what());
+      } catch (const LoadError& error) {
+        errors.emplace_back(error.what());
+      }
+    }
+  });
+  REQUIRE(errors.size() == 2);
+  for (const std::string& error : errors)
+    CHECK_MESSAGE(error.find("KiB of stack left, and a script needs") != std::string::npos, error);
+  CHECK(breaks.run({at::ones({2, 2})})[0].sum().item<float>() == 4);
 }
 
 TEST_CASE("stack: a thread with a stack of its own size runs what recurses") {

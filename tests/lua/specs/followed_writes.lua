@@ -116,3 +116,17 @@ test("N01: a followed tensor that is a gradient's business is resized too", func
     return y + w
   end)
 end)
+
+test("operations on flags take tensors whose values are not there yet", function()
+  local function f(x)
+    local g = flag_nan_and_inf(x, "in")
+    g = err.ensure_mask(g, err.count_errors(g) > 1, err.OOB, "out")
+    triage.graph_break("here")
+    return g
+  end
+  local compiled = triage.compile(f, {backend = "eager"})
+  for _, rows in ipairs({3, 3, 2, 3, 31}) do
+    local x = torch.ones({rows, 4})
+    eq(compiled(x), f(x))
+  end
+end)

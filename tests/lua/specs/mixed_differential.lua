@@ -48,6 +48,18 @@ local function plain_condition()
     "x:size(0) == y:size(0)", "torch.is_grad_enabled()", "n < 2 or x:size(-1) == 4", "f:size(0) > 3"})
 end
 
+--- Local tensors that are written to in place, by their order in memory, and the writes.
+local memory = {"(%s + 0)", "%s:clone()", "%s:transpose(0, -1):clone():transpose(0, -1)", "%s:abs()",
+  "torch.empty_like(%s):copy_(x)", "(%s:transpose(0, -1) * 2)", "torch.zeros_like(%s)", "%s:contiguous():neg()",
+  "%s:dropout(0.5, true)", "(%s > 0):to(torch.float32)"}
+local writes = {"%s:copy_(%s)", "%s:masked_fill_(%s > 0, 2)", "%s[%s > 0] = 1", "%s:cumsum_(0)", "%s:cumsum_(-1)",
+  "%s:tril_()", "%s:triu_()", "%s:index_add_(-1, two, %s:narrow(-1, 0, 2))",
+  "%s:index_copy_(-1, two, %s:narrow(-1, 0, 2))", "%s:index_fill_(-1, two, 3)", "%s:masked_scatter_(%s > 0, %s)",
+  "%s:add_(%s)", "%s:mul_(2)", "%s:lt_(%s)", "%s:clamp_({min = 0})", "%s:relu_()", "%s:neg_()", "%s:fill_(3)",
+  "%s:zero_()", "%s[{':', 0}] = 2", "%s[{{}, 0}] = %s[{{}, 0}]", "%s:cumprod_(-1)", "%s:addcmul_(%s, %s)",
+  "%s:scatter_(-1, torch.zeros_like(%s):to(torch.int64), %s)", "%s:nan_to_num_(0.5)", "%s:sign_()",
+  "%s:index_put_({torch.tensor({0})}, %s[0])", "%s:transpose_(0, -1)", "%s:logical_and_(%s)"}
+
 local drawn = {"torch.rand_like(%s)", "torch.randn_like(%s)", "torch.randn({4})",
   "torch.rand({n, 1, 1})[{':', 0}]:view({n}):sum():clamp(0, 1)",
   "torch.randint(0, 5, {4}):to(torch.float32)", "%s:dropout(0.5, true)", "%s:dropout(0.5, false)",
@@ -142,7 +154,26 @@ function Program:scope()
   end
 end
 
+--- A tensor of the function's own that is written to; it, views of it and what is drawn like it are results.
+function Program:write()
+  self.extras = self.extras or {}
+  local name = ("m%d"):format(#self.extras + 1)
+  local function named(text) return (text:gsub("%%s", data)) end
+  self:line("local %s = %s", name, named(pick(memory)))
+  for _ = 1, random(2) do
+    local write, first = pick(writes), true
+    self:line((write:gsub("%%s", function()
+      if first then first = false return name end
+      return random(3) == 1 and name or name .. ":detach():neg():view_as(" .. name .. ")"
+    end)))
+  end
+  self.extras[#self.extras + 1] = pick({"%s", "%s", "%s:transpose(0, -1)", "%s, %s:transpose(0, -1)",
+    "torch.rand_like(%s)", "%s:dropout(0.5, true), %s", "%s, %s * 2", "%s[{{}, 0}], torch.randn_like(%s)"})
+    :gsub("%%s", name)
+end
+
 function Program:statement()
+  if self.depth == 1 and may.write and random(4) == 1 then return self:write() end
   local kind = random(16)
   if kind <= 5 or self.depth > 4 then
     self:line("%s = %s", data(), expression(self.depth))
@@ -173,27 +204,30 @@ function Program:statement()
 end
 
 local function source()
-  may = {draw = random(2) == 1, break_graphs = random(3) == 1, read_sizes = random(2) == 1}
+  may = {draw = random(2) == 1, break_graphs = random(3) == 1, read_sizes = random(2) == 1, write = random(2) == 1}
   local program = setmetatable({lines = {}, depth = 1}, Program)
   for _ = 1, 2 + random(4) do program:statement() end
+  local extras = program.extras and ", " .. table.concat(program.extras, ", ") or ""
   return ([[
 local w, m, g = ...
 return function(x, y)
-  local n, rows = x:size(0), {-1}
+  local n, rows, two = x:size(0), {-1}, torch.tensor({1, 0})
   for i = 2, x:dim() do rows[i] = 1 end
   local f = flag_nan_and_inf(x, "in")
 %s
-  return x, y, f
-end]]):format(table.concat(program.lines, "\n"))
+  return x, y, f%s
+end]]):format(table.concat(program.lines, "\n"), extras)
 end
 
 local odd = {0 / 0, 1 / 0, -1 / 0, -0.0}
+--- Row-major, or in another order of dims.
 local function values(shape, requires_grad)
   local x = torch.randn(shape):mul(3):floor():div(2)
   if x:numel() > 0 and random(3) > 1 then
     local flat = x:view({-1})
     for _ = 1, random(3) do flat[random(flat:size(0)) - 1] = pick(odd) end
   end
+  if random(3) == 1 then x = x:transpose(0, -1):contiguous():transpose(0, -1) end
   return requires_grad and x:requires_grad_() or x
 end
 
@@ -204,9 +238,16 @@ local function make_world(seed, text)
   return world
 end
 
+--- Of the dims that have more than one element.
+local function strides_of(value)
+  local strides = {}
+  for d = 0, value:dim() - 1 do strides[d + 1] = value:size(d) > 1 and value:numel() > 0 and value:stride(d) or 1 end
+  return strides
+end
+
 --- Results, gradients and what the generators give next; of an error, that it is one.
 local function outcome(fn, world, seed, x, y)
-  x, y = x:detach():clone():requires_grad_(x.requires_grad), y:clone()
+  x, y = x:detach():clone():requires_grad_(x.requires_grad), y:clone()   -- which keep their order in memory
   torch.manual_seed(seed)
   world.w.grad = nil
   local results = table.pack(pcall(fn, x, y))
@@ -214,7 +255,7 @@ local function outcome(fn, world, seed, x, y)
   if not results[1] then return list end
   for i = 2, results.n do
     local value = results[i]
-    list[i - 1] = {value:detach(), requires_grad = value.requires_grad,
+    list[i - 1] = {value:detach(), requires_grad = value.requires_grad, strides = strides_of(value),
       value:is_floating_point() and value:detach():masked_fill(value:isnan(), 0):signbit()}
   end
   if results[2].requires_grad then
@@ -242,7 +283,7 @@ local function finite(gradients)
   return true
 end
 
-local function same(got, expected, gradients, signs)
+local function same(got, expected, gradients, signs, strides)
   if got.ok ~= expected.ok then
     return false, ("one failed: script %s / %s"):format(tostring(expected.why), tostring(got.why))
   end
@@ -252,6 +293,10 @@ local function same(got, expected, gradients, signs)
     for k = 1, signs and 2 or 1 do
       local expected_value = value[k]
       fine, why = pcall(eq, got[i][k], expected_value, "result " .. i)
+      if not fine then return false, why end
+    end
+    if strides then
+      fine, why = pcall(eq, got[i].strides, value.strides, "strides of result " .. i)
       if not fine then return false, why end
     end
     -- captured, every branch of a chain runs: what comes out of it requires grad where any of them does
@@ -280,9 +325,9 @@ local function run(world, fn, calls, seed)
   return list
 end
 
-local function check(what, got, expected, text, gradients, signs)
+local function check(what, got, expected, text, gradients, signs, strides)
   for position, one in ipairs(expected) do
-    local fine, why = same(got[position], one, gradients, signs ~= false)
+    local fine, why = same(got[position], one, gradients, signs ~= false, strides)
     if not fine then error(("%s, call %d: %s\n%s"):format(what, position, tostring(why), text), 0) end
   end
 end
@@ -333,7 +378,8 @@ test("programs of flags, masks, random numbers, scopes and sizes do the same com
       for round = 1, 2 do
         if round == 2 and backend == "fused" and seed % 24 == 0 then compiled:finish_compiling() end
         local what = ("seed %d, %s, round %d"):format(seed, backend, round)
-        check(what, run(world, compiled, calls, seed), expected[round], text, backend == "eager")
+        local on_eager = backend == "eager"
+        check(what, run(world, compiled, calls, seed), expected[round], text, on_eager, true, on_eager)
       end
     end
     check_twins(seed, text, calls)

@@ -27,9 +27,10 @@ test("arguments that a function does not take are refused", function()
   local f = flag_nan(z, "s")
   local tree = LocationTree():add_path("a.b")
   fails(function() tree:build_ids(100) end, "tree:build_ids: expected no arguments, got 1: int 100 is one too many")
-  fails(function() find(err.NAN, f, {nonsense = 1}) end,
-    "find: expected at most 2 arguments, got 3: table {nonsense = 1} is one too many")
-  fails(function() err.is_ok(f, {config = 1}) end, "err.is_ok: expected at most 1 argument")
+  fails(function() find(err.NAN, f, {}, {nonsense = 1}) end,
+    "find: expected at most 3 arguments, got 4: table {nonsense = 1} is one too many")
+  fails(function() find(err.NAN, f, {nonsense = 1}) end, "find: there is no option")
+  fails(function() err.is_ok(f, {}, 1) end, "err.is_ok: expected at most 2 arguments")
   fails(function() flags.repr(f, {}, 1) end, "flags.repr: expected at most 2 arguments")
   fails(function() ErrorLocation.count("a") end, "ErrorLocation.count: expected no arguments, got 1")
   fails(function() IF(z:amax(-1) > 0, function() return z end):ELSE(function() return z end, 3) end, "chain:ELSE")
@@ -75,14 +76,40 @@ test("auto_detect = {} detects nothing", function()
   fails(function() tensorcheck(function(x) return x end, {auto_detect = {nan = true}}) end, "auto_detect")
 end)
 
-test("slots behind those of the configuration are not read", function()
-  local config = ErrorConfig({num_slots = 6})   -- in 2 words of 4
-  local foreign = torch.full({1, 2}, -1, {dtype = torch.int64})
-  eq(#flags.unpack(foreign, 0, {config = config}), 6)
-  eq(#flags.unpack_all(foreign, {config = config})[1], 6)
-  eq(#flags.to_table(foreign, {config = config}), 6)
-  assert(flags.repr(foreign, {config = config}):find("6 errors", 1, true))
-  eq(#flags.unpack(foreign, 0, {config = ErrorConfig({num_slots = 8})}), 8)
+test("slots behind those of the configuration are read by all or by none: by all", function()
+  local own = {config = ErrorConfig({num_slots = 6})}   -- in 2 words of 4
+  local foreign = torch.tensor({{0, (3 | err.NAN << 2 | 9 << 6) << 48}})   -- slot 7
+  eq(#flags.unpack(foreign, 0, own), 1)
+  eq(#flags.unpack_all(foreign, own)[1], 1)
+  eq(flags.to_table(foreign, own)[1].slot, 7)
+  assert(flags.repr(foreign, own):find("1 errors: 1xNAN", 1, true))
+  eq(flags.summary(foreign, own).Location_9.NAN, 1)
+  assert(flags.pretty_print(foreign, 0, own):find("NUMERIC.NAN", 1, true))
+  assert(has_err(foreign, own) and err.is_err(foreign, own):item() and not err.is_ok(foreign, own):item())
+  assert(err.has_nan(foreign, own):item() and err.has_critical(foreign, own):item())
+  assert(err.has_domain(foreign, 0, own):item() and not err.has_domain(foreign, 1, own):item())
+  assert(find(err.NAN, foreign, own):item() and err.has_code(foreign, err.NAN, own):item())
+  assert(IS(err.NAN, foreign, own):item() and HAS(foreign, own):item())
+  eq({err.count_errors(foreign, own):item(), err.max_severity(foreign, own):item()}, {1, 3})
+  assert(err.is_ok(err.clear(foreign, err.NAN, own), own):item())
+  eq(fix(torch.ones({1, 2}), foreign, nil, own):totable(), {{0, 0}})
+end)
+
+test("a question takes the configuration of its flags, which makes their form known", function()
+  local config = ErrorConfig({num_slots = 12, flag_dtype = torch.float32})
+  local first = torch.tensor({true, false})
+  local f = err.push(err.new_t(2, {config = config}), err.INF, 3, {where = first, config = config})
+  eq(find(err.INF, f, {config = config}), first)
+  eq(err.get_slot(f, 0, {config = config}), torch.tensor({3 | 2 << 2 | 3 << 6, 0}))
+  for _, ask in ipairs({err.is_ok, err.is_err, err.all_ok, err.any_err, err.has_any, err.has_nan, err.has_inf,
+                        err.has_fallback, err.has_critical, err.count_errors, err.max_severity, err.get_first_code,
+                        err.get_first_location, err.get_first_severity, has_err, HAS}) do
+    eq(ask(f, {config = config}), ask(f))
+    fails(function() ask(f, {confg = config}) end, "config")
+    fails(function() ask(f, {config = {num_slots = 12}}) end, "ErrorConfig")
+  end
+  fails(function() err.clear(f, err.INF, {config = 1}) end, "ErrorConfig")
+  fails(function() find(err.INF, f, err.INF) end, "find: expected a table of options")
 end)
 
 test("a tree can be printed before its ids are built", function()

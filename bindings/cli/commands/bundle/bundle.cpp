@@ -53,7 +53,7 @@ Tested test_policy(const BundleCommand& check, const Snapshot& snapshot, const s
   lua::TestOptions options;
   options.script = script_options_of(check.folder, snapshot, file);
   give(options.script, check.given, c10::kCPU);
-  if (check.json) options.script.print = [](const std::string& text) { say(stderr, "{}\n", text); };
+  options.script.print = prints_to(check.json ? stderr : stdout);
   try {
     tested.result = lua::run_policy_tests(*snapshot.contents.files.at(file).bytes, options);
   } catch (const std::exception& error) {
@@ -63,13 +63,13 @@ Tested test_policy(const BundleCommand& check, const Snapshot& snapshot, const s
 }
 
 void print(const Tested& tested) {
-  say("{}\n", paint(Paint::heading, tested.file));
+  say("{}\n", paint(Paint::heading, messages::one_line(tested.file)));
   if (!tested.error.empty()) say("  {}    {}\n", paint(Paint::error, "FAIL"), tested.error);
   for (const auto& test : tested.result.tests)
     if (test.failure.empty())
-      say("  {}      {}\n", paint(Paint::good, "ok"), test.name);
+      say("  {}      {}\n", paint(Paint::good, "ok"), messages::one_line(test.name));
     else
-      say("  {}    {}\n        {}\n", paint(Paint::error, "FAIL"), test.name, test.failure);
+      say("  {}    {}\n        {}\n", paint(Paint::error, "FAIL"), messages::one_line(test.name), test.failure);
   if (tested.error.empty() && tested.result.tests.empty())
     say("  {}\n", paint(Paint::warning, "the policy has no tests (the field `tests` of its policy {...} table)"));
 }

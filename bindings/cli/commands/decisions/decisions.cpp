@@ -109,7 +109,7 @@ void print_errors(const Summary& summary) {
   if (rows > 0) say("{}\n", paint(Paint::faint, row("policy", "location", "code", "samples")));
   for (; shown < rows; ++shown) {
     const auto& [policy, location, code] = errors[shown].first;
-    say("{}\n", row(policy, location, code, std::to_string(errors[shown].second)));
+    say("{}\n", messages::one_line(row(policy, location, code, std::to_string(errors[shown].second))));
   }
   const uint64_t others = errors.size() - rows + summary.errors.others();
   if (others > 0) say("           {}\n", paint(Paint::faint, fmt::format("and {} more; --json lists them", others)));
@@ -133,7 +133,7 @@ void print_damaged(const Files& files, std::FILE* to) {
     const DamagedLines& damaged = file->damaged();
     if (damaged.count == 0) continue;
     say(to, "  {:<8} {}: {} that could not be read: {}{}\n", "damaged", damaged.file, counted(damaged.count, "line"),
-        fmt::join(damaged.first, ", "), damaged.count > damaged.first.size() ? ", ..." : "");
+        fmt::format("{}", fmt::join(damaged.first, ", ")), damaged.count > damaged.first.size() ? ", ..." : "");
   }
 }
 
@@ -214,7 +214,7 @@ void print_decision(const Json& decision, const Match& match) {
   if (const std::string failure = field(decision, "failure"); !failure.empty())
     line += "  failure: " + failure.substr(0, failure.find('\n'));
   if (const std::string capsule = field(decision, "capsule"); !capsule.empty()) line += "  capsule " + capsule;
-  say("{}\n", line);
+  say("{}\n", messages::one_line(line));
 }
 
 /// A file that is named twice, as by two patterns of a shell, has its decisions once.

@@ -159,9 +159,9 @@ std::string contents_text(const std::vector<Attachment>& attachments) {
   for (const Attachment& one : attachments) {
     if (one.missing.empty())
       text += fmt::format("{:<12} {:>10}  {}{}\n", one.name, size_text(one.content.size()), one.says,
-                          one.from.empty() ? "" : fmt::format(" (from {})", one.from));
+                          one.from.empty() ? "" : fmt::format(" (from {})", messages::one_line(one.from)));
     else
-      text += fmt::format("{:<12} {:>10}  {}\n", one.name, "left out", one.missing);
+      text += fmt::format("{:<12} {:>10}  {}\n", one.name, "left out", messages::one_line(one.missing));
   }
   return text;
 }

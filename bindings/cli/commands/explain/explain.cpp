@@ -13,6 +13,7 @@
 #include "bindings/cli/commands/explain/provenance.h"
 #include "bindings/cli/terminal.h"
 #include "runtime/backends/fused/loops/groups_text.h"
+#include "runtime/backends/unmasked_rows.h"
 #include "runtime/graph/text/describe.h"
 
 namespace triage::cli {
@@ -76,7 +77,7 @@ void print_graph(const CapturedGraph& captured, size_t index, const ExplainComma
   }
   if (options.loops)
     say("\n{}\n{}\n", paint(Paint::heading, fmt::format("fusion groups of graph {}", index)),
-        loops_text(*captured.graph));
+        Block{loops_text(*captured.graph)});
   if (options.guards && !captured.guards.empty()) {
     say("\n{}\n", paint(Paint::heading, fmt::format("guards of graph {}", index)));
     for (const std::string& line : lines_of(captured.guards)) say("  {}\n", line);
@@ -86,7 +87,8 @@ void print_graph(const CapturedGraph& captured, size_t index, const ExplainComma
 void print_operators(const std::vector<CapturedGraph>& graphs) {
   if (graphs.empty()) return;
   say("\n{}\n", paint(Paint::heading, "ops per graph"));
-  for (size_t i = 0; i < graphs.size(); ++i) say("  {}: {}\n", i + 1, fmt::join(operators_of(*graphs[i].graph), ", "));
+  for (size_t i = 0; i < graphs.size(); ++i)
+    say("  {}: {}\n", i + 1, fmt::format("{}", fmt::join(operators_of(*graphs[i].graph), ", ")));
 }
 
 /// Each input with its declared type, `any` where it has none.
@@ -103,6 +105,16 @@ std::string cache_text(const CacheStatistics& cache) {
   std::string text = fmt::format("{:.1f} kB", static_cast<double>(cache.bytes) / 1024);
   if (cache.retired > 0) text += fmt::format("; graphs that the script's own writes retired: {}", cache.retired);
   return text;
+}
+
+/// Asked of a second call, whose inputs require grad. A script that breaks graphs is not run once more.
+std::optional<UnmaskedRows> unmasked_rows_of(const Call& call, const std::vector<BreakReport>& breaks) {
+  if (!breaks.empty()) return UnmaskedRows{"of a graph break: " + breaks.front().what, breaks.front().where};
+  std::vector<at::Tensor> inputs;
+  for (const at::Tensor& input : call.inputs)
+    inputs.push_back(at::isFloatingType(input.scalar_type()) ? input.detach().requires_grad_() : input);
+  call.policy.run(inputs, call.options);
+  return call.policy.unmasked_rows(inputs, call.options.params);
 }
 
 }  // namespace
@@ -124,25 +136,30 @@ int run(const ExplainCommand& options) {
   const auto inputs = typed_inputs(call.policy.signature());
   const CacheStatistics cache = call.policy.cache();
   const CompileTimes times = call.policy.compile_times();
+  const std::optional<UnmaskedRows> unmasked = unmasked_rows_of(call, breaks);
   if (options.json) {
     Json inputs_json = Json::object();
     for (const auto& [name, type] : inputs) inputs_json[name] = type;
     Json list = Json::array();
     for (const CapturedGraph& captured : graphs) list.push_back(graph_json(captured, options));
-    print_json({{"policy", call.policy.name()},
-                {"backend", options.call.backend},
-                {"inputs", inputs_json},
-                {"graphs", list},
-                {"graph_breaks", call.policy.graph_breaks()},
-                {"breaks", breaks_json(breaks)},
-                {"ops", operations},
-                {"compile_times", {{"capture", times.capture}, {"backend", times.backend}}},
-                {"fused_loops", loops_json(cache.loops)},
-                {"cache",
-                 {{"graphs", cache.graphs},
-                  {"segments", cache.segments},
-                  {"retired", cache.retired},
-                  {"bytes", cache.bytes}}}});
+    print_json(
+        {{"policy", call.policy.name()},
+         {"backend", options.call.backend},
+         {"inputs", inputs_json},
+         {"graphs", list},
+         {"graph_breaks", call.policy.graph_breaks()},
+         {"breaks", breaks_json(breaks)},
+         {"ops", operations},
+         {"unmasked_rows",
+          unmasked ? Json{{"reason", unmasked->reason}, {"file", unmasked->where.file}, {"line", unmasked->where.line}}
+                   : Json()},
+         {"compile_times", {{"capture", times.capture}, {"backend", times.backend}}},
+         {"fused_loops", loops_json(cache.loops)},
+         {"cache",
+          {{"graphs", cache.graphs},
+           {"segments", cache.segments},
+           {"retired", cache.retired},
+           {"bytes", cache.bytes}}}});
     return 0;
   }
   say("{}\n  graphs        {}\n  graph breaks  {}\n  ops           {}\n  cache         {}\n"
@@ -150,6 +167,8 @@ int run(const ExplainCommand& options) {
       paint(Paint::heading, call.policy.name()), graphs.size(), breaks.size(), operations, cache_text(cache),
       times.capture * 1e3, times.backend * 1e3);
   say("  backend       {}\n", options.call.backend);
+  say("  masked rows   {}\n",
+      unmasked ? "may reach gradients, because " + with_place(*unmasked) : "none reaches a gradient");
   if (cache.loops.count() > 0) say("  fused loops   {}\n", loops_text(cache.loops));
   for (const auto& [name, type] : inputs)
     if (type != "any") say("  input         {}: {}\n", name, type);

@@ -49,6 +49,7 @@ RuntimeOptions runtime_options(const IsolateCommand& options) {
   result.backend = options.call.backend;
   result.compiler = compiler_mode(options.call.compiler.empty() ? "off" : options.call.compiler);
   result.fullgraph = options.call.fullgraph;
+  result.masked_rows = masked_rows_from(options.call.masked_rows);
   result.print = [](const std::string&) {};  // once for each of hundreds of calls
   if (result.compiler == CompilerMode::background)
     throw UsageError(

@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
+#include <charconv>
 #include <cstring>
 #include <string_view>
 
@@ -23,7 +23,9 @@ std::string float_text(lua_State* L, int index) {
   const lua_Number number = lua_tonumber(L, index);
   std::string text = luaL_tolstring(L, index, nullptr);
   lua_pop(L, 1);
-  const bool exact = number != number || std::strtod(text.c_str(), nullptr) == number;
+  double shown = 0;
+  std::from_chars(text.data(), text.data() + text.size(), shown);
+  const bool exact = number != number || shown == number;
   return exact ? text : fmt::format("{}", number);
 }
 

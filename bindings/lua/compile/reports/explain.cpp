@@ -4,6 +4,7 @@
 #include "bindings/lua/state/stack.h"
 #include "bindings/lua/state/table_fields.h"
 #include "bindings/lua/values/arguments.h"
+#include "runtime/backends/unmasked_rows.h"
 #include "runtime/capture/replay/trace_tree.h"
 #include "runtime/capture/reports/compile_clock.h"
 #include "runtime/graph/text/describe.h"
@@ -11,6 +12,8 @@
 #include <fmt/format.h>
 #include <triage/graph.h>
 
+#include <memory>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <string_view>
@@ -25,6 +28,7 @@ const char* const explanation_type = "triage.explanation";
 struct Explanation {
   std::vector<capture::GraphBreak> breaks;
   std::vector<std::shared_ptr<const graph::Graph>> graphs;
+  std::optional<UnmaskedRows> unmasked_rows;
   std::vector<std::string> guards;  // of the first graphs, a line each; those between breaks have none, the script runs
   CompileTimes times;
   CacheStatistics cache;
@@ -86,6 +90,8 @@ std::string text_of(const Explanation& all) {
     text +=
         "  none between graph breaks: the script runs on every call, and triage checks that its operators are the "
         "recorded ones\n";
+  if (all.unmasked_rows)
+    text += fmt::format("Masked Rows:\n  may reach gradients, because {}\n", with_place(*all.unmasked_rows));
   text += fmt::format("Compile Times:\n  capture {:.6f} s\n  backend {:.6f} s\n", all.times.capture, all.times.backend);
   text += fmt::format("Cache:\n  whole calls {}, between breaks {}, retired {}\n  {} bytes\n", all.cache.graphs,
                       all.cache.segments, all.cache.retired, all.cache.bytes);
@@ -139,7 +145,7 @@ void push_explanation(lua_State* L, const Explanation& all) {
     ops.push_back(operators_of(*graph));
   }
   for (size_t i = 0; i < all.guards.size(); ++i) guards[i] = lines_of(all.guards[i]);
-  lua_createtable(L, 0, 13);
+  lua_createtable(L, 0, 14);
   set_integer(L, "graph_count", static_cast<lua_Integer>(all.graphs.size()));
   set_integer(L, "graph_break_count", static_cast<lua_Integer>(all.breaks.size()));
   set_integer(L, "op_count", static_cast<lua_Integer>(all.num_ops()));
@@ -150,6 +156,10 @@ void push_explanation(lua_State* L, const Explanation& all) {
   set_list(L, "ops_per_graph", ops);
   set_list(L, "guards", all.guards);
   set_list(L, "out_guards", guards);
+  if (all.unmasked_rows) {
+    push_item(L, with_place(*all.unmasked_rows));
+    lua_setfield(L, -2, "unmasked_rows");
+  }
   push_times(L, all.times);
   lua_setfield(L, -2, "compile_times");
   push_statistics(L, all.cache);
@@ -185,8 +195,22 @@ int explain(lua_State* L) {
   lua_pushcfunction(L, guarded<call_compiled>);
   lua_pushvalue(L, 3);
   for (int i = 0; i < count; ++i) lua_pushvalue(L, 4 + i);
-  lua_call(L, count + 1, 0);
-  push_explanation(L, explanation_of(function));
+  const auto unmasked = std::make_shared<std::optional<UnmaskedRows>>();  // an error leaves this function early
+  function.options.masked_rows_of_graph = [unmasked](const std::optional<UnmaskedRows>& of_graph) {
+    if (!*unmasked) *unmasked = of_graph;
+  };
+  const int before = lua_gettop(L) - count - 2;
+  call_for_all(L, count + 1);
+  bool has_gradients = false;
+  for (int i = before + 1; i <= lua_gettop(L); ++i)
+    if (const at::Tensor* result = test_tensor(L, i)) has_gradients |= result->requires_grad();
+  lua_settop(L, before);
+  function.options.masked_rows_of_graph = nullptr;
+  Explanation all = explanation_of(function);
+  if (!all.breaks.empty() && has_gradients)
+    *unmasked = UnmaskedRows{"of a graph break: " + all.breaks.front().what, all.breaks.front().where};
+  all.unmasked_rows = *unmasked;
+  push_explanation(L, all);
   return 1;
 }
 

@@ -25,6 +25,8 @@
 #include "runtime/capture/replay/trace_replayer.h"
 #include "runtime/files/disk.h"
 #include "runtime/flags/forms.h"
+#include "runtime/location/owner.h"
+#include "runtime/memory/overlap.h"
 #include "runtime/messages/printable.h"
 #include "runtime/operators/logical_bytes.h"
 #include "runtime/policy/attribution/flagged.h"
@@ -67,18 +69,14 @@ void push_values(lua_State* L, const Signature& signature, at::ArrayRef<at::Tens
 void separate_from_state(const FlagsTracker& tracker, bool wrote, at::ArrayRef<at::Tensor> inputs,
                          std::vector<at::Tensor>& results) {
   copy_lent(results, [&](const at::Tensor& result) {
-    return (wrote || !tracker.made(result)) && std::none_of(inputs.begin(), inputs.end(), [&](const at::Tensor& input) {
-             return input.has_storage() && result.is_alias_of(input);
-           });
+    return (wrote || !tracker.made(result)) && !shares_memory(result, inputs);
   });
 }
 
 /// Nor a param, which is the same tensor in every call. In the graph, too.
 void separate_from_params(lua_State* L, at::ArrayRef<at::Tensor> params, std::vector<at::Tensor>& results) {
   for (at::Tensor& result : results)
-    if (result.has_storage() &&
-        std::any_of(params.begin(), params.end(), [&](const at::Tensor& param) { return result.is_alias_of(param); }))
-      result = run_for_tensor(L, "aten::clone", "", {result, c10::IValue()});
+    if (shares_memory(result, params)) result = run_for_tensor(L, "aten::clone", "", {result, c10::IValue()});
 }
 
 /// A captured script may not run again for long, and what it let go would stay: megabytes behind a few pointers. `before`: bytes
@@ -203,6 +201,8 @@ LuaScript::LuaScript(std::string_view source, const ScriptOptions& options,
 }
 
 LuaScript::~LuaScript() = default;
+
+void LuaScript::keep_locations() noexcept { state_->context().locations->keep(); }
 
 /// Where nobody else does: at load, and in tests.
 std::optional<capture::ProtectInputs> LuaScript::protect_given() {
@@ -392,9 +392,10 @@ std::vector<std::pair<std::string, std::string>> LuaScript::run_tests() {
     }
     report.emplace_back(test_name(i), std::move(failure));
     if (!end || std::chrono::steady_clock::now() < *end) continue;
-    report.emplace_back("tests", "all tests together used up the time of a load (" +
-                                     std::to_string(state_->context().limits.seconds) +
-                                     " s); make them smaller, or raise triage::Limits");
+    report.emplace_back("tests",
+                        fmt::format("all tests together used up the time of a load ({:g} s); make them smaller, "
+                                    "or raise triage::Limits",
+                                    state_->context().limits.seconds));
     break;
   }
   tests_end_.reset();

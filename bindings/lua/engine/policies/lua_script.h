@@ -24,11 +24,13 @@ class LuaScript final : public Script, public capsule::HasState {
   const std::string& name() const override { return policy_.name; }
   const Signature& signature() const override { return policy_.signature; }
   bool fullgraph() const override { return policy_.fullgraph; }
+  MaskedRows masked_rows() const override { return policy_.masked_rows; }
   std::optional<OnError> on_error() const override { return policy_.on_error; }
   std::vector<at::Tensor> call(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> params,
                                std::optional<std::chrono::steady_clock::time_point> deadline) override;
   uint64_t writes() const override;
   Definition definition() const override;
+  void keep_locations() noexcept override;
   const std::vector<bool>& flags_outputs() const override { return flags_outputs_; }
   std::vector<std::pair<std::string, std::string>> run_tests() override;
   capsule::Json save_state(capsule::SavedTensors& tensors, const std::vector<std::string>& masked) override;

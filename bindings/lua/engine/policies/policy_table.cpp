@@ -26,8 +26,9 @@ namespace {
 
 const char policy_mark = 0;  // its address is the registry key of the metatable that marks policies
 
-constexpr std::array<std::string_view, 11> fields = {"name", "inputs", "outputs", "params",    "state",   "fullgraph",
-                                                     "run",  "tests",  "lua",     "signature", "on_error"};
+constexpr std::array<std::string_view, 12> fields = {"name",  "inputs",    "outputs",  "params",
+                                                     "state", "fullgraph", "run",      "tests",
+                                                     "lua",   "signature", "on_error", "masked_rows"};
 
 // Of one policy; names are compared with each other.
 constexpr size_t most_inputs = 200, most_params = 1000, most_tests = 1000, longest_name = 255;
@@ -68,13 +69,14 @@ void check_known_fields(lua_State* L, int table) {
     lua_pop(L, 1);
     if (lua_type(L, -1) != LUA_TSTRING)
       throw LoadError(
-          "policy: expected named fields only (name, inputs, signature, outputs, params, state, fullgraph, on_error, "
-          "lua, run, tests)");
+          "policy: expected named fields only (name, inputs, signature, outputs, params, state, fullgraph, "
+          "masked_rows, on_error, lua, run, tests)");
     std::string key = lua_tostring(L, -1);
     if (std::find(fields.begin(), fields.end(), key) == fields.end())
       throw LoadError(
           "policy: there is no field '" + key + "'" + did_you_mean(close_words(key, {fields.begin(), fields.end()})) +
-          " (fields: name, inputs, outputs, params, state, fullgraph, on_error, lua, run, tests, signature)");
+          " (fields: name, inputs, outputs, params, state, fullgraph, masked_rows, on_error, lua, run, tests, "
+          "signature)");
   }
 }
 
@@ -350,6 +352,16 @@ std::optional<OnError> read_on_error(lua_State* L, int table) {
                   "\"" + did_you_mean(close_words(word, {"raise", "pass_through", "last_good"})));
 }
 
+MaskedRows read_masked_rows(lua_State* L, int table) {
+  if (!get_field(L, table, "masked_rows", LUA_TSTRING, "\"warn\" or \"require\"")) return MaskedRows::warn;
+  const std::string word = lua_tostring(L, -1);
+  lua_pop(L, 1);
+  for (const MaskedRows mode : {MaskedRows::warn, MaskedRows::require})
+    if (word == masked_rows_name(mode)) return mode;
+  throw LoadError("policy: field 'masked_rows': expected \"warn\" or \"require\", got \"" + word + "\"" +
+                  did_you_mean(close_words(word, {"warn", "require"})));
+}
+
 /// policy {...}
 int make_policy(lua_State* L) {
   if (lua_type(L, 1) != LUA_TTABLE) throw LoadError("policy: expected a table, got " + describe(L, 1));
@@ -364,6 +376,7 @@ int make_policy(lua_State* L) {
   read_names(L, 1, "outputs");
   check_tests(L, 1, read_params(L, 1), read_state(L, 1));
   read_on_error(L, 1);
+  read_masked_rows(L, 1);
   for (auto [field, type, expected] :
        {std::tuple("name", LUA_TSTRING, "a string"), std::tuple("fullgraph", LUA_TBOOLEAN, "true or false")})
     if (get_field(L, 1, field, type, expected)) lua_pop(L, 1);
@@ -418,6 +431,7 @@ PolicyDefinition read_table(lua_State* L, std::string name) {
     lua_pop(L, 1);
   }
   policy.on_error = read_on_error(L, table);
+  policy.masked_rows = read_masked_rows(L, table);
   lua_getfield(L, table, "run");
   if (policy.signature.inputs.empty()) {
     policy.signature.inputs = input_parameters(

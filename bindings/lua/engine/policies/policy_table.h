@@ -14,6 +14,7 @@ struct PolicyDefinition {
   std::string name;
   Signature signature;
   bool fullgraph = false;
+  MaskedRows masked_rows = MaskedRows::warn;
   std::optional<OnError> on_error = {};
   int run = LUA_NOREF;
   int tests = LUA_NOREF;  // the list `tests`, where there is one

@@ -352,13 +352,13 @@ void Parser::parse_local(Statement& statement) {
   statement.function = parse_function_body(lexer_.line(), statement.begin, false);
 }
 
-Variable::Attribute Parser::parse_attribute() {
-  if (!accept('<')) return Variable::Attribute::Regular;
+void Parser::parse_attribute(Variable& variable) {
+  if (!accept('<')) return;
+  variable.attribute_begin = token_.begin;
   const std::string name = expect_name();
   expect('>');
-  if (name == "const") return Variable::Attribute::Const;
-  if (name == "close") return Variable::Attribute::Close;
-  fail_meaning("unknown attribute '" + name + "'");
+  if (name != "const" && name != "close") fail_meaning("unknown attribute '" + name + "'");
+  variable.attribute = name == "const" ? Variable::Attribute::Const : Variable::Attribute::Close;
 }
 
 void Parser::parse_local_variables(Statement& statement) {
@@ -367,7 +367,7 @@ void Parser::parse_local_variables(Statement& statement) {
   do {
     const std::string name = expect_name();
     Variable* const variable = new_variable(name, statement.variables.size());
-    variable->attribute = parse_attribute();
+    parse_attribute(*variable);
     if (variable->attribute == Variable::Attribute::Close) {
       if (has_close) fail_meaning("multiple to-be-closed variables in local list");
       has_close = true;

@@ -84,7 +84,7 @@ class Parser {
   void check_assignable(const Expression& target);
   void check_not_constant(const Expression& target);
   Variable* new_variable(const std::string& name, size_t pending = 0);
-  Variable::Attribute parse_attribute();
+  void parse_attribute(Variable& variable);
 
   // expressions
   Expression* new_expression(ExpressionKind kind);

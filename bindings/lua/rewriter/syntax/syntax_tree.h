@@ -20,6 +20,7 @@ struct Function;
 struct Variable {
   std::string name;
   enum class Attribute : uint8_t { Regular, Const, Close } attribute = Attribute::Regular;
+  size_t attribute_begin = 0;  // byte of the attribute's name, where there is one
   Function* owner = nullptr;
   size_t declared = 0;                 // byte behind its name, or a little further: within the declaration
   bool captured = false;               // an inner function uses it

@@ -13,6 +13,7 @@
 #include "runtime/capture/recording/branch_guard.h"
 #include "runtime/capture/recording/recorder.h"
 #include "runtime/capture/sizes/numbers.h"
+#include "runtime/compat/readable_values.h"
 
 #include <ATen/ATen.h>
 #include <triage/compiler_config.h>
@@ -165,14 +166,14 @@ int totable(lua_State* L) {
   charge_table(L, tensor);
   at::Tensor values = tensor.detach().resolve_neg().cpu();
   if (values.scalar_type() == at::kBool) {
-    values = values.contiguous();
+    values = compat::readable_values(values);
     push_nested<bool>(L, values.data_ptr<bool>(), values.sizes(), [](lua_State* S, bool v) { lua_pushboolean(S, v); });
   } else if (at::isIntegralType(values.scalar_type(), true)) {
-    values = values.to(at::kLong).contiguous();
+    values = compat::readable_values(values.to(at::kLong));
     push_nested<int64_t>(L, values.data_ptr<int64_t>(), values.sizes(),
                          [](lua_State* S, int64_t v) { lua_pushinteger(S, v); });
   } else if (values.is_floating_point()) {
-    values = values.to(at::kDouble).contiguous();
+    values = compat::readable_values(values.to(at::kDouble));
     push_nested<double>(L, values.data_ptr<double>(), values.sizes(),
                         [](lua_State* S, double v) { lua_pushnumber(S, v); });
   } else if (at::isQIntType(values.scalar_type())) {

@@ -2,6 +2,7 @@
 #include "bindings/lua/tensors/types/print.h"
 
 #include "bindings/lua/values/constants.h"
+#include "runtime/compat/readable_values.h"
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
@@ -56,7 +57,7 @@ class NumberFormat {
   }
 
   void measure_floats(const at::Tensor& shown) {
-    at::Tensor values = shown.resolve_neg().to(at::kDouble).reshape(-1).contiguous();
+    at::Tensor values = compat::readable_values(shown.resolve_neg().to(at::kDouble));
     const double* data = values.data_ptr<double>();
     std::vector<double> finite;
     for (int64_t i = 0; i < values.numel(); ++i)

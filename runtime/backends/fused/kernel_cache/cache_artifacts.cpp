@@ -17,6 +17,7 @@
 #include "runtime/backends/fused/kernels/build_directory.h"
 #include "runtime/backends/fused/kernels/kernel.h"
 #include "runtime/backends/fused/kernels/system_compiler.h"
+#include "runtime/messages/boundary.h"
 
 namespace triage {
 namespace {
@@ -57,25 +58,27 @@ class SharedObjects {
 }  // namespace
 
 CacheInfo save_cache_artifacts(const std::filesystem::path& file) {
-  const std::vector<fused::KernelInUse> in_use = fused::kernels_in_use();
-  const std::vector<KnownCall> calls = fused::seen_calls();
-  if (in_use.empty() && calls.empty())
-    throw Error(
-        fmt::format("cannot save \"{}\": this process has captured no policy with backend fused and compiled no "
-                    "kernel; call its policies first",
-                    file.string()));
-  const SharedObjects objects;
-  std::vector<std::string> found;
-  found.reserve(in_use.size());  // the views below stay
-  std::vector<fused::Bundle::Kernel> kernels;
-  for (const fused::KernelInUse& kernel : in_use)
-    if (auto object = objects.of(kernel)) {
-      found.push_back(std::move(*object));
-      kernels.push_back({kernel.source, found.back()});
-    }
-  CacheInfo info = fused::write_bundle(file, kernels, calls, "");
-  info.left_out = in_use.size() - kernels.size();
-  return info;
+  return messages::errors_only([&] {
+    const std::vector<fused::KernelInUse> in_use = fused::kernels_in_use();
+    const std::vector<KnownCall> calls = fused::seen_calls();
+    if (in_use.empty() && calls.empty())
+      throw Error(
+          fmt::format("cannot save \"{}\": this process has captured no policy with backend fused and compiled no "
+                      "kernel; call its policies first",
+                      file.string()));
+    const SharedObjects objects;
+    std::vector<std::string> found;
+    found.reserve(in_use.size());  // the views below stay
+    std::vector<fused::Bundle::Kernel> kernels;
+    for (const fused::KernelInUse& kernel : in_use)
+      if (auto object = objects.of(kernel)) {
+        found.push_back(std::move(*object));
+        kernels.push_back({kernel.source, found.back()});
+      }
+    CacheInfo info = fused::write_bundle(file, kernels, calls, "");
+    info.left_out = in_use.size() - kernels.size();
+    return info;
+  });
 }
 
 }  // namespace triage

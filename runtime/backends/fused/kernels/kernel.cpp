@@ -25,6 +25,7 @@
 #include "runtime/messages/logs/artefacts.h"
 #include "runtime/messages/logs/log.h"
 #include "runtime/messages/profiling/phase_times.h"
+#include "runtime/messages/start_thread.h"
 
 namespace triage::fused {
 namespace {
@@ -166,11 +167,12 @@ class Compiler {
   void keep_later(const KnownCall& call) {
     std::lock_guard lock(mutex_);
     calls_to_keep_.push_back(call);
-    start_thread();
+    try_start_thread();
     work_there_is_->notify_one();
   }
   void wait_for_kept() {
     std::unique_lock lock(mutex_);
+    if (!calls_to_keep_.empty() && !try_start_thread()) return;
     one_is_done_->wait(lock, [&] { return calls_to_keep_.empty(); });
   }
 
@@ -189,7 +191,7 @@ class Compiler {
 
   void wait(const Kernel& kernel) {
     std::unique_lock lock(mutex_);
-    if (!kernel.finished_) start_thread();
+    if (!kernel.finished_ && !try_start_thread()) return;
     one_is_done_->wait(lock, [&] { return kernel.finished_; });
   }
 
@@ -209,7 +211,7 @@ class Compiler {
     if (queue_.size() >= most_waiting) return finished(nullptr);
     const auto kernel = kernels_[source] = std::make_shared<Kernel>();
     queue_.push_back({source, kernel, on_one_line(graph), messages::LogTo::current(), gpu});
-    start_thread();
+    try_start_thread();
     work_there_is_->notify_one();
     return kernel;
   }
@@ -238,8 +240,19 @@ class Compiler {
   void start_thread() {
     if (thread_of_ == ::getpid()) return;
     const NoSignals in_the_thread;
-    std::thread([this] { work(); }).detach();
+    messages::start_thread([this] { work(); }, "to compile kernels", "Loops run as tapes").detach();
     thread_of_ = ::getpid();
+  }
+
+  /// False where the system gives none: tapes serve meanwhile, and whoever asks next tries again. Not told: a log's callback may
+  /// come back here.
+  bool try_start_thread() {
+    try {
+      start_thread();
+      return true;
+    } catch (const LimitError&) {
+      return false;
+    }
   }
 
   void work() {

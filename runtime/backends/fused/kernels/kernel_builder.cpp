@@ -12,6 +12,7 @@
 #include "runtime/backends/fused/kernels/build_directory.h"
 #include "runtime/backends/fused/kernels/kernel.h"
 #include "runtime/backends/fused/kernels/system_compiler.h"
+#include "runtime/messages/boundary.h"
 
 namespace triage {
 namespace {
@@ -147,27 +148,29 @@ KernelBuilder::~KernelBuilder() { fused::stop_noting(*sources_); }
 size_t KernelBuilder::size() const { return fused::noted(*sources_).size(); }
 
 std::string KernelBuilder::build(const std::string& name, const std::string& cpu) const {
-  const std::set<std::string> sources = fused::noted(*sources_);
-  if (sources.empty())
-    throw Error(fmt::format(
-        "there is nothing to build for {}: no part of it became a fused kernel, ATen computes it all", name));
-  try {
-    const fused::SystemCompiler& compiler = fused::SystemCompiler::instance(never);
-    const std::string macros = macros_for(compiler, cpu);
-    KernelManifest manifest{name,
-                            TRIAGE_VERSION,
-                            fused::kernel_abi,
-                            first_line(compiler.identity()),
-                            architecture_of(macros),
-                            features_of(macros),
-                            {}};
-    const std::string object = compiled(compiler, sources, cpu, manifest);
-    return fused::kernel_file(object, manifest);
-  } catch (const Error&) {
-    throw;
-  } catch (const std::runtime_error& error) {
-    throw Error(fmt::format("cannot build the kernels of {}: {}", name, error.what()));
-  }
+  return messages::errors_only([&] {
+    const std::set<std::string> sources = fused::noted(*sources_);
+    if (sources.empty())
+      throw Error(fmt::format(
+          "there is nothing to build for {}: no part of it became a fused kernel, ATen computes it all", name));
+    try {
+      const fused::SystemCompiler& compiler = fused::SystemCompiler::instance(never);
+      const std::string macros = macros_for(compiler, cpu);
+      KernelManifest manifest{name,
+                              TRIAGE_VERSION,
+                              fused::kernel_abi,
+                              first_line(compiler.identity()),
+                              architecture_of(macros),
+                              features_of(macros),
+                              {}};
+      const std::string object = compiled(compiler, sources, cpu, manifest);
+      return fused::kernel_file(object, manifest);
+    } catch (const Error&) {
+      throw;
+    } catch (const std::runtime_error& error) {
+      throw Error(fmt::format("cannot build the kernels of {}: {}", name, error.what()));
+    }
+  });
 }
 
 }  // namespace triage

@@ -14,6 +14,7 @@
 #include "runtime/backends/fused/kernel_cache/kernel_manifest.h"
 #include "runtime/backends/fused/kernels/kernel.h"
 #include "runtime/files/disk.h"
+#include "runtime/messages/boundary.h"
 #include "runtime/messages/fork_safe_mutex.h"
 #include "runtime/messages/printable.h"
 
@@ -103,15 +104,21 @@ std::string fused::read_kernel_file(const fs::path& path) {
   }
 }
 
-KernelManifest read_kernel_manifest(const fs::path& file) { return manifest_of(fused::read_kernel_file(file), file); }
-
-CacheInfo load_cache_artifacts(const fs::path& file) {
-  std::string bytes = fused::read_kernel_file(file);
-  const uint64_t size = bytes.size();
-  return fused::info_of(load_bundle(std::move(bytes), file), size);
+KernelManifest read_kernel_manifest(const fs::path& file) {
+  return messages::errors_only([&] { return manifest_of(fused::read_kernel_file(file), file); });
 }
 
-KernelManifest load_kernels(const fs::path& file) { return fused::load_kernels(fused::read_kernel_file(file), file); }
+CacheInfo load_cache_artifacts(const fs::path& file) {
+  return messages::errors_only([&] {
+    std::string bytes = fused::read_kernel_file(file);
+    const uint64_t size = bytes.size();
+    return fused::info_of(load_bundle(std::move(bytes), file), size);
+  });
+}
+
+KernelManifest load_kernels(const fs::path& file) {
+  return messages::errors_only([&] { return fused::load_kernels(fused::read_kernel_file(file), file); });
+}
 
 KernelManifest fused::load_kernels(std::string bytes, const fs::path& file) {
   if (fused::is_bundle(bytes)) return load_bundle(std::move(bytes), file);

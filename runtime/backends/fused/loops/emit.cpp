@@ -58,7 +58,8 @@ class Emitter : public LoopText {
   std::vector<std::string> fetched_ahead(int pass, int32_t extent) const {
     std::vector<std::string> list;
     if (plan_.last_pass() == 0 || lanes_ != Lanes::positions) return list;
-    if (pass == pass_to_read_ahead(extent))
+    const Busy& busy = busy_passes(extent);
+    if (pass == busy.reads_ahead)
       for (const LoopValue& value : loops_.values)
         if (value.kind == Kind::input && value.place == Place::element && value.extent == extent &&
             loops_.inputs[static_cast<size_t>(value.slot)].form.kind == TensorForm::Kind::element)
@@ -69,7 +70,7 @@ class Emitter : public LoopText {
       if (!is_element(ref) || at(ref).extent != extent || (plan_.in_place() && plan_.in_place()->output == i)) continue;
       const int written = plan_.early().count(i) ? 0 : plan_.pass_of(ref);
       int before = written - 1;
-      while (before > 0 && plan_.needed_in(before, extent).empty()) --before;
+      while (before > 0 && !busy.passes[static_cast<size_t>(before)]) --before;
       if (written == 0 && pass == 0)
         list.push_back(
             fmt::format("fetch_to_write(o{0} + first, row + 1 < end ? d{1} * (int64_t)sizeof(*o{0}) : 0);", i, extent));
@@ -79,19 +80,27 @@ class Emitter : public LoopText {
     return list;
   }
 
-  int pass_to_read_ahead(int32_t extent) const {
-    int last = 0;
+  /// Which passes compute something in the loop over an extent, and the one in which the next row comes in.
+  struct Busy {
+    std::vector<bool> passes;
+    int reads_ahead = 0;
+  };
+  const Busy& busy_passes(int32_t extent) const {
+    const auto [place, fresh] = busy_.try_emplace(extent);
+    Busy& busy = place->second;
+    if (!fresh) return busy;
     bool expensive = false;
     for (int pass = 0; pass <= plan_.last_pass(); ++pass) {
       const std::set<Ref> needed = plan_.needed_in(pass, extent);
       const bool slow = std::any_of(needed.begin(), needed.end(), [&](Ref ref) {
         return at(ref).expensive && !plan_.is_kept_before(ref, {pass, 0}, extent);
       });
+      busy.passes.push_back(!needed.empty());
       if (needed.empty() || (expensive && !slow)) continue;
-      last = pass;
+      busy.reads_ahead = pass;
       expensive |= slow;
     }
-    return last;
+    return busy;
   }
 
   void row_pointers() {
@@ -311,6 +320,8 @@ class Emitter : public LoopText {
     for (size_t i = 0; i < loops_.outputs.size(); ++i)
       if (!is_element(loops_.outputs[i].value)) line(2, stored_row(i, fmt::format("call->out[{}]", i), "row"));
   }
+
+  mutable std::map<int32_t, Busy> busy_;  // by extent
 };
 
 }  // namespace

@@ -159,7 +159,7 @@ class GpuText : public LoopText {
     if (at(input).kind != Kind::input) return condition;
     for (size_t i = 0; i < loops_.values.size(); ++i) {
       const Ref user = static_cast<Ref>(i);
-      const std::vector<Ref>& operands = at(user).operands;
+      const Refs& operands = at(user).operands;
       if (std::find(operands.begin(), operands.end(), input) == operands.end()) continue;
       if (at(user).kind == Kind::map && !plan_.is_inlined(user) && !needed.count(user)) continue;  // of another pass
       const bool picks = at(user).is(Opcode::pick) && !plan_.is_inlined(user) && at(operands[0]).place == Place::row &&

@@ -7,6 +7,7 @@
 
 #include "runtime/backends/fused/loops/expression.h"
 #include "runtime/graph/text/describe.h"
+#include "runtime/messages/printable.h"
 
 namespace triage::fused {
 namespace {
@@ -102,8 +103,8 @@ std::string lines_of(const FusionGroup& part) {
     last = std::max(last, source.line);
   }
   if (first.file.empty()) return "";
-  return last == first.line ? fmt::format(" ({}:{})", first.file, last)
-                            : fmt::format(" ({}:{}-{})", first.file, first.line, last);
+  const std::string file = messages::one_line(first.file);
+  return last == first.line ? fmt::format(" ({}:{})", file, last) : fmt::format(" ({}:{}-{})", file, first.line, last);
 }
 
 }  // namespace

@@ -11,50 +11,72 @@ namespace triage::fused {
 using Kind = LoopValue::Kind;
 using Time = Schedule::Time;
 
-Schedule::Schedule(const Loops& loops, bool keeps) : loops_(loops), inlined_(inlined_values(loops)) {
+Schedule::Schedule(const Loops& loops, bool keeps)
+    : loops_(loops), inlined_(inlined_values(loops)), inputs_(loops.inputs.size(), -1) {
+  for (const LoopInput& input : loops.inputs) ++slots_of_[input.argument];
+  for (size_t i = 0; i < loops.values.size(); ++i)
+    if (loops.values[i].kind == Kind::input) inputs_[static_cast<size_t>(loops.values[i].slot)] = static_cast<Ref>(i);
   for (const bool parts : {true, false})
     for (size_t i = 0; i < loops.extents.size(); ++i)
       if ((loops.extents[i].segments < 0) == parts) order_.push_back(static_cast<int32_t>(i));
+  find_times();
+  find_one_loops();
   for (size_t i = 0; i < loops.values.size(); ++i) {
     const Ref ref = static_cast<Ref>(i);
-    if (at(ref).kind == Kind::reduce)
-      last_pass_ = std::max(last_pass_, time_of_reduction(ref).pass);
-    else if (!is_element(ref))
+    if (at(ref).kind == Kind::reduce) {
+      const Time run = time_of_reduction(ref);
+      reductions_[{at(at(ref).operands[0]).extent, run.pass, run.step}].push_back(ref);
+      last_pass_ = std::max(last_pass_, run.pass);
+    } else if (!is_element(ref)) {
       last_pass_ = std::max(last_pass_, pass_of(ref));
+    }
   }
   for (const LoopOutput& output : loops.outputs)
     if (!is_segment_reduction(output.value)) last_pass_ = std::max(last_pass_, pass_of(output.value));
   if (keeps) choose_kept();
 }
 
-/// The earliest that loop `loop` (-1: code of the row) can have it.
+/// Operands come before what reads them, so each is found once, for all who ask.
+void Schedule::find_times() {
+  const auto loops = static_cast<int32_t>(loops_.extents.size());
+  times_.reserve(loops_.values.size() * static_cast<size_t>(loops + 1));
+  for (size_t i = 0; i < loops_.values.size(); ++i)
+    for (int32_t loop = -1; loop < loops; ++loop) times_.push_back(earliest(static_cast<Ref>(i), loop));
+}
+
 Time Schedule::time(Ref ref, int32_t loop) const {
-  const auto known = times_.find({ref, loop});
-  if (known != times_.end()) return known->second;
+  return times_[static_cast<size_t>(ref) * (loops_.extents.size() + 1) + static_cast<size_t>(loop + 1)];
+}
+
+/// When loop `loop` (-1: code of the row) can have it.
+Time Schedule::earliest(Ref ref, int32_t loop) const {
   const LoopValue& value = at(ref);
   Time earliest;
   if (value.kind == Kind::reduce) {
     const Time run = time_of_reduction(ref);
     const bool here = value.place == Place::element && at(value.operands[0]).extent == loop;
-    earliest = here ? Time{run.pass, run.step + 1} : Time{run.pass + 1, 0};
-  } else {
-    for (const Ref operand : value.operands) {
-      const int32_t where = is_element(operand) && !is_element(ref) ? at(operand).extent : loop;
-      earliest = std::max(earliest, time(operand, is_element(operand) ? where : -1));
-    }
-    if (!is_element(ref)) earliest.step = 0;
+    return here ? Time{run.pass, run.step + 1} : Time{run.pass + 1, 0};
   }
-  return times_[{ref, loop}] = earliest;
+  for (const Ref operand : value.operands) {
+    const int32_t where = is_element(operand) && !is_element(ref) ? at(operand).extent : loop;
+    earliest = std::max(earliest, time(operand, is_element(operand) ? where : -1));
+  }
+  if (!is_element(ref)) earliest.step = 0;
+  return earliest;
 }
 
-std::vector<Ref> Schedule::reductions(Time now, int32_t loop) const {
-  std::vector<Ref> list;
-  for (size_t i = 0; i < loops_.values.size(); ++i) {
-    const Ref ref = static_cast<Ref>(i);
-    if (at(ref).kind == Kind::reduce && at(at(ref).operands[0]).extent == loop && time_of_reduction(ref) == now)
-      list.push_back(ref);
-  }
-  return list;
+void Schedule::find_one_loops() {
+  for (const LoopValue& value : loops_.values)
+    one_loop_.push_back(value.kind != Kind::reduce &&
+                        std::all_of(value.operands.begin(), value.operands.end(), [&](Ref operand) {
+                          return !is_element(operand) || (at(operand).extent == value.extent && is_one_loop(operand));
+                        }));
+}
+
+const std::vector<Ref>& Schedule::reductions(Time now, int32_t loop) const {
+  static const auto& none = *new std::vector<Ref>;
+  const auto found = reductions_.find({loop, now.pass, now.step});
+  return found == reductions_.end() ? none : found->second;
 }
 
 std::vector<Ref> Schedule::roots(Time now, int32_t loop) const {
@@ -88,9 +110,9 @@ int Schedule::last_step(int pass, int32_t loop) const {
     if (when.pass == pass) last = std::max(last, when.step);
   };
   if (extent(loop).segments < 0) return last;
-  for (size_t i = 0; i < loops_.values.size(); ++i)
-    if (const Ref ref = static_cast<Ref>(i); at(ref).kind == Kind::reduce && at(at(ref).operands[0]).extent == loop)
-      at_least(time_of_reduction(ref));
+  for (auto run = reductions_.lower_bound({loop, pass, 0});
+       run != reductions_.end() && std::get<0>(run->first) == loop && std::get<1>(run->first) == pass; ++run)
+    at_least({pass, std::get<2>(run->first)});
   for (const LoopOutput& output : loops_.outputs)
     if (at(output.value).extent == loop) at_least(time(output.value, loop));
   for (const auto& [ref, where] : kept_)
@@ -122,9 +144,15 @@ bool Schedule::is_kept_before(Ref ref, Time now, int32_t loop) const {
 }
 
 void Schedule::need(Ref root, Time now, int32_t loop, std::set<Ref>& needed) const {
-  if (!is_element(root) || (!is_inlined(root) && !needed.insert(root).second)) return;
-  if (is_segment_reduction(root) || is_kept_before(root, now, loop)) return;
-  for (const Ref operand : at(root).operands) need(operand, now, loop, needed);
+  std::vector<Ref> left{root};
+  while (!left.empty()) {
+    const Ref ref = left.back();
+    left.pop_back();
+    if (!is_element(ref) || (!is_inlined(ref) && !needed.insert(ref).second))
+      continue;  // one reader has what is inlined
+    if (is_segment_reduction(ref) || is_kept_before(ref, now, loop)) continue;
+    for (const Ref operand : at(ref).operands) left.push_back(operand);
+  }
 }
 
 std::set<Ref> Schedule::needed_in(Time now, int32_t loop) const {
@@ -175,63 +203,61 @@ void Schedule::choose_kept() {
   }
 }
 
-/// Whether a loop over all positions of a row can compute this element, whichever segment they are in.
-bool Schedule::is_one_loop(Ref ref) const {
-  const LoopValue& value = at(ref);
-  return value.kind != Kind::reduce && std::all_of(value.operands.begin(), value.operands.end(), [&](Ref operand) {
-           return !is_element(operand) || (at(operand).extent == value.extent && is_one_loop(operand));
-         });
-}
-
 // --- an output in the place of an input --------------------------------------------------------------------------------
 
 std::vector<InPlace> Schedule::in_place_choices() const {
+  constexpr size_t most = 64;  // each is loops of its own once a call asks for it
+  const std::map<Ref, LastReads> reads = last_reads();
   std::vector<InPlace> choices;
   for (const bool selections : {true, false})
     for (size_t output = 0; output < loops_.outputs.size(); ++output)
-      for (size_t slot = 0; slot < loops_.inputs.size(); ++slot)
-        if (const InPlace choice{output, slot}; can_be(choice) && is_selection(choice) == selections)
+      for (size_t slot = 0; slot < loops_.inputs.size() && choices.size() < most; ++slot)
+        if (const InPlace choice{output, slot}; can_be(choice, reads) && is_selection(choice) == selections)
           choices.push_back(choice);
   return choices;
 }
 
-Ref Schedule::input_of(size_t slot) const {
-  for (size_t i = 0; i < loops_.values.size(); ++i)
-    if (at(static_cast<Ref>(i)).kind == Kind::input && at(static_cast<Ref>(i)).slot == static_cast<int32_t>(slot))
-      return static_cast<Ref>(i);
-  return -1;
-}
-
-bool Schedule::can_be(const InPlace& choice) const {
+bool Schedule::can_be(const InPlace& choice, const std::map<Ref, LastReads>& reads) const {
   const TensorForm &out = loops_.outputs[choice.output].form, &in = loops_.inputs[choice.slot].form;
   if (out.kind != TensorForm::Kind::element || in.kind != out.kind || in.dtype != out.dtype ||
       in.extent != out.extent || in.rank != out.rank || in.trailing != out.trailing)
     return false;
-  for (size_t slot = 0; slot < loops_.inputs.size(); ++slot)
-    if (slot != choice.slot && loops_.inputs[slot].argument == loops_.inputs[choice.slot].argument) return false;
-  return !is_read_after(input_of(choice.slot), choice.output);
+  if (slots_of_.at(loops_.inputs[choice.slot].argument) > 1) return false;
+  const auto read = reads.find(input_of(choice.slot));
+  return !is_read_after(read == reads.end() ? LastReads() : read->second, choice.output);
 }
 
-bool Schedule::is_read_after(Ref input, size_t output) const {
+std::map<Ref, Schedule::LastReads> Schedule::last_reads() const {
+  std::map<Ref, LastReads> reads;
+  const auto inputs_among = [&](const std::set<Ref>& needed, const auto& note) {
+    for (const Ref ref : needed)
+      if (at(ref).kind == Kind::input) note(reads[ref]);
+  };
+  for (int pass = 0; pass <= last_pass_; ++pass)
+    for (const int32_t loop : order_)
+      for (int step = 0; step <= last_step(pass, loop); ++step)
+        inputs_among(needed_in({pass, step}, loop), [&](LastReads& of) { of.in_loops[loop] = Time{pass, step}; });
+  for (size_t i = 0; i < loops_.values.size(); ++i) {
+    const Ref ref = static_cast<Ref>(i);
+    if (at(ref).kind != Kind::classify) continue;
+    const Ref element = at(ref).operands[0];
+    std::set<Ref> needed;
+    need(element, {pass_of(ref), 0}, at(element).extent, needed);
+    inputs_among(needed, [&](LastReads& of) { of.looked_at = std::max(of.looked_at, pass_of(ref)); });
+  }
+  return reads;
+}
+
+bool Schedule::is_read_after(const LastReads& reads, size_t output) const {
   const Ref written = loops_.outputs[output].value;
   if (is_segment_reduction(written)) return true;
   const int32_t own = at(written).extent;
   const Time when = time(written, own);
-  for (int pass = when.pass; pass <= last_pass_; ++pass)
-    for (const int32_t loop : order_)
-      for (int step = 0; step <= last_step(pass, loop); ++step) {
-        const Time now{pass, step};
-        const bool before = loop == own && (now < when || now == when);
-        if (!before && needed_in(now, loop).count(input)) return true;
-      }
-  for (size_t i = 0; i < loops_.values.size(); ++i) {  // these look at their row again
-    const Ref ref = static_cast<Ref>(i);
-    std::set<Ref> needed;
-    if (at(ref).kind == Kind::classify && pass_of(ref) > when.pass)
-      need(at(ref).operands[0], {pass_of(ref), 0}, at(at(ref).operands[0]).extent, needed);
-    if (needed.count(input)) return true;
-  }
-  return false;
+  return reads.looked_at > when.pass ||
+         std::any_of(reads.in_loops.begin(), reads.in_loops.end(), [&](const auto& read) {
+           const auto& [loop, last] = read;
+           return loop == own ? when < last : last.pass >= when.pass;
+         });
 }
 
 bool Schedule::selects_rows(Ref ref) const {

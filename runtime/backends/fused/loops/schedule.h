@@ -58,7 +58,7 @@ class Schedule {
 
   /// The element values that a loop has to produce at a time: for its reductions, outputs and kept values.
   std::vector<Ref> roots(Time now, int32_t loop) const;
-  std::vector<Ref> reductions(Time now, int32_t loop) const;
+  const std::vector<Ref>& reductions(Time now, int32_t loop) const;
   /// Those, and all behind them that are computed or read then, in order; not what is inlined.
   std::set<Ref> needed_in(Time now, int32_t loop) const;
   std::set<Ref> needed_in(int pass, int32_t loop) const;  // in all steps
@@ -79,20 +79,35 @@ class Schedule {
   const std::optional<InPlace>& in_place() const { return in_place_; }
   /// Whether the rows of output `i` that stay as they are, are there before its pass.
   bool is_changed_later(size_t i) const;
-  Ref input_of(size_t slot) const;
+  Ref input_of(size_t slot) const { return inputs_[slot]; }
 
  private:
+  /// When something is read for the last time: in loops over an extent, and (`looked_at`) by passes that classify the row again.
+  struct LastReads {
+    std::map<int32_t, Time> in_loops;
+    int looked_at = -1;  // the pass; -1: none
+  };
+
+  void find_times();
+  Time earliest(Ref ref, int32_t loop) const;
   Time time(Ref ref, int32_t loop) const;
+  void find_one_loops();
   void choose_kept();
-  bool can_be(const InPlace& choice) const;
-  bool is_read_after(Ref input, size_t output) const;
+  std::map<Ref, LastReads> last_reads() const;
+  bool can_be(const InPlace& choice, const std::map<Ref, LastReads>& reads) const;
+  bool is_read_after(const LastReads& reads, size_t output) const;
   bool is_selection(const InPlace& choice) const;
   bool selects_rows(Ref ref) const;
-  bool is_one_loop(Ref ref) const;
+  /// Whether a loop over all positions of a row can compute this element, whichever segment they are in.
+  bool is_one_loop(Ref ref) const { return one_loop_[static_cast<size_t>(ref)]; }
 
   const Loops& loops_;
   const std::vector<bool> inlined_;
-  mutable std::map<std::pair<Ref, int32_t>, Time> times_;
+  std::vector<Time> times_;  // of each value: for code of the row, and for each loop
+  std::vector<bool> one_loop_;
+  std::vector<Ref> inputs_;                                               // by their slots
+  std::map<size_t, int> slots_of_;                                        // how many slots an argument has
+  std::map<std::tuple<int32_t, int, int>, std::vector<Ref>> reductions_;  // of a loop, in a pass, at a step
   int last_pass_ = 0;
   std::vector<int32_t> order_;
   std::map<Ref, Kept> kept_;

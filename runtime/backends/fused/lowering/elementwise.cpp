@@ -2,6 +2,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "runtime/backends/fused/lowering/lowering.h"
 #include "runtime/graph/evaluation/number_math.h"
@@ -82,11 +83,13 @@ bool elementwise(Lowering& l, Dtypes dtypes, const char* text) {
   return operands && l.result(0, result, l.map(result.dtype, formula, *operands));
 }
 
+/// Of two bounds, one that is NaN makes everything NaN; one bound alone, where it is NaN, leaves everything as it is.
 bool clamp(Lowering& l) {
-  return elementwise(l, Dtypes::number,
-                     l.is_none(1)   ? "at_most(a, c)"
-                     : l.is_none(2) ? "at_least(a, b)"
-                                    : "at_most(at_least(a, b), c)");
+  if (!l.is_none(1) && !l.is_none(2)) return elementwise(l, Dtypes::number, "at_most(at_least(a, b), c)");
+  const auto* bound = l.constant(l.is_none(1) ? 2 : 1);
+  const bool is_number = bound && !(bound->isDouble() && std::isnan(bound->toDouble()));
+  if (l.is_none(1)) return elementwise(l, Dtypes::number, is_number ? "at_most(a, c)" : "a > c ? c : a");
+  return elementwise(l, Dtypes::number, is_number ? "at_least(a, b)" : "a < b ? b : a");
 }
 
 namespace {
@@ -143,7 +146,10 @@ bool power_of_number(Lowering& l) {
   if (e == -1.0) return elementwise(l, Dtypes::single_or_double, "reciprocal(a)");
   if (e == -2.0) return elementwise(l, Dtypes::single_or_double, "reciprocal(a * a)");
   if (e == 4.0 && elementwise(l, Dtypes::single_or_double, "(a * a) * (a * a)")) return true;
-  return power(l);
+  // ATen computes some elements with the exponent as a double: a float must be as odd, and no more zero.
+  const auto single = static_cast<double>(static_cast<float>(e));
+  const bool same = std::trunc(e) == e && std::isfinite(single) ? single == e : single != 0;
+  return same && power(l);
 }
 
 /// How elements of form `shape` are chosen by a condition: for each, or for rows or segments at once.
@@ -285,6 +291,7 @@ const LowerTable& elementwise_operators() {
       {"aten::alias", same},
       {"aten::detach", same},
       {"aten::contiguous", same},
+      {"triage::restride", same},  // loops make what is contiguous, of inputs in any order
       {"aten::to.dtype", convert},
       {"aten::to.dtype_layout", convert},
       {"aten::_to_copy", convert},

@@ -6,7 +6,6 @@
 #include <cmath>
 #include <unordered_map>
 
-#include "runtime/backends/fused/loop_numbers.h"
 #include "runtime/flags/checks.h"
 #include "runtime/graph/argument_type.h"
 #include "runtime/graph/text/describe.h"
@@ -89,14 +88,17 @@ bool Lowering::add(const Node& node) {
   const auto values = loops_.values.size(), arguments = arguments_.size(), bounds = loops_.bounds.size();
   auto extents = loops_.extents;
   const auto fixed_batch = loops_.fixed_batch;
-  const auto viewed = loops_.inputs;
+  const auto inputs = loops_.inputs.size();
+  std::vector<bool> viewed;
+  for (const LoopInput& input : loops_.inputs) viewed.push_back(input.viewed);
   const auto asked = loops_.reshapes.size(), batch_inputs = loops_.batch_inputs.size();
   added_.clear();
   node_ = &node;
   refuses_numbers_ = operators::semantics_of(node.op).has(operators::Semantics::checks_numbers);
-  if (lower(*this, *ways)) return true;
+  if (lower(*this, *ways) && !is_too_deep(values)) return true;
   loops_.values.resize(values);
-  loops_.inputs = viewed;
+  loops_.inputs.erase(loops_.inputs.begin() + static_cast<int64_t>(inputs), loops_.inputs.end());
+  for (size_t i = 0; i < inputs; ++i) loops_.inputs[i].viewed = viewed[i];
   loops_.reshapes.resize(asked);
   loops_.batch_inputs.resize(batch_inputs);
   loops_.bounds.resize(bounds);
@@ -107,6 +109,14 @@ bool Lowering::add(const Node& node) {
   for (auto column = columns_.begin(); column != columns_.end();)
     column = static_cast<size_t>(column->second) >= values ? columns_.erase(column) : std::next(column);
   return false;
+}
+
+/// Each reduction that waits for others is one more pass over the row, which computes again what is cheap: what loops take would
+/// grow with the square of their number.
+bool Lowering::is_too_deep(size_t first) const {
+  constexpr int32_t most = 64;
+  return std::any_of(loops_.values.begin() + static_cast<int64_t>(first), loops_.values.end(),
+                     [](const LoopValue& value) { return value.depth > most; });
 }
 
 void Lowering::remember(Known& known, const Value* value, Lowered lowered) {
@@ -219,8 +229,7 @@ Ref Lowering::read(const Value& value, const TensorForm& form) {
       break;
   }
   loops_.inputs.push_back({argument, form});
-  loops_.values.push_back(std::move(input));
-  return static_cast<Ref>(loops_.values.size() - 1);
+  return add_value(std::move(input));
 }
 
 std::optional<Lowered> Lowering::lowered(size_t argument) {
@@ -346,8 +355,7 @@ std::optional<Ref> Lowering::operand(size_t argument, at::ScalarType dtype, cons
 bool Lowering::fits(size_t argument, const Lowered& number, at::ScalarType dtype) {
   const bool is_number = graph::type_of(node_->op.schema().arguments()[argument]).kind != graph::Kind::tensor;
   if (!refuses_numbers_ || !is_number || is_within(number.form.dtype, dtype)) return true;
-  const auto any = [](size_t) { return at::Scalar(1); };
-  if (!number_of(loops_.values, number.value, any, [](size_t) { return int64_t{1}; })) return false;
+  if (!value(number.value).on_host) return false;
   loops_.bounds.push_back({number.value, dtype});
   return true;
 }

@@ -117,6 +117,7 @@ class Lowering {
   bool covers(const TensorForm& part, const TensorForm& whole);
 
  private:
+  bool is_too_deep(size_t first) const;
   bool is_there(const graph::TensorMeta& meta) const;
   std::optional<TensorForm> form_of(const graph::Value& value);
   Ref read(const graph::Value& value, const TensorForm& form);

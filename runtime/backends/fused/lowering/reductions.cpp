@@ -95,7 +95,7 @@ Ref sum_of(Lowering& l, const Rows& r, Ref element) {
   if (value.is(Opcode::pick) && l.value(value.operands[0]).place == Place::row && l.is_zero(value.operands[1]) &&
       l.value(value.operands[2]).place == Place::element &&
       l.are_same(l.value(value.operands[2]).extent, value.extent)) {
-    const std::vector<Ref> parts = value.operands;
+    const Refs parts = value.operands;
     return l.apply(Opcode::pick, {parts[0], parts[1], sum_of(l, r, parts[2])});
   }
   return l.reduce(Join::sum, l.converted(element, sum_type(value.dtype)), r.segments);

@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "runtime/backends/fused/loop_numbers.h"
 #include "runtime/backends/fused/lowering/lowering.h"
 #include "runtime/messages/assert.h"
 
@@ -15,6 +16,9 @@ using ValueKind = LoopValue::Kind;
 
 Ref Lowering::add_value(LoopValue made) {
   made.cut &= !is_real(made.type);
+  made.on_host = can_be_on_host(loops_.values, made);
+  for (const Ref operand : made.operands)
+    made.depth = std::max(made.depth, value(operand).depth + (value(operand).kind == ValueKind::reduce));
   loops_.values.push_back(std::move(made));
   return static_cast<Ref>(loops_.values.size() - 1);
 }
@@ -148,6 +152,7 @@ Ref Lowering::spread(Ref one, const TensorForm& shape) {
   LoopValue& copy = loops_.values.back();
   copy.place = shape.kind == TensorForm::Kind::element ? Place::element : Place::row;
   copy.extent = shape.extent;
+  copy.on_host = false;
   return made;
 }
 
@@ -214,7 +219,7 @@ std::vector<int64_t> key_of(const LoopValue& value) {
                            value.extent,
                            value.slot};
   key.insert(key.end(), value.numbers.begin(), value.numbers.end());
-  key.insert(key.end(), value.operands.begin(), value.operands.end());
+  for (const Ref operand : value.operands) key.push_back(operand);
   return key;
 }
 

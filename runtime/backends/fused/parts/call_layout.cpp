@@ -6,6 +6,8 @@
 #include <algorithm>
 
 #include "runtime/backends/fused/loop_numbers.h"
+#include "runtime/backends/thread_memory.h"
+#include "runtime/compat/readable_memory.h"
 #include "runtime/flags/checks.h"
 #include "runtime/operators/untrusted.h"
 
@@ -71,10 +73,13 @@ bool CallLayout::numbers_fit() const {
     return there ? number_at(in[slot], loops_.inputs[slot].form.dtype) : at::Scalar(0);
   };
   const auto count = [&](size_t extent) { return extents[extent]; };
-  return std::all_of(loops_.bounds.begin(), loops_.bounds.end(), [&](const NumberBound& bound) {
-    const auto number = number_of(loops_.values, bound.value, input, count);
-    return there && number && flags::check::holds(bound.dtype, *number);
-  });
+  Ref last = 0;
+  for (const NumberBound& bound : loops_.bounds) last = std::max(last, bound.value);
+  std::vector<c10::Scalar>& numbers = thread_memory.numbers;
+  find_numbers(loops_.values, last, input, count, numbers);
+  return there && std::all_of(loops_.bounds.begin(), loops_.bounds.end(), [&](const NumberBound& bound) {
+           return flags::check::holds(bound.dtype, numbers[static_cast<size_t>(bound.value)]);
+         });
 }
 
 bool CallLayout::lay_out(at::ArrayRef<at::Tensor> inputs) {
@@ -187,8 +192,7 @@ bool CallLayout::lay_out(const LoopInput& input, const at::Tensor& given) {
   const at::Tensor* tensor = &given;
   const bool is_number = form.kind == Kind::number && given.dim() == 0 && given.device().is_cpu();
   if (tensor->dim() != form.rank || tensor->scalar_type() != form.dtype ||
-      (!is_on(tensor->device(), device_) && !is_number) || tensor->layout() != at::kStrided || tensor->is_conj() ||
-      tensor->is_neg())
+      (!is_on(tensor->device(), device_) && !is_number) || !compat::is_readable(*tensor))
     return false;
   const auto dense = [&](const at::Tensor& gaps) {
     if (!shared_ || gaps.requires_grad()) return gaps.contiguous();

@@ -11,6 +11,7 @@
 #include "runtime/backends/fused/parts/pooled_call.h"
 #include "runtime/backends/output_aliases.h"
 #include "runtime/graph/evaluation/number_ops.h"
+#include "runtime/memory/overlap.h"
 #include "runtime/messages/assert.h"
 #include "runtime/operators/semantics.h"
 
@@ -31,10 +32,6 @@ bool has_dynamic_sizes(const Graph& graph) {
 }
 
 bool has(const std::vector<size_t>& list, size_t at) { return std::find(list.begin(), list.end(), at) != list.end(); }
-
-bool shares(const at::Tensor& a, const at::Tensor& b) {
-  return a.defined() && b.defined() && a.has_storage() && b.has_storage() && a.is_alias_of(b);
-}
 
 bool is_all_of_its_memory(const at::Tensor& tensor) { return tensor.nbytes() == tensor.storage().nbytes(); }
 
@@ -178,12 +175,9 @@ bool PartSequence::run(const Step& step, const Tensors& file, at::ArrayRef<at::T
 bool PartSequence::is_alone(size_t at, const Tensors& file, at::ArrayRef<at::Tensor> inputs) const {
   const at::Tensor& tensor = file[at];
   if (!tensor.defined() || !tensor.has_storage() || !is_all_of_its_memory(tensor)) return false;
-  const auto is_shared = [&](const at::Tensor& other) { return shares(other, tensor); };
-  if (std::any_of(inputs.begin(), inputs.end(), is_shared) ||
-      std::any_of(constants_.begin(), constants_.end(), is_shared))
-    return false;
+  if (shares_memory(tensor, inputs) || shares_memory(tensor, constants_)) return false;
   for (size_t i = num_inputs_ + constants_.size(); i < file.size(); ++i)
-    if (i != at && is_shared(file[i])) return false;
+    if (i != at && share_memory(file[i], tensor)) return false;
   return true;
 }
 
@@ -195,10 +189,9 @@ void PartSequence::own_outputs(const Step& step, const Tensors& file, at::ArrayR
     const bool lent = std::any_of(step.inputs.begin(), step.inputs.end(), [&](size_t at) {
       const bool handed_on = is_made(at) && has(step.done, at) && is_alone(at, file, inputs) && made[i].defined() &&
                              made[i].nbytes() == file[at].nbytes();
-      return shares(file[at], made[i]) && !handed_on;
+      return share_memory(file[at], made[i]) && !handed_on;
     });
-    const auto is_made = [&](const at::Tensor& constant) { return shares(constant, made[i]); };
-    if (lent || std::any_of(constants_.begin(), constants_.end(), is_made)) made[i] = own_copy(made[i]);
+    if (lent || shares_memory(made[i], constants_)) made[i] = own_copy(made[i]);
   }
 }
 

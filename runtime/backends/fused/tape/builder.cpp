@@ -37,13 +37,18 @@ int32_t bytes_of(Type type) {
   }
 }
 
+bool looks_at_segments(const Loops& loops) {
+  return std::any_of(loops.extents.begin(), loops.extents.end(),
+                     [](const Extent& extent) { return extent.segments >= 0; });
+}
+
 /// A loop has no primitive for some value.
 struct NoTape {};
 
 class Builder {
  public:
   Builder(const Loops& loops, Lanes lanes, std::optional<InPlace> in_place)
-      : loops_(loops), schedule_(loops), lanes_(lanes), in_place_(in_place) {
+      : loops_(loops), schedule_(loops, looks_at_segments(loops)), lanes_(lanes), in_place_(in_place) {
     steps_.extents = loops.extents;
     steps_.width = lanes == Lanes::rows ? tile_lanes : 1;
   }
@@ -53,6 +58,7 @@ class Builder {
     count_steps_again();
     delay();
     find_kept();
+    find_behind_classified();
     slots_.assign(loops_.values.size(), -1);
     for (size_t i = 0; i < loops_.values.size(); ++i) add(static_cast<Ref>(i));
     for (size_t i = 0; i < loops_.outputs.size(); ++i) store(i);
@@ -279,19 +285,18 @@ class Builder {
     return own;
   }
 
-  /// Whether a value of its level that is told of a row's elements comes before it. Asked once for each value: without that,
-  /// values that are used twice would double the work at each step.
-  bool is_behind_classified(Ref ref) {
-    std::optional<bool>& known = behind_classified_[ref];
-    if (known) return *known;
-    const bool answer = std::any_of(at(ref).operands.begin(), at(ref).operands.end(), [&](Ref operand) {
-      if (levels_[static_cast<size_t>(operand)] != levels_[static_cast<size_t>(ref)]) return false;
-      return at(operand).kind == Kind::classify ||
-             (at(operand).kind == Kind::map && !is_element(operand) && is_behind_classified(operand));
-    });
-    behind_classified_[ref] = answer;
-    return answer;
+  /// Notes which values come behind one of their level that is told of a row's elements. (Operands come first.)
+  void find_behind_classified() {
+    for (size_t i = 0; i < loops_.values.size(); ++i) {
+      const Refs& operands = loops_.values[i].operands;
+      behind_classified_.push_back(std::any_of(operands.begin(), operands.end(), [&](Ref operand) {
+        if (levels_[static_cast<size_t>(operand)] != levels_[i]) return false;
+        return at(operand).kind == Kind::classify ||
+               (at(operand).kind == Kind::map && !is_element(operand) && is_behind_classified(operand));
+      }));
+    }
   }
+  bool is_behind_classified(Ref ref) const { return behind_classified_[static_cast<size_t>(ref)]; }
 
   Steps::Operands operands(Ref ref) const {
     Steps::Operands in = Steps::none;
@@ -306,7 +311,7 @@ class Builder {
   }
 
   RecordStep record_numbers(Ref ref) const {
-    const std::vector<Ref>& operands = at(ref).operands;
+    const Refs& operands = at(ref).operands;
     const auto is_single = [&](size_t i) { return operands.size() == 3 && at(operands[i]).place == Place::number; };
     const bool selects = at(ref).is(Opcode::select);
     RecordStep how{at(ref).slots, Type::i64, is_single(selects ? 0 : 1), is_single(2), at(ref).numbers};
@@ -375,6 +380,7 @@ class Builder {
     }
     Steps::Loop& here = loop(at_level, at(ref).extent);
     here.ops.push_back(op_of(ref, out, in, here.ops));
+    made_in_[out] = {at_level, at(ref).extent};
     here.slow |= at(ref).expensive;
   }
 
@@ -413,7 +419,10 @@ class Builder {
 
   bool has_segments(Ref reduction) const {
     const int32_t extent = at(at(reduction).operands[0]).extent;
-    return schedule_.has_segments(schedule_.time_of_reduction(reduction).pass, extent);
+    const int pass = schedule_.time_of_reduction(reduction).pass;
+    const auto [known, fresh] = has_segments_.try_emplace({pass, extent});
+    if (fresh) known->second = schedule_.has_segments(pass, extent);
+    return known->second;
   }
   /// Whether it needs all positions of its operand, in an order of their own.
   bool is_reduced_after(Ref user) const {
@@ -463,7 +472,9 @@ class Builder {
     Steps::Loop& here = loop(at_level, value.extent);
     const Steps::Slot output{steps_.width == 1 ? Home::output : Home::row, stored, static_cast<int32_t>(index),
                              value.extent, 0};
-    const bool taken = !convert && value.kind == Kind::map && take_over(here, from, output);
+    const auto made = made_in_.find(from);
+    const bool made_here = made != made_in_.end() && made->second == std::pair(at_level, value.extent);
+    const bool taken = !convert && value.kind == Kind::map && made_here && take_over(from, output);
     const int32_t to = taken ? from : slot(output);
     if (steps_.width > 1) steps_.writes.push_back({to, static_cast<int32_t>(index), value.extent, nullptr});
     if (!taken) here.ops.push_back(move_op(convert, stored, to, from));
@@ -510,11 +521,9 @@ class Builder {
   }
 
   /// The op that makes the value writes it to the output at once.
-  bool take_over(const Steps::Loop& loop, int32_t from, const Steps::Slot& output) {
+  bool take_over(int32_t from, const Steps::Slot& output) {
     Steps::Slot& made = steps_.slot(from);
-    const bool here =
-        std::any_of(loop.ops.begin(), loop.ops.end(), [&](const Steps::Op& op) { return op.out == from; });
-    if (!here || (made.home != Home::chunk && made.home != Home::row)) return false;
+    if (made.home != Home::chunk && made.home != Home::row) return false;
     made = output;
     return true;
   }
@@ -525,13 +534,15 @@ class Builder {
   const std::optional<InPlace> in_place_;
   Steps steps_;
   std::vector<int> levels_;
-  std::map<Ref, std::optional<bool>> behind_classified_;
+  std::vector<bool> behind_classified_;
   static constexpr int few = 2, never = 1000;
   std::vector<int> steps_again_;
   std::vector<bool> kept_;
   std::vector<int32_t> slots_;
   std::map<std::pair<Ref, int>, int32_t> again_;  // what is computed once more in a later level
   std::map<std::tuple<Ref, int32_t>, int32_t> spreads_;
+  std::map<int32_t, std::pair<int, int32_t>> made_in_;  // slots of elements: the level and the extent of the loop
+  mutable std::map<std::pair<int, int32_t>, bool> has_segments_;  // by pass and extent
 };
 
 std::optional<Steps> steps_of(const Loops& loops, Lanes lanes, std::optional<InPlace> in_place) {

@@ -1,6 +1,7 @@
 // Selections by a condition that holds for a whole row: the row takes one operand or the other, so what the other one needs is
 // not computed, and the values go straight to where they belong.
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <set>
 
@@ -81,9 +82,11 @@ class ChoicesOfLoop {
     return producers_.count(slot) && uses_.at(slot).size() == 1 && !reduced_.count(slot);
   }
 
-  /// The conditions under which all that read the result are needed.
+  /// The conditions under which all that read the result are needed, but no more of them than are soon looked at: each spares
+  /// work and is not needed for the values.
   void inherit_guards(Steps::Op& op) const {
     if (steps_.slot(op.out).home != Home::chunk || reduced_.count(op.out) || !uses_.count(op.out)) return;
+    constexpr size_t most_guards = 8;
     std::set<Steps::Guard> common;
     bool first = true;
     for (const Use& use : uses_.at(op.out)) {
@@ -96,6 +99,7 @@ class ChoicesOfLoop {
       common = both;
       first = false;
     }
+    while (common.size() > most_guards) common.erase(std::prev(common.end()));
     common.insert(op.guards.begin(), op.guards.end());
     op.guards.assign(common.begin(), common.end());
   }

@@ -1,6 +1,8 @@
 // An output in the memory of an input: nobody may read a row of the input once the output has written there.
 #include <algorithm>
+#include <map>
 #include <set>
+#include <vector>
 
 #include "runtime/backends/fused/tape/steps.h"
 #include "runtime/backends/fused/tape/tape.h"
@@ -12,17 +14,23 @@ using Home = Steps::Slot::Home;
 
 /// The slots that may lie in memory of the caller: `whose`, and by selections those that are read, or written, in its place.
 std::set<int32_t> slots_in(const Steps& steps, Home whose, size_t number) {
-  std::set<int32_t> slots;
+  std::multimap<int32_t, int32_t> also;  // where the first does, the second may
+  for (const Steps::Choice& one : steps.choices)
+    for (const size_t which : {0, 1}) {
+      if (one.how[which] == Steps::Choice::How::forward) also.emplace(one.of[which], one.out);
+      if (one.how[which] == Steps::Choice::How::through) also.emplace(one.out, one.of[which]);
+    }
+  std::vector<int32_t> left;
   for (size_t i = 0; i < steps.slots.size(); ++i)
     if (steps.slots[i].home == whose && steps.slots[i].number == static_cast<int32_t>(number))
-      slots.insert(static_cast<int32_t>(i));
-  for (size_t before = 0; before != slots.size();) {
-    before = slots.size();
-    for (const Steps::Choice& one : steps.choices)
-      for (const size_t which : {0, 1}) {
-        if (one.how[which] == Steps::Choice::How::forward && slots.count(one.of[which])) slots.insert(one.out);
-        if (one.how[which] == Steps::Choice::How::through && slots.count(one.out)) slots.insert(one.of[which]);
-      }
+      left.push_back(static_cast<int32_t>(i));
+  std::set<int32_t> slots;
+  while (!left.empty()) {
+    const int32_t slot = left.back();
+    left.pop_back();
+    if (!slots.insert(slot).second) continue;
+    const auto [begin, end] = also.equal_range(slot);
+    for (auto next = begin; next != end; ++next) left.push_back(next->second);
   }
   return slots;
 }

@@ -7,12 +7,20 @@
 #include <set>
 
 #include "runtime/backends/fused/tape/steps.h"
+#include "runtime/graph/visits.h"
 
 namespace triage::fused {
 namespace {
 
 using Home = Steps::Slot::Home;
 using How = Steps::Choice::How;
+
+void drop(std::vector<Steps::Op>& ops, const std::vector<bool>& gone) {
+  std::vector<Steps::Op> left;
+  for (size_t i = 0; i < ops.size(); ++i)
+    if (!gone[i]) left.push_back(std::move(ops[i]));
+  ops = std::move(left);
+}
 
 class MergesOfLoop {
  public:
@@ -21,10 +29,13 @@ class MergesOfLoop {
   void run() {
     look();
     for (size_t merge = 0; merge < merges.size(); ++merge)
-      if (merges[merge].joined < 0)
-        for (size_t i = loop_.ops.size(); i > 0; i = std::min(i - 1, loop_.ops.size())) map(merge, i - 1);
-      else if (steps_.width == 1)
+      if (merges[merge].joined < 0) {
+        for (size_t i = loop_.ops.size(); i-- > 0;)
+          if (!removed_[i]) map(merge, i);
+      } else if (steps_.width == 1) {
         for (Steps::Reduction& one : loop_.reductions) join(merge, one);
+      }
+    drop(loop_.ops, removed_);
   }
 
  private:
@@ -36,29 +47,37 @@ class MergesOfLoop {
   };
 
   void look() {
-    producers_.clear(), readers_.clear();
+    removed_.assign(loop_.ops.size(), false);
     for (size_t i = 0; i < loop_.ops.size(); ++i) {
-      const Steps::Op& op = loop_.ops[i];
-      if (!producers_.emplace(op.out, static_cast<int>(i)).second) producers_[op.out] = -1;
-      for (const int32_t in : op.in)
-        if (in >= 0) readers_[in].insert(static_cast<int>(i));
+      producers_[loop_.ops[i].out].insert(static_cast<int>(i));
+      note_reads(loop_.ops[i].in, static_cast<int>(i));
     }
     for (size_t i = 0; i < loop_.reductions.size(); ++i) {
       const Steps::Reduction& one = loop_.reductions[i];
-      const int reader = -1 - static_cast<int>(i);
-      if (!one.merged) readers_[one.operand].insert(reader);
-      for (const int32_t in : one.in)
-        if (in >= 0) readers_[in].insert(reader);
+      if (!one.merged) readers_[one.operand].insert(reader_of(i));
+      note_reads(one.in, reader_of(i));
     }
+  }
+  static int reader_of(size_t reduction) { return -1 - static_cast<int>(reduction); }
+  void note_reads(const Steps::Operands& in, int reader) {
+    graph::count_visits();
+    for (const int32_t slot : in)
+      if (slot >= 0) readers_[slot].insert(reader);
+  }
+  void forget_reads(const Steps::Operands& in, int reader) {
+    for (const int32_t slot : in)
+      if (slot >= 0) readers_[slot].erase(reader);
   }
 
   const Steps::Op& op(int i) const { return loop_.ops[static_cast<size_t>(i)]; }
+  /// The one op that makes a value; -1 where there are none or several.
   int producer(int32_t slot) const {
     const auto found = producers_.find(slot);
-    return found == producers_.end() ? -1 : found->second;
+    return found == producers_.end() || found->second.size() != 1 ? -1 : *found->second.begin();
   }
 
   bool node_is(const Merge& merge, int8_t node, int i, Found& found) const {
+    graph::count_visits();
     const auto k = static_cast<size_t>(node);
     if (i < 0) return false;
     if (found.ops[k] >= 0) return found.ops[k] == i;
@@ -105,7 +124,7 @@ class MergesOfLoop {
     const auto read = readers_.find(out);
     if (read == readers_.end()) return false;
     return std::any_of(read->second.begin(), read->second.end(), [&](int reader) {
-      if (reader < 0) return reduction < 0 || reader != -1 - reduction;
+      if (reader < 0) return reduction < 0 || reader != reader_of(static_cast<size_t>(reduction));
       for (size_t node = 0; node < merge.count; ++node)
         if (found.ops[node] == reader) return !gone[node];
       return true;
@@ -123,8 +142,10 @@ class MergesOfLoop {
       if (!(op(found.ops[k]).guards == last.guards)) return;
     const MapStep step = primitives().merged(number, *found.type);
     if (!step) return;
+    forget_reads(last.in, static_cast<int>(i));
     last.step = step, last.in = found.operands, last.numbers.clear();
     last.opcode = Opcode::literal, last.single = 0;
+    note_reads(last.in, static_cast<int>(i));
     remove(merge, found, *gone, static_cast<int>(i));
   }
 
@@ -143,15 +164,20 @@ class MergesOfLoop {
     if (!merged) return;
     const int32_t stored = merge.stored < 0 ? -1 : op(found.ops[static_cast<size_t>(merge.stored)]).out;
     if (stored >= 0 && steps_.slot(stored).home == Home::chunk) return;  // another merge stores nothing
+    readers_[one.operand].erase(reader_of(static_cast<size_t>(reduction)));
     one.merged = merged, one.in = found.operands, one.stored = stored;
+    note_reads(one.in, reader_of(static_cast<size_t>(reduction)));
     remove(merge, found, *gone, -1);
   }
 
   /// The op that copies the operand, as the node that is stored says.
   bool find_copy(const Merge& merge, Found& found) const {
-    for (size_t i = 0; i < loop_.ops.size(); ++i) {
+    const auto operand = static_cast<size_t>(merge.nodes[static_cast<size_t>(merge.stored)].in[0]);
+    const auto readers = readers_.find(found.operands[operand]);
+    if (readers == readers_.end()) return false;
+    for (const int reader : readers->second) {
       Found with = found;
-      if (node_is(merge, merge.stored, static_cast<int>(i), with)) {
+      if (node_is(merge, merge.stored, reader, with)) {
         found = with;
         return true;
       }
@@ -161,20 +187,19 @@ class MergesOfLoop {
 
   /// Removes what is gone, but for the op that the merge took the place of.
   void remove(const Merge& merge, const Found& found, const Gone& gone, int but) {
-    std::vector<bool> removed(loop_.ops.size());
-    for (size_t k = 0; k < merge.count; ++k)
-      removed[static_cast<size_t>(found.ops[k])] = gone[k] && found.ops[k] != but;
-    std::vector<Steps::Op> left;
-    for (size_t i = 0; i < loop_.ops.size(); ++i)
-      if (!removed[i]) left.push_back(std::move(loop_.ops[i]));
-    loop_.ops = std::move(left);
-    look();
+    for (size_t k = 0; k < merge.count; ++k) {
+      const int i = found.ops[k];
+      if (!gone[k] || i == but) continue;
+      removed_[static_cast<size_t>(i)] = true;
+      producers_[op(i).out].erase(i);
+      forget_reads(op(i).in, i);
+    }
   }
 
   Steps& steps_;
   Steps::Loop& loop_;
-  std::map<int32_t, int> producers_;
-  std::map<int32_t, std::set<int>> readers_;  // ops; reductions: -1 - index
+  std::vector<bool> removed_;
+  std::map<int32_t, std::set<int>> producers_, readers_;  // ops; reductions: reader_of
 };
 
 /// The registers of a loop: one is free again behind the last op that reads it.
@@ -184,6 +209,9 @@ class Registers {
 
   void run() {
     find_last_uses();
+    std::vector<std::vector<int32_t>> ends(loop_.ops.size());  // of slots, behind each op
+    for (const auto& [slot, last] : last_uses_)
+      if (last < ends.size() && steps_.slot(slot).home == Home::chunk) ends[last].push_back(slot);
     std::vector<int32_t> free;
     int32_t next = 0;
     for (size_t i = 0; i < loop_.ops.size(); ++i) {
@@ -192,8 +220,7 @@ class Registers {
         out.number = free.empty() ? next++ : free.back();
         if (!free.empty()) free.pop_back();
       }
-      for (const auto& [slot, last] : last_uses_)
-        if (last == i && steps_.slot(slot).home == Home::chunk) free.push_back(steps_.slot(slot).number);
+      for (const int32_t slot : ends[i]) free.push_back(steps_.slot(slot).number);
     }
     steps_.registers = std::max(steps_.registers, next);
   }
@@ -253,12 +280,14 @@ void drop_unread(Steps& steps) {
   for (Steps::Level& level : steps.levels)
     for (Steps::Loop& loop : level.loops) {
       std::set<int32_t> read;
+      std::vector<bool> unread(loop.ops.size());
       for (const Steps::Reduction& one : loop.reductions) read.insert(one.operand);
-      for (size_t i = loop.ops.size(); i-- > 0;)
-        if (steps.slot(loop.ops[i].out).home == Home::chunk && !read.count(loop.ops[i].out))
-          loop.ops.erase(loop.ops.begin() + static_cast<int64_t>(i));
-        else
-          read.insert(loop.ops[i].in.begin(), loop.ops[i].in.end());
+      for (size_t i = loop.ops.size(); i-- > 0;) {
+        const Steps::Op& op = loop.ops[i];
+        unread[i] = steps.slot(op.out).home == Home::chunk && !read.count(op.out);
+        if (!unread[i]) read.insert(op.in.begin(), op.in.end());
+      }
+      drop(loop.ops, unread);
     }
 }
 
