@@ -31,7 +31,7 @@ class LeftToEager final : public Executable {
   void run(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs, const CallContext& call) const override {
     if (wants_gradients(inputs)) {
       if (required_) refuse_unmasked_rows("graph `" + graph_ + "`", why_);
-      if (!said_.exchange(true)) tell();
+      if (!said_.exchange(true)) logger_.write(LogLevel::warn, left_to_eager_text(graph_, backend_, why_));
     }
     eager_->run(inputs, outputs, call);
   }
@@ -45,12 +45,6 @@ class LeftToEager final : public Executable {
  private:
   bool wants_gradients(at::ArrayRef<at::Tensor> inputs) const {
     return c10::GradMode::is_enabled() && (has_weights_ || any_requires_grad(inputs));
-  }
-  void tell() const {
-    logger_.write(LogLevel::warn,
-                  fmt::format("graph `{}`: the `eager` backend runs instead of `{}`, because {}; values "
-                              "of rows that the function masks may reach gradients",
-                              graph_, backend_, with_place(why_)));
   }
 
   std::unique_ptr<Executable> eager_;
@@ -70,6 +64,17 @@ std::optional<UnmaskedRows> Executable::unmasked_rows(at::ArrayRef<at::Tensor> i
 
 std::string with_place(const UnmaskedRows& why) {
   return why.where.file.empty() ? why.reason : fmt::format("{} ({}:{})", why.reason, why.where.file, why.where.line);
+}
+
+UnmaskedRows unmasked_by_break(const std::string& what, const Source& where) {
+  return {"of a graph break: " + what, where};
+}
+
+std::string left_to_eager_text(const std::string& graph, const std::string& backend, const UnmaskedRows& why) {
+  return fmt::format(
+      "graph `{}`: the `eager` backend runs instead of `{}`, because {}; values of rows that the function masks may "
+      "reach gradients",
+      graph, backend, with_place(why));
 }
 
 void refuse_unmasked_rows(const std::string& what, const UnmaskedRows& why) {

@@ -13,6 +13,11 @@ namespace triage {
 /// The reason, with its script line.
 std::string with_place(const UnmaskedRows& why);
 
+/// The reason where a graph break leaves a call, and so its gradients, to the script.
+UnmaskedRows unmasked_by_break(const std::string& what, const Source& where);
+/// What the log says where `eager` runs the graph in place of `backend`.
+std::string left_to_eager_text(const std::string& graph, const std::string& backend, const UnmaskedRows& why);
+
 class MaskedRowsRequired final : public GraphError {
  public:
   using GraphError::GraphError;

@@ -352,21 +352,22 @@ Ran Compiled::run_script(at::ArrayRef<at::Tensor> all, size_t num_params, Deadli
   return {replayer ? CallForm::segments : CallForm::script};
 }
 
-std::optional<UnmaskedRows> Compiled::unmasked_rows(at::ArrayRef<at::Tensor> all) const {
-  if (const Entry* entry = find(all)) return entry->executable->unmasked_rows(with_lifted(*entry, all));
+UnmaskedRows Compiled::unmasked_by_script() const {
   const std::vector<GraphBreak> met = breaks();
-  if (met.empty()) return UnmaskedRows{"the script answers the call", script_->definition().where};
-  return UnmaskedRows{"of a graph break: " + met.front().what, met.front().where};
+  if (met.empty()) return {"the script answers the call", script_->definition().where};
+  return unmasked_by_break(met.front().what, met.front().where);
+}
+
+std::optional<UnmaskedRows> Compiled::unmasked_rows(at::ArrayRef<at::Tensor> all) const {
+  const Entry* entry = find(all);
+  return entry ? entry->executable->unmasked_rows(with_lifted(*entry, all)) : unmasked_by_script();
 }
 
 void Compiled::check_masked_rows(at::ArrayRef<at::Tensor> outputs) const {
   const auto requires_grad = [](const at::Tensor& output) { return output.defined() && output.requires_grad(); };
   if (options_.masked_rows != MaskedRows::require || std::none_of(outputs.begin(), outputs.end(), requires_grad))
     return;
-  const std::vector<GraphBreak> met = breaks();
-  refuse_unmasked_rows("'" + script_->name() + "'",
-                       met.empty() ? UnmaskedRows{"the script answers the call", script_->definition().where}
-                                   : UnmaskedRows{"of a graph break: " + met.front().what, met.front().where});
+  refuse_unmasked_rows("'" + script_->name() + "'", unmasked_by_script());
 }
 
 /// What the call is followed for meets it as well, and counts it; if the capture was given up, the call that follows does.

@@ -331,7 +331,8 @@ class Compiled {
                                       bool raises) const;
   LentMemory lent_memory() const;
   void add_entry(std::unique_ptr<Entry> entry);
-  /// The script answers the call, with the gradients of ATen.
+  /// These two of a call that the script answers, with the gradients of ATen.
+  UnmaskedRows unmasked_by_script() const;
   void check_masked_rows(at::ArrayRef<at::Tensor> outputs) const;
   void note_flags_outputs();
   void note_answer(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> outputs);

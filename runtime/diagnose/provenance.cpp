@@ -27,6 +27,19 @@ struct Seen {
   bool varies = false;  // depends on the inputs
 };
 
+/// Reruns of one operation. `run_on` runs it on what it is given for each operand (a Seen), and says what is bad then.
+template <class RunOn>
+Rerun reruns_by(const Trail& trail, const RunOn& run_on) {
+  Rerun rerun;
+  rerun.clean = [&trail, run_on](BadKind kind) {
+    return run_on([&](const Seen& seen) { return trail.cleaned(seen.tensor, seen.varies, kind); });
+  };
+  rerun.without_inf_of = [&trail, run_on](const std::string& origin) {
+    return run_on([&](const Seen& seen) { return trail.without_inf_of(origin, seen.tensor, seen.bad, seen.varies); });
+  };
+  return rerun;
+}
+
 class GraphWalk {
  public:
   GraphWalk(const graph::Graph& graph, at::ArrayRef<at::Tensor> inputs, Trail& trail) : trail_(trail) {
@@ -95,17 +108,7 @@ class GraphWalk {
   }
 
   Rerun reruns(const graph::Node& node, bool varies) const {
-    Rerun rerun;
-    rerun.clean = [this, &node, varies](BadKind kind) {
-      return evaluate_on(node, varies,
-                         [&](const Seen& seen) { return trail_.cleaned(seen.tensor, seen.varies, kind); });
-    };
-    rerun.without_inf_of = [this, &node, varies](const std::string& origin) {
-      return evaluate_on(node, varies, [&](const Seen& seen) {
-        return trail_.without_inf_of(origin, seen.tensor, seen.bad, seen.varies);
-      });
-    };
-    return rerun;
+    return reruns_by(trail_, [this, &node, varies](const auto& other) { return evaluate_on(node, varies, other); });
   }
 
   void collect(const graph::Operand& operand, BadRows& read, bool& varies) const {
@@ -274,16 +277,7 @@ class Watch final : public diagnose::Observer {
   }
 
   Rerun reruns(const Watched& operation, const Read& read) const {
-    Rerun rerun;
-    rerun.clean = [this, &operation, &read](BadKind kind) {
-      return run_on(operation, read, [&](const Seen& seen) { return trail_.cleaned(seen.tensor, seen.varies, kind); });
-    };
-    rerun.without_inf_of = [this, &operation, &read](const std::string& origin) {
-      return run_on(operation, read, [&](const Seen& seen) {
-        return trail_.without_inf_of(origin, seen.tensor, seen.bad, seen.varies);
-      });
-    };
-    return rerun;
+    return reruns_by(trail_, [this, &operation, &read](const auto& other) { return run_on(operation, read, other); });
   }
 
   template <typename Visit>

@@ -39,6 +39,8 @@ bool is_dropout(const c10::OperatorHandle& op) {
 
 }  // namespace
 
+bool has_order(const Node& node) { return is_random(node.op) || is_effect(node.op) || node.checks; }
+
 bool draws(const Node& node) {
   if (!is_random(node.op)) return false;
   if (!is_dropout(node.op)) return true;

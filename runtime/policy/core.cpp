@@ -54,10 +54,7 @@ void PolicyCore::check_alone(const char* what) const {
 PolicyCore::FileChange PolicyCore::follow_file(bool retry) {
   if (file_.empty() || bundle_) return FileChange::unchanged;
   const Changing changing(*this);
-  put_off_ = false;
-  const FileChange change = follow_disk(retry);
-  if (put_off_ || !end_put_off()) return change;
-  return change == FileChange::unchanged ? FileChange::restored : change;
+  return look_at_disk(retry);
 }
 
 PolicyCore::FileChange PolicyCore::follow_disk(bool retry) {
@@ -71,8 +68,8 @@ PolicyCore::FileChange PolicyCore::follow_disk(bool retry) {
   std::optional<std::string> source;
   try {
     source = read_source(file_);
-  } catch (const NotNow& error) {
-    return put_off(error);
+  } catch (const NotNow&) {
+    throw;
   } catch (const FileError& error) {
     if (!note_failure(error.what(), error.source())) return FileChange::unchanged;
     see(std::nullopt);
@@ -154,12 +151,6 @@ PolicyCore::FileChange PolicyCore::refuse(const std::exception& error, bool of_f
                   error.what()),
       error.what());
   if (of_file) afterwards(runtime_->logger(), [&] { choose(live_version(), ChosenBy::trial); });
-  return FileChange::refused;
-}
-
-PolicyCore::FileChange PolicyCore::put_off(const std::exception& error) {
-  if (!Reloadable::put_off(error)) return FileChange::unchanged;
-  count_refusal();
   return FileChange::refused;
 }
 

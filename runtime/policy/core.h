@@ -109,7 +109,6 @@ class PolicyCore : public Reloadable {
   void set_param(const std::string& name, ParamValue value);
   void manual_seed(uint64_t seed) { random_->reseed(seed); }
 
-  enum class FileChange : uint8_t { unchanged, swapped, refused, deleted, restored };
   /// Takes up the file as it is now. `retry`: also a source that was refused before.
   FileChange follow_file(bool retry);
   Reload replace(std::string source);
@@ -286,10 +285,9 @@ class PolicyCore : public Reloadable {
     std::optional<ParamNames> param_names;
   };
 
-  FileChange follow_disk(bool retry);
+  FileChange follow_disk(bool retry) override;
   FileChange take_up(std::string source, bool retry, bool of_file);
   FileChange refuse(const std::exception& error, bool of_file);
-  FileChange put_off(const std::exception& error);
   std::shared_ptr<PolicyVersion> load_whole(NewSource source);
   bool is_as_seen(const std::string& source, const std::optional<Contents>& seen) const;
   void see(std::optional<Contents> contents);
@@ -333,7 +331,7 @@ class PolicyCore : public Reloadable {
   std::shared_ptr<PolicyVersion> find_kept(int number) const;
   void give_number(PolicyVersion& version);
   void forget_unused_counts() const;
-  void count_refusal();
+  void count_refusal() override;
   std::shared_ptr<PolicyVersion> live_version() const;
 
   BundleCore* const bundle_;                        // it owns this; null: the policy stands alone

@@ -46,20 +46,30 @@ bool Reloadable::note_failure(const std::string& message, const Source& source) 
   return news;
 }
 
-bool Reloadable::put_off(const std::exception& error) {
+Reloadable::FileChange Reloadable::look_at_disk(bool retry) try {
+  put_off_ = false;
+  const FileChange change = follow_disk(retry);
+  if (put_off_ || !end_put_off()) return change;
+  return change == FileChange::unchanged ? FileChange::restored : change;
+} catch (const NotNow& error) {
+  return put_off(error);
+}
+
+Reloadable::FileChange Reloadable::put_off(const std::exception& error) {
   put_off_ = true;
   {
     const std::lock_guard lock(mutex_);
     if (put_off_message_.empty()) error_before_it_ = last_error_;
     put_off_message_ = error.what();
   }
-  if (!note_failure(error.what(), source_of(error, {}, path_))) return false;
+  if (!note_failure(error.what(), source_of(error, {}, path_))) return FileChange::unchanged;
   log(LogLevel::warn,
       fmt::format("{} '{}': what is on the disk cannot be read or taken up at the moment, and triage tries again; the "
                   "live version stays live: {}",
                   what_, name_, error.what()),
       error.what());
-  return true;
+  count_refusal();
+  return FileChange::refused;
 }
 
 bool Reloadable::end_put_off() {

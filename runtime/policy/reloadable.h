@@ -28,6 +28,7 @@ class Reloadable {
     LoadFailure failure;
   };
   std::optional<Reversal> take_reversal();
+  enum class FileChange : uint8_t { unchanged, swapped, refused, deleted, restored };
   /// Whether the last look could not read, or take up, what is on the disk for a passing reason: a Watch looks again
   /// soon.
   bool is_put_off() const noexcept { return put_off_; }
@@ -64,8 +65,13 @@ class Reloadable {
   bool note_failure_of_choice(const std::string& place);
   /// True where there was one.
   virtual bool clear_failure();
-  /// True where this is news.
-  bool put_off(const std::exception& error);
+  /// Takes up what is on the disk now, with changing_. May throw NotNow.
+  virtual FileChange follow_disk(bool retry) = 0;
+  virtual void count_refusal() = 0;
+  /// follow_disk, which tells what it cannot read now, and forgets that when it can.
+  FileChange look_at_disk(bool retry);
+  /// `refused` where this is news.
+  FileChange put_off(const std::exception& error);
   /// For a look that could read what is on the disk: where what could not be read before is still the last error, it is
   /// what it was before that. True where there is none then.
   bool end_put_off();

@@ -13,10 +13,6 @@ namespace {
 
 using Slots = std::vector<uint16_t>;
 
-int severity_of(uint16_t slot) { return slot & 3; }
-int code_of(uint16_t slot) { return slot >> 2 & 15; }
-int location_of(uint16_t slot) { return slot >> 6; }
-
 /// What the layout says of one sample.
 struct Reference {
   explicit Reference(const Slots& slots) : all(slots) {

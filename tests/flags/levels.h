@@ -25,6 +25,11 @@ inline constexpr double NAN_VALUE = NaN, INF_VALUE = Inf;
 enum class Level { kernel, composite, other_device };
 inline constexpr Level LEVELS[] = {Level::kernel, Level::composite, Level::other_device};
 
+/// A slot as layout.h defines it, written plainly.
+inline int severity_of(uint16_t slot) { return slot & 3; }
+inline int code_of(uint16_t slot) { return slot >> 2 & 15; }
+inline int location_of(uint16_t slot) { return slot >> 6; }
+
 inline std::vector<IValue> run_all(Level level, const std::string& name, std::vector<IValue> arguments) {
   if (level == Level::composite) {
     const auto* composite = flags::find_composite("triage::" + name);

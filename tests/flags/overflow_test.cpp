@@ -11,15 +11,12 @@ namespace {
 
 using Record = std::vector<uint16_t>;
 
-int severity(uint16_t slot) { return slot & 3; }
-int code(uint16_t slot) { return slot >> 2 & 15; }
-int location(uint16_t slot) { return slot >> 6; }
 uint16_t slot_of(int code, int location, int severity) {
   return static_cast<uint16_t>(severity | code << 2 | location << 6);
 }
 
 bool same(uint16_t a, uint16_t b, Dedupe dedupe) {
-  const bool codes = code(a) == code(b), locations = location(a) == location(b);
+  const bool codes = code_of(a) == code_of(b), locations = location_of(a) == location_of(b);
   return dedupe == Dedupe::code       ? codes
          : dedupe == Dedupe::location ? locations
                                       : dedupe == Dedupe::unique && codes && locations;
@@ -28,17 +25,17 @@ bool same(uint16_t a, uint16_t b, Dedupe dedupe) {
 void count_dropped(Record& record, int more, int worst) {
   uint16_t& last = record.back();
   int number = more;
-  if (severity(last)) number += code(last) == 15 ? location(last) : 1;
-  last = slot_of(15, std::min(number, 1023), std::max(severity(last), worst));
+  if (severity_of(last)) number += code_of(last) == 15 ? location_of(last) : 1;
+  last = slot_of(15, std::min(number, 1023), std::max(severity_of(last), worst));
 }
 
 // Pushes into all slots but the last, which counts.
 void push(Record& record, uint16_t fresh, const AccumulationConfig& how) {
-  if (!code(fresh) || !severity(fresh)) return;
+  if (!code_of(fresh) || !severity_of(fresh)) return;
   const auto end = record.end() - 1;
   for (auto entry = record.begin(); entry != end; ++entry) {
-    if (!severity(*entry) || !same(*entry, fresh, how.dedupe)) continue;
-    if (severity(fresh) > severity(*entry)) *entry = fresh;
+    if (!severity_of(*entry) || !same(*entry, fresh, how.dedupe)) continue;
+    if (severity_of(fresh) > severity_of(*entry)) *entry = fresh;
     return;
   }
   uint16_t dropped = fresh;
@@ -46,26 +43,26 @@ void push(Record& record, uint16_t fresh, const AccumulationConfig& how) {
     dropped = *(end - 1);
     std::copy_backward(record.begin(), end - 1, end);
     record.front() = fresh;
-  } else if (auto empty = std::find_if(record.begin(), end, [](uint16_t s) { return !severity(s); }); empty != end) {
+  } else if (auto empty = std::find_if(record.begin(), end, [](uint16_t s) { return !severity_of(s); }); empty != end) {
     *empty = fresh;
     return;
   } else if (how.priority != Priority::chrono) {
     const auto key = [&](uint16_t s) {
-      const int rank = how.priority == Priority::severity ? severity(s) : location(s);
+      const int rank = how.priority == Priority::severity ? severity_of(s) : location_of(s);
       return how.order == Order::last ? rank : -rank;
     };
     const auto weakest = std::min_element(record.begin(), end, [&](uint16_t a, uint16_t b) { return key(a) < key(b); });
     if (key(fresh) > key(*weakest)) std::swap(*weakest, dropped);
   }
-  if (severity(dropped)) count_dropped(record, 1, severity(dropped));
+  if (severity_of(dropped)) count_dropped(record, 1, severity_of(dropped));
 }
 
 void merge(Record& record, const Record& other, const AccumulationConfig& how) {
   for (size_t i = 0; i + 1 < other.size(); ++i) push(record, other[i], how);
   const uint16_t last = other.back();
-  if (!severity(last)) return;
-  if (code(last) == 15)
-    count_dropped(record, location(last), severity(last));
+  if (!severity_of(last)) return;
+  if (code_of(last) == 15)
+    count_dropped(record, location_of(last), severity_of(last));
   else
     push(record, last, how);
 }
@@ -125,9 +122,9 @@ TEST_CASE("T05 T27: with track_overflow, push counts what is dropped, on both le
       if (taken) push(some[i], fresh, config.accumulation);
       const int c = *rc::gen::inRange(0, 16);
       codes[static_cast<int64_t>(i)] = c;
-      push(own[i], slot_of(c, location(fresh), severity(fresh)), config.accumulation);
+      push(own[i], slot_of(c, location_of(fresh), severity_of(fresh)), config.accumulation);
     }
-    const IValue where = location(fresh), bad = severity(fresh), what = code(fresh);
+    const IValue where = location_of(fresh), bad = severity_of(fresh), what = code_of(fresh);
     check("push.scalar", {f, what, where, bad, slots, policy}, flags_of(all, config));
     check("push.where", {f, what, where, bad, mask, slots, policy}, flags_of(some, config));
     check("push", {f, codes, where, bad, slots, policy}, flags_of(own, config));

@@ -42,7 +42,7 @@ class Partitioner {
     find_tangent_part();
     Values kept(outputs.begin(), middle);
     for (const auto& node : joint_.graph.nodes())
-      if (stays(*node)) {
+      if (graph::has_order(*node)) {  // in the forward half, whoever uses it
         bool backward = false;
         graph::for_each_use(*node, [&](const Value* value) { backward |= of_tangents_.count(value) != 0; });
         if (backward) throw GraphError("the backward run of the graph draws random numbers", node->source);
@@ -59,9 +59,6 @@ class Partitioner {
   }
 
  private:
-  /// In the forward half whoever uses it, in its order: what draws, and what may raise.
-  static bool stays(const Node& node) { return graph::is_random(node.op) || graph::is_effect(node.op) || node.checks; }
-
   void find_tangent_part() {
     const auto& inputs = joint_.graph.inputs();
     for (size_t i = joint_.num_primals; i < inputs.size(); ++i) of_tangents_.insert(inputs[i].value);
@@ -99,7 +96,7 @@ class Partitioner {
     for (const auto& constant : joint_.graph.constants()) graph::copy_constant(halves_.forward, constant, copies);
     std::vector<Value*> results;
     for (const auto& node : joint_.graph.nodes()) {
-      bool needed = stays(*node);
+      bool needed = graph::has_order(*node);
       for (const Value* result : node->results) needed |= forward_.count(result) != 0;
       if (needed) graph::copy_node(halves_.forward, *node, copies);
     }

@@ -428,18 +428,17 @@ void Program::fail(const UnmaskedRows& why) const {
   hand_over(why);
 }
 
-void Program::hand_over(const UnmaskedRows& why) const {
+bool Program::is_news(const UnmaskedRows& why) const {
   if (required_) refuse_unmasked_rows("graph `" + graph_.name() + "`", why);
-  if (said_.exchange(true)) return;
-  logger_.write(LogLevel::warn,
-                fmt::format("graph `{}`: the `eager` backend runs instead of `{}`, because {}; values of rows that the "
-                            "function masks may reach gradients",
-                            graph_.name(), backend_, with_place(why)));
+  return !said_.exchange(true);
+}
+
+void Program::hand_over(const UnmaskedRows& why) const {
+  if (is_news(why)) logger_.write(LogLevel::warn, left_to_eager_text(graph_.name(), backend_, why));
 }
 
 void Program::tell_unmasked(const UnmaskedRows& why) const {
-  if (required_) refuse_unmasked_rows("graph `" + graph_.name() + "`", why);
-  if (said_.exchange(true)) return;
+  if (!is_news(why)) return;
   logger_.write(LogLevel::warn, fmt::format("graph `{}`: values of rows that the function masks may reach gradients, "
                                             "because {}",
                                             graph_.name(), with_place(why)));

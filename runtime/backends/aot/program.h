@@ -136,6 +136,8 @@ class Program {
  private:
   std::unique_ptr<Layout> probe(const Tensors& primals, std::vector<int64_t> key) const;
   std::vector<int64_t> key_of(const Tensors& primals) const;
+  /// Whether nothing was said of this graph yet. Throws GraphError where rows must be masked.
+  bool is_news(const UnmaskedRows& why) const;
   void tell_unmasked(const UnmaskedRows& why) const;
 
   graph::Graph graph_;

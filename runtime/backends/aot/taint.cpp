@@ -166,8 +166,8 @@ class Taint::Rules {
     if (is_one_of(name, {"aten::slice_backward", "aten::select_backward", "aten::tril", "aten::triu"}) ||
         does.has(Semantics::moves))
       return follow_moves(node);
-    if (is_one_of(name, {"aten::cumsum", "aten::index_add", "aten::scatter_add", "aten::_index_put_impl",
-                         "aten::unfold_backward", "aten::diagonal_backward", "aten::trace"}))
+    if (is_one_of(name, {"aten::cumsum", "aten::index_add", "aten::_index_put_impl", "aten::unfold_backward",
+                         "aten::diagonal_backward", "aten::trace"}))
       return follow_sums(node);
     if (name.starts_with("aten::native_") || name.find("_backward") != std::string::npos) return follow_backward(node);
     if (name == "aten::convolution") return follow_rows(node);
@@ -209,13 +209,15 @@ class Taint::Rules {
 
   bool follow_where(const Node& node) {
     const at::Tensor a = taint(node.operands[1]), b = taint(node.operands[2]), cond = taint(node.operands[0]);
-    if (const auto mask = known(node.operands[0])) {
-      const at::Tensor chosen = mask->to(at::kBool), none = at::zeros({}, at::kBool);
-      set(node.results[0], at::where(chosen, a.defined() ? a : none, b.defined() ? b : none));
-    } else {
-      set(node.results[0], either(cond, either(a, b)));
-    }
+    const auto mask = known(node.operands[0]);
+    set(node.results[0], mask ? chosen_by(mask->to(at::kBool), a, b) : either(cond, either(a, b)));
     return true;
+  }
+
+  /// Of two that may differ nowhere.
+  static at::Tensor chosen_by(const at::Tensor& mask, const at::Tensor& a, const at::Tensor& b) {
+    const at::Tensor none = at::zeros({}, at::kBool);
+    return at::where(mask, a.defined() ? a : none, b.defined() ? b : none);
   }
 
   bool follow_masked_fill(const Node& node) {
@@ -464,14 +466,11 @@ class Taint::Rules {
     const std::string& name = name_of(node);
     if (is_one_of(name, {"triage::guard_grad", "triage::replace"})) return follow_elements(node);
     if (name == "triage::select") {
-      const at::Tensor both = either(taint(node.operands[1]), taint(node.operands[2]));
       const auto mask = known(node.operands[0]);
-      if (!mask) return false;
-      const at::Tensor a = taint(node.operands[1]), b = taint(node.operands[2]), none = at::zeros({}, at::kBool);
-      if (both.defined())
+      if (mask)
         set(node.results[0],
-            at::where(in_rows(*mask, node.results[0]), a.defined() ? a : none, b.defined() ? b : none));
-      return true;
+            chosen_by(in_rows(*mask, node.results[0]), taint(node.operands[1]), taint(node.operands[2])));
+      return mask.has_value();
     }
     at::Tensor all;
     bool rows_only = true;

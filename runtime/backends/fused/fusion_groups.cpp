@@ -79,7 +79,7 @@ class Cutter {
     std::unordered_set<const Node*> taken;
     std::vector<const Node*> nodes;
     waiting_.walk({}, [&](const Node& node) {
-      if (has_order(node) || !computes_numbers(node)) return false;
+      if (graph::has_order(node) || !computes_numbers(node)) return false;
       if (can_lower(graph::op_name(node.op)) && !calls_.count(&node)) return false;
       nodes.push_back(&node);
       taken.insert(&node);
@@ -188,7 +188,7 @@ class Cutter {
     Values made;
     std::vector<const Node*> nodes;
     waiting_.walk({}, [&](const Node& node) {
-      bool data = has_order(node) || inside.count(&node);
+      bool data = graph::has_order(node) || inside.count(&node);
       graph::for_each_use(node, [&](const Value* value) {
         data |= !value->meta || (!value->meta->sizes.empty() && value->meta->sizes[0] == best.batch);
       });
@@ -295,7 +295,7 @@ class Cutter {
     std::vector<const Node*> nodes;
     const Node* refused = nullptr;
     waiting_.walk({}, [&](const Node& node) {
-      const bool is_ordered = has_order(node);
+      const bool is_ordered = graph::has_order(node);
       if (is_ordered && ordered[next] != &node) return false;  // another one comes first
       if (!calls_.count(&node) && can_lower(graph::op_name(node.op))) {
         if (!refused && nodes.empty()) refused = &node;
@@ -323,7 +323,7 @@ class Cutter {
         groups.emplace_back();
         continue;
       }
-      if (!PooledCall::takes(*node) || has_order(*node)) continue;
+      if (!PooledCall::takes(*node) || graph::has_order(*node)) continue;
       std::vector<const Node*> own = own_views(*node, groups.back());
       own.push_back(node);
       auto& rest = groups.back();
@@ -345,7 +345,7 @@ class Cutter {
 
   /// Whether it can write in the place of its first argument, which nobody reads but it.
   bool overwrites(const Node& node) const {
-    if (has_order(node) || !InPlaceCall::takes(node)) return false;
+    if (graph::has_order(node) || !InPlaceCall::takes(node)) return false;
     const Value* first = node.operands[0].value();
     return !outputs_.count(first) && waiting_.users(first).size() == 1;
   }

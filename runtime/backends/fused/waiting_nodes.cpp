@@ -24,8 +24,6 @@ std::vector<const Value*> distinct_operands(const Node& node) {
 
 }  // namespace
 
-bool has_order(const Node& node) { return graph::is_random(node.op) || graph::is_effect(node.op) || node.checks; }
-
 WaitingNodes::WaitingNodes(const Graph& graph) : left_(graph.nodes().size()) {
   for (const auto& node : graph.nodes()) {
     const size_t number = nodes_.size();
@@ -37,7 +35,7 @@ WaitingNodes::WaitingNodes(const Graph& graph) : left_(graph.nodes().size()) {
     missing_.push_back(operands.size());
     for (const Value* value : operands) users_[value].push_back(node.get());
     if (operands.empty()) ready_.insert(number);
-    if (has_order(*node)) ordered_.insert(number);
+    if (graph::has_order(*node)) ordered_.insert(number);
   }
   for (const auto& input : graph.inputs()) make_there(input.value);
   for (const auto& constant : graph.constants()) make_there(constant.value);

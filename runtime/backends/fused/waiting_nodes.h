@@ -34,7 +34,7 @@ class WaitingNodes {
   /// true), in their order in the graph.
   void walk(const Values& made, const std::function<bool(const graph::Node&)>& take) const;
 
-  /// The waiting nodes that keep their order among themselves (has_order).
+  /// The waiting nodes that keep their order among themselves (graph::has_order).
   std::vector<const graph::Node*> ordered() const;
 
   /// The first sizes of tensors that are there and that a waiting node for loops reads, those first that most such nodes read.
@@ -55,8 +55,5 @@ class WaitingNodes {
   std::unordered_map<const graph::Value*, std::vector<const graph::Node*>> users_;
   std::map<int64_t, int64_t> batches_;  // first sizes, by how many waiting nodes for loops read such a tensor
 };
-
-/// Of random operators, effects and assertions.
-bool has_order(const graph::Node& node);
 
 }  // namespace triage::fused

@@ -145,20 +145,7 @@ bool BundleCore::see_manifest() try {
 
 BundleCore::FileChange BundleCore::follow(bool retry) {
   const Changing changing(*this);
-  put_off_ = false;
-  try {
-    const FileChange change = follow_disk(retry);
-    if (put_off_ || !end_put_off()) return change;
-    return change == FileChange::unchanged ? FileChange::restored : change;
-  } catch (const NotNow& error) {
-    return put_off(error);
-  }
-}
-
-BundleCore::FileChange BundleCore::put_off(const std::exception& error) {
-  if (!Reloadable::put_off(error)) return FileChange::unchanged;
-  count_refusal();
-  return FileChange::refused;
+  return look_at_disk(retry);
 }
 
 BundleCore::FileChange BundleCore::follow_disk(bool retry) {

@@ -30,7 +30,6 @@ class BundleCore : public Reloadable, public std::enable_shared_from_this<Bundle
   /// Tells the Runtime of all its policies; once it is shared.
   void add_to_runtime();
 
-  using FileChange = PolicyCore::FileChange;
   /// Takes up the folder as it is now, if bundle.json is another than at the last look. `retry`: in any case.
   FileChange follow(bool retry);
   /// What bundle.json holds now, in a few bytes; empty: what the last look saw. Of a folder whose files were not those
@@ -84,8 +83,7 @@ class BundleCore : public Reloadable, public std::enable_shared_from_this<Bundle
 
   FileChange take_up(const std::string& text, bool retry);
   FileChange refuse(const std::exception& error, bool is_news);
-  FileChange put_off(const std::exception& error);
-  FileChange follow_disk(bool retry);
+  FileChange follow_disk(bool retry) override;
   Snapshot read_folder();
   void replace_with(const Snapshot& snapshot);
   void check_successor(const Manifest& manifest) const;
@@ -104,7 +102,7 @@ class BundleCore : public Reloadable, public std::enable_shared_from_this<Bundle
   void retry_after_restart();
   std::string title(const Version& version) const;
   bool clear_failure() override;
-  void count_refusal();  // of each policy: none has changed
+  void count_refusal() override;  // of each policy: none has changed
   std::shared_ptr<Version> live() const;
   // With mutex_ held, and the first three with those of the members:
   Exchange stage(const Version& version, const Members& added) const;

@@ -109,7 +109,7 @@ std::string cache_text(const CacheStatistics& cache) {
 
 /// Asked of a second call, whose inputs require grad. A script that breaks graphs is not run once more.
 std::optional<UnmaskedRows> unmasked_rows_of(const Call& call, const std::vector<BreakReport>& breaks) {
-  if (!breaks.empty()) return UnmaskedRows{"of a graph break: " + breaks.front().what, breaks.front().where};
+  if (!breaks.empty()) return unmasked_by_break(breaks.front().what, breaks.front().where);
   std::vector<at::Tensor> inputs;
   for (const at::Tensor& input : call.inputs)
     inputs.push_back(at::isFloatingType(input.scalar_type()) ? input.detach().requires_grad_() : input);

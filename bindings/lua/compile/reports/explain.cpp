@@ -208,7 +208,7 @@ int explain(lua_State* L) {
   function.options.masked_rows_of_graph = nullptr;
   Explanation all = explanation_of(function);
   if (!all.breaks.empty() && has_gradients)
-    *unmasked = UnmaskedRows{"of a graph break: " + all.breaks.front().what, all.breaks.front().where};
+    *unmasked = unmasked_by_break(all.breaks.front().what, all.breaks.front().where);
   all.unmasked_rows = *unmasked;
   push_explanation(L, all);
   return 1;

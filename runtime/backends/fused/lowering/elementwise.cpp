@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "runtime/backends/fused/lowering/lowering.h"
 #include "runtime/graph/evaluation/number_math.h"
@@ -67,6 +68,13 @@ bool from_numbers(Lowering& l, Dtypes dtypes, const Formula& formula) {
   return operands && l.result(0, form, l.map(form.dtype, formula, *operands));
 }
 
+/// Versions differ in what one bound alone does that is NaN: it leaves everything as it is, or makes everything NaN.
+bool lone_nan_bound_is_ignored() {
+  static const bool ignored =
+      !at::zeros({1}).clamp(std::numeric_limits<double>::quiet_NaN()).isnan().item<bool>();
+  return ignored;
+}
+
 }  // namespace
 
 bool elementwise(Lowering& l, Dtypes dtypes, const char* text) {
@@ -83,13 +91,14 @@ bool elementwise(Lowering& l, Dtypes dtypes, const char* text) {
   return operands && l.result(0, result, l.map(result.dtype, formula, *operands));
 }
 
-/// Of two bounds, one that is NaN makes everything NaN; one bound alone, where it is NaN, leaves everything as it is.
+/// Of two bounds, one that is NaN makes everything NaN.
 bool clamp(Lowering& l) {
   if (!l.is_none(1) && !l.is_none(2)) return elementwise(l, Dtypes::number, "at_most(at_least(a, b), c)");
   const auto* bound = l.constant(l.is_none(1) ? 2 : 1);
-  const bool is_number = bound && !(bound->isDouble() && std::isnan(bound->toDouble()));
-  if (l.is_none(1)) return elementwise(l, Dtypes::number, is_number ? "at_most(a, c)" : "a > c ? c : a");
-  return elementwise(l, Dtypes::number, is_number ? "at_least(a, b)" : "a < b ? b : a");
+  const bool may_be_nan = !bound || (bound->isDouble() && std::isnan(bound->toDouble()));
+  const bool ignores_nan = may_be_nan && lone_nan_bound_is_ignored();
+  if (l.is_none(1)) return elementwise(l, Dtypes::number, ignores_nan ? "a > c ? c : a" : "at_most(a, c)");
+  return elementwise(l, Dtypes::number, ignores_nan ? "a < b ? b : a" : "at_least(a, b)");
 }
 
 namespace {
