@@ -70,8 +70,7 @@ bool from_numbers(Lowering& l, Dtypes dtypes, const Formula& formula) {
 
 /// Versions differ in what one bound alone does that is NaN: it leaves everything as it is, or makes everything NaN.
 bool lone_nan_bound_is_ignored() {
-  static const bool ignored =
-      !at::zeros({1}).clamp(std::numeric_limits<double>::quiet_NaN()).isnan().item<bool>();
+  static const bool ignored = !at::zeros({1}).clamp(std::numeric_limits<double>::quiet_NaN()).isnan().item<bool>();
   return ignored;
 }
 

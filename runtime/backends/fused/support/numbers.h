@@ -142,7 +142,7 @@ template <class T>
 inline T at_most(T x, T high) {
   return (x > high) | (high != high) ? high : x;
 }  // NaN stays
-inline float sign_of(float x) { return (x < 0.0f) | (x > 0.0f) ? __builtin_copysignf(1.0f, x) : 0.0f; }
+inline float sign_of(float x) { return __builtin_islessgreater(x, 0.0f) ? __builtin_copysignf(1.0f, x) : 0.0f; }
 inline double sign_of(double x) { return (x < 0.0) | (x > 0.0) ? __builtin_copysign(1.0, x) : 0.0; }
 template <class T>
 inline T magnitude_of(T x) {

@@ -15,10 +15,12 @@ struct ReducedFloat {
   uint32_t exponent;  // wraps
 };
 
-/// e^r - 1 for |r| <= ln(2) / 2
-TRIAGE_INLINE float small_exponential_minus_one(float r) {
-  const float p = polynomial(r, 1.9875691500e-4f, 1.3981999507e-3f, 8.3334519073e-3f, 4.1665795894e-2f,
-                             1.6666665459e-1f, 5.0000001201e-1f);
+/// e^r - 1 for |r| <= ln(2) / 2, of one float or of a vector.
+template <class T>
+TRIAGE_INLINE T small_exponential_minus_one(T r) {
+  const T zero{};
+  const T p = polynomial(r, zero + 1.9875691500e-4f, zero + 1.3981999507e-3f, zero + 8.3334519073e-3f,
+                         zero + 4.1665795894e-2f, zero + 1.6666665459e-1f, zero + 5.0000001201e-1f);
   return multiply_add(p, r * r, r);
 }
 

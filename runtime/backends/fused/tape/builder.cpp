@@ -342,7 +342,7 @@ class Builder {
     const unsigned all = (1u << at(ref).operands.size()) - 1;
     if (at(ref).place == Place::number) single = 0;
     if (single == all && at(ref).is(Opcode::copy))
-      return {fill_step(steps_.slot(out).size), out, in, {}, Opcode::literal, operand_type(ref)};
+      return {primitives().fill(steps_.slot(out).size), out, in, {}, Opcode::literal, operand_type(ref)};
     const Type type = operand_type(ref);
     MapStep step = single == all ? nullptr : primitives().map(at(ref).opcode, type, at(ref).type, single);
     if (!step && single != 0) {
@@ -350,7 +350,7 @@ class Builder {
         if (!(single >> i & 1)) continue;
         const int32_t size = steps_.slot(in[i]).size;
         const int32_t filled = is_element(ref) ? chunk(size) : cell_of(size);
-        ops.push_back({fill_step(size), filled, {in[i], -1, -1, -1, -1}});
+        ops.push_back({primitives().fill(size), filled, {in[i], -1, -1, -1, -1}});
         in[i] = filled;
       }
       single = 0;
@@ -551,11 +551,13 @@ std::optional<Steps> steps_of(const Loops& loops, Lanes lanes, std::optional<InP
     drop_unread(steps);
     find_choices(steps);
     merge_steps(steps);
+    keep_in_outputs(steps, in_place);
     allot_registers(steps);
     choose_fetching(steps);
     find_read_again(steps);
     find_searches(steps);
     find_rare_levels(steps);
+    sort_slots(steps);
     if (in_place && !can_be_in_place(steps, *in_place)) return std::nullopt;
     return steps;
   } catch (const NoTape&) {

@@ -17,9 +17,10 @@ struct MergedNode {
 };
 
 struct Merge {
+  static constexpr size_t most_nodes = 7, most_operands = 5;
   std::string_view operands;  // e: has elements; s: one value for all of them; c: elements that are conditions
   size_t count;               // of nodes
-  std::array<MergedNode, 5> nodes;
+  std::array<MergedNode, most_nodes> nodes;
   int8_t stored = -1;  // the node whose values go to memory
   int8_t joined = -1;  // the node that a reduction joins
   Join join = Join::sum;
@@ -28,7 +29,7 @@ struct Merge {
 namespace merging {
 
 using O = Opcode;
-using Nodes = std::array<MergedNode, 5>;
+using Nodes = std::array<MergedNode, Merge::most_nodes>;
 constexpr MergedNode of(O opcode, int a, int b = 0, int c = 0) {
   return {opcode, {static_cast<int8_t>(a), static_cast<int8_t>(b), static_cast<int8_t>(c)}};
 }
@@ -45,7 +46,7 @@ constexpr Merge join(Join join, std::string_view operands, size_t count, const N
 /// Longer ones first.
 inline constexpr auto merges = [] {
   using namespace merging;  // NOLINT: the words of the table
-  constexpr int first = -1, second = -2, third = -3, fourth = -4;
+  constexpr int first = -1, second = -2, third = -3, fourth = -4, fifth = -5, sixth = -6;
   return std::array{
       // Is there a NaN or an Inf? With the copy that rows without one are.
       join(Join::largest, "e", 2, {of(O::magnitude_bits, 0), of(O::copy, 0)}, 0, 1),
@@ -54,7 +55,11 @@ inline constexpr auto merges = [] {
       join(Join::any, "e", 2, {of(O::is_finite, 0), of(O::logical_not, first)}, 1, -1),
       join(Join::any, "e", 2, {of(O::is_nan, 0), of(O::copy, 0)}, 0, 1),
       join(Join::any, "e", 1, {of(O::is_nan, 0)}, 0, -1),
-      // How far values are from another one.
+      // How far values are from another one; with what those beyond a distance become.
+      join(Join::any, "ess", 7,
+           {of(O::sub, 0, 1), of(O::abs, first), of(O::gt, second, 2), of(O::sign, first), of(O::mul, 2, fourth),
+            of(O::add, 1, fifth), of(O::select, third, sixth, 0)},
+           2, 6),
       join(Join::any, "ess", 3, {of(O::sub, 0, 1), of(O::abs, first), of(O::gt, second, 2)}, 2, -1),
       join(Join::any, "es", 1, {of(O::gt, 0, 1)}, 0, -1),
       join(Join::any, "es", 1, {of(O::lt, 0, 1)}, 0, -1),

@@ -39,10 +39,15 @@ class MergesOfLoop {
   }
 
  private:
+  static constexpr auto no_ops = [] {
+    std::array<int, Merge::most_nodes> ops{};
+    for (int& op : ops) op = -1;
+    return ops;
+  }();
   /// What the nodes and operands of a merge are in this loop.
   struct Found {
     Steps::Operands operands = Steps::none;
-    std::array<int, 5> ops{-1, -1, -1, -1, -1};
+    std::array<int, Merge::most_nodes> ops = no_ops;
     std::optional<Type> type;
   };
 
@@ -100,7 +105,7 @@ class MergesOfLoop {
     return true;
   }
 
-  using Gone = std::array<bool, 5>;
+  using Gone = std::array<bool, Merge::most_nodes>;
   /// The nodes that nobody else reads, so that the merge leaves nothing of them. Nothing where it does not pay: what others read
   /// too is computed twice, which must be cheap, and some step must be saved. `reduction`: that the merge becomes a part of, or -1.
   std::optional<Gone> leaves(const Merge& merge, const Found& found, int reduction) const {
@@ -155,7 +160,7 @@ class MergesOfLoop {
     if (one.merged || one.join != merge.join) return;
     Found found;
     if (!node_is(merge, merge.joined, producer(one.operand), found)) return;
-    if (merge.stored >= 0 && merge.stored != merge.joined && !find_copy(merge, found)) return;
+    if (merge.stored >= 0 && merge.stored != merge.joined && !find_stored(merge, found)) return;
     const auto gone = leaves(merge, found, reduction);
     if (!gone) return;
     for (size_t k = 0; k < merge.count; ++k)
@@ -170,10 +175,11 @@ class MergesOfLoop {
     remove(merge, found, *gone, -1);
   }
 
-  /// The op that copies the operand, as the node that is stored says.
-  bool find_copy(const Merge& merge, Found& found) const {
-    const auto operand = static_cast<size_t>(merge.nodes[static_cast<size_t>(merge.stored)].in[0]);
-    const auto readers = readers_.find(found.operands[operand]);
+  /// Adds the op whose result the merge stores: it reads an operand, or a node that is found already.
+  bool find_stored(const Merge& merge, Found& found) const {
+    const int8_t read = merge.nodes[static_cast<size_t>(merge.stored)].in[0];
+    const auto readers = readers_.find(read >= 0 ? found.operands[static_cast<size_t>(read)]
+                                                 : op(found.ops[static_cast<size_t>(-1 - read)]).out);
     if (readers == readers_.end()) return false;
     for (const int reader : readers->second) {
       Found with = found;
@@ -234,22 +240,36 @@ class Registers {
       slots.insert({one.total, one.stored});
       if (!one.merged) slots.insert(one.operand);
     }
-    std::set<int32_t> chosen;
+    std::set<int32_t> chosen, conditions, seen;
     for (const int32_t choice : loop_.choices) {
       const Steps::Choice& one = steps_.choices[static_cast<size_t>(choice)];
       chosen.insert({one.out, one.of[0], one.of[1]});
+      conditions.insert(one.condition);
     }
+    for (const Steps::Op& op : loop_.ops)
+      for (const Steps::Guard& guard : op.guards) conditions.insert(guard.condition);
     loop_.direct = steps_.width == 1 && !loop_.guarded && loop_.choices.empty();
     for (const int32_t slot : slots) {
       if (slot < 0) continue;
       loop_.direct &= steps_.slot(slot).choice < 0;
+      note_conditions(slot, seen, conditions);
       const Home home = steps_.slot(slot).home;
       if (home == Home::cell || home == Home::row || home == Home::input || home == Home::output || chosen.count(slot))
         loop_.moving.push_back(slot);
+      if (home == Home::chunk) loop_.registers.push_back(slot);
     }
+    loop_.conditions.assign(conditions.begin(), conditions.end());
   }
 
  private:
+  /// Of a slot that may stand for another one, which earlier levels chose: the conditions of these choices.
+  void note_conditions(int32_t slot, std::set<int32_t>& seen, std::set<int32_t>& conditions) const {
+    const int32_t number = steps_.slot(slot).choice;
+    if (number < 0 || !seen.insert(slot).second) return;
+    const Steps::Choice& choice = steps_.choices[static_cast<size_t>(number)];
+    conditions.insert(choice.condition);
+    for (const int32_t other : choice.of) note_conditions(other, seen, conditions);
+  }
   void find_last_uses() {
     for (size_t i = 0; i < loop_.ops.size(); ++i) {
       last_uses_[loop_.ops[i].out] = i;
@@ -296,16 +316,55 @@ void merge_steps(Steps& steps) {
     for (Steps::Loop& loop : level.loops) MergesOfLoop(steps, loop).run();
 }
 
+namespace {
+
+/// The last of the levels from `begin` to `end` that computes long enough to fetch memory meanwhile: of those with a loop that is
+/// slow, else of those with a merge that joins.
+Steps::Fetch fetched_in(const Steps& steps, size_t begin, size_t end, int32_t slot) {
+  Steps::Fetch last{-1, slot};
+  for (size_t i = begin; i < end; ++i)
+    for (const Steps::Loop& loop : steps.levels[i].loops) {
+      const bool merges = std::any_of(loop.reductions.begin(), loop.reductions.end(),
+                                      [](const Steps::Reduction& one) { return one.merged != nullptr; });
+      if (loop.slow || (merges && !last.slow)) last.level = static_cast<int32_t>(i);
+      last.slow |= loop.slow;
+    }
+  return last;
+}
+
+/// The first level that writes to the output.
+size_t level_that_writes(const Steps& steps, int32_t output) {
+  const auto is_there = [&](int32_t slot) {
+    return slot >= 0 && steps.slot(slot).home == Home::output && steps.slot(slot).number == output;
+  };
+  for (size_t i = 0; i < steps.levels.size(); ++i)
+    for (const Steps::Loop& loop : steps.levels[i].loops)
+      if (std::any_of(loop.ops.begin(), loop.ops.end(), [&](const Steps::Op& op) { return is_there(op.out); }) ||
+          std::any_of(loop.reductions.begin(), loop.reductions.end(),
+                      [&](const Steps::Reduction& one) { return is_there(one.stored); }))
+        return i;
+  return 0;
+}
+
+/// Before it is written; else, where one row is written, the next one.
+Steps::Fetch fetch_of_output(const Steps& steps, int32_t slot) {
+  const size_t written = level_that_writes(steps, steps.slot(slot).number);
+  Steps::Fetch fetch = fetched_in(steps, 1, written, slot);
+  if (fetch.level >= 0 || written == 0) return fetch;
+  fetch = fetched_in(steps, written, written + 1, slot);
+  fetch.rows_ahead = 1;
+  return fetch;
+}
+
+}  // namespace
+
 void choose_fetching(Steps& steps) {
   if (steps.width > 1) return;
-  for (size_t i = 1; i < steps.levels.size(); ++i)
-    for (const Steps::Loop& loop : steps.levels[i].loops)
-      if (loop.slow) steps.fetching = i;
-  if (!steps.fetching) return;
   for (size_t i = 0; i < steps.slots.size(); ++i) {
+    const auto slot = static_cast<int32_t>(i);
     if (steps.slots[i].size != 4) continue;
-    if (steps.slots[i].home == Home::input) steps.fetched_input = static_cast<int32_t>(i);
-    if (steps.slots[i].home == Home::output) steps.fetched_output = static_cast<int32_t>(i);
+    if (steps.slots[i].home == Home::input) steps.fetched_input = fetched_in(steps, 1, steps.levels.size(), slot);
+    if (steps.slots[i].home == Home::output) steps.fetched_output = fetch_of_output(steps, slot);
   }
 }
 
@@ -327,6 +386,19 @@ void find_read_again(Steps& steps) {
         for (const int32_t in : one.in) mark(in);
       }
     }
+  }
+}
+
+void sort_slots(Steps& steps) {
+  for (size_t i = 0; i < steps.slots.size(); ++i) steps.by_home.push_back(static_cast<int32_t>(i));
+  const auto home = [&](int32_t index) { return steps.slot(index).home; };
+  std::stable_sort(steps.by_home.begin(), steps.by_home.end(),
+                   [&](int32_t one, int32_t other) { return home(one) < home(other); });
+  for (const int32_t index : steps.by_home) {
+    const bool of_caller = home(index) == Home::input || home(index) == Home::output;
+    if (of_caller) steps.of_caller.push_back(index);
+    if (home(index) == Home::row || home(index) == Home::shared || (of_caller && steps.slot(index).again))
+      steps.held.push_back(index);
   }
 }
 

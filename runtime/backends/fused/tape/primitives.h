@@ -28,15 +28,23 @@ struct JoinSteps {
   /// Totals as values of the type.
   void (*finish)(void* out, const void* totals, int64_t count);
 };
-/// What comes into the cache while a step computes: memory of as many values. Null: nothing.
-struct Ahead {
-  const void* read = nullptr;
-  const void* write = nullptr;
+/// Rows that a step goes through one after the other: where they lie, and how far it is to the next one.
+struct Rows {
+  int64_t count;
+  void* total;
+  int64_t total_step;
+  void* stored;
+  int64_t stored_step;
+  const void* in[5];
+  int64_t in_steps[5];
+  // What comes into the cache meanwhile: memory of as many values. Null: nothing.
+  const char* read_ahead;
+  int64_t read_step;
+  const char* write_ahead;
+  int64_t write_step;
 };
-/// As JoinSteps::block, of values that are computed from operands; they, or others beside them, go to `stored`. Only those that
-/// take longer than memory fetch `ahead`.
-using MergedJoin = void (*)(void* total, void* stored, const void* const* in, int64_t n, int64_t start,
-                            const Ahead& ahead);
+/// As JoinSteps::block, of values that are computed from operands; they, or others beside them, go to `stored`.
+using MergedJoin = void (*)(const Rows& rows, int64_t n, int64_t start);
 
 /// Of values of one size, in tiles (support/tiles.h). `pitch`: bytes between rows.
 struct TileSteps {
@@ -59,6 +67,8 @@ struct Primitives {
   /// From what memory holds to what is computed, and back; null where both are the same.
   MapStep (*load)(at::ScalarType dtype);
   MapStep (*store)(at::ScalarType dtype);
+  /// One value of the size at all places.
+  MapStep (*fill)(int32_t size);
   /// Whether there is an Inf among values of the type, f32 or f64.
   bool (*has_inf)(const void* values, int64_t n, Type type);
   const TileSteps* (*tiles)(int32_t size);

@@ -100,12 +100,6 @@ template <class T>
 void copy(void* out, const void* const* in, int64_t n, const int64_t*) {
   std::memcpy(out, in[0], static_cast<size_t>(n) * sizeof(T));
 }
-template <class T>
-void fill(void* out, const void* const* in, int64_t n, const int64_t*) {
-  const T value = *static_cast<const T*>(in[0]);
-#pragma omp simd  // std::fill_n writes one value at a time at -O2
-  for (int64_t i = 0; i < n; ++i) static_cast<T*>(out)[i] = value;
-}
 
 }  // namespace
 
@@ -133,9 +127,6 @@ MapStep record_step(Opcode opcode, int64_t width) {
 
 MapStep copy_step(int32_t size) {
   return size == 1 ? &copy<uint8_t> : size == 2 ? &copy<uint16_t> : size == 4 ? &copy<uint32_t> : &copy<uint64_t>;
-}
-MapStep fill_step(int32_t size) {
-  return size == 1 ? &fill<uint8_t> : size == 2 ? &fill<uint16_t> : size == 4 ? &fill<uint32_t> : &fill<uint64_t>;
 }
 
 }  // namespace triage::fused

@@ -17,8 +17,7 @@ struct RecordStep {
 };
 /// Null for opcodes on something else. (`select` is one on records as well; of operand 0 it takes `single_condition`.)
 MapStep record_step(Opcode opcode, int64_t width);
-/// Values of that many bytes as they are; and one of them in all places.
+/// Values of that many bytes as they are.
 MapStep copy_step(int32_t size);
-MapStep fill_step(int32_t size);
 
 }  // namespace triage::fused

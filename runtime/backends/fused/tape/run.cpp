@@ -17,31 +17,28 @@ namespace {
 
 /// So much memory of rows that are searched at once stays in the first cache beside what else is there.
 constexpr int64_t searched_bytes = 4 << 10;
+/// So much of a call's input may still be in the second cache from whoever wrote it: nothing is fetched for it.
+constexpr int64_t cached_bytes = 2 << 20;
 
 }  // namespace
 
 /// One call on one thread.
 class TapeRun {
   using Place = Scratch::Place;
-  using Here = Scratch::Here;
-
-  /// Where the operands lie.
-  template <class Find>
-  static void find_operands(const Steps::Operands& slots, const void** in, const Find& find) {
-    for (size_t i = 0; i < slots.size() && slots[i] >= 0; ++i) in[i] = find(slots[i]);
-  }
 
  public:
   TapeRun(const Steps& steps, const Call& call) : steps_(steps), call_(call), scratch_(steps, call) {}
 
   void run(int64_t begin, int64_t end) {
     used_ = std::min(end - begin, scratch_.block_rows);
+    if (const int32_t input = steps_.fetched_input.slot; input >= 0)
+      is_beyond_cache_ = (end - begin) * slot(input).size * extent(slot(input).extent) > cached_bytes;
     begin_call();
     for (int64_t row = begin; row < end; row += scratch_.block_rows) {
       used_ = std::min(end - row, scratch_.block_rows);
       read(row);
       left_ = end - row - scratch_.block_rows;
-      for (size_t i = 0; i < steps_.levels.size(); ++i) run(steps_.levels[i], i > 0 && i == steps_.fetching);
+      for (size_t i = 0; i < steps_.levels.size(); ++i) run(static_cast<int32_t>(i));
       write(row);
     }
   }
@@ -51,7 +48,8 @@ class TapeRun {
   char* memory_of_input(int32_t number) const { return static_cast<char*>(const_cast<void*>(call_.in[number])); }
   const Steps::Slot& slot(int32_t index) const { return steps_.slot(index); }
   const Place& block(int32_t index) const { return scratch_.block[index]; }
-  Here& here(int32_t index) { return scratch_.at[index]; }
+  Place& here(int32_t index) { return scratch_.here[index]; }
+  const Place& here(int32_t index) const { return scratch_.here[index]; }
 
   bool holds(int32_t condition, int64_t row) const { return *own_memory(condition, row) != 0; }
   /// Where the slot itself has the row, whatever it selects.
@@ -59,13 +57,15 @@ class TapeRun {
     const Place& place = block(index);
     return place.memory + row * place.step;
   }
-  Here in_row(int32_t index, int64_t row) const {
+  Place in_row(int32_t index, int64_t row) const {
     if (const int32_t choice = slot(index).choice; choice >= 0) {
       const Steps::Choice& one = steps_.choices[static_cast<size_t>(choice)];
       const bool which = holds(one.condition, row);
       if (one.how[which] == How::forward) return in_row(one.of[which], row);
     }
-    return {own_memory(index, row), block(index).advance};
+    Place place = block(index);
+    place.memory += row * place.step;
+    return place;
   }
   char* memory(int32_t index, int64_t row) const { return in_row(index, row).memory; }
 
@@ -112,12 +112,11 @@ class TapeRun {
   }
 
   void read(int64_t row) {
-    for (size_t i = 0; i < steps_.slots.size(); ++i) {
-      const Steps::Slot& one = steps_.slots[i];
-      if (one.home == Home::input)
-        scratch_.block[i].memory = memory_of_input(one.number) + row * scratch_.block[i].step;
-      if (one.home == Home::output)
-        scratch_.block[i].memory = static_cast<char*>(call_.out[one.number]) + row * scratch_.block[i].step;
+    for (const int32_t index : steps_.of_caller) {
+      const Steps::Slot& one = slot(index);
+      Place& place = scratch_.block[index];
+      place.memory = one.home == Home::input ? memory_of_input(one.number) : static_cast<char*>(call_.out[one.number]);
+      place.memory += row * place.step;
     }
     for (const Steps::Transfer& one : steps_.reads) {
       const int64_t stride = call_.in_stride[one.number];
@@ -164,39 +163,77 @@ class TapeRun {
 
   // --- a level
 
-  void run(const Steps::Level& level, bool fetching) {
+  void run(int32_t number) {
+    const Steps::Level& level = steps_.levels[static_cast<size_t>(number)];
     for (const Steps::Op& op : level.cells) apply_to_cells(op, used_);
     for (const Steps::Classified& one : level.classified) classify(one);
     for (const Steps::Op& op : level.after) apply_to_cells(op, used_);
     const int64_t turns = steps_.width > 1 ? 1 : used_;
-    if (!search(level))
-      for (int64_t row = next_row(level, 0); row < turns; row = next_row(level, row + 1)) {
-        for (const Steps::Spread& one : level.spreads) spread(one, row);
-        if (fetching) look_ahead(row);
-        for (const Steps::Loop& loop : level.loops)
-          if (!is_searched(loop) && is_needed(loop, row)) run(loop, row);
-        for (const Steps::SegmentReduction& one : level.segments) reduce(one, row);
-      }
-    ahead_ = {};
+    if (!search(level)) level.is_one_loop() ? run_together(number, turns) : run_one_by_one(number, turns);
+    ahead_in_.memory = ahead_out_.memory = nullptr;
     if (steps_.width > 1) return;
     for (const Steps::Loop& loop : level.loops)
       for (const Steps::Reduction& one : loop.reductions)
         one.steps->finish(block(one.out).memory, block(one.total).memory, used_);
   }
 
-  /// The row of the next block, and the output of this one. (Processors fetch within a page of memory; rows are many pages.)
-  void look_ahead(int64_t row) {
-    const auto memory_of = [&](int32_t slot, int64_t wanted) {
-      if (slot < 0 || extent(steps_.slot(slot).extent) > Steps::chunk) return static_cast<char*>(nullptr);
-      return block(slot).memory + wanted * block(slot).step;
+  void run_one_by_one(int32_t number, int64_t end) {
+    const Steps::Level& level = steps_.levels[static_cast<size_t>(number)];
+    for (int64_t row = next_row(level, 0); row < end; row = next_row(level, row + 1)) {
+      for (const Steps::Spread& one : level.spreads) spread(one, row);
+      look_ahead(number, row);
+      for (const Steps::Loop& loop : level.loops)
+        if (!is_searched(loop)) run(loop, row, 1);
+      for (const Steps::SegmentReduction& one : level.segments) reduce(one, row);
+    }
+  }
+  void run_together(int32_t number, int64_t end) {
+    const Steps::Level& level = steps_.levels[static_cast<size_t>(number)];
+    const Steps::Loop& loop = level.loops[0];
+    const int64_t count = extent(loop.extent) * steps_.width;
+    int64_t rows = 1;
+    for (int64_t row = next_row(level, 0); row < end; row = next_row(level, row + rows)) {
+      const size_t active = prepare(loop, row, count);
+      rows = rows_alike(loop, row, std::min(end - row, most_together(loop, count, active)));
+      look_ahead(number, row);
+      run(loop, rows, count, active);
+    }
+  }
+  /// How many rows of `count` values can go through the loop step by step: as many as registers hold, or all where none is written.
+  int64_t most_together(const Steps::Loop& loop, int64_t count, size_t active) const {
+    if (count > Steps::chunk) return 1;
+    const bool is_one_step = active + loop.reductions.size() == 1;
+    if (is_one_step && (active == 0 || !is_register(here(scratch_.active[0]->out)))) return Steps::rows_at_once;
+    return Steps::chunk / std::max<int64_t>(1, count);
+  }
+  bool is_register(const Place& place) const {
+    return place.memory >= scratch_.registers && place.memory < scratch_.lanes;
+  }
+  /// How many rows from `row` on, at most so many, have the conditions of that one.
+  int64_t rows_alike(const Steps::Loop& loop, int64_t row, int64_t most) const {
+    for (const int32_t index : loop.conditions) {
+      const Place& conditions = block(index);
+      if (conditions.step == 0) continue;  // one for all rows
+      const char* const first = conditions.memory + row;
+      most = std::find_if(first + 1, first + most, [&](char other) { return (other != 0) != (*first != 0); }) - first;
+    }
+    return most;
+  }
+
+  /// Processors fetch within a page of memory; rows are many pages.
+  void look_ahead(int32_t level, int64_t row) {
+    const auto fetch = [&](const Steps::Fetch& one, int64_t wanted, Place& place) {
+      if (one.level != level || extent(slot(one.slot).extent) > Steps::chunk || !(one.slow || is_beyond_cache_)) return;
+      place = block(one.slot);
+      place.memory += (wanted + one.rows_ahead) * place.step;
     };
-    ahead_ = {row < left_ ? memory_of(steps_.fetched_input, row + scratch_.block_rows) : nullptr,
-              memory_of(steps_.fetched_output, row)};
+    if (row < left_) fetch(steps_.fetched_input, row + scratch_.block_rows, ahead_in_);
+    fetch(steps_.fetched_output, row, ahead_out_);
   }
 
   void apply_to_cells(const Steps::Op& op, int64_t count) const {
     const void* in[Steps::most_operands];
-    find_operands(op.in, in, [&](int32_t slot) { return block(slot).memory; });
+    for (size_t i = 0; i < op.in.size() && op.in[i] >= 0; ++i) in[i] = block(op.in[i]).memory;
     op.step(block(op.out).memory, in, count, op.numbers.data());
   }
 
@@ -228,16 +265,21 @@ class TapeRun {
     });
   }
   void search(const Steps::Loop& loop) {
-    const int64_t at_once = std::max<int64_t>(1, searched_bytes / (8 * std::max<int64_t>(1, extent(loop.extent))));
+    const int64_t at_once = searched_bytes / (8 * std::max<int64_t>(1, extent(loop.extent)));
+    if (at_once <= 1) return search_one_by_one(loop);
     for (int64_t row = 0; row < used_; row += at_once) {
       const int64_t rows = std::min(at_once, used_ - row);
-      if (rows > 1 && finds_nothing(loop, row, rows)) continue;
-      for (int64_t i = 0; i < rows; ++i) run(loop, row + i);
+      if (!finds_nothing(loop, row, rows)) run(loop, row, rows);
     }
   }
+  void search_one_by_one(const Steps::Loop& loop) {
+    const int64_t rows = extent(loop.extent) > Steps::chunk ? 1 : used_;
+    for (int64_t row = 0; row < used_; row += rows) run(loop, row, rows);
+  }
   /// If so, the totals of all these rows say it.
-  bool finds_nothing(const Steps::Loop& loop, int64_t row, int64_t rows) const {
-    reduce_at_once(loop, row, extent(loop.extent) * rows);
+  bool finds_nothing(const Steps::Loop& loop, int64_t row, int64_t rows) {
+    const int64_t count = extent(loop.extent) * rows;
+    run(loop, 1, count, prepare(loop, row, count));
     const auto says_nothing = [&](const Steps::Reduction& one) {
       const char* const total = memory(one.total, row);
       if (one.join == Join::any)
@@ -254,66 +296,66 @@ class TapeRun {
     return true;
   }
 
-  // --- the positions of a row
+  // --- the positions of rows
 
-  void run(const Steps::Loop& loop, int64_t row) {
-    if (loop.direct && extent(loop.extent) * steps_.width <= Steps::chunk)
-      run_at_once(loop, row);
-    else
-      run_in_chunks(loop, row);
+  /// One row, or rows that need the same steps and are no longer than a chunk.
+  void run(const Steps::Loop& loop, int64_t row, int64_t rows) {
+    const int64_t count = extent(loop.extent) * steps_.width;
+    run(loop, rows, count, prepare(loop, row, count));
   }
-
-  /// Of rows that are one chunk, where every slot is its own: what most rows are.
-  void run_at_once(const Steps::Loop& loop, int64_t row) const {
-    const int64_t n = extent(loop.extent) * steps_.width;
-    const auto at = [&](int32_t slot) { return own_memory(slot, row); };
-    const void* in[Steps::most_operands];
-    for (const Steps::Op& op : loop.ops) {
-      find_operands(op.in, in, at);
-      op.step(at(op.out), in, n, op.numbers.data());
-    }
-    reduce_at_once(loop, row, n);
-  }
-  void reduce_at_once(const Steps::Loop& loop, int64_t row, int64_t n) const {
-    const auto at = [&](int32_t slot) { return own_memory(slot, row); };
-    const void* in[Steps::most_operands];
-    for (const Steps::Reduction& one : loop.reductions) {
-      char* const total = at(one.total);
-      start_total(one, total);
-      if (one.merged) {
-        find_operands(one.in, in, at);
-        one.merged(total, one.stored < 0 ? nullptr : at(one.stored), in, n, one.start, ahead_);
-      } else {
-        one.steps->block(total, at(one.operand), n, one.start);
-      }
-    }
-  }
-
-  void run_in_chunks(const Steps::Loop& loop, int64_t row) {
+  /// Finds the slots and the ops of rows of `count` values, the first of which is `row`. How many ops there are.
+  size_t prepare(const Steps::Loop& loop, int64_t row, int64_t count) {
     size_t active = 0;
+    if (loop.only && holds(loop.only->condition, row) != loop.only->wanted) return 0;
     for (const Steps::Op& op : loop.ops)
       if (!loop.guarded || loop.only || is_needed(op, row)) scratch_.active[active++] = &op;
+    if (active == 0 && loop.reductions.empty()) return 0;
     for (const int32_t index : loop.moving) here(index) = in_row(index, row);
+    for (const int32_t index : loop.registers) here(index).step = slot(index).size * count;
     if (!loop.choices.empty()) choose(loop, row);
-    const int64_t count = extent(loop.extent) * steps_.width;
-    for (const Steps::Reduction& one : loop.reductions) start(one);
+    return active;
+  }
+  void run(const Steps::Loop& loop, int64_t rows, int64_t count, size_t active) const {
+    if (active == 0 && loop.reductions.empty()) return;
+    for (const Steps::Reduction& one : loop.reductions) start(one, rows);
     for (int64_t first = 0; first < count; first += Steps::chunk) {
       const int64_t n = std::min(Steps::chunk, count - first);
-      for (size_t k = 0; k < active; ++k) {
-        const Steps::Op* const op = scratch_.active[k];
-        const void* in[Steps::most_operands];
-        find_operands(op->in, in, [&](int32_t slot) { return here(slot).at(first); });
-        op->step(here(op->out).at(first), in, n, op->numbers.data());
-      }
-      for (const Steps::Reduction& one : loop.reductions) reduce_chunk(one, first, n);
+      for (size_t k = 0; k < active; ++k) apply(*scratch_.active[k], first, n, rows);
+      for (const Steps::Reduction& one : loop.reductions) reduce(one, first, n, rows);
     }
   }
 
-  bool is_needed(const Steps::Loop& loop, int64_t row) const {
-    if (loop.only) return holds(loop.only->condition, row) == loop.only->wanted;
-    return !loop.guarded || !loop.reductions.empty() ||
-           std::any_of(loop.ops.begin(), loop.ops.end(), [&](const Steps::Op& op) { return is_needed(op, row); });
+  /// Where the operands of a step lie, and how far it is to those of the next row.
+  struct Operands {
+    const void* in[Steps::most_operands];
+    int64_t steps[Steps::most_operands];
+    size_t count = 0;
+    void next_row() {
+      for (size_t i = 0; i < count; ++i) in[i] = static_cast<const char*>(in[i]) + steps[i];
+    }
+  };
+  Operands operands(const Steps::Operands& slots, int64_t first) const {
+    Operands found;
+    for (; found.count < slots.size() && slots[found.count] >= 0; ++found.count) {
+      const Place& place = here(slots[found.count]);
+      found.in[found.count] = place.at(first);
+      found.steps[found.count] = place.step;
+    }
+    return found;
   }
+  void apply(const Steps::Op& op, int64_t first, int64_t n, int64_t rows) const {
+    Operands from = operands(op.in, first);
+    MapStep step = op.step;
+    if (op.choice >= 0) {  // of which operand the rows are told: operand 0
+      const size_t chosen = *static_cast<const uint8_t*>(from.in[0]) ? 1 : 2;
+      from.in[0] = from.in[chosen], from.steps[0] = from.steps[chosen];
+      step = op.single >> chosen & 1 ? primitives().fill(slot(op.out).size) : copy_step(slot(op.out).size);
+    }
+    const Place& out = here(op.out);
+    char* to = out.at(first);
+    for (; rows > 0; --rows, to += out.step, from.next_row()) step(to, from.in, n, op.numbers.data());
+  }
+
   bool is_needed(const Steps::Op& op, int64_t row) const {
     for (const Steps::Guard& guard : op.guards)
       if (holds(guard.condition, row) != guard.wanted) return false;
@@ -337,26 +379,35 @@ class TapeRun {
     }
   }
 
-  /// Sums of blocks are added up as doubles: in one float a lane would lose a row of a million elements.
-  void start(const Steps::Reduction& one) {
+  void start(const Steps::Reduction& one, int64_t rows) const {
+    if (steps_.width > 1) return one.steps->start(block(one.out).memory, tile_lanes, one.start);
+    const Place& total = here(one.total);
+    for (int64_t i = 0; i < rows; ++i) start_total(one, total.memory + i * total.step);
+  }
+  void reduce(const Steps::Reduction& one, int64_t first, int64_t n, int64_t rows) const {
     if (steps_.width > 1)
-      one.steps->start(block(one.out).memory, tile_lanes, one.start);
-    else
-      start_total(one, here(one.total).memory);
-  }
-  void reduce_chunk(const Steps::Reduction& one, int64_t first, int64_t n) {
-    if (steps_.width > 1) {
-      one.steps->into_tile(block(one.out).memory, here(one.operand).at(first), n / tile_lanes);
-    } else if (one.merged) {
-      const void* in[Steps::most_operands];
-      find_operands(one.in, in, [&](int32_t slot) { return here(slot).at(first); });
-      one.merged(here(one.total).memory, one.stored < 0 ? nullptr : here(one.stored).at(first), in, n, one.start,
-                 first == 0 ? ahead_ : Ahead{});
-    } else {
-      one.steps->block(here(one.total).memory, here(one.operand).at(first), n, one.start);
+      return one.steps->into_tile(block(one.out).memory, here(one.operand).at(first), n / tile_lanes);
+    const Place& total = here(one.total);
+    if (!one.merged) {
+      const Place& from = here(one.operand);
+      for (int64_t i = 0; i < rows; ++i)
+        one.steps->block(total.memory + i * total.step, from.at(first) + i * from.step, n, one.start);
+      return;
     }
+    const Operands from = operands(one.in, first);
+    Rows all{};
+    all.count = rows, all.total = total.memory, all.total_step = total.step;
+    if (one.stored >= 0) all.stored = here(one.stored).at(first), all.stored_step = here(one.stored).step;
+    std::copy_n(from.in, from.count, all.in);
+    std::copy_n(from.steps, from.count, all.in_steps);
+    if (first == 0) {
+      all.read_ahead = ahead_in_.memory, all.read_step = ahead_in_.step;
+      all.write_ahead = ahead_out_.memory, all.write_step = ahead_out_.step;
+    }
+    one.merged(all, n, one.start);
   }
-  /// What a sum begins with has the same bits as a double. Totals of others have the size of the value.
+  /// Sums of blocks are added up as doubles: in one float a lane would lose a row of a million elements. What a sum begins with
+  /// has the same bits as a double; totals of others have the size of the value.
   void start_total(const Steps::Reduction& one, char* total) const {
     std::memcpy(total, &one.start, static_cast<size_t>(total_size(one)));
   }
@@ -513,7 +564,8 @@ class TapeRun {
   const Steps& steps_;
   const Call& call_;
   Scratch scratch_;
-  Ahead ahead_;
+  Place ahead_in_{}, ahead_out_{};
+  bool is_beyond_cache_ = false;
   int64_t used_ = 1, left_ = 0;  // rows of the block; behind it
 };
 

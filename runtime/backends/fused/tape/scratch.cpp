@@ -19,9 +19,10 @@ constexpr int64_t block_bytes = 128 << 10;
 int64_t rows_of_block(const Steps& steps, const int64_t* extents) {
   if (steps.width > 1) return steps.width;
   int64_t bytes = 1;
-  for (const Steps::Slot& slot : steps.slots)
-    if (slot.home == Home::row || (slot.again && (slot.home == Home::input || slot.home == Home::output)))
-      bytes += slot.size * extents[slot.extent];
+  for (const int32_t index : steps.held) {
+    const Steps::Slot& slot = steps.slot(index);
+    if (slot.home != Home::shared) bytes += slot.size * extents[slot.extent];
+  }
   return std::clamp<int64_t>(block_bytes / bytes, 1, Steps::rows_at_once);
 }
 
@@ -43,7 +44,7 @@ int64_t bytes_of(size_t count) {
 std::array<int64_t, 8> fixed_bytes(const Steps& steps) {
   const size_t count = steps.slots.size();
   return {bytes_of<Scratch::Place>(count),
-          bytes_of<Scratch::Here>(count),
+          bytes_of<Scratch::Place>(count),
           bytes_of<const Steps::Op*>(steps.most_ops),
           steps.cell_bytes,
           steps.registers * kRegister,
@@ -67,43 +68,45 @@ Scratch::Scratch(const Steps& steps, const Call& call) : block_rows(rows_of_bloc
   const size_t count = steps.slots.size();
   const auto fixed = fixed_bytes(steps);
   block = new (take(fixed[0])) Place[count];
-  at = new (take(fixed[1])) Here[count];
+  here = new (take(fixed[1])) Place[count];
   active = new (take(fixed[2])) const Steps::Op*[steps.most_ops];
   size_t next = 3;
   for (char** const part : {&cells, &registers, &lanes, &totals, &tile}) *part = take(fixed[next++]);
-  for (size_t i = 0; i < steps.slots.size(); ++i) {
-    const Steps::Slot& slot = steps.slots[i];
-    Place& place = block[i];
-    place.advance = slot.advances() ? slot.size : 0;
+  for (const int32_t i : steps.by_home) {
+    const Steps::Slot& slot = steps.slot(i);
+    char* place = nullptr;
+    int64_t step = 0;
     switch (slot.home) {
       case Home::number:
-        place.memory = cells + slot.offset;
+        place = cells + slot.offset;
         break;
       case Home::cell:
-        place.memory = cells + slot.offset;
-        place.step = steps.width > 1 ? 0 : slot.size;
+        place = cells + slot.offset;
+        step = steps.width > 1 ? 0 : slot.size;
         break;
       case Home::chunk:
-        place.memory = registers + slot.number * kRegister;
+        place = registers + slot.number * kRegister;
         break;
       case Home::row:
-        place.step = row_bytes(steps, slot, call.extents);
-        place.memory = take(slot_bytes(steps, slot, call.extents, block_rows));
+        step = row_bytes(steps, slot, call.extents);
+        place = take(slot_bytes(steps, slot, call.extents, block_rows));
         break;
       case Home::shared:
-        place.memory = take(slot_bytes(steps, slot, call.extents, block_rows));
+        place = take(slot_bytes(steps, slot, call.extents, block_rows));
         break;
       case Home::input:
-        place.step = call.in_stride[slot.number];
+        step = call.in_stride[slot.number];
         break;
       case Home::column:
-        place.memory = static_cast<char*>(const_cast<void*>(call.in[slot.number]));
+        place = static_cast<char*>(const_cast<void*>(call.in[slot.number]));
         break;
       case Home::output:
-        place.step = slot.size * call.extents[slot.extent];
+        step = slot.size * call.extents[slot.extent];
         break;
     }
-    at[i] = {place.memory, place.advance};
+    const int64_t advance = slot.advances() ? slot.size : 0;
+    block[i] = {place, step, advance};
+    here[i] = {place, step, advance};
   }
 }
 
@@ -111,7 +114,7 @@ int64_t Scratch::bytes(const Steps& steps, const int64_t* extents) {
   int64_t sum = 0;
   for (const int64_t part : fixed_bytes(steps)) sum += whole_lines(part);
   const int64_t block_rows = rows_of_block(steps, extents);
-  for (const Steps::Slot& slot : steps.slots) sum += slot_bytes(steps, slot, extents, block_rows);
+  for (const int32_t index : steps.held) sum += slot_bytes(steps, steps.slot(index), extents, block_rows);
   return sum;
 }
 

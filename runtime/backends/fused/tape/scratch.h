@@ -7,16 +7,12 @@ namespace triage::fused {
 
 /// The scratch memory of one call on one thread, and where the slots lie in it or elsewhere.
 struct Scratch {
-  /// Of a slot in the first row of the block, and how far it is to the next row and to the next value.
+  /// Of a slot in a row of the block: how far it is to the next row and to the next value.
   struct Place {
-    char* memory = nullptr;
-    int64_t step = 0, advance = 0;
-  };
-  /// Of a slot in the row at hand.
-  struct Here {
-    char* memory = nullptr;
-    int64_t advance = 0;
+    char* memory;
+    int64_t step, advance;
     char* at(int64_t position) const { return memory + position * advance; }
+    char* memory_or_null(int64_t row) const { return memory ? memory + row * step : nullptr; }
   };
 
   /// In the memory that the call has for it.
@@ -25,9 +21,9 @@ struct Scratch {
   static int64_t bytes(const Steps& steps, const int64_t* extents);
 
   const int64_t block_rows;  // Rows have the same bits in every block.
-  Place* block;              // of each slot
-  Here* at;                  // the same
-  const Steps::Op** active;  // what the row at hand needs of a loop
+  Place* block;              // of each slot, in the first row
+  Place* here;               // the same, in the row at hand
+  const Steps::Op** active;  // what that row needs of a loop
   char *cells, *registers, *lanes, *totals, *tile;
 };
 

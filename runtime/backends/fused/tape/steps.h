@@ -93,12 +93,14 @@ struct Steps {
     int32_t extent;
     std::vector<Op> ops;
     std::vector<Reduction> reductions;
-    std::vector<int32_t> moving;   // slots that lie elsewhere for each row
-    std::vector<int32_t> choices;  // of its ops
-    bool slow = false;             // takes longer than memory
-    bool guarded = false;          // some rows need not all ops
-    std::optional<Guard> only{};   // rows that meet this need all of it, others nothing
-    bool direct = false;           // every row needs all ops, and reads and writes no slot but its own
+    std::vector<int32_t> moving;      // slots that lie elsewhere for each row
+    std::vector<int32_t> registers;   // slots that lie there
+    std::vector<int32_t> conditions;  // rows in which these are alike need the same ops, of the same slots
+    std::vector<int32_t> choices;     // of its ops
+    bool slow = false;                // takes longer than memory
+    bool guarded = false;             // some rows need not all ops
+    std::optional<Guard> only{};      // rows that meet this need all of it, others nothing
+    bool direct = false;              // every row needs all ops, and reads and writes no slot but its own
     bool searches = false;  // only asks whether there is something, of the caller's memory; mostly there is nothing
   };
   /// A reduction over the segments of an extent: one value for each, or (`whole`) one of the row, segment after segment.
@@ -126,6 +128,7 @@ struct Steps {
     std::optional<Guard> only{};  // rows that do not meet this need none of the loops, and there is nothing else
     /// Nothing else is done for single rows.
     bool has_only_loops() const { return spreads.empty() && segments.empty(); }
+    bool is_one_loop() const { return has_only_loops() && loops.size() == 1; }
   };
   /// Between memory of the caller and slots.
   struct Transfer {
@@ -154,9 +157,18 @@ struct Steps {
   std::vector<Spread> spread_once;
   std::vector<Positions> positions;
   std::vector<Transfer> reads, writes;  // of each block
+  // Slots: all, those of one home side by side; inputs and outputs, which lie elsewhere for each block; those of whose rows a
+  // block must hold as many as it has.
+  std::vector<int32_t> by_home, of_caller, held;
   std::vector<Level> levels;
-  size_t fetching = 0;  // the level that takes so long that memory for others can come in meanwhile; 0: none
-  int32_t fetched_input = -1, fetched_output = -1;
+  /// Memory of the caller that comes in while a level computes; level -1: none. A level that is not slow takes longer by it: there
+  /// it pays only where the memory has left the caches.
+  struct Fetch {
+    int32_t level = -1, slot = -1;
+    bool slow = false;
+    int32_t rows_ahead = 0;
+  };
+  Fetch fetched_input, fetched_output;  // of the next block; of this one
 
   const Slot& slot(int32_t index) const { return slots[static_cast<size_t>(index)]; }
   Slot& slot(int32_t index) { return slots[static_cast<size_t>(index)]; }
@@ -176,6 +188,9 @@ void find_read_again(Steps& steps);
 void find_searches(Steps& steps);
 /// The levels of which only some rows need anything.
 void find_rare_levels(Steps& steps);
+/// Values that rows keep lie where an output is written later, but for the one that lies in an input.
+void keep_in_outputs(Steps& steps, const std::optional<InPlace>& in_place);
+void sort_slots(Steps& steps);
 /// Whether nobody reads a row of the input once the output has written there.
 bool can_be_in_place(const Steps& steps, const InPlace& where);
 /// Whether there are no others than these, and such as search.
