@@ -4,12 +4,13 @@
 #include <fmt/format.h>
 
 #include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
 #include <stdexcept>
 
-#include "runtime/backends/fused/emit.h"
-#include "runtime/backends/fused/kernels/build_directory.h"
-#include "runtime/backends/fused/kernels/system_compiler.h"
 #include "runtime/backends/fused/loops/gpu_text.h"
+#include "runtime/backends/run_program.h"
 
 namespace triage::test {
 namespace {
@@ -35,7 +36,7 @@ inline T load(const T* address) {
 }
 )";
 
-/// A function such as kernels of the CPU are, whose `in` are the arguments.
+/// A function that computes all rows.
 std::string launcher(const std::string& parameters) {
   std::string list;
   for (size_t i = 0; i < parameters.size(); ++i)
@@ -45,42 +46,51 @@ std::string launcher(const std::string& parameters) {
                                                : "",
                         i);
   return fmt::format(R"(
-struct Call {{ const int64_t* arguments; }};
-extern "C" __attribute__((visibility("default"))) void triage_rows(const Call* call, int64_t, int64_t rows) {{
-  const int64_t* const arguments = call->arguments;
+extern "C" void triage_rows(const int64_t* arguments, int64_t rows) {{
   for (blockIdx.x = 0; blockIdx.x < rows; ++blockIdx.x) triage_kernel({});
 }}
 )",
                      list);
 }
 
+using Rows = void (*)(const int64_t* arguments, int64_t rows);
+
 class Code final : public fused::GpuCode {
  public:
-  explicit Code(fused::RowsFunction function) : function_(function) {}
+  explicit Code(Rows rows) : rows_(rows) {}
   void launch(const fused::GpuGrid& /*grid*/, at::ArrayRef<int64_t> arguments) const override {
-    struct {
-      const int64_t* arguments;
-    } const call{arguments.data()};
-    function_(reinterpret_cast<const fused::Call*>(&call), 0, arguments[arguments.size() - 2]);
+    rows_(arguments.data(), arguments[arguments.size() - 2]);
   }
 
  private:
-  fused::RowsFunction function_;
+  Rows rows_;
 };
+
+/// The function of a source that the compiler of the host has compiled, with the options of tapes
+/// (runtime/backends/CMakeLists.txt).
+Rows compiled(const std::string& source) {
+  static const std::atomic<bool> never{false};
+  std::string folder = (std::filesystem::temp_directory_path() / "triage-gpu-on-host-XXXXXX").string();
+  if (!::mkdtemp(folder.data())) throw std::runtime_error("there is no folder to compile in");
+  const std::string object = folder + "/rows.so";
+  run_program({{"c++", "-std=c++20", "-O3", "-march=native", "-fopenmp-simd", "-ffp-contract=off", "-fno-math-errno",
+                "-fno-trapping-math", "-fwrapv", "-w", "-fPIC", "-shared", "-x", "c++", "-", "-o", object},
+               source,
+               std::chrono::minutes(5),
+               folder},
+              never);
+  void* const library = ::dlopen(object.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (!library) throw std::runtime_error(::dlerror());
+  std::filesystem::remove_all(folder);
+  return reinterpret_cast<Rows>(::dlsym(library, "triage_rows"));
+}
 
 class OnHost final : public fused::Accelerator {
  public:
   bool has_clusters(c10::Device) const override { return false; }
   std::unique_ptr<const fused::GpuCode> compile(c10::Device, const std::string& source,
                                                 const std::string& parameters) const override {
-    static const std::atomic<bool> give_up{false};
-    const fused::BuildDirectory folder;
-    const std::string object = folder / "kernel.so";
-    fused::SystemCompiler::instance(give_up).compile(
-        device_of_one_thread + fused::gpu_source() + source + launcher(parameters), object, {}, give_up);
-    void* const library = ::dlopen(object.c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (!library) throw std::runtime_error(::dlerror());
-    return std::make_unique<Code>(reinterpret_cast<fused::RowsFunction>(::dlsym(library, "triage_rows")));
+    return std::make_unique<Code>(compiled(device_of_one_thread + fused::gpu_source() + source + launcher(parameters)));
   }
 };
 

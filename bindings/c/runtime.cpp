@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "runtime/messages/gone.h"
+
 namespace triage::c {
 namespace {
 
@@ -56,10 +58,9 @@ RuntimeOptions runtime_options(const TriageRuntimeOptions* options) {
     };
   result.cache_dir = text_or(given.cache_dir, "");
   if (given.backend) result.backend = given.backend;
-  const auto [kernels, kernels_end] = range(given.kernels, given.kernel_count, "options->kernels");
-  for (auto file = kernels; file != kernels_end; ++file)
-    result.kernels.emplace_back(text(*file, "options->kernels[i]"));
-  result.compiler = choice<CompilerMode>(given.compiler, 3, "options->compiler");
+  if (given.compiler != 0) throw Misuse("options->compiler: " + messages::text_if_gone("compiler"));
+  if (given.kernels || given.kernel_count != 0)
+    throw Misuse("options->kernels: " + messages::text_if_gone("kernels"));
   if (const int32_t on_error = choice(given.on_error, 4, "options->on_error"))
     result.on_error = static_cast<OnError>(on_error - 1);
   result.trusted = choice(given.trusted, 2, "options->trusted");

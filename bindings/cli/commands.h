@@ -19,10 +19,8 @@ struct CallOptions {
   std::vector<std::string> inputs;  // NAME=FILE or NAME=generator
   std::vector<std::string> params;  // NAME=VALUE
   std::string backend = "fused";
-  std::string compiler;  // a CompilerMode; empty: chosen by the command
   std::string device = "cpu";
-  std::vector<std::string> kernels;  // files of `triage build`
-  std::vector<std::string> given;    // NAME=FILE: what the host gives the policy
+  std::vector<std::string> given;  // NAME=FILE: what the host gives the policy
   bool fullgraph = false;
   std::string masked_rows = "warn";
 };
@@ -43,9 +41,8 @@ int run(const RunCommand& options);
 int compare(const RunCommand& options);
 
 struct ExecCommand {
-  std::string script;    // a file, or "-": standard input; empty with `code`
-  std::string code;      // -e
-  std::string compiler;  // as in CallOptions
+  std::string script;  // a file, or "-": standard input; empty with `code`
+  std::string code;    // -e
   std::vector<std::string> arguments;
 };
 int run(const ExecCommand& options);
@@ -90,20 +87,6 @@ struct ExportCommand {
 };
 int run(const ExportCommand& options);
 
-struct BuildCommand {
-  CallOptions call;
-  std::string output, cpu = "native";
-  bool gradients = false, json = false;
-};
-int run(const BuildCommand& options);
-
-struct CacheCommand {
-  std::string action;  // "", "save", "load", "show", "clear"
-  std::string file;
-  bool json = false;
-};
-int run(const CacheCommand& options);
-
 struct BundleCommand {
   std::string action;  // "check", "pack", "diff"
   std::string folder, other;
@@ -140,9 +123,7 @@ int run(const WatchCommand& options);
 /// `triage watch POLICY --canary FILE`, `--shadow FILE`: 1 where the canary was reverted.
 int try_candidate(const WatchCommand& options);
 
-struct ReplCommand {
-  std::string compiler;
-};
+struct ReplCommand {};
 int run(const ReplCommand& options);
 
 struct MinifyCommand {
@@ -161,7 +142,7 @@ struct ReportCommand {
 int run(const ReportCommand& options);
 
 struct ReplayCommand {
-  std::string capsule, backend, compiler, extract;
+  std::string capsule, backend, extract;
   bool trusted = false, minify = false, json = false;
   bool must_minify = false;  // a replay in which no graph fails is an error
 };

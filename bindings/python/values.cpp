@@ -2,7 +2,6 @@
 
 #include <ATen/core/jit_type.h>
 #include <c10/util/StringUtil.h>
-#include <triage/compiler_mode.h>
 #include <triage/config.h>
 #include <triage/decisions.h>
 #include <triage/flags.h>
@@ -13,6 +12,7 @@
 #include <stdexcept>
 #include <vector>
 
+#include "runtime/messages/gone.h"
 #include "runtime/messages/printable.h"
 
 namespace triage::python {
@@ -167,7 +167,9 @@ class Options {
     for (const auto& entry : values_) {
       bool taken = false;
       for (const std::string& name : taken_) taken = taken || entry.key() == name;
-      if (!taken) throw InputError(c10::str("There is no option `", entry.key(), "`. There are: ", known, "."));
+      if (taken) continue;
+      if (const std::string gone = messages::text_if_gone(entry.key()); !gone.empty()) throw InputError(gone);
+      throw InputError(c10::str("There is no option `", entry.key(), "`. There are: ", known, "."));
     }
   }
 
@@ -308,10 +310,9 @@ Params params_from(const Dict& values) {
 RuntimeOptions runtime_options_from(const Dict& values) {
   Options options(values);
   RuntimeOptions result;
-  std::string compiler = compiler_mode_name(result.compiler), masked_rows = masked_rows_name(result.masked_rows);
+  std::string masked_rows = masked_rows_name(result.masked_rows);
   std::string cache_dir, decision_log;
   options.take("backend", result.backend);
-  options.take("compiler", compiler);
   options.take("on_error", result.on_error);
   options.take("fullgraph", result.fullgraph);
   options.take("masked_rows", masked_rows);
@@ -327,9 +328,8 @@ RuntimeOptions runtime_options_from(const Dict& values) {
   options.take("instructions", result.limits.instructions);
   options.take("seconds", result.limits.seconds);
   options.nothing_else(
-      "backend, compiler, on_error, fullgraph, masked_rows, trusted, cache_dir, keep_versions, trial_calls, "
+      "backend, on_error, fullgraph, masked_rows, trusted, cache_dir, keep_versions, trial_calls, "
       "failures_to_revert, state_keys, seed, count_flags, decision_log, instructions, seconds");
-  result.compiler = compiler_mode_from(compiler);
   result.masked_rows = masked_rows_from(masked_rows);
   result.cache_dir = cache_dir;
   if (!decision_log.empty()) {

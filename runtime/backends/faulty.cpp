@@ -110,7 +110,7 @@ std::unique_ptr<Executable> give_wrong_results(const std::string& op, const Grap
 
 /// `half`, for the halves of a joint graph where gradients are asked for.
 Backend with_joint_graph(const std::string& name, const std::string& name_of_half, Backend half) {
-  half = with_repro_of_half(std::move(half), name_of_half, CompilerMode::off);
+  half = with_repro_of_half(std::move(half), name_of_half);
   return [name, half](const Graph& graph, const std::vector<at::Tensor>& examples) {
     const bool gradients =
         c10::GradMode::is_enabled() && std::any_of(examples.begin(), examples.end(),

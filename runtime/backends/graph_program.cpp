@@ -144,8 +144,8 @@ std::string ProgramInput::text(const std::string& values_file) const {
 }
 
 GraphProgram GraphProgram::clone() const {
-  return {graph.clone(), inputs, backend,  compiler,   backward, strict,
-          check,         seed,   isolated, memory_mib, preamble, comment};
+  return {graph.clone(), inputs, backend,    backward, strict, check,
+          seed,          isolated, memory_mib, preamble, comment};
 }
 
 GraphProgram program_of(const Graph& graph, const std::vector<at::Tensor>& examples, const std::string& backend,
@@ -189,8 +189,6 @@ std::string text(const GraphProgram& program, const std::string& values_file) {
   std::string text = header(program);
   if (!program.preamble.empty()) text += program.preamble + (program.preamble.back() == '\n' ? "" : "\n");
   text += fmt::format("triage.run_graph {{\n  backend = {},\n", quoted(program.backend));
-  if (program.compiler != CompilerMode::off)
-    text += fmt::format("  compiler = \"{}\",\n", compiler_mode_name(program.compiler));
   text += fmt::format("  backward = {},\n", program.backward);
   if (program.strict) text += "  fail_on_backend_error = true,\n";
   if (program.check == ProgramCheck::numbers) text += "  check = \"numbers\",\n";

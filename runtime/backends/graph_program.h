@@ -1,6 +1,5 @@
 #pragma once
 #include <ATen/core/Tensor.h>
-#include <triage/compiler_mode.h>
 #include <triage/graph.h>
 
 #include <cstdint>
@@ -43,7 +42,6 @@ struct GraphProgram {
   Graph graph;
   std::vector<ProgramInput> inputs;
   std::string backend = "eager";
-  CompilerMode compiler = CompilerMode::off;
   bool backward = false;
   bool strict = false;  // a backend that falls back to another one fails (Executable::never_fall_back)
   ProgramCheck check = ProgramCheck::errors;

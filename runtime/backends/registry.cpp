@@ -3,9 +3,6 @@
 #include <triage/error.h>
 #include <triage/masked_rows.h>
 
-#include <algorithm>
-#include <array>
-#include <functional>
 #include <map>
 #include <mutex>
 #include <shared_mutex>
@@ -19,22 +16,14 @@
 namespace triage {
 namespace {
 
-using MakeBackend = std::function<Backend(CompilerMode)>;
-
-MakeBackend always(Backend backend) {
-  return [backend = std::move(backend)](CompilerMode) { return backend; };
-}
-
-std::map<std::string, MakeBackend> shipped_backends() {
-  return {{"aot_eager", always(compile_aot_eager)}, {"eager", always(compile_eager)}, {"fused", fused_backend}};
+std::map<std::string, Backend> shipped_backends() {
+  return {{"aot_eager", compile_aot_eager}, {"eager", compile_eager}, {"fused", compile_fused}};
 }
 
 struct Registry {
   std::shared_mutex mutex;
-  std::map<std::string, MakeBackend> backends = shipped_backends();
+  std::map<std::string, Backend> backends = shipped_backends();
 };
-
-constexpr std::array<const char*, 3> mode_names = {"off", "background", "wait"};
 
 Registry& registry() {
   static auto& instance = *new Registry;  // a Watch that reloads asks until the process ends
@@ -42,15 +31,6 @@ Registry& registry() {
 }
 
 }  // namespace
-
-CompilerMode compiler_mode_from(const std::string& name) {
-  const auto found = std::find(mode_names.begin(), mode_names.end(), name);
-  if (found == mode_names.end())
-    throw ConfigError(fmt::format("there is no compiler mode '{}'; there are {}", name, fmt::join(mode_names, ", ")));
-  return static_cast<CompilerMode>(found - mode_names.begin());
-}
-
-const char* compiler_mode_name(CompilerMode mode) noexcept { return mode_names[static_cast<size_t>(mode)]; }
 
 MaskedRows masked_rows_from(const std::string& name) {
   if (name == "warn") return MaskedRows::warn;
@@ -66,14 +46,14 @@ void register_backend(const std::string& name, Backend backend) {
     throw InputError(fmt::format("register_backend: backend `{}` is an empty function; pass a callable", name));
   auto& all = registry();
   std::unique_lock lock(all.mutex);
-  all.backends[name] = always(std::move(backend));
+  all.backends[name] = std::move(backend);
 }
 
-Backend find_backend(const std::string& name, CompilerMode compiler) {
+Backend find_backend(const std::string& name) {
   {
     auto& all = registry();
     std::shared_lock lock(all.mutex);
-    if (auto found = all.backends.find(name); found != all.backends.end()) return found->second(compiler);
+    if (auto found = all.backends.find(name); found != all.backends.end()) return found->second;
   }
   if (auto faulty = faulty_backend(name)) return *faulty;
   throw InputError(

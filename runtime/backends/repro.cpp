@@ -27,11 +27,6 @@ namespace {
 using messages::ReproAfter;
 using messages::ReproSettings;
 
-struct Choice {
-  std::string name;
-  CompilerMode compiler;
-};
-
 constexpr int most_programs = 100;  // of a process
 constexpr int numbers_level = 4, every_graph_level = 3, minify_level = 2;
 
@@ -56,7 +51,8 @@ struct Written {
 
 /// The folder of the program; nothing where there were enough, or it cannot be written, which is logged.
 std::optional<Written> write_program(const graph::Graph& graph, const std::vector<at::Tensor>& examples,
-                                     const Choice& choice, const ReproSettings& settings, const std::string& failure) {
+                                     const std::string& backend, const ReproSettings& settings,
+                                     const std::string& failure) {
   static std::atomic<int> written{0};
   const int number = ++written;
   if (number > most_programs) {
@@ -66,12 +62,11 @@ std::optional<Written> write_program(const graph::Graph& graph, const std::vecto
   }
   try {
     graph::GraphProgram program =
-        graph::program_of(graph, examples, choice.name, /*keep_values=*/settings.level >= every_graph_level);
-    program.compiler = choice.compiler;
+        graph::program_of(graph, examples, backend, /*keep_values=*/settings.level >= every_graph_level);
     program.comment = failure;
     if (settings.level == numbers_level) program.check = graph::ProgramCheck::numbers;
-    program.preamble = registration_of(choice.name, settings);
-    const bool runs_elsewhere = is_shipped_backend(choice.name) || !program.preamble.empty();
+    program.preamble = registration_of(backend, settings);
+    const bool runs_elsewhere = is_shipped_backend(backend) || !program.preamble.empty();
     if (!runs_elsewhere)
       program.comment += "\nRegister its backend here (triage.register_backend) under the name that the call has.";
     const std::filesystem::path folder =
@@ -163,25 +158,24 @@ void report(const std::string& graph, const Written& written, const ReproSetting
 }
 
 /// `wanted` says whether the settings ask for graphs of this stage.
-Backend with_repro_if(bool (*wanted)(const std::string& name), Backend backend, Choice choice) {
-  return [wanted, backend = std::move(backend), choice = std::move(choice)](const graph::Graph& graph,
-                                                                            const std::vector<at::Tensor>& examples) {
-    if (messages::repro_after() == ReproAfter::nothing || !wanted(choice.name) ||
-        examples.size() != graph.inputs().size())
+Backend with_repro_if(bool (*wanted)(const std::string& name), Backend backend, const std::string& name) {
+  return [wanted, backend = std::move(backend), name](const graph::Graph& graph,
+                                                      const std::vector<at::Tensor>& examples) {
+    if (messages::repro_after() == ReproAfter::nothing || !wanted(name) || examples.size() != graph.inputs().size())
       return backend(graph, examples);
     const ReproSettings settings = messages::repro_settings();
     const bool every = settings.level >= every_graph_level;
     const auto write = [&](const std::string& failure) {
-      if (const auto written = write_program(graph, examples, choice, settings, failure))
+      if (const auto written = write_program(graph, examples, name, settings, failure))
         report(graph.name(), *written, settings);
     };
-    if (every) write(fmt::format("Graph `{}`, before backend `{}` gets it.", graph.name(), choice.name));
+    if (every) write(fmt::format("Graph `{}`, before backend `{}` gets it.", graph.name(), name));
     try {
       return backend(graph, examples);
     } catch (const LimitError&) {
       throw;
     } catch (const std::exception& error) {
-      if (!every) write(fmt::format("Backend `{}` cannot compile it: {}", choice.name, error.what()));
+      if (!every) write(fmt::format("Backend `{}` cannot compile it: {}", name, error.what()));
       throw;
     }
   };
@@ -189,16 +183,16 @@ Backend with_repro_if(bool (*wanted)(const std::string& name), Backend backend, 
 
 }  // namespace
 
-Backend with_repro(Backend backend, const std::string& name, CompilerMode compiler) {
+Backend with_repro(Backend backend, const std::string& name) {
   const auto wanted = [](const std::string& of) {
     return messages::repro_after() == ReproAfter::capture || !makes_joint_graph(of);
   };
-  return with_repro_if(wanted, std::move(backend), {name, compiler});
+  return with_repro_if(wanted, std::move(backend), name);
 }
 
-Backend with_repro_of_half(Backend half, const std::string& name, CompilerMode compiler) {
+Backend with_repro_of_half(Backend half, const std::string& name) {
   const auto wanted = [](const std::string&) { return messages::repro_after() == ReproAfter::aot; };
-  return [half = with_repro_if(wanted, std::move(half), {name, compiler})](const auto& graph, const auto& examples) {
+  return [half = with_repro_if(wanted, std::move(half), name)](const auto& graph, const auto& examples) {
     const at::NoGradGuard no_grad;  // a half is called without
     return half(graph, examples);
   };

@@ -12,7 +12,6 @@
 #include <chrono>
 #include <string_view>
 
-#include "runtime/backends/fused/kernel_cache/kernel_manifest.h"
 #include "runtime/backends/fused/tape/instructions.h"
 #include "runtime/files/checksum.h"
 #include "runtime/files/disk.h"

@@ -273,7 +273,7 @@ void Compiled::CallCapture::compile(Entry& entry, bool raises, std::vector<at::T
   const std::vector<at::Tensor> examples(taken.begin(), taken.end());
   step_->note(std::to_string(entry.graph->nodes().size()) + " operations");
   step_.reset();
-  log_graph(*entry.graph, examples, {options_.backend, options_.compiler});
+  log_graph(*entry.graph, examples, options_.backend);
   const CallInputs of_call(num_inputs_);
   entry.executable = compiled_.compile(*entry.graph, examples, raises);
   if (!entry.executable) {  // no reason to fail the call: the interpreter can run every graph

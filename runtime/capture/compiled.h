@@ -190,7 +190,6 @@ class Compiled {
   };
   struct Options {
     std::string backend = "fused";
-    CompilerMode compiler = CompilerMode::off;
     Backend compile_with;  // where set, in place of the backend of that name
     /// Passes over a graph, and then the backend, may take so long each, as the script may; 0: any time. A graph that the backend
     /// has not compiled by then is one that it cannot compile.
@@ -223,7 +222,6 @@ class Compiled {
     std::function<void(const std::string&)> inform;  // recompiles with their reasons
     std::shared_ptr<CompileObserver> observer;       // graphs, breaks and recompiles, each time; may be null
     std::shared_ptr<CompileCounts> counts;           // may be null
-    std::function<void(const std::vector<InputShape>&)> captured;  // the kind of call of each entry; may be null
     /// Where the script and its graphs draw random numbers from; the default generators of LibTorch where none is set.
     std::shared_ptr<random::Sequence> random;
     std::vector<HostTensor> host_tensors;  // that the script was given, and may not write to

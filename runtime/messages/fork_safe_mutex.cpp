@@ -50,7 +50,8 @@ struct ForkSafeMutexes {
 
 namespace {
 
-/// Before other handlers, which then run before this one: what the compiler of kernels holds is taken first, as by its own thread.
+/// Before other handlers, which then run before this one: what the compiler of loops for a GPU holds is taken first, as
+/// by its own thread.
 [[maybe_unused]] const int registered =
     ::pthread_atfork(ForkSafeMutexes::before_fork, ForkSafeMutexes::after_fork, ForkSafeMutexes::after_fork);
 

@@ -142,7 +142,7 @@ struct Semantics {
     checks_numbers = 1u << 22,  // raises for a number that the dtype does not hold; the others wrap it around
     // Kernels.
     rounds_by_position = 1u << 23,  // ATen's bits depend on where an element lies, and on how many threads there are
-    out_kernel = 1u << 24,          // the overload `out` runs the same kernel
+    same_out = 1u << 24,            // the overload `out` gives the same bits
     reads_metadata = 1u << 25,      // answers that are no tensors, and depend on no values
     fixed_count = 1u << 26,         // the list that it returns has as many tensors in every call
     // Samples.

@@ -302,7 +302,7 @@ class PolicyCore : public Reloadable {
   std::shared_ptr<const Choice> choice_after_failure(const PolicyVersion& before, const std::string& reason) const;
   bool see_disk();
   std::shared_ptr<PolicyVersion> make_first(NewSource source, bool with_tests);
-  void begin_with(std::shared_ptr<PolicyVersion>& version);
+  void begin_with(const PolicyVersion& version);
   std::shared_ptr<PolicyVersion> make_successor(NewSource source);
   void check_outputs(Script& script) const;
   void make_ready(std::shared_ptr<PolicyVersion>& next);

@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 #include <triage/backend.h>
 #include <triage/front_end.h>
-#include <triage/kernels.h>
 #include <triage/runtime.h>
 #include <triage/version.h>
 
@@ -12,7 +11,6 @@
 #include <mutex>
 #include <new>
 
-#include "runtime/backends/fused/kernel_cache/cache_folder.h"
 #include "runtime/compat/readable_memory.h"
 #include "runtime/messages/boundary.h"
 #include "runtime/messages/logs/artefacts.h"
@@ -24,7 +22,6 @@
 #include "runtime/policy/files/source_file.h"
 #include "runtime/policy/front_end.h"
 #include "runtime/policy/loading.h"
-#include "runtime/policy/trials/known_kinds.h"
 #include "runtime/policy/watch/watch.h"
 #include "runtime/random/sequence.h"
 
@@ -53,18 +50,9 @@ void check_options(const RuntimeOptions& options) {
                                   options.state_age.count()));
 }
 
-RuntimeOptions completed(RuntimeOptions options, const messages::Logger& logger) {
+RuntimeOptions checked(RuntimeOptions options) {
   check_options(options);
   find_backend(options.backend);  // a wrong name is told here, not at the first call
-  for (const auto& file : options.kernels) {
-    try {
-      std::string bytes = fused::read_kernel_file(file);
-      verify_file(options.verify, file, bytes);
-      fused::load_kernels(std::move(bytes), file);
-    } catch (const FileError& error) {
-      logger.write(LogLevel::warn, error.what(), {{"path", file.string()}});
-    }
-  }
   return options;
 }
 
@@ -104,7 +92,7 @@ void release(Core* core) noexcept {
 
 RuntimeCore::RuntimeCore(RuntimeOptions options)
     : logger_(options.log),
-      options_(completed(std::move(options), logger_)),
+      options_(checked(std::move(options))),
       last_good_(options_.cache_dir),
       choices_(options_.cache_dir) {}
 
@@ -134,7 +122,6 @@ ScriptOptions RuntimeCore::script_options(const std::string& path) const {
   script.path = path;
   script.limits = options_.limits;
   script.trusted = options_.trusted;
-  script.compiler = options_.compiler;
   script.print = options_.print;
   std::lock_guard lock(mutex_);
   for (const HostTensor& given : host_tensors_) check_memory(given);
@@ -171,7 +158,6 @@ std::shared_ptr<PolicyVersion> RuntimeCore::load_version(Contents contents, cons
   if (files) contents.files = files->all();
   capture::Compiled::Options compile;
   compile.backend = options_.backend;
-  compile.compiler = options_.compiler;
   compile.compile_seconds = options_.limits.seconds;
   compile.fullgraph = options_.fullgraph || script->fullgraph();
   compile.masked_rows = std::max(options_.masked_rows, script->masked_rows());
@@ -183,7 +169,6 @@ std::shared_ptr<PolicyVersion> RuntimeCore::load_version(Contents contents, cons
       messages::log_artefact(logger, messages::Artefact::recompiles, LogLevel::info, text, fields);
   };
   if (options_.profiler) compile.observer = options_.profiler->observer();
-  if (options_.backend == "fused") compile.captured = noting_calls_of(contents.hash(), options_.compiler);
   compile.random = std::move(random);
   compile.host_tensors = given.host_tensors;
   auto version = std::make_shared<PolicyVersion>(std::move(script), std::move(compile), std::move(contents), path);

@@ -89,22 +89,17 @@ void measure_bad_batches(const Add& add) {
   for (const auto& file : fs::directory_iterator(TRIAGE_SOURCE_DIR "/scripts/policies"))
     if (file.path().extension() == ".lua") files.push_back(file.path());
   std::sort(files.begin(), files.end());
-  for (const CompilerMode compiler : {CompilerMode::wait, CompilerMode::off}) {
-    RuntimeOptions options;
-    options.compiler = compiler;
-    Runtime runtime(options);
-    const std::string tier = compiler == CompilerMode::off ? " (tapes)" : "";
-    for (const fs::path& file : files) {
-      const std::string name = file.stem().string();
-      const Policy policy = runtime.load(file);
-      const Tensors clean = clean_inputs(name);
-      measure_bad_batch(add, name + tier, policy, clean, bad_inputs(name, clean));
-      const auto own = own_errors.find(name);
-      if (own == own_errors.end()) continue;
-      Tensors bad = clean;
-      bad[0] = own->second.second(clean[0]);
-      measure_bad_batch(add, name + ": " + own->second.first + tier, policy, clean, bad);
-    }
+  Runtime runtime;
+  for (const fs::path& file : files) {
+    const std::string name = file.stem().string();
+    const Policy policy = runtime.load(file);
+    const Tensors clean = clean_inputs(name);
+    measure_bad_batch(add, name, policy, clean, bad_inputs(name, clean));
+    const auto own = own_errors.find(name);
+    if (own == own_errors.end()) continue;
+    Tensors bad = clean;
+    bad[0] = own->second.second(clean[0]);
+    measure_bad_batch(add, name + ": " + own->second.first, policy, clean, bad);
   }
 }
 

@@ -28,7 +28,6 @@ struct Case {
   }
   static RuntimeOptions options(bool count_flags, const std::shared_ptr<DecisionLog>& log) {
     RuntimeOptions options;
-    options.compiler = CompilerMode::background;
     options.count_flags = count_flags;
     options.decisions = log;
     return options;

@@ -1,6 +1,4 @@
-// How long a new policy keeps a host waiting: its first call against the script alone (5 ms more at most), and when its kernels
-// are there, with nothing in the cache (half a second later at most).
-#include "bindings/cli/commands/bench/empty_cache.h"
+// How long a new policy keeps a host waiting: its first call against the script alone (5 ms more at most).
 #include "table.h"
 #include "work.h"
 
@@ -25,7 +23,7 @@ Line line_of_times(const std::vector<double>& times, const std::string& work, co
   return line;
 }
 
-/// The policy and one addition, of another number each time: no kernel has been compiled before.
+/// The policy and one addition, of another number each time: nothing was captured of it before.
 std::string new_source(const std::string& source) {
   static int count = 0;
   return "local run = (function()\n" + source + "\nend)()\nreturn function(x) return run(x + " +
@@ -40,53 +38,41 @@ void forget_freed_memory() {
 #endif
 }
 
-struct FirstCall {
-  double call, ready;  // ms, from the same beginning
-};
-
-/// The Runtime ends with it, and has destroyed all that the policy held by then.
-FirstCall call_new_policy(const RuntimeOptions& options, const Work& work, const at::Tensor& z, Stance stance) {
-  Runtime runtime(options);
+/// Milliseconds. The Runtime ends with it, and has destroyed all that the policy held by then.
+double call_new_policy(const Work& work, const at::Tensor& z, Stance stance) {
+  Runtime runtime;
   set_stance(stance);
   const Policy policy = runtime.load_source(new_source(work.source));
   forget_freed_memory();
   const double call = milliseconds([&] { policy.run({z}); });
   set_stance(Stance::default_stance);
-  const double later = stance == Stance::force_eager ? 0 : milliseconds([&] { policy.prepare({z}); });
-  return {call, call + later};
+  return call;
 }
 
 void measure_first_calls(const Add& add) {
-  const EmptyCache empty;
-  RuntimeOptions options;
-  options.compiler = CompilerMode::background;
   constexpr int rounds = 7;
   for (const auto& [name, work] : works()) {
     for (const auto& [rows, columns] : {std::pair{32L, 512L}, {4096L, 1024L}}) {
       const at::Tensor z = noise(rows, columns);
-      std::vector<double> script, first, more, ready;
+      std::vector<double> script, first, more;
       for (int round = 0; round <= rounds; ++round) {
-        const double alone = call_new_policy(options, work, z, Stance::force_eager).call;
-        const FirstCall captured = call_new_policy(options, work, z, Stance::default_stance);
+        const double alone = call_new_policy(work, z, Stance::force_eager);
+        const double captured = call_new_policy(work, z, Stance::default_stance);
         if (round == 0) continue;  // LibTorch's own first calls
-        script.push_back(alone), first.push_back(captured.call);
-        more.push_back(captured.call - alone), ready.push_back(captured.ready);
+        script.push_back(alone), first.push_back(captured), more.push_back(captured - alone);
       }
       const std::string shape = shape_name(rows, columns);
       add(line_of_times(script, name + ": the script alone", shape));
       add(line_of_times(first, name + ": the first call", shape));
-      Line above = line_of_times(more, name + ": ... above the script", shape),
-           kernels = line_of_times(ready, name + ": kernels ready after", shape);
+      Line above = line_of_times(more, name + ": ... above the script", shape);
       above.goal = 5;
-      kernels.goal = 500;
       add(above);
-      add(kernels);
     }
   }
 }
 
 const Table first_call_table("first_call",
-                             "The first call of a new policy on the fused backend, with an empty cache (ms)",
+                             "The first call of a new policy on the fused backend (ms)",
                              measure_first_calls);
 
 }  // namespace

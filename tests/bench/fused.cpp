@@ -21,40 +21,23 @@ constexpr double call = 1;  // us: the floor of a compiled call
 /// Times the limit, at the three shapes.
 using Goals = std::map<std::string, std::vector<double>>;
 
-const Goals kernel_goals = {{"flag_nan", {1.1, 1.1, 1.2}},
-                            {"flag_nan_and_inf", {1.1, 1.1, 1.2}},
-                            {"plain_repair", {1.1, 1.1, 1.1}},
-                            {"detect_repair", {1.1, 1.1, 1.1}},
-                            {"zscore_clip", {3, 1.8, 1.5}},
-                            {"softmax_repair", {1, 1, 1}},
-                            {"branch", {1, 1, 1}}};
-const Goals tape_goals = {{"flag_nan", {1.1, 1.1, 1.2}},
-                          {"flag_nan_and_inf", {1.1, 1.1, 1.2}},
-                          {"plain_repair", {1.7, 1.1, 1.25}},
-                          {"detect_repair", {1.7, 1.1, 1.25}},
-                          {"zscore_clip", {12, 7, 6}},
-                          {"softmax_repair", {1.3, 1.2, 1.2}},
-                          {"branch", {1, 1, 1}}};
+const Goals goals = {{"flag_nan", {1.1, 1.1, 1.2}},
+                     {"flag_nan_and_inf", {1.1, 1.1, 1.2}},
+                     {"plain_repair", {1.7, 1.1, 1.25}},
+                     {"detect_repair", {1.7, 1.1, 1.25}},
+                     {"zscore_clip", {12, 7, 6}},
+                     {"softmax_repair", {1.3, 1.2, 1.2}},
+                     {"branch", {1, 1, 1}}};
 
-struct Candidate {
-  const char* name;  // behind that of the policy
-  const char* backend;
-  CompilerMode compiler;
-};
-const Candidate tapes{", tapes", "fused", CompilerMode::off}, kernels{", kernels", "fused", CompilerMode::background},
-    eager{", eager backend", "eager", CompilerMode::off};
-
-Runtime runtime_for(const Candidate& candidate) {
+Runtime runtime_for(const char* backend) {
   RuntimeOptions options;
-  options.backend = candidate.backend;
-  options.compiler = candidate.compiler;
+  options.backend = backend;
   return Runtime(options);
 }
 
-/// The first candidate has the goals, and the name of the policy alone.
-void measure_policies(const Add& add, const Goals& goals, const std::vector<Candidate>& candidates) {
+void measure_policies(const Add& add) {
   std::vector<Runtime> runtimes;
-  for (const Candidate& one : candidates) runtimes.push_back(runtime_for(one));
+  for (const char* const backend : {"fused", "eager"}) runtimes.push_back(runtime_for(backend));
   for (const auto& [name, work] : works()) {
     for (size_t i = 0; i < std::size(shapes); ++i) {
       const auto [rows, columns] = shapes[i];
@@ -67,9 +50,8 @@ void measure_policies(const Add& add, const Goals& goals, const std::vector<Cand
         calls.emplace_back([policy, &z] { benchmark::DoNotOptimize(policy.run({z}).data()); });
       }
       const Timing timing = measure(calls);
-      for (size_t k = 0; k < candidates.size(); ++k)
-        add(line_of(timing, k + 1, k == 0 ? name : name + candidates[k].name, shape_name(rows, columns), work.limit,
-                    k == 0 ? goals.at(name)[i] : 0, k == 0 ? call : 0));
+      add(line_of(timing, 1, name, shape_name(rows, columns), work.limit, goals.at(name)[i], call));
+      add(line_of(timing, 2, name + ", eager backend", shape_name(rows, columns), work.limit));
     }
   }
 }
@@ -77,15 +59,12 @@ void measure_policies(const Add& add, const Goals& goals, const std::vector<Cand
 /// The input is the host's to give away: bad rows come anew with every batch, as they would.
 void measure_donated(const Add& add) {
   constexpr float infinity = std::numeric_limits<float>::infinity();
-  Runtime runtime = runtime_for(kernels);
+  Runtime runtime = runtime_for("fused");
   for (const auto& [rows, columns] : shapes) {
     at::Tensor z = noise(rows, columns);
     const Policy policy = runtime.load_source(works().at("detect_repair").source);
     const RunOptions donate{.donate = {0}};
-    for (int i = 0; i < 3; ++i) {  // the first call that donates asks for the kernel which writes in place
-      policy.run({z}, donate);
-      policy.prepare({z});
-    }
+    for (int i = 0; i < 3; ++i) policy.run({z}, donate);  // the first one makes the tape that writes in place
     const auto spoil = [&, rows = rows, columns = columns] {
       for (int64_t row = 0; row < rows; row += rows / 5)
         z.data_ptr<float>()[row * columns + row * 7 % columns] = infinity;
@@ -99,17 +78,11 @@ void measure_donated(const Add& add) {
   }
 }
 
-const Table of_kernels(
-    "fused", "Policies on the fused backend, as kernels, against what bounds them (us; the floor of a call is 1)",
-    [](const Add& add) {
-      measure_policies(add, kernel_goals, {kernels, eager});
-      measure_donated(add);
-    });
-
-const Table of_tapes("portable", "The same without a compiler, as tapes (us; the floor of a call is 1)",
-                     [](const Add& add) {
-                       measure_policies(add, tape_goals, {tapes, kernels, eager});
-                     });
+const Table table("fused", "Policies on the fused backend against what bounds them (us; the floor of a call is 1)",
+                  [](const Add& add) {
+                    measure_policies(add);
+                    measure_donated(add);
+                  });
 
 }  // namespace
 }  // namespace triage::bench

@@ -25,9 +25,7 @@ size_t bytes_of(const std::vector<at::Tensor>& tensors) {
 /// Peak: inputs, what the policy keeps for its next call, and what it takes meanwhile; against inputs and outputs.
 void measure_policy(const std::string& name, const Work& work, int64_t rows, int64_t columns, const Add& add) {
   test::CountedTensorMemory memory;
-  RuntimeOptions options;
-  options.compiler = CompilerMode::background;
-  Runtime runtime(options);
+  Runtime runtime;
   const size_t before = memory.now();
   const at::Tensor z = noise(rows, columns);
   const Policy policy = runtime.load_source(work.source);

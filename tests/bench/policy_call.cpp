@@ -34,9 +34,7 @@ void measure_policy_calls(const Add& add) {
       },
       [&] { benchmark::DoNotOptimize(guards.hold(three)); },
   });
-  RuntimeOptions on_fused;
-  on_fused.compiler = CompilerMode::background;
-  Runtime fused(on_fused);
+  Runtime fused;
   const Policy repair = fused.load_source(works().at("detect_repair").source, "repair.lua");
   repair.prepare({z});
   const Timing whole = measure({[&] { benchmark::DoNotOptimize(repair.run({z}).data()); }});

@@ -1,4 +1,4 @@
-// The default backend, with no compiler named, against the script that it was captured from, after ten calls: never slower by
+// The default backend against the script that it was captured from, after ten calls: never slower by
 // more than a twentieth, for policies and functions that gain much and little, with and without graph breaks.
 #include "table.h"
 #include "work.h"
@@ -75,7 +75,7 @@ void measure_programs(const Add& add) {
   }
 }
 
-const Table script_table("script", "Programs on the default backend, without a compiler, against their script (us)",
+const Table script_table("script", "Programs on the default backend against their script (us)",
                          measure_programs);
 
 }  // namespace

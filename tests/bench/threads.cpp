@@ -40,9 +40,7 @@ Timing speed_up(const std::function<void()>& work) {
 
 void measure_threads(const Add& add) {
   const int before = at::get_num_threads();
-  RuntimeOptions options;
-  options.compiler = CompilerMode::background;
-  Runtime runtime(options);
+  Runtime runtime;
   for (const auto& [rows, columns] : shapes) {
     const at::Tensor z = noise(rows, columns);
     const Timing read = speed_up([&] { benchmark::DoNotOptimize(at::sum(z)); });

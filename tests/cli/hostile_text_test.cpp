@@ -77,7 +77,7 @@ constexpr Source sources[] = {
 };
 
 const std::vector<std::string> commands[] = {
-    {"run", "FILE", "-i", "z=ones:2x3,nan=1", "--compiler", "off", "--repeat", "1"},
+    {"run", "FILE", "-i", "z=ones:2x3,nan=1", "--repeat", "1"},
     {"explain", "FILE", "-i", "z=ones:2x3", "--loops", "--guards"},
     {"check", "FILE"},
     {"test", "FILE"},
@@ -181,7 +181,7 @@ TEST_CASE("what is kept in files and shown later: decisions, capsules, bundles, 
     words.push_back("--json");
     check_output(triage(words));
   };
-  triage({"run", "repair.lua", "-i", "z=ones:2x3,nan=1", "--compiler", "off", "--decisions", "d.jsonl", "--capsule",
+  triage({"run", "repair.lua", "-i", "z=ones:2x3,nan=1", "--decisions", "d.jsonl", "--capsule",
           "c.triage"});
   write_bytes(triage.folder / "forged.jsonl",
               nlohmann::json({{"time", hostile}, {"policy", hostile}, {"ids", {hostile}}, {"failure", hostile}})
@@ -202,7 +202,7 @@ TEST_CASE("what is kept in files and shown later: decisions, capsules, bundles, 
                   .dump(-1, ' ', true, nlohmann::json::error_handler_t::replace));
   both({"bundle", "check", "b"});
   std::filesystem::create_directory(triage.folder / "trace");
-  shell(triage.folder, "TRIAGE_TRACE=trace \"$triage\" run repair.lua -i z=ones:2x3,nan=1 --compiler off");
+  shell(triage.folder, "TRIAGE_TRACE=trace \"$triage\" run repair.lua -i z=ones:2x3,nan=1");
   both({"report", "trace", "-o", "page.html"});
   CHECK(wrong_line(read_bytes(triage.folder / "page.html")) == "");
 }
@@ -214,8 +214,7 @@ TEST_CASE("a log, however it is turned on, has no line that looks like another")
     CAPTURE(source.name);
     const PolicyFolder triage(with(source.text));
     check_output(shell(triage.folder,
-                       "TRIAGE_LOGS=all TRIAGE_LOG_FILE=log \"$triage\" run repair.lua -i z=ones:2x3 "
-                       "--compiler off"));
+                       "TRIAGE_LOGS=all TRIAGE_LOG_FILE=log \"$triage\" run repair.lua -i z=ones:2x3"));
     CHECK(wrong_line(read_bytes(triage.folder / "log")) == "");
   }
 }

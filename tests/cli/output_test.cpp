@@ -15,8 +15,8 @@ struct OutputScene : Scene {
 };
 
 constexpr const char* commands[] = {
-    "run repair.lua -i z=ones:4x2 --compiler off",
-    "run repair.lua -i z=ones:4x2 --compiler off --json",
+    "run repair.lua -i z=ones:4x2",
+    "run repair.lua -i z=ones:4x2 --json",
     "check repair.lua",
     "explain repair.lua -i z=ones:4x2",
     "version",
@@ -44,7 +44,7 @@ TEST_CASE("a command whose output is lost says so and fails") {
     CHECK(closed.status == 1);
     CHECK(has(closed.err, ": cannot write to standard output: Bad file descriptor\n"));
   }
-  CHECK(has(scene.run("run repair.lua -i z=ones:4x2 --compiler off > /dev/full").err, "triage run: cannot write"));
+  CHECK(has(scene.run("run repair.lua -i z=ones:4x2 > /dev/full").err, "triage run: cannot write"));
 }
 
 TEST_CASE("where output is lost, a failure keeps its status, and a command that prints nothing succeeds") {
@@ -57,7 +57,7 @@ TEST_CASE("where output is lost, a failure keeps its status, and a command that 
 
 TEST_CASE("what is printed to a closed descriptor does not go into a file of the command") {
   const OutputScene scene;
-  const Ran ran = scene.run("run repair.lua -i z=ones:4x2 --compiler off -o z=z.npy --decisions d.jsonl <&- >&- 2>&-");
+  const Ran ran = scene.run("run repair.lua -i z=ones:4x2 -o z=z.npy --decisions d.jsonl <&- >&- 2>&-");
   CHECK(ran.status == 1);
   CHECK(read_bytes(scene.folder / "z.npy").substr(1, 5) == "NUMPY");
   CHECK(has(read_bytes(scene.folder / "z.npy"), "'shape': (4, 2)"));

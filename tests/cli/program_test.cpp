@@ -209,7 +209,7 @@ TEST_CASE("explain shows the graph, its plain form and its guards") {
   CHECK(json["graph_breaks"].empty());
 }
 
-TEST_CASE("D14: explain --loops names each part of a fused graph, what it reads and writes, sizes, and its body") {
+TEST_CASE("D14: explain --loops names each part of a fused graph, what it reads and writes, sizes, its body, and its tape") {
   Scene triage;
   write_bytes(triage.folder / "mixed.lua",
               "return function(z)\n  local y = (z * 2):exp()\n  y = y / y:sum(-1, true)\n  return y:sort(-1)\nend\n");
@@ -220,6 +220,7 @@ TEST_CASE("D14: explain --loops names each part of a fused graph, what it reads 
        {"\nfusion groups of graph 1\nloops over rows: aten::mul.Scalar, aten::exp, aten::sum.dim_IntList, "
         "aten::div.Tensor\n  reads  %z: f32[4, 8]  a row is [8]\n  writes %",
         "\n  body, for each row\n    v0 = load %z  # float, each of [8]\n", " by +  # float, a row\n", "\n    store v",
+        "\ntape of ", "\n  loop over [8]\n", "mixed.lua:2\n",
         "\ninterpreter: aten::sort\n  reads  %"})
     CHECK(ran.out.find(part) != std::string::npos);
 }
@@ -337,7 +338,7 @@ TEST_CASE("a script and a policy may come from the command line and from standar
   };
   const Ran code = triage({"exec", "-e", "print(arg[1], ...)", "-x", "two words"});
   CHECK(code.out == "-x\t-x\ttwo words\n");
-  CHECK(triage({"exec", "--compiler", "off", "-e", "print(1)"}).out == "1\n");
+  CHECK(triage({"exec", "-e", "print(1)"}).out == "1\n");
   const Ran wrong = triage({"exec", "-e", "error('no')"});
   CHECK(wrong.status == 1);
   CHECK(wrong.err.find("triage exec: (command line):1: no") == 0);
@@ -348,7 +349,7 @@ TEST_CASE("a script and a policy may come from the command line and from standar
   CHECK(piped(policy, "check -").out == "stdin.lua: ok\n");
   CHECK(piped("x = = 1", "check -").out.find("stdin.lua:1:5: error: ") == 0);
   for (const std::string command : {"run - -i z=ones:2x2", "explain - -i z=ones:2x2",
-                                    "bench - -i z=ones:2x2 --seconds 0 --compiler off", "export - -i z=ones:2x2"}) {
+                                    "bench - -i z=ones:2x2 --seconds 0", "export - -i z=ones:2x2"}) {
     CAPTURE(command);
     CHECK(piped(policy, command).status == 0);
   }
@@ -369,17 +370,22 @@ TEST_CASE("check looks at all policies of a folder") {
   check_message(triage({"check", "none"}), 2, "triage check", {"no file ends in .lua"});
 }
 
-TEST_CASE("the help of --compiler says what each command does without it") {
+TEST_CASE("options, commands and variables of earlier versions say that they are gone") {
   Scene triage;
-  for (const std::string command : {"run", "bench", "exec", "repl"})
-    CHECK(triage({command, "--help"}).out.find("Default: background where a compiler is installed, else off") !=
-          std::string::npos);
-  CHECK(triage({"explain", "--help"}).out.find("Default: off") != std::string::npos);
-  const auto tiers = [&](const std::string& command) {
-    return triage({command, "repair.lua", "-i", "z=randn:8x4", "--json"}).json()["fused_loops"];
-  };
-  CHECK(tiers("run")["kernels"] == 1);
-  CHECK(tiers("explain")["kernels"] == 0);
+  for (const char* command : {"run", "explain", "isolate", "bench", "exec", "repl", "replay", "watch"}) {
+    CAPTURE(std::string(command));
+    check_message(triage({command, "repair.lua", "--compiler", "off"}), 2, std::string("triage ") + command,
+                  {"`--compiler` is gone, and nothing replaces it"});
+  }
+  check_message(triage({"run", "repair.lua", "--compiler=off"}), 2, "triage run", {"`--compiler` is gone"});
+  check_message(triage({"bench", "repair.lua", "--kernels", "a.so"}), 2, "triage bench", {"`--kernels` is gone"});
+  check_message(triage({"build", "repair.lua", "-o", "a.so"}), 2, "triage", {"`triage build` is gone"});
+  check_message(triage({"cache"}), 2, "triage", {"`triage cache` is gone"});
+  const Variable compiler("TRIAGE_CXX", "g++"), cache("TRIAGE_KERNEL_CACHE", "/nowhere");
+  const Ran ran = triage({"run", "repair.lua", "-i", "z=randn:8x4"});
+  CHECK(ran.status == 0);
+  CHECK(has(ran.err, "TRIAGE_CXX, TRIAGE_KERNEL_CACHE are gone, and nothing replaces them"));
+  CHECK(ran.err.find("are gone") == ran.err.rfind("are gone"));  // once
 }
 
 TEST_CASE("exec runs a trusted script with its arguments") {

@@ -40,7 +40,6 @@ TEST_CASE("the name of a file cannot end a line of a message") {
   }
   check_message(triage({"run", "repair.lua", "-i", "z=a\nb.npy"}), 2, "triage run", {"\"a\\nb.npy\""});
   check_message(triage({"replay", "a\nb.pt"}), 2, "triage replay", {"\"a\\nb.pt\""});
-  check_message(triage({"cache", "load", "a\nb"}), 2, "triage cache", {"\"a\\nb\""});
   write_bytes(triage.folder / "o\nk.lua", "return function(z) return z end\n");
   CHECK(triage({"check", "o\nk.lua"}).out == "o\\nk.lua: ok\n");
 }

@@ -1,4 +1,4 @@
-// The end of a process with everything in the background: a Watch, calls on threads, the decision log, kernels that compile.
+// The end of a process with everything in the background: a Watch, calls on threads, the decision log.
 // Whether it exits, forks or is killed: no hang, nothing half-written, and the next process finds what it needs.
 #include "runtime/messages/logs/log.h"
 #include "runtime/policy/bundles/manifest.h"
@@ -72,13 +72,12 @@ at::Tensor batch() {
 
 /// All that a host may have, on the heap, as in a program that ends without a word to it.
 struct Host {
-  explicit Host(const Folder& folder, bool compiles = true) {
+  explicit Host(const Folder& folder) {
     triage::DecisionLogOptions log;
     log.file = folder.log();
     options.decisions = std::make_shared<triage::DecisionLog>(log);
     options.cache_dir = folder.path / "cache";
     options.log = triage::test::no_log();
-    options.compiler = compiles ? triage::CompilerMode::background : triage::CompilerMode::off;
     runtime = std::make_unique<triage::Runtime>(options);
     policy = runtime->load(folder.policy());
     watch = runtime->watch(folder.path / "policies", {.debounce = 1ms});
@@ -166,7 +165,7 @@ std::string long_source(int version) {
   auto* const runtime = new triage::Runtime({.log = triage::test::no_log(), .cache_dir = folder.path / "cache"});
   auto* const policy = new triage::Policy(runtime->load(folder.policy()));
   auto* const watch = new triage::Watch(runtime->watch(folder.path / "policies", {.debounce = 1ms}));
-  policy->run({batch()});  // the tables of the compiler are made after the Watch: exit destroys the latest first
+  policy->run({batch()});  // the tables of the backend are made after the Watch: exit destroys the latest first
   const auto begin = std::chrono::steady_clock::now();
   write(2);
   watch->rescan();
@@ -192,7 +191,7 @@ TEST_CASE("a process exits at any moment of a reload that compiles") {
 }
 
 /// LibTorch destroys its operators at exit: calls have to end before that.
-TEST_CASE("a process with a Watch, a candidate, a decision log and a compiler exits in the middle of it all") {
+TEST_CASE("a process with a Watch, a candidate and a decision log exits in the middle of it all") {
   const Folder folder("triage-exit-");
   folder.save(1);
   const int status = status_of([&] {

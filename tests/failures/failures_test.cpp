@@ -75,7 +75,7 @@ void survives(Fails kind, uint64_t most) {
   const char* const only = std::getenv("TRIAGE_FAILURE_LIFE");
   for (const NamedLife& life : lives) {
     if (only && std::string(only) != life.name) continue;
-    // Without memory a replay differs from what was recorded, and artifacts of the kernel cache end the process.
+    // Without memory a replay differs from what was recorded.
     if (std::string(life.name) == "files" && (kind == Fails::allocation || kind == Fails::tensor)) continue;
     CAPTURE(std::string(life.name));
     const testing::Ended clean = lived(life, {kind});

@@ -1,4 +1,4 @@
-// A life of what reads and writes files beside policies: paths from the current folder, capsules, programs, bundles of kernels, saved
+// A life of what reads and writes files beside policies: paths from the current folder, capsules, programs, saved
 // values, logs and traces.
 #include "tests/failures/life.h"
 
@@ -72,20 +72,6 @@ const Errand errands[] = {
             "a program is read as another one");
      }},
     {"saving a program as TorchScript", [](Life& life) { program().save_torchscript(life.path("twice.pt").string()); }},
-    {"saving and loading artifacts",
-     [](Life& life) {
-       save_cache_artifacts(life.path("artifacts"));
-       load_cache_artifacts(life.path("artifacts"));
-     }},
-    {"reading a kernel file",
-     [](Life& life) {
-       try {
-         read_kernel_manifest(life.path("p.lua"));
-       } catch (const FileError&) {
-         return;
-       }
-       throw std::runtime_error("a script is read as a kernel file");
-     }},
     {"logging and tracing to files",
      [](Life& life) {
        const Diagnostics before = get_diagnostics();

@@ -21,7 +21,6 @@ namespace {
 
 /// Structs that the library fills for its host, or that tell a host what it made itself.
 constexpr const char* results[] = {"BundleVersion",
-                                   "CacheInfo",
                                    "LoopTiers",
                                    "CacheStatistics",
                                    "CandidateSide",
@@ -43,7 +42,6 @@ constexpr const char* results[] = {"BundleVersion",
                                    "UnpackedError",
                                    "TableRow",
                                    "MutableValue",
-                                   "KernelManifest",
                                    "Node",
                                    "Provenance",
                                    "LoadFailure",

@@ -1,5 +1,5 @@
 // Selections made at random: by rows, by one number, by elements, of values that several levels of a loop read. Loops give the
-// bits of ATen, by tapes in every form of rows, by kernels, and where inputs are donated. TRIAGE_CHAINS=N makes N programs.
+// bits of ATen, by tapes in every form of rows, and where inputs are donated. TRIAGE_CHAINS=N makes N programs.
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>
 
@@ -71,7 +71,7 @@ uint32_t number_of_programs() {
   return asked ? static_cast<uint32_t>(std::strtoul(asked, nullptr, 10)) : 400;
 }
 
-void check(uint32_t seed, const Executable& tapes, const Executable* kernels, const Tensors& inputs) {
+void check(uint32_t seed, const Executable& tapes, const Tensors& inputs) {
   const Tensors expected = Chain(seed, inputs).run();
   Tensors given;
   for (const at::Tensor& input : inputs) given.push_back(input.clone());
@@ -80,9 +80,8 @@ void check(uint32_t seed, const Executable& tapes, const Executable* kernels, co
       CHECK_MESSAGE(same_bits(expected[i], got[i]),
                     "program " << seed << ", " << inputs[0].sizes() << ", " << what << ": result " << i);
   };
-  agrees("tapes", run_without_kernels(tapes, inputs));
-  if (kernels) agrees("kernels", run(*kernels, inputs));
-  agrees("donated", run_without_kernels(tapes, given, {{}, {given[0], given[2]}}));
+  agrees("tapes", run(tapes, inputs));
+  agrees("donated", run(tapes, given, {{}, {given[0], given[2]}}));
 }
 
 }  // namespace
@@ -92,10 +91,9 @@ TEST_CASE("selections made at random have ATen's bits, whatever level of a loop 
   for (uint32_t seed = 0; seed < number_of_programs(); ++seed) {
     const Program program = [&](const Tensors& in) { return Chain(seed, in).run(); };
     const Tensors example = inputs_of(5, 4, seed);
-    const auto tapes = without_kernels(program, example);
-    const auto kernels = seed % 64 == 0 ? compiled(program, example) : nullptr;
+    const auto tapes = compiled(program, example);
     for (const uint32_t shape : {seed, seed / 8 + 1, seed / 48 + 2})
-      check(seed, *tapes, kernels.get(), inputs_of(batches[shape / 8 % 6], widths[shape % 8], seed));
+      check(seed, *tapes, inputs_of(batches[shape / 8 % 6], widths[shape % 8], seed));
   }
 }
 

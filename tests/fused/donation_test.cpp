@@ -19,12 +19,11 @@ Tensors run_donated(const Executable& executable, const Tensors& inputs, const T
   return run(executable, inputs, {{}, given});
 }
 
-/// The kernel for donated inputs is there after this.
+/// The tape for donated inputs is there after this.
 void warm_up(const Executable& executable, const Tensors& inputs, size_t donated = 0) {
   Tensors copies;
   for (const at::Tensor& input : inputs) copies.push_back(input.clone());
   run_donated(executable, copies, {copies[donated]});
-  executable.finish_compiling();
 }
 
 /// Memory of whole pages, a row each, of which some may be made read-only.

@@ -19,7 +19,7 @@ void agrees_in_dtype(const std::string& name, const Program& program, const Make
   CHECK_MESSAGE(shares(program, examples).second == 0, name << ": a part is left to ATen");
   const auto fused = compiled(program, examples);
   for (const int64_t n : {0, 1, 2, 31, 32, 33}) {
-    const Tensors given = inputs(n), expected = program(given), got = run_on_kernels(*fused, given);
+    const Tensors given = inputs(n), expected = program(given), got = run_in_loops(*fused, given);
     REQUIRE(expected.size() == got.size());
     for (size_t i = 0; i < got.size(); ++i)
       CHECK_MESSAGE(same(expected[i], got[i], ulps), name << ": result " << i << " differs for " << given[0].sizes()
@@ -49,7 +49,7 @@ TEST_CASE("T34: real numbers become whole ones as with ATen, beyond the range an
       for (const int64_t width : {int64_t{1}, int64_t{7}, x.numel()}) {
         const at::Tensor rows = x.slice(0, 0, x.numel() / width * width).view({-1, width});
         if (width == 1) continue;
-        const Tensors expected = cast({rows}), got = run_on_kernels(*compiled(cast, {rows}), {rows});
+        const Tensors expected = cast({rows}), got = run_in_loops(*compiled(cast, {rows}), {rows});
         for (size_t i = 0; i < got.size(); ++i)
           CHECK_MESSAGE(expected[i].equal(got[i]), from << " to " << to << ", result " << i << ", rows of " << width);
       }

@@ -41,7 +41,7 @@ TEST_CASE("T01 T32: policies in one group agree with the interpreter at every ba
   CHECK(shares(zscore_clip, one(5)).second == 0);
 }
 
-TEST_CASE("kernels captured at as many rows as a row has values serve every batch, with the same bits") {
+TEST_CASE("loops captured at as many rows as a row has values serve every batch, with the same bits") {
   const Program program = [](const Tensors& in) {
     const at::Tensor y = in[0] * in[1] + in[2];
     return Tensors{y.exp(), at::layer_norm(y, {12}, in[1], in[2]), at::where(y > in[1], in[2], y).tanh(),
@@ -67,7 +67,7 @@ TEST_CASE("kernels captured at as many rows as a row has values serve every batc
   bits_of_batch(deep, 6, blocks(6), deeper);
 }
 
-TEST_CASE("as many rows as a tensor beside them has, at capture: other batches get kernels of their own") {
+TEST_CASE("as many rows as a tensor beside them has, at capture: other batches get loops of their own") {
   const Program program = [](const Tensors& in) {
     return Tensors{in[0].relu().softmax(-1), in[1].exp() * 2, (in[2] - in[2].mean(-1, true)).tanh()};
   };
@@ -76,8 +76,7 @@ TEST_CASE("as many rows as a tensor beside them has, at capture: other batches g
   for (const int64_t n : {33, 1, 2, 31, 32, 7, 0}) {
     const Tensors expected = program(inputs(n));
     run(*fused, inputs(n));
-    fused->finish_compiling();
-    const Tensors got = n ? run_on_kernels(*fused, inputs(n)) : run(*fused, inputs(n));
+    const Tensors got = n ? run_in_loops(*fused, inputs(n)) : run(*fused, inputs(n));
     for (size_t i = 0; i < got.size(); ++i) CHECK_MESSAGE(same(expected[i], got[i]), "result " << i << " of " << n);
   }
 }
@@ -96,12 +95,11 @@ TEST_CASE("so do graphs that draw random numbers, and the numbers are those of t
   at::manual_seed(5);
   for (const int64_t n : sizes) {
     got.push_back(run(*fused, inputs(n)));
-    fused->finish_compiling();
   }
   for (size_t call = 0; call < sizes.size(); ++call)
     for (size_t i = 0; i < got[call].size(); ++i)
       CHECK_MESSAGE(same(expected[call][i], got[call][i]), "result " << i << " of call " << call);
-  const auto called = operators_called(*fused, inputs(33));  // by kernels cut for other batches
+  const auto called = operators_called(*fused, inputs(33));  // by loops cut for other batches
   CHECK(called.count("aten::tanh") == 0);
   CHECK(called.count("aten::mean") == 0);
 }
@@ -340,8 +338,7 @@ TEST_CASE("numbers that are made of sizes are the loop's that reads them, or the
   return %5, %2
 )")) == 3);
   const at::Tensor x = with_bad_rows({4, 6});
-  const auto fused = find_backend("fused", CompilerMode::background)(graph, {x}), eager = compile_eager(graph, {x});
-  fused->finish_compiling();
+  const auto fused = find_backend("fused")(graph, {x}), eager = compile_eager(graph, {x});
   for (const int64_t n : {1, 4, 33}) {
     const Tensors given{with_bad_rows({n, 9})};
     const Tensors got = run(*fused, given), expected = run(*eager, given);
@@ -363,7 +360,7 @@ TEST_CASE("a number that is made of sizes is looked at in every call, where ATen
   const std::vector<FusionGroup> parts = cut(graph);
   REQUIRE(parts.size() == 1);
   CHECK(parts[0].fused);
-  const auto fused = find_backend("fused", CompilerMode::background)(graph, {with_bad_rows({4, 3})}),
+  const auto fused = find_backend("fused")(graph, {with_bad_rows({4, 3})}),
              eager = compile_eager(graph, {});
   for (int again = 0; again < 2; ++again) {
     for (const int64_t size : {3, 2}) {
@@ -375,7 +372,6 @@ TEST_CASE("a number that is made of sizes is looked at in every call, where ATen
       CHECK_THROWS_AS(run(*eager, given), Error);
       CHECK_THROWS_AS(run(*fused, given), Error);
     }
-    fused->finish_compiling();
   }
 }
 
@@ -407,8 +403,7 @@ TEST_CASE("a row never depends on its neighbours, the batch, or the number of Op
 
 TEST_CASE("one executable in several threads") {
   const at::Tensor z = with_bad_rows({40, 64});
-  const auto fused = compile_fused(graph::trace(zscore_clip, {z}), {z},
-                                   CompilerMode::background);  // some calls come before the kernel does
+  const auto fused = compiled(zscore_clip, {z});
   const Tensors expected = zscore_clip({z});
   std::atomic<int> wrong{0};
   std::vector<std::thread> threads;
@@ -443,15 +438,14 @@ TEST_CASE("memory of large outputs is used again when nobody holds it, and never
   CHECK(view[0].item<float>() == kept);
 }
 
-TEST_CASE("a graph that was read from text cannot make a kernel write where it should not") {
+TEST_CASE("a graph that was read from text cannot make a loop write where it should not") {
   const at::Tensor f = err::new_t(3), z = data({3, 4});
   const graph::Graph graph = graph::parse(
       "graph g(%f: \"i64[3, 4]\" flags):\n"
       "  %1: \"i64[3, 4]\" flags = triage::push.scalar(%f, code=1, location=1, severity=1, num_slots=999, policy=24)\n"
       "  %2: \"i64[3]\" = triage::get_slot(%1, index=999)\n"
       "  return %1, %2\n");
-  const auto fused = compile_fused(graph, {f}, CompilerMode::background);
-  fused->finish_compiling();
+  const auto fused = compile_fused(graph, {f});
   CHECK_THROWS_AS(run(*fused, {f}), Error);
 }
 

@@ -52,12 +52,11 @@ double distance(const at::Tensor& got, const at::Tensor& expected) {
 void gradients_agree(const std::string& name, const Program& program, const Tensors& given, double ulps) {
   const Tensors examples = requiring_grad(given);
   const graph::Graph graph = graph::trace(program, examples);
-  const auto fused = find_backend("fused", CompilerMode::background)(graph, examples),
+  const auto fused = find_backend("fused")(graph, examples),
              eager = compile_eager(graph, examples);
   const Tensors expected = gradients(*eager, given);
   for (int round = 0; round < 3; ++round) {
     const Tensors got = gradients(*fused, given);
-    fused->finish_compiling();
     REQUIRE(got.size() == expected.size());
     for (size_t i = 0; i < got.size(); ++i) {
       REQUIRE_MESSAGE(got[i].defined() == expected[i].defined(), name);
@@ -198,7 +197,7 @@ TEST_CASE("D04: the second gradient is ATen's, and one output may be left out") 
   const Tensors given{data({5, 9}), data({9})};
   const Tensors examples = requiring_grad(given);
   const graph::Graph graph = graph::trace(program, examples);
-  const auto fused = find_backend("fused", CompilerMode::background)(graph, examples),
+  const auto fused = find_backend("fused")(graph, examples),
              eager = compile_eager(graph, examples);
   const auto second = [&](const Executable& executable) {
     const Tensors own = requiring_grad(given);
@@ -208,7 +207,6 @@ TEST_CASE("D04: the second gradient is ATen's, and one output may be left out") 
   };
   for (int round = 0; round < 3; ++round) {
     CHECK(distance(second(*fused), second(*eager)) <= 16);
-    fused->finish_compiling();
   }
 }
 
@@ -235,7 +233,7 @@ TEST_CASE("D04: a bad row that is masked behind a layer leaves its weights the g
     given[0][1][0] = bad;
     given[0][3][2] = bad;
     const Tensors examples = requiring_grad(given);
-    const auto fused = find_backend("fused", CompilerMode::background)(graph::trace(masked_layer, examples), examples);
+    const auto fused = find_backend("fused")(graph::trace(masked_layer, examples), examples);
     const auto weight_gradients = [](const Executable& executable, const Tensors& in, const at::Tensor& factors) {
       const Tensors own = requiring_grad(in);
       return torch::autograd::grad({(run(executable, own)[0] * factors).sum()}, own);
@@ -246,7 +244,6 @@ TEST_CASE("D04: a bad row that is masked behind a layer leaves its weights the g
     const Tensors expected = weight_gradients(*eager, alone, factors.index_select(0, rows));
     for (int round = 0; round < 3; ++round) {
       const Tensors got = weight_gradients(*fused, given, factors);
-      fused->finish_compiling();
       CHECK(got[1].equal(expected[1]));
       CHECK(got[2].equal(expected[2]));
       CHECK(got[0].index_select(0, rows).equal(expected[0]));

@@ -81,7 +81,7 @@ void operators_agree(const Operators& all, at::ScalarType dtype, bool exact) {
         std::string(one.name) << " of " << dtype << " is left to ATen");
   const auto fused = compiled(program, inputs(5));
   const auto check = [&](const Tensors& given) {
-    const Tensors expected = program(given), got = run_on_kernels(*fused, given);
+    const Tensors expected = program(given), got = run_in_loops(*fused, given);
     REQUIRE(got.size() == operators.size());
     for (size_t i = 0; i < got.size(); ++i) {
       const bool good = exact ? same_numbers(expected[i], got[i]) : near(expected[i], got[i], dtype);
@@ -273,7 +273,7 @@ TEST_CASE("T34: clamp to limits that are tensors, numbers of the caller or value
     for (const int64_t n : {0, 1, 2, 31, 32, 33})
       for (const auto& [low, high] : std::vector<std::pair<double, double>>{{-2, 3}, {3, -2}, {NAN, 2}, {-2, NAN}}) {
         if (!at::isFloatingType(dtype) && !(low == low && high == high)) continue;
-        const Tensors given = inputs(n, low, high), expected = clamps(given), got = run_on_kernels(*fused, given);
+        const Tensors given = inputs(n, low, high), expected = clamps(given), got = run_in_loops(*fused, given);
         for (size_t i = 0; i < got.size(); ++i)
           CHECK_MESSAGE(same_numbers(expected[i] + 0, got[i] + 0),  // of equal zeros either may be chosen
                         "result " << i << " of " << dtype << ", " << n << " rows, from " << low << " to " << high);
@@ -293,7 +293,7 @@ TEST_CASE("T34: clamp to numbers of the script that are NaN, one bound or both")
     CHECK(shares(clamps, {rows(5, dtype)}).second == 0);
     const auto fused = compiled(clamps, {rows(5, dtype)});
     for (const int64_t n : {0, 1, 2, 31, 32, 33}) {
-      const Tensors expected = clamps({rows(n, dtype)}), got = run_on_kernels(*fused, {rows(n, dtype)});
+      const Tensors expected = clamps({rows(n, dtype)}), got = run_in_loops(*fused, {rows(n, dtype)});
       for (size_t i = 0; i < got.size(); ++i)
         CHECK_MESSAGE(same_numbers(expected[i], got[i]), "result " << i << " of " << dtype << ", " << n << " rows");
     }
@@ -355,8 +355,7 @@ TEST_CASE("T34: one number makes the same bits wherever it stands in a row and a
     };
     const auto fused = compiled(program, inputs(5, 61, 1));
     for (const int64_t width : {3, 61, 64, 135})
-      run(*fused, inputs(2, width, 1));  // short and long rows have kernels of their own
-    fused->finish_compiling();
+      run(*fused, inputs(2, width, 1));  // short and long rows have tapes of their own
     for (const double x : {0.37, 1.3, 5.3, -2.7, 40.1, 1e-3}) {
       const Tensors one = run(*fused, inputs(2, 3, x));
       for (const int64_t width : {61, 64, 135}) {
@@ -395,7 +394,7 @@ TEST_CASE("T34: operators of what was made of a row or a segment, short and long
       CHECK((all_in_loops || dtype != at::kFloat));
       for (const int64_t n : {1, 33}) {
         const Tensors given = inputs(n), expected = program(given);
-        const Tensors got = all_in_loops ? run_on_kernels(*fused, given) : run(*fused, given);
+        const Tensors got = all_in_loops ? run_in_loops(*fused, given) : run(*fused, given);
         for (size_t i = 0; i < operators.size(); ++i)
           CHECK_MESSAGE(near(expected[i], got[i], dtype), std::string(operators[i].name));
       }
@@ -412,7 +411,7 @@ TEST_CASE("T34: an activation in the middle does not cut a loop in two") {
   const std::pair<size_t, size_t> share = shares(policy, {data({5, 24})});
   CHECK(share.second == 0);
   const auto fused = compiled(policy, {data({5, 24})});
-  for (const int64_t n : {1, 2, 31, 33}) run_on_kernels(*fused, {data({n, 24})});
+  for (const int64_t n : {1, 2, 31, 33}) run_in_loops(*fused, {data({n, 24})});
 }
 
 }  // namespace triage::fused

@@ -5,7 +5,6 @@
 #include <doctest/doctest.h>
 #include <runtime/backends/fused/fused.h>
 #include <runtime/backends/fused/fusion_groups.h>
-#include <runtime/backends/fused/kernels/kernel.h>
 #include <triage/flags.h>
 #include <triage/graph.h>
 
@@ -33,29 +32,7 @@ at::Tensor with_bad_rows(at::IntArrayRef sizes, at::ScalarType dtype) {
 }
 
 std::unique_ptr<Executable> compiled(const Program& program, const Tensors& examples) {
-  auto executable = compile_fused(graph::trace(program, examples), examples, CompilerMode::background);
-  executable->finish_compiling();
-  return executable;
-}
-
-namespace {
-
-struct NoKernels {
-  NoKernels() { note_kernels(sources); }
-  ~NoKernels() { stop_noting(sources); }
-  std::set<std::string> sources;
-};
-
-}  // namespace
-
-std::unique_ptr<Executable> without_kernels(const Program& program, const Tensors& examples) {
-  const NoKernels none;
-  return compile_fused(graph::trace(program, examples), examples, CompilerMode::background);
-}
-
-Tensors run_without_kernels(const Executable& executable, const Tensors& inputs, const CallContext& call) {
-  const NoKernels none;
-  return run(executable, inputs, call);
+  return compile_fused(graph::trace(program, examples), examples);
 }
 
 Tensors run(const Executable& executable, const Tensors& inputs, const CallContext& call) {
@@ -78,9 +55,7 @@ std::set<std::string> operators_called(const Executable& executable, const Tenso
   return called;
 }
 
-Tensors run_on_kernels(const Executable& executable, const Tensors& inputs) {
-  run(executable, inputs);  // the first call for rows as long as these may ask for a kernel
-  executable.finish_compiling();
+Tensors run_in_loops(const Executable& executable, const Tensors& inputs) {
   Tensors outputs;
   const auto called = operators_called(executable, inputs, &outputs);
   const std::set<std::string> copies{"aten::contiguous",          "aten::clone",     "aten::empty_like",

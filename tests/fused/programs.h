@@ -21,16 +21,13 @@ at::Tensor data(at::IntArrayRef sizes, at::ScalarType dtype = at::kFloat);
 /// The same; the rows 1, 6, ... hold a NaN, the rows 2, 9, ... an Inf.
 at::Tensor with_bad_rows(at::IntArrayRef sizes, at::ScalarType dtype = at::kFloat);
 
-/// The fused executable of `program`, its kernels compiled.
+/// The fused executable of `program`.
 std::unique_ptr<Executable> compiled(const Program& program, const Tensors& examples);
-/// The same without kernels, as where there is no compiler: loops run by tapes. Other threads must compile nothing meanwhile.
-std::unique_ptr<Executable> without_kernels(const Program& program, const Tensors& examples);
-Tensors run_without_kernels(const Executable& executable, const Tensors& inputs, const CallContext& call = {});
 Tensors run(const Executable& executable, const Tensors& inputs, const CallContext& call = {});
 /// The operators of ATen that a call goes to, and what it gives.
 std::set<std::string> operators_called(const Executable& executable, const Tensors& inputs, Tensors* outputs = nullptr);
-/// What a call gives, where no operator of ATen may compute anything: the kernels do. Copies of inputs are no computing.
-Tensors run_on_kernels(const Executable& executable, const Tensors& inputs);
+/// What a call gives, where no operator of ATen may compute anything: loops do. Copies of inputs are no computing.
+Tensors run_in_loops(const Executable& executable, const Tensors& inputs);
 /// How many of a program's operators loops compute, and how many are left to ATen.
 std::pair<size_t, size_t> shares(const Program& program, const Tensors& examples);
 

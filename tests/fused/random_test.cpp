@@ -198,7 +198,7 @@ TEST_CASE("programs made at random agree with ATen, and each row is its own") {
     std::vector<std::unique_ptr<Executable>> tapes;
     for (const Primitives* set : sets_to_try()) {
       const UseInstructions use(set);
-      tapes.push_back(without_kernels(program, inputs_of(5, 3, 7)));
+      tapes.push_back(compiled(program, inputs_of(5, 3, 7)));
     }
     for (const auto& [n, t, d] :
          {std::tuple{0, 3, 7}, {1, 3, 7}, {2, 5, 66}, {33, 3, 7}, {4, 20, 2}, {2, 70, 3}, {3, 5, 16}, {2, 90, 33}}) {
@@ -208,17 +208,17 @@ TEST_CASE("programs made at random agree with ATen, and each row is its own") {
         CHECK_MESSAGE(near_sums(expected[i], got[i]), "result " << i << " differs for " << given[0].sizes());
       Tensors given_away;
       for (const at::Tensor& input : given) given_away.push_back(input.clone());
-      const Tensors in_place = run_without_kernels(*tapes[0], given_away, {{}, {given_away[0], given_away[4]}});
+      const Tensors in_place = run(*fused, given_away, {{}, {given_away[0], given_away[4]}});
       for (size_t i = 0; i < got.size(); ++i)
         CHECK_MESSAGE(same_but_nan(got[i], in_place[i]),
                       "donated: result " << i << " differs for " << given[0].sizes());
       for (size_t k = 0; k < tapes.size(); ++k) {
         const Primitives& set = *sets_to_try()[k];
         const UseInstructions use(&set);
-        const Tensors by_tapes = run_without_kernels(*tapes[k], given);
+        const Tensors by_tapes = run(*tapes[k], given);
         for (size_t i = 0; i < got.size(); ++i)
           CHECK_MESSAGE(
-              (rounds_as_kernels(set) ? same_but_nan(got[i], by_tapes[i]) : near_sums(expected[i], by_tapes[i])),
+              (rounds_once(set) ? same_but_nan(got[i], by_tapes[i]) : near_sums(expected[i], by_tapes[i])),
               set.name << ": result " << i << " differs for " << given[0].sizes());
       }
     }

@@ -20,7 +20,7 @@ void is_one_loop(const std::string& name, const Program& program, const MakeShap
   CHECK_MESSAGE(shares(program, examples).second == 0, name << ": a part is left to ATen");
   const auto fused = compiled(program, examples);
   const auto agree = [&](const Tensors& given) {
-    const Tensors expected = program(given), got = run_on_kernels(*fused, given);
+    const Tensors expected = program(given), got = run_in_loops(*fused, given);
     REQUIRE(expected.size() == got.size());
     for (size_t i = 0; i < got.size(); ++i)
       CHECK_MESSAGE(same(expected[i], got[i]), name << ": result " << i << " differs for " << given[0].sizes());
@@ -127,7 +127,7 @@ TEST_CASE("a reduction over the first dims and one over the last are two loops")
   const Program both = [](const Tensors& in) { return Tensors{in[0].softmax(-1).sum(1), (in[0] * 2).amax(1).exp()}; };
   const auto fused = compiled(both, {cube(5, 3, 7)});
   for (const auto& [t, d] : {std::pair{3, 7}, {20, 40}, {2, 100}}) {
-    const Tensors given{cube(4, t, d)}, expected = both(given), got = run_on_kernels(*fused, given);
+    const Tensors given{cube(4, t, d)}, expected = both(given), got = run_in_loops(*fused, given);
     for (size_t i = 0; i < got.size(); ++i) CHECK(same(expected[i], got[i]));
   }
 }
@@ -221,7 +221,7 @@ TEST_CASE("as many segments as positions at capture: each may change without the
   const Tensors examples{data({3, 4, 4}), data({4}), data({4, 1})};
   const auto fused = compiled(program, examples);
   const Tensors given{data({5, 6, 4}), data({4}), data({6, 1})};
-  const Tensors expected = program(given), got = run_on_kernels(*fused, given);
+  const Tensors expected = program(given), got = run_in_loops(*fused, given);
   for (size_t i = 0; i < got.size(); ++i) CHECK(same(expected[i], got[i]));
 }
 
@@ -233,7 +233,7 @@ TEST_CASE("strides of data of three dims") {
         cube(6, 7, 3).transpose(1, 2), cube(1, 3, 7).expand({6, 3, 7}), cube(6, 1, 7).expand({6, 3, 7}),
         cube(12, 3, 7).slice(0, 0, 12, 2)}) {
     const Tensors given{z, data({14}).slice(0, 0, 14, 2), data({7})};
-    const Tensors expected = policy(given), got = run_on_kernels(*fused, given);
+    const Tensors expected = policy(given), got = run_in_loops(*fused, given);
     for (size_t i = 0; i < got.size(); ++i) CHECK(same(expected[i], got[i]));
   }
 }
@@ -244,7 +244,7 @@ void rows_are_their_own(int64_t segments) {
   const Tensors weights{data({7}), data({7})};
   const at::Tensor z = data({300, segments, 7});
   const auto fused = compiled(policy, {z, weights[0], weights[1]});
-  const auto on = [&](const at::Tensor& x) { return run_on_kernels(*fused, {x, weights[0], weights[1]}); };
+  const auto on = [&](const at::Tensor& x) { return run_in_loops(*fused, {x, weights[0], weights[1]}); };
   const Tensors clean = on(z);
   at::Tensor poisoned = z.clone();
   poisoned[17].fill_(nan);
@@ -273,8 +273,8 @@ TEST_CASE("a sum over dims that others follow does not depend on the others, the
   for (const int64_t t : {7, 90}) {
     const at::Tensor z = data({40, t, 37});
     const auto fused = compiled(program, {z});
-    const Tensors all = run_on_kernels(*fused, {z}), rows = run_on_kernels(*fused, {z.slice(0, 3, 9)}),
-                  columns = run_on_kernels(*fused, {z.slice(2, 5, 36).contiguous()});
+    const Tensors all = run_in_loops(*fused, {z}), rows = run_in_loops(*fused, {z.slice(0, 3, 9)}),
+                  columns = run_in_loops(*fused, {z.slice(2, 5, 36).contiguous()});
     CHECK(same_bits(all[0].slice(0, 3, 9), rows[0]));
     CHECK(same_bits(all[1].slice(0, 3, 9), rows[1]));
     CHECK(same_bits(all[0].slice(2, 5, 36), columns[0]));
@@ -293,7 +293,6 @@ TEST_CASE("a result of loops may be viewed where ATen's may, however the inputs 
            {x, at::randn({d, n}).t().contiguous(), at::randn({n, 2 * d}).slice(1, 0, d).contiguous()})
         for (int call = 0; call < 2; ++call) {
           run(*fused, {given});
-          fused->finish_compiling();
           CHECK(same(program({given})[0], run(*fused, {given})[0]));
         }
     }

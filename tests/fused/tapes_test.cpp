@@ -1,4 +1,5 @@
-// Tapes make the bits of kernels: each step, merged or not, in every instruction set that this processor has.
+// Tapes make the bits of the same loops as text: each step, merged or not, in every instruction set that this processor
+// has.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <doctest/doctest.h>
@@ -39,20 +40,21 @@ bool same_values(Type type, const std::string& a, const std::string& b, double u
                                                       : a == b);
 }
 
-/// Compares the outputs of tapes with those of the kernel, in every set.
+/// Compares the outputs of tapes, in every set, with those of the same loops as text for a GPU, which the CPU runs.
 void tapes_agree(const MadeLoops& made, Trial trial) {
-  const auto kernel = results_of(made.loops, trial);
-  trial.by_tape = true;
+  trial.for_gpu = true;
+  const auto text = results_of(made.loops, trial);
+  trial.for_gpu = false;
   for (const Primitives* set : sets_to_try()) {
     const UseInstructions use(set);
     const auto tape = results_of(made.loops, trial);
-    for (size_t i = 0; i < kernel.size(); ++i) {
+    for (size_t i = 0; i < text.size(); ++i) {
       const LoopValue& value = made.loops.values[static_cast<size_t>(made.loops.outputs[i].value)];
       const double ulps =
-          !rounds_as_kernels(*set) && (row_of(value.opcode).slow || value.kind == LoopValue::Kind::reduce) ? 64 : 0;
-      CHECK_MESSAGE(same_values(value.type, kernel[i], tape[i], ulps), set->name << ": " << row_of(value.opcode).name
-                                                                                 << " to " << name_of(value.type)
-                                                                                 << ", output " << i);
+          !rounds_once(*set) && (row_of(value.opcode).slow || value.kind == LoopValue::Kind::reduce) ? 64 : 0;
+      CHECK_MESSAGE(same_values(value.type, text[i], tape[i], ulps), set->name << ": " << row_of(value.opcode).name
+                                                                               << " to " << name_of(value.type)
+                                                                               << ", output " << i);
     }
   }
 }
@@ -90,7 +92,7 @@ void add_merge(MadeLoops& made, const Merge& merge, bool all) {
 
 }  // namespace
 
-TEST_CASE("every opcode has a step for each of its types, which makes the bits of the kernel, at the edges too") {
+TEST_CASE("every opcode has a step for each of its types, which makes the bits of its text, at the edges too") {
   std::set<std::string> done;
   const MadeLoops made = all_opcodes(done);
   for (const Lanes lanes : {Lanes::positions, Lanes::rows})
@@ -147,13 +149,13 @@ TEST_CASE("tapes make the same bits with every number of OpenMP's workers, and o
   };
   for (const int64_t columns : {7, 300, 5000}) {
     const at::Tensor z = with_bad_rows({600, columns});
-    const auto tapes = without_kernels(program, {z});
+    const auto tapes = compiled(program, {z});
     const int before = at::get_num_threads();
     at::set_num_threads(1);
-    const Tensors alone = run_without_kernels(*tapes, {z});
+    const Tensors alone = run(*tapes, {z});
     for (const int threads : {2, 3}) {
       at::set_num_threads(threads);
-      const Tensors got = run_without_kernels(*tapes, {z}), part = run_without_kernels(*tapes, {z.slice(0, 13, 31)});
+      const Tensors got = run(*tapes, {z}), part = run(*tapes, {z.slice(0, 13, 31)});
       for (size_t i = 0; i < got.size(); ++i) {
         CHECK(same_bits(alone[i], got[i]));
         CHECK(same_bits(alone[i].slice(0, 13, 31), part[i]));
@@ -165,10 +167,10 @@ TEST_CASE("tapes make the same bits with every number of OpenMP's workers, and o
 
 TEST_CASE("donated: tapes write where the input was") {
   const auto donated = [](const Program& program, const at::Tensor& z) {
-    const auto tapes = without_kernels(program, {z});
-    const Tensors expected = run_without_kernels(*tapes, {z});
+    const auto tapes = compiled(program, {z});
+    const Tensors expected = run(*tapes, {z});
     const at::Tensor given = z.clone();
-    const Tensors got = run_without_kernels(*tapes, {given}, {{}, {given}});
+    const Tensors got = run(*tapes, {given}, {{}, {given}});
     CHECK(got[0].data_ptr() == given.data_ptr());
     for (size_t i = 0; i < got.size(); ++i) CHECK(same_bits(expected[i], got[i]));
   };
@@ -212,14 +214,14 @@ TEST_CASE("rows that are searched at once have the bits of rows that are searche
   };
   for (const Program& program : {Program(detect_repair), Program(plain_repair)}) {
     for (const int64_t columns : {1, 3, 16, 17, 64, 200, 2100}) {
-      const auto executable = without_kernels(program, {batch(4, columns, {0, 2})});
+      const auto executable = compiled(program, {batch(4, columns, {0, 2})});
       for (const int64_t rows : {0, 1, 2, 31, 32, 33, 150}) {
         for (const Bad bad : {Bad{0, 0}, Bad{0, 1}, Bad{0, 7}, Bad{1, 40}, Bad{std::max<int64_t>(rows - 1, 0), 1}}) {
           const at::Tensor x = batch(rows, columns, bad);
           const Tensors wanted = program({x});
           const at::Tensor apart = at::cat({x, x}, -1).slice(1, 0, columns);  // rows that do not lie side by side
           for (const at::Tensor& given : {x, apart}) {
-            const Tensors got = run_without_kernels(*executable, {given});
+            const Tensors got = run(*executable, {given});
             INFO(rows << "x" << columns << ", bad rows from " << bad.first << " in steps of " << bad.step);
             REQUIRE(got.size() == wanted.size());
             for (size_t i = 0; i < got.size(); ++i) CHECK(same_bits(got[i], wanted[i]));
@@ -234,14 +236,14 @@ TEST_CASE(
     "loops of one level are searched each for itself: rows of one may lie side by side, and those of another apart") {
   const Program asked = [](const Tensors& in) { return Tensors{in[0].isnan().any(-1), in[1].isnan().any(-1)}; };
   for (const int64_t columns : {16, 40}) {
-    const auto executable = without_kernels(asked, {data({4, columns}), data({4, columns - 6})});
+    const auto executable = compiled(asked, {data({4, columns}), data({4, columns - 6})});
     for (const int64_t rows : {1, 2, 20, 100}) {
       at::Tensor a = data({rows, columns}), b = data({rows, columns - 6}), one = data({1, columns - 6});
       a[rows - 1][0] = b[rows / 2][9] = one[0][3] = nan;
       const auto apart = [](const at::Tensor& x) { return at::cat({x, x}, -1).slice(1, 0, x.size(1)); };
       for (const Tensors& in : {Tensors{a, b}, Tensors{a, apart(b)}, Tensors{apart(a), b}, Tensors{apart(a), apart(b)},
                                 Tensors{a, one.expand({rows, columns - 6})}}) {
-        const Tensors got = run_without_kernels(*executable, in), wanted = asked(in);
+        const Tensors got = run(*executable, in), wanted = asked(in);
         for (size_t i = 0; i < got.size(); ++i) CHECK(same_bits(got[i], wanted[i]));
       }
     }
@@ -265,12 +267,12 @@ TEST_CASE("an output takes the place of no input that another reduction of its l
        0}};
   for (const auto& [program, donated] : programs) {
     for (const int64_t columns : {10, 16, 40, 600}) {
-      const auto executable = without_kernels(program, {data({4, columns}), data({4, columns})});
+      const auto executable = compiled(program, {data({4, columns}), data({4, columns})});
       for (const int64_t rows : {1, 2, 33}) {
         Tensors in{data({rows, columns}), data({rows, columns}) + 1};
         if (donated == 1) in[1][0][3] = nan;
         const Tensors wanted = program(in), given{in[donated]};
-        const Tensors got = run_without_kernels(*executable, in, {{}, given});
+        const Tensors got = run(*executable, in, {{}, given});
         for (size_t i = 0; i < got.size(); ++i) CHECK(same(got[i], wanted[i]));
       }
     }
@@ -293,7 +295,7 @@ TEST_CASE("what an earlier level still reads is not put off to a later one: in l
         const Tensors inputs{with_bad_rows({n, width}), y,  y * 2 - 1,
                              every ? yes : no,          no, (at::arange(n) % 3 == 0).view({n, 1})};
         const Tensors expected = chains(inputs);
-        const Tensors got = run_without_kernels(*without_kernels(chains, inputs), inputs);
+        const Tensors got = run(*compiled(chains, inputs), inputs);
         for (size_t i = 0; i < got.size(); ++i)
           CHECK_MESSAGE(same_bits(expected[i], got[i]), "result " << i << " of " << n << " rows of " << width);
       }

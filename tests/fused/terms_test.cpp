@@ -21,11 +21,9 @@ TEST_CASE("what broadcasts beyond the terms of a call is refused by loops as by 
     INFO("program " << i);
     const auto fused = compiled(programs[i], {data({7})});
     run(*fused, {data({9})});
-    fused->finish_compiling();
     const int64_t rows = i == 2 ? 200'000 : 1500;
     CHECK(shares(programs[i], {data({7})}).first > 0);  // in loops
     CHECK_NOTHROW(run(*fused, {data({rows})}));         // it is trusted
-    fused->finish_compiling();
     const operators::Untrusted held(&small);
     CHECK_NOTHROW(run(*fused, {data({64})}));
     CHECK_THROWS_WITH(run(*fused, {data({rows})}), doctest::Contains("it may take"));
@@ -36,7 +34,6 @@ TEST_CASE("loops that would run far beyond the deadline of a call do not begin")
   const auto fused = compiled(
       [](const Tensors& in) { return Tensors{(in[0].unsqueeze(1) - in[0].unsqueeze(0)).exp().sum(1)}; }, {data({7})});
   run(*fused, {data({9})});
-  fused->finish_compiling();
   const operators::Untrusted::Terms terms{.bytes = int64_t{64} << 30};
   const operators::Untrusted held(&terms);
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(2);

@@ -11,7 +11,7 @@
 #include <string>
 
 #include "runtime/backends/deadline.h"
-#include "runtime/backends/fused/emit.h"
+#include "runtime/backends/fused/loops/gpu_text.h"
 #include "runtime/backends/fused/fusion_groups.h"
 #include "runtime/graph/passes/aliases.h"
 #include "runtime/graph/visits.h"
@@ -145,10 +145,10 @@ const std::vector<Work>& all_work() {
       {"decompose", [](const graph::Graph& graph) { graph::decompose(graph); }},
       {"print", [](const graph::Graph& graph) { graph::print(graph); }},
       {"memory of outputs", [](const graph::Graph& graph) { graph::OutputMemory(graph).depends_on_strides(); }},
-      {"loops as C++",
+      {"loops as text",
        [](const graph::Graph& graph) {
          for (const FusionGroup& part : cut(graph))
-           if (part.fused) emit(part.loops), in_place_choices(part.loops);
+           if (part.fused && can_run_on_gpu(part.loops)) emit_for_gpu(part.loops, Lanes::positions);
        }},
       {"eager", compile("eager", false)},
       {"fused", compile("fused", false)},

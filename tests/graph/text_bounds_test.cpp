@@ -98,8 +98,7 @@ TEST_CASE("the declared types of a graph are not trusted by any backend") {
   for (const char* backend : {"eager", "aot_eager", "fused"}) {
     CAPTURE(backend);
     const at::Tensor example = at::rand({2, 3});
-    const auto executable = find_backend(backend, CompilerMode::background)(graph, {example});
-    executable->finish_compiling();
+    const auto executable = find_backend(backend)(graph, {example});
     for (const int64_t rows : {2, 1, 33, 0}) {
       const at::Tensor z = at::rand({rows, 3}), sum = z * 2.0 + z;
       std::vector<at::Tensor> outputs;
@@ -161,7 +160,6 @@ TEST_CASE("whatever the types of a graph say, fused computes what the interprete
     } catch (const std::exception&) {
       continue;  // a refusal is as good
     }
-    fused->finish_compiling();
     fused->run(inputs, got);
     REQUIRE(got.size() == wanted.size());
     for (size_t i = 0; i < got.size(); ++i) {

@@ -117,7 +117,6 @@ TEST_CASE("donated inputs: equal results with every backend, in the memory of th
   for (const std::string& backend : list_backends()) {
     RuntimeOptions options;
     options.backend = backend;
-    options.compiler = CompilerMode::background;
     const Policy policy = Runtime(options).load_source(source, "repair.lua");
     for (const int64_t n : {5, 1, 2, 31, 32, 33}) {
       at::Tensor z = at::arange(n * 7).to(at::kFloat).view({n, 7});

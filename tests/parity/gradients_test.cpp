@@ -78,7 +78,7 @@ Program guarded_program(const std::string& way, const std::string& function) {
 
 }  // namespace
 
-TEST_CASE("D04 T11 T15 T31: kernels keep what is not taken out of the gradients") {
+TEST_CASE("D04 T11 T15 T31: loops keep what is not taken out of the gradients") {
   for (const std::string way : {"map_ok", "and_then", "IF", "fix"})
     for (const std::string function : {"v:log() * v:sqrt()", "1 / v", "v / v:norm(2, {-1}, true)"}) {
       const Program program = guarded_program(way, function);

@@ -296,15 +296,3 @@ TEST_CASE("the host sees every file before anything in it is used, and what it r
   CHECK(inspector.seen == std::vector<std::string>{"p.fake=add_file lib/n 5\nadd_file lib/n 6", "p.fake=add 1 worse"});
   CHECK(policy.replace("add 1 bad") == Reload::swapped);  // no file
 }
-
-TEST_CASE("kernel files are shown to the host, and one that it refuses is not loaded") {
-  fake::Folder folder;
-  fake::write(folder / "k.so", "bad");
-  std::ostringstream text;
-  Inspector inspector;
-  triage::RuntimeOptions options{.log = triage::test::log_to(text), .kernels = {folder / "k.so"}};
-  options.verify = inspector.verify();
-  const Runtime runtime(options);
-  CHECK(inspector.seen == std::vector<std::string>{"k.so=bad"});
-  CHECK(says(text.str(), "(RuntimeOptions::verify): no signature"));
-}

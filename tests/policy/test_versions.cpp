@@ -318,21 +318,14 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("records that belong to no Runtime go to the log of the process") {
+TEST_CASE("a Runtime without a log of its own writes to that of the process") {
   std::ostringstream text;
   triage::set_log(triage::test::log_to(text));
-  Runtime({.kernels = {"/nowhere/repair.so"}});
+  CHECK(Runtime().load_source("add 1", "p.fake").replace("wrong") == Reload::refused);
   triage::set_log(triage::test::no_log());
-  Runtime({.kernels = {"/nowhere/other.so"}});
-  CHECK(says(text.str(), "[warn] cannot use the kernels in \"/nowhere/repair.so\""));
-  CHECK_FALSE(says(text.str(), "other.so"));
-}
-
-TEST_CASE("kernels that cannot be loaded are told to the log, and policies run without them") {
-  std::ostringstream text;
-  Runtime runtime({.log = triage::test::log_to(text), .kernels = {"/nowhere/repair.so"}});
-  CHECK(says(text.str(), "cannot use the kernels in \"/nowhere/repair.so\": there is no such file"));
-  CHECK(runtime.load_source("add 1", "p.fake").run({at::zeros({3, 2})}).size() == 1);
+  CHECK(Runtime().load_source("add 1", "other.fake").replace("wrong") == Reload::refused);
+  CHECK(says(text.str(), "the new source was refused, version 1 stays live: p.fake:1:"));
+  CHECK_FALSE(says(text.str(), "other.fake"));
 }
 
 TEST_CASE("10,000 reloads leave nothing behind") {

@@ -129,7 +129,7 @@ enum {
   TRIAGE_ON_ERROR_LAST_GOOD = 3      ///< the latest earlier version that has run answers
 };
 
-/// How policies use the C++ compiler of the host: never, in the background, or the first call waits.
+/// Gone: triage compiles nothing for the CPU. Only OFF is taken.
 enum { TRIAGE_COMPILER_OFF = 0, TRIAGE_COMPILER_BACKGROUND = 1, TRIAGE_COMPILER_WAIT = 2 };
 
 /// What happens where values of rows that a policy masks may reach gradients: the log says it, or the load, reload or call fails.
@@ -144,9 +144,9 @@ typedef struct TriageRuntimeOptions {
   void* print_user;
   const char* cache_dir;       ///< keeps the last good bytes of policies for a restart. Null: nothing is written
   const char* backend;         ///< null: "fused"
-  const char* const* kernels;  ///< files of `triage build`: their code runs, so name none that others may write
-  size_t kernel_count;
-  int32_t compiler;            ///< TRIAGE_COMPILER_...
+  const char* const* kernels;  ///< gone: null
+  size_t kernel_count;         ///< gone: 0
+  int32_t compiler;            ///< gone: 0
   int32_t on_error;            ///< TRIAGE_ON_ERROR_...
   int32_t trusted;             ///< 1: scripts may call every operator, and so can crash the process
   int32_t fullgraph;           ///< 1: every policy must be one graph

@@ -4,9 +4,6 @@
 #include <triage/backend.h>
 #include <triage/error.h>
 #include <triage/files.h>
-#include <triage/kernels.h>
-
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -265,48 +262,6 @@ void check_backend(const std::string& name) {
                                did_you_mean(name, backends)));
 }
 
-namespace {
-
-/// Whether there is anything to start: the program that TRIAGE_CXX names, which may turn out to be none, or `c++`.
-bool has_compiler() {
-  if (const char* chosen = std::getenv("TRIAGE_CXX"); chosen && *chosen) return true;
-  const char* path = std::getenv("PATH");
-  std::istringstream folders(path ? path : "");
-  for (std::string folder; std::getline(folders, folder, ':');)
-    if (::access((folder + "/c++").c_str(), X_OK) == 0) return true;
-  return false;
-}
-
-}  // namespace
-
-CompilerMode compiler_mode(const std::string& given) {
-  if (given.empty()) return has_compiler() ? CompilerMode::background : CompilerMode::off;
-  try {
-    return compiler_mode_from(given);
-  } catch (const ConfigError& error) {
-    throw UsageError(fmt::format("--compiler {}: {}", given, error.what()));
-  }
-}
-
-void load_kernel_files(const CallOptions& options) {
-  for (const std::string& file : options.kernels) {
-    std::error_code ignored;
-    const auto kind = std::filesystem::status(file, ignored).type();
-    if (kind == std::filesystem::file_type::regular) continue;
-    const char* const what = kind == std::filesystem::file_type::directory   ? "it is a folder"
-                             : kind == std::filesystem::file_type::not_found ? "there is no such file"
-                                                                             : "it is not a regular file";
-    throw UsageError(fmt::format("--kernels {}: {}", file, what));
-  }
-  for (const std::string& file : options.kernels) {
-    try {
-      load_kernels(file);
-    } catch (const FileError& error) {
-      messages::warn(fmt::format("{}; triage uses the kernel cache, the compiler or tapes instead", error.what()));
-    }
-  }
-}
-
 bool same_file(const std::string& a, const std::string& b) {
   std::error_code failed;
   if (std::filesystem::equivalent(a, b, failed)) return true;
@@ -348,13 +303,9 @@ RuntimeOptions quiet_runtime(bool json) {
 
 Call prepare_call(const CallOptions& options, bool json, std::shared_ptr<DecisionLog> decisions) {
   check_backend(options.backend);
-  if (!options.kernels.empty() && options.backend != "fused")
-    throw UsageError(fmt::format("--kernels needs --backend fused, got {}", options.backend));
-  load_kernel_files(options);
   const c10::Device device = parse_device(options.device);
   RuntimeOptions runtime_options = quiet_runtime(json);
   runtime_options.backend = options.backend;
-  runtime_options.compiler = compiler_mode(options.compiler);
   runtime_options.fullgraph = options.fullgraph;
   runtime_options.masked_rows = masked_rows_from(options.masked_rows);
   runtime_options.decisions = std::move(decisions);

@@ -32,12 +32,6 @@ std::vector<std::string> with_files_of_folders(const std::vector<std::string>& p
 /// "float32 32x512"
 std::string describe(const at::Tensor& tensor);
 
-/// Loads these files. One that cannot be used is told on standard error; throws UsageError where there is no such file.
-void load_kernel_files(const CallOptions& options);
-
-/// How `fused` uses a compiler. Where the command line does not say: in the background if a compiler is installed.
-CompilerMode compiler_mode(const std::string& given);
-
 /// Throws UsageError that lists the backends there are, unless `name` is one.
 void check_backend(const std::string& name);
 

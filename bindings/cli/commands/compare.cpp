@@ -23,12 +23,11 @@ using Json = nlohmann::ordered_json;
 
 /// The backends of "eager,fused", without `eager`, with which the others are compared.
 std::vector<BackendComparison::Compared> compared_backends(const RunCommand& options) {
-  const CompilerMode compiler = compiler_mode(options.call.compiler.empty() ? "off" : options.call.compiler);
   std::vector<BackendComparison::Compared> compared;
   std::istringstream names(options.compare);
   for (std::string name; std::getline(names, name, ',');) {
     check_backend(name);
-    if (name != "eager") compared.push_back({name, find_backend(name, compiler)});
+    if (name != "eager") compared.push_back({name, find_backend(name)});
   }
   if (compared.empty())
     throw UsageError(

@@ -62,7 +62,6 @@ void extract(const capsule::Capsule& capsule, const fs::path& folder) {
 int run(const ReplayCommand& options) {
   ReplayOptions replay_options;
   replay_options.backend = options.backend;
-  replay_options.compiler = compiler_mode(options.compiler.empty() ? "off" : options.compiler);
   replay_options.trusted = options.trusted;
   replay_options.print = prints_to(options.json ? stderr : stdout);
   if (!options.backend.empty()) check_backend(options.backend);

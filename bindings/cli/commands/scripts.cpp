@@ -274,9 +274,9 @@ void print_answer(const lua::Session::Answer& answer, bool terminal) {
 
 }  // namespace
 
-int run(const ReplCommand& options) {
+int run(const ReplCommand&) {
   using Status = lua::Session::Answer::Status;
-  lua::Session session(compiler_mode(options.compiler));
+  lua::Session session;
   LineReader reader([&](const std::string& line) { return session.complete(line); });
   const bool terminal = reader.on_terminal();
   std::optional<StopOnInterrupt> stop;  // where nobody types, Ctrl-C ends the program as it does others
@@ -322,11 +322,10 @@ int run(const ReplCommand& options) {
 }
 
 int run(const ExecCommand& options) {
-  const CompilerMode compiler = compiler_mode(options.compiler);
-  if (!options.code.empty()) return lua::exec_source(options.code, "=(command line)", options.arguments, compiler);
+  if (!options.code.empty()) return lua::exec_source(options.code, "=(command line)", options.arguments);
   if (options.script.empty()) throw UsageError("SCRIPT is required, or -e CODE. See triage exec --help");
-  if (options.script == "-") return lua::exec_source(read_source("-"), "=stdin", options.arguments, compiler);
-  return lua::exec_source(read_script(options.script), "@" + options.script, options.arguments, compiler);
+  if (options.script == "-") return lua::exec_source(read_source("-"), "=stdin", options.arguments);
+  return lua::exec_source(read_script(options.script), "@" + options.script, options.arguments);
 }
 
 }  // namespace triage::cli

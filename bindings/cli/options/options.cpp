@@ -15,32 +15,12 @@
 #include "bindings/cli/commands/generate/command_tree.h"
 #include "bindings/cli/options/shared.h"
 #include "bindings/cli/terminal.h"
+#include "runtime/messages/gone.h"
 
 namespace triage::cli {
 namespace {
 
 constexpr int wrong_use = 2;
-
-void add_cache(CLI::App& app, Action& action) {
-  auto [command, options] = add_command<CacheCommand>(
-      app, action, "cache", "Show the cache of compiled kernels, carry it to another machine, or clear it");
-  command
-      ->add_option("ACTION", options->action,
-                   "save FILE: kernels and kinds of calls to one file, a bundle; load FILE: from a bundle into the "
-                   "cache, so that the next processes start warm; show FILE: what is in a bundle; clear. Without: what "
-                   "is in the cache")
-      ->type_name("save|load|show|clear");
-  command->add_option("FILE", options->file, "a bundle");
-  command->footer(
-      "A bundle holds machine code: loading one trusts whoever made it as much as a shared library does. It is "
-      "checked\n"
-      "against accidents (checksum, versions of triage and LibTorch, features of the processor), not against "
-      "attackers.\n"
-      "A policy whose calls came with a bundle is captured while it is loaded, in processes whose compiler mode is\n"
-      "background or wait. The cache is in TRIAGE_KERNEL_CACHE, else $XDG_CACHE_HOME/triage/kernels, else\n"
-      "~/.cache/triage/kernels.");
-  add_json(*command, options->json);
-}
 
 void add_bundle(CLI::App& app, Action& action) {
   auto [command, options] = add_command<BundleCommand>(
@@ -75,7 +55,6 @@ void add_candidate_options(CLI::App& command, WatchCommand& options) {
   add_repeated(command, "--input,-i", options.call.inputs,
                "with a candidate: a tensor for an input; a generator without a seed gives 16 batches", "NAME=FILE");
   add_repeated(command, "--param,-p", options.call.params, "with a candidate: a value for a param", "NAME=VALUE");
-  add_compiler_option(command, options.call.compiler, background_by_default);
   command.add_option("--share", options.share, "the candidate's share of the calls; default: 0.05, for --shadow 1")
       ->check(NumberIn(1e-6, 1.0));
   command
@@ -162,7 +141,6 @@ void add_replay(CLI::App& app, Action& action) {
   command->add_option("CAPSULE", options->capsule, "a .pt file that TRIAGE_REPLAY_RECORD or `run --capsule` made")
       ->required();
   command->add_option("--backend", options->backend, "another backend than that of the call")->type_name("NAME");
-  add_compiler_option(*command, options->compiler, "off");
   command->add_flag(
       "--trusted", options->trusted,
       "give the script the full library and every operator, as triage exec does: for capsules of your own");
@@ -215,7 +193,7 @@ void add_report(CLI::App& app, Action& action) {
 void add_doctor(CLI::App& app, Action& action) {
   auto [command, options] = add_command<DoctorCommand>(
       app, action, "doctor",
-      "Check what triage runs on: libraries, processor, threads, compiler, kernel cache, file watches, GPU");
+      "Check what triage runs on: libraries, processor, threads, file watches, GPU");
   command->footer(
       "Each finding that is not fine says what to do. Exit status: 0 nothing to do, 1 something works worse than it\n"
       "could (a warning), 3 something does not work (an error). Put the output into a bug report, or attach the\n"
@@ -272,14 +250,11 @@ std::vector<std::string> take_script_arguments(int& argc, char** argv) {
   for (bool found = false; !found; ++end) {
     if (end >= argc) return {};
     const std::string_view word = argv[end];
-    if (word == "--compiler") {
+    if (word == "-e")
       ++end;
-    } else if (word == "-e") {
-      ++end, found = true;
-    } else if (word.rfind("--compiler=", 0) != 0) {
-      if (word != "-" && word.rfind('-', 0) == 0) return {};  // an option that the parser answers
-      found = true;
-    }
+    else if (word != "-" && word.rfind('-', 0) == 0)
+      return {};  // an option that the parser answers
+    found = true;
   }
   if (end >= argc) return {};
   std::vector<std::string> arguments(argv + end, argv + argc);
@@ -305,8 +280,18 @@ std::string with_help(const std::string& message, const std::string& command) {
   return fmt::format("{}{} See {} --help", message, message.back() == '?' ? "" : ".", command);
 }
 
+/// What to say of a command or an option of the chosen command that earlier versions had; empty where there is none.
+std::string gone_message(const CLI::App& app, int argc, char** argv) {
+  const auto chosen = app.get_subcommands();
+  if (chosen.empty()) return argc > 1 ? messages::text_if_gone(fmt::format("triage {}", argv[1])) : "";
+  for (const std::string& word : chosen[0]->remaining())
+    if (const std::string gone = messages::text_if_gone(word.substr(0, word.find('='))); !gone.empty()) return gone;
+  return "";
+}
+
 /// CLI11 only says that a word was not expected; most often it is a misspelt command.
 std::string parse_message(const CLI::App& app, const CLI::ParseError& error, int argc, char** argv) {
+  if (const std::string gone = gone_message(app, argc, argv); !gone.empty()) return gone;
   std::vector<std::string> names;
   for (const CLI::App* command : app.get_subcommands({})) names.push_back(command->get_name());
   if (app.get_subcommands().empty() && argc > 1 && argv[1][0] != '-') {
@@ -338,7 +323,7 @@ void set_up(CLI::App& app, Action& action, std::vector<std::string> script_argum
   app.set_version_flag("-V,--version", std::string("triage ") + version());
   app.require_subcommand(1);
   add_policy_commands(app, action, std::move(script_arguments));
-  for (auto add : {add_bundle, add_cache, add_watch, add_minify, add_replay, add_decisions, add_report, add_doctor,
+  for (auto add : {add_bundle, add_watch, add_minify, add_replay, add_decisions, add_report, add_doctor,
                    add_version, add_generate, add_help})
     add(app, action);
   refuse_empty_values(app);

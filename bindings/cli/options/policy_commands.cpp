@@ -12,7 +12,7 @@ namespace {
 void add_run(CLI::App& app, Action& action) {
   auto [command, options] =
       add_command<RunCommand>(app, action, "run", "Run a policy on tensors, and print what it flagged and repaired");
-  add_call_options(*command, options->call, background_by_default);
+  add_call_options(*command, options->call);
   add_repeated(*command, "--output,-o", options->outputs,
                "write an output to a .pt, .npy or .safetensors file; FILE:KEY writes several outputs to one file",
                "NAME=FILE");
@@ -22,7 +22,7 @@ void add_run(CLI::App& app, Action& action) {
   command
       ->add_option("--compare", options->compare,
                    "compare these backends with eager, node by node, and print where they differ; the exit status is 1 "
-                   "if one is wrong. Kernels are compared with --compiler wait, else tapes")
+                   "if one is wrong")
       ->type_name("BACKEND,...")
       ->excludes("--output")
       ->excludes("--repeat")
@@ -45,7 +45,6 @@ void add_run(CLI::App& app, Action& action) {
       ->type_name("FILE.pt")
       ->excludes("--compare");
   add_json(*command, options->json);
-  add_kernels_option(*command, options->call);
 }
 
 /// `arguments` is what follows the script on the command line: it is kept from the parser, which would take the script's
@@ -53,7 +52,6 @@ void add_run(CLI::App& app, Action& action) {
 void add_exec(CLI::App& app, Action& action, std::vector<std::string> arguments) {
   auto [command, options] = add_command<ExecCommand>(
       app, action, "exec", "Run a trusted Lua script with the full library; `arg` holds its arguments");
-  add_compiler_option(*command, options->compiler, background_by_default);
   command->add_option("-e", options->code, "run this text in the place of a script")->type_name("CODE");
   command->add_option("SCRIPT", options->script, "Lua file; - is standard input");
   command->add_option("ARGS", options->arguments, "arguments of the script, passed on unchanged");  // for --help
@@ -97,7 +95,7 @@ void add_test(CLI::App& app, Action& action) {
 void add_explain(CLI::App& app, Action& action) {
   auto [command, options] =
       add_command<ExplainCommand>(app, action, "explain", "Show the captured graphs of a policy, and its graph breaks");
-  add_call_options(*command, options->call, "off: nothing runs often enough to be worth a compilation");
+  add_call_options(*command, options->call);
   command->add_flag("--decomposed", options->decomposed,
                     "also show each graph in plain ATen operations (where, shifts, masks)");
   command->add_flag("--loops", options->loops,
@@ -122,7 +120,7 @@ void add_isolate(CLI::App& app, Action& action) {
       "the largest number, compare all others bit for bit, and name the first operator that "
       "lets it through. POLICY may also be a TorchScript model (.pt). Without --input: the "
       "batches of the policy's tests, and one made from its declared types");
-  add_call_options(*command, options->call, "off; background is refused, because it changes loops between two calls");
+  add_call_options(*command, options->call);
   command
       ->add_option(
           "--rows", options->rows,
@@ -153,21 +151,6 @@ void add_export(CLI::App& app, Action& action) {
   add_json(*command, options->json);
 }
 
-void add_build(CLI::App& app, Action& action) {
-  auto [command, options] = add_command<BuildCommand>(
-      app, action, "build", "Compile the fused kernels of a policy, for hosts without a compiler");
-  add_example_options(*command, options->call);
-  command
-      ->add_option("--output,-o", options->output, "the file to write; triage run --kernels and RuntimeOptions load it")
-      ->type_name("FILE.so")
-      ->required();
-  command->add_option("--cpu", options->cpu, "the processor, as the compiler's -march takes it: x86-64-v3, znver3, ...")
-      ->capture_default_str();
-  command->add_flag("--gradients", options->gradients, "also compile the backward pass, for inputs that require grad");
-  command->add_flag("--fullgraph", options->call.fullgraph, "make a graph break an error");
-  add_json(*command, options->json);
-}
-
 void add_bench(CLI::App& app, Action& action) {
   auto [command, options] = add_command<BenchCommand>(
       app, action, "bench", "Time a policy as a script and captured, and name its bottleneck");
@@ -185,15 +168,12 @@ void add_bench(CLI::App& app, Action& action) {
       "--profile", options->profile, "write a trace of warm calls for Perfetto (https://ui.perfetto.dev) to this file");
   profile->type_name("FILE.json");
   add_backend_option(*command, options->call.backend)->needs(profile)->description("the backend of the traced calls");
-  add_compiler_option(*command, options->call.compiler, background_by_default);
-  add_kernels_option(*command, options->call);
   add_json(*command, options->json);
 }
 
 void add_repl(CLI::App& app, Action& action) {
   auto [command, options] =
       add_command<ReplCommand>(app, action, "repl", "Run Lua line by line, with everything that `triage exec` has");
-  add_compiler_option(*command, options->compiler, background_by_default);
   command->footer(
       "Expressions print their values; `_` is the last one. An unfinished chunk continues on the next line.\n"
       "The history is in $XDG_STATE_HOME/triage/history, by default ~/.local/state/triage/history.\n"
@@ -205,7 +185,7 @@ void add_repl(CLI::App& app, Action& action) {
 void add_policy_commands(CLI::App& app, Action& action, std::vector<std::string> arguments) {
   add_run(app, action);
   add_exec(app, action, std::move(arguments));
-  for (auto add : {add_check, add_test, add_isolate, add_explain, add_export, add_build, add_bench, add_repl})
+  for (auto add : {add_check, add_test, add_isolate, add_explain, add_export, add_bench, add_repl})
     add(app, action);
 }
 

@@ -72,28 +72,15 @@ struct NumberIn : CLI::Range {
   }
 };
 
-/// `without`: what the command does where the option is not given.
-inline void add_compiler_option(CLI::App& command, std::string& compiler, const char* without) {
-  command
-      .add_option(
-          "--compiler", compiler,
-          fmt::format("whether backend fused may use the C++ compiler; loops run at once without it, and faster "
-                      "with it. Default: {}",
-                      without))
-      ->type_name("off|background|wait");
-}
-constexpr const char* background_by_default = "background where a compiler is installed, else off";
-
 inline CLI::Option* add_backend_option(CLI::App& command, std::string& backend) {
   return command.add_option("--backend", backend, "the backend that runs the captured graph")
       ->type_name(fmt::format("{}", fmt::join(list_backends(), "|")))
       ->capture_default_str();
 }
 
-inline void add_call_options(CLI::App& command, CallOptions& options, const char* compiler_without) {
+inline void add_call_options(CLI::App& command, CallOptions& options) {
   add_example_options(command, options);
   add_backend_option(command, options.backend);
-  add_compiler_option(command, options.compiler, compiler_without);
   command.add_option("--device", options.device, "the device of the inputs")->capture_default_str();
   command.add_flag("--fullgraph", options.fullgraph, "make a graph break an error");
   command
@@ -102,15 +89,8 @@ inline void add_call_options(CLI::App& command, CallOptions& options, const char
       ->capture_default_str();
 }
 
-inline void add_kernels_option(CLI::App& command, CallOptions& options) {
-  add_repeated(
-      command, "--kernels", options.kernels,
-      "kernels from triage build, for backend fused; triage runs their code, so give only files that you trust",
-      "FILE.so");
-}
-
-/// Commands about one policy: run, exec, check, test, isolate, explain, export, build, bench, repl. `arguments` are those of the
-/// script of `exec`.
+/// Commands about one policy: run, exec, check, test, isolate, explain, export, bench, repl. `arguments` are those of
+/// the script of `exec`.
 void add_policy_commands(CLI::App& app, Action& action, std::vector<std::string> arguments);
 
 }  // namespace triage::cli

@@ -176,11 +176,11 @@ std::vector<std::string> backends_of(lua_State* L) {
   return names;
 }
 
-Backend backend_at(lua_State* L, int index, CompilerMode compiler, std::shared_ptr<const Caller> caller) {
+Backend backend_at(lua_State* L, int index, std::shared_ptr<const Caller> caller) {
   std::string name = "of the script";
   if (lua_type(L, index) == LUA_TSTRING) {
     name = lua_tostring(L, index);
-    if (!push_own(L, name.c_str())) return find_backend(name, compiler);
+    if (!push_own(L, name.c_str())) return find_backend(name);
   } else {
     if (context(L).sandboxed)
       throw InputError(

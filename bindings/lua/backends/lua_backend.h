@@ -24,6 +24,6 @@ std::vector<std::string> backends_of(lua_State* L);
 
 /// The backend that the value at `index` stands for: a name, or the function itself. Throws InputError where there is none of
 /// that name.
-Backend backend_at(lua_State* L, int index, CompilerMode compiler, std::shared_ptr<const Caller> caller);
+Backend backend_at(lua_State* L, int index, std::shared_ptr<const Caller> caller);
 
 }  // namespace triage::lua

@@ -12,6 +12,7 @@
 #include "runtime/diagnose/program_run.h"
 #include "runtime/graph/text/describe.h"
 #include "runtime/graph/text/tensor_text.h"
+#include "runtime/messages/gone.h"
 
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
@@ -137,7 +138,7 @@ GraphProgram read_program(lua_State* L) {
   GraphProgram program;
   bool has_graph = false, has_inputs = false;
   read_fields(L, "field",
-              "graph, inputs, backend, compiler, backward, fail_on_backend_error, check, isolated, memory_mib and seed",
+              "graph, inputs, backend, backward, fail_on_backend_error, check, isolated, memory_mib and seed",
               [&](const std::string& name) {
                 const int type = lua_type(L, -1);
                 if (name == "graph" && type == LUA_TSTRING)
@@ -146,8 +147,8 @@ GraphProgram read_program(lua_State* L) {
                   has_inputs = true;  // read when the graph is known
                 else if (name == "backend" && (type == LUA_TSTRING || type == LUA_TFUNCTION))
                   program.backend = type == LUA_TSTRING ? lua_tostring(L, -1) : "of the script";
-                else if (name == "compiler" && type == LUA_TSTRING)
-                  program.compiler = compiler_mode_from(lua_tostring(L, -1));
+                else if (const std::string gone = messages::text_if_gone(name); !gone.empty())
+                  throw InputError(gone);
                 else if (name == "backward" && type == LUA_TBOOLEAN)
                   program.backward = lua_toboolean(L, -1) != 0;
                 else if (name == "fail_on_backend_error" && type == LUA_TBOOLEAN)
@@ -219,7 +220,7 @@ int run_graph_program(lua_State* L) {
   caller->L = L;
   lua_getfield(L, 1, "backend");
   if (lua_isnil(L, -1)) lua_pushliteral(L, "eager"), lua_replace(L, -2);
-  const Backend backend = on_behalf_of(function_name, [&] { return backend_at(L, 2, program.compiler, caller); });
+  const Backend backend = on_behalf_of(function_name, [&] { return backend_at(L, 2, caller); });
   if (FindProgram* const finding = context(L).find_program) {
     lua_rawgeti(L, LUA_REGISTRYINDEX, LUA_RIDX_MAINTHREAD);
     caller->L = lua_tothread(L, -1);  // this thread may be gone when the program runs

@@ -30,7 +30,7 @@ class FindProgram {
   lua_State* L_;
 };
 
-/// triage.run_graph{graph = , inputs = , backend = , compiler = , backward = , check = , seed = }: the outputs, then the gradients.
+/// triage.run_graph{graph = , inputs = , backend = , backward = , check = , seed = }: the outputs, then the gradients.
 int run_graph_program(lua_State* L);
 
 }  // namespace triage::lua

@@ -15,6 +15,7 @@
 #include "runtime/capture/recording/recorder.h"
 #include "runtime/capture/replay/trace_replayer.h"
 #include "runtime/capture/reports/compile_clock.h"
+#include "runtime/messages/gone.h"
 #include "runtime/messages/logs/artefacts.h"
 #include "runtime/messages/logs/log_file.h"
 #include "runtime/messages/printable.h"
@@ -154,7 +155,7 @@ bool may_skip(const CompiledFunction& function, const std::string& arguments) {
 
 const char graph_count = 0;  // its address is a registry key
 
-/// Graphs are kept, and kernels compiled for them, when the script that made them has long gone on.
+/// Graphs are kept, and loops for a GPU compiled for them, when the script that made them has long gone on.
 void count_graphs(lua_State* L, int64_t more) {
   constexpr lua_Integer most = 1000;
   lua_rawgetp(L, LUA_REGISTRYINDEX, &graph_count);
@@ -209,9 +210,9 @@ int compiled_finish_compiling(lua_State* L) {
   const CompiledFunction& function = check_compiled(L, 1);
   if (is_policy(L))
     throw Error(
-        "finish_compiling() waits for kernels, and a policy may not wait; the host can call Policy::prepare before the "
-        "first call");
-  break_graph(L, capture::Break::registry, "the script waits for the kernels of a compiled function",
+        "finish_compiling() waits for loops of a GPU, and a policy may not wait; the host can call Policy::prepare "
+        "before the first call");
+  break_graph(L, capture::Break::registry, "the script waits for the loops of a compiled function",
               "Wait for them outside of the compiled code.");
   finish_compiling(function);
   return 0;
@@ -219,26 +220,9 @@ int compiled_finish_compiling(lua_State* L) {
 
 constexpr size_t longest_name = 255;
 
-/// What the options name, or the host's. A policy may start processes of the host only where the host lets it.
-CompilerMode compiler_of(lua_State* L, int options) {
-  lua_pushliteral(L, "compiler");
-  const bool named = lua_rawget(L, options) == LUA_TSTRING;
-  const std::string name = named ? lua_tostring(L, -1) : "";
-  lua_pop(L, 1);
-  if (!named) return context(L).compiler;
-  const CompilerMode mode = on_behalf_of("triage.compile", [&] { return compiler_mode_from(name); });
-  if (is_policy(L) && mode > context(L).compiler)
-    throw InputError(
-        fmt::format("triage.compile: compiler '{}' is not allowed in this policy; the host's "
-                    "RuntimeOptions::compiler is {}, and a policy can only lower it",
-                    compiler_mode_name(mode), compiler_mode_name(context(L).compiler)));
-  return mode;
-}
-
 void read_compile_options(lua_State* L, int index, CompiledFunction& function) {
   if (lua_isnoneornil(L, index)) return;
   table_argument(L, {index, "triage.compile", "options"});
-  function.options.compiler = compiler_of(L, index);  // before the backend, which it is for
   lua_pushnil(L);
   while (lua_next(L, index)) {
     std::string key = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "";
@@ -247,7 +231,7 @@ void read_compile_options(lua_State* L, int index, CompiledFunction& function) {
     else if (key == "backend" && (lua_type(L, -1) == LUA_TSTRING || lua_isfunction(L, -1)))
       function.options.compile_with = on_behalf_of("triage.compile", [&] {
         function.options.backend = lua_isfunction(L, -1) ? "of the script" : lua_tostring(L, -1);
-        return backend_at(L, lua_gettop(L), function.options.compiler, function.caller);
+        return backend_at(L, lua_gettop(L), function.caller);
       });
     else if (const CompileProfiler* profiler = key == "backend" ? test_compile_profiler(L, -1) : nullptr) {
       function.options.backend = "CompileProfiler";
@@ -264,13 +248,14 @@ void read_compile_options(lua_State* L, int index, CompiledFunction& function) {
       function.options.warn_of_breaks = lua_toboolean(L, -1);
     else if (key == "name" && lua_type(L, -1) == LUA_TSTRING && lua_rawlen(L, -1) <= longest_name)
       function.name = lua_tostring(L, -1);
-    else if (key != "compiler" || lua_type(L, -1) != LUA_TSTRING)
+    else if (const std::string gone = messages::text_if_gone(key); !gone.empty())
+      throw InputError("triage.compile: " + gone);
+    else
       throw InputError(
           "triage.compile: option '" + (key.empty() ? std::string("?") : key) +
           "' is unknown or has the wrong type. Options: fullgraph (boolean), backend (string, function or "
           "CompileProfiler), "
-          "compiler (off, background or wait), fail_on_backend_error (boolean), masked_rows (warn or require), dynamic "
-          "(boolean), warn (boolean), "
+          "fail_on_backend_error (boolean), masked_rows (warn or require), dynamic (boolean), warn (boolean), "
           "name (a string of at most 255 bytes).");
     lua_pop(L, 1);
   }
@@ -395,11 +380,10 @@ CompiledFunction& push_compiled(lua_State* L) {
   };
   function->options.graphs_made = std::make_shared<std::atomic<int64_t>>(0);
   function->options.warned = std::make_shared<Compiled::Warned>();
-  function->options.compiler = context(L).compiler;
   read_compile_options(L, 2, *function);
   function->name = messages::one_line(function->name);  // messages, graphs and files show it
   if (!function->options.compile_with)
-    function->options.compile_with = find_backend(function->options.backend, function->options.compiler);
+    function->options.compile_with = find_backend(function->options.backend);
   function->options.clock = std::make_shared<capture::CompileClock>();
   function->options.traces = new_traces(*function);
   lua_pushvalue(L, 1);

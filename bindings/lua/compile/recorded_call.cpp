@@ -53,7 +53,6 @@ Json facts_of(const CompiledFunction& function, Recording& recording, CallOnStac
   facts["kind"] = "function";
   facts["name"] = function.name;
   facts["call"] = {{"backend", function.options.backend},
-                   {"compiler", compiler_mode_name(function.options.compiler)},
                    {"fullgraph", function.options.fullgraph},
                    {"masked_rows", masked_rows_name(function.options.masked_rows)},
                    {"dynamic", function.options.dynamic},

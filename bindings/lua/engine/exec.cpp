@@ -25,7 +25,7 @@ void say(const char* what) { std::fprintf(stderr, "triage exec: %s\n", messages:
 
 /// `read` gives the text of the script, whose errors are told as its own are.
 int execute(const std::string& path, const std::string& chunk_name, const std::function<std::string()>& read,
-            const std::vector<std::string>& arguments, CompilerMode compiler) {
+            const std::vector<std::string>& arguments) {
   try {
     check_lua_library();
     StateOptions options;
@@ -33,7 +33,6 @@ int execute(const std::string& path, const std::string& chunk_name, const std::f
     options.limits = {0, 0, 0, 0};
     options.path = path;
     options.args = arguments;
-    options.compiler = compiler;
     auto state = make_script_state(std::move(options));
     in_protected_call(state->lua(), [&](lua_State* L) {
       push_chunk(*state, read(), chunk_name);
@@ -53,15 +52,14 @@ int execute(const std::string& path, const std::string& chunk_name, const std::f
 
 }  // namespace
 
-int exec_script(const std::string& path, const std::vector<std::string>& arguments, CompilerMode compiler) {
+int exec_script(const std::string& path, const std::vector<std::string>& arguments) {
   return execute(
-      path, "@" + path, [&] { return read_source(path); }, arguments, compiler);
+      path, "@" + path, [&] { return read_source(path); }, arguments);
 }
 
-int exec_source(const std::string& source, const std::string& chunk_name, const std::vector<std::string>& arguments,
-                CompilerMode compiler) {
+int exec_source(const std::string& source, const std::string& chunk_name, const std::vector<std::string>& arguments) {
   return execute(
-      chunk_name.substr(1), chunk_name, [&] { return source; }, arguments, compiler);
+      chunk_name.substr(1), chunk_name, [&] { return source; }, arguments);
 }
 
 }  // namespace triage::lua

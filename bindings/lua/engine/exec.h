@@ -1,6 +1,4 @@
 #pragma once
-#include <triage/compiler_mode.h>
-
 #include <string>
 #include <vector>
 
@@ -8,11 +6,8 @@ namespace triage::lua {
 
 /// Runs a trusted script with the full Lua library and the table `arg` as the `lua` program sets it. Prints an error with
 /// its traceback to stderr. Returns the exit status: 0, or 1 when the script failed.
-/// `compiler` is for functions that the script compiles.
-int exec_script(const std::string& path, const std::vector<std::string>& arguments,
-                CompilerMode compiler = CompilerMode::off);
+int exec_script(const std::string& path, const std::vector<std::string>& arguments);
 /// The same for a text; `chunk_name` names it in messages, as Lua's `load` takes it: "=stdin".
-int exec_source(const std::string& source, const std::string& chunk_name, const std::vector<std::string>& arguments,
-                CompilerMode compiler = CompilerMode::off);
+int exec_source(const std::string& source, const std::string& chunk_name, const std::vector<std::string>& arguments);
 
 }  // namespace triage::lua

@@ -34,7 +34,6 @@ void push_options(lua_State* L, const Json& facts, const ReplayOptions& options)
   set_field(L, "name", capsule::text(member(facts, "name"), "name"));
   set_field(L, "backend",
             options.backend.empty() ? capsule::text(member(call, "backend"), "backend") : options.backend);
-  set_field(L, "compiler", compiler_mode_name(options.compiler));
   if (call.contains("masked_rows"))
     set_field(L, "masked_rows", capsule::text(member(call, "masked_rows"), "masked_rows"));
   for (const char* const name : {"fullgraph", "dynamic", "fail_on_backend_error"}) {

@@ -57,13 +57,12 @@ std::string shown_traceback(const std::string& traceback) {
 }  // namespace
 
 struct Session::Interpreter {
-  explicit Interpreter(CompilerMode compiler) {
+  Interpreter() {
     check_lua_library();
     StateOptions options;
     options.sandboxed = false;
     options.limits = {0, 0, 0, 0};
     options.path = "repl";
-    options.compiler = compiler;
     state = make_script_state(std::move(options));
     in_protected_call(state->lua(), [&](lua_State* L) { make_environment(L); });
   }
@@ -111,7 +110,7 @@ struct Session::Interpreter {
   std::atomic<lua_State*> running{nullptr};
 };
 
-Session::Session(CompilerMode compiler) : interpreter_(std::make_unique<Interpreter>(compiler)) {}
+Session::Session() : interpreter_(std::make_unique<Interpreter>()) {}
 Session::~Session() = default;
 
 Session::Answer Session::evaluate(const std::string& text) {

@@ -1,6 +1,4 @@
 #pragma once
-#include <triage/compiler_mode.h>
-
 #include <memory>
 #include <string>
 #include <vector>
@@ -15,8 +13,8 @@ namespace triage::lua {
 /// library's `err`, and `err = nil` brings it back.
 class Session {
  public:
-  /// Throws LoadError. `compiler` is for functions that a chunk compiles.
-  explicit Session(CompilerMode compiler = CompilerMode::off);
+  /// Throws LoadError.
+  Session();
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;

@@ -17,11 +17,14 @@
 #include "runtime/capture/c_locale.h"
 #include "runtime/capture/thread_stack.h"
 #include "runtime/location/owner.h"
+#include "runtime/messages/gone.h"
+#include "runtime/messages/logs/log.h"
 #include "runtime/messages/printable.h"
 
 #include <algorithm>
 #include <cstdlib>
 #include <limits>
+#include <mutex>
 #include <utility>
 
 /// Contract: the Context is made before the lua_State and outlives it. Nothing here runs Lua code outside of lua_pcall,
@@ -123,6 +126,17 @@ std::function<void(const std::string&)> throws_errors(std::function<void(const s
 constexpr int collector_pause = 120;  // percent of the memory in use after a cycle, at which the next one begins
 constexpr int collector_speed = 400;  // percent
 
+namespace {
+
+void warn_of_gone_variables() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    if (const std::string text = messages::text_of_gone_variables(); !text.empty()) messages::warn(text);
+  });
+}
+
+}  // namespace
+
 State::State(StateOptions options) : options_(std::move(options)) {
   const capture::CLocale numbers;
   context_.limits = options_.limits;
@@ -131,7 +145,7 @@ State::State(StateOptions options) : options_(std::move(options)) {
   context_.print = throws_errors(options_.print);
   context_.chunk = options_.path;
   if (options_.sandboxed) context_.locations = std::make_shared<LocationOwner>(options_.path);
-  context_.compiler = options_.compiler;
+  warn_of_gone_variables();
   lua_ = lua_newstate(allocate, &context_);
   if (!lua_) throw LoadError("cannot make a Lua state: out of memory");
   attach(lua_, context_);

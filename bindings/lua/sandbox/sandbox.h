@@ -12,7 +12,6 @@ struct StateOptions {
   bool sandboxed = true;                          // a policy; false: `triage exec`, which trusts its script
   bool trusted = false;                           // it may call every operator, though it is a policy
   Limits limits;                                  // of each load and each call
-  CompilerMode compiler = CompilerMode::off;      // of `triage.compile` that does not say
   std::string path;                               // names the script in messages
   std::function<void(const std::string&)> print;  // where `print` goes, a line a call; default: stdout
   std::vector<std::string> args;                  // `arg` of a trusted script

@@ -69,7 +69,6 @@ struct Context {
   std::function<void(const std::string&)> print;
   FindProgram* find_program = nullptr;        // who wants the program of `triage.run_graph`
   std::string chunk;                          // path of the script
-  CompilerMode compiler = CompilerMode::off;  // for `triage.compile`, where the script says nothing
   bool calls_everything = false;              // every operator with any arguments; else those with a contract
   // Storages that userdata of this state hold, or held: how many tensors share each, and its size. Kept by push_tensor and __gc.
   struct Storage {

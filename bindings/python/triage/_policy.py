@@ -358,8 +358,8 @@ class Watch:
 class Runtime:
     """Holds policies with options of their own. `triage.load` and the like use one without options.
 
-    Options: backend ("fused"), compiler ("off", "background", "wait"), on_error ("raise", "pass_through", "last_good"),
-    fullgraph, masked_rows ("warn", "require"), trusted, cache_dir, keep_versions, trial_calls, failures_to_revert, state_keys,
+    Options: backend ("fused"), on_error ("raise", "pass_through", "last_good"), fullgraph,
+    masked_rows ("warn", "require"), trusted, cache_dir, keep_versions, trial_calls, failures_to_revert, state_keys,
     seed, count_flags, decision_log (a file), instructions, seconds (budgets of a script). docs/embedding.md describes them.
     """
 

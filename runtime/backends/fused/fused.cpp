@@ -222,14 +222,13 @@ std::optional<Graph> with_types_of_run(const Graph& graph, const std::vector<at:
   return made;
 }
 
-/// Groups for the sizes at capture; where a call comes whose sizes are not equal where those were, so that kernels do not fit,
-/// others are cut for it.
+/// Groups for the sizes at capture; where a call comes whose sizes are not equal where those were, so that loops do not
+/// fit, others are cut for it.
 class FusedGraph final : public Executable {
  public:
-  FusedGraph(const Graph& graph, const std::vector<fused::FusionGroup>& parts, c10::Device device,
-             CompilerMode compiler)
-      : device_(device), compiler_(compiler), pure_(computes_only(graph)) {
-    kinds_[0] = std::make_unique<Kind>(graph, parts, device, compiler);
+  FusedGraph(const Graph& graph, const std::vector<fused::FusionGroup>& parts, c10::Device device)
+      : device_(device), pure_(computes_only(graph)) {
+    kinds_[0] = std::make_unique<Kind>(graph, parts, device);
     count_ = 1;
     if (can_run_again(graph)) graph_ = std::make_unique<Graph>(graph.clone());
   }
@@ -255,8 +254,8 @@ class FusedGraph final : public Executable {
 
  private:
   struct Kind {
-    Kind(const Graph& graph, const std::vector<fused::FusionGroup>& cut, c10::Device device, CompilerMode compiler)
-        : parts(graph, cut, device, compiler), equal(graph) {}
+    Kind(const Graph& graph, const std::vector<fused::FusionGroup>& cut, c10::Device device)
+        : parts(graph, cut, device), equal(graph) {}
     fused::PartSequence parts;
     EqualSizes equal;
   };
@@ -281,14 +280,13 @@ class FusedGraph final : public Executable {
       const Deadline bound(call.deadline);
       const auto graph = with_sizes_of(*graph_, inputs);
       if (!graph) return;
-      kinds_[count] = std::make_unique<Kind>(*graph, fused::cut(*graph, device_), device_, compiler_);
+      kinds_[count] = std::make_unique<Kind>(*graph, fused::cut(*graph, device_), device_);
       count_.store(count + 1, std::memory_order_release);
     } catch (const LimitError&) {  // the call has its answer, and another one may have more time
     }
   }
 
   const c10::Device device_;
-  const CompilerMode compiler_;
   const bool pure_;
   std::unique_ptr<Graph> graph_;  // null where it cannot be run once more
   mutable std::array<std::unique_ptr<Kind>, most_kinds> kinds_;
@@ -383,15 +381,14 @@ bool wants_gradients(const Graph& graph, const std::vector<at::Tensor>& examples
          any_tensor(graph, examples, [](const at::Tensor& tensor) { return tensor.requires_grad(); });
 }
 
-/// On a device without kernels of triage every operation on flags is several calls there. As plain ATen the graph has only those
-/// whose results somebody needs. (Gradients need the operations themselves.)
+/// On a device without loops of triage every operation on flags is several calls there. As plain ATen the graph has
+/// only those whose results somebody needs. (Gradients need the operations themselves.)
 std::unique_ptr<Executable> compile_for_other_device(const Graph& graph, const std::vector<at::Tensor>& examples) {
   if (wants_gradients(graph, examples)) return left_to_eager(graph, examples, "fused", {"a tensor is not on the CPU"});
   return compile_eager(graph::decompose(graph, graph::Numbers::as_they_are), examples);
 }
 
-std::unique_ptr<Executable> compile_groups(const Graph& graph, const std::vector<at::Tensor>& examples,
-                                           CompilerMode compiler) {
+std::unique_ptr<Executable> compile_groups(const Graph& graph, const std::vector<at::Tensor>& examples) {
   if (fused::largest_cut(graph) > most_nodes || reads_strides(graph) || graph::OutputMemory(graph).depends_on_strides())
     return compile_eager(graph, examples);
   graph::verify(graph);
@@ -401,10 +398,10 @@ std::unique_ptr<Executable> compile_groups(const Graph& graph, const std::vector
   log_parts(graph, parts, step);
   if (std::none_of(parts.begin(), parts.end(), gains))
     return device.is_cpu() ? compile_eager(graph, examples) : compile_for_other_device(graph, examples);
-  return std::make_unique<FusedGraph>(graph, parts, device, compiler);
+  return std::make_unique<FusedGraph>(graph, parts, device);
 }
 
-/// Whether loops may run there: all tensors but numbers are on that one device, whose kernels have no gradients as yet.
+/// Whether loops may run there: all tensors but numbers are on that one device, whose loops have no gradients as yet.
 bool has_loops_for(const Graph& graph, const std::vector<at::Tensor>& examples, c10::Device device) {
   const auto elsewhere = [&](const at::Tensor& tensor) {
     return tensor.device() != device && !(tensor.device().is_cpu() && tensor.dim() == 0);
@@ -415,8 +412,7 @@ bool has_loops_for(const Graph& graph, const std::vector<at::Tensor>& examples, 
 
 }  // namespace
 
-std::unique_ptr<Executable> compile_fused(const Graph& given_graph, const std::vector<at::Tensor>& examples,
-                                          CompilerMode compiler) {
+std::unique_ptr<Executable> compile_fused(const Graph& given_graph, const std::vector<at::Tensor>& examples) {
   std::optional<Graph> checked;
   if (!given_graph.has_recorded_types()) {
     graph::verify(given_graph);
@@ -429,17 +425,9 @@ std::unique_ptr<Executable> compile_fused(const Graph& given_graph, const std::v
     return left_to_eager(graph, examples, "fused", {"it calls a function of the host", host->source});
   if (const auto other = other_device(graph, examples); other && !has_loops_for(graph, examples, *other))
     return compile_for_other_device(graph, examples);
-  const Backend groups = with_repro_of_half(
-      [compiler](const Graph& half, const auto& inputs) { return compile_groups(half, inputs, compiler); }, "fused",
-      compiler);
+  const Backend groups = with_repro_of_half(compile_groups, "fused");
   if (wants_gradients(graph, examples)) return compile_joint(graph, examples, "fused", groups);
   return groups(graph, examples);
-}
-
-Backend fused_backend(CompilerMode compiler) {
-  return [compiler](const Graph& graph, const std::vector<at::Tensor>& examples) {
-    return compile_fused(graph, examples, compiler);
-  };
 }
 
 }  // namespace triage

@@ -7,13 +7,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
-#include <filesystem>
+#include <functional>
 
 #include "runtime/backends/deadline.h"
 #include "runtime/backends/eager.h"
-#include "runtime/backends/fused/emit.h"
-#include "runtime/backends/fused/loops/groups_text.h"
 #include "runtime/backends/thread_memory.h"
 #include "runtime/memory/overlap.h"
 #include "runtime/messages/debugging/debug_folder.h"
@@ -44,32 +41,32 @@ char* scratch(size_t bytes) {
   return memory.data() + (line - reinterpret_cast<uintptr_t>(memory.data()) % line) % line;
 }
 
-void log_code(const std::string& graph, const std::string& source) {
+/// To the trace, the debug folder and the log `output_code`, where these are on.
+void log_listing(const std::string& graph, const std::function<std::string()>& listing) {
   using messages::Artefact;
   using messages::DebugFile;
-  if (source.empty()) return;
-  messages::trace([&] {
-    const std::string_view code = std::string_view(source).substr(support_source().size());
-    return messages::TraceEvent("code").text("name", graph).text("code", code).graph(graph);
-  });
-  if (const std::string path = messages::debug_file_path(DebugFile::output_code); !path.empty()) {
-    // One file has all loops of a graph: behind what they begin with, each in a namespace and under a name of its own.
-    static std::atomic<int> last{0};
-    const int number = ++last;
-    std::error_code ignored;
-    const std::string support = std::filesystem::exists(path, ignored) ? "" : support_source();
-    messages::write_debug_file(
-        DebugFile::output_code,
-        fmt::format("{0}\n#define triage_rows triage_rows_{1}\nnamespace loops_{1} {{\n{2}\n}}\n#undef triage_rows\n",
-                    support, number, source.substr(support_source().size())));
-  }
-  if (!messages::logs(Artefact::output_code)) return;
-  const size_t begin = messages::logs(Artefact::output_code, messages::Detail::more) ? 0 : support_source().size();
-  messages::log_artefact(Artefact::output_code, LogLevel::debug, "loops of graph `" + graph + "` as C++",
-                         std::string_view(source).substr(begin), graph);
+  messages::trace(
+      [&] { return messages::TraceEvent("code").text("name", graph).text("code", listing()).graph(graph); });
+  if (messages::wants_debug_file(DebugFile::output_code))
+    messages::write_debug_file(DebugFile::output_code, fmt::format("loops of graph `{}`\n{}", graph, listing()), graph);
+  if (messages::logs(Artefact::output_code))
+    messages::log_artefact(Artefact::output_code, LogLevel::debug, "loops of graph `" + graph + "` as a tape",
+                           listing(), graph);
+}
+
+/// The scratch memory that a tape takes for rows of these extents; -1: there is no tape, or it takes too much.
+int64_t scratch_of(const Tape* tape, at::ArrayRef<int64_t> extents) {
+  const int64_t bytes = tape ? tape->scratch_bytes(extents) : -1;
+  return bytes <= most_tape_bytes ? bytes : -1;
 }
 
 }  // namespace
+
+std::string listing_of(const FusionGroup& part) {
+  const RowViews views(part.loops, !part.joins.empty());
+  const auto tape = Tape::make(views.loops(), views.captured());
+  return tape ? tape->listing(part.loops.lines) : "";
+}
 
 struct FusedGroup::Memory : CallLayout {
   using CallLayout::CallLayout;
@@ -81,52 +78,28 @@ struct FusedGroup::RowsInMemory : Rows {
   size_t scratch_bytes = 0;
 };
 
-/// Null until it is compiled; the first call asks for that, and makes the tape.
-RowsFunction FusedGroup::Version::function(const FusedGroup& group, Lanes lanes, std::optional<InPlace> in_place) {
-  std::call_once(once, [&] {
-    const bool has_kernel = may_have_kernel(group.compiler_);
-    Emitted emitted;
-    const bool shown = messages::logs(messages::Artefact::output_code) || messages::trace_on() ||
-                       messages::wants_debug_file(messages::DebugFile::output_code);
-    if (has_kernel || shown) emitted = emit(group.views_.loops(), lanes, in_place);
-    log_code(group.graph_, emitted.source);
-    if (has_kernel) {
-      scratch_rows = emitted.scratch_rows;
-      scratch_sizes = std::move(emitted.scratch_sizes);
-      kernel = kernel_of(emitted.source, group.graph_, group.compiler_);
-      if (group.compiler_ == CompilerMode::wait) kernel->wait();
-    }
-    tape = Tape::make(group.views_.loops(), lanes, in_place);
-    asked.store(true, std::memory_order_release);
+/// Null where a value has no primitive. The first call makes it.
+const Tape* FusedGroup::tape(Tapes& tapes, Lanes lanes, std::optional<InPlace> in_place) const {
+  MadeOnce& made = tapes[static_cast<size_t>(lanes)];
+  std::call_once(made.once, [&] {
+    made.tape = Tape::make(views_.loops(), lanes, in_place);
+    if (made.tape) log_listing(graph_, [&] { return made.tape->listing(loops_.lines); });
   });
-  return kernel ? kernel->function() : nullptr;
-}
-
-int64_t FusedGroup::Version::tape_bytes(at::ArrayRef<int64_t> extents) const {
-  const int64_t bytes = tape ? tape->scratch_bytes(extents) : -1;
-  return bytes <= most_tape_bytes ? bytes : -1;
-}
-
-void FusedGroup::Version::finish_compiling() const {
-  if (asked.load(std::memory_order_acquire) && kernel) kernel->wait();
+  return made.tape.get();
 }
 
 LoopTiers FusedGroup::loops() const {
-  const Version& version = versions_[static_cast<size_t>(views_.captured())];
   LoopTiers loops;
-  if (version.kernel && version.kernel->function())
-    loops.kernels = 1;
-  else
-    (version.tape ? loops.tapes : loops.unfused) = 1;
+  (tape(tapes_, views_.captured(), {}) ? loops.tapes : loops.unfused) = 1;
   return loops;
 }
 
-FusedGroup::FusedGroup(const FusionGroup& part, CompilerMode compiler, OutputPool* shared)
-    : LoopGroup(part, compiler, compile_eager(part.graph, {})),
+FusedGroup::FusedGroup(const FusionGroup& part, OutputPool* shared)
+    : LoopGroup(part, compile_eager(part.graph, {})),
       joins_(part.joins),
       views_(loops_, !joins_.empty()),
       shared_(shared) {
-  versions_[static_cast<size_t>(views_.captured())].function(*this, views_.captured(), {});
+  tape(tapes_, views_.captured(), {});
   for (size_t i = 0; i < part.outputs.size(); ++i)
     if (std::none_of(joins_.begin(), joins_.end(), [&](const Concatenation& join) { return join.output == i; }))
       direct_.push_back(i);
@@ -163,11 +136,9 @@ bool FusedGroup::run_loops(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tens
     for (int64_t& extent : rows.extents) extent = std::min(rows.count, most_at_once);
   Variant* const variant =
       call.donated.empty() && memory.kept.empty() ? nullptr : variant_for(inputs, call.donated, memory, rows);
-  Version* const version = &(variant ? variant->versions : versions_)[static_cast<size_t>(rows.lanes)];
-  const RowsFunction function =
-      version->function(*this, rows.lanes, variant ? std::optional(variant->where) : std::nullopt);
-  const int64_t tape_bytes = function ? 0 : version->tape_bytes(rows.extents);
-  if (tape_bytes < 0) {
+  const Tape* const chosen = variant ? tape(variant->tapes, rows.lanes, variant->where) : tape(tapes_, rows.lanes, {});
+  const int64_t scratch_bytes = scratch_of(chosen, rows.extents);
+  if (scratch_bytes < 0) {
     interpret();
     return true;
   }
@@ -178,25 +149,20 @@ bool FusedGroup::run_loops(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tens
     return false;
   }
   if (given) given->unsafeGetTensorImpl()->bump_version();
-  int64_t longest = 0;
-  for (const ScratchSize& size : version->scratch_sizes) longest = std::max(longest, size_of(size, rows.extents));
-  rows.scratch_bytes = static_cast<size_t>(function ? version->scratch_rows * 8 * longest : tape_bytes);
-  const messages::ProfilerSpan loops([&] { return (function ? "kernel " : "tape ") + label_; });
-  run_rows(rows, memory, [&](const Call& part, int64_t first, int64_t last) {
-    function ? function(&part, first, last) : version->tape->run(part, first, last);
-  });
+  rows.scratch_bytes = static_cast<size_t>(scratch_bytes);
+  const messages::ProfilerSpan running([&] { return "tape " + label_; });
+  run_rows(rows, memory, *chosen);
   return true;
 }
 
-template <class Loop>
-void FusedGroup::run_rows(const RowsInMemory& rows, const Memory& memory, const Loop& loop) const {
+void FusedGroup::run_rows(const RowsInMemory& rows, const Memory& memory, const Tape& loops) const {
   if (rows.count == 0) return;
   const PieceWriter writer(memory.pieces);
   const auto staged = static_cast<size_t>(writer.scratch_bytes());
   const size_t bytes = rows.scratch_bytes + staged;
   const auto task = [&](int64_t begin, int64_t end) {
     char* const own = bytes ? scratch(bytes) : nullptr;
-    if (rows.flat) return run_flat(rows, memory, own, begin, end, loop);
+    if (rows.flat) return run_flat(rows, memory, own, begin, end, loops);
     auto in = memory.in;
     const auto part = [&](void* const* out, int64_t first, int64_t last) {
       for (int64_t next; first < last; first = next) {
@@ -204,7 +170,7 @@ void FusedGroup::run_rows(const RowsInMemory& rows, const Memory& memory, const 
         next = std::min(last, (block + 1) * rows.block);
         for (size_t i = 0; i < in.size(); ++i)
           in[i] = static_cast<const char*>(memory.in[i]) + block * (memory.stride[i] - rows.block * rows.stride[i]);
-        loop(Call{in.data(), rows.stride.data(), out, rows.extents.data(), own + staged}, first, next);
+        loops.run({in.data(), rows.stride.data(), out, rows.extents.data(), own + staged}, first, next);
       }
     };
     memory.pieces.empty() ? part(memory.out.data(), begin, end) : writer(memory.out, own, begin, end, part);
@@ -220,9 +186,8 @@ void FusedGroup::run_rows(const RowsInMemory& rows, const Memory& memory, const 
 }
 
 /// Elements from `begin` to `end`, as rows of as many as tapes hold at once.
-template <class Loop>
 void FusedGroup::run_flat(const RowsInMemory& rows, const Memory& memory, char* scratch, int64_t begin, int64_t end,
-                          const Loop& loop) const {
+                          const Tape& loops) const {
   auto in = memory.in;
   auto out = memory.out;
   auto extents = rows.extents;
@@ -234,7 +199,7 @@ void FusedGroup::run_flat(const RowsInMemory& rows, const Memory& memory, char* 
     for (size_t i = 0; i < out.size(); ++i)
       out[i] = static_cast<char*>(memory.out[i]) +
                first * static_cast<int64_t>(c10::elementSize(loops_.outputs[i].form.dtype));
-    loop(Call{in.data(), rows.stride.data(), out.data(), extents.data(), scratch}, 0, 1);
+    loops.run({in.data(), rows.stride.data(), out.data(), extents.data(), scratch}, 0, 1);
   }
 }
 
@@ -245,13 +210,7 @@ bool FusedGroup::reduces_short_rows(const Memory& memory) const {
          std::none_of(loops_.outputs.begin(), loops_.outputs.end(), has_elements);
 }
 
-void FusedGroup::finish_compiling() const {
-  for (const Version& version : versions_) version.finish_compiling();
-  for (const Variant& variant : variants_)
-    for (const Version& version : variant.versions) version.finish_compiling();
-}
-
-/// Null where nothing that was given can be used, or there is neither kernel nor tape for it.
+/// Null where nothing that was given can be used, or there is no tape for it.
 FusedGroup::Variant* FusedGroup::variant_for(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> donated,
                                              const Memory& memory, const RowsInMemory& rows) const {
   const auto is_copy = [&](size_t slot) {
@@ -268,8 +227,7 @@ FusedGroup::Variant* FusedGroup::variant_for(at::ArrayRef<at::Tensor> inputs, at
   };
   for (Variant& variant : variants_) {
     if (!can_take(variant.where)) continue;
-    Version& version = variant.versions[static_cast<size_t>(rows.lanes)];
-    if (version.function(*this, rows.lanes, variant.where) || version.tape_bytes(rows.extents) >= 0) return &variant;
+    if (scratch_of(tape(variant.tapes, rows.lanes, variant.where), rows.extents) >= 0) return &variant;
   }
   return nullptr;
 }

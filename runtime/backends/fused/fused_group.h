@@ -2,12 +2,12 @@
 #include <triage/backend.h>
 
 #include <array>
-#include <atomic>
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <string>
 
-#include "runtime/backends/fused/kernels/kernel.h"
 #include "runtime/backends/fused/parts/call_layout.h"
 #include "runtime/backends/fused/parts/joined_outputs.h"
 #include "runtime/backends/fused/parts/loop_group.h"
@@ -17,48 +17,39 @@
 
 namespace triage::fused {
 
-/// A fused group at run time: the kernel where it is there and the inputs are such as it was made for, else the interpreter.
+/// The listing of the tape that a group of the CPU runs for the sizes at capture; empty where a value has no primitive.
+std::string listing_of(const FusionGroup& part);
+
+/// A fused group at run time: its tape, where the inputs are such as it was made for, else the interpreter.
 class FusedGroup final : public LoopGroup {
  public:
   /// `part.fused` holds. Outputs lie in memory of `shared`, or of pools of their own.
-  FusedGroup(const FusionGroup& part, CompilerMode compiler, OutputPool* shared = nullptr);
+  explicit FusedGroup(const FusionGroup& part, OutputPool* shared = nullptr);
   /// One output may come in the memory of an input that is donated: where that is dense, without grad, and shares
   /// memory with no other input.
   bool run_loops(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs,
                  const CallContext& call) const override;
-  /// Of the loops in place, those that a call could have used.
-  void finish_compiling() const override;
   LoopTiers loops() const override;
   size_t bytes() const override { return sizeof(*this) + interpreter_->bytes(); }
 
  private:
   struct Memory;  // of one call
-  /// The loops as one source; compiled when a call first could use them.
-  struct Version {
+  /// Made when a call first could use it. `tape` is null where a value has no primitive.
+  struct MadeOnce {
     std::once_flag once;
-    std::shared_ptr<const Kernel> kernel;
-    int64_t scratch_rows = 0;
-    std::vector<ScratchSize> scratch_sizes;
-    std::atomic<bool> asked{false};
-    std::unique_ptr<const Tape> tape;  // null where a value has no primitive
-
-    RowsFunction function(const FusedGroup& group, Lanes lanes, std::optional<InPlace> in_place);
-    /// The scratch memory that its tape takes for rows of these extents; -1: no tape runs them. Once `function` was asked.
-    int64_t tape_bytes(at::ArrayRef<int64_t> extents) const;
-    void finish_compiling() const;
+    std::unique_ptr<const Tape> tape;
   };
-  using Versions = std::array<Version, 3>;  // one for each of Lanes
+  using Tapes = std::array<MadeOnce, 3>;  // one for each of Lanes
   /// With one output in the place of an input.
   struct Variant {
     InPlace where;
-    Versions versions;
+    Tapes tapes;
   };
+  const Tape* tape(Tapes& tapes, Lanes lanes, std::optional<InPlace> in_place) const;
   struct RowsInMemory;
-  template <class Loop>
-  void run_rows(const RowsInMemory& rows, const Memory& memory, const Loop& loop) const;
-  template <class Loop>
+  void run_rows(const RowsInMemory& rows, const Memory& memory, const Tape& loops) const;
   void run_flat(const RowsInMemory& rows, const Memory& memory, char* scratch, int64_t begin, int64_t end,
-                const Loop& loop) const;
+                const Tape& loops) const;
   Variant* variant_for(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> donated, const Memory& memory,
                        const RowsInMemory& rows) const;
   const at::Tensor& read_by(size_t slot, at::ArrayRef<at::Tensor> inputs, const Memory& memory) const;
@@ -68,7 +59,7 @@ class FusedGroup final : public LoopGroup {
   const std::vector<Concatenation> joins_;
   const RowViews views_;
   std::vector<size_t> direct_;  // for each loop output that is no piece of a join: which output it is
-  mutable Versions versions_;
+  mutable Tapes tapes_;
   OutputPool* const shared_;
   std::unique_ptr<OutputPool[]> pools_;  // one for each output; null where they share one
   mutable std::deque<Variant> variants_;

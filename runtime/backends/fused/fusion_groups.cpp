@@ -42,7 +42,7 @@ bool computes(const Node& node) {
   return !is_reshape(op) && op != "triage::size";
 }
 
-/// An operation on flags by itself: one kernel of the CPU, and several calls of ATen elsewhere.
+/// An operation on flags by itself: one loop of the CPU (runtime/flags/kernels), and several calls of ATen elsewhere.
 bool is_of_flags(const Node& node) { return graph::op_name(node.op).rfind("triage::", 0) == 0 && computes(node); }
 
 bool is_worth_a_loop(const std::vector<const Node*>& nodes, c10::Device device) {
@@ -440,8 +440,9 @@ class Cutter {
 
 namespace {
 
-/// What loops give is contiguous, where ATen would have kept the order of dims that a transposed input has, or have given a view.
-/// No part asks that of the others, nor do the operators that serve where a group has no kernel. `made`: by loops, or computed from that.
+/// What loops give is contiguous, where ATen would have kept the order of dims that a transposed input has, or have
+/// given a view. No part asks that of the others, nor do the operators that serve where a group has no loop. `made`: by
+/// loops, or computed from that.
 void reshape_what_loops_made(std::vector<FusionGroup>& parts, std::unordered_set<const Value*> made) {
   for (FusionGroup& part : parts) {
     std::unordered_set<const Value*> inside;

@@ -4,13 +4,14 @@
 #include <cstdint>
 #include <initializer_list>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "runtime/backends/fused/opcodes.h"
 #include "runtime/graph/visits.h"
 
-/// What a fused group computes for one row of the batch, as the emitter takes it: values in the order in which they are
+/// What a fused group computes for one row of the batch, values in the order in which they are
 /// computed. A value is a number (the same for all rows), belongs to the row, or has one element for each position of a row.
 namespace triage::fused {
 
@@ -105,6 +106,7 @@ struct LoopValue {
   bool cut = false;              // a whole number that comes of a real one
   bool on_host = false;          // a number that the host can find without the loops
   int32_t depth = 0;             // of reductions that it waits for, one after the other
+  int32_t line = -1;             // of the script: index into Loops::lines
   bool is(Opcode one) const { return kind == Kind::map && opcode == one; }
 };
 
@@ -152,6 +154,7 @@ struct Loops {
   std::vector<Reshape> reshapes;
   std::optional<int64_t> fixed_batch;  // where it stands in the graph how many rows there are
   std::vector<size_t> batch_inputs;    // inputs that are that number
+  std::vector<std::string> lines;      // "repair.lua:3": where operators come from, for listings
 };
 
 }  // namespace triage::fused

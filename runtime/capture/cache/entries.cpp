@@ -65,7 +65,6 @@ void Compiled::add_entry(std::unique_ptr<Entry> added) {
   num_entries_.fetch_add(1, std::memory_order_relaxed);
   options_.graphs_made->fetch_add(1, std::memory_order_relaxed);
   newest_.store(entry, std::memory_order_release);
-  if (options_.captured) options_.captured(entry->shape);
 }
 
 bool Compiled::renumber_variables(at::ArrayRef<size_t> now) {

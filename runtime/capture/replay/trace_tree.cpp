@@ -176,13 +176,13 @@ void compile_segment(TraceTree& tree, TraceSegment& segment, const std::vector<T
   }
   std::reverse(segment.outputs.begin(), segment.outputs.end());
   std::reverse(segment.aliases.begin(), segment.aliases.end());
-  graph::Graph graph = builder.finish(segment.outputs, folds_constants(tree.choice.name));
+  graph::Graph graph = builder.finish(segment.outputs, folds_constants(tree.backend_name));
   graph.set_recorded_types();
   const CompiledSegment before = std::exchange(segment.compiled, {});
   segment.compiled.graph = std::make_shared<const graph::Graph>(std::move(graph));
   const messages::DebugScope debug_scope(segment.compiled.graph->name());
-  trace_segment(tree.name, tree.choice.name);
-  log_graph(*segment.compiled.graph, inputs, tree.choice);
+  trace_segment(tree.name, tree.backend_name);
+  log_graph(*segment.compiled.graph, inputs, tree.backend_name);
   if (!segment.outputs.empty()) segment.compiled.executable = tree.backend(*segment.compiled.graph, inputs);
   segment.ready = true;
   const auto old = std::find(tree.segments.begin(), tree.segments.end(), before);

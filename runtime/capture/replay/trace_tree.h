@@ -105,8 +105,8 @@ struct ThreadState {
 
 class TraceTree {
  public:
-  TraceTree(std::string name, Backend backend, BackendChoice choice)
-      : name(std::move(name)), backend(std::move(backend)), choice(std::move(choice)) {}
+  TraceTree(std::string name, Backend backend, std::string backend_name)
+      : name(std::move(name)), backend(std::move(backend)), backend_name(std::move(backend_name)) {}
   TraceTree(const TraceTree&) = delete;
   TraceTree& operator=(const TraceTree&) = delete;
 
@@ -126,7 +126,7 @@ class TraceTree {
   void finish_compiling() const;
   const std::string name;
   const Backend backend;
-  const BackendChoice choice;  // what `backend` was made of
+  const std::string backend_name;
   size_t num_steps = 0;
   uint64_t next_signature = 1;
   std::vector<CompiledSegment> segments;  // those compiled so far, newest form of each

@@ -51,12 +51,11 @@ namespace {
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
 /// The graph as a program. A backend that only this process knows is `eager` there.
-std::string runnable(const graph::Graph& graph, const std::vector<at::Tensor>& examples, const BackendChoice& backend) {
+std::string runnable(const graph::Graph& graph, const std::vector<at::Tensor>& examples, const std::string& backend) {
   try {
-    const bool known = is_shipped_backend(backend.name);
+    const bool known = is_shipped_backend(backend);
     graph::GraphProgram program =
-        graph::program_of(graph, examples, known ? backend.name : "eager", /*keep_values=*/false);
-    program.compiler = backend.compiler;
+        graph::program_of(graph, examples, known ? backend : "eager", /*keep_values=*/false);
     if (!known)
       program.comment =
           "Its backend is the script's own. To run the graph with it, register it here\n"
@@ -84,7 +83,7 @@ void trace_stages(const graph::Graph& graph) {
 
 }  // namespace
 
-void log_graph(const graph::Graph& graph, const std::vector<at::Tensor>& examples, const BackendChoice& backend) {
+void log_graph(const graph::Graph& graph, const std::vector<at::Tensor>& examples, const std::string& backend) {
   using messages::Artefact, messages::DebugFile;
   if (messages::wants_debug_file(DebugFile::graph_transformed))
     messages::write_debug_file(DebugFile::graph_transformed, graph::print(graph));

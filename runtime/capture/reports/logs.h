@@ -26,15 +26,9 @@ bool reports_recompiles(Stance stance) noexcept;
 /// The backend, called `name`, as a step in the log of captures; `fused` and `aot_eager` log steps of their own.
 Backend with_step(Backend backend, std::string name);
 
-/// What a script asked for to compile its graphs.
-struct BackendChoice {
-  std::string name;
-  CompilerMode compiler = CompilerMode::off;
-};
-
 /// To the logs `graph` and `graph_code` and to the debug folder, where these are on. The folder gets the graph as a program too,
 /// with random inputs of the kinds of `examples`.
-void log_graph(const graph::Graph& graph, const std::vector<at::Tensor>& examples, const BackendChoice& backend);
+void log_graph(const graph::Graph& graph, const std::vector<at::Tensor>& examples, const std::string& backend);
 
 /// To the log `guards`, the debug folder and the trace, where these are on: what `text` gives.
 void log_guards(const std::string& graph, const std::function<std::string()>& text);

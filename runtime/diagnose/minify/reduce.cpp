@@ -50,7 +50,7 @@ ProgramInput input_of(const std::optional<graph::TensorMeta>& meta, bool is_flag
 class PartBuilder {
  public:
   explicit PartBuilder(const GraphProgram& from) : from_(from) {
-    made_.backend = from.backend, made_.compiler = from.compiler, made_.check = from.check;
+    made_.backend = from.backend, made_.check = from.check;
     made_.backward = from.backward, made_.seed = from.seed, made_.strict = from.strict, made_.isolated = from.isolated;
     made_.memory_mib = from.memory_mib;
     made_.preamble = from.preamble, made_.comment = from.comment;

@@ -2,7 +2,6 @@
 #include <ATen/core/Tensor.h>
 #include <triage/api.h>
 #include <triage/cache_statistics.h>
-#include <triage/compiler_mode.h>
 #include <triage/graph.h>
 #include <triage/masked_rows.h>
 
@@ -35,7 +34,7 @@ class TRIAGE_API Executable {
   /// input. If an operator fails, it throws PolicyError with ATen's message, the call and its script line.
   virtual void run(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs,
                    const CallContext& call = {}) const = 0;
-  /// Waits for all code that compiles in the background. Callable from any thread.
+  /// Waits for all code that compiles in the background: loops for a GPU. Callable from any thread.
   virtual void finish_compiling() const {}
   /// Its fused loops, for inputs like those of the capture.
   virtual LoopTiers loops() const { return {}; }
@@ -67,8 +66,8 @@ using Backend =
 /// `faulty_compile:OP`, `faulty_run:OP`, `faulty_result:OP`, which list_backends() omits (OP: an operator of the graph;
 /// default `relu`). Thread-safe.
 TRIAGE_API void register_backend(const std::string& name, Backend backend);
-/// Throws InputError that lists the registered names. `compiler` is for `fused`, and other backends ignore it.
-TRIAGE_API Backend find_backend(const std::string& name, CompilerMode compiler = CompilerMode::off);
+/// Throws InputError that lists the registered names.
+TRIAGE_API Backend find_backend(const std::string& name);
 TRIAGE_API std::vector<std::string> list_backends();
 
 }  // namespace triage

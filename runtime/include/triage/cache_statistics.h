@@ -5,9 +5,9 @@ namespace triage {
 
 /// What runs the fused loops at this moment.
 struct LoopTiers {
-  size_t kernels = 0;  // machine code
-  size_t tapes = 0;    // precompiled steps
-  size_t unfused = 0;  // calls of ATen: no kernel is there, and some operation has no precompiled step
+  size_t kernels = 0;  // machine code of a GPU
+  size_t tapes = 0;    // precompiled steps, on the CPU
+  size_t unfused = 0;  // calls of ATen: some operation has no precompiled step, or a GPU has no kernel yet
   size_t count() const noexcept { return kernels + tapes + unfused; }
   LoopTiers& operator+=(const LoopTiers& other) noexcept {
     kernels += other.kernels;

@@ -1,7 +1,6 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <triage/api.h>
-#include <triage/compiler_mode.h>
 #include <triage/runtime.h>
 
 #include <functional>
@@ -38,7 +37,6 @@ TRIAGE_API std::vector<at::Tensor> record(const Policy& policy, at::ArrayRef<at:
 struct ReplayOptions {
   /// Empty: as recorded.
   std::string backend = {};
-  CompilerMode compiler = CompilerMode::off;
   /// The script may call every operator, and a function of a trusted script has the full Lua library.
   bool trusted = false;
   /// The target of `print` in the script. Default: standard output.

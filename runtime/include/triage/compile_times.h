@@ -15,8 +15,8 @@ struct CompileTimes {
 
 /// The time of one phase of the compilations of one function.
 struct PhaseTime {
-  /// `capture`, `joint graph`, `fused loops`, `backend 'NAME'`, or `kernels`: the compiler of the host, in the background
-  /// or not, and kernels read from the cache. No phase contains another.
+  /// `capture`, `joint graph`, `fused loops`, `backend 'NAME'`, or `kernels`: the compiler of a GPU, in the background.
+  /// No phase contains another.
   std::string phase;
   std::string function;  ///< name of the function, policy or graph
   size_t count = 0;      ///< how often it ran

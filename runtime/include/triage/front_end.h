@@ -5,7 +5,6 @@
 #include <ATen/core/stack.h>
 #include <c10/core/Scalar.h>
 #include <triage/api.h>
-#include <triage/compiler_mode.h>
 #include <triage/error.h>
 #include <triage/masked_rows.h>
 #include <triage/typing.h>
@@ -96,7 +95,6 @@ struct ScriptOptions {
   std::string path;  // the name of the chunk; "policies/repair.lua"
   Limits limits;
   bool trusted = false;  // it may call every operator of LibTorch, with any arguments (docs/operators.md)
-  CompilerMode compiler = CompilerMode::off;  // for functions that the script compiles itself
   std::vector<HostFunction> host_functions;
   std::vector<HostTensor> host_tensors;
   std::function<void(const std::string&)> print;  // the target of `print` in the script; default: stdout

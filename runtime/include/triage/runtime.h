@@ -6,7 +6,6 @@
 #include <triage/candidate.h>
 #include <triage/compile_profiler.h>
 #include <triage/compile_times.h>
-#include <triage/compiler_mode.h>
 #include <triage/error.h>
 #include <triage/front_end.h>
 #include <triage/graph.h>
@@ -77,9 +76,6 @@ struct RuntimeOptions {
   bool trusted = false;
   /// The backend for captured graphs (triage::list_backends()).
   std::string backend = "fused";
-  /// Whether `fused` may use the C++ compiler of the host (triage/compiler_mode.h). By default it starts no process and
-  /// reads no file.
-  CompilerMode compiler = CompilerMode::off;
   /// Every policy must be one graph, whether or not its script says so; a graph break is an error.
   bool fullgraph = false;
   /// Whether a policy is refused whose masked rows may reach gradients, whether or not its script asks for that.
@@ -94,10 +90,6 @@ struct RuntimeOptions {
   /// After the trial: when a version fails this many calls in a row, the previous version answers the last of them and
   /// is live again. 0: never.
   size_t failures_to_revert = 3;
-  /// Files that `triage build` made (triage/kernels.h), for all `fused` graphs of the process. Their code runs when the
-  /// Runtime is created: name no file that others may write. If a file cannot be used, the log says why, and the cache,
-  /// the compiler or tapes serve.
-  std::vector<std::filesystem::path> kernels = {};
   /// The number of keys (RunOptions::state_key) for which a policy keeps state; at least 1. Beyond it, the key that was
   /// not used for the longest time starts anew, unless a call runs with it.
   size_t state_keys = 10'000;
@@ -117,11 +109,10 @@ struct RuntimeOptions {
   /// The target of `print` in scripts. Default: standard output.
   std::function<void(const std::string&)> print = {};
   /// Sees the bytes of every file before anything in it is read or run: policies, what they read while they are loaded
-  /// (modules and tables), of a bundle first bundle.json and then every file that it lists, `kernels`, and what
-  /// `cache_dir` holds of a policy file (under the path of that file, though the file may hold other bytes now). `path`
-  /// is absolute, but for `kernels`, which come as given. What it throws refuses the file: a load throws FileError with
-  /// its message, a reload keeps the live version, and kernels are not used. Called on the thread that loads, so at
-  /// times on several at once; it must not call the policy that is loaded.
+  /// (modules and tables), of a bundle first bundle.json and then every file that it lists, and what `cache_dir` holds
+  /// of a policy file (under the path of that file, though the file may hold other bytes now). `path` is absolute. What
+  /// it throws refuses the file: a load throws FileError with its message, and a reload keeps the live version. Called
+  /// on the thread that loads, so at times on several at once; it must not call the policy that is loaded.
   std::function<void(const std::filesystem::path& path, std::string_view bytes)> verify = {};
 };
 

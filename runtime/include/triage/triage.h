@@ -3,7 +3,6 @@
 #include <triage/api.h>
 #include <triage/backend.h>
 #include <triage/bundle.h>
-#include <triage/cache_artifacts.h>
 #include <triage/cache_statistics.h>
 #include <triage/candidate.h>
 #include <triage/capsule.h>
@@ -11,7 +10,6 @@
 #include <triage/compile_profiler.h>
 #include <triage/compile_times.h>
 #include <triage/compiler_config.h>
-#include <triage/compiler_mode.h>
 #include <triage/config.h>
 #include <triage/control_flow.h>
 #include <triage/decisions.h>
@@ -25,7 +23,6 @@
 #include <triage/front_end.h>
 #include <triage/graph.h>
 #include <triage/instrument.h>
-#include <triage/kernels.h>
 #include <triage/layout.h>
 #include <triage/location.h>
 #include <triage/location_tree.h>

@@ -34,7 +34,7 @@ namespace fs = std::filesystem;
 
 constexpr std::array<const char*, 13> file_names = {"debug.log",       "graph_readable.txt", "graph_transformed.txt",
                                                     "joint_graph.txt", "ir_pre_fusion.txt",  "ir_post_fusion.txt",
-                                                    "output_code.cpp", "guards.txt",         "timing.json",
+                                                    "output_code.txt", "guards.txt",         "timing.json",
                                                     "profile.json",    "graph_runnable.lua", "graph.dot",
                                                     "graph.svg"};
 constexpr uint32_t bit_of(DebugFile file) { return uint32_t{1} << static_cast<int>(file); }

@@ -35,7 +35,7 @@ bool debug_folder_on() noexcept;
 bool wants_debug_file(DebugFile file) noexcept;
 
 /// Where the runs go; empty: nowhere. At first TRIAGE_DEBUG_DIR, or "triage_debug", where TRIAGE_COMPILE_DEBUG is set: to 1,
-/// or to words such as "profile.json,-output_code.cpp", which turn files on and off. Thread-safe.
+/// or to words such as "profile.json,-output_code.txt", which turn files on and off. Thread-safe.
 std::string debug_dir();
 void set_debug_dir(const std::string& path);
 

@@ -149,9 +149,8 @@ const std::vector<ArtefactInfo>& artefacts() {
       {"aot_graphs", LogLevel::debug, "the joint graph of forward and backward computation, and its two halves", ""},
       {"fusion", LogLevel::debug, "the groups that `fused` cuts a graph into: what each reads, writes and computes",
        ""},
-      {"output_code", LogLevel::debug, "the C++ that is generated for fused loops",
-       "with the functions that it begins with"},
-      {"kernels", LogLevel::info, "where compiled loops come from: compiler, cache, files", ""},
+      {"output_code", LogLevel::debug, "what fused loops run: the listing of a tape, or the CUDA C++ for a GPU", ""},
+      {"kernels", LogLevel::info, "loops that were compiled for a GPU", ""},
       {"reload", LogLevel::info, "versions of policies that go live", "files that are watched or loaded"},
   };
   return table;

@@ -213,7 +213,7 @@ constexpr Row reduction[] = {
      of_each},
     {"softmax log_softmax", "int", "sizes:like_first never_raises rounds_by_position", "dtype: float", of_each},
     {"special_softmax special_log_softmax", ".", "", "dtype: float", of_each},
-    {"cumsum", "_ .", "sizes:like_first never_raises out_kernel masked:cumulated", "", reducing},
+    {"cumsum", "_ .", "sizes:like_first never_raises same_out masked:cumulated", "", reducing},
     {"cumprod", "_ .", "sizes:like_first never_raises", "", reducing},
     {"cummax cummin logcumsumexp", ".", "keeps_rows", "", of_each},
     {"sort", ". stable", "raises_by_sizes keeps_rows", "", sorting},

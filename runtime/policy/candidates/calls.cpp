@@ -77,7 +77,7 @@ void PolicyCore::answer_as_canary(const Live& live, CallBegin begin, at::ArrayRe
   answer.by = Answered::canary;
   note_answered(version);
   const auto flagged = note_call(version, begin, inputs, options, answer);
-  // Where the live version has its compiled kernels, and the candidate waits for its own, it is slower for a while.
+  // Where the live version has its kernels of a GPU, and the candidate waits for its own, it is slower for a while.
   Comparison& comparison = *beside.comparison;
   const bool waits = answer.loops().tapes > 0 && comparison.live_compiled.load(std::memory_order_relaxed);
   const uint64_t calls = comparison.candidate.note(time_of(begin, answer, !on_trial && !waits), flagged);

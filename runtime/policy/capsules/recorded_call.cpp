@@ -149,7 +149,6 @@ Json RecordedCall::facts(const Answer& answer) {
     });
   const capture::Compiled::Options& options = version_.compiled.options();
   Json call = {{"backend", options.backend},
-               {"compiler", compiler_mode_name(options.compiler)},
                {"fullgraph", options.fullgraph},
                {"masked_rows", masked_rows_name(options.masked_rows)},
                {"trusted", version_.held_to() == nullptr},

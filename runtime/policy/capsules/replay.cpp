@@ -180,7 +180,6 @@ std::string backend_of(const Json& call, const ReplayOptions& options, std::vect
 RuntimeOptions runtime_options(const Json& call, const ReplayOptions& options, std::vector<std::string>& notes) {
   RuntimeOptions runtime;
   runtime.backend = backend_of(call, options, notes);
-  runtime.compiler = options.compiler;
   runtime.fullgraph = member(call, "fullgraph").get<bool>();
   if (call.contains("masked_rows")) runtime.masked_rows = masked_rows_from(text(call["masked_rows"], "masked_rows"));
   runtime.trusted = options.trusted;

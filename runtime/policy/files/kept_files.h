@@ -7,7 +7,7 @@
 
 #include "runtime/policy/files/contents.h"
 
-/// What is kept of policy files in RuntimeOptions::cache_dir, for a restart. It is trusted as kernels are: folder and file are this
+/// What is kept of policy files in RuntimeOptions::cache_dir, for a restart. It is trusted: folder and file are this
 /// user's, nobody else may write to them, and the file is as it was written.
 namespace triage::policy {
 

@@ -6,7 +6,6 @@
 #include "runtime/messages/printable.h"
 #include "runtime/policy/core.h"
 #include "runtime/policy/files/source_file.h"
-#include "runtime/policy/trials/known_kinds.h"
 #include "runtime/policy/trials/rehearsal.h"
 
 namespace triage::policy {
@@ -31,7 +30,7 @@ void PolicyCore::load_first(std::optional<std::string> text) {
   };
   std::shared_ptr<PolicyVersion> version = load_chosen();
   if (!version) version = current_or_last_good();
-  begin_with(version);
+  begin_with(*version);
   go_live(version);
   if (failure) {
     count_refusal();
@@ -43,16 +42,12 @@ void PolicyCore::load_first(std::optional<std::string> text) {
 }
 
 /// All but going live.
-void PolicyCore::begin_with(std::shared_ptr<PolicyVersion>& version) {
-  name_ = version->name;
+void PolicyCore::begin_with(const PolicyVersion& version) {
+  name_ = version.name;
   flags_trace_.set_policy(name_);
-  for (const Param& param : version->signature.params) {
+  for (const Param& param : version.signature.params) {
     param_names_.lasting.insert(param.name);
     param_names_.former.insert(param.name);
-  }
-  if (runtime_->options().backend == "fused") {
-    version->kinds = known_kinds(*version);
-    if (!version->kinds.empty()) capture_ahead(version, {}, {}, /*was_live=*/true);
   }
 }
 
@@ -66,7 +61,7 @@ std::shared_ptr<PolicyVersion> PolicyCore::make_first(NewSource source, bool wit
   const std::unique_ptr<Script> tried = runtime_->load_script(version->contents, path_, /*silent=*/true);
   if (with_tests) check_tests(*tried);
   check_outputs(*tried);
-  begin_with(version);
+  begin_with(*version);
   return version;
 }
 

@@ -193,8 +193,6 @@ TEST_CASE("isolate: wrong use, and policies that fail by themselves") {
   check_message(isolated(repair, {"--input", "y=randn:2x4"}), 2, "triage isolate", {"has no input \"y\""});
   check_message(isolated(repair, {"--input", "z=randn:4x4", "--shared", "zz"}), 2, "triage isolate",
                 {"--shared zz", "did you mean \"z\"?"});
-  check_message(isolated(repair, {"--input", "z=randn:4x4", "--compiler", "background"}), 2, "triage isolate",
-                {"give off or wait"});
   check_message(isolated(repair, {"--input", "z=randn:4x4", "--backend", "fusd"}), 2, "triage isolate",
                 {"there is no backend \"fusd\""});
   CHECK(isolated(repair, {"--input", "z=randn:4x4", "--rows", "0"}).status == 2);

@@ -24,8 +24,8 @@ struct Bench {
   TemporaryFolder folder;
   Bench() { write_bytes(folder / "sorted.lua", sorted); }
   Ran operator()(const std::vector<std::string>& more, const std::string& policy = "sorted.lua") const {
-    std::vector<std::string> arguments = {"bench", policy,      "--input", "z=randn:32x256,nan=2", "--batches",
-                                          "32",    "--seconds", "0",       "--compiler",           "off"};
+    std::vector<std::string> arguments = {"bench",     policy, "--input",   "z=randn:32x256,nan=2",
+                                          "--batches", "32",   "--seconds", "0"};
     arguments.insert(arguments.end(), more.begin(), more.end());
     return triage_program(folder, arguments);
   }
@@ -64,7 +64,7 @@ bool lies_in_one_of(const nlohmann::json& inner, const std::vector<nlohmann::jso
 
 }  // namespace
 
-TEST_CASE("D15: bench --profile writes a trace in which kernels lie in groups, and these in the graph of the policy") {
+TEST_CASE("D15: bench --profile writes a trace in which tapes lie in groups, and these in the graph of the policy") {
   const Bench bench;
   const Ran ran = bench({"--profile", "trace.json"});
   CAPTURE(ran.err);

@@ -56,7 +56,7 @@ TEST_CASE("run prints what was flagged and repaired") {
            19     NAN, FALLBACK_VALUE @ logits  z: 512 of 512 values changed
            25     NAN, FALLBACK_VALUE @ logits  z: 512 of 512 values changed
   graphs   1 (K ops), 0 graph breaks, backend fused
-  loops    1 fused: 1 kernel
+  loops    1 fused: 1 tape
   time     T us per call (median of 3 warm calls; the first took T ms)
 )");
   at::Tensor clean = triage::load_tensor(triage.folder / "clean.pt");
@@ -75,7 +75,7 @@ TEST_CASE("run --json has exactly the fields it promises") {
                                                   "policy"});
   CHECK(json["policy"] == "repair");
   CHECK(json["backend"] == "fused");
-  CHECK(json["fused_loops"] == parse_json(R"({"kernels": 1, "tapes": 0, "neither": 0})"));
+  CHECK(json["fused_loops"] == parse_json(R"({"kernels": 0, "tapes": 1, "neither": 0})"));
   CHECK(json["inputs"] == parse_json(R"json([{"name": "z", "dtype": "float32", "shape": [8, 4]}])json"));
   CHECK(json["outputs"] == parse_json(R"json([
       {"name": "z", "dtype": "float32", "shape": [8, 4]},
@@ -173,7 +173,7 @@ TEST_CASE("every command that loads a policy gives it tensors and modules of a h
   CHECK(call({"test", "given.lua"}).status == 0);
   CHECK(call({"check", "given.lua"}).status == 0);
   CHECK(call({"isolate", "given.lua", "--input", "z=zeros:3x2"}).status == 0);
-  CHECK(call({"bench", "given.lua", "--input", "z=zeros:3x2", "--seconds", "0", "--compiler", "off"}).status == 0);
+  CHECK(call({"bench", "given.lua", "--input", "z=zeros:3x2", "--seconds", "0"}).status == 0);
   CHECK(call({"export", "given.lua", "--input", "z=zeros:3x2"}).err.find("small") != std::string::npos);
   REQUIRE(triage({"bundle", "pack", ".", "--name", "given"}).status == 0);
   CHECK(call({"bundle", "check", "."}).status == 0);

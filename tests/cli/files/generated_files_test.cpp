@@ -85,9 +85,7 @@ TEST_CASE("completion for bash knows each command, option and word") {
   }
   CHECK(completed("triage d") == "decisions doctor ");
   CHECK(completed("triage help do") == "doctor ");
-  CHECK(completed("triage run --compiler ''") == "off background wait ");
   CHECK(completed("triage run x.lua --backend e") == "eager ");
-  CHECK(completed("triage cache cl") == "clear ");
   CHECK(completed("triage check et") == "etc ");
   CHECK(completed("triage run --input z = et") == "etc ");
   CHECK(completed("triage run --repeat ''") == " ");

@@ -23,7 +23,6 @@ bool is_plain(const std::string& text) {
 
 struct HostileScene {
   TemporaryFolder folder;
-  Variable none{"TRIAGE_KERNEL_CACHE", folder / "kernels"};
   std::string file(const std::string& name, const std::string& text) { return write_bytes(folder / name, text); }
   Ran operator()(const std::vector<std::string>& arguments) const {
     const Ran ran = triage_program(folder, arguments);
@@ -72,14 +71,12 @@ TEST_CASE("files that are no policies are refused by every command") {
   CHECK_FALSE(fs::exists(scene.folder / "x.so"));
 }
 
-TEST_CASE("inputs, params and kernels that are no such are refused") {
+TEST_CASE("inputs and params that are no such are refused") {
   HostileScene scene;
   scene.file("p.lua", "return policy { inputs = {'z'}, params = { k = 1 }, run = function(z, p) return z * p.k end }");
   ::mkfifo((scene.folder / "fifo.npy").c_str(), 0666);
   scene.file("sparse.npy", "x");
   fs::resize_file(scene.folder / "sparse.npy", uint64_t{10} << 30);
-  scene.file("sparse.so", "x");
-  fs::resize_file(scene.folder / "sparse.so", uint64_t{10} << 30);
   for (const std::string input :
        {"fifo.npy", "sparse.npy", "missing.npy", "randn:9223372036854775807x2",
         "randn:0x9223372036854775807x9223372036854775807", "randn:2x", "randn:-1", "arange:4294967296x4294967296",
@@ -96,9 +93,6 @@ TEST_CASE("inputs, params and kernels that are no such are refused") {
     const Ran ran = scene({"run", "p.lua", "--input", "z=randn:2x2", "--param", param});
     CHECK(ran.status == 2);
   }
-  const Ran ran = scene({"run", "p.lua", "--input", "z=randn:2x2", "--kernels", "sparse.so"});
-  CHECK(ran.status == 0);  // the interpreter serves
-  CHECK(ran.err.find("the limit is") != std::string::npos);
 }
 
 TEST_CASE("names, errors and prints with control characters do not reach the terminal") {

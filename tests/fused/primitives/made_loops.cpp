@@ -1,7 +1,6 @@
 #include "tests/fused/primitives/made_loops.h"
 
 #include <ATen/ATen.h>
-#include <runtime/backends/fused/kernels/kernel.h>
 #include <runtime/backends/fused/loops/gpu_text.h>
 #include <runtime/backends/fused/tape/tape.h>
 
@@ -194,24 +193,10 @@ std::vector<std::string> results_of(const Loops& loops, const Trial& trial) {
     test::gpu_on_host().compile(at::kCPU, text.source, text.parameters)->launch({}, arguments);
     return out;
   }
-  int64_t longest = 0, bytes_of_scratch = 64;
-  std::shared_ptr<const Kernel> kernel;
-  std::unique_ptr<const Tape> tape;
-  if (trial.by_tape) {
-    tape = Tape::make(loops, trial.lanes);
-    REQUIRE(tape);
-    bytes_of_scratch += tape->scratch_bytes(extents);
-  } else {
-    const Emitted emitted = emit(loops, trial.lanes);
-    kernel = kernel_of(emitted.source);
-    kernel->wait();
-    REQUIRE_MESSAGE((kernel->function() != nullptr), emitted.source.substr(emitted.source.find("extern \"C\"")));
-    for (const ScratchSize& size : emitted.scratch_sizes) longest = std::max(longest, size_of(size, extents));
-    bytes_of_scratch += emitted.scratch_rows * longest * 8;
-  }
-  std::vector<double> scratch(static_cast<size_t>(bytes_of_scratch) / 8 + 8);
-  const Call call{from.data(), strides.data(), to.data(), extents, reinterpret_cast<char*>(scratch.data())};
-  trial.by_tape ? tape->run(call, 0, rows) : kernel->function()(&call, 0, rows);
+  const auto tape = Tape::make(loops, trial.lanes);
+  REQUIRE(tape);
+  std::vector<double> scratch(static_cast<size_t>(tape->scratch_bytes(extents)) / 8 + 16);
+  tape->run({from.data(), strides.data(), to.data(), extents, reinterpret_cast<char*>(scratch.data())}, 0, rows);
   return out;
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 #include <doctest/doctest.h>
-#include <runtime/backends/fused/emit.h>
+#include <runtime/backends/fused/loop_call.h>
 
 #include <algorithm>
 #include <optional>
@@ -85,8 +85,7 @@ struct Trial {
   Lanes lanes = Lanes::positions;
   int64_t rows = 19;
   bool edges = false;  // inputs hold NaN, Inf, zeros of both signs, the largest and the smallest; else small numbers
-  bool by_tape = false;
-  bool for_gpu = false;  // as the CPU runs what is written for a GPU (tests/gpu_on_host.h)
+  bool for_gpu = false;  // not a tape, but as the CPU runs what is written for a GPU (tests/gpu_on_host.h)
 };
 /// The bytes of all outputs.
 std::vector<std::string> results_of(const Loops& loops, const Trial& trial);

@@ -24,9 +24,9 @@ inline std::vector<const Primitives*> sets_to_try() {
   return sets;
 }
 
-/// Polynomials round once where there is an instruction for that, as kernels for this processor do. (On a processor without
-/// it, kernels round twice too.)
-inline bool rounds_as_kernels(const Primitives& set) {
+/// Polynomials round once where there is an instruction for that, as in all code for this processor. (On a processor
+/// without it, all code rounds twice.)
+inline bool rounds_once(const Primitives& set) {
   const std::string_view name = set.name;
   return instruction_sets().size() == 1 || (name != "baseline" && name != "plain");
 }

@@ -20,7 +20,6 @@ const std::vector<InputTarget>& input_targets() {
       {"state", "the pickle of a file of a policy's state", load_state, state_seeds},
       {"graph", "the text of a graph", read_graph, graph_seeds},
       {"program", "the file of an exported program, which is then run", read_program, program_seeds},
-      {"kernels", "the manifest of a kernel file or of saved caches", read_kernel_file, kernel_seeds},
       {"bundle", "the bundle.json of a bundle", read_bundle, bundle_seeds},
       {"capsule", "the text of a capsule, which is then replayed", read_capsule, capsule_seeds},
       {"decisions", "a file of a decision log", read_decisions, decision_seeds},

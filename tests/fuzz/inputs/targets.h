@@ -53,8 +53,6 @@ void read_graph(std::string_view text);
 std::vector<std::string> graph_seeds();  // graph_text.cpp
 void read_program(std::string_view text);
 std::vector<std::string> program_seeds();  // exported_program.cpp
-void read_kernel_file(std::string_view text);
-std::vector<std::string> kernel_seeds();  // kernel_file.cpp
 void read_bundle(std::string_view text);
 std::vector<std::string> bundle_seeds();  // bundle.cpp
 void read_capsule(std::string_view json);

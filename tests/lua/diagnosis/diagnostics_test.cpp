@@ -40,7 +40,6 @@ TEST_CASE("D01, D02: artefacts reach the log of a Runtime, a record each, with i
   };
   std::vector<Seen> seen;
   triage::RuntimeOptions options;
-  options.compiler = triage::CompilerMode::off;
   options.log = [&](const triage::LogRecord& record) {
     seen.push_back({record.level, std::string(record.text), field(record, "artefact"), field(record, "graph"),
                     field(record, "body")});

@@ -52,7 +52,7 @@ TEST_CASE("a file whose name has a line break gives its policy a name without") 
   CHECK(runtime.load_source("return function(z) return z end", "repair\nTrue.lua").name() == "repair_True");
 }
 
-TEST_CASE("a policy does not wait for kernels") {
+TEST_CASE("a policy does not wait for loops of a GPU") {
   const Policy policy = load_test(
       "local f = triage.compile(function(z) return z * 2 end)\n"
       "return function(z) f:finish_compiling() return z end");

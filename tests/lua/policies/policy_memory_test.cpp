@@ -11,12 +11,6 @@ namespace {
 using triage::Policy;
 using triage::Runtime;
 
-triage::RuntimeOptions fused() {
-  triage::RuntimeOptions options;
-  options.compiler = triage::CompilerMode::background;
-  return options;
-}
-
 std::string repair_by(const std::string& factor) {
   return "return function(z) return (fix(z * " + factor + ", flag_nan(z, 'z'), 'z')) end";
 }
@@ -35,7 +29,7 @@ bool takes_the_memory(const Policy& policy) {
 }  // namespace
 
 TEST_CASE("prepare makes donated calls ready, too, and writes to nothing") {
-  Runtime runtime(fused());
+  Runtime runtime;
   const Policy policy = runtime.load_source(repair_by("3.25"), "donated.lua");
   const at::Tensor z = wide_batch(8), before = z.clone();
   policy.prepare({z}, {.donate = {0}});
@@ -45,9 +39,8 @@ TEST_CASE("prepare makes donated calls ready, too, and writes to nothing") {
 }
 
 TEST_CASE("a version that goes live is ready for donated calls, where there were some") {
-  triage::RuntimeOptions options = fused();
-  options.trial_calls = 0;  // calls on trial donate nothing: the version before may have to answer them
-  Runtime runtime(options);
+  // Calls on trial donate nothing: the version before may have to answer them.
+  Runtime runtime({.trial_calls = 0});
   const Policy policy = runtime.load_source(repair_by("4.25"), "donated.lua");
   policy.prepare({wide_batch(8)}, {.donate = {0}});
   CHECK(takes_the_memory(policy));
@@ -57,7 +50,7 @@ TEST_CASE("a version that goes live is ready for donated calls, where there were
 }
 
 TEST_CASE("a host is told what is kept for outputs to come, and may free it") {
-  Runtime runtime(fused());
+  Runtime runtime;
   const Policy policy = runtime.load_source(repair_by("6.25"), "kept.lua");
   policy.prepare({wide_batch(1024)});
   triage::free_idle_output_memory();

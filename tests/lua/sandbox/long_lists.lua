@@ -10,7 +10,7 @@ local told = os and os.getenv("TRIAGE_LONG_LISTS")
 local left_out = {
   debug = true, io = true, os = true, package = true, arg = true, _G = true, loaded = true,
   dofile = true, loadfile = true, require = true, print = true, warn = true, collectgarbage = true,
-  ["torch.save"] = true, ["triage.save_cache_artifacts"] = true,
+  ["torch.save"] = true,
   ["triage.reset"] = true, ["triage.set_stance"] = true, ["triage.set_logs"] = true, ["triage.register_backend"] = true,
   ["torch.manual_seed"] = true, ["set_config"] = true,
   ["ErrorLocation.reset"] = true, ["ErrorLocation.register"] = true,

@@ -29,7 +29,7 @@ local function agrees(name, fn, inputs)
   end
   local expected = run(fn)
   for _, backend in ipairs(backends) do
-    local compiled = triage.compile(fn, {fullgraph = true, backend = backend, compiler = "background"})
+    local compiled = triage.compile(fn, {fullgraph = true, backend = backend})
     for _ = 1, 3 do eq(run(compiled), expected, name .. ", " .. backend) end
     if backend == "fused" then
       compiled:finish_compiling()
@@ -107,7 +107,7 @@ test("gradients of weights under autocast are those of the script", function()
   local function twice(a) return torch.autocast(function() return model(a) + model(a * 2) end) end
   local expected = gradients(twice)
   for _, backend in ipairs(backends) do
-    local compiled = triage.compile(twice, {fullgraph = true, backend = backend, compiler = "background"})
+    local compiled = triage.compile(twice, {fullgraph = true, backend = backend})
     for _ = 1, 3 do eq(gradients(compiled), expected, backend) end
   end
   model:zero_grad()
@@ -197,7 +197,7 @@ test("scopes in functions of several graphs", function()
   }
   for number, fn in ipairs(functions) do
     for _, backend in ipairs(backends) do
-      local compiled = triage.compile(fn, {backend = backend, compiler = "background", warn = false})
+      local compiled = triage.compile(fn, {backend = backend, warn = false})
       for _ = 1, 4 do eq({compiled(x, y)}, {fn(x, y)}, number .. ", " .. backend) end
     end
   end

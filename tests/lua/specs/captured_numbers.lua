@@ -135,7 +135,7 @@ test("a number that has no room in the dtype is an error in fused code as in pla
   local before = triage.config.capture_scalar_outputs
   triage.config.capture_scalar_outputs = true
   for _, fn in ipairs(functions) do
-    local compiled = triage.compile(fn, {backend = "fused", compiler = "background"})
+    local compiled = triage.compile(fn, {backend = "fused"})
     local calls = {{torch.ones({2, 5}, {dtype = torch.int8}), torch.tensor(3)},
                    {torch.ones({2, 300}, {dtype = torch.int8}), torch.tensor(3)},
                    {torch.ones({3, 5}, {dtype = torch.int8}), torch.tensor(300)}}
@@ -145,7 +145,7 @@ test("a number that has no room in the dtype is an error in fused code as in pla
     end
   end
   local function limited(x, i) return (x + 1):clamp({max = i:item()}) * 2 end
-  local compiled, x = triage.compile(limited, {backend = "fused", compiler = "background"}), torch.ones({2, 5})
+  local compiled, x = triage.compile(limited, {backend = "fused"}), torch.ones({2, 5})
   eq(compiled(x, torch.tensor(1.5, {dtype = torch.float64})), torch.full({2, 5}, 3.0))
   compiled:finish_compiling()
   eq(compiled(x, torch.tensor(1.5, {dtype = torch.float64})), torch.full({2, 5}, 3.0))
@@ -185,7 +185,7 @@ test("a whole number that comes of a real one has no negative zero when it is re
   end
   for _, dtype in ipairs({torch.float64, torch.float32}) do
     local x = torch.tensor({{-0.0, 1.0, -0.5}, {0.0, -3.0, 9.5}}, {dtype = dtype})
-    local compiled = triage.compile(cut, {backend = "fused", compiler = "background"})
+    local compiled = triage.compile(cut, {backend = "fused"})
     compiled(x)
     compiled:finish_compiling()
     eq(outcome(compiled, x), outcome(cut, x))

@@ -129,7 +129,7 @@ test("D09: a compiled function says what its cache keeps", function()
   local one = f:cache()
   eq(one.graphs, 1)
   eq(one.segments, 0)
-  eq({one.tapes, one.kernels}, {1, 0})   -- without a compiler
+  eq({one.tapes, one.kernels}, {1, 0})
   assert(one.bytes > 500 and one.bytes < 20000, one.bytes)
   f(z, 2)
   eq(f:cache().graphs, 2)
@@ -147,10 +147,17 @@ test("D09: a compiled function says what its cache keeps", function()
   eq(triage.explain(function(x) return x + 1 end, z).cache.graphs, 1)
 end)
 
-test("a script waits for the kernels of a compiled function", function()
+test("options of earlier versions are gone, and say so", function()
+  for _, name in ipairs {"compiler", "kernels"} do
+    fails(function() triage.compile(function(a) return a end, {[name] = "off"}) end,
+          "triage.compile: `" .. name .. "` is gone, and nothing replaces it")
+  end
+end)
+
+test("a script waits for the loops of a compiled function", function()
   local x = torch.tensor({{1.0, -2.0}, {3.0, 0.5}})
   for _, backend in ipairs({"eager", "aot_eager", "fused"}) do
-    local f = triage.compile(function(a) return (a * 2 + 1):relu() end, {backend = backend, compiler = "background"})
+    local f = triage.compile(function(a) return (a * 2 + 1):relu() end, {backend = backend})
     eq(select("#", f:finish_compiling()), 0)   -- there is nothing to wait for
     local first = f(x)
     f:finish_compiling()
@@ -159,7 +166,7 @@ test("a script waits for the kernels of a compiled function", function()
       a = a * 3
       triage.graph_break()
       return a + 1
-    end, {backend = backend, compiler = "background"})
+    end, {backend = backend})
     first = broken(x)
     broken:finish_compiling()
     eq(broken(x), first)
@@ -167,7 +174,7 @@ test("a script waits for the kernels of a compiled function", function()
     eq(waits(x), x * 2)
     eq(#triage.explain(function(a) f:finish_compiling() return a * 2 end, x).break_ids, 1)
     local strict = triage.compile(function(a) f:finish_compiling() return a * 2 end, {fullgraph = true})
-    fails(function() strict(x) end, "the script waits for the kernels of a compiled function")
+    fails(function() strict(x) end, "the script waits for the loops of a compiled function")
   end
 end)
 

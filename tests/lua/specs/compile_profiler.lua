@@ -107,9 +107,9 @@ end)
 
 test("D15: compile times by phase and function, as a table, as text, as CSV", function()
   local name = 'timed, "f"'
-  local f = triage.compile(function(x) return torch.exp(x) + 1 end, {name = name, compiler = "off"})
+  local f = triage.compile(function(x) return torch.exp(x) + 1 end, {name = name})
   for _, dtype in ipairs {torch.float32, torch.float64} do f(torch.ones({40, 64}, {dtype = dtype})) end
-  local g = triage.compile(function(x) return (x * 2):relu() end, {name = "timed_joint", compiler = "off"})
+  local g = triage.compile(function(x) return (x * 2):relu() end, {name = "timed_joint"})
   g(torch.ones({4, 64}):requires_grad_(true)):sum():backward()
   local times = triage.compile_times()
   local found = {}

@@ -22,7 +22,7 @@ local programs = {
 local function history(make, backend)
   local w = torch.tensor({0.5, -2.0, 1.0}):requires_grad_()
   local f = make(w, torch.tensor({4.0, 5.0, 6.0}))
-  if backend then f = triage.compile(f, {backend = backend, compiler = "background"}) end
+  if backend then f = triage.compile(f, {backend = backend}) end
   local seen = {}
   for i = 1, 4 do
     local x = (torch.ones({2, 3}) * i):requires_grad_()

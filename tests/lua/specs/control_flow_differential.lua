@@ -183,7 +183,7 @@ end
 
 local function run(text, backend, order)
   local fn = assert(load(text, "=program.lua"))()
-  local form = backend and triage.compile(fn, {backend = backend, compiler = "off"}) or fn
+  local form = backend and triage.compile(fn, {backend = backend}) or fn
   torch.manual_seed(0)
   math.randomseed(0)
   local list = {}

@@ -65,7 +65,7 @@ Cache:
   whole calls 0, between breaks 3, retired 0
   <number of> bytes
 Fused Loops:
-  kernels 0, tapes 2, neither 0
+  tapes 2, kernels of a GPU 0, neither 0
 
 graph "explain.lua:2_segment_1"(%in0: "f32[10]"):
   %1: "f32[10]" = aten::abs(%in0)             # explain.lua:3

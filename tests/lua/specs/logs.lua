@@ -48,7 +48,7 @@ test("D01: each artefact shows what it is for, and nothing else", function()
   for name in pairs(shows) do
     local text = log_of({graph_breaks = false, [name] = true}, function()
       local w = torch.ones({3}):requires_grad_()
-      local shown = triage.compile(function(a, b, n) return (a * b):tanh() end, {name = "shown", compiler = "off"})
+      local shown = triage.compile(function(a, b, n) return (a * b):tanh() end, {name = "shown"})
       shown(x, w, 1):sum():backward()
       shown(x, w, 2)
       triage.compile(function(a) print("") return a * 2 end, {name = "broken"})(x)

@@ -374,7 +374,7 @@ test("programs of flags, masks, random numbers, scopes and sizes do the same com
     local expected = {run(plain, plain.f, calls, seed), run(plain, plain.f, calls, seed)}
     for _, backend in ipairs(seed % 4 == 0 and {"eager", "aot_eager", "fused"} or {"eager"}) do
       local world = make_world(seed, text)
-      local compiled = triage.compile(world.f, {backend = backend, compiler = "background"})
+      local compiled = triage.compile(world.f, {backend = backend})
       for round = 1, 2 do
         if round == 2 and backend == "fused" and seed % 24 == 0 then compiled:finish_compiling() end
         local what = ("seed %d, %s, round %d"):format(seed, backend, round)

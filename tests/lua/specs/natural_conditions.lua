@@ -53,7 +53,7 @@ test("natural Lua: masks with conditions on sizes, in scripts and captured", fun
   end
   for _, backend in ipairs({"eager", "fused"}) do
     for _, fullgraph in ipairs({true, false}) do
-      local captured = triage.compile(f, {backend = backend, fullgraph = fullgraph, compiler = "off"})
+      local captured = triage.compile(f, {backend = backend, fullgraph = fullgraph})
       for _, n in ipairs({4, 2, 3, 0, 33, 1, 4}) do
         local x, results = expected(n)
         eq({f(x)}, results)

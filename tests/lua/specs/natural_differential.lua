@@ -132,7 +132,7 @@ end
 local function differ(text, backend)
   local scalar = assert(load(text, "=scalar.lua"))()
   local natural = assert(load("--!tensor\n" .. text, "=natural.lua"))()
-  local captured = triage.compile(natural, {fullgraph = true, backend = backend, compiler = "off"})
+  local captured = triage.compile(natural, {fullgraph = true, backend = backend})
   for step, size in ipairs({7, 1, 2, 35, 0}) do
     local n = step % 3
     local a, b = samples(size)

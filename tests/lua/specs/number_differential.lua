@@ -124,7 +124,7 @@ test("numbers, casts and mixed dtypes give the same captured and exported", func
       compare(told, run, calls, expected)
       return told
     end
-    local compiled = triage.compile(fn, {backend = seed % 12 == 0 and "fused" or "eager", compiler = "background"})
+    local compiled = triage.compile(fn, {backend = seed % 12 == 0 and "fused" or "eager"})
     check("captured", compiled)
     compiled:finish_compiling()
     check("compiled", compiled)

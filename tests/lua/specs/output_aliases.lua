@@ -158,7 +158,7 @@ local function reset(w) w:copy_(torch.tensor({{0.5, -1.0}, {2.0, 1.5}})) end
 local function differ(text, backend, wait)
   local plain, w_plain = assert(load(text))()
   local fn, w = assert(load(text))()
-  local compiled = triage.compile(fn, {backend = backend, compiler = "background"})
+  local compiled = triage.compile(fn, {backend = backend})
   for step = 1, 10 do
     local make = arguments[step <= 3 and (#text % #arguments) + 1 or (step + #text) % #arguments + 1]
     local function call(f, v)
@@ -187,7 +187,7 @@ test("A01: a view in which one element stands in many places is one compiled, to
                          "(x + 1)[0]:broadcast_to({2, 2}):t()"}) do
     for _, backend in ipairs({"eager", "aot_eager", "fused"}) do
       local fn = assert(load("return function(x) return " .. body .. " end"))()
-      local f = triage.compile(fn, {backend = backend, compiler = "background"})
+      local f = triage.compile(fn, {backend = backend})
       for _ = 1, 3 do
         local y = f(torch.ones({2, 2}))
         fails(function() y:add_(1) end, "single memory location")

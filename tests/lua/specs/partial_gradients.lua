@@ -196,7 +196,7 @@ local function differ(text, seed, backend, wait)
     end
     plain.f = assert(load(text))(plain.w, plain.b, plain.m)
     compiled = compiled or {w = world.w, b = world.b, m = world.m,
-      f = triage.compile(assert(load(text))(world.w, world.b, world.m), {backend = backend, compiler = "background"})}
+      f = triage.compile(assert(load(text))(world.w, world.b, world.m), {backend = backend})}
     world.f = compiled.f
     local list, script = steps(), {}
     local a, b = table.pack(pcall(plain.f, plain.x, plain.y)), table.pack(pcall(world.f, world.x, world.y))
@@ -261,7 +261,7 @@ test("A02: gradients share memory where those of the script do, and nowhere else
   for _, body in ipairs({"x * 2 + y * 2", "(x * 2):t() + (y * 2):t()", "(x + y):exp()", "x:t() + y:t()"}) do
     for _, backend in ipairs({"aot_eager", "fused"}) do
       local f = assert(load("return function(x, y) return " .. body .. " end"))()
-      local compiled = triage.compile(f, {backend = backend, compiler = "background"})
+      local compiled = triage.compile(f, {backend = backend})
       local function written(call)
         local x, y = torch.ones({2, 2}, {requires_grad = true}), torch.ones({2, 2}, {requires_grad = true})
         local a, b = torch.autograd.grad((call(x, y) * 3):sum(), {x, y})

@@ -52,7 +52,7 @@ for name, branch in pairs(failing) do
   test("a branch that is not taken, and fails on other sizes: " .. name, function()
     for form, text in pairs(forms) do
       local fn = program(text, branch)
-      for _, backend in ipairs(form == "IF" and backends or {"eager", "aot_eager"}) do   -- kernels take long to compile
+      for _, backend in ipairs(form == "IF" and backends or {"eager", "aot_eager"}) do
         for _, sizes in ipairs({order(1, 1), order(#rows, #rows - 1), order(5, 3)}) do
           local compiled = triage.compile(fn, {backend = backend, warn = false})
           for call, n in ipairs(sizes) do

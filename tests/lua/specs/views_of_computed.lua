@@ -1,5 +1,5 @@
 -- Views of what a graph computes, as factors of products and viewed again in other sizes. Loops make them dense, where
--- a script looks at memory with gaps: values and gradients are those of the script, before kernels are there and after.
+-- a script looks at memory with gaps: values and gradients are those of the script, in every round.
 local backends <const> = {"aot_eager", "fused"}
 
 --- Whole numbers: sums of their products are exact, in any order.
@@ -65,7 +65,7 @@ for v, view in ipairs(views) do
           return torch.matmul(q, q:transpose(-2, -1)), q:reshape({-1}), q:flatten(0, 1) * 2
         end
         for _, backend in ipairs(backends) do
-          local compiled = triage.compile(f, {backend = backend, compiler = "background", warn = false})
+          local compiled = triage.compile(f, {backend = backend, warn = false})
           local what = ("%s of %s, rank %d, %s"):format(view[1], base[1], rank, backend)
           same_calls(f, compiled, shape, what)
           if backend == "fused" and (v + s) % 3 == 0 then
@@ -89,7 +89,7 @@ test("what a script can view in other sizes a loop's result can be, too, and wha
     sort = function(x) return (torch.sort(loop(x), 0)):transpose(0, 1):view({-1}) * 3 end,
   }
   for name, f in pairs(bodies) do   -- (numbers of another dtype have no gradient)
-    local compiled = triage.compile(f, {backend = "fused", compiler = "background", warn = false})
+    local compiled = triage.compile(f, {backend = "fused", warn = false})
     for _ = 1, 2 do
       if name ~= "dtype" then same_calls(f, compiled, shapes[1], name) end
       for _, n in ipairs(batches) do
@@ -107,7 +107,7 @@ test("products of batches of matrices that are views of one layer", function()
     local q, k = l:narrow(-1, 0, 4), l:narrow(-1, 4, 4)
     return torch.bmm(q, k:transpose(-2, -1)), torch.baddbmm(x, q, whole({1, 4, 4}, 1):expand({x:size(0), 4, 4}))
   end
-  local compiled = triage.compile(f, {backend = "fused", compiler = "background", warn = false})
+  local compiled = triage.compile(f, {backend = "fused", warn = false})
   for _ = 1, 2 do
     same_calls(f, compiled, shapes[2], "bmm")
     compiled:finish_compiling()
@@ -129,7 +129,7 @@ test("attention of several heads, with gradients", function()
   end
   local function f(own) return layer(own, own, own) end
   for _, backend in ipairs(backends) do
-    local compiled = triage.compile(f, {backend = backend, compiler = "background", warn = false})
+    local compiled = triage.compile(f, {backend = backend, warn = false})
     for round = 1, 2 do
       for _, n in ipairs({3, 1, 2, 3}) do
         local expected, got = gradients(f, n), gradients(compiled, n)
@@ -147,7 +147,7 @@ test("a gradient whose masked rows are masked is viewed as the gradient of the s
     return torch.where(ok:view({-1, 1, 1}), y, 0.0)
   end
   for _, backend in ipairs(backends) do
-    local compiled = triage.compile(f, {backend = backend, compiler = "background", warn = false})
+    local compiled = triage.compile(f, {backend = backend, warn = false})
     for _, n in ipairs({3, 1, 2, 3, 33}) do
       local found, factors = {}, whole({n, 2, 3}, 1):transpose(1, 2)
       for i, call in ipairs({f, compiled}) do

@@ -23,7 +23,6 @@
 #include "bindings/cli/commands.h"
 #include "bindings/cli/commands/bench/bench_report.h"
 #include "bindings/cli/commands/bench/costs.h"
-#include "bindings/cli/commands/bench/empty_cache.h"
 #include "bindings/cli/commands/bench/measure.h"
 #include "bindings/cli/commands/bench/profile.h"
 #include "bindings/cli/terminal.h"
@@ -47,18 +46,14 @@ int64_t bytes_of(const Tensors& tensors) {
 
 int64_t rows_of(const Tensors& inputs) { return inputs.empty() || inputs[0].dim() == 0 ? 1 : inputs[0].size(0); }
 
-/// The policy as a script, and captured: for `eager`, and for `fused` without and with kernels.
+/// The policy as a script, and captured: for `eager`, and for `fused`.
 class Subject {
  public:
   explicit Subject(const BenchCommand& options)
       : options_(options),
         script_(read_source(options.call.policy), script_options(options)),
-        eager_(runtime_options(options, "eager"), options.call) {
-    const bool built = !options.call.kernels.empty();
-    const CompilerMode compiler = compiler_mode(options.call.compiler);
-    if (!built) tapes_.emplace(runtime_options(options, "fused"), options.call);
-    if (built || compiler != CompilerMode::off)
-      kernels_.emplace(runtime_options(options, "fused", compiler), options.call);
+        eager_(runtime_options(options, "eager"), options.call),
+        fused_(runtime_options(options, "fused"), options.call) {
     choose_example();
   }
 
@@ -105,14 +100,11 @@ class Subject {
     Runtime runtime;
     Policy policy;
   };
-  /// The faster one.
-  Policy& fused() { return kernels_ ? kernels_->policy : tapes_->policy; }
+  Policy& fused() { return fused_.policy; }
 
-  static RuntimeOptions runtime_options(const BenchCommand& options, const char* backend,
-                                        CompilerMode compiler = CompilerMode::off) {
+  static RuntimeOptions runtime_options(const BenchCommand& options, const char* backend) {
     RuntimeOptions runtime = quiet_runtime(options.json);
     runtime.backend = backend;
-    runtime.compiler = compiler;
     runtime.print = [](const std::string&) {};
     return runtime;
   }
@@ -201,9 +193,8 @@ class Subject {
     return {options_.profile, backend, bench::write_profile(options_.profile, call, calls), rows_of(inputs), calls};
   }
 
-  /// In a process that has run none of it, and with nothing in the cache.
+  /// In a process that has run none of it.
   void measure_first_call(BenchReport& report) {
-    const bench::EmptyCache empty;
     const auto run_script = [&] { policy::call_alone(script_, example_.inputs, example_.params); };
     run_script();  // LibTorch itself is warm from here on
     std::vector<double> times;
@@ -211,14 +202,13 @@ class Subject {
     std::sort(times.begin(), times.end());
     report.script_ms = times[1];
     report.first_ms = bench::milliseconds([&] { fused().run(example_.inputs, call_); });
-    if (kernels_) report.ready_ms = report.first_ms + bench::milliseconds([&] { fused().prepare(example_.inputs); });
   }
 
   /// Of no rows at all: the line through the two smallest of what was measured and batches of 1 and 8, where the policy takes
   /// those. Without two sizes there is no telling: 0.
   double call_itself(const std::vector<BatchTimes>& measured) {
     std::map<int64_t, double> times;
-    for (const BatchTimes& batch : measured) times[batch.rows] = batch.fused();
+    for (const BatchTimes& batch : measured) times[batch.rows] = batch.fused;
     for (const int64_t rows : {1, 8}) {
       const Tensors inputs = with_rows(example_.inputs, rows);
       if (inputs.empty() || times.count(rows) || !runs_on({"", inputs, example_.params})) continue;
@@ -233,9 +223,7 @@ class Subject {
   }
 
   BatchTimes measure_batch(const Tensors& inputs) {
-    std::vector<Policy> captured{eager_.policy};
-    if (tapes_) captured.push_back(tapes_->policy);
-    if (kernels_) captured.push_back(kernels_->policy);
+    const std::vector<Policy> captured{eager_.policy, fused_.policy};
     for (const Policy& policy : captured) policy.prepare(inputs);
     BatchTimes times;
     times.rows = rows_of(inputs);
@@ -257,16 +245,14 @@ class Subject {
     for (const Policy& policy : captured) candidates.push_back([&] { policy.run(inputs, call_); });
     const bench::Timing timing = bench::measure(candidates, 41, options_.seconds);
     size_t next = 0;
-    for (double* time : {&times.read, &times.copy, &times.script, &times.eager}) *time = timing.micros[next++];
-    if (tapes_) times.tapes = timing.micros[next++];
-    if (kernels_) times.kernels = timing.micros[next++];
+    for (double* time : {&times.read, &times.copy, &times.script, &times.eager, &times.fused})
+      *time = timing.micros[next++];
     return times;
   }
 
   const BenchCommand& options_;
   lua::LuaScript script_;
-  Captured eager_;
-  std::optional<Captured> tapes_, kernels_;
+  Captured eager_, fused_;
   Example example_;
   RunOptions call_;
 };
@@ -279,7 +265,6 @@ int run(const BenchCommand& options) {
     check_destination("--profile", options.profile, options.call.policy);
     const files::OutputFile writable(options.profile);  // else that is told when everything was measured
   }
-  load_kernel_files(options.call);
   at::set_num_threads(options.threads);
   const BenchReport report = Subject(options).run();
   if (options.json)

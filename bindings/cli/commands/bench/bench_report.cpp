@@ -35,10 +35,10 @@ std::string stretch(const BenchReport& report, size_t from, size_t to) {
 /// With the figures of its last batch.
 std::string reason(const BenchReport& report, const BatchTimes& last) {
   if (last.bound == Bound::overhead)
-    return fmt::format("overhead ({} us at {}; the call itself takes {} us of it)", micros(last.fused()),
+    return fmt::format("overhead ({} us at {}; the call itself takes {} us of it)", micros(last.fused),
                        rows_text(last.rows), micros(report.call));
   return fmt::format("{} ({} us at {} is {:.1f} times the {} of the data, {} us)", to_string(last.bound),
-                     micros(last.fused()), rows_text(last.rows), last.fused() / report.limit(last), report.limit_name(),
+                     micros(last.fused), rows_text(last.rows), last.fused / report.limit(last), report.limit_name(),
                      micros(report.limit(last)));
 }
 
@@ -51,12 +51,10 @@ Json to_json(const BenchReport& report, const BatchTimes& batch) {
           {"copy_us", batch.copy},
           {"script_us", batch.script},
           {"eager_us", batch.eager},
-          {"tapes_us", measured(batch.tapes)},
-          {"kernels_us", measured(batch.kernels)},
-          {"fused_us", batch.fused()},
+          {"fused_us", batch.fused},
           {"pays", report.pays(batch)},
           {"limit", report.limit_name()},
-          {"ratio", batch.fused() / report.limit(batch)},
+          {"ratio", batch.fused / report.limit(batch)},
           {"bound", to_string(batch.bound)}};
 }
 
@@ -64,11 +62,11 @@ Json to_json(const BenchReport& report, const BatchTimes& batch) {
 /// against the limit.
 void find_bounds(BenchReport& report) {
   for (BatchTimes& batch : report.batches) {
-    if (2 * report.call >= batch.fused())
+    if (2 * report.call >= batch.fused)
       batch.bound = Bound::overhead;
     else
       batch.bound =
-          batch.fused() - report.call <= near_the_limit * report.limit(batch) ? Bound::memory : Bound::compute;
+          batch.fused - report.call <= near_the_limit * report.limit(batch) ? Bound::memory : Bound::compute;
   }
 }
 
@@ -84,17 +82,12 @@ std::string closing_words(const BenchReport& report) {
   return fmt::format("Bottleneck of the fused code: {}.", fmt::join(parts, "; "));
 }
 
-std::string ready_text(const BenchReport& report) {
-  if (report.ready_ms > 0) return fmt::format("kernels were ready {:.0f} ms after the start", report.ready_ms);
-  return "without a compiler there are no kernels, and tapes run";
-}
-
 /// The first batch sizes for which a warm call of `fused` takes as long as the script or longer; empty where there is none.
 std::string does_not_pay(const BenchReport& report) {
   std::vector<std::string> batches;
   for (const BatchTimes& batch : report.batches)
     if (!report.pays(batch))
-      batches.push_back(fmt::format("{} ({} us, the script {} us)", rows_text(batch.rows), micros(batch.fused()),
+      batches.push_back(fmt::format("{} ({} us, the script {} us)", rows_text(batch.rows), micros(batch.fused),
                                     micros(batch.script)));
   if (batches.empty()) return "";
   return fmt::format("Capturing does not pay at {}: the script is as fast there (stance force_eager runs it).",
@@ -176,7 +169,7 @@ void draw_conclusions(BenchReport& report) {
   for (const BatchTimes& batch : report.batches)
     if (batch.rows == report.chosen_rows && report.pays(batch))
       report.pays_after =
-          std::ceil(std::max(1.0, 1000 * (report.first_ms - report.script_ms) / (batch.script - batch.fused())));
+          std::ceil(std::max(1.0, 1000 * (report.first_ms - report.script_ms) / (batch.script - batch.fused)));
 }
 
 void print_bench(const BenchReport& report) {
@@ -184,18 +177,15 @@ void print_bench(const BenchReport& report) {
   for (const std::string& input : report.inputs) say("  input     {}\n", input);
   say("  from      {}\n  graphs    {}, {} graph break{}\n  threads   {}\n\n", report.from, report.graphs,
       report.graph_breaks.size(), report.graph_breaks.size() == 1 ? "" : "s", report.threads);
-  const bool tapes = report.batches[0].tapes > 0, kernels = report.batches[0].kernels > 0;
-  const auto column = [](bool shown, const std::string& text) { return shown ? fmt::format(" {:>10}", text) : ""; };
-  say("{}\n",
-      paint(Paint::faint, fmt::format("{:>9} {:>10} {:>10} {:>10} {:>10}{}{}  {:>14}  bound by", "rows, us:", "read",
-                                      "copy", "script", "eager", column(tapes, "tapes"), column(kernels, "kernels"),
-                                      fmt::format("{} / {}", kernels ? "kernels" : "tapes", report.limit_name()))));
+  say("{}\n", paint(Paint::faint, fmt::format("{:>9} {:>10} {:>10} {:>10} {:>10} {:>10}  {:>14}  bound by", "rows, us:",
+                                              "read", "copy", "script", "eager", "fused",
+                                              fmt::format("fused / {}", report.limit_name()))));
   for (const BatchTimes& batch : report.batches)
-    say("{:>9} {:>10} {:>10} {:>10} {:>10}{}{}  {:>14.2f}  {}\n", batch.rows, micros(batch.read), micros(batch.copy),
-        micros(batch.script), micros(batch.eager), column(tapes, micros(batch.tapes)),
-        column(kernels, micros(batch.kernels)), batch.fused() / report.limit(batch), to_string(batch.bound));
-  say("\nfirst call {:.1f} ms (the script alone {:.1f} ms); {}\n{}\n", report.first_ms, report.script_ms,
-      ready_text(report), closing_words(report));
+    say("{:>9} {:>10} {:>10} {:>10} {:>10} {:>10}  {:>14.2f}  {}\n", batch.rows, micros(batch.read), micros(batch.copy),
+        micros(batch.script), micros(batch.eager), micros(batch.fused), batch.fused / report.limit(batch),
+        to_string(batch.bound));
+  say("\nfirst call {:.1f} ms (the script alone {:.1f} ms)\n{}\n", report.first_ms, report.script_ms,
+      closing_words(report));
   if (const std::string text = pay_off_text(report); !text.empty()) say("{}\n", text);
   for (const std::string& reason : report.graph_breaks) say("{} {}\n", paint(Paint::warning, "not one graph:"), reason);
   print_costs(report);
@@ -216,7 +206,7 @@ nlohmann::ordered_json to_json(const BenchReport& report) {
       {"graph_breaks", report.graph_breaks},
       {"batches", batches},
       {"call_us", report.call},
-      {"first_call", {{"script_ms", report.script_ms}, {"first_ms", report.first_ms}, {"ready_ms", report.ready_ms}}},
+      {"first_call", {{"script_ms", report.script_ms}, {"first_ms", report.first_ms}}},
       {"bounds", closing_words(report)},
       {"pays_after",
        {{"rows", report.chosen_rows}, {"calls", measured(report.pays_after)}, {"text", pay_off_text(report)}}},

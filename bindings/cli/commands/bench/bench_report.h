@@ -19,10 +19,8 @@ struct BatchTimes {
   int64_t bytes = 0;  // of the inputs
   double read = 0;    // at::sum over as many bytes
   double copy = 0;    // of as many bytes into a warm buffer
-  double script = 0, eager = 0;
-  double tapes = 0, kernels = 0;  // backend `fused` without and with a compiler; 0: not measured
-  Bound bound = Bound::overhead;  // of `fused()`
-  double fused() const { return kernels > 0 ? kernels : tapes; }
+  double script = 0, eager = 0, fused = 0;
+  Bound bound = Bound::overhead;  // of `fused`
 };
 
 /// The trace of `--profile`.
@@ -42,7 +40,6 @@ struct BenchReport {
   std::vector<BatchTimes> batches;     // by rising rows
   double call = 0;                     // microseconds of `fused` at no rows at all, as two small batches tell
   double script_ms = 0, first_ms = 0;  // the first call, of the size that `inputs` tells
-  double ready_ms = 0;                 // until kernels were there; 0: there are none
   int64_t chosen_rows = 0;             // the batch as it came, or the largest; of it the following tells:
   double pays_after = 0;           // so many warm calls save what the first one takes longer than the script; 0: never
   std::vector<bench::Cost> lines;  // of the script
@@ -52,7 +49,7 @@ struct BenchReport {
   std::optional<Profile> profile;
 
   double limit(const BatchTimes& batch) const { return writes_data ? batch.copy : batch.read; }
-  bool pays(const BatchTimes& batch) const { return batch.fused() < batch.script; }
+  bool pays(const BatchTimes& batch) const { return batch.fused < batch.script; }
   const char* limit_name() const { return writes_data ? "copy" : "read"; }
 };
 

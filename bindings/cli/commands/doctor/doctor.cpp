@@ -90,22 +90,9 @@ Finding look(const char* name, Finding (*check)()) {
 
 std::vector<Finding> look_at_all() {
   using namespace doctor;
-  std::vector<Finding> findings = {look("triage", check_triage),       look("LibTorch", check_torch),
-                                   look("OpenMP", check_openmp),       look("Lua", check_lua),
-                                   look("processor", check_processor), look("threads", check_threads)};
-  Progress progress;
-  progress.show("compiling a kernel ...");
-  try {
-    auto kernels = check_kernels();
-    std::move(kernels.begin(), kernels.end(), std::back_inserter(findings));
-  } catch (const std::exception& error) {
-    findings.push_back(
-        {"kernels", Severity::error, fmt::format("the check failed: {}", error.what()), "report this output", {}});
-  }
-  for (const Finding& finding :
-       {look("watches", check_watches), look("GPU", check_gpu), look("environment", check_environment)})
-    findings.push_back(finding);
-  return findings;
+  return {look("triage", check_triage),       look("LibTorch", check_torch),  look("OpenMP", check_openmp),
+          look("Lua", check_lua),             look("processor", check_processor), look("threads", check_threads),
+          look("watches", check_watches),     look("GPU", check_gpu),         look("environment", check_environment)};
 }
 
 std::string summary(const std::vector<Finding>& findings, Painter painted) {

@@ -27,7 +27,4 @@ Finding check_watches();
 Finding check_gpu();
 Finding check_environment();
 
-/// The compiler, a kernel that it makes, and the cache folder: one probe serves them all.
-std::vector<Finding> check_kernels();
-
 }  // namespace triage::cli::doctor

@@ -18,7 +18,6 @@
 
 #include "bindings/cli/commands/doctor/finding.h"
 #include "bindings/cli/commands/version.h"
-#include "runtime/backends/fused/kernel_cache/kernel_manifest.h"
 #include "runtime/backends/fused/tape/instructions.h"
 
 extern char** environ;

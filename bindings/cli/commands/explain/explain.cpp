@@ -12,6 +12,7 @@
 #include "bindings/cli/commands.h"
 #include "bindings/cli/commands/explain/provenance.h"
 #include "bindings/cli/terminal.h"
+#include "runtime/backends/fused/fused_group.h"
 #include "runtime/backends/fused/loops/groups_text.h"
 #include "runtime/backends/unmasked_rows.h"
 #include "runtime/graph/text/describe.h"
@@ -36,12 +37,18 @@ std::vector<std::string> operators_of(const graph::Graph& graph) {
   return names;
 }
 
-/// The fusion groups that a call with inputs on this graph's device runs.
+/// The fusion groups that a call with inputs on this graph's device runs, each on the CPU with the listing of its tape.
 std::string loops_text(const graph::Graph& graph) {
   c10::Device device = at::kCPU;
   for (const auto& input : graph.inputs())
     if (input.value->meta && !input.value->meta->device.is_cpu()) device = input.value->meta->device;
-  return fused::text_of(fused::cut(graph, device));
+  const std::vector<fused::FusionGroup> parts = fused::cut(graph, device);
+  std::string text;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    text += fused::text_of(parts, i);
+    if (device.is_cpu() && parts[i].fused && !parts[i].same_as) text += fused::listing_of(parts[i]);
+  }
+  return text;
 }
 
 Json graph_json(const CapturedGraph& captured, const ExplainCommand& options) {
@@ -125,9 +132,7 @@ int run(const ExplainCommand& options) {
   if (is_model_file(options.call.policy))
     throw UsageError(fmt::format("{} is a TorchScript model, which needs --provenance; a policy is a .lua file",
                                  options.call.policy));
-  CallOptions described = options.call;
-  if (described.compiler.empty()) described.compiler = "off";  // nothing runs often enough to be worth a compilation
-  Call call = prepare_call(described, options.json);
+  Call call = prepare_call(options.call, options.json);
   call.policy.run(call.inputs, call.options);
   std::vector<CapturedGraph> graphs = graphs_of(call.policy);
   const std::vector<BreakReport> breaks = call.policy.breaks();

@@ -47,14 +47,9 @@ RuntimeOptions runtime_options(const IsolateCommand& options) {
   check_backend(options.call.backend);
   RuntimeOptions result = quiet_runtime(options.json);
   result.backend = options.call.backend;
-  result.compiler = compiler_mode(options.call.compiler.empty() ? "off" : options.call.compiler);
   result.fullgraph = options.call.fullgraph;
   result.masked_rows = masked_rows_from(options.call.masked_rows);
   result.print = [](const std::string&) {};  // once for each of hundreds of calls
-  if (result.compiler == CompilerMode::background)
-    throw UsageError(
-        "--compiler background: kernels would take the place of other loops between two calls that are compared; give "
-        "off or wait");
   return result;
 }
 
@@ -112,7 +107,6 @@ void check_batch(const IsolateCommand& options, const lua::PolicyUnderCheck& pol
 
 IsolationReport check_policy(const IsolateCommand& options) {
   const RuntimeOptions runtime = runtime_options(options);
-  load_kernel_files(options.call);
   lua::PolicyUnderCheck policy{read_source(options.call.policy), {}, runtime};
   policy.script.path = script_name(options.call.policy);
   policy.script.print = runtime.print;

@@ -138,7 +138,7 @@ function graph_panel(fn, number) {
       graph.kernels.length > 0 && h('span', {}, graph.kernels.map(kernel => `kernel ${kernel.key}: ${kernel.origin}`).join(', '))),
     listing(first, fn),
     first.groups.length ? groups_fold(first, 'Fused groups') : '',
-    graph.code.length ? fold('Generated code', counted(lines, 'line'), {class: 'fold code'}, graph.code.map(code => h('pre', {}, cpp(code)))) : '',
+    graph.code.length ? fold('Loops as they run', counted(lines, 'line'), {class: 'fold code'}, graph.code.map(code => h('pre', {}, cpp(code)))) : '',
     graph.guards.length ? fold('Guards', counted(graph.guards.length, 'guard'), {}, h('pre', {}, graph.guards.map(guard => guard.text).join('\n'))) : '',
     others.map(stage => [fold(stage.stage[0].toUpperCase() + stage.stage.slice(1), counted(stage.nodes.length, 'operation'), {}, listing(stage, fn)),
       stage.groups.length ? groups_fold(stage, `Fused groups, ${stage.stage}`) : '']));

@@ -343,11 +343,9 @@ std::vector<const CachePartition*> partitions_in_order(const CompiledFunction& f
 }
 
 std::shared_ptr<capture::TraceTree> new_traces(const CompiledFunction& function) {
-  const capture::BackendChoice choice{function.options.backend, function.options.compiler};
-  Backend backend =
-      function.options.clock->timed(capture::with_step(function.options.compile_with, function.options.backend));
-  return std::make_shared<capture::TraceTree>(function.name,
-                                              with_repro(std::move(backend), choice.name, choice.compiler), choice);
+  const std::string& name = function.options.backend;
+  Backend backend = function.options.clock->timed(capture::with_step(function.options.compile_with, name));
+  return std::make_shared<capture::TraceTree>(function.name, with_repro(std::move(backend), name), name);
 }
 
 CacheStatistics statistics_of(const CompiledFunction& function) {

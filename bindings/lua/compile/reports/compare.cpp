@@ -16,42 +16,32 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/messages/gone.h"
+
 namespace triage::lua {
 namespace {
 
 const char* const comparison_type = "triage.comparison";
 const char* const function_name = "triage.compare";
 
-/// Option `compiler`.
-CompilerMode compiler_of(lua_State* L, int index) {
-  lua_getfield(L, index, "compiler");
-  const bool named = lua_type(L, -1) == LUA_TSTRING;
-  const std::string name = named ? lua_tostring(L, -1) : "off";
-  if (!named && !lua_isnil(L, -1))
-    throw InputError(fmt::format("{}: expected off, background or wait as option `compiler`, got {}", function_name,
-                                 describe(L, -1)));
-  lua_pop(L, 1);
-  return on_behalf_of(function_name, [&] { return compiler_mode_from(name); });
-}
-
 void refuse_unknown_options(lua_State* L, int index) {
   for (lua_pushnil(L); lua_next(L, index); lua_pop(L, 1)) {
     const std::string key = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : describe(L, -2);
-    if (key != "backends" && key != "compiler")
-      throw InputError(
-          fmt::format("{}: option `{}` is unknown; there are backends (a list of names and functions) and "
-                      "compiler (off, background or wait)",
-                      function_name, key));
+    if (key == "backends") continue;
+    const std::string gone = messages::text_if_gone(key);
+    throw InputError(gone.empty() ? fmt::format("{}: option `{}` is unknown; there is backends (a list of names and "
+                                                "functions)",
+                                                function_name, key)
+                                  : fmt::format("{}: {}", function_name, gone));
   }
 }
 
 using Compared = BackendComparison::Compared;
 
 /// Option `backends`, without `eager`, with which the others are compared.
-std::vector<Compared> backends_of_options(lua_State* L, int index, CompilerMode compiler,
-                                          const std::shared_ptr<Caller>& caller) {
+std::vector<Compared> backends_of_options(lua_State* L, int index, const std::shared_ptr<Caller>& caller) {
   lua_getfield(L, index, "backends");
-  if (lua_isnil(L, -1)) return {{"aot_eager", find_backend("aot_eager")}, {"fused", find_backend("fused", compiler)}};
+  if (lua_isnil(L, -1)) return {{"aot_eager", find_backend("aot_eager")}, {"fused", find_backend("fused")}};
   if (!lua_istable(L, -1))
     throw InputError(fmt::format("{}: expected a list as option `backends`, got {}", function_name, describe(L, -1)));
   const int list = lua_gettop(L);
@@ -63,8 +53,7 @@ std::vector<Compared> backends_of_options(lua_State* L, int index, CompilerMode 
           fmt::format("{}: expected names and functions in `backends`, got {}", function_name, describe(L, -1)));
     const std::string name = named ? lua_tostring(L, -1) : fmt::format("function {}", i);
     if (name != "eager")
-      compared.push_back(
-          {name, on_behalf_of(function_name, [&] { return backend_at(L, lua_gettop(L), compiler, caller); })});
+      compared.push_back({name, on_behalf_of(function_name, [&] { return backend_at(L, lua_gettop(L), caller); })});
     lua_settop(L, list);
   }
   if (compared.empty())
@@ -153,8 +142,7 @@ int compare(lua_State* L) {
   const int compiled = lua_gettop(L);
   function.options.warn = nullptr;
   function.caller->L = L;
-  const CompilerMode compiler = compiler_of(L, 4);
-  const BackendComparison comparison(backends_of_options(L, 4, compiler, function.caller));
+  const BackendComparison comparison(backends_of_options(L, 4, function.caller));
   function.options.compile_with = comparison.backend();
   function.options.backend = "compare";
   function.options.traces = new_traces(function);

@@ -3,7 +3,7 @@
 
 namespace triage::lua {
 
-/// triage.compare(fn, inputs, {backends = , compiler = }): where backends differ from `eager` (triage/compare.h).
+/// triage.compare(fn, inputs, {backends = }): where backends differ from `eager` (triage/compare.h).
 int compare(lua_State* L);
 
 /// Registers the metatable of its results.

@@ -97,8 +97,8 @@ std::string text_of(const Explanation& all) {
                       all.cache.segments, all.cache.retired, all.cache.bytes);
   const LoopTiers& loops = all.cache.loops;
   if (loops.count() > 0)
-    text +=
-        fmt::format("Fused Loops:\n  kernels {}, tapes {}, neither {}\n", loops.kernels, loops.tapes, loops.unfused);
+    text += fmt::format("Fused Loops:\n  tapes {}, kernels of a GPU {}, neither {}\n", loops.tapes, loops.kernels,
+                        loops.unfused);
   for (const auto& graph : all.graphs) text += "\n" + graph::print(*graph);
   return text;
 }

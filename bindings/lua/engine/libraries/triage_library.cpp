@@ -2,7 +2,6 @@
 
 #include "bindings/lua/backends/lua_backend.h"
 #include "bindings/lua/backends/run_graph.h"
-#include "bindings/lua/compile/cache_artifacts.h"
 #include "bindings/lua/compile/compiled_function.h"
 #include "bindings/lua/compile/compiler_config.h"
 #include "bindings/lua/compile/recorded_call.h"
@@ -62,9 +61,7 @@ void push_triage(lua_State* L) {
                                                   {"compare", guarded<compare>, 3},
                                                   {"record", guarded<record_call>, 3},
                                                   {"CompileProfiler", guarded<new_compile_profiler>, 0},
-                                                  {"compile_times", guarded<compile_times_>, 0},
-                                                  {"save_cache_artifacts", guarded<save_cache_artifacts_>, 1},
-                                                  {"load_cache_artifacts", guarded<load_cache_artifacts_>, 1}};
+                                                  {"compile_times", guarded<compile_times_>, 0}};
     set_limited(L, "triage.", registering);
   }
   add_export(L);

@@ -172,7 +172,6 @@ LuaScript::LuaScript(std::string_view source, const ScriptOptions& options,
   state_options.limits = options.limits;
   state_options.path = options.path;
   state_options.print = options.print;
-  state_options.compiler = options.compiler;
   state_ = make_script_state(std::move(state_options), options.host_functions, options.host_tensors);
   for (const HostTensor& given : options.host_tensors) given_.add(given.tensor, given.name);
   has_given_ = !options.host_tensors.empty();

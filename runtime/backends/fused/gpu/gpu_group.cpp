@@ -44,7 +44,7 @@ void log_code(const std::string& graph, const std::string& source) {
   messages::trace([&] { return messages::TraceEvent("code").text("name", graph).text("code", source).graph(graph); });
   if (messages::wants_debug_file(messages::DebugFile::output_code))
     messages::write_debug_file(messages::DebugFile::output_code,
-                               fmt::format("#if 0  // for a GPU, as CUDA C++\n{}\n#endif\n", source));
+                               fmt::format("// loops of graph `{}` as CUDA C++\n{}\n", graph, source));
   if (messages::logs(Artefact::output_code))
     messages::log_artefact(Artefact::output_code, LogLevel::debug, "loops of graph `" + graph + "` as CUDA C++", source,
                            graph);
@@ -60,8 +60,8 @@ bool can_be_gpu_group(const FusionGroup& part) {
   return can_run_on_gpu(by_segments ? by_segments->loops : part.loops);
 }
 
-GpuGroup::GpuGroup(const FusionGroup& part, c10::Device device, CompilerMode compiler)
-    : LoopGroup(part, compiler, compile_eager(graph::decompose(part.graph, graph::Numbers::as_they_are), {})),
+GpuGroup::GpuGroup(const FusionGroup& part, c10::Device device)
+    : LoopGroup(part, compile_eager(graph::decompose(part.graph, graph::Numbers::as_they_are), {})),
       device_(device),
       views_(loops_, /*whole=*/false),
       has_clusters_(accelerator_of(device.type())->has_clusters(device)) {
@@ -78,7 +78,6 @@ const GpuGroup::Version& GpuGroup::version(Lanes lanes) const {
     log_code(graph_, text.source);
     version.joins = text.joins;
     version.kernel = gpu_kernel_of({text.source, text.parameters, device_}, graph_);
-    if (compiler_ == CompilerMode::wait) version.kernel->wait();
     version.asked.store(true, std::memory_order_release);
   });
   return version;
@@ -102,7 +101,7 @@ bool GpuGroup::run_loops(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor
   Rows rows = views_.rows_of(layout);
   rows.lanes = lanes_on_gpu(loops_, rows.lanes);
   const Version& one = version(rows.lanes);
-  if (!one.kernel->gpu_code()) return interpret();
+  if (!one.kernel->code()) return interpret();
   for (const LoopOutput& output : loops_.outputs)
     outputs.push_back(at::empty(layout.sizes_of(output), at::TensorOptions(output.form.dtype).device(device_)));
   const messages::ProfilerSpan loops([&] { return "kernel " + label_; });
@@ -124,7 +123,7 @@ void GpuGroup::launch(const Version& version, const CallLayout& layout, const Ro
   for (const int64_t extent : rows.extents) arguments.push_back(rows.flat ? rows.count : extent);
   arguments.push_back(rows.flat ? 1 : rows.count);
   arguments.push_back(std::max<int64_t>(rows.flat ? 1 : rows.block, 1));
-  version.kernel->gpu_code()->launch(grid_of(rows, version.joins), arguments);
+  version.kernel->code()->launch(grid_of(rows, version.joins), arguments);
 }
 
 /// How many threads take part changes no bit (support/gpu.h).
@@ -159,7 +158,7 @@ void GpuGroup::finish_compiling() const {
 
 LoopTiers GpuGroup::loops() const {
   LoopTiers loops;
-  (version(captured()).kernel->gpu_code() ? loops.kernels : loops.unfused) = 1;
+  (version(captured()).kernel->code() ? loops.kernels : loops.unfused) = 1;
   return loops;
 }
 

@@ -5,7 +5,7 @@
 #include <mutex>
 
 #include "runtime/backends/fused/gpu/accelerator.h"
-#include "runtime/backends/fused/kernels/kernel.h"
+#include "runtime/backends/fused/gpu/gpu_kernel.h"
 #include "runtime/backends/fused/parts/loop_group.h"
 #include "runtime/backends/fused/parts/row_views.h"
 
@@ -19,7 +19,7 @@ bool can_be_gpu_group(const FusionGroup& part);
 class GpuGroup final : public LoopGroup {
  public:
   /// `can_be_gpu_group(part)` holds.
-  GpuGroup(const FusionGroup& part, c10::Device device, CompilerMode compiler);
+  GpuGroup(const FusionGroup& part, c10::Device device);
   bool run_loops(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs,
                  const CallContext& call) const override;
   void finish_compiling() const override;
@@ -30,7 +30,7 @@ class GpuGroup final : public LoopGroup {
   /// The loops with one choice of lanes; compiled when a call first could use them.
   struct Version {
     std::once_flag once;
-    std::shared_ptr<const Kernel> kernel;
+    std::shared_ptr<const GpuKernel> kernel;
     bool joins = false;
     std::atomic<bool> asked{false};
   };

@@ -88,7 +88,7 @@ std::vector<bool> inlined_values(const Loops& loops) {
     const LoopValue& user = loops.values[uses[i].by];
     const bool beside = user.kind == Kind::reduce ||
                         (user.kind == Kind::map && user.place == value.place && user.extent == value.extent);
-    // An empty record has a name: written where it is used, compilers make slower code of it (measured: 20% of a short row).
+    // An empty record has a name of its own.
     const bool is_leaf = value.operands.empty() && value.type != Type::record;
     inlined[i] = is_leaf || (value.inner && uses[i].count == 1 && beside);
   }

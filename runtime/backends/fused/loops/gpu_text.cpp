@@ -5,7 +5,8 @@
 #include <algorithm>
 #include <set>
 
-#include "runtime/backends/fused/loops/loop_text.h"
+#include "runtime/backends/fused/loops/expression.h"
+#include "runtime/backends/fused/loops/schedule.h"
 
 namespace triage::fused {
 namespace {
@@ -14,9 +15,47 @@ using Kind = LoopValue::Kind;
 
 constexpr size_t most_reductions = 8;  // of one pass: what they come to is in shared memory
 
-class GpuText : public LoopText {
+// --- how values stand in memory
+
+std::string stored_type(const LoopValue& value) {
+  if (value.dtype == at::kHalf) return "half";
+  if (value.dtype == at::kBFloat16) return "bfloat16";
+  return value.dtype == at::kBool ? "uint8_t" : type_code(value);
+}
+
+std::string loaded(at::ScalarType dtype, const std::string& from) {
+  return dtype == at::kBool                             ? from + " != 0"
+         : dtype == at::kHalf || dtype == at::kBFloat16 ? "widen(" + from + ")"
+                                                        : from;
+}
+
+std::string to_store(at::ScalarType dtype, const std::string& value) {
+  if (dtype == at::kHalf) return "to_half(" + value + ")";
+  if (dtype == at::kBFloat16) return "to_bfloat16(" + value + ")";
+  return value;
+}
+
+bool is_record(const LoopValue& value) { return value.type == Type::record; }
+
+/// For each Join: its type in support/joins.h, and how one more value {1} joins {0}.
+struct JoinRow {
+  const char *type, *code;
+};
+constexpr JoinRow joins_in_code[] = {{"Sum", "{0} + {1}"},
+                                     {"Product", "{0} * {1}"},
+                                     {"Largest", "{1} > {0} ? {1} : {0}"},
+                                     {"Smallest", "{1} < {0} ? {1} : {0}"},
+                                     {"Any", "{1} ? 1 : {0}"}};
+
+/// A loop over the positions of a row.
+struct Run {
+  Schedule::Time now;
+  int32_t extent;
+};
+
+class GpuText {
  public:
-  GpuText(const Loops& loops, Lanes lanes) : LoopText(loops, lanes, /*keeps=*/false) {
+  GpuText(const Loops& loops, Lanes lanes) : loops_(loops), lanes_(lanes), plan_(loops, /*keeps=*/false) {
     if (lanes == Lanes::positions) plan_.choose_early();
   }
 
@@ -24,8 +63,7 @@ class GpuText : public LoopText {
 
   GpuSource run() {
     std::string parameters = begin();
-    numbers(
-        [](const std::string& type, int32_t slot) { return fmt::format("number<{0}>(p{1}, stride{1})", type, slot); });
+    numbers();
     rows();
     for (int pass = 0; pass <= plan_.last_pass(); ++pass) {
       row_values(pass);
@@ -35,11 +73,55 @@ class GpuText : public LoopText {
           changed_row(output, pass);
     }
     store_rows();
-    add("}\n");
+    source_ += "}\n";
     return {std::move(source_), std::move(parameters), joins()};
   }
 
  private:
+  // --- the text
+
+  const LoopValue& at(Ref ref) const { return plan_.at(ref); }
+  bool is_element(Ref ref) const { return plan_.is_element(ref); }
+  void line(int depth, const std::string& text) {
+    source_ += std::string(static_cast<size_t>(2 * depth), ' ') + text + "\n";
+  }
+  /// How a value is read.
+  std::string name(Ref ref) const {
+    return plan_.is_inlined(ref) ? "(" + expression(ref) + ")" : "v" + std::to_string(ref);
+  }
+  /// A value as C++; of a reduction, what it joins.
+  std::string expression(Ref ref) const {
+    return fused::expression(loops_, plan_.inlined(), ref, [this](Ref operand) { return name(operand); });
+  }
+  void constant(int depth, Ref ref, const std::string& code) {
+    line(depth, "const " + type_code(at(ref)) + " " + name(ref) + " = " + code + ";");
+  }
+  std::string row_type(Ref ref) const { return is_record(at(ref)) ? "void" : stored_type(at(ref)); }
+  /// What is read of a row's value that lies at `memory` (the address of a record, else the value itself).
+  std::string row_input(Ref ref, const std::string& memory) const {
+    return is_record(at(ref)) ? fmt::format("{}::from({})", type_code(at(ref)), memory) : loaded(at(ref).dtype, memory);
+  }
+  /// Stores what belongs to a row.
+  std::string stored_row(size_t output) const {
+    const Ref ref = loops_.outputs[output].value;
+    if (is_record(at(ref))) return fmt::format("{0}.store((char*)out{1} + row * sizeof({0}));", name(ref), output);
+    return fmt::format("(({}*)out{})[row] = {};", stored_type(at(ref)), output, to_store(at(ref).dtype, name(ref)));
+  }
+  /// The type that a reduction is added up in, over blocks of positions.
+  std::string total_type(Ref ref) const {
+    return at(ref).join == Join::sum && is_real(at(ref).type) ? "double" : type_code(at(ref));
+  }
+  /// Of one more value, before it joins.
+  std::string one_type(Ref ref) const { return at(ref).join == Join::any ? "bool" : type_code(at(ref)); }
+  std::string start(Ref ref) const { return literal_code(at(ref).type, start_of(at(ref).join, at(ref).type)); }
+  std::string join_type(Ref ref) const { return joins_in_code[static_cast<size_t>(at(ref).join)].type; }
+  /// How one more value joins what there is, by reduction `ref`.
+  std::string join(Ref ref, const std::string& so_far, const std::string& one) const {
+    return fmt::format(fmt::runtime(joins_in_code[static_cast<size_t>(at(ref).join)].code), so_far, one);
+  }
+
+  // --- its parts
+
   bool of_threads() const { return lanes_ == Lanes::positions; }  // else a thread has a row
   bool joins() const { return most_at_once() > 0; }
 
@@ -68,8 +150,20 @@ class GpuText : public LoopText {
     for (size_t i = 0; i < loops_.extents.size(); ++i) parameter('n', fmt::format("const int64_t d{}", i));
     parameter('n', "const int64_t rows");
     parameter('n', "const int64_t block_of_rows");
-    add("\nusing namespace triage;\nusing namespace triage::fused;\n\nTRIAGE_KERNEL triage_kernel(" + list + ") {\n");
+    source_ +=
+        "\nusing namespace triage;\nusing namespace triage::fused;\n\nTRIAGE_KERNEL triage_kernel(" + list + ") {\n";
     return kinds;
+  }
+
+  /// Declares the numbers of a call.
+  void numbers() {
+    for (size_t i = 0; i < loops_.values.size(); ++i) {
+      const Ref ref = static_cast<Ref>(i);
+      if (at(ref).place != Place::number || plan_.is_inlined(ref)) continue;
+      const std::string memory =
+          fmt::format("number<{0}>(p{1}, stride{1})", stored_type(at(ref)), at(ref).slot);
+      constant(1, ref, at(ref).kind == Kind::input ? loaded(at(ref).dtype, memory) : expression(ref));
+    }
   }
 
   /// Threads beyond the last row compute that once more, since those of a warp wait for each other.
@@ -97,8 +191,13 @@ class GpuText : public LoopText {
                             value.extent));
   }
 
+  /// What belongs to a row and is computed in that pass, reductions aside.
   void row_values(int pass) {
-    for (const Ref ref : row_values_of(pass)) {
+    for (size_t i = 0; i < loops_.values.size(); ++i) {
+      const Ref ref = static_cast<Ref>(i);
+      if (at(ref).place != Place::row || at(ref).kind == Kind::reduce || plan_.is_inlined(ref) ||
+          plan_.pass_of(ref) != pass)
+        continue;
       const std::string memory = fmt::format(fmt::runtime(is_record(at(ref)) ? "i{}" : "load(i{})"), at(ref).slot);
       if (at(ref).kind == Kind::classify)
         classify(ref);
@@ -134,7 +233,7 @@ class GpuText : public LoopText {
 
   /// An element at position i, by itself.
   void element_at(Ref element, int pass) {
-    const Run run{{pass, 0}, at(element).extent, "", false};
+    const Run run{{pass, 0}, at(element).extent};
     std::set<Ref> needed;
     plan_.need(element, run.now, run.extent, needed);
     body(needed);
@@ -181,7 +280,7 @@ class GpuText : public LoopText {
   }
 
   void element_loop(int pass, int32_t extent) {
-    const Run run{{pass, 0}, extent, "", false};
+    const Run run{{pass, 0}, extent};
     if (plan_.roots(run.now, extent).empty()) return;
     const std::vector<Ref> reductions = plan_.reductions(run.now, extent);
     if (!of_threads())
@@ -264,8 +363,13 @@ class GpuText : public LoopText {
   void store_rows() {
     if (of_threads()) line(1, "if (!threads.is_first()) return;");
     for (size_t i = 0; i < loops_.outputs.size(); ++i)
-      if (!is_element(loops_.outputs[i].value)) line(1, stored_row(i, fmt::format("out{}", i), "row"));
+      if (!is_element(loops_.outputs[i].value)) line(1, stored_row(i));
   }
+
+  const Loops& loops_;
+  const Lanes lanes_;
+  Schedule plan_;
+  std::string source_;
 };
 
 bool has_segments(const Loops& loops) {

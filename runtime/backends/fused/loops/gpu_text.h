@@ -1,14 +1,14 @@
 #pragma once
 #include <string>
 
-#include "runtime/backends/fused/emit.h"
+#include "runtime/backends/fused/loop_call.h"
 
 namespace triage::fused {
 
 /// Loops as CUDA C++ (support/gpu.h): a row belongs to some threads, or (Lanes::rows) each thread has one. Values have the bits
 /// of the loops of a CPU with fused multiply-add, with the same lanes; but for those of NaN, and whole numbers that overflow.
 struct GpuSource {
-  std::string source;  // what stands behind support_source() and gpu_source(): TRIAGE_KERNEL triage_kernel(...)
+  std::string source;  // what stands behind gpu_source(): TRIAGE_KERNEL triage_kernel(...)
   /// Its parameters, 8 bytes each: 'p' a pointer to read, 'o' one to write, 'n' an int64_t. For each of Loops::inputs the pointer
   /// (of a number of the host null), the bytes from one row to the next (of a number of the host its bits), and what rows lie
   /// apart beyond that after each `block`; for each of Loops::outputs the pointer; for each of Loops::extents the positions;

@@ -1,7 +1,5 @@
 #include "runtime/backends/fused/loops/schedule.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "runtime/backends/fused/loops/expression.h"
@@ -86,15 +84,14 @@ std::vector<Ref> Schedule::roots(Time now, int32_t loop) const {
     if (stores(i, now, loop)) list.push_back(loops_.outputs[i].value);
   for (const auto& [output, input] : early_)
     if (now == Time{} && at(input).extent == loop) list.push_back(input);
-  for (const auto& [ref, memory] : kept_at(now, loop)) list.push_back(ref);
+  for (const Ref ref : kept_at(now, loop)) list.push_back(ref);
   return list;
 }
 
-std::vector<std::pair<Ref, std::string>> Schedule::kept_at(Time now, int32_t loop) const {
-  std::vector<std::pair<Ref, std::string>> list;
+std::vector<Ref> Schedule::kept_at(Time now, int32_t loop) const {
+  std::vector<Ref> list;
   for (const auto& [ref, where] : kept_)
-    if (!where.is_output() && !is_segment_reduction(ref) && at(ref).extent == loop && is_made(ref, now))
-      list.emplace_back(ref, where.name);
+    if (!where.output && !is_segment_reduction(ref) && at(ref).extent == loop && is_made(ref, now)) list.push_back(ref);
   return list;
 }
 
@@ -193,13 +190,9 @@ void Schedule::choose_kept() {
   for (const auto& [ref, of] : uses) {
     const bool worth = at(ref).expensive && of.first + of.again >= 2 && of.again > 0;
     if (!(is_segment_reduction(ref) ? of.again > 0 : worth)) continue;
-    const auto output = std::find_if(loops_.outputs.begin(), loops_.outputs.end(),
-                                     [ref = ref](const LoopOutput& o) { return o.value == ref; });
-    if (output != loops_.outputs.end())
-      kept_[ref] = {fmt::format("o{}", output - loops_.outputs.begin())};
-    else
-      kept_[ref] = {fmt::format("k{}", scratch_rows_++),
-                    extent(at(ref).extent).segments >= 0 && !of.other_pass && !is_one_loop(ref)};
+    const bool output = std::any_of(loops_.outputs.begin(), loops_.outputs.end(),
+                                    [ref = ref](const LoopOutput& o) { return o.value == ref; });
+    kept_[ref] = {output, !output && extent(at(ref).extent).segments >= 0 && !of.other_pass && !is_one_loop(ref)};
   }
 }
 
@@ -281,10 +274,6 @@ void Schedule::choose_early() {
         needed_in({0, 0}, value.extent).count(input))
       early_[i] = input;
   }
-}
-
-bool Schedule::is_changed_later(size_t i) const {
-  return early_.count(i) || (in_place_ && in_place_->output == i && is_selection(*in_place_));
 }
 
 }  // namespace triage::fused

@@ -1,12 +1,10 @@
 #pragma once
 #include <map>
-#include <optional>
 #include <set>
-#include <string>
 #include <tuple>
 #include <vector>
 
-#include "runtime/backends/fused/emit.h"
+#include "runtime/backends/fused/loop_call.h"
 
 namespace triage::fused {
 
@@ -22,15 +20,12 @@ class Schedule {
   };
   /// Memory that an element value is kept in, since it is read again.
   struct Kept {
-    std::string name;      // "k3": scratch memory; "o1": an output
+    bool output = false;   // it is one, and read back; else it is kept in scratch memory
     bool segment = false;  // only the segment at hand is kept
-    bool is_output() const { return name[0] == 'o'; }
   };
 
   /// `keeps`: what is worth it is kept from one pass to the next, else all is computed again.
   explicit Schedule(const Loops& loops, bool keeps = true);
-  /// With an output in the place of an input.
-  void write_in_place(const InPlace& in_place) { in_place_ = in_place; }
   /// What a selection takes in rows that stay as they are is written as it goes by in pass 0, where it is an input that is
   /// read there anyhow; only the others, which are rare, are written again.
   void choose_early();
@@ -67,19 +62,15 @@ class Schedule {
   bool is_kept_before(Ref ref, Time now, int32_t loop) const;
   /// Whether loop `loop` leaves the result of this reduction over segments in a variable.
   bool is_local(Ref ref, int pass, int32_t loop) const;
-  const std::map<Ref, Kept>& kept() const { return kept_; }
-  /// The elements that the loop over `loop` keeps in scratch memory at a time, each with its memory.
-  std::vector<std::pair<Ref, std::string>> kept_at(Time now, int32_t loop) const;
-  int64_t scratch_rows() const { return scratch_rows_; }
+  /// The elements that the loop over `loop` keeps in scratch memory at a time.
+  std::vector<Ref> kept_at(Time now, int32_t loop) const;
 
   /// Whether a loop writes output `i` at a time.
   bool stores(size_t i, Time now, int32_t loop) const;
   /// Outputs that are a selection, and the input they mostly are.
   const std::map<size_t, Ref>& early() const { return early_; }
-  const std::optional<InPlace>& in_place() const { return in_place_; }
   /// Whether the rows of output `i` that stay as they are, are there before its pass.
-  bool is_changed_later(size_t i) const;
-  Ref input_of(size_t slot) const { return inputs_[slot]; }
+  bool is_changed_later(size_t i) const { return early_.count(i) != 0; }
 
  private:
   /// When something is read for the last time: in loops over an extent, and (`looked_at`) by passes that classify the row again.
@@ -91,6 +82,7 @@ class Schedule {
   void find_times();
   Time earliest(Ref ref, int32_t loop) const;
   Time time(Ref ref, int32_t loop) const;
+  Ref input_of(size_t slot) const { return inputs_[slot]; }
   void find_one_loops();
   void choose_kept();
   std::map<Ref, LastReads> last_reads() const;
@@ -111,8 +103,6 @@ class Schedule {
   int last_pass_ = 0;
   std::vector<int32_t> order_;
   std::map<Ref, Kept> kept_;
-  int64_t scratch_rows_ = 0;
-  std::optional<InPlace> in_place_;
   std::map<size_t, Ref> early_;
 };
 

@@ -220,7 +220,7 @@ bool convert(Lowering& l) {
   return l.result(0, form, *value);
 }
 
-/// triage::size: of a dim of a row. How many rows there are, a kernel does not know: only reshapes may ask.
+/// triage::size: of a dim of a row. How many rows there are, a loop does not know: only reshapes may ask.
 bool size(Lowering& l) {
   const auto x = l.lowered(0);
   const auto dim = l.integer(1);

@@ -1,6 +1,7 @@
 #include "runtime/backends/fused/lowering/lowering.h"
 
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
@@ -9,6 +10,7 @@
 #include "runtime/flags/checks.h"
 #include "runtime/graph/argument_type.h"
 #include "runtime/graph/text/describe.h"
+#include "runtime/messages/printable.h"
 #include "runtime/operators/semantics.h"
 
 namespace triage::fused {
@@ -77,6 +79,13 @@ bool lower(Lowering& l, const Ways& ways) {
                      [&](const FormulaRow* row) { return elementwise(l, row->dtypes, row->formula.c_str()); });
 }
 
+int32_t line_of(const Source& source, std::vector<std::string>& lines) {
+  if (source.file.empty()) return -1;
+  std::string line = fmt::format("{}:{}", messages::one_line(source.file), source.line);
+  if (lines.empty() || lines.back() != line) lines.push_back(std::move(line));
+  return static_cast<int32_t>(lines.size() - 1);
+}
+
 }  // namespace
 
 bool can_lower(const std::string& op) { return find_ways(op) != nullptr; }
@@ -94,6 +103,7 @@ bool Lowering::add(const Node& node) {
   const auto asked = loops_.reshapes.size(), batch_inputs = loops_.batch_inputs.size();
   added_.clear();
   node_ = &node;
+  line_ = line_of(node.source, loops_.lines);
   refuses_numbers_ = operators::semantics_of(node.op).has(operators::Semantics::checks_numbers);
   if (lower(*this, *ways) && !is_too_deep(values)) return true;
   loops_.values.resize(values);

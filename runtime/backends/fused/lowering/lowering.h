@@ -151,6 +151,7 @@ class Lowering {
   int64_t batch_;
   const c10::Device device_;
   const graph::Node* node_ = nullptr;
+  int32_t line_ = -1;             // of that node, as LoopValue::line
   bool refuses_numbers_ = false;  // ATen raises for numbers of this node that do not fit
   Loops loops_;
   std::vector<const graph::Value*> arguments_;

@@ -16,6 +16,7 @@ using ValueKind = LoopValue::Kind;
 
 Ref Lowering::add_value(LoopValue made) {
   made.cut &= !is_real(made.type);
+  made.line = line_;
   made.on_host = can_be_on_host(loops_.values, made);
   for (const Ref operand : made.operands)
     made.depth = std::max(made.depth, value(operand).depth + (value(operand).kind == ValueKind::reduce));

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "runtime/backends/fused/emit.h"
+#include "runtime/backends/fused/loop_call.h"
 #include "runtime/backends/fused/fusion_groups.h"
 
 namespace triage::fused {

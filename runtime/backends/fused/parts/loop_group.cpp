@@ -7,11 +7,10 @@
 
 namespace triage::fused {
 
-LoopGroup::LoopGroup(const FusionGroup& part, CompilerMode compiler, std::unique_ptr<Executable> interpreter)
+LoopGroup::LoopGroup(const FusionGroup& part, std::unique_ptr<Executable> interpreter)
     : graph_(part.graph.name()),
       label_(label_of(part)),
       loops_(part.loops),
-      compiler_(compiler),
       operators_(part.graph.nodes().size()),
       keeps_order_(part.keeps_order),
       interpreter_(std::move(interpreter)) {}

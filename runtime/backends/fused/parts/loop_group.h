@@ -21,7 +21,7 @@ class LoopGroup : public Executable {
   size_t spared_calls() const final { return operators_ - 1; }
 
  protected:
-  LoopGroup(const FusionGroup& part, CompilerMode compiler, std::unique_ptr<Executable> interpreter);
+  LoopGroup(const FusionGroup& part, std::unique_ptr<Executable> interpreter);
 
   /// Whether results of ATen may lie in another order in memory than those of loops, and random numbers are drawn in it.
   bool order_matters(at::ArrayRef<at::Tensor> inputs) const;
@@ -29,7 +29,6 @@ class LoopGroup : public Executable {
   const std::string graph_;  // its name, for messages
   const std::string label_;  // for spans
   const Loops loops_;
-  const CompilerMode compiler_;
   const size_t operators_;
   const bool keeps_order_;
   const std::unique_ptr<Executable> interpreter_;

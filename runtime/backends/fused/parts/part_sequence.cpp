@@ -37,8 +37,7 @@ bool is_all_of_its_memory(const at::Tensor& tensor) { return tensor.nbytes() == 
 
 }  // namespace
 
-PartSequence::PartSequence(const Graph& graph, const std::vector<FusionGroup>& parts, c10::Device device,
-                           CompilerMode compiler)
+PartSequence::PartSequence(const Graph& graph, const std::vector<FusionGroup>& parts, c10::Device device)
     : device_(device) {
   for (const auto& input : graph.inputs()) add(input.value);
   for (const auto& constant : graph.constants()) {
@@ -51,7 +50,7 @@ PartSequence::PartSequence(const Graph& graph, const std::vector<FusionGroup>& p
     for (const FusionGroup& part : parts) most += part.outputs.size();
     shared_ = std::make_unique<OutputPool>(std::min<size_t>(most, 64));
   }
-  for (const FusionGroup& part : parts) add_step(part, compiler);
+  for (const FusionGroup& part : parts) add_step(part);
   for (const Value* value : graph.outputs()) outputs_.push_back(registers_.at(value));
   count_ = registers_.size();
   registers_.clear();
@@ -62,7 +61,7 @@ PartSequence::PartSequence(const Graph& graph, const std::vector<FusionGroup>& p
   TRIAGE_ASSERT(reads_what_is_there());
 }
 
-void PartSequence::add_step(const FusionGroup& part, CompilerMode compiler) {
+void PartSequence::add_step(const FusionGroup& part) {
   Step step;
   for (const Value* value : part.inputs) step.inputs.push_back(registers_.at(value));
   for (const Value* value : part.outputs) step.outputs.push_back(add(value));
@@ -73,9 +72,9 @@ void PartSequence::add_step(const FusionGroup& part, CompilerMode compiler) {
   } else if (part.fused) {
     std::unique_ptr<LoopGroup> group;
     if (device_.is_cpu())
-      group = std::make_unique<FusedGroup>(part, compiler, shared_.get());
+      group = std::make_unique<FusedGroup>(part, shared_.get());
     else
-      group = std::make_unique<GpuGroup>(part, device_, compiler);
+      group = std::make_unique<GpuGroup>(part, device_);
     step.group = group.get();
     step.run = std::move(group);
   } else if (!device_.is_cpu()) {

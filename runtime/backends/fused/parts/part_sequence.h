@@ -18,9 +18,8 @@ namespace triage::fused {
 class PartSequence {
  public:
   /// `device`: where loops run.
-  PartSequence(const graph::Graph& graph, const std::vector<FusionGroup>& parts, c10::Device device,
-               CompilerMode compiler);
-  /// False where a kernel was made for other sizes.
+  PartSequence(const graph::Graph& graph, const std::vector<FusionGroup>& parts, c10::Device device);
+  /// False where loops were made for other sizes.
   bool run(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs, const CallContext& call) const;
   void finish_compiling() const;
   LoopTiers loops() const;
@@ -38,7 +37,7 @@ class PartSequence {
     bool may_share = false;            // its results may have the memory of what it reads
     Registers inputs, outputs, done;   // done: what nobody reads after it
   };
-  void add_step(const FusionGroup& part, CompilerMode compiler);
+  void add_step(const FusionGroup& part);
   OutputPool& pool_of_call();
   void find_last_uses();
   bool reads_what_is_there() const;

@@ -18,8 +18,8 @@ namespace {
 
 std::optional<c10::OperatorHandle> out_variant(const graph::Node& node) {
   const auto& name = node.op.operator_name();
-  const bool same_kernel = operators::semantics_of(node.op).has(operators::Semantics::out_kernel);
-  if (!same_kernel || !name.overload_name.empty()) return std::nullopt;
+  const bool same_bits = operators::semantics_of(node.op).has(operators::Semantics::same_out);
+  if (!same_bits || !name.overload_name.empty()) return std::nullopt;
   const auto found = c10::Dispatcher::singleton().findSchema({name.name, "out"});
   return found ? std::optional(*found) : std::nullopt;
 }

@@ -13,7 +13,7 @@ namespace triage::fused {
 /// results, gradients, autocast, other dtypes) is the interpreter's, and so is a call that is out of its contract: it says so.
 class PooledCall final : public Executable {
  public:
-  /// Whether ATen computes this operator by the same kernel into memory that it is given.
+  /// Whether ATen computes this operator in the same way into memory that it is given.
   static bool takes(const graph::Node& node);
   /// `part` has one such call, its last node, and views of what the call reads.
   PooledCall(const FusionGroup& part, OutputPool& pool);

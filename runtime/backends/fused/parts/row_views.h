@@ -3,7 +3,7 @@
 
 #include <optional>
 
-#include "runtime/backends/fused/emit.h"
+#include "runtime/backends/fused/loop_call.h"
 #include "runtime/backends/fused/parts/call_layout.h"
 
 /// Loops that may look at memory in other rows than those of the batch: the bits are the same, and short rows and segments take less.

@@ -1,5 +1,5 @@
 #pragma once
-// How generated loops join values over the positions of a row: position i of a block goes into lane i % lane_count, and the
+// How loops join values over the positions of a row: position i of a block goes into lane i % lane_count, and the
 // lanes are joined by halves. So the order of additions is written down here, the same for every processor, and the lanes are
 // as many chains that need not wait for each other as a processor can keep busy.
 #include "runtime/backends/fused/support/numbers.h"

@@ -1,5 +1,5 @@
 #pragma once
-// How generated loops bring values into lanes and lanes together (joins.h), as vectors.
+// How loops bring values into lanes and lanes together (joins.h), as vectors.
 #include "runtime/backends/fused/support/joins.h"
 
 namespace triage::fused {

@@ -1,8 +1,8 @@
 #pragma once
-// What polynomials of generated loops are made of. Kernels are compiled without contraction: a * b + c is two roundings wherever
-// it stands, as ATen computes it. Inside a polynomial, whose result is bounded but is nobody's bits, it may be one, where the
-// processor has an instruction for that; so the last bits of exp and its kind differ between processors, and on one processor
-// depend on the value alone.
+// What polynomials of generated loops are made of. Loops are compiled without contraction: a * b + c is two roundings
+// wherever it stands, as ATen computes it. Inside a polynomial, whose result is bounded but is nobody's bits, it may be
+// one, where the processor has an instruction for that; so the last bits of exp and its kind differ between processors,
+// and on one processor depend on the value alone.
 #include "runtime/backends/fused/support/numbers.h"
 
 #define TRIAGE_INLINE [[gnu::always_inline]] inline  // a call would end vectorisation

@@ -1,5 +1,5 @@
 #pragma once
-// How generated loops give each lane a row (or a segment) of its own: short rows are turned into a tile, in which the values of
+// How loops give each lane a row (or a segment) of its own: short rows are turned into a tile, in which the values of
 // all lanes at one position lie side by side. Lane l of position p stands at tile[p * tile_lanes + l].
 #include "runtime/backends/fused/support/lanes.h"
 

@@ -278,7 +278,8 @@ class Builder {
       const RecordStep how = record_numbers(ref);
       const MapStep step = record_step(value.opcode, how.width);
       if (!step) throw NoTape{};
-      ops.push_back({step, own, operands(ref), how.as_numbers()});
+      ops.push_back({step, own, operands(ref), how.as_numbers(), value.opcode, Type::record});
+      ops.back().result = value.type, ops.back().line = value.line;
       return own;
     }
     ops.push_back(op_of(ref, own, operands(ref), ops));
@@ -357,7 +358,7 @@ class Builder {
       step = primitives().map(at(ref).opcode, type, at(ref).type, 0);
     }
     if (!step) throw NoTape{};
-    return {step, out, in, at(ref).numbers, at(ref).opcode, type, single};
+    return {step, out, in, at(ref).numbers, at(ref).opcode, type, single, -1, {}, at(ref).type, at(ref).line};
   }
 
   int32_t add_element(Ref ref) {
@@ -450,6 +451,7 @@ class Builder {
           {made, extent, !is_element(ref), has_segment_lanes(schedule_.extent(extent), lanes_)});
       return own;
     }
+    made.line = value.line;
     if (steps_.width == 1) made.total = cell_of(wide ? 8 : bytes_of(value.type));
     made.operand = slot_at(operand, levels_[static_cast<size_t>(ref)]);
     loop(level(ref), extent).reductions.push_back(made);

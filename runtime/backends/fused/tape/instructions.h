@@ -1,4 +1,5 @@
 #pragma once
+#include <string>
 #include <vector>
 
 #include "runtime/backends/fused/tape/primitives.h"
@@ -10,5 +11,9 @@ namespace triage::fused {
 const std::vector<const Primitives*>& instruction_sets();
 /// Tapes that are made from here on are made of these; null: of what was chosen. For tests.
 void use_instructions(const Primitives* set);
+
+/// The processor: "x86_64", and what it can do, as /proc/cpuinfo names it.
+std::string architecture();
+std::vector<std::string> processor_features();
 
 }  // namespace triage::fused

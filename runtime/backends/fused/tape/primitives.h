@@ -5,15 +5,14 @@
 
 #include "runtime/backends/fused/opcodes.h"
 
-/// The steps that loops take without a compiler: one opcode, on as many values side by side as there are. They are compiled
-/// with the library, once for each instruction set, from the C++ of opcodes.inc that kernels are made of, so both give the
-/// same bits.
+/// The steps of tapes: one opcode, on as many values side by side as there are. They are compiled with the library,
+/// once for each instruction set, from the C++ of opcodes.inc.
 namespace triage::fused {
 
 /// Computes `n` values of `out`. An operand that is `single` is one value for all of them. `numbers`: LoopValue::numbers.
 using MapStep = void (*)(void* out, const void* const* in, int64_t n, const int64_t* numbers);
 
-/// The values of a reduction. Lanes and totals are as kernels have them (support/lanes.h): the order of additions is the same.
+/// The values of a reduction. Lanes and totals are those of support/lanes.h, which says in which order they are added.
 /// `start`: the bits of what it begins with.
 struct JoinSteps {
   /// A block of at most block_positions values joins the total.

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/backends/fused/emit.h"
+#include "runtime/backends/fused/loop_call.h"
 #include "runtime/backends/fused/support/lanes.h"
 #include "runtime/backends/fused/tape/primitives.h"
 
@@ -63,6 +63,9 @@ struct Steps {
     unsigned single = 0;  // a bit for each operand that is one value
     int32_t choice = -1;
     std::vector<Guard> guards{};  // of conditions that the row must meet; else nobody reads the result
+    // for the listing
+    Type result = Type::non_finite;
+    int32_t line = -1;  // LoopValue::line
   };
   /// One of two operands, by a condition that holds for the whole row: nothing has to be computed.
   struct Choice {
@@ -88,6 +91,7 @@ struct Steps {
     MergedJoin merged = nullptr;  // computes the operand too, and stores it where `stored` says
     Operands in = none;
     int32_t stored = -1;
+    int32_t line = -1;  // LoopValue::line
   };
   struct Loop {
     int32_t extent;

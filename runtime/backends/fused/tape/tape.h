@@ -2,17 +2,19 @@
 #include <c10/util/ArrayRef.h>
 
 #include <memory>
+#include <string>
+#include <vector>
 
-#include "runtime/backends/fused/emit.h"
+#include "runtime/backends/fused/loop_call.h"
 
 namespace triage::fused {
 
 struct Steps;
 
-/// Loops as steps that need no compiler: each is a primitive on a chunk of values, which stay in the first cache. A row (of
-/// short rows, a tile of them) goes through levels: what belongs to the row, loops over its positions, reductions over
-/// segments. A later level needs what an earlier one has reduced. Lanes mean what they mean to `emit`, so the order of
-/// additions, and every bit, is that of the kernel.
+/// Loops as steps: each is a primitive that was compiled with the library (primitives.h), on a chunk of values, which
+/// stay in the first cache. A row (of short rows, a tile of them) goes through levels: what belongs to the row, loops
+/// over its positions, reductions over segments. A later level needs what an earlier one has reduced. The order of
+/// additions is the one of support/joins.h, on every processor.
 class Tape {
  public:
   /// Null where some value has no primitive; or where the output cannot be written in place.
@@ -23,6 +25,8 @@ class Tape {
   void run(const Call& call, int64_t begin, int64_t end) const;
   /// How many there are over positions.
   size_t steps() const;
+  /// The steps as text (listing.h). `lines`: Loops::lines.
+  std::string listing(const std::vector<std::string>& lines) const;
 
  private:
   explicit Tape(Steps&& steps);

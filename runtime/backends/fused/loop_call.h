@@ -1,25 +1,22 @@
 #pragma once
 #include <c10/util/ArrayRef.h>
 
-#include <optional>
-#include <string>
 #include <vector>
 
 #include "runtime/backends/fused/loop_ir.h"
 
 namespace triage::fused {
 
-/// How a generated function is called: `triage_rows(call, begin, end)` computes rows [begin, end).
+/// One call of loops: which memory rows lie in.
 struct Call {
   const void* const* in;     // one for each of Loops::inputs
   const int64_t* in_stride;  // bytes from one row to the next
   void* const* out;          // one for each of Loops::outputs, rows without gaps
   const int64_t* extents;    // positions of a row, one for each of Loops::extents
-  char* scratch;  // this thread's: Emitted::scratch_rows times 8 bytes for each value of the largest scratch size
+  char* scratch;             // this thread's: Tape::scratch_bytes
 };
 /// Bytes of scratch memory, up to the end of their cache line.
 constexpr int64_t whole_lines(int64_t bytes) { return (bytes + 63) / 64 * 64; }
-using RowsFunction = void (*)(const Call*, int64_t begin, int64_t end);
 
 /// What the lanes of vectors are given: in long rows the positions, one lane after the other; where rows (or the segments of
 /// rows) are short, each lane has a row (a segment) of its own and goes through its positions one by one.
@@ -39,20 +36,6 @@ class LaneChoice {
   std::vector<int32_t> segments_;  // the extents of what segments hold
 };
 
-/// How many values scratch memory must hold: `lanes` for each position of an extent, or (`unit`) one, where of the positions of
-/// extent `unit`, which numbers the last of them, there are so many as fill tiles.
-struct ScratchSize {
-  int32_t extent, unit;
-  int64_t lanes;
-};
-int64_t size_of(const ScratchSize& size, at::ArrayRef<int64_t> extents);
-
-struct Emitted {
-  std::string source;  // C++ that needs no header of LibTorch's
-  int64_t scratch_rows = 0;
-  std::vector<ScratchSize> scratch_sizes;
-};
-
 /// An output that is written where an input lies: both are elements of the same sizes and dtype, and once a row of the output
 /// is written nobody reads that row of the input.
 struct InPlace {
@@ -60,13 +43,5 @@ struct InPlace {
 };
 /// All there are, those first in which rows that a selection leaves as they are need not be written.
 std::vector<InPlace> in_place_choices(const Loops& loops);
-
-/// The loops as C++: for each row, passes over its positions as long as they are in the cache. What a later pass needs of an
-/// earlier one is computed again where that is cheap, else kept in scratch memory (or read back from an output).
-/// With `in_place`, that output's memory is that input's; rows that stay as they are, are not written.
-Emitted emit(const Loops& loops, Lanes lanes = Lanes::positions, std::optional<InPlace> in_place = {});
-
-/// What goes in front of every generated source (runtime/backends/fused/support).
-const std::string& support_source();
 
 }  // namespace triage::fused
