@@ -4,14 +4,13 @@
 #include "bindings/c/structs.h"
 
 #include <triage/runtime.h>
+#include <triage/version.h>
 
 #include <cstdlib>
 #include <limits>
 #include <new>
 #include <string>
 #include <vector>
-
-#include "runtime/messages/gone.h"
 
 namespace triage::c {
 namespace {
@@ -58,9 +57,9 @@ RuntimeOptions runtime_options(const TriageRuntimeOptions* options) {
     };
   result.cache_dir = text_or(given.cache_dir, "");
   if (given.backend) result.backend = given.backend;
-  if (given.compiler != 0) throw Misuse("options->compiler: " + messages::text_if_gone("compiler"));
+  if (given.compiler != 0) throw Misuse("options->compiler: " + text_if_gone("compiler"));
   if (given.kernels || given.kernel_count != 0)
-    throw Misuse("options->kernels: " + messages::text_if_gone("kernels"));
+    throw Misuse("options->kernels: " + text_if_gone("kernels"));
   if (const int32_t on_error = choice(given.on_error, 4, "options->on_error"))
     result.on_error = static_cast<OnError>(on_error - 1);
   result.trusted = choice(given.trusted, 2, "options->trusted");

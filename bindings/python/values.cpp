@@ -6,13 +6,13 @@
 #include <triage/decisions.h>
 #include <triage/flags.h>
 #include <triage/typing.h>
+#include <triage/version.h>
 
 #include <chrono>
 #include <memory>
 #include <stdexcept>
 #include <vector>
 
-#include "runtime/messages/gone.h"
 #include "runtime/messages/printable.h"
 
 namespace triage::python {
@@ -168,7 +168,7 @@ class Options {
       bool taken = false;
       for (const std::string& name : taken_) taken = taken || entry.key() == name;
       if (taken) continue;
-      if (const std::string gone = messages::text_if_gone(entry.key()); !gone.empty()) throw InputError(gone);
+      if (const std::string gone = text_if_gone(entry.key()); !gone.empty()) throw InputError(gone);
       throw InputError(c10::str("There is no option `", entry.key(), "`. There are: ", known, "."));
     }
   }

@@ -2,13 +2,14 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <triage/version.h>
 
 #include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <vector>
 
-namespace triage::messages {
+namespace triage {
 namespace {
 
 constexpr std::array<std::string_view, 6> names{"compiler",   "kernels",      "--compiler",
@@ -30,11 +31,11 @@ std::string text_if_gone(std::string_view name) {
   return gone ? text_of(fmt::format("`{}`", name), /*several=*/false) : "";
 }
 
-std::string text_of_gone_variables() {
+std::string messages::text_of_gone_variables() {
   std::vector<const char*> set;
   for (const char* const name : variables)
     if (const char* const value = std::getenv(name); value && *value) set.push_back(name);
   return set.empty() ? "" : text_of(fmt::format("{}", fmt::join(set, ", ")), set.size() > 1);
 }
 
-}  // namespace triage::messages
+}  // namespace triage

@@ -1,5 +1,6 @@
 // The `triage` program from the outside: what it prints, what it writes, how it ends.
 #include "tests/cli/scene.h"
+#include "tests/cli/variable.h"
 
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>

@@ -216,7 +216,7 @@ TEST_CASE("a process that forks with threads in the background goes on, and so d
   folder.save(1);
   const triage::lua::testing::Ended ended = triage::lua::testing::in_fork(
       [&](const auto& say) -> std::string {
-        Host host(folder, /*compiles=*/false);
+        Host host(folder);
         for (int i = 0; i < 5; ++i) {
           folder.save(2 + i);
           say("forking");
@@ -369,7 +369,7 @@ TEST_CASE(
     folder.save(1);
     folder.copy_bundle(1);
     const int status = status_of([&] {
-      Host host(folder, /*compiles=*/false);
+      Host host(folder);
       const triage::Bundle bundle = host.runtime->load_bundle(folder.bundle());
       std::thread killer([&] {
         std::this_thread::sleep_for(std::chrono::microseconds(40'000 + 13'711 * round % 300'000));

@@ -32,7 +32,9 @@ at::Tensor with_bad_rows(at::IntArrayRef sizes, at::ScalarType dtype) {
 }
 
 std::unique_ptr<Executable> compiled(const Program& program, const Tensors& examples) {
-  return compile_fused(graph::trace(program, examples), examples);
+  auto executable = compile_fused(graph::trace(program, examples), examples);
+  executable->finish_compiling();
+  return executable;
 }
 
 Tensors run(const Executable& executable, const Tensors& inputs, const CallContext& call) {

@@ -21,7 +21,7 @@ at::Tensor data(at::IntArrayRef sizes, at::ScalarType dtype = at::kFloat);
 /// The same; the rows 1, 6, ... hold a NaN, the rows 2, 9, ... an Inf.
 at::Tensor with_bad_rows(at::IntArrayRef sizes, at::ScalarType dtype = at::kFloat);
 
-/// The fused executable of `program`.
+/// The fused executable of `program`; on a GPU its loops are compiled.
 std::unique_ptr<Executable> compiled(const Program& program, const Tensors& examples);
 Tensors run(const Executable& executable, const Tensors& inputs, const CallContext& call = {});
 /// The operators of ATen that a call goes to, and what it gives.

@@ -321,9 +321,9 @@ TEST_CASE(
 TEST_CASE("a Runtime without a log of its own writes to that of the process") {
   std::ostringstream text;
   triage::set_log(triage::test::log_to(text));
-  CHECK(Runtime().load_source("add 1", "p.fake").replace("wrong") == Reload::refused);
+  CHECK(Runtime().load_source("add 1", "p.fake").replace("broken on purpose") == Reload::refused);
   triage::set_log(triage::test::no_log());
-  CHECK(Runtime().load_source("add 1", "other.fake").replace("wrong") == Reload::refused);
+  CHECK(Runtime().load_source("add 1", "other.fake").replace("broken on purpose") == Reload::refused);
   CHECK(says(text.str(), "the new source was refused, version 1 stays live: p.fake:1:"));
   CHECK_FALSE(says(text.str(), "other.fake"));
 }

@@ -15,7 +15,6 @@
 #include "bindings/cli/commands/generate/command_tree.h"
 #include "bindings/cli/options/shared.h"
 #include "bindings/cli/terminal.h"
-#include "runtime/messages/gone.h"
 
 namespace triage::cli {
 namespace {
@@ -283,9 +282,9 @@ std::string with_help(const std::string& message, const std::string& command) {
 /// What to say of a command or an option of the chosen command that earlier versions had; empty where there is none.
 std::string gone_message(const CLI::App& app, int argc, char** argv) {
   const auto chosen = app.get_subcommands();
-  if (chosen.empty()) return argc > 1 ? messages::text_if_gone(fmt::format("triage {}", argv[1])) : "";
+  if (chosen.empty()) return argc > 1 ? text_if_gone(fmt::format("triage {}", argv[1])) : "";
   for (const std::string& word : chosen[0]->remaining())
-    if (const std::string gone = messages::text_if_gone(word.substr(0, word.find('='))); !gone.empty()) return gone;
+    if (const std::string gone = text_if_gone(word.substr(0, word.find('='))); !gone.empty()) return gone;
   return "";
 }
 

@@ -12,11 +12,11 @@
 #include "runtime/diagnose/program_run.h"
 #include "runtime/graph/text/describe.h"
 #include "runtime/graph/text/tensor_text.h"
-#include "runtime/messages/gone.h"
 
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <triage/files.h>
+#include <triage/version.h>
 
 #include <filesystem>
 #include <utility>
@@ -147,7 +147,7 @@ GraphProgram read_program(lua_State* L) {
                   has_inputs = true;  // read when the graph is known
                 else if (name == "backend" && (type == LUA_TSTRING || type == LUA_TFUNCTION))
                   program.backend = type == LUA_TSTRING ? lua_tostring(L, -1) : "of the script";
-                else if (const std::string gone = messages::text_if_gone(name); !gone.empty())
+                else if (const std::string gone = text_if_gone(name); !gone.empty())
                   throw InputError(gone);
                 else if (name == "backward" && type == LUA_TBOOLEAN)
                   program.backward = lua_toboolean(L, -1) != 0;

@@ -15,7 +15,6 @@
 #include "runtime/capture/recording/recorder.h"
 #include "runtime/capture/replay/trace_replayer.h"
 #include "runtime/capture/reports/compile_clock.h"
-#include "runtime/messages/gone.h"
 #include "runtime/messages/logs/artefacts.h"
 #include "runtime/messages/logs/log_file.h"
 #include "runtime/messages/printable.h"
@@ -23,6 +22,7 @@
 
 #include <fmt/format.h>
 #include <triage/compiler_config.h>
+#include <triage/version.h>
 
 #include <algorithm>
 #include <atomic>
@@ -248,7 +248,7 @@ void read_compile_options(lua_State* L, int index, CompiledFunction& function) {
       function.options.warn_of_breaks = lua_toboolean(L, -1);
     else if (key == "name" && lua_type(L, -1) == LUA_TSTRING && lua_rawlen(L, -1) <= longest_name)
       function.name = lua_tostring(L, -1);
-    else if (const std::string gone = messages::text_if_gone(key); !gone.empty())
+    else if (const std::string gone = text_if_gone(key); !gone.empty())
       throw InputError("triage.compile: " + gone);
     else
       throw InputError(

@@ -22,9 +22,9 @@
 #include "runtime/messages/printable.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <limits>
-#include <mutex>
 #include <utility>
 
 /// Contract: the Context is made before the lua_State and outlives it. Nothing here runs Lua code outside of lua_pcall,
@@ -129,10 +129,9 @@ constexpr int collector_speed = 400;  // percent
 namespace {
 
 void warn_of_gone_variables() {
-  static std::once_flag once;
-  std::call_once(once, [] {
-    if (const std::string text = messages::text_of_gone_variables(); !text.empty()) messages::warn(text);
-  });
+  static std::atomic<bool> told{false};
+  if (told.exchange(true)) return;
+  if (const std::string text = messages::text_of_gone_variables(); !text.empty()) messages::warn(text);
 }
 
 }  // namespace

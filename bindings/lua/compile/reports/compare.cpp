@@ -11,12 +11,11 @@
 
 #include <fmt/format.h>
 #include <triage/compare.h>
+#include <triage/version.h>
 
 #include <string>
 #include <utility>
 #include <vector>
-
-#include "runtime/messages/gone.h"
 
 namespace triage::lua {
 namespace {
@@ -28,7 +27,7 @@ void refuse_unknown_options(lua_State* L, int index) {
   for (lua_pushnil(L); lua_next(L, index); lua_pop(L, 1)) {
     const std::string key = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : describe(L, -2);
     if (key == "backends") continue;
-    const std::string gone = messages::text_if_gone(key);
+    const std::string gone = text_if_gone(key);
     throw InputError(gone.empty() ? fmt::format("{}: option `{}` is unknown; there is backends (a list of names and "
                                                 "functions)",
                                                 function_name, key)

@@ -138,8 +138,8 @@ class Listing {
 
   void line(const std::string& opcode, const std::string& out, const std::string& in, int32_t from = -1,
             const std::string& notes = "") {
-    std::string text = fmt::format("  {:4}  {:<28} {:<8} <- {}{}", number_++, opcode, out, in, notes);
-    if (from >= 0) text = fmt::format("{:<72} {}", text, lines_[static_cast<size_t>(from)]);
+    std::string text = fmt::format("  {:4}  {:<32} {:<6} <- {}{}", number_++, opcode, out, in, notes);
+    if (from >= 0) text = fmt::format("{:<68} {}", text, lines_[static_cast<size_t>(from)]);
     text_ += text + "\n";
   }
   void transfer(const char* what, const std::string& to, const std::string& from) { line(what, to, from); }
@@ -169,15 +169,15 @@ class Listing {
   }
 
   void once() {
-    if (!steps_.once.empty() || !steps_.counts.empty() || !steps_.numbers.empty() || !steps_.positions.empty() ||
-        !steps_.spread_once.empty())
-      text_ += "once in a call\n";
+    const size_t start = text_.size();
     for (const auto& [to, extent] : steps_.counts) line("count", slot(to), "positions of " + sizes(extent));
     for (const Steps::Transfer& one : steps_.numbers) transfer("read", slot(one.slot), fmt::format("in{}", one.number));
+    for (const int32_t zero : steps_.zeros) line("zero", slot(zero), "0");
     ops(steps_.once);
     for (const Steps::Spread& one : steps_.spread_once) spread(one);
     for (const Steps::Positions& one : steps_.positions)
       line(one.in_segment ? "position in segment" : "position", slot(one.out), sizes(one.extent));
+    if (text_.size() > start) text_.insert(start, "once in a call\n");
   }
 
   void level(size_t index) {
