@@ -71,8 +71,7 @@ void measure_first_calls(const Add& add) {
   }
 }
 
-const Table first_call_table("first_call",
-                             "The first call of a new policy on the fused backend (ms)",
+const Table first_call_table("first_call", "The first call of a new policy on the fused backend (ms)",
                              measure_first_calls);
 
 }  // namespace

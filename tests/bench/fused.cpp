@@ -25,8 +25,8 @@ const Goals goals = {{"flag_nan", {1.1, 1.1, 1.2}},
                      {"flag_nan_and_inf", {1.1, 1.1, 1.2}},
                      {"plain_repair", {1.7, 1.1, 1.25}},
                      {"detect_repair", {1.7, 1.1, 1.25}},
-                     {"zscore_clip", {12, 7, 6}},
-                     {"softmax_repair", {1.3, 1.2, 1.2}},
+                     {"zscore_clip", {9, 4.5, 4}},
+                     {"softmax_repair", {1, 1, 1}},
                      {"branch", {1, 1, 1}}};
 
 Runtime runtime_for(const char* backend) {

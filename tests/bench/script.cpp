@@ -75,8 +75,7 @@ void measure_programs(const Add& add) {
   }
 }
 
-const Table script_table("script", "Programs on the default backend against their script (us)",
-                         measure_programs);
+const Table script_table("script", "Programs on the default backend against their script (us)", measure_programs);
 
 }  // namespace
 }  // namespace triage::bench

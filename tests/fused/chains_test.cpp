@@ -97,4 +97,24 @@ TEST_CASE("selections made at random have ATen's bits, whatever level of a loop 
   }
 }
 
+TEST_CASE("selections of rows within selections have ATen's bits, however deep they are") {
+  for (int depth = 1; depth <= 14; ++depth) {
+    const Program nested = [&](const Tensors& in) {
+      const at::Tensor& x = in[0];
+      std::vector<at::Tensor> others;  // computed before the innermost values, and read behind them
+      for (int k = 0; k < depth; ++k) others.push_back(x * (k + 2));
+      at::Tensor chosen = (x + 0.5) * x;
+      for (int k = 0; k < depth; ++k)
+        chosen = at::where(in[1].remainder(k + 2).eq(0).unsqueeze(1), others[static_cast<size_t>(k)] - 1, chosen);
+      return Tensors{chosen};
+    };
+    const auto inputs = [](int64_t n) { return Tensors{data({n, 40}), at::arange(n)}; };
+    const auto tape = compiled(nested, inputs(5));
+    for (const int64_t n : {1, 2, 31, 32, 33, 100}) {
+      const Tensors given = inputs(n), expected = nested(given), got = run(*tape, given);
+      CHECK_MESSAGE(same_bits(expected[0], got[0]), "depth " << depth << ", " << n << " rows");
+    }
+  }
+}
+
 }  // namespace triage::fused

@@ -22,7 +22,7 @@ bool same_float(float a, float b) { return std::memcmp(&a, &b, sizeof(a)) == 0 |
 
 }  // namespace
 
-TEST_CASE("T34: e^x has the same bits alone and among others, whatever the number") {
+TEST_CASE("e^x has the same bits alone and among others, whatever the number") {
   constexpr size_t most = 1024;
   std::array<float, most> values{}, together{};
   for (const Primitives* set : instruction_sets()) {

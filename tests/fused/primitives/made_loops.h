@@ -84,7 +84,7 @@ MadeLoops all_opcodes(std::set<std::string>& done);
 struct Trial {
   Lanes lanes = Lanes::positions;
   int64_t rows = 19;
-  bool edges = false;  // inputs hold NaN, Inf, zeros of both signs, the largest and the smallest; else small numbers
+  bool edges = false;    // inputs hold NaN, Inf, zeros of both signs, the largest and the smallest; else small numbers
   bool for_gpu = false;  // not a tape, but as the CPU runs what is written for a GPU (tests/gpu_on_host.h)
 };
 /// The bytes of all outputs.

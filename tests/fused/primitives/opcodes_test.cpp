@@ -2,8 +2,8 @@
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>
 #include <fmt/format.h>
-#include <runtime/backends/fused/loop_call.h>
 #include <runtime/backends/fused/fusion_groups.h>
+#include <runtime/backends/fused/loop_call.h>
 #include <runtime/backends/fused/loops/expression.h>
 #include <runtime/backends/fused/loops/gpu_text.h>
 #include <runtime/backends/fused/lowering/lowering.h>

@@ -27,8 +27,8 @@ class ChoicesOfLoop {
   void run() {
     std::map<size_t, Steps::Choice> choices;  // by op
     for (size_t i = loop_.ops.size(); i-- > 0;) {
-      if (is_choice(loop_.ops[i])) choices[i] = choice_of(loop_.ops[i]);
       inherit_guards(loop_.ops[i]);
+      if (is_choice(loop_.ops[i])) choices[i] = choice_of(loop_.ops[i]);
     }
     for (const auto& [op, choice] : choices) {
       const auto number = static_cast<int32_t>(steps_.choices.size());
@@ -42,6 +42,7 @@ class ChoicesOfLoop {
   }
 
  private:
+  static constexpr size_t most_guards = 8;
   struct Use {
     size_t op, operand;
   };
@@ -70,7 +71,8 @@ class ChoicesOfLoop {
         if (!writes && stays) choice.how[which] = How::forward;
       } else if (home == Home::chunk && !writes) {
         choice.how[which] = How::forward;
-      } else if (is_made_for(from)) {
+      } else if (is_made_for(from) &&
+                 op.guards.size() < most_guards) {  // it needs them all: other rows are another's there
         choice.how[which] = How::through;
         must_write_.insert(from);
       }
@@ -83,10 +85,9 @@ class ChoicesOfLoop {
   }
 
   /// The conditions under which all that read the result are needed, but no more of them than are soon looked at: each spares
-  /// work and is not needed for the values.
+  /// work. Only an op that writes through to another slot needs them for the values.
   void inherit_guards(Steps::Op& op) const {
     if (steps_.slot(op.out).home != Home::chunk || reduced_.count(op.out) || !uses_.count(op.out)) return;
-    constexpr size_t most_guards = 8;
     std::set<Steps::Guard> common;
     bool first = true;
     for (const Use& use : uses_.at(op.out)) {

@@ -44,10 +44,10 @@ std::set<int32_t> slots_in(const Steps& steps, Home whose, size_t number) {
 }
 
 /// Where a slot is read and written, as (level, step): the ops of a loop come one after the other, then its reductions.
-class Uses {
+class SlotUses {
  public:
   using Time = std::pair<size_t, size_t>;
-  Uses(const Steps& steps, const std::set<int32_t>& slots) : slots_(slots) {
+  SlotUses(const Steps& steps, const std::set<int32_t>& slots) : slots_(slots) {
     for (size_t i = 0; i < steps.levels.size(); ++i) {
       const Steps::Level& level = steps.levels[i];
       for (const Steps::Op& op : level.cells) note_elsewhere(op.in);
@@ -91,7 +91,7 @@ bool can_lie_in(const Steps& steps, int32_t kept, int32_t output) {
   if (row.size != out.size || row.extent != out.extent || row.choice >= 0) return false;
   const std::set<int32_t> rows = with_chosen(steps, {kept}),
                           outputs = slots_in(steps, Home::output, static_cast<size_t>(out.number));
-  const Uses of_row(steps, rows), of_output(steps, outputs);
+  const SlotUses of_row(steps, rows), of_output(steps, outputs);
   if (!of_row.only_in_loops || !of_output.only_in_loops || of_output.writes.empty()) return false;
   if (of_row.reads.empty() || of_row.writes.size() != 1) return false;
   const auto written = *std::min_element(of_output.writes.begin(), of_output.writes.end());

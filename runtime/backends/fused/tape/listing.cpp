@@ -25,8 +25,7 @@ constexpr std::array join_names{"sum", "product", "largest", "smallest", "any"};
 /// "sub + exp"
 std::string text_of(const Merge& merge) {
   std::string text;
-  for (size_t i = 0; i < merge.count; ++i)
-    text += (i ? " + " : "") + std::string(row_of(merge.nodes[i].opcode).name);
+  for (size_t i = 0; i < merge.count; ++i) text += (i ? " + " : "") + std::string(row_of(merge.nodes[i].opcode).name);
   return text;
 }
 
@@ -50,7 +49,7 @@ std::string plain_text(MapStep step) {
   }
   for (const int32_t size : {1, 2, 4, 8}) {
     if (copy_step(size) == step) return fmt::format("copy.{} bytes", size);
-    if (fill_step(size) == step) return fmt::format("fill.{} bytes", size);
+    if (primitives().fill(size) == step) return fmt::format("fill.{} bytes", size);
   }
   return "step";
 }
@@ -189,15 +188,15 @@ class Listing {
     ops(level.after);
     for (const Steps::Spread& one : level.spreads) spread(one);
     for (const Steps::Loop& loop : level.loops) {
-      text_ += fmt::format("  loop over {}{}{}\n", sizes(loop.extent),
-                           loop.searches ? ", searched for several rows" : "",
-                           loop.only ? ", for rows " + condition(*loop.only) : "");
+      text_ +=
+          fmt::format("  loop over {}{}{}\n", sizes(loop.extent), loop.searches ? ", searched for several rows" : "",
+                      loop.only ? ", for rows " + condition(*loop.only) : "");
       ops(loop.ops);
       for (const Steps::Reduction& one : loop.reductions) reduction(one);
     }
     for (const Steps::SegmentReduction& one : level.segments) {
-      text_ += fmt::format("  loop over segments of {}{}\n", sizes(one.extent),
-                           one.in_lanes ? ", one in each lane" : "");
+      text_ +=
+          fmt::format("  loop over segments of {}{}\n", sizes(one.extent), one.in_lanes ? ", one in each lane" : "");
       reduction(one.of, one.whole ? ", of the row" : ", of each segment");
     }
   }

@@ -48,6 +48,11 @@ inline constexpr auto merges = [] {
   using namespace merging;  // NOLINT: the words of the table
   constexpr int first = -1, second = -2, third = -3, fourth = -4, fifth = -5, sixth = -6;
   return std::array{
+      // What amax and amin ask beside the largest value.
+      join(Join::any, "ess", 4, {of(O::div, 0, 1), of(O::sub, first, 2), of(O::abs, second), of(O::is_nan, third)}, 3,
+           -1),
+      join(Join::largest, "ess", 3, {of(O::div, 0, 1), of(O::sub, first, 2), of(O::abs, second)}, 2, -1),
+      join(Join::any, "e", 2, {of(O::abs, 0), of(O::is_nan, first)}, 1, -1),
       // Is there a NaN or an Inf? With the copy that rows without one are.
       join(Join::largest, "e", 2, {of(O::magnitude_bits, 0), of(O::copy, 0)}, 0, 1),
       join(Join::largest, "e", 1, {of(O::magnitude_bits, 0)}, 0, -1),
@@ -63,9 +68,12 @@ inline constexpr auto merges = [] {
       join(Join::any, "ess", 3, {of(O::sub, 0, 1), of(O::abs, first), of(O::gt, second, 2)}, 2, -1),
       join(Join::any, "es", 1, {of(O::gt, 0, 1)}, 0, -1),
       join(Join::any, "es", 1, {of(O::lt, 0, 1)}, 0, -1),
+      join(Join::sum, "ess", 3, {of(O::div, 0, 1), of(O::sub, first, 2), of(O::mul, second, second)}, 2, -1),
+      join(Join::sum, "es", 2, {of(O::div, 0, 1), of(O::mul, first, first)}, 1, -1),
       join(Join::sum, "es", 2, {of(O::sub, 0, 1), of(O::mul, first, first)}, 1, -1),
       join(Join::sum, "es", 2, {of(O::sub, 0, 1), of(O::exp, first)}, 1, 1),
       join(Join::sum, "es", 2, {of(O::sub, 0, 1), of(O::exp, first)}, 1, -1),
+      join(Join::sum, "es", 1, {of(O::div, 0, 1)}, 0, -1),
       join(Join::sum, "e", 1, {of(O::mul, 0, 0)}, 0, -1),
       join(Join::sum, "ee", 1, {of(O::mul, 0, 1)}, 0, -1),
       join(Join::sum, "e", 1, {of(O::abs, 0)}, 0, -1),
@@ -75,11 +83,16 @@ inline constexpr auto merges = [] {
           {of(O::sub, 1, 0), of(O::sign, first), of(O::mul, 2, second), of(O::add, 0, third),
            of(O::select, 3, fourth, 1)}),
       map("ess", 3, {of(O::sub, 0, 1), of(O::abs, first), of(O::gt, second, 2)}),
+      map("ess", 4, {of(O::sub, 0, 1), of(O::sign, first), of(O::mul, 2, second), of(O::add, 1, third)}),
       // Normalisation, scale and shift, limits.
       map("essee", 4, {of(O::sub, 0, 1), of(O::mul, first, 2), of(O::mul, second, 3), of(O::add, third, 4)}),
       map("essee", 4, {of(O::sub, 0, 1), of(O::div, first, 2), of(O::mul, second, 3), of(O::add, third, 4)}),
       map("ess", 2, {of(O::sub, 0, 1), of(O::mul, first, 2)}),
       map("ess", 2, {of(O::sub, 0, 1), of(O::div, first, 2)}),
+      map("ess", 2, {of(O::div, 0, 1), of(O::sub, first, 2)}),
+      map("ess", 2, {of(O::div, 0, 1), of(O::mul, first, 2)}),
+      map("cesss", 3, {of(O::select, 0, 2, 1), of(O::minimum, first, 3), of(O::at_least, second, 4)}),
+      map("esss", 3, {of(O::mul, 0, 1), of(O::at_least, first, 2), of(O::at_most, second, 3)}),
       map("es", 2, {of(O::sub, 0, 1), of(O::exp, first)}),
       map("eee", 2, {of(O::mul, 0, 1), of(O::add, first, 2)}),
       map("ees", 2, {of(O::mul, 0, 1), of(O::add, first, 2)}),

@@ -28,7 +28,7 @@ struct JoinSteps {
   void (*finish)(void* out, const void* totals, int64_t count);
 };
 /// Rows that a step goes through one after the other: where they lie, and how far it is to the next one.
-struct Rows {
+struct JoinedRows {
   int64_t count;
   void* total;
   int64_t total_step;
@@ -43,7 +43,7 @@ struct Rows {
   int64_t write_step;
 };
 /// As JoinSteps::block, of values that are computed from operands; they, or others beside them, go to `stored`.
-using MergedJoin = void (*)(const Rows& rows, int64_t n, int64_t start);
+using MergedJoin = void (*)(const JoinedRows& rows, int64_t n, int64_t start);
 
 /// Of values of one size, in tiles (support/tiles.h). `pitch`: bytes between rows.
 struct TileSteps {

@@ -98,7 +98,7 @@ void select(void* out, const void* const* in, int64_t n, const int64_t* numbers)
 
 template <class T>
 void copy(void* out, const void* const* in, int64_t n, const int64_t*) {
-  std::memcpy(out, in[0], static_cast<size_t>(n) * sizeof(T));
+  if (out != in[0]) std::memcpy(out, in[0], static_cast<size_t>(n) * sizeof(T));
 }
 
 }  // namespace

@@ -89,9 +89,10 @@ class TapeRun {
 
   void positions(const Steps::Positions& one) const {
     auto* to = reinterpret_cast<int64_t*>(block(one.out).memory);
-    const Parts parts = parts_of(one.extent);
-    for (int64_t i = 0; i < extent(one.extent); ++i)
-      for (int64_t lane = 0; lane < steps_.width; ++lane) *to++ = one.in_segment ? parts.position(i) : i;
+    const Parts parts = one.in_segment ? parts_of(one.extent) : Parts{1, extent(one.extent), 1};
+    const int64_t side_by_side = parts.inner * steps_.width;
+    for (int64_t outer = 0; outer < parts.segments / parts.inner; ++outer)
+      for (int64_t i = 0; i < parts.positions; ++i, to += side_by_side) std::fill_n(to, side_by_side, i);
   }
 
   // --- between memory of the caller and slots
@@ -326,7 +327,7 @@ class TapeRun {
   }
 
   /// Where the operands of a step lie, and how far it is to those of the next row.
-  struct Operands {
+  struct RowOperands {
     const void* in[Steps::most_operands];
     int64_t steps[Steps::most_operands];
     size_t count = 0;
@@ -334,8 +335,8 @@ class TapeRun {
       for (size_t i = 0; i < count; ++i) in[i] = static_cast<const char*>(in[i]) + steps[i];
     }
   };
-  Operands operands(const Steps::Operands& slots, int64_t first) const {
-    Operands found;
+  RowOperands operands(const Steps::Operands& slots, int64_t first) const {
+    RowOperands found;
     for (; found.count < slots.size() && slots[found.count] >= 0; ++found.count) {
       const Place& place = here(slots[found.count]);
       found.in[found.count] = place.at(first);
@@ -344,7 +345,7 @@ class TapeRun {
     return found;
   }
   void apply(const Steps::Op& op, int64_t first, int64_t n, int64_t rows) const {
-    Operands from = operands(op.in, first);
+    RowOperands from = operands(op.in, first);
     MapStep step = op.step;
     if (op.choice >= 0) {  // of which operand the rows are told: operand 0
       const size_t chosen = *static_cast<const uint8_t*>(from.in[0]) ? 1 : 2;
@@ -394,8 +395,8 @@ class TapeRun {
         one.steps->block(total.memory + i * total.step, from.at(first) + i * from.step, n, one.start);
       return;
     }
-    const Operands from = operands(one.in, first);
-    Rows all{};
+    const RowOperands from = operands(one.in, first);
+    JoinedRows all{};
     all.count = rows, all.total = total.memory, all.total_step = total.step;
     if (one.stored >= 0) all.stored = here(one.stored).at(first), all.stored_step = here(one.stored).step;
     std::copy_n(from.in, from.count, all.in);
@@ -417,8 +418,6 @@ class TapeRun {
   /// Of an extent: how many segments, and positions in each; `inner` segments lie side by side between two positions.
   struct Parts {
     int64_t segments, positions, inner;
-    int64_t segment(int64_t i) const { return i / (positions * inner) * inner + i % inner; }
-    int64_t position(int64_t i) const { return i / inner % positions; }
     int64_t first_of(int64_t segment) const { return segment / inner * positions * inner + segment % inner; }
   };
   Parts parts_of(int32_t index) const {
@@ -521,25 +520,47 @@ class TapeRun {
     turn(slot(one.in).size, [&](auto type) {
       using T = decltype(type);
       const T* const from = reinterpret_cast<const T*>(memory(one.in, row));
-      T* to = reinterpret_cast<T*>(memory(one.out, row));
-      const int64_t count = extent(one.extent), width = steps_.width;
-      const Parts parts = parts_of(one.extent);
-      for (int64_t i = 0; i < count; ++i, to += width) {
-        switch (one.from) {
-          case Steps::Spread::From::positions_of_tile:
-            std::fill_n(to, width, from[i]);
-            break;
-          case Steps::Spread::From::segments:
-            std::copy_n(from + parts.segment(i) * width, width, to);
-            break;
-          case Steps::Spread::From::positions:
-            std::copy_n(from + parts.position(i) * width, width, to);
-            break;
-          case Steps::Spread::From::lanes:  // above
-            break;
-        }
+      T* const to = reinterpret_cast<T*>(memory(one.out, row));
+      switch (one.from) {
+        case Steps::Spread::From::positions_of_tile:
+          for (int64_t i = 0; i < extent(one.extent); ++i) std::fill_n(to + i * steps_.width, steps_.width, from[i]);
+          break;
+        case Steps::Spread::From::segments:
+          spread_segments(parts_of(one.extent), from, to);
+          break;
+        case Steps::Spread::From::positions:
+          spread_positions(parts_of(one.extent), from, to);
+          break;
+        case Steps::Spread::From::lanes:  // above
+          break;
       }
     });
+  }
+  /// Each value as often as its segment has positions.
+  template <class T>
+  void spread_segments(const Parts& parts, const T* from, T* to) const {
+    const int64_t side_by_side = parts.inner * steps_.width;
+    for (int64_t outer = 0; outer < parts.segments / parts.inner; ++outer, from += side_by_side)
+      for (int64_t i = 0; i < parts.positions; ++i, to += side_by_side) {
+        if (side_by_side == 1)
+          *to = *from;
+        else
+          std::copy_n(from, side_by_side, to);
+      }
+  }
+  /// The values of all positions, for each segment.
+  template <class T>
+  void spread_positions(const Parts& parts, const T* from, T* to) const {
+    const int64_t width = steps_.width;
+    for (int64_t outer = 0; outer < parts.segments / parts.inner; ++outer)
+      if (parts.inner == 1) {
+        to = std::copy_n(from, parts.positions * width, to);
+      } else if (width == 1) {
+        for (int64_t i = 0; i < parts.positions; ++i) to = std::fill_n(to, parts.inner, from[i]);
+      } else {
+        for (int64_t i = 0; i < parts.positions; ++i)
+          for (int64_t k = 0; k < parts.inner; ++k) to = std::copy_n(from + i * width, width, to);
+      }
   }
 
   /// The largest magnitude tells all but whether there is an Inf beside a NaN: such a row, which is rare, is looked at once more.

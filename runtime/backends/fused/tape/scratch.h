@@ -12,7 +12,6 @@ struct Scratch {
     char* memory;
     int64_t step, advance;
     char* at(int64_t position) const { return memory + position * advance; }
-    char* memory_or_null(int64_t row) const { return memory ? memory + row * step : nullptr; }
   };
 
   /// In the memory that the call has for it.

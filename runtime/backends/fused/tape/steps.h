@@ -73,8 +73,7 @@ struct Steps {
       run,      // the step fills in a single value
       copy,     // the operand's values
       forward,  // who reads the result reads the operand
-      through,  // the operand was written to where the result belongs
-      nothing   // the output has them
+      through   // the operand was written to where the result belongs
     };
     int32_t condition, out;
     std::array<How, 2> how;  // where the condition does not hold, where it does
@@ -98,7 +97,7 @@ struct Steps {
     std::vector<Op> ops;
     std::vector<Reduction> reductions;
     std::vector<int32_t> moving;      // slots that lie elsewhere for each row
-    std::vector<int32_t> registers;   // slots that lie there
+    std::vector<int32_t> registers;   // slots that lie in a register of the loop
     std::vector<int32_t> conditions;  // rows in which these are alike need the same ops, of the same slots
     std::vector<int32_t> choices;     // of its ops
     bool slow = false;                // takes longer than memory
