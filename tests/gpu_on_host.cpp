@@ -3,7 +3,6 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
-#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
@@ -69,16 +68,13 @@ class Code final : public fused::GpuCode {
 /// The function of a source that the compiler of the host has compiled, with the options of tapes
 /// (runtime/backends/CMakeLists.txt).
 Rows compiled(const std::string& source) {
-  static const std::atomic<bool> never{false};
   std::string folder = (std::filesystem::temp_directory_path() / "triage-gpu-on-host-XXXXXX").string();
   if (!::mkdtemp(folder.data())) throw std::runtime_error("there is no folder to compile in");
   const std::string object = folder + "/rows.so";
   run_program({{"c++", "-std=c++20", "-O3", "-march=native", "-fopenmp-simd", "-ffp-contract=off", "-fno-math-errno",
                 "-fno-trapping-math", "-fwrapv", "-w", "-fPIC", "-shared", "-x", "c++", "-", "-o", object},
                source,
-               std::chrono::minutes(5),
-               folder},
-              never);
+               std::chrono::minutes(5)});
   void* const library = ::dlopen(object.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!library) throw std::runtime_error(::dlerror());
   std::filesystem::remove_all(folder);

@@ -58,8 +58,7 @@ RuntimeOptions runtime_options(const TriageRuntimeOptions* options) {
   result.cache_dir = text_or(given.cache_dir, "");
   if (given.backend) result.backend = given.backend;
   if (given.compiler != 0) throw Misuse("options->compiler: " + text_if_gone("compiler"));
-  if (given.kernels || given.kernel_count != 0)
-    throw Misuse("options->kernels: " + text_if_gone("kernels"));
+  if (given.kernels || given.kernel_count != 0) throw Misuse("options->kernels: " + text_if_gone("kernels"));
   if (const int32_t on_error = choice(given.on_error, 4, "options->on_error"))
     result.on_error = static_cast<OnError>(on_error - 1);
   result.trusted = choice(given.trusted, 2, "options->trusted");

@@ -89,10 +89,9 @@ bool minifier_gets(std::string_view variable) {
 
 /// `triage minify FOLDER`, with what it says in minify.log. Whether it made a repro.
 bool minify(const std::string& triage, const std::filesystem::path& folder) {
-  static const std::atomic<bool> never{false};
   constexpr std::chrono::hours longest(1);  // it has a limit of its own, of minutes
   const ProgramEnd end =
-      run_to_end({{triage, "minify", folder.string()}, "", longest, {}, minifier_gets, /*own_group=*/false}, never);
+      run_to_end({{triage, "minify", folder.string()}, "", longest, minifier_gets, /*own_group=*/false});
   files::write_file((folder / "minify.log").string(), end.output);
   std::error_code ignored;
   return end.status == 0 && std::filesystem::exists(folder / "repro.lua", ignored);
@@ -159,26 +158,26 @@ void report(const std::string& graph, const Written& written, const ReproSetting
 
 /// `wanted` says whether the settings ask for graphs of this stage.
 Backend with_repro_if(bool (*wanted)(const std::string& name), Backend backend, const std::string& name) {
-  return [wanted, backend = std::move(backend), name](const graph::Graph& graph,
-                                                      const std::vector<at::Tensor>& examples) {
-    if (messages::repro_after() == ReproAfter::nothing || !wanted(name) || examples.size() != graph.inputs().size())
-      return backend(graph, examples);
-    const ReproSettings settings = messages::repro_settings();
-    const bool every = settings.level >= every_graph_level;
-    const auto write = [&](const std::string& failure) {
-      if (const auto written = write_program(graph, examples, name, settings, failure))
-        report(graph.name(), *written, settings);
-    };
-    if (every) write(fmt::format("Graph `{}`, before backend `{}` gets it.", graph.name(), name));
-    try {
-      return backend(graph, examples);
-    } catch (const LimitError&) {
-      throw;
-    } catch (const std::exception& error) {
-      if (!every) write(fmt::format("Backend `{}` cannot compile it: {}", name, error.what()));
-      throw;
-    }
-  };
+  return
+      [wanted, backend = std::move(backend), name](const graph::Graph& graph, const std::vector<at::Tensor>& examples) {
+        if (messages::repro_after() == ReproAfter::nothing || !wanted(name) || examples.size() != graph.inputs().size())
+          return backend(graph, examples);
+        const ReproSettings settings = messages::repro_settings();
+        const bool every = settings.level >= every_graph_level;
+        const auto write = [&](const std::string& failure) {
+          if (const auto written = write_program(graph, examples, name, settings, failure))
+            report(graph.name(), *written, settings);
+        };
+        if (every) write(fmt::format("Graph `{}`, before backend `{}` gets it.", graph.name(), name));
+        try {
+          return backend(graph, examples);
+        } catch (const LimitError&) {
+          throw;
+        } catch (const std::exception& error) {
+          if (!every) write(fmt::format("Backend `{}` cannot compile it: {}", name, error.what()));
+          throw;
+        }
+      };
 }
 
 }  // namespace

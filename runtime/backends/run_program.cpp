@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <stdexcept>
 #include <string_view>
 #include <utility>
 
@@ -56,16 +57,10 @@ struct Child {
   int input = -1, output = -1;  // our ends of its pipes
 };
 
-/// The strings that `variables` points to live as long as `environ` and `temporary` do.
-std::vector<char*> environment_of(const ProgramCall& program, std::string& temporary) {
+std::vector<char*> environment_of(const ProgramCall& program) {
   std::vector<char*> variables;
-  for (char** variable = environ; variable && *variable; ++variable) {
-    const std::string_view text(*variable);
-    const bool replaced = !program.folder.empty() && text.starts_with("TMPDIR=");
-    if (!replaced && (!program.gets || program.gets(text))) variables.push_back(*variable);
-  }
-  temporary = "TMPDIR=" + program.folder.string();
-  if (!program.folder.empty()) variables.push_back(temporary.data());
+  for (char** variable = environ; variable && *variable; ++variable)
+    if (!program.gets || program.gets(*variable)) variables.push_back(*variable);
   variables.push_back(nullptr);
   return variables;
 }
@@ -85,14 +80,13 @@ Child start(const ProgramCall& program) {
   std::vector<char*> argv;
   for (const auto& word : program.words) argv.push_back(const_cast<char*>(word.c_str()));
   argv.push_back(nullptr);
-  std::string temporary;
-  const std::vector<char*> variables = environment_of(program, temporary);
+  const std::vector<char*> variables = environment_of(program);
   posix_spawnattr_t attributes;  // the thread that compiles has signals blocked, its children have not
   posix_spawnattr_init(&attributes);
   sigset_t none;
   sigemptyset(&none);
   posix_spawnattr_setsigmask(&attributes, &none);
-  posix_spawnattr_setpgroup(&attributes, 0);  // `c++` starts others, which have to end with it
+  posix_spawnattr_setpgroup(&attributes, 0);  // what it starts has to end with it
   const int group = program.own_group ? POSIX_SPAWN_SETPGROUP : 0;
   posix_spawnattr_setflags(&attributes, static_cast<short>(POSIX_SPAWN_SETSIGMASK | group));
   Child child{-1, to_child[1], from_child[0]};
@@ -102,11 +96,11 @@ Child start(const ProgramCall& program) {
   ::close(to_child[0]), ::close(from_child[1]);
   if (!failed) return child;
   ::close(child.input), ::close(child.output);
-  throw CannotStart(fmt::format("cannot start `{}` ({})", program.words[0], ::strerror(failed)));
+  throw std::runtime_error(fmt::format("cannot start `{}` ({})", program.words[0], ::strerror(failed)));
 }
 
-/// Writes its input and reads its output until it ends; false where it does not in time, or `give_up` becomes true.
-bool talk(Child& child, const ProgramCall& program, const std::atomic<bool>& give_up, std::string& output) {
+/// Writes its input and reads its output until it ends; false where it does not in time.
+bool talk(Child& child, const ProgramCall& program, std::string& output) {
   const auto end =
       std::chrono::steady_clock::now() + std::chrono::duration_cast<std::chrono::milliseconds>(program.limit);
   ::fcntl(child.input, F_SETFL, O_NONBLOCK);
@@ -115,7 +109,7 @@ bool talk(Child& child, const ProgramCall& program, const std::atomic<bool>& giv
   bool ended = false, open = true;
   while (!ended) {
     if (written == input.size() && child.input >= 0) ::close(std::exchange(child.input, -1));
-    if (std::chrono::steady_clock::now() >= end || give_up) return false;
+    if (std::chrono::steady_clock::now() >= end) return false;
     const int look_up_after = open ? 20 : 1;  // ms
     pollfd waiting[2] = {{open ? child.output : -1, POLLIN, 0}, {child.input, POLLOUT, 0}};
     if (::poll(waiting, 2, look_up_after) <= 0) {  // silent, or something it has left running still holds the pipe
@@ -138,11 +132,11 @@ bool talk(Child& child, const ProgramCall& program, const std::atomic<bool>& giv
 
 }  // namespace
 
-ProgramEnd run_to_end(const ProgramCall& program, const std::atomic<bool>& give_up) {
+ProgramEnd run_to_end(const ProgramCall& program) {
   const NoPipeSignal no_signal;
   Child child = start(program);
   ProgramEnd end{0, {}};
-  const bool late = !talk(child, program, give_up, end.output);
+  const bool late = !talk(child, program, end.output);
   if (child.input >= 0) ::close(child.input);
   ::close(child.output);
   ::kill(program.own_group ? -child.id : child.id, SIGKILL);
@@ -150,7 +144,6 @@ ProgramEnd run_to_end(const ProgramCall& program, const std::atomic<bool>& give_
   while (::waitpid(child.id, &status, 0) < 0 && errno == EINTR) {
   }
   const std::string& name = program.words[0];
-  if (late && give_up) throw std::runtime_error("the process ends");
   if (late) throw std::runtime_error(fmt::format("`{}` took longer than {:g} s", name, program.limit.count()));
   if (WIFSIGNALED(status))
     throw std::runtime_error(
@@ -159,8 +152,8 @@ ProgramEnd run_to_end(const ProgramCall& program, const std::atomic<bool>& give_
   return end;
 }
 
-std::string run_program(const ProgramCall& program, const std::atomic<bool>& give_up) {
-  ProgramEnd end = run_to_end(program, give_up);
+std::string run_program(const ProgramCall& program) {
+  ProgramEnd end = run_to_end(program);
   if (end.status != 0)
     throw std::runtime_error(fmt::format("`{}` failed with exit status {}: {}", program.words[0], end.status,
                                          end.output.empty() ? "it said nothing" : end.output.substr(0, 2000)));

@@ -1,25 +1,16 @@
 #pragma once
-#include <atomic>
 #include <chrono>
-#include <filesystem>
-#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace triage {
 
-struct CannotStart : std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
-
 /// A program to run: looked for on PATH, by no shell.
 struct ProgramCall {
   std::vector<std::string> words;
   std::string input = {};  // on its standard input
   std::chrono::duration<double> limit = std::chrono::minutes(1);
-  /// Its temporary files go there, where one is given: it leaves them behind when it is ended.
-  std::filesystem::path folder = {};
   /// Which variables of this process's environment ("NAME=value") it gets; null: all.
   bool (*gets)(std::string_view variable) = nullptr;
   /// Whatever it has started ends with it. Without, a key such as Ctrl-C, which ends this process, ends it as well.
@@ -31,10 +22,10 @@ struct ProgramEnd {
   std::string output;  // and errors together, up to 1 MiB
 };
 
-/// Throws CannotStart, and std::runtime_error where it takes too long, a signal ends it, or `give_up` becomes true.
-ProgramEnd run_to_end(const ProgramCall& program, const std::atomic<bool>& give_up);
+/// Throws std::runtime_error where it cannot be started, takes too long, or a signal ends it.
+ProgramEnd run_to_end(const ProgramCall& program);
 
 /// Its output. Throws std::runtime_error with the beginning of it also where the exit status is not 0.
-std::string run_program(const ProgramCall& program, const std::atomic<bool>& give_up);
+std::string run_program(const ProgramCall& program);
 
 }  // namespace triage

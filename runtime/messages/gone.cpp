@@ -12,7 +12,7 @@
 namespace triage {
 namespace {
 
-constexpr std::array<std::string_view, 6> names{"compiler",   "kernels",      "--compiler",
+constexpr std::array<std::string_view, 6> names{"compiler",  "kernels",      "--compiler",
                                                 "--kernels", "triage build", "triage cache"};
 constexpr std::array variables{"TRIAGE_CXX", "TRIAGE_CXX_TIMEOUT", "TRIAGE_KERNEL_CACHE"};
 

@@ -181,8 +181,7 @@ TEST_CASE("what is kept in files and shown later: decisions, capsules, bundles, 
     words.push_back("--json");
     check_output(triage(words));
   };
-  triage({"run", "repair.lua", "-i", "z=ones:2x3,nan=1", "--decisions", "d.jsonl", "--capsule",
-          "c.triage"});
+  triage({"run", "repair.lua", "-i", "z=ones:2x3,nan=1", "--decisions", "d.jsonl", "--capsule", "c.triage"});
   write_bytes(triage.folder / "forged.jsonl",
               nlohmann::json({{"time", hostile}, {"policy", hostile}, {"ids", {hostile}}, {"failure", hostile}})
                       .dump(-1, ' ', true, nlohmann::json::error_handler_t::replace) +
@@ -213,8 +212,7 @@ TEST_CASE("a log, however it is turned on, has no line that looks like another")
     if (!all_of_them && turn % 6 != 0) continue;
     CAPTURE(source.name);
     const PolicyFolder triage(with(source.text));
-    check_output(shell(triage.folder,
-                       "TRIAGE_LOGS=all TRIAGE_LOG_FILE=log \"$triage\" run repair.lua -i z=ones:2x3"));
+    check_output(shell(triage.folder, "TRIAGE_LOGS=all TRIAGE_LOG_FILE=log \"$triage\" run repair.lua -i z=ones:2x3"));
     CHECK(wrong_line(read_bytes(triage.folder / "log")) == "");
   }
 }

@@ -207,7 +207,8 @@ TEST_CASE("explain shows the graph, its plain form and its guards") {
   CHECK(json["graph_breaks"].empty());
 }
 
-TEST_CASE("D14: explain --loops names each part of a fused graph, what it reads and writes, sizes, its body, and its tape") {
+TEST_CASE(
+    "D14: explain --loops names each part of a fused graph, what it reads and writes, sizes, its body, and its tape") {
   Scene triage;
   write_bytes(triage.folder / "mixed.lua",
               "return function(z)\n  local y = (z * 2):exp()\n  y = y / y:sum(-1, true)\n  return y:sort(-1)\nend\n");
@@ -218,8 +219,7 @@ TEST_CASE("D14: explain --loops names each part of a fused graph, what it reads 
        {"\nfusion groups of graph 1\nloops over rows: aten::mul.Scalar, aten::exp, aten::sum.dim_IntList, "
         "aten::div.Tensor\n  reads  %z: f32[4, 8]  a row is [8]\n  writes %",
         "\n  body, for each row\n    v0 = load %z  # float, each of [8]\n", " by +  # float, a row\n", "\n    store v",
-        "\ntape of ", "\n  loop over [8]\n", "mixed.lua:2\n",
-        "\ninterpreter: aten::sort\n  reads  %"})
+        "\ntape of ", "\n  loop over [8]\n", "mixed.lua:2\n", "\ninterpreter: aten::sort\n  reads  %"})
     CHECK(ran.out.find(part) != std::string::npos);
 }
 

@@ -191,8 +191,7 @@ void add_report(CLI::App& app, Action& action) {
 
 void add_doctor(CLI::App& app, Action& action) {
   auto [command, options] = add_command<DoctorCommand>(
-      app, action, "doctor",
-      "Check what triage runs on: libraries, processor, threads, file watches, GPU");
+      app, action, "doctor", "Check what triage runs on: libraries, processor, threads, file watches, GPU");
   command->footer(
       "Each finding that is not fine says what to do. Exit status: 0 nothing to do, 1 something works worse than it\n"
       "could (a warning), 3 something does not work (an error). Put the output into a bug report, or attach the\n"
@@ -322,8 +321,8 @@ void set_up(CLI::App& app, Action& action, std::vector<std::string> script_argum
   app.set_version_flag("-V,--version", std::string("triage ") + version());
   app.require_subcommand(1);
   add_policy_commands(app, action, std::move(script_arguments));
-  for (auto add : {add_bundle, add_watch, add_minify, add_replay, add_decisions, add_report, add_doctor,
-                   add_version, add_generate, add_help})
+  for (auto add : {add_bundle, add_watch, add_minify, add_replay, add_decisions, add_report, add_doctor, add_version,
+                   add_generate, add_help})
     add(app, action);
   refuse_empty_values(app);
 }

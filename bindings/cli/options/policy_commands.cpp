@@ -185,8 +185,7 @@ void add_repl(CLI::App& app, Action& action) {
 void add_policy_commands(CLI::App& app, Action& action, std::vector<std::string> arguments) {
   add_run(app, action);
   add_exec(app, action, std::move(arguments));
-  for (auto add : {add_check, add_test, add_isolate, add_explain, add_export, add_bench, add_repl})
-    add(app, action);
+  for (auto add : {add_check, add_test, add_isolate, add_explain, add_export, add_bench, add_repl}) add(app, action);
 }
 
 }  // namespace triage::cli

@@ -20,9 +20,8 @@ constexpr std::chrono::seconds longest_drawing{10};
 /// What went wrong; empty where nothing did.
 std::string draw(const std::string& dot, const std::string& svg) {
   if (messages::minifier_program().empty()) return "this program is not `triage`, and starts no other";
-  static const std::atomic<bool> never{false};
   try {
-    run_program({{"dot", "-Tsvg", "-o", svg, dot}, "", longest_drawing}, never);
+    run_program({{"dot", "-Tsvg", "-o", svg, dot}, "", longest_drawing});
     return {};
   } catch (const std::exception& error) {
     return error.what();

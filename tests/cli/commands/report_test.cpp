@@ -377,7 +377,7 @@ TEST_CASE("N01: the page in a browser: no complaint, and a click on a graph show
     document.querySelector('.tabs a[href="#graph-2"]').click();
     addEventListener('hashchange', () => setTimeout(() => {
       document.querySelector('#graph-2 .code summary').click();
-      document.title = document.querySelector('#graph-2 .code').open + ': ' + document.querySelector('#graph-2 .code pre').textContent.includes('triage_rows');
+      document.title = document.querySelector('#graph-2 .code').open + ': ' + document.querySelector('#graph-2 .code pre').textContent.includes('tape of');
     }));)");
   CHECK_MESSAGE(has(clicked.document, "<title>true: true</title>"), clicked.complaints);
   CHECK_MESSAGE(clicked.complaints.empty(), clicked.complaints);

@@ -65,8 +65,7 @@ void find_bounds(BenchReport& report) {
     if (2 * report.call >= batch.fused)
       batch.bound = Bound::overhead;
     else
-      batch.bound =
-          batch.fused - report.call <= near_the_limit * report.limit(batch) ? Bound::memory : Bound::compute;
+      batch.bound = batch.fused - report.call <= near_the_limit * report.limit(batch) ? Bound::memory : Bound::compute;
   }
 }
 
@@ -177,9 +176,9 @@ void print_bench(const BenchReport& report) {
   for (const std::string& input : report.inputs) say("  input     {}\n", input);
   say("  from      {}\n  graphs    {}, {} graph break{}\n  threads   {}\n\n", report.from, report.graphs,
       report.graph_breaks.size(), report.graph_breaks.size() == 1 ? "" : "s", report.threads);
-  say("{}\n", paint(Paint::faint, fmt::format("{:>9} {:>10} {:>10} {:>10} {:>10} {:>10}  {:>14}  bound by", "rows, us:",
-                                              "read", "copy", "script", "eager", "fused",
-                                              fmt::format("fused / {}", report.limit_name()))));
+  say("{}\n", paint(Paint::faint,
+                    fmt::format("{:>9} {:>10} {:>10} {:>10} {:>10} {:>10}  {:>14}  bound by", "rows, us:", "read",
+                                "copy", "script", "eager", "fused", fmt::format("fused / {}", report.limit_name()))));
   for (const BatchTimes& batch : report.batches)
     say("{:>9} {:>10} {:>10} {:>10} {:>10} {:>10}  {:>14.2f}  {}\n", batch.rows, micros(batch.read), micros(batch.copy),
         micros(batch.script), micros(batch.eager), micros(batch.fused), batch.fused / report.limit(batch),
@@ -197,24 +196,23 @@ void print_bench(const BenchReport& report) {
 nlohmann::ordered_json to_json(const BenchReport& report) {
   Json batches = Json::array();
   for (const BatchTimes& batch : report.batches) batches.push_back(to_json(report, batch));
-  return {
-      {"policy", report.policy},
-      {"inputs", report.inputs},
-      {"from", report.from},
-      {"threads", report.threads},
-      {"graphs", report.graphs},
-      {"graph_breaks", report.graph_breaks},
-      {"batches", batches},
-      {"call_us", report.call},
-      {"first_call", {{"script_ms", report.script_ms}, {"first_ms", report.first_ms}}},
-      {"bounds", closing_words(report)},
-      {"pays_after",
-       {{"rows", report.chosen_rows}, {"calls", measured(report.pays_after)}, {"text", pay_off_text(report)}}},
-      {"costs",
-       {{"rows", report.chosen_rows},
-        {"script_lines", to_json(report, report.lines)},
-        {"fused_parts", to_json(report, report.parts)}}},
-      {"profile", to_json(report.profile)}};
+  return {{"policy", report.policy},
+          {"inputs", report.inputs},
+          {"from", report.from},
+          {"threads", report.threads},
+          {"graphs", report.graphs},
+          {"graph_breaks", report.graph_breaks},
+          {"batches", batches},
+          {"call_us", report.call},
+          {"first_call", {{"script_ms", report.script_ms}, {"first_ms", report.first_ms}}},
+          {"bounds", closing_words(report)},
+          {"pays_after",
+           {{"rows", report.chosen_rows}, {"calls", measured(report.pays_after)}, {"text", pay_off_text(report)}}},
+          {"costs",
+           {{"rows", report.chosen_rows},
+            {"script_lines", to_json(report, report.lines)},
+            {"fused_parts", to_json(report, report.parts)}}},
+          {"profile", to_json(report.profile)}};
 }
 
 }  // namespace triage::cli
