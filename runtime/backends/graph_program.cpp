@@ -144,8 +144,7 @@ std::string ProgramInput::text(const std::string& values_file) const {
 }
 
 GraphProgram GraphProgram::clone() const {
-  return {graph.clone(), inputs, backend,    backward, strict, check,
-          seed,          isolated, memory_mib, preamble, comment};
+  return {graph.clone(), inputs, backend, backward, strict, check, seed, isolated, memory_mib, preamble, comment};
 }
 
 GraphProgram program_of(const Graph& graph, const std::vector<at::Tensor>& examples, const std::string& backend,

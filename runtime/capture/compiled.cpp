@@ -113,8 +113,7 @@ Compiled::Compiled(std::shared_ptr<Script> script, Options options)
   if (options_.compile_seconds > 0) backend_ = within(options_.compile_seconds, std::move(backend_));
   backend_ = with_repro(options_.clock->timed(with_step(std::move(backend_), options_.backend)), options_.backend);
   if (!options_.graphs_made) options_.graphs_made = std::make_shared<std::atomic<int64_t>>(0);
-  if (!options_.traces)
-    options_.traces = std::make_shared<TraceTree>(script_->name(), backend_, options_.backend);
+  if (!options_.traces) options_.traces = std::make_shared<TraceTree>(script_->name(), backend_, options_.backend);
   if (!options_.warned) options_.warned = std::make_shared<Warned>();
   for (const HostTensor& given : options_.host_tensors) host_memory_.add(given.tensor, given.name);
 }

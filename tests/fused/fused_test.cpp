@@ -360,8 +360,7 @@ TEST_CASE("a number that is made of sizes is looked at in every call, where ATen
   const std::vector<FusionGroup> parts = cut(graph);
   REQUIRE(parts.size() == 1);
   CHECK(parts[0].fused);
-  const auto fused = find_backend("fused")(graph, {with_bad_rows({4, 3})}),
-             eager = compile_eager(graph, {});
+  const auto fused = find_backend("fused")(graph, {with_bad_rows({4, 3})}), eager = compile_eager(graph, {});
   for (int again = 0; again < 2; ++again) {
     for (const int64_t size : {3, 2}) {
       const Tensors given{with_bad_rows({4, size})};

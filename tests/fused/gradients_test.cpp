@@ -52,8 +52,7 @@ double distance(const at::Tensor& got, const at::Tensor& expected) {
 void gradients_agree(const std::string& name, const Program& program, const Tensors& given, double ulps) {
   const Tensors examples = requiring_grad(given);
   const graph::Graph graph = graph::trace(program, examples);
-  const auto fused = find_backend("fused")(graph, examples),
-             eager = compile_eager(graph, examples);
+  const auto fused = find_backend("fused")(graph, examples), eager = compile_eager(graph, examples);
   const Tensors expected = gradients(*eager, given);
   for (int round = 0; round < 3; ++round) {
     const Tensors got = gradients(*fused, given);
@@ -197,8 +196,7 @@ TEST_CASE("D04: the second gradient is ATen's, and one output may be left out") 
   const Tensors given{data({5, 9}), data({9})};
   const Tensors examples = requiring_grad(given);
   const graph::Graph graph = graph::trace(program, examples);
-  const auto fused = find_backend("fused")(graph, examples),
-             eager = compile_eager(graph, examples);
+  const auto fused = find_backend("fused")(graph, examples), eager = compile_eager(graph, examples);
   const auto second = [&](const Executable& executable) {
     const Tensors own = requiring_grad(given);
     const at::Tensor loss = run(executable, own)[0].pow(2).sum();

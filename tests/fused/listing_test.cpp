@@ -39,7 +39,8 @@ TEST_CASE("D12, D14: a listing has a line a step: opcode, type, result and opera
   for (const char* part : {" levels: blocks of at most 64 rows, chunks of 2048 values, ", " instructions\n",
                            "level 0\n", "  loop over [300]\n", "mul.f32", "<- in0, 3", "exp2.f32", "sum.f32", "out0"})
     CHECK_MESSAGE(has(text, part), part);
-  const std::string short_rows = listing_of([](const Tensors& in) { return Tensors{in[0].exp2() * 3}; }, {data({4, 5})});
+  const std::string short_rows =
+      listing_of([](const Tensors& in) { return Tensors{in[0].exp2() * 3}; }, {data({4, 5})});
   CHECK_MESSAGE(has(short_rows, "  loop over [5]\n"), short_rows);
 }
 

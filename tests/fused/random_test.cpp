@@ -217,9 +217,8 @@ TEST_CASE("programs made at random agree with ATen, and each row is its own") {
         const UseInstructions use(&set);
         const Tensors by_tapes = run(*tapes[k], given);
         for (size_t i = 0; i < got.size(); ++i)
-          CHECK_MESSAGE(
-              (rounds_once(set) ? same_but_nan(got[i], by_tapes[i]) : near_sums(expected[i], by_tapes[i])),
-              set.name << ": result " << i << " differs for " << given[0].sizes());
+          CHECK_MESSAGE((rounds_once(set) ? same_but_nan(got[i], by_tapes[i]) : near_sums(expected[i], by_tapes[i])),
+                        set.name << ": result " << i << " differs for " << given[0].sizes());
       }
     }
     Tensors given = inputs_of(8, 3, 7);

@@ -121,8 +121,7 @@ TEST_CASE("centered over time, then normed over features: one group") {
     const Tensors given{data({9, t, d})}, expected = program(given);
     if (t != d) CHECK_MESSAGE(parts_of(program, given) == "F", t << " " << d << ": " << parts_of(program, given));
     const Tensors got = run(*compiled(program, given), given);
-    for (size_t i = 0; i < expected.size(); ++i)
-      CHECK_MESSAGE(same(got[i], expected[i]), i << ", " << t << " " << d);
+    for (size_t i = 0; i < expected.size(); ++i) CHECK_MESSAGE(same(got[i], expected[i]), i << ", " << t << " " << d);
   }
 }
 

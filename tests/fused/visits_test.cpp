@@ -11,8 +11,8 @@
 #include <string>
 
 #include "runtime/backends/deadline.h"
-#include "runtime/backends/fused/loops/gpu_text.h"
 #include "runtime/backends/fused/fusion_groups.h"
+#include "runtime/backends/fused/loops/gpu_text.h"
 #include "runtime/graph/passes/aliases.h"
 #include "runtime/graph/visits.h"
 #include "tests/fused/programs.h"

@@ -382,8 +382,7 @@ CompiledFunction& push_compiled(lua_State* L) {
   function->options.warned = std::make_shared<Compiled::Warned>();
   read_compile_options(L, 2, *function);
   function->name = messages::one_line(function->name);  // messages, graphs and files show it
-  if (!function->options.compile_with)
-    function->options.compile_with = find_backend(function->options.backend);
+  if (!function->options.compile_with) function->options.compile_with = find_backend(function->options.backend);
   function->options.clock = std::make_shared<capture::CompileClock>();
   function->options.traces = new_traces(*function);
   lua_pushvalue(L, 1);

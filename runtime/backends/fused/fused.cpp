@@ -39,8 +39,6 @@ namespace {
 using graph::Graph;
 using graph::Value;
 
-constexpr size_t most_nodes = 2000;  // that are cut together: that looks at every node many times
-
 /// Sizes that were equal when parts were cut, by chance or not: two of inputs, or one of an input and one of a constant. What is
 /// data of the batch, and what belongs to a row, is told by them.
 class EqualSizes {
@@ -389,7 +387,8 @@ std::unique_ptr<Executable> compile_for_other_device(const Graph& graph, const s
 }
 
 std::unique_ptr<Executable> compile_groups(const Graph& graph, const std::vector<at::Tensor>& examples) {
-  if (fused::largest_cut(graph) > most_nodes || reads_strides(graph) || graph::OutputMemory(graph).depends_on_strides())
+  if (fused::largest_cut(graph) > fused::most_nodes || reads_strides(graph) ||
+      graph::OutputMemory(graph).depends_on_strides())
     return compile_eager(graph, examples);
   graph::verify(graph);
   messages::Step step(3, "fused loops", graph.name(), "fused loops of `" + graph.name() + "`");

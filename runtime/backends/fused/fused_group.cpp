@@ -117,11 +117,12 @@ bool FusedGroup::run_loops(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tens
     interpret();
     return true;
   }
-  Memory memory(loops_, at::kCPU, shared_);
+  Memory memory(loops_, at::kCPU, shared_ ? shared_ : &copies_);
   if (!memory.lay_out(inputs)) {
     interpret();
     return memory.too_large || loops().unfused > 0;
   }
+  if (!shared_ && !memory.kept.empty()) copies_.begin_call(inputs);
   if (!memory.within_terms(call.deadline) || !memory.numbers_fit()) {
     interpret();
     return true;

@@ -62,6 +62,7 @@ class FusedGroup final : public LoopGroup {
   mutable Tapes tapes_;
   OutputPool* const shared_;
   std::unique_ptr<OutputPool[]> pools_;  // one for each output; null where they share one
+  mutable OutputPool copies_{4};         // dense ones of inputs, where there is no shared one
   mutable std::deque<Variant> variants_;
 };
 

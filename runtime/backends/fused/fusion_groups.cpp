@@ -45,7 +45,17 @@ bool computes(const Node& node) {
 /// An operation on flags by itself: one loop of the CPU (runtime/flags/kernels), and several calls of ATen elsewhere.
 bool is_of_flags(const Node& node) { return graph::op_name(node.op).rfind("triage::", 0) == 0 && computes(node); }
 
+bool is_number(const Value* value) { return value->meta && value->meta->sizes.empty(); }
+
+bool computes_numbers(const Node& node) {
+  bool all = !node.results.empty() && std::all_of(node.results.begin(), node.results.end(), is_number);
+  if (graph::op_name(node.op) == "triage::size") return all;
+  graph::for_each_use(node, [&](const Value* value) { all &= is_number(value); });
+  return all;
+}
+
 bool is_worth_a_loop(const std::vector<const Node*>& nodes, c10::Device device) {
+  if (std::all_of(nodes.begin(), nodes.end(), [](const Node* node) { return computes_numbers(*node); })) return false;
   const auto of_flags = [](const Node* node) { return is_of_flags(*node); };
   if (!device.is_cpu() && std::any_of(nodes.begin(), nodes.end(), of_flags)) return true;
   const auto computing = std::count_if(nodes.begin(), nodes.end(), [](const Node* node) { return computes(*node); });
@@ -59,7 +69,13 @@ class Cutter {
  public:
   Cutter(const Graph& graph, c10::Device device) : graph_(graph), device_(device), waiting_(graph) {
     outputs_.insert(graph.outputs().begin(), graph.outputs().end());
-    for (const auto& input : graph.inputs()) kinds_[input.value] = input.kind;
+    for (const auto& input : graph.inputs()) {
+      kinds_[input.value] = input.kind;
+      if (input.kind == graph::InputKind::param) wrapped_.insert(input.value);
+    }
+    for (const auto& constant : graph.constants())
+      if (constant.tensor.unsafeGetTensorImpl()->is_wrapped_number()) wrapped_.insert(constant.value);
+    find_numbers_of_loops();
   }
 
   std::vector<FusionGroup> run() {
@@ -73,14 +89,46 @@ class Cutter {
   }
 
  private:
+  /// Loops compute the numbers that they alone read, of sizes and numbers. (Users come after what they read.)
+  void find_numbers_of_loops() {
+    const auto& nodes = graph_.nodes();
+    for (auto node = nodes.rbegin(); node != nodes.rend(); ++node) {
+      if (graph::has_order(**node) || !computes_numbers(**node) ||
+          !(can_lower(graph::op_name((*node)->op)) || is_host_call(**node)))
+        continue;
+      const Value* const result = (*node)->results[0];
+      const auto& users = waiting_.users(result);
+      const bool all = std::all_of(users.begin(), users.end(), [&](const Node* user) { return is_for_loops(*user); });
+      if (all && !users.empty() && !outputs_.count(result)) numbers_.insert(node->get());
+    }
+  }
+
+  /// Whether a group may take it.
+  bool is_for_loops(const Node& node) const {
+    if (calls_.count(&node)) return false;
+    if (computes_numbers(node)) return numbers_.count(&node) != 0;
+    return can_lower(graph::op_name(node.op)) && (reads_data(node) || is_read_by_loops(node));
+  }
+
+  /// Not what makes a tensor of numbers and sizes alone.
+  static bool reads_data(const Node& node) {
+    bool any = false;
+    graph::for_each_use(node, [&](const Value* value) { any |= !is_number(value); });
+    return any;
+  }
+  bool is_read_by_loops(const Node& node) const {
+    const auto& users = waiting_.users(node.results.at(0));
+    return std::any_of(users.begin(), users.end(),
+                       [](const Node* user) { return can_lower(graph::op_name(user->op)); });
+  }
+
   /// What computes numbers from sizes and numbers alone, and is no loop's: where a loop reads them, they come first, else what
   /// reads them would have to wait for the loop after that.
   void take_numbers() {
     std::unordered_set<const Node*> taken;
     std::vector<const Node*> nodes;
     waiting_.walk({}, [&](const Node& node) {
-      if (graph::has_order(node) || !computes_numbers(node)) return false;
-      if (can_lower(graph::op_name(node.op)) && !calls_.count(&node)) return false;
+      if (graph::has_order(node) || !computes_numbers(node) || is_for_loops(node)) return false;
       nodes.push_back(&node);
       taken.insert(&node);
       return true;
@@ -88,22 +136,13 @@ class Cutter {
     const auto is_read_by_loops = [&](const Value* value) {
       const auto& users = waiting_.users(value);
       return std::any_of(users.begin(), users.end(), [&](const Node* user) {
-        return !taken.count(user) && waiting_.has(*user) && can_lower(graph::op_name(user->op));
+        return !taken.count(user) && waiting_.has(*user) && is_for_loops(*user);
       });
     };
     const bool read = std::any_of(nodes.begin(), nodes.end(), [&](const Node* node) {
       return std::any_of(node->results.begin(), node->results.end(), is_read_by_loops);
     });
     if (read) finish(make_group(nodes, false), nodes);
-  }
-
-  static bool is_number(const Value* value) { return value->meta && value->meta->sizes.empty(); }
-
-  static bool computes_numbers(const Node& node) {
-    bool all = !node.results.empty() && std::all_of(node.results.begin(), node.results.end(), is_number);
-    if (graph::op_name(node.op) == "triage::size") return all;
-    graph::for_each_use(node, [&](const Value* value) { all &= is_number(value); });
-    return all;
   }
 
   /// Nodes that loops over `batch` rows can compute.
@@ -115,7 +154,8 @@ class Cutter {
     }
   };
 
-  /// The largest group that can run now becomes a part. It gives no numbers: those that others read are calls.
+  /// The largest group that can run now becomes a part. It gives no numbers: those that calls read are calls, and another group
+  /// computes them once more.
   void take_group() {
     for (;;) {
       const Candidate best = largest_group();
@@ -124,7 +164,8 @@ class Cutter {
       const size_t before = calls_.size();
       const std::set<const Node*> inside(best.nodes.begin(), best.nodes.end());
       for (const Node* node : best.nodes)
-        if (computes_numbers(*node) && is_read_outside(node->results[0], inside)) calls_.insert(node);
+        if (computes_numbers(*node) && !numbers_.count(node) && is_read_outside(node->results[0], inside))
+          calls_.insert(node);
       if (calls_.size() == before) return add_group(best.nodes, best.batch);
       take_numbers();
     }
@@ -143,7 +184,8 @@ class Cutter {
     return best;
   }
 
-  /// Where only others read what loops have, they look at it in other sizes by themselves: it is not written once more.
+  /// Where only others read what loops have, they look at it in other sizes by themselves: it is not written once more. So it is with
+  /// numbers.
   void drop_last_reshapes(std::vector<const Node*>& nodes) const {
     std::set<const Node*> inside;
     std::vector<const Node*> kept;
@@ -154,7 +196,8 @@ class Cutter {
                  return inside.count(user) || dim_of_join(*user);
                });
       };
-      if (is_reshape(graph::op_name((*node)->op)) && !is_read((*node)->results[0])) continue;
+      const bool again = is_reshape(graph::op_name((*node)->op)) || computes_numbers(**node);
+      if (again && !is_read((*node)->results[0])) continue;
       inside.insert(*node);
       kept.push_back(*node);
     }
@@ -163,10 +206,10 @@ class Cutter {
 
   /// What loops over `batch` rows can compute, where `made` were there and the nodes that make them are not to be looked at.
   std::vector<const Node*> group(int64_t batch, const Values& made) const {
-    Lowering lowering(batch, device_);
+    Lowering lowering(batch, device_, &wrapped_);
     std::vector<const Node*> nodes;
     waiting_.walk(made, [&](const Node& node) {
-      if (calls_.count(&node) || (!node.results.empty() && made.count(node.results[0])) || !may_have(node, batch) ||
+      if (!is_for_loops(node) || (!node.results.empty() && made.count(node.results[0])) || !may_have(node, batch) ||
           !lowering.add(node))
         return false;
       nodes.push_back(&node);
@@ -189,10 +232,11 @@ class Cutter {
     std::vector<const Node*> nodes;
     waiting_.walk({}, [&](const Node& node) {
       bool data = graph::has_order(node) || inside.count(&node);
-      graph::for_each_use(node, [&](const Value* value) {
-        data |= !value->meta || (!value->meta->sizes.empty() && value->meta->sizes[0] == best.batch);
-      });
-      if (data || graph::op_name(node.op) == "triage::size") return false;
+      if (!computes_numbers(node))  // a size is no data
+        graph::for_each_use(node, [&](const Value* value) {
+          data |= !value->meta || (!value->meta->sizes.empty() && value->meta->sizes[0] == best.batch);
+        });
+      if (data) return false;
       nodes.push_back(&node);
       made.insert(node.results.begin(), node.results.end());
       return true;
@@ -204,7 +248,10 @@ class Cutter {
     const auto reads = [&](const Node& node) {
       graph::for_each_use(node, [&](const Value* value) { read.insert(value); });
     };
-    for (const Node* node : larger) reads(*node);
+    for (const Node* node : larger)
+      graph::for_each_use(*node, [&](const Value* value) {
+        if (!is_number(value)) read.insert(value);  // loops find numbers by themselves
+      });
     std::vector<const Node*> kept;
     for (auto node = nodes.rbegin(); node != nodes.rend(); ++node) {
       const auto& results = (*node)->results;
@@ -220,14 +267,15 @@ class Cutter {
   }
 
   void add_group(std::vector<const Node*> nodes, int64_t batch) {
-    Lowering lowering(batch, device_);
+    Lowering lowering(batch, device_, &wrapped_);
     for (const Node* node : nodes) lowering.add(*node);
     const std::set<const Node*> joins = joins_of(nodes, lowering);
     if (!joins.empty()) {
       nodes.insert(nodes.end(), joins.begin(), joins.end());
       waiting_.sort(nodes);
     }
-    FusionGroup part = make_group(nodes, true);
+    const std::set<const Node*> done = without_numbers_of_others(nodes);
+    FusionGroup part = make_group(nodes, true, done);
     std::vector<const Value*> computed;
     for (const Value* output : part.outputs)
       if (!joins.count(output->producer)) computed.push_back(output);
@@ -243,10 +291,19 @@ class Cutter {
     const std::vector<const Value*>& arguments = lowering.arguments();
     std::unordered_map<const Value*, size_t> places;
     for (size_t i = 0; i < part.inputs.size(); ++i) places.emplace(part.inputs[i], i);
-    for (LoopInput& input : part.loops.inputs) input.argument = places.at(arguments[input.argument]);
+    for (LoopInput& input : part.loops.inputs)
+      if (!input.computed) input.argument = places.at(arguments[input.argument]);
     part.fused = true;
     if (!device_.is_cpu() && !can_be_gpu_group(part)) part.fused = false, part.loops = {};
-    finish(std::move(part), nodes);
+    finish(std::move(part), {done.begin(), done.end()});
+  }
+
+  /// Without the numbers that other groups read, too. (Users come after what they read.)
+  std::set<const Node*> without_numbers_of_others(const std::vector<const Node*>& nodes) const {
+    std::set<const Node*> done(nodes.begin(), nodes.end());
+    for (auto node = nodes.rbegin(); node != nodes.rend(); ++node)
+      if (computes_numbers(**node) && is_read_outside((*node)->results[0], done)) done.erase(*node);
+    return done;
   }
 
   /// The calls that join what the group makes with one another, or with data that is there: loops can write to their results.
@@ -297,7 +354,7 @@ class Cutter {
     waiting_.walk({}, [&](const Node& node) {
       const bool is_ordered = graph::has_order(node);
       if (is_ordered && ordered[next] != &node) return false;  // another one comes first
-      if (!calls_.count(&node) && can_lower(graph::op_name(node.op))) {
+      if (is_for_loops(node)) {
         if (!refused && nodes.empty()) refused = &node;
         return false;
       }
@@ -305,8 +362,21 @@ class Cutter {
       nodes.push_back(&node);
       return true;
     });
-    if (nodes.empty() && refused && refuse) nodes.push_back(refused);
+    if (nodes.empty() && refused && refuse) nodes = with_numbers(*refused);
     if (!nodes.empty()) finish_calls(nodes);
+  }
+
+  /// What no group took: the numbers that can be computed now, and the first node that is left then.
+  std::vector<const Node*> with_numbers(const Node& refused) const {
+    if (!computes_numbers(refused)) return {&refused};
+    std::vector<const Node*> nodes;
+    waiting_.walk({}, [&](const Node& node) {
+      const bool last = !nodes.empty() && !computes_numbers(*nodes.back());
+      if (last || graph::has_order(node) || !is_for_loops(node)) return false;
+      nodes.push_back(&node);
+      return true;
+    });
+    return nodes.empty() ? std::vector{&refused} : nodes;
   }
 
   /// Calls that can write to pooled memory are parts of their own, with the views that they alone read; so are those that can write
@@ -373,9 +443,13 @@ class Cutter {
   /// A graph of these nodes. Its inputs are what they read from outside (of a fused group the constants too), its outputs
   /// what others read.
   FusionGroup make_group(const std::vector<const Node*>& nodes, bool fused) {
+    return make_group(nodes, fused, {nodes.begin(), nodes.end()});
+  }
+
+  /// `inside`: what nobody computes once more.
+  FusionGroup make_group(const std::vector<const Node*>& nodes, bool fused, const std::set<const Node*>& inside) {
     FusionGroup part{Graph(graph_.name()), {}, {}, nodes, false, false, false, {}, {}, {}};
     std::unordered_map<const Value*, Value*> twins;
-    const std::set<const Node*> inside(nodes.begin(), nodes.end());
     const auto twin = [&](const Value* value) {
       if (const auto found = twins.find(value); found != twins.end()) return found->second;
       const at::Tensor* tensor = graph_.constant_of(value);
@@ -399,7 +473,7 @@ class Cutter {
     std::vector<Value*> results;
     for (const Node* node : nodes)
       for (const Value* result : node->results)
-        if (is_read_outside(result, inside)) {
+        if ((inside.count(node) || !fused) && is_read_outside(result, inside)) {
           part.outputs.push_back(result);
           results.push_back(twins.at(result));
         }
@@ -424,14 +498,16 @@ class Cutter {
   bool is_read_outside(const Value* value, const std::set<const Node*>& inside) const {
     if (outputs_.count(value)) return true;
     const auto& users = waiting_.users(value);
-    return std::any_of(users.begin(), users.end(), [&](const Node* user) { return !inside.count(user); });
+    return std::any_of(users.begin(), users.end(),
+                       [&](const Node* user) { return !inside.count(user) && waiting_.has(*user); });
   }
 
   const Graph& graph_;
   const c10::Device device_;
   WaitingNodes waiting_;
-  std::unordered_set<const Node*> calls_;  // no loop's, though one could compute them
-  Values outputs_;
+  std::unordered_set<const Node*> calls_;    // no loop's, though one could compute them
+  std::unordered_set<const Node*> numbers_;  // that loops compute
+  Values outputs_, wrapped_;                 // wrapped: numbers that promote as those of a script do
   std::unordered_map<const Value*, graph::InputKind> kinds_;
   std::vector<FusionGroup> groups_;
 };

@@ -1,8 +1,12 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <c10/core/Scalar.h>
+
 #include <cstdint>
+#include <functional>
 #include <initializer_list>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -71,7 +75,7 @@ struct Reshape {
     enum class From : uint8_t {
       constant,  // `value`
       dim,       // dim `value` of `from`
-      extent,    // how many positions extent `value` has
+      size,      // what Loops::inputs[value] is, a HostNumber that is a size
       input,     // the number that Loops::inputs[value] is
       rest,      // what the others leave
       batch      // how many rows there are: for those who ask, not in `sizes`
@@ -128,16 +132,35 @@ struct TensorForm {
   int64_t words = 0;  // record
 };
 
+/// A number that the host finds before the loops run: a size, or what a function gives for numbers, which are the operands of the
+/// value that reads it. Loops read it as they read a number that is an argument.
+struct HostNumber {
+  /// Nothing where ATen would raise: the call is then ATen's.
+  using Function = std::function<std::optional<c10::Scalar>(at::ArrayRef<c10::Scalar>)>;
+  Function function;    // null: the size of
+  int32_t extent = -1;  // this extent, -1: of the batch,
+  int32_t dim = 0;      // in this one of its dims
+  std::string text;     // for people
+};
+
 struct LoopInput {
   size_t argument;  // of the group
   TensorForm form;
   bool viewed = false;  // ATen raises where its memory cannot be looked at in other sizes
+  std::shared_ptr<const HostNumber> computed = nullptr;  // in the place of an argument
 };
 
 /// A number for which ATen raises where it is beyond the range of the dtype that is computed in: such a call is ATen's.
 struct NumberBound {
   Ref value;
   at::ScalarType dtype;
+};
+
+/// A call asks for this size by a number. Where that is another one, the loops do not fit.
+struct SizeCheck {
+  Ref number;
+  int32_t extent;  // -1: of the batch
+  int32_t dim;
 };
 
 struct LoopOutput {
@@ -150,6 +173,8 @@ struct Loops {
   std::vector<LoopInput> inputs;
   std::vector<LoopOutput> outputs;
   std::vector<NumberBound> bounds;
+  std::vector<SizeCheck> size_checks;
+  Ref last_asked = -1;  // of the numbers that the host must know before the loops run
   std::vector<Extent> extents;
   std::vector<Reshape> reshapes;
   std::optional<int64_t> fixed_batch;  // where it stands in the graph how many rows there are

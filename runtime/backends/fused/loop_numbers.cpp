@@ -1,5 +1,7 @@
 #include "runtime/backends/fused/loop_numbers.h"
 
+#include <c10/util/SmallVector.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -82,18 +84,33 @@ bool can_be_on_host(const std::vector<LoopValue>& values, const LoopValue& value
   return moves || (real ? of_real(value.opcode, 1, 1).has_value() : of_whole(value.opcode, 1, 1).has_value());
 }
 
-void find_numbers(const std::vector<LoopValue>& values, Ref last, c10::function_ref<c10::Scalar(size_t)> input,
-                  c10::function_ref<int64_t(size_t)> count, std::vector<c10::Scalar>& known) {
-  const auto end = static_cast<size_t>(last) + 1;
+void find_numbers(const Loops& loops, InputNumber input, c10::function_ref<int64_t(size_t)> count,
+                  std::vector<c10::Scalar>& known) {
+  const auto end = static_cast<size_t>(loops.last_asked + 1);
   if (known.size() < end) known.resize(end);
+  c10::SmallVector<c10::Scalar, 4> operands;
   for (size_t i = 0; i < end; ++i) {
-    const LoopValue& value = values[i];
+    const LoopValue& value = loops.values[i];
     if (!value.on_host) continue;
-    known[i] = value.kind == LoopValue::Kind::input ? input(static_cast<size_t>(value.slot))
+    operands.clear();
+    if (value.kind == LoopValue::Kind::input)
+      for (const Ref operand : value.operands) operands.push_back(known[static_cast<size_t>(operand)]);
+    known[i] = value.kind == LoopValue::Kind::input ? input(static_cast<size_t>(value.slot), operands)
                : value.is(Opcode::literal)          ? literal(value)
                : value.is(Opcode::count)            ? c10::Scalar(count(static_cast<size_t>(value.numbers[0])))
                                                     : computed(value, known);
   }
+}
+
+Ref last_asked(const Loops& loops) {
+  Ref last = -1;
+  for (const NumberBound& bound : loops.bounds) last = std::max(last, bound.value);
+  for (const SizeCheck& check : loops.size_checks) last = std::max(last, check.number);
+  for (size_t i = 0; i < loops.values.size(); ++i)
+    if (const LoopValue& value = loops.values[i];
+        value.kind == LoopValue::Kind::input && loops.inputs[static_cast<size_t>(value.slot)].computed)
+      last = std::max(last, static_cast<Ref>(i));
+  return last;
 }
 
 }  // namespace triage::fused

@@ -15,6 +15,9 @@ bool has_regions(const graph::Graph& graph);
 /// refer to its groups (FusionGroup::same_as).
 std::vector<FusionGroup> cut_by_regions(const graph::Graph& graph, c10::Device device);
 
+/// More nodes than these are not cut together: that looks at every node many times.
+inline constexpr size_t most_nodes = 2000;
+
 /// How many nodes are cut together at most.
 size_t largest_cut(const graph::Graph& graph);
 

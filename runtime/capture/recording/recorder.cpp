@@ -15,6 +15,7 @@
 #include "runtime/given/host_call.h"
 #include "runtime/graph/argument_type.h"
 #include "runtime/graph/evaluation/number_ops.h"
+#include "runtime/graph/functional.h"
 #include "runtime/graph/text/describe.h"
 #include "runtime/memory/overlap.h"
 #include "runtime/messages/assert.h"
@@ -315,6 +316,20 @@ void Recorder::record(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   shaped_by_params_ |= with_params && varies(arguments);
   protected_calls_ |= protected_depth_ > 0;
   if (with_params && graph::writes(op)) {
+    // `y:fill_(n)` is `y:copy_(y:fill(n))`: what writes in place has no place for a number that varies.
+    const auto twin = graph::functional_twin(op);
+    torch::jit::Stack made = arguments;
+    if (twin) record(*twin, made);
+    const bool fits = twin && arguments[0].isTensor() &&
+                      at::canCast(made.back().toTensor().scalar_type(), arguments[0].toTensor().scalar_type());
+    if (fits) {
+      static const auto copy = c10::Dispatcher::singleton().findSchemaOrThrow("aten::copy_", "");
+      torch::jit::Stack write{arguments[0], made.back(), false};
+      record(copy, write);
+      stack.erase(stack.end() - static_cast<std::ptrdiff_t>(arguments.size()), stack.end());
+      stack.push_back(write.back());
+      return;
+    }
     capture::graph_break(Break::unsupported, "`" + base_name(op) + "` takes a param as a number and writes in place",
                          "Use the form without the underscore.");
     call_with_originals(op, stack);

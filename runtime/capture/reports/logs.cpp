@@ -54,8 +54,7 @@ std::string first_line(const std::string& text) { return text.substr(0, text.fin
 std::string runnable(const graph::Graph& graph, const std::vector<at::Tensor>& examples, const std::string& backend) {
   try {
     const bool known = is_shipped_backend(backend);
-    graph::GraphProgram program =
-        graph::program_of(graph, examples, known ? backend : "eager", /*keep_values=*/false);
+    graph::GraphProgram program = graph::program_of(graph, examples, known ? backend : "eager", /*keep_values=*/false);
     if (!known)
       program.comment =
           "Its backend is the script's own. To run the graph with it, register it here\n"

@@ -5,7 +5,7 @@
 
 namespace triage {
 
-/// Compiled graphs (backend `fused`) keep the memory of outputs of 16 kB and more, and of values between their parts. A
+/// Compiled graphs (backend `fused`) keep the memory of outputs of 4 kB and more, and of values between their parts. A
 /// later call reuses it when nobody holds it any more, so warm calls take no fresh pages (docs/backends.md, Memory). A
 /// graph keeps up to four buffers an output, until a call of another size comes or the policy is gone. Both functions
 /// cover the whole process. Any thread may call them at any time, also while policies run.

@@ -13,7 +13,7 @@ inline constexpr std::string_view property_words[] = {
     "never_raises", "raises_by_sizes", "judges_values", "judges_whole",  "no_gradient",     "random",
     "effect",       "uninitialized",   "zeros",         "dynamic",       "dynamic_by_mask", "dynamic_by_classes",
     "view_or_copy", "repeats",         "quotient",      "modulus",       "checks_numbers",  "rounds_by_position",
-    "same_out",   "reads_metadata",  "fixed_count",   "keeps_rows"};
+    "same_out",     "reads_metadata",  "fixed_count",   "keeps_rows"};
 /// In the order of the enumerations.
 inline constexpr std::string_view size_words[] = {
     "unknown",   "broadcast",    "either",    "like_first",    "like_other",  "like_z",   "scalar",

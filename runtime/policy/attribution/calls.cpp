@@ -33,6 +33,22 @@ std::optional<Counters::Flagged> count_flags(const FlaggedSamples& found, const 
   return counts;
 }
 
+/// The same where nobody asks which samples they are.
+std::optional<Counters::Flagged> count_flags(const AnsweredCall& call, Counters& counters) {
+  const auto add = [&](uint16_t slot, uint64_t count) { counters.flags().add(slot, count); };
+  const auto totals = count_flagged(call, add);
+  if (!totals) {
+    const FlaggedSamples found = flagged_samples(call);
+    return count_flags(found, treatments(call, found), counters);
+  }
+  if (totals->elsewhere) counters.uncounted();
+  if (!totals->counted) return std::nullopt;
+  Counters::Flagged counts{static_cast<uint64_t>(totals->samples), totals->flagged};
+  counts.repaired = totals->repaired;
+  counters.flagged(counts);
+  return counts;
+}
+
 void fill(RunInfo& info, const PolicyVersion& called, const Answer& answer, nanoseconds time,
           const std::optional<Counters::Flagged>& flagged) {
   const PolicyVersion& version = answer.version_or(called);
@@ -70,10 +86,14 @@ std::optional<Counters::Flagged> PolicyCore::note_call(const PolicyVersion& call
       if (looks) {
         const AnsweredCall call{inputs,   answer.outputs, called.signature.inputs, answer.version->signature.outputs,
                                 is_flags, options.donate};
-        found = flagged_samples(call);
-        samples = treatments(call, found);
+        if (settings.decisions) {
+          found = flagged_samples(call);
+          samples = treatments(call, found);
+          if (settings.count_flags) counted = count_flags(found, samples, counters);
+        } else {
+          counted = count_flags(call, counters);
+        }
       }
-      if (settings.count_flags) counted = count_flags(found, samples, counters);
       if (messages::trace_on()) flags_trace_.note(answer.outputs, is_flags);
     }
     if (settings.decisions) note_decision(*settings.decisions, called, time, inputs, options, answer, found, samples);

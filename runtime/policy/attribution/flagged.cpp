@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 namespace triage::policy {
 namespace {
@@ -105,6 +106,43 @@ bool RowPairs::differ(int64_t row) const {
     return std::memcmp(static_cast<const char*>(pair.before.data_ptr()) + offset,
                        static_cast<const char*>(pair.after.data_ptr()) + offset, pair.row_bytes) != 0;
   });
+}
+
+std::optional<FlaggedTotals> count_flagged(const AnsweredCall& call,
+                                           const std::function<void(uint16_t slot, uint64_t count)>& add) {
+  FlaggedTotals totals;
+  const at::Tensor* output = nullptr;
+  for (size_t i = 0; i < call.outputs.size() && i < call.flags_outputs.size(); ++i) {
+    if (!call.flags_outputs[i] || !call.outputs[i].defined() || call.outputs[i].dim() != 2) continue;
+    if (!is_dense_cpu(call.outputs[i]))
+      totals.elsewhere = true;
+    else if (output)
+      return std::nullopt;
+    else
+      output = &call.outputs[i];
+  }
+  if (!output) return totals;
+  totals.counted = true;
+  totals.samples = output->size(0);
+  if (output->numel() == 0) return totals;
+  const at::Tensor f = output->contiguous();
+  const flags::Overflow overflow(f, get_config());
+  std::optional<RowPairs> pairs;
+  int64_t last = -1;
+  std::pair<uint16_t, uint64_t> run{0, 0};
+  flags::each_error(f, 0, f.size(0), [&](int64_t sample, int64_t at, uint16_t slot) {
+    if (overflow.is(at, slot)) return;
+    note_left(slot >> LOCATION_SHIFT);
+    if (run.second > 0 && run.first != slot) add(run.first, std::exchange(run.second, 0));
+    run = {slot, run.second + 1};
+    if (sample == last) return;
+    last = sample;
+    ++totals.flagged;
+    if (!pairs) pairs.emplace(call, totals.samples);
+    totals.repaired += pairs->any() && pairs->differ(sample);
+  });
+  if (run.second > 0) add(run.first, run.second);
+  return totals;
 }
 
 std::vector<FlaggedSample> treatments(const AnsweredCall& call, const FlaggedSamples& found) {

@@ -2,6 +2,8 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -63,6 +65,16 @@ struct FlaggedSample {
   size_t errors_end;  // its errors end there in FlaggedSamples::errors, where those of the next one begin
   Treatment treatment;
 };
+/// What `flagged_samples` and `treatments` would list, counted as it is read: no memory grows with the errors of a batch.
+struct FlaggedTotals {
+  int64_t samples = 0;
+  uint64_t flagged = 0, repaired = 0;
+  bool counted = false, elsewhere = false;  // as in FlaggedSamples
+};
+/// `add` is told of each run of equal errors. Nothing, and nobody is told, where several outputs have flags: lists join them.
+std::optional<FlaggedTotals> count_flagged(const AnsweredCall& call,
+                                           const std::function<void(uint16_t slot, uint64_t count)>& add);
+
 /// In the order of the samples; empty, and not allocated, where all is well.
 std::vector<FlaggedSample> treatments(const AnsweredCall& call, const FlaggedSamples& found);
 

@@ -50,8 +50,8 @@ std::vector<sock_filter> filter() {
   for (const uint32_t call : {SYS_execve, SYS_execveat, SYS_memfd_create})
     list.insert(list.end(), {skip_unless(BPF_JEQ, call, 1), kill});
   for (const uint32_t call : {SYS_mmap, SYS_mprotect, SYS_pkey_mprotect})
-    list.insert(list.end(), {skip_unless(BPF_JEQ, call, 4), load(protection), skip_unless(BPF_JSET, PROT_EXEC, 1), kill,
-                             number});
+    list.insert(list.end(),
+                {skip_unless(BPF_JEQ, call, 4), load(protection), skip_unless(BPF_JSET, PROT_EXEC, 1), kill, number});
   list.push_back({BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ALLOW});
   return list;
 }
@@ -98,8 +98,7 @@ int run_library() {
     const triage::Policy policy = triage::Runtime(options).load(path);
     for (size_t test = 0; test < script.test_count(); ++test) {
       const std::vector<at::Tensor> params = script.test_params(test), inputs = script.test_arguments(test);
-      for (size_t i = 0; i < params.size(); ++i)
-        policy.set_param(script.signature().params[i].name, params[i].item());
+      for (size_t i = 0; i < params.size(); ++i) policy.set_param(script.signature().params[i].name, params[i].item());
       policy.reset_state();
       for (int call = 0; call < 3; ++call) policy.run(inputs);
     }

@@ -66,6 +66,10 @@ Cache:
   <number of> bytes
 Fused Loops:
   tapes 2, kernels of a GPU 0, neither 0
+Outside of Loops:
+  Graph 2:
+    explain.lua:5: aten::sum: it reduces the whole batch; loops reduce each row, as in x:sum(-1)
+    explain.lua:5: aten::lt.Scalar: it makes a number of numbers, which no loop reads
 
 graph "explain.lua:2_segment_1"(%in0: "f32[10]"):
   %1: "f32[10]" = aten::abs(%in0)             # explain.lua:3

@@ -4,6 +4,7 @@
 #include "bindings/lua/state/stack.h"
 #include "bindings/lua/state/table_fields.h"
 #include "bindings/lua/values/arguments.h"
+#include "runtime/backends/fused/outside_loops.h"
 #include "runtime/backends/unmasked_rows.h"
 #include "runtime/capture/replay/trace_tree.h"
 #include "runtime/capture/reports/compile_clock.h"
@@ -30,6 +31,7 @@ struct Explanation {
   std::vector<std::shared_ptr<const graph::Graph>> graphs;
   std::optional<UnmaskedRows> unmasked_rows;
   std::vector<std::string> guards;  // of the first graphs, a line each; those between breaks have none, the script runs
+  std::vector<std::vector<std::string>> outside_loops;  // of backend `fused`: for each graph its calls that are in none
   CompileTimes times;
   CacheStatistics cache;
 
@@ -52,6 +54,8 @@ Explanation explanation_of(const CompiledFunction& function) {
   }
   for (const auto& segment : function.options.traces->segments) all.graphs.push_back(segment.graph);
   all.cache = statistics_of(function);
+  if (all.cache.loops.count() > 0)
+    for (const auto& graph : all.graphs) all.outside_loops.push_back(fused::calls_outside_loops(*graph));
   all.times = function.options.clock->times();
   return all;
 }
@@ -99,6 +103,10 @@ std::string text_of(const Explanation& all) {
   if (loops.count() > 0)
     text += fmt::format("Fused Loops:\n  tapes {}, kernels of a GPU {}, neither {}\n", loops.tapes, loops.kernels,
                         loops.unfused);
+  std::string outside;
+  for (size_t i = 0; i < all.outside_loops.size(); ++i)
+    if (!all.outside_loops[i].empty()) outside += fmt::format("  Graph {}:\n{}", i + 1, indented(all.outside_loops[i]));
+  if (!outside.empty()) text += "Outside of Loops:\n" + outside;
   for (const auto& graph : all.graphs) text += "\n" + graph::print(*graph);
   return text;
 }
@@ -145,7 +153,7 @@ void push_explanation(lua_State* L, const Explanation& all) {
     ops.push_back(operators_of(*graph));
   }
   for (size_t i = 0; i < all.guards.size(); ++i) guards[i] = lines_of(all.guards[i]);
-  lua_createtable(L, 0, 14);
+  lua_createtable(L, 0, 15);
   set_integer(L, "graph_count", static_cast<lua_Integer>(all.graphs.size()));
   set_integer(L, "graph_break_count", static_cast<lua_Integer>(all.breaks.size()));
   set_integer(L, "op_count", static_cast<lua_Integer>(all.num_ops()));
@@ -156,6 +164,7 @@ void push_explanation(lua_State* L, const Explanation& all) {
   set_list(L, "ops_per_graph", ops);
   set_list(L, "guards", all.guards);
   set_list(L, "out_guards", guards);
+  set_list(L, "outside_loops", all.outside_loops);
   if (all.unmasked_rows) {
     push_item(L, with_place(*all.unmasked_rows));
     lua_setfield(L, -2, "unmasked_rows");

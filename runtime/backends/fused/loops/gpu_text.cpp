@@ -160,8 +160,7 @@ class GpuText {
     for (size_t i = 0; i < loops_.values.size(); ++i) {
       const Ref ref = static_cast<Ref>(i);
       if (at(ref).place != Place::number || plan_.is_inlined(ref)) continue;
-      const std::string memory =
-          fmt::format("number<{0}>(p{1}, stride{1})", stored_type(at(ref)), at(ref).slot);
+      const std::string memory = fmt::format("number<{0}>(p{1}, stride{1})", stored_type(at(ref)), at(ref).slot);
       constant(1, ref, at(ref).kind == Kind::input ? loaded(at(ref).dtype, memory) : expression(ref));
     }
   }

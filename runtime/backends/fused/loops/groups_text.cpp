@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "runtime/backends/fused/loops/expression.h"
+#include "runtime/backends/fused/outside_loops.h"
 #include "runtime/graph/text/describe.h"
 #include "runtime/messages/printable.h"
 
@@ -58,6 +59,13 @@ const char* join_text(Join join) {
   return "";
 }
 
+/// "by the host: floor_divide v3"
+std::string computed_text(const HostNumber& number, const LoopValue& value) {
+  std::string text = "by the host: " + number.text;
+  for (const Ref operand : value.operands) text += fmt::format(" v{}", operand);
+  return text;
+}
+
 std::string operation_text(const FusionGroup& part, const std::vector<bool>& inlined, Ref ref) {
   const LoopValue& value = part.loops.values[static_cast<size_t>(ref)];
   const auto code = [&] {
@@ -65,8 +73,9 @@ std::string operation_text(const FusionGroup& part, const std::vector<bool>& inl
   };
   switch (value.kind) {
     case LoopValue::Kind::input: {
-      const size_t argument = part.loops.inputs[static_cast<size_t>(value.slot)].argument;
-      return "load " + graph::describe(*part.inputs[argument]);
+      const LoopInput& input = part.loops.inputs[static_cast<size_t>(value.slot)];
+      return input.computed ? computed_text(*input.computed, value)
+                            : "load " + graph::describe(*part.inputs[input.argument]);
     }
     case LoopValue::Kind::map:
       return code();
@@ -125,7 +134,8 @@ std::string text_of(const std::vector<FusionGroup>& groups, size_t index) {
   std::vector<std::string> operators, reads(part.inputs.size()), writes(part.outputs.size());
   for (const auto& node : code.graph.nodes()) operators.push_back(graph::op_name(node->op));
   if (code.fused) {
-    for (const auto& input : code.loops.inputs) reads[input.argument] = form_text(input.form);
+    for (const auto& input : code.loops.inputs)
+      if (!input.computed) reads[input.argument] = form_text(input.form);
     for (size_t i = 0; i < writes.size(); ++i) writes[i] = form_text(code.loops.outputs[i].form);
   }
   std::string text =
@@ -134,7 +144,10 @@ std::string text_of(const std::vector<FusionGroup>& groups, size_t index) {
     text += fmt::format("  runs   the code that writes {}\n", graph::describe(*groups[*part.same_as].outputs[0]));
   for (size_t i = 0; i < reads.size(); ++i) text += "  reads  " + declared(*part.inputs[i], reads[i]) + "\n";
   for (size_t i = 0; i < writes.size(); ++i) text += "  writes " + declared(*part.outputs[i], writes[i]) + "\n";
-  return part.fused && !part.same_as ? text + body_text(part) : text;
+  if (part.fused) return part.same_as ? text : text + body_text(part);
+  for (const auto& node : code.graph.nodes())
+    text += fmt::format("  why    {}: {}\n", graph::op_name(node->op), why_outside(*node));
+  return text;
 }
 
 std::string text_of(const std::vector<FusionGroup>& groups) {

@@ -76,10 +76,31 @@ bool lone_nan_bound_is_ignored() {
 
 }  // namespace
 
+namespace {
+
+/// In which dtype ATen computes: where a number is of a higher category than the tensors (a mask times 2, a count above 0.5), another
+/// one than theirs. What is no condition says it by its result.
+std::optional<at::ScalarType> computed_dtype(Lowering& l, const Formula& formula) {
+  const auto dtype = l.common_dtype(formula.operands());
+  const auto& seen = l.node().results[0]->meta;
+  if (!dtype || !seen || at::isFloatingType(*dtype)) return dtype;
+  if (!formula.is_condition())
+    return at::promote_types(*dtype, seen->dtype) == seen->dtype ? std::optional(seen->dtype) : dtype;
+  at::ScalarType compared = *dtype;
+  for (const size_t argument : formula.operands())
+    if (const auto* number = l.constant(argument); number && number->isDouble())
+      compared = at::typeMetaToScalarType(at::get_default_dtype());
+    else if (number && number->isInt() && compared == at::kBool)
+      compared = at::kLong;
+  return compared;
+}
+
+}  // namespace
+
 bool elementwise(Lowering& l, Dtypes dtypes, const char* text) {
   const Formula formula = parse_formula(text);
   const auto form = l.broadcast(formula.operands());
-  const auto dtype = l.common_dtype(formula.operands());
+  const auto dtype = computed_dtype(l, formula);
   if (!form && !formula.is_slow() && !formula.is_condition()) return from_numbers(l, dtypes, formula);
   if (!form || !dtype || !includes(dtypes, *dtype)) return false;
   TensorForm result = *form;
@@ -109,28 +130,16 @@ bool clamp_to_tensors(Lowering& l) {
 }
 
 /// add and sub, whose third argument scales the second operand.
-bool sum(Lowering& l, const char* formula) {
+bool sum(Lowering& l, Dtypes dtypes, const char* formula) {
   const auto* alpha = l.constant(2);
   const bool one =
       alpha && ((alpha->isInt() && alpha->toInt() == 1) || (alpha->isDouble() && alpha->toDouble() == 1.0));
-  return one && elementwise(l, Dtypes::number, formula);
+  return one && elementwise(l, dtypes, formula);
 }
-bool add(Lowering& l) { return sum(l, "a + b"); }
+bool sum(Lowering& l, const char* formula) { return sum(l, Dtypes::number, formula); }
+bool add(Lowering& l) { return sum(l, "a + b") || sum(l, Dtypes::boolean, "a | b"); }
 bool subtract(Lowering& l) { return sum(l, "a - b"); }
 bool subtract_from(Lowering& l) { return l.integer(2) == int64_t{1} && elementwise(l, Dtypes::number, "b - a"); }
-
-/// zeros_like and its kind: a number in the form of the argument.
-bool filled(Lowering& l, const c10::IValue& number) {
-  const auto x = l.lowered(0);
-  const auto& seen = l.node().results[0]->meta;
-  if (!x || !seen || (x->form.kind != Kind::element && x->form.kind != Kind::row) || !computed_type(seen->dtype))
-    return false;
-  const auto value = l.number(number, seen->dtype);
-  if (!value) return false;
-  TensorForm form = x->form;
-  form.dtype = seen->dtype;
-  return l.result(0, form, l.spread(*value, form));
-}
 
 /// Computed in double, and rounded: of doubles that would not do.
 bool power(Lowering& l) { return elementwise(l, Dtypes::single_or_half, "pow(a, b)"); }
@@ -143,7 +152,7 @@ bool power_of_number(Lowering& l) {
   if (!x || !x->meta) return false;
   const at::ScalarType dtype = x->meta->dtype;
   const double e = exponent->isInt() ? static_cast<double>(exponent->toInt()) : exponent->toDouble();
-  if (e == 0.0) return at::isFloatingType(dtype) && filled(l, c10::IValue(1));
+  if (e == 0.0) return at::isFloatingType(dtype) && filled(l, {}, true);
   if (e == 1.0) return elementwise(l, Dtypes::real, "a");
   if (e == 2.0) return elementwise(l, Dtypes::number, "a * a");
   if (e == 3.0)  // in half precision ATen rounds the square
@@ -162,6 +171,7 @@ bool power_of_number(Lowering& l) {
 
 /// How elements of form `shape` are chosen by a condition: for each, or for rows or segments at once.
 Opcode selection(Lowering& l, Ref condition, const TensorForm& shape) {
+  condition = l.bare(condition);
   const bool by_element =
       l.value(condition).place == Place::element &&
       !(l.extent(shape).segments >= 0 && l.are_same(l.value(condition).extent, l.extent(shape).segments));
@@ -171,10 +181,8 @@ Opcode selection(Lowering& l, Ref condition, const TensorForm& shape) {
 /// where(condition, a, b)
 bool where(Lowering& l) {
   const auto form = l.broadcast({0, 1, 2});
-  const auto dtype = l.common_dtype({1, 2});
   if (!form || !l.node().results[0]->meta) return false;
   const at::ScalarType result = l.node().results[0]->meta->dtype;
-  if (dtype && *dtype != result) return false;
   const auto condition = l.operand(0, at::kBool, *form), a = l.operand(1, result, *form),
              b = l.operand(2, result, *form);
   if (!condition || !a || !b) return false;
@@ -220,27 +228,6 @@ bool convert(Lowering& l) {
   return l.result(0, form, *value);
 }
 
-/// triage::size: of a dim of a row. How many rows there are, a loop does not know: only reshapes may ask.
-bool size(Lowering& l) {
-  const auto x = l.lowered(0);
-  const auto dim = l.integer(1);
-  if (!x || !dim || (x->form.kind != Kind::element && x->form.kind != Kind::row)) return false;
-  const int64_t at = (*dim < 0 ? *dim + x->form.rank : *dim) - 1;
-  if (at == -1) return l.note_batch_size();
-  if (at < 0 || x->form.kind != Kind::element || at >= x->form.rank - 1 ||
-      x->form.trailing[static_cast<size_t>(at)] == 1)
-    return false;
-  const auto& trailing = x->form.trailing;
-  const auto before = std::count_if(trailing.begin(), trailing.begin() + at, [](int64_t size) { return size != 1; });
-  const size_t dims = l.extent(x->form).sizes.size();
-  if (dims > 2) return false;
-  TensorForm form;
-  form.dtype = at::kLong;
-  const auto counted =
-      l.part_of(x->form.extent, dims == 1 ? std::vector<bool>{true} : std::vector<bool>{before == 0, before != 0});
-  return counted && l.result(0, form, l.apply(Opcode::count, {}, {*counted}));
-}
-
 /// triage::math: of numbers that sizes make. What compilers may put another function in the place of is not a loop's.
 bool number_math(Lowering& l) {
   const graph::MathFunction* function = graph::math_of(l.node());
@@ -260,18 +247,32 @@ bool masked_fill(Lowering& l) {
   return l.result(0, x->form, l.apply(selection(l, *mask, x->form), {*mask, *value, x->value}));
 }
 
-/// expand to sizes that stand in the graph: what is one a row, or the same along some dims, in every position.
+/// What is one a row, or the same along some dims, in every position of form `form`.
+bool expanded(Lowering& l, const Lowered& x, const TensorForm& form) {
+  if (x.form.kind == Kind::number) return form.kind == Kind::element && l.result(0, form, l.spread(x.value, form));
+  if (!l.covers(x.form, form)) return false;
+  const bool same = x.form.kind == form.kind && x.form.extent == form.extent;
+  return l.result(0, form, same ? x.value : l.spread(x.value, form));
+}
+
+/// expand to sizes that stand in the graph, or are those of data.
 bool expand(Lowering& l) {
   const auto x = l.lowered(0);
   const auto& seen = l.node().results[0]->meta;
   if (!x || !seen || x->form.kind == Kind::record) return false;
-  const auto form = l.batch_form(seen->sizes, x->form.dtype);
-  if (!form || !l.fix_sizes(1, seen->sizes, *form)) return false;
-  const bool whole = form->kind == Kind::element;
-  if (x->form.kind == Kind::number) return whole && l.result(0, *form, l.spread(x->value, *form));
-  if (!l.covers(x->form, *form)) return false;
-  const bool same = x->form.kind == form->kind && x->form.extent == form->extent;
-  return l.result(0, *form, same ? x->value : l.spread(x->value, *form));
+  auto form = l.batch_form(seen->sizes, x->form.dtype);
+  if (!form || !l.fix_sizes(1, seen->sizes, *form)) form = l.form_of_known_sizes(1, seen->sizes, x->form.dtype);
+  return form && expanded(l, *x, *form);
+}
+
+bool expand_as(Lowering& l) {
+  const auto x = l.lowered(0), other = l.lowered(1);
+  if (!x || !other || x->form.kind == Kind::record ||
+      (other->form.kind != Kind::row && other->form.kind != Kind::element))
+    return false;
+  TensorForm form = other->form;
+  form.dtype = x->form.dtype;
+  return expanded(l, *x, form);
 }
 
 }  // namespace
@@ -281,6 +282,8 @@ const LowerTable& elementwise_operators() {
       {"aten::add.Tensor", add},
       {"aten::add.Scalar", add},
       {"aten::sub.Tensor", subtract},
+      {"aten::subtract.Tensor", subtract},
+      {"aten::subtract.Scalar", subtract},
       {"aten::sub.Scalar", subtract},
       {"aten::rsub.Scalar", subtract_from},
       {"aten::pow.Tensor_Scalar", power_of_number},
@@ -292,9 +295,11 @@ const LowerTable& elementwise_operators() {
       {"aten::clip.Tensor", clamp_to_tensors},
       {"aten::nan_to_num", nan_to_num},
       {"aten::masked_fill.Scalar", masked_fill},
+      {"aten::masked_fill.Tensor", masked_fill},
       {"aten::where.self", where},
       {"aten::where.ScalarSelf", where},
       {"aten::where.ScalarOther", where},
+      {"aten::where.Scalar", where},
       {"aten::clone", same},
       {"aten::alias", same},
       {"aten::detach", same},
@@ -303,12 +308,9 @@ const LowerTable& elementwise_operators() {
       {"aten::to.dtype", convert},
       {"aten::to.dtype_layout", convert},
       {"aten::_to_copy", convert},
-      {"aten::zeros_like", [](Lowering& l) { return filled(l, c10::IValue(0)); }},
-      {"aten::ones_like", [](Lowering& l) { return filled(l, c10::IValue(1)); }},
-      {"aten::full_like", [](Lowering& l) { return l.constant(1) && filled(l, *l.constant(1)); }},
-      {"triage::size", size},
       {"triage::math", number_math},
       {"aten::expand", expand},
+      {"aten::expand_as", expand_as},
   };
   return table;
 }

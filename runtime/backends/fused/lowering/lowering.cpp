@@ -63,8 +63,8 @@ struct Ways {
 const Ways* find_ways(const std::string& op) {
   static const auto& table = *new std::unordered_map<std::string, Ways>([] {
     std::unordered_map<std::string, Ways> all;
-    for (const auto* part :
-         {&elementwise_operators(), &reshapes(), &activations(), &divisions(), &reductions(), &flags_operators()})
+    for (const auto* part : {&elementwise_operators(), &host_numbers(), &reshapes(), &activations(), &divisions(),
+                             &reductions(), &flags_operators()})
       for (const auto& [name, function] : *part) all[name].function = function;
     for (const FormulaRow& row : formula_operators()) all[row.op].formulas.push_back(&row);
     return all;
@@ -93,24 +93,34 @@ bool can_lower(const std::string& op) { return find_ways(op) != nullptr; }
 bool Lowering::add(const Node& node) {
   const Ways* const ways = find_ways(graph::op_name(node.op));
   const auto is_elsewhere = [&](const Value* result) { return result->meta && !is_there(*result->meta); };
-  if (!ways || std::any_of(node.results.begin(), node.results.end(), is_elsewhere)) return false;
+  if (std::any_of(node.results.begin(), node.results.end(), is_elsewhere)) return false;
+  node_ = &node;
+  line_ = line_of(node.source, loops_.lines);
+  refuses_numbers_ = operators::semantics_of(node.op).has(operators::Semantics::checks_numbers);
+  const auto as_operator = [&] { return ways && lower(*this, *ways); };
+  if (!is_host_call(node)) return attempt(as_operator);
+  const auto on_host = [&] { return as_operator() && value(tensors_.at(node.results[0]).value).on_host; };
+  return attempt(on_host) || attempt([&] { return host_call(); }) || attempt(as_operator);
+}
+
+/// Lowers the node so, or leaves everything as it was.
+bool Lowering::attempt(c10::function_ref<bool()> lower) {
   const auto values = loops_.values.size(), arguments = arguments_.size(), bounds = loops_.bounds.size();
   auto extents = loops_.extents;
   const auto fixed_batch = loops_.fixed_batch;
   const auto inputs = loops_.inputs.size();
   std::vector<bool> viewed;
   for (const LoopInput& input : loops_.inputs) viewed.push_back(input.viewed);
-  const auto asked = loops_.reshapes.size(), batch_inputs = loops_.batch_inputs.size();
+  const auto asked = loops_.reshapes.size(), batch_inputs = loops_.batch_inputs.size(),
+             checks = loops_.size_checks.size();
   added_.clear();
-  node_ = &node;
-  line_ = line_of(node.source, loops_.lines);
-  refuses_numbers_ = operators::semantics_of(node.op).has(operators::Semantics::checks_numbers);
-  if (lower(*this, *ways) && !is_too_deep(values)) return true;
+  if (lower() && !is_too_deep(values)) return true;
   loops_.values.resize(values);
   loops_.inputs.erase(loops_.inputs.begin() + static_cast<int64_t>(inputs), loops_.inputs.end());
   for (size_t i = 0; i < inputs; ++i) loops_.inputs[i].viewed = viewed[i];
   loops_.reshapes.resize(asked);
   loops_.batch_inputs.resize(batch_inputs);
+  loops_.size_checks.erase(loops_.size_checks.begin() + static_cast<int64_t>(checks), loops_.size_checks.end());
   loops_.bounds.resize(bounds);
   loops_.extents = std::move(extents);
   loops_.fixed_batch = fixed_batch;
@@ -239,18 +249,23 @@ Ref Lowering::read(const Value& value, const TensorForm& form) {
       break;
   }
   loops_.inputs.push_back({argument, form});
-  return add_value(std::move(input));
+  const Ref made = add_value(std::move(input));
+  if (value.meta && !value.meta->device.is_cpu()) loops_.values[static_cast<size_t>(made)].on_host = false;
+  return made;
 }
 
 std::optional<Lowered> Lowering::lowered(size_t argument) {
   const Value* value = tensor(argument);
-  if (!value || batch_sizes_.count(value)) return std::nullopt;
-  if (const auto found = tensors_.find(value); found != tensors_.end()) return found->second;
-  if (const auto found = read_.find(value); found != read_.end()) return found->second;
-  const auto form = form_of(*value);
+  return value ? lowered(*value) : std::nullopt;
+}
+
+std::optional<Lowered> Lowering::lowered(const Value& value) {
+  if (const auto found = tensors_.find(&value); found != tensors_.end()) return found->second;
+  if (const auto found = read_.find(&value); found != read_.end()) return found->second;
+  const auto form = form_of(value);
   if (!form) return std::nullopt;
-  const Lowered lowered{*form, read(*value, *form)};
-  remember(read_, value, lowered);
+  const Lowered lowered{*form, batch_sizes_.count(&value) ? size_number(-1, 0) : read(value, *form)};
+  remember(read_, &value, lowered);
   return lowered;
 }
 

@@ -1,4 +1,5 @@
 #pragma once
+#include <c10/util/FunctionRef.h>
 #include <triage/graph.h>
 
 #include <map>
@@ -6,6 +7,7 @@
 #include <set>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "runtime/backends/fused/loop_ir.h"
@@ -22,9 +24,11 @@ struct Lowered {
 
 class Lowering {
  public:
-  /// `batch`: how many rows there were at capture.
-  /// `device`: of all tensors but numbers, which may be the host's.
-  explicit Lowering(int64_t batch, c10::Device device = at::kCPU) : batch_(batch), device_(device) {}
+  /// `batch`: how many rows there were at capture. `device`: of all tensors but numbers, which may be the host's. `wrapped`: numbers
+  /// that take part in promotion as those of a script do.
+  using Values = std::unordered_set<const graph::Value*>;
+  explicit Lowering(int64_t batch, c10::Device device = at::kCPU, const Values* wrapped = nullptr)
+      : batch_(batch), device_(device), wrapped_(wrapped) {}
 
   /// Adds `node`, or returns false and leaves everything as it was.
   bool add(const graph::Node& node);
@@ -43,6 +47,7 @@ class Lowering {
   std::optional<bool> flag(size_t argument) const;
   /// The value of tensor argument `argument`, in its own form.
   std::optional<Lowered> lowered(size_t argument);
+  std::optional<Lowered> lowered(const graph::Value& value);
   /// The argument, a tensor or a number, as an operand of an elementwise operation computed in `dtype` on tensors of form
   /// `shape`. Nothing where ATen would have to promote or broadcast in a way that loops do not.
   std::optional<Ref> operand(size_t argument, at::ScalarType dtype, const TensorForm& shape);
@@ -67,6 +72,8 @@ class Lowering {
   /// One opcode. It belongs where the largest of its operands does.
   Ref apply(Opcode opcode, std::vector<Ref> operands, std::vector<int64_t> numbers = {},
             std::optional<Type> asked = {});
+  /// A size that the host knows: dim `dim` of an extent, or (-1) how many rows there are.
+  Ref size_number(int32_t extent, int32_t dim);
   Ref literal(Type type, int64_t bits) { return apply(Opcode::literal, {}, {bits}, type); }
   /// Over all positions of a row, or (`segments`, an extent) over those of each segment.
   Ref reduce(Join join, Ref element, int32_t segments = -1);
@@ -92,8 +99,9 @@ class Lowering {
   std::optional<int32_t> part_of(int32_t extent, const std::vector<bool>& dims);
   const Extent& extent(const TensorForm& form) const { return loops_.extents[static_cast<size_t>(form.extent)]; }
 
-  /// One value in all places of form `shape`.
+  /// One value in all places of form `shape`. What is computed of it and of others takes the value itself.
   Ref spread(Ref value, const TensorForm& shape);
+  Ref bare(Ref ref) const;
   /// Holds fast the sizes that argument `argument`, a list, asks of the result, which has form `form` and the sizes `seen` of
   /// it. False where they are not constants.
   void fix_extent(int32_t extent) { loops_.extents[static_cast<size_t>(extent)].fixed = true; }
@@ -101,7 +109,11 @@ class Lowering {
   std::optional<std::vector<Reshape::Size>> asked_sizes(size_t argument);
   /// The result has the values of `x`, rows of these sizes (the batch in front). `is_view`: ATen raises where it would have to copy.
   bool reshaped(const Lowered& x, const std::vector<Reshape::Size>& sizes, bool is_view);
+  /// ATen raises for numbers of this node that do not fit, though its row does not say so.
+  void check_numbers() { refuses_numbers_ = true; }
   bool note_batch_size();
+  std::optional<TensorForm> form_of_known_sizes(size_t argument, const std::vector<int64_t>& seen,
+                                                at::ScalarType dtype);
   int64_t batch() const { return batch_; }
   /// Whether extents are the same positions.
   bool are_same(int32_t a, int32_t b) const { return root(a) == root(b); }
@@ -123,6 +135,11 @@ class Lowering {
   Ref read(const graph::Value& value, const TensorForm& form);
   std::optional<Ref> as_column(const graph::Value& value, const TensorForm& shape);
   Ref add_value(LoopValue made);
+  bool attempt(c10::function_ref<bool()> lower);
+  bool host_call();
+  bool takes_bare(std::vector<Ref>& operands) const;
+  Ref host_number(HostNumber made, const TensorForm& form, std::vector<Ref> operands);
+  std::optional<Ref> size_asked(size_t argument, size_t item);
   Ref convert(Ref value, Type type);
   Ref in_dtype(Ref value, at::ScalarType dtype);
   at::ScalarType joint_dtype(const OpcodeRow& row, const std::vector<Ref>& operands) const;
@@ -150,6 +167,7 @@ class Lowering {
 
   int64_t batch_;
   const c10::Device device_;
+  const Values* const wrapped_;
   const graph::Node* node_ = nullptr;
   int32_t line_ = -1;             // of that node, as LoopValue::line
   bool refuses_numbers_ = false;  // ATen raises for numbers of this node that do not fit
@@ -187,6 +205,12 @@ bool includes(Dtypes dtypes, at::ScalarType dtype);
 bool elementwise(Lowering& l, Dtypes dtypes, const char* formula);
 bool clamp(Lowering& l);  // to the bounds in arguments 1 and 2
 
+/// A number in the form of argument 0: argument `fill`, or `number`.
+bool filled(Lowering& l, std::optional<size_t> fill, const c10::IValue& number = {});
+
+/// A call that makes one number of numbers: the host can run it, whatever it computes.
+bool is_host_call(const graph::Node& node);
+
 /// An operator that is a formula of its arguments. Of several for one operator, the first that can be is taken.
 struct FormulaRow {
   std::string op;  // "aten::add.Tensor"
@@ -199,6 +223,7 @@ const std::vector<FormulaRow>& formula_operators();
 using Lower = bool (*)(Lowering&);
 using LowerTable = std::vector<std::pair<const char*, Lower>>;
 const LowerTable& elementwise_operators();
+const LowerTable& host_numbers();
 const LowerTable& reshapes();
 const LowerTable& activations();
 const LowerTable& divisions();

@@ -39,6 +39,19 @@ bool to_sizes(Lowering& l, bool is_view) {
 bool view(Lowering& l) { return to_sizes(l, true); }
 bool reshape(Lowering& l) { return to_sizes(l, false); }
 
+/// view_as and reshape_as
+bool to_sizes_of(Lowering& l, bool is_view) {
+  const auto x = l.lowered(0), other = l.lowered(1);
+  if (!x || !other || !is_data(*x) || !is_data(*other)) return false;
+  std::vector<Reshape::Size> sizes = sizes_of(*other);
+  for (Reshape::Size& size : sizes)
+    if (size.from == From::dim)
+      size = {From::size, l.value(l.size_number(other->form.extent, static_cast<int32_t>(size.value))).slot};
+  return l.reshaped(*x, sizes, is_view);
+}
+bool view_as(Lowering& l) { return to_sizes_of(l, true); }
+bool reshape_as(Lowering& l) { return to_sizes_of(l, false); }
+
 /// flatten(start_dim, end_dim)
 bool flatten(Lowering& l) {
   const auto x = l.lowered(0);
@@ -99,6 +112,8 @@ const LowerTable& reshapes() {
   static const auto& table = *new LowerTable{
       {"aten::view", view},
       {"aten::reshape", reshape},
+      {"aten::view_as", view_as},
+      {"aten::reshape_as", reshape_as},
       {"aten::_unsafe_view", reshape},
       {"aten::flatten.using_ints", flatten},
       {"aten::unflatten.int", unflatten},
@@ -125,8 +140,9 @@ std::optional<Reshape::Size> Lowering::asked_size(const graph::Operand& item) {
   if (!value || !value->meta || value->meta->dtype != at::kLong || !value->meta->sizes.empty()) return std::nullopt;
   if (batch_sizes_.count(value)) return Reshape::Size{From::batch, 0};
   if (const auto made = tensors_.find(value); made != tensors_.end()) {
-    const LoopValue& count = this->value(made->second.value);
-    return count.is(Opcode::count) ? std::optional(Reshape::Size{From::extent, count.numbers[0]}) : std::nullopt;
+    const int32_t slot = this->value(made->second.value).slot;
+    const HostNumber* number = slot < 0 ? nullptr : loops_.inputs[static_cast<size_t>(slot)].computed.get();
+    return number && !number->function ? std::optional(Reshape::Size{From::size, slot}) : std::nullopt;
   }
   const auto form = form_of(*value);
   if (!form || form->kind != Kind::number) return std::nullopt;
@@ -179,7 +195,7 @@ bool Lowering::fits_batch(const std::vector<Reshape::Size>& sizes) {
   const Reshape::Size& first = sizes[0];
   if (first.from == From::constant) loops_.fixed_batch = batch_;
   if (first.from == From::input) loops_.batch_inputs.push_back(static_cast<size_t>(first.value));
-  return first.from != From::extent && first.from != From::dim &&
+  return first.from != From::size && first.from != From::dim &&
          std::none_of(sizes.begin() + 1, sizes.end(), [](const auto& size) { return size.from == From::batch; });
 }
 

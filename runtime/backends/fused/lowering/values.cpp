@@ -24,8 +24,34 @@ Ref Lowering::add_value(LoopValue made) {
   return static_cast<Ref>(loops_.values.size() - 1);
 }
 
+/// The value that `spread` has put in all places.
+Ref Lowering::bare(Ref ref) const {
+  const LoopValue& one = value(ref);
+  return one.is(Opcode::copy) && value(one.operands[0]).place < one.place ? one.operands[0] : ref;
+}
+
+/// Puts what was spread in the place of operands. False where no operand is left then that tells the places.
+bool Lowering::takes_bare(std::vector<Ref>& operands) const {
+  const auto place = [&](const std::vector<Ref>& refs) {
+    Place most = Place::number;
+    for (const Ref ref : refs) most = std::max(most, value(ref).place);
+    return most;
+  };
+  std::vector<Ref> taken = operands;
+  for (Ref& ref : taken) ref = bare(ref);
+  const bool told = place(taken) == place(operands);
+  if (!told || joint_extent(taken) == joint_extent(operands)) operands = std::move(taken);
+  return told;
+}
+
 Ref Lowering::apply(Opcode opcode, std::vector<Ref> operands, std::vector<int64_t> numbers, std::optional<Type> asked) {
   const OpcodeRow& row = row_of(opcode);
+  if (opcode != Opcode::copy) {
+    TensorForm shape;  // of the result
+    shape.extent = joint_extent(operands);
+    if (shape.extent >= 0) shape.kind = TensorForm::Kind::element;
+    if (!takes_bare(operands)) return spread(apply(opcode, std::move(operands), std::move(numbers), asked), shape);
+  }
   std::vector<Type> types;
   LoopValue made;
   made.place = Place::number;
@@ -228,6 +254,7 @@ std::vector<bool> needed_values(const Loops& loops) {
   std::vector<bool> needed(loops.values.size());
   for (const LoopOutput& output : loops.outputs) needed[static_cast<size_t>(output.value)] = true;
   for (const NumberBound& bound : loops.bounds) needed[static_cast<size_t>(bound.value)] = true;
+  for (const SizeCheck& check : loops.size_checks) needed[static_cast<size_t>(check.number)] = true;
   for (size_t i = needed.size(); i-- > 0;) {
     const LoopValue& value = loops.values[i];
     if (value.kind == ValueKind::input) needed[i] = true;  // the caller lays it out
@@ -265,6 +292,7 @@ void share_equal_values(Loops& loops) {
   for (LoopValue& value : loops.values) value.expensive &= !value.inner;  // the result it leads to is
   for (LoopOutput& output : loops.outputs) output.value = now[static_cast<size_t>(output.value)];
   for (NumberBound& bound : loops.bounds) bound.value = now[static_cast<size_t>(bound.value)];
+  for (SizeCheck& check : loops.size_checks) check.number = now[static_cast<size_t>(check.number)];
 }
 
 Loops Lowering::finish(const std::vector<const graph::Value*>& outputs) {
@@ -275,6 +303,7 @@ Loops Lowering::finish(const std::vector<const graph::Value*>& outputs) {
   }
   use_roots();
   share_equal_values(loops_);
+  loops_.last_asked = last_asked(loops_);
   return std::move(loops_);
 }
 

@@ -33,6 +33,11 @@ at::Scalar number_at(const void* memory, at::ScalarType dtype) {
   return number;
 }
 
+void write_number(const c10::Scalar& number, at::ScalarType dtype, void* memory) {
+  AT_DISPATCH_ALL_TYPES_AND3(at::kHalf, at::kBFloat16, at::kBool, dtype, "write_number",
+                             [&] { *static_cast<scalar_t*>(memory) = number.to<scalar_t>(); });
+}
+
 }  // namespace
 
 /// Whether a call of what is not trusted may take what the loops take, with values that loops keep to a row counted as tensors. Operators
@@ -66,28 +71,59 @@ bool CallLayout::within_terms(const std::optional<std::chrono::steady_clock::tim
 }
 
 bool CallLayout::numbers_fit() const {
-  if (loops_.bounds.empty()) return true;
+  return std::all_of(loops_.bounds.begin(), loops_.bounds.end(), [&](const NumberBound& bound) {
+    return flags::check::holds(bound.dtype, thread_memory.numbers[static_cast<size_t>(bound.value)]);
+  });
+}
+
+/// Finds the numbers that the host computes or compares with others; false where one is not the host's, ATen would raise for it, or
+/// it is another one than the size that it stands for.
+bool CallLayout::find_numbers() {
+  if (loops_.last_asked < 0) return true;
   bool there = true;
-  const auto input = [&](size_t slot) {
-    there &= on_host[slot];
-    return there ? number_at(in[slot], loops_.inputs[slot].form.dtype) : at::Scalar(0);
+  computed_.resize(loops_.inputs.size());
+  const auto input = [&](size_t slot, at::ArrayRef<c10::Scalar> operands) -> c10::Scalar {
+    const LoopInput& one = loops_.inputs[slot];
+    if (!one.computed) {
+      there &= on_host[slot];
+      return there ? number_at(in[slot], one.form.dtype) : c10::Scalar(0);
+    }
+    std::optional<c10::Scalar> made;
+    if (there) made = one.computed->function ? one.computed->function(operands) : size_of(*one.computed);
+    there = made.has_value();
+    if (!there) return 0;
+    write_number(*made, one.form.dtype, &computed_[slot]);
+    in[slot] = &computed_[slot];
+    return *made;
   };
-  const auto count = [&](size_t extent) { return extents[extent]; };
-  Ref last = 0;
-  for (const NumberBound& bound : loops_.bounds) last = std::max(last, bound.value);
   std::vector<c10::Scalar>& numbers = thread_memory.numbers;
-  find_numbers(loops_.values, last, input, count, numbers);
-  return there && std::all_of(loops_.bounds.begin(), loops_.bounds.end(), [&](const NumberBound& bound) {
-           return flags::check::holds(bound.dtype, numbers[static_cast<size_t>(bound.value)]);
+  fused::find_numbers(
+      loops_, input, [&](size_t extent) { return extents[extent]; }, numbers);
+  return there && std::all_of(loops_.size_checks.begin(), loops_.size_checks.end(), [&](const SizeCheck& check) {
+           const int64_t size = check.extent < 0 ? batch : sizes[static_cast<size_t>(check.extent)][check.dim];
+           return numbers[static_cast<size_t>(check.number)].toLong() == size;
          });
+}
+
+/// Nothing as long as no input has told it.
+std::optional<int64_t> CallLayout::size_of(const HostNumber& number) const {
+  if (number.extent < 0) return batch < 0 ? std::nullopt : std::optional(batch);
+  const Sizes& told = sizes[static_cast<size_t>(number.extent)];
+  return told.empty() ? std::nullopt : std::optional(told[static_cast<size_t>(number.dim)]);
 }
 
 bool CallLayout::lay_out(at::ArrayRef<at::Tensor> inputs) {
   sizes.resize(loops_.extents.size());
   kept.reserve(loops_.inputs.size());
   for (const LoopInput& input : loops_.inputs)
-    if (!lay_out(input, inputs[input.argument])) return false;
-  return resolve_sizes();
+    if (input.computed) {
+      in.push_back(nullptr);  // as yet
+      on_host.push_back(true);
+      stride.push_back(0);
+    } else if (!lay_out(input, inputs[input.argument])) {
+      return false;
+    }
+  return resolve_sizes() && find_numbers();
 }
 
 /// Notes the sizes of an extent; false where they are not those that are known.
@@ -142,9 +178,11 @@ bool CallLayout::reshape(const Reshape& reshape) {
     const auto at = static_cast<size_t>(size.value);
     if (size.from == From::dim && at >= from.size()) return false;
     if (size.from == From::input && !on_host[at]) return false;
+    const auto asked = size.from == From::size ? size_of(*loops_.inputs[at].computed) : std::optional<int64_t>(-1);
+    if (!asked) return false;
     made.push_back(size.from == From::constant ? size.value
                    : size.from == From::dim    ? from[at]
-                   : size.from == From::extent ? count(static_cast<int32_t>(size.value))
+                   : size.from == From::size   ? *asked
                    : size.from == From::input  ? *static_cast<const int64_t*>(in[at])
                                                : 1);
     if (made.back() < 0) return false;  // -1 of an input: ATen knows whether it may stand for what the others leave

@@ -42,10 +42,13 @@ class CallLayout {
   bool resolve_sizes();
   bool resolve_parts(size_t extent);
   bool reshape(const Reshape& reshape);
+  bool find_numbers();
+  std::optional<int64_t> size_of(const HostNumber& number) const;
 
   const Loops& loops_;
   const c10::Device device_;
   OutputPool* const shared_;
+  c10::SmallVector<int64_t, 8> computed_;  // the memory of inputs that the host computes
 };
 
 }  // namespace triage::fused

@@ -4,8 +4,8 @@
 
 #include <vector>
 
-#include "runtime/backends/fused/loop_call.h"
 #include "runtime/backends/fused/fusion_groups.h"
+#include "runtime/backends/fused/loop_call.h"
 
 namespace triage::fused {
 

@@ -21,7 +21,7 @@ class OutputPool {
   OutputPool(const OutputPool&) = delete;
   OutputPool& operator=(const OutputPool&) = delete;
 
-  static constexpr size_t smallest = 16 << 10;  // bytes; below, malloc is as fast, and threads do not meet
+  static constexpr size_t smallest = 4 << 10;  // bytes, a page; below, malloc is as fast, and threads do not meet
 
   /// A contiguous CPU tensor, its values undefined.
   at::Tensor get(at::IntArrayRef sizes, at::ScalarType dtype);
