@@ -1,10 +1,11 @@
 -- Numbers that scripts compute of sizes, in fused loops: the bits of the script, for sizes that change, errors too.
 local expressions = {
-  "n", "-n", "n + m", "n - 2 * m", "n * m", "1 / n", "m / n", "n // 3", "n % 3", "(-n) // 3", "(-n) % 3", "n // 2.5", "n % 2.5",
-  "n % (m + 0.5)", "n ^ 2", "n ^ 0.5", "2 ^ -n", "n & 6", "n | m", "n ~ 5", "~n", "n << 2", "n >> 1", "math.sqrt(n)",
-  "math.log(n)", "math.log(n, 2)", "math.exp(-n)", "math.sin(n)", "math.floor(n * 0.37)", "math.ceil(n / 7)", "math.abs(3 - n)",
-  "math.max(n, m)", "math.min(n, 4)", "math.max(n * 0.5, 2)", "math.fmod(n, 3)", "1 / math.sqrt(n + 1e-6)", "(n - 1) / n",
-  "math.deg(n)", "n / (m + 1) - m / (n + 1)", "x:dim() * n", "x:numel() // m", "#x + 1",
+  "n", "-n", "n + m", "n - 2 * m", "n * m", "1 / n", "m / n", "n // 3", "n % 3", "(-n) // 3", "(-n) % 3", "n // 2.5",
+  "n % 2.5", "n % (m + 0.5)", "n ^ 2", "n ^ 0.5", "2 ^ -n", "n & 6", "n | m", "n ~ 5", "~n", "n << 2", "n >> 1",
+  "math.sqrt(n)", "math.log(n)", "math.log(n, 2)", "math.exp(-n)", "math.sin(n)", "math.floor(n * 0.37)",
+  "math.ceil(n / 7)", "math.abs(3 - n)", "math.max(n, m)", "math.min(n, 4)", "math.max(n * 0.5, 2)",
+  "math.fmod(n, 3)", "1 / math.sqrt(n + 1e-6)", "(n - 1) / n", "math.deg(n)", "n / (m + 1) - m / (n + 1)",
+  "x:dim() * n", "x:numel() // m", "#x + 1",
 }
 local forms = {
   "torch.full_like(x, (%s)) + x", "x * (%s) - 1", "torch.where(x > (%s), x, 0.5) * 2", "x:clamp({min = %s}) * 2",
@@ -66,7 +67,8 @@ test("explain says why a call is in no loop", function()
   end
   local x = torch.randn({4, 8})
   local function has(text, words) assert(text:find(words, 1, true), text) end
-  has(why(function(z) return ((z * 2 + 1):sort(-1)) end, x), "numbers_of_loops.lua:69: aten::sort: it puts elements in order")
+  has(why(function(z) return ((z * 2 + 1):sort(-1)) end, x),
+    "numbers_of_loops.lua:70: aten::sort: it puts elements in order")
   has(why(function(z) return (z * 2 + 1):sum(0) end, x), "it reduces the batch (dim 0); loops reduce the other dims")
   has(why(function(z) return (z * 2 + 1):sum() end, x), "it reduces the whole batch")
   has(why(function(z) return (z * 2 + 1):cumsum(-1) end, x), "each element depends on those before it")
