@@ -408,7 +408,7 @@ class Cutter {
     for (const auto& group : groups) {
       FusionGroup part = make_group(group, false);
       part.pooled = pooled.count(group.back()) != 0 && part.outputs.size() == 1;
-      part.in_place = group.size() == 1 && overwrites(*group.back());
+      part.in_place = group.size() == 1 && part.outputs.size() == 1 && overwrites(*group.back());
       finish(std::move(part), group);
     }
   }
