@@ -16,6 +16,7 @@
 #include "runtime/capture/replay/trace_replayer.h"
 #include "runtime/capture/reports/compile_clock.h"
 #include "runtime/messages/logs/artefacts.h"
+#include "runtime/messages/logs/log.h"
 #include "runtime/messages/logs/log_file.h"
 #include "runtime/messages/printable.h"
 #include "runtime/messages/profiling/profiler_spans.h"
@@ -220,6 +221,15 @@ int compiled_finish_compiling(lua_State* L) {
 
 constexpr size_t longest_name = 255;
 
+/// `compiler = "off"` asks for what holds anyway, and stands in many scripts: it is told once in a process.
+void tell_gone(lua_State* L, const std::string& key, const std::string& gone) {
+  static std::atomic<bool> told{false};
+  const bool holds =
+      key == "compiler" && lua_type(L, -1) == LUA_TSTRING && lua_tostring(L, -1) == std::string_view("off");
+  if (!holds) throw InputError("triage.compile: " + gone);
+  if (!told.exchange(true)) messages::warn("triage.compile: " + gone);
+}
+
 void read_compile_options(lua_State* L, int index, CompiledFunction& function) {
   if (lua_isnoneornil(L, index)) return;
   table_argument(L, {index, "triage.compile", "options"});
@@ -249,7 +259,7 @@ void read_compile_options(lua_State* L, int index, CompiledFunction& function) {
     else if (key == "name" && lua_type(L, -1) == LUA_TSTRING && lua_rawlen(L, -1) <= longest_name)
       function.name = lua_tostring(L, -1);
     else if (const std::string gone = text_if_gone(key); !gone.empty())
-      throw InputError("triage.compile: " + gone);
+      tell_gone(L, key, gone);
     else
       throw InputError(
           "triage.compile: option '" + (key.empty() ? std::string("?") : key) +

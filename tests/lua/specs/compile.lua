@@ -148,10 +148,12 @@ test("D09: a compiled function says what its cache keeps", function()
 end)
 
 test("options of earlier versions are gone, and say so", function()
-  for _, name in ipairs {"compiler", "kernels"} do
-    fails(function() triage.compile(function(a) return a end, {[name] = "off"}) end,
+  for name, value in pairs {compiler = "background", kernels = "off"} do
+    fails(function() triage.compile(function(a) return a end, {[name] = value}) end,
           "triage.compile: `" .. name .. "` is gone, and nothing replaces it")
   end
+  local off = triage.compile(function(a) return a * 2 end, {compiler = "off"})   -- what holds: told in the log
+  eq(off(torch.ones({2})), torch.full({2}, 2.0))
 end)
 
 test("a script waits for the loops of a compiled function", function()
