@@ -34,6 +34,19 @@ const at::Tensor* input_of(const AnsweredCall& call, size_t index) {
   return found;
 }
 
+/// Tells of the errors of an output, sample by sample, without the counts of dropped ones. Their locations have left triage.
+template <class Tell>
+void each_left(const at::Tensor& output, const Tell& tell) {
+  if (output.numel() == 0) return;
+  const at::Tensor f = output.contiguous();
+  const flags::Overflow overflow(f, get_config());
+  flags::each_error(f, 0, f.size(0), [&](int64_t sample, int64_t at, uint16_t slot) {
+    if (overflow.is(at, slot)) return;
+    note_left(slot >> LOCATION_SHIFT);
+    tell(sample, slot);
+  });
+}
+
 }  // namespace
 
 int64_t rows_of(at::ArrayRef<at::Tensor> inputs) {
@@ -55,15 +68,7 @@ FlaggedSamples flagged_samples(const AnsweredCall& call) {
       found.elsewhere = true;
       continue;
     }
-    if (output.numel() > 0) {
-      const at::Tensor f = output.contiguous();
-      const flags::Overflow overflow(f, get_config());
-      flags::each_error(f, 0, f.size(0), [&](int64_t sample, int64_t at, uint16_t slot) {
-        if (overflow.is(at, slot)) return;
-        note_left(slot >> LOCATION_SHIFT);
-        found.errors.push_back({sample, slot});
-      });
-    }
+    each_left(output, [&](int64_t sample, uint16_t slot) { found.errors.push_back({sample, slot}); });
     if (found.counted)  // of a second output: one sample's errors together
       std::stable_sort(found.errors.begin(), found.errors.end(),
                        [](const auto& a, const auto& b) { return a.sample < b.sample; });
@@ -124,15 +129,10 @@ std::optional<FlaggedTotals> count_flagged(const AnsweredCall& call,
   if (!output) return totals;
   totals.counted = true;
   totals.samples = output->size(0);
-  if (output->numel() == 0) return totals;
-  const at::Tensor f = output->contiguous();
-  const flags::Overflow overflow(f, get_config());
   std::optional<RowPairs> pairs;
   int64_t last = -1;
   std::pair<uint16_t, uint64_t> run{0, 0};
-  flags::each_error(f, 0, f.size(0), [&](int64_t sample, int64_t at, uint16_t slot) {
-    if (overflow.is(at, slot)) return;
-    note_left(slot >> LOCATION_SHIFT);
+  each_left(*output, [&](int64_t sample, uint16_t slot) {
     if (run.second > 0 && run.first != slot) add(run.first, std::exchange(run.second, 0));
     run = {slot, run.second + 1};
     if (sample == last) return;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <optional>
 #include <set>
 #include <utility>
 #include <vector>
@@ -15,39 +16,61 @@ namespace {
 
 using Home = Steps::Slot::Home;
 
-/// With these, the slots that selections may read or write in their place.
-std::set<int32_t> with_chosen(const Steps& steps, std::vector<int32_t> left) {
-  std::multimap<int32_t, int32_t> also;  // where the first lies, the second may
-  for (const Steps::Choice& one : steps.choices)
-    for (const size_t which : {0, 1}) {
-      if (one.how[which] == Steps::Choice::How::forward) also.emplace(one.of[which], one.out);
-      if (one.how[which] == Steps::Choice::How::through) also.emplace(one.out, one.of[which]);
-    }
-  std::set<int32_t> slots;
-  while (!left.empty()) {
-    const int32_t slot = left.back();
-    left.pop_back();
-    if (!slots.insert(slot).second) continue;
-    const auto [begin, end] = also.equal_range(slot);
-    for (auto next = begin; next != end; ++next) left.push_back(next->second);
+/// Which slots selections may read or write in the place of others.
+class Chosen {
+ public:
+  explicit Chosen(const Steps& steps) : steps_(steps) {
+    for (const Steps::Choice& one : steps.choices)
+      for (const size_t which : {0, 1}) {
+        if (one.how[which] == Steps::Choice::How::forward) also_.emplace(one.of[which], one.out);
+        if (one.how[which] == Steps::Choice::How::through) also_.emplace(one.out, one.of[which]);
+      }
   }
-  return slots;
-}
+  /// These slots, and those that may lie where they do.
+  std::set<int32_t> with(std::vector<int32_t> left) const {
+    std::set<int32_t> slots;
+    while (!left.empty()) {
+      const int32_t slot = left.back();
+      left.pop_back();
+      if (!slots.insert(slot).second) continue;
+      const auto [begin, end] = also_.equal_range(slot);
+      for (auto next = begin; next != end; ++next) left.push_back(next->second);
+    }
+    return slots;
+  }
+  /// The slots that may lie in this memory of the caller.
+  std::set<int32_t> in(Home whose, size_t number) const {
+    std::vector<int32_t> own;
+    for (size_t i = 0; i < steps_.slots.size(); ++i)
+      if (steps_.slots[i].home == whose && steps_.slots[i].number == static_cast<int32_t>(number))
+        own.push_back(static_cast<int32_t>(i));
+    return with(std::move(own));
+  }
 
-/// The slots that may lie in this memory of the caller.
-std::set<int32_t> slots_in(const Steps& steps, Home whose, size_t number) {
-  std::vector<int32_t> own;
-  for (size_t i = 0; i < steps.slots.size(); ++i)
-    if (steps.slots[i].home == whose && steps.slots[i].number == static_cast<int32_t>(number))
-      own.push_back(static_cast<int32_t>(i));
-  return with_chosen(steps, std::move(own));
-}
+ private:
+  const Steps& steps_;
+  std::multimap<int32_t, int32_t> also_;  // where the first lies, the second may
+};
 
-/// Where a slot is read and written, as (level, step): the ops of a loop come one after the other, then its reductions.
+/// When a slot, or one of several, is read and written. The ops of a loop come one after the other, then its reductions.
+struct SlotUse {
+  using Time = std::pair<size_t, size_t>;  // level, step
+  bool only_in_loops = true;
+  size_t writes = 0;
+  std::optional<Time> last_read, first_write;
+
+  void add(const SlotUse& other) {
+    only_in_loops &= other.only_in_loops;
+    writes += other.writes;
+    if (other.last_read) last_read = std::max(last_read.value_or(*other.last_read), *other.last_read);
+    if (other.first_write) first_write = std::min(first_write.value_or(*other.first_write), *other.first_write);
+  }
+};
+
+/// Of every slot.
 class SlotUses {
  public:
-  using Time = std::pair<size_t, size_t>;
-  SlotUses(const Steps& steps, const std::set<int32_t>& slots) : slots_(slots) {
+  explicit SlotUses(const Steps& steps) : uses_(steps.slots.size()) {
     for (size_t i = 0; i < steps.levels.size(); ++i) {
       const Steps::Level& level = steps.levels[i];
       for (const Steps::Op& op : level.cells) note_elsewhere(op.in);
@@ -59,69 +82,87 @@ class SlotUses {
     }
     for (const Steps::Transfer& one : steps.writes) note_elsewhere(std::array{one.slot});
   }
-  bool only_in_loops = true;
-  std::vector<Time> reads, writes;
+  SlotUse of(const std::set<int32_t>& slots) const {
+    SlotUse all;
+    for (const int32_t slot : slots) all.add(uses_[static_cast<size_t>(slot)]);
+    return all;
+  }
 
  private:
-  template <class Slots>
-  bool any_of(const Slots& slots) const {
-    return std::any_of(slots.begin(), slots.end(), [&](int32_t slot) { return slots_.count(slot) > 0; });
+  void add(int32_t slot, const SlotUse& use) {
+    if (slot >= 0) uses_[static_cast<size_t>(slot)].add(use);
   }
   template <class Slots>
   void note_elsewhere(const Slots& slots) {
-    only_in_loops &= !any_of(slots);
+    for (const int32_t slot : slots) add(slot, {false, 0, {}, {}});
   }
   void note(const Steps::Loop& loop, size_t level) {
     const size_t end = loop.ops.size();
+    const auto read = [&](int32_t slot, size_t step) { add(slot, {true, 0, SlotUse::Time{level, step}, {}}); };
+    const auto write = [&](int32_t slot, size_t step) { add(slot, {true, 1, {}, SlotUse::Time{level, step}}); };
     for (size_t k = 0; k < end; ++k) {
-      if (any_of(loop.ops[k].in)) reads.emplace_back(level, k);
-      if (slots_.count(loop.ops[k].out)) writes.emplace_back(level, k);
+      for (const int32_t slot : loop.ops[k].in) read(slot, k);
+      write(loop.ops[k].out, k);
     }
     for (const Steps::Reduction& one : loop.reductions) {
-      if (any_of(one.in) || (!one.merged && slots_.count(one.operand))) reads.emplace_back(level, end);
-      if (slots_.count(one.stored)) writes.emplace_back(level, end);
+      for (const int32_t slot : one.in) read(slot, end);
+      if (!one.merged) read(one.operand, end);
+      write(one.stored, end);
     }
   }
-  const std::set<int32_t>& slots_;
+  std::vector<SlotUse> uses_;
 };
 
-/// Whether rows of the slot are no longer read when the output is written, and both lie alike.
-bool can_lie_in(const Steps& steps, int32_t kept, int32_t output) {
-  const Steps::Slot &row = steps.slot(kept), &out = steps.slot(output);
-  if (row.size != out.size || row.extent != out.extent || row.choice >= 0) return false;
-  const std::set<int32_t> rows = with_chosen(steps, {kept}),
-                          outputs = slots_in(steps, Home::output, static_cast<size_t>(out.number));
-  const SlotUses of_row(steps, rows), of_output(steps, outputs);
-  if (!of_row.only_in_loops || !of_output.only_in_loops || of_output.writes.empty()) return false;
-  if (of_row.reads.empty() || of_row.writes.size() != 1) return false;
-  const auto written = *std::min_element(of_output.writes.begin(), of_output.writes.end());
-  const auto read = *std::max_element(of_row.reads.begin(), of_row.reads.end());
-  const bool same_loop = written.first == read.first;
-  return read.first <= written.first && of_row.writes[0].first < written.first &&
-         (!same_loop || (read.second <= written.second && steps.levels[read.first].is_one_loop() &&
-                         read.second < steps.levels[read.first].loops[0].ops.size()));
+/// Whether rows that are kept are no longer read when an output is written.
+bool ends_before(const Steps& steps, const SlotUse& kept, const SlotUse& output) {
+  if (!kept.only_in_loops || !output.only_in_loops || !output.first_write) return false;
+  if (!kept.last_read || kept.writes != 1) return false;
+  const auto [written, at_step] = *output.first_write;
+  const auto [read, by_step] = *kept.last_read;
+  if (kept.first_write->first >= written || read > written) return false;
+  if (read < written) return true;
+  const Steps::Level& level = steps.levels[read];  // where one op reads a place and writes there, or a later one
+  return level.is_one_loop() && by_step <= at_step && by_step < level.loops[0].ops.size();
 }
 
 }  // namespace
 
 void keep_in_outputs(Steps& steps, const std::optional<InPlace>& in_place) {
   if (steps.width > 1) return;
-  std::set<int32_t> taken;
-  if (in_place) taken.insert(static_cast<int32_t>(in_place->output));
-  for (size_t i = 0; i < steps.slots.size(); ++i)
-    for (size_t k = 0; k < steps.slots.size() && steps.slots[i].home == Home::row; ++k) {
-      const auto kept = static_cast<int32_t>(i), output = static_cast<int32_t>(k);
-      if (steps.slots[k].home != Home::output || taken.count(steps.slots[k].number)) continue;
-      if (!can_lie_in(steps, kept, output)) continue;
-      taken.insert(steps.slots[k].number);
-      steps.slots[i] = steps.slots[k];
+  std::vector<int32_t> kept, outputs;
+  for (size_t i = 0; i < steps.slots.size(); ++i) {
+    const Steps::Slot& slot = steps.slots[i];
+    if (slot.home == Home::row && slot.choice < 0) kept.push_back(static_cast<int32_t>(i));
+    if (slot.home == Home::output && !(in_place && slot.number == static_cast<int32_t>(in_place->output)))
+      outputs.push_back(static_cast<int32_t>(i));
+  }
+  if (kept.empty() || outputs.empty()) return;
+  const Chosen chosen(steps);
+  const SlotUses uses(steps);
+  std::map<int32_t, SlotUse> free;  // by the number of the output
+  for (const int32_t output : outputs) {
+    const int32_t number = steps.slot(output).number;
+    if (!free.count(number)) free[number] = uses.of(chosen.in(Home::output, static_cast<size_t>(number)));
+  }
+  for (const int32_t row : kept) {
+    const SlotUse use = uses.of(chosen.with({row}));
+    for (const int32_t output : outputs) {
+      const Steps::Slot there = steps.slot(output);
+      const auto found = free.find(there.number);
+      if (found == free.end() || steps.slot(row).size != there.size || steps.slot(row).extent != there.extent ||
+          !ends_before(steps, use, found->second))
+        continue;
+      steps.slot(row) = there;
+      free.erase(found);
+      break;
     }
+  }
 }
 
 bool can_be_in_place(const Steps& steps, const InPlace& where) {
   if (steps.width > 1) return true;  // tiles are read before, and written after
-  const std::set<int32_t> inputs = slots_in(steps, Home::input, where.slot),
-                          outputs = slots_in(steps, Home::output, where.output);
+  const Chosen chosen(steps);
+  const std::set<int32_t> inputs = chosen.in(Home::input, where.slot), outputs = chosen.in(Home::output, where.output);
   const auto is_input = [&](int32_t slot) { return inputs.count(slot) > 0; };
   const auto is_output = [&](int32_t slot) { return outputs.count(slot) > 0; };
   bool written = false;

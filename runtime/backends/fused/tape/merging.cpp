@@ -360,12 +360,14 @@ Steps::Fetch fetch_of_output(const Steps& steps, int32_t slot) {
 
 void choose_fetching(Steps& steps) {
   if (steps.width > 1) return;
+  int32_t input = -1, output = -1;
   for (size_t i = 0; i < steps.slots.size(); ++i) {
-    const auto slot = static_cast<int32_t>(i);
     if (steps.slots[i].size != 4) continue;
-    if (steps.slots[i].home == Home::input) steps.fetched_input = fetched_in(steps, 1, steps.levels.size(), slot);
-    if (steps.slots[i].home == Home::output) steps.fetched_output = fetch_of_output(steps, slot);
+    if (steps.slots[i].home == Home::input) input = static_cast<int32_t>(i);
+    if (steps.slots[i].home == Home::output) output = static_cast<int32_t>(i);
   }
+  if (input >= 0) steps.fetched_input = fetched_in(steps, 1, steps.levels.size(), input);
+  if (output >= 0) steps.fetched_output = fetch_of_output(steps, output);
 }
 
 void find_read_again(Steps& steps) {

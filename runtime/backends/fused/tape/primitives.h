@@ -27,15 +27,19 @@ struct JoinSteps {
   /// Totals as values of the type.
   void (*finish)(void* out, const void* totals, int64_t count);
 };
-/// Rows that a step goes through one after the other: where they lie, and how far it is to the next one.
+/// Where the operands of a step lie, and how far it is to those of the next row.
+struct RowOperands {
+  const void* in[5];
+  int64_t steps[5];
+};
+/// Rows that a step goes through one after the other.
 struct JoinedRows {
   int64_t count;
   void* total;
   int64_t total_step;
   void* stored;
   int64_t stored_step;
-  const void* in[5];
-  int64_t in_steps[5];
+  RowOperands from;
   // What comes into the cache meanwhile: memory of as many values. Null: nothing.
   const char* read_ahead;
   int64_t read_step;

@@ -326,21 +326,12 @@ class TapeRun {
     }
   }
 
-  /// Where the operands of a step lie, and how far it is to those of the next row.
-  struct RowOperands {
-    const void* in[Steps::most_operands];
-    int64_t steps[Steps::most_operands];
-    size_t count = 0;
-    void next_row() {
-      for (size_t i = 0; i < count; ++i) in[i] = static_cast<const char*>(in[i]) + steps[i];
-    }
-  };
   RowOperands operands(const Steps::Operands& slots, int64_t first) const {
     RowOperands found;
-    for (; found.count < slots.size() && slots[found.count] >= 0; ++found.count) {
-      const Place& place = here(slots[found.count]);
-      found.in[found.count] = place.at(first);
-      found.steps[found.count] = place.step;
+    for (size_t i = 0; i < slots.size() && slots[i] >= 0; ++i) {
+      const Place& place = here(slots[i]);
+      found.in[i] = place.at(first);
+      found.steps[i] = place.step;
     }
     return found;
   }
@@ -354,7 +345,11 @@ class TapeRun {
     }
     const Place& out = here(op.out);
     char* to = out.at(first);
-    for (; rows > 0; --rows, to += out.step, from.next_row()) step(to, from.in, n, op.numbers.data());
+    for (; rows > 0; --rows, to += out.step) {
+      step(to, from.in, n, op.numbers.data());
+      for (size_t i = 0; i < op.in.size() && op.in[i] >= 0; ++i)
+        from.in[i] = static_cast<const char*>(from.in[i]) + from.steps[i];
+    }
   }
 
   bool is_needed(const Steps::Op& op, int64_t row) const {
@@ -395,12 +390,10 @@ class TapeRun {
         one.steps->block(total.memory + i * total.step, from.at(first) + i * from.step, n, one.start);
       return;
     }
-    const RowOperands from = operands(one.in, first);
     JoinedRows all{};
     all.count = rows, all.total = total.memory, all.total_step = total.step;
     if (one.stored >= 0) all.stored = here(one.stored).at(first), all.stored_step = here(one.stored).step;
-    std::copy_n(from.in, from.count, all.in);
-    std::copy_n(from.steps, from.count, all.in_steps);
+    all.from = operands(one.in, first);
     if (first == 0) {
       all.read_ahead = ahead_in_.memory, all.read_step = ahead_in_.step;
       all.write_ahead = ahead_out_.memory, all.write_step = ahead_out_.step;
