@@ -45,8 +45,6 @@ bool computes(const Node& node) {
 /// An operation on flags by itself: one loop of the CPU (runtime/flags/kernels), and several calls of ATen elsewhere.
 bool is_of_flags(const Node& node) { return graph::op_name(node.op).rfind("triage::", 0) == 0 && computes(node); }
 
-bool is_number(const Value* value) { return value->meta && value->meta->sizes.empty(); }
-
 bool computes_numbers(const Node& node) {
   bool all = !node.results.empty() && std::all_of(node.results.begin(), node.results.end(), is_number);
   if (graph::op_name(node.op) == "triage::size") return all;

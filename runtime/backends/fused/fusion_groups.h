@@ -40,4 +40,7 @@ std::vector<FusionGroup> cut(const graph::Graph& graph, c10::Device device = at:
 /// A call of ATen was planned for a tensor such as `seen` at capture: of as many dims, of that dtype, on the CPU.
 bool is_as_seen(const at::Tensor& tensor, const std::optional<graph::TensorMeta>& seen);
 
+/// A tensor of no dims, wherever it is.
+inline bool is_number(const graph::Value* value) { return value->meta && value->meta->sizes.empty(); }
+
 }  // namespace triage::fused

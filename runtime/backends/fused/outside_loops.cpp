@@ -144,7 +144,6 @@ std::string why_outside(const Node& node) {
   const Semantics semantics = operators::semantics_of(node.op);
   if (semantics.has(Semantics::dynamic | Semantics::dynamic_by_mask | Semantics::dynamic_by_classes))
     return "values decide the size of its result; torch.where and masked_fill keep all places";
-  const auto is_number = [](const Value* value) { return value->meta && value->meta->sizes.empty(); };
   if (is_host_call(node)) return "it makes a number of numbers, which no loop reads";
   if (!can_lower(graph::op_name(node.op))) return reason_of_name(node);
   if (!node.results.empty() && std::all_of(node.results.begin(), node.results.end(), is_number))

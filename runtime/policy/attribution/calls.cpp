@@ -21,16 +21,22 @@ void count_errors(const std::vector<SampleError>& errors, FlagCounts& counts) no
   }
 }
 
+std::optional<Counters::Flagged> count_totals(const FlaggedTotals& totals, Counters& counters) {
+  if (totals.elsewhere) counters.uncounted();
+  if (!totals.counted) return std::nullopt;
+  Counters::Flagged counts{static_cast<uint64_t>(totals.samples), totals.flagged};
+  counts.repaired = totals.repaired;
+  counters.flagged(counts);
+  return counts;
+}
+
 /// Nothing where no flags could be read.
 std::optional<Counters::Flagged> count_flags(const FlaggedSamples& found, const std::vector<FlaggedSample>& samples,
                                              Counters& counters) {
-  if (found.elsewhere) counters.uncounted();
-  if (!found.counted) return std::nullopt;
-  Counters::Flagged counts{static_cast<uint64_t>(found.samples), samples.size()};
-  for (const FlaggedSample& sample : samples) counts.repaired += sample.treatment == Treatment::repaired;
-  counters.flagged(counts);
-  count_errors(found.errors, counters.flags());
-  return counts;
+  FlaggedTotals totals{found.samples, samples.size(), 0, found.counted, found.elsewhere};
+  for (const FlaggedSample& sample : samples) totals.repaired += sample.treatment == Treatment::repaired;
+  if (totals.counted) count_errors(found.errors, counters.flags());
+  return count_totals(totals, counters);
 }
 
 /// The same where nobody asks which samples they are.
@@ -41,12 +47,7 @@ std::optional<Counters::Flagged> count_flags(const AnsweredCall& call, Counters&
     const FlaggedSamples found = flagged_samples(call);
     return count_flags(found, treatments(call, found), counters);
   }
-  if (totals->elsewhere) counters.uncounted();
-  if (!totals->counted) return std::nullopt;
-  Counters::Flagged counts{static_cast<uint64_t>(totals->samples), totals->flagged};
-  counts.repaired = totals->repaired;
-  counters.flagged(counts);
-  return counts;
+  return count_totals(*totals, counters);
 }
 
 void fill(RunInfo& info, const PolicyVersion& called, const Answer& answer, nanoseconds time,

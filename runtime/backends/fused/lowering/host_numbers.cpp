@@ -27,7 +27,9 @@ TensorForm number_form(at::ScalarType dtype) {
   return form;
 }
 
-bool is_number(const Value* value) { return value->meta && value->meta->sizes.empty() && value->meta->device.is_cpu(); }
+bool is_host_number(const Value* value) {
+  return value->meta && value->meta->sizes.empty() && value->meta->device.is_cpu();
+}
 
 /// triage::size
 bool size(Lowering& l) {
@@ -146,12 +148,12 @@ bool filled(Lowering& l, std::optional<size_t> fill, const c10::IValue& number) 
 }
 
 bool is_host_call(const Node& node) {
-  bool all = node.results.size() == 1 && is_number(node.results[0]) && computed_type(node.results[0]->meta->dtype) &&
-             graph::computes_only(node.op) && !graph::has_order(node),
+  bool all = node.results.size() == 1 && is_host_number(node.results[0]) &&
+             computed_type(node.results[0]->meta->dtype) && graph::computes_only(node.op) && !graph::has_order(node),
        any = false;
   for (const graph::Operand& operand : node.operands) {
     all = all && !operand.list();
-    if (const Value* value = operand.value()) any = true, all = all && is_number(value);
+    if (const Value* value = operand.value()) any = true, all = all && is_host_number(value);
   }
   return all && any;
 }
@@ -233,7 +235,7 @@ std::optional<Ref> Lowering::size_asked(size_t argument, size_t item) {
   if (!items) return std::nullopt;
   if (const auto* fixed = items->at(item).constant()) return literal_of(*fixed);
   const Value* size = items->at(item).value();
-  const auto number = size && is_number(size) ? lowered(*size) : std::nullopt;
+  const auto number = size && is_host_number(size) ? lowered(*size) : std::nullopt;
   return number && value(number->value).on_host ? std::optional(number->value) : std::nullopt;
 }
 
