@@ -5,8 +5,9 @@
 
 namespace triage::policy {
 
-/// What follows a change that has happened: records of the log, what is kept for a restart, whom to tell. Where that fails, mostly
-/// because memory is short, the change stands, and so does the answer of the call that led to it; the log says so.
+/// What follows a change that has happened: records of the log, what is kept for a restart, whom to tell. Where that
+/// fails, mostly because memory is short, the change stands, and so does the answer of the call that led to it; the log
+/// says so.
 template <class Follow>
 void afterwards(const messages::Logger& logger, const Follow& follow) noexcept {
   try {

@@ -15,7 +15,7 @@
 #include "runtime/capture/tensors/host_memory.h"
 #include "runtime/given/host_call.h"
 #include "runtime/messages/fork_safe_mutex.h"
-#include "runtime/policy/calls/host_calls.h"
+#include "runtime/policy/host/host_calls.h"
 
 namespace triage {
 namespace {

@@ -1,5 +1,3 @@
-#include "runtime/policy/core.h"
-
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <triage/runtime.h>
@@ -7,7 +5,11 @@
 #include <algorithm>
 
 #include "runtime/messages/boundary.h"
+#include "runtime/policy/calls/call.h"
+#include "runtime/policy/core/policy_core.h"
+#include "runtime/policy/files/source_file.h"
 #include "runtime/policy/loading.h"
+#include "runtime/policy/releases/releases.h"
 #include "runtime/policy/state/state_of_call.h"
 
 namespace triage {
@@ -34,6 +36,46 @@ std::vector<at::Tensor> ordered(const std::string& policy, const std::vector<std
       throw InputError(
           fmt::format("policy '{}': input '{}' is missing; it takes ({})", policy, names[i], fmt::join(names, ", ")));
   return inputs;
+}
+
+/// Throws InputError where it is in a bundle, and so does not change by itself. `what`: "rollback".
+void check_alone(const policy::PolicyCore& core, const char* what) {
+  if (!core.releases().is_bundle()) return;
+  throw InputError(
+      fmt::format("policy '{}': {} would change it alone, and it belongs to the bundle '{}', whose policies change "
+                  "together; use triage::Bundle for that",
+                  core.name(), what, core.releases().log().name()));
+}
+
+policy::NewSource source_of_file(const std::string& policy, const std::filesystem::path& path) {
+  const std::filesystem::path file = std::filesystem::absolute(path).lexically_normal();
+  auto source = policy::read_source(file);
+  if (!source)
+    throw FileError(
+        fmt::format("policy '{}': cannot load the candidate '{}': there is no such file", policy, path.string()),
+        {path.string(), 0});
+  return {std::move(*source), path.string(), file, /*on_disk=*/true};
+}
+
+/// It may read what the policy's own source may.
+policy::NewSource source_of_text(const policy::PolicyCore& core, std::string_view source) {
+  return {std::string(source), core.path(), core.file()};
+}
+
+VersionInfo start_shadow(const std::shared_ptr<policy::PolicyCore>& core, policy::NewSource source,
+                         const ShadowOptions& options) {
+  policy::check_options(options);
+  return core->candidates().start(std::move(source), [&](std::shared_ptr<policy::PolicyVersion> version) {
+    return std::make_shared<policy::Candidate>(core, std::move(version), options);
+  });
+}
+
+VersionInfo start_canary(const std::shared_ptr<policy::PolicyCore>& core, policy::NewSource source,
+                         const CanaryOptions& options) {
+  policy::check_options(options);
+  return core->candidates().start(std::move(source), [&](std::shared_ptr<policy::PolicyVersion> version) {
+    return std::make_shared<policy::Candidate>(core, std::move(version), options);
+  });
 }
 
 std::vector<std::string> names_for(const Signature& signature, size_t count) {
@@ -76,59 +118,59 @@ void Policy::throw_output_count(size_t wanted, size_t got) const {
 }
 
 std::vector<at::Tensor> Policy::run(at::ArrayRef<at::Tensor> inputs, const RunOptions& options) const {
-  return errors_only([&] { return core().run(inputs, options); });
+  return errors_only([&] { return policy::run(core(), inputs, options); });
 }
 
 Outputs Policy::run_named(const NamedTensors& inputs, const RunOptions& options) const {
   return errors_only([&] {
     // Names cannot change while the policy lives: a reload that would change them is refused.
-    const auto names = core().with_live([](const policy::PolicyVersion& live) { return live.signature.inputs; });
-    std::vector<at::Tensor> outputs = core().run(ordered(name(), names, inputs), options);
+    const auto names = core().line().with_live([](const policy::PolicyVersion& live) { return live.signature.inputs; });
+    std::vector<at::Tensor> outputs = policy::run(core(), ordered(name(), names, inputs), options);
     const size_t count = outputs.size();
     return Outputs(names_for(signature(), count), std::move(outputs));
   });
 }
 
 void Policy::prepare(at::ArrayRef<at::Tensor> inputs, const RunOptions& options) const {
-  errors_only([&] { core().prepare(inputs, options); });
+  errors_only([&] { policy::prepare(core(), inputs, options); });
 }
 
 void Policy::set_param(const std::string& name, ParamValue value) const {
-  errors_only([&] { core().set_param(name, std::move(value)); });
+  errors_only([&] { core().line().set_param(name, std::move(value)); });
 }
 
 void Policy::manual_seed(uint64_t seed) const {
-  errors_only([&] { core().manual_seed(seed); });
+  errors_only([&] { core().random()->reseed(seed); });
 }
 
 PolicyState Policy::state() const {
-  return errors_only([&] { return core().state(); });
+  return errors_only([&] { return core().state().state(); });
 }
 
 void Policy::set_state(const PolicyState& state) const {
-  errors_only([&] { core().set_state(state); });
+  errors_only([&] { core().state().set_state(state); });
 }
 
 void Policy::reset_state() const {
-  errors_only([&] { core().reset_state(std::nullopt); });
+  errors_only([&] { core().state().reset(std::nullopt); });
 }
 
 void Policy::reset_state(std::string_view key) const {
-  errors_only([&] { core().reset_state(key); });
+  errors_only([&] { core().state().reset(key); });
 }
 
 void Policy::save_state(const std::filesystem::path& file) const {
-  errors_only([&] { core().save_state(file); });
+  errors_only([&] { core().state().save(file); });
 }
 
 void Policy::load_state(const std::filesystem::path& file) const {
-  errors_only([&] { core().load_state(file); });
+  errors_only([&] { core().state().load(file); });
 }
 
 const std::string& Policy::name() const { return core().name(); }
 
 Signature Policy::signature() const {
-  return core().with_live([](const policy::PolicyVersion& live) { return live.known_signature(); });
+  return core().line().with_live([](const policy::PolicyVersion& live) { return live.known_signature(); });
 }
 
 PolicyStatistics Policy::statistics() const {
@@ -136,54 +178,118 @@ PolicyStatistics Policy::statistics() const {
 }
 
 VersionInfo Policy::version() const {
-  return errors_only([&] { return core().version(); });
+  return errors_only([&] {
+    policy::Releases& releases = core().releases();
+    return releases.look_at([&](const policy::History& /*history*/, const policy::Release& /*live*/, bool pinned) {
+      VersionInfo info = core().line().now()->version->info();
+      info.path = core().path();
+      info.live = true;
+      info.pinned = pinned;
+      info.last_error = releases.is_bundle() ? core().last_error : releases.last_error_locked();
+      return info;
+    });
+  });
 }
 
 std::vector<VersionInfo> Policy::versions() const {
-  return errors_only([&] { return core().versions(); });
+  return errors_only([&] {
+    return core().releases().look_at([&](const auto& /*history*/, const auto& /*live*/, bool pinned) {
+      const policy::VersionLine& line = core().line();
+      std::vector<VersionInfo> infos;
+      for (const auto& version : line.kept()) {
+        infos.push_back(version->info());
+        infos.back().path = core().path();
+        infos.back().live = version == line.now()->version;
+        infos.back().pinned = infos.back().live && pinned;
+      }
+      if (!line.candidate()) return infos;
+      VersionInfo info = line.candidate()->version->info();
+      info.candidate = true;
+      const auto by_number = [](const VersionInfo& a, const VersionInfo& b) { return a.number < b.number; };
+      infos.insert(std::upper_bound(infos.begin(), infos.end(), info, by_number), info);
+      return infos;
+    });
+  });
 }
 
 void Policy::rollback(int number) const {
   errors_only([&] {
-    core().check_alone("rollback");
-    core().rollback(number, /*pin=*/false);
+    check_alone(core(), "rollback");
+    core().releases().rollback(number, /*pin=*/false);
   });
 }
 
 void Policy::pin(int number) const {
   errors_only([&] {
-    core().check_alone("pin");
-    core().rollback(number, /*pin=*/true);
+    check_alone(core(), "pin");
+    core().releases().rollback(number, /*pin=*/true);
   });
 }
 
 Reload Policy::unpin() const {
   return errors_only([&] {
-    core().check_alone("unpin");
-    core().unpin();
+    check_alone(core(), "unpin");
+    core().releases().unpin();
     return reload();
   });
 }
 
 Reload Policy::reload() const {
   return errors_only([&] {
-    using Change = policy::PolicyCore::FileChange;
-    core().check_alone("reload");
-    const Change change = core().follow_file(/*retry=*/true);
-    if (change == Change::swapped) return Reload::swapped;
-    return change == Change::refused || change == Change::deleted ? Reload::refused : Reload::unchanged;
+    check_alone(core(), "reload");
+    return policy::as_reload(core().releases().reloads().follow(/*retry=*/true));
   });
 }
 
 Reload Policy::replace(std::string_view source) const {
   return errors_only([&] {
-    core().check_alone("replace");
-    return core().replace(std::string(source));
+    check_alone(core(), "replace");
+    return policy::as_reload(core().releases().reloads().replace(std::string(source)));
   });
 }
 
+VersionInfo Policy::shadow(const std::filesystem::path& path, const ShadowOptions& options) const {
+  return errors_only([&] { return start_shadow(core_, source_of_file(name(), path), options); });
+}
+
+VersionInfo Policy::shadow_source(std::string_view source, const ShadowOptions& options) const {
+  return errors_only([&] { return start_shadow(core_, source_of_text(core(), source), options); });
+}
+
+VersionInfo Policy::canary(const std::filesystem::path& path, const CanaryOptions& options) const {
+  return errors_only([&] {
+    check_alone(core(), "canary");
+    return start_canary(core_, source_of_file(name(), path), options);
+  });
+}
+
+VersionInfo Policy::canary_source(std::string_view source, const CanaryOptions& options) const {
+  return errors_only([&] {
+    check_alone(core(), "canary");
+    return start_canary(core_, source_of_text(core(), source), options);
+  });
+}
+
+std::optional<CandidateReport> Policy::candidate() const {
+  return errors_only([&] {
+    const VersionInfo live = version();
+    return core().candidates().report(live.pinned ? std::optional(live.number) : std::nullopt);
+  });
+}
+
+void Policy::promote() const {
+  errors_only([&] {
+    check_alone(core(), "promote");
+    core().releases().promote(core());
+  });
+}
+
+CandidateReport Policy::end_candidate() const {
+  return errors_only([&] { return core().candidates().end(); });
+}
+
 std::vector<CapturedGraph> Policy::graphs() const {
-  return core().with_live([](const policy::PolicyVersion& live) {
+  return core().line().with_live([](const policy::PolicyVersion& live) {
     live.keep_locations();  // who has a graph may run it
     std::vector<std::string> names = live.signature.inputs;
     for (const Param& param : live.signature.params) names.push_back(param.name);
@@ -196,7 +302,7 @@ std::vector<CapturedGraph> Policy::graphs() const {
 }
 
 std::optional<UnmaskedRows> Policy::unmasked_rows(const std::vector<at::Tensor>& inputs, const Params& params) const {
-  return core().with_live([&](const policy::PolicyVersion& live) {
+  return core().line().with_live([&](const policy::PolicyVersion& live) {
     std::vector<at::Tensor> all = inputs;
     for (at::Tensor& value :
          policy::with_first_state(live.signature, inputs, policy::param_tensors(live.signature, params)))
@@ -206,7 +312,7 @@ std::optional<UnmaskedRows> Policy::unmasked_rows(const std::vector<at::Tensor>&
 }
 
 std::vector<std::shared_ptr<const graph::Graph>> Policy::segments() const {
-  return core().with_live([](const policy::PolicyVersion& live) {
+  return core().line().with_live([](const policy::PolicyVersion& live) {
     live.keep_locations();
     std::vector<std::shared_ptr<const graph::Graph>> graphs;
     for (const auto& segment : live.compiled.segments()) graphs.push_back(segment.graph);
@@ -215,7 +321,7 @@ std::vector<std::shared_ptr<const graph::Graph>> Policy::segments() const {
 }
 
 CacheStatistics Policy::cache() const {
-  return core().with_live([](const policy::PolicyVersion& live) {
+  return core().line().with_live([](const policy::PolicyVersion& live) {
     CacheStatistics statistics = live.compiled.statistics();
     capture::add_segments(statistics, live.compiled.segments());
     return statistics;
@@ -223,11 +329,11 @@ CacheStatistics Policy::cache() const {
 }
 
 CompileTimes Policy::compile_times() const {
-  return core().with_live([](const policy::PolicyVersion& live) { return live.compiled.compile_times(); });
+  return core().line().with_live([](const policy::PolicyVersion& live) { return live.compiled.compile_times(); });
 }
 
 std::vector<BreakReport> Policy::breaks() const {
-  return core().with_live([](const policy::PolicyVersion& live) {
+  return core().line().with_live([](const policy::PolicyVersion& live) {
     std::vector<BreakReport> reports;
     for (const capture::GraphBreak& met : live.compiled.breaks()) {
       const capture::BreakInfo& kind = capture::info(met.kind);
@@ -238,18 +344,18 @@ std::vector<BreakReport> Policy::breaks() const {
 }
 
 std::vector<std::string> Policy::graph_breaks() const {
-  return core().with_live([](const policy::PolicyVersion& live) { return live.compiled.graph_breaks(); });
+  return core().line().with_live([](const policy::PolicyVersion& live) { return live.compiled.graph_breaks(); });
 }
 
 std::vector<bool> Policy::flags_outputs() const {
-  return core().with_live([](const policy::PolicyVersion& live) { return live.compiled.flags_outputs(); });
+  return core().line().with_live([](const policy::PolicyVersion& live) { return live.compiled.flags_outputs(); });
 }
 
 std::vector<std::pair<std::string, std::string>> Policy::run_tests() const {
   return errors_only([&] {
     // In an interpreter of its own: the live one may be answering a call.
     const auto [contents, path] =
-        core().with_live([](const policy::PolicyVersion& live) { return std::pair(live.contents, live.path); });
+        core().line().with_live([](const policy::PolicyVersion& live) { return std::pair(live.contents, live.path); });
     const messages::LogTo log_to(core().runtime().logger());
     const auto script = core().runtime().load_script(contents, path);
     const policy::Loading loading(policy::Loading::What::tests);

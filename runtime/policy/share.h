@@ -8,8 +8,8 @@
 
 namespace triage::policy {
 
-/// Which calls belong to a share of all: by hash of the decision id, so that a decision is in or out wherever it is made, and a
-/// larger share has all decisions of a smaller one. Calls without an id take turns. Thread-safe.
+/// Which calls belong to a share of all: by hash of the decision id, so that a decision is in or out wherever it is
+/// made, and a larger share has all decisions of a smaller one. Calls without an id take turns. Thread-safe.
 class ShareOfCalls {
  public:
   /// `share`: from 0 to 1. With the same `salt`, shares select the same decisions.

@@ -432,7 +432,7 @@ TEST_CASE("a bundle follows a link to its folder that is switched, and a folder 
   CHECK(first(bundle.policy("a")) == 2.0f);
   fs::rename(next, scene.folder / "old");
   watch.rescan();
-  CHECK(says(bundle.version().last_error->message, "is gone"));
+  CHECK(says(bundle.version().last_error->message, "was deleted, or cannot be read"));
   fs::copy(scene.folder / "old", scene.folder / "draft", fs::copy_options::recursive);
   fake::write(scene.folder / "draft" / "a.fake", "add 3");
   pack(scene.folder / "draft", "3");

@@ -102,7 +102,7 @@ TEST_CASE("a version that was rolled back to stays live over restarts until the 
   fake::write(host.file, "add 5");  // while it does not
   host.start();
   CHECK(first(host.policy) == 5.0f);
-  CHECK(says(host.text.str(), "its files have changed since version 1 was rolled back to"));
+  CHECK(says(host.text.str(), "what is on the disk has changed since version 1 was rolled back to"));
 }
 
 TEST_CASE("a rollback to what the file says is no choice, and one that is broken now falls back to it") {

@@ -279,7 +279,7 @@ TEST_CASE("a new version is compared with what hosts are used to, not with a ver
 TEST_CASE("a reload from within a reload of the same policy is an error, and one of another policy is none") {
   Runtime runtime;
   const Policy policy = runtime.load_source("add 1", "p.fake"), other = runtime.load_source("add 1", "other.fake");
-  fake::when_loaded = [&] { policy.rollback(1); };
+  fake::when_loaded = [&] { policy.replace("add 3"); };
   CHECK(policy.replace("hook\nadd 2") == Reload::refused);
   CHECK(policy.version().last_error->message.find("from within its own reload") != std::string::npos);
   fake::when_loaded = [&] { other.replace("add 3"); };

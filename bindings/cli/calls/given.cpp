@@ -9,7 +9,7 @@
 
 #include "bindings/cli/calls/call.h"
 #include "bindings/cli/calls/model_call.h"
-#include "runtime/policy/calls/host_calls.h"
+#include "runtime/policy/host/host_calls.h"
 
 namespace triage::cli {
 namespace {

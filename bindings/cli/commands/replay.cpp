@@ -13,7 +13,7 @@
 #include "runtime/capsule/capsule.h"
 #include "runtime/files/disk.h"
 #include "runtime/messages/debugging/repro_settings.h"
-#include "runtime/policy/capsules/replay.h"
+#include "runtime/policy/replay.h"
 
 namespace triage::cli {
 namespace {

@@ -8,7 +8,7 @@
 #include "bindings/lua/values/describe.h"
 #include "bindings/lua/values/guarded.h"
 #include "runtime/messages/logs/log.h"
-#include "runtime/policy/capsules/replay.h"
+#include "runtime/policy/replay.h"
 #include "runtime/random/sequence.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// The replay of a compiled function from a capsule (runtime/policy/capsules/replay.h): in a fresh interpreter, the function alone.
+// The replay of a compiled function from a capsule (runtime/policy/replay.h): in a fresh interpreter, the function alone.
 #include "bindings/lua/compile/closures/closure_environments.h"
 #include "bindings/lua/compile/compiled_function.h"
 #include "bindings/lua/engine/script_state.h"
@@ -8,7 +8,7 @@
 #include "bindings/lua/values/describe.h"
 #include "runtime/capsule/results.h"
 #include "runtime/files/disk.h"
-#include "runtime/policy/capsules/replay.h"
+#include "runtime/policy/replay.h"
 
 #include <fmt/format.h>
 

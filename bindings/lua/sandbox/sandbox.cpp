@@ -20,6 +20,7 @@
 #include "runtime/messages/gone.h"
 #include "runtime/messages/logs/log.h"
 #include "runtime/messages/printable.h"
+#include "runtime/policy/loading.h"
 
 #include <algorithm>
 #include <atomic>
@@ -210,7 +211,8 @@ std::optional<Deadline::Moment> State::arm(std::optional<Deadline::Moment> deadl
   context_.instructions_left = limits.instructions ? limits.instructions : std::numeric_limits<uint64_t>::max();
   context_.deadline = deadline;
   if (const auto end = Deadline::in(limits.seconds)) context_.deadline = deadline ? std::min(*deadline, *end) : end;
-  const bool limited = limits.instructions || limits.script_bytes || limits.tensor_bytes || context_.deadline;
+  const bool limited = limits.instructions || limits.script_bytes || limits.tensor_bytes || context_.deadline ||
+                       policy::Loading::is_cancellable();
   lua_sethook(lua_, limited ? count_hook : nullptr, limited ? LUA_MASKCOUNT : 0, hook_interval);
   forget_chains(lua_);  // those that a failed call left behind
   return context_.deadline;

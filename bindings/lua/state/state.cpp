@@ -5,6 +5,7 @@
 #include "runtime/capture/recording/branch_guard.h"
 #include "runtime/capture/recording/recorder.h"
 #include "runtime/messages/debugging/verbose.h"
+#include "runtime/policy/loading.h"
 
 #include <fmt/format.h>
 
@@ -192,6 +193,10 @@ void charge(lua_State* L, size_t script_bytes, size_t tensor_bytes, uint64_t ins
     return limit && (more > limit || used > limit - more);
   };
 
+  if (policy::Loading::is_cancelled()) {
+    own.expired = true;
+    throw LimitError("the reload that this script is loaded for was cancelled");
+  }
   if (instructions) own.instructions_left -= std::min(own.instructions_left, instructions);
   if (limits.instructions && own.instructions_left == 0 && instructions) {
     own.expired = true;

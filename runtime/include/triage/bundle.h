@@ -19,7 +19,7 @@
 namespace triage {
 
 namespace policy {
-class BundleCore;
+class Releases;
 }  // namespace policy
 
 /// One version of a bundle.
@@ -80,9 +80,9 @@ class TRIAGE_API Bundle {
 
  private:
   friend class Runtime;
-  explicit Bundle(std::shared_ptr<policy::BundleCore> core) : core_(std::move(core)) {}
-  policy::BundleCore& core() const;
-  std::shared_ptr<policy::BundleCore> core_;
+  explicit Bundle(std::shared_ptr<policy::Releases> core) : core_(std::move(core)) {}
+  policy::Releases& core() const;
+  std::shared_ptr<policy::Releases> core_;
 };
 
 }  // namespace triage

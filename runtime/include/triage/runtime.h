@@ -54,7 +54,6 @@ class Watch;
 
 namespace policy {
 class RuntimeCore;
-class BundleCore;
 class PolicyCore;
 class WatchCore;
 }  // namespace policy
@@ -276,12 +275,13 @@ class TRIAGE_API Policy {
   /// --- versions ---
   VersionInfo version() const;                // the live one, with the last error
   std::vector<VersionInfo> versions() const;  // those kept, oldest first
-  /// Makes version `number` live again; the policy follows its file again from the next change on. Throws InputError if
-  /// that version is no longer kept. With RuntimeOptions::cache_dir this holds over a restart: a later Runtime that
-  /// loads the file starts with that version, unless the file has changed since.
+  /// Makes version `number` live again, at once: a reload of the file that is running is cancelled. The policy follows its file
+  /// again from the next change on. Throws InputError if that version is no longer kept. With RuntimeOptions::cache_dir
+  /// this holds over a restart: a later Runtime that loads the file starts with that version, unless the file has changed
+  /// since.
   void rollback(int number) const;
-  /// Makes version `number` live and keeps it live, whatever happens to the file; with RuntimeOptions::cache_dir also
-  /// in a later Runtime that loads the file.
+  /// Makes version `number` live, as `rollback` does, and keeps it live, whatever happens to the file; with
+  /// RuntimeOptions::cache_dir also in a later Runtime that loads the file.
   void pin(int number) const;
   /// Ends `pin`, and loads the current file.
   Reload unpin() const;
@@ -338,7 +338,7 @@ class TRIAGE_API Policy {
 struct WatchEvent {
   enum class Kind : uint8_t {
     reloaded,  ///< a policy has a new live version
-    refused,   ///< the new file did not go live; the old version stays live
+    refused,   ///< the new file did not go live, or `rollback`, `pin` or `promote` cancelled its reload
     reverted,  ///< the live version failed on trial, or too often in a row; the previous one, `version`, is live again
     deleted,   ///< a policy's file is gone; its last version stays live
     restored,  ///< after `deleted` or `refused`: the file has its old content again

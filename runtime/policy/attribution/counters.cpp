@@ -1,6 +1,6 @@
 #include "runtime/policy/attribution/counters.h"
 
-#include "runtime/policy/versions/epochs.h"
+#include "runtime/policy/thread_stripe.h"
 
 #include <triage/error.h>
 

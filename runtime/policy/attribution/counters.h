@@ -12,7 +12,8 @@ namespace triage::policy {
 
 FailureKind kind_of(const std::exception& error) noexcept;
 
-/// Errors by location, code and severity. Counts without a lock; memory for a location is allocated when it has its first error.
+/// Errors by location, code and severity. Counts without a lock; memory for a location is allocated when it has its
+/// first error.
 class FlagCounts {
  public:
   FlagCounts() = default;
@@ -29,7 +30,8 @@ class FlagCounts {
   std::array<std::atomic<Page*>, LOCATION_MASK + 1> pages_ = {};
 };
 
-/// Counts of the calls of one version. Any thread may count at any time, without a lock: each has a stripe that few others use.
+/// Counts of the calls of one version. Any thread may count at any time, without a lock: each has a stripe that few
+/// others use.
 class Counters {
  public:
   static constexpr size_t stripe_count = 16;

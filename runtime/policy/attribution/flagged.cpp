@@ -34,7 +34,8 @@ const at::Tensor* input_of(const AnsweredCall& call, size_t index) {
   return found;
 }
 
-/// Tells of the errors of an output, sample by sample, without the counts of dropped ones. Their locations have left triage.
+/// Tells of the errors of an output, sample by sample, without the counts of dropped ones. Their locations have left
+/// triage.
 template <class Tell>
 void each_left(const at::Tensor& output, const Tell& tell) {
   if (output.numel() == 0) return;

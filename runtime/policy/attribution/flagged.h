@@ -39,8 +39,8 @@ FlaggedSamples flagged_samples(const AnsweredCall& call);
 /// Whether flags may leave with the outputs of a call that `flagged_samples` cannot read.
 bool leaves_unread(at::ArrayRef<at::Tensor> outputs, const std::vector<bool>& flags_outputs);
 
-/// Which outputs may be compared with which inputs, row by row: an output belongs to the input of its name; without a name, to the
-/// only input that has its sizes and dtype.
+/// Which outputs may be compared with which inputs, row by row: an output belongs to the input of its name; without a
+/// name, to the only input that has its sizes and dtype.
 class RowPairs {
  public:
   RowPairs(const AnsweredCall& call, int64_t rows);
@@ -65,13 +65,15 @@ struct FlaggedSample {
   size_t errors_end;  // its errors end there in FlaggedSamples::errors, where those of the next one begin
   Treatment treatment;
 };
-/// What `flagged_samples` and `treatments` would list, counted as it is read: no memory grows with the errors of a batch.
+/// What `flagged_samples` and `treatments` would list, counted as it is read: no memory grows with the errors of a
+/// batch.
 struct FlaggedTotals {
   int64_t samples = 0;
   uint64_t flagged = 0, repaired = 0;
   bool counted = false, elsewhere = false;  // as in FlaggedSamples
 };
-/// `add` is told of each run of equal errors. Nothing, and nobody is told, where several outputs have flags: lists join them.
+/// `add` is told of each run of equal errors. Nothing, and nobody is told, where several outputs have flags: lists join
+/// them.
 std::optional<FlaggedTotals> count_flagged(const AnsweredCall& call,
                                            const std::function<void(uint16_t slot, uint64_t count)>& add);
 

@@ -12,8 +12,9 @@
 
 namespace triage::policy {
 
-/// Counts what the flags in a policy's answers say, by location and code, and tells the trace, at most ten times a second. Flags on
-/// another device than the CPU are looked at as often only, since that waits for the device. Thread-safe.
+/// Counts what the flags in a policy's answers say, by location and code, and tells the trace, at most ten times a
+/// second. Flags on another device than the CPU are looked at as often only, since that waits for the device.
+/// Thread-safe.
 class FlagsTrace {
  public:
   FlagsTrace() = default;

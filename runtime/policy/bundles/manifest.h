@@ -39,9 +39,10 @@ struct Snapshot {
   std::shared_ptr<const Files> files_beside(const std::string& policy) const;
 };
 
-/// Reads a folder that may be a link, which is followed once: all files are of the folder that it names then. Each is shown to
-/// `verify` before anything in it is used, bundle.json first. Throws FileError that names the file: it is missing, is not the one
-/// that is listed, is a script that is not listed, or is refused; or the bundle is for another triage.
+/// Reads a folder that may be a link, which is followed once: all files are of the folder that it names then. Each is
+/// shown to `verify` before anything in it is used, bundle.json first. Throws FileError that names the file: it is
+/// missing, is not the one that is listed, is a script that is not listed, or is refused; or the bundle is for another
+/// triage.
 Snapshot read_bundle(const std::filesystem::path& dir, const Verify& verify);
 /// The same of contents that were kept.
 Snapshot kept_bundle(const std::filesystem::path& dir, Contents contents, const Verify& verify);
@@ -51,8 +52,8 @@ FileContent read_manifest(const std::filesystem::path& dir);
 /// reading files.
 std::string listing_of(const std::filesystem::path& dir);
 
-/// What a folder holds: scripts that are no modules (not below a folder `lib`), modules, and tables (.pt, .npy, .safetensors);
-/// nothing hidden. Name, version and range are left empty. Throws FileError.
+/// What a folder holds: scripts that are no modules (not below a folder `lib`), modules, and tables (.pt, .npy,
+/// .safetensors); nothing hidden. Name, version and range are left empty. Throws FileError.
 Manifest list_folder(const std::filesystem::path& dir);
 
 }  // namespace triage::policy

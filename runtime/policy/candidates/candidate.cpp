@@ -68,8 +68,8 @@ SideNumbers Side::read() const noexcept {
   return {calls(), samples_.load(relaxed), flagged_.load(relaxed), latency_.read()};
 }
 
-/// Samples of one batch often go bad together. The variance of a share that was taken from whole calls, against that of as many
-/// samples one by one.
+/// Samples of one batch often go bad together. The variance of a share that was taken from whole calls, against that of
+/// as many samples one by one.
 double Side::spread() const noexcept {
   const auto samples = static_cast<double>(samples_.load(relaxed));
   const auto flagged = static_cast<double>(flagged_.load(relaxed));

@@ -1,5 +1,5 @@
 #pragma once
-#include "runtime/policy/versions/epochs.h"
+#include "runtime/policy/thread_stripe.h"
 
 #include <array>
 #include <atomic>
@@ -10,8 +10,8 @@
 
 namespace triage::policy {
 
-/// Times of calls in buckets that are an eighth of their bound wide: CallStatistics has buckets that double, too coarse to tell a
-/// version that takes 1.5 times as long. Counts without a lock.
+/// Times of calls in buckets that are an eighth of their bound wide: CallStatistics has buckets that double, too coarse
+/// to tell a version that takes 1.5 times as long. Counts without a lock.
 class Latency {
  public:
   using Time = std::chrono::nanoseconds;

@@ -8,12 +8,13 @@
 namespace triage::policy {
 namespace {
 
-/// The rules are looked at again and again: with four standard errors, a candidate that is as good as the live version is taken back
-/// in about one of a thousand comparisons of some hundred looks.
+/// The rules are looked at again and again: with four standard errors, a candidate that is as good as the live version
+/// is taken back in about one of a thousand comparisons of some hundred looks.
 constexpr double most_errors = 4;
 /// Of calls that may be slower than the 99th percentile.
 constexpr double slow_share = 0.01;
-/// What is slower by less says nothing: a version that gets few of the calls finds its code and its tensors out of the caches.
+/// What is slower by less says nothing: a version that gets few of the calls finds its code and its tensors out of the
+/// caches.
 constexpr double least_delay = 20'000;  // ns
 
 double ratio(uint64_t part, uint64_t of) { return of ? static_cast<double>(part) / static_cast<double>(of) : 0; }

@@ -20,7 +20,8 @@ struct SideNumbers {
 struct Measured {
   SideNumbers live, candidate;
   uint64_t failures = 0;
-  /// By how much the flagged samples vary from call to call, against samples that are independent of each other: at least 1.
+  /// By how much the flagged samples vary from call to call, against samples that are independent of each other: at
+  /// least 1.
   double spread = 1;
   int live_version = 0;
 };

@@ -1,8 +1,12 @@
 #include "runtime/policy/candidates/shadow.h"
 #include "runtime/compat/readable_memory.h"
 
+#include "runtime/backends/deadline.h"
+#include "runtime/capture/recording/recorder.h"
 #include "runtime/policy/attribution/flagged.h"
 #include "runtime/policy/trials/form.h"
+#include "runtime/policy/versions/version_call.h"
+#include "runtime/random/sequence.h"
 
 #include <ATen/ATen.h>
 #include <c10/core/InferenceMode.h>
@@ -27,12 +31,12 @@ at::Tensor copied(const at::Tensor& tensor) {
 }
 
 /// By location and code, as one number.
-using Kind = uint16_t;
-Kind kind_of(const SampleError& error) { return static_cast<Kind>(error.slot >> CODE_SHIFT); }
+using ErrorKind = uint16_t;
+ErrorKind kind_of(const SampleError& error) { return static_cast<ErrorKind>(error.slot >> CODE_SHIFT); }
 
 /// Errors by sample, each kind once.
-std::map<int64_t, std::vector<Kind>> by_sample(const FlaggedSamples& found) {
-  std::map<int64_t, std::vector<Kind>> samples;
+std::map<int64_t, std::vector<ErrorKind>> by_sample(const FlaggedSamples& found) {
+  std::map<int64_t, std::vector<ErrorKind>> samples;
   for (const SampleError& error : found.errors) samples[error.sample].push_back(kind_of(error));
   for (auto& [sample, kinds] : samples) {
     std::sort(kinds.begin(), kinds.end());
@@ -78,7 +82,7 @@ class Comparing {
   }
 
  private:
-  using BySample = std::map<int64_t, std::vector<Kind>>;
+  using BySample = std::map<int64_t, std::vector<ErrorKind>>;
 
   bool is_flags(size_t output) const { return output < call_.flags_outputs.size() && call_.flags_outputs[output]; }
 
@@ -88,8 +92,8 @@ class Comparing {
   }
 
   void compare_flags(const BySample& live, const BySample& candidate) {
-    static const auto& none = *new std::vector<Kind>;
-    const auto kinds = [](const BySample& samples, int64_t sample) -> const std::vector<Kind>& {
+    static const auto& none = *new std::vector<ErrorKind>;
+    const auto kinds = [](const BySample& samples, int64_t sample) -> const std::vector<ErrorKind>& {
       const auto found = samples.find(sample);
       return found == samples.end() ? none : found->second;
     };
@@ -98,16 +102,16 @@ class Comparing {
       note_kinds(sample, of_candidate, kinds(live, sample), /*live=*/false);
   }
 
-  void note_kinds(int64_t sample, const std::vector<Kind>& mine, const std::vector<Kind>& others, bool live) {
+  void note_kinds(int64_t sample, const std::vector<ErrorKind>& mine, const std::vector<ErrorKind>& others, bool live) {
     if (others.empty()) ++(live ? report_.only_live : report_.only_candidate);
-    for (const Kind kind : mine) {
+    for (const ErrorKind kind : mine) {
       if (std::binary_search(others.begin(), others.end(), kind)) continue;
       FlagDifference& difference = find(kind, sample);
       ++(live ? difference.only_live : difference.only_candidate);
     }
   }
 
-  FlagDifference& find(Kind kind, int64_t sample) {
+  FlagDifference& find(ErrorKind kind, int64_t sample) {
     const int64_t location = kind >> (LOCATION_SHIFT - CODE_SHIFT);
     const auto code = static_cast<Code>(kind & ((1u << (LOCATION_SHIFT - CODE_SHIFT)) - 1));
     const auto known = std::find_if(report_.flags.begin(), report_.flags.end(), [&](const FlagDifference& one) {
@@ -173,11 +177,15 @@ size_t bytes_of(at::ArrayRef<at::Tensor> tensors) noexcept {
   return bytes;
 }
 
+namespace {
+
+/// A call that the candidate failed, or answered in another form.
 void count_shadow_failure(Comparison& comparison, const std::string& why) {
   comparison.change_shadow([](ShadowReport& report) { ++report.failed; });
   comparison.note_failure(why);
 }
 
+/// Counts what differs between the answer that the call got and that of the candidate.
 void compare_answers(const ShadowCall& call, const Answer& answer, std::chrono::nanoseconds time) {
   std::vector<bool> kept;
   const std::vector<bool>& is_flags = answer.flags_outputs(kept);
@@ -208,6 +216,39 @@ void compare_answers(const ShadowCall& call, const Answer& answer, std::chrono::
     ++report.compared;
     report.samples += static_cast<uint64_t>(rows);
   });
+}
+
+}  // namespace
+
+void run_in_shadow(ShadowCall& call, const Limits& limits) {
+  PolicyVersion& version = *call.candidate->version;
+  const capture::SyntheticInputs no_host_functions;
+  Answer answer;
+  if (call.state) answer.begin_with(call.state);
+  std::chrono::nanoseconds time{0};
+  std::string failure;
+  try {
+    const at::ThreadLocalStateGuard as_called(call.thread);
+    const random::DrawAside draws_aside;
+    RunOptions options;
+    options.deadline = Deadline::in(10 * limits.seconds);
+    const auto begin = std::chrono::steady_clock::now();
+    VersionCall{version, call.inputs, call.params, options}.run_unrecorded(answer);
+    time = std::chrono::steady_clock::now() - begin;
+  } catch (const std::exception& error) {
+    failure = error.what();
+    if (failure.empty()) failure = "an error without a message";
+  }
+  if (no_host_functions.stopped()) return call.comparison->not_comparable("the candidate calls a function of the host");
+  if (answer.ran.entry && answer.ran.entry->draws)
+    return call.comparison->not_comparable("the candidate draws random numbers");
+  if (!failure.empty()) return count_shadow_failure(*call.comparison, failure);
+  try {
+    const at::NoGradGuard no_grad;
+    compare_answers(call, answer, time);
+  } catch (const std::exception& error) {
+    call.comparison->not_comparable(fmt::format("its outputs cannot be compared: {}", error.what()));
+  }
 }
 
 }  // namespace triage::policy

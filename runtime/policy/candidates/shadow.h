@@ -1,7 +1,7 @@
 #pragma once
-#include "runtime/policy/calls/answer.h"
 #include "runtime/policy/candidates/candidate.h"
 #include "runtime/policy/candidates/thread.h"
+#include "runtime/policy/versions/answer.h"
 
 #include <ATen/ThreadLocalState.h>
 #include <triage/runtime.h>
@@ -34,9 +34,12 @@ struct ShadowCall {
   at::ThreadLocalState thread;  // grad mode, inference mode and autocast of the caller
 };
 
-/// A call that the candidate failed, or answered in another form.
-void count_shadow_failure(Comparison& comparison, const std::string& why);
-/// Counts what differs between the answer that the call got and that of the candidate.
-void compare_answers(const ShadowCall& call, const Answer& answer, std::chrono::nanoseconds time);
+/// Runs the candidate on a call that was answered, and counts what differs. On the candidate thread. Functions of the
+/// host are not called, and no random number of a real call is drawn.
+void run_in_shadow(ShadowCall& call, const Limits& limits);
+/// A call that the candidate was not given.
+inline void count_dropped(Comparison& comparison) noexcept {
+  comparison.dropped.fetch_add(1, std::memory_order_relaxed);
+}
 
 }  // namespace triage::policy

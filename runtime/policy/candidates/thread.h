@@ -11,8 +11,8 @@ namespace triage::policy {
 
 struct CandidateThreadState;
 
-/// The thread of a Runtime that works for candidates: it runs those in the shadow, promotes, and calls the host. It starts with the
-/// first candidate. Nothing that a call does here waits.
+/// The thread of a Runtime that works for candidates: it runs those in the shadow, promotes, and calls the host. It
+/// starts with the first candidate. Nothing that a call does here waits.
 class CandidateThread {
  public:
   using Task = std::function<void()>;
@@ -24,7 +24,8 @@ class CandidateThread {
 
   /// False once `close` was called, and in a forked child.
   bool start();
-  /// Before all calls that wait. False, and nothing is done, where the thread does not run. Exceptions of `task` are dropped.
+  /// Before all calls that wait. False, and nothing is done, where the thread does not run. Exceptions of `task` are
+  /// dropped.
   bool post(Task task);
 
   /// Room for one call that waits; given back when it is destroyed.

@@ -64,8 +64,8 @@ std::string time_text(Clock::time_point time) {
   return fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:06}Z", fmt::gmtime(Clock::to_time_t(second)), (micros - second).count());
 }
 
-/// One object of a line, as text, for the destructors of JSON's objects allocate; what the rules say is left out or masked as it is
-/// added.
+/// One object of a line, as text, for the destructors of JSON's objects allocate; what the rules say is left out or
+/// masked as it is added.
 class DecisionLines::Object {
  public:
   explicit Object(const DecisionLines& lines) : lines_(lines) {}

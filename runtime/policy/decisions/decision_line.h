@@ -1,6 +1,6 @@
 #pragma once
 #include "runtime/policy/attribution/flagged.h"
-#include "runtime/policy/decisions/decision_capsule.h"
+#include "runtime/policy/capsules/decision_capsule.h"
 
 #include <triage/decisions.h>
 #include <triage/statistics.h>

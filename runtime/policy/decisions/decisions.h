@@ -1,9 +1,9 @@
 #pragma once
 #include "runtime/messages/logs/rotating_file.h"
-#include "runtime/policy/calls/answer.h"
 #include "runtime/policy/decisions/decision_line.h"
 #include "runtime/policy/process.h"
 #include "runtime/policy/share.h"
+#include "runtime/policy/versions/answer.h"
 
 #include <triage/runtime.h>
 
@@ -19,8 +19,9 @@
 
 namespace triage::policy {
 
-/// What is behind a DecisionLog: decisions that wait, and the thread that writes them. The thread keeps it alive, so that the log
-/// may be destroyed in `on_line`. In a forked child, which has no such thread, all that touches the queue does nothing.
+/// What is behind a DecisionLog: decisions that wait, and the thread that writes them. The thread keeps it alive, so
+/// that the log may be destroyed in `on_line`. In a forked child, which has no such thread, all that touches the queue
+/// does nothing.
 class DecisionQueue : public std::enable_shared_from_this<DecisionQueue> {
  public:
   /// Throws ConfigError, FileError. Then `start`; `close` before the last owner but the thread lets go.
@@ -96,9 +97,16 @@ class DecisionQueue : public std::enable_shared_from_this<DecisionQueue> {
   std::thread thread_;
 };
 
-/// A line for the call, where it gets one. `found` and `samples`: what its outputs of flags say.
-void note_decision(DecisionLog& log, const PolicyVersion& called, std::chrono::nanoseconds time,
-                   at::ArrayRef<at::Tensor> inputs, const RunOptions& options, Answer& answer,
-                   const FlaggedSamples& found, const std::vector<FlaggedSample>& samples);
+/// A call that was answered, or failed, and what its outputs of flags say.
+struct DecidedCall {
+  const PolicyVersion& called;
+  std::chrono::nanoseconds time;
+  at::ArrayRef<at::Tensor> inputs;
+  const RunOptions& options;
+  const FlaggedSamples& found;
+  const std::vector<FlaggedSample>& samples;
+};
+/// A line for the call, where it gets one.
+void note_decision(DecisionLog& log, const DecidedCall& call, Answer& answer);
 
 }  // namespace triage::policy

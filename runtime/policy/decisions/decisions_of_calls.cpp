@@ -7,7 +7,8 @@
 namespace triage::policy {
 namespace {
 
-/// Recovery hides no fault: what the live version failed is told, whatever answered. A canary answers as a live version does.
+/// Recovery hides no fault: what the live version failed is told, whatever answered. A canary answers as a live version
+/// does.
 bool has_fault(const Answer& answer) {
   return answer.failure || (answer.by != Answered::live && answer.by != Answered::canary);
 }
@@ -26,7 +27,8 @@ const char* done_to(const FlaggedSample& sample, Answered by) {
   }
 }
 
-/// Of the first ones. Names of the host belong to rows of the inputs: where the flags have other rows, nobody knows whose they are.
+/// Of the first ones. Names of the host belong to rows of the inputs: where the flags have other rows, nobody knows
+/// whose they are.
 void add_samples(Decision& decision, const FlaggedSamples& found, const std::vector<FlaggedSample>& samples,
                  at::ArrayRef<std::string> ids, size_t most) {
   const bool named = found.samples == static_cast<int64_t>(ids.size());
@@ -46,9 +48,8 @@ void add_samples(Decision& decision, const FlaggedSamples& found, const std::vec
 
 }  // namespace
 
-void note_decision(DecisionLog& log, const PolicyVersion& called, std::chrono::nanoseconds time,
-                   at::ArrayRef<at::Tensor> inputs, const RunOptions& options, Answer& answer,
-                   const FlaggedSamples& found, const std::vector<FlaggedSample>& samples) {
+void note_decision(DecisionLog& log, const DecidedCall& call, Answer& answer) {
+  const auto& [called, time, inputs, options, found, samples] = call;
   DecisionQueue& queue = DecisionQueue::of(log);
   if (samples.empty() && !has_fault(answer) && !queue.takes_clean(options.decision_id)) return;
   const PolicyVersion& version = answer.version_or(called);

@@ -112,8 +112,8 @@ static constexpr std::array<const char*, 4> words_of_choices = {"pinned", "rolle
 KeptChoices::KeptChoices(const fs::path& cache_dir)
     : texts_(below(cache_dir, "chosen"), "\n-- triage: chosen version, checksum ") {}
 
-// One line, "WORD NUMBER SIZE", where there is a reason with its size behind it; what is live, of SIZE bytes; the reason; what was on the
-// disk.
+// One line, "WORD NUMBER SIZE", where there is a reason with its size behind it; what is live, of SIZE bytes; the
+// reason; what was on the disk.
 std::string KeptChoices::keep(const fs::path& path, const Choice& choice) const {
   const std::string live = packed(choice.live);
   const std::string reason = choice.reason.empty() ? "" : fmt::format(" {}", choice.reason.size());

@@ -55,8 +55,8 @@ struct Trouble {
   }
 };
 
-/// The way from a folder to a file below it, one folder after the other. Each is opened from the one before it, and none
-/// through a link: what is renamed or replaced meanwhile cannot lead out.
+/// The way from a folder to a file below it, one folder after the other. Each is opened from the one before it, and
+/// none through a link: what is renamed or replaced meanwhile cannot lead out.
 class Walk {
  public:
   Walk(const fs::path& folder, const std::string& name) : rest_(parts_of(name)) {

@@ -18,11 +18,12 @@ using Verify = decltype(RuntimeOptions::verify);
 /// Shows `bytes` to the host, where it wants to see them. Throws FileError where it refuses them.
 void verify_file(const Verify& verify, const std::filesystem::path& path, std::string_view bytes);
 
-/// Throws FileError unless `name` is a path inside a folder, as it stands: relative, without "..", of printable characters.
+/// Throws FileError unless `name` is a path inside a folder, as it stands: relative, without "..", of printable
+/// characters.
 void check_name(const std::string& name);
 
-/// Reads a regular file of `folder`. Symbolic links are followed as long as each step stays inside the folder; no file is
-/// opened that is no regular file. Throws nothing but std::bad_alloc.
+/// Reads a regular file of `folder`. Symbolic links are followed as long as each step stays inside the folder; no file
+/// is opened that is no regular file. Throws nothing but std::bad_alloc.
 FileContent read_beneath(const std::filesystem::path& folder, const std::string& name, uint64_t largest);
 
 /// Reads for one load, each file once: however often it is asked for, a name has the same bytes.
@@ -60,7 +61,8 @@ std::string fingerprint_of(const std::filesystem::path& file, const Files& files
 /// at the end. A change of what a read gives is a change in one of them, or another thing lies there.
 std::set<std::filesystem::path> places_of(const std::filesystem::path& file, const std::vector<std::string>& names);
 
-/// For a program that loads a policy without a Runtime: reads for all its interpreters, so that they see the same bytes.
+/// For a program that loads a policy without a Runtime: reads for all its interpreters, so that they see the same
+/// bytes.
 decltype(ScriptOptions::read_file) files_beside(const std::filesystem::path& file);
 
 }  // namespace triage::policy

@@ -4,7 +4,8 @@
 
 #include "runtime/policy/state/state_store.h"
 
-/// State in a `.pt` file: a dict of `format`, `policy` (its name) and `keys`, a dict of dicts of tensors, which Python reads as well.
+/// State in a `.pt` file: a dict of `format`, `policy` (its name) and `keys`, a dict of dicts of tensors, which Python
+/// reads as well.
 namespace triage::policy {
 
 /// Throws FileError.

@@ -60,6 +60,17 @@ bool fits(const StateSpec& spec, const at::Tensor& tensor) {
   return fits(spec, tensor, tensor.dim() > 0 ? tensor.size(0) : 0);
 }
 
+const StateSpec* find_spec(const Signature& signature, const std::string& name) {
+  const auto& state = signature.state;
+  const auto found = std::find_if(state.begin(), state.end(), [&](const StateSpec& spec) { return spec.name == name; });
+  return found == state.end() ? nullptr : &*found;
+}
+
+bool takes(const Signature& signature, const std::string& name, const at::Tensor& tensor) {
+  const StateSpec* const spec = find_spec(signature, name);
+  return spec && fits(*spec, tensor);
+}
+
 at::Tensor as_kept(const at::Tensor& tensor) {
   const c10::InferenceMode outside(false);
   const bool is_dense = tensor.is_contiguous() && tensor.storage().nbytes() == tensor.nbytes();

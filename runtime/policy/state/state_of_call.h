@@ -10,8 +10,8 @@
 
 namespace triage::policy {
 
-/// Tensors of one key by name. Calls share them, and nobody writes to them: a policy cannot, and no output of a call has their
-/// memory. They require no grad, are no inference tensors, and have no more memory than their elements take.
+/// Tensors of one key by name. Calls share them, and nobody writes to them: a policy cannot, and no output of a call
+/// has their memory. They require no grad, are no inference tensors, and have no more memory than their elements take.
 using StateTensors = std::vector<std::pair<std::string, at::Tensor>>;
 using KeptState = std::shared_ptr<const StateTensors>;  // null: as before the first call
 
@@ -37,6 +37,10 @@ void check_state_bytes(const Signature& signature, int64_t batch, int64_t most);
 bool fits(const StateSpec& spec, const at::Tensor& tensor, int64_t batch);
 /// The same for a batch of any size.
 bool fits(const StateSpec& spec, const at::Tensor& tensor);
+/// Null where `signature` declares none of this name.
+const StateSpec* find_spec(const Signature& signature, const std::string& name);
+/// Whether `signature` declares state of this name that `tensor` fits.
+bool takes(const Signature& signature, const std::string& name, const at::Tensor& tensor);
 /// As state is kept: see StateTensors.
 at::Tensor as_kept(const at::Tensor& tensor);
 
@@ -47,13 +51,13 @@ void begin_state(const Signature& signature, at::ArrayRef<at::Tensor> inputs, St
 /// What is wrong with the new state, as a clause; nothing where it is as declared.
 std::optional<std::string> state_failure(const Signature& signature, at::ArrayRef<at::Tensor> inputs,
                                          at::ArrayRef<at::Tensor> state);
-/// Takes the new state from the end of `outputs`, and sees to it that these share no memory with it or with `given`. Returns what
-/// state_failure does.
+/// Takes the new state from the end of `outputs`, and sees to it that these share no memory with it or with `given`.
+/// Returns what state_failure does.
 std::optional<std::string> take_state(const Signature& signature, at::ArrayRef<at::Tensor> inputs, StateOfCall& state,
                                       std::vector<at::Tensor>& outputs);
 
-/// What a script is called with besides inputs that make a batch of this size on this device: `params`, then the state before the
-/// first call. Throws LimitError where that takes more than most_state_bytes.
+/// What a script is called with besides inputs that make a batch of this size on this device: `params`, then the state
+/// before the first call. Throws LimitError where that takes more than most_state_bytes.
 std::vector<at::Tensor> with_first_state(const Signature& signature, int64_t batch, c10::Device device,
                                          std::vector<at::Tensor> params);
 std::vector<at::Tensor> with_first_state(const Signature& signature, at::ArrayRef<at::Tensor> inputs,

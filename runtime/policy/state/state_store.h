@@ -77,8 +77,9 @@ class StateStore {
 /// While one lives, no other call runs with its key.
 class StateTurn {
  public:
-  /// Waits until other calls with the key have come to their end. Throws capture::WaitedError where `deadline` passes meanwhile, and
-  /// PolicyError, which names `policy`, where one of them runs on this thread, or waits for what this thread has.
+  /// Waits until other calls with the key have come to their end. Throws capture::WaitedError where `deadline` passes
+  /// meanwhile, and PolicyError, which names `policy`, where one of them runs on this thread, or waits for what this
+  /// thread has.
   StateTurn(StateStore& store, std::string_view key, std::optional<std::chrono::steady_clock::time_point> deadline,
             const std::string& policy);
   ~StateTurn();

@@ -40,7 +40,8 @@ bool same_types(const Form& form, const AnswerForms::Outputs& outputs) {
   return true;
 }
 
-/// Which outputs are flags is known of a version's newest graph, or of its script's last call, which may be another one.
+/// Which outputs are flags is known of a version's newest graph, or of its script's last call, which may be another
+/// one.
 bool same_flags(const Form& form, const AnswerForms::Outputs& outputs) {
   for (size_t i = 0; i < form.size(); ++i)
     if (form[i].is_flags != outputs.are_flags(i)) return false;
@@ -59,7 +60,8 @@ int64_t batch_of(const std::vector<capture::InputShape>& inputs) {
   return -1;
 }
 
-/// Of outputs with the same types: calls `differs(output, dimension)` for each size that is neither as it was nor that of the batch.
+/// Of outputs with the same types: calls `differs(output, dimension)` for each size that is neither as it was nor that
+/// of the batch.
 template <class Differs>
 void compare_sizes(const Form& form, const AnswerForms::Outputs& outputs, int64_t batch_then, int64_t batch_now,
                    const Differs& differs) {

@@ -9,10 +9,10 @@
 
 namespace triage::policy {
 
-/// The forms of the answers that callers got, for each kind of inputs: what they rely on beside the names. A form is the number of
-/// the outputs, and of each whether it is flags, its dtype, device, rank and sizes. A kind is the dtypes, devices and sizes of the
-/// inputs, where a batch has no rows, one, or several, and the autocast and default dtype of the thread. The first size of an
-/// output is free, and so is one that was seen to depend on values. Thread-safe.
+/// The forms of the answers that callers got, for each kind of inputs: what they rely on beside the names. A form is
+/// the number of the outputs, and of each whether it is flags, its dtype, device, rank and sizes. A kind is the dtypes,
+/// devices and sizes of the inputs, where a batch has no rows, one, or several, and the autocast and default dtype of
+/// the thread. The first size of an output is free, and so is one that was seen to depend on values. Thread-safe.
 class AnswerForms {
  public:
   enum class Seen : uint8_t {

@@ -24,9 +24,9 @@ using OpenSizes = std::set<std::pair<size_t, size_t>>;
 
 Form form_of(at::ArrayRef<at::Tensor> outputs, const std::vector<bool>& is_flags);
 Form form_of(const std::vector<capture::InputShape>& outputs, const std::vector<bool>& is_flags);
-/// The first way in which `after` is another form than `before`: "the type of output 'y' from Float to Double". Empty: none.
-/// `names` of the outputs, where they have some. `declared`: which outputs have a type that both versions declare, so that each
-/// answer was held to it; what it leaves open (dtype, rank, sizes) may differ.
+/// The first way in which `after` is another form than `before`: "the type of output 'y' from Float to Double". Empty:
+/// none. `names` of the outputs, where they have some. `declared`: which outputs have a type that both versions
+/// declare, so that each answer was held to it; what it leaves open (dtype, rank, sizes) may differ.
 std::string difference(const Form& before, const Form& after, const OpenSizes& open,
                        const std::vector<std::string>& names, const std::vector<bool>& declared = {});
 /// The outputs for which both declare the same type.

@@ -6,8 +6,9 @@
 
 namespace triage::policy {
 
-/// Contents that went live and were not taken back: a file may be put back to them whatever came after. They are compared
-/// byte by byte, for what is trusted skips every check of a reload. The oldest are forgotten where they are too many.
+/// Contents that went live and were not taken back: a file may be put back to them whatever came after. They are
+/// compared byte by byte, for what is trusted skips every check of a reload. The oldest are forgotten where they are
+/// too many.
 class KnownSources {
  public:
   static constexpr size_t most = 1000, most_bytes = 32u << 20;

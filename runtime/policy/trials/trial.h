@@ -17,8 +17,8 @@ namespace triage::policy {
 /// How inputs look: their dtypes and sizes.
 using Kind = std::vector<capture::InputShape>;
 
-/// The first calls of a new version. Each is answered by the version before it where the new one fails, overruns, or gives
-/// another form than that version would. Thread-safe.
+/// The first calls of a new version. Each is answered by the version before it where the new one fails, overruns, or
+/// gives another form than that version would. Thread-safe.
 class Trial {
  public:
   /// What is known before the first call.
@@ -31,7 +31,8 @@ class Trial {
     std::optional<std::chrono::nanoseconds> time_before;  // that a call of the version before takes
   };
 
-  /// It is on until `calls` calls were answered, and one of each kind that was not tried; at most for 100 times `calls`.
+  /// It is on until `calls` calls were answered, and one of each kind that was not tried; at most for 100 times
+  /// `calls`.
   void begin(Known known, size_t calls);
   /// With what is known already.
   void begin_again(size_t calls);
@@ -67,8 +68,9 @@ class Trial {
 };
 
 using Moment = std::optional<std::chrono::steady_clock::time_point>;
-/// When a version must have answered that another one stands in for. Of a deadline so much is left that the stand-in can still
-/// meet it, where it can at all: it takes `time_before`. Without a deadline, a multiple of that and of the budget.
+/// When a version must have answered that another one stands in for. Of a deadline so much is left that the stand-in
+/// can still meet it, where it can at all: it takes `time_before`. Without a deadline, a multiple of that and of the
+/// budget.
 Moment trial_deadline(const Moment& deadline, std::optional<std::chrono::nanoseconds> time_before,
                       const Limits& limits);
 /// A late answer is better than none: the stand-in gets as much time as the call had, if it must.

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <utility>
 
-#include "runtime/messages/thread_context.h"
+#include "runtime/policy/thread_stripe.h"
 
 /// Readers of a shared pointer without locks, and without a reference count that all of them would fight over.
 ///
@@ -15,12 +15,6 @@
 /// over threads, so that two threads rarely touch one cache line, and kept for two phases: new readers are sent to one
 /// phase while the other drains, so that a steady stream of readers cannot hold a counter above zero for ever.
 namespace triage::policy {
-
-/// The stripe of counters that this thread keeps to, so that threads which read do not write to one cache line. Threads share one
-/// only where there are more of them.
-inline size_t thread_stripe(size_t stripes) noexcept {
-  return static_cast<size_t>(messages::thread_number()) % stripes;
-}
 
 class Epochs {
  public:

@@ -11,8 +11,9 @@
 
 namespace triage::policy {
 
-/// The thread that destroys what fell out of use, so that no caller of a policy ever pays for closing an interpreter. A forked child has
-/// no such thread: nothing is destroyed there, and nobody may destroy the Reclaimer, whose condition variables count a thread that waits.
+/// The thread that destroys what fell out of use, so that no caller of a policy ever pays for closing an interpreter. A
+/// forked child has no such thread: nothing is destroyed there, and nobody may destroy the Reclaimer, whose condition
+/// variables count a thread that waits.
 class Reclaimer {
  public:
   Reclaimer();
@@ -21,7 +22,8 @@ class Reclaimer {
   Reclaimer(const Reclaimer&) = delete;
   Reclaimer& operator=(const Reclaimer&) = delete;
 
-  /// Something that is to be destroyed, with the place that it takes: whoever has replaced it can give it away without failing.
+  /// Something that is to be destroyed, with the place that it takes: whoever has replaced it can give it away without
+  /// failing.
   class Garbage;
   /// `epochs`: those of its readers; null: it has none.
   static Garbage garbage(std::shared_ptr<Epochs> epochs, std::shared_ptr<void> object);

@@ -2,9 +2,9 @@
 #include "runtime/capture/compiled.h"
 #include "runtime/operators/untrusted.h"
 #include "runtime/policy/attribution/counters.h"
-#include "runtime/policy/calls/output_types.h"
 #include "runtime/policy/files/contents.h"
 #include "runtime/policy/trials/answer_forms.h"
+#include "runtime/policy/trials/output_types.h"
 #include "runtime/policy/trials/trial.h"
 
 #include <triage/front_end.h>
@@ -69,7 +69,8 @@ class PolicyVersion {
   const std::shared_ptr<Script> script_;
 };
 
-/// What `choose` returns while `version` counts as taken back, and so can answer for none. Where that throws, it does not.
+/// What `choose` returns while `version` counts as taken back, and so can answer for none. Where that throws, it does
+/// not.
 template <class Choose>
 auto take_back(PolicyVersion& version, const Choose& choose) {
   version.taken_back = true;
@@ -81,9 +82,10 @@ auto take_back(PolicyVersion& version, const Choose& choose) {
   }
 }
 
-/// The params of a call, in the order of the signature: numbers and booleans as 0-dim tensors that count as wrapped numbers in type
-/// promotion, as Python numbers do; lists as 1-D tensors. Made of the defaults, then of `values`; passed over are names that the signature lacks, and values that do
-/// not fit: a host set them while a version with another type of this param was live.
+/// The params of a call, in the order of the signature: numbers and booleans as 0-dim tensors that count as wrapped
+/// numbers in type promotion, as Python numbers do; lists as 1-D tensors. Made of the defaults, then of `values`;
+/// passed over are names that the signature lacks, and values that do not fit: a host set them while a version with
+/// another type of this param was live.
 std::vector<at::Tensor> param_tensors(const Signature& signature, const Params& values);
 /// The same with `values` of one call on top of `base`. Throws InputError for a name that the signature lacks.
 std::vector<at::Tensor> override_params(const PolicyVersion& version, std::vector<at::Tensor> base,
@@ -92,17 +94,19 @@ std::vector<at::Tensor> override_params(const PolicyVersion& version, std::vecto
 bool has_param(const PolicyVersion& version, const std::string& name);
 /// Params of `version` that `values` name with values that do not fit.
 std::vector<std::string> unfitting(const PolicyVersion& version, const Params& values);
-/// Those of `values` that `version` can take: an earlier version may lack some of the params, or have them as another type.
+/// Those of `values` that `version` can take: an earlier version may lack some of the params, or have them as another
+/// type.
 Params those_of(const PolicyVersion& version, const Params& values);
 /// Where an error of a script happened: as it says itself, else `otherwise`, else the file at `path`.
 Source source_of(const std::exception& error, const Source& otherwise, const std::string& path);
-/// `what` behind where the function of `version` stands, and its name: "f.lua:2: policy 'f' (version 3)"; and that place.
+/// `what` behind where the function of `version` stands, and its name: "f.lua:2: policy 'f' (version 3)"; and that
+/// place.
 std::pair<std::string, Source> told_of(const PolicyVersion& version, const std::string& what);
 /// Throws that as a PolicyError.
 [[noreturn]] void throw_at(const PolicyVersion& version, const std::string& what);
 
-/// Throws LoadError where hosts that call `live` could not call `next` in its place, by what both say of themselves. A param that
-/// is not among `lasting` may go.
+/// Throws LoadError where hosts that call `live` could not call `next` in its place, by what both say of themselves. A
+/// param that is not among `lasting` may go.
 void check_contract(const PolicyVersion& live, const PolicyVersion& next, const std::set<std::string>& lasting);
 /// Throws the LoadError of a new source, its function at `where`, that makes this change.
 [[noreturn]] void throw_contract(const Source& where, const PolicyVersion& live, const std::string& change);

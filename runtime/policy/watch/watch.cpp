@@ -1,6 +1,7 @@
 #include "runtime/policy/watch/watch.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sys/stat.h>
 #include <triage/error.h>
 
@@ -13,7 +14,7 @@
 #include "runtime/messages/start_thread.h"
 #include "runtime/policy/afterwards.h"
 #include "runtime/policy/at_exit.h"
-#include "runtime/policy/bundles/bundle.h"
+#include "runtime/policy/bundles/manifest.h"
 #include "runtime/policy/files/not_now.h"
 #include "runtime/policy/front_end.h"
 
@@ -41,6 +42,19 @@ bool same_directory(const fs::path& a, const fs::path& b) {
   if (a == b) return true;
   std::error_code error;
   return fs::equivalent(a, b, error) && !error;
+}
+
+/// What of the state starts anew in the release that went live last; empty: nothing.
+std::string state_note_of(Releases& releases) {
+  std::vector<std::string> notes;
+  for (const auto& policy : releases.policies())
+    if (std::string note = policy->state().take_note(); !note.empty())
+      notes.push_back(
+          releases.is_bundle()
+              ? policy_key(policy->file().lexically_relative(releases.file().parent_path()).generic_string()) + ": " +
+                    note
+              : std::move(note));
+  return fmt::format("{}", fmt::join(notes, "; "));
 }
 
 }  // namespace
@@ -201,21 +215,12 @@ void WatchCore::scan(bool forced) {
 }
 
 void WatchCore::follow_all(bool forced) {
-  for (const auto& policy : policies()) {
-    if (!forced && being_written(*policy)) {
+  for (const auto& releases : followed()) {
+    if (!forced && being_written(*releases))
       unsettled_ = true;
-    } else {
-      follow(*policy);
-    }
-    put_off_ |= policy->is_put_off();
-  }
-  for (const auto& bundle : bundles()) {
-    if (!forced && is_fresh(bundle->file())) {
-      unsettled_ = true;
-    } else {
-      follow(*bundle);
-    }
-    put_off_ |= bundle->is_put_off();
+    else
+      follow(*releases);
+    put_off_ |= releases->reloads().is_put_off();
   }
 }
 
@@ -241,63 +246,40 @@ bool WatchCore::is_fresh(const fs::path& file) const {
   return !error && age >= age.zero() && age < options_.debounce;
 }
 
-bool WatchCore::being_written(const PolicyCore& policy) const {
-  const std::vector<std::string> read = policy.files_read();
-  return is_fresh(policy.file()) || std::any_of(read.begin(), read.end(), [&](const std::string& name) {
-           return is_fresh(policy.file().parent_path() / name);
-         });
+bool WatchCore::being_written(const Releases& releases) const {
+  const std::vector<fs::path> files = releases.origin().files();
+  return std::any_of(files.begin(), files.end(), [&](const fs::path& file) { return is_fresh(file); });
 }
 
-void WatchCore::follow(PolicyCore& policy) {
-  using Change = PolicyCore::FileChange;
-  if (auto reversal = policy.take_reversal())
-    tell({WatchEvent::Kind::reverted, policy.path(), reversal->version, reversal->failure.message,
+void WatchCore::follow(Releases& releases) {
+  if (auto reversal = releases.take_reversal())
+    tell({WatchEvent::Kind::reverted, releases.log().path(), reversal->number, reversal->failure.message,
           reversal->failure.source});
-  for (const auto& end : policy.take_candidate_ends())
-    tell({end.state == CandidateState::promoted ? WatchEvent::Kind::promoted : WatchEvent::Kind::candidate_reverted,
-          policy.path(), end.live_version, end.reason, end.source});
-  const Change change = policy.follow_file(/*retry=*/false);
-  if (change == Change::unchanged) return;
-  const VersionInfo now = policy.version();
-  const int number =
-      change == Change::swapped ? policy.newest_number() : now.number;  // a call may have led back already
-  tell_change(change, policy.path(), number, now.last_error,
-              change == Change::swapped ? policy.take_state_note() : std::string());
+  for (const auto& policy : releases.policies())
+    for (const auto& end : policy->candidates().take_ends())
+      tell({end.state == CandidateState::promoted ? WatchEvent::Kind::promoted : WatchEvent::Kind::candidate_reverted,
+            policy->path(), end.live_version, end.reason, end.source});
+  const Reloads::Change change = releases.reloads().follow(/*retry=*/false);
+  if (change != Reloads::Change::unchanged) tell_change(releases, change);
 }
 
-void WatchCore::follow(BundleCore& bundle) {
-  using Change = PolicyCore::FileChange;
-  if (auto reversal = bundle.take_reversal())
-    tell({WatchEvent::Kind::reverted, bundle.path(), reversal->version, reversal->failure.message,
-          reversal->failure.source});
-  const Change change = bundle.follow(/*retry=*/false);
-  if (change == Change::unchanged) return;
-  const BundleVersion now = bundle.version();
-  const bool swapped = change == Change::swapped;
-  tell_change(change, bundle.path(), swapped ? bundle.newest_number() : now.number, now.last_error,
-              swapped ? bundle.take_state_note() : std::string());
-}
-
-void WatchCore::tell_change(PolicyCore::FileChange change, const std::string& path, int number,
-                            const std::optional<LoadFailure>& failure, std::string note) {
-  using Change = PolicyCore::FileChange;
-  WatchEvent event{WatchEvent::Kind::reloaded, path, number, std::move(note), {}};
-  switch (change) {
-    case Change::refused:
-      event.kind = WatchEvent::Kind::refused;
-      break;
-    case Change::deleted:
-      event.kind = WatchEvent::Kind::deleted;
-      break;
-    case Change::restored:
-      event.kind = WatchEvent::Kind::restored;
-      break;
-    default:
-      break;
-  }
-  if (failure && change != Change::swapped && change != Change::restored) {
-    event.message = failure->message;
-    event.source = failure->source;
+void WatchCore::tell_change(Releases& releases, Reloads::Change change) {
+  using Change = Reloads::Change;
+  WatchEvent event{WatchEvent::Kind::refused, releases.log().path(), releases.live()->number, {}, {}};
+  if (change == Change::swapped) {
+    event.kind = WatchEvent::Kind::reloaded;
+    event.version = releases.look_at([](const History& history, const Release& /*live*/, bool /*pinned*/) {
+      return history.newest();  // a call may have led back already
+    });
+    event.message = state_note_of(releases);
+  } else if (change == Change::restored) {
+    event.kind = WatchEvent::Kind::restored;
+  } else {
+    if (change == Change::deleted) event.kind = WatchEvent::Kind::deleted;
+    if (const auto failure = releases.last_error()) {
+      event.message = failure->message;
+      event.source = failure->source;
+    }
   }
   tell(std::move(event));
 }
@@ -308,8 +290,10 @@ void WatchCore::tell_new_files() {
   put_off_ |= !listed;
   if (!listed) return;
   std::set<fs::path>& present = *listed;
-  if (!bundles().empty()) known_ = present;
-  for (const auto& policy : policies()) known_.insert(dir_ / policy->file().filename());
+  for (const auto& releases : followed()) {
+    if (releases->is_bundle()) known_ = present;
+    known_.insert(dir_ / releases->file().filename());
+  }
   for (const auto& file : present)
     if (!known_.count(file))
       tell({WatchEvent::Kind::added,
@@ -324,13 +308,7 @@ void WatchCore::tell_new_files() {
 /// links.
 std::set<fs::path> WatchCore::places() {
   std::set<fs::path> places = {dir_};
-  for (const auto& policy : policies()) {
-    std::error_code error;
-    const fs::path target = fs::canonical(policy->file(), error);
-    if (!error) places.insert({target, target.parent_path()});
-    places.merge(places_of(policy->file(), policy->files_read()));
-  }
-  for (const auto& bundle : bundles()) places.merge(places_of(bundle->file(), {manifest_name}));
+  for (const auto& releases : followed()) places.merge(releases->origin().places());
   return places;
 }
 
@@ -346,33 +324,22 @@ bool WatchCore::watch_places() {
             : fmt::format("the kernel cannot watch all of '{}', and triage reads its files every {} ms: {}",
                           shown_.string(), check_interval.count(), failures));
   blind_ = !failures.empty();
-  const auto here = bundles();
-  return changed | std::any_of(here.begin(), here.end(), [](const auto& one) { return one->may_be_complete(); });
+  const auto here = followed();
+  return changed |
+         std::any_of(here.begin(), here.end(), [](const auto& one) { return one->origin().may_be_complete(); });
 }
 
 /// What was loaded from the directory, and was so at any look: it stays followed where its path leads elsewhere later.
-template <class Core>
-std::vector<std::shared_ptr<Core>> WatchCore::followed(std::vector<std::shared_ptr<Core>> loaded, Followed<Core>& known,
-                                                       const std::function<fs::path(const Core&)>& folder_of) const {
-  std::erase_if(known, [](const auto& one) { return one.expired(); });
+std::vector<std::shared_ptr<Releases>> WatchCore::followed() {
+  std::erase_if(followed_, [](const auto& one) { return one.expired(); });
+  std::vector<std::shared_ptr<Releases>> loaded = runtime_->releases();
   std::erase_if(loaded, [&](const auto& one) {
-    if (!known.count(one) && !same_directory(folder_of(*one), dir_)) return true;
-    known.insert(one);
+    if (one->file().empty()) return true;
+    if (!followed_.count(one) && !same_directory(one->file().parent_path(), dir_)) return true;
+    followed_.insert(one);
     return false;
   });
   return loaded;
-}
-
-std::vector<std::shared_ptr<PolicyCore>> WatchCore::policies() {
-  std::vector<std::shared_ptr<PolicyCore>> loaded = runtime_->policies();
-  std::erase_if(loaded, [](const auto& policy) { return policy->file().empty() || policy->is_in_bundle(); });
-  return followed<PolicyCore>(std::move(loaded), followed_policies_,
-                              [](const PolicyCore& policy) { return policy.file().parent_path(); });
-}
-
-std::vector<std::shared_ptr<BundleCore>> WatchCore::bundles() {
-  return followed<BundleCore>(runtime_->bundles(), followed_bundles_,
-                              [](const BundleCore& bundle) { return bundle.dir(); });
 }
 
 /// The files of the directory that a policy could be loaded from; not the hidden ones that editors leave. Nothing where
@@ -394,8 +361,7 @@ std::string WatchCore::news() {
   const auto add = [&](const fs::path& file, const std::string& one) {
     if (!one.empty()) text += fmt::format("{}: {}\n", file.string(), one);
   };
-  for (const auto& policy : policies()) add(policy->file(), policy->news());
-  for (const auto& bundle : bundles()) add(bundle->file(), bundle->news());
+  for (const auto& releases : followed()) add(releases->file(), releases->origin().news());
   if (const auto present = candidates(); present && *present != known_) {
     add(dir_, "other files");
     for (const auto& file : *present) add(file, "there");

@@ -1,6 +1,7 @@
 #pragma once
-#include "runtime/policy/core.h"
+#include "runtime/policy/host/runtime_core.h"
 #include "runtime/policy/process.h"
+#include "runtime/policy/releases/releases.h"
 #include "runtime/policy/watch/notify.h"
 
 #include <triage/runtime.h>
@@ -28,7 +29,7 @@ namespace triage::policy {
 /// through a link, a renamed parent or a mount, the kernel gives another watch. And whatever is not watched, because
 /// the user polls or the kernel refuses, is read and compared with what the last look saw. What could not be read for a
 /// reason that passes is read again until it can.
-class WatchCore : public std::enable_shared_from_this<WatchCore> {
+class WatchCore : public Watcher, public std::enable_shared_from_this<WatchCore> {
  public:
   /// Throws FileError where `dir` is no directory or cannot be watched.
   WatchCore(std::shared_ptr<RuntimeCore> runtime, const std::filesystem::path& dir, WatchOptions options);
@@ -37,12 +38,12 @@ class WatchCore : public std::enable_shared_from_this<WatchCore> {
   WatchCore& operator=(const WatchCore&) = delete;
 
   void start();
-  /// Idempotent, and for any thread. Returns when the thread has ended, whoever stopped it, unless called from it. In a forked child,
-  /// where the thread is not, it does nothing.
+  /// Idempotent, and for any thread. Returns when the thread has ended, whoever stopped it, unless called from it. In a
+  /// forked child, where the thread is not, it does nothing.
   void stop();
   bool stopped() const noexcept;
   /// Asks for a look at all files, without waiting for it.
-  void look_again();
+  void look_again() override;
   /// Throws InputError where it was stopped, on the watching thread, and in a forked child.
   void rescan();
 
@@ -60,22 +61,14 @@ class WatchCore : public std::enable_shared_from_this<WatchCore> {
   void scan_or_tell(bool forced);
   void scan(bool forced);
   void attach();
-  void follow(PolicyCore& policy);
-  void follow(BundleCore& bundle);
-  void tell_change(PolicyCore::FileChange change, const std::string& path, int number,
-                   const std::optional<LoadFailure>& failure, std::string note);
+  void follow(Releases& releases);
+  void tell_change(Releases& releases, Reloads::Change change);
   bool is_fresh(const std::filesystem::path& file) const;
-  bool being_written(const PolicyCore& policy) const;
+  bool being_written(const Releases& releases) const;
   void tell_new_files();
   bool watch_places();
   void follow_all(bool forced);
-  template <class Core>
-  using Followed = std::set<std::weak_ptr<Core>, std::owner_less<>>;
-  template <class Core>
-  std::vector<std::shared_ptr<Core>> followed(std::vector<std::shared_ptr<Core>> loaded, Followed<Core>& known,
-                                              const std::function<std::filesystem::path(const Core&)>& folder_of) const;
-  std::vector<std::shared_ptr<PolicyCore>> policies();
-  std::vector<std::shared_ptr<BundleCore>> bundles();
+  std::vector<std::shared_ptr<Releases>> followed();
   std::set<std::filesystem::path> places();
   std::optional<std::set<std::filesystem::path>> candidates() const;
   std::string news();
@@ -94,8 +87,7 @@ class WatchCore : public std::enable_shared_from_this<WatchCore> {
   // Of the watching thread alone:
   std::optional<Identity> attached_;       // the directory that is watched; empty while it is gone
   std::set<std::filesystem::path> known_;  // files that were told of, or were there at the start
-  Followed<PolicyCore> followed_policies_;
-  Followed<BundleCore> followed_bundles_;
+  std::set<std::weak_ptr<Releases>, std::owner_less<>> followed_;
   std::string last_failures_;
   bool blind_ = false;      // the kernel does not watch all of it
   bool unsettled_ = false;  // the last look left out a file that was being written

@@ -1,7 +1,7 @@
 #include "runtime/capsule/capsule.h"
 #include "runtime/files/disk.h"
 #include "runtime/files/json.h"
-#include "runtime/policy/capsules/replay.h"
+#include "runtime/policy/replay.h"
 #include "tests/cli/folder.h"
 #include "tests/fuzz/inputs/targets.h"
 

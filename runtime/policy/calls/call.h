@@ -1,0 +1,93 @@
+#pragma once
+#include <ATen/core/Tensor.h>
+#include <triage/runtime.h>
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "runtime/policy/attribution/counters.h"
+#include "runtime/policy/attribution/flagged.h"
+#include "runtime/policy/core/lineup.h"
+#include "runtime/policy/state/state_store.h"
+#include "runtime/policy/versions/answer.h"
+#include "runtime/policy/versions/version_call.h"
+
+namespace triage::policy {
+
+class PolicyCore;
+struct ShadowCall;
+
+/// One call of a policy. `run` goes this way:
+///
+///     admit    the inputs are checked against the signature, and the call gets its turn where the policy has state
+///     ask      the version that is asked runs: the live one, or the candidate for a canary's share of the calls
+///     stand_in another answers where that fails: the version before it, the inputs themselves, the last good version
+///     settle   a trial goes on, ends, or leads back; the state is kept
+///     account  counts, RunInfo, the decision log
+///
+/// Of the thread that calls. `policy`, `lineup`, `inputs` and `options` outlive it.
+class Call {
+ public:
+  Call(PolicyCore& policy, const Lineup& lineup, at::ArrayRef<at::Tensor> inputs, const RunOptions& options);
+  /// A call that was not accounted for has failed, and is counted as that.
+  ~Call();
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
+
+  std::vector<at::Tensor> run();
+  /// Runs the live version once, for no host: nothing is counted, no state kept, no random number drawn. Ends when what
+  /// it needs is compiled, also for inputs that are donated.
+  void prepare();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  using Flagged = std::optional<Counters::Flagged>;
+
+  void answer();
+  void admit();
+  void take_turn();
+  void ask();
+  bool stand_in(const std::exception& error);
+  bool answer_from_before(const std::exception& error);
+  void recover();
+  OnError on_error() const;
+  bool took_inputs() const;
+  void settle();
+  void settle_trial();
+  void keep_state();
+  void account(const PolicyVersion& called) noexcept;
+  void read_flags(const PolicyVersion& called, FlaggedSamples& found, std::vector<FlaggedSample>& samples);
+
+  // While there is a candidate (beside.cpp):
+  void run_beside();
+  void run_as_canary();
+  void answer_as_live(const std::exception& error);
+  void count_live_side() const;
+  void run_and_shadow();
+  std::shared_ptr<ShadowCall> begin_shadow() const;
+  void hand_to_shadow(const std::shared_ptr<ShadowCall>& shadow) const;
+  std::optional<std::chrono::nanoseconds> time_of_version(bool usual) const;
+
+  PolicyCore& policy_;
+  const Lineup& lineup_;
+  const at::ArrayRef<at::Tensor> inputs_;
+  const RunOptions& options_;
+  Clock::time_point begin_ = Clock::now();
+
+  const Lineup* asked_;  // lineup_, or that of a canary
+  bool replaceable_;     // another version may have to answer: what is asked is on trial, or a canary
+  bool admitted_ = false, prepares_ = false, accounted_ = false;
+  Clock::time_point asked_at_;
+  std::optional<StateTurn> turn_;
+  Answer answer_;
+  Flagged flagged_;  // of the samples, where that was counted
+};
+
+/// Calls the live version of `policy`, or the candidate. Any thread; without a lock, but for a policy with state.
+std::vector<at::Tensor> run(PolicyCore& policy, at::ArrayRef<at::Tensor> inputs, const RunOptions& options);
+/// Runs the live version once and throws what it throws, whatever `on_error` says.
+void prepare(PolicyCore& policy, at::ArrayRef<at::Tensor> inputs, const RunOptions& options);
+
+}  // namespace triage::policy

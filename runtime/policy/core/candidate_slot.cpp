@@ -1,0 +1,242 @@
+#include "runtime/policy/core/candidate_slot.h"
+
+#include <fmt/format.h>
+#include <triage/error.h>
+
+#include <utility>
+
+#include "runtime/policy/afterwards.h"
+#include "runtime/policy/core/policy_core.h"
+
+namespace triage::policy {
+namespace {
+
+std::string task_of(const Candidate& candidate) {
+  const std::string share = fmt::format("{:g} %", 100 * candidate.share);
+  if (candidate.kind == CandidateKind::shadow) return fmt::format("it runs in the shadow of {} of the calls", share);
+  return fmt::format("it answers {} of the calls", share);
+}
+
+}  // namespace
+
+std::shared_ptr<Candidate> CandidateSlot::running() const {
+  const std::lock_guard lock(policy_.line().mutex());
+  return policy_.line().candidate();
+}
+
+void CandidateSlot::check_none() const {
+  const std::shared_ptr<Candidate> candidate = running();
+  if (!candidate) return;
+  throw InputError(fmt::format(
+      "policy '{}' has a candidate already, version {} (source {}, a {}); a policy has one at a time. End it "
+      "with end_candidate, or make it live with promote, and then start the next one",
+      policy_.name(), candidate->version->number, candidate->version->hash, to_string(candidate->kind)));
+}
+
+VersionInfo CandidateSlot::start(NewSource source, const Make& make) {
+  if (starting_.is_held_here())
+    throw InputError(
+        fmt::format("policy '{}': a script that is loaded for a candidate cannot start another one (by a "
+                    "function of the host that it calls?)",
+                    policy_.name()));
+  try {
+    starting_.lock(std::nullopt,
+                   [&] { return fmt::format("the start of a candidate of policy '{}'", policy_.name()); });
+  } catch (const PolicyError& error) {
+    throw InputError(error.what());
+  }
+  const std::unique_ptr<capture::OwnedMutex, void (*)(capture::OwnedMutex*)> started(
+      &starting_, [](capture::OwnedMutex* mutex) { mutex->unlock(); });
+  check_none();
+  const std::shared_ptr<PolicyVersion> live = policy_.line().live();
+  if (live->contents.source == source.source && is_unchanged(source.file, live->contents.files))
+    throw InputError(
+        fmt::format("policy '{}': the candidate '{}' has the source of version {}, which is live (source {}); there "
+                    "is nothing to try",
+                    policy_.name(), source.path, live->number, live->hash));
+  if (!policy_.runtime().candidate_thread().start())
+    throw InputError(
+        fmt::format("policy '{}' has outlived its Runtime, and a candidate needs the Runtime's thread; "
+                    "start candidates while the Runtime lives",
+                    policy_.name()));
+  return begin(make(make_version(std::move(source))), *live);
+}
+
+std::shared_ptr<PolicyVersion> CandidateSlot::make_version(NewSource source) {
+  const std::string path = source.path;
+  const auto note_refusal = [&](const std::exception& error) {
+    policy_.count_refusal();
+    policy_.log().write(LogLevel::error, fmt::format("the candidate '{}' was refused: {}", path, error.what()),
+                        error.what());
+  };
+  try {
+    return make_successor(policy_, std::move(source));
+  } catch (const Error& error) {
+    note_refusal(error);
+    throw;
+  } catch (const std::exception& error) {
+    note_refusal(error);
+    throw LoadError(error.what(), {path, 0});
+  }
+}
+
+/// Where another version is live by now than the one that it was tried beside, nothing is known of how it answers.
+VersionInfo CandidateSlot::begin(const std::shared_ptr<Candidate>& candidate, const PolicyVersion& tried_beside) {
+  PolicyVersion& version = *candidate->version;
+  VersionInfo info;
+  {
+    VersionLine& line = policy_.line();
+    const std::lock_guard lock(line.mutex());
+    if (line.now()->version.get() != &tried_beside) version.trial.begin({}, policy_.runtime().options().trial_calls);
+    policy_.give_number(version);
+    version.since = std::chrono::system_clock::now();
+    info = version.info();
+    info.candidate = true;
+    line.set_candidate(candidate);
+    ++started_;
+  }
+  afterwards(policy_.runtime().logger(), [&] {
+    policy_.log().write(
+        LogLevel::info,
+        fmt::format("version {} is a candidate (source {}): {}", version.number, version.hash, task_of(*candidate)), {},
+        version.number);
+    policy_.tell_params(version);
+  });
+  return info;
+}
+
+std::optional<CandidateReport> CandidateSlot::report(std::optional<int> pinned) const {
+  std::shared_ptr<const Candidate> candidate;
+  std::shared_ptr<const Comparison> comparison;
+  {
+    const std::lock_guard lock(policy_.line().mutex());
+    candidate = policy_.line().candidate();
+    if (!candidate) return last_report_;
+    comparison = policy_.line().comparison();
+  }
+  CandidateReport report = report_of(*candidate, *comparison, policy_.name(), {});
+  report.state = CandidateState::running;  // where its end is decided, that has not happened yet
+  if (report.kind == CandidateKind::canary && !policy_.runtime().options().count_flags)
+    report.notes.emplace_back("flagged_ratio is not checked: RuntimeOptions::count_flags is off");
+  if (pinned)
+    report.notes.push_back(fmt::format("version {} is pinned: the candidate is not promoted before unpin", *pinned));
+  return report;
+}
+
+void CandidateSlot::finish_promoted(const std::shared_ptr<Candidate>& candidate, const std::string& reason) {
+  try {
+    finish(candidate, reason, {});
+  } catch (const std::exception&) {  // there is no memory for its report
+    const std::lock_guard lock(policy_.line().mutex());
+    last_report_.reset();
+    ++promoted_;
+    throw;
+  }
+  policy_.log().write(LogLevel::info,
+                      fmt::format("the candidate, version {}, was promoted: {}", candidate->version->number, reason),
+                      {}, candidate->version->number);
+}
+
+void CandidateSlot::revert(const std::shared_ptr<Candidate>& candidate, const std::string& reason,
+                           const Source& source) {
+  const auto report = end_as(CandidateState::reverted, candidate, reason, source);
+  if (!report) return;
+  afterwards(policy_.runtime().logger(), [&] {
+    policy_.log().write(LogLevel::error,
+                        fmt::format("the candidate, version {}, was reverted, version {} answers all calls: {}",
+                                    report->version, policy_.line().live()->number, reason),
+                        reason, report->version);
+  });
+}
+
+/// Where this throws, it goes on.
+std::optional<CandidateReport> CandidateSlot::end_as(CandidateState end, const std::shared_ptr<Candidate>& candidate,
+                                                     const std::string& reason, const Source& source) {
+  if (!candidate->decide(end)) return std::nullopt;
+  try {
+    return finish(candidate, reason, source);
+  } catch (const std::exception&) {
+    candidate->resume();
+    throw;
+  }
+}
+
+/// For whoever decided its end. Where this throws, nothing has changed.
+CandidateReport CandidateSlot::finish(const std::shared_ptr<Candidate>& candidate, const std::string& reason,
+                                      const Source& source) {
+  constexpr size_t most_ends = 16;
+  VersionLine& line = policy_.line();
+  const std::shared_ptr<const Comparison> comparison = [&] {
+    const std::lock_guard lock(line.mutex());
+    return line.comparison();
+  }();
+  CandidateReport report = report_of(*candidate, *comparison, policy_.name(), reason);
+  std::optional<CandidateReport> last_report = report;
+  {
+    const std::lock_guard lock(line.mutex());
+    const bool is_told = report.state != CandidateState::ended && !policy_.file().empty() && ends_.size() < most_ends;
+    if (is_told) ends_.push_back({report.state, line.now()->version->number, reason, source});
+    try {
+      line.set_candidate(nullptr);
+    } catch (const std::exception&) {
+      if (is_told) ends_.pop_back();
+      throw;
+    }
+    last_report_.swap(last_report);
+    promoted_ += report.state == CandidateState::promoted;
+    reverted_ += report.state == CandidateState::reverted;
+  }
+  afterwards(policy_.runtime().logger(), [&] {
+    post_end(candidate, report);
+    policy_.runtime().wake_watchers();
+  });
+  return report;
+}
+
+void CandidateSlot::post_end(const std::shared_ptr<Candidate>& candidate, const CandidateReport& report) {
+  if (!candidate->canary.on_end) return;
+  policy_.runtime().candidate_thread().post([report, candidate, log = policy_.log()] {
+    try {
+      candidate->canary.on_end(report);
+    } catch (const std::exception& error) {
+      log.write(LogLevel::error, fmt::format("on_end threw: {}", error.what()), error.what());
+    } catch (...) {
+      log.write(LogLevel::error, "on_end threw something that is not a std::exception");
+    }
+  });
+}
+
+CandidateReport CandidateSlot::end() {
+  const std::shared_ptr<Candidate> candidate = running();
+  auto report = candidate ? end_as(CandidateState::ended, candidate, "by the host", {}) : std::nullopt;
+  if (!report)
+    throw InputError(
+        fmt::format("policy '{}' has no candidate to end; candidate() has the report of the last one", policy_.name()));
+  afterwards(policy_.runtime().logger(), [&] {
+    policy_.log().write(LogLevel::info,
+                        fmt::format("the candidate, version {}, was ended by the host", report->version), {},
+                        report->version);
+  });
+  return std::move(*report);
+}
+
+void CandidateSlot::forget() noexcept {
+  try {
+    const std::shared_ptr<Candidate> candidate = running();
+    if (candidate && candidate->decide(CandidateState::ended)) finish(candidate, "the Runtime is gone", {});
+  } catch (const std::exception&) {  // no memory for its report; it runs no more
+  }
+}
+
+std::vector<CandidateSlot::End> CandidateSlot::take_ends() {
+  const std::lock_guard lock(policy_.line().mutex());
+  return std::exchange(ends_, {});
+}
+
+void CandidateSlot::read(PolicyStatistics& statistics) const {
+  statistics.candidates = started_;
+  statistics.promoted = promoted_;
+  statistics.candidates_reverted = reverted_;
+}
+
+}  // namespace triage::policy

@@ -1,0 +1,189 @@
+#include "runtime/policy/core/making.h"
+
+#include <c10/core/GradMode.h>
+#include <c10/core/InferenceMode.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "runtime/policy/core/policy_core.h"
+#include "runtime/policy/core/rehearsal.h"
+#include "runtime/policy/files/not_now.h"
+#include "runtime/policy/files/source_file.h"
+
+namespace triage::policy {
+namespace {
+
+/// In an interpreter of its own: with `tests` its own tests, then the outputs that it declares.
+void try_alone(const PolicyCore& policy, const PolicyVersion& version, bool tests) {
+  if (!tests && !declares_outputs(version.signature)) return;
+  const messages::LogTo log_to(policy.runtime().logger());
+  const auto script = policy.runtime().load_script(version.contents, version.path, /*silent=*/true);
+  if (tests) check_tests(*script);
+  if (const auto untried = check_declared_outputs(*script, policy.runtime().options().limits))
+    policy.log().write(LogLevel::info, fmt::format("triage checks its declared outputs only in calls: {}", *untried));
+}
+
+/// What a version gets besides inputs of this kind.
+std::vector<at::Tensor> values_for(const PolicyVersion& version, const Kind& kind, const Params& params) {
+  const auto batch = std::find_if(kind.begin(), kind.end(), [](const auto& shape) { return !shape.sizes.empty(); });
+  return with_first_state(version.signature, batch == kind.end() ? 0 : batch->sizes[0],
+                          kind.empty() ? c10::Device(c10::kCPU) : kind[0].device,
+                          param_tensors(version.signature, params));
+}
+
+/// The version that is made, what answers now, and what is known of both. A source that was live before is a way back,
+/// and stays open whatever came after it. What the new one gives is compared with what answers where it fails: a live
+/// version that is on trial itself says nothing of what hosts are used to.
+class Successor {
+ public:
+  Successor(PolicyCore& policy, std::shared_ptr<PolicyVersion> next) : policy_(policy), next_(std::move(next)) {
+    VersionLine& line = policy.line();
+    param_names_ = line.param_names();
+    const std::lock_guard lock(line.mutex());
+    live_ = line.now()->version;
+    usual_ = live_->trial.on() && line.now()->before ? line.now()->before : live_;
+    next_->kinds = live_->kinds_in_use();
+    next_->forms.inherit(usual_->forms);
+    params_ = line.params();
+    const std::optional<bool> known = line.known_sources().proven(next_->contents);
+    was_live_ = known.has_value();
+    proven_ = known.value_or(false);
+  }
+
+  std::shared_ptr<PolicyVersion> make() {
+    known_ = known_of(*usual_);
+    try {
+      if (!proven_) try_out();
+    } catch (const Error& error) {
+      if (!was_live_) throw;
+      known_.untried = next_->kinds;
+      known_.reasons = {error.what()};
+    }
+    compile();
+    if (!was_live_) check_contract(*live_, *next_, param_names_.lasting);
+    for (const std::string& name : param_names_.former)
+      if (!has_param(*next_, name)) next_->former_params.insert(name);
+    // A proven one needs no trial; but what hosts are used to is told on, for what may follow it before it is called.
+    next_->trial.begin(std::move(known_), proven_ ? 0 : policy_.runtime().options().trial_calls);
+    return next_;
+  }
+
+ private:
+  void try_out() {
+    RuntimeCore& runtime = policy_.runtime();
+    const messages::LogTo log_to(runtime.logger());
+    check_contract(*live_, *next_, param_names_.lasting);
+    try_alone(policy_, *next_, /*tests=*/true);
+    if (next_->kinds.empty()) return;
+    const auto before = runtime.load_script(usual_->contents, usual_->path, /*silent=*/true);
+    const auto next = runtime.load_script(next_->contents, next_->path, /*silent=*/true);
+    known_ = rehearse(*before, *next, *usual_, next_->kinds, params_, runtime.options().limits);
+  }
+
+  /// Where the script remembers something that no graph holds (it breaks its graph, or did not come to its end),
+  /// running it has changed that: what goes live is loaded again then.
+  void compile() {
+    const c10::InferenceMode as_in_calls(policy_.use().inference_mode());
+    const c10::AutoGradMode grad_mode(policy_.use().grad_mode());
+    const uint64_t writes = next_->compiled.script().writes();
+    bool ended = true;
+    try {
+      for (const Kind& kind : next_->kinds) {
+        if (std::find(known_.untried.begin(), known_.untried.end(), kind) != known_.untried.end()) continue;
+        const OnSyntheticValues held(*next_, policy_.runtime().options().limits);
+        if (next_->compiled.prepare(kind, values_for(*next_, kind, params_), policy_.use().donated())) ended = false;
+      }
+    } catch (const std::exception&) {
+      if (!was_live_) throw;
+      ended = false;
+    }
+    if ((ended && !next_->compiled.has_breaks()) || next_->compiled.script().writes() == writes) return;
+    auto fresh = policy_.runtime().load_version(next_->contents, next_->path, policy_.random());
+    fresh->kinds = next_->kinds;
+    next_ = std::move(fresh);
+  }
+
+  PolicyCore& policy_;
+  std::shared_ptr<PolicyVersion> next_;
+  std::shared_ptr<const PolicyVersion> live_, usual_;
+  VersionLine::ParamNames param_names_;
+  Params params_;
+  Trial::Known known_;
+  bool was_live_ = false, proven_ = false;
+};
+
+}  // namespace
+
+std::shared_ptr<PolicyVersion> load_version(PolicyCore& policy, NewSource from) {
+  const RuntimeCore& runtime = policy.runtime();
+  if (from.given) {
+    PolicyFiles files(from.file, from.given);
+    return runtime.load_version({from.source, {}, /*in_folder=*/true}, from.path, policy.random(), &files);
+  }
+  constexpr int most_tries = 4;
+  const Verify& verify = runtime.options().verify;
+  for (int tries = 1;; ++tries) {
+    PolicyFiles files(from.file, verify, from.known);
+    std::shared_ptr<PolicyVersion> version;
+    std::exception_ptr failure;
+    const Contents bare{from.source, {}, /*in_folder=*/!from.file.empty()};
+    try {
+      if (from.on_disk) verify_file(verify, from.file, from.source);
+      version = runtime.load_version(bare, from.path, policy.random(), from.file.empty() ? nullptr : &files);
+    } catch (const std::exception&) {
+      failure = std::current_exception();
+    }
+    if (from.on_read) from.on_read({from.source, files.all(), bare.in_folder});
+    if (!files.put_off().empty())
+      throw NotNow(fmt::format("policy '{}': {}", from.path, files.put_off()), {from.path, 0});
+    std::optional<std::string> now = from.source;
+    if (from.on_disk && !files.all().empty()) now = read_source(from.file);
+    if (now == from.source && is_unchanged(from.file, files.all())) {
+      if (failure) std::rethrow_exception(failure);
+      return version;
+    }
+    if (!now || tries == most_tries)
+      throw NotNow(fmt::format("policy '{}': its files changed each time that triage read them ({} times); write them "
+                               "beside their places and rename them",
+                               from.path, tries),
+                   {from.path, 0});
+    from.source = std::move(*now);
+  }
+}
+
+std::shared_ptr<PolicyVersion> load_kept_version(PolicyCore& policy, const Contents& contents) {
+  const Verify& verify = policy.runtime().options().verify;
+  verify_file(verify, policy.file(), contents.source);
+  for (const auto& [name, file] : contents.files)
+    if (file.usable()) verify_file(verify, policy.file().parent_path() / name, *file.bytes);
+  auto version = policy.runtime().load_version(contents, policy.path(), policy.random());
+  try_alone(policy, *version, /*tests=*/false);
+  return version;
+}
+
+std::shared_ptr<PolicyVersion> make_first(PolicyCore& policy, NewSource source, bool tests) {
+  random::Sequence of_trials(policy.runtime().options().seed);
+  const random::DrawFrom draws(&of_trials);
+  std::shared_ptr<PolicyVersion> version = load_version(policy, std::move(source));
+  try_alone(policy, *version, tests);
+  return version;
+}
+
+std::shared_ptr<PolicyVersion> make_successor(PolicyCore& policy, NewSource source) {
+  // Trials answer nobody: the numbers of real calls stay as they are.
+  random::Sequence of_trials(policy.runtime().options().seed);
+  const random::DrawFrom draws(&of_trials);
+  const random::DrawAside draws_aside;
+  std::shared_ptr<PolicyVersion> next = load_version(policy, std::move(source));
+  const Source function = next->defined_at;
+  try {
+    return Successor(policy, std::move(next)).make();
+  } catch (const Error& error) {
+    if (!error.source().file.empty() || function.file.empty()) throw;
+    throw LoadError(error.what(), function, error.traceback());
+  }
+}
+
+}  // namespace triage::policy

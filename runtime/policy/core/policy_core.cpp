@@ -1,0 +1,86 @@
+#include "runtime/policy/core/policy_core.h"
+
+#include <fmt/format.h>
+
+namespace triage::policy {
+
+PolicyCore::PolicyCore(std::shared_ptr<RuntimeCore> runtime, Releases& releases, std::string path,
+                       std::filesystem::path file)
+    : runtime_(std::move(runtime)),
+      releases_(releases),
+      file_(std::move(file)),
+      log_(runtime_, "policy", std::move(path)),
+      random_(std::make_shared<random::Sequence>(runtime_->options().seed)),
+      line_(runtime_),
+      state_(*this),
+      candidates_(*this) {}
+
+void PolicyCore::begin_with(const PolicyVersion& version) {
+  log_.set_name(version.name);
+  flags_trace_.set_policy(version.name);
+  line_.begin_with(version);
+}
+
+void PolicyCore::give_number(PolicyVersion& version) {
+  const int number = line_.next_number();
+  counts_.add(number, version.hash, version.counters, version.compile_counts);
+  version.number = number;
+}
+
+void PolicyCore::count_refusal() {
+  const std::lock_guard lock(line_.mutex());
+  ++refused_;
+}
+
+void PolicyCore::count_reversal(const PolicyVersion& failed) noexcept {
+  ++reverted_;
+  line_.known_sources().forget(failed.contents);
+}
+
+PolicyStatistics PolicyCore::statistics() {
+  const std::lock_guard lock(line_.mutex());
+  PolicyStatistics all;
+  counts_.read(all);
+  all.reloads = line_.went_live();
+  all.refused = refused_;
+  all.reverted = reverted_;
+  candidates_.read(all);
+  return all;
+}
+
+void PolicyCore::report_failure(PolicyVersion& version, const std::exception& error) const {
+  // A policy that fails on every batch must not drown the log.
+  const uint64_t count = version.failures.fetch_add(1, std::memory_order_relaxed) + 1;
+  if ((count & (count - 1)) != 0) return;
+  log_.write(LogLevel::warn,
+             fmt::format("version {} failed (failure {} of this version): {}", version.number, count, error.what()),
+             error.what(), version.number);
+}
+
+void PolicyCore::tell_params(const PolicyVersion& version) const {
+  std::vector<std::string> names;
+  {
+    const std::lock_guard lock(line_.mutex());
+    names = unfitting(version, line_.params());
+  }
+  for (const std::string& param : names)
+    log_.write(LogLevel::warn,
+               fmt::format("param '{}' has its default in version {}: the value that was set for it does "
+                           "not fit",
+                           param, version.number),
+               {}, version.number);
+}
+
+void PolicyCore::tell_live(const PolicyVersion& version) {
+  tell_params(version);
+  state_.tell(version);
+  if (version.number == 1) return;
+  std::string trial;
+  if (version.trial.on()) trial = ", on trial for its first calls";
+  if (!version.trial.tried())
+    trial += "; it was not captured in advance, because it failed on synthetic inputs: " + version.trial.reason();
+  log_.write(LogLevel::info, fmt::format("version {} is live (source {}){}", version.number, version.hash, trial), {},
+             version.number);
+}
+
+}  // namespace triage::policy

@@ -1,0 +1,370 @@
+#include "runtime/policy/releases/releases.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <new>
+
+#include "runtime/messages/assert.h"
+#include "runtime/policy/afterwards.h"
+
+namespace triage::policy {
+
+std::string shown(const Release& release) {
+  if (release.label.empty()) return fmt::format("version {}", release.number);
+  return fmt::format("version {} (\"{}\")", release.number, release.label);
+}
+
+std::string identity(const Release& release) {
+  if (release.label.empty()) return "source " + release.parts.begin()->second->hash;
+  return fmt::format("\"{}\"", release.label);
+}
+
+/// The end of the last handle. It goes to the reclaimer; once its Runtime is gone, or where memory is short, it is
+/// destroyed here. In a forked child it stays: a thread of the parent may have been at work with it.
+static void release(Releases* releases) noexcept {
+  if (releases->runtime().reclaimer().is_of_another_process()) return;
+  const std::shared_ptr<RuntimeCore> runtime = releases->runtime().shared_from_this();  // outlives what follows
+  std::unique_ptr<Releases> owned(releases);
+  try {
+    std::shared_ptr<void> garbage = std::move(owned);
+    runtime->reclaimer().discard(garbage);
+  } catch (const std::bad_alloc&) {
+  }
+}
+
+Releases::Releases(std::shared_ptr<RuntimeCore> runtime, const char* what, std::string path, std::filesystem::path file)
+    : runtime_(std::move(runtime)),
+      file_(std::move(file)),
+      log_(runtime_, what, std::move(path)),
+      reloads_(*this),
+      restart_(*this) {}
+
+std::shared_ptr<Releases> Releases::open(std::shared_ptr<RuntimeCore> runtime, const char* what, std::string path,
+                                         std::filesystem::path file, const MakeParts& make_parts) {
+  std::unique_ptr<Releases> loaded(new Releases(std::move(runtime), what, std::move(path), std::move(file)));
+  Parts parts = make_parts(*loaded);
+  loaded->members_ = std::move(parts.members);
+  loaded->origin_ = std::move(parts.origin);
+  loaded->history_ = std::move(parts.history);
+  loaded->reloads_.load_first();
+  std::shared_ptr<Releases> shared(loaded.release(), release);
+  RuntimeCore& core = shared->runtime();
+  core.add(shared);
+  core.wake_watchers();  // the file may have changed after it was read and before a Watch knew of the policy
+  return shared;
+}
+
+std::vector<std::shared_ptr<PolicyCore>> Releases::policies() {
+  std::vector<std::shared_ptr<PolicyCore>> handles;
+  const std::lock_guard lock(mutex_);
+  for (const auto& [name, member] : members_) handles.emplace_back(shared_from_this(), member.get());
+  return handles;
+}
+
+PolicyCore* Releases::find(const std::string& name) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = members_.find(name);
+  return found == members_.end() ? nullptr : found->second.get();
+}
+
+std::vector<std::string> Releases::policy_names() const {
+  std::vector<std::string> names;
+  const std::lock_guard lock(mutex_);
+  for (const auto& [name, member] : members_) names.push_back(name);
+  return names;
+}
+
+std::shared_ptr<Release> Releases::live() const {
+  const std::lock_guard lock(mutex_);
+  return live_;
+}
+
+bool Releases::pinned() const {
+  const std::lock_guard lock(mutex_);
+  return pinned_;
+}
+
+std::optional<LoadFailure> Releases::last_error() const {
+  const std::lock_guard lock(mutex_);
+  return last_error_;
+}
+
+/// Makes all that the policies need, with mutex_ and theirs: where that throws, nothing has changed.
+Releases::Exchange Releases::stage(const Release& release, const Members& added) {
+  Exchange changes;
+  for (const auto& [name, part] : release.parts) {
+    const auto known = members_.find(name);
+    PolicyCore& member = known != members_.end() ? *known->second : *added.at(name);
+    if (part->number == 0) member.give_number(*part);
+    VersionLine& line = member.line();
+    changes.emplace_back(&member, part->turn == 0 ? line.stage_new(part) : line.stage(part));
+  }
+  return changes;
+}
+
+/// Between the first and the last policy there is nothing but the exchange of pointers.
+void Releases::exchange(Exchange changes, const std::shared_ptr<Release>& release) noexcept {
+  for (auto& [member, staged] : changes) member->line().commit(std::move(staged));
+  if (live_ != release) release->since = std::chrono::system_clock::now();
+  history_->note_live(release);
+  live_ = release;
+}
+
+/// With mutex_ and those of the policies. From the exchange on nothing fails. Returns what is live for the first time.
+Releases::FirstTime Releases::put_live(Prepared& next) {
+  FirstTime first_time;
+  Exchange changes = stage(*next.release, next.added);
+  for (const auto& [member, staged] : changes)
+    if (staged.param_names) first_time.emplace_back(member, staged.next->version);
+  history_->add(next.release);
+  exchange(std::move(changes), next.release);
+  members_.merge(next.added);
+  last_error_.reset();
+  for (const auto& [name, member] : members_) member->last_error.reset();
+  for (const auto& [member, version] : first_time) member->line().note_went_live(*version);
+  return first_time;
+}
+
+void Releases::begin_with(Prepared& first, std::optional<Choice> chosen) {
+  log_.set_name(first.name);
+  FirstTime first_time;
+  {
+    const std::lock_guard lock(mutex_);
+    const MembersLock members(members_);
+    first_time = put_live(first);
+    pinned_ = chosen && chosen->by == ChosenBy::pin;
+    if (chosen) restart_.set(std::make_shared<const Choice>(std::move(*chosen)));
+  }
+  afterwards(runtime_->logger(), [&] { tell_live(*first.release, first_time); });
+}
+
+bool Releases::go_live(Prepared& next, const std::shared_ptr<Release>& beside, std::optional<uint64_t> decisions) {
+  FirstTime first_time;
+  {
+    const std::lock_guard lock(mutex_);
+    const MembersLock members(members_);
+    if (decisions && *decisions != decisions_) throw Overtaken(last_decision_);
+    if (live_->parts != beside->parts) return false;
+    first_time = put_live(next);
+  }
+  afterwards(runtime_->logger(), [&] { tell_live(*next.release, first_time); });
+  return true;
+}
+
+void Releases::tell_live(const Release& release, const FirstTime& first_time) {
+  for (const auto& [member, version] : first_time) member->tell_live(*version);
+  restart_.keep_contents();
+  if (is_bundle() && release.number > 1)
+    log_.write(LogLevel::info, fmt::format("{} is live", shown(release)), {}, release.number);
+}
+
+/// What of the params and the state does not fit this release, which is live again. What its policies noted before is
+/// told by nobody.
+void Releases::tell_misfits(const Release& release) {
+  for (const auto& [name, part] : release.parts)
+    if (PolicyCore* const member = find(name)) {
+      member->tell_params(*part);
+      member->state().tell(*part);
+    }
+}
+
+/// With mutex_. A reload that is running has been overtaken: it stops at its next check.
+void Releases::decide(const std::string& what) {
+  last_decision_ = what;
+  decisions_.fetch_add(1, std::memory_order_acq_rel);
+  reloads_.cancel();
+}
+
+std::string Releases::last_decision() const {
+  const std::lock_guard lock(mutex_);
+  return last_decision_;
+}
+
+void Releases::rollback(int number, bool pin) {
+  // What was saved meanwhile is not followed either.
+  if (!file_.empty() && (pinned() || reloads_.is_running())) reloads_.see_disk();
+  origin_->forget_incomplete();
+  std::shared_ptr<Release> to;
+  {
+    const std::lock_guard lock(mutex_);
+    const MembersLock members(members_);
+    to = history_->find(number);
+    if (!to) {
+      const auto candidate = is_bundle() ? nullptr : members_.begin()->second->line().candidate();
+      if (candidate && candidate->version->number == number)
+        throw InputError(fmt::format("{}: version {} is a candidate; make it live with promote", log_.title(), number));
+      std::vector<int> kept;
+      for (const auto& release : history_->kept()) kept.push_back(release->number);
+      throw InputError(
+          fmt::format("{} has no version {} to go back to; it keeps {}", log_.title(), number, fmt::join(kept, ", ")));
+    }
+    for (const auto& [name, part] : to->parts)
+      if (part->taken_back.exchange(false)) part->trial.begin_again(runtime_->options().trial_calls);
+    Exchange changes = stage(*to, {});
+    decide(fmt::format("version {} was {}", number, pin ? "pinned" : "rolled back to"));
+    exchange(std::move(changes), to);
+    pinned_ = pin;
+  }
+  afterwards(runtime_->logger(), [&] {
+    restart_.choose(to, pin ? ChosenBy::pin : ChosenBy::rollback);
+    restart_.keep_contents();
+    log_.write(LogLevel::info, fmt::format("{} is live again{}", shown(*to), pin ? ", and pinned" : ""), {}, number);
+    tell_misfits(*to);
+  });
+}
+
+void Releases::unpin() {
+  {
+    const std::lock_guard lock(mutex_);
+    pinned_ = false;
+  }
+  afterwards(runtime_->logger(), [&] { restart_.choose(nullptr); });
+}
+
+void Releases::promote(PolicyCore& policy) {
+  const std::shared_ptr<Candidate> candidate = policy.candidates().running();
+  if (!candidate)
+    throw InputError(
+        fmt::format("policy '{}' has no candidate to promote; start one with shadow or canary", policy.name()));
+  promote(policy, candidate, "by the host", /*by_host=*/true);
+}
+
+void Releases::promote_by_rule(PolicyCore& policy, const std::shared_ptr<Candidate>& candidate) {
+  try {
+    const uint64_t calls = candidate->canary.promote_after;
+    promote(policy, candidate, fmt::format("it answered {} calls, and no rule was broken", calls), /*by_host=*/false);
+  } catch (const InputError&) {  // a version is pinned, or it ended: the report says so
+  } catch (const Error& error) {
+    policy.candidates().revert(candidate, error.what(), error.source());
+  }
+}
+
+/// What is called in place of the live version is compared with it by contract once more: another one may be live by
+/// now.
+void Releases::promote(PolicyCore& policy, const std::shared_ptr<Candidate>& candidate, const std::string& reason,
+                       bool by_host) {
+  check_contract(*policy.line().live(), *candidate->version, policy.line().param_names().lasting);
+  Prepared next{log_.name(), release_of(candidate->version)};
+  FirstTime first_time;
+  {
+    const std::lock_guard lock(mutex_);
+    const MembersLock members(members_);
+    if (pinned_)
+      throw InputError(
+          fmt::format("policy '{}': version {} is pinned, so that no other goes live; call unpin before "
+                      "promote",
+                      policy.name(), live_->number));
+    if (!candidate->decide(CandidateState::promoted))
+      throw InputError(fmt::format("policy '{}': the candidate, version {}, was {} meanwhile", policy.name(),
+                                   candidate->version->number, to_string(candidate->state())));
+    try {
+      const std::string what = fmt::format("version {} was promoted", candidate->version->number);
+      first_time = put_live(next);
+      if (by_host) decide(what);
+    } catch (const std::exception&) {
+      candidate->resume();
+      throw;
+    }
+  }
+  // After a restart, too, until the file changes.
+  afterwards(runtime_->logger(), [&] {
+    if (by_host && reloads_.is_running()) reloads_.see_disk();
+    restart_.choose(next.release);
+  });
+  afterwards(runtime_->logger(), [&] { policy.candidates().finish_promoted(candidate, reason); });
+  afterwards(runtime_->logger(), [&] { tell_live(*next.release, first_time); });
+}
+
+void Releases::go_back(PolicyCore& policy, const Lineup& asked, const std::exception& error) {
+  PolicyVersion& failed = *asked.version;
+  const LoadFailure failure{error.what(), source_of(error, failed.defined_at, policy.path()),
+                            std::chrono::system_clock::now()};
+  std::shared_ptr<Release> from, to;
+  {
+    const std::lock_guard lock(mutex_);
+    const MembersLock members(members_);
+    const Lineup& now = *policy.line().now();
+    if (now.version != asked.version) {  // another call, or a reload, was first
+      failed.failures.fetch_add(1, std::memory_order_relaxed);
+      return;
+    }
+    if (!pinned_) to = history_->find_before(asked, now);
+    if (to) {
+      from = live_;
+      auto choice = restart_.make(*to, ChosenBy::failure, failure.message);
+      Reversal reversal{to->number, failure};
+      std::vector<std::optional<LoadFailure>> last_errors(members_.size() + 1, failure);
+      exchange(take_back(failed, [&] { return stage(*to, {}); }), to);
+      failed.failures.fetch_add(1, std::memory_order_relaxed);
+      policy.count_reversal(failed);
+      restart_.set(std::move(choice));
+      reversal_ = std::move(reversal);
+      last_error_.swap(last_errors.back());
+      auto last_error = last_errors.begin();
+      for (const auto& [name, member] : members_) member->last_error.swap(*last_error++);
+    }
+  }
+  if (!to) return policy.report_failure(failed, error);
+  afterwards(runtime_->logger(), [&] {
+    restart_.keep_contents();
+    restart_.keep_choice();
+    const std::string where = is_bundle() ? fmt::format(" in policy '{}'", policy.name()) : "";
+    log_.write(LogLevel::error,
+               fmt::format("{} failed{}, {} is live again: {}", shown(*from), where, shown(*to), failure.message),
+               failure.message, from->number);
+    tell_misfits(*to);
+    runtime_->wake_watchers();
+  });
+}
+
+/// Calls count only while the version is live: one that was taken back stays on trial for the calls that are still
+/// inside it.
+void Releases::pass_trial(PolicyCore& policy, const Lineup& asked, at::ArrayRef<at::Tensor> inputs) {
+  bool is_settled = false;
+  {
+    const std::lock_guard lock(mutex_);
+    const MembersLock members(members_);
+    VersionLine& line = policy.line();
+    if (line.now()->version != asked.version) return;
+    const Trial::Progress progress = asked.version->trial.pass(inputs);
+    if (progress == Trial::Progress::going_on) return;
+    if (progress == Trial::Progress::over) {
+      VersionLine::Staged staged = line.stage(asked.version);
+      staged.known = line.known_sources().to_note(asked.version->contents, /*proven=*/true);
+      line.commit(std::move(staged));
+      is_settled = restart_.settle(*live_);
+    }
+  }
+  policy.state().drop_unfitting();
+  restart_.keep_contents();
+  if (is_settled) restart_.keep_choice();
+}
+
+std::optional<Releases::Reversal> Releases::take_reversal() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(reversal_, std::nullopt);
+}
+
+bool Releases::note_failure(const std::string& message, const Source& source) {
+  const std::lock_guard lock(mutex_);
+  const bool news = !last_error_ || last_error_->message != message;
+  if (news) last_error_ = LoadFailure{message, source, std::chrono::system_clock::now()};
+  return news;
+}
+
+bool Releases::clear_failure() {
+  const std::lock_guard lock(mutex_);
+  const MembersLock members(members_);
+  for (const auto& [name, member] : members_) member->last_error.reset();
+  return std::exchange(last_error_, std::nullopt).has_value();
+}
+
+/// Of each policy: none has changed.
+void Releases::count_refusal() {
+  const std::lock_guard lock(mutex_);
+  for (const auto& [name, member] : members_) member->count_refusal();
+}
+
+}  // namespace triage::policy

@@ -1,0 +1,374 @@
+#include "runtime/policy/releases/reloads.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "runtime/policy/afterwards.h"
+#include "runtime/policy/files/not_now.h"
+#include "runtime/policy/files/policy_files.h"
+#include "runtime/policy/loading.h"
+#include "runtime/policy/releases/releases.h"
+#include "runtime/random/sequence.h"
+
+namespace triage::policy {
+
+/// One reload at a time. A function of the host that a script calls while it is loaded would wait for itself, or for a
+/// thread that waits for this one; that throws InputError.
+class Reloads::Running {
+ public:
+  /// `of_disk`: a decision of the host cancels it.
+  Running(Reloads& reloads, bool of_disk) : reloads_(reloads) {
+    const Releases& releases = reloads.releases_;
+    if (reloads.reloading_.is_held_here())
+      throw InputError(
+          fmt::format("{} was reloaded from within its own reload, on the same thread (by a function of "
+                      "the host that a script calls?)",
+                      releases.log().title()));
+    try {
+      reloads.reloading_.lock(std::nullopt, [&] { return "the reload of " + releases.log().title(); });
+    } catch (const PolicyError& error) {
+      throw InputError(error.what());
+    }
+    reloads.cancelled_ = false;
+    reloads.running_ = true;
+    if (of_disk) cancellable_.emplace(&reloads.cancelled_);
+  }
+  ~Running() {
+    cancellable_.reset();
+    reloads_.running_ = false;
+    reloads_.reloading_.unlock();
+  }
+  Running(const Running&) = delete;
+  Running& operator=(const Running&) = delete;
+
+ private:
+  Reloads& reloads_;
+  std::optional<Loading::Cancellable> cancellable_;
+};
+
+const ChangeLog& Reloads::log() const noexcept { return releases_.log(); }
+
+void Reloads::load_first() {
+  const Running running(*this, /*of_disk=*/false);
+  random::Sequence of_trials(releases_.runtime().options().seed);
+  const random::DrawFrom draws(&of_trials);
+  std::optional<Error> failure;
+  std::optional<Choice> chosen;
+  std::optional<Prepared> first = first_chosen(chosen);
+  if (!first) {
+    try {
+      refused_ = true;  // unless what follows does not throw
+      first = releases_.origin().make_first();
+      refused_ = false;
+    } catch (const Error& error) {
+      first = first_kept(error);
+      failure = error;
+    }
+  }
+  releases_.begin_with(*first, std::move(chosen));
+  if (failure) {
+    releases_.count_refusal();
+    releases_.note_failure(failure->what(), failure->source());
+  }
+  retry_after_restart();
+  const auto live = releases_.live();
+  log().write(LogLevel::debug, fmt::format("{} loaded from '{}'", shown(*live), log().path()), {}, live->number);
+}
+
+/// In the place of what cannot be used: `error` says why, and is thrown where nothing was kept.
+Prepared Reloads::first_kept(const Error& error) {
+  auto kept = releases_.file().empty() ? std::nullopt : releases_.runtime().last_good().find(releases_.file());
+  if (!kept) throw;
+  Prepared first = releases_.origin().make_kept(std::move(*kept));
+  log().write(LogLevel::error, fmt::format("{}; running its last good version instead", error.what()), error.what());
+  return first;
+}
+
+static std::string told(const Choice& choice, const Release& release) {
+  const char* how_long = "until what is on the disk changes";
+  if (choice.by == ChosenBy::pin) how_long = "whatever is on the disk; `unpin` follows it again";
+  if (choice.by == ChosenBy::trial) how_long = "and what is on the disk, which was refused then, is tried again";
+  if (choice.by == ChosenBy::failure)
+    how_long = "until what is on the disk changes: its source failed in calls, and was taken back";
+  return fmt::format("what was {} before this start (version {} then, {}) is live, {}{}{}", done_by(choice.by),
+                     choice.number, identity(release), how_long, choice.reason.empty() ? "" : ": ", choice.reason);
+}
+
+/// What was live before a restart in the place of what is on the disk; nothing where that is to be followed.
+std::optional<Prepared> Reloads::first_chosen(std::optional<Choice>& chosen) {
+  Restart& restart = releases_.restart();
+  auto [choice, trouble] = restart.find();
+  if (!trouble.empty())
+    log().write(LogLevel::warn, fmt::format("what was live before this start is not known: {}", trouble), trouble);
+  if (!choice) return std::nullopt;
+  const std::optional<std::string> text = text_now();
+  const bool unchanged = choice->on_disk ? text && is_as_seen(*text, choice->on_disk) : !text;
+  const char* const what = done_by(choice->by);
+  if (choice->by != ChosenBy::pin && !unchanged) {
+    log().write(
+        LogLevel::info,
+        fmt::format("what is on the disk has changed since version {} was {}, before this start; it is followed again",
+                    choice->number, what));
+    restart.keep_choice();
+    return std::nullopt;
+  }
+  std::optional<Prepared> first;
+  try {
+    first = releases_.origin().make_kept(choice->live);
+  } catch (const Error& error) {
+    log().write(LogLevel::error,
+                fmt::format("what was {} before this start cannot be used, and what is on the disk is "
+                            "followed: {}",
+                            what, error.what()),
+                error.what());
+    return std::nullopt;
+  }
+  log().write(choice->by == ChosenBy::failure ? LogLevel::error : LogLevel::warn, told(*choice, *first->release),
+              choice->reason);
+  deleted_ = false;  // where it is, the next look says so
+  if (unchanged)
+    see(choice->on_disk);
+  else if (text)
+    see(Contents{*text, {}, /*in_folder=*/true});
+  chosen = std::move(choice);
+  return first;
+}
+
+/// A release that was refused, or taken back, before a restart.
+void Reloads::retry_after_restart() {
+  if (note_failure_of_choice()) {
+    refused_ = true;
+    releases_.count_refusal();
+  }
+  const auto choice = releases_.restart().choice();
+  if (!choice || choice->by != ChosenBy::trial) return;
+  if (auto text = text_now()) take_up(std::move(*text), /*retry=*/true, /*on_disk=*/true);
+}
+
+Reloads::Change Reloads::follow(bool retry) {
+  if (releases_.file().empty()) return Change::unchanged;
+  const Running running(*this, /*of_disk=*/true);
+  return look(retry);
+}
+
+Reloads::Change Reloads::replace(std::string source) {
+  const Running running(*this, /*of_disk=*/false);
+  return take_up(std::move(source), /*retry=*/true, /*on_disk=*/false);
+}
+
+Reloads::Change Reloads::look(bool retry) try {
+  put_off_ = false;
+  const Change change = follow_disk(retry);
+  if (put_off_ || !end_put_off()) return change;
+  return change == Change::unchanged ? Change::restored : change;
+} catch (const NotNow& error) {
+  return put_off(error);
+}
+
+Reloads::Change Reloads::follow_disk(bool retry) {
+  if (releases_.pinned()) {
+    if (see_disk())
+      log().write(LogLevel::info, fmt::format("'{}' has changed; {} is pinned, and stays live until `unpin`",
+                                              releases_.origin().shown_file(), shown(*releases_.live())));
+    return Change::unchanged;
+  }
+  std::optional<std::string> text;
+  try {
+    text = releases_.origin().read();
+  } catch (const NotNow&) {
+    throw;
+  } catch (const FileError& error) {
+    if (!releases_.note_failure(error.what(), error.source())) return Change::unchanged;
+    see(std::nullopt);
+    releases_.count_refusal();
+    log().write(LogLevel::error, fmt::format("{}; {} stays live", error.what(), shown(*releases_.live())),
+                error.what());
+    return Change::refused;
+  }
+  if (!text) return follow_deletion(retry);
+  const bool was_deleted = deleted_.exchange(false);
+  const Change change = take_up(std::move(*text), retry || (was_deleted && refused_), /*on_disk=*/true);
+  if (!was_deleted || change != Change::unchanged) return change;
+  // What was there before, though another release may be live.
+  if (!note_failure_of_choice()) releases_.clear_failure();
+  return Change::restored;
+}
+
+Reloads::Change Reloads::follow_deletion(bool retry) {
+  if (retry) {  // asked for: it is followed as soon as it is back
+    see(std::nullopt);
+    afterwards(releases_.runtime().logger(), [&] { releases_.restart().choose(nullptr); });
+  }
+  if (deleted_ && !retry) return Change::unchanged;
+  const std::string file = releases_.origin().shown_file();
+  const std::string gone =
+      fmt::format("the file '{}' was deleted{}", file, releases_.is_bundle() ? ", or cannot be read" : "");
+  const bool is_news = releases_.note_failure(gone, {file, 0});
+  if (deleted_.exchange(true) && !is_news) return Change::unchanged;
+  releases_.count_refusal();
+  log().write(LogLevel::warn, fmt::format("{}; {} stays live", gone, shown(*releases_.live())));
+  return Change::deleted;
+}
+
+/// Files that do not belong together may still be on their way: then each look reads them again.
+Reloads::Change Reloads::take_up(std::string text, bool retry, bool on_disk) {
+  began_ = on_disk ? std::optional(releases_.decisions()) : std::nullopt;
+  bool is_new = false, is_read = false;
+  const bool was_refused = refused_;
+  try {
+    const bool as_seen = is_as_seen(text, seen());
+    if (!retry && as_seen && !releases_.origin().is_incomplete()) return Change::unchanged;
+    is_read = true;
+    is_new = retry || !was_refused || !as_seen;
+    refused_ = false;
+    if (make_live(text, on_disk)) return Change::swapped;
+    if (on_disk && releases_.restart().choice())
+      afterwards(releases_.runtime().logger(), [&] { releases_.restart().choose(nullptr); });
+    return releases_.clear_failure() ? Change::restored : Change::unchanged;
+  } catch (const std::exception& error) {
+    if (is_overtaken()) return tell_overtaken();
+    if (!is_passing(error)) return refuse(error, is_new, on_disk);
+    if (is_read) see(std::nullopt);  // the next look takes it up
+    return put_off(error);
+  }
+}
+
+/// False where the disk holds what is live. Tries again where that was taken back meanwhile: what was tried beside it
+/// says nothing then.
+bool Reloads::make_live(const std::string& text, bool on_disk) {
+  constexpr int most_tries = 8;
+  for (int tries = 1;; ++tries) {
+    const std::shared_ptr<Release> beside = releases_.live();
+    std::optional<Prepared> next = releases_.origin().make(text, on_disk);
+    if (!next) return false;
+    if (!releases_.go_live(*next, beside, began_)) {
+      if (tries < most_tries) continue;
+      throw NotNow(fmt::format("{}: another version was live each time that the new one had been tried ({} times)",
+                               log().title(), tries),
+                   {releases_.origin().shown_file(), 0});
+    }
+    afterwards(releases_.runtime().logger(), [&] {
+      Restart& restart = releases_.restart();
+      if (releases_.pinned())
+        restart.choose(next->release, ChosenBy::pin);
+      else if (!restart.retries(*next->release))
+        restart.choose(nullptr);
+    });
+    return true;
+  }
+}
+
+bool Reloads::is_overtaken() const noexcept { return began_ && *began_ != releases_.decisions(); }
+
+Reloads::Change Reloads::tell_overtaken() {
+  const std::string message = fmt::format(
+      "the reload of '{}' was cancelled, because {} meanwhile; its next change is "
+      "taken up as always",
+      releases_.origin().shown_file(), releases_.last_decision());
+  releases_.note_failure(message, {releases_.origin().shown_file(), 0});
+  log().write(LogLevel::warn, message, message);
+  return Change::overtaken;
+}
+
+/// `is_news`: whether or not the message is another one than before.
+Reloads::Change Reloads::refuse(const std::exception& error, bool is_news, bool on_disk) {
+  refused_ = true;
+  const Source where = source_of(error, {}, releases_.origin().shown_file());
+  if (!releases_.note_failure(error.what(), where) && !is_news) return Change::unchanged;
+  releases_.count_refusal();
+  const std::shared_ptr<Release> live = releases_.live();
+  log().write(LogLevel::error, fmt::format("the new source was refused, {} stays live: {}", shown(*live), error.what()),
+              error.what());
+  if (on_disk)
+    afterwards(releases_.runtime().logger(), [&] { releases_.restart().choose(releases_.live(), ChosenBy::trial); });
+  return Change::refused;
+}
+
+Reloads::Change Reloads::put_off(const std::exception& error) {
+  put_off_ = true;
+  {
+    const std::lock_guard lock(releases_.mutex());
+    if (put_off_message_.empty()) error_before_it_ = releases_.last_error_locked();
+    put_off_message_ = error.what();
+  }
+  if (!releases_.note_failure(error.what(), source_of(error, {}, log().path()))) return Change::unchanged;
+  log().write(LogLevel::warn,
+              fmt::format("what is on the disk cannot be read or taken up at the moment, and triage tries again; the "
+                          "live version stays live: {}",
+                          error.what()),
+              error.what());
+  releases_.count_refusal();
+  return Change::refused;
+}
+
+/// For a look that could read what is on the disk: where what could not be read before is still the last error, it is
+/// what it was before that. True where there is none then.
+bool Reloads::end_put_off() {
+  const std::lock_guard lock(releases_.mutex());
+  const std::string message = std::exchange(put_off_message_, {});
+  std::optional<LoadFailure>& last_error = releases_.last_error_locked();
+  if (message.empty() || !last_error || last_error->message != message) return false;
+  last_error = std::exchange(error_before_it_, std::nullopt);
+  return !last_error;
+}
+
+/// Where another release is live because the one on the disk failed in calls.
+bool Reloads::note_failure_of_choice() {
+  const auto choice = releases_.restart().choice();
+  if (!choice || choice->by != ChosenBy::failure) return false;
+  releases_.note_failure(choice->reason, {releases_.origin().shown_file(), 0});
+  return true;
+}
+
+/// Nothing where it cannot be read. Throws NotNow.
+std::optional<std::string> Reloads::text_now() const {
+  try {
+    return releases_.origin().read();
+  } catch (const NotNow&) {
+    throw;
+  } catch (const FileError&) {
+    return std::nullopt;
+  }
+}
+
+bool Reloads::see_disk() try {
+  std::optional<std::string> text = text_now();
+  if (!text) see(std::nullopt);
+  if (text && deleted_.exchange(false)) releases_.clear_failure();  // which says that it was deleted
+  if (!text || is_as_seen(*text, seen())) return false;
+  see(Contents{std::move(*text), {}, /*in_folder=*/true});
+  return true;
+} catch (const NotNow&) {
+  put_off_ = true;
+  return false;
+}
+
+std::optional<Contents> Reloads::seen() const {
+  const std::lock_guard lock(releases_.mutex());
+  return seen_;
+}
+
+void Reloads::see(std::optional<Contents> contents) {
+  const std::lock_guard lock(releases_.mutex());
+  seen_.swap(contents);
+}
+
+/// Of a reload that was overtaken, no more than what a look since then saw, too.
+void Reloads::note_read(Contents contents) {
+  const std::lock_guard lock(releases_.mutex());
+  if (is_overtaken() && !(seen_ && seen_->source == contents.source && seen_->files.empty())) return;
+  seen_ = std::move(contents);
+}
+
+Reload as_reload(Reloads::Change change) noexcept {
+  using Change = Reloads::Change;
+  if (change == Change::swapped) return Reload::swapped;
+  return change == Change::unchanged || change == Change::restored ? Reload::unchanged : Reload::refused;
+}
+
+bool Reloads::is_as_seen(const std::string& text, const std::optional<Contents>& seen) const {
+  return seen && seen->source == text && is_unchanged(releases_.file(), seen->files);
+}
+
+}  // namespace triage::policy

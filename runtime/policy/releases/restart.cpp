@@ -1,0 +1,73 @@
+#include "runtime/policy/releases/restart.h"
+
+#include <fmt/format.h>
+
+#include "runtime/messages/printable.h"
+#include "runtime/policy/releases/releases.h"
+
+namespace triage::policy {
+
+void Restart::choose(const std::shared_ptr<Release>& release, ChosenBy by) {
+  {
+    const std::lock_guard lock(releases_.mutex());
+    choice_.reset();
+    if (release) {
+      releases_.reloads().forget_deleted();
+      choice_ = make(*release, by);
+    }
+  }
+  keep_choice();
+}
+
+std::shared_ptr<const Choice> Restart::make(const Release& release, ChosenBy by, const std::string& reason) const {
+  const std::optional<Contents>& seen = releases_.reloads().seen_locked();
+  const bool of_disk = seen && releases_.origin().holds(*seen, release);
+  if (by != ChosenBy::pin && (of_disk || (by == ChosenBy::failure && !seen))) return nullptr;
+  return std::make_shared<const Choice>(Choice{by, release.number, release.contents,
+                                               releases_.reloads().is_deleted() ? std::nullopt : seen,
+                                               messages::one_line(reason)});
+}
+
+std::shared_ptr<const Choice> Restart::choice() const {
+  const std::lock_guard lock(releases_.mutex());
+  return choice_;
+}
+
+bool Restart::retries(const Release& release) const {
+  const std::lock_guard lock(releases_.mutex());
+  return release.on_trial() && choice_ && choice_->retries(release.contents.source);
+}
+
+bool Restart::settle(const Release& live) noexcept {
+  if (live.on_trial() || !choice_ || !choice_->retries(live.contents.source)) return false;
+  choice_.reset();
+  return true;
+}
+
+KeptChoices::Found Restart::find() const {
+  if (releases_.file().empty()) return {};
+  return releases_.runtime().choices().find(releases_.file());
+}
+
+void Restart::keep_choice() {
+  if (releases_.file().empty()) return;
+  const std::lock_guard keeping(keeping_);
+  const std::string failure = releases_.runtime().choices().keep(releases_.file(), choice());
+  if (!failure.empty())
+    releases_.log().write(LogLevel::warn, fmt::format("cannot keep for a restart which version is live: {}", failure),
+                          failure);
+}
+
+void Restart::keep_contents() {
+  if (releases_.file().empty()) return;
+  const std::lock_guard keeping(keeping_);
+  const std::shared_ptr<Release> live = releases_.live();
+  if (live->number == kept_number_ || live->untried()) return;
+  const std::string failure = releases_.runtime().last_good().keep(releases_.file(), live->contents);
+  if (failure.empty())
+    kept_number_ = live->number;
+  else
+    releases_.log().write(LogLevel::warn, fmt::format("cannot keep the last good version: {}", failure), failure);
+}
+
+}  // namespace triage::policy

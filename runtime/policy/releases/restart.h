@@ -1,0 +1,43 @@
+#pragma once
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "runtime/policy/files/kept_files.h"
+#include "runtime/policy/releases/release.h"
+
+namespace triage::policy {
+
+class Releases;
+
+/// What is kept on the disk for a restart: the contents of the live release, once that is known to be good, and a
+/// choice, where another release is to be live than the one that the policy's file or folder holds.
+class Restart {
+ public:
+  explicit Restart(Releases& releases) : releases_(releases) {}
+
+  /// What a restart is to begin with; null: with what the disk holds.
+  void choose(const std::shared_ptr<Release>& release, ChosenBy by = ChosenBy::rollback);
+  std::shared_ptr<const Choice> choice() const;
+  /// Whether `release` is on trial and was refused before: until the trial is over, a restart begins with the one
+  /// before it again.
+  bool retries(const Release& release) const;
+  KeptChoices::Found find() const;
+  void keep_choice();
+  void keep_contents();
+
+  // With the mutex of the Releases:
+  /// Null where the disk holds this release.
+  std::shared_ptr<const Choice> make(const Release& release, ChosenBy by, const std::string& reason = {}) const;
+  void set(std::shared_ptr<const Choice> choice) noexcept { choice_ = std::move(choice); }
+  /// The trial of `live` is over. True where that ends the choice.
+  bool settle(const Release& live) noexcept;
+
+ private:
+  Releases& releases_;
+  std::shared_ptr<const Choice> choice_;  // under the mutex of the Releases
+  std::mutex keeping_;                    // what is written last is what was decided last
+  int kept_number_ = 0;                   // of the release whose contents were kept last; under keeping_
+};
+
+}  // namespace triage::policy
