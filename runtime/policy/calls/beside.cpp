@@ -58,7 +58,7 @@ std::optional<std::chrono::nanoseconds> Call::time_of_version(bool usual) const 
 }
 
 void Call::run_as_canary() {
-  const Beside& beside = *lineup_.beside;
+  const CandidateLineup& beside = *lineup_.beside;
   PolicyVersion& version = *beside.candidate->version;
   const bool on_trial = version.trial.on();
   asked_ = &beside.lineup;
@@ -77,7 +77,7 @@ void Call::run_as_canary() {
 /// The canary has failed. Where the live version fails as well, the inputs are at fault, or the call, and nobody is
 /// blamed.
 void Call::answer_as_live(const std::exception& error) {
-  const Beside& beside = *lineup_.beside;
+  const CandidateLineup& beside = *lineup_.beside;
   RunOptions later = options_;
   later.deadline = deadline_of_stand_in(options_.deadline, begin_);
   accounted_ = true;  // the call of the live version is
@@ -132,7 +132,7 @@ std::shared_ptr<ShadowCall> Call::begin_shadow() const {
 
 /// What the host may change or free once the call has returned is copied.
 void Call::hand_to_shadow(const std::shared_ptr<ShadowCall>& shadow) const {
-  const Beside& beside = *lineup_.beside;
+  const CandidateLineup& beside = *lineup_.beside;
   const ShadowOptions& options = beside.candidate->shadow;
   CandidateThread& thread = policy_.runtime().candidate_thread();
   const auto time = Clock::now() - begin_;

@@ -269,8 +269,8 @@ void Call::keep_state() {
   const bool may_go = policy_.line().is_live(version) && !version.trial.on();
   turn_->keep(named(version.signature, std::move(answer_.state->after), may_go ? nullptr : answer_.state->before));
   afterwards(policy_.runtime().logger(), [&] {
-    if (answer_.state->other_batch) policy_.state().tell_other_batch(rows_of(inputs_));
-    policy_.state().tell_dropped_keys();
+    if (answer_.state->other_batch) policy_.state().report_other_batch(rows_of(inputs_));
+    policy_.state().report_dropped_keys();
   });
 }
 

@@ -7,7 +7,7 @@ namespace triage::policy {
 namespace {
 
 /// A promotion waits for a reload in progress, which no call may do.
-void apply_rules(PolicyCore& policy, const Beside& beside) {
+void apply_rules(PolicyCore& policy, const CandidateLineup& beside) {
   Comparison& comparison = *beside.comparison;
   Candidate& candidate = *beside.candidate;
   const CanaryOptions& options = candidate.canary;
@@ -29,7 +29,7 @@ bool is_time_to_judge(uint64_t calls, const CanaryOptions& options) {
   return calls % 64 == 0 || calls == options.promote_after;
 }
 
-void judge_canary(PolicyCore& policy, const Beside& beside) noexcept {
+void judge_canary(PolicyCore& policy, const CandidateLineup& beside) noexcept {
   std::atomic<uint32_t>& asked = beside.comparison->judges;
   if (asked.fetch_add(1, std::memory_order_acq_rel) > 0) return;
   uint32_t seen;
@@ -42,7 +42,7 @@ void judge_canary(PolicyCore& policy, const Beside& beside) noexcept {
   } while (!asked.compare_exchange_strong(seen, 0, std::memory_order_acq_rel));
 }
 
-void blame_canary(PolicyCore& policy, const Beside& beside, const std::exception& error) noexcept {
+void blame_canary(PolicyCore& policy, const CandidateLineup& beside, const std::exception& error) noexcept {
   try {
     PolicyVersion& version = *beside.candidate->version;
     Comparison& comparison = *beside.comparison;

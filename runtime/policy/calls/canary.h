@@ -11,8 +11,8 @@ class PolicyCore;
 bool is_time_to_judge(uint64_t calls, const CanaryOptions& options);
 /// Promotes or reverts the canary where its rules say so. One thread at a time; who comes meanwhile has it look once
 /// more.
-void judge_canary(PolicyCore& policy, const Beside& beside) noexcept;
+void judge_canary(PolicyCore& policy, const CandidateLineup& beside) noexcept;
 /// It has failed a call that the live version answered.
-void blame_canary(PolicyCore& policy, const Beside& beside, const std::exception& error) noexcept;
+void blame_canary(PolicyCore& policy, const CandidateLineup& beside, const std::exception& error) noexcept;
 
 }  // namespace triage::policy

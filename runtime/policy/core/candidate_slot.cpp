@@ -100,7 +100,7 @@ VersionInfo CandidateSlot::begin(const std::shared_ptr<Candidate>& candidate, co
         LogLevel::info,
         fmt::format("version {} is a candidate (source {}): {}", version.number, version.hash, task_of(*candidate)), {},
         version.number);
-    policy_.tell_params(version);
+    policy_.report_params(version);
   });
   return info;
 }

@@ -9,7 +9,7 @@
 
 namespace triage::policy {
 
-struct Beside;
+struct CandidateLineup;
 
 /// Who answers the calls of a policy, and with which params: all that one call needs. Immutable, and exchanged as a
 /// whole.
@@ -22,12 +22,12 @@ struct Lineup {
   /// What answers where `version` fails (trial, failures_to_revert); may be null.
   std::shared_ptr<PolicyVersion> before;
   std::vector<at::Tensor> before_params;
-  std::shared_ptr<const Beside> beside;  // mostly null
-  bool has_state = false;                // one of the versions has
+  std::shared_ptr<const CandidateLineup> beside;  // mostly null
+  bool has_state = false;                         // one of the versions has
 };
 
 /// A candidate beside the live version that it is compared with.
-struct Beside {
+struct CandidateLineup {
   std::shared_ptr<Candidate> candidate;
   std::shared_ptr<Comparison> comparison;
   Lineup lineup;  // the candidate answers, and the live version where it fails

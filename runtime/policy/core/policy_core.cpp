@@ -57,7 +57,7 @@ void PolicyCore::report_failure(PolicyVersion& version, const std::exception& er
              error.what(), version.number);
 }
 
-void PolicyCore::tell_params(const PolicyVersion& version) const {
+void PolicyCore::report_params(const PolicyVersion& version) const {
   std::vector<std::string> names;
   {
     const std::lock_guard lock(line_.mutex());
@@ -71,8 +71,8 @@ void PolicyCore::tell_params(const PolicyVersion& version) const {
                {}, version.number);
 }
 
-void PolicyCore::tell_live(const PolicyVersion& version) {
-  tell_params(version);
+void PolicyCore::report_live(const PolicyVersion& version) {
+  report_params(version);
   state_.tell(version);
   if (version.number == 1) return;
   std::string trial;

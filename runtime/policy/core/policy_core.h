@@ -54,8 +54,8 @@ class PolicyCore {
   /// `version` has failed a call. The 1st, 2nd, 4th, 8th ... failure of a version is told.
   void report_failure(PolicyVersion& version, const std::exception& error) const;
   /// Says that `version` is live, and what of the params and the state does not fit it.
-  void tell_live(const PolicyVersion& version);
-  void tell_params(const PolicyVersion& version) const;
+  void report_live(const PolicyVersion& version);
+  void report_params(const PolicyVersion& version) const;
 
   /// Of a member of a bundle, why its newest source is not live: under the mutex of line().
   std::optional<LoadFailure> last_error;

@@ -57,7 +57,7 @@ Signature StateKeeper::live_signature() const {
 }
 
 /// As rarely as failures: batches of every size may come.
-void StateKeeper::tell_other_batch(int64_t rows) {
+void StateKeeper::report_other_batch(int64_t rows) {
   const uint64_t count = other_batches_.fetch_add(1, std::memory_order_relaxed) + 1;
   if (!is_power_of_two(count)) return;
   policy_.log().write(
@@ -69,7 +69,7 @@ void StateKeeper::tell_other_batch(int64_t rows) {
           rows, count));
 }
 
-void StateKeeper::tell_dropped_keys() {
+void StateKeeper::report_dropped_keys() {
   const uint64_t dropped = store_.dropped();
   uint64_t told = dropped_told_.load(std::memory_order_relaxed);
   if (dropped < std::max<uint64_t>(1, 2 * told) || !dropped_told_.compare_exchange_strong(told, dropped)) return;

@@ -37,9 +37,9 @@ class StateKeeper {
   /// again. While the live version is on trial, the one before may have to go on with it.
   void drop_unfitting();
   /// A batch of `rows` samples began the state of its key anew, which had another number.
-  void tell_other_batch(int64_t rows);
+  void report_other_batch(int64_t rows);
   /// Where state of keys went since it was told last.
-  void tell_dropped_keys();
+  void report_dropped_keys();
 
  private:
   StateOfKeys fitting() const;

@@ -82,7 +82,7 @@ VersionLine::Staged VersionLine::stage(const std::shared_ptr<PolicyVersion>& ver
   if (next->last_good) next->last_good_params = param_tensors(next->last_good->signature, params);
   next->before = find_stand_in(*version, kept);
   if (next->before) next->before_params = param_tensors(next->before->signature, params);
-  if (candidate_) next->beside = make_beside(version, params);
+  if (candidate_) next->beside = make_candidate_lineup(version, params);
   for (const auto& one : {next->version, next->last_good, next->before})
     next->has_state = next->has_state || (one && !one->signature.state.empty());
 
@@ -137,15 +137,15 @@ std::shared_ptr<PolicyVersion> VersionLine::find_stand_in(const PolicyVersion& v
   return latest;
 }
 
-/// Beside another live version the comparison begins anew, also of the form of what they give.
-std::shared_ptr<const Beside> VersionLine::make_beside(const std::shared_ptr<PolicyVersion>& live,
-                                                       const Params& params) const {
+/// CandidateLineup another live version the comparison begins anew, also of the form of what they give.
+std::shared_ptr<const CandidateLineup> VersionLine::make_candidate_lineup(const std::shared_ptr<PolicyVersion>& live,
+                                                                          const Params& params) const {
   PolicyVersion& version = *candidate_->version;
   if (candidate_->version == live || !candidate_->running()) return nullptr;
   const Lineup* const previous = now();
   const bool goes_on = previous && previous->beside && previous->beside->candidate == candidate_;
   const bool same = goes_on && previous->version == live;
-  auto beside = std::make_shared<Beside>();
+  auto beside = std::make_shared<CandidateLineup>();
   beside->candidate = candidate_;
   beside->comparison = same ? previous->beside->comparison : std::make_shared<Comparison>(live->number, live->hash);
   beside->lineup.version = candidate_->version;

@@ -96,7 +96,8 @@ class VersionLine {
   Versions keep(const std::shared_ptr<PolicyVersion>& version, Versions& dropped) const;
   std::shared_ptr<PolicyVersion> find_last_good(const PolicyVersion& version, const Versions& kept) const;
   std::shared_ptr<PolicyVersion> find_stand_in(const PolicyVersion& version, const Versions& kept) const;
-  std::shared_ptr<const Beside> make_beside(const std::shared_ptr<PolicyVersion>& live, const Params& params) const;
+  std::shared_ptr<const CandidateLineup> make_candidate_lineup(const std::shared_ptr<PolicyVersion>& live,
+                                                               const Params& params) const;
   ParamNames param_names_with(const PolicyVersion& version) const;
 
   const std::shared_ptr<RuntimeCore> runtime_;

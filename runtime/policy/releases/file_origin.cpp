@@ -40,7 +40,7 @@ class FileOrigin final : public Origin {
     const Contents live = releases_.live()->contents;
     if (!releases_.reloads().is_as_seen(text, live))
       return prepared(make_successor(policy_, source_of(std::move(text), on_disk)));
-    if (on_disk) releases_.reloads().note_read(live);
+    if (on_disk) releases_.reloads().observe_read(live);
     return std::nullopt;
   }
 
@@ -94,7 +94,7 @@ class FileOrigin final : public Origin {
   NewSource source_of(std::string text, bool on_disk) const {
     NewSource source{std::move(text), path(), file(), on_disk};
     if (const auto seen = releases_.reloads().seen()) source.known = seen->files;
-    if (on_disk) source.on_read = [this](Contents read) { releases_.reloads().note_read(std::move(read)); };
+    if (on_disk) source.on_read = [this](Contents read) { releases_.reloads().observe_read(std::move(read)); };
     return source;
   }
 

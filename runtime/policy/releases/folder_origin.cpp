@@ -98,12 +98,12 @@ class FolderOrigin final : public Origin {
     Reloads& reloads = releases_.reloads();
     std::optional<std::string> manifest = read();
     reloads.note_deleted(!manifest);
-    if (manifest) reloads.note_read(contents_of(std::move(*manifest)));
+    if (manifest) reloads.observe_read(contents_of(std::move(*manifest)));
     note_incomplete(listing_of(dir_));  // unless what follows does not throw
     Snapshot snapshot = read_bundle(dir_, verify());
     note_incomplete(std::nullopt);
     reloads.note_deleted(false);
-    reloads.note_read(contents_of(snapshot.contents.source));
+    reloads.observe_read(contents_of(snapshot.contents.source));
     return snapshot;
   }
 

@@ -113,13 +113,15 @@ void Releases::exchange(Exchange changes, const std::shared_ptr<Release>& releas
 }
 
 /// With mutex_ and those of the policies. From the exchange on nothing fails. Returns what is live for the first time.
-Releases::FirstTime Releases::put_live(Prepared& next) {
+Releases::FirstTime Releases::put_live(Prepared& next, const std::function<std::shared_ptr<const Choice>()>& choose) {
   FirstTime first_time;
   Exchange changes = stage(*next.release, next.added);
   for (const auto& [member, staged] : changes)
     if (staged.param_names) first_time.emplace_back(member, staged.next->version);
   history_->add(next.release);
+  std::shared_ptr<const Choice> choice = choose();
   exchange(std::move(changes), next.release);
+  restart_.set(std::move(choice));
   members_.merge(next.added);
   last_error_.reset();
   for (const auto& [name, member] : members_) member->last_error.reset();
@@ -133,11 +135,10 @@ void Releases::begin_with(Prepared& first, std::optional<Choice> chosen) {
   {
     const std::lock_guard lock(mutex_);
     const MembersLock members(members_);
-    first_time = put_live(first);
     pinned_ = chosen && chosen->by == ChosenBy::pin;
-    if (chosen) restart_.set(std::make_shared<const Choice>(std::move(*chosen)));
+    first_time = put_live(first, [&] { return chosen ? std::make_shared<const Choice>(std::move(*chosen)) : nullptr; });
   }
-  afterwards(runtime_->logger(), [&] { tell_live(*first.release, first_time); });
+  afterwards(runtime_->logger(), [&] { report_live(*first.release, first_time); });
 }
 
 bool Releases::go_live(Prepared& next, const std::shared_ptr<Release>& beside, std::optional<uint64_t> decisions) {
@@ -147,14 +148,15 @@ bool Releases::go_live(Prepared& next, const std::shared_ptr<Release>& beside, s
     const MembersLock members(members_);
     if (decisions && *decisions != decisions_) throw Overtaken(last_decision_);
     if (live_->parts != beside->parts) return false;
-    first_time = put_live(next);
+    first_time = put_live(next, [&] { return restart_.after_reload(*next.release, pinned_); });
   }
-  afterwards(runtime_->logger(), [&] { tell_live(*next.release, first_time); });
+  afterwards(runtime_->logger(), [&] { restart_.keep_choice(); });
+  afterwards(runtime_->logger(), [&] { report_live(*next.release, first_time); });
   return true;
 }
 
-void Releases::tell_live(const Release& release, const FirstTime& first_time) {
-  for (const auto& [member, version] : first_time) member->tell_live(*version);
+void Releases::report_live(const Release& release, const FirstTime& first_time) {
+  for (const auto& [member, version] : first_time) member->report_live(*version);
   restart_.keep_contents();
   if (is_bundle() && release.number > 1)
     log_.write(LogLevel::info, fmt::format("{} is live", shown(release)), {}, release.number);
@@ -162,10 +164,10 @@ void Releases::tell_live(const Release& release, const FirstTime& first_time) {
 
 /// What of the params and the state does not fit this release, which is live again. What its policies noted before is
 /// told by nobody.
-void Releases::tell_misfits(const Release& release) {
+void Releases::report_misfits(const Release& release) {
   for (const auto& [name, part] : release.parts)
     if (PolicyCore* const member = find(name)) {
-      member->tell_params(*part);
+      member->report_params(*part);
       member->state().tell(*part);
     }
 }
@@ -184,7 +186,7 @@ std::string Releases::last_decision() const {
 
 void Releases::rollback(int number, bool pin) {
   // What was saved meanwhile is not followed either.
-  if (!file_.empty() && (pinned() || reloads_.is_running())) reloads_.see_disk();
+  if (!file_.empty() && (pinned() || reloads_.is_running())) reloads_.observe_disk();
   origin_->forget_incomplete();
   std::shared_ptr<Release> to;
   {
@@ -203,15 +205,18 @@ void Releases::rollback(int number, bool pin) {
     for (const auto& [name, part] : to->parts)
       if (part->taken_back.exchange(false)) part->trial.begin_again(runtime_->options().trial_calls);
     Exchange changes = stage(*to, {});
+    reloads_.forget_deleted();
+    auto choice = restart_.make(*to, pin ? ChosenBy::pin : ChosenBy::rollback);
     decide(fmt::format("version {} was {}", number, pin ? "pinned" : "rolled back to"));
     exchange(std::move(changes), to);
+    restart_.set(std::move(choice));
     pinned_ = pin;
   }
   afterwards(runtime_->logger(), [&] {
-    restart_.choose(to, pin ? ChosenBy::pin : ChosenBy::rollback);
+    restart_.keep_choice();
     restart_.keep_contents();
     log_.write(LogLevel::info, fmt::format("{} is live again{}", shown(*to), pin ? ", and pinned" : ""), {}, number);
-    tell_misfits(*to);
+    report_misfits(*to);
   });
 }
 
@@ -219,8 +224,9 @@ void Releases::unpin() {
   {
     const std::lock_guard lock(mutex_);
     pinned_ = false;
+    restart_.set(nullptr);
   }
-  afterwards(runtime_->logger(), [&] { restart_.choose(nullptr); });
+  afterwards(runtime_->logger(), [&] { restart_.keep_choice(); });
 }
 
 void Releases::promote(PolicyCore& policy) {
@@ -247,6 +253,7 @@ void Releases::promote(PolicyCore& policy, const std::shared_ptr<Candidate>& can
                        bool by_host) {
   check_contract(*policy.line().live(), *candidate->version, policy.line().param_names().lasting);
   Prepared next{log_.name(), release_of(candidate->version)};
+  if (by_host && reloads_.is_running()) reloads_.observe_disk();
   FirstTime first_time;
   {
     const std::lock_guard lock(mutex_);
@@ -261,20 +268,18 @@ void Releases::promote(PolicyCore& policy, const std::shared_ptr<Candidate>& can
                                    candidate->version->number, to_string(candidate->state())));
     try {
       const std::string what = fmt::format("version {} was promoted", candidate->version->number);
-      first_time = put_live(next);
+      reloads_.forget_deleted();
+      // After a restart, too, until the file changes.
+      first_time = put_live(next, [&] { return restart_.make(*next.release, ChosenBy::rollback); });
       if (by_host) decide(what);
     } catch (const std::exception&) {
       candidate->resume();
       throw;
     }
   }
-  // After a restart, too, until the file changes.
-  afterwards(runtime_->logger(), [&] {
-    if (by_host && reloads_.is_running()) reloads_.see_disk();
-    restart_.choose(next.release);
-  });
+  afterwards(runtime_->logger(), [&] { restart_.keep_choice(); });
   afterwards(runtime_->logger(), [&] { policy.candidates().finish_promoted(candidate, reason); });
-  afterwards(runtime_->logger(), [&] { tell_live(*next.release, first_time); });
+  afterwards(runtime_->logger(), [&] { report_live(*next.release, first_time); });
 }
 
 void Releases::go_back(PolicyCore& policy, const Lineup& asked, const std::exception& error) {
@@ -314,7 +319,7 @@ void Releases::go_back(PolicyCore& policy, const Lineup& asked, const std::excep
     log_.write(LogLevel::error,
                fmt::format("{} failed{}, {} is live again: {}", shown(*from), where, shown(*to), failure.message),
                failure.message, from->number);
-    tell_misfits(*to);
+    report_misfits(*to);
     runtime_->wake_watchers();
   });
 }

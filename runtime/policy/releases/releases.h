@@ -120,7 +120,9 @@ class Releases : public std::enable_shared_from_this<Releases> {
   bool note_failure(const std::string& message, const Source& source);
   /// True where there was one.
   bool clear_failure();
-  std::optional<LoadFailure>& last_error_locked() noexcept { return last_error_; }  // with mutex()
+  // With mutex():
+  std::optional<LoadFailure>& last_error_locked() noexcept { return last_error_; }
+  const Release& live_locked() const noexcept { return *live_; }
   void count_refusal();
 
  private:
@@ -129,14 +131,14 @@ class Releases : public std::enable_shared_from_this<Releases> {
 
   Releases(std::shared_ptr<RuntimeCore> runtime, const char* what, std::string path, std::filesystem::path file);
   using FirstTime = std::vector<std::pair<PolicyCore*, std::shared_ptr<PolicyVersion>>>;
-  FirstTime put_live(Prepared& next);
-  void tell_live(const Release& release, const FirstTime& first_time);
+  FirstTime put_live(Prepared& next, const std::function<std::shared_ptr<const Choice>()>& choose);
+  void report_live(const Release& release, const FirstTime& first_time);
   Exchange stage(const Release& release, const Members& added);
   void exchange(Exchange changes, const std::shared_ptr<Release>& release) noexcept;
   void decide(const std::string& what);
   void promote(PolicyCore& policy, const std::shared_ptr<Candidate>& candidate, const std::string& reason,
                bool by_host);
-  void tell_misfits(const Release& release);
+  void report_misfits(const Release& release);
 
   const std::shared_ptr<RuntimeCore> runtime_;
   const std::filesystem::path file_;

@@ -128,9 +128,9 @@ std::optional<Prepared> Reloads::first_chosen(std::optional<Choice>& chosen) {
               choice->reason);
   deleted_ = false;  // where it is, the next look says so
   if (unchanged)
-    see(choice->on_disk);
+    observe(choice->on_disk);
   else if (text)
-    see(Contents{*text, {}, /*in_folder=*/true});
+    observe(Contents{*text, {}, /*in_folder=*/true});
   chosen = std::move(choice);
   return first;
 }
@@ -143,18 +143,20 @@ void Reloads::retry_after_restart() {
   }
   const auto choice = releases_.restart().choice();
   if (!choice || choice->by != ChosenBy::trial) return;
-  if (auto text = text_now()) take_up(std::move(*text), /*retry=*/true, /*on_disk=*/true);
+  if (auto text = text_now()) adopt(std::move(*text), /*retry=*/true, /*on_disk=*/true);
 }
 
 Reloads::Change Reloads::follow(bool retry) {
   if (releases_.file().empty()) return Change::unchanged;
   const Running running(*this, /*of_disk=*/true);
+  began_ = releases_.decisions();
   return look(retry);
 }
 
 Reloads::Change Reloads::replace(std::string source) {
   const Running running(*this, /*of_disk=*/false);
-  return take_up(std::move(source), /*retry=*/true, /*on_disk=*/false);
+  began_.reset();
+  return adopt(std::move(source), /*retry=*/true, /*on_disk=*/false);
 }
 
 Reloads::Change Reloads::look(bool retry) try {
@@ -168,7 +170,7 @@ Reloads::Change Reloads::look(bool retry) try {
 
 Reloads::Change Reloads::follow_disk(bool retry) {
   if (releases_.pinned()) {
-    if (see_disk())
+    if (observe_disk())
       log().write(LogLevel::info, fmt::format("'{}' has changed; {} is pinned, and stays live until `unpin`",
                                               releases_.origin().shown_file(), shown(*releases_.live())));
     return Change::unchanged;
@@ -180,7 +182,7 @@ Reloads::Change Reloads::follow_disk(bool retry) {
     throw;
   } catch (const FileError& error) {
     if (!releases_.note_failure(error.what(), error.source())) return Change::unchanged;
-    see(std::nullopt);
+    observe(std::nullopt);
     releases_.count_refusal();
     log().write(LogLevel::error, fmt::format("{}; {} stays live", error.what(), shown(*releases_.live())),
                 error.what());
@@ -188,7 +190,7 @@ Reloads::Change Reloads::follow_disk(bool retry) {
   }
   if (!text) return follow_deletion(retry);
   const bool was_deleted = deleted_.exchange(false);
-  const Change change = take_up(std::move(*text), retry || (was_deleted && refused_), /*on_disk=*/true);
+  const Change change = adopt(std::move(*text), retry || (was_deleted && refused_), /*on_disk=*/true);
   if (!was_deleted || change != Change::unchanged) return change;
   // What was there before, though another release may be live.
   if (!note_failure_of_choice()) releases_.clear_failure();
@@ -197,8 +199,8 @@ Reloads::Change Reloads::follow_disk(bool retry) {
 
 Reloads::Change Reloads::follow_deletion(bool retry) {
   if (retry) {  // asked for: it is followed as soon as it is back
-    see(std::nullopt);
-    afterwards(releases_.runtime().logger(), [&] { releases_.restart().choose(nullptr); });
+    observe(std::nullopt);
+    afterwards(releases_.runtime().logger(), [&] { releases_.restart().select_disk(began_); });
   }
   if (deleted_ && !retry) return Change::unchanged;
   const std::string file = releases_.origin().shown_file();
@@ -212,8 +214,7 @@ Reloads::Change Reloads::follow_deletion(bool retry) {
 }
 
 /// Files that do not belong together may still be on their way: then each look reads them again.
-Reloads::Change Reloads::take_up(std::string text, bool retry, bool on_disk) {
-  began_ = on_disk ? std::optional(releases_.decisions()) : std::nullopt;
+Reloads::Change Reloads::adopt(std::string text, bool retry, bool on_disk) {
   bool is_new = false, is_read = false;
   const bool was_refused = refused_;
   try {
@@ -224,12 +225,12 @@ Reloads::Change Reloads::take_up(std::string text, bool retry, bool on_disk) {
     refused_ = false;
     if (make_live(text, on_disk)) return Change::swapped;
     if (on_disk && releases_.restart().choice())
-      afterwards(releases_.runtime().logger(), [&] { releases_.restart().choose(nullptr); });
+      afterwards(releases_.runtime().logger(), [&] { releases_.restart().select_disk(began_); });
     return releases_.clear_failure() ? Change::restored : Change::unchanged;
   } catch (const std::exception& error) {
-    if (is_overtaken()) return tell_overtaken();
+    if (is_overtaken()) return report_overtaken();
     if (!is_passing(error)) return refuse(error, is_new, on_disk);
-    if (is_read) see(std::nullopt);  // the next look takes it up
+    if (is_read) observe(std::nullopt);  // the next look takes it up
     return put_off(error);
   }
 }
@@ -248,20 +249,13 @@ bool Reloads::make_live(const std::string& text, bool on_disk) {
                                log().title(), tries),
                    {releases_.origin().shown_file(), 0});
     }
-    afterwards(releases_.runtime().logger(), [&] {
-      Restart& restart = releases_.restart();
-      if (releases_.pinned())
-        restart.choose(next->release, ChosenBy::pin);
-      else if (!restart.retries(*next->release))
-        restart.choose(nullptr);
-    });
     return true;
   }
 }
 
 bool Reloads::is_overtaken() const noexcept { return began_ && *began_ != releases_.decisions(); }
 
-Reloads::Change Reloads::tell_overtaken() {
+Reloads::Change Reloads::report_overtaken() {
   const std::string message = fmt::format(
       "the reload of '{}' was cancelled, because {} meanwhile; its next change is "
       "taken up as always",
@@ -280,8 +274,7 @@ Reloads::Change Reloads::refuse(const std::exception& error, bool is_news, bool 
   const std::shared_ptr<Release> live = releases_.live();
   log().write(LogLevel::error, fmt::format("the new source was refused, {} stays live: {}", shown(*live), error.what()),
               error.what());
-  if (on_disk)
-    afterwards(releases_.runtime().logger(), [&] { releases_.restart().choose(releases_.live(), ChosenBy::trial); });
+  if (on_disk) afterwards(releases_.runtime().logger(), [&] { releases_.restart().select_live(began_); });
   return Change::refused;
 }
 
@@ -332,12 +325,12 @@ std::optional<std::string> Reloads::text_now() const {
   }
 }
 
-bool Reloads::see_disk() try {
+bool Reloads::observe_disk() try {
   std::optional<std::string> text = text_now();
-  if (!text) see(std::nullopt);
+  if (!text) observe(std::nullopt);
   if (text && deleted_.exchange(false)) releases_.clear_failure();  // which says that it was deleted
   if (!text || is_as_seen(*text, seen())) return false;
-  see(Contents{std::move(*text), {}, /*in_folder=*/true});
+  observe(Contents{std::move(*text), {}, /*in_folder=*/true});
   return true;
 } catch (const NotNow&) {
   put_off_ = true;
@@ -349,13 +342,13 @@ std::optional<Contents> Reloads::seen() const {
   return seen_;
 }
 
-void Reloads::see(std::optional<Contents> contents) {
+void Reloads::observe(std::optional<Contents> contents) {
   const std::lock_guard lock(releases_.mutex());
   seen_.swap(contents);
 }
 
 /// Of a reload that was overtaken, no more than what a look since then saw, too.
-void Reloads::note_read(Contents contents) {
+void Reloads::observe_read(Contents contents) {
   const std::lock_guard lock(releases_.mutex());
   if (is_overtaken() && !(seen_ && seen_->source == contents.source && seen_->files.empty())) return;
   seen_ = std::move(contents);

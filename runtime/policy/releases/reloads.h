@@ -30,7 +30,7 @@ class Reloads {
   /// Takes up a source of the host. It waits for a reload that is running.
   Change replace(std::string source);
   /// Notes what is on the disk without taking it up. Whether it is another thing than at the last look.
-  bool see_disk();
+  bool observe_disk();
 
   /// Whether the last look could not read, or take up, what is on the disk for a passing reason: it is to be looked at
   /// again soon.
@@ -38,9 +38,9 @@ class Reloads {
   bool is_deleted() const noexcept { return deleted_; }
   /// What was on the disk at the last look, taken up or not.
   std::optional<Contents> seen() const;
-  void see(std::optional<Contents> contents);
+  void observe(std::optional<Contents> contents);
   /// By the reload that is running: what it read.
-  void note_read(Contents contents);
+  void observe_read(Contents contents);
   void note_deleted(bool deleted) noexcept { deleted_ = deleted; }
   bool is_as_seen(const std::string& text, const std::optional<Contents>& seen) const;
   bool is_running() const noexcept { return running_; }
@@ -48,7 +48,7 @@ class Reloads {
   void cancel() noexcept { cancelled_ = true; }
 
   // With the mutex of the Releases:
-  const std::optional<Contents>& seen_locked() const noexcept { return seen_; }
+  const std::optional<Contents>& observed_locked() const noexcept { return seen_; }
   /// What comes back to the disk is followed, also with the bytes that it had.
   void forget_deleted() noexcept {
     if (deleted_) seen_.reset();
@@ -63,11 +63,11 @@ class Reloads {
   Change look(bool retry);
   Change follow_disk(bool retry);
   Change follow_deletion(bool retry);
-  Change take_up(std::string text, bool retry, bool on_disk);
+  Change adopt(std::string text, bool retry, bool on_disk);
   bool make_live(const std::string& text, bool on_disk);
   Change refuse(const std::exception& error, bool is_news, bool on_disk);
   bool is_overtaken() const noexcept;
-  Change tell_overtaken();
+  Change report_overtaken();
   Change put_off(const std::exception& error);
   bool end_put_off();
   bool note_failure_of_choice();

@@ -7,20 +7,27 @@
 
 namespace triage::policy {
 
-void Restart::choose(const std::shared_ptr<Release>& release, ChosenBy by) {
+void Restart::select_disk(std::optional<uint64_t> decisions) {
   {
     const std::lock_guard lock(releases_.mutex());
+    if (decisions && *decisions != releases_.decisions()) return;
     choice_.reset();
-    if (release) {
-      releases_.reloads().forget_deleted();
-      choice_ = make(*release, by);
-    }
+  }
+  keep_choice();
+}
+
+void Restart::select_live(std::optional<uint64_t> decisions) {
+  {
+    const std::lock_guard lock(releases_.mutex());
+    if (decisions && *decisions != releases_.decisions()) return;
+    releases_.reloads().forget_deleted();
+    choice_ = make(releases_.live_locked(), ChosenBy::trial);
   }
   keep_choice();
 }
 
 std::shared_ptr<const Choice> Restart::make(const Release& release, ChosenBy by, const std::string& reason) const {
-  const std::optional<Contents>& seen = releases_.reloads().seen_locked();
+  const std::optional<Contents>& seen = releases_.reloads().observed_locked();
   const bool of_disk = seen && releases_.origin().holds(*seen, release);
   if (by != ChosenBy::pin && (of_disk || (by == ChosenBy::failure && !seen))) return nullptr;
   return std::make_shared<const Choice>(Choice{by, release.number, release.contents,
@@ -33,9 +40,9 @@ std::shared_ptr<const Choice> Restart::choice() const {
   return choice_;
 }
 
-bool Restart::retries(const Release& release) const {
-  const std::lock_guard lock(releases_.mutex());
-  return release.on_trial() && choice_ && choice_->retries(release.contents.source);
+std::shared_ptr<const Choice> Restart::after_reload(const Release& release, bool pinned) const {
+  if (pinned) return make(release, ChosenBy::pin);
+  return release.on_trial() && choice_ && choice_->retries(release.contents.source) ? choice_ : nullptr;
 }
 
 bool Restart::settle(const Release& live) noexcept {

@@ -16,20 +16,22 @@ class Restart {
  public:
   explicit Restart(Releases& releases) : releases_(releases) {}
 
-  /// What a restart is to begin with; null: with what the disk holds.
-  void choose(const std::shared_ptr<Release>& release, ChosenBy by = ChosenBy::rollback);
   std::shared_ptr<const Choice> choice() const;
-  /// Whether `release` is on trial and was refused before: until the trial is over, a restart begins with the one
-  /// before it again.
-  bool retries(const Release& release) const;
+  /// By a reload that began after so many `decisions`, where there were no more since: a restart begins with what is on the disk.
+  void select_disk(std::optional<uint64_t> decisions);
+  /// ... or with the live release, because what is on the disk was refused.
+  void select_live(std::optional<uint64_t> decisions);
   KeptChoices::Found find() const;
   void keep_choice();
   void keep_contents();
 
   // With the mutex of the Releases:
-  /// Null where the disk holds this release.
+  /// What a restart is to begin with where `release` is live; null where the disk holds it.
   std::shared_ptr<const Choice> make(const Release& release, ChosenBy by, const std::string& reason = {}) const;
   void set(std::shared_ptr<const Choice> choice) noexcept { choice_ = std::move(choice); }
+  /// ... where a reload made it live. One that is on trial and was refused before is no choice yet: until the trial is
+  /// over, a restart begins with the release before it again.
+  std::shared_ptr<const Choice> after_reload(const Release& release, bool pinned) const;
   /// The trial of `live` is over. True where that ends the choice.
   bool settle(const Release& live) noexcept;
 
