@@ -172,9 +172,9 @@ bool power_of_number(Lowering& l) {
 /// How elements of form `shape` are chosen by a condition: for each, or for rows or segments at once.
 Opcode selection(Lowering& l, Ref condition, const TensorForm& shape) {
   condition = l.bare(condition);
-  const bool by_element =
-      l.value(condition).place == Place::element &&
-      !(l.extent(shape).segments >= 0 && l.are_same(l.value(condition).extent, l.extent(shape).segments));
+  const bool by_element = l.value(condition).place == Place::element &&
+                          !(l.extents().at(shape.extent).segments >= 0 &&
+                            l.extents().are_same(l.value(condition).extent, l.extents().at(shape.extent).segments));
   return by_element ? Opcode::select : Opcode::pick;
 }
 
@@ -250,7 +250,7 @@ bool masked_fill(Lowering& l) {
 /// What is one a row, or the same along some dims, in every position of form `form`.
 bool expanded(Lowering& l, const Lowered& x, const TensorForm& form) {
   if (x.form.kind == Kind::number) return form.kind == Kind::element && l.result(0, form, l.spread(x.value, form));
-  if (!l.covers(x.form, form)) return false;
+  if (!l.extents().covers(x.form, form)) return false;
   const bool same = x.form.kind == form.kind && x.form.extent == form.extent;
   return l.result(0, form, same ? x.value : l.spread(x.value, form));
 }

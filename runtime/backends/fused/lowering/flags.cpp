@@ -56,7 +56,7 @@ Ref push_known(Lowering& l, Ref record, Ref where, int64_t code, const Mark& mar
 }
 
 Lowered empty_record(Lowering& l, int64_t num_slots, at::ScalarType carrier) {
-  const TensorForm form = l.record_form(flags::check::words_for(num_slots, carrier), carrier);
+  const TensorForm form = record_form(flags::check::words_for(num_slots, carrier), carrier);
   flags::KnownForms::add(carrier, form.words);  // a graph that was read from a file is the first to name it
   return {form, l.apply(Opcode::record_empty, {}, {slots_of(form)})};
 }
@@ -123,13 +123,13 @@ bool ask(Lowering& l) {
   const auto numbers = integers(l, 1, row_of(opcode).numbers);
   if (!f || !numbers) return false;
   const Ref answer = l.apply(opcode, {f->value}, *numbers);
-  return l.result(0, l.row_form(l.value(answer).dtype), answer);
+  return l.result(0, row_form(l.value(answer).dtype), answer);
 }
 
 /// Whether a record has an entry with one of these codes, a set of bits.
 bool has(Lowering& l, int64_t codes, int64_t min_severity = 1) {
   const auto f = record(l, 0);
-  return f && l.result(0, l.row_form(at::kBool), l.apply(Opcode::record_match, {f->value}, {codes, min_severity}));
+  return f && l.result(0, row_form(at::kBool), l.apply(Opcode::record_match, {f->value}, {codes, min_severity}));
 }
 /// `bits`, the lowest for 0, of code or domain `index`; none where there is no such.
 int64_t codes_at(int64_t bits, int64_t width, int64_t index) {
@@ -274,7 +274,7 @@ const LowerTable& flags_operators() {
       {"triage::is_ok",
        [](Lowering& l) {
          const auto f = record(l, 0);
-         return f && l.result(0, l.row_form(at::kBool),
+         return f && l.result(0, row_form(at::kBool),
                               l.map(at::kBool, "!a", {l.as_step(l.apply(Opcode::record_is_err, {f->value}))}));
        }},
       {"triage::is_err", ask<Opcode::record_is_err>},

@@ -21,12 +21,6 @@ using Kind = TensorForm::Kind;
 using Number = std::optional<c10::Scalar>;
 using Numbers = at::ArrayRef<c10::Scalar>;
 
-TensorForm number_form(at::ScalarType dtype) {
-  TensorForm form;
-  form.dtype = dtype;
-  return form;
-}
-
 bool is_host_number(const Value* value) {
   return value->meta && value->meta->sizes.empty() && value->meta->device.is_cpu();
 }
@@ -39,7 +33,8 @@ bool size(Lowering& l) {
   const int64_t at = (*dim < 0 ? *dim + x->form.rank : *dim) - 1;
   if (at == -1) return l.note_batch_size();
   if (at < 0 || at >= x->form.rank - 1 || x->form.kind == Kind::record) return false;
-  const TensorForm form = number_form(at::kLong);
+  TensorForm form;
+  form.dtype = at::kLong;
   const auto& trailing = x->form.trailing;
   if (x->form.kind == Kind::row || trailing[static_cast<size_t>(at)] == 1)  // such a size is 1 in every call
     return l.result(0, form, l.literal(Type::i64, 1));
@@ -175,28 +170,9 @@ bool Lowering::host_call() {
   made.function = quick_function(*node_);
   if (!made.function) made.function = call_function(*node_, std::move(wrapped));
   made.text = graph::op_name(node_->op);
-  const TensorForm form = number_form(node_->results[0]->meta->dtype);
-  return result(0, form, host_number(std::move(made), form, std::move(operands)));
-}
-
-Ref Lowering::host_number(HostNumber made, const TensorForm& form, std::vector<Ref> operands) {
-  LoopValue value;
-  value.kind = LoopValue::Kind::input;
-  value.place = Place::number;
-  value.dtype = form.dtype;
-  value.type = computed_type(form.dtype).value();
-  value.slot = static_cast<int32_t>(loops_.inputs.size());
-  value.operands = std::move(operands);
-  loops_.inputs.push_back({SIZE_MAX, form, false, std::make_shared<HostNumber>(std::move(made))});
-  return add_value(std::move(value));
-}
-
-Ref Lowering::size_number(int32_t extent, int32_t dim) {
-  HostNumber size;
-  size.extent = extent;
-  size.dim = dim;
-  size.text = extent < 0 ? "the number of rows" : "a size";
-  return host_number(std::move(size), number_form(at::kLong), {});
+  TensorForm form;
+  form.dtype = node_->results[0]->meta->dtype;
+  return result(0, form, host_number(std::move(made), form.dtype, std::move(operands)));
 }
 
 /// The form of a new tensor of the sizes that argument `argument` asks for, `seen` at capture: those of data that is there. What is

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <unordered_map>
 
+#include "runtime/backends/fused/loop_numbers.h"
 #include "runtime/flags/checks.h"
 #include "runtime/graph/argument_type.h"
 #include "runtime/graph/text/describe.h"
@@ -86,6 +87,14 @@ int32_t line_of(const Source& source, std::vector<std::string>& lines) {
   return static_cast<int32_t>(lines.size() - 1);
 }
 
+/// Each reduction that waits for others is one more pass over the row, which computes again what is cheap: what loops take would
+/// grow with the square of their number.
+bool is_too_deep(const std::vector<LoopValue>& values, size_t first) {
+  constexpr int32_t most = 64;
+  return std::any_of(values.begin() + static_cast<int64_t>(first), values.end(),
+                     [](const LoopValue& value) { return value.depth > most; });
+}
+
 }  // namespace
 
 bool can_lower(const std::string& op) { return find_ways(op) != nullptr; }
@@ -114,7 +123,7 @@ bool Lowering::attempt(c10::function_ref<bool()> lower) {
   const auto asked = loops_.reshapes.size(), batch_inputs = loops_.batch_inputs.size(),
              checks = loops_.size_checks.size();
   added_.clear();
-  if (lower() && !is_too_deep(values)) return true;
+  if (lower() && !is_too_deep(loops_.values, values)) return true;
   loops_.values.resize(values);
   loops_.inputs.erase(loops_.inputs.begin() + static_cast<int64_t>(inputs), loops_.inputs.end());
   for (size_t i = 0; i < inputs; ++i) loops_.inputs[i].viewed = viewed[i];
@@ -129,14 +138,6 @@ bool Lowering::attempt(c10::function_ref<bool()> lower) {
   for (auto column = columns_.begin(); column != columns_.end();)
     column = static_cast<size_t>(column->second) >= values ? columns_.erase(column) : std::next(column);
   return false;
-}
-
-/// Each reduction that waits for others is one more pass over the row, which computes again what is cheap: what loops take would
-/// grow with the square of their number.
-bool Lowering::is_too_deep(size_t first) const {
-  constexpr int32_t most = 64;
-  return std::any_of(loops_.values.begin() + static_cast<int64_t>(first), loops_.values.end(),
-                     [](const LoopValue& value) { return value.depth > most; });
 }
 
 void Lowering::remember(Known& known, const Value* value, Lowered lowered) {
@@ -165,7 +166,7 @@ std::optional<bool> Lowering::flag(size_t argument) const {
   return fixed->toBool();
 }
 
-TensorForm Lowering::row_form(at::ScalarType dtype, int64_t rank) const {
+TensorForm row_form(at::ScalarType dtype, int64_t rank) {
   TensorForm form;
   form.kind = Kind::row;
   form.dtype = dtype;
@@ -173,7 +174,7 @@ TensorForm Lowering::row_form(at::ScalarType dtype, int64_t rank) const {
   return form;
 }
 
-TensorForm Lowering::record_form(int64_t words, at::ScalarType carrier) const {
+TensorForm record_form(int64_t words, at::ScalarType carrier) {
   TensorForm form;
   form.kind = Kind::record;
   form.dtype = carrier;
@@ -209,7 +210,7 @@ std::optional<TensorForm> Lowering::batch_form(const std::vector<int64_t>& sizes
   form.dtype = dtype;
   form.rank = static_cast<int64_t>(sizes.size());
   form.trailing.assign(sizes.begin() + 1, sizes.end());
-  form.extent = extent_of(without_ones(form.trailing));
+  form.extent = extents_.of(without_ones(form.trailing));
   return form;
 }
 
@@ -219,7 +220,7 @@ bool Lowering::fix_sizes(size_t argument, const std::vector<int64_t>& seen, cons
   const auto sizes = asked->toIntVector();
   if (sizes.size() != seen.size()) return false;
   if (sizes[0] >= 0) loops_.fixed_batch = batch_;
-  if (form.kind == Kind::element) fix_extent(form.extent);
+  if (form.kind == Kind::element) extents_.at(form.extent).fixed = true;
   return true;
 }
 
@@ -299,7 +300,7 @@ std::optional<Ref> Lowering::as_column(const Value& value, const TensorForm& sha
   if (!found) return std::nullopt;
   if (all_are(*found, false)) {
     form.kind = Kind::number;
-  } else if (const auto part = part_of(shape.extent, *found)) {
+  } else if (const auto part = extents_.part_of(shape.extent, *found)) {
     form.extent = *part;
   } else {
     return std::nullopt;
@@ -373,7 +374,7 @@ std::optional<Ref> Lowering::operand(size_t argument, at::ScalarType dtype, cons
   if (const auto column = as_column(*value, shape)) return in_dtype(*column, dtype);
   const auto one = lowered(argument);
   if (!one || one->form.kind == Kind::record) return std::nullopt;
-  return covers(one->form, shape) ? std::optional(in_dtype(one->value, dtype)) : std::nullopt;
+  return extents_.covers(one->form, shape) ? std::optional(in_dtype(one->value, dtype)) : std::nullopt;
 }
 
 /// Whether ATen takes the number that argument `argument` is. One from outside, or of sizes, is looked at in every call.
@@ -403,6 +404,20 @@ bool Lowering::result(size_t index, TensorForm form, Ref computed) {
   if (form.kind != Kind::record) computed = in_dtype(computed, form.dtype);
   remember(tensors_, node_->results.at(index), {std::move(form), computed});
   return true;
+}
+
+// --- the end ---------------------------------------------------------------------------------------------------------
+
+Loops Lowering::finish(const std::vector<const graph::Value*>& outputs) {
+  for (const graph::Value* output : outputs) {
+    const auto made = tensors_.find(output);
+    const Lowered& lowered = made != tensors_.end() ? made->second : read_.at(output);
+    loops_.outputs.push_back({lowered.value, lowered.form});
+  }
+  for (LoopValue& value : loops_.values) value.extent = extents_.root(value.extent);
+  share_equal_values(loops_);
+  loops_.last_asked = last_asked(loops_);
+  return std::move(loops_);
 }
 
 }  // namespace triage::fused

@@ -10,8 +10,7 @@
 #include <unordered_set>
 #include <vector>
 
-#include "runtime/backends/fused/loop_ir.h"
-#include "runtime/backends/fused/lowering/formula.h"
+#include "runtime/backends/fused/lowering/loop_builder.h"
 
 /// From graph nodes to what they compute for one row. A node that cannot be written so is refused, and stays a call of ATen.
 namespace triage::fused {
@@ -22,7 +21,7 @@ struct Lowered {
   Ref value;
 };
 
-class Lowering {
+class Lowering : public LoopBuilder {
  public:
   /// `batch`: how many rows there were at capture. `device`: of all tensors but numbers, which may be the host's. `wrapped`: numbers
   /// that take part in promotion as those of a script do.
@@ -60,51 +59,8 @@ class Lowering {
   /// The value in another dtype, as `to` converts it; nothing where that is not known.
   std::optional<Ref> cast(Ref value, at::ScalarType from, at::ScalarType to);
 
-  /// --- new values ---
-  /// The formula of these operands, as a tensor of `dtype` holds it.
-  Ref map(at::ScalarType dtype, const Formula& formula, const std::vector<Ref>& operands);
-  Ref map(at::ScalarType dtype, const char* formula, const std::vector<Ref>& operands) {
-    return map(dtype, parse_formula(formula), operands);
-  }
-  /// The formula as a step on the way to another value.
-  Ref step(const char* formula, const std::vector<Ref>& operands) { return steps(parse_formula(formula), operands); }
-  Ref as_step(Ref value);
-  /// One opcode. It belongs where the largest of its operands does.
-  Ref apply(Opcode opcode, std::vector<Ref> operands, std::vector<int64_t> numbers = {},
-            std::optional<Type> asked = {});
-  /// A size that the host knows: dim `dim` of an extent, or (-1) how many rows there are.
-  Ref size_number(int32_t extent, int32_t dim);
-  Ref literal(Type type, int64_t bits) { return apply(Opcode::literal, {}, {bits}, type); }
-  /// Over all positions of a row, or (`segments`, an extent) over those of each segment.
-  Ref reduce(Join join, Ref element, int32_t segments = -1);
-  Ref classify(Ref element, Ref largest);
-  /// The value in another type, as a step.
-  Ref converted(Ref value, Type type);
-  bool is_zero(Ref ref) const;  // the number +0
-  /// It costs less to compute it again than to keep it.
-  void do_not_keep(Ref ref) { loops_.values[static_cast<size_t>(ref)].expensive = false; }
-  const LoopValue& value(Ref ref) const { return loops_.values[static_cast<size_t>(ref)]; }
-  /// Whether it is computed from values that belong to segments, or are the same in all of them.
-  bool in_segments(Ref ref) const;
-  /// How many positions there are to reduce.
-  Ref count(Ref element, int32_t segments);
-  /// The position of each element in its row, or (`segments`, an extent) in its segment.
-  Ref position(Ref element, int32_t segments);
-  /// Looks at the positions of `extent` as segments, which those of its dims number that are `outside`; false where the others
-  /// do not stand side by side, or it is looked at in another way already.
-  bool split(int32_t extent, const std::vector<bool>& outside);
   /// The values of `x` where its rows are split so beside the way in which they are split; nothing where that would take long.
   std::optional<Lowered> split_again(const Lowered& x, const std::vector<bool>& outside);
-  /// Which part of `extent`, the segments or the positions, has these dims, where it is split so or can be.
-  std::optional<int32_t> part_of(int32_t extent, const std::vector<bool>& dims);
-  const Extent& extent(const TensorForm& form) const { return loops_.extents[static_cast<size_t>(form.extent)]; }
-
-  /// One value in all places of form `shape`. What is computed of it and of others takes the value itself.
-  Ref spread(Ref value, const TensorForm& shape);
-  Ref bare(Ref ref) const;
-  /// Holds fast the sizes that argument `argument`, a list, asks of the result, which has form `form` and the sizes `seen` of
-  /// it. False where they are not constants.
-  void fix_extent(int32_t extent) { loops_.extents[static_cast<size_t>(extent)].fixed = true; }
   /// The sizes that argument `argument`, a list, asks for; nothing where loops cannot find them.
   std::optional<std::vector<Reshape::Size>> asked_sizes(size_t argument);
   /// The result has the values of `x`, rows of these sizes (the batch in front). `is_view`: ATen raises where it would have to copy.
@@ -115,53 +71,27 @@ class Lowering {
   std::optional<TensorForm> form_of_known_sizes(size_t argument, const std::vector<int64_t>& seen,
                                                 at::ScalarType dtype);
   int64_t batch() const { return batch_; }
-  /// Whether extents are the same positions.
-  bool are_same(int32_t a, int32_t b) const { return root(a) == root(b); }
+  /// Holds fast the sizes that argument `argument`, a list, asks of the result, which has form `form` and the sizes `seen` of
+  /// it. False where they are not constants.
   bool fix_sizes(size_t argument, const std::vector<int64_t>& seen, const TensorForm& form);
 
   /// Result `index` of the node. A value that was computed in another dtype (float for halves) is rounded to that of `form`.
   bool result(size_t index, TensorForm form, Ref computed);
-  TensorForm row_form(at::ScalarType dtype, int64_t rank = 1) const;
-  TensorForm record_form(int64_t words, at::ScalarType carrier) const;
   /// The form, of rows or of elements, of captured sizes `sizes`; nothing where they are not of the batch.
   std::optional<TensorForm> batch_form(const std::vector<int64_t>& sizes, at::ScalarType dtype);
-  /// Whether values of form `part` are there for elements of form `whole`, as they are or the same along some dims.
-  bool covers(const TensorForm& part, const TensorForm& whole);
 
  private:
-  bool is_too_deep(size_t first) const;
   bool is_there(const graph::TensorMeta& meta) const;
   std::optional<TensorForm> form_of(const graph::Value& value);
   Ref read(const graph::Value& value, const TensorForm& form);
   std::optional<Ref> as_column(const graph::Value& value, const TensorForm& shape);
-  Ref add_value(LoopValue made);
   bool attempt(c10::function_ref<bool()> lower);
   bool host_call();
-  bool takes_bare(std::vector<Ref>& operands) const;
-  Ref host_number(HostNumber made, const TensorForm& form, std::vector<Ref> operands);
   std::optional<Ref> size_asked(size_t argument, size_t item);
-  Ref convert(Ref value, Type type);
-  Ref in_dtype(Ref value, at::ScalarType dtype);
-  at::ScalarType joint_dtype(const OpcodeRow& row, const std::vector<Ref>& operands) const;
-  Ref steps(const Formula& formula, const std::vector<Ref>& operands);
   bool fits(size_t argument, const Lowered& number, at::ScalarType dtype);
-  int32_t extent_of(std::vector<int64_t> sizes);
   std::optional<Reshape::Size> asked_size(const graph::Operand& item);
   bool fits_batch(const std::vector<Reshape::Size>& sizes);
-  int32_t root(int32_t extent) const;
-  bool is_part(int32_t extent) const;
-  std::optional<int32_t> extent_again(int32_t first, const std::vector<bool>& outside);
   std::optional<Ref> value_again(Ref ref, int32_t first, int32_t extent, std::map<Ref, Ref>& known);
-  bool has_parts_of_values(int32_t extent) const;
-  bool link(int32_t a, int32_t b);
-  bool split_as(int32_t extent, int32_t other);
-  bool make_parts(int32_t extent, const std::vector<bool>& outside);
-  void use_roots();
-  std::vector<bool> outside(int32_t extent) const;
-  bool turn_around(int32_t extent, std::vector<bool> wanted);
-  Extent& extent_at(int32_t index) { return loops_.extents[static_cast<size_t>(index)]; }
-  int32_t joint_extent(const std::vector<Ref>& operands) const;
-
   using Known = std::unordered_map<const graph::Value*, Lowered>;
   void remember(Known& known, const graph::Value* value, Lowered lowered);
 
@@ -169,9 +99,7 @@ class Lowering {
   const c10::Device device_;
   const Values* const wrapped_;
   const graph::Node* node_ = nullptr;
-  int32_t line_ = -1;             // of that node, as LoopValue::line
   bool refuses_numbers_ = false;  // ATen raises for numbers of this node that do not fit
-  Loops loops_;
   std::vector<const graph::Value*> arguments_;
   Known tensors_;                                                   // computed here
   std::set<const graph::Value*> batch_sizes_;                       // of tensors of the batch
@@ -180,10 +108,8 @@ class Lowering {
   std::vector<std::pair<Known*, const graph::Value*>> added_;       // by the node that is being lowered
 };
 
-/// Along which of the dims of a row's extent a tensor has values of its own. `part` are its last sizes, as many as the row has or
-/// fewer; nothing where they do not fit beside it.
-std::optional<std::vector<bool>> dims_of_own(const std::vector<int64_t>& part, const std::vector<int64_t>& row);
-bool all_are(const std::vector<bool>& list, bool value);
+TensorForm row_form(at::ScalarType dtype, int64_t rank = 1);
+TensorForm record_form(int64_t words, at::ScalarType carrier);
 
 /// The dtypes that an operator is lowered for. Halves are computed in float and rounded once.
 enum class Dtypes : uint8_t {
@@ -229,9 +155,6 @@ const LowerTable& activations();
 const LowerTable& divisions();
 const LowerTable& reductions();
 const LowerTable& flags_operators();
-
-/// Equal values become one, and what no output needs goes.
-void share_equal_values(Loops& loops);
 
 bool can_lower(const std::string& op);  // "aten::add.Tensor"
 bool is_reshape(const std::string& op);

@@ -46,14 +46,14 @@ std::optional<Rows> rows_over(Lowering& l, Lowered x, const std::vector<int64_t>
   result.rank = static_cast<int64_t>(result.trailing.size()) + 1;
   if (std::count(joined.begin(), joined.end(), true) == 0) return std::nullopt;
   if (std::count(joined.begin(), joined.end(), false) == 0)
-    return Rows{x.value, x.form, l.row_form(seen->dtype, result.rank), -1};
+    return Rows{x.value, x.form, row_form(seen->dtype, result.rank), -1};
   joined.flip();
-  if (!l.split(x.form.extent, joined)) {
+  if (!l.extents().split(x.form.extent, joined)) {
     const auto other = again ? l.split_again(x, joined) : std::nullopt;
     if (!other) return std::nullopt;
     x = *other;
   }
-  result.extent = l.extent(x.form).segments;
+  result.extent = l.extents().at(x.form.extent).segments;
   return Rows{x.value, x.form, result, result.extent};
 }
 
@@ -88,13 +88,17 @@ std::optional<Rows> rows_in(Lowering& l, size_t dim, size_t keepdim, size_t dtyp
   return r;
 }
 
+bool is_plus_zero(const LoopValue& number) {
+  return number.is(Opcode::literal) && is_real(number.type) && number.numbers[0] == 0;
+}
+
 /// The sum of `element` over its rows, which lie as those of `r` do.
 Ref sum_of(Lowering& l, const Rows& r, Ref element) {
   // The sum of a row that a selection may have made 0 is the sum of the row, or 0: it need not wait for the selection.
   const LoopValue& value = l.value(element);
-  if (value.is(Opcode::pick) && l.value(value.operands[0]).place == Place::row && l.is_zero(value.operands[1]) &&
-      l.value(value.operands[2]).place == Place::element &&
-      l.are_same(l.value(value.operands[2]).extent, value.extent)) {
+  if (value.is(Opcode::pick) && l.value(value.operands[0]).place == Place::row &&
+      is_plus_zero(l.value(value.operands[1])) && l.value(value.operands[2]).place == Place::element &&
+      l.extents().are_same(l.value(value.operands[2]).extent, value.extent)) {
     const Refs parts = value.operands;
     return l.apply(Opcode::pick, {parts[0], parts[1], sum_of(l, r, parts[2])});
   }
@@ -302,7 +306,7 @@ bool layer_norm(Lowering& l) {
     if (!column) return false;
     result = l.map(dtype, code, {result, *column});
   }
-  l.fix_extent(r->segments < 0 ? x->form.extent : l.extent(x->form).positions);
+  l.extents().at(r->segments < 0 ? x->form.extent : l.extents().at(x->form.extent).positions).fixed = true;
   const auto in_result = [&](size_t index, TensorForm form, Ref value) {
     const auto& seen = l.node().results[index]->meta;
     if (!seen) return false;

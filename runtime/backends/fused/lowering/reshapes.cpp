@@ -183,7 +183,7 @@ bool Lowering::reshaped(const Lowered& x, const std::vector<Reshape::Size>& size
       else if (sizes[i].from != From::constant && sizes[i].from != From::rest)
         return false;  // it need not stay 1
     }
-    if (!link(form->extent, x.form.extent)) return false;
+    if (!extents_.link(form->extent, x.form.extent)) return false;
     loops_.reshapes.push_back(std::move(made));
   }
   return result(0, *form, x.value);

@@ -7,14 +7,14 @@
 #include <set>
 
 #include "runtime/backends/fused/loop_numbers.h"
-#include "runtime/backends/fused/lowering/lowering.h"
+#include "runtime/backends/fused/lowering/loop_builder.h"
 #include "runtime/messages/assert.h"
 
 namespace triage::fused {
 
 using ValueKind = LoopValue::Kind;
 
-Ref Lowering::add_value(LoopValue made) {
+Ref LoopBuilder::add_value(LoopValue made) {
   made.cut &= !is_real(made.type);
   made.line = line_;
   made.on_host = can_be_on_host(loops_.values, made);
@@ -25,13 +25,13 @@ Ref Lowering::add_value(LoopValue made) {
 }
 
 /// The value that `spread` has put in all places.
-Ref Lowering::bare(Ref ref) const {
+Ref LoopBuilder::bare(Ref ref) const {
   const LoopValue& one = value(ref);
   return one.is(Opcode::copy) && value(one.operands[0]).place < one.place ? one.operands[0] : ref;
 }
 
 /// Puts what was spread in the place of operands. False where no operand is left then that tells the places.
-bool Lowering::takes_bare(std::vector<Ref>& operands) const {
+bool LoopBuilder::takes_bare(std::vector<Ref>& operands) const {
   const auto place = [&](const std::vector<Ref>& refs) {
     Place most = Place::number;
     for (const Ref ref : refs) most = std::max(most, value(ref).place);
@@ -44,7 +44,8 @@ bool Lowering::takes_bare(std::vector<Ref>& operands) const {
   return told;
 }
 
-Ref Lowering::apply(Opcode opcode, std::vector<Ref> operands, std::vector<int64_t> numbers, std::optional<Type> asked) {
+Ref LoopBuilder::apply(Opcode opcode, std::vector<Ref> operands, std::vector<int64_t> numbers,
+                       std::optional<Type> asked) {
   const OpcodeRow& row = row_of(opcode);
   if (opcode != Opcode::copy) {
     TensorForm shape;  // of the result
@@ -85,7 +86,7 @@ Ref Lowering::apply(Opcode opcode, std::vector<Ref> operands, std::vector<int64_
 }
 
 /// Of a result that is one of its operands: the dtype that all of these have, or that it is computed in.
-at::ScalarType Lowering::joint_dtype(const OpcodeRow& row, const std::vector<Ref>& operands) const {
+at::ScalarType LoopBuilder::joint_dtype(const OpcodeRow& row, const std::vector<Ref>& operands) const {
   std::set<at::ScalarType> dtypes;
   for (size_t i = 0; i < operands.size(); ++i)
     if (row.signature[i] == row.signature.back()) dtypes.insert(value(operands[i]).dtype);
@@ -94,10 +95,10 @@ at::ScalarType Lowering::joint_dtype(const OpcodeRow& row, const std::vector<Ref
 
 /// Where there is a value of `operands`, each in its own place: that of the elements among them, or whose segments and positions
 /// they are.
-int32_t Lowering::joint_extent(const std::vector<Ref>& operands) const {
+int32_t LoopBuilder::joint_extent(const std::vector<Ref>& operands) const {
   std::set<int32_t> used;
   for (const Ref ref : operands)
-    if (value(ref).place == Place::element) used.insert(root(value(ref).extent));
+    if (value(ref).place == Place::element) used.insert(extents_.root(value(ref).extent));
   if (used.size() < 2) return used.empty() ? -1 : *used.begin();
   for (size_t i = 0; i < loops_.extents.size(); ++i) {
     const Extent& whole = loops_.extents[i];
@@ -110,14 +111,14 @@ int32_t Lowering::joint_extent(const std::vector<Ref>& operands) const {
   throw GraphError("fused: values of unlike positions in one operation");
 }
 
-Ref Lowering::as_step(Ref ref) {
+Ref LoopBuilder::as_step(Ref ref) {
   loops_.values[static_cast<size_t>(ref)].inner = true;
   return ref;
 }
 
 /// The formula, each of its steps a value. Numbers take the type of what they meet; where only numbers meet, that of the first
 /// operand that is no condition.
-Ref Lowering::steps(const Formula& formula, const std::vector<Ref>& operands) {
+Ref LoopBuilder::steps(const Formula& formula, const std::vector<Ref>& operands) {
   using Step = Formula::Step;
   Type common = Type::boolean;
   for (const size_t operand : formula.operands())
@@ -144,14 +145,14 @@ Ref Lowering::steps(const Formula& formula, const std::vector<Ref>& operands) {
   return made.back() >= 0 ? made.back() : number(formula.steps.back(), common);
 }
 
-Ref Lowering::map(at::ScalarType dtype, const Formula& formula, const std::vector<Ref>& operands) {
+Ref LoopBuilder::map(at::ScalarType dtype, const Formula& formula, const std::vector<Ref>& operands) {
   const size_t before = loops_.values.size();
   const Ref made = in_dtype(steps(formula, operands), dtype);
   if (static_cast<size_t>(made) >= before) loops_.values[static_cast<size_t>(made)].inner = false;
   return made;
 }
 
-Ref Lowering::reduce(Join join, Ref element, int32_t segments) {
+Ref LoopBuilder::reduce(Join join, Ref element, int32_t segments) {
   const LoopValue& one = value(element);
   TRIAGE_ASSERT(one.place == Place::element && (one.type == Type::boolean) == (join == Join::any));
   LoopValue made;
@@ -166,7 +167,7 @@ Ref Lowering::reduce(Join join, Ref element, int32_t segments) {
   return add_value(std::move(made));
 }
 
-Ref Lowering::classify(Ref element, Ref largest) {
+Ref LoopBuilder::classify(Ref element, Ref largest) {
   LoopValue made;
   made.kind = ValueKind::classify;
   made.type = Type::non_finite;
@@ -174,7 +175,7 @@ Ref Lowering::classify(Ref element, Ref largest) {
   return add_value(std::move(made));
 }
 
-Ref Lowering::spread(Ref one, const TensorForm& shape) {
+Ref LoopBuilder::spread(Ref one, const TensorForm& shape) {
   const Ref made = apply(Opcode::copy, {one});
   LoopValue& copy = loops_.values.back();
   copy.place = shape.kind == TensorForm::Kind::element ? Place::element : Place::row;
@@ -183,24 +184,40 @@ Ref Lowering::spread(Ref one, const TensorForm& shape) {
   return made;
 }
 
-Ref Lowering::count(Ref element, int32_t segments) {
-  const int32_t extent = root(value(element).extent);
-  return apply(Opcode::count, {}, {segments < 0 ? extent : loops_.extents[static_cast<size_t>(extent)].positions});
+Ref LoopBuilder::count(Ref element, int32_t segments) {
+  const int32_t extent = extents_.root(value(element).extent);
+  return apply(Opcode::count, {}, {segments < 0 ? extent : extents_.at(extent).positions});
 }
 
-Ref Lowering::position(Ref element, int32_t segments) {
+Ref LoopBuilder::position(Ref element, int32_t segments) {
   const Ref made = as_step(apply(Opcode::position, {}, {segments}));
   loops_.values.back().place = Place::element;
   loops_.values.back().extent = value(element).extent;
   return made;
 }
 
-bool Lowering::is_zero(Ref ref) const {
-  const LoopValue& number = value(ref);
-  return number.is(Opcode::literal) && is_real(number.type) && number.numbers[0] == 0;
+Ref LoopBuilder::host_number(HostNumber made, at::ScalarType dtype, std::vector<Ref> operands) {
+  TensorForm form;
+  LoopValue value;
+  value.kind = ValueKind::input;
+  value.place = Place::number;
+  value.dtype = form.dtype = dtype;
+  value.type = computed_type(dtype).value();
+  value.slot = static_cast<int32_t>(loops_.inputs.size());
+  value.operands = std::move(operands);
+  loops_.inputs.push_back({SIZE_MAX, form, false, std::make_shared<HostNumber>(std::move(made))});
+  return add_value(std::move(value));
 }
 
-bool Lowering::in_segments(Ref ref) const {
+Ref LoopBuilder::size_number(int32_t extent, int32_t dim) {
+  HostNumber size;
+  size.extent = extent;
+  size.dim = dim;
+  size.text = extent < 0 ? "the number of rows" : "a size";
+  return host_number(std::move(size), at::kLong, {});
+}
+
+bool LoopBuilder::in_segments(Ref ref) const {
   std::vector<bool> known(static_cast<size_t>(ref) + 1);  // operands come before what reads them
   for (Ref i = 0; i <= ref; ++i) {
     const LoopValue& one = value(i);
@@ -208,7 +225,7 @@ bool Lowering::in_segments(Ref ref) const {
     known[static_cast<size_t>(i)] =
         one.kind == ValueKind::reduce || std::any_of(one.operands.begin(), one.operands.end(), [&](Ref operand) {
           return value(operand).place == Place::element &&
-                 (!are_same(value(operand).extent, one.extent) || known[static_cast<size_t>(operand)]);
+                 (!extents_.are_same(value(operand).extent, one.extent) || known[static_cast<size_t>(operand)]);
         });
   }
   return known[static_cast<size_t>(ref)];
@@ -216,14 +233,16 @@ bool Lowering::in_segments(Ref ref) const {
 
 // --- conversions -----------------------------------------------------------------------------------------------------
 
-Ref Lowering::convert(Ref from, Type type) {
+Ref LoopBuilder::convert(Ref from, Type type) {
   return apply(value(from).cut && is_real(type) ? Opcode::whole_as_real : Opcode::convert, {from}, {}, type);
 }
 
-Ref Lowering::converted(Ref from, Type type) { return value(from).type == type ? from : as_step(convert(from, type)); }
+Ref LoopBuilder::converted(Ref from, Type type) {
+  return value(from).type == type ? from : as_step(convert(from, type));
+}
 
 /// The same value as a tensor of that dtype would hold it.
-Ref Lowering::in_dtype(Ref from, at::ScalarType dtype) {
+Ref LoopBuilder::in_dtype(Ref from, at::ScalarType dtype) {
   if (value(from).dtype == dtype) return from;
   if (dtype == at::kHalf) return apply(Opcode::to_half, {converted(from, Type::f32)});
   if (dtype == at::kBFloat16) return apply(Opcode::to_bfloat16, {converted(from, Type::f32)});
@@ -293,18 +312,6 @@ void share_equal_values(Loops& loops) {
   for (LoopOutput& output : loops.outputs) output.value = now[static_cast<size_t>(output.value)];
   for (NumberBound& bound : loops.bounds) bound.value = now[static_cast<size_t>(bound.value)];
   for (SizeCheck& check : loops.size_checks) check.number = now[static_cast<size_t>(check.number)];
-}
-
-Loops Lowering::finish(const std::vector<const graph::Value*>& outputs) {
-  for (const graph::Value* output : outputs) {
-    const auto made = tensors_.find(output);
-    const Lowered& lowered = made != tensors_.end() ? made->second : read_.at(output);
-    loops_.outputs.push_back({lowered.value, lowered.form});
-  }
-  use_roots();
-  share_equal_values(loops_);
-  loops_.last_asked = last_asked(loops_);
-  return std::move(loops_);
 }
 
 }  // namespace triage::fused
