@@ -42,7 +42,7 @@ std::vector<Guards::Range> apply_marks(at::ArrayRef<at::Tensor> inputs, at::Arra
       if (mark.dynamic)
         ranges.push_back({i, mark.dim, mark.min, mark.max});
       else
-        recorder.read_size(traced[i], mark.dim);
+        recorder.sizes().read_size(traced[i], mark.dim);
     }
   return ranges;
 }
@@ -182,7 +182,7 @@ void Compiled::CallCapture::add_inputs() {
   guards_.ranges = apply_marks(inputs(), traced_, recorder_);
   if (!options_.dynamic)
     for (size_t i = 0; i < num_inputs_; ++i)
-      for (int64_t dim = 0; dim < traced_[i].dim(); ++dim) recorder_.read_size(traced_[i], dim);
+      for (int64_t dim = 0; dim < traced_[i].dim(); ++dim) recorder_.sizes().read_size(traced_[i], dim);
 }
 
 /// False where the script was left before its end.
@@ -191,7 +191,7 @@ bool Compiled::CallCapture::call_script() {
   reads_.emplace(traced_);
   retire_.emplace(compiled_);
   writes_ = script_.writes();
-  recorder_.rely_on(compiled_.check_signature(of_call));
+  recorder_.sizes().rely_on(compiled_.check_signature(of_call));
   if (!options_.fullgraph)
     replayer_.emplace(options_.traces, given.slice(num_inputs_, script_.signature().params.size()),
                       [this] { return script_.stores(); });
@@ -232,7 +232,7 @@ void Compiled::CallCapture::end_at_break() {
 void Compiled::CallCapture::take_outputs(std::vector<at::Tensor>& outputs) {
   outputs = results_;
   for (auto& output : outputs)  // the script's own tensors, and the host's where they are returned untouched
-    if (const at::Tensor original = recorder_.original(output); original.defined()) output = original;
+    if (const at::Tensor original = recorder_.tensors().original(output); original.defined()) output = original;
   compiled_.separate_outputs(inputs(), outputs, script_.writes() != writes_);
   compiled_.note_answer(inputs(), outputs);
 }
@@ -262,7 +262,7 @@ std::unique_ptr<Entry> Compiled::CallCapture::make_entry(graph::Graph&& graph) {
   entry->draws = std::any_of(entry->graph->nodes().begin(), entry->graph->nodes().end(),
                              [](const auto& node) { return graph::is_random(node->op); });
   entry->script_handles_errors = recorder_.has_protected_calls();
-  if (recorder_.has_batch_branches()) entry->failed = std::make_unique<FailedSizes>(all_);
+  if (recorder_.batch_branches() > 0) entry->failed = std::make_unique<FailedSizes>(all_);
   entry->shape = shape_of(inputs());
   return entry;
 }

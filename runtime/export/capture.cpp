@@ -188,11 +188,12 @@ void tell_sizes(Recorder& recorder, const std::vector<at::Tensor>& inputs, const
     if (dynamic.input >= inputs.size() || dynamic.dim < 0 || dynamic.dim >= inputs[dynamic.input].dim()) continue;
     const auto [known, fresh] = first.emplace(dynamic.symbol, &dynamic);
     if (!fresh)
-      recorder.rely_on({{inputs[known->second->input], known->second->dim, inputs[dynamic.input], dynamic.dim}});
+      recorder.sizes().rely_on(
+          {{inputs[known->second->input], known->second->dim, inputs[dynamic.input], dynamic.dim}});
     const auto bounds = options.bounds.find(dynamic.symbol);
     if (bounds == options.bounds.end()) continue;
     const auto [min, max] = bounds->second;
-    recorder.numbers().table.add_size(
+    recorder.sizes().numbers.table.add_size(
         fmt::format("s{}_{}", dynamic.input, dynamic.dim),
         {static_cast<symbols::Number>(min), std::min(static_cast<symbols::Number>(max), symbols::kLargestSize)});
   }
@@ -202,7 +203,7 @@ void tell_sizes(Recorder& recorder, const std::vector<at::Tensor>& inputs, const
 Recorder::Result record(const Given& given, const Sameness& same, const ExportOptions& options, const Function& fn) {
   const capture::OutsideBranches outside;
   Recorder recorder(given.name, /*strict=*/true);
-  recorder.numbers().keep_items = true;
+  recorder.sizes().numbers.keep_items = true;
   std::vector<at::Tensor> traced;
   const auto add = [&](const at::Tensor& tensor, graph::InputKind kind) {
     const size_t i = traced.size();
@@ -220,7 +221,7 @@ Recorder::Result record(const Given& given, const Sameness& same, const ExportOp
   }
   for (size_t i = 0; i < given.inputs.size(); ++i)  // a size that does not vary is a plain number
     for (int64_t dim = 0; dim < given.inputs[i].dim(); ++dim)
-      if (symbol_of(options, i, dim).empty()) recorder.read_size(traced[i], dim);
+      if (symbol_of(options, i, dim).empty()) recorder.sizes().read_size(traced[i], dim);
   tell_sizes(recorder, traced, options);
   for (size_t i = 0; i < same.size(); ++i) traced[i] = traced[same[i]];
   std::vector<at::Tensor> results;

@@ -155,7 +155,7 @@ TEST_CASE("D17: the report of a call that no graph fits says what happens then")
 TEST_CASE("D17: a size that the script reads is guarded, and the reason of a recompile names it") {
   std::vector<std::string> told;
   auto fn = script([](auto inputs, auto) {
-    if (auto* recorder = Recorder::current()) recorder->read_size(inputs[0], 1);
+    if (auto* recorder = Recorder::current()) recorder->sizes().read_size(inputs[0], 1);
     return std::vector<at::Tensor>{inputs[0].size(1) > 3 ? op_relu(inputs[0]) : op_add(inputs[0], inputs[0])};
   });
   Compiled::Options options;
@@ -174,7 +174,7 @@ TEST_CASE("D17: a size that the script reads is guarded, and the reason of a rec
 TEST_CASE("a size of an intermediate guards the sizes of the inputs") {
   auto fn = script([](auto inputs, auto) {
     at::Tensor doubled = op_add(inputs[0], inputs[0]);
-    if (auto* recorder = Recorder::current()) recorder->read_size(doubled, 0);
+    if (auto* recorder = Recorder::current()) recorder->sizes().read_size(doubled, 0);
     return std::vector<at::Tensor>{doubled.size(0) == 2 ? op_relu(doubled) : doubled};
   });
   Compiled compiled(fn, {});
@@ -397,7 +397,7 @@ TEST_CASE("outputs made by flags operations are known as flags") {
 TEST_CASE("beyond the recompile limit the script runs, and entries that match are still used") {
   std::vector<std::string> warnings;
   auto fn = script([](auto inputs, auto) {
-    if (auto* recorder = Recorder::current()) recorder->read_size(inputs[0], 0);
+    if (auto* recorder = Recorder::current()) recorder->sizes().read_size(inputs[0], 0);
     return std::vector<at::Tensor>{op_relu(inputs[0])};
   });
   Compiled::Options options;

@@ -35,7 +35,7 @@ struct Numbered {
   explicit Numbered(Reads reads)
       : script(std::make_shared<FunctionScript>([this, reads = std::move(reads)](auto inputs, auto) {
           if (auto* recorder = Recorder::current())
-            for (const int64_t dim : reads(inputs[0])) recorder->read_size(inputs[0], dim);
+            for (const int64_t dim : reads(inputs[0])) recorder->sizes().read_size(inputs[0], dim);
           return std::vector<at::Tensor>{op("aten::mul", "Scalar", {inputs[0], static_cast<double>(script->calls)})};
         })),
         compiled(script, {}) {}
@@ -127,7 +127,7 @@ TEST_CASE("graphs of several forms are found as if all were looked at one by one
 TEST_CASE("[threads] graphs are found while others are captured") {
   const Unlimited unlimited;
   auto fn = std::make_shared<FunctionScript>([](auto inputs, auto) {
-    if (auto* recorder = Recorder::current()) recorder->read_size(inputs[0], 0);
+    if (auto* recorder = Recorder::current()) recorder->sizes().read_size(inputs[0], 0);
     return std::vector<at::Tensor>{op_add(inputs[0], inputs[0])};
   });
   Compiled compiled(fn, {});
@@ -181,7 +181,7 @@ TEST_CASE("what a script's own writes retired is not found again, and counted as
   std::shared_ptr<Writing> fn;
   fn = std::make_shared<Writing>([&](auto inputs, auto) {
     if (auto* recorder = Recorder::current())
-      recorder->read_size(inputs[0], 0);
+      recorder->sizes().read_size(inputs[0], 0);
     else
       ++fn->written, factor = 3;
     return std::vector<at::Tensor>{op("aten::mul", "Scalar", {inputs[0], factor})};
@@ -204,7 +204,7 @@ TEST_CASE("graphs that were retired do not count against the limit of graphs") {
   std::shared_ptr<Writing> fn;
   fn = std::make_shared<Writing>([&](auto inputs, auto) {
     if (auto* recorder = Recorder::current())
-      recorder->read_size(inputs[0], 0);
+      recorder->sizes().read_size(inputs[0], 0);
     else
       ++fn->written;
     return std::vector<at::Tensor>{op_relu(inputs[0])};

@@ -327,14 +327,15 @@ std::vector<Case> views_joins_and_flags() {
 void check_law(const Case& each, int64_t rows, int64_t dim, bool of_z, bool columns_known) {
   at::Tensor at_capture;
   auto script = std::make_shared<FunctionScript>([&](auto inputs, auto) {
-    if (Recorder* recorder = Recorder::current(); recorder && columns_known) recorder->rely_on({{inputs[0], 1}});
+    if (Recorder* recorder = Recorder::current(); recorder && columns_known)
+      recorder->sizes().rely_on({{inputs[0], 1}});
     at::Tensor made = each.make(inputs[0]);
     if (Recorder* recorder = Recorder::current()) {
       at_capture = made;
       if (of_z)
-        recorder->rely_on({{made, dim, inputs[0], 0}});
+        recorder->sizes().rely_on({{made, dim, inputs[0], 0}});
       else
-        recorder->rely_on({{made}, {made, dim}});
+        recorder->sizes().rely_on({{made}, {made, dim}});
     }
     return Tensors{made};
   });

@@ -19,9 +19,9 @@ std::shared_ptr<FunctionScript> same_rows(const std::function<at::Tensor(at::Arr
   return script(
       [make](auto inputs, auto) {
         if (Recorder* recorder = Recorder::current())
-          recorder->rely_on({{inputs[0], 1}});  // as Tensor(dtype, {"N", 6})
+          recorder->sizes().rely_on({{inputs[0], 1}});  // as Tensor(dtype, {"N", 6})
         at::Tensor made = make(inputs);
-        if (Recorder* recorder = Recorder::current()) recorder->rely_on({{made, 0, inputs[0], 0}});
+        if (Recorder* recorder = Recorder::current()) recorder->sizes().rely_on({{made, 0, inputs[0], 0}});
         return Tensors{made};
       },
       {{"z", "w"}, {}, {}, {}});
@@ -148,7 +148,7 @@ TEST_CASE("T20: two inputs of one size are guarded as such, whatever the size") 
   std::vector<std::string> told;
   auto fn = script(
       [](auto inputs, auto) {
-        if (Recorder* recorder = Recorder::current()) recorder->rely_on({{inputs[1], 1, inputs[0], 0}});
+        if (Recorder* recorder = Recorder::current()) recorder->sizes().rely_on({{inputs[1], 1, inputs[0], 0}});
         return Tensors{op("aten::matmul", "", {inputs[1], inputs[0]})};
       },
       {{"z", "w"}, {}, {}, {}});
@@ -169,9 +169,9 @@ TEST_CASE("T20: sizes that were found equal count as one from then on") {
   auto fn = script(
       [](auto inputs, auto) {
         Recorder* recorder = Recorder::current();
-        if (recorder) recorder->rely_on({{inputs[1], 0, inputs[0], 0}});
+        if (recorder) recorder->sizes().rely_on({{inputs[1], 0, inputs[0], 0}});
         at::Tensor sum = op_add(inputs[0], inputs[1]);
-        if (recorder) recorder->rely_on({{sum, 0, inputs[0], 0}});
+        if (recorder) recorder->sizes().rely_on({{sum, 0, inputs[0], 0}});
         return Tensors{sum};
       },
       {{"z", "w"}, {}, {}, {}});
@@ -184,7 +184,7 @@ TEST_CASE("T32: a size read of something computed ties the graph only to the inp
   auto fn = script(
       [](auto inputs, auto) {
         at::Tensor y = op("aten::linear", "", {inputs[0], weight(), c10::IValue()});
-        if (Recorder* recorder = Recorder::current()) recorder->read_size(y, -1);  // that of a constant
+        if (Recorder* recorder = Recorder::current()) recorder->sizes().read_size(y, -1);  // that of a constant
         return Tensors{y};
       },
       {{"z"}, {}, {}, {}});

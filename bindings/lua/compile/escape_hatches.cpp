@@ -35,7 +35,7 @@ void bake_in(lua_State* L, int index, Recorder& recorder) {
   if (const at::Tensor* tensor = test_tensor(L, index)) {
     charge_copy(L, *tensor);
     const at::Tensor own = tensor->detach().clone();
-    recorder.add_literal(own);
+    recorder.tensors().add_literal(own);
     push_tensor(L, own);
     lua_replace(L, index);
     return;

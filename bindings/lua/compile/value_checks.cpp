@@ -43,7 +43,7 @@ void check_condition(lua_State* L, int index, const std::string& message) {
     throw std::invalid_argument("triage.check: expected a boolean, such as n <= 5 or (x > 0):all(), got " +
                                 describe(L, index));
   const Recorder* recorder = Recorder::current();
-  const bool captured = recorder && recorder->knows(*condition);
+  const bool captured = recorder && recorder->tensors().knows(*condition);
   const bool holds = condition->item().toBool();
   if (holds && !captured) return;
   std::string expression = captured ? capture::number_text(*condition) : "";

@@ -71,7 +71,7 @@ int make_guarded(lua_State* L) {
   if (!lua_isnil(L, 1)) {
     check_data(L);
     const at::Tensor &z = check_tensor(L, 2), &f = check_tensor(L, 3);
-    if (capture::Recorder* recorder = capture::Recorder::current()) recorder->rely_on({{z, 0, f, 0}});
+    if (capture::Recorder* recorder = capture::Recorder::current()) recorder->sizes().rely_on({{z, 0, f, 0}});
   }
   lua_settop(L, 3);
   push_guarded(L);
@@ -160,7 +160,7 @@ int known_flags(lua_State* L) {
   const at::Tensor& f = check_tensor(L, 2);
   flags::check::known(luaL_checkstring(L, 1), f, test_tensor(L, 3));
   capture::Recorder* recorder = capture::Recorder::current();
-  if (recorder && f.dim() == 2 && !recorder->is_flags(f)) recorder->read_size(f, 1);
+  if (recorder && f.dim() == 2 && !recorder->tensors().is_flags(f)) recorder->sizes().read_size(f, 1);
   lua_settop(L, 2);
   return 1;
 }
@@ -177,7 +177,7 @@ int check_mask(lua_State* L) {
 int check_record(lua_State* L) {
   const at::Tensor& f = check_tensor(L, 2);
   flags::check::record(luaL_checkstring(L, 1), f, luaL_checkinteger(L, 3), /*policy=*/0);
-  if (capture::Recorder* recorder = capture::Recorder::current()) recorder->read_size(f, 1);
+  if (capture::Recorder* recorder = capture::Recorder::current()) recorder->sizes().read_size(f, 1);
   return 0;
 }
 

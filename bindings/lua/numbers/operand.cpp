@@ -19,7 +19,7 @@ void Operand::make_double(lua_State* L) {
 at::Tensor Operand::as_tensor() const {
   if (tensor.defined()) return tensor;
   const at::Tensor constant = at::scalar_tensor(number, at::TensorOptions(whole ? at::kLong : at::kDouble));
-  if (auto* recorder = capture::Recorder::current()) recorder->add_literal(constant);
+  if (auto* recorder = capture::Recorder::current()) recorder->tensors().add_literal(constant);
   return constant;
 }
 

@@ -42,7 +42,7 @@ int start_rows(lua_State* L) {
   const at::Tensor& tensor = check_tensor(L, 1);
   if (tensor.dim() == 0)
     throw std::invalid_argument("ipairs of a 0-dim tensor: it has no rows; read its value with x:item()");
-  if (auto* recorder = capture::Recorder::current()) recorder->read_size(tensor, 0);
+  if (auto* recorder = capture::Recorder::current()) recorder->sizes().read_size(tensor, 0);
   lua_pushcfunction(L, guarded<next_row>);
   lua_pushvalue(L, 1);
   lua_pushinteger(L, -1);

@@ -163,7 +163,7 @@ int create_tensor(lua_State* L) {
     reader.read(1);
     tensor = reader.tensor(options.dtype);
     if (!options.device.is_cpu()) tensor = tensor.to(options.device);
-    if (auto* recorder = capture::Recorder::current()) recorder->add_literal(tensor);
+    if (auto* recorder = capture::Recorder::current()) recorder->tensors().add_literal(tensor);
   }
   if (options.requires_grad) {
     break_for_autograd("`requires_grad` of a new tensor");

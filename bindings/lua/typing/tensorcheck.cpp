@@ -323,7 +323,7 @@ class CheckedCall {
   void report() {
     const auto& facts = matcher_.facts();
     if (Recorder* recorder = Recorder::current())
-      recorder->rely_on({facts.begin() + static_cast<std::ptrdiff_t>(reported_), facts.end()});
+      recorder->sizes().rely_on({facts.begin() + static_cast<std::ptrdiff_t>(reported_), facts.end()});
     reported_ = facts.size();
   }
 

@@ -77,7 +77,7 @@ void push_size(lua_State* L, const at::Tensor& tensor, int64_t dim) {
 }
 
 void push_shape(lua_State* L, const at::Tensor& tensor) {
-  if (auto* recorder = capture::Recorder::current()) recorder->read_rank(tensor);
+  if (auto* recorder = capture::Recorder::current()) recorder->sizes().read_rank(tensor);
   lua_createtable(L, static_cast<int>(tensor.dim()), 0);
   for (int64_t dim = 0; dim < tensor.dim(); ++dim) {
     push_size(L, tensor, dim);
@@ -86,7 +86,7 @@ void push_shape(lua_State* L, const at::Tensor& tensor) {
 }
 
 void push_numel(lua_State* L, const at::Tensor& tensor) {
-  if (auto* recorder = capture::Recorder::current()) recorder->read_rank(tensor);
+  if (auto* recorder = capture::Recorder::current()) recorder->sizes().read_rank(tensor);
   lua_pushinteger(L, 1);
   for (int64_t dim = 0; dim < tensor.dim(); ++dim) {
     push_size(L, tensor, dim);

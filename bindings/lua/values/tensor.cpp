@@ -22,7 +22,7 @@ struct TensorBox {
   const at::Tensor& current() const {
     if (!original.defined()) return tensor;
     const auto* recorder = capture::Recorder::current();
-    return recorder && recorder->knows(tensor) ? tensor : original;
+    return recorder && recorder->tensors().knows(tensor) ? tensor : original;
   }
 };
 
@@ -108,7 +108,7 @@ void push_tensor(lua_State* L, at::Tensor tensor) {
   if (!tensor.defined()) return lua_pushnil(L);
   reserve(L, 0, "too many tensors");
   TensorBox& box = push_userdata(L, TensorBox{std::move(tensor), nullptr}, &tensor_metatable);
-  if (const auto* recorder = capture::Recorder::current()) box.original = recorder->original(box.tensor);
+  if (const auto* recorder = capture::Recorder::current()) box.original = recorder->tensors().original(box.tensor);
   Context& own = context(L);
   count_in(own, box);
   collect_garbage(L, own);

@@ -150,7 +150,7 @@ void Recorder::record_under_autocast(const c10::OperatorHandle& op, const std::v
     return capture::graph_break(Break::mode, "`" + base_name(op) + "` in an autocast scope: " + call.refusal,
                                 "Call it outside of the scope, or cast its arguments: x:to(torch.bfloat16).");
   std::vector<c10::IValue> taken;
-  for (size_t i = 0; i < arguments.size(); ++i) taken.push_back(cast_to(arguments[i], call.arguments[i]));
+  for (size_t i = 0; i < arguments.size(); ++i) taken.push_back(append_cast(arguments[i], call.arguments[i]));
   if (differ(taken, call.arguments)) {  // an input is cast once; the recorder's alias of it autocast would cast again
     const c10::impl::ExcludeDispatchKeyGuard cast_already(c10::autocast_dispatch_keyset);
     stack = call.arguments;
@@ -159,34 +159,33 @@ void Recorder::record_under_autocast(const c10::OperatorHandle& op, const std::v
         stack[i] = taken[i];
     op.callBoxed(&stack);
   }
-  shaped_by_values_ |= gives_dynamic_shape(op, taken);
+  sizes_.note_shape(op, taken);
   append(op, taken, stack);
 }
 
-/// `given` as the graph has it, with the casts that make `cast` of it.
-c10::IValue Recorder::cast_to(const c10::IValue& given, const c10::IValue& cast) {
-  if (given.isTensor() && cast.isTensor() && given.toTensor().defined())
-    return append_cast(given.toTensor(), cast.toTensor());
-  if (!given.isTensorList() || !cast.isTensorList()) return given;
-  c10::List<at::Tensor> items = given.toTensorList().copy();
-  for (size_t i = 0; i < items.size(); ++i) items.set(i, append_cast(items.get(i), cast.toTensorList().get(i)));
-  return items;
-}
-
-at::Tensor Recorder::append_cast(const at::Tensor& given, const at::Tensor& cast) {
-  if (given.scalar_type() == cast.scalar_type()) return given;
-  if (knows(cast)) return cast;  // autocast keeps what it made of weights
-  const graph::Value* const value = value_of(given);
-  const at::Tensor outside =
-      original(given);  // to autocast an input is no weight, for the recorder's is an alias of it
+/// `given` as the graph has it, with the casts that make `made` of it.
+c10::IValue Recorder::append_cast(const c10::IValue& given, const c10::IValue& made) {
+  if (given.isTensorList() && made.isTensorList()) {
+    c10::List<at::Tensor> items = given.toTensorList().copy();
+    for (size_t i = 0; i < items.size(); ++i)
+      items.set(i, append_cast(items.get(i), made.toTensorList().get(i)).toTensor());
+    return items;
+  }
+  if (!given.isTensor() || !made.isTensor() || !given.toTensor().defined()) return given;
+  const at::Tensor &tensor = given.toTensor(), &cast = made.toTensor();
+  if (tensor.scalar_type() == cast.scalar_type()) return given;
+  if (tensors_.knows(cast)) return cast;  // autocast keeps what it made of weights
+  const graph::Value* const value = tensors_.value_of(tensor);
+  // To autocast an input is no weight, for the recorder's is an alias of it.
+  const at::Tensor outside = tensors_.original(tensor);
   const bool weight = outside.defined() && outside.is_leaf() && outside.requires_grad();
   if (weight) {
     const auto known = leaf_casts_.find(value);
     if (known != leaf_casts_.end() && known->second.scalar_type() == cast.scalar_type()) return known->second;
   }
   static const auto to_dtype = c10::Dispatcher::singleton().findSchemaOrThrow("aten::to", "dtype");
-  torch::jit::Stack made{cast};
-  append(to_dtype, {given, cast.scalar_type(), false, false, c10::IValue()}, made);
+  torch::jit::Stack results{cast};
+  append(to_dtype, {given, cast.scalar_type(), false, false, c10::IValue()}, results);
   if (weight) leaf_casts_[value] = cast;
   return cast;
 }

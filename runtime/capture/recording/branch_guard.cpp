@@ -138,7 +138,7 @@ bool BranchGuard::is_outer_data(const at::Tensor& tensor) {
   if (taken().dim() == 0) return true;
   // A graph is replayed on batches of other sizes, so there the operator decides; what is from before the capture holds no
   // samples.
-  if (const Recorder* recorder = Recorder::current()) return recorder->is_captured(tensor);
+  if (const Recorder* recorder = Recorder::current()) return recorder->tensors().is_captured(tensor);
   return tensor.dim() > 0 && tensor.size(0) == taken().size(0);
 }
 

@@ -9,11 +9,9 @@
 #include "runtime/capture/rules/rules.h"
 #include "runtime/capture/sizes/integer_division.h"
 #include "runtime/capture/tensors/ordered_writes.h"
-#include "runtime/capture/tensors/twin.h"
 #include "runtime/compat/autocast.h"
 #include "runtime/flags/composites/known_rows.h"
 #include "runtime/given/host_call.h"
-#include "runtime/graph/argument_type.h"
 #include "runtime/graph/evaluation/number_ops.h"
 #include "runtime/graph/functional.h"
 #include "runtime/graph/text/describe.h"
@@ -38,10 +36,6 @@ namespace {
   return tensor.scalar_type() == meta.dtype && tensor.sizes() == meta.sizes && tensor.device() == meta.device;
 }
 
-graph::TensorMeta meta_of(const at::Tensor& tensor) {
-  return {tensor.scalar_type(), tensor.sizes().vec(), tensor.device()};
-}
-
 /// Whether an operator that moves data moves flags.
 template <typename IsFlags>
 bool moves_flags(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments, const IsFlags& is_flags) {
@@ -59,6 +53,15 @@ bool moves_flags(const c10::OperatorHandle& op, const std::vector<c10::IValue>& 
               where);
 }
 
+void refuse_flags_arithmetic(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments,
+                             const Recorder& recorder, WordOrigins& words_of) {
+  if (may_take_flags(op)) return;
+  for_each_tensor(arguments, [&](const at::Tensor& tensor) {
+    const graph::Value* value = recorder.tensors().find(tensor);
+    if (value && words_of.holds_flags(*value)) throw_flags_arithmetic(op, recorder.line());
+  });
+}
+
 /// Words that move into another dtype are other words.
 void refuse_converted_words(const graph::Node& node, WordOrigins& words_of, const Source& where) {
   if (!is_aten(node.op) || !semantics_of(node.op).has(Semantics::moves)) return;
@@ -73,6 +76,13 @@ void refuse_converted_words(const graph::Node& node, WordOrigins& words_of, cons
 /// LibTorch raises the versions of what its own operators write to, and not of what those of other libraries do.
 bool writes_unseen(const c10::OperatorHandle& op) {
   return graph::writes(op) && op.operator_name().name.rfind("aten::", 0) != 0;
+}
+
+void log_node(const graph::Node& node, const Source& where) {
+  const UserCode* const script = ScriptScope::current();
+  const std::string place = where.file.empty() ? "" : where.file + ":" + std::to_string(where.line) + ": ";
+  messages::log_artefact(messages::Artefact::capture, LogLevel::debug, place + graph::print(node),
+                         script && script->text ? script->text() : std::string());
 }
 
 }  // namespace
@@ -159,8 +169,6 @@ Recorder* Recorder::replace_current(Recorder* recorder) noexcept { return std::e
 Recorder::Recorder(std::string name, bool strict, std::function<Source()> where)
     : graph_(std::move(name)),
       where_(std::move(where)),
-      numbers_([this](const graph::Value* value, int64_t dim) { return size_name(value, dim); },
-               [this](const graph::Value* value) { return literal(value).has_value(); }),
       dynamic_shapes_(get_compiler_config().capture_dynamic_output_shape_ops),
       strict_(strict),
       grad_mode_(c10::GradMode::is_enabled()),
@@ -173,23 +181,8 @@ Recorder::Recorder(std::string name, bool strict, std::function<Source()> where)
 Recorder::~Recorder() { context.recorder = previous_; }
 
 at::Tensor Recorder::add_input(const std::string& name, graph::InputKind kind, const at::Tensor& tensor) {
-  at::Tensor traced = tensor;
-  if (kind == graph::InputKind::tensor) {
-    traced = twin_of(tensor);
-  } else {  // a param stays a wrapped number, and gets an identity of its own
-    traced = tensor.clone();
-    traced.unsafeGetTensorImpl()->set_wrapped_number(is_wrapped_number(tensor));
-  }
-  graph::Value* value = graph_.add_input(name, kind, meta_of(tensor));
-  Traced& entry = traced_[traced.unsafeGetTensorImpl()];
-  entry.identity.emplace(traced);
-  if (kind == graph::InputKind::tensor) entry.original.emplace(tensor);
-  entry.value = value;
-  impls_[value] = traced.unsafeGetTensorImpl();
-  entry.is_input = true;
-  entry.is_param = kind == graph::InputKind::param;
-  origins_.add_input(traced, inputs_.size());
-  inputs_.push_back(tensor);
+  const at::Tensor traced = tensors_.add_input(name, kind, tensor);
+  sizes_.origins.add_input(traced, tensors_.inputs().size() - 1);
   return traced;
 }
 
@@ -227,93 +220,12 @@ void Recorder::enter_branch(bool of_batch) {
 }
 void Recorder::leave_branch() { --branch_depth_; }
 
-bool Recorder::is_flags(const at::Tensor& tensor) const {
-  auto found = traced_.find(tensor.unsafeGetTensorImpl());
-  return found != traced_.end() && found->second.value->is_flags;
-}
-
-bool Recorder::is_param(const at::Tensor& tensor) const {
-  auto found = traced_.find(tensor.unsafeGetTensorImpl());
-  return found != traced_.end() && found->second.is_param;
-}
-
-const graph::Value* Recorder::find(const at::Tensor& tensor) const {
-  auto found = traced_.find(tensor.unsafeGetTensorImpl());
-  return found == traced_.end() ? nullptr : found->second.value;
-}
-
-bool Recorder::has_fixed_size(const at::Tensor& tensor, int64_t dim) const {
-  return !knows(tensor) || origins_.extent(tensor, dim).from == Extent::From::constant;
-}
-
-/// One name for sizes that are the same in every replay, by the input's dimension they come from.
-std::string Recorder::size_name(const graph::Value* value, int64_t dim) const {
-  const auto impl = impls_.find(value);
-  const auto found = impl == impls_.end() ? traced_.end() : traced_.find(impl->second);
-  if (found == traced_.end() || found->second.value != value) return "?";
-  const at::Tensor tensor = found->second.identity->tensor();
-  const Extent extent = tensor.defined() ? origins_.extent(tensor, dim) : Extent();
-  if (extent.from == Extent::From::constant) return std::to_string(extent.size);
-  if (extent.from == Extent::From::input) return "s" + std::to_string(extent.input) + "_" + std::to_string(extent.dim);
-  return "?";
-}
-
-/// Is there a number among the arguments, lists included, that follows from more than sizes?
-bool Recorder::varies(const std::vector<c10::IValue>& arguments) const {
-  for (const c10::IValue& argument : arguments) {
-    if (argument.isTensor() && argument.toTensor().defined()) {
-      const graph::Value* value = find(argument.toTensor());
-      if (value && argument.toTensor().dim() == 0 && !numbers_.is_of_sizes(value)) return true;
-    } else if (argument.isList() && !argument.isIntList() && !argument.isDoubleList() && !argument.isBoolList()) {
-      const auto items = argument.toListRef();
-      if (varies(std::vector<c10::IValue>(items.begin(), items.end()))) return true;
-    }
-  }
-  return false;
-}
-
-/// Is there one in the place of a number, which the operator may refuse: a dim out of range? Where it refuses those that the dtype does not
-/// hold, sizes count, too.
-bool Recorder::numbers_vary(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments) const {
-  const auto& declared = op.schema().arguments();
-  for (size_t i = 0; i < arguments.size(); ++i) {
-    if (graph::type_of(declared[i]).kind == graph::Kind::tensor) continue;
-    bool any = false;
-    for_each_tensor(arguments[i], [&](const at::Tensor&) { any = true; });
-    if (any && (semantics_of(op).has(Semantics::checks_numbers) || varies({arguments[i]}))) return true;
-  }
-  return false;
-}
-
-bool Recorder::knows(const at::Tensor& tensor) const { return traced_.count(tensor.unsafeGetTensorImpl()) != 0; }
-
-at::Tensor Recorder::original(const at::Tensor& tensor) const {
-  const auto found = traced_.find(tensor.unsafeGetTensorImpl());
-  return found != traced_.end() && found->second.original ? found->second.original->tensor() : at::Tensor();
-}
-
-bool Recorder::is_captured(const at::Tensor& tensor) const {
-  auto found = traced_.find(tensor.unsafeGetTensorImpl());
-  return found != traced_.end() && found->second.branch >= 0;
-}
-
-void Recorder::add_literal(const at::Tensor& tensor) { literals_[tensor.unsafeGetTensorImpl()] = tensor; }
-
-bool Recorder::shares_memory(const at::Tensor& tensor) const {
-  for (const auto& [impl, entry] : traced_)
-    if (impl != tensor.unsafeGetTensorImpl() && entry.identity->shared_memory_with(tensor)) return true;
-  if (triage::shares_memory(tensor, inputs_)) return true;
-  const auto& constants = graph_.constants();
-  return std::any_of(constants.begin(), constants.end(),
-                     [&](const graph::Constant& constant) { return share_memory(constant.tensor, tensor); });
-}
-
 void Recorder::record(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   line_.reset();
   std::vector<c10::IValue> arguments = arguments_of(op, stack);
-  refuse_flags_arithmetic(op, arguments);
+  refuse_flags_arithmetic(op, arguments, *this, word_origins_);
   bool with_params = read_params(op, stack);
-  shaped_by_params_ |= with_params && varies(arguments);
+  if (with_params) sizes_.note_param(arguments);
   protected_calls_ |= protected_depth_ > 0;
   if (with_params && graph::writes(op)) {
     // `y:fill_(n)` is `y:copy_(y:fill(n))`: what writes in place has no place for a number that varies.
@@ -332,39 +244,18 @@ void Recorder::record(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
     }
     capture::graph_break(Break::unsupported, "`" + base_name(op) + "` takes a param as a number and writes in place",
                          "Use the form without the underscore.");
-    call_with_originals(op, stack);
-    return;
+    return tensors_.call_with_originals(op, stack);
   }
-  if (!capturable(op, stack)) {  // not strict: the break is noted, the script goes on eagerly
-    call_with_originals(op, stack);
-    return;
+  if (const auto why = refused(op, stack)) {  // not strict: the break is noted, the script goes on eagerly
+    capture::graph_break(why->kind, why->what, why->hint);
+    return tensors_.call_with_originals(op, stack);
   }
-  if (graph::writes(op)) {
-    record_write(op, stack);
-    return;
-  }
+  if (graph::writes(op)) return record_write(op, stack);
   if (graph::is_random(op)) OutsideBranches::forbid_restart();
   if (casts()) return record_under_autocast(op, arguments, stack);
   op.callBoxed(&stack);
-  shaped_by_values_ |= gives_dynamic_shape(op, arguments);
+  sizes_.note_shape(op, arguments);
   append(op, arguments, stack);
-}
-
-void Recorder::call_with_originals(const c10::OperatorHandle& op, torch::jit::Stack& stack) const {
-  const auto original = [this](const at::Tensor& tensor) {
-    const at::Tensor found = this->original(tensor);
-    return found.defined() ? found : tensor;
-  };
-  for (c10::IValue& value : stack) {
-    if (value.isTensor() && value.toTensor().defined()) {
-      value = original(value.toTensor());
-    } else if (value.isTensorList()) {
-      c10::List<at::Tensor> tensors = value.toTensorList().copy();
-      for (size_t i = 0; i < tensors.size(); ++i) tensors.set(i, original(tensors.get(i)));
-      value = tensors;
-    }
-  }
-  op.callBoxed(&stack);
 }
 
 namespace {
@@ -381,66 +272,44 @@ bool has_long_list(const std::vector<c10::IValue>& arguments) {
 
 }  // namespace
 
-bool Recorder::capturable(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
-  std::vector<c10::IValue> arguments = arguments_of(op, stack);
+/// Why the call cannot be captured here.
+std::optional<Refusal> Recorder::refused(const c10::OperatorHandle& op, const torch::jit::Stack& stack) const {
+  const std::vector<c10::IValue> arguments = arguments_of(op, stack);
   const bool full = graph_.nodes().size() >= most_in_graph || graph_.constants().size() >= most_in_graph;
-  if ((full && !graph::is_number_op(op)) || has_long_list(arguments)) {  // who reads numbers relies on the recorder
-    capture::graph_break(Break::unsupported,
-                         "a graph holds at most " + std::to_string(most_in_graph) +
-                             " operations and as many constants, and lists of as many tensors",
-                         "Use operations on whole tensors instead of loops over their elements.");
-    return false;
-  }
-  if (auto refused = refusal(op, arguments, dynamic_shapes_)) {
-    capture::graph_break(refused->kind, refused->what, refused->hint);
-    return false;
-  }
-  if (given::is_host_call(op) && (casts() || c10::GradMode::is_enabled() != grad_mode_)) {  // it asks for them itself
-    capture::graph_break(Break::mode,
-                         "`" + given::callee_name(arguments[1]) +
-                             "` of the host runs in another autocast or grad mode than the captured code",
-                         "Call it outside of the scope that changes the mode.");
-    return false;
-  }
-  if (branch_depth_ > 0 && graph::is_random(op)) {
-    capture::graph_break(Break::random_in_branch,
-                         "`" + base_name(op) + "` draws random numbers inside a branch of IF, and all branches run",
-                         "Draw before the IF, and use the tensor inside.");
-    return false;
-  }
-  if (autocast_ != 0 && casts()) {
-    capture::graph_break(Break::mode,
-                         "`" + base_name(op) + "` runs in another autocast mode than the captured code was called in",
-                         "Call the captured code without autocast; scopes inside of it are part of the graph.");
-    return false;
-  }
-  if (c10::GradMode::is_enabled() != grad_mode_ && !semantics_of(op).has(Semantics::no_gradient)) {
-    bool matters = false;
-    for_each_tensor(arguments, [&](const at::Tensor& tensor) { matters |= may_require_grad(tensor); });
-    if (matters) {
-      capture::graph_break(Break::mode,
-                           "`" + base_name(op) + "` runs in another grad mode than the captured code was called in",
-                           "Use x:detach() in place of torch.no_grad inside of it.");
-      return false;
-    }
-  }
-  return true;
-}
-
-void Recorder::refuse_flags_arithmetic(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments) {
-  if (may_take_flags(op)) return;
-  for_each_tensor(arguments, [&](const at::Tensor& tensor) {
-    const auto found = traced_.find(tensor.unsafeGetTensorImpl());
-    if (found != traced_.end() && word_origins_.holds_flags(*found->second.value)) throw_flags_arithmetic(op, line());
-  });
+  if ((full && !graph::is_number_op(op)) || has_long_list(arguments))  // who reads numbers relies on the recorder
+    return Refusal{Break::unsupported,
+                   "a graph holds at most " + std::to_string(most_in_graph) +
+                       " operations and as many constants, and lists of as many tensors",
+                   "Use operations on whole tensors instead of loops over their elements."};
+  if (auto refused = refusal(op, arguments, dynamic_shapes_)) return refused;
+  const bool other_grad_mode = c10::GradMode::is_enabled() != grad_mode_;
+  if (given::is_host_call(op) && (casts() || other_grad_mode))  // it asks for them itself
+    return Refusal{Break::mode,
+                   "`" + given::callee_name(arguments[1]) +
+                       "` of the host runs in another autocast or grad mode than the captured code",
+                   "Call it outside of the scope that changes the mode."};
+  if (branch_depth_ > 0 && graph::is_random(op))
+    return Refusal{Break::random_in_branch,
+                   "`" + base_name(op) + "` draws random numbers inside a branch of IF, and all branches run",
+                   "Draw before the IF, and use the tensor inside."};
+  if (autocast_ != 0 && casts())
+    return Refusal{Break::mode,
+                   "`" + base_name(op) + "` runs in another autocast mode than the captured code was called in",
+                   "Call the captured code without autocast; scopes inside of it are part of the graph."};
+  bool gradients = false;
+  if (other_grad_mode && !semantics_of(op).has(Semantics::no_gradient))
+    for_each_tensor(arguments, [&](const at::Tensor& tensor) { gradients |= may_require_grad(tensor); });
+  if (!gradients) return std::nullopt;
+  return Refusal{Break::mode, "`" + base_name(op) + "` runs in another grad mode than the captured code was called in",
+                 "Use x:detach() in place of torch.no_grad inside of it."};
 }
 
 bool Recorder::may_require_grad(const at::Tensor& tensor) const {
-  return tensor.requires_grad() || grad_of_branch_.count(find(tensor)) != 0;
+  return tensor.requires_grad() || grad_of_branch_.count(tensors_.find(tensor)) != 0;
 }
 
 void Recorder::read_requires_grad(const at::Tensor& tensor) {
-  if (grad_of_branch_.count(find(tensor)))
+  if (grad_of_branch_.count(tensors_.find(tensor)))
     capture::graph_break(Break::autograd, "the script reads `requires_grad`, which depends on a condition of the batch",
                          "Read it from an input, or let both branches require grad.");
 }
@@ -451,7 +320,7 @@ bool Recorder::branch_decides_grad(const c10::OperatorHandle& op, const std::vec
   if (!c10::GradMode::is_enabled() || semantics_of(op).has(Semantics::no_gradient)) return false;
   size_t always = 0, decided = 0;
   for_each_tensor(arguments, [&](const at::Tensor& tensor) {
-    if (grad_of_branch_.count(find(tensor)))
+    if (grad_of_branch_.count(tensors_.find(tensor)))
       ++decided;
     else
       always += tensor.requires_grad();
@@ -466,7 +335,7 @@ void Recorder::append(const c10::OperatorHandle& op, const std::vector<c10::IVal
   const auto& schema = op.schema();
   const bool ours = op.operator_name().name.rfind("triage::", 0) == 0;
   for (size_t i = 0; i < arguments.size(); ++i) {
-    operands.push_back(operand_of(arguments[i]));
+    operands.push_back(tensors_.operand_of(arguments[i]));
     graph::Value* value = operands.back().value();
     if (!ours || !value || (schema.arguments()[i].name() != "flags" && schema.arguments()[i].name() != "other"))
       continue;
@@ -474,12 +343,11 @@ void Recorder::append(const c10::OperatorHandle& op, const std::vector<c10::IVal
       throw_flags_arithmetic(node->op, node->source);
     word_origins_.set_flags(graph_.edit(value));  // a flags tensor that came in as an input
   }
-  const bool moved = moves_flags(op, arguments, [&](const at::Tensor& tensor) { return is_flags(tensor); });
+  const bool moved = moves_flags(op, arguments, [&](const at::Tensor& tensor) { return tensors_.is_flags(tensor); });
 
   size_t first = results.size() - schema.returns().size();
   std::vector<at::Tensor*> produced;
   std::vector<std::vector<at::Tensor>> lists(schema.returns().size());
-  std::vector<size_t> positions;
   for (size_t i = first; i < results.size(); ++i) {
     if (results[i].isTensor()) {
       produced.push_back(&results[i].toTensor());
@@ -487,13 +355,13 @@ void Recorder::append(const c10::OperatorHandle& op, const std::vector<c10::IVal
       auto& list = lists[i - first];
       list = results[i].toTensorVector();
       for (auto& tensor : list) produced.push_back(&tensor);
-      if (!semantics_of(op).has(Semantics::fixed_count)) hold_count(op, arguments);
+      if (!semantics_of(op).has(Semantics::fixed_count)) sizes_.hold_count(op, arguments);
     }
   }
   raises_ |= OnGraphBreak::raises();
   graph::Node* node = graph_.append(op, std::move(operands), produced.size(), line());
   if (branch_depth_ == 0)  // a branch may not be the one that the script takes
-    if (Checks checks = checks_of(op, arguments, numbers_vary(op, arguments), origins_);
+    if (Checks checks = checks_of(op, arguments, sizes_.numbers_vary(op, arguments), sizes_.origins);
         checks.of != Checks::Of::nothing)
       checks_.emplace(node, std::move(checks));
   const bool decided = branch_decides_grad(op, arguments);
@@ -501,108 +369,35 @@ void Recorder::append(const c10::OperatorHandle& op, const std::vector<c10::IVal
     at::Tensor& tensor = *produced[i];
     graph::Value* value = node->results[i];
     graph_.edit(value).is_flags = graph::returns_flags(op, i) || (moved && tensor.defined() && tensor.dim() == 2);
-    if (tensor.defined()) bind(tensor, value);
-    if (decided && tensor.defined() && (tensor.is_floating_point() || tensor.is_complex())) {
+    if (!tensor.defined()) continue;
+    tensors_.bind(tensor, value, branch_depth_);
+    if (tensor.requires_grad()) differentiable_.insert(value);
+    if (decided && (tensor.is_floating_point() || tensor.is_complex())) {
       grad_of_branch_.insert(value);
       differentiable_.insert(value);
     }
   }
   refuse_converted_words(*node, word_origins_, line());
-  origins_.add_results(op, arguments, produced);
-  numbers_.table.visit(*node);
+  sizes_.origins.add_results(op, arguments, produced);
+  sizes_.numbers.table.visit(*node);
   if (messages::logs(messages::Artefact::capture, messages::Detail::more) || messages::debug_folder_on())
-    log_node(*node);
+    log_node(*node, line());
   for (size_t i = first; i < results.size(); ++i)
     if (!lists[i - first].empty()) results[i] = c10::IValue(lists[i - first]);
-}
-
-void Recorder::log_node(const graph::Node& node) const {
-  const UserCode* const script = ScriptScope::current();
-  const Source& where = line();
-  const std::string place = where.file.empty() ? "" : where.file + ":" + std::to_string(where.line) + ": ";
-  messages::log_artefact(messages::Artefact::capture, LogLevel::debug, place + graph::print(node),
-                         script && script->text ? script->text() : std::string());
-}
-
-void Recorder::bind(at::Tensor& tensor, graph::Value* value) {
-  // Values are told apart by the identity of their tensors. An operator that hands back an argument as it is (`to`,
-  // `contiguous`) would give one identity to two values, which differ when replayed on other strides.
-  std::optional<Identity> original;
-  if (knows(tensor)) {
-    const at::Tensor known = this->original(tensor);
-    original.emplace(known.defined() ? known : tensor);
-    tensor = twin_of(tensor);
-  }
-  TRIAGE_ASSERT(!knows(tensor));  // two values behind one tensor would be taken for each other
-  graph_.edit(value).meta = meta_of(tensor);
-  if (tensor.requires_grad()) differentiable_.insert(value);
-  Traced& entry = traced_[tensor.unsafeGetTensorImpl()];
-  entry.identity.emplace(tensor);
-  entry.original = std::move(original);
-  entry.value = value;
-  impls_[value] = tensor.unsafeGetTensorImpl();
-  entry.branch = branch_depth_;
-}
-
-namespace {
-
-/// The script may hand out what it made, to whoever writes to it: the graph keeps its own.
-at::Tensor own_copy(const at::Tensor& literal) {
-  at::Tensor copy = literal.detach().clone();
-  if (is_wrapped_number(literal)) copy.unsafeGetTensorImpl()->set_wrapped_number(true);
-  return literal.requires_grad() ? copy.set_requires_grad(true) : copy;
-}
-
-}  // namespace
-
-graph::Value* Recorder::value_of(const at::Tensor& tensor) {
-  auto found = traced_.find(tensor.unsafeGetTensorImpl());
-  if (found != traced_.end()) return found->second.value;
-  Traced& entry = traced_[tensor.unsafeGetTensorImpl()];  // no result of the capture: the graph holds the tensor itself
-  entry.identity.emplace(tensor);
-  entry.value = literals_.count(tensor.unsafeGetTensorImpl()) ? graph_.add_constant(own_copy(tensor))
-                                                              : graph_.add_variable(tensor);
-  impls_[entry.value] = tensor.unsafeGetTensorImpl();
-  entry.branch = -1;
-  return entry.value;
-}
-
-graph::Operand Recorder::operand_of(const c10::IValue& value) {
-  if (value.isTensor()) {
-    const at::Tensor& tensor = value.toTensor();
-    if (!tensor.defined()) return c10::IValue();
-    if (is_wrapped_number(tensor) && !knows(tensor)) return number_of(tensor);
-    return value_of(tensor);
-  }
-  if (value.isTensorList() || (value.isList() && !value.isIntList() && !value.isDoubleList() && !value.isBoolList())) {
-    std::vector<graph::Operand> items;
-    for (const c10::IValue& item : value.toListRef()) items.push_back(operand_of(item));
-    return items;
-  }
-  return value;
 }
 
 Recorder::Result Recorder::finish(const std::vector<at::Tensor>& outputs, const std::vector<std::string>& names) {
   std::vector<graph::Value*> values;
   values.reserve(outputs.size());
   for (const auto& output : outputs) {
-    values.push_back(value_of(output));
+    values.push_back(tensors_.value_of(output));
     TRIAGE_ASSERT(!output.defined() || !values.back()->meta || is_of(output, *values.back()->meta));
   }
   graph_.set_outputs(std::move(values), names);
   graph_.set_recorded_types();
-  if (all_sizes_) {
-    sizes_.clear();
-    conditions_.clear();  // they hold where all sizes are these
-    condition_lines_.clear();
-    for (size_t i = 0; i < inputs_.size(); ++i)
-      for (int64_t dim = 0; dim < inputs_[i].dim(); ++dim)
-        sizes_.push_back({i, dim, inputs_[i].size(dim), all_sizes_line_});
-  }
   context.recorder = previous_;
   if (graph_.nodes().empty()) raises_ = OnGraphBreak::raises();
-  return {std::move(graph_),           std::move(sizes_), std::move(same_sizes_),     std::move(conditions_),
-          std::move(condition_lines_), std::move(notes_), std::move(differentiable_), raises_};
+  return {sizes_.take(), std::move(graph_), std::move(notes_), std::move(differentiable_), raises_};
 }
 
 }  // namespace triage::capture

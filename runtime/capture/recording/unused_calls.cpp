@@ -62,7 +62,7 @@ Checks checks_of(const c10::OperatorHandle& op, const std::vector<c10::IValue>& 
 void Recorder::hold_unused_calls(const std::vector<at::Tensor>& outputs) {
   if (checks_.empty()) return;
   std::unordered_set<const graph::Value*> used;
-  for (const at::Tensor& output : outputs) used.insert(value_of(output));
+  for (const at::Tensor& output : outputs) used.insert(tensors_.value_of(output));
   auto& nodes = graph_.nodes();
   for (auto at = nodes.rbegin(); at != nodes.rend(); ++at) {
     graph::Node& node = **at;
@@ -72,8 +72,8 @@ void Recorder::hold_unused_calls(const std::vector<at::Tensor>& outputs) {
                                       [&](const graph::Value* result) { return used.count(result) != 0; });
     if (dropped && found == checks_.end()) continue;
     if (dropped && found->second.of == Checks::Of::sizes) {
-      for (const auto& [extent, size] : found->second.sizes) hold_size(extent, size);
-      for (const auto& [a, b] : found->second.same) hold_same_size(a, b);
+      for (const auto& [extent, size] : found->second.sizes) sizes_.hold_size(extent, size);
+      for (const auto& [a, b] : found->second.same) sizes_.hold_same_size(a, b);
       continue;
     }
     node.checks |= dropped;

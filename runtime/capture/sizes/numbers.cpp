@@ -17,11 +17,11 @@ torch::jit::Stack run(std::string_view op, torch::jit::Stack arguments) {
 /// Null where nothing is recorded: any operator that numbers are made by may have been a graph break.
 const graph::Value* find(const at::Tensor& number) {
   const Recorder* recorder = Recorder::current();
-  return recorder ? recorder->find(number) : nullptr;
+  return recorder ? recorder->tensors().find(number) : nullptr;
 }
 
 /// Of a value that was found.
-Numbers& numbers() { return Recorder::current()->numbers(); }
+Numbers& numbers() { return Recorder::current()->sizes().numbers; }
 
 const symbols::Expression* expression_of(const at::Tensor& number) {
   const graph::Value* value = find(number);
@@ -105,7 +105,7 @@ std::optional<std::vector<Numbers::Size>> Numbers::sizes_behind(const graph::Val
 at::Tensor record_item(const at::Tensor& tensor) { return run(graph::kItem, {tensor}).at(0).toTensor(); }
 
 std::optional<at::Tensor> record_size(const at::Tensor& tensor, int64_t dim) {
-  if (Recorder::current()->has_fixed_size(tensor, dim)) return std::nullopt;
+  if (Recorder::current()->sizes().has_fixed_size(tensor, dim)) return std::nullopt;
   at::Tensor size = run(graph::kSize, {tensor, dim}).at(0).toTensor();
   if (const graph::Value* value = find(size)) numbers().add_size(value, tensor, dim);
   return size;
@@ -149,15 +149,15 @@ void record_check(const at::Tensor& condition, const std::string& expression, co
 
 void specialize(const at::Tensor& number) {
   Recorder* current = Recorder::current();
-  const graph::Value* value = current ? current->find(number) : nullptr;
+  const graph::Value* value = current ? current->tensors().find(number) : nullptr;
   if (!value || (number.scalar_type() == at::kBool && known_truth(number))) return;
   const bool is_condition = number.scalar_type() == at::kBool;
-  if (is_condition && current->hold_condition(value, number.item().toBool())) return;
-  if (const auto sizes = current->numbers().sizes_behind(value)) {
-    for (const Numbers::Size& size : *sizes) current->read_size(size.tensor, size.dim);
+  if (is_condition && current->sizes().hold_condition(value, number.item().toBool())) return;
+  if (const auto sizes = current->sizes().numbers.sizes_behind(value)) {
+    for (const Numbers::Size& size : *sizes) current->sizes().read_size(size.tensor, size.dim);
     return;
   }
-  const symbols::SymbolTable& table = current->numbers().table;
+  const symbols::SymbolTable& table = current->sizes().numbers.table;
   const symbols::Expression* expression = table.find(value);
   const std::string words = expression ? "`" + expression->text + "`" : "a number read from a tensor";
   const std::string known = expression ? what_is_known(table, *expression) : "";

@@ -224,7 +224,7 @@ const at::Tensor* test_kept_number(lua_State* L, int index) {
   if (const at::Tensor* number = test_number(L, index)) return number;
   const at::Tensor* tensor = test_tensor(L, index);
   const auto* recorder = capture::Recorder::current();
-  return tensor && recorder && recorder->is_param(*tensor) ? tensor : nullptr;
+  return tensor && recorder && recorder->tensors().is_param(*tensor) ? tensor : nullptr;
 }
 
 bool holds_kept_numbers(lua_State* L, int index) {

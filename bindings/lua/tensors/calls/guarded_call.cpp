@@ -21,7 +21,7 @@ using operators::Semantics;
 /// The rows of the result are as many as those of `data`. A graph then holds where that is so.
 bool same_rows(const at::Tensor& data, const at::Tensor& result) {
   if (result.dim() == 0 || data.size(0) != result.size(0)) return false;
-  if (auto* recorder = capture::Recorder::current()) recorder->rely_on({{data, 0, result, 0}});
+  if (auto* recorder = capture::Recorder::current()) recorder->sizes().rely_on({{data, 0, result, 0}});
   return true;
 }
 
@@ -42,8 +42,8 @@ at::Tensor merged(lua_State* L, const at::Tensor& one, const at::Tensor& other) 
 
 /// For data without flags: no errors, in records like those of `flags`.
 at::Tensor fresh(lua_State* L, const at::Tensor& data, const at::Tensor& flags) {
-  if (auto* recorder = capture::Recorder::current(); recorder && !recorder->is_flags(flags))
-    recorder->read_size(flags, 1);
+  if (auto* recorder = capture::Recorder::current(); recorder && !recorder->tensors().is_flags(flags))
+    recorder->sizes().read_size(flags, 1);
   const int64_t slots = flags.size(1) * flags::check::slots_per_word(flags.scalar_type());
   return run_for_tensor(L, "triage::new", "", {data, slots, flags.scalar_type()});
 }
@@ -102,7 +102,7 @@ void GuardedArguments::prepare(const Overload& overload, const Binding& binding,
     if (found == binding.slots.end()) refuse();
     guard.param = static_cast<int>(found - binding.slots.begin());
     if (overload.params[static_cast<size_t>(guard.param)].written) written = &guard;
-    if (auto* recorder = capture::Recorder::current()) recorder->read_rank(guard.data);
+    if (auto* recorder = capture::Recorder::current()) recorder->sizes().read_rank(guard.data);
   }
   if (!overload.writes) return;
   for (const Guard& guard : guards_) {

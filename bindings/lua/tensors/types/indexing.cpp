@@ -103,7 +103,7 @@ class Reader {
     if (is_new_axis(L_, -1)) {
       index_.steps.push_back({Step::unsqueeze, dim_++, {}, {}});
     } else if (is_text(L_, -1, "...")) {
-      if (auto* recorder = capture::Recorder::current()) recorder->read_rank(tensor_);
+      if (auto* recorder = capture::Recorder::current()) recorder->sizes().read_rank(tensor_);
       dim_ += tensor_.dim() - taken;
       source_dim_ += tensor_.dim() - taken;
     } else if (is_text(L_, -1, ":")) {
@@ -321,7 +321,7 @@ void assign(lua_State* L, const at::Tensor& tensor, int position, int value_posi
                          "assigning a tensor through a mask needs as many values as the mask has true elements",
                          "Use torch.where(mask, values, x) with values of x's shape.");
   recorder = capture::Recorder::current();
-  if (recorder && recorder->knows(tensor) && !recorder->shares_memory(tensor))
+  if (recorder && recorder->tensors().knows(tensor) && !recorder->tensors().shares_memory(tensor))
     return assign_captured(L, tensor, index, value);
   assign_eager(L, tensor, index, value);
 }

@@ -58,7 +58,7 @@ int size(lua_State* L) {
 
 int dim(lua_State* L) {
   const at::Tensor& tensor = self(L);
-  if (auto* recorder = capture::Recorder::current()) recorder->read_rank(tensor);
+  if (auto* recorder = capture::Recorder::current()) recorder->sizes().read_rank(tensor);
   lua_pushinteger(L, tensor.dim());
   return 1;
 }
@@ -118,7 +118,7 @@ int item(lua_State* L) {
                                 "; reduce it first, or use x:totable()");
   auto* recorder = capture::Recorder::current();
   const bool kept = recorder && is_real_number(tensor.scalar_type()) &&
-                    (recorder->numbers().keep_items || get_compiler_config().capture_scalar_outputs);
+                    (recorder->sizes().numbers.keep_items || get_compiler_config().capture_scalar_outputs);
   if (kept) {
     push_number(L, capture::record_item(tensor));
     return 1;

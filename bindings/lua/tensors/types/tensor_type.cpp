@@ -32,7 +32,7 @@ namespace {
 /// What the recorder has in the place of an input: autograd knows it otherwise than the caller's own.
 bool is_recorded_input(const at::Tensor& tensor) {
   const auto* recorder = capture::Recorder::current();
-  return recorder && recorder->original(tensor).defined();
+  return recorder && recorder->tensors().original(tensor).defined();
 }
 
 struct Field {
@@ -51,7 +51,7 @@ const Field fields[] = {
     {"layout", [](lua_State* L, const at::Tensor& x) { push_layout(L, x.layout()); }},
     {"ndim",
      [](lua_State* L, const at::Tensor& x) {
-       if (auto* recorder = capture::Recorder::current()) recorder->read_rank(x);
+       if (auto* recorder = capture::Recorder::current()) recorder->sizes().read_rank(x);
        lua_pushinteger(L, x.dim());
      }},
     {"itemsize",

@@ -48,23 +48,23 @@ void Recorder::record_write(const c10::OperatorHandle& op, torch::jit::Stack& st
   size_t first = stack.size() - arguments.size();
   auto stop = [&](const std::string& what, const std::string& hint) {
     capture::graph_break(Break::shared_write, "`" + base_name(op) + "` " + what, hint);
-    call_with_originals(op, stack);
+    tensors_.call_with_originals(op, stack);
   };
   if (arguments.empty() || !is_written(arguments[0]) || !stack[first].isTensor())
     return stop("writes to one of its arguments", "Use an operator that returns its result.");
   at::Tensor target = stack[first].toTensor();
-  auto found = traced_.find(target.unsafeGetTensorImpl());
-  if (found == traced_.end() || found->second.is_input || found->second.branch < 0)
+  const TracedTensors::Traced* const found = tensors_.trace(target);
+  if (!found || found->is_input || found->branch < 0)
     return stop("writes to a tensor that existed before the call", "Write to a copy: x:clone().");
-  if (found->second.branch < branch_depth_)
+  if (found->branch < branch_depth_)
     return stop("writes inside a branch of IF to a tensor made outside of it, and every branch runs",
                 "Return the new value from the branch.");
-  const graph::Node* producer = found->second.value->producer;
+  const graph::Node* producer = found->value->producer;
   if (producer && graph::sharing(*producer) == graph::Sharing::maybe)
     return stop("writes to the result of `" + base_name(producer->op) +
                     "`, which may share memory with its argument, depending on strides",
                 "Write to a copy: x:clone().");
-  if (shares_memory(target))
+  if (tensors_.shares_memory(target))
     return stop("writes to a tensor that shares its memory with another tensor",
                 "Use the form without the underscore, or clone first.");
   if (graph::is_random(op))
@@ -96,8 +96,8 @@ void Recorder::record_write(const c10::OperatorHandle& op, torch::jit::Stack& st
         apply("aten::to", "dtype", {operands[1], target.scalar_type(), false, false, c10::IValue()});
     const at::Tensor whole = apply("aten::expand_as", "", {source, target});
     results = {apply("aten::clone", "", {whole, c10::IValue()})};
-    for (const at::Tensor& view : {source, whole})  // of this write alone: no later one need mind them
-      traced_.erase(view.unsafeGetTensorImpl());
+    for (const at::Tensor& view : {source, whole})
+      tensors_.forget(view);  // of this write alone: no later one need mind them
   } else {
     twin->callBoxed(&results);
     if (results.back().toTensor().sizes() != target.sizes())
@@ -127,7 +127,7 @@ void Recorder::record_write(const c10::OperatorHandle& op, torch::jit::Stack& st
     graph::restride().callBoxed(&results);
     append(graph::restride(), operands, results);
   }
-  graph::Value* value = value_of(results.back().toTensor());
+  graph::Value* value = tensors_.value_of(results.back().toTensor());
   uncast.reset();
   if (casts()) {
     const CastCall call = call_under_autocast(op, stack);
@@ -145,10 +145,9 @@ void Recorder::record_write(const c10::OperatorHandle& op, torch::jit::Stack& st
         {Break::shared_write,
          "`" + base_name(op) + "` has no gradient, and ATen leaves what it writes to with that of before",
          "Use the form without the underscore.", line(), ""});
-  if (found->second.value->is_flags) word_origins_.set_flags(graph_.edit(value));
-  traced_[target.unsafeGetTensorImpl()].value = value;
-  impls_[value] = target.unsafeGetTensorImpl();
-  origins_.replace(target, results.back().toTensor());
+  if (found->value->is_flags) word_origins_.set_flags(graph_.edit(value));
+  tensors_.rebind(target, value);
+  sizes_.origins.replace(target, results.back().toTensor());
 }
 
 }  // namespace triage::capture
