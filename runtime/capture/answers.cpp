@@ -1,5 +1,4 @@
-// What calls of the script take and give: their names, whose memory it is, and what is remembered of its form.
-#include "runtime/backends/output_aliases.h"
+// What calls of the script take and give: their names, and what is remembered of its form.
 #include "runtime/capture/compiled.h"
 
 #include <algorithm>
@@ -30,22 +29,11 @@ void note_other_sizes(Compiled::Answered& answered, at::ArrayRef<at::Tensor> inp
 
 }  // namespace
 
-/// What a policy returns is the host's from now on. `kept`: the script may have stored it where it finds it in later calls.
-void Compiled::separate_outputs(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs, bool kept) {
-  if (!options_.protect_inputs) return;
-  const auto is_input = [&](const at::Tensor& output) {
-    return std::any_of(inputs.begin(), inputs.end(), [&](const at::Tensor& input) { return output.is_same(input); });
-  };
-  if (kept)
-    copy_lent(outputs, [&](const at::Tensor& output) { return !is_input(output); });
-  else
-    separate_from_inputs(inputs, outputs);
-  for (const at::Tensor& output : outputs) host_memory_.add(output);
-}
-
 /// State is no part of an answer.
 void Compiled::note_answer(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> results) {
   constexpr size_t most = 16;
+  std::lock_guard<std::mutex> lock(notes_mutex_);
+  eager_flags_outputs_ = script_->flags_outputs();
   const auto outputs = results.slice(0, results.size() - script_->signature().state.size());
   const auto undefined = [](const at::Tensor& tensor) { return !tensor.defined(); };
   if (!options_.protect_inputs || std::any_of(outputs.begin(), outputs.end(), undefined)) return;
@@ -56,7 +44,6 @@ void Compiled::note_answer(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Ten
   const auto is_same = [&](const Answered& one) {
     return std::equal(one.inputs.begin(), one.inputs.end(), inputs.begin(), inputs.end(), same_one);
   };
-  std::lock_guard<std::mutex> lock(notes_mutex_);
   const auto known = std::find_if(answered_.begin(), answered_.end(), is_same);
   if (known != answered_.end())
     note_other_sizes(*known, inputs, outputs);
@@ -75,29 +62,25 @@ std::vector<Compiled::Answered> Compiled::answered_by_script() const {
   return answered_;
 }
 
+std::vector<std::vector<InputShape>> Compiled::shapes_in_use() const {
+  std::vector<std::vector<InputShape>> shapes;
+  for (const Entry* entry : entries()) shapes.push_back(entry->shape);
+  std::lock_guard<std::mutex> lock(notes_mutex_);
+  for (const Answered& one : answered_)
+    if (std::find(shapes.begin(), shapes.end(), one.inputs) == shapes.end()) shapes.push_back(one.inputs);
+  return shapes;
+}
+
 std::vector<bool> Compiled::flags_outputs() const {
-  if (const Entry* newest = newest_.load(std::memory_order_acquire)) return newest->flags_outputs;
+  if (const Entry* newest = cache_.newest()) return newest->flags_outputs;
   std::lock_guard<std::mutex> lock(notes_mutex_);
   return eager_flags_outputs_;
 }
 
-void Compiled::note_flags_outputs() {
-  std::lock_guard<std::mutex> lock(notes_mutex_);
-  eager_flags_outputs_ = script_->flags_outputs();
-}
-
-std::vector<std::string> Compiled::input_names() const {
-  std::vector<std::string> names = script_->signature().inputs;
-  for (const auto& param : script_->signature().params) names.push_back(param.name);
-  for (const auto& state : script_->signature().state) names.push_back(state.name);
-  return names;
-}
-
-/// Of all that the script returns; none where its outputs have no names.
-std::vector<std::string> Compiled::output_names() const {
-  std::vector<std::string> names = script_->signature().outputs;
-  if (names.empty()) return names;
-  for (const auto& state : script_->signature().state) names.push_back("state." + state.name);
+std::vector<std::string> input_names(const Signature& signature) {
+  std::vector<std::string> names = signature.inputs;
+  for (const auto& param : signature.params) names.push_back(param.name);
+  for (const auto& state : signature.state) names.push_back(state.name);
   return names;
 }
 

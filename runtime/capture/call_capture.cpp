@@ -83,12 +83,20 @@ void answer_from(const Entry& entry, at::ArrayRef<at::Tensor> taken, const Compi
   outputs = std::move(answer);
 }
 
+/// Of all that the script returns; none where its outputs have no names.
+std::vector<std::string> output_names(const Signature& signature) {
+  std::vector<std::string> names = signature.outputs;
+  if (names.empty()) return names;
+  for (const auto& state : signature.state) names.push_back("state." + state.name);
+  return names;
+}
+
 }  // namespace
 
 /// For one call. What the members set for the thread holds until the capture has ended, in the order in which they stand here.
 class Compiled::CallCapture {
  public:
-  CallCapture(Compiled& compiled, at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline);
+  CallCapture(Compiled& compiled, const Call& call);
   /// False where the capture was given up.
   bool run(std::vector<at::Tensor>& outputs);
 
@@ -101,6 +109,8 @@ class Compiled::CallCapture {
   Recorder::Result finish(std::vector<at::Tensor>& outputs);
   std::unique_ptr<Entry> make_entry(graph::Graph&& graph);
   void compile(Entry& entry, bool raises, std::vector<at::Tensor>& outputs);
+  std::unique_ptr<Executable> compile(const graph::Graph& graph, const std::vector<at::Tensor>& examples,
+                                      bool raises) const;
   void take_guards(Recorder::Result& captured, Entry& entry);
 
   Compiled& compiled_;
@@ -109,6 +119,7 @@ class Compiled::CallCapture {
   const at::ArrayRef<at::Tensor> all_;
   const size_t num_inputs_;
   const Deadline deadline_;
+  const LentMemory lent_{!options_.protect_inputs, !options_.protect_inputs};  // inputs and outputs are the host's
   const CompileClock::Capturing timing_;
   const messages::DebugScope debug_scope_;
   std::optional<messages::Step> step_;
@@ -128,28 +139,26 @@ class Compiled::CallCapture {
   std::vector<at::Tensor> results_;
 };
 
-bool Compiled::capture(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline,
-                       std::vector<at::Tensor>& outputs) {
-  report_recompile(all, Stance::default_stance);
-  return CallCapture(*this, all, num_params, deadline).run(outputs);
+bool Compiled::capture(const Call& call) {
+  recompiles_.report(call.all, Stance::default_stance);
+  return CallCapture(*this, call).run(call.outputs);
 }
 
-Compiled::CallCapture::CallCapture(Compiled& compiled, at::ArrayRef<at::Tensor> all, size_t num_params,
-                                   Deadline deadline)
+Compiled::CallCapture::CallCapture(Compiled& compiled, const Call& call)
     : compiled_(compiled),
       script_(*compiled.script_),
       options_(compiled.options_),
-      all_(all),
-      num_inputs_(all.size() - num_params),
-      deadline_(deadline),
+      all_(call.all),
+      num_inputs_(call.inputs().size()),
+      deadline_(call.deadline),
       timing_(*options_.clock),
       debug_scope_(script_.name()),
-      names_(compiled.input_names()),
-      guards_(Guards::of(all, num_params)),
+      names_(input_names(script_.signature())),
+      guards_(Guards::of(call.all, call.num_params)),
       recorder_(script_.name(), options_.fullgraph) {
   trace_capture(script_, options_.backend);
   step_.emplace(1, "capture", script_.name(), "capture of " + named(script_.name(), script_.definition().where));
-  if (options_.random) draws_.emplace(compiled.numbers());
+  if (options_.random) draws_.emplace(random::or_aside(options_.random.get()));
   numbers_ = random::copy_of_current();
 }
 
@@ -166,7 +175,8 @@ bool Compiled::CallCapture::run(std::vector<at::Tensor>& outputs) {
   take_guards(captured, *entry);
   if (config_epoch() != epoch_) return true;  // no guard could say what it was made for
   TRIAGE_ASSERT(entry->guards.hold(all_, script_.variables()));
-  compiled_.add_entry(std::move(entry));
+  options_.graphs_made->fetch_add(1, std::memory_order_relaxed);
+  compiled_.cache_.add(std::move(entry));
   return true;
 }
 
@@ -189,7 +199,7 @@ void Compiled::CallCapture::add_inputs() {
 bool Compiled::CallCapture::call_script() {
   const at::ArrayRef<at::Tensor> given(traced_), of_call = given.slice(0, num_inputs_);
   reads_.emplace(traced_);
-  retire_.emplace(compiled_);
+  retire_.emplace(script_, compiled_.cache_);
   writes_ = script_.writes();
   recorder_.sizes().rely_on(compiled_.check_signature(of_call));
   if (!options_.fullgraph)
@@ -211,7 +221,6 @@ bool Compiled::CallCapture::call_script() {
     step_->note("given up for a " + recorder_.broken()->brief());
     return false;
   }
-  compiled_.note_flags_outputs();
   recorder_.check_caught_errors();
   if (recorder_.broken()) end_at_break();
   return true;
@@ -225,15 +234,14 @@ void Compiled::CallCapture::end_at_break() {
   compiled_.note_broken(broken, &*replayer_);
   step_->note(broken.brief());
   step_.reset();
-  compiled_.finish_replay(*replayer_, results_);
-  compiled_.check_masked_rows(results_);
+  compiled_.finish_script(&*replayer_, results_);
 }
 
 void Compiled::CallCapture::take_outputs(std::vector<at::Tensor>& outputs) {
   outputs = results_;
   for (auto& output : outputs)  // the script's own tensors, and the host's where they are returned untouched
     if (const at::Tensor original = recorder_.tensors().original(output); original.defined()) output = original;
-  compiled_.separate_outputs(inputs(), outputs, script_.writes() != writes_);
+  if (options_.protect_inputs) compiled_.host_memory_.take_over(inputs(), outputs, script_.writes() != writes_);
   compiled_.note_answer(inputs(), outputs);
 }
 
@@ -241,7 +249,7 @@ void Compiled::CallCapture::take_outputs(std::vector<at::Tensor>& outputs) {
 Recorder::Result Compiled::CallCapture::finish(std::vector<at::Tensor>& outputs) {
   const triage::Deadline bound(triage::Deadline::in(options_.compile_seconds));
   recorder_.hold_unused_calls(results_);
-  Recorder::Result captured = recorder_.finish(results_, compiled_.output_names());
+  Recorder::Result captured = recorder_.finish(results_, output_names(script_.signature()));
   if (options_.protect_inputs)
     copy_lent(outputs, [&](const at::Tensor& output) { return is_constant_of(captured.graph, output); });
   check_marks(inputs(), captured, names_);
@@ -269,15 +277,15 @@ std::unique_ptr<Entry> Compiled::CallCapture::make_entry(graph::Graph&& graph) {
 
 /// The graph answers the call in place of the script where the backend wants that.
 void Compiled::CallCapture::compile(Entry& entry, bool raises, std::vector<at::Tensor>& outputs) {
-  const Tensors taken = compiled_.with_lifted(entry, all_);
+  const Entry::Tensors taken = entry.taken(all_, script_.variables());
   const std::vector<at::Tensor> examples(taken.begin(), taken.end());
   step_->note(std::to_string(entry.graph->nodes().size()) + " operations");
   step_.reset();
   log_graph(*entry.graph, examples, options_.backend);
   const CallInputs of_call(num_inputs_);
-  entry.executable = compiled_.compile(*entry.graph, examples, raises);
+  entry.executable = compile(*entry.graph, examples, raises);
   if (!entry.executable) {  // no reason to fail the call: the interpreter can run every graph
-    entry.executable = compile_outputs_eager(*entry.graph, compile_eager, compiled_.lent_memory());
+    entry.executable = compile_outputs_eager(*entry.graph, compile_eager, lent_);
     entry.fell_back = !OnGraphBreak::raises();
   }
   if (options_.masked_rows == MaskedRows::require) {
@@ -304,25 +312,24 @@ void Compiled::CallCapture::take_guards(Recorder::Result& captured, Entry& entry
   log_guards(entry.graph->name(), [&] { return compiled_.guards_text(entry.guards, names_); });
 }
 
-/// The inputs of a policy are the host's, and so is what it gets.
-LentMemory Compiled::lent_memory() const { return {!options_.protect_inputs, !options_.protect_inputs}; }
-
-std::unique_ptr<Executable> Compiled::compile(const graph::Graph& graph, const std::vector<at::Tensor>& examples,
-                                              bool raises) const {
+/// Null where the backend cannot, and that is no error (`raises`).
+std::unique_ptr<Executable> Compiled::CallCapture::compile(const graph::Graph& graph,
+                                                           const std::vector<at::Tensor>& examples, bool raises) const {
+  const Backend& backend = compiled_.backend_;
   try {
-    auto executable = by_interpreter_ ? compile_outputs_eager(graph, backend_, lent_memory())
-                                      : compile_outputs(graph, examples, backend_, lent_memory());
+    auto executable = compiled_.by_interpreter_ ? compile_outputs_eager(graph, backend, lent_)
+                                                : compile_outputs(graph, examples, backend, lent_);
     if (options_.fail_on_backend_error) executable->never_fall_back();
     return executable;
   } catch (const LimitError&) {
     throw;
   } catch (const std::exception& error) {
-    trace_failure(*script_, options_.backend, messages::message_of(error));
+    trace_failure(script_, options_.backend, messages::message_of(error));
     if (options_.fullgraph || options_.fail_on_backend_error || raises)
-      throw Error("'" + script_->name() + "': the backend cannot compile graph `" + graph.name() +
+      throw Error("'" + script_.name() + "': the backend cannot compile graph `" + graph.name() +
                   "`: " + messages::message_with_hint(error));
     if (options_.warn)
-      options_.warn(named(script_->name(), script_->definition().where) +
+      options_.warn(named(script_.name(), script_.definition().where) +
                     " runs with the eager backend, because its own backend cannot compile graph `" + graph.name() +
                     "`: " + messages::message_with_hint(error));
   }

@@ -5,7 +5,6 @@
 #include "runtime/backends/eager.h"
 #include "runtime/backends/repro.h"
 #include "runtime/backends/unmasked_rows.h"
-#include "runtime/capture/cache/entry_index.h"
 #include "runtime/capture/context.h"
 #include "runtime/capture/recording/branch_guard.h"
 #include "runtime/capture/recording/recorder.h"
@@ -17,6 +16,7 @@
 #include "runtime/capture/tensors/synthetic_inputs.h"
 #include "runtime/capture/tensors/variables.h"
 #include "runtime/compat/readable_memory.h"
+#include "runtime/graph/memory.h"
 #include "runtime/messages/debugging/debug_folder.h"
 #include "runtime/messages/debugging/verbose.h"
 #include "runtime/messages/logs/artefacts.h"
@@ -43,36 +43,95 @@ std::vector<InputShape> shape_of(at::ArrayRef<at::Tensor> inputs) {
 
 namespace {
 
+std::string name_of_input(const Script& script, size_t input) {
+  const std::vector<std::string> names = input_names(script.signature());
+  return input < names.size() ? names[input] : "#" + std::to_string(input);
+}
+
 /// Sparse tensors and those of MKL-DNN have no strides, by which tensors that share memory are told; and of tensors that LibTorch
 /// wraps (functional, batched, zeros of forward-mode AD, subclasses) only its dispatcher knows what they are.
-std::optional<size_t> find_not_captured(at::ArrayRef<at::Tensor> inputs) {
-  for (size_t i = 0; i < inputs.size(); ++i)
-    if (inputs[i].layout() != c10::kStrided || !compat::has_only(inputs[i], compat::captured_keys)) return i;
+std::optional<GraphBreak> find_not_captured(const Script& script, at::ArrayRef<at::Tensor> inputs) {
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const bool strided = inputs[i].layout() == c10::kStrided;
+    if (strided && compat::has_only(inputs[i], compat::captured_keys)) continue;
+    std::ostringstream what;
+    what << "tensor '" << name_of_input(script, i) << "' ";
+    if (strided)
+      what << "is none of plain memory (" << inputs[i].key_set() << ")";
+    else
+      what << "has layout " << inputs[i].layout();
+    const Script::Definition definition = script.definition();
+    return GraphBreak{
+        Break::other_argument, what.str(),
+        strided ? "Pass a tensor of plain memory, such as a clone()." : "Pass a strided tensor: x:to_dense().",
+        definition.where, definition.quoted};
+  }
   return std::nullopt;
 }
 
-std::string kind_name(const at::Tensor& tensor) {
-  std::ostringstream text;
-  if (tensor.layout() != c10::kStrided)
-    text << "has layout " << tensor.layout();
-  else
-    text << "is none of plain memory (" << tensor.key_set() << ")";
-  return text.str();
+/// LibTorch would read past the end of memory, or at null.
+void check_memory(const Script& script, const CompileOptions& options, at::ArrayRef<at::Tensor> all) {
+  const auto refuse = [&](const at::Tensor& tensor, const std::string& name) {
+    throw InputError("policy '" + script.name() + "': the tensor '" + name + "' has no memory for its " +
+                     std::to_string(tensor.numel()) +
+                     " elements: its storage was freed or made smaller, or it was made of a null pointer; pass a "
+                     "tensor whose memory is there");
+  };
+  for (size_t i = 0; i < all.size(); ++i)
+    if (compat::lacks_memory(all[i])) refuse(all[i], name_of_input(script, i));
+  for (const HostTensor& given : options.host_tensors)
+    if (compat::lacks_memory(given.tensor)) refuse(given.tensor, given.name);
 }
 
-const char* way_out(const at::Tensor& tensor) {
-  return tensor.layout() != c10::kStrided ? "Pass a strided tensor: x:to_dense()."
-                                          : "Pass a tensor of plain memory, such as a clone().";
-}
+/// Of the calls with breaks, where the script is faster. One that is followed costs as much as several that are not.
+constexpr uint64_t follow_each(uint64_t call) noexcept { return call < 1024 ? 64 : 1024; }
 
-at::ArrayRef<at::Tensor> without_params(at::ArrayRef<at::Tensor> all, size_t num_params) {
-  return all.slice(0, all.size() - num_params);
+/// TRIAGE_DEBUG_FUNCTION names this function, or none.
+bool is_debugged(const Script& script) {
+  return messages::is_debugged(script.name(), [&] {
+    const Source where = script.definition().where;
+    return where.file + ":" + std::to_string(where.line);
+  });
 }
 
 constexpr int any_settings = -1;
 /// The settings that decide what breaks a graph.
 int settings_of(const CompilerConfig& config) {
   return (config.capture_dynamic_output_shape_ops ? 1 : 0) | (config.capture_scalar_outputs ? 2 : 0);
+}
+
+/// In full, and once for each line of the script: what breaks there again, for other arguments or variables, is the same to
+/// who reads it. `always`: also one that was told.
+void warn_of(const Script& script, const CompileOptions& options, const GraphBreak& graph_break, bool always) {
+  if (!options.warn || !options.warn_of_breaks || !messages::logs(messages::Artefact::graph_breaks)) return;
+  std::vector<GraphBreak>& told = options.warned->breaks;
+  if (!always &&
+      std::any_of(told.begin(), told.end(), [&](const GraphBreak& one) { return same_place(one, graph_break); }))
+    return;
+  told.push_back({graph_break.kind, graph_break.what, "", graph_break.where, ""});
+  const char* outcome = "' has a graph break, so its script runs on every call, with graphs for the parts: ";
+  if (graph_break.kind == Break::other_argument)
+    outcome = "' runs as a script when it is called with such an argument: ";
+  if (graph_break.kind == Break::gradients) outcome = "' calls some operators outside of its graph: ";
+  options.warn("'" + script.name() + outcome + graph_break.text() +
+               "\n\nTRIAGE_LOGS=+capture shows each operation that is recorded before it.");
+}
+
+/// A call of the graph for these inputs, with copies of some of them donated: it asks for the code of such calls.
+void ask_for_donation(const Script& script, const Entry& entry, at::ArrayRef<at::Tensor> all,
+                      at::ArrayRef<size_t> donated) {
+  Entry::Tensors copies(all.begin(), all.end()), given;
+  for (const size_t index : donated) {
+    if (index >= all.size() || all[index].requires_grad()) continue;
+    copies[index] = all[index].clone();
+    given.push_back(copies[index]);
+  }
+  const random::Replay unseen(entry.draws);
+  std::vector<at::Tensor> outputs;
+  try {
+    entry.executable->run(entry.taken(copies, script.variables()), outputs, {triage::Deadline::current(), given});
+  } catch (const std::exception&) {  // of values that were made up; a real call says what it thinks of its own
+  }
 }
 
 }  // namespace
@@ -114,11 +173,9 @@ Compiled::Compiled(std::shared_ptr<Script> script, Options options)
   backend_ = with_repro(options_.clock->timed(with_step(std::move(backend_), options_.backend)), options_.backend);
   if (!options_.graphs_made) options_.graphs_made = std::make_shared<std::atomic<int64_t>>(0);
   if (!options_.traces) options_.traces = std::make_shared<TraceTree>(script_->name(), backend_, options_.backend);
-  if (!options_.warned) options_.warned = std::make_shared<Warned>();
+  if (!options_.warned) options_.warned = std::make_shared<Options::Warned>();
   for (const HostTensor& given : options_.host_tensors) host_memory_.add(given.tensor, given.name);
 }
-
-Compiled::~Compiled() = default;
 
 /// The script runs on one thread at a time, for the life of this object on this one. A thread that holds the lock already would
 /// wait for itself (the script called a function of the host, which called the policy); a deadline may pass while others hold it.
@@ -157,33 +214,21 @@ void Compiled::with_script(const std::function<void(Script&)>& look) {
   look(*script_);
 }
 
-/// What the graph takes: the inputs of the call, then those variables of the script that it reads.
-Compiled::Tensors Compiled::with_lifted(const Entry& entry, at::ArrayRef<at::Tensor> all) const {
-  Tensors tensors(all.begin(), all.end());
-  const auto variables = script_->variables();
-  for (const size_t number : entry.lifted) tensors.push_back(variables[number]);
-  return tensors;
-}
-
-/// Null: those of whoever calls.
-random::Sequence* Compiled::numbers() const { return random::or_aside(options_.random.get()); }
-
-Ran Compiled::execute(const Entry& entry, at::ArrayRef<at::Tensor> all, size_t num_params, const CallContext& call,
-                      std::vector<at::Tensor>& outputs) {
+Ran Compiled::execute(const Entry& entry, const Call& call, at::ArrayRef<at::Tensor> donated) {
   const messages::ProfilerSpan span([&] { return span_name(entry); });
   std::optional<random::DrawFrom> draws;
-  if (entry.draws && options_.random) draws.emplace(numbers());
+  if (entry.draws && options_.random) draws.emplace(random::or_aside(options_.random.get()));
   const auto run = [&](const CallContext& of_graph) {
     if (entry.lifted.empty())
-      entry.executable->run(all, outputs, of_graph);
+      entry.executable->run(call.all, call.outputs, of_graph);
     else
-      entry.executable->run(with_lifted(entry, all), outputs, of_graph);
+      entry.executable->run(entry.taken(call.all, script_->variables()), call.outputs, of_graph);
   };
   const Ran by_graph{CallForm::graph, &entry};
-  if (!entry.script_handles_errors && !entry.failed) return run(call), by_graph;
+  if (!entry.script_handles_errors && !entry.failed) return run({call.deadline, donated}), by_graph;
   // A script that handles errors reads the inputs again where the graph fails.
-  const auto donated = entry.script_handles_errors ? at::ArrayRef<at::Tensor>() : call.donated;
-  const random::GoBack go_back(entry.draws, all);
+  if (entry.script_handles_errors) donated = {};
+  const random::GoBack go_back(entry.draws, call.all);
   bool over_limit = false;
   try {
     run({call.deadline, donated});
@@ -193,37 +238,38 @@ Ran Compiled::execute(const Entry& entry, at::ArrayRef<at::Tensor> all, size_t n
     over_limit = true;
   } catch (const std::exception&) {
   }
-  outputs.clear();
+  call.outputs.clear();
   go_back();
   draws.reset();
-  return run_again(entry, over_limit, all, num_params, call.deadline, outputs);
+  return run_again(entry, over_limit, call);
 }
 
 /// A call whose graph failed: the script answers it, as if it began now.
-Ran Compiled::run_again(const Entry& failed, bool over_limit, at::ArrayRef<at::Tensor> all, size_t num_params,
-                        const Deadline& deadline, std::vector<at::Tensor>& outputs) {
-  const ScriptLock lock(*this, deadline);
-  const bool may_capture =
-      failed.failed && !over_limit && get_stance() == Stance::default_stance && !gave_up() && !limit_reached();
-  const Ran ran =
-      may_capture ? capture_or_run(all, num_params, deadline, outputs) : run_script(all, num_params, deadline, outputs);
-  if (failed.failed) failed.failed->add(all);  // an error of the script is one of the graph, rightly
+Ran Compiled::run_again(const Entry& failed, bool over_limit, const Call& call) {
+  const ScriptLock lock(*this, call.deadline);
+  const bool may_capture = failed.failed && !over_limit && get_stance() == Stance::default_stance && !gave_up() &&
+                           !recompiles_.limit_reached();
+  const Ran ran = may_capture && capture(call) ? Ran{CallForm::capture} : run_script(call);
+  if (failed.failed) failed.failed->add(call.all);  // an error of the script is one of the graph, rightly
   return ran;
 }
 
 Ran Compiled::run(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> params, const CallContext& call,
                   std::vector<at::Tensor>& outputs) {
-  const bool plainly = get_stance() == Stance::force_eager;
-  if (params.empty()) {
-    if (plainly) return run_plainly(inputs, 0, call.deadline, outputs);
-    if (const Entry* entry = find_for_call(inputs)) return execute(*entry, inputs, 0, call, outputs);
-    return miss(inputs, 0, call.deadline, outputs);
-  }
+  if (params.empty()) return run({inputs, 0, call.deadline, outputs}, call.donated);
   c10::SmallVector<at::Tensor, 8> all(inputs.begin(), inputs.end());
   all.append(params.begin(), params.end());
-  if (plainly) return run_plainly(all, params.size(), call.deadline, outputs);
-  if (const Entry* entry = find_for_call(all)) return execute(*entry, all, params.size(), call, outputs);
-  return miss(all, params.size(), call.deadline, outputs);
+  return run({all, params.size(), call.deadline, outputs}, call.donated);
+}
+
+Ran Compiled::run(const Call& call, at::ArrayRef<at::Tensor> donated) {
+  if (get_stance() == Stance::force_eager) {
+    const ScriptLock lock(*this, call.deadline);
+    check_memory(*script_, options_, call.all);
+    return run_script(call, /*follow=*/false);
+  }
+  if (const Entry* entry = find_for_call(call.all)) return execute(*entry, call, donated);
+  return miss(call);
 }
 
 /// Where a graph that the backend cannot compile is an error, the call has to run into it.
@@ -238,114 +284,66 @@ bool Compiled::gave_up() const {
   return under == any_settings || under == settings_of(get_compiler_config());
 }
 
-/// TRIAGE_DEBUG_FUNCTION names this function, or none.
-bool Compiled::is_debugged() const {
-  return messages::is_debugged(script_->name(), [this] {
-    const Source where = script_->definition().where;
-    return where.file + ":" + std::to_string(where.line);
-  });
-}
-
-Ran Compiled::miss(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline,
-                   std::vector<at::Tensor>& outputs) {
-  std::optional<ScriptLock> lock(std::in_place, *this, deadline);
-  if (const Entry* entry = find_for_call(all)) {  // another thread captured it meanwhile
+Ran Compiled::miss(const Call& call) {
+  std::optional<ScriptLock> lock(std::in_place, *this, call.deadline);
+  if (const Entry* entry = find_for_call(call.all)) {  // another thread captured it meanwhile
     lock.reset();
-    return execute(*entry, all, num_params, {deadline}, outputs);
+    return execute(*entry, call, {});
   }
-  check_memory(all);
-  if (const auto odd = find_not_captured(all)) return run_not_captured(*odd, all, num_params, deadline, outputs);
+  check_memory(*script_, options_, call.all);
+  if (const auto odd = find_not_captured(*script_, call.all)) {
+    if (options_.fullgraph || OnGraphBreak::raises()) throw odd->error();
+    note_break(*odd);
+    return run_script(call, /*follow=*/false);
+  }
   const bool first_call = !std::exchange(was_called_, true);
   switch (get_stance()) {
     case Stance::eager_on_recompile:
-      report_recompile(all, Stance::eager_on_recompile);
-      return run_script(all, num_params, deadline, outputs, /*follow=*/false);
+      recompiles_.report(call.all, Stance::eager_on_recompile);
+      return run_script(call, /*follow=*/false);
     case Stance::fail_on_recompile: {
-      const std::string reason = last_reason(all);
+      const std::string reason = recompiles_.last_reason(call.all);
       throw Error("'" + script_->name() + "' has no graph for this call, and the stance is fail_on_recompile" +
                   (reason.empty() ? "; call it once before you set the stance" : ": " + reason));
     }
     case Stance::eager_then_compile:
-      if (first_call) return run_script(all, num_params, deadline, outputs, /*follow=*/false);
+      if (first_call) return run_script(call, /*follow=*/false);
       break;
     default:
       break;
   }
-  if (!is_debugged()) return run_script(all, num_params, deadline, outputs, /*follow=*/false);
-  if (gave_up()) return run_script(all, num_params, deadline, outputs);
-  if (const auto limit = limit_reached()) return run_over_limit(*limit, all, num_params, deadline, outputs);
-  return capture_or_run(all, num_params, deadline, outputs);
+  if (!is_debugged(*script_)) return run_script(call, /*follow=*/false);
+  if (gave_up()) return run_script(call);
+  if (const auto limit = recompiles_.limit_reached()) {
+    recompiles_.report_limit(*limit, call.all);
+    return run_script(call, /*follow=*/false);
+  }
+  return capture(call) ? Ran{CallForm::capture} : run_script(call);
 }
 
-Ran Compiled::capture_or_run(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline,
-                             std::vector<at::Tensor>& outputs) {
-  if (capture(all, num_params, deadline, outputs)) return {CallForm::capture};
-  return run_script(all, num_params, deadline, outputs);
-}
-
-/// LibTorch would read past the end of memory, or at null.
-void Compiled::check_memory(at::ArrayRef<at::Tensor> all) const {
-  const auto refuse = [this](const at::Tensor& tensor, const std::string& name) {
-    throw InputError("policy '" + script_->name() + "': the tensor '" + name + "' has no memory for its " +
-                     std::to_string(tensor.numel()) +
-                     " elements: its storage was freed or made smaller, or it was made of a null pointer; pass a "
-                     "tensor whose memory is there");
-  };
-  for (size_t i = 0; i < all.size(); ++i)
-    if (compat::lacks_memory(all[i])) {
-      const std::vector<std::string> names = input_names();
-      refuse(all[i], i < names.size() ? names[i] : "#" + std::to_string(i));
-    }
-  for (const HostTensor& given : options_.host_tensors)
-    if (compat::lacks_memory(given.tensor)) refuse(given.tensor, given.name);
-}
-
-Ran Compiled::run_not_captured(size_t input, at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline,
-                               std::vector<at::Tensor>& outputs) {
-  const std::vector<std::string> names = input_names();
-  const std::string name = input < names.size() ? names[input] : "#" + std::to_string(input);
-  const Script::Definition definition = script_->definition();
-  const GraphBreak odd{Break::other_argument, "tensor '" + name + "' " + kind_name(all[input]), way_out(all[input]),
-                       definition.where, definition.quoted};
-  if (options_.fullgraph || OnGraphBreak::raises()) throw odd.error();
-  note_break(odd);
-  return run_script(all, num_params, deadline, outputs, /*follow=*/false);
-}
-
-/// Under the stance force_eager.
-Ran Compiled::run_plainly(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline,
-                          std::vector<at::Tensor>& outputs) {
-  const ScriptLock lock(*this, deadline);
-  check_memory(all);
-  return run_script(all, num_params, deadline, outputs, /*follow=*/false);
-}
-
-Ran Compiled::run_script(at::ArrayRef<at::Tensor> all, size_t num_params, Deadline deadline,
-                         std::vector<at::Tensor>& outputs, bool follow) {
+Ran Compiled::run_script(const Call& call, bool follow) {
   const messages::ProfilerSpan span([this] { return "script " + script_->name(); });
-  auto inputs = without_params(all, num_params);
+  const auto inputs = call.inputs();
   const NotCaptured nothing(false);  // whatever calls this, through the host
   std::optional<random::DrawFrom> draws;
-  if (options_.random) draws.emplace(numbers());
+  if (options_.random) draws.emplace(random::or_aside(options_.random.get()));
   check_signature(inputs);
   std::optional<ProtectInputs> protect;
-  if (options_.protect_inputs) protect.emplace(all, &host_memory_);
-  const RetireIfWritten retire(*this);
+  if (options_.protect_inputs) protect.emplace(call.all, &host_memory_);
+  const RetireIfWritten retire(*script_, cache_);
   std::optional<TraceReplayer> replayer;
   std::optional<NotFollowed> not_followed;
   if (follow && has_breaks()) {
     if (is_worth_following())
-      replayer.emplace(options_.traces, all.slice(inputs.size(), script_->signature().params.size()),
+      replayer.emplace(options_.traces, call.all.slice(inputs.size(), script_->signature().params.size()),
                        [this] { return script_->stores(); });
     else
       not_followed.emplace();
   }
-  outputs = script_->call(inputs, all.slice(inputs.size()), deadline);
-  if (replayer) finish_replay(*replayer, outputs);
-  check_masked_rows(outputs);
-  note_flags_outputs();
-  note_answer(inputs, outputs);
-  separate_outputs(inputs, outputs);
+  call.outputs = script_->call(inputs, call.all.slice(inputs.size()), call.deadline);
+  finish_script(replayer ? &*replayer : nullptr, call.outputs);
+  note_answer(inputs, call.outputs);
+  if (options_.protect_inputs) host_memory_.take_over(inputs, call.outputs);
   return {replayer ? CallForm::segments : CallForm::script};
 }
 
@@ -357,14 +355,24 @@ UnmaskedRows Compiled::unmasked_by_script() const {
 
 std::optional<UnmaskedRows> Compiled::unmasked_rows(at::ArrayRef<at::Tensor> all) const {
   const Entry* entry = find(all);
-  return entry ? entry->executable->unmasked_rows(with_lifted(*entry, all)) : unmasked_by_script();
+  return entry ? entry->executable->unmasked_rows(entry->taken(all, script_->variables())) : unmasked_by_script();
 }
 
-void Compiled::check_masked_rows(at::ArrayRef<at::Tensor> outputs) const {
-  const auto requires_grad = [](const at::Tensor& output) { return output.defined() && output.requires_grad(); };
-  if (options_.masked_rows != MaskedRows::require || std::none_of(outputs.begin(), outputs.end(), requires_grad))
-    return;
-  refuse_unmasked_rows("'" + script_->name() + "'", unmasked_by_script());
+void Compiled::note_break(const GraphBreak& graph_break, size_t times) {
+  if (options_.counts) options_.counts->graph_breaks.fetch_add(times, std::memory_order_relaxed);
+  if (options_.observer && times > 0) options_.observer->met_break(script_->name(), graph_break, times);
+  const bool always = messages::logs(messages::Artefact::graph_breaks, messages::Detail::more);
+  {
+    std::lock_guard<std::mutex> lock(notes_mutex_);
+    const auto same = [&](const GraphBreak& known) { return same_break(known, graph_break); };
+    const bool known = std::any_of(breaks_.begin(), breaks_.end(), same);
+    if (known && !always) return;
+    if (!known) {
+      breaks_.push_back(graph_break);
+      trace_break(*script_, graph_break);
+    }
+  }
+  warn_of(*script_, options_, graph_break, always);
 }
 
 /// What the call is followed for meets it as well, and counts it; if the capture was given up, the call that follows does.
@@ -374,17 +382,22 @@ void Compiled::note_broken(const GraphBreak& graph_break, const TraceReplayer* r
   note_break(graph_break, replayer && replayer->met(graph_break) ? 0 : 1);
 }
 
-/// After a call that was followed.
-void Compiled::finish_replay(TraceReplayer& replayer, at::ArrayRef<at::Tensor> outputs) {
-  if (replayer.raised()) throw replayer.raised()->error();
-  const std::string failure = replayer.finish(outputs, options_.fail_on_backend_error);
-  for (const auto& met : replayer.breaks()) note_break(*met.graph_break, met.times);
-  if (!failure.empty()) trace_failure(*script_, options_.backend, failure);
-  if (!failure.empty() && options_.warn)
-    options_.warn(named(script_->name(), script_->definition().where) +
-                  ": the backend cannot compile a graph between two breaks, so ATen runs its operators: " + failure);
-  std::lock_guard<std::mutex> lock(notes_mutex_);
-  if (segments_ != options_.traces->segments) segments_ = options_.traces->segments;
+/// After a call of the script, which may have been followed.
+void Compiled::finish_script(TraceReplayer* replayer, at::ArrayRef<at::Tensor> outputs) {
+  if (replayer) {
+    if (replayer->raised()) throw replayer->raised()->error();
+    const std::string failure = replayer->finish(outputs, options_.fail_on_backend_error);
+    for (const auto& met : replayer->breaks()) note_break(*met.graph_break, met.times);
+    if (!failure.empty()) trace_failure(*script_, options_.backend, failure);
+    if (!failure.empty() && options_.warn)
+      options_.warn(named(script_->name(), script_->definition().where) +
+                    ": the backend cannot compile a graph between two breaks, so ATen runs its operators: " + failure);
+    std::lock_guard<std::mutex> lock(notes_mutex_);
+    if (segments_ != options_.traces->segments) segments_ = options_.traces->segments;
+  }
+  const auto requires_grad = [](const at::Tensor& output) { return output.defined() && output.requires_grad(); };
+  if (options_.masked_rows == MaskedRows::require && std::any_of(outputs.begin(), outputs.end(), requires_grad))
+    refuse_unmasked_rows("'" + script_->name() + "'", unmasked_by_script());
 }
 
 /// Following costs about as much as the calls of two operators. Other ways through the script, where more may be gained, are
@@ -399,7 +412,7 @@ bool Compiled::is_worth_following() {
 }
 
 size_t Compiled::skip_calls() {
-  if (!script_is_faster_ || !gave_up() || newest_.load(std::memory_order_relaxed)) return 0;
+  if (!script_is_faster_ || !gave_up() || cache_.newest()) return 0;
   const uint64_t each = follow_each(calls_with_breaks_), next = calls_with_breaks_ % each;
   if (next == 0) return 0;
   calls_with_breaks_ += each - next;
@@ -409,6 +422,20 @@ size_t Compiled::skip_calls() {
 std::vector<CompiledSegment> Compiled::segments() const {
   std::lock_guard<std::mutex> lock(notes_mutex_);
   return segments_;
+}
+
+bool Compiled::run_graph(at::ArrayRef<at::Tensor> all, std::vector<at::Tensor>& outputs) const {
+  const Entry* entry = find(all);
+  if (!entry || entry->script_handles_errors) return false;
+  entry->executable->run(entry->taken(all, script_->variables()), outputs, {triage::Deadline::current()});
+  return true;
+}
+
+void Compiled::finish_compiling(at::ArrayRef<at::Tensor> all, at::ArrayRef<size_t> donated) const {
+  const Entry* entry = find(all);
+  if (!entry) return;
+  if (!donated.empty()) ask_for_donation(*script_, *entry, all, donated);
+  entry->executable->finish_compiling();
 }
 
 std::optional<std::string> Compiled::prepare(const std::vector<InputShape>& shape, at::ArrayRef<at::Tensor> params,
@@ -429,12 +456,12 @@ std::optional<std::string> Compiled::prepare(const std::vector<InputShape>& shap
 /// Nothing where there is, or now is, an entry for these inputs, or none is wanted; else why there cannot be one ahead.
 std::optional<std::string> Compiled::capture_synthetic(at::ArrayRef<at::Tensor> all, size_t num_params) {
   const ScriptLock lock(*this, std::nullopt);
-  if (find(all) || gave_up() || limit_reached() || !is_debugged()) return std::nullopt;
+  if (find(all) || gave_up() || recompiles_.limit_reached() || !is_debugged(*script_)) return std::nullopt;
   const SyntheticInputs synthetic;
   const random::DrawAside draws_aside;
   try {
     std::vector<at::Tensor> outputs;
-    capture(all, num_params, std::nullopt, outputs);
+    capture({all, num_params, std::nullopt, outputs});
   } catch (const GraphBreakError&) {
     if (!synthetic.stopped()) throw;
     return "a function of the host would be called";
@@ -459,6 +486,20 @@ std::vector<std::string> Compiled::graph_breaks() const {
   std::vector<std::string> texts;
   for (const GraphBreak& graph_break : breaks()) texts.push_back(graph_break.brief());
   return texts;
+}
+
+std::string Compiled::guards_text(const Guards& guards, const std::vector<std::string>& names) const {
+  const std::string text = guards.text(names);
+  if (options_.other_guards) return text + options_.other_guards();
+  return text + "variables of the script: it has not written to them outside of a capture\n";
+}
+
+void add_segments(CacheStatistics& statistics, const std::vector<CompiledSegment>& segments) {
+  statistics.segments += segments.size();
+  for (const CompiledSegment& segment : segments) {
+    statistics.bytes += graph::bytes(*segment.graph);
+    if (segment.executable) statistics.loops += segment.executable->loops();
+  }
 }
 
 }  // namespace triage::capture

@@ -389,7 +389,7 @@ CompiledFunction& push_compiled(lua_State* L) {
     if (messages::logs(messages::Artefact::recompiles)) say(context, LogLevel::info, text);
   };
   function->options.graphs_made = std::make_shared<std::atomic<int64_t>>(0);
-  function->options.warned = std::make_shared<Compiled::Warned>();
+  function->options.warned = std::make_shared<Compiled::Options::Warned>();
   read_compile_options(L, 2, *function);
   function->name = messages::one_line(function->name);  // messages, graphs and files show it
   if (!function->options.compile_with) function->options.compile_with = find_backend(function->options.backend);

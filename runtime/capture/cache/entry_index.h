@@ -1,5 +1,5 @@
 #pragma once
-#include "runtime/capture/compiled.h"
+#include "runtime/capture/cache/entry_cache.h"
 
 #include <array>
 #include <atomic>

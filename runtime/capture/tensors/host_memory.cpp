@@ -1,5 +1,6 @@
 #include "runtime/capture/tensors/host_memory.h"
 
+#include "runtime/backends/output_aliases.h"
 #include "runtime/capture/context.h"
 #include "runtime/capture/rules/arguments.h"
 #include "runtime/capture/rules/rules.h"
@@ -32,6 +33,17 @@ void HostMemory::follow() {
     if (auto tensor = known.tensor.lock(); tensor.defined())
       now.emplace_back(at::Tensor(std::move(tensor)), known.name);
   for (const auto& [tensor, name] : now) add(tensor, name);
+}
+
+void HostMemory::take_over(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs, bool kept) {
+  const auto is_input = [&](const at::Tensor& output) {
+    return std::any_of(inputs.begin(), inputs.end(), [&](const at::Tensor& input) { return output.is_same(input); });
+  };
+  if (kept)
+    copy_lent(outputs, [&](const at::Tensor& output) { return !is_input(output); });
+  else
+    separate_from_inputs(inputs, outputs);
+  for (const at::Tensor& output : outputs) add(output);
 }
 
 std::string HostMemory::name_of(const at::Tensor& tensor) const {

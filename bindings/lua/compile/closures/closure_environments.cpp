@@ -189,7 +189,7 @@ void forget_graphs(lua_State* L, CompiledFunction& function) {
   function.broken_partitions = function.too_large_environments = 0;
   function.options.graphs_made = std::make_shared<std::atomic<int64_t>>(0);
   function.options.traces = new_traces(function);
-  function.options.warned = std::make_shared<capture::Compiled::Warned>();
+  function.options.warned = std::make_shared<capture::Compiled::Options::Warned>();
   function.recompiles.clear();
   function.odd_argument.reset();
   luaL_unref(L, LUA_REGISTRYINDEX, std::exchange(function.weak_references, LUA_NOREF));
