@@ -28,20 +28,20 @@ at::Tensor with_strides_of(const LazyTensor& lazy, const at::Tensor& result) {
 }  // namespace
 
 void TraceReplayer::end_segment() {
-  if (path_.empty()) return;
-  if (!node_->segment) node_->segment = std::make_unique<TraceSegment>();
-  TraceSegment& segment = *node_->segment;
-  segment.wanted.resize(values_.size(), false);
-  for (size_t i = 0; i < values_.size(); ++i)
-    if (last_uses_[i] == path_.size() && !segment.wanted[i]) {
+  if (now_.path.empty()) return;
+  if (!now_.node->segment) now_.node->segment = std::make_unique<TraceSegment>();
+  TraceSegment& segment = *now_.node->segment;
+  segment.wanted.resize(now_.values.size(), false);
+  for (size_t i = 0; i < now_.values.size(); ++i)
+    if (now_.last_uses[i] == now_.path.size() && !segment.wanted[i]) {
       segment.wanted[i] = true;
       segment.ready = false;
     }
-  const bool compiled = deferred_ && segment.ready;
+  const bool compiled = now_.deferred && segment.ready;
   run_or_abandon([&] {
     if (compiled)
       run_compiled(segment);
-    else if (deferred_)
+    else if (now_.deferred)
       execute_deferred();
   });
   if (compiled)
@@ -51,79 +51,69 @@ void TraceReplayer::end_segment() {
 }
 
 void TraceReplayer::abandon_segment() {
-  if (pending_) set_segment_aside(nullptr);
+  if (now_.pending) set_segment_aside(nullptr);
 }
 
 /// Runs the compiled graph, and gives its results to the lazy tensors that stand for them.
 void TraceReplayer::run_compiled(const TraceSegment& segment) {
-  const c10::AutoGradMode mode(state_.grad_mode);
+  const c10::AutoGradMode mode(now_.state.grad_mode);
   std::vector<at::Tensor> outputs;
   if (segment.compiled.executable) {
     const messages::ProfilerSpan span([&] { return "segment " + segment.compiled.graph->name(); });
     const NotCaptured scope(false);  // a backend may run operators of a script
     const uint64_t before = writes_();
-    segment.compiled.executable->run(inputs_, outputs, {Deadline::current()});
+    segment.compiled.executable->run(now_.inputs, outputs, {Deadline::current()});
     writes_before_ += writes_() - before;  // what a backend keeps in variables is none of the function's
   }
   for (size_t i = 0; i < outputs.size(); ++i) {
-    auto* lazy = LazyTensor::unfilled(deferred_values_[segment.outputs[i]]);
-    if (shares_memory(outputs[i], inputs_)) outputs[i] = own_copy(outputs[i]);
+    auto* lazy = LazyTensor::unfilled(now_.deferred_values[segment.outputs[i]]);
+    if (shares_memory(outputs[i], now_.inputs)) outputs[i] = own_copy(outputs[i]);
     // Equal computations became one; the script may write to one of the two.
     if (shares_memory(outputs[i], at::ArrayRef<at::Tensor>(outputs).slice(0, i))) outputs[i] = own_copy(outputs[i]);
     if (lazy) lazy->fill(with_strides_of(*lazy, outputs[i]), false);
   }
   for (const TraceSegment::Alias& alias : segment.aliases) {
-    torch::jit::Stack stack = arguments_of_step(*alias.step, inputs_, deferred_values_);
+    torch::jit::Stack stack = arguments_of_step(*alias.step, now_.inputs, now_.deferred_values);
     alias.step->op.callBoxed(&stack);
-    if (auto* lazy = LazyTensor::unfilled(deferred_values_[alias.step->first_value + alias.result]))
+    if (auto* lazy = LazyTensor::unfilled(now_.deferred_values[alias.step->first_value + alias.result]))
       lazy->fill(stack[alias.result].toTensor(), true);
   }
 }
 
 /// The operators come another way than before, or to an end that is not compiled: ATen executes what was deferred.
 void TraceReplayer::execute_deferred() {
-  deferred_ = false;
-  fill_pending(path_, inputs_);
-  pending_->compute();
-  deferred_values_.clear();
+  now_.deferred = false;
+  fill_pending(now_.path, now_.inputs);
+  now_.pending->compute();
+  now_.deferred_values.clear();
 }
 
 void TraceReplayer::fill_pending(std::vector<TraceStep*> path, std::vector<at::Tensor> inputs) {
-  pending_->path = std::move(path);
-  pending_->inputs = std::move(inputs);
-  pending_->values = values_;
+  now_.pending->path = std::move(path);
+  now_.pending->inputs = std::move(inputs);
+  now_.pending->values = now_.values;
 }
 
 /// All values of the segment are there. `finish` may compile it, for what is wanted of it by then.
 void TraceReplayer::keep_segment(TraceSegment& segment) {
-  for (const auto& [impl, value] : value_ids_) closed_values_[impl] = {closed_.size(), value};
-  closed_.push_back({&segment, std::move(path_), std::move(inputs_), std::move(values_), state_.grad_mode, raises_});
+  for (const auto& [impl, value] : now_.value_ids) closed_values_[impl] = {closed_.size(), value};
+  closed_.push_back({&segment, std::move(now_.path), std::move(now_.inputs), std::move(now_.values),
+                     now_.state.grad_mode, now_.raises});
   reset_segment();
 }
 
 /// Values that are not there yet are computed when somebody reads them. `segment` learns of that; null: it failed.
 void TraceReplayer::set_segment_aside(TraceSegment* segment) {
-  fill_pending(std::move(path_), std::move(inputs_));
-  pending_->note_versions();
-  pending_->segment = segment;
-  pending_closed_.push_back(pending_);
+  fill_pending(std::move(now_.path), std::move(now_.inputs));
+  now_.pending->note_versions();
+  now_.pending->segment = segment;
+  pending_closed_.push_back(now_.pending);
   reset_segment();
 }
 
 void TraceReplayer::reset_segment() {
-  pending_->closed = true;
-  node_ = nullptr;
-  pending_.reset();
-  path_.clear();
-  inputs_.clear();
-  values_.clear();
-  deferred_values_.clear();
-  input_ids_.clear();
-  value_ids_.clear();
-  last_uses_.clear();
-  new_inputs_.clear();
-  deferred_ = false;
-  raises_ = false;
+  now_.pending->closed = true;
+  now_ = FollowedSegment(&params_);
 }
 
 std::string TraceReplayer::finish(at::ArrayRef<at::Tensor> outputs, bool fail_on_error) {
@@ -132,7 +122,9 @@ std::string TraceReplayer::finish(at::ArrayRef<at::Tensor> outputs, bool fail_on
   end_segment();
   if (gradients_ && !breaks_.empty()) graph_break(*gradients_);
   for (const at::Tensor& output : outputs) materialize_if_lazy(output);
-  compute_what_may_outlive();
+  // What the script wrote somewhere may be a tensor whose values are not there yet. They are computed before anybody can change
+  // what they are computed of; the next time the graph gives them.
+  if (writes_() != writes_before_ || escaped_) compute_closed();
   finished_ = true;
   const NotCaptured scope(false);
   std::string failure;

@@ -50,7 +50,111 @@ const GraphBreak* find_break(const TraceTree& tree, const GraphBreak& wanted) {
   return found == tree.breaks.end() ? nullptr : &*found;
 }
 
+std::vector<int64_t> extents_of(const std::vector<at::Tensor>& tensors) {
+  std::vector<int64_t> extents;
+  for (const at::Tensor& tensor : tensors) {
+    extents.insert(extents.end(), tensor.sizes().begin(), tensor.sizes().end());
+    extents.insert(extents.end(), tensor.strides().begin(), tensor.strides().end());
+  }
+  return extents;
+}
+
 }  // namespace
+
+bool FollowedSegment::is_param(const at::Tensor& tensor) const {
+  return std::any_of(params->begin(), params->end(), [&](const at::Tensor& param) { return param.is_same(tensor); });
+}
+
+void FollowedSegment::add_value(const at::Tensor& value) {
+  if (value.defined()) value_ids[value.unsafeGetTensorImpl()] = static_cast<uint32_t>(values.size());
+  values.emplace_back(value.getIntrusivePtr());
+  last_uses.push_back(0);
+}
+
+void FollowedSegment::advance(TraceStep& step) {
+  for (at::Tensor& tensor : new_inputs) {
+    input_ids[tensor.unsafeGetTensorImpl()] = static_cast<uint32_t>(inputs.size());
+    inputs.push_back(std::move(tensor));
+  }
+  new_inputs.clear();
+  path.push_back(&step);
+  node = &step.after;
+  raises |= OnGraphBreak::raises();
+}
+
+bool FollowedSegment::matches(const TraceArgument& argument, const c10::IValue& value, const TraceStep& step) {
+  using From = TraceArgument::From;
+  if (!value.isTensor() || !value.toTensor().defined()) {
+    if (argument.from != From::list)
+      return argument.from == From::constant &&
+             graph::same_constant(argument.constant, value.isTensor() ? c10::IValue() : value);
+    if (!value.isList()) return false;
+    const auto items = value.toListRef();
+    if (items.size() != argument.items.size()) return false;
+    for (size_t i = 0; i < items.size(); ++i)
+      if (!matches(argument.items[i], items[i], step)) return false;
+    return true;
+  }
+  const at::Tensor& tensor = value.toTensor();
+  if (const auto found = value_ids.find(tensor.unsafeGetTensorImpl()); found != value_ids.end())
+    return argument.from == From::value && argument.index == found->second;
+  if (const auto found = input_ids.find(tensor.unsafeGetTensorImpl()); found != input_ids.end())
+    return argument.from == From::input && argument.index == found->second;
+  if (is_wrapped_number(tensor) && !is_param(tensor))
+    return argument.from == From::constant && graph::same_constant(argument.constant, number_of(tensor));
+  size_t index = 0;
+  while (index < new_inputs.size() && !new_inputs[index].is_same(tensor)) ++index;
+  if (argument.from != From::input || argument.index != inputs.size() + index) return false;
+  if (index < new_inputs.size()) return true;
+  if (!step.new_inputs[index].fits(tensor) || step.new_params[index] != is_param(tensor)) return false;
+  new_inputs.push_back(tensor);
+  return true;
+}
+
+TraceArgument FollowedSegment::describe(const c10::IValue& value, TraceStep& step) {
+  using From = TraceArgument::From;
+  TraceArgument argument;
+  if (!value.isTensor() || !value.toTensor().defined()) {
+    bool tensors = false;
+    for_each_tensor(value, [&](const at::Tensor&) { tensors = true; });
+    if (!tensors) {
+      if (!value.isTensor()) argument.constant = value;
+      return argument;
+    }
+    argument.from = From::list;
+    for (const c10::IValue& item : value.toListRef()) argument.items.push_back(describe(item, step));
+    return argument;
+  }
+  const at::Tensor& tensor = value.toTensor();
+  argument.from = From::input;
+  if (const auto found = value_ids.find(tensor.unsafeGetTensorImpl()); found != value_ids.end()) {
+    argument.from = From::value;
+    argument.index = found->second;
+  } else if (const auto known = input_ids.find(tensor.unsafeGetTensorImpl()); known != input_ids.end()) {
+    argument.index = known->second;
+  } else if (is_wrapped_number(tensor) && !is_param(tensor)) {
+    argument.from = From::constant;
+    argument.constant = number_of(tensor);
+  } else {
+    size_t index = 0;
+    while (index < new_inputs.size() && !new_inputs[index].is_same(tensor)) ++index;
+    argument.index = static_cast<uint32_t>(inputs.size() + index);
+    if (index == new_inputs.size()) {
+      new_inputs.push_back(tensor);
+      step.new_inputs.push_back(Guards::Input::of(tensor));
+      step.new_params.push_back(is_param(tensor));
+    }
+  }
+  return argument;
+}
+
+std::optional<uint64_t> FollowedSegment::signature_with(const TraceStep& step) const {
+  if (step.new_inputs.empty()) return signature;
+  const std::vector<int64_t> extents = extents_of(new_inputs);
+  for (const TraceStep::InputSignature& known : step.signatures)
+    if (known.before == signature && known.extents == extents) return known.id;
+  return std::nullopt;
+}
 
 TraceReplayer::TraceReplayer(std::shared_ptr<TraceTree> tree, at::ArrayRef<at::Tensor> params,
                              std::function<uint64_t()> writes)
@@ -103,10 +207,6 @@ bool TraceReplayer::knows(const GraphBreak& graph_break) const {
   return tree_->breaks.size() >= TraceTree::max_breaks || find_break(*tree_, graph_break);
 }
 
-bool TraceReplayer::is_param(const at::Tensor& tensor) const {
-  return std::any_of(params_.begin(), params_.end(), [&](const at::Tensor& param) { return param.is_same(tensor); });
-}
-
 /// Said at the end, where the call met graph breaks: without any, one graph holds gradients.
 void TraceReplayer::note_gradients(const c10::OperatorHandle& op) {
   if (gradients_) return;
@@ -153,9 +253,9 @@ void TraceReplayer::call(const c10::OperatorHandle& op, torch::jit::Stack& stack
     op.callBoxed(&stack);
     return;
   }
-  if (path_.empty()) deferred_ = !node_->next.empty();
-  if (deferred_ && follow(op, arguments, stack)) return;
-  if (deferred_) run_or_abandon([&] { execute_deferred(); });
+  if (now_.path.empty()) now_.deferred = !now_.node->next.empty();
+  if (now_.deferred && follow(op, arguments, stack)) return;
+  if (now_.deferred) run_or_abandon([&] { execute_deferred(); });
   op.callBoxed(&stack);
   note_call(op, arguments, stack);
 }
@@ -204,25 +304,19 @@ void TraceReplayer::compute_closed() {
   for (const auto& pending : pending_closed_) pending->compute(/*want=*/true);
 }
 
-/// What the script wrote somewhere may be a tensor whose values are not there yet. They are computed before anybody can change
-/// what they are computed of; the next time the graph gives them.
-void TraceReplayer::compute_what_may_outlive() {
-  if (writes_() != writes_before_ || escaped_) compute_closed();
-}
-
 /// Goes on with the segment, or begins one where there is none, or none that takes another operator. False where the tree takes
 /// no more.
 bool TraceReplayer::enter_segment(const ThreadState& state) {
-  if (path_.size() >= TraceTree::max_path || (!path_.empty() && !(state == state_))) end_segment();
-  if (!path_.empty()) return true;
+  if (now_.path.size() >= TraceTree::max_path || (!now_.path.empty() && !(state == now_.state))) end_segment();
+  if (!now_.path.empty()) return true;
   TraceNode* const root = tree_->root(state);
   if (!root) return false;
-  state_ = state;
-  node_ = root;
-  pending_ = std::make_shared<PendingSegment>();
-  pending_->tree = tree_;
-  pending_->state = state_;
-  signature_ = 0;
+  now_.state = state;
+  now_.node = root;
+  now_.pending = std::make_shared<PendingSegment>();
+  now_.pending->tree = tree_;
+  now_.pending->state = now_.state;
+  now_.signature = 0;
   return true;
 }
 
@@ -230,35 +324,33 @@ bool TraceReplayer::enter_segment(const ThreadState& state) {
 bool TraceReplayer::follow(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments,
                            torch::jit::Stack& stack) {
   TraceStep* step = find_step(op, arguments);
-  const auto known_signature = step ? signature(*step) : std::nullopt;
+  const auto known_signature = step ? now_.signature_with(*step) : std::nullopt;
   const std::vector<ResultLayout>* layouts = known_signature ? step->layouts(*known_signature) : nullptr;
   if (!layouts) {  // sizes that are new
     auto predicted = step ? predict(*step, arguments) : std::nullopt;
     if (!predicted) return false;
-    signature_ = known_signature ? *known_signature : add_signature(*step);
-    layouts = &step->add_layouts(signature_, std::move(*predicted));
+    now_.signature = known_signature ? *known_signature : add_signature(*step);
+    layouts = &step->add_layouts(now_.signature, std::move(*predicted));
   } else {
-    signature_ = *known_signature;
+    now_.signature = *known_signature;
   }
-  take_new_inputs();
   stack.resize(stack.size() - arguments.size());
   for (const ResultLayout& layout : *layouts) {
-    const auto value = static_cast<uint32_t>(values_.size());
+    const auto value = static_cast<uint32_t>(now_.values.size());
     at::Tensor lazy;
-    if (layout.defined) lazy = make_lazy(layout, pending_, value);
-    add_value(lazy);
-    deferred_values_.push_back(lazy);
+    if (layout.defined) lazy = make_lazy(layout, now_.pending, value);
+    now_.add_value(lazy);
+    now_.deferred_values.push_back(lazy);
     stack.emplace_back(std::move(lazy));
   }
-  advance(*step);
+  now_.advance(*step);
   return true;
 }
 
 void TraceReplayer::note_results(TraceStep& step, const std::vector<c10::IValue>& arguments,
                                  const torch::jit::Stack& stack) {
-  const auto known = signature(step);
-  signature_ = known ? *known : add_signature(step);
-  take_new_inputs();
+  const auto known = now_.signature_with(step);
+  now_.signature = known ? *known : add_signature(step);
   std::vector<ResultLayout> layouts;
   for (size_t i = stack.size() - step.num_results; i < stack.size(); ++i) {
     const at::Tensor& result = stack[i].toTensor();
@@ -271,169 +363,61 @@ void TraceReplayer::note_results(TraceStep& step, const std::vector<c10::IValue>
       tree_->aliasing.insert(&step.op.schema());
       tree_->forget_compiled();
     }
-    add_value(result);
+    now_.add_value(result);
   }
-  if (!step.layouts(signature_)) {
+  if (!step.layouts(now_.signature)) {
     // With sizes of one kind there is nothing to predict yet: most traces are thrown away with a graph that has no break.
     if (step.results.empty())
       for_each_tensor(arguments,
                       [&](const at::Tensor& tensor) { step.first_arguments.push_back(ResultLayout::of(tensor)); });
     else
       check_prediction(step, arguments, layouts);
-    step.add_layouts(signature_, std::move(layouts));
+    step.add_layouts(now_.signature, std::move(layouts));
   }
-  advance(step);
-}
-
-void TraceReplayer::add_value(const at::Tensor& value) {
-  if (value.defined()) value_ids_[value.unsafeGetTensorImpl()] = static_cast<uint32_t>(values_.size());
-  values_.emplace_back(value.getIntrusivePtr());
-  last_uses_.push_back(0);
-}
-
-void TraceReplayer::advance(TraceStep& step) {
-  path_.push_back(&step);
-  node_ = &step.after;
-  raises_ |= OnGraphBreak::raises();
-}
-
-void TraceReplayer::take_new_inputs() {
-  for (at::Tensor& tensor : new_inputs_) {
-    input_ids_[tensor.unsafeGetTensorImpl()] = static_cast<uint32_t>(inputs_.size());
-    inputs_.push_back(std::move(tensor));
-  }
-  new_inputs_.clear();
+  now_.advance(step);
 }
 
 TraceStep* TraceReplayer::find_step(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments) {
-  for (const auto& step : node_->next) {
-    new_inputs_.clear();
+  for (const auto& step : now_.node->next) {
+    now_.new_inputs.clear();
     if (&step->op.schema() != &op.schema() || step->arguments.size() != arguments.size()) continue;
     bool same = true;
-    for (size_t i = 0; same && i < arguments.size(); ++i) same = matches(step->arguments[i], arguments[i], *step);
+    for (size_t i = 0; same && i < arguments.size(); ++i) same = now_.matches(step->arguments[i], arguments[i], *step);
     if (same) return step.get();
   }
-  new_inputs_.clear();
+  now_.new_inputs.clear();
   return nullptr;
-}
-
-bool TraceReplayer::matches(const TraceArgument& argument, const c10::IValue& value, const TraceStep& step) {
-  using From = TraceArgument::From;
-  if (!value.isTensor() || !value.toTensor().defined()) {
-    if (argument.from != From::list)
-      return argument.from == From::constant &&
-             graph::same_constant(argument.constant, value.isTensor() ? c10::IValue() : value);
-    if (!value.isList()) return false;
-    const auto items = value.toListRef();
-    if (items.size() != argument.items.size()) return false;
-    for (size_t i = 0; i < items.size(); ++i)
-      if (!matches(argument.items[i], items[i], step)) return false;
-    return true;
-  }
-  const at::Tensor& tensor = value.toTensor();
-  if (const auto found = value_ids_.find(tensor.unsafeGetTensorImpl()); found != value_ids_.end())
-    return argument.from == From::value && argument.index == found->second;
-  if (const auto found = input_ids_.find(tensor.unsafeGetTensorImpl()); found != input_ids_.end())
-    return argument.from == From::input && argument.index == found->second;
-  if (is_wrapped_number(tensor) && !is_param(tensor))
-    return argument.from == From::constant && graph::same_constant(argument.constant, number_of(tensor));
-  size_t index = 0;
-  while (index < new_inputs_.size() && !new_inputs_[index].is_same(tensor)) ++index;
-  if (argument.from != From::input || argument.index != inputs_.size() + index) return false;
-  if (index < new_inputs_.size()) return true;
-  if (!step.new_inputs[index].fits(tensor) || step.new_params[index] != is_param(tensor)) return false;
-  new_inputs_.push_back(tensor);
-  return true;
 }
 
 TraceStep* TraceReplayer::add_step(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments) {
   if (tree_->num_steps >= TraceTree::max_steps ||
-      node_->next.size() >= static_cast<size_t>(get_compiler_config().recompile_limit)) {
+      now_.node->next.size() >= static_cast<size_t>(get_compiler_config().recompile_limit)) {
     full_ = true;
     return nullptr;
   }
   auto step = std::make_unique<TraceStep>(op);
-  new_inputs_.clear();
-  for (const c10::IValue& argument : arguments) step->arguments.push_back(describe(argument, *step));
-  step->first_value = static_cast<uint32_t>(values_.size());
+  now_.new_inputs.clear();
+  for (const c10::IValue& argument : arguments) step->arguments.push_back(now_.describe(argument, *step));
+  step->first_value = static_cast<uint32_t>(now_.values.size());
   step->num_results = static_cast<uint32_t>(op.schema().returns().size());
   for (const auto& result : op.schema().returns()) step->aliases |= result.alias_info() != nullptr;
   const Recorder* const recorder = Recorder::current();
   step->source = recorder ? recorder->line() : ScriptScope::line();
   ++tree_->num_steps;
-  node_->next.push_back(std::move(step));
-  return node_->next.back().get();
-}
-
-TraceArgument TraceReplayer::describe(const c10::IValue& value, TraceStep& step) {
-  using From = TraceArgument::From;
-  TraceArgument argument;
-  if (!value.isTensor() || !value.toTensor().defined()) {
-    bool tensors = false;
-    for_each_tensor(value, [&](const at::Tensor&) { tensors = true; });
-    if (!tensors) {
-      if (!value.isTensor()) argument.constant = value;
-      return argument;
-    }
-    argument.from = From::list;
-    for (const c10::IValue& item : value.toListRef()) argument.items.push_back(describe(item, step));
-    return argument;
-  }
-  const at::Tensor& tensor = value.toTensor();
-  argument.from = From::input;
-  if (const auto found = value_ids_.find(tensor.unsafeGetTensorImpl()); found != value_ids_.end()) {
-    argument.from = From::value;
-    argument.index = found->second;
-  } else if (const auto known = input_ids_.find(tensor.unsafeGetTensorImpl()); known != input_ids_.end()) {
-    argument.index = known->second;
-  } else if (is_wrapped_number(tensor) && !is_param(tensor)) {
-    argument.from = From::constant;
-    argument.constant = number_of(tensor);
-  } else {
-    size_t index = 0;
-    while (index < new_inputs_.size() && !new_inputs_[index].is_same(tensor)) ++index;
-    argument.index = static_cast<uint32_t>(inputs_.size() + index);
-    if (index == new_inputs_.size()) {
-      new_inputs_.push_back(tensor);
-      step.new_inputs.push_back(Guards::Input::of(tensor));
-      step.new_params.push_back(is_param(tensor));
-    }
-  }
-  return argument;
-}
-
-namespace {
-
-std::vector<int64_t> extents_of(const std::vector<at::Tensor>& tensors) {
-  std::vector<int64_t> extents;
-  for (const at::Tensor& tensor : tensors) {
-    extents.insert(extents.end(), tensor.sizes().begin(), tensor.sizes().end());
-    extents.insert(extents.end(), tensor.strides().begin(), tensor.strides().end());
-  }
-  return extents;
-}
-
-}  // namespace
-
-/// The number of the sizes that the inputs have in this call, the new ones of `step` included.
-std::optional<uint64_t> TraceReplayer::signature(const TraceStep& step) const {
-  if (step.new_inputs.empty()) return signature_;
-  const std::vector<int64_t> extents = extents_of(new_inputs_);
-  for (const TraceStep::InputSignature& known : step.signatures)
-    if (known.before == signature_ && known.extents == extents) return known.id;
-  return std::nullopt;
+  now_.node->next.push_back(std::move(step));
+  return now_.node->next.back().get();
 }
 
 uint64_t TraceReplayer::add_signature(TraceStep& step) {
   if (step.signatures.size() >= TraceTree::max_signatures) step.signatures.erase(step.signatures.begin());
-  step.signatures.push_back({signature_, extents_of(new_inputs_), tree_->next_signature++});
+  step.signatures.push_back({now_.signature, extents_of(now_.new_inputs), tree_->next_signature++});
   return step.signatures.back().id;
 }
 
 void TraceReplayer::note_use(const at::Tensor& tensor) {
   const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
-  if (const auto found = value_ids_.find(impl); found != value_ids_.end()) {
-    last_uses_[found->second] = path_.size();
+  if (const auto found = now_.value_ids.find(impl); found != now_.value_ids.end()) {
+    now_.last_uses[found->second] = now_.path.size();
   } else if (const auto closed = closed_values_.find(impl); closed != closed_values_.end()) {
     TraceSegment& segment = *closed_[closed->second.closed].segment;
     if (!segment.wanted[closed->second.value]) segment.ready = false;

@@ -16,6 +16,35 @@
 
 namespace triage::capture {
 
+/// The segment that is followed now, with its tensors by number, as traces name them.
+struct FollowedSegment {
+  explicit FollowedSegment(const std::vector<at::Tensor>* params) : params(params) {}
+
+  bool matches(const TraceArgument& argument, const c10::IValue& value, const TraceStep& step);
+  TraceArgument describe(const c10::IValue& value, TraceStep& step);
+  /// The number of the sizes that the inputs have in this call, the new ones of `step` included.
+  std::optional<uint64_t> signature_with(const TraceStep& step) const;
+  void add_value(const at::Tensor& value);
+  /// `step` came, with the inputs that it was matched or described with.
+  void advance(TraceStep& step);
+  bool is_param(const at::Tensor& tensor) const;
+
+  const std::vector<at::Tensor>* params;
+  TraceNode* node = nullptr;  // null before its first operator
+  ThreadState state{};
+  std::shared_ptr<PendingSegment> pending;
+  std::vector<TraceStep*> path;
+  std::vector<at::Tensor> inputs;
+  std::vector<WeakTensor> values;  // weak: what the script lets go is given back, and its address not used again
+  std::vector<at::Tensor> deferred_values;  // the same while deferred: they are still to be computed
+  std::unordered_map<const c10::TensorImpl*, uint32_t> input_ids, value_ids;
+  std::vector<size_t> last_uses;       // by value: how many steps there were when it was last handed to something
+  std::vector<at::Tensor> new_inputs;  // of the step being matched
+  uint64_t signature = 0;
+  bool deferred = false;  // the steps of the path are not executed yet
+  bool raises = false;    // one of them was called where an error of the backend is one of the call
+};
+
 /// Runs a function that one graph cannot hold: the script runs on every call, and its operators in segments, which end where
 /// the graph breaks. As long as the operators come as they came before, none is executed; the script gets lazy tensors, and
 /// where the segment ends its compiled graph runs at once. An operator that did not come before ends that: what was deferred
@@ -34,7 +63,7 @@ class TraceReplayer {
   /// Returns what was current.
   static TraceReplayer* replace_current(TraceReplayer* replayer) noexcept;
 
-  bool is_param(const at::Tensor& tensor) const;
+  bool is_param(const at::Tensor& tensor) const { return now_.is_param(tensor); }
 
   /// An operator that no recorder sees: like OperatorHandle::callBoxed, now or later.
   void call(const c10::OperatorHandle& op, torch::jit::Stack& stack);
@@ -107,21 +136,14 @@ class TraceReplayer {
   }
   void fill_pending(std::vector<TraceStep*> path, std::vector<at::Tensor> inputs);
   void compute_closed();
-  void compute_what_may_outlive();
   void abandon_segment();
   void keep_segment(TraceSegment& segment);
   void set_segment_aside(TraceSegment* segment);
-  void reset_segment();
   TraceStep* find_step(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments);
   TraceStep* add_step(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments);
-  bool matches(const TraceArgument& argument, const c10::IValue& value, const TraceStep& step);
-  TraceArgument describe(const c10::IValue& value, TraceStep& step);
-  std::optional<uint64_t> signature(const TraceStep& step) const;
   uint64_t add_signature(TraceStep& step);
   void note_results(TraceStep& step, const std::vector<c10::IValue>& arguments, const torch::jit::Stack& stack);
-  void add_value(const at::Tensor& value);
-  void take_new_inputs();
-  void advance(TraceStep& step);
+  void reset_segment();
 
   std::shared_ptr<TraceTree> tree_;
   std::vector<at::Tensor> params_;
@@ -129,21 +151,7 @@ class TraceReplayer {
   uint64_t writes_before_;
   TraceReplayer* previous_;
 
-  // The segment now being followed.
-  TraceNode* node_ = nullptr;  // null before its first operator
-  ThreadState state_{};
-  std::shared_ptr<PendingSegment> pending_;
-  std::vector<TraceStep*> path_;
-  std::vector<at::Tensor> inputs_;
-  std::vector<WeakTensor> values_;  // weak: what the script lets go is given back, and its address not used again
-  std::vector<at::Tensor> deferred_values_;  // the same while deferred_: they are still to be computed
-  std::unordered_map<const c10::TensorImpl*, uint32_t> input_ids_, value_ids_;
-  std::vector<size_t> last_uses_;       // by value: how many steps there were when it was last handed to something
-  std::vector<at::Tensor> new_inputs_;  // of the step being matched
-  uint64_t signature_ = 0;
-  bool deferred_ = false;  // the steps of path_ are not executed yet
-  bool raises_ = false;    // one of them was called where an error of the backend is one of the call
-
+  FollowedSegment now_{&params_};
   std::vector<Closed> closed_;
   std::vector<std::shared_ptr<PendingSegment>> pending_closed_;  // of this call: some of their values may not be there
   std::unordered_map<const c10::TensorImpl*, Place> closed_values_;
