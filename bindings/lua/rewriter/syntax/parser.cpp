@@ -1,6 +1,8 @@
 #include "bindings/lua/rewriter/syntax/parser.h"
 
 #include <algorithm>
+#include <iterator>
+#include <utility>
 
 #include "bindings/lua/rewriter/syntax/bounds.h"
 
@@ -23,9 +25,7 @@ std::unique_ptr<Chunk> parse(std::string_view source, std::string_view chunk_nam
 }
 
 Parser::Parser(std::string_view source, std::string_view chunk_name, const Options& options)
-    : options_(options),
-      work_(options.charge),
-      lexer_(source, chunk_name),
+    : TokenStream(source, chunk_name, options),
       chunk_(std::make_unique<Chunk>()),
       scopes_([this](const std::string& message) { fail_meaning(message); }, work_) {}
 
@@ -43,124 +43,9 @@ std::unique_ptr<Chunk> Parser::parse_chunk() {
   return std::move(chunk_);
 }
 
-void Parser::bound(size_t count, size_t most, const char* what) {
-  if (!options_.policy || count <= most) return;
-  fail_meaning("a policy may have at most " + std::to_string(most) + " " + what +
-               ": make it shorter, or split it; a trusted script (triage exec) has no such limit");
-}
-
-// --- tokens
-
-void Parser::advance() {
-  work_.step(1 + (token_.end - token_.begin) / 100);
-  bound(++tokens_, bounds::kTokens, "tokens");
-  previous_end_ = token_.end;
-  previous_line_ = token_.end_line;
-  if (ahead_) {
-    token_ = std::move(*ahead_);
-    ahead_.reset();
-  } else {
-    token_ = lexer_.next();
-  }
-}
-
-const Token& Parser::peek() {
-  if (!ahead_) ahead_ = lexer_.next();
-  return *ahead_;
-}
-
-bool Parser::accept(TokenKind kind) {
-  if (!at(kind)) return false;
-  advance();
-  return true;
-}
-
-bool Parser::accept(char character) {
-  if (!at(character)) return false;
-  advance();
-  return true;
-}
-
-void Parser::expect(TokenKind kind) {
-  if (!at(kind)) fail_expected(show_token(kind));
-  if (kind != TokenKind::EndOfFile) advance();
-}
-
-void Parser::expect(char character) {
-  if (!accept(character)) fail_expected(show_token(TokenKind::Character, character));
-}
-
-/// Where blocks were closed by an `end` that stands further left than the line that opened them, the first of them is the one
-/// that lacks its own: Lua itself names the outermost. Empty where none is.
-std::string Parser::misplaced_end() const {
-  const std::string_view source = lexer_.source();
-  std::vector<size_t> lines = {0, 0};  // where each begins; the first has number 1
-  for (size_t i = 0; i < source.size(); ++i)
-    if (source[i] == '\n') lines.push_back(i + 1);
-  const auto indentation = [&](int line) {
-    const size_t begin = lines.at(static_cast<size_t>(line));
-    constexpr size_t most = 200;  // one line may open many blocks
-    const std::string_view start = source.substr(begin, most);
-    return start.substr(0, start.find_first_not_of(" \t"));
-  };
-  for (const ClosedBlock& block : closed_blocks_) {
-    if (static_cast<size_t>(block.end_line) >= lines.size()) return "";  // lines that end in another way
-    const std::string_view outer = indentation(block.end_line), inner = indentation(block.line);
-    const bool first_on_line = lines[static_cast<size_t>(block.end_line)] + outer.size() == block.end;
-    if (first_on_line && outer.size() < inner.size() && inner.substr(0, outer.size()) == outer)
-      return "; " + show_token(block.opening) + " at line " + std::to_string(block.line) +
-             " seems to have no `end`: it took the one of line " + std::to_string(block.end_line) +
-             ", which is indented less";
-  }
-  return "";
-}
-
-/// The `end` of a `while`, ...: says which opening it lacks, unless that is on this very line.
-void Parser::fail_unclosed(const std::string& closing, const std::string& opening, int line) {
-  if (line == lexer_.line()) fail_expected(closing);
-  const std::string misplaced = closing == show_token(TokenKind::End) ? misplaced_end() : "";
-  fail(closing + " expected (to close " + opening + " at line " + std::to_string(line) + misplaced + ")");
-}
-
-void Parser::expect_closing(TokenKind kind, TokenKind opening, int line) {
-  if (!at(kind)) fail_unclosed(show_token(kind), show_token(opening), line);
-  if (kind == TokenKind::End) closed_blocks_.push_back({opening, line, token_.line, token_.begin});
-  advance();
-}
-
-void Parser::expect_closing(char closing, char opening, int line) {
-  if (accept(closing)) return;
-  fail_unclosed(show_token(TokenKind::Character, closing), show_token(TokenKind::Character, opening), line);
-}
-
-std::string Parser::expect_name() {
-  if (!at(TokenKind::Name)) fail_expected(show_token(TokenKind::Name));
-  if (token_.text.compare(0, 9, "__triage_") == 0)
-    fail("a name that starts with '__triage_' is reserved for the runtime: choose another name");
-  bound(token_.text.size(), bounds::kName, "bytes in a name");
-  std::string name = std::move(token_.text);
-  advance();
-  return name;
-}
-
-void Parser::fail(const std::string& message) { lexer_.fail(message, lexer_.near(token_), token_.column); }
-void Parser::fail_meaning(const std::string& message) { lexer_.fail(message, "", token_.column); }
-void Parser::fail_expected(const std::string& what) { fail(what + " expected"); }
-
-// --- blocks and statements
-
 bool Parser::at_block_end(bool with_until) const {
-  switch (token_.kind) {
-    case TokenKind::Else:
-    case TokenKind::Elseif:
-    case TokenKind::End:
-    case TokenKind::EndOfFile:
-      return true;
-    case TokenKind::Until:
-      return with_until;
-    default:
-      return false;
-  }
+  return at(TokenKind::Else) || at(TokenKind::Elseif) || at(TokenKind::End) || at(TokenKind::EndOfFile) ||
+         (with_until && at(TokenKind::Until));
 }
 
 Block* Parser::parse_statements() {
@@ -194,47 +79,29 @@ void Parser::parse_statement(Block& block) {
   statement.begin = token_.begin;
   // A label is entered first: parse_label reads the empty statements behind it.
   block.statements.push_back(&statement);
-  switch (token_.kind) {
-    case TokenKind::If:
-      parse_if(statement);
-      break;
-    case TokenKind::While:
-      parse_while(statement);
-      break;
-    case TokenKind::Do: {
-      advance();
-      statement.kind = StatementKind::Do;
-      statement.blocks.push_back(parse_block());
-      expect_closing(TokenKind::End, TokenKind::Do, statement.line);
-      break;
-    }
-    case TokenKind::For:
-      parse_for(statement);
-      break;
-    case TokenKind::Repeat:
-      parse_repeat(statement);
-      break;
-    case TokenKind::Function:
-      parse_function_statement(statement);
-      break;
-    case TokenKind::Local:
-      parse_local(statement);
-      break;
-    case TokenKind::DoubleColon:
-      parse_label(block, statement);
-      break;
-    case TokenKind::Return:
-      parse_return(statement);
-      break;
-    case TokenKind::Break:
-    case TokenKind::Goto:
-      parse_goto(statement);
-      break;
-    default:
-      parse_expression_statement(statement);
-      break;
-  }
+  using Parse = void (Parser::*)(Statement&);
+  static constexpr std::pair<TokenKind, Parse> kinds[] = {
+      {TokenKind::If, &Parser::parse_if},         {TokenKind::While, &Parser::parse_while},
+      {TokenKind::Do, &Parser::parse_do},         {TokenKind::For, &Parser::parse_for},
+      {TokenKind::Repeat, &Parser::parse_repeat}, {TokenKind::Function, &Parser::parse_function_statement},
+      {TokenKind::Local, &Parser::parse_local},   {TokenKind::Return, &Parser::parse_return},
+      {TokenKind::Break, &Parser::parse_goto},    {TokenKind::Goto, &Parser::parse_goto}};
+  const auto* const found =
+      std::find_if(std::begin(kinds), std::end(kinds), [&](const auto& kind) { return at(kind.first); });
+  if (found != std::end(kinds))
+    (this->*found->second)(statement);
+  else if (at(TokenKind::DoubleColon))
+    parse_label(block, statement);
+  else
+    parse_expression_statement(statement);
   finish(statement);
+}
+
+void Parser::parse_do(Statement& statement) {
+  statement.kind = StatementKind::Do;
+  advance();
+  statement.blocks.push_back(parse_block());
+  expect_closing(TokenKind::End, TokenKind::Do, statement.line);
 }
 
 void Parser::parse_if(Statement& statement) {

@@ -1,13 +1,11 @@
 #pragma once
 #include <memory>
-#include <optional>
 #include <string>
 #include <string_view>
 
-#include "bindings/lua/rewriter/syntax/lexer.h"
 #include "bindings/lua/rewriter/syntax/scope.h"
 #include "bindings/lua/rewriter/syntax/syntax_tree.h"
-#include "bindings/lua/rewriter/syntax/work.h"
+#include "bindings/lua/rewriter/syntax/token_stream.h"
 
 namespace triage::lua::rewriter {
 
@@ -16,7 +14,7 @@ namespace triage::lua::rewriter {
 /// variables named `_ENV`.
 std::unique_ptr<Chunk> parse(std::string_view source, std::string_view chunk_name, const Options& options);
 
-class Parser {
+class Parser : private TokenStream {
  public:
   Parser(std::string_view source, std::string_view chunk_name, const Options& options);
   std::unique_ptr<Chunk> parse_chunk();
@@ -41,27 +39,6 @@ class Parser {
     Parser& parser_;
   };
 
-  /// Refuses a policy with more than `most` of something (bounds.h).
-  void bound(size_t count, size_t most, const char* what);
-
-  // tokens
-  void advance();
-  const Token& peek();
-  bool at(TokenKind kind) const { return token_.is(kind); }
-  bool at(char character) const { return token_.is(character); }
-  bool accept(TokenKind kind);
-  bool accept(char character);
-  void expect(TokenKind kind);
-  void expect(char character);
-  void expect_closing(TokenKind kind, TokenKind opening, int line);
-  void expect_closing(char closing, char opening, int line);
-  std::string expect_name();
-  std::string misplaced_end() const;
-  [[noreturn]] void fail_unclosed(const std::string& closing, const std::string& opening, int line);
-  [[noreturn]] void fail(const std::string& message);          // with "near ..."
-  [[noreturn]] void fail_meaning(const std::string& message);  // without
-  [[noreturn]] void fail_expected(const std::string& what);
-
   // blocks and statements
   bool at_block_end(bool with_until) const;
   Block* parse_statements();
@@ -70,6 +47,7 @@ class Parser {
   void finish(Statement& statement);
   void parse_if(Statement& statement);
   void parse_while(Statement& statement);
+  void parse_do(Statement& statement);
   void parse_for(Statement& statement);
   void parse_numeric_for(Statement& statement);
   void parse_generic_for(Statement& statement, const std::string& first_name);
@@ -103,23 +81,9 @@ class Parser {
   Function* parse_function_body(int line, size_t keyword_begin, bool is_method);
   void parse_parameters(Function& function);
 
-  Options options_;
-  Work work_;
-  Lexer lexer_;
   std::unique_ptr<Chunk> chunk_;
   Scopes scopes_;
-  Token token_;
-  std::optional<Token> ahead_;
-  size_t previous_end_ = 0;
-  int previous_line_ = 1;
   int depth_ = 0;
-  size_t tokens_ = 0;
-  struct ClosedBlock {
-    TokenKind opening;
-    int line, end_line;
-    size_t end;  // offset of its `end`
-  };
-  std::vector<ClosedBlock> closed_blocks_;
 };
 
 }  // namespace triage::lua::rewriter

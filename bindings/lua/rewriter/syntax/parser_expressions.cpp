@@ -1,5 +1,7 @@
 #include "bindings/lua/rewriter/syntax/parser.h"
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "bindings/lua/rewriter/syntax/bounds.h"
@@ -22,58 +24,25 @@ constexpr Priority kPriorities[] = {{10, 10}, {10, 10}, {11, 11}, {11, 11}, {14,
                                     {2, 2},   {1, 1}};                                         // and or
 
 Operator binary_operator(const Token& token) {
-  switch (token.kind) {
-    case TokenKind::FloorDivide:
-      return Operator::FloorDivide;
-    case TokenKind::Concat:
-      return Operator::Concat;
-    case TokenKind::Equal:
-      return Operator::Equal;
-    case TokenKind::NotEqual:
-      return Operator::NotEqual;
-    case TokenKind::LessEqual:
-      return Operator::LessEqual;
-    case TokenKind::GreaterEqual:
-      return Operator::GreaterEqual;
-    case TokenKind::ShiftLeft:
-      return Operator::ShiftLeft;
-    case TokenKind::ShiftRight:
-      return Operator::ShiftRight;
-    case TokenKind::And:
-      return Operator::And;
-    case TokenKind::Or:
-      return Operator::Or;
-    case TokenKind::Character:
-      break;
-    default:
-      return Operator::None;
-  }
-  switch (token.character) {
-    case '+':
-      return Operator::Add;
-    case '-':
-      return Operator::Subtract;
-    case '*':
-      return Operator::Multiply;
-    case '%':
-      return Operator::Modulo;
-    case '^':
-      return Operator::Power;
-    case '/':
-      return Operator::Divide;
-    case '&':
-      return Operator::BitAnd;
-    case '|':
-      return Operator::BitOr;
-    case '~':
-      return Operator::BitXor;
-    case '<':
-      return Operator::Less;
-    case '>':
-      return Operator::Greater;
-    default:
-      return Operator::None;
-  }
+  static constexpr std::pair<TokenKind, Operator> tokens[] = {{TokenKind::FloorDivide, Operator::FloorDivide},
+                                                              {TokenKind::Concat, Operator::Concat},
+                                                              {TokenKind::Equal, Operator::Equal},
+                                                              {TokenKind::NotEqual, Operator::NotEqual},
+                                                              {TokenKind::LessEqual, Operator::LessEqual},
+                                                              {TokenKind::GreaterEqual, Operator::GreaterEqual},
+                                                              {TokenKind::ShiftLeft, Operator::ShiftLeft},
+                                                              {TokenKind::ShiftRight, Operator::ShiftRight},
+                                                              {TokenKind::And, Operator::And},
+                                                              {TokenKind::Or, Operator::Or}};
+  static constexpr std::pair<char, Operator> characters[] = {
+      {'+', Operator::Add},    {'-', Operator::Subtract}, {'*', Operator::Multiply}, {'%', Operator::Modulo},
+      {'^', Operator::Power},  {'/', Operator::Divide},   {'&', Operator::BitAnd},   {'|', Operator::BitOr},
+      {'~', Operator::BitXor}, {'<', Operator::Less},     {'>', Operator::Greater}};
+  for (const auto& [kind, op] : tokens)
+    if (token.is(kind)) return op;
+  for (const auto& [character, op] : characters)
+    if (token.is(character)) return op;
+  return Operator::None;
 }
 
 Operator unary_operator(const Token& token) {
@@ -150,45 +119,27 @@ Expression* Parser::parse_unary() {
 }
 
 Expression* Parser::parse_simple() {
-  ExpressionKind kind;
-  switch (token_.kind) {
-    case TokenKind::Number:
-      kind = ExpressionKind::Number;
-      break;
-    case TokenKind::Integer:
-      kind = ExpressionKind::Integer;
-      break;
-    case TokenKind::String:
-      kind = ExpressionKind::String;
-      break;
-    case TokenKind::Nil:
-      kind = ExpressionKind::Nil;
-      break;
-    case TokenKind::True:
-      kind = ExpressionKind::True;
-      break;
-    case TokenKind::False:
-      kind = ExpressionKind::False;
-      break;
-    case TokenKind::Dots:
-      if (!scopes_.function()->is_vararg) fail("cannot use '...' outside a vararg function");
-      kind = ExpressionKind::Varargs;
-      break;
-    case TokenKind::Function: {
-      const int line = lexer_.line();
-      const size_t begin = token_.begin;
-      Expression* const function = new_expression(ExpressionKind::Function);
-      advance();
-      function->function = parse_function_body(line, begin, false);
-      return finish(function);
-    }
-    default:
-      return at('{') ? parse_table() : parse_suffixed();
+  static constexpr std::pair<TokenKind, ExpressionKind> literals[] = {
+      {TokenKind::Number, ExpressionKind::Number}, {TokenKind::Integer, ExpressionKind::Integer},
+      {TokenKind::String, ExpressionKind::String}, {TokenKind::Nil, ExpressionKind::Nil},
+      {TokenKind::True, ExpressionKind::True},     {TokenKind::False, ExpressionKind::False},
+      {TokenKind::Dots, ExpressionKind::Varargs}};
+  const auto* const kind =
+      std::find_if(std::begin(literals), std::end(literals), [&](const auto& literal) { return at(literal.first); });
+  if (kind != std::end(literals)) {
+    if (at(TokenKind::Dots) && !scopes_.function()->is_vararg) fail("cannot use '...' outside a vararg function");
+    Expression* const literal = new_expression(kind->second);
+    literal->text = token_.text;
+    advance();
+    return finish(literal);
   }
-  Expression* const literal = new_expression(kind);
-  literal->text = token_.text;
+  if (!at(TokenKind::Function)) return at('{') ? parse_table() : parse_suffixed();
+  const int line = lexer_.line();
+  const size_t begin = token_.begin;
+  Expression* const function = new_expression(ExpressionKind::Function);
   advance();
-  return finish(literal);
+  function->function = parse_function_body(line, begin, false);
+  return finish(function);
 }
 
 Expression* Parser::parse_name() {
