@@ -40,9 +40,89 @@ int64_t product(const Sizes& sizes, size_t count) {
 
 bool is(const Node& node, const char* name) { return node.op.operator_name().name == name; }
 
-class MaskedRows {
+int64_t size_at(const Value* value, int64_t dim) { return sizes_of(value)[static_cast<size_t>(dim)]; }
+
+/// The constant dim that is argument `index`, counted from the front of `value`.
+int64_t dim_of(const Node& call, size_t index, const Value* value) {
+  const int64_t dim = call.operands[index].constant()->toInt();
+  return dim < 0 ? dim + static_cast<int64_t>(sizes_of(value).size()) : dim;
+}
+
+/// The argument whose values the result has; nothing where it has others.
+std::optional<size_t> source_of_values(const Node& node) {
+  if (is(node, "aten::fill")) return 1;
+  switch (semantics_of(node.op).masked_rows) {
+    case Rule::kept:
+    case Rule::expanded:
+    case Rule::reshaped:
+      return 0;
+    default:
+      return is(node, "aten::scalar_tensor") ? std::optional<size_t>(0) : std::nullopt;
+  }
+}
+
+bool names_rows(const Node& call) {
+  const auto& arguments = call.op.schema().arguments();
+  const auto rank = static_cast<int64_t>(sizes_of(call.results[0]).size());
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const c10::IValue* dim = call.operands[i].constant();
+    const bool other = dim && dim->isInt() && dim->toInt() != 0 && dim->toInt() != -rank;
+    if (arguments[i].name().rfind("dim", 0) == 0 && !other) return true;
+  }
+  return false;
+}
+
+/// An operator of a gradient formula, which is 0 where the gradient is, that keeps rows apart.
+bool is_gradient_of_rows(const Node& call) {
+  return call.op.operator_name().name.ends_with("_backward") && !sums_losses(call) && !names_rows(call) &&
+         semantics_of(call.op).has(Semantics::keeps_rows);
+}
+
+/// Adds calls to the graph that compute masks.
+class MaskValues {
+ protected:
+  explicit MaskValues(Graph& graph) : graph_(graph) {}
+
+  Value* emit(const char* name, const char* overload, std::vector<Operand> operands) {
+    return emit(c10::Dispatcher::singleton().findSchemaOrThrow(name, overload), std::move(operands));
+  }
+
+  /// A call of one result. Its type is found by calling it on zeros of the operands' sizes.
+  Value* emit(const c10::OperatorHandle& op, std::vector<Operand> operands) {
+    Node* node = graph_.append(op, std::move(operands), 1, source_);
+    const auto zeros = [](const Value* value) {
+      return at::zeros(value->meta->sizes, at::TensorOptions(value->meta->dtype).device(value->meta->device));
+    };
+    const at::Tensor result = graph::evaluate(*node, zeros).at(0);
+    graph_.edit(node->results[0]).meta = TensorMeta{result.scalar_type(), result.sizes().vec(), result.device()};
+    return node->results[0];
+  }
+
+  Value* reshaped(Value* mask, const Sizes& sizes) {
+    return sizes_of(mask) == sizes ? mask : emit("aten::reshape", "", {mask, Operand(c10::IValue(sizes))});
+  }
+  Value* opposite(Value* mask) { return emit("aten::logical_not", "", {mask}); }
+  Value* either(Value* a, Value* b) { return a == b ? a : emit("aten::logical_or", "", {a, b}); }
+  Value* both(Value* a, Value* b) { return a == b ? a : emit("aten::logical_and", "", {a, b}); }
+  Value* transposed(Value* mask) {
+    if (mask->producer && is(*mask->producer, "aten::t")) return mask->producer->operands[0].value();
+    return emit("aten::transpose", "int", {mask, c10::IValue(int64_t{-2}), c10::IValue(int64_t{-1})});
+  }
+  Value* none_of(Value* counts) { return emit("aten::le", "Scalar", {counts, c10::IValue(int64_t{0})}); }
+  Value* counted(Value* mask) { return emit("aten::mul", "Scalar", {opposite(mask), c10::IValue(int64_t{1})}); }
+  Value* filled(const Sizes& sizes, at::ScalarType dtype, const char* with) {
+    return emit(
+        with, "",
+        {c10::IValue(sizes), c10::IValue(static_cast<int64_t>(dtype)), c10::IValue(), c10::IValue(), c10::IValue()});
+  }
+
+  Graph& graph_;
+  Source source_;  // of the calls that are added
+};
+
+class MaskedRows : MaskValues {
  public:
-  explicit MaskedRows(Joint& joint) : graph_(joint.graph), row_masks_(joint.row_masks) {
+  explicit MaskedRows(Joint& joint) : MaskValues(joint.graph), row_masks_(joint.row_masks) {
     const auto& inputs = graph_.inputs();
     for (size_t i = joint.num_primals; i < inputs.size(); ++i) of_tangents_.insert(inputs[i].value);
   }
@@ -73,32 +153,6 @@ class MaskedRows {
   }
 
  private:
-  Value* emit(const char* name, const char* overload, std::vector<Operand> operands) {
-    return emit(c10::Dispatcher::singleton().findSchemaOrThrow(name, overload), std::move(operands));
-  }
-
-  /// A call of one result. Its type is found by calling it on zeros of the operands' sizes.
-  Value* emit(const c10::OperatorHandle& op, std::vector<Operand> operands) {
-    Node* node = graph_.append(op, std::move(operands), 1, source_);
-    const auto zeros = [](const Value* value) {
-      return at::zeros(value->meta->sizes, at::TensorOptions(value->meta->dtype).device(value->meta->device));
-    };
-    const at::Tensor result = graph::evaluate(*node, zeros).at(0);
-    graph_.edit(node->results[0]).meta = TensorMeta{result.scalar_type(), result.sizes().vec(), result.device()};
-    return node->results[0];
-  }
-
-  Value* reshaped(Value* mask, const Sizes& sizes) {
-    return sizes_of(mask) == sizes ? mask : emit("aten::reshape", "", {mask, Operand(c10::IValue(sizes))});
-  }
-  Value* opposite(Value* mask) { return emit("aten::logical_not", "", {mask}); }
-  Value* either(Value* a, Value* b) { return a == b ? a : emit("aten::logical_or", "", {a, b}); }
-  Value* both(Value* a, Value* b) { return a == b ? a : emit("aten::logical_and", "", {a, b}); }
-  Value* transposed(Value* mask) {
-    if (mask->producer && is(*mask->producer, "aten::t")) return mask->producer->operands[0].value();
-    return emit("aten::transpose", "int", {mask, c10::IValue(int64_t{-2}), c10::IValue(int64_t{-1})});
-  }
-
   Value* dead(const Operand& operand) const {
     auto found = operand.value() ? dead_.find(operand.value()) : dead_.end();
     return found == dead_.end() ? nullptr : found->second;
@@ -138,19 +192,6 @@ class MaskedRows {
       answer = (constant->isInt() && constant->toInt() == 0) || (constant->isDouble() && constant->toDouble() == 0);
     for (const Value* value : followed) zeros_[value] = answer;
     return answer;
-  }
-
-  /// The argument whose values the result has; nothing where it has others.
-  static std::optional<size_t> source_of_values(const Node& node) {
-    if (is(node, "aten::fill")) return 1;
-    switch (semantics_of(node.op).masked_rows) {
-      case Rule::kept:
-      case Rule::expanded:
-      case Rule::reshaped:
-        return 0;
-      default:
-        return is(node, "aten::scalar_tensor") ? std::optional<size_t>(0) : std::nullopt;
-    }
   }
 
   /// A condition over the rows of `like`: shape (N, 1, ..., 1), of the same rank.
@@ -249,23 +290,6 @@ class MaskedRows {
 
   bool overwrites_with_zeros(const Node& call) {
     return (is(call, "aten::select_scatter") || is(call, "aten::slice_scatter")) && is_zero(call.operands[1]);
-  }
-
-  /// An operator of a gradient formula, which is 0 where the gradient is, that keeps rows apart.
-  static bool is_gradient_of_rows(const Node& call) {
-    return call.op.operator_name().name.ends_with("_backward") && !sums_losses(call) && !names_rows(call) &&
-           semantics_of(call.op).has(Semantics::keeps_rows);
-  }
-
-  static bool names_rows(const Node& call) {
-    const auto& arguments = call.op.schema().arguments();
-    const auto rank = static_cast<int64_t>(sizes_of(call.results[0]).size());
-    for (size_t i = 0; i < arguments.size(); ++i) {
-      const c10::IValue* dim = call.operands[i].constant();
-      const bool other = dim && dim->isInt() && dim->toInt() != 0 && dim->toInt() != -rank;
-      if (arguments[i].name().rfind("dim", 0) == 0 && !other) return true;
-    }
-    return false;
   }
 
   /// A mask of whole rows as one of the rows of `value`; null where it is one of parts of rows.
@@ -410,14 +434,6 @@ class MaskedRows {
   // --- where a part of the dimensions is taken, or the gradient stands in a larger one. Along other dimensions than the mask
   // nothing changes; along its own it is taken, or stands among masked rows, in the same way.
 
-  static int64_t size_at(const Value* value, int64_t dim) { return sizes_of(value)[static_cast<size_t>(dim)]; }
-
-  /// The constant dim that is argument `index`, counted from the front of `value`.
-  static int64_t dim_of(const Node& call, size_t index, const Value* value) {
-    const int64_t dim = call.operands[index].constant()->toInt();
-    return dim < 0 ? dim + static_cast<int64_t>(sizes_of(value).size()) : dim;
-  }
-
   Value* taken(const Node& call, Value* mask) {
     return size_at(mask, dim_of(call, 1, mask)) == 1 ? mask : moved(call, mask);
   }
@@ -457,13 +473,6 @@ class MaskedRows {
     const int64_t dim = dim_of(call, 1, mask);
     if (size_at(mask, dim) == 1) return mask;
     return none_of(emit("aten::cumsum", "", {opposite(mask), c10::IValue(dim), c10::IValue()}));
-  }
-  Value* none_of(Value* counts) { return emit("aten::le", "Scalar", {counts, c10::IValue(int64_t{0})}); }
-  Value* counted(Value* mask) { return emit("aten::mul", "Scalar", {opposite(mask), c10::IValue(int64_t{1})}); }
-  Value* filled(const Sizes& sizes, at::ScalarType dtype, const char* with) {
-    return emit(
-        with, "",
-        {c10::IValue(sizes), c10::IValue(static_cast<int64_t>(dtype)), c10::IValue(), c10::IValue(), c10::IValue()});
   }
 
   Value* dead_of_padded(const Node& call, Value* mask) {
@@ -630,9 +639,7 @@ class MaskedRows {
     note(call.results[0], mask);
   }
 
-  Graph& graph_;
   std::vector<std::pair<Value*, bool>>& row_masks_;
-  Source source_;
   std::unordered_set<const Value*> of_tangents_;
   std::unordered_map<const Value*, Value*> dead_;
   std::map<std::pair<const Value*, const Value*>, Value*> cleared_;
