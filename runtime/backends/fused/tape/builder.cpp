@@ -45,34 +45,22 @@ bool looks_at_segments(const Loops& loops) {
 /// A loop has no primitive for some value.
 struct NoTape {};
 
-class Builder {
- public:
-  Builder(const Loops& loops, Lanes lanes, std::optional<InPlace> in_place)
-      : loops_(loops), schedule_(loops, looks_at_segments(loops)), lanes_(lanes), in_place_(in_place) {
-    steps_.extents = loops.extents;
-    steps_.width = lanes == Lanes::rows ? tile_lanes : 1;
-  }
-
-  Steps run() {
+/// In which level, a pass over the row, each value is computed, and which are kept for later ones.
+class Levels {
+ protected:
+  Levels(const Loops& loops, int width) : loops_(loops), schedule_(loops, looks_at_segments(loops)), width_(width) {
     find_levels();
     count_steps_again();
     delay();
     find_kept();
     find_behind_classified();
-    slots_.assign(loops_.values.size(), -1);
-    for (size_t i = 0; i < loops_.values.size(); ++i) add(static_cast<Ref>(i));
-    for (size_t i = 0; i < loops_.outputs.size(); ++i) store(i);
-    return std::move(steps_);
   }
 
- private:
   const LoopValue& at(Ref ref) const { return loops_.values[static_cast<size_t>(ref)]; }
   bool is_element(Ref ref) const { return at(ref).place == Place::element; }
   bool is_record(Ref ref) const { return at(ref).type == Type::record; }
   const TensorForm& form_of(Ref input) const { return loops_.inputs[static_cast<size_t>(at(input).slot)].form; }
   bool is_column(Ref ref) const { return at(ref).kind == Kind::input && form_of(ref).kind == TensorForm::Kind::column; }
-
-  // --- levels
 
   /// Whether a value of another extent stands for segments, or positions, of those that `user` is computed for.
   bool is_part(Ref operand, Ref user) const {
@@ -94,45 +82,32 @@ class Builder {
 
   void find_levels() {
     levels_.assign(loops_.values.size(), 0);
-    int last = 0;
     for (size_t i = 0; i < loops_.values.size(); ++i) {
       for (const Ref operand : loops_.values[i].operands)
         levels_[i] = std::max(levels_[i], level_from(operand, static_cast<Ref>(i)));
-      last = std::max(last, levels_[i]);
+      last_level_ = std::max(last_level_, levels_[i]);
     }
     for (const LoopOutput& output : loops_.outputs)
-      if (at(output.value).kind == Kind::reduce) last = std::max(last, levels_[static_cast<size_t>(output.value)] + 1);
-    steps_.levels.resize(static_cast<size_t>(last) + 1);
+      if (at(output.value).kind == Kind::reduce)
+        last_level_ = std::max(last_level_, levels_[static_cast<size_t>(output.value)] + 1);
   }
 
-  Steps::Level& level(Ref ref) { return steps_.levels[static_cast<size_t>(levels_[static_cast<size_t>(ref)])]; }
-  static Steps::Loop& loop(Steps::Level& level, int32_t extent) {
-    for (Steps::Loop& one : level.loops)
-      if (one.extent == extent) return one;
-    level.loops.emplace_back().extent = extent;
-    return level.loops.back();
+  bool has_segments(Ref reduction) const {
+    const int32_t extent = at(at(reduction).operands[0]).extent;
+    const int pass = schedule_.time_of_reduction(reduction).pass;
+    const auto [known, fresh] = has_segments_.try_emplace({pass, extent});
+    if (fresh) known->second = schedule_.has_segments(pass, extent);
+    return known->second;
   }
-  Steps::Loop& loop(int at_level, int32_t extent) { return loop(steps_.levels[static_cast<size_t>(at_level)], extent); }
-
-  // --- slots
-
-  int32_t slot(Steps::Slot made) {
-    steps_.slots.push_back(made);
-    return static_cast<int32_t>(steps_.slots.size() - 1);
+  /// Whether it needs all positions of its operand, in an order of their own.
+  bool is_reduced_after(Ref user) const {
+    if (at(user).kind == Kind::classify) return true;
+    if (at(user).kind != Kind::reduce) return false;
+    const int32_t extent = at(at(user).operands[0]).extent;
+    if (is_element(user)) return true;
+    if (!has_segments(user)) return false;
+    return width_ == 1 || loops_.extents[static_cast<size_t>(extent)].inner >= 0;
   }
-  int32_t in_cells(Home home, int64_t size) {
-    const int64_t offset = steps_.cell_bytes;
-    steps_.cell_bytes += whole_lines(home == Home::number ? size : size * Steps::rows_at_once);
-    return slot({home, static_cast<int32_t>(size), 0, -1, offset});
-  }
-  int32_t cell_of(int32_t size) { return in_cells(Home::cell, size); }
-  int32_t cell(Ref ref) {
-    return in_cells(at(ref).place == Place::number ? Home::number : Home::cell,
-                    is_record(ref) ? at(ref).slots * 2 : bytes_of(at(ref).type));
-  }
-  int32_t row(int32_t size, int32_t extent) { return slot({Home::row, size, 0, extent, 0}); }
-  int32_t shared(int32_t size, int32_t extent) { return slot({Home::shared, size, 0, extent, 0}); }
-  int32_t chunk(int32_t size) { return slot({Home::chunk, size, 0, -1, 0}); }
 
   // --- what is read after the loop that makes it: it is computed again where that is cheap, else kept for all positions
 
@@ -154,7 +129,7 @@ class Builder {
     }
   }
   bool is_cheap_again(Ref ref) const {
-    return steps_.width == 1 && at(ref).kind == Kind::map && steps_again_[static_cast<size_t>(ref)] <= few;
+    return width_ == 1 && at(ref).kind == Kind::map && steps_again_[static_cast<size_t>(ref)] <= few;
   }
 
   /// Elements are computed where they are read first, if that does not keep others for them: so rows that do not take them need
@@ -203,6 +178,77 @@ class Builder {
     }
   }
   bool is_kept(Ref ref) const { return kept_[static_cast<size_t>(ref)]; }
+
+  /// Notes which values come behind one of their level that is told of a row's elements. (Operands come first.)
+  void find_behind_classified() {
+    for (size_t i = 0; i < loops_.values.size(); ++i) {
+      const Refs& operands = loops_.values[i].operands;
+      behind_classified_.push_back(std::any_of(operands.begin(), operands.end(), [&](Ref operand) {
+        if (levels_[static_cast<size_t>(operand)] != levels_[i]) return false;
+        return at(operand).kind == Kind::classify ||
+               (at(operand).kind == Kind::map && !is_element(operand) && is_behind_classified(operand));
+      }));
+    }
+  }
+  bool is_behind_classified(Ref ref) const { return behind_classified_[static_cast<size_t>(ref)]; }
+
+  const Loops& loops_;
+  const Schedule schedule_;
+  const int width_;  // Steps::width
+  std::vector<int> levels_;
+  int last_level_ = 0;
+  std::vector<bool> behind_classified_;
+  static constexpr int few = 2, never = 1000;
+  std::vector<int> steps_again_;
+  std::vector<bool> kept_;
+  mutable std::map<std::pair<int, int32_t>, bool> has_segments_;  // by pass and extent
+};
+
+class Builder : Levels {
+ public:
+  Builder(const Loops& loops, Lanes lanes, std::optional<InPlace> in_place)
+      : Levels(loops, lanes == Lanes::rows ? tile_lanes : 1), lanes_(lanes), in_place_(in_place) {
+    steps_.extents = loops.extents;
+    steps_.width = width_;
+    steps_.levels.resize(static_cast<size_t>(last_level_) + 1);
+  }
+
+  Steps run() {
+    slots_.assign(loops_.values.size(), -1);
+    for (size_t i = 0; i < loops_.values.size(); ++i) add(static_cast<Ref>(i));
+    for (size_t i = 0; i < loops_.outputs.size(); ++i) store(i);
+    return std::move(steps_);
+  }
+
+ private:
+  Steps::Level& level(Ref ref) { return steps_.levels[static_cast<size_t>(levels_[static_cast<size_t>(ref)])]; }
+  static Steps::Loop& loop(Steps::Level& level, int32_t extent) {
+    for (Steps::Loop& one : level.loops)
+      if (one.extent == extent) return one;
+    level.loops.emplace_back().extent = extent;
+    return level.loops.back();
+  }
+  Steps::Loop& loop(int at_level, int32_t extent) { return loop(steps_.levels[static_cast<size_t>(at_level)], extent); }
+
+  // --- slots
+
+  int32_t slot(Steps::Slot made) {
+    steps_.slots.push_back(made);
+    return static_cast<int32_t>(steps_.slots.size() - 1);
+  }
+  int32_t in_cells(Home home, int64_t size) {
+    const int64_t offset = steps_.cell_bytes;
+    steps_.cell_bytes += whole_lines(home == Home::number ? size : size * Steps::rows_at_once);
+    return slot({home, static_cast<int32_t>(size), 0, -1, offset});
+  }
+  int32_t cell_of(int32_t size) { return in_cells(Home::cell, size); }
+  int32_t cell(Ref ref) {
+    return in_cells(at(ref).place == Place::number ? Home::number : Home::cell,
+                    is_record(ref) ? at(ref).slots * 2 : bytes_of(at(ref).type));
+  }
+  int32_t row(int32_t size, int32_t extent) { return slot({Home::row, size, 0, extent, 0}); }
+  int32_t shared(int32_t size, int32_t extent) { return slot({Home::shared, size, 0, extent, 0}); }
+  int32_t chunk(int32_t size) { return slot({Home::chunk, size, 0, -1, 0}); }
 
   // --- values
 
@@ -285,19 +331,6 @@ class Builder {
     ops.push_back(op_of(ref, own, operands(ref), ops));
     return own;
   }
-
-  /// Notes which values come behind one of their level that is told of a row's elements. (Operands come first.)
-  void find_behind_classified() {
-    for (size_t i = 0; i < loops_.values.size(); ++i) {
-      const Refs& operands = loops_.values[i].operands;
-      behind_classified_.push_back(std::any_of(operands.begin(), operands.end(), [&](Ref operand) {
-        if (levels_[static_cast<size_t>(operand)] != levels_[i]) return false;
-        return at(operand).kind == Kind::classify ||
-               (at(operand).kind == Kind::map && !is_element(operand) && is_behind_classified(operand));
-      }));
-    }
-  }
-  bool is_behind_classified(Ref ref) const { return behind_classified_[static_cast<size_t>(ref)]; }
 
   Steps::Operands operands(Ref ref) const {
     Steps::Operands in = Steps::none;
@@ -416,25 +449,6 @@ class Builder {
     return spreads_[key] = own;
   }
 
-  // --- reductions
-
-  bool has_segments(Ref reduction) const {
-    const int32_t extent = at(at(reduction).operands[0]).extent;
-    const int pass = schedule_.time_of_reduction(reduction).pass;
-    const auto [known, fresh] = has_segments_.try_emplace({pass, extent});
-    if (fresh) known->second = schedule_.has_segments(pass, extent);
-    return known->second;
-  }
-  /// Whether it needs all positions of its operand, in an order of their own.
-  bool is_reduced_after(Ref user) const {
-    if (at(user).kind == Kind::classify) return true;
-    if (at(user).kind != Kind::reduce) return false;
-    const int32_t extent = at(at(user).operands[0]).extent;
-    if (is_element(user)) return true;
-    if (!has_segments(user)) return false;
-    return steps_.width == 1 || loops_.extents[static_cast<size_t>(extent)].inner >= 0;
-  }
-
   int32_t add_reduction(Ref ref) {
     const LoopValue& value = at(ref);
     const Ref operand = value.operands[0];
@@ -530,21 +544,13 @@ class Builder {
     return true;
   }
 
-  const Loops& loops_;
-  const Schedule schedule_;
   const Lanes lanes_;
   const std::optional<InPlace> in_place_;
   Steps steps_;
-  std::vector<int> levels_;
-  std::vector<bool> behind_classified_;
-  static constexpr int few = 2, never = 1000;
-  std::vector<int> steps_again_;
-  std::vector<bool> kept_;
   std::vector<int32_t> slots_;
   std::map<std::pair<Ref, int>, int32_t> again_;  // what is computed once more in a later level
   std::map<std::tuple<Ref, int32_t>, int32_t> spreads_;
   std::map<int32_t, std::pair<int, int32_t>> made_in_;  // slots of elements: the level and the extent of the loop
-  mutable std::map<std::pair<int, int32_t>, bool> has_segments_;  // by pass and extent
 };
 
 std::optional<Steps> steps_of(const Loops& loops, Lanes lanes, std::optional<InPlace> in_place) {
