@@ -46,6 +46,20 @@ const c10::IValue* constant_argument(const Node& node, const char* name) {
   return at ? node.operands[*at].constant() : nullptr;
 }
 
+/// Of two that may differ nowhere.
+at::Tensor chosen_by(const at::Tensor& mask, const at::Tensor& a, const at::Tensor& b) {
+  const at::Tensor none = at::zeros({}, at::kBool);
+  return at::where(mask, a.defined() ? a : none, b.defined() ? b : none);
+}
+
+/// Whether all tensors but the first have its sizes, along other dimensions than `dim`.
+bool are_lines(const at::Tensor& a, at::IntArrayRef of, int64_t dim) {
+  if (a.dim() != static_cast<int64_t>(of.size())) return false;
+  for (int64_t i = 0; i < a.dim(); ++i)
+    if (i != dim && a.size(i) != of[static_cast<size_t>(i)]) return false;
+  return true;
+}
+
 }  // namespace
 
 bool holds_floats(const Value* value) {
@@ -214,12 +228,6 @@ class Taint::Rules {
     return true;
   }
 
-  /// Of two that may differ nowhere.
-  static at::Tensor chosen_by(const at::Tensor& mask, const at::Tensor& a, const at::Tensor& b) {
-    const at::Tensor none = at::zeros({}, at::kBool);
-    return at::where(mask, a.defined() ? a : none, b.defined() ? b : none);
-  }
-
   bool follow_masked_fill(const Node& node) {
     const auto mask = known(node.operands[1]);
     const at::Tensor filled = taint(node.operands[2]);
@@ -241,14 +249,6 @@ class Taint::Rules {
     if (b.defined()) all = either(all, at::matmul(ones(first), marks(b)).gt(0));
     if (first > 0) all = either(all, taint(node.operands[0]));
     set(node.results[0], all);
-    return true;
-  }
-
-  /// Whether all tensors but the first have its sizes, along other dimensions than `dim`.
-  static bool are_lines(const at::Tensor& a, at::IntArrayRef of, int64_t dim) {
-    if (a.dim() != static_cast<int64_t>(of.size())) return false;
-    for (int64_t i = 0; i < a.dim(); ++i)
-      if (i != dim && a.size(i) != of[static_cast<size_t>(i)]) return false;
     return true;
   }
 

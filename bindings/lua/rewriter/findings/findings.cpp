@@ -28,6 +28,78 @@ constexpr const char* kFlagsArithmetic =
     "arithmetic on flags: they are packed codes, not numbers; combine them with err.merge(f1, f2), add to them "
     "with push(f, code, loc)";
 
+bool is_arithmetic(const Expression& e) {
+  const bool binary = e.kind == ExpressionKind::Binary && e.op < Operator::Concat;
+  return binary || (e.kind == ExpressionKind::Unary && (e.op == Operator::Negate || e.op == Operator::BitNot));
+}
+
+/// Directly, or as the default in `f or err.new(z)`.
+bool gives_flags(const Expression& e, int result) {
+  const Expression* value = &e;
+  while (value->kind == ExpressionKind::Binary && value->op == Operator::Or) value = value->right;
+  return flags_result(called_global(*value)) == result;
+}
+
+bool is_update_of(const Variable& variable, const Expression& value) {
+  if (!is_arithmetic(value)) return false;
+  const auto is_it = [&](const Expression* e) {
+    return e && e->kind == ExpressionKind::Name && e->variable == &variable;
+  };
+  return is_it(value.left) || is_it(value.right);
+}
+
+/// `push(f, 1, "x") + 0` is an error, which says nothing of its variable.
+bool is_arithmetic_on_new_flags(const Expression& value) {
+  return is_arithmetic(value) && (gives_flags(*value.left, 0) || (value.right && gives_flags(*value.right, 0)));
+}
+
+/// Is what stands to its left a condition too?
+bool wraps_condition(const Expression& e) {
+  return is_logical(e) || e.kind == ExpressionKind::Parenthesized || e.op == Operator::Not;
+}
+
+/// A method of tensors that is no reading of a value.
+bool gives_tensor(const Expression& e) {
+  static const auto& reductions =
+      *new std::set<std::string>{"sum", "mean", "std", "amax", "amin", "norm", "prod", "var", "abs"};
+  return e.kind == ExpressionKind::MethodCall && reductions.count(e.text);
+}
+
+bool looks_like_mask(const Expression& whole) {
+  for (const Expression* e = &whole;; e = e->left) {
+    const std::string path = called_global(*e);
+    if (path == "HAS" || path == "IS" || path.compare(0, 4, "err.") == 0) return true;
+    if (is_comparison(*e)) return gives_tensor(*e->left) || gives_tensor(*e->right);
+    if (is_logical(*e) && looks_like_mask(*e->right)) return true;
+    if (!wraps_condition(*e))
+      return e->kind == ExpressionKind::MethodCall && (e->text == "any" || e->text == "all" || e->text == "isnan");
+  }
+}
+
+bool is_integer(const Expression& e, std::string_view text) {
+  return e.kind == ExpressionKind::Integer && e.text == text;
+}
+
+std::string condition_per_sample(const std::string& name, const Expression& condition) {
+  if (name == "HAS") return "err.is_err(f)";
+  const std::string code = condition.items.empty() ? "" : global_path(*condition.items[0]);
+  if (code == "err.NAN") return "err.has_nan(f)";
+  if (code == "err.INF") return "err.has_inf(f)";
+  return "err.has_code(f, " + (code.empty() ? "code" : code) + ")";
+}
+
+bool is_nonzero_literal(const Expression& e) {
+  const bool number = e.kind == ExpressionKind::Number || e.kind == ExpressionKind::Integer;
+  return number && e.text.find_first_of("123456789") != std::string::npos;
+}
+
+/// The expression that the i-th of several variables gets, and which of its results.
+std::pair<const Expression*, int> value_for(const std::vector<Expression*>& values, size_t i) {
+  if (values.empty()) return {nullptr, 0};
+  if (i < values.size()) return {values[i], 0};
+  return {values.back(), static_cast<int>(i - values.size() + 1)};
+}
+
 class Checker {
  public:
   explicit Checker(const Options& options) : options_(options) {}
@@ -92,44 +164,12 @@ class Checker {
     if (!fresh) known->second = nullptr;  // one of several
   }
 
-  /// The expression that the i-th of several variables gets, and which of its results.
-  static std::pair<const Expression*, int> value_for(const std::vector<Expression*>& values, size_t i) {
-    if (values.empty()) return {nullptr, 0};
-    if (i < values.size()) return {values[i], 0};
-    return {values.back(), static_cast<int>(i - values.size() + 1)};
-  }
-
   void note_value(const Variable* variable, std::pair<const Expression*, int> value) {
     if (!variable || !value.first) return;              // a declaration without a value says nothing
     note_function(variable, value.first->function);     // null: another value
     if (is_update_of(*variable, *value.first)) return;  // nor does `f = f + 1`: the other values of `f` say what it is
     if (is_arithmetic_on_new_flags(*value.first)) return;
     (gives_flags(*value.first, value.second) ? flags_ : other_).insert(variable);
-  }
-
-  static bool is_arithmetic(const Expression& e) {
-    const bool binary = e.kind == ExpressionKind::Binary && e.op < Operator::Concat;
-    return binary || (e.kind == ExpressionKind::Unary && (e.op == Operator::Negate || e.op == Operator::BitNot));
-  }
-
-  static bool is_update_of(const Variable& variable, const Expression& value) {
-    if (!is_arithmetic(value)) return false;
-    const auto is_it = [&](const Expression* e) {
-      return e && e->kind == ExpressionKind::Name && e->variable == &variable;
-    };
-    return is_it(value.left) || is_it(value.right);
-  }
-
-  /// `push(f, 1, "x") + 0` is an error, which says nothing of its variable.
-  static bool is_arithmetic_on_new_flags(const Expression& value) {
-    return is_arithmetic(value) && (gives_flags(*value.left, 0) || (value.right && gives_flags(*value.right, 0)));
-  }
-
-  /// Directly, or as the default in `f or err.new(z)`.
-  static bool gives_flags(const Expression& e, int result) {
-    const Expression* value = &e;
-    while (value->kind == ExpressionKind::Binary && value->op == Operator::Or) value = value->right;
-    return flags_result(called_global(*value)) == result;
   }
 
   bool is_flags(const Expression& e) const {
@@ -176,29 +216,6 @@ class Checker {
       any |= looks_like_mask(*condition);
     }
     return any;
-  }
-
-  static bool looks_like_mask(const Expression& whole) {
-    for (const Expression* e = &whole;; e = e->left) {
-      const std::string path = called_global(*e);
-      if (path == "HAS" || path == "IS" || path.compare(0, 4, "err.") == 0) return true;
-      if (is_comparison(*e)) return gives_tensor(*e->left) || gives_tensor(*e->right);
-      if (is_logical(*e) && looks_like_mask(*e->right)) return true;
-      if (!wraps_condition(*e))
-        return e->kind == ExpressionKind::MethodCall && (e->text == "any" || e->text == "all" || e->text == "isnan");
-    }
-  }
-
-  /// Is what stands to its left a condition too?
-  static bool wraps_condition(const Expression& e) {
-    return is_logical(e) || e.kind == ExpressionKind::Parenthesized || e.op == Operator::Not;
-  }
-
-  /// A method of tensors that is no reading of a value.
-  static bool gives_tensor(const Expression& e) {
-    static const auto& reductions =
-        *new std::set<std::string>{"sum", "mean", "std", "amax", "amin", "norm", "prod", "var", "abs"};
-    return e.kind == ExpressionKind::MethodCall && reductions.count(e.text);
   }
 
   void warn_of_return(const Statement& s) {
@@ -285,10 +302,6 @@ class Checker {
     const bool is_shape = shape.kind == ExpressionKind::Index && shape.right->kind == ExpressionKind::String &&
                           shape.right->text == "shape";
     return is_shape ? name(shape.left) : nullptr;
-  }
-
-  static bool is_integer(const Expression& e, std::string_view text) {
-    return e.kind == ExpressionKind::Integer && e.text == text;
   }
 
   /// What a local was declared with, where nothing else is assigned to it.
@@ -398,14 +411,6 @@ class Checker {
                         condition_per_sample(name, condition));
   }
 
-  static std::string condition_per_sample(const std::string& name, const Expression& condition) {
-    if (name == "HAS") return "err.is_err(f)";
-    const std::string code = condition.items.empty() ? "" : global_path(*condition.items[0]);
-    if (code == "err.NAN") return "err.has_nan(f)";
-    if (code == "err.INF") return "err.has_inf(f)";
-    return "err.has_code(f, " + (code.empty() ? "code" : code) + ")";
-  }
-
   /// `f:sum()` and `torch.add(f, 1)`.
   void computation(const Expression& e) {
     const std::string name = callee(e);
@@ -426,11 +431,6 @@ class Checker {
           e,
           "// raises when an integer is divided by zero, and this function runs for every row; make the divisor "
           "nonzero first (clamp, torch.where)");
-  }
-
-  static bool is_nonzero_literal(const Expression& e) {
-    const bool number = e.kind == ExpressionKind::Number || e.kind == ExpressionKind::Integer;
-    return number && e.text.find_first_of("123456789") != std::string::npos;
   }
 
   Options options_;
