@@ -61,7 +61,6 @@ class ReportData {
   int source_of(const std::string& file) const;
   /// The place that a text names at its end, "(read at f.lua:3)": the source, -1 where there is none, and the line.
   std::pair<int, int64_t> place_in(std::string_view text) const;
-  Function& function_of(const Event& event);
   int find_function(const Event& event);
   Graph* graph_of(const Event& event);
 

@@ -9,7 +9,6 @@ inline namespace TRIAGE_SUPPORT {
 inline constexpr int64_t tile_lanes = 16;
 /// The block of positions there, of which each lane goes through all by itself.
 inline constexpr int64_t segment_block_positions = 64;
-inline int64_t whole_tiles(int64_t lanes) { return (lanes + tile_lanes - 1) / tile_lanes * tile_lanes; }
 
 template <class T, int64_t count>
 struct VectorOf {

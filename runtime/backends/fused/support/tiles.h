@@ -99,12 +99,5 @@ inline void lanes_to_rows(T* rows, const T* tile, int64_t positions, int32_t use
     for (int32_t lane = 0; lane < used; ++lane) rows[lane * positions + p] = tile[p * tile_lanes + lane];
 }
 
-/// `used` lanes at each position, from memory where positions lie `from_pitch` elements apart to such where it is `to_pitch`.
-template <class T>
-inline void copy_lanes(T* to, int64_t to_pitch, const T* from, int64_t from_pitch, int64_t positions, int32_t used) {
-  for (int64_t p = 0; p < positions; ++p)
-    for (int32_t lane = 0; lane < used; ++lane) to[p * to_pitch + lane] = from[p * from_pitch + lane];
-}
-
 }  // namespace TRIAGE_SUPPORT
 }  // namespace triage::fused
