@@ -1,4 +1,4 @@
-// The rules of the house that no other tool holds: the map is true, files stay short, versions agree.
+// The rules of the house that no other tool holds: the map is true, versions agree.
 #include "tests/house/sources.h"
 
 #include <doctest/doctest.h>
@@ -101,15 +101,6 @@ TEST_CASE("the C interface and the examples use the public headers only") {
   const std::regex own(R"re(#include "(?!bindings/c/|examples/|\w+\.h"))re");
   for (const fs::path& file : files_in({"bindings/c", "examples"}, {".cpp", ".h"}))
     CHECK_MESSAGE(!std::regex_search(read(file), own), file.string() << " includes what is not installed");
-}
-
-TEST_CASE("source files stay short enough to read") {
-  for (const fs::path& file :
-       files_in({"runtime", "bindings", "tests", "scripts", "examples"}, {".cpp", ".h", ".lua"})) {
-    const std::string text = read(file);
-    CHECK_MESSAGE(std::count(text.begin(), text.end(), '\n') <= 650, file.string()
-                                                                         << " is too long: split it by topic");
-  }
 }
 
 TEST_CASE("few things are a thread's own") {

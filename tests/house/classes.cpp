@@ -1,0 +1,85 @@
+// A class can be held in one head, and is in one place.
+#include "tests/house/sources.h"
+
+#include <doctest/doctest.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <set>
+#include <sstream>
+#include <string>
+
+using triage::test::root;
+
+namespace {
+
+/// What ctags says of the member functions of a class.
+struct Members {
+  std::set<std::string> names;    // overloads have one
+  std::set<std::string> folders;  // in which some are defined
+};
+
+std::string output_of(const std::string& command) {
+  std::string text;
+  FILE* const pipe = ::popen(command.c_str(), "r");
+  REQUIRE(pipe);
+  for (int c; (c = std::fgetc(pipe)) != EOF;) text += static_cast<char>(c);
+  CHECK(::pclose(pipe) == 0);
+  return text;
+}
+
+/// By the qualified name of the class. `tags`: lines of a name, a file, a line, a kind and fields.
+std::map<std::string, Members> members_of_classes(const std::string& tags) {
+  std::map<std::string, Members> classes;
+  std::stringstream lines(tags);
+  for (std::string line; std::getline(lines, line);) {
+    std::stringstream text(line);
+    std::string name, file, place, kind, scope;
+    for (std::string* part : {&name, &file, &place, &kind, &scope}) std::getline(text, *part, '\t');
+    if (line[0] == '!' || name.rfind("__anon", 0) == 0 || (kind != "prototype" && kind != "function")) continue;
+    if (scope.rfind("class:", 0) != 0 && scope.rfind("struct:", 0) != 0) continue;
+    Members& members = classes[scope.substr(scope.find(':') + 1)];
+    members.names.insert(name);
+    if (kind == "function") members.folders.insert(file.substr(0, file.rfind('/')));
+  }
+  return classes;
+}
+
+}  // namespace
+
+TEST_CASE("a class has at most 40 member functions, and they are defined in one folder") {
+  // Public headers are a folder of their own: what they define inline stands beside the folder of the other functions.
+  const char* const headers = "runtime/include/triage";
+  const std::set<std::string> excepted = {"triage::Policy", "triage::policy::BundleCore", "triage::policy::PolicyCore",
+                                          "triage::fused::TapeRun"};
+  if (std::system("ctags --version 2>/dev/null | grep -q Universal") != 0) {
+    MESSAGE("skipped: it counts with ctags, of the package universal-ctags, which is not installed");
+    return;
+  }
+  const std::string tags = output_of("cd '" + root.string() +
+                                     "' && find runtime bindings -name '*.cpp' -o -name '*.h' | "
+                                     "ctags -L - --language-force=C++ --kinds-C++=pfscg --fields=sK -n -f -");
+  const auto classes = members_of_classes(tags);
+  CHECK(classes.size() > 500);
+  for (const auto& [name, members] : classes) {
+    if (excepted.count(name) != 0) continue;
+    CHECK_MESSAGE(members.names.size() <= 40,
+                  name << " has " << members.names.size() << " functions: it does two jobs");
+    std::string where;
+    for (const std::string& folder : members.folders)
+      if (folder != headers) where += " " + folder;
+    CHECK_MESSAGE(where.find(' ', 1) == std::string::npos, name << " is defined in several folders:" << where);
+  }
+}
+
+TEST_CASE("functions of a class are counted by name, with the folders in which they are defined") {
+  const auto classes = members_of_classes(
+      "a\truntime/x/x.h\t1;\"\tprototype\tclass:triage::A\n"
+      "a\truntime/x/x.cpp\t1;\"\tfunction\tclass:triage::A\n"
+      "b\truntime/y/y.cpp\t1;\"\tfunction\tstruct:triage::A\n"
+      "c\truntime/y/y.cpp\t1;\"\tfunction\tnamespace:triage\n");
+  REQUIRE(classes.size() == 1);
+  CHECK(classes.at("triage::A").names.size() == 2);
+  CHECK(classes.at("triage::A").folders == std::set<std::string>{"runtime/x", "runtime/y"});
+}
