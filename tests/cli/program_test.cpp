@@ -219,8 +219,19 @@ TEST_CASE(
        {"\nfusion groups of graph 1\nloops over rows: aten::mul.Scalar, aten::exp, aten::sum.dim_IntList, "
         "aten::div.Tensor\n  reads  %z: f32[4, 8]  a row is [8]\n  writes %",
         "\n  body, for each row\n    v0 = load %z  # float, each of [8]\n", " by +  # float, a row\n", "\n    store v",
-        "\ntape of ", "\n  loop over [8]\n", "mixed.lua:2\n", "\ninterpreter: aten::sort\n  reads  %"})
-    CHECK(ran.out.find(part) != std::string::npos);
+        " tape of ", "   loop over [8]\n", "mixed.lua:2\n", "\ninterpreter: aten::sort\n  reads  %", "\n  took   ",
+        "\nlines of the script: us, share of ", " %  mixed.lua:4\n"})
+    CHECK_MESSAGE(ran.out.find(part) != std::string::npos, part);
+  const nlohmann::json times =
+      triage({"explain", "mixed.lua", "--input", "z=ones:4x8", "--loops", "--json"}).json()["times"];
+  double shares = 0;
+  for (const auto& line : times["lines"]) shares += line["share"].get<double>();
+  CHECK(shares == doctest::Approx(1));
+  const auto& parts = times["graphs"][0]["parts"];
+  REQUIRE(parts.size() == 2);
+  CHECK(parts[1]["source"] == "mixed.lua:4");
+  CHECK(parts[1]["steps"].empty());
+  for (size_t step = 0; step < parts[0]["steps"].size(); ++step) CHECK(parts[0]["steps"][step]["step"] == step);
 }
 
 TEST_CASE("run and explain count the graphs between graph breaks") {

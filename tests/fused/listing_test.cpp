@@ -3,9 +3,11 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 #include <runtime/backends/fused/fused_group.h>
+#include <runtime/backends/fused/parts/part_times.h>
 #include <runtime/backends/fused/tape/merges.h>
 #include <runtime/backends/fused/tape/tape.h>
 
+#include <algorithm>
 #include <set>
 #include <string>
 
@@ -51,7 +53,7 @@ TEST_CASE("a listing names the opcodes that a merged step stands for, in every s
     const Ref x = made.element(Type::f32), y = made.element(Type::f32);
     made.store(made.map(Opcode::sub, {made.map(Opcode::mul, {x, y}), y}));
     made.store(made.map(Opcode::add, {made.map(Opcode::mul, {x, y}), x}));
-    const std::string text = Tape::make(made.loops, Lanes::positions)->listing({});
+    const std::string text = text_of(Tape::make(made.loops, Lanes::positions)->listing({}));
     CHECK_MESSAGE(has(text, fmt::format("{} instructions\n", set->name)), text);
     CHECK_MESSAGE(has(text, "mul + add.f32"), text);
     CHECK_MESSAGE(!has(text, "  step "), text);
@@ -62,11 +64,82 @@ TEST_CASE("every opcode, in every form of rows, has a name in the listing") {
   std::set<std::string> done;
   const MadeLoops made = all_opcodes(done);
   for (const Lanes lanes : {Lanes::positions, Lanes::rows}) {
-    const std::string text = Tape::make(made.loops, lanes)->listing({});
+    const std::string text = text_of(Tape::make(made.loops, lanes)->listing({}));
     CHECK(!has(text, " step "));
     for (const OpcodeRow& row : opcode_rows())
       if (!row.is_leaf()) CHECK_MESSAGE(has(text, fmt::format("  {}.", row.name)), std::string(row.name));
   }
+}
+
+namespace {
+
+double time_of_lines(const std::vector<GraphTime>& times) {
+  double sum = 0;
+  for (const LineTime& line : times_of_lines(times)) sum += line.micros;
+  return sum;
+}
+
+/// That of the first part with a tape.
+const PartTime& part_with_tape(const GraphTime& time) {
+  const auto found =
+      std::find_if(time.parts.begin(), time.parts.end(), [](const PartTime& part) { return !part.listing.empty(); });
+  REQUIRE(found != time.parts.end());
+  return *found;
+}
+
+}  // namespace
+
+TEST_CASE("D15: a timed call has a time for each step of a listing and each part, which add up; an untimed call none") {
+  const Program program = [](const Tensors& in) {
+    const at::Tensor sorted = std::get<0>((in[0] * 3).exp2().sort(-1));
+    return Tensors{sorted.tanh() - sorted.sum(-1, true), in[1].exp2()};
+  };
+  for (const int64_t columns : {4, 300, 5000}) {  // rows in lanes, and chunks of one row
+    CAPTURE(columns);
+    const Tensors inputs{data({7, columns}), data({7, columns})};
+    const auto executable = compiled(program, inputs);
+    const Tensors untimed = run(*executable, inputs);
+    const TimeCalls timing;
+    CHECK(timing.times().empty());
+    const Tensors timed = run(*executable, inputs);
+    run(*executable, inputs);
+    for (size_t i = 0; i < timed.size(); ++i) CHECK(same_bits(timed[i], untimed[i]));
+    const std::vector<GraphTime> times = timing.times();
+    REQUIRE(times.size() == 1);
+    CHECK(times[0].calls == 2);
+    double parts = 0;
+    for (const PartTime& part : times[0].parts) parts += part.micros;
+    CHECK(parts > 0);
+    CHECK(parts <= times[0].micros);
+    CHECK(time_of_lines(times) == doctest::Approx(times[0].micros));
+    const PartTime& part = part_with_tape(times[0]);
+    double steps = 0;
+    for (const double step : part.steps) steps += step;
+    CHECK(steps > 0);
+    CHECK(steps <= part.micros);
+    int32_t next = 0;
+    for (const ListedLine& line : part.listing)
+      if (line.step >= 0) CHECK(line.step == next++);
+    CHECK(static_cast<size_t>(next) == part.steps.size());
+    CHECK(has(text_of(times[0]), "aten::sort"));
+  }
+  CHECK(TimeCalls().times().empty());
+}
+
+TEST_CASE("D15: calls of other sizes are timed anew, and steps of several threads take no longer than the call") {
+  const Program program = [](const Tensors& in) { return Tensors{in[0].exp2() * 3 - in[0].sum(-1, true)}; };
+  const auto executable = compiled(program, {data({8, 300})});
+  const TimeCalls timing;
+  for (int call = 0; call < 3; ++call) run(*executable, {data({8, 300})});
+  const Tensors large{data({4000, 4})};
+  for (int call = 0; call < 2; ++call) run(*executable, large);
+  const std::vector<GraphTime> times = timing.times();
+  REQUIRE(times.size() == 1);
+  CHECK(times[0].calls == 2);
+  CHECK(has(part_with_tape(times[0]).listing[0].text, "tiles of 16 rows"));
+  double steps = 0;
+  for (const double step : part_with_tape(times[0]).steps) steps += step;
+  CHECK(steps <= times[0].micros);
 }
 
 }  // namespace triage::fused

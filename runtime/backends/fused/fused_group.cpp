@@ -11,6 +11,7 @@
 
 #include "runtime/backends/deadline.h"
 #include "runtime/backends/eager.h"
+#include "runtime/backends/fused/tape/step_times.h"
 #include "runtime/backends/thread_memory.h"
 #include "runtime/memory/overlap.h"
 #include "runtime/messages/debugging/debug_folder.h"
@@ -65,7 +66,7 @@ int64_t scratch_of(const Tape* tape, at::ArrayRef<int64_t> extents) {
 std::string listing_of(const FusionGroup& part) {
   const RowViews views(part.loops, !part.joins.empty());
   const auto tape = Tape::make(views.loops(), views.captured());
-  return tape ? tape->listing(part.loops.lines) : "";
+  return tape ? text_of(tape->listing(part.loops.lines)) : "";
 }
 
 struct FusedGroup::Memory : CallLayout {
@@ -83,7 +84,7 @@ const Tape* FusedGroup::tape(Tapes& tapes, Lanes lanes, std::optional<InPlace> i
   MadeOnce& made = tapes[static_cast<size_t>(lanes)];
   std::call_once(made.once, [&] {
     made.tape = Tape::make(views_.loops(), lanes, in_place);
-    if (made.tape) log_listing(graph_, [&] { return made.tape->listing(loops_.lines); });
+    if (made.tape) log_listing(graph_, [&] { return text_of(made.tape->listing(loops_.lines)); });
   });
   return made.tape.get();
 }
@@ -108,8 +109,8 @@ FusedGroup::FusedGroup(const FusionGroup& part, OutputPool* shared)
     if (where.output < direct_.size()) variants_.emplace_back().where = where;
 }
 
-bool FusedGroup::run_loops(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs,
-                           const CallContext& call) const {
+bool FusedGroup::run_loops(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs, const CallContext& call,
+                           StepTimes* times) const {
   const messages::ProfilerSpan span([this] { return "fused group " + label_; });
   check_deadline(call.deadline);
   const auto interpret = [&] { interpreter_->run(inputs, outputs, {call.deadline}); };
@@ -152,18 +153,20 @@ bool FusedGroup::run_loops(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tens
   if (given) given->unsafeGetTensorImpl()->bump_version();
   rows.scratch_bytes = static_cast<size_t>(scratch_bytes);
   const messages::ProfilerSpan running([&] { return "tape " + label_; });
-  run_rows(rows, memory, *chosen);
+  const int64_t begin = times ? StepClock::now() : 0;
+  run_rows(rows, memory, *chosen, times);
+  if (times) times->loops = StepClock::now() - begin;
   return true;
 }
 
-void FusedGroup::run_rows(const RowsInMemory& rows, const Memory& memory, const Tape& loops) const {
+void FusedGroup::run_rows(const RowsInMemory& rows, const Memory& memory, const Tape& loops, StepTimes* times) const {
   if (rows.count == 0) return;
   const PieceWriter writer(memory.pieces);
   const auto staged = static_cast<size_t>(writer.scratch_bytes());
   const size_t bytes = rows.scratch_bytes + staged;
   const auto task = [&](int64_t begin, int64_t end) {
     char* const own = bytes ? scratch(bytes) : nullptr;
-    if (rows.flat) return run_flat(rows, memory, own, begin, end, loops);
+    if (rows.flat) return run_flat(rows, memory, own, begin, end, loops, times);
     auto in = memory.in;
     const auto part = [&](void* const* out, int64_t first, int64_t last) {
       for (int64_t next; first < last; first = next) {
@@ -171,7 +174,7 @@ void FusedGroup::run_rows(const RowsInMemory& rows, const Memory& memory, const 
         next = std::min(last, (block + 1) * rows.block);
         for (size_t i = 0; i < in.size(); ++i)
           in[i] = static_cast<const char*>(memory.in[i]) + block * (memory.stride[i] - rows.block * rows.stride[i]);
-        loops.run({in.data(), rows.stride.data(), out, rows.extents.data(), own + staged}, first, next);
+        loops.run({in.data(), rows.stride.data(), out, rows.extents.data(), own + staged, times}, first, next);
       }
     };
     memory.pieces.empty() ? part(memory.out.data(), begin, end) : writer(memory.out, own, begin, end, part);
@@ -188,7 +191,7 @@ void FusedGroup::run_rows(const RowsInMemory& rows, const Memory& memory, const 
 
 /// Elements from `begin` to `end`, as rows of as many as tapes hold at once.
 void FusedGroup::run_flat(const RowsInMemory& rows, const Memory& memory, char* scratch, int64_t begin, int64_t end,
-                          const Tape& loops) const {
+                          const Tape& loops, StepTimes* times) const {
   auto in = memory.in;
   auto out = memory.out;
   auto extents = rows.extents;
@@ -200,7 +203,7 @@ void FusedGroup::run_flat(const RowsInMemory& rows, const Memory& memory, char* 
     for (size_t i = 0; i < out.size(); ++i)
       out[i] = static_cast<char*>(memory.out[i]) +
                first * static_cast<int64_t>(c10::elementSize(loops_.outputs[i].form.dtype));
-    loops.run({in.data(), rows.stride.data(), out.data(), extents.data(), scratch}, 0, 1);
+    loops.run({in.data(), rows.stride.data(), out.data(), extents.data(), scratch, times}, 0, 1);
   }
 }
 

@@ -27,8 +27,8 @@ class FusedGroup final : public LoopGroup {
   explicit FusedGroup(const FusionGroup& part, OutputPool* shared = nullptr);
   /// One output may come in the memory of an input that is donated: where that is dense, without grad, and shares
   /// memory with no other input.
-  bool run_loops(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs,
-                 const CallContext& call) const override;
+  bool run_loops(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs, const CallContext& call,
+                 StepTimes* times) const override;
   LoopTiers loops() const override;
   size_t bytes() const override { return sizeof(*this) + interpreter_->bytes(); }
 
@@ -47,9 +47,9 @@ class FusedGroup final : public LoopGroup {
   };
   const Tape* tape(Tapes& tapes, Lanes lanes, std::optional<InPlace> in_place) const;
   struct RowsInMemory;
-  void run_rows(const RowsInMemory& rows, const Memory& memory, const Tape& loops) const;
+  void run_rows(const RowsInMemory& rows, const Memory& memory, const Tape& loops, StepTimes* times) const;
   void run_flat(const RowsInMemory& rows, const Memory& memory, char* scratch, int64_t begin, int64_t end,
-                const Tape& loops) const;
+                const Tape& loops, StepTimes* times) const;
   Variant* variant_for(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> donated, const Memory& memory,
                        const RowsInMemory& rows) const;
   const at::Tensor& read_by(size_t slot, at::ArrayRef<at::Tensor> inputs, const Memory& memory) const;

@@ -7,13 +7,16 @@
 
 namespace triage::fused {
 
+class StepTimes;
+
 /// One call of loops: which memory rows lie in.
 struct Call {
-  const void* const* in;     // one for each of Loops::inputs
-  const int64_t* in_stride;  // bytes from one row to the next
-  void* const* out;          // one for each of Loops::outputs, rows without gaps
-  const int64_t* extents;    // positions of a row, one for each of Loops::extents
-  char* scratch;             // this thread's: Tape::scratch_bytes
+  const void* const* in;       // one for each of Loops::inputs
+  const int64_t* in_stride;    // bytes from one row to the next
+  void* const* out;            // one for each of Loops::outputs, rows without gaps
+  const int64_t* extents;      // positions of a row, one for each of Loops::extents
+  char* scratch;               // this thread's: Tape::scratch_bytes
+  StepTimes* times = nullptr;  // null: nobody asks how long steps take
 };
 /// Bytes of scratch memory, up to the end of their cache line.
 constexpr int64_t whole_lines(int64_t bytes) { return (bytes + 63) / 64 * 64; }

@@ -32,11 +32,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::array<const char*, 13> file_names = {"debug.log",       "graph_readable.txt", "graph_transformed.txt",
+constexpr std::array<const char*, 14> file_names = {"debug.log",       "graph_readable.txt", "graph_transformed.txt",
                                                     "joint_graph.txt", "ir_pre_fusion.txt",  "ir_post_fusion.txt",
                                                     "output_code.txt", "guards.txt",         "timing.json",
-                                                    "profile.json",    "graph_runnable.lua", "graph.dot",
-                                                    "graph.svg"};
+                                                    "profile.json",    "step_times.txt",     "graph_runnable.lua",
+                                                    "graph.dot",       "graph.svg"};
 constexpr uint32_t bit_of(DebugFile file) { return uint32_t{1} << static_cast<int>(file); }
 constexpr uint32_t usual_files =
     bit_of(DebugFile::graph_dot) - 1 - bit_of(DebugFile::profile);  // diagrams and the profile are asked for
@@ -265,6 +265,13 @@ DebugScope::DebugScope(const std::string& graph, Of of)
   folder_ = of == Of::new_graph ? folders.make(graph) : folders.find(graph);
   outer_ = std::exchange(context.debug_folder, &folder_);
 }
+
+DebugScope::DebugScope(const Ended& ended)
+    : trace_(ended.graph), folder_(ended.folder), active_(debug_folder_on() && !ended.folder.empty()) {
+  if (active_) outer_ = std::exchange(context.debug_folder, &folder_);
+}
+
+DebugScope::Ended DebugScope::current() { return {TraceScope::current(), std::string(current_folder())}; }
 
 DebugScope::~DebugScope() {
   if (active_) context.debug_folder = outer_;

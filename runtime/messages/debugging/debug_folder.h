@@ -23,6 +23,7 @@ enum class DebugFile : uint8_t {
   guards,
   timing,
   profile,
+  step_times,
   graph_runnable,
   graph_dot,
   graph_svg
@@ -45,6 +46,13 @@ class DebugScope {
  public:
   enum class Of : uint8_t { new_graph, known_graph };
   explicit DebugScope(const std::string& graph, Of of = Of::new_graph);
+  /// A scope that ended, for what later calls tell of its graph.
+  struct Ended {
+    int64_t graph = 0;
+    std::string folder;
+  };
+  explicit DebugScope(const Ended& ended);
+  static Ended current();
   ~DebugScope();
   DebugScope(const DebugScope&) = delete;
   DebugScope& operator=(const DebugScope&) = delete;

@@ -267,6 +267,12 @@ TraceScope::TraceScope(const std::string& graph, bool is_new) : active_(trace_on
   begin_ = TraceEvent::Clock::now();
 }
 
+TraceScope::TraceScope(int64_t graph) : active_(trace_on()) {
+  if (active_) outer_ = std::exchange(context.graph, graph);
+}
+
+int64_t TraceScope::current() { return context.graph; }
+
 TraceScope::~TraceScope() {
   if (!active_) return;
   if (is_new_) trace([&] { return TraceEvent("captured").since(begin_); });

@@ -71,6 +71,8 @@ void trace_source(const std::string& file, std::string_view text) noexcept;
 class TraceScope {
  public:
   TraceScope(const std::string& graph, bool is_new);
+  explicit TraceScope(int64_t graph);  // `current` of an earlier scope
+  static int64_t current();
   ~TraceScope();
   TraceScope(const TraceScope&) = delete;
   TraceScope& operator=(const TraceScope&) = delete;

@@ -142,6 +142,40 @@ TEST_CASE("D18: bench names the line of the script and the part of the graph tha
   CHECK_MESSAGE(has(text.out, "parts of the fused code at 32 rows: share of a call, us"), text.out);
 }
 
+TEST_CASE("D15: bench has times of captured lines; with --profile of each step of each tape; shares add up") {
+  const Bench bench;
+  const Ran json = bench({"--json"});
+  REQUIRE(json.status == 0);
+  const nlohmann::json captured = json.json()["costs"]["captured"];
+  double shares = 0;
+  std::vector<nlohmann::json> sources;
+  for (const auto& line : captured["lines"]) {
+    shares += line["share"].get<double>();
+    sources.push_back(line["source"]);
+  }
+  CHECK(shares == doctest::Approx(1));
+  for (const char* source : {"sorted.lua:4", "sorted.lua:5", "sorted.lua:6"})
+    CHECK_MESSAGE(std::count(sources.begin(), sources.end(), source) == 1, source);
+  CHECK(sources.back().is_null());
+  REQUIRE(captured["graphs"].size() == 1);
+  const auto& parts = captured["graphs"][0]["parts"];
+  CHECK(std::any_of(parts.begin(), parts.end(), [](const auto& part) { return part["source"] == "sorted.lua:5"; }));
+  for (const auto& part : parts) {
+    double steps = 0;
+    for (const auto& step : part["steps"]) steps += step["us"].get<double>();
+    CHECK(steps <= part["us"].get<double>());
+    CHECK(part["steps"].empty() == has(part["name"], "aten::sort"));
+  }
+  const Ran text = bench({});
+  CHECK_MESSAGE(has(text.out, "lines of the script, captured, at 32 rows: share of a call, us"), text.out);
+  CHECK_MESSAGE(has(text.out, "no line: guards, checks, memory, reading and writing"), text.out);
+  CHECK_FALSE(has(text.out, "tape of "));
+  const Ran profiled = bench({"--profile", "trace.json"});
+  CHECK_MESSAGE(has(profiled.out, " tape of "), profiled.out);
+  CHECK_MESSAGE(has(profiled.out, "sorted.lua:6"), profiled.out);
+  CHECK_FALSE(has(bench({"--profile", "trace.json", "--backend", "eager"}).out, " tape of "));
+}
+
 TEST_CASE("D18: bench says whether capturing pays, and after how many calls") {
   const Bench bench;
   write_bytes(

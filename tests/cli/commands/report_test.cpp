@@ -199,6 +199,8 @@ TEST_CASE("N01: the report has each graph beside its source, with breaks, recomp
   CHECK(std::any_of(graph.at("guards").begin(), graph.at("guards").end(),
                     [](const Json& guard) { return guard.at("line") == 4; }));
   CHECK_FALSE(graph.at("code").empty());
+  REQUIRE_FALSE(graph.at("times").empty());
+  CHECK(has(graph.at("times").at(0), "made.lua:3"));
   CHECK_FALSE(data.at("spans").empty());
   for (const Json& one : data.at("graphs"))
     if (one.at("name") == "trained") {

@@ -75,6 +75,8 @@ TEST_CASE(
   CHECK(parse_json(file("profile.json")).at("traceEvents").size() == parse_json(file("timing.json")).size());
   CHECK(has(file("output_code.txt"), "\ntape of "));
   CHECK(has(file("output_code.txt"), "  loop over ["));
+  CHECK(has(file("step_times.txt"), "us a call, of "));
+  CHECK(has(file("step_times.txt"), " tape of "));
 }
 
 TEST_CASE("D12: graph_runnable.lua runs each graph again, with inputs of the same kinds") {

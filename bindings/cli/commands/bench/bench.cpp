@@ -178,7 +178,9 @@ class Subject {
     for (std::string line; std::getline(text, line);) report.source.push_back(line);
     report.lines = bench::costs_by_line(
         script_, [&] { policy::call_alone(script_, inputs, example_.params); }, options_.seconds / 4);
-    report.parts = bench::costs_by_part([&] { fused().run(inputs, call_); }, options_.seconds / 4);
+    const auto run = [&] { fused().run(inputs, call_); };
+    report.parts = bench::costs_by_part(run, options_.seconds / 4);
+    report.steps = time_steps(run, options_.seconds / 4);
   }
 
   Profile write_profile(const Tensors& inputs) {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -104,6 +105,13 @@ std::string pay_off_text(const BenchReport& report) {
   return text;
 }
 
+/// "repair.lua:3"; empty for what stands for several lines, or none.
+Source single_line(const std::string& source) {
+  const size_t colon = source.rfind(':');
+  const bool is_one = colon != std::string::npos && source.find('-', colon) == std::string::npos;
+  return is_one ? Source{source.substr(0, colon), std::atoi(source.c_str() + colon + 1)} : Source{};
+}
+
 /// Of the policy's own file; empty of others.
 std::string source_line(const BenchReport& report, const Source& line) {
   const auto number = static_cast<size_t>(line.line);
@@ -113,7 +121,7 @@ std::string source_line(const BenchReport& report, const Source& line) {
   return first == std::string::npos ? "" : text.substr(first);
 }
 
-constexpr size_t most_costs = 5;
+constexpr size_t most_costs = 5, most_captured_lines = 12;
 constexpr double least_share = 0.01;
 
 void print_costs(const BenchReport& report) {
@@ -129,6 +137,16 @@ void print_costs(const BenchReport& report) {
     const bench::Cost& cost = report.lines[i];
     say("{:>5.0f} % {:>8}  {}:{}  {}\n", 100 * cost.share, micros(cost.micros), cost.line.file, cost.line.line,
         source_line(report, cost.line));
+  }
+  const std::vector<fused::LineTime> captured = report.captured_lines();
+  if (!captured.empty()) begins("lines of the script, captured,");
+  for (size_t i = 0; i < captured.size(); ++i) {
+    const fused::LineTime& line = captured[i];
+    if (i >= most_captured_lines && i + 1 < captured.size()) continue;
+    const std::string text = line.source.empty()
+                                 ? "no line: guards, checks, memory, reading and writing"
+                                 : fmt::format("{}  {}", line.source, source_line(report, single_line(line.source)));
+    say("{:>5.0f} % {:>8}  {}\n", 100 * line.micros / report.chosen_micros(), micros(line.micros), text);
   }
   if (!report.parts.empty()) begins("parts of the fused code");
   for (size_t i = 0; i < report.parts.size() && is_shown(report.parts, i); ++i) {
@@ -152,6 +170,17 @@ Json to_json(const BenchReport& report, const std::vector<bench::Cost>& costs) {
   return all;
 }
 
+/// Each step of each tape, and the calls between them.
+void print_steps(const BenchReport& report) {
+  const double whole = report.chosen_micros();
+  for (const fused::GraphTime& graph : report.steps)
+    for (const fused::PartTime& part : graph.parts) {
+      say("\n{}\n", paint(Paint::faint, fmt::format("{} us, {:.0f} % of a call: {}", micros(part.micros),
+                                                    100 * part.micros / whole, part.label)));
+      say("{}", Block{fused::text_of(part, whole)});
+    }
+}
+
 Json to_json(const std::optional<Profile>& profile) {
   if (!profile) return {};
   return {{"file", profile->file},
@@ -162,6 +191,20 @@ Json to_json(const std::optional<Profile>& profile) {
 }
 
 }  // namespace
+
+double BenchReport::chosen_micros() const {
+  double micros = micros_of(steps);
+  for (const BatchTimes& batch : batches)
+    if (batch.rows == chosen_rows) micros = std::max(micros, batch.fused);
+  return micros;
+}
+
+std::vector<fused::LineTime> BenchReport::captured_lines() const {
+  if (steps.empty()) return {};
+  std::vector<fused::LineTime> lines = fused::times_of_lines(steps);
+  lines.back().micros += chosen_micros() - micros_of(steps);
+  return lines;
+}
 
 void draw_conclusions(BenchReport& report) {
   find_bounds(report);
@@ -188,6 +231,7 @@ void print_bench(const BenchReport& report) {
   if (const std::string text = pay_off_text(report); !text.empty()) say("{}\n", text);
   for (const std::string& reason : report.graph_breaks) say("{} {}\n", paint(Paint::warning, "not one graph:"), reason);
   print_costs(report);
+  if (report.profile && report.profile->backend == "fused") print_steps(report);
   if (const auto& profile = report.profile)
     say("\ntrace of {} calls of {} rows on {}: {} (by {}; open it at https://ui.perfetto.dev)\n", profile->calls,
         profile->rows, profile->backend, profile->file, profile->by);
@@ -211,7 +255,8 @@ nlohmann::ordered_json to_json(const BenchReport& report) {
           {"costs",
            {{"rows", report.chosen_rows},
             {"script_lines", to_json(report, report.lines)},
-            {"fused_parts", to_json(report, report.parts)}}},
+            {"fused_parts", to_json(report, report.parts)},
+            {"captured", to_json(report.steps, report.captured_lines(), report.chosen_micros())}}},
           {"profile", to_json(report.profile)}};
 }
 

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "bindings/cli/calls/step_times.h"
 #include "bindings/cli/commands/bench/costs.h"
 
 /// What `triage bench` has measured, and how it tells of it.
@@ -44,12 +45,16 @@ struct BenchReport {
   double pays_after = 0;           // so many warm calls save what the first one takes longer than the script; 0: never
   std::vector<bench::Cost> lines;  // of the script
   std::vector<bench::Cost> parts;  // of what `fused` runs
-  std::string file;                // the script, as its lines are named, and its text, by line
+  std::vector<fused::GraphTime> steps;  // likewise
+  std::string file;                     // the script, as its lines are named, and its text, by line
   std::vector<std::string> source;
   std::optional<Profile> profile;
 
   double limit(const BatchTimes& batch) const { return writes_data ? batch.copy : batch.read; }
   bool pays(const BatchTimes& batch) const { return batch.fused < batch.script; }
+  /// Microseconds of the call that `steps` tells of: with guards and flags, which are in no graph.
+  double chosen_micros() const;
+  std::vector<fused::LineTime> captured_lines() const;
   const char* limit_name() const { return writes_data ? "copy" : "read"; }
 };
 

@@ -2,6 +2,7 @@
 #include <fmt/ranges.h>
 #include <triage/graph.h>
 
+#include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -9,6 +10,7 @@
 
 #include "bindings/cli/calls/call.h"
 #include "bindings/cli/calls/model_call.h"
+#include "bindings/cli/calls/step_times.h"
 #include "bindings/cli/commands.h"
 #include "bindings/cli/commands/explain/provenance.h"
 #include "bindings/cli/terminal.h"
@@ -21,6 +23,8 @@ namespace triage::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+constexpr double seconds_of_timing = 0.02;
 
 std::vector<std::string> lines_of(const std::string& text) {
   std::vector<std::string> lines;
@@ -37,26 +41,49 @@ std::vector<std::string> operators_of(const graph::Graph& graph) {
   return names;
 }
 
-/// The fusion groups that a call with inputs on this graph's device runs, each on the CPU with the listing of its tape.
-std::string loops_text(const graph::Graph& graph) {
+/// The times of this graph, where it ran in these parts; else null.
+const fused::GraphTime* times_of(const graph::Graph& graph, const std::vector<fused::FusionGroup>& parts,
+                                 const std::vector<fused::GraphTime>& times) {
+  const auto is_it = [&](const fused::GraphTime& time) {
+    bool same = time.graph == graph.name() && time.parts.size() == parts.size();
+    for (size_t i = 0; same && i < parts.size(); ++i)
+      same = parts[i].same_as || time.parts[i].label == fused::label_of(parts[i]);
+    return same;
+  };
+  const auto found = std::find_if(times.begin(), times.end(), is_it);
+  return found == times.end() ? nullptr : &*found;
+}
+
+/// The fusion groups that a call with inputs on this graph's device runs, each on the CPU with the listing of its tape, and
+/// where the graph was timed with its times.
+std::string loops_text(const graph::Graph& graph, const std::vector<fused::GraphTime>& times) {
   c10::Device device = at::kCPU;
   for (const auto& input : graph.inputs())
     if (input.value->meta && !input.value->meta->device.is_cpu()) device = input.value->meta->device;
   const std::vector<fused::FusionGroup> parts = fused::cut(graph, device);
+  const fused::GraphTime* const time = times_of(graph, parts, times);
   std::string text;
   for (size_t i = 0; i < parts.size(); ++i) {
     text += fused::text_of(parts, i);
-    if (device.is_cpu() && parts[i].fused && !parts[i].same_as) text += fused::listing_of(parts[i]);
+    if (time) text += fmt::format("  took   {:.3g} us\n", time->parts[i].micros);
+    if (time && !time->parts[i].listing.empty())
+      text += fused::text_of(time->parts[i], time->micros);
+    else if (device.is_cpu() && parts[i].fused && !parts[i].same_as)
+      text += fused::listing_of(parts[i]);
   }
+  if (time)
+    text += fmt::format("lines of the script: us, share of {:.3g} us\n{}", time->micros,
+                        fused::lines_text(fused::times_of_lines({*time}), time->micros));
   return text;
 }
 
-Json graph_json(const CapturedGraph& captured, const ExplainCommand& options) {
+Json graph_json(const CapturedGraph& captured, const ExplainCommand& options,
+                const std::vector<fused::GraphTime>& times) {
   Json json = {{"ops", captured.graph->nodes().size()},
                {"op_names", operators_of(*captured.graph)},
                {"graph", graph::print(*captured.graph)},
                {"guards", lines_of(captured.guards)}};
-  if (options.loops) json["loops"] = loops_text(*captured.graph);
+  if (options.loops) json["loops"] = loops_text(*captured.graph, times);
   if (options.decomposed) json["decomposed"] = graph::print(graph::decompose(*captured.graph));
   return json;
 }
@@ -74,7 +101,8 @@ Json breaks_json(const std::vector<BreakReport>& breaks) {
   return list;
 }
 
-void print_graph(const CapturedGraph& captured, size_t index, const ExplainCommand& options) {
+void print_graph(const CapturedGraph& captured, size_t index, const ExplainCommand& options,
+                 const std::vector<fused::GraphTime>& times) {
   say("\n{}\n{}\n", paint(Paint::heading, fmt::format("graph {}", index)), graph::print(*captured.graph));
   if (options.decomposed) {
     graph::Graph decomposed = graph::decompose(*captured.graph);
@@ -84,7 +112,7 @@ void print_graph(const CapturedGraph& captured, size_t index, const ExplainComma
   }
   if (options.loops)
     say("\n{}\n{}\n", paint(Paint::heading, fmt::format("fusion groups of graph {}", index)),
-        Block{loops_text(*captured.graph)});
+        Block{loops_text(*captured.graph, times)});
   if (options.guards && !captured.guards.empty()) {
     say("\n{}\n", paint(Paint::heading, fmt::format("guards of graph {}", index)));
     for (const std::string& line : lines_of(captured.guards)) say("  {}\n", line);
@@ -141,30 +169,32 @@ int run(const ExplainCommand& options) {
   const auto inputs = typed_inputs(call.policy.signature());
   const CacheStatistics cache = call.policy.cache();
   const CompileTimes times = call.policy.compile_times();
+  const std::vector<fused::GraphTime> steps =
+      options.loops ? time_steps([&] { call.policy.run(call.inputs, call.options); }, seconds_of_timing)
+                    : std::vector<fused::GraphTime>{};
   const std::optional<UnmaskedRows> unmasked = unmasked_rows_of(call, breaks);
   if (options.json) {
     Json inputs_json = Json::object();
     for (const auto& [name, type] : inputs) inputs_json[name] = type;
     Json list = Json::array();
-    for (const CapturedGraph& captured : graphs) list.push_back(graph_json(captured, options));
-    print_json(
-        {{"policy", call.policy.name()},
-         {"backend", options.call.backend},
-         {"inputs", inputs_json},
-         {"graphs", list},
-         {"graph_breaks", call.policy.graph_breaks()},
-         {"breaks", breaks_json(breaks)},
-         {"ops", operations},
-         {"unmasked_rows",
-          unmasked ? Json{{"reason", unmasked->reason}, {"file", unmasked->where.file}, {"line", unmasked->where.line}}
-                   : Json()},
-         {"compile_times", {{"capture", times.capture}, {"backend", times.backend}}},
-         {"fused_loops", loops_json(cache.loops)},
-         {"cache",
-          {{"graphs", cache.graphs},
-           {"segments", cache.segments},
-           {"retired", cache.retired},
-           {"bytes", cache.bytes}}}});
+    for (const CapturedGraph& captured : graphs) list.push_back(graph_json(captured, options, steps));
+    Json report = {
+        {"policy", call.policy.name()},
+        {"backend", options.call.backend},
+        {"inputs", inputs_json},
+        {"graphs", list},
+        {"graph_breaks", call.policy.graph_breaks()},
+        {"breaks", breaks_json(breaks)},
+        {"ops", operations},
+        {"unmasked_rows",
+         unmasked ? Json{{"reason", unmasked->reason}, {"file", unmasked->where.file}, {"line", unmasked->where.line}}
+                  : Json()},
+        {"compile_times", {{"capture", times.capture}, {"backend", times.backend}}},
+        {"fused_loops", loops_json(cache.loops)},
+        {"cache",
+         {{"graphs", cache.graphs}, {"segments", cache.segments}, {"retired", cache.retired}, {"bytes", cache.bytes}}}};
+    if (options.loops) report["times"] = to_json(steps, fused::times_of_lines(steps), micros_of(steps));
+    print_json(report);
     return 0;
   }
   say("{}\n  graphs        {}\n  graph breaks  {}\n  ops           {}\n  cache         {}\n"
@@ -179,7 +209,7 @@ int run(const ExplainCommand& options) {
     if (type != "any") say("  input         {}: {}\n", name, type);
   print_breaks(breaks);
   print_operators(graphs);
-  for (size_t i = 0; i < graphs.size(); ++i) print_graph(graphs[i], i + 1, options);
+  for (size_t i = 0; i < graphs.size(); ++i) print_graph(graphs[i], i + 1, options, steps);
   return 0;
 }
 

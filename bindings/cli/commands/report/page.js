@@ -139,6 +139,7 @@ function graph_panel(fn, number) {
     listing(first, fn),
     first.groups.length ? groups_fold(first, 'Fused groups') : '',
     graph.code.length ? fold('Loops as they run', counted(lines, 'line'), {class: 'fold code'}, graph.code.map(code => h('pre', {}, cpp(code)))) : '',
+    graph.times.length ? fold('Time by line and by step', '', {class: 'fold times'}, graph.times.map(text => h('pre', {}, text))) : '',
     graph.guards.length ? fold('Guards', counted(graph.guards.length, 'guard'), {}, h('pre', {}, graph.guards.map(guard => guard.text).join('\n'))) : '',
     others.map(stage => [fold(stage.stage[0].toUpperCase() + stage.stage.slice(1), counted(stage.nodes.length, 'operation'), {}, listing(stage, fn)),
       stage.groups.length ? groups_fold(stage, `Fused groups, ${stage.stage}`) : '']));

@@ -81,12 +81,13 @@ std::string without_last_line_end(std::string text) {
 void ReportData::add(const Event& event) {
   using Handler = void (ReportData::*)(const Event&);
   static const auto& handlers = *new std::map<std::string, Handler>{
-      {"trace", &ReportData::begin_process}, {"source", &ReportData::add_source},
-      {"capture", &ReportData::add_capture}, {"graph", &ReportData::add_graph},
-      {"groups", &ReportData::add_groups},   {"guards", &ReportData::add_guards},
-      {"code", &ReportData::add_code},       {"kernel", &ReportData::add_kernel},
-      {"break", &ReportData::add_break},     {"recompile", &ReportData::add_recompile},
-      {"failure", &ReportData::add_failure}, {"policy", &ReportData::add_policy}};
+      {"trace", &ReportData::begin_process},     {"source", &ReportData::add_source},
+      {"capture", &ReportData::add_capture},     {"graph", &ReportData::add_graph},
+      {"groups", &ReportData::add_groups},       {"guards", &ReportData::add_guards},
+      {"times", &ReportData::add_times},         {"code", &ReportData::add_code},
+      {"kernel", &ReportData::add_kernel},       {"break", &ReportData::add_break},
+      {"recompile", &ReportData::add_recompile}, {"failure", &ReportData::add_failure},
+      {"policy", &ReportData::add_policy}};
   const std::string name = text_in(event, "event");
   const double time = time_of(event);
   last_ = std::max(last_, time);
@@ -271,6 +272,13 @@ void ReportData::add_code(const Event& event) {
     graph->code.push_back(std::move(code));
 }
 
+void ReportData::add_times(const Event& event) {
+  Graph* const graph = graph_of(event);
+  if (!graph) return skip_without_graph();
+  if (graph->times.size() >= most_of_graph) return static_cast<void>(++skipped_.left_out);
+  graph->times.push_back(without_last_line_end(text_in(event, "text")));
+}
+
 void ReportData::add_kernel(const Event& event) {
   Graph* const graph = graph_of(event);
   if (!graph) return skip_without_graph();
@@ -393,6 +401,7 @@ ReportData::Json ReportData::page() const {
                       {"stages", one.stages.empty() ? one.stages : with_groups(one.stages)},
                       {"guards", one.guards},
                       {"code", one.code},
+                      {"times", one.times},
                       {"kernels", one.kernels}});
   for (const auto& [name, events] : policies_) policies.push_back({{"name", name}, {"events", events}});
   for (const auto& [name, over_time] : flags_) {

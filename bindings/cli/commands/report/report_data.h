@@ -39,7 +39,8 @@ class ReportData {
     std::string name;
     bool segment = false;
     double seconds = 0;
-    Json stages = Json::array(), guards = Json::array(), code = Json::array(), kernels = Json::array();
+    Json stages = Json::array(), guards = Json::array(), code = Json::array(), times = Json::array(),
+         kernels = Json::array();
   };
 
   void begin_process(const Event& event);
@@ -50,6 +51,7 @@ class ReportData {
   void skip_without_graph();
   void add_guards(const Event& event);
   void add_code(const Event& event);
+  void add_times(const Event& event);
   void add_kernel(const Event& event);
   void add_break(const Event& event);
   void add_recompile(const Event& event);

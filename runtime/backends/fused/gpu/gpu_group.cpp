@@ -83,8 +83,8 @@ const GpuGroup::Version& GpuGroup::version(Lanes lanes) const {
   return version;
 }
 
-bool GpuGroup::run_loops(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs,
-                         const CallContext& call) const {
+bool GpuGroup::run_loops(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs, const CallContext& call,
+                         StepTimes*) const {
   const messages::ProfilerSpan span([this] { return "fused group " + label_; });
   check_deadline(call.deadline);
   const auto interpret = [&] {

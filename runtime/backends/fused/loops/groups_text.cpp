@@ -101,7 +101,8 @@ std::string body_text(const FusionGroup& part) {
   return text;
 }
 
-/// "repair.lua:3-7": of the file that the first node with a line comes from.
+}  // namespace
+
 std::string lines_of(const FusionGroup& part) {
   Source first;
   int last = 0;
@@ -113,10 +114,8 @@ std::string lines_of(const FusionGroup& part) {
   }
   if (first.file.empty()) return "";
   const std::string file = messages::one_line(first.file);
-  return last == first.line ? fmt::format(" ({}:{})", file, last) : fmt::format(" ({}:{}-{})", file, first.line, last);
+  return last == first.line ? fmt::format("{}:{}", file, last) : fmt::format("{}:{}-{}", file, first.line, last);
 }
-
-}  // namespace
 
 std::string label_of(const FusionGroup& part) {
   constexpr size_t most_shown = 4;
@@ -125,7 +124,8 @@ std::string label_of(const FusionGroup& part) {
   for (size_t i = 0; i < nodes.size() && i < most_shown; ++i)
     operators += (i ? ", " : "") + graph::op_name(nodes[i]->op);
   if (nodes.size() > most_shown) operators += fmt::format(" and {} more", nodes.size() - most_shown);
-  return part.graph.name() + ": " + operators + lines_of(part);
+  const std::string lines = lines_of(part);
+  return part.graph.name() + ": " + operators + (lines.empty() ? "" : " (" + lines + ")");
 }
 
 std::string text_of(const std::vector<FusionGroup>& groups, size_t index) {

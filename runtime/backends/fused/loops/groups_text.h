@@ -13,5 +13,7 @@ std::string text_of(const std::vector<FusionGroup>& groups, size_t index);
 
 /// In one line, for spans: the graph, the operators (some of many), and the script lines that they come from.
 std::string label_of(const FusionGroup& group);
+/// "repair.lua:3-7": of the file that the first node with a line comes from; empty where none has one.
+std::string lines_of(const FusionGroup& group);
 
 }  // namespace triage::fused

@@ -9,16 +9,20 @@
 
 namespace triage::fused {
 
+class StepTimes;
+
 /// A part of a graph that loops compute, where they can: else the interpreter.
 class LoopGroup : public Executable {
  public:
-  /// Runs the loops, else the interpreter. False where that had to serve since the loops were made for other inputs.
-  virtual bool run_loops(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs,
-                         const CallContext& call) const = 0;
+  /// Runs the loops, else the interpreter. False where that had to serve since the loops were made for other inputs. `times`:
+  /// null, or what is to be told of a tape.
+  virtual bool run_loops(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs, const CallContext& call,
+                         StepTimes* times) const = 0;
   void run(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs, const CallContext& call) const final {
-    run_loops(inputs, outputs, {call.deadline});
+    run_loops(inputs, outputs, {call.deadline}, nullptr);
   }
   size_t spared_calls() const final { return operators_ - 1; }
+  const std::vector<std::string>& lines() const { return loops_.lines; }
 
  protected:
   LoopGroup(const FusionGroup& part, std::unique_ptr<Executable> interpreter);

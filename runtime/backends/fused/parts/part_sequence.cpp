@@ -7,6 +7,7 @@
 #include "runtime/backends/eager.h"
 #include "runtime/backends/fused/fused_group.h"
 #include "runtime/backends/fused/gpu/gpu_group.h"
+#include "runtime/backends/fused/loops/groups_text.h"
 #include "runtime/backends/fused/parts/in_place_call.h"
 #include "runtime/backends/fused/parts/pooled_call.h"
 #include "runtime/backends/output_aliases.h"
@@ -38,7 +39,7 @@ bool is_all_of_its_memory(const at::Tensor& tensor) { return tensor.nbytes() == 
 }  // namespace
 
 PartSequence::PartSequence(const Graph& graph, const std::vector<FusionGroup>& parts, c10::Device device)
-    : device_(device) {
+    : device_(device), timer_(graph.name()) {
   for (const auto& input : graph.inputs()) add(input.value);
   for (const auto& constant : graph.constants()) {
     add(constant.value);
@@ -66,6 +67,7 @@ void PartSequence::add_step(const FusionGroup& part) {
   for (const Value* value : part.inputs) step.inputs.push_back(registers_.at(value));
   for (const Value* value : part.outputs) step.outputs.push_back(add(value));
   if (part.same_as) {
+    timer_.repeat_part(*part.same_as);
     step.run = steps_[*part.same_as].run;
     step.group = steps_[*part.same_as].group;
     step.repeats = true;
@@ -86,6 +88,7 @@ void PartSequence::add_step(const FusionGroup& part) {
   } else {
     step.run = compile_eager_as_it_is(part.graph);
   }
+  if (!part.same_as) timer_.add_part(label_of(part), lines_of(part), step.group ? &step.group->lines() : nullptr);
   step.overwrites = part.fused || part.in_place;
   step.may_share = !part.fused && !part.pooled;
   steps_.push_back(std::move(step));
@@ -138,15 +141,28 @@ bool PartSequence::run(at::ArrayRef<at::Tensor> inputs, Tensors& outputs, const 
   if (inputs.size() != num_inputs_)
     throw InputError("the graph takes " + std::to_string(num_inputs_) + " inputs, got " +
                      std::to_string(inputs.size()));
-  if (direct_) return whole_->run_loops(inputs, outputs, call);
+  if (!timer_.is_on() || !device_.is_cpu()) return run_parts(inputs, outputs, call, nullptr);
+  TimedCall timed(steps_.size());
+  const bool fits = run_parts(inputs, outputs, call, &timed);
+  timer_.add(timed);
+  return fits;
+}
+
+bool PartSequence::run_parts(at::ArrayRef<at::Tensor> inputs, Tensors& outputs, const CallContext& call,
+                             TimedCall* timed) const {
+  const auto run_part = [&](size_t number, const auto& run) {
+    return timed ? timed->part(number, run) : run(static_cast<StepTimes*>(nullptr));
+  };
+  if (direct_) return run_part(0, [&](StepTimes* times) { return whole_->run_loops(inputs, outputs, call, times); });
   if (shared_) shared_->begin_call(inputs);
   Tensors file(inputs.begin(), inputs.end()), made;
   file.insert(file.end(), constants_.begin(), constants_.end());
   file.resize(count_);
   bool fits = true;
-  for (const Step& step : steps_) {
+  for (size_t number = 0; number < steps_.size(); ++number) {
+    const Step& step = steps_[number];
     made.clear();
-    fits &= run(step, file, inputs, made, call);
+    fits &= run_part(number, [&](StepTimes* times) { return run(step, file, inputs, made, call, times); });
     if (step.may_share) own_outputs(step, file, inputs, made);
     for (size_t i = 0; i < made.size(); ++i) file[step.outputs[i]] = std::move(made[i]);
     for (const size_t at : step.done) file[at].reset();
@@ -156,7 +172,7 @@ bool PartSequence::run(at::ArrayRef<at::Tensor> inputs, Tensors& outputs, const 
 }
 
 bool PartSequence::run(const Step& step, const Tensors& file, at::ArrayRef<at::Tensor> inputs, Tensors& made,
-                       const CallContext& call) const {
+                       const CallContext& call, StepTimes* times) const {
   Tensors given, donated;
   for (const size_t at : step.inputs) given.push_back(file[at]);
   if (step.overwrites)
@@ -166,8 +182,8 @@ bool PartSequence::run(const Step& step, const Tensors& file, at::ArrayRef<at::T
     step.run->run(given, made, {call.deadline, donated});
     return true;
   }
-  if (whole_) return whole_->run_loops(given, made, call);
-  return step.group->run_loops(given, made, {call.deadline, donated});
+  if (whole_) return whole_->run_loops(given, made, call, times);
+  return step.group->run_loops(given, made, {call.deadline, donated}, times);
 }
 
 /// Whether nobody else has the memory of register `at`, which is all that there is of it.

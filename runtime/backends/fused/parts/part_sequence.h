@@ -9,6 +9,7 @@
 #include "runtime/backends/fused/fusion_groups.h"
 #include "runtime/backends/fused/parts/loop_group.h"
 #include "runtime/backends/fused/parts/output_pool.h"
+#include "runtime/backends/fused/parts/part_times.h"
 
 namespace triage::fused {
 
@@ -46,8 +47,9 @@ class PartSequence {
   bool takes_the_inputs(const Step& step) const;
   bool is_constant(size_t at) const { return at >= num_inputs_ && at < num_inputs_ + constants_.size(); }
   bool is_made(size_t at) const { return at >= num_inputs_ + constants_.size(); }
+  bool run_parts(at::ArrayRef<at::Tensor> inputs, Tensors& outputs, const CallContext& call, TimedCall* timed) const;
   bool run(const Step& step, const Tensors& file, at::ArrayRef<at::Tensor> inputs, Tensors& made,
-           const CallContext& call) const;
+           const CallContext& call, StepTimes* times) const;
   bool is_alone(size_t at, const Tensors& file, at::ArrayRef<at::Tensor> inputs) const;
   void own_outputs(const Step& step, const Tensors& file, at::ArrayRef<at::Tensor> inputs, Tensors& made) const;
   size_t add(const graph::Value* value) { return registers_.emplace(value, registers_.size()).first->second; }
@@ -63,6 +65,7 @@ class PartSequence {
   const LoopGroup* whole_ = nullptr;  // where one step is everything
   bool direct_ =
       false;  // then, where it takes the inputs and gives the outputs as they stand: the call goes straight to it
+  mutable PartTimer timer_;
 };
 
 }  // namespace triage::fused

@@ -268,7 +268,7 @@ class Builder : Levels {
         own = cell(ref);
         level(ref).classified.push_back({slots_[static_cast<size_t>(at(ref).operands[0])],
                                          slots_[static_cast<size_t>(at(ref).operands[1])], own,
-                                         at(at(ref).operands[0]).extent, at(at(ref).operands[0]).type});
+                                         at(at(ref).operands[0]).extent, at(at(ref).operands[0]).type, at(ref).line});
         break;
     }
   }
@@ -296,7 +296,7 @@ class Builder : Levels {
     }
     if (!load) return from;
     const int32_t own = is_kept(ref) ? row(bytes_of(value.type), value.extent) : chunk(bytes_of(value.type));
-    loop(0, value.extent).ops.push_back({load, own, {from, -1, -1, -1, -1}});
+    loop(0, value.extent).ops.push_back(plain_op(ref, load, own, from));
     return own;
   }
 
@@ -375,16 +375,16 @@ class Builder : Levels {
       if (is_single(at(ref).operands[i], ref)) single |= 1u << i;
     const unsigned all = (1u << at(ref).operands.size()) - 1;
     if (at(ref).place == Place::number) single = 0;
-    if (single == all && at(ref).is(Opcode::copy))
-      return {primitives().fill(steps_.slot(out).size), out, in, {}, Opcode::literal, operand_type(ref)};
     const Type type = operand_type(ref);
+    if (single == all && at(ref).is(Opcode::copy))
+      return plain_op(ref, primitives().fill(steps_.slot(out).size), out, in[0], type);
     MapStep step = single == all ? nullptr : primitives().map(at(ref).opcode, type, at(ref).type, single);
     if (!step && single != 0) {
       for (size_t i = 0; i < at(ref).operands.size(); ++i) {
         if (!(single >> i & 1)) continue;
         const int32_t size = steps_.slot(in[i]).size;
         const int32_t filled = is_element(ref) ? chunk(size) : cell_of(size);
-        ops.push_back({primitives().fill(size), filled, {in[i], -1, -1, -1, -1}});
+        ops.push_back(plain_op(ref, primitives().fill(size), filled, in[i], type));
         in[i] = filled;
       }
       single = 0;
@@ -392,6 +392,13 @@ class Builder : Levels {
     }
     if (!step) throw NoTape{};
     return {step, out, in, at(ref).numbers, at(ref).opcode, type, single, -1, {}, at(ref).type, at(ref).line};
+  }
+
+  /// What moves values that `ref` is computed from, or itself.
+  Steps::Op plain_op(Ref ref, MapStep step, int32_t out, int32_t in, Type type = Type::non_finite) const {
+    Steps::Op op{step, out, {in, -1, -1, -1, -1}, {}, Opcode::literal, type};
+    op.line = at(ref).line;
+    return op;
   }
 
   int32_t add_element(Ref ref) {
@@ -445,7 +452,8 @@ class Builder : Levels {
                       : at(operand).extent == whole.segments  ? From::segments
                       : at(operand).extent == whole.positions ? From::positions
                                                               : throw NoTape{};
-    steps_.levels[static_cast<size_t>(level_from(operand, user))].spreads.push_back({kind, from, own, extent});
+    steps_.levels[static_cast<size_t>(level_from(operand, user))].spreads.push_back(
+        {kind, from, own, extent, at(user).line});
     return spreads_[key] = own;
   }
 
@@ -460,12 +468,12 @@ class Builder : Levels {
     Steps::Reduction made{
         steps,     slots_[static_cast<size_t>(operand)], own, -1, start_of(value.join, value.type), wide, value.join,
         value.type};
+    made.line = value.line;
     if (is_reduced_after(ref)) {
       level(ref).segments.push_back(
           {made, extent, !is_element(ref), has_segment_lanes(schedule_.extent(extent), lanes_)});
       return own;
     }
-    made.line = value.line;
     if (steps_.width == 1) made.total = cell_of(wide ? 8 : bytes_of(value.type));
     made.operand = slot_at(operand, levels_[static_cast<size_t>(ref)]);
     loop(level(ref), extent).reductions.push_back(made);
@@ -493,16 +501,17 @@ class Builder : Levels {
     const bool taken = !convert && value.kind == Kind::map && made_here && take_over(from, output);
     const int32_t to = taken ? from : slot(output);
     if (steps_.width > 1) steps_.writes.push_back({to, static_cast<int32_t>(index), value.extent, nullptr});
-    if (!taken) here.ops.push_back(move_op(convert, stored, to, from));
+    if (!taken) here.ops.push_back(move_op(ref, convert, to, from));
     if (const auto changed = changed_rows(index)) {
       const auto op = std::find_if(here.ops.begin(), here.ops.end(), [&](const Steps::Op& op) { return op.out == to; });
       op->guards.push_back({slots_[static_cast<size_t>(at(ref).operands[0])], changed->wanted});
-      if (changed->copied >= 0) loop(0, value.extent).ops.push_back(move_op(convert, stored, to, changed->copied));
+      if (changed->copied >= 0) loop(0, value.extent).ops.push_back(move_op(ref, convert, to, changed->copied));
     }
   }
 
-  static Steps::Op move_op(MapStep convert, int32_t size, int32_t to, int32_t from) {
-    Steps::Op op{convert ? convert : copy_step(size), to, {from, -1, -1, -1, -1}};
+  Steps::Op move_op(Ref ref, MapStep convert, int32_t to, int32_t from) const {
+    const int32_t size = steps_.slot(to).size;
+    Steps::Op op = plain_op(ref, convert ? convert : copy_step(size), to, from);
     if (!convert) op.opcode = Opcode::copy, op.type = size == 4 ? Type::f32 : size == 8 ? Type::f64 : Type::i16;
     return op;
   }
@@ -566,6 +575,7 @@ std::optional<Steps> steps_of(const Loops& loops, Lanes lanes, std::optional<InP
     find_searches(steps);
     find_rare_levels(steps);
     sort_slots(steps);
+    number_steps(steps);
     if (in_place && !can_be_in_place(steps, *in_place)) return std::nullopt;
     return steps;
   } catch (const NoTape&) {

@@ -1,16 +1,16 @@
-#include "runtime/backends/fused/tape/listing.h"
-
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <utility>
 
 #include "runtime/backends/fused/tape/merges.h"
 #include "runtime/backends/fused/tape/record_steps.h"
 #include "runtime/backends/fused/tape/steps.h"
 #include "runtime/backends/fused/tape/tape.h"
+#include "runtime/messages/assert.h"
 
 namespace triage::fused {
 namespace {
@@ -68,19 +68,20 @@ class Listing {
  public:
   Listing(const Steps& steps, const std::vector<std::string>& lines) : steps_(steps), lines_(lines) {}
 
-  std::string run() {
-    text_ = fmt::format("tape of {} levels: {}, chunks of {} values, {} instructions\n", steps_.levels.size(),
+  std::vector<ListedLine> run() {
+    heading(fmt::format("tape of {} levels: {}, chunks of {} values, {} instructions", steps_.levels.size(),
                         steps_.width > 1 ? fmt::format("tiles of {} rows, one in each lane", steps_.width)
                                          : fmt::format("blocks of at most {} rows", Steps::rows_at_once),
-                        Steps::chunk, primitives().name);
+                        Steps::chunk, primitives().name));
     once();
-    if (!steps_.reads.empty()) text_ += "each block\n";
+    if (!steps_.reads.empty()) heading("each block");
     for (const Steps::Transfer& one : steps_.reads) transfer("read", slot(one.slot), fmt::format("in{}", one.number));
     for (size_t i = 0; i < steps_.levels.size(); ++i) level(i);
-    if (!steps_.writes.empty()) text_ += "each block, at its end\n";
+    if (!steps_.writes.empty()) heading("each block, at its end");
     for (const Steps::Transfer& one : steps_.writes)
       transfer("write", fmt::format("out{}", one.number), slot(one.slot));
-    return std::move(text_);
+    TRIAGE_ASSERT(static_cast<size_t>(number_) == steps_.count);
+    return std::move(listed_);
   }
 
  private:
@@ -137,10 +138,15 @@ class Listing {
 
   void line(const std::string& opcode, const std::string& out, const std::string& in, int32_t from = -1,
             const std::string& notes = "") {
-    std::string text = fmt::format("  {:4}  {:<32} {:<6} <- {}{}", number_++, opcode, out, in, notes);
-    if (from >= 0) text = fmt::format("{:<68} {}", text, lines_[static_cast<size_t>(from)]);
-    text_ += text + "\n";
+    ListedLine step{fmt::format("  {:4}  {:<32} {:<6} <- {}{}", number_, opcode, out, in, notes), number_, ""};
+    if (from >= 0) {
+      step.source = lines_[static_cast<size_t>(from)];
+      step.text = fmt::format("{:<68} {}", step.text, step.source);
+    }
+    listed_.push_back(std::move(step));
+    ++number_;
   }
+  void heading(std::string text) { listed_.push_back({std::move(text), -1, ""}); }
   void transfer(const char* what, const std::string& to, const std::string& from) { line(what, to, from); }
 
   void op(const Steps::Op& op) {
@@ -164,11 +170,11 @@ class Listing {
 
   void spread(const Steps::Spread& one) {
     constexpr std::array from{"lanes", "positions", "segments", "positions of segments"};
-    line(fmt::format("spread {}", from[static_cast<size_t>(one.from)]), slot(one.out), slot(one.in));
+    line(fmt::format("spread {}", from[static_cast<size_t>(one.from)]), slot(one.out), slot(one.in), one.line);
   }
 
   void once() {
-    const size_t start = text_.size();
+    const size_t start = listed_.size();
     for (const auto& [to, extent] : steps_.counts) line("count", slot(to), "positions of " + sizes(extent));
     for (const Steps::Transfer& one : steps_.numbers) transfer("read", slot(one.slot), fmt::format("in{}", one.number));
     for (const int32_t zero : steps_.zeros) line("zero", slot(zero), "0");
@@ -176,41 +182,61 @@ class Listing {
     for (const Steps::Spread& one : steps_.spread_once) spread(one);
     for (const Steps::Positions& one : steps_.positions)
       line(one.in_segment ? "position in segment" : "position", slot(one.out), sizes(one.extent));
-    if (text_.size() > start) text_.insert(start, "once in a call\n");
+    if (listed_.size() > start)
+      listed_.insert(listed_.begin() + static_cast<std::ptrdiff_t>(start), ListedLine{"once in a call", -1, ""});
   }
 
   void level(size_t index) {
     const Steps::Level& level = steps_.levels[index];
-    text_ += fmt::format("level {}{}\n", index, level.only ? ", for rows " + condition(*level.only) : "");
+    heading(fmt::format("level {}{}", index, level.only ? ", for rows " + condition(*level.only) : ""));
     ops(level.cells);
     for (const Steps::Classified& one : level.classified)
-      line(fmt::format("classify.{}", text_of(one.type)), slot(one.out), slot(one.element) + ", " + slot(one.largest));
+      line(fmt::format("classify.{}", text_of(one.type)), slot(one.out), slot(one.element) + ", " + slot(one.largest),
+           one.line);
     ops(level.after);
     for (const Steps::Spread& one : level.spreads) spread(one);
     for (const Steps::Loop& loop : level.loops) {
-      text_ +=
-          fmt::format("  loop over {}{}{}\n", sizes(loop.extent), loop.searches ? ", searched for several rows" : "",
-                      loop.only ? ", for rows " + condition(*loop.only) : "");
+      heading(fmt::format("  loop over {}{}{}", sizes(loop.extent), loop.searches ? ", searched for several rows" : "",
+                          loop.only ? ", for rows " + condition(*loop.only) : ""));
       ops(loop.ops);
       for (const Steps::Reduction& one : loop.reductions) reduction(one);
     }
     for (const Steps::SegmentReduction& one : level.segments) {
-      text_ +=
-          fmt::format("  loop over segments of {}{}\n", sizes(one.extent), one.in_lanes ? ", one in each lane" : "");
+      heading(fmt::format("  loop over segments of {}{}", sizes(one.extent), one.in_lanes ? ", one in each lane" : ""));
       reduction(one.of, one.whole ? ", of the row" : ", of each segment");
     }
   }
 
   const Steps& steps_;
   const std::vector<std::string>& lines_;
-  std::string text_;
-  int number_ = 0;
+  std::vector<ListedLine> listed_;
+  int32_t number_ = 0;
 };
 
 }  // namespace
 
-std::string listing(const Steps& steps, const std::vector<std::string>& lines) { return Listing(steps, lines).run(); }
+void number_steps(Steps& steps) {
+  size_t next = steps.counts.size() + steps.numbers.size() + steps.zeros.size() + steps.once.size() +
+                steps.spread_once.size() + steps.positions.size();
+  const auto take = [&](size_t count) { return std::exchange(next, next + count); };
+  steps.first_read_step = take(steps.reads.size());
+  for (Steps::Level& level : steps.levels) {
+    level.first_step = take(level.cells.size() + level.classified.size() + level.after.size() + level.spreads.size());
+    for (Steps::Loop& loop : level.loops) loop.first_step = take(loop.ops.size() + loop.reductions.size());
+    level.first_segment_step = take(level.segments.size());
+  }
+  steps.first_write_step = take(steps.writes.size());
+  steps.count = next;
+}
 
-std::string Tape::listing(const std::vector<std::string>& lines) const { return fused::listing(*steps_, lines); }
+std::vector<ListedLine> Tape::listing(const std::vector<std::string>& lines) const {
+  return Listing(*steps_, lines).run();
+}
+
+std::string text_of(const std::vector<ListedLine>& listing) {
+  std::string text;
+  for (const ListedLine& line : listing) text += line.text + "\n";
+  return text;
+}
 
 }  // namespace triage::fused

@@ -5,6 +5,7 @@
 #include "runtime/backends/fused/support/numbers.h"
 #include "runtime/backends/fused/tape/record_steps.h"
 #include "runtime/backends/fused/tape/scratch.h"
+#include "runtime/backends/fused/tape/step_times.h"
 #include "runtime/backends/fused/tape/steps.h"
 #include "runtime/backends/fused/tape/tape.h"
 
@@ -22,17 +23,20 @@ constexpr int64_t cached_bytes = 2 << 20;
 
 }  // namespace
 
-/// One call on one thread.
+/// One call on one thread. `Clock`: NoClock, or the StepClock of a call that is timed.
+template <class Clock>
 class TapeRun {
   using Place = Scratch::Place;
 
  public:
-  TapeRun(const Steps& steps, const Call& call) : steps_(steps), call_(call), scratch_(steps, call) {}
+  TapeRun(const Steps& steps, const Call& call, Clock& clock)
+      : steps_(steps), call_(call), clock_(clock), scratch_(steps, call) {}
 
   void run(int64_t begin, int64_t end) {
     used_ = std::min(end - begin, scratch_.block_rows);
     if (const int32_t input = steps_.fetched_input.slot; input >= 0)
       is_beyond_cache_ = (end - begin) * slot(input).size * extent(slot(input).extent) > cached_bytes;
+    clock_.start();
     begin_call();
     for (int64_t row = begin; row < end; row += scratch_.block_rows) {
       used_ = std::min(end - row, scratch_.block_rows);
@@ -74,17 +78,22 @@ class TapeRun {
   void begin_call() {
     for (const auto& [offset, bytes] : steps_.literals)
       std::memcpy(scratch_.cells + offset, bytes.data(), bytes.size());
-    for (const int32_t index : steps_.zeros)
-      std::memset(block(index).memory, 0, static_cast<size_t>(slot(index).size * used_));
-    for (const auto& [number, counted] : steps_.counts) {
-      const int64_t count = extent(counted);
-      std::memcpy(block(number).memory, &count, sizeof(count));
-    }
-    for (const Steps::Transfer& one : steps_.numbers)
+    size_t step = 0;
+    const auto each = [&](const auto& list, const auto& act) {
+      for (const auto& one : list) act(one), clock_.end_step(step++);
+    };
+    each(steps_.counts, [&](const auto& counted) {
+      const int64_t count = extent(counted.second);
+      std::memcpy(block(counted.first).memory, &count, sizeof(count));
+    });
+    each(steps_.numbers, [&](const Steps::Transfer& one) {
       read_values(one, memory_of_input(one.number), 0, block(one.slot).memory, 1);
-    for (const Steps::Op& op : steps_.once) apply_to_cells(op, 1);
-    for (const Steps::Spread& one : steps_.spread_once) spread(one, 0);
-    for (const Steps::Positions& one : steps_.positions) positions(one);
+    });
+    each(steps_.zeros,
+         [&](int32_t index) { std::memset(block(index).memory, 0, static_cast<size_t>(slot(index).size * used_)); });
+    each(steps_.once, [&](const Steps::Op& op) { apply_to_cells(op, 1); });
+    each(steps_.spread_once, [&](const Steps::Spread& one) { spread(one, 0); });
+    each(steps_.positions, [&](const Steps::Positions& one) { positions(one); });
   }
 
   void positions(const Steps::Positions& one) const {
@@ -119,6 +128,7 @@ class TapeRun {
       place.memory = one.home == Home::input ? memory_of_input(one.number) : static_cast<char*>(call_.out[one.number]);
       place.memory += row * place.step;
     }
+    size_t step = steps_.first_read_step;
     for (const Steps::Transfer& one : steps_.reads) {
       const int64_t stride = call_.in_stride[one.number];
       const char* const from = memory_of_input(one.number) + row * stride;
@@ -128,10 +138,12 @@ class TapeRun {
             ->from_rows(block(one.slot).memory, from, stride, extent(one.extent), static_cast<int32_t>(used_));
       else
         read_values(one, from, stride, block(one.slot).memory, used_);
+      clock_.end_step(step++);
     }
   }
 
   void write(int64_t row) const {
+    size_t step = steps_.first_write_step;
     for (const Steps::Transfer& one : steps_.writes) {
       char* const to = static_cast<char*>(call_.out[one.number]);
       const char* const from = block(one.slot).memory;
@@ -145,6 +157,7 @@ class TapeRun {
       } else {
         std::memcpy(to + row * size, from, static_cast<size_t>(size * used_));
       }
+      clock_.end_step(step++);
     }
   }
 
@@ -166,26 +179,37 @@ class TapeRun {
 
   void run(int32_t number) {
     const Steps::Level& level = steps_.levels[static_cast<size_t>(number)];
-    for (const Steps::Op& op : level.cells) apply_to_cells(op, used_);
-    for (const Steps::Classified& one : level.classified) classify(one);
-    for (const Steps::Op& op : level.after) apply_to_cells(op, used_);
+    size_t step = level.first_step;
+    for (const Steps::Op& op : level.cells) apply_to_cells(op, used_), clock_.end_step(step++);
+    for (const Steps::Classified& one : level.classified) classify(one), clock_.end_step(step++);
+    for (const Steps::Op& op : level.after) apply_to_cells(op, used_), clock_.end_step(step++);
     const int64_t turns = steps_.width > 1 ? 1 : used_;
     if (!search(level)) level.is_one_loop() ? run_together(number, turns) : run_one_by_one(number, turns);
     ahead_in_.memory = ahead_out_.memory = nullptr;
     if (steps_.width > 1) return;
     for (const Steps::Loop& loop : level.loops)
-      for (const Steps::Reduction& one : loop.reductions)
+      for (const Steps::Reduction& one : loop.reductions) {
         one.steps->finish(block(one.out).memory, block(one.total).memory, used_);
+        clock_.end_step(number_of(one, loop));
+      }
+  }
+  static size_t number_of(const Steps::Op& op, const Steps::Loop& loop) {
+    return loop.first_step + static_cast<size_t>(&op - loop.ops.data());
+  }
+  static size_t number_of(const Steps::Reduction& one, const Steps::Loop& loop) {
+    return loop.first_step + loop.ops.size() + static_cast<size_t>(&one - loop.reductions.data());
   }
 
   void run_one_by_one(int32_t number, int64_t end) {
     const Steps::Level& level = steps_.levels[static_cast<size_t>(number)];
     for (int64_t row = next_row(level, 0); row < end; row = next_row(level, row + 1)) {
-      for (const Steps::Spread& one : level.spreads) spread(one, row);
+      size_t step = level.first_step + level.cells.size() + level.classified.size() + level.after.size();
+      for (const Steps::Spread& one : level.spreads) spread(one, row), clock_.end_step(step++);
       look_ahead(number, row);
       for (const Steps::Loop& loop : level.loops)
         if (!is_searched(loop)) run(loop, row, 1);
-      for (const Steps::SegmentReduction& one : level.segments) reduce(one, row);
+      step = level.first_segment_step;
+      for (const Steps::SegmentReduction& one : level.segments) reduce(one, row), clock_.end_step(step++);
     }
   }
   void run_together(int32_t number, int64_t end) {
@@ -321,8 +345,14 @@ class TapeRun {
     for (const Steps::Reduction& one : loop.reductions) start(one, rows);
     for (int64_t first = 0; first < count; first += Steps::chunk) {
       const int64_t n = std::min(Steps::chunk, count - first);
-      for (size_t k = 0; k < active; ++k) apply(*scratch_.active[k], first, n, rows);
-      for (const Steps::Reduction& one : loop.reductions) reduce(one, first, n, rows);
+      for (size_t k = 0; k < active; ++k) {
+        apply(*scratch_.active[k], first, n, rows);
+        clock_.end_step(number_of(*scratch_.active[k], loop));
+      }
+      for (const Steps::Reduction& one : loop.reductions) {
+        reduce(one, first, n, rows);
+        clock_.end_step(number_of(one, loop));
+      }
     }
   }
 
@@ -577,6 +607,7 @@ class TapeRun {
 
   const Steps& steps_;
   const Call& call_;
+  Clock& clock_;
   Scratch scratch_;
   Place ahead_in_{}, ahead_out_{};
   bool is_beyond_cache_ = false;
@@ -592,6 +623,14 @@ size_t Tape::steps() const {
     for (const Steps::Loop& loop : level.loops) count += loop.ops.size() + loop.reductions.size();
   return count;
 }
-void Tape::run(const Call& call, int64_t begin, int64_t end) const { TapeRun(*steps_, call).run(begin, end); }
+void Tape::run(const Call& call, int64_t begin, int64_t end) const {
+  if (!call.times) {
+    NoClock none;
+    return TapeRun(*steps_, call, none).run(begin, end);
+  }
+  StepClock clock(steps_->count);
+  TapeRun(*steps_, call, clock).run(begin, end);
+  call.times->add(*this, clock.times());
+}
 
 }  // namespace triage::fused

@@ -105,6 +105,7 @@ struct Steps {
     std::optional<Guard> only{};      // rows that meet this need all of it, others nothing
     bool direct = false;              // every row needs all ops, and reads and writes no slot but its own
     bool searches = false;  // only asks whether there is something, of the caller's memory; mostly there is nothing
+    size_t first_step = 0;  // of its ops in the listing; the reductions follow them
   };
   /// A reduction over the segments of an extent: one value for each, or (`whole`) one of the row, segment after segment.
   struct SegmentReduction {
@@ -116,10 +117,12 @@ struct Steps {
   struct Spread {
     enum class From : uint8_t { lanes, positions_of_tile, segments, positions } from;
     int32_t in, out, extent;
+    int32_t line = -1;  // LoopValue::line, of the value that needs it
   };
   struct Classified {
     int32_t element, largest, out, extent;
     Type type;
+    int32_t line = -1;  // LoopValue::line
   };
   struct Level {
     std::vector<Op> cells;
@@ -129,6 +132,8 @@ struct Steps {
     std::vector<Loop> loops;
     std::vector<SegmentReduction> segments;
     std::optional<Guard> only{};  // rows that do not meet this need none of the loops, and there is nothing else
+    // Numbers in the listing: of the first cell, which `classified`, `after` and `spreads` follow; of the first segment.
+    size_t first_step = 0, first_segment_step = 0;
     /// Nothing else is done for single rows.
     bool has_only_loops() const { return spreads.empty() && segments.empty(); }
     bool is_one_loop() const { return has_only_loops() && loops.size() == 1; }
@@ -172,6 +177,8 @@ struct Steps {
     int32_t rows_ahead = 0;
   };
   Fetch fetched_input, fetched_output;  // of the next block; of this one
+  // How many steps the listing has, and the numbers of the first of `reads` and of `writes`. What is done once comes first.
+  size_t count = 0, first_read_step = 0, first_write_step = 0;
 
   const Slot& slot(int32_t index) const { return slots[static_cast<size_t>(index)]; }
   Slot& slot(int32_t index) { return slots[static_cast<size_t>(index)]; }
@@ -194,6 +201,8 @@ void find_rare_levels(Steps& steps);
 /// Values that rows keep lie where an output is written later, but for the one that lies in an input.
 void keep_in_outputs(Steps& steps, const std::optional<InPlace>& in_place);
 void sort_slots(Steps& steps);
+/// As the listing counts steps.
+void number_steps(Steps& steps);
 /// Whether nobody reads a row of the input once the output has written there.
 bool can_be_in_place(const Steps& steps, const InPlace& where);
 /// Whether there are no others than these, and such as search.

@@ -11,6 +11,14 @@ namespace triage::fused {
 
 struct Steps;
 
+/// A line of the listing of a tape.
+struct ListedLine {
+  std::string text;
+  int32_t step = -1;   // its number; -1: a heading
+  std::string source;  // the line of the script that it belongs to; empty: not known
+};
+std::string text_of(const std::vector<ListedLine>& listing);
+
 /// Loops as steps: each is a primitive that was compiled with the library (primitives.h), on a chunk of values, which
 /// stay in the first cache. A row (of short rows, a tile of them) goes through levels: what belongs to the row, loops
 /// over its positions, reductions over segments. A later level needs what an earlier one has reduced. The order of
@@ -25,8 +33,8 @@ class Tape {
   void run(const Call& call, int64_t begin, int64_t end) const;
   /// How many there are over positions.
   size_t steps() const;
-  /// The steps as text (listing.h). `lines`: Loops::lines.
-  std::string listing(const std::vector<std::string>& lines) const;
+  /// The steps as text. `lines`: Loops::lines.
+  std::vector<ListedLine> listing(const std::vector<std::string>& lines) const;
 
  private:
   explicit Tape(Steps&& steps);
