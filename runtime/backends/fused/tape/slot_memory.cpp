@@ -1,4 +1,4 @@
-#include "runtime/backends/fused/tape/scratch.h"
+#include "runtime/backends/fused/tape/slot_memory.h"
 
 #include <algorithm>
 #include <array>
@@ -43,8 +43,8 @@ int64_t bytes_of(size_t count) {
 /// totals, tile.
 std::array<int64_t, 8> fixed_bytes(const Steps& steps) {
   const size_t count = steps.slots.size();
-  return {bytes_of<Scratch::Place>(count),
-          bytes_of<Scratch::Place>(count),
+  return {bytes_of<SlotMemory::Place>(count),
+          bytes_of<SlotMemory::Place>(count),
           bytes_of<const Steps::Op*>(steps.most_ops),
           steps.cell_bytes,
           steps.registers * kRegister,
@@ -62,13 +62,14 @@ int64_t slot_bytes(const Steps& steps, const Steps::Slot& slot, const int64_t* e
 
 }  // namespace
 
-Scratch::Scratch(const Steps& steps, const Call& call) : block_rows(rows_of_block(steps, call.extents)) {
+SlotMemory::SlotMemory(const Steps& all_steps, const Call& of_call)
+    : steps(all_steps), call(of_call), block_rows(rows_of_block(all_steps, of_call.extents)) {
   char* memory = call.scratch;
   const auto take = [&](int64_t bytes) { return std::exchange(memory, memory + whole_lines(bytes)); };
   const size_t count = steps.slots.size();
   const auto fixed = fixed_bytes(steps);
-  block = new (take(fixed[0])) Place[count];
-  here = new (take(fixed[1])) Place[count];
+  first_ = new (take(fixed[0])) Place[count];
+  current_ = new (take(fixed[1])) Place[count];
   active = new (take(fixed[2])) const Steps::Op*[steps.most_ops];
   size_t next = 3;
   for (char** const part : {&cells, &registers, &lanes, &totals, &tile}) *part = take(fixed[next++]);
@@ -105,17 +106,27 @@ Scratch::Scratch(const Steps& steps, const Call& call) : block_rows(rows_of_bloc
         break;
     }
     const int64_t advance = slot.advances() ? slot.size : 0;
-    block[i] = {place, step, advance};
-    here[i] = {place, step, advance};
+    first_[i] = current_[i] = {place, step, advance};
   }
 }
 
-int64_t Scratch::bytes(const Steps& steps, const int64_t* extents) {
+int64_t SlotMemory::bytes(const Steps& steps, const int64_t* extents) {
   int64_t sum = 0;
   for (const int64_t part : fixed_bytes(steps)) sum += whole_lines(part);
   const int64_t block_rows = rows_of_block(steps, extents);
   for (const int32_t index : steps.held) sum += slot_bytes(steps, steps.slot(index), extents, block_rows);
   return sum;
+}
+
+/// The slot that has the values of one that selects in that row: it, or another one.
+int32_t SlotMemory::taken_slot(int32_t index, int64_t row) const {
+  while (slot(index).choice >= 0) {
+    const Steps::Choice& one = steps.choices[static_cast<size_t>(slot(index).choice)];
+    const bool which = holds(one.condition, row);
+    if (one.how[which] != Steps::Choice::How::forward) break;
+    index = one.of[which];
+  }
+  return index;
 }
 
 }  // namespace triage::fused
