@@ -2,11 +2,7 @@
 
 #include <algorithm>
 
-#include "runtime/backends/fused/loops/schedule.h"
-
 namespace triage::fused {
-
-std::vector<InPlace> in_place_choices(const Loops& loops) { return Schedule(loops).in_place_choices(); }
 
 /// To turn rows into lanes and back takes as long as to read them a few times: up to about so many positions it pays;
 /// where each position takes long, as exp does, up to more.

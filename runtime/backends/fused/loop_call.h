@@ -44,7 +44,4 @@ class LaneChoice {
 struct InPlace {
   size_t output, slot;  // index into Loops::outputs and Loops::inputs
 };
-/// All there are, those first in which rows that a selection leaves as they are need not be written.
-std::vector<InPlace> in_place_choices(const Loops& loops);
-
 }  // namespace triage::fused

@@ -9,11 +9,7 @@ namespace triage::fused {
 using Kind = LoopValue::Kind;
 using Time = Schedule::Time;
 
-Schedule::Schedule(const Loops& loops, bool keeps)
-    : loops_(loops), inlined_(inlined_values(loops)), inputs_(loops.inputs.size(), -1) {
-  for (const LoopInput& input : loops.inputs) ++slots_of_[input.argument];
-  for (size_t i = 0; i < loops.values.size(); ++i)
-    if (loops.values[i].kind == Kind::input) inputs_[static_cast<size_t>(loops.values[i].slot)] = static_cast<Ref>(i);
+Schedule::Schedule(const Loops& loops, bool keeps) : loops_(loops), inlined_(inlined_values(loops)) {
   for (const bool parts : {true, false})
     for (size_t i = 0; i < loops.extents.size(); ++i)
       if ((loops.extents[i].segments < 0) == parts) order_.push_back(static_cast<int32_t>(i));
@@ -196,72 +192,9 @@ void Schedule::choose_kept() {
   }
 }
 
-// --- an output in the place of an input --------------------------------------------------------------------------------
-
-std::vector<InPlace> Schedule::in_place_choices() const {
-  constexpr size_t most = 64;  // each is loops of its own once a call asks for it
-  const std::map<Ref, LastReads> reads = last_reads();
-  std::vector<InPlace> choices;
-  for (const bool selections : {true, false})
-    for (size_t output = 0; output < loops_.outputs.size(); ++output)
-      for (size_t slot = 0; slot < loops_.inputs.size() && choices.size() < most; ++slot)
-        if (const InPlace choice{output, slot}; can_be(choice, reads) && is_selection(choice) == selections)
-          choices.push_back(choice);
-  return choices;
-}
-
-bool Schedule::can_be(const InPlace& choice, const std::map<Ref, LastReads>& reads) const {
-  const TensorForm &out = loops_.outputs[choice.output].form, &in = loops_.inputs[choice.slot].form;
-  if (out.kind != TensorForm::Kind::element || in.kind != out.kind || in.dtype != out.dtype ||
-      in.extent != out.extent || in.rank != out.rank || in.trailing != out.trailing)
-    return false;
-  if (slots_of_.at(loops_.inputs[choice.slot].argument) > 1) return false;
-  const auto read = reads.find(input_of(choice.slot));
-  return !is_read_after(read == reads.end() ? LastReads() : read->second, choice.output);
-}
-
-std::map<Ref, Schedule::LastReads> Schedule::last_reads() const {
-  std::map<Ref, LastReads> reads;
-  const auto inputs_among = [&](const std::set<Ref>& needed, const auto& note) {
-    for (const Ref ref : needed)
-      if (at(ref).kind == Kind::input) note(reads[ref]);
-  };
-  for (int pass = 0; pass <= last_pass_; ++pass)
-    for (const int32_t loop : order_)
-      for (int step = 0; step <= last_step(pass, loop); ++step)
-        inputs_among(needed_in({pass, step}, loop), [&](LastReads& of) { of.in_loops[loop] = Time{pass, step}; });
-  for (size_t i = 0; i < loops_.values.size(); ++i) {
-    const Ref ref = static_cast<Ref>(i);
-    if (at(ref).kind != Kind::classify) continue;
-    const Ref element = at(ref).operands[0];
-    std::set<Ref> needed;
-    need(element, {pass_of(ref), 0}, at(element).extent, needed);
-    inputs_among(needed, [&](LastReads& of) { of.looked_at = std::max(of.looked_at, pass_of(ref)); });
-  }
-  return reads;
-}
-
-bool Schedule::is_read_after(const LastReads& reads, size_t output) const {
-  const Ref written = loops_.outputs[output].value;
-  if (is_segment_reduction(written)) return true;
-  const int32_t own = at(written).extent;
-  const Time when = time(written, own);
-  return reads.looked_at > when.pass ||
-         std::any_of(reads.in_loops.begin(), reads.in_loops.end(), [&](const auto& read) {
-           const auto& [loop, last] = read;
-           return loop == own ? when < last : last.pass >= when.pass;
-         });
-}
-
 bool Schedule::selects_rows(Ref ref) const {
   const LoopValue& value = at(ref);
   return value.is(Opcode::pick) && at(value.operands[0]).place == Place::row && is_one_loop(ref);
-}
-
-/// The output is the input itself, but in rows where a condition holds.
-bool Schedule::is_selection(const InPlace& choice) const {
-  const Ref ref = loops_.outputs[choice.output].value, input = input_of(choice.slot);
-  return selects_rows(ref) && (at(ref).operands[1] == input || at(ref).operands[2] == input);
 }
 
 void Schedule::choose_early() {

@@ -29,7 +29,6 @@ class Schedule {
   /// What a selection takes in rows that stay as they are is written as it goes by in pass 0, where it is an input that is
   /// read there anyhow; only the others, which are rare, are written again.
   void choose_early();
-  std::vector<InPlace> in_place_choices() const;
 
   const LoopValue& at(Ref ref) const { return loops_.values[static_cast<size_t>(ref)]; }
   const Extent& extent(int32_t index) const { return loops_.extents[static_cast<size_t>(index)]; }
@@ -73,22 +72,11 @@ class Schedule {
   bool is_changed_later(size_t i) const { return early_.count(i) != 0; }
 
  private:
-  /// When something is read for the last time: in loops over an extent, and (`looked_at`) by passes that classify the row again.
-  struct LastReads {
-    std::map<int32_t, Time> in_loops;
-    int looked_at = -1;  // the pass; -1: none
-  };
-
   void find_times();
   Time earliest(Ref ref, int32_t loop) const;
   Time time(Ref ref, int32_t loop) const;
-  Ref input_of(size_t slot) const { return inputs_[slot]; }
   void find_one_loops();
   void choose_kept();
-  std::map<Ref, LastReads> last_reads() const;
-  bool can_be(const InPlace& choice, const std::map<Ref, LastReads>& reads) const;
-  bool is_read_after(const LastReads& reads, size_t output) const;
-  bool is_selection(const InPlace& choice) const;
   bool selects_rows(Ref ref) const;
   /// Whether a loop over all positions of a row can compute this element, whichever segment they are in.
   bool is_one_loop(Ref ref) const { return one_loop_[static_cast<size_t>(ref)]; }
@@ -97,8 +85,6 @@ class Schedule {
   const std::vector<bool> inlined_;
   std::vector<Time> times_;  // of each value: for code of the row, and for each loop
   std::vector<bool> one_loop_;
-  std::vector<Ref> inputs_;                                               // by their slots
-  std::map<size_t, int> slots_of_;                                        // how many slots an argument has
   std::map<std::tuple<int32_t, int, int>, std::vector<Ref>> reductions_;  // of a loop, in a pass, at a step
   int last_pass_ = 0;
   std::vector<int32_t> order_;

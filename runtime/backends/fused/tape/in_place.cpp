@@ -159,6 +159,35 @@ void keep_in_outputs(Steps& steps, const std::optional<InPlace>& in_place) {
   }
 }
 
+std::vector<InPlace> in_place_choices(const Loops& loops) {
+  constexpr size_t most = 64;                        // each is a tape of its own once a call asks for it
+  std::map<size_t, int> slots;                       // how many slots an argument has
+  std::vector<Ref> inputs(loops.inputs.size(), -1);  // by their slots
+  for (const LoopInput& input : loops.inputs) ++slots[input.argument];
+  for (size_t i = 0; i < loops.values.size(); ++i)
+    if (loops.values[i].kind == LoopValue::Kind::input)
+      inputs[static_cast<size_t>(loops.values[i].slot)] = static_cast<Ref>(i);
+  const auto is_alike = [&](const InPlace& choice) {
+    const TensorForm &out = loops.outputs[choice.output].form, &in = loops.inputs[choice.slot].form;
+    return out.kind == TensorForm::Kind::element && in.kind == out.kind && in.dtype == out.dtype &&
+           in.extent == out.extent && in.rank == out.rank && in.trailing == out.trailing &&
+           slots[loops.inputs[choice.slot].argument] == 1;
+  };
+  const auto is_selection = [&](const InPlace& choice) {
+    const LoopValue& value = loops.values[static_cast<size_t>(loops.outputs[choice.output].value)];
+    const Ref input = inputs[choice.slot];
+    return value.is(Opcode::pick) && loops.values[static_cast<size_t>(value.operands[0])].place == Place::row &&
+           (value.operands[1] == input || value.operands[2] == input);
+  };
+  std::vector<InPlace> choices;
+  for (size_t output = 0; output < loops.outputs.size(); ++output)
+    for (size_t slot = 0; slot < loops.inputs.size(); ++slot)
+      if (is_alike({output, slot})) choices.push_back({output, slot});
+  std::stable_partition(choices.begin(), choices.end(), is_selection);
+  if (choices.size() > most) choices.resize(most);
+  return choices;
+}
+
 bool can_be_in_place(const Steps& steps, const InPlace& where) {
   if (steps.width > 1) return true;  // tiles are read before, and written after
   const Chosen chosen(steps);
