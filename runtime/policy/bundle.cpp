@@ -38,7 +38,11 @@ Policy Bundle::policy(std::string_view name) const {
       fmt::format("bundle '{}' has no policy '{}'; it has {}", this->name(), name, fmt::join(policies(), ", ")));
 }
 
-std::vector<std::string> Bundle::policies() const { return core().policy_names(); }
+std::vector<std::string> Bundle::policies() const {
+  std::vector<std::string> names;
+  for (const auto& [name, policy] : core().policies()) names.push_back(name);
+  return names;
+}
 
 BundleVersion Bundle::version() const {
   return errors_only([&] {
@@ -75,10 +79,7 @@ void Bundle::pin(int number) const {
 }
 
 Reload Bundle::unpin() const {
-  return errors_only([&] {
-    core().unpin();
-    return reload();
-  });
+  return errors_only([&] { return policy::as_reload(core().unpin()); });
 }
 
 Reload Bundle::reload() const {

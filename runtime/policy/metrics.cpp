@@ -298,7 +298,7 @@ std::string metrics_text(const Runtime& runtime) {
   Policies policies = measure(runtime);
   if (runtime.core_)
     for (const auto& releases : runtime.core_->releases())
-      for (const auto& policy : releases->policies()) measure_state(policies, *policy);
+      for (const auto& [name, policy] : releases->policies()) measure_state(policies, *policy);
   std::string text;
   for (const Described& kind : described) {
     Metric metric(text, kind.name, kind.type, kind.help);

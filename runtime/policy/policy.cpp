@@ -229,8 +229,7 @@ void Policy::pin(int number) const {
 Reload Policy::unpin() const {
   return errors_only([&] {
     check_alone(core(), "unpin");
-    core().releases().unpin();
-    return reload();
+    return policy::as_reload(core().releases().unpin());
   });
 }
 

@@ -44,17 +44,18 @@ Runtime::~Runtime() {
     return;
   }
   for (const auto& releases : core_->releases())
-    for (const auto& policy : releases->policies()) policy->candidates().forget();
+    for (const auto& [name, policy] : releases->policies()) policy->candidates().forget();
   core_->candidate_thread().close();
   core_->reclaimer().close();
 }
 
 Policy Runtime::load(const std::filesystem::path& path) {
-  return errors_only([&] { return Policy(policy::open_file(core_, path)->policies().front()); });
+  return errors_only([&] { return Policy(policy::open_file(core_, path)->policies().begin()->second); });
 }
 
 Policy Runtime::load_source(std::string_view source, const std::string& name) {
-  return errors_only([&] { return Policy(policy::open_text(core_, std::string(source), name)->policies().front()); });
+  return errors_only(
+      [&] { return Policy(policy::open_text(core_, std::string(source), name)->policies().begin()->second); });
 }
 
 Bundle Runtime::load_bundle(const std::filesystem::path& dir) {
@@ -132,7 +133,7 @@ Watch Runtime::watch(const std::filesystem::path& dir, WatchOptions options) {
 std::vector<Policy> Runtime::policies() const {
   std::vector<Policy> handles;
   for (const auto& releases : core_->releases())
-    for (auto& core : releases->policies()) handles.push_back(Policy(std::move(core)));
+    for (const auto& [name, core] : releases->policies()) handles.push_back(Policy(core));
   return handles;
 }
 

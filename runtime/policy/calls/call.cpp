@@ -138,10 +138,10 @@ void Call::take_turn() {
 /// Where another version may have to answer, nothing is donated, and so much time is left that it can.
 void Call::ask() {
   PolicyVersion& version = *asked_->version;
-  asked_at_ = Clock::now();
   if (!replaceable_) [[likely]] {
     VersionCall{version, inputs_, asked_->params, options_}.run(answer_);
   } else {
+    asked_at_ = Clock::now();
     RunOptions mine = options_;
     mine.donate.clear();
     if (asked_ != &lineup_) mine.params = those_of(version, options_.params);

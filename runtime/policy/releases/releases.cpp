@@ -56,10 +56,11 @@ std::shared_ptr<Releases> Releases::open(std::shared_ptr<RuntimeCore> runtime, c
   return shared;
 }
 
-std::vector<std::shared_ptr<PolicyCore>> Releases::policies() {
-  std::vector<std::shared_ptr<PolicyCore>> handles;
+std::map<std::string, std::shared_ptr<PolicyCore>> Releases::policies() {
+  std::map<std::string, std::shared_ptr<PolicyCore>> handles;
   const std::lock_guard lock(mutex_);
-  for (const auto& [name, member] : members_) handles.emplace_back(shared_from_this(), member.get());
+  for (const auto& [name, member] : members_)
+    handles.emplace(name, std::shared_ptr<PolicyCore>(shared_from_this(), member.get()));
   return handles;
 }
 
@@ -67,13 +68,6 @@ PolicyCore* Releases::find(const std::string& name) const {
   const std::lock_guard lock(mutex_);
   const auto found = members_.find(name);
   return found == members_.end() ? nullptr : found->second.get();
-}
-
-std::vector<std::string> Releases::policy_names() const {
-  std::vector<std::string> names;
-  const std::lock_guard lock(mutex_);
-  for (const auto& [name, member] : members_) names.push_back(name);
-  return names;
 }
 
 std::shared_ptr<Release> Releases::live() const {
@@ -123,8 +117,7 @@ Releases::FirstTime Releases::put_live(Prepared& next, const std::function<std::
   exchange(std::move(changes), next.release);
   restart_.set(std::move(choice));
   members_.merge(next.added);
-  last_error_.reset();
-  for (const auto& [name, member] : members_) member->last_error.reset();
+  forget_failures();
   for (const auto& [member, version] : first_time) member->line().note_went_live(*version);
   return first_time;
 }
@@ -187,6 +180,7 @@ std::string Releases::last_decision() const {
 void Releases::rollback(int number, bool pin) {
   // What was saved meanwhile is not followed either.
   if (!file_.empty() && (pinned() || reloads_.is_running())) reloads_.observe_disk();
+  const bool is_whole = !origin_->is_incomplete();
   origin_->forget_incomplete();
   std::shared_ptr<Release> to;
   {
@@ -211,6 +205,8 @@ void Releases::rollback(int number, bool pin) {
     exchange(std::move(changes), to);
     restart_.set(std::move(choice));
     pinned_ = pin;
+    const auto& seen = reloads_.observed_locked();
+    if (is_whole && !reloads_.is_deleted() && seen && origin_->holds(*seen, *to)) forget_failures();
   }
   afterwards(runtime_->logger(), [&] {
     restart_.keep_choice();
@@ -220,13 +216,18 @@ void Releases::rollback(int number, bool pin) {
   });
 }
 
-void Releases::unpin() {
+/// What is kept for a restart changes when it is known what is live without the pin: were it forgotten first, a process that
+/// ends meanwhile would leave a source that is to be refused, and that a start takes as it is.
+Reloads::Change Releases::unpin() {
+  uint64_t decisions = 0;
   {
     const std::lock_guard lock(mutex_);
     pinned_ = false;
-    restart_.set(nullptr);
+    decisions = decisions_;
   }
-  afterwards(runtime_->logger(), [&] { restart_.keep_choice(); });
+  const Reloads::Change change = reloads_.follow(/*retry=*/true);
+  afterwards(runtime_->logger(), [&] { restart_.forget_choice_of_host(decisions); });
+  return change;
 }
 
 void Releases::promote(PolicyCore& policy) {
@@ -362,6 +363,11 @@ bool Releases::note_failure(const std::string& message, const Source& source) {
 bool Releases::clear_failure() {
   const std::lock_guard lock(mutex_);
   const MembersLock members(members_);
+  return forget_failures();
+}
+
+/// With mutex_ and those of the policies. True where there was one.
+bool Releases::forget_failures() noexcept {
   for (const auto& [name, member] : members_) member->last_error.reset();
   return std::exchange(last_error_, std::nullopt).has_value();
 }

@@ -11,6 +11,7 @@
 #include <atomic>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -66,14 +67,13 @@ class Releases : public std::enable_shared_from_this<Releases> {
   Reloads& reloads() noexcept { return reloads_; }
   Restart& restart() noexcept { return restart_; }
 
-  /// Handles of all.
-  std::vector<std::shared_ptr<PolicyCore>> policies();
+  /// Handles of all, by name.
+  std::map<std::string, std::shared_ptr<PolicyCore>> policies();
   /// Null where there is none of this name.
   PolicyCore* find(const std::string& name) const;
   std::shared_ptr<Release> live() const;
   bool pinned() const;
   std::optional<LoadFailure> last_error() const;
-  std::vector<std::string> policy_names() const;
   /// Calls `look(history, live, pinned)` under the mutexes.
   template <class Look>
   auto look_at(Look&& look) const {
@@ -84,8 +84,8 @@ class Releases : public std::enable_shared_from_this<Releases> {
 
   // Decisions of the host:
   void rollback(int number, bool pin);
-  /// What is on the disk is followed again: by the next reload.
-  void unpin();
+  /// What is on the disk is followed again, at once.
+  Reloads::Change unpin();
   /// Throws InputError where there is no candidate, or a version is pinned.
   void promote(PolicyCore& policy);
   /// By a rule of `candidate`. Where it cannot be, because a version is pinned, it stays a candidate.
@@ -139,6 +139,7 @@ class Releases : public std::enable_shared_from_this<Releases> {
   void promote(PolicyCore& policy, const std::shared_ptr<Candidate>& candidate, const std::string& reason,
                bool by_host);
   void report_misfits(const Release& release);
+  bool forget_failures() noexcept;
 
   const std::shared_ptr<RuntimeCore> runtime_;
   const std::filesystem::path file_;

@@ -26,6 +26,16 @@ void Restart::select_live(std::optional<uint64_t> decisions) {
   keep_choice();
 }
 
+void Restart::forget_choice_of_host(uint64_t decisions) {
+  {
+    const std::lock_guard lock(releases_.mutex());
+    const bool is_of_host = choice_ && (choice_->by == ChosenBy::pin || choice_->by == ChosenBy::rollback);
+    if (!is_of_host || decisions != releases_.decisions()) return;
+    choice_.reset();
+  }
+  keep_choice();
+}
+
 std::shared_ptr<const Choice> Restart::make(const Release& release, ChosenBy by, const std::string& reason) const {
   const std::optional<Contents>& seen = releases_.reloads().observed_locked();
   const bool of_disk = seen && releases_.origin().holds(*seen, release);

@@ -21,6 +21,8 @@ class Restart {
   void select_disk(std::optional<uint64_t> decisions);
   /// ... or with the live release, because what is on the disk was refused.
   void select_live(std::optional<uint64_t> decisions);
+  /// The host unpinned, and there were no more `decisions` since: what was kept of it goes.
+  void forget_choice_of_host(uint64_t decisions);
   KeptChoices::Found find() const;
   void keep_choice();
   void keep_contents();

@@ -14,7 +14,6 @@
 #include "runtime/messages/start_thread.h"
 #include "runtime/policy/afterwards.h"
 #include "runtime/policy/at_exit.h"
-#include "runtime/policy/bundles/manifest.h"
 #include "runtime/policy/files/not_now.h"
 #include "runtime/policy/front_end.h"
 
@@ -47,13 +46,9 @@ bool same_directory(const fs::path& a, const fs::path& b) {
 /// What of the state starts anew in the release that went live last; empty: nothing.
 std::string state_note_of(Releases& releases) {
   std::vector<std::string> notes;
-  for (const auto& policy : releases.policies())
+  for (const auto& [name, policy] : releases.policies())
     if (std::string note = policy->state().take_note(); !note.empty())
-      notes.push_back(
-          releases.is_bundle()
-              ? policy_key(policy->file().lexically_relative(releases.file().parent_path()).generic_string()) + ": " +
-                    note
-              : std::move(note));
+      notes.push_back(releases.is_bundle() ? name + ": " + note : std::move(note));
   return fmt::format("{}", fmt::join(notes, "; "));
 }
 
@@ -255,7 +250,7 @@ void WatchCore::follow(Releases& releases) {
   if (auto reversal = releases.take_reversal())
     tell({WatchEvent::Kind::reverted, releases.log().path(), reversal->number, reversal->failure.message,
           reversal->failure.source});
-  for (const auto& policy : releases.policies())
+  for (const auto& [name, policy] : releases.policies())
     for (const auto& end : policy->candidates().take_ends())
       tell({end.state == CandidateState::promoted ? WatchEvent::Kind::promoted : WatchEvent::Kind::candidate_reverted,
             policy->path(), end.live_version, end.reason, end.source});
