@@ -22,8 +22,9 @@ struct RecordOperations {
       if (own().slots[i] & SEVERITY_MASK) visit(own().slots[i]);
   }
 
-  /// Looked at as one vector: in pieces the record would have to come back from memory to be copied.
-  bool is_err() const {
+  bool is_err() const { return (all_bits() & SEVERITIES) != 0; }
+  /// Of all slots, four in a word. Looked at as one vector: in pieces the record would have to come back from memory to be copied.
+  uint64_t all_bits() const {
     uint64_t any = 0;
     int64_t i = 0;
 #ifndef __CUDACC_RTC__
@@ -35,7 +36,7 @@ struct RecordOperations {
     }
 #endif
     for (; i < own().width(); i += 4) any |= four_slots(own().slots + i, own().width() - i);
-    return (any & SEVERITIES) != 0;
+    return any;
   }
   /// Has an entry whose code is in the set, at least this bad.
   bool match(int64_t codes, int64_t min_severity) const {
@@ -68,7 +69,12 @@ struct RecordOperations {
     Own record = own();
     if (__builtin_expect(where, 0)) {
       const bool known = code >= 0 && code <= 15;
-      push_slot(record.slots, count, pack_slot(known ? code : 15, location, severity), how);
+      const uint16_t slot = pack_slot(known ? code : 15, location, severity);
+      // In an empty record, which most are, the first place is the one whatever is asked for.
+      if (count > 1 && (slot & SEVERITY_MASK) && (slot & CODE_IN_SLOT) && all_bits() == 0)
+        record.slots[0] = slot;
+      else
+        push_slot(record.slots, count, slot, how);
     }
     return record;
   }
