@@ -49,6 +49,20 @@ int64_t whole_at(const void* memory, Type type, int64_t i) {
   }
 }
 
+/// Calls `act` for each row whose condition holds: mostly none does.
+template <class Act>
+void each_row_where(const void* conditions, bool single, int64_t n, const Act& act) {
+  const auto* const first = static_cast<const uint8_t*>(conditions);
+  if (single) {
+    for (int64_t i = 0; *first && i < n; ++i) act(i);
+    return;
+  }
+  const auto next_from = [&](int64_t i) {
+    return static_cast<const uint8_t*>(std::memchr(first + i, 1, static_cast<size_t>(n - i)));
+  };
+  for (const uint8_t* next = next_from(0); next; next = next_from(next - first + 1)) act(next - first);
+}
+
 template <char letter>
 using Value = std::conditional_t<letter == 'b', uint8_t, std::conditional_t<letter == 'i', int32_t, int64_t>>;
 
@@ -70,19 +84,21 @@ void step(void* out, const void* const* in, int64_t n, const int64_t* numbers) {
     }
   } else {  // copied first, changed then
     std::memcpy(out, in[0], static_cast<size_t>(n * slots) * sizeof(uint16_t));
-    for (int64_t i = 0; i < n; ++i) {
-      const RecordInPlace<uint16_t, width> a(static_cast<uint16_t*>(out) + i * slots, slots);
-      if constexpr (arity == 3) {
-        const bool where = static_cast<const uint8_t*>(in[1])[numbers[kSingleCondition] ? 0 : i];
-        if (where)
-          Code<opcode>::of(a, where, whole_at(in[2], static_cast<Type>(numbers[kCode]), numbers[kSingleCode] ? 0 : i),
-                           own);
-      } else if constexpr (arity == 2) {
+    const auto record = [&](int64_t i) {
+      return RecordInPlace<uint16_t, width>(static_cast<uint16_t*>(out) + i * slots, slots);
+    };
+    if constexpr (arity == 3) {
+      each_row_where(in[1], numbers[kSingleCondition] != 0, n, [&](int64_t i) {
+        const int64_t code = whole_at(in[2], static_cast<Type>(numbers[kCode]), numbers[kSingleCode] ? 0 : i);
+        Code<opcode>::of(record(i), true, code, own);
+      });
+    } else if constexpr (arity == 2) {
+      for (int64_t i = 0; i < n; ++i) {
         const RecordInPlace<const uint16_t, width> b(static_cast<const uint16_t*>(in[1]) + i * slots, slots);
-        Code<opcode>::of(a, b, 0, own);
-      } else {
-        Code<opcode>::of(a, 0, 0, own);
+        Code<opcode>::of(record(i), b, 0, own);
       }
+    } else {
+      for (int64_t i = 0; i < n; ++i) Code<opcode>::of(record(i), 0, 0, own);
     }
   }
 }
