@@ -78,6 +78,7 @@ class FakeScript : public triage::Script {
       throw triage::LimitError("the deadline has passed", {options_.path, 1});
     std::vector<at::Tensor> values = inputs.vec();
     flags_outputs_.assign(values.size(), false);
+    has_deadline_ = deadline.has_value();
     if (remembers()) values[0] = fake::call("aten::add", "Tensor", {values[0], params.back()});
     for (const Statement& statement : statements_) run(statement, values, params);
     if (remembers()) values.push_back(fake::call("aten::add", "Scalar", {params.back(), 1.0}));
@@ -153,6 +154,8 @@ class FakeScript : public triage::Script {
     }
     if (statement.verb == "raise_above" && above(z, number().toDouble()))
       throw triage::PolicyError("too large", {options_.path, statement.line});
+    if (statement.verb == "overrun_above" && above(z, number().toDouble()) && has_deadline_)
+      throw triage::LimitError("too slow", {options_.path, statement.line});
     if (statement.verb == "double_above" && above(z, number().toDouble())) z = z.to(at::kDouble);
     if (statement.verb == "add") z = fake::call("aten::add", "Scalar", {z, number()});
     if (statement.verb == "mul") z = fake::call("aten::mul", "Scalar", {z, number()});
@@ -212,6 +215,7 @@ class FakeScript : public triage::Script {
   std::vector<std::pair<std::string, std::string>> tests_;
   std::vector<bool> flags_outputs_;
   uint64_t count_ = 0;
+  bool has_deadline_ = false;  // of the call
 };
 
 const bool registered = [] {

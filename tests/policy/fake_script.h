@@ -26,6 +26,7 @@
 ///   remember       keeps a number as its state: z = z + the number of calls with this key that were answered before
 ///   cholesky       an operator that fails on some values, in graphs, too
 ///   raise_above x | double_above x    where an element is more than x; a graph break
+///   overrun_above x    where an element is more than x, it takes longer than any deadline; a graph break
 ///   for_double ... the statement that follows, for inputs of that type
 ///   test name why  a test of its own that fails with `why` (none: passes)
 namespace fake {

@@ -180,8 +180,6 @@ std::string Releases::last_decision() const {
 void Releases::rollback(int number, bool pin) {
   // What was saved meanwhile is not followed either.
   if (!file_.empty() && (pinned() || reloads_.is_running())) reloads_.observe_disk();
-  const bool is_whole = !origin_->is_incomplete();
-  origin_->forget_incomplete();
   std::shared_ptr<Release> to;
   {
     const std::lock_guard lock(mutex_);
@@ -199,6 +197,8 @@ void Releases::rollback(int number, bool pin) {
     for (const auto& [name, part] : to->parts)
       if (part->taken_back.exchange(false)) part->trial.begin_again(runtime_->options().trial_calls);
     Exchange changes = stage(*to, {});
+    const bool is_whole = !origin_->is_incomplete();
+    origin_->forget_incomplete();
     reloads_.forget_deleted();
     auto choice = restart_.make(*to, pin ? ChosenBy::pin : ChosenBy::rollback);
     decide(fmt::format("version {} was {}", number, pin ? "pinned" : "rolled back to"));

@@ -143,7 +143,7 @@ TEST_CASE("a reload in a call, on one thread, and a reload that asks for that po
   const auto failure = more.version().last_error;
   const std::string all = (errors.empty() ? "" : errors[0]) + (failure ? failure->message : "");
   CHECK_MESSAGE(tells(all, "would wait for each other for ever"), all);
-  CHECK_MESSAGE(tells(all, "the reload of policy 'p0.lua'"), all);
+  CHECK_MESSAGE(tells(all, "the reload of policy 'p0'"), all);
   CHECK_MESSAGE(tells(all, "policy 'p1'"), all);
 }
 

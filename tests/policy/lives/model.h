@@ -1,0 +1,364 @@
+// Releases: how a new source comes to answer calls, and how it is taken back.
+//
+// A *version* is one loaded source with what it read. A *release* holds the versions that change together: one for a
+// policy that stands alone, one for each policy of a bundle. One of its versions is live. These are the states:
+//
+//   staged      It is loaded. A source that does not load is refused.
+//   rehearsed   It keeps the contract of the live version, passes its own tests, and answers where the live version
+//               does, in the same form, on synthetic inputs of the kinds that calls have had. Without calls so far
+//               there are no kinds, and nothing is tried. (Where the live version is on trial, its stand-in is
+//               compared.) What fails is refused. A bundle rehearses only policies whose contents differ from the live
+//               ones.
+//   on trial    It is live. Its stand-in answers the calls that it fails, and then takes its place.
+//   shadow      It is a candidate: it runs on a share of the calls after they were answered, and answers none.
+//   canary      It is a candidate that answers a share of the calls. The live version answers those that it fails.
+//   live        It answers all calls but those of a canary. Exactly one version of each policy is live.
+//   retired     It was live. The last `keep_versions` that were live can be live again. A candidate that ended is gone.
+//   refused     It was never live. `last_error` says why; no other state knows it.
+//   taken back  It was live and failed. It stands in for no other version until a host returns to it.
+//   pinned      It is live, and only a host changes that. A candidate is not promoted meanwhile.
+//
+// Arrows, who takes them, and what they do:
+//
+//   look        A Watch, when the disk differs from what it saw last. What is new is staged, rehearsed, and live on
+//               trial, or refused. The same bytes again are nothing new, also if they were refused. Files of a bundle
+//               that are not those that bundle.json lists are read at each look. If the file is gone, the live version
+//               stays, with an error.
+//   reload      A host: as a look, but what was refused, or replaced by a rollback, is tried again.
+//   replace     A host, of a policy alone: a text in the place of the file. It may replace a pinned version, and is
+//               pinned then.
+//   rollback    A host: a kept version is live, without a rehearsal. The disk is followed from its next change on.
+//   pin, unpin  A host. `unpin` ends with a reload. Looks under a pin only note what they see.
+//   shadow, canary, end_candidate
+//               A host. One candidate at a time; in a bundle only a shadow. A candidate gets its number at once, and
+//               is no version to return to before it was live. If another version goes live beside it, its comparison,
+//               the trial of its form included, begins anew.
+//   promote     A host, or the calls of a canary when there are `promote_after` of them. The candidate must still keep
+//               the contract of the live version: the host gets the error, and a rule reverts the candidate. It is
+//               live as after a look (on trial, unless its own calls have ended that), and holds as a rollback does.
+//   revert      A canary ends with the failure that reaches `revert_if.failures`. Only failures count that the live
+//               version answered: if both fail, the call is at fault.
+//   take back   A call that the live version fails, on trial, or for the `failures_to_revert`th time in a row after
+//               it, and that the stand-in answers. If that fails, too, nothing changes. A call that donates an input
+//               takes back only a version on trial, which it donates nothing to. A pinned version stays live, and the
+//               stand-in answers the call.
+//   pass        A call that a version on trial answers. After `trial_calls` of them, and one of a kind that could not
+//               be rehearsed, the trial is over. A source whose trial was over once has none when it comes back, and
+//               no rehearsal.
+//
+// The *stand-in* of a version on trial is the version that was live before it, or the stand-in of that one, or the
+// latest earlier one that is kept. After the trial it must have been live for the first time before this one, and be
+// kept. Either way it is not on trial and not taken back, and it has answered a call or could be rehearsed. A source
+// that was live and was not taken back is a way back: if it breaks the contract or fails the rehearsal, it goes live
+// all the same, on trial.
+//
+// What a bundle adds: all policies change in one exchange, or none does. When one of them is taken back, all go to one
+// version of the bundle in which nothing has failed: one with the version that has just answered, the one that was
+// live before if possible, else the latest; or else an earlier one in which this policy could stand in. If there is
+// none, the failed version stays live. Candidates, params and state belong to each policy.
+//
+// What a caller sees. A call meets one version from its beginning to its end. It is answered by
+//
+//   canary      the candidate: on these calls it has a deadline of its own and gets no donated input
+//   live        the live version
+//   previous    the stand-in, because the live version failed and is taken back; the live version, because a canary
+//               failed
+//   last_good   by `on_error`: the latest kept earlier version that has answered a call of its own and may stand in
+//   passed_through by `on_error`: the inputs
+//   failed      nobody: the call throws. A param or a number of inputs that the live version does not take is a
+//               mistake of the host: it throws, counts as no failure, and moves nothing.
+//
+// `on_error` is that of the call, else of the source, else of the Runtime. A version on trial that has a stand-in, a
+// canary and a shadow run with a deadline also where the call has none. A call whose deadline has passed fails
+// whatever is live. Params that the host has set stay set, whatever is live; a version that cannot take a value has
+// its default. State changes when the live version or its stand-in answers; a canary reads it, and keeps nothing. It
+// is dropped when a version that does not declare it is live and not on trial. `last_error` says why the disk is not
+// what is live. It ends when another version goes live for the first time, or the disk again has what is live; a
+// rollback leaves it, unless it leads to what the disk has.
+//
+// What survives the process. In `cache_dir` lie two things for each release, each replaced as a whole:
+//
+//   good        the live version, as soon as it is rehearsed or has answered a call
+//   choice      which version is live in the place of what the disk has, what the disk had then, and why: pinned;
+//               chosen (rollback, promote); refused (the disk's source was); failed (the disk's source was taken
+//               back). None: the disk is followed.
+//
+// A start takes the choice, if it is a pin or the disk is as it was then; else the disk, without contract, rehearsal
+// or trial, for there is nothing to compare it with; else, if that does not load, `good`. After `refused` the start
+// tries the disk's source as a reload does; until such a source has passed its trial, the choice stays. Numbers begin
+// at 1; candidates, counts, params and earlier versions are gone, and so is state that was not saved. A process may
+// end at any moment. What a start finds is what it would have found before the arrow, or after it.
+#pragma once
+#include <triage/candidate.h>
+#include <triage/runtime.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+/// The text above in plain code, without threads, files or tensors. test_lives.cpp holds triage to it.
+namespace lives {
+
+enum class Defect : uint8_t { none, broken, other_inputs, failing_test };
+/// When the function of a source fails. `overruns`: for large inputs, where the call has a deadline.
+enum class Fails : uint8_t { never, above, overruns, always };
+enum class ParamKind : uint8_t { none, number, integer };
+
+/// The text of a policy. What it adds to its input names it.
+struct Source {
+  int adds = 0;
+  Defect defect = Defect::none;
+  Fails fails = Fails::never;
+  ParamKind param = ParamKind::none;
+  bool remembers = false;       // it adds the number of calls of this key that were answered before
+  bool passes_through = false;  // its own `on_error`
+
+  std::string text() const;
+  friend bool operator==(const Source& a, const Source& b) { return a.adds == b.adds; }
+};
+
+/// One source for each policy.
+using Contents = std::vector<Source>;
+
+/// What operators have saved.
+struct Disk {
+  std::optional<Contents> contents;  // nothing: the file, or bundle.json, is gone
+  bool complete = true;              // all files are there that bundle.json lists
+};
+
+struct Options {
+  size_t trial_calls = 3, failures_to_revert = 2, keep_versions = 8;
+  triage::OnError on_error = triage::OnError::raise;
+};
+
+struct Call {
+  bool large = false, donates = false;
+  bool bounded = false, late = false;  // a deadline far away; one that has passed
+  std::optional<triage::OnError> on_error;
+  std::optional<double> param;
+  std::string key;
+};
+
+struct Answer {
+  triage::Answered by = triage::Answered::failed;
+  int version = 0;       // that answered; the live one if none did
+  double adds = 0;       // to each element
+  bool mistake = false;  // of the host: InputError
+};
+
+struct Trial {
+  bool on = false;
+  bool untried = false;     // it could not be tried on synthetic inputs
+  bool form_known = false;  // of the answers of the version before, so that it need not be asked
+  size_t calls_left = 0, most_left = 0;
+
+  void begin(size_t calls);
+  /// A call was answered. True where it was the last one.
+  bool pass();
+};
+
+struct Version {
+  int number = 0, turn = 0;  // given at first; the order of going live for the first time
+  Source source;
+  Trial trial;
+  bool knows_inputs = false;    // it, or the version that was live when it was loaded, has answered a call
+  bool has_run = false;         // it has answered a call of its own
+  bool taken_back = false;      // it was live and failed
+  bool forgives_param = false;  // it lacks a param that an earlier version had
+  uint64_t failures = 0, failures_in_row = 0;
+
+  bool can_stand_in() const { return !taken_back && !trial.on && (has_run || !trial.untried); }
+};
+using VersionPtr = std::shared_ptr<Version>;
+
+/// Of a candidate beside one live version.
+struct Comparison {
+  int live_version = 0;
+  uint64_t live_calls = 0, calls = 0, failures = 0, not_comparable = 0;
+};
+
+struct Candidate {
+  VersionPtr version;
+  triage::CandidateKind kind = triage::CandidateKind::shadow;
+  double share = 1;
+  uint64_t promote_after = 0, most_failures = 0;
+  uint64_t turns = 0, restarts = 0;
+  bool is_beside = false;
+  std::shared_ptr<Comparison> comparison;
+  triage::CandidateState state = triage::CandidateState::running;
+
+  bool takes_turn();
+};
+
+class Release;
+
+/// One policy: its live version, those that may answer in its place, and a candidate.
+class Policy {
+ public:
+  Policy(Release& release, size_t place) : release_(&release), place_(place) {}
+
+  Answer call(const Call& call);
+  bool set_param(double value);
+  void reset_state(const std::string& key) { state_.erase(key); }
+  /// What a host writes with save_state and reads with load_state.
+  std::map<std::string, int> saved_state() const;
+  void load_state(std::map<std::string, int> state);
+
+  /// False: refused.
+  bool start_candidate(const Source& source, const Candidate& as);
+  bool end_candidate();
+  bool promote();
+  void finish_candidate(triage::CandidateState end);
+
+  const VersionPtr& live() const { return live_.version; }
+  const std::vector<VersionPtr>& versions() const { return versions_; }
+  const std::optional<Candidate>& candidate() const { return candidate_; }
+  /// The candidate, or the one before.
+  const std::optional<Candidate>& last_candidate() const { return candidate_ ? candidate_ : ended_; }
+  bool has_promotion_in_vain() const { return promotion_in_vain_; }
+  std::optional<std::string> error;
+  uint64_t went_live = 0, reverted = 0;
+
+ private:
+  friend class Release;
+  struct Live {
+    VersionPtr version;
+    VersionPtr last_good;  // for OnError::last_good
+    VersionPtr before;     // answers where `version` fails: on trial, or too often in a row
+  };
+
+  // How a call is answered:
+  bool is_mistake(const Version& version, const Call& call) const;
+  static bool answers(const Version& version, const Call& call, bool bounded);
+  double value(const Version& version, const Call& call) const;
+  Answer answer_live(const Call& call);
+  Answer answered(triage::Answered by, const VersionPtr& version, const Call& call);
+  Answer recover(const Call& call);
+  Answer answer_beside(const Call& call);
+  Answer answer_as_canary(const Call& call);
+  void ask_for_form(Version& version, const VersionPtr& before, const Call& call);
+  void pass_trial();
+  void judge_canary();
+  // How a version comes in:
+  VersionPtr successor(const Source& source, std::string& why);
+  std::string broken_contract(const Version& next) const;
+  void begin_with(const VersionPtr& first);
+  void go_live(const VersionPtr& version);
+  void publish(const VersionPtr& version);
+  VersionPtr find_last_good(const Version& version) const;
+  VersionPtr find_stand_in(const Version& version, const Live& previous) const;
+  void put_beside(const VersionPtr& version, const Live& previous);
+  void drop_state();
+
+  Release* release_;
+  size_t place_;
+  Live live_;
+  std::vector<VersionPtr> versions_;  // kept, by number
+  std::optional<double> param_;       // set by the host
+  bool param_lasts_ = false, had_param_ = false;
+  std::map<int, bool> known_;         // sources that were live and not taken back; whether their trial is over
+  std::map<std::string, int> state_;  // by key
+  int next_number_ = 1;
+  std::optional<Candidate> candidate_, ended_;
+  bool promotion_in_vain_ = false;
+};
+
+enum class ChosenBy : uint8_t { pin, rollback, trial, failure };
+
+/// Why another version is live than the one on the disk.
+struct Choice {
+  ChosenBy by = ChosenBy::rollback;
+  Contents live;
+  std::optional<Contents> on_disk;  // then
+
+  bool retries(const Contents& contents) const { return by == ChosenBy::trial && on_disk == contents; }
+};
+
+/// What RuntimeOptions::cache_dir holds.
+struct Kept {
+  std::optional<Choice> choice;
+  std::optional<Contents> good;
+};
+
+/// A version of a bundle.
+struct Whole {
+  int number = 0;
+  std::vector<VersionPtr> parts;
+
+  bool on_trial() const;
+  bool taken_back() const;
+  bool is_untried() const;
+};
+using WholePtr = std::shared_ptr<Whole>;
+
+/// A policy that stands alone, or the policies of a bundle, which change together.
+class Release {
+ public:
+  Release(const Options& options, bool is_bundle, Contents first);
+
+  /// A Runtime loads it. False: it cannot be loaded.
+  bool start();
+  /// A Watch looks at the disk.
+  void look() { follow(/*retry=*/false); }
+  void reload() { follow(/*retry=*/true); }
+  bool return_to(int number, bool pin);
+  void unpin();
+  bool replace(const Source& source);
+
+  Disk disk;
+  Kept kept;
+  std::vector<Policy> policies;
+  std::optional<std::string> error;  // last_error of a bundle
+  bool pinned = false;
+
+  bool is_bundle() const { return is_bundle_; }
+  const Options& options() const { return options_; }
+  const std::vector<WholePtr>& wholes() const { return wholes_; }
+  const WholePtr& live() const { return live_; }
+  /// The numbers that `return_to` may go back to.
+  std::vector<int> numbers() const;
+
+ private:
+  friend class Policy;
+  void follow(bool retry);
+  void look_while_pinned();
+  void note_gone(bool retry);
+  bool take_up(bool retry);
+  void refuse(const std::string& why, bool is_news);
+  std::string bring(const Contents& contents);
+  std::string bring_alone(const Source& source);
+  std::string bring_all(const Contents& contents);
+  void exchange(const WholePtr& whole);
+  void drop_oldest(std::vector<WholePtr>& wholes) const;
+  bool take_back(Policy& policy, const VersionPtr& answered);
+  bool take_back_alone(Policy& policy, const VersionPtr& before);
+  bool take_back_all(Policy& policy, const VersionPtr& answered);
+  WholePtr find_before(const Policy& policy, const VersionPtr& answered) const;
+  void end_trial();
+  void keep_source();
+  void choose(const std::optional<Contents>& live, ChosenBy by = ChosenBy::rollback);
+  std::optional<Contents> start_with();
+  Contents live_contents() const;
+  static Contents contents_of(const Whole& whole);
+  bool note_error(const std::string& message);
+  void clear_error();
+  std::optional<std::string>& own_error() { return is_bundle_ ? error : policies[0].error; }
+
+  const Options options_;
+  const bool is_bundle_;
+  const size_t count_;
+
+  std::optional<Contents> seen_;  // on the disk, at the last look
+  bool deleted_ = false, refused_ = false, incomplete_ = false;
+  std::optional<Choice> choice_;
+  int kept_number_ = 0;
+  // Of a bundle:
+  std::vector<WholePtr> wholes_;
+  WholePtr live_, was_live_;
+  int next_number_ = 1;
+};
+
+}  // namespace lives
