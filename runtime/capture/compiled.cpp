@@ -14,7 +14,6 @@
 #include "runtime/capture/reports/trace_events.h"
 #include "runtime/capture/retire_if_written.h"
 #include "runtime/capture/tensors/synthetic_inputs.h"
-#include "runtime/capture/tensors/variables.h"
 #include "runtime/compat/readable_memory.h"
 #include "runtime/graph/memory.h"
 #include "runtime/messages/debugging/debug_folder.h"
@@ -29,7 +28,6 @@
 #include <triage/error.h>
 
 #include <algorithm>
-#include <chrono>
 #include <sstream>
 #include <utility>
 

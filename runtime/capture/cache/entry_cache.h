@@ -133,8 +133,8 @@ struct Entry {
   }
 };
 
-/// The captured graphs of one function. They are only ever added, one thread at a time, and live as long as this object; any number
-/// of threads find them meanwhile, without a lock.
+/// The captured graphs of one function. They are only ever added, one thread at a time, and live as long as this
+/// object; any number of threads find them meanwhile, without a lock.
 class EntryCache {
  public:
   EntryCache();

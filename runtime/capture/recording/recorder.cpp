@@ -15,7 +15,6 @@
 #include "runtime/graph/evaluation/number_ops.h"
 #include "runtime/graph/functional.h"
 #include "runtime/graph/text/describe.h"
-#include "runtime/memory/overlap.h"
 #include "runtime/messages/assert.h"
 #include "runtime/messages/debugging/debug_folder.h"
 #include "runtime/messages/logs/artefacts.h"

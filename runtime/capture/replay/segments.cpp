@@ -122,8 +122,8 @@ std::string TraceReplayer::finish(at::ArrayRef<at::Tensor> outputs, bool fail_on
   end_segment();
   if (gradients_ && !breaks_.empty()) graph_break(*gradients_);
   for (const at::Tensor& output : outputs) materialize_if_lazy(output);
-  // What the script wrote somewhere may be a tensor whose values are not there yet. They are computed before anybody can change
-  // what they are computed of; the next time the graph gives them.
+  // What the script wrote somewhere may be a tensor whose values are not there yet. They are computed before anybody
+  // can change what they are computed of; the next time the graph gives them.
   if (writes_() != writes_before_ || escaped_) compute_closed();
   finished_ = true;
   const NotCaptured scope(false);

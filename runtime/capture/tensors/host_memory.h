@@ -15,8 +15,8 @@ class HostMemory {
   /// `name`: of a tensor that the host gave the script under it.
   void add(const at::Tensor& tensor, const std::string& name = {});
   bool has(const at::Tensor& tensor) const;
-  /// Outputs belong to the host from now on, with memory apart from that of inputs. `kept`: the script may have stored them where it
-  /// finds them in later calls.
+  /// Outputs belong to the host from now on, with memory apart from that of inputs. `kept`: the script may have stored
+  /// them where it finds them in later calls.
   void take_over(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs, bool kept = false);
   /// Adds the memory that its tensors have now: the host may have given them other (set_, set_data).
   void follow();

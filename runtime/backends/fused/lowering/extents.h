@@ -14,13 +14,13 @@ class Extents {
   int32_t of(std::vector<int64_t> sizes);
   int32_t root(int32_t extent) const;
   bool are_same(int32_t a, int32_t b) const { return root(a) == root(b); }
-  /// Makes one of the positions of two extents; false where values of both are looked at in ways that loops cannot join.
+  /// Makes one of the positions of two extents; false where loops cannot join the ways in which both are looked at.
   bool link(int32_t a, int32_t b);
-  /// Looks at the positions of `extent` as segments, which those of its dims number that are `outside`; false where the others
-  /// do not stand side by side, or it is looked at in another way already.
+  /// Looks at the positions of `extent` as segments, which those of its dims number that are `outside`; false where the
+  /// others do not stand side by side, or it is looked at in another way already.
   bool split(int32_t extent, const std::vector<bool>& outside);
-  /// An extent of the same sizes, whose segments are numbered by the dims `outside`. Segments become positions, and the other way
-  /// round, where these are the same dims; then what belongs to one of them is there for both extents.
+  /// An extent of the same sizes, whose segments are numbered by the dims `outside`. Segments become positions, and the
+  /// other way round, where these are the same dims; then what belongs to one of them is there for both extents.
   std::optional<int32_t> again(int32_t first, const std::vector<bool>& outside);
   /// Which part of `extent`, the segments or the positions, has these dims, where it is split so or can be.
   std::optional<int32_t> part_of(int32_t extent, const std::vector<bool>& dims);
@@ -39,8 +39,8 @@ class Extents {
   Loops& loops_;
 };
 
-/// Along which of the dims of a row's extent a tensor has values of its own. `part` are its last sizes, as many as the row has or
-/// fewer; nothing where they do not fit beside it.
+/// Along which of the dims of a row's extent a tensor has values of its own. `part` are its last sizes, as many as the
+/// row has or fewer; nothing where they do not fit beside it.
 std::optional<std::vector<bool>> dims_of_own(const std::vector<int64_t>& part, const std::vector<int64_t>& row);
 bool all_are(const std::vector<bool>& list, bool value);
 
