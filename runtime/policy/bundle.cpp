@@ -46,10 +46,10 @@ std::vector<std::string> Bundle::policies() const {
 
 BundleVersion Bundle::version() const {
   return errors_only([&] {
-    return core().look_at([&](const policy::History& /*history*/, const policy::Release& live, bool pinned) {
-      BundleVersion info = info_of(live);
+    return core().look_at([&](const policy::Releases::View& now) {
+      BundleVersion info = info_of(now.live);
       info.live = true;
-      info.pinned = pinned;
+      info.pinned = now.pinned;
       info.last_error = core().last_error_locked();
       return info;
     });
@@ -58,12 +58,12 @@ BundleVersion Bundle::version() const {
 
 std::vector<BundleVersion> Bundle::versions() const {
   return errors_only([&] {
-    return core().look_at([](const policy::History& history, const policy::Release& live, bool pinned) {
+    return core().look_at([](const policy::Releases::View& now) {
       std::vector<BundleVersion> infos;
-      for (const auto& release : history.kept()) {
+      for (const auto& release : now.history.kept()) {
         infos.push_back(info_of(*release));
-        infos.back().live = release.get() == &live;
-        infos.back().pinned = infos.back().live && pinned;
+        infos.back().live = release.get() == &now.live;
+        infos.back().pinned = infos.back().live && now.pinned;
       }
       return infos;
     });

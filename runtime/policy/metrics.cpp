@@ -268,11 +268,11 @@ void add_bundles(std::string& text, const policy::RuntimeCore& runtime) {
   std::map<std::string, bool> is_live;  // a folder may be loaded twice
   for (const auto& releases : runtime.releases()) {
     if (!releases->is_bundle()) continue;
-    releases->look_at([&](const policy::History& history, const policy::Release& live, bool /*pinned*/) {
-      for (const auto& release : history.kept())
+    releases->look_at([&](const policy::Releases::View& now) {
+      for (const auto& release : now.history.kept())
         is_live[label("bundle", releases->log().name()) + ',' + label("path", releases->log().path()) + ',' +
                 label("number", std::to_string(release->number)) + ',' + label("version", release->label) + ',' +
-                label("sha256", release->sha256.substr(0, 16))] |= release.get() == &live;
+                label("sha256", release->sha256.substr(0, 16))] |= release.get() == &now.live;
     });
   }
   if (is_live.empty()) return;

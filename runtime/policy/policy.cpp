@@ -180,11 +180,11 @@ PolicyStatistics Policy::statistics() const {
 VersionInfo Policy::version() const {
   return errors_only([&] {
     policy::Releases& releases = core().releases();
-    return releases.look_at([&](const policy::History& /*history*/, const policy::Release& /*live*/, bool pinned) {
+    return releases.look_at([&](const policy::Releases::View& now) {
       VersionInfo info = core().line().now()->version->info();
       info.path = core().path();
       info.live = true;
-      info.pinned = pinned;
+      info.pinned = now.pinned;
       info.last_error = releases.is_bundle() ? core().last_error : releases.last_error_locked();
       return info;
     });
@@ -193,14 +193,14 @@ VersionInfo Policy::version() const {
 
 std::vector<VersionInfo> Policy::versions() const {
   return errors_only([&] {
-    return core().releases().look_at([&](const auto& /*history*/, const auto& /*live*/, bool pinned) {
+    return core().releases().look_at([&](const policy::Releases::View& now) {
       const policy::VersionLine& line = core().line();
       std::vector<VersionInfo> infos;
       for (const auto& version : line.kept()) {
         infos.push_back(version->info());
         infos.back().path = core().path();
         infos.back().live = version == line.now()->version;
-        infos.back().pinned = infos.back().live && pinned;
+        infos.back().pinned = infos.back().live && now.pinned;
       }
       if (!line.candidate()) return infos;
       VersionInfo info = line.candidate()->version->info();

@@ -36,7 +36,7 @@ TEST_CASE("the log of docs/embedding.md") {
   std::streambuf* const before = std::clog.rdbuf(text.rdbuf());
   triage::Runtime(options).load_source("return policy {run = function(z) return z end}", "p.lua");
   std::clog.rdbuf(before);
-  CHECK(text.str().rfind("debug policy 'p' loaded from 'p.lua'", 0) == 0);
+  CHECK(text.str().rfind("debug policy 'p': version 1 loaded from 'p.lua'", 0) == 0);
   CHECK(text.str().find("\n  policy=p\n  path=p.lua\n  version=1\n") != std::string::npos);
 }
 

@@ -110,6 +110,7 @@ std::function<void(const std::string&)> throws_errors(std::function<void(const s
   if (!print) return print;
   return [print = std::move(print)](const std::string& text) {
     const capture::HostLocale numbers_of_host;
+    const policy::Loading::Cancellable no_reload(nullptr);
     try {
       print(text);
     } catch (const std::exception&) {

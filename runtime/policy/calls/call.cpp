@@ -73,6 +73,7 @@ std::vector<at::Tensor> run(PolicyCore& policy, at::ArrayRef<at::Tensor> inputs,
 }
 
 void prepare(PolicyCore& policy, at::ArrayRef<at::Tensor> inputs, const RunOptions& options) {
+  const Loading::Cancellable no_reload(nullptr);
   if (has_odd_deadline(options)) return prepare(policy, inputs, with_plain_deadline(options));
   const Epochs::Reading reading(policy.line().epochs());
   Call(policy, policy.line().lineup(), inputs, options).prepare();
@@ -86,6 +87,7 @@ Call::Call(PolicyCore& policy, const Lineup& lineup, at::ArrayRef<at::Tensor> in
 
 Call::~Call() {
   if (accounted_) return;
+  turn_.reset();
   answer_.by = Answered::failed;
   account(*lineup_.version);
 }
@@ -103,7 +105,7 @@ std::vector<at::Tensor> Call::run() {
 void Call::answer() {
   try {
     admit();
-    if (lineup_.has_state) [[unlikely]]
+    if (lineup_.has_state || asked_ != &lineup_) [[unlikely]]
       take_turn();
     ask();
   } catch (const std::exception& error) {
@@ -242,7 +244,14 @@ bool Call::took_inputs() const {
 
 void Call::settle() {
   if (replaceable_ && answer_.by == Answered::live) afterwards(policy_.runtime().logger(), [&] { settle_trial(); });
-  if (turn_) keep_state();
+  if (!turn_) return;
+  try {
+    keep_state();
+  } catch (const std::exception& error) {  // no memory
+    answer_.note_failure(error);
+    throw;
+  }
+  turn_.reset();  // the next call with the key goes on while this one is accounted for
 }
 
 void Call::settle_trial() {

@@ -7,6 +7,7 @@
 
 #include "runtime/policy/afterwards.h"
 #include "runtime/policy/core/policy_core.h"
+#include "runtime/policy/loading.h"
 
 namespace triage::policy {
 namespace {
@@ -34,6 +35,7 @@ void CandidateSlot::check_none() const {
 }
 
 VersionInfo CandidateSlot::start(NewSource source, const Make& make) {
+  const Loading::Cancellable no_reload(nullptr);
   if (starting_.is_held_here())
     throw InputError(
         fmt::format("policy '{}': a script that is loaded for a candidate cannot start another one (by a "
@@ -128,6 +130,7 @@ void CandidateSlot::finish_promoted(const std::shared_ptr<Candidate>& candidate,
     finish(candidate, reason, {});
   } catch (const std::exception&) {  // there is no memory for its report
     const std::lock_guard lock(policy_.line().mutex());
+    policy_.line().forget_candidate();
     last_report_.reset();
     ++promoted_;
     throw;

@@ -90,6 +90,8 @@ class VersionLine {
   const std::shared_ptr<Comparison>& comparison() const noexcept { return comparison_; }  // of it, or of the one before
   /// Runs it beside the live version; null: none. Where that throws, nothing has changed.
   void set_candidate(std::shared_ptr<Candidate> candidate);
+  /// It is live.
+  void forget_candidate() noexcept { candidate_ = nullptr; }
 
  private:
   Staged stage(const std::shared_ptr<PolicyVersion>& version, Params params);

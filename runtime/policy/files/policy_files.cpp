@@ -20,6 +20,7 @@
 #include "runtime/messages/printable.h"
 #include "runtime/policy/files/descriptor.h"
 #include "runtime/policy/files/not_now.h"
+#include "runtime/policy/loading.h"
 
 namespace triage::policy {
 namespace {
@@ -187,6 +188,7 @@ void verify_file(const Verify& verify, const fs::path& path, std::string_view by
   if (!verify) return;
   std::string why;
   try {
+    const Loading::Cancellable no_reload(nullptr);
     return verify(path, bytes);
   } catch (const std::exception& error) {
     why = error.what();

@@ -17,6 +17,7 @@
 #include "runtime/flags/composites/known_rows.h"
 #include "runtime/given/host_call.h"
 #include "runtime/operators/untrusted.h"
+#include "runtime/policy/loading.h"
 #include "runtime/random/sequence.h"
 
 namespace triage::policy {
@@ -40,6 +41,7 @@ auto with_exceptions(const std::string& name, const Call& call) {
 std::vector<at::Tensor> call_as_host(const std::string& name, const TensorFunction& fn,
                                      const std::vector<at::Tensor>& arguments) {
   const capture::HostLocale numbers;
+  const Loading::Cancellable no_reload(nullptr);
   const random::DrawFrom of_host(nullptr);
   const operators::Untrusted trusted(nullptr);
   const flags::KnownRows rows(flags::KnownRows::Writes::unseen);

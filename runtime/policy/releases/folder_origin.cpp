@@ -130,7 +130,12 @@ class FolderOrigin final : public Origin {
       change(fmt::format("the name of the bundle from '{}' to '{}'", releases_.log().name(), manifest.name));
     std::set<std::string> keys;
     for (const auto& [file, hash] : manifest.policies) keys.insert(policy_key(file));
-    for (const auto& [name, part] : releases_.live()->parts)
+    const std::vector<std::string> names = releases_.look_at([](const Releases::View& now) {
+      std::vector<std::string> all;
+      for (const auto& [name, member] : now.members) all.push_back(name);
+      return all;
+    });
+    for (const std::string& name : names)
       if (!keys.count(name)) change(fmt::format("the policies: '{}' is gone", name));
   }
 

@@ -1,6 +1,8 @@
 #include "runtime/policy/releases/history.h"
 
 #include <algorithm>
+#include <optional>
+#include <string>
 
 namespace triage::policy {
 
@@ -35,9 +37,13 @@ std::shared_ptr<Release> BundleHistory::find(int number) const {
 /// One in which nothing has failed. It has the version that has just answered for the failed one, where there is such a
 /// one: the one that was live before if possible, else the latest. Otherwise an earlier one.
 std::shared_ptr<Release> BundleHistory::find_before(const Lineup& asked, const Lineup& /*now*/) const {
-  const auto place = std::find_if(live_->parts.begin(), live_->parts.end(),
-                                  [&](const auto& part) { return part.second == asked.version; });
-  if (place == live_->parts.end()) return nullptr;
+  const auto name = [&]() -> std::optional<std::string> {  // of its policy, which the live release may lack
+    for (const auto& release : kept_)
+      for (const auto& [key, part] : release->parts)
+        if (part == asked.version) return key;
+    return std::nullopt;
+  }();
+  if (!name) return nullptr;
   const auto was_live = live_before_.lock();
   std::shared_ptr<Release> earlier, same;
   const auto prefer = [&](std::shared_ptr<Release>& best, const std::shared_ptr<Release>& release) {
@@ -45,7 +51,7 @@ std::shared_ptr<Release> BundleHistory::find_before(const Lineup& asked, const L
   };
   for (const auto& release : kept_) {
     if (release == live_ || release->taken_back()) continue;
-    const auto part = release->parts.find(place->first);
+    const auto part = release->parts.find(*name);
     if (part == release->parts.end() || part->second == asked.version || !part->second->can_stand_in()) continue;
     if (release->number < live_->number) prefer(earlier, release);
     if (part->second == asked.before) prefer(same, release);

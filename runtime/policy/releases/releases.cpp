@@ -109,11 +109,22 @@ void Releases::exchange(Exchange changes, const std::shared_ptr<Release>& releas
 /// With mutex_ and those of the policies. From the exchange on nothing fails. Returns what is live for the first time.
 Releases::FirstTime Releases::put_live(Prepared& next, const std::function<std::shared_ptr<const Choice>()>& choose) {
   FirstTime first_time;
-  Exchange changes = stage(*next.release, next.added);
-  for (const auto& [member, staged] : changes)
-    if (staged.param_names) first_time.emplace_back(member, staged.next->version);
-  history_->add(next.release);
-  std::shared_ptr<const Choice> choice = choose();
+  Exchange changes;
+  std::shared_ptr<const Choice> choice;
+  for (const auto& [name, part] : next.release->parts)
+    if (part->turn == 0) first_time.emplace_back(nullptr, part);
+  try {
+    changes = stage(*next.release, next.added);
+    history_->add(next.release);
+    choice = choose();
+  } catch (const std::exception&) {
+    for (const auto& [member, part] : first_time) part->turn = 0;
+    throw;
+  }
+  for (auto& [member, part] : first_time)
+    member = std::find_if(changes.begin(), changes.end(), [&](const auto& change) {
+               return change.second.next->version == part;
+             })->first;
   exchange(std::move(changes), next.release);
   restart_.set(std::move(choice));
   members_.merge(next.added);
@@ -166,8 +177,8 @@ void Releases::report_misfits(const Release& release) {
 }
 
 /// With mutex_. A reload that is running has been overtaken: it stops at its next check.
-void Releases::decide(const std::string& what) {
-  last_decision_ = what;
+void Releases::decide(std::string what) noexcept {
+  last_decision_.swap(what);
   decisions_.fetch_add(1, std::memory_order_acq_rel);
   reloads_.cancel();
 }
@@ -179,7 +190,8 @@ std::string Releases::last_decision() const {
 
 void Releases::rollback(int number, bool pin) {
   // What was saved meanwhile is not followed either.
-  if (!file_.empty() && (pinned() || reloads_.is_running())) reloads_.observe_disk();
+  const bool looks = !file_.empty() && (pinned() || reloads_.is_running());
+  auto disk = looks ? reloads_.disk_now() : std::nullopt;
   std::shared_ptr<Release> to;
   {
     const std::lock_guard lock(mutex_);
@@ -197,11 +209,13 @@ void Releases::rollback(int number, bool pin) {
     for (const auto& [name, part] : to->parts)
       if (part->taken_back.exchange(false)) part->trial.begin_again(runtime_->options().trial_calls);
     Exchange changes = stage(*to, {});
+    std::string what = fmt::format("version {} was {}", number, pin ? "pinned" : "rolled back to");
+    if (looks) reloads_.observe_locked(std::move(disk));
     const bool is_whole = !origin_->is_incomplete();
     origin_->forget_incomplete();
     reloads_.forget_deleted();
     auto choice = restart_.make(*to, pin ? ChosenBy::pin : ChosenBy::rollback);
-    decide(fmt::format("version {} was {}", number, pin ? "pinned" : "rolled back to"));
+    decide(std::move(what));
     exchange(std::move(changes), to);
     restart_.set(std::move(choice));
     pinned_ = pin;
@@ -220,12 +234,11 @@ void Releases::rollback(int number, bool pin) {
 /// ends meanwhile would leave a source that is to be refused, and that a start takes as it is.
 Reloads::Change Releases::unpin() {
   uint64_t decisions = 0;
-  {
+  const Reloads::Change change = reloads_.follow(/*retry=*/true, [&] {
     const std::lock_guard lock(mutex_);
     pinned_ = false;
     decisions = decisions_;
-  }
-  const Reloads::Change change = reloads_.follow(/*retry=*/true);
+  });
   afterwards(runtime_->logger(), [&] { restart_.forget_choice_of_host(decisions); });
   return change;
 }
@@ -252,10 +265,14 @@ void Releases::promote_by_rule(PolicyCore& policy, const std::shared_ptr<Candida
 /// now.
 void Releases::promote(PolicyCore& policy, const std::shared_ptr<Candidate>& candidate, const std::string& reason,
                        bool by_host) {
-  check_contract(*policy.line().live(), *candidate->version, policy.line().param_names().lasting);
+  const std::shared_ptr<const PolicyVersion> live = policy.line().live();
+  check_contract(*live, *candidate->version, policy.line().param_names().lasting);
   Prepared next{log_.name(), release_of(candidate->version)};
-  if (by_host && reloads_.is_running()) reloads_.observe_disk();
+  const bool looks = by_host && reloads_.is_running();
+  auto disk = looks ? reloads_.disk_now() : std::nullopt;
+  std::string what = fmt::format("version {} was promoted", candidate->version->number);
   FirstTime first_time;
+  bool is_stale = false;
   {
     const std::lock_guard lock(mutex_);
     const MembersLock members(members_);
@@ -264,20 +281,23 @@ void Releases::promote(PolicyCore& policy, const std::shared_ptr<Candidate>& can
           fmt::format("policy '{}': version {} is pinned, so that no other goes live; call unpin before "
                       "promote",
                       policy.name(), live_->number));
-    if (!candidate->decide(CandidateState::promoted))
+    is_stale = policy.line().now()->version != live;
+    if (!is_stale && !candidate->decide(CandidateState::promoted))
       throw InputError(fmt::format("policy '{}': the candidate, version {}, was {} meanwhile", policy.name(),
                                    candidate->version->number, to_string(candidate->state())));
     try {
-      const std::string what = fmt::format("version {} was promoted", candidate->version->number);
+      if (looks && !is_stale) reloads_.observe_locked(std::move(disk));
       reloads_.forget_deleted();
       // After a restart, too, until the file changes.
-      first_time = put_live(next, [&] { return restart_.make(*next.release, ChosenBy::rollback); });
-      if (by_host) decide(what);
+      const auto choose = [&] { return restart_.make(*next.release, ChosenBy::rollback); };
+      if (!is_stale) first_time = put_live(next, choose);
     } catch (const std::exception&) {
       candidate->resume();
       throw;
     }
+    if (by_host && !is_stale) decide(std::move(what));
   }
+  if (is_stale) return promote(policy, candidate, reason, by_host);  // it is to be compared with what is live now
   afterwards(runtime_->logger(), [&] { restart_.keep_choice(); });
   afterwards(runtime_->logger(), [&] { policy.candidates().finish_promoted(candidate, reason); });
   afterwards(runtime_->logger(), [&] { report_live(*next.release, first_time); });

@@ -74,12 +74,18 @@ class Releases : public std::enable_shared_from_this<Releases> {
   std::shared_ptr<Release> live() const;
   bool pinned() const;
   std::optional<LoadFailure> last_error() const;
-  /// Calls `look(history, live, pinned)` under the mutexes.
+  struct View {
+    const History& history;
+    const Release& live;
+    const Members& members;
+    bool pinned;
+  };
+  /// Calls `look(const View&)` under the mutexes.
   template <class Look>
   auto look_at(Look&& look) const {
     const std::lock_guard lock(mutex_);
     const MembersLock members(members_);
-    return look(*history_, *live_, pinned_);
+    return look(View{*history_, *live_, members_, pinned_});
   }
 
   // Decisions of the host:
@@ -135,7 +141,7 @@ class Releases : public std::enable_shared_from_this<Releases> {
   void report_live(const Release& release, const FirstTime& first_time);
   Exchange stage(const Release& release, const Members& added);
   void exchange(Exchange changes, const std::shared_ptr<Release>& release) noexcept;
-  void decide(const std::string& what);
+  void decide(std::string what) noexcept;
   void promote(PolicyCore& policy, const std::shared_ptr<Candidate>& candidate, const std::string& reason,
                bool by_host);
   void report_misfits(const Release& release);

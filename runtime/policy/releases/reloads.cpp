@@ -30,9 +30,12 @@ class Reloads::Running {
     } catch (const PolicyError& error) {
       throw InputError(error.what());
     }
+    cancellable_.emplace(of_disk ? &reloads.cancelled_ : nullptr);
+    const std::lock_guard lock(releases.mutex());  // a decision comes before all of this, or behind it
     reloads.cancelled_ = false;
     reloads.running_ = true;
-    if (of_disk) cancellable_.emplace(&reloads.cancelled_);
+    reloads.began_ = of_disk ? std::optional(releases.decisions()) : std::nullopt;
+    reloads.looks_at_begin_ = reloads.host_looks_;
   }
   ~Running() {
     cancellable_.reset();
@@ -146,16 +149,16 @@ void Reloads::retry_after_restart() {
   if (auto text = text_now()) adopt(std::move(*text), /*retry=*/true, /*on_disk=*/true);
 }
 
-Reloads::Change Reloads::follow(bool retry) {
-  if (releases_.file().empty()) return Change::unchanged;
+Reloads::Change Reloads::follow(bool retry, const std::function<void()>& first) {
+  if (releases_.file().empty() && !first) return Change::unchanged;
   const Running running(*this, /*of_disk=*/true);
-  began_ = releases_.decisions();
+  if (first) first();
+  if (releases_.file().empty()) return Change::unchanged;
   return look(retry);
 }
 
 Reloads::Change Reloads::replace(std::string source) {
   const Running running(*this, /*of_disk=*/false);
-  began_.reset();
   return adopt(std::move(source), /*retry=*/true, /*on_disk=*/false);
 }
 
@@ -208,7 +211,7 @@ Reloads::Change Reloads::follow_deletion(bool retry) {
       fmt::format("the file '{}' was deleted{}", file, releases_.is_bundle() ? ", or cannot be read" : "");
   const bool is_news = releases_.note_failure(gone, {file, 0});
   if (deleted_.exchange(true) && !is_news) return Change::unchanged;
-  releases_.count_refusal();
+  if (!releases_.is_bundle()) releases_.count_refusal();
   log().write(LogLevel::warn, fmt::format("{}; {} stays live", gone, shown(*releases_.live())));
   return Change::deleted;
 }
@@ -228,7 +231,10 @@ Reloads::Change Reloads::adopt(std::string text, bool retry, bool on_disk) {
       afterwards(releases_.runtime().logger(), [&] { releases_.restart().select_disk(began_); });
     return releases_.clear_failure() ? Change::restored : Change::unchanged;
   } catch (const std::exception& error) {
-    if (is_overtaken()) return report_overtaken();
+    if (is_overtaken()) {
+      releases_.origin().forget_incomplete();  // what completes it is not followed either
+      return report_overtaken();
+    }
     if (!is_passing(error)) return refuse(error, is_new, on_disk);
     if (is_read) observe(std::nullopt);  // the next look takes it up
     return put_off(error);
@@ -325,16 +331,31 @@ std::optional<std::string> Reloads::text_now() const {
   }
 }
 
-bool Reloads::observe_disk() try {
-  std::optional<std::string> text = text_now();
-  if (!text) observe(std::nullopt);
-  if (text && deleted_.exchange(false)) releases_.clear_failure();  // which says that it was deleted
-  if (!text || is_as_seen(*text, seen())) return false;
-  observe(Contents{std::move(*text), {}, /*in_folder=*/true});
+std::optional<Reloads::DiskNow> Reloads::disk_now() const {
+  try {
+    DiskNow now{text_now(), false};
+    now.as_seen = now.text && is_as_seen(*now.text, seen());
+    return now;
+  } catch (const NotNow&) {
+    return std::nullopt;
+  }
+}
+
+bool Reloads::observe_locked(std::optional<DiskNow> now) {
+  if (!now) put_off_ = true;
+  if (!now) return false;
+  if (!now->text) seen_.reset();
+  if (!now->text || now->as_seen) return false;
+  seen_ = Contents{std::move(*now->text), {}, /*in_folder=*/true};
+  ++host_looks_;
   return true;
-} catch (const NotNow&) {
-  put_off_ = true;
-  return false;
+}
+
+bool Reloads::observe_disk() {
+  std::optional<DiskNow> now = disk_now();
+  if (now && now->text && deleted_.exchange(false)) releases_.clear_failure();  // which says that it was deleted
+  const std::lock_guard lock(releases_.mutex());
+  return observe_locked(std::move(now));
 }
 
 std::optional<Contents> Reloads::seen() const {
@@ -347,10 +368,11 @@ void Reloads::observe(std::optional<Contents> contents) {
   seen_.swap(contents);
 }
 
-/// Of a reload that was overtaken, no more than what a look since then saw, too.
+/// Of a reload that was overtaken, no more than what the decision saw, too, where it looked.
 void Reloads::observe_read(Contents contents) {
   const std::lock_guard lock(releases_.mutex());
-  if (is_overtaken() && !(seen_ && seen_->source == contents.source && seen_->files.empty())) return;
+  const bool decision_looked = is_overtaken() && host_looks_ != looks_at_begin_;
+  if (decision_looked && !(seen_ && seen_->source == contents.source && seen_->files.empty())) return;
   seen_ = std::move(contents);
 }
 

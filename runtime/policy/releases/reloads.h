@@ -1,5 +1,6 @@
 #pragma once
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -26,11 +27,18 @@ class Reloads {
   enum class Change : uint8_t { unchanged, swapped, refused, deleted, restored, overtaken };
   /// Looks at the disk now. `retry`: it takes up also what was refused before. Throws InputError where a script that is
   /// being loaded asks for it.
-  Change follow(bool retry);
+  /// ... after `first`, which may throw.
+  Change follow(bool retry, const std::function<void()>& first = {});
   /// Takes up a source of the host. It waits for a reload that is running.
   Change replace(std::string source);
   /// Notes what is on the disk without taking it up. Whether it is another thing than at the last look.
   bool observe_disk();
+  /// What is on the disk now, as compared with the last look; nothing where that cannot be said now.
+  struct DiskNow {
+    std::optional<std::string> text;
+    bool as_seen;
+  };
+  std::optional<DiskNow> disk_now() const;
 
   /// Whether the last look could not read, or take up, what is on the disk for a passing reason: it is to be looked at
   /// again soon.
@@ -49,6 +57,8 @@ class Reloads {
 
   // With the mutex of the Releases:
   const std::optional<Contents>& observed_locked() const noexcept { return seen_; }
+  /// True where it is another thing than at the last look.
+  bool observe_locked(std::optional<DiskNow> now);
   /// What comes back to the disk is followed, also with the bytes that it had.
   void forget_deleted() noexcept {
     if (deleted_) seen_.reset();
@@ -83,8 +93,10 @@ class Reloads {
   bool refused_ = false;  // what is on the disk was
   /// Releases::decisions when a reload of the disk began; a source that the host gives is overtaken by nothing.
   std::optional<uint64_t> began_;
+  uint64_t looks_at_begin_ = 0;  // host_looks_ then
   // Under the mutex of the Releases:
   std::optional<Contents> seen_;
+  uint64_t host_looks_ = 0;                     // by decisions
   std::string put_off_message_;                 // of `put_off`; empty: nothing is put off
   std::optional<LoadFailure> error_before_it_;  // what the last error was then
 };

@@ -40,9 +40,10 @@ std::shared_ptr<const Choice> Restart::make(const Release& release, ChosenBy by,
   const std::optional<Contents>& seen = releases_.reloads().observed_locked();
   const bool of_disk = seen && releases_.origin().holds(*seen, release);
   if (by != ChosenBy::pin && (of_disk || (by == ChosenBy::failure && !seen))) return nullptr;
-  return std::make_shared<const Choice>(Choice{by, release.number, release.contents,
-                                               releases_.reloads().is_deleted() ? std::nullopt : seen,
-                                               messages::one_line(reason)});
+  // A failed source that is gone may come back as it was.
+  const bool is_gone = releases_.reloads().is_deleted() && by != ChosenBy::failure;
+  return std::make_shared<const Choice>(
+      Choice{by, release.number, release.contents, is_gone ? std::nullopt : seen, messages::one_line(reason)});
 }
 
 std::shared_ptr<const Choice> Restart::choice() const {
@@ -68,8 +69,11 @@ KeptChoices::Found Restart::find() const {
 
 void Restart::keep_choice() {
   if (releases_.file().empty()) return;
-  const std::lock_guard keeping(keeping_);
-  const std::string failure = releases_.runtime().choices().keep(releases_.file(), choice());
+  std::string failure;
+  {
+    const std::lock_guard keeping(keeping_);
+    failure = releases_.runtime().choices().keep(releases_.file(), choice());
+  }
   if (!failure.empty())
     releases_.log().write(LogLevel::warn, fmt::format("cannot keep for a restart which version is live: {}", failure),
                           failure);
@@ -77,13 +81,15 @@ void Restart::keep_choice() {
 
 void Restart::keep_contents() {
   if (releases_.file().empty()) return;
-  const std::lock_guard keeping(keeping_);
-  const std::shared_ptr<Release> live = releases_.live();
-  if (live->number == kept_number_ || live->untried()) return;
-  const std::string failure = releases_.runtime().last_good().keep(releases_.file(), live->contents);
-  if (failure.empty())
-    kept_number_ = live->number;
-  else
+  std::string failure;
+  {
+    const std::lock_guard keeping(keeping_);
+    const std::shared_ptr<Release> live = releases_.live();
+    if (live->number == kept_number_ || live->untried()) return;
+    failure = releases_.runtime().last_good().keep(releases_.file(), live->contents);
+    if (failure.empty()) kept_number_ = live->number;
+  }
+  if (!failure.empty())
     releases_.log().write(LogLevel::warn, fmt::format("cannot keep the last good version: {}", failure), failure);
 }
 

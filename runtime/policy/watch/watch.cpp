@@ -263,9 +263,8 @@ void WatchCore::tell_change(Releases& releases, Reloads::Change change) {
   WatchEvent event{WatchEvent::Kind::refused, releases.log().path(), releases.live()->number, {}, {}};
   if (change == Change::swapped) {
     event.kind = WatchEvent::Kind::reloaded;
-    event.version = releases.look_at([](const History& history, const Release& /*live*/, bool /*pinned*/) {
-      return history.newest();  // a call may have led back already
-    });
+    // A call may have led back already.
+    event.version = releases.look_at([](const Releases::View& now) { return now.history.newest(); });
     event.message = state_note_of(releases);
   } else if (change == Change::restored) {
     event.kind = WatchEvent::Kind::restored;

@@ -255,6 +255,7 @@ class Release {
   std::optional<Contents> start_with();
   Contents live_contents() const;
   static Contents contents_of(const Whole& whole);
+  std::string why_incomplete() const;
   bool note_error(const std::string& message);
   void clear_error();
   std::optional<std::string>& own_error() { return is_bundle_ ? error : policies[0].error; }

@@ -63,7 +63,7 @@ bool Release::start() {
   }
   if (is_bundle_) exchange(whole);
   keep_source();
-  if (!choice_ && (refused_ || deleted_)) note_error("the disk cannot be used");
+  if (!choice_ && (refused_ || deleted_)) note_error(incomplete_ ? why_incomplete() : "the disk cannot be used");
   if (choice_ && choice_->by == ChosenBy::failure) {
     note_error("failed");
     refused_ = true;
@@ -100,6 +100,13 @@ void Release::note_gone(bool retry) {
   deleted_ = true;
 }
 
+/// The same for the same files.
+std::string Release::why_incomplete() const {
+  std::string why = "incomplete";
+  for (const Source& source : *disk.contents) why += " " + std::to_string(source.adds);
+  return why;
+}
+
 /// False: nothing has changed, and nothing was refused.
 bool Release::take_up(bool retry) {
   if (!retry && !incomplete_ && seen_ == disk.contents) return false;
@@ -108,8 +115,7 @@ bool Release::take_up(bool retry) {
   incomplete_ = !disk.complete;
   std::string why;
   if (incomplete_) {
-    why = "incomplete";
-    for (const Source& source : *disk.contents) why += " " + std::to_string(source.adds);
+    why = why_incomplete();
   } else if (*disk.contents == live_contents()) {
     if (choice_) choose(std::nullopt);
     clear_error();
