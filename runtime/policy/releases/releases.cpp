@@ -386,7 +386,6 @@ bool Releases::clear_failure() {
   return forget_failures();
 }
 
-/// With mutex_ and those of the policies. True where there was one.
 bool Releases::forget_failures() noexcept {
   for (const auto& [name, member] : members_) member->last_error.reset();
   return std::exchange(last_error_, std::nullopt).has_value();

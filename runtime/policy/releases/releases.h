@@ -129,6 +129,8 @@ class Releases : public std::enable_shared_from_this<Releases> {
   // With mutex():
   std::optional<LoadFailure>& last_error_locked() noexcept { return last_error_; }
   const Release& live_locked() const noexcept { return *live_; }
+  /// With the mutexes of the policies, too. True where there was one.
+  bool forget_failures() noexcept;
   void count_refusal();
 
  private:
@@ -145,7 +147,6 @@ class Releases : public std::enable_shared_from_this<Releases> {
   void promote(PolicyCore& policy, const std::shared_ptr<Candidate>& candidate, const std::string& reason,
                bool by_host);
   void report_misfits(const Release& release);
-  bool forget_failures() noexcept;
 
   const std::shared_ptr<RuntimeCore> runtime_;
   const std::filesystem::path file_;

@@ -345,6 +345,7 @@ bool Reloads::observe_locked(std::optional<DiskNow> now) {
   if (!now) put_off_ = true;
   if (!now) return false;
   if (!now->text) seen_.reset();
+  if (now->text && deleted_.exchange(false)) releases_.forget_failures();  // which say that it was deleted
   if (!now->text || now->as_seen) return false;
   seen_ = Contents{std::move(*now->text), {}, /*in_folder=*/true};
   ++host_looks_;
