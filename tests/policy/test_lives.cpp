@@ -1,12 +1,11 @@
 // Random lives of a policy and of a bundle: whatever operators, hosts and calls do, policies are what the model says.
 //
-// TRIAGE_LIVES=10000 lives so many of each kind, TRIAGE_LIVES_SEED=7 begins with that seed.
+// TRIAGE_LIVES=10000 lives so many of each kind, TRIAGE_LIVES_SEED=7 begins with that seed instead of 1.
 #include <doctest/doctest.h>
 #include <rapidcheck.h>
 
 #include <cstdlib>
 #include <iostream>
-#include <random>
 
 #include "tests/policy/lives/killed.h"
 #include "tests/policy/lives/life.h"
@@ -89,7 +88,7 @@ template <class Property>
 bool holds(const char* of, const Property& property) {
   rc::detail::TestParams params;
   params.maxSuccess = static_cast<int>(from_environment("TRIAGE_LIVES", 100));
-  params.seed = from_environment("TRIAGE_LIVES_SEED", std::random_device()());
+  params.seed = from_environment("TRIAGE_LIVES_SEED", 1);  // a gate that fails by chance says nothing of the change
   const auto result = rc::detail::checkTestable(property, rc::detail::TestMetadata(), params);
   if (result.template is<rc::detail::SuccessResult>()) return true;
   std::cerr << of << ", TRIAGE_LIVES_SEED=" << params.seed << ":\n";
