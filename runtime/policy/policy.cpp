@@ -62,16 +62,9 @@ policy::NewSource source_of_text(const policy::PolicyCore& core, std::string_vie
   return {std::string(source), core.path(), core.file()};
 }
 
-VersionInfo start_shadow(const std::shared_ptr<policy::PolicyCore>& core, policy::NewSource source,
-                         const ShadowOptions& options) {
-  policy::check_options(options);
-  return core->candidates().start(std::move(source), [&](std::shared_ptr<policy::PolicyVersion> version) {
-    return std::make_shared<policy::Candidate>(core, std::move(version), options);
-  });
-}
-
-VersionInfo start_canary(const std::shared_ptr<policy::PolicyCore>& core, policy::NewSource source,
-                         const CanaryOptions& options) {
+template <class Options>
+VersionInfo start_candidate(const std::shared_ptr<policy::PolicyCore>& core, policy::NewSource source,
+                            const Options& options) {
   policy::check_options(options);
   return core->candidates().start(std::move(source), [&](std::shared_ptr<policy::PolicyVersion> version) {
     return std::make_shared<policy::Candidate>(core, std::move(version), options);
@@ -248,24 +241,24 @@ Reload Policy::replace(std::string_view source) const {
 }
 
 VersionInfo Policy::shadow(const std::filesystem::path& path, const ShadowOptions& options) const {
-  return errors_only([&] { return start_shadow(core_, source_of_file(name(), path), options); });
+  return errors_only([&] { return start_candidate(core_, source_of_file(name(), path), options); });
 }
 
 VersionInfo Policy::shadow_source(std::string_view source, const ShadowOptions& options) const {
-  return errors_only([&] { return start_shadow(core_, source_of_text(core(), source), options); });
+  return errors_only([&] { return start_candidate(core_, source_of_text(core(), source), options); });
 }
 
 VersionInfo Policy::canary(const std::filesystem::path& path, const CanaryOptions& options) const {
   return errors_only([&] {
     check_alone(core(), "canary");
-    return start_canary(core_, source_of_file(name(), path), options);
+    return start_candidate(core_, source_of_file(name(), path), options);
   });
 }
 
 VersionInfo Policy::canary_source(std::string_view source, const CanaryOptions& options) const {
   return errors_only([&] {
     check_alone(core(), "canary");
-    return start_canary(core_, source_of_text(core(), source), options);
+    return start_candidate(core_, source_of_text(core(), source), options);
   });
 }
 

@@ -63,11 +63,11 @@ RunOptions with_plain_deadline(RunOptions options) {
 std::vector<at::Tensor> run(PolicyCore& policy, at::ArrayRef<at::Tensor> inputs, const RunOptions& options) {
   if (has_odd_deadline(options)) [[unlikely]]
     return run(policy, inputs, with_plain_deadline(options));
-  const messages::ProfilerSpan span([&] { return "policy " + policy.name(); });
   if (Loading::is_cancellable()) [[unlikely]] {
     const Loading::Cancellable no_reload(nullptr);
     return run(policy, inputs, options);
   }
+  const messages::ProfilerSpan span([&] { return "policy " + policy.name(); });
   const Epochs::Reading reading(policy.line().epochs());
   return Call(policy, policy.line().lineup(), inputs, options).run();
 }
@@ -144,9 +144,7 @@ void Call::ask() {
     VersionCall{version, inputs_, asked_->params, options_}.run(answer_);
   } else {
     asked_at_ = Clock::now();
-    RunOptions mine = options_;
-    mine.donate.clear();
-    if (asked_ != &lineup_) mine.params = those_of(version, options_.params);
+    RunOptions mine = as_asked(version, options_);
     if (asked_->before)
       mine.deadline =
           trial_deadline(options_.deadline, version.trial.time_before(), policy_.runtime().options().limits);

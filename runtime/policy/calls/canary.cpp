@@ -6,7 +6,7 @@
 namespace triage::policy {
 namespace {
 
-/// A promotion waits for a reload in progress, which no call may do.
+/// A promotion writes what is kept for a restart and tells the host, which no call waits for.
 void apply_rules(PolicyCore& policy, const CandidateLineup& beside) {
   Comparison& comparison = *beside.comparison;
   Candidate& candidate = *beside.candidate;

@@ -8,6 +8,7 @@
 #include "runtime/policy/afterwards.h"
 #include "runtime/policy/core/policy_core.h"
 #include "runtime/policy/loading.h"
+#include "runtime/policy/one_at_a_time.h"
 
 namespace triage::policy {
 namespace {
@@ -36,19 +37,13 @@ void CandidateSlot::check_none() const {
 
 VersionInfo CandidateSlot::start(NewSource source, const Make& make) {
   const Loading::Cancellable no_reload(nullptr);
-  if (starting_.is_held_here())
-    throw InputError(
-        fmt::format("policy '{}': a script that is loaded for a candidate cannot start another one (by a "
-                    "function of the host that it calls?)",
-                    policy_.name()));
-  try {
-    starting_.lock(std::nullopt,
-                   [&] { return fmt::format("the start of a candidate of policy '{}'", policy_.name()); });
-  } catch (const PolicyError& error) {
-    throw InputError(error.what());
-  }
-  const std::unique_ptr<capture::OwnedMutex, void (*)(capture::OwnedMutex*)> started(
-      &starting_, [](capture::OwnedMutex* mutex) { mutex->unlock(); });
+  const OneAtATime alone(
+      starting_, [&] { return "the start of a candidate of " + policy_.log().title(); },
+      [&] {
+        return policy_.log().title() +
+               ": a script that is loaded for a candidate cannot start another one (by a function of the host that it "
+               "calls?)";
+      });
   check_none();
   const std::shared_ptr<PolicyVersion> live = policy_.line().live();
   if (live->contents.source == source.source && is_unchanged(source.file, live->contents.files))

@@ -40,8 +40,8 @@ class Successor {
  public:
   Successor(PolicyCore& policy, std::shared_ptr<PolicyVersion> next) : policy_(policy), next_(std::move(next)) {
     VersionLine& line = policy.line();
-    param_names_ = line.param_names();
     const std::lock_guard lock(line.mutex());
+    param_names_ = line.param_names();
     live_ = line.now()->version;
     usual_ = live_->trial.on() && line.now()->before ? line.now()->before : live_;
     next_->kinds = live_->kinds_in_use();

@@ -27,11 +27,6 @@ std::shared_ptr<PolicyVersion> VersionLine::live() const {
   return now()->version;
 }
 
-VersionLine::ParamNames VersionLine::param_names() const {
-  const std::lock_guard lock(mutex_);
-  return param_names_;
-}
-
 void VersionLine::begin_with(const PolicyVersion& version) { param_names_ = param_names_with(version); }
 
 VersionLine::ParamNames VersionLine::param_names_with(const PolicyVersion& version) const {
@@ -42,19 +37,6 @@ VersionLine::ParamNames VersionLine::param_names_with(const PolicyVersion& versi
     names.former.insert(param.name);
   }
   return names;
-}
-
-VersionLine::Staged VersionLine::stage_new(const std::shared_ptr<PolicyVersion>& version) {
-  version->turn = went_live_ + 1;
-  Staged staged = stage(version, params_);
-  staged.known = known_sources_.to_note(version->contents, /*proven=*/!version->trial.on());
-  staged.param_names = param_names_with(*version);
-  return staged;
-}
-
-void VersionLine::note_went_live(const PolicyVersion& version) noexcept {
-  ++went_live_;
-  newest_live_ = version.number;
 }
 
 /// What is kept where `version` is live: the oldest of the others go.
@@ -73,14 +55,16 @@ VersionLine::Versions VersionLine::keep(const std::shared_ptr<PolicyVersion>& ve
 }
 
 VersionLine::Staged VersionLine::stage(const std::shared_ptr<PolicyVersion>& version, Params params) {
+  const bool is_new = version->turn == 0;
+  const uint64_t turn = is_new ? went_live_ + 1 : version->turn;
   auto retired = std::make_shared<Retired>();
   Versions kept = keep(version, retired->versions);
   auto next = std::make_unique<Lineup>();
   next->version = version;
   next->params = param_tensors(version->signature, params);
-  next->last_good = find_last_good(*version, kept);
+  next->last_good = find_last_good(turn, kept);
   if (next->last_good) next->last_good_params = param_tensors(next->last_good->signature, params);
-  next->before = find_stand_in(*version, kept);
+  next->before = find_stand_in(*version, turn, kept);
   if (next->before) next->before_params = param_tensors(next->before->signature, params);
   if (candidate_) next->beside = make_candidate_lineup(version, params);
   for (const auto& one : {next->version, next->last_good, next->before})
@@ -88,12 +72,17 @@ VersionLine::Staged VersionLine::stage(const std::shared_ptr<PolicyVersion>& ver
 
   TRIAGE_ASSERT(version->number > 0 && version->number < next_number_ && next->before != version);
   TRIAGE_ASSERT(next->params.size() == version->signature.params.size());
-  TRIAGE_ASSERT(!next->last_good || next->last_good->turn < version->turn);
+  TRIAGE_ASSERT(!next->last_good || next->last_good->turn < turn);
   TRIAGE_ASSERT(std::is_sorted(kept.begin(), kept.end(), by_number));
   TRIAGE_ASSERT(contains(kept, version));
 
   Reclaimer::Garbage garbage = Reclaimer::garbage(epochs_, retired);
-  return {std::move(next), std::move(kept), std::move(params), std::move(retired), std::move(garbage), {}, {}};
+  Staged staged{
+      std::move(next), std::move(kept), std::move(params), std::move(retired), std::move(garbage), turn, {}, {}};
+  if (!is_new) return staged;
+  staged.known = known_sources_.to_note(version->contents, /*proven=*/!version->trial.on());
+  staged.param_names = param_names_with(*version);
+  return staged;
 }
 
 void VersionLine::commit(Staged staged) noexcept {
@@ -104,15 +93,19 @@ void VersionLine::commit(Staged staged) noexcept {
   versions_.swap(staged.kept);
   params_.swap(staged.params);
   known_sources_.note(std::move(staged.known));
-  if (staged.param_names) param_names_ = std::move(*staged.param_names);
+  version.turn = staged.turn;
+  if (staged.param_names) {
+    param_names_ = std::move(*staged.param_names);
+    ++went_live_;
+    newest_live_ = version.number;
+  }
   staged.retired->lineup.reset(lineup_.exchange(staged.next.release(), std::memory_order_seq_cst));
   if (staged.retired->lineup) runtime_->reclaimer().retire(std::move(staged.garbage));
 }
 
-std::shared_ptr<PolicyVersion> VersionLine::find_last_good(const PolicyVersion& version, const Versions& kept) const {
+std::shared_ptr<PolicyVersion> VersionLine::find_last_good(uint64_t turn, const Versions& kept) const {
   const auto fits = [&](const std::shared_ptr<PolicyVersion>& other) {
-    return other && other->turn < version.turn && other->has_run.load(std::memory_order_relaxed) &&
-           other->can_stand_in();
+    return other && other->turn < turn && other->has_run.load(std::memory_order_relaxed) && other->can_stand_in();
   };
   std::shared_ptr<PolicyVersion> latest;
   for (const auto& other : kept)
@@ -122,22 +115,23 @@ std::shared_ptr<PolicyVersion> VersionLine::find_last_good(const PolicyVersion& 
 }
 
 /// What answers where `version` fails, or changes the form of its answers. After its trial only what is kept anyway.
-std::shared_ptr<PolicyVersion> VersionLine::find_stand_in(const PolicyVersion& version, const Versions& kept) const {
+std::shared_ptr<PolicyVersion> VersionLine::find_stand_in(const PolicyVersion& version, uint64_t turn,
+                                                          const Versions& kept) const {
   const bool on_trial = version.trial.on();
   if (!on_trial && runtime_->options().failures_to_revert == 0) return nullptr;
   const auto fits = [&](const std::shared_ptr<PolicyVersion>& other) {
-    return other && other.get() != &version && other->can_stand_in() && (on_trial || other->turn < version.turn);
+    return other && other.get() != &version && other->can_stand_in() && (on_trial || other->turn < turn);
   };
   if (const Lineup* const previous = now())
     for (const auto& other : {previous->version, previous->before})
       if (fits(other) && (on_trial || contains(kept, other))) return other;
   std::shared_ptr<PolicyVersion> latest;
   for (const auto& other : kept)
-    if (other->turn < version.turn && fits(other) && (!latest || other->turn > latest->turn)) latest = other;
+    if (other->turn < turn && fits(other) && (!latest || other->turn > latest->turn)) latest = other;
   return latest;
 }
 
-/// CandidateLineup another live version the comparison begins anew, also of the form of what they give.
+/// Beside another live version the comparison begins anew, also of the form of what they give.
 std::shared_ptr<const CandidateLineup> VersionLine::make_candidate_lineup(const std::shared_ptr<PolicyVersion>& live,
                                                                           const Params& params) const {
   PolicyVersion& version = *candidate_->version;

@@ -39,6 +39,7 @@ class VersionLine {
     Params params;
     std::shared_ptr<Retired> retired;
     Reclaimer::Garbage garbage;  // it
+    uint64_t turn = 0;           // PolicyVersion::turn, from then on
     // Of a version that goes live for the first time:
     KnownSources::Noted known;
     std::optional<ParamNames> param_names;
@@ -62,8 +63,6 @@ class VersionLine {
     return look(*lineup().version);
   }
   std::shared_ptr<PolicyVersion> live() const;
-  /// What it must not lack, and what it may still be asked for.
-  ParamNames param_names() const;
   /// Sets a param of all calls. Throws InputError where neither the live version nor the candidate takes it.
   void set_param(const std::string& name, ParamValue value);
 
@@ -73,15 +72,14 @@ class VersionLine {
   const Lineup* now() const noexcept { return lineup_.load(std::memory_order_relaxed); }
   const Versions& kept() const noexcept { return versions_; }  // by number; the live one is among them
   const Params& params() const noexcept { return params_; }    // set by the host for all calls
+  /// What a successor must not lack, and what it may still be asked for.
+  const ParamNames& param_names() const noexcept { return param_names_; }
   KnownSources& known_sources() noexcept { return known_sources_; }
   int newest_live() const noexcept { return newest_live_; }
   uint64_t went_live() const noexcept { return went_live_; }
 
   Staged stage(const std::shared_ptr<PolicyVersion>& version) { return stage(version, params_); }
-  /// Of a version that goes live for the first time.
-  Staged stage_new(const std::shared_ptr<PolicyVersion>& version);
   void commit(Staged staged) noexcept;
-  void note_went_live(const PolicyVersion& version) noexcept;
   int next_number() noexcept { return next_number_++; }
   /// Before the first version goes live.
   void begin_with(const PolicyVersion& version);
@@ -96,8 +94,8 @@ class VersionLine {
  private:
   Staged stage(const std::shared_ptr<PolicyVersion>& version, Params params);
   Versions keep(const std::shared_ptr<PolicyVersion>& version, Versions& dropped) const;
-  std::shared_ptr<PolicyVersion> find_last_good(const PolicyVersion& version, const Versions& kept) const;
-  std::shared_ptr<PolicyVersion> find_stand_in(const PolicyVersion& version, const Versions& kept) const;
+  std::shared_ptr<PolicyVersion> find_last_good(uint64_t turn, const Versions& kept) const;
+  std::shared_ptr<PolicyVersion> find_stand_in(const PolicyVersion& version, uint64_t turn, const Versions& kept) const;
   std::shared_ptr<const CandidateLineup> make_candidate_lineup(const std::shared_ptr<PolicyVersion>& live,
                                                                const Params& params) const;
   ParamNames param_names_with(const PolicyVersion& version) const;

@@ -184,6 +184,11 @@ fs::path folder_of(const fs::path& file) { return file.has_parent_path() ? file.
 
 }  // namespace
 
+fs::path plain_absolute(const fs::path& folder) {
+  fs::path normal = fs::absolute(folder).lexically_normal();
+  return normal.has_filename() ? normal : normal.parent_path();
+}
+
 void verify_file(const Verify& verify, const fs::path& path, std::string_view bytes) {
   if (!verify) return;
   std::string why;

@@ -15,6 +15,9 @@ namespace triage::policy {
 
 using Verify = decltype(RuntimeOptions::verify);
 
+/// The path of a folder, absolute and without a `/` at its end: "policies/" is "policies".
+std::filesystem::path plain_absolute(const std::filesystem::path& folder);
+
 /// Shows `bytes` to the host, where it wants to see them. Throws FileError where it refuses them.
 void verify_file(const Verify& verify, const std::filesystem::path& path, std::string_view bytes);
 

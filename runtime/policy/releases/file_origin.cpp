@@ -37,10 +37,10 @@ class FileOrigin final : public Origin {
   Prepared make_kept(const Contents& contents) override { return first(load_kept_version(policy_, contents)); }
 
   std::optional<Prepared> make(std::string text, bool on_disk) override {
-    const Contents live = releases_.live()->contents;
-    if (!releases_.reloads().is_as_seen(text, live))
+    const std::shared_ptr<const Release> live = releases_.live();
+    if (!releases_.reloads().is_as_seen(text, live->contents))
       return prepared(make_successor(policy_, source_of(std::move(text), on_disk)));
-    if (on_disk) releases_.reloads().observe_read(live);
+    if (on_disk) releases_.reloads().observe_read(live->contents);
     return std::nullopt;
   }
 
@@ -67,13 +67,13 @@ class FileOrigin final : public Origin {
     std::error_code error;
     const fs::path target = fs::canonical(file(), error);
     if (!error) places = {target, target.parent_path()};
-    places.merge(places_of(file(), files_read()));
+    places.merge(places_of(file(), releases_.reloads().files_seen()));
     return places;
   }
 
   std::vector<fs::path> files() const override {
     std::vector<fs::path> files = {file()};
-    for (const std::string& name : files_read()) files.push_back(file().parent_path() / name);
+    for (const std::string& name : releases_.reloads().files_seen()) files.push_back(file().parent_path() / name);
     return files;
   }
 
@@ -82,14 +82,6 @@ class FileOrigin final : public Origin {
  private:
   const fs::path& file() const noexcept { return releases_.file(); }
   const std::string& path() const noexcept { return releases_.log().path(); }
-
-  /// Names of what was read, or looked for, when the file was last taken up.
-  std::vector<std::string> files_read() const {
-    std::vector<std::string> names;
-    if (const auto seen = releases_.reloads().seen())
-      for (const auto& [name, content] : seen->files) names.push_back(name);
-    return names;
-  }
 
   NewSource source_of(std::string text, bool on_disk) const {
     NewSource source{std::move(text), path(), file(), on_disk};

@@ -10,6 +10,7 @@
 #include "runtime/policy/bundles/manifest.h"
 #include "runtime/policy/core/making.h"
 #include "runtime/policy/files/not_now.h"
+#include "runtime/policy/files/policy_files.h"
 #include "runtime/policy/files/sha256.h"
 #include "runtime/policy/releases/releases.h"
 
@@ -17,11 +18,6 @@ namespace triage::policy {
 namespace {
 
 namespace fs = std::filesystem;
-
-fs::path plain_absolute(const fs::path& path) {
-  fs::path normal = fs::absolute(path).lexically_normal();
-  return normal.has_filename() ? normal : normal.parent_path();
-}
 
 /// Whether a version with these contents would be made of the same bytes.
 bool is_same(const Contents& contents, const NewSource& source) {

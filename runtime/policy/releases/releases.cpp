@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <new>
 
-#include "runtime/messages/assert.h"
 #include "runtime/policy/afterwards.h"
 
 namespace triage::policy {
@@ -92,8 +91,7 @@ Releases::Exchange Releases::stage(const Release& release, const Members& added)
     const auto known = members_.find(name);
     PolicyCore& member = known != members_.end() ? *known->second : *added.at(name);
     if (part->number == 0) member.give_number(*part);
-    VersionLine& line = member.line();
-    changes.emplace_back(&member, part->turn == 0 ? line.stage_new(part) : line.stage(part));
+    changes.emplace_back(&member, member.line().stage(part));
   }
   return changes;
 }
@@ -109,27 +107,15 @@ void Releases::exchange(Exchange changes, const std::shared_ptr<Release>& releas
 /// With mutex_ and those of the policies. From the exchange on nothing fails. Returns what is live for the first time.
 Releases::FirstTime Releases::put_live(Prepared& next, const std::function<std::shared_ptr<const Choice>()>& choose) {
   FirstTime first_time;
-  Exchange changes;
-  std::shared_ptr<const Choice> choice;
-  for (const auto& [name, part] : next.release->parts)
-    if (part->turn == 0) first_time.emplace_back(nullptr, part);
-  try {
-    changes = stage(*next.release, next.added);
-    history_->add(next.release);
-    choice = choose();
-  } catch (const std::exception&) {
-    for (const auto& [member, part] : first_time) part->turn = 0;
-    throw;
-  }
-  for (auto& [member, part] : first_time)
-    member = std::find_if(changes.begin(), changes.end(), [&](const auto& change) {
-               return change.second.next->version == part;
-             })->first;
+  Exchange changes = stage(*next.release, next.added);
+  for (const auto& [member, staged] : changes)
+    if (staged.param_names) first_time.emplace_back(member, staged.next->version);
+  history_->add(next.release);
+  std::shared_ptr<const Choice> choice = choose();
   exchange(std::move(changes), next.release);
   restart_.set(std::move(choice));
   members_.merge(next.added);
   forget_failures();
-  for (const auto& [member, version] : first_time) member->line().note_went_live(*version);
   return first_time;
 }
 
@@ -150,7 +136,7 @@ bool Releases::go_live(Prepared& next, const std::shared_ptr<Release>& beside, s
   {
     const std::lock_guard lock(mutex_);
     const MembersLock members(members_);
-    if (decisions && *decisions != decisions_) throw Overtaken(last_decision_);
+    if (decisions && *decisions != decisions_) throw Error(last_decision_);  // which the reload finds to be overtaken
     if (live_->parts != beside->parts) return false;
     first_time = put_live(next, [&] { return restart_.after_reload(*next.release, pinned_); });
   }
@@ -265,14 +251,11 @@ void Releases::promote_by_rule(PolicyCore& policy, const std::shared_ptr<Candida
 /// now.
 void Releases::promote(PolicyCore& policy, const std::shared_ptr<Candidate>& candidate, const std::string& reason,
                        bool by_host) {
-  const std::shared_ptr<const PolicyVersion> live = policy.line().live();
-  check_contract(*live, *candidate->version, policy.line().param_names().lasting);
   Prepared next{log_.name(), release_of(candidate->version)};
   const bool looks = by_host && reloads_.is_running();
   auto disk = looks ? reloads_.disk_now() : std::nullopt;
   std::string what = fmt::format("version {} was promoted", candidate->version->number);
   FirstTime first_time;
-  bool is_stale = false;
   {
     const std::lock_guard lock(mutex_);
     const MembersLock members(members_);
@@ -281,23 +264,21 @@ void Releases::promote(PolicyCore& policy, const std::shared_ptr<Candidate>& can
           fmt::format("policy '{}': version {} is pinned, so that no other goes live; call unpin before "
                       "promote",
                       policy.name(), live_->number));
-    is_stale = policy.line().now()->version != live;
-    if (!is_stale && !candidate->decide(CandidateState::promoted))
+    check_contract(*policy.line().now()->version, *candidate->version, policy.line().param_names().lasting);
+    if (!candidate->decide(CandidateState::promoted))
       throw InputError(fmt::format("policy '{}': the candidate, version {}, was {} meanwhile", policy.name(),
                                    candidate->version->number, to_string(candidate->state())));
     try {
-      if (looks && !is_stale) reloads_.observe_locked(std::move(disk));
+      if (looks) reloads_.observe_locked(std::move(disk));
       reloads_.forget_deleted();
       // After a restart, too, until the file changes.
-      const auto choose = [&] { return restart_.make(*next.release, ChosenBy::rollback); };
-      if (!is_stale) first_time = put_live(next, choose);
+      first_time = put_live(next, [&] { return restart_.make(*next.release, ChosenBy::rollback); });
     } catch (const std::exception&) {
       candidate->resume();
       throw;
     }
-    if (by_host && !is_stale) decide(std::move(what));
+    if (by_host) decide(std::move(what));
   }
-  if (is_stale) return promote(policy, candidate, reason, by_host);  // it is to be compared with what is live now
   afterwards(runtime_->logger(), [&] { restart_.keep_choice(); });
   afterwards(runtime_->logger(), [&] { policy.candidates().finish_promoted(candidate, reason); });
   afterwards(runtime_->logger(), [&] { report_live(*next.release, first_time); });

@@ -119,7 +119,7 @@ class Releases : public std::enable_shared_from_this<Releases> {
   std::string last_decision() const;
   /// `chosen`: why it is live in the place of what is on the disk.
   void begin_with(Prepared& first, std::optional<Choice> chosen);
-  /// Makes it live where `beside` is still live; false where it is not. Throws Overtaken where there were more than so
+  /// Makes it live where `beside` is still live; false where it is not. Throws Error where there were more than so
   /// many `decisions`.
   bool go_live(Prepared& next, const std::shared_ptr<Release>& beside, std::optional<uint64_t> decisions);
   /// True where this is news: not what was noted last.
@@ -164,11 +164,6 @@ class Releases : public std::enable_shared_from_this<Releases> {
   std::optional<Reversal> reversal_;
   std::atomic<uint64_t> decisions_{0};
   std::string last_decision_;
-};
-
-/// The reload was overtaken by a decision of the host.
-class Overtaken final : public Error {
-  using Error::Error;
 };
 
 /// "version 3", of a bundle with its label; "source 0123456789abcdef", or the label.

@@ -8,46 +8,41 @@
 #include "runtime/policy/files/not_now.h"
 #include "runtime/policy/files/policy_files.h"
 #include "runtime/policy/loading.h"
+#include "runtime/policy/one_at_a_time.h"
 #include "runtime/policy/releases/releases.h"
 #include "runtime/random/sequence.h"
 
 namespace triage::policy {
 
-/// One reload at a time. A function of the host that a script calls while it is loaded would wait for itself, or for a
-/// thread that waits for this one; that throws InputError.
+/// A reload, one at a time.
 class Reloads::Running {
  public:
   /// `of_disk`: a decision of the host cancels it.
-  Running(Reloads& reloads, bool of_disk) : reloads_(reloads) {
+  Running(Reloads& reloads, bool of_disk)
+      : reloads_(reloads),
+        alone_(
+            reloads.reloading_, [&] { return "the reload of " + reloads.log().title(); },
+            [&] {
+              return reloads.log().title() +
+                     " was reloaded from within its own reload, on the same thread (by a function of the host that a "
+                     "script calls?)";
+            }),
+        cancellable_(of_disk ? &reloads.cancelled_ : nullptr) {
     const Releases& releases = reloads.releases_;
-    if (reloads.reloading_.is_held_here())
-      throw InputError(
-          fmt::format("{} was reloaded from within its own reload, on the same thread (by a function of "
-                      "the host that a script calls?)",
-                      releases.log().title()));
-    try {
-      reloads.reloading_.lock(std::nullopt, [&] { return "the reload of " + releases.log().title(); });
-    } catch (const PolicyError& error) {
-      throw InputError(error.what());
-    }
-    cancellable_.emplace(of_disk ? &reloads.cancelled_ : nullptr);
     const std::lock_guard lock(releases.mutex());  // a decision comes before all of this, or behind it
     reloads.cancelled_ = false;
     reloads.running_ = true;
     reloads.began_ = of_disk ? std::optional(releases.decisions()) : std::nullopt;
     reloads.looks_at_begin_ = reloads.host_looks_;
   }
-  ~Running() {
-    cancellable_.reset();
-    reloads_.running_ = false;
-    reloads_.reloading_.unlock();
-  }
+  ~Running() { reloads_.running_ = false; }
   Running(const Running&) = delete;
   Running& operator=(const Running&) = delete;
 
  private:
   Reloads& reloads_;
-  std::optional<Loading::Cancellable> cancellable_;
+  const OneAtATime alone_;
+  const Loading::Cancellable cancellable_;
 };
 
 const ChangeLog& Reloads::log() const noexcept { return releases_.log(); }
@@ -245,18 +240,15 @@ Reloads::Change Reloads::adopt(std::string text, bool retry, bool on_disk) {
 /// says nothing then.
 bool Reloads::make_live(const std::string& text, bool on_disk) {
   constexpr int most_tries = 8;
-  for (int tries = 1;; ++tries) {
+  for (int tries = 0; tries < most_tries; ++tries) {
     const std::shared_ptr<Release> beside = releases_.live();
     std::optional<Prepared> next = releases_.origin().make(text, on_disk);
     if (!next) return false;
-    if (!releases_.go_live(*next, beside, began_)) {
-      if (tries < most_tries) continue;
-      throw NotNow(fmt::format("{}: another version was live each time that the new one had been tried ({} times)",
-                               log().title(), tries),
-                   {releases_.origin().shown_file(), 0});
-    }
-    return true;
+    if (releases_.go_live(*next, beside, began_)) return true;
   }
+  throw NotNow(fmt::format("{}: another version was live each time that the new one had been tried ({} times)",
+                           log().title(), most_tries),
+               {releases_.origin().shown_file(), 0});
 }
 
 bool Reloads::is_overtaken() const noexcept { return began_ && *began_ != releases_.decisions(); }
@@ -354,14 +346,20 @@ bool Reloads::observe_locked(std::optional<DiskNow> now) {
 
 bool Reloads::observe_disk() {
   std::optional<DiskNow> now = disk_now();
-  if (now && now->text && deleted_.exchange(false)) releases_.clear_failure();  // which says that it was deleted
-  const std::lock_guard lock(releases_.mutex());
-  return observe_locked(std::move(now));
+  return releases_.look_at([&](const Releases::View& /*view*/) { return observe_locked(std::move(now)); });
 }
 
 std::optional<Contents> Reloads::seen() const {
   const std::lock_guard lock(releases_.mutex());
   return seen_;
+}
+
+std::vector<std::string> Reloads::files_seen() const {
+  const std::lock_guard lock(releases_.mutex());
+  std::vector<std::string> names;
+  if (seen_)
+    for (const auto& [name, content] : seen_->files) names.push_back(name);
+  return names;
 }
 
 void Reloads::observe(std::optional<Contents> contents) {

@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "runtime/capture/waiting.h"
 #include "runtime/policy/files/contents.h"
@@ -25,9 +26,8 @@ class Reloads {
   /// good last. Throws Error.
   void load_first();
   enum class Change : uint8_t { unchanged, swapped, refused, deleted, restored, overtaken };
-  /// Looks at the disk now. `retry`: it takes up also what was refused before. Throws InputError where a script that is
-  /// being loaded asks for it.
-  /// ... after `first`, which may throw.
+  /// Looks at the disk now, after `first`. `retry`: it takes up also what was refused before. Throws InputError where a
+  /// script that is being loaded asks for it.
   Change follow(bool retry, const std::function<void()>& first = {});
   /// Takes up a source of the host. It waits for a reload that is running.
   Change replace(std::string source);
@@ -46,6 +46,8 @@ class Reloads {
   bool is_deleted() const noexcept { return deleted_; }
   /// What was on the disk at the last look, taken up or not.
   std::optional<Contents> seen() const;
+  /// The names of the files that it read, or looked for.
+  std::vector<std::string> files_seen() const;
   void observe(std::optional<Contents> contents);
   /// By the reload that is running: what it read.
   void observe_read(Contents contents);

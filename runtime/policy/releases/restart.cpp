@@ -7,33 +7,38 @@
 
 namespace triage::policy {
 
-void Restart::select_disk(std::optional<uint64_t> decisions) {
+/// Under the mutex, where there were no more `decisions` since. `change` returns whether anything is another way.
+template <class Change>
+void Restart::change(std::optional<uint64_t> decisions, const Change& change) {
   {
     const std::lock_guard lock(releases_.mutex());
     if (decisions && *decisions != releases_.decisions()) return;
-    choice_.reset();
+    if (!change()) return;
   }
   keep_choice();
+}
+
+void Restart::select_disk(std::optional<uint64_t> decisions) {
+  change(decisions, [&] {
+    choice_.reset();
+    return true;
+  });
 }
 
 void Restart::select_live(std::optional<uint64_t> decisions) {
-  {
-    const std::lock_guard lock(releases_.mutex());
-    if (decisions && *decisions != releases_.decisions()) return;
+  change(decisions, [&] {
     releases_.reloads().forget_deleted();
     choice_ = make(releases_.live_locked(), ChosenBy::trial);
-  }
-  keep_choice();
+    return true;
+  });
 }
 
 void Restart::forget_choice_of_host(uint64_t decisions) {
-  {
-    const std::lock_guard lock(releases_.mutex());
+  change(decisions, [&] {
     const bool is_of_host = choice_ && (choice_->by == ChosenBy::pin || choice_->by == ChosenBy::rollback);
-    if (!is_of_host || decisions != releases_.decisions()) return;
-    choice_.reset();
-  }
-  keep_choice();
+    if (is_of_host) choice_.reset();
+    return is_of_host;
+  });
 }
 
 std::shared_ptr<const Choice> Restart::make(const Release& release, ChosenBy by, const std::string& reason) const {

@@ -38,6 +38,9 @@ class Restart {
   bool settle(const Release& live) noexcept;
 
  private:
+  template <class Change>
+  void change(std::optional<uint64_t> decisions, const Change& change);
+
   Releases& releases_;
   std::shared_ptr<const Choice> choice_;  // under the mutex of the Releases
   std::mutex keeping_;                    // what is written last is what was decided last

@@ -15,6 +15,7 @@
 #include "runtime/policy/afterwards.h"
 #include "runtime/policy/at_exit.h"
 #include "runtime/policy/files/not_now.h"
+#include "runtime/policy/files/policy_files.h"
 #include "runtime/policy/front_end.h"
 
 namespace triage {
@@ -31,11 +32,6 @@ using std::chrono::milliseconds;
 // the kernel watches not all of them.
 constexpr milliseconds check_interval{500};
 constexpr milliseconds search_interval{100};
-
-fs::path plain_absolute(const fs::path& path) {
-  fs::path normal = fs::absolute(path).lexically_normal();
-  return normal.has_filename() ? normal : normal.parent_path();  // "policies/" is "policies"
-}
 
 bool same_directory(const fs::path& a, const fs::path& b) {
   if (a == b) return true;

@@ -124,8 +124,7 @@ TEST_CASE("a reload in a call, on one thread, and a reload that asks for that po
   callers.when_inside = [&](size_t policy) {
     if (policy != 1 || !in_call.exchange(false)) return;
     both_inside.arrive_and_wait();
-    callers.policies[0].replace(
-        "return policy{inputs = {'z'}, run = function(z) return z end}");  // waits for the other one
+    callers.policies[0].unpin();  // waits for the reload
   };
   callers.runtime().define("at_load", [&](const Tensors& given) {
     if (!at_load.exchange(false)) return given;

@@ -231,7 +231,7 @@ bool Release::take_back_all(Policy& policy, const VersionPtr& answered) {
   const Contents contents = contents_of(*to);
   failed->taken_back = true;
   choice_.reset();
-  if (seen_ != contents) choice_ = Choice{ChosenBy::failure, contents, deleted_ ? std::nullopt : seen_};
+  if (seen_ && seen_ != contents) choice_ = Choice{ChosenBy::failure, contents, seen_};
   exchange(to);
   ++policy.reverted;
   policy.known_.erase(failed->source.adds);

@@ -37,8 +37,9 @@ std::vector<LineTime> times_of_lines(const std::vector<GraphTime>& graphs) {
   std::map<std::string, double> times;
   double rest = 0;
   const auto add = [&](const std::string& source, double micros) {
-    if (!source.empty()) times[source] += micros;
-    if (!source.empty()) rest -= micros;
+    if (source.empty()) return;
+    times[source] += micros;
+    rest -= micros;
   };
   for (const GraphTime& graph : graphs) {
     rest += graph.micros;
@@ -103,7 +104,7 @@ PartTimer::~PartTimer() {
   Timers& all = timers();
   {
     const std::lock_guard lock(all.mutex);
-    all.list.erase(std::remove(all.list.begin(), all.list.end(), this), all.list.end());
+    std::erase(all.list, this);
   }
   if (to_report_ && calls_ > 0) report();
 }
