@@ -181,6 +181,20 @@ TEST_CASE("a failure of a canary is answered by the live version, counted, and t
   CHECK(to_string(events[0].kind) == std::string("candidate_reverted"));
 }
 
+TEST_CASE("a promoted canary whose kept versions are on trial has the last good version of the live one") {
+  Runtime runtime({.on_error = triage::OnError::last_good, .keep_versions = 2, .trial_calls = 10});
+  const Policy policy = runtime.load_source("add 1", "p.fake");
+  policy.run({at::zeros({4})});
+  REQUIRE(policy.replace("add 2") == Reload::swapped);
+  policy.canary_source("raise_above 3\nadd 3", {.share = 1, .promote_after = 0});
+  for (int i = 0; i < 10; ++i) CHECK(first(policy.run({at::zeros({4})})) == 3.0f);
+  policy.promote();
+  RunInfo info;
+  CHECK(first(policy.run({at::full({4}, 9.0f)}, {.info = &info})) == 10.0f);
+  CHECK(info.answered == Answered::last_good);
+  CHECK(info.version == 1);
+}
+
 TEST_CASE("a call that both versions fail, or that does not fit the signature, is no failure of a canary") {
   Runtime runtime({.failures_to_revert = 0});
   const Policy policy = runtime.load_source("raise_above 3\nadd 1", "p.fake");

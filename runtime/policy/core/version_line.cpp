@@ -15,6 +15,9 @@ bool contains(const VersionLine::Versions& versions, const std::shared_ptr<Polic
   return std::find(versions.begin(), versions.end(), version) != versions.end();
 }
 
+/// Live for the first time before the version that has or will have this turn. A candidate never was: its turn is 0.
+bool was_live_before(const PolicyVersion& version, uint64_t turn) { return version.turn > 0 && version.turn < turn; }
+
 }  // namespace
 
 VersionLine::~VersionLine() {
@@ -72,7 +75,7 @@ VersionLine::Staged VersionLine::stage(const std::shared_ptr<PolicyVersion>& ver
 
   TRIAGE_ASSERT(version->number > 0 && version->number < next_number_ && next->before != version);
   TRIAGE_ASSERT(next->params.size() == version->signature.params.size());
-  TRIAGE_ASSERT(!next->last_good || next->last_good->turn < turn);
+  TRIAGE_ASSERT(!next->last_good || was_live_before(*next->last_good, turn));
   TRIAGE_ASSERT(std::is_sorted(kept.begin(), kept.end(), by_number));
   TRIAGE_ASSERT(contains(kept, version));
 
@@ -105,7 +108,8 @@ void VersionLine::commit(Staged staged) noexcept {
 
 std::shared_ptr<PolicyVersion> VersionLine::find_last_good(uint64_t turn, const Versions& kept) const {
   const auto fits = [&](const std::shared_ptr<PolicyVersion>& other) {
-    return other && other->turn < turn && other->has_run.load(std::memory_order_relaxed) && other->can_stand_in();
+    return other && was_live_before(*other, turn) && other->has_run.load(std::memory_order_relaxed) &&
+           other->can_stand_in();
   };
   std::shared_ptr<PolicyVersion> latest;
   for (const auto& other : kept)
@@ -120,14 +124,14 @@ std::shared_ptr<PolicyVersion> VersionLine::find_stand_in(const PolicyVersion& v
   const bool on_trial = version.trial.on();
   if (!on_trial && runtime_->options().failures_to_revert == 0) return nullptr;
   const auto fits = [&](const std::shared_ptr<PolicyVersion>& other) {
-    return other && other.get() != &version && other->can_stand_in() && (on_trial || other->turn < turn);
+    return other && other.get() != &version && other->can_stand_in() && (on_trial || was_live_before(*other, turn));
   };
   if (const Lineup* const previous = now())
     for (const auto& other : {previous->version, previous->before})
       if (fits(other) && (on_trial || contains(kept, other))) return other;
   std::shared_ptr<PolicyVersion> latest;
   for (const auto& other : kept)
-    if (other->turn < turn && fits(other) && (!latest || other->turn > latest->turn)) latest = other;
+    if (was_live_before(*other, turn) && fits(other) && (!latest || other->turn > latest->turn)) latest = other;
   return latest;
 }
 

@@ -33,9 +33,11 @@ constexpr uint8_t first_timed = 192;  // of the moments that are a time
       if (::write(arrows, "", 1) != 1) ::_exit(1);
     });
     for (const Step& step : steps) life.take(step);
-  } catch (const Life::Different&) {  // other tests tell more
+  } catch (const Life::Different& different) {
+    std::fprintf(stderr, "%s\n", different.text.c_str());
     status = 2;
-  } catch (const std::exception&) {
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "thrown: %s\n", error.what());
     status = 3;
   }
   ::_exit(status);
@@ -78,7 +80,8 @@ Killed kill(const Kind& kind, Host& host, const std::filesystem::path& cache, co
   ::close(arrows[0]);
   int status = 0;
   if (child < 0 || ::waitpid(child, &status, 0) != child) return killed.failure = "there is no process", killed;
-  if (WIFEXITED(status) && WEXITSTATUS(status) != 0) killed.failure = "its life is not that of the model";
+  if (WIFEXITED(status) && WEXITSTATUS(status) != 0)
+    killed.failure = "its life is not that of the model (what differs stands above)";
   killed.before = taken > 0 ? outside[taken - 1] : Outside{outside[0].disk, {}};
   killed.after = outside[std::min(taken, outside.size() - 1)];
   return killed;
