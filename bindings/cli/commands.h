@@ -80,6 +80,17 @@ struct IsolateCommand {
 /// 1 where a bad sample changes another.
 int run(const IsolateCommand& options);
 
+struct VerifyCommand {
+  CallOptions call;
+  std::vector<std::string> laws;    // only these; empty: those that the policy promises
+  std::vector<std::string> shared;  // inputs that have no samples, however long they are
+  size_t search = 1024;             // samples that are drawn
+  uint64_t seed = 0;
+  bool json = false;
+};
+/// 1 where a law is broken.
+int run(const VerifyCommand& options);
+
 struct ExportCommand {
   std::string policy, output, torchscript, device = "cpu";
   std::vector<std::string> inputs, params, given;

@@ -21,6 +21,7 @@ return policy {
     f = push(f, err.VALUE_CLAMPED, "clamp", {where = any((z < p.low) | (z > p.high))})
     return z:clamp(p.low, p.high), f
   end,
+  verify = true,
   tests = {
     {
       name = "values beyond the limits become the limits, NaN becomes zero",

@@ -21,6 +21,7 @@ return policy {
     f = push(f, err.ZERO_OUTPUT, "constant_output", {where = zero})
     return z, push(f, err.CONSTANT_OUTPUT, "constant_output", {where = constant & ~zero})
   end,
+  verify = true,
   tests = {
     {
       name = "zero, constant, neither, and bad",

@@ -25,6 +25,7 @@ return policy {
     f = push(f, err.UNKNOWN, "error_budget", {where = bad & spent, severity = err.CRITICAL})
     return z, spent, f, {counts = counts}
   end,
+  verify = {isolated = false, order = false},
   tests = {
     {
       name = "within the budget, bad samples become zero",

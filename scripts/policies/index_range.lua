@@ -22,6 +22,7 @@ return policy {
     f = push(f, err.FALLBACK_VALUE, "index_range", {where = any(below | beyond)})
     return torch.where(below | beyond, p.padding, ids):clamp({max = p.size - 1}):clamp({min = 0}), f
   end,
+  verify = true,
   tests = {
     {
       name = "indices out of range become padding",

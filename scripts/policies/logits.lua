@@ -20,6 +20,7 @@ return policy {
       :ELSE(function() return z end)
     return y, push(f, err.FALLBACK_VALUE, "logits", {where = err.is_err(f)})
   end,
+  verify = true,
   tests = {
     {
       name = "NaN becomes zero, Inf the limit, the rest stays",

@@ -21,6 +21,7 @@ return policy {
     local weights = scores:masked_fill(blind, 0.0):softmax(-1)
     return weights:masked_fill(blind, 0.0), f
   end,
+  verify = true,
   tests = {
     {
       name = "masks are benign, bad scores and blind queries are not",

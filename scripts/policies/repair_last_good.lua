@@ -17,6 +17,7 @@ return policy {
     local usable = err.replace(last, 0.0, {err.NAN, err.INF})
     return fix(z, f, "repair_last_good", {fallback = usable})
   end,
+  verify = true,
   tests = {
     {
       name = "a bad reading becomes the previous reading",

@@ -22,6 +22,7 @@ return policy {
     local mean = ((good / unit):sum(0, true) / count * unit):clamp(-most, most)
     return fix(z, f, "repair_mean", {fallback = mean:to(z.dtype)})
   end,
+  verify = {isolated = false},
   tests = {
     {
       name = "bad samples become the mean of the good ones",

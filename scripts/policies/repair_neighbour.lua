@@ -25,6 +25,7 @@ return policy {
     f = push(f, err.FALLBACK_VALUE, "repair_neighbour", {where = ~good:all(1)})
     return torch.where(found:unsqueeze(-1), filled, 0.0), f
   end,
+  verify = true,
   tests = {
     {
       name = "gaps take the previous step, gaps at the start the next one",

@@ -15,6 +15,7 @@ return policy {
     local f = flag_nan_and_inf(z, "repair_zero")
     return fix(z, f, "repair_zero", {fallback = 0.0})
   end,
+  verify = true,
   tests = {
     {
       name = "samples with NaN or Inf become zero, the others keep their bits",

@@ -40,6 +40,7 @@ return policy {
     end
     return z, f
   end,
+  verify = {unchanged = false, stable = false},
   tests = {
     {
       name = "NaN and Inf become zero, a frozen sensor too, the rest is scaled",

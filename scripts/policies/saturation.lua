@@ -17,6 +17,7 @@ return policy {
     local at_limit = (z:abs() >= p.limit):unsqueeze(-1):flatten(1)
     return z, push(f, err.SATURATED, "saturation", {where = at_limit:to(torch.float32):mean(-1) > p.share})
   end,
+  verify = true,
   tests = {
     {
       name = "most values at the limit",

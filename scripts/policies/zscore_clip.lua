@@ -27,6 +27,7 @@ return policy {
     local pulled = ((mean + reach * torch.sign(x - mean)) * unit):clamp(-most, most)
     return torch.where(far, pulled:to(z.dtype), z), f
   end,
+  verify = {stable = false, order = false},   -- the rounding of `std` may depend on the size of the batch
   tests = {
     {
       name = "a spike is pulled in",

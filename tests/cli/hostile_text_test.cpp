@@ -163,6 +163,7 @@ TEST_CASE("names of files and words of the command line: no line looks like one 
                                             {"report", hostile},
                                             {"bundle", "check", hostile},
                                             {"isolate", hostile},
+                                            {"verify", hostile},
                                             {"minify", hostile},
                                             {"export", hostile},
                                             {"watch", hostile},

@@ -381,7 +381,7 @@ TEST_CASE("check looks at all policies of a folder") {
 
 TEST_CASE("options, commands and variables of earlier versions say that they are gone") {
   Scene triage;
-  for (const char* command : {"run", "explain", "isolate", "bench", "exec", "repl", "replay", "watch"}) {
+  for (const char* command : {"run", "explain", "isolate", "verify", "bench", "exec", "repl", "replay", "watch"}) {
     CAPTURE(std::string(command));
     check_message(triage({command, "--compiler", "off", "repair.lua"}), 2, std::string("triage ") + command,
                   {"`--compiler` is gone, and nothing replaces it"});

@@ -11,7 +11,8 @@
 
 TEST_CASE("an empty value is refused, not taken for an option that is not given") {
   const Scene triage;
-  for (const char* command : {"run", "explain", "bench", "export", "check", "test", "exec", "isolate", "replay"}) {
+  for (const char* command :
+       {"run", "explain", "bench", "export", "check", "test", "exec", "isolate", "verify", "replay"}) {
     CAPTURE(command);
     check_message(triage({command, ""}), 2, std::string("triage ") + command, {"its value is empty"});
   }
@@ -34,7 +35,8 @@ TEST_CASE("exec reads what can be read to an end, and refuses the rest with its 
 TEST_CASE("the name of a file cannot end a line of a message") {
   const Scene triage;
   const std::string name = "a\ntriage: all is fine\x1b[2J.lua", shown = "a\\ntriage: all is fine\\x1b[2J.lua";
-  for (const char* command : {"run", "explain", "check", "test", "exec", "isolate", "decisions", "minify", "watch"}) {
+  for (const char* command :
+       {"run", "explain", "check", "test", "exec", "isolate", "verify", "decisions", "minify", "watch"}) {
     CAPTURE(command);
     check_message(triage({command, name}), 2, std::string("triage ") + command, {shown.c_str()});
   }

@@ -324,6 +324,7 @@ TestedFile test_file(const std::string& path, const TestCommand& options) {
   test_options.backend = options.backend;
   test_options.batches = options.batches;
   give(test_options.script, options.given, c10::kCPU);
+  test_options.give = [&options](Runtime& runtime) { define_given(runtime, options.given, c10::kCPU); };
   const auto start = std::chrono::steady_clock::now();
   try {
     file.tested = lua::run_policy_tests(read_source(path), test_options);

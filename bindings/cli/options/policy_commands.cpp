@@ -133,6 +133,26 @@ void add_isolate(CLI::App& app, Action& action) {
   add_json(*command, options->json);
 }
 
+void add_verify(CLI::App& app, Action& action) {
+  auto [command, options] = add_command<VerifyCommand>(
+      app, action, "verify",
+      "Try the laws of a recovery policy on every kind of bad sample: no sample makes a call fail, NaN and Inf leave "
+      "only with a record that tells of them, good samples keep their bits, a bad sample changes no other, the record "
+      "of a sample does not depend on its batch. For each law that is broken: the smallest sample and the line. "
+      "Without --input: the batches of the policy's tests, and one made from its declared types");
+  add_call_options(*command, options->call);
+  add_repeated(*command, "--law", options->laws, "only this law; else those that the policy promises", "NAME");
+  command
+      ->add_option("--search", options->search,
+                   "the number of samples that are drawn to take sides of comparisons that no other sample takes")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 1'000'000));
+  command->add_option("--seed", options->seed, "the seed of the samples that are drawn")->capture_default_str();
+  add_repeated(*command, "--shared", options->shared,
+               "an input that all samples share (a weight), although it is as long as the batch", "NAME");
+  add_json(*command, options->json);
+}
+
 void add_export(CLI::App& app, Action& action) {
   auto [command, options] =
       add_command<ExportCommand>(app, action, "export", "Export a policy as a program that runs without its script");
@@ -185,7 +205,8 @@ void add_repl(CLI::App& app, Action& action) {
 void add_policy_commands(CLI::App& app, Action& action, std::vector<std::string> arguments) {
   add_run(app, action);
   add_exec(app, action, std::move(arguments));
-  for (auto add : {add_check, add_test, add_isolate, add_explain, add_export, add_bench, add_repl}) add(app, action);
+  for (auto add : {add_check, add_test, add_isolate, add_verify, add_explain, add_export, add_bench, add_repl})
+    add(app, action);
 }
 
 }  // namespace triage::cli

@@ -89,7 +89,7 @@ inline void add_call_options(CLI::App& command, CallOptions& options) {
       ->capture_default_str();
 }
 
-/// Commands about one policy: run, exec, check, test, isolate, explain, export, bench, repl. `arguments` are those of
+/// Commands about one policy: run, exec, check, test, isolate, verify, explain, export, bench, repl. `arguments` are those of
 /// the script of `exec`.
 void add_policy_commands(CLI::App& app, Action& action, std::vector<std::string> arguments);
 

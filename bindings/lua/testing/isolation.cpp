@@ -4,6 +4,9 @@
 #include <triage/typing.h>
 
 #include <algorithm>
+#include <cctype>
+#include <cmath>
+#include <cstdlib>
 #include <optional>
 #include <utility>
 
@@ -61,44 +64,6 @@ std::vector<diagnose::IsolationInput> isolation_inputs(const Signature& signatur
   return inputs;
 }
 
-namespace {
-
-/// Of a batch of two or three samples the first, else that and one in the middle.
-std::vector<int64_t> rows_to_spoil(int64_t samples) {
-  return samples < 4 ? std::vector<int64_t>{0} : std::vector<int64_t>{0, samples / 2};
-}
-
-/// Floats of these samples get one NaN each.
-at::Tensor with_nan(at::Tensor tensor, const std::vector<int64_t>& rows) {
-  for (const int64_t row : rows) tensor = diagnose::poisoned(tensor, row, diagnose::Poison::one_nan);
-  return tensor;
-}
-
-}  // namespace
-
-std::vector<StartBatch> start_batches(const std::vector<diagnose::IsolationInput>& inputs) {
-  StartBatch good, bad;
-  bool has_bad = false, has_floats = false;
-  for (const diagnose::IsolationInput& input : inputs) {
-    const bool floats = input.has_samples && input.tensor.size(0) > 1 && !input.is_flags &&
-                        diagnose::poisons_for(input.tensor.scalar_type(), false).size() > 2;
-    good.tensors.push_back(floats ? diagnose::without_bad_values(input.tensor) : input.tensor);
-    has_bad |= !good.tensors.back().is_same(input.tensor);
-    const auto rows = rows_to_spoil(floats ? input.tensor.size(0) : 0);
-    bad.tensors.push_back(floats ? with_nan(input.tensor, rows) : input.tensor);
-    if (floats)
-      bad.note =
-          rows.size() == 1 ? ", sample 0 bad before" : ", samples 0 and " + std::to_string(rows[1]) + " bad before";
-    has_floats |= floats;
-  }
-  if (!has_floats) return {good};
-  if (!has_bad) return {good, bad};
-  good.note = made_good;
-  StartBatch given;
-  for (const diagnose::IsolationInput& input : inputs) given.tensors.push_back(input.tensor);
-  return {good, given};
-}
-
 struct PolicySubject::Loaded {
   Runtime runtime;
   Policy policy;
@@ -119,9 +84,15 @@ void PolicySubject::restart() {
   loaded_ = std::make_unique<Loaded>(Loaded{std::move(runtime), std::move(policy), nullptr});
 }
 
+bool PolicySubject::has_state() const { return !loaded_->policy.signature().state.empty(); }
+
 diagnose::Tensors PolicySubject::call(const diagnose::Tensors& inputs) {
-  loaded_->policy.manual_seed(checked_.seed);
   loaded_->policy.reset_state();
+  return call_next(inputs);
+}
+
+diagnose::Tensors PolicySubject::call_next(const diagnose::Tensors& inputs) {
+  loaded_->policy.manual_seed(checked_.seed);
   diagnose::Tensors outputs = loaded_->policy.run(inputs);
   if (!loaded_->graph) {
     const auto graphs = loaded_->policy.graphs();
@@ -141,6 +112,29 @@ std::vector<bool> PolicySubject::flags_inputs() {
       flags[i] = flags[i] || captured.graph->inputs()[i].value->is_flags;
   }
   return flags;
+}
+
+/// Each number that stands in the text, be it in a comment: a number too many costs some samples.
+std::vector<double> PolicySubject::numbers() const {
+  constexpr size_t most = 24;
+  const std::string& text = checked_.source;
+  std::vector<double> numbers;
+  const auto add = [&](double number) {
+    const bool is_known = std::find(numbers.begin(), numbers.end(), number) != numbers.end();
+    if (number != 0 && std::abs(number) != 1 && std::isfinite(number) && !is_known && numbers.size() < most)
+      numbers.push_back(number);
+  };
+  for (const at::Tensor& param : checked_.params)
+    if (param.numel() > 0 && param.numel() <= 4 && !param.is_complex())
+      for (int64_t i = 0; i < param.numel(); ++i) add(param.reshape({-1})[i].item<double>());
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto is_word = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '.'; };
+    if (!std::isdigit(static_cast<unsigned char>(text[i])) || (i > 0 && is_word(text[i - 1]))) continue;
+    char* end = nullptr;
+    add(std::strtod(text.c_str() + i, &end));
+    i = static_cast<size_t>(end - text.c_str());
+  }
+  return numbers;
 }
 
 const Policy& PolicySubject::policy() const { return loaded_->policy; }

@@ -7,9 +7,9 @@
 #include <string_view>
 #include <vector>
 
-#include "runtime/diagnose/isolation/check.h"
+#include "runtime/diagnose/verify/verify.h"
 
-/// Policies for `triage isolate`.
+/// Policies for `triage isolate` and `triage verify`.
 namespace triage::lua {
 
 struct PolicyUnderCheck {
@@ -19,21 +19,26 @@ struct PolicyUnderCheck {
   std::vector<at::Tensor> params = {};      // in the order of the signature
   uint64_t seed = 0;                        // of the random numbers of each call
   std::function<void(Runtime&)> give = {};  // ... to a Runtime, before it loads the policy; null: nothing
+  std::vector<Promise> promises = {};       // of laws
 };
 
 /// A policy as hosts call it. Its operators are the nodes of its captured graph; where it is none, or more than one, those that
 /// its script calls.
-class PolicySubject final : public diagnose::IsolationSubject {
+class PolicySubject final : public diagnose::VerifySubject {
  public:
   explicit PolicySubject(PolicyUnderCheck policy);
   ~PolicySubject() override;
 
   diagnose::Tensors call(const diagnose::Tensors& inputs) override;
+  diagnose::Tensors call_next(const diagnose::Tensors& inputs) override;
+  bool has_state() const override;
   void restart() override;
   std::vector<std::string> output_names() override;
   std::vector<bool> flags_outputs() override;
   std::vector<bool> flags_inputs() override;
   diagnose::Recording record(const diagnose::Tensors& inputs) override;
+  std::vector<Promise> promises() const override { return checked_.promises; }
+  std::vector<double> numbers() const override;
 
   const Policy& policy() const;
   /// Whether the last recordings are of one captured graph, not of the script.
@@ -50,15 +55,5 @@ class PolicySubject final : public diagnose::IsolationSubject {
 std::vector<diagnose::IsolationInput> isolation_inputs(const Signature& signature,
                                                        const std::vector<at::Tensor>& tensors,
                                                        const std::vector<std::string>& shared = {});
-
-/// A batch to begin with, before one more sample is made bad.
-struct StartBatch {
-  std::string note;  // how it differs from the batch given: ", bad samples made good"; empty: it does not
-  std::vector<at::Tensor> tensors;
-};
-inline constexpr const char* made_good = ", bad samples made good";
-/// Two of them. Without bad samples, which could hide what one more does; and with some, as it is given or made so, because a
-/// policy may give a bad sample what others have.
-std::vector<StartBatch> start_batches(const std::vector<diagnose::IsolationInput>& inputs);
 
 }  // namespace triage::lua

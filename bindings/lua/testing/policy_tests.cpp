@@ -2,6 +2,7 @@
 
 #include "bindings/lua/engine/policies/lua_script.h"
 #include "bindings/lua/testing/agreement.h"
+#include "bindings/lua/testing/verify_policy.h"
 #include "runtime/backends/deadline.h"
 #include "runtime/capture/compiled.h"
 #include "runtime/operators/logical_bytes.h"
@@ -98,6 +99,7 @@ class Tester {
  public:
   Tester(std::string_view source, const TestOptions& options)
       : options_(options),
+        source_(source),
         plain_(source, options.script),
         captured_(std::make_shared<LuaScript>(source, silent(options.script)), compile_options()),
         coverage_(source, options.script.path),
@@ -110,6 +112,7 @@ class Tester {
     PolicyTests report;
     report.policy = plain_.name();
     for (size_t i = 0; i < plain_.test_count(); ++i) report.tests.push_back(run_test(i));
+    if (plain_.promises()) add_laws(report);
     report.rules = coverage_.taken();
     report.coverage_error = coverage_error_;
     report.graphs = captured_.entries().size();
@@ -143,6 +146,46 @@ class Tester {
       result.failure = error.what();
     }
     result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    return result;
+  }
+
+  void add_laws(PolicyTests& report) {
+    PolicyUnderCheck policy{source_, silent(options_.script), {}};
+    policy.runtime.backend = options_.backend;
+    policy.runtime.limits = options_.script.limits;
+    policy.runtime.print = policy.script.print;
+    policy.runtime.log = [](const LogRecord&) {};
+    policy.give = options_.give;
+    policy.promises = *plain_.promises();
+    const auto start = std::chrono::steady_clock::now();
+    const size_t before = report.tests.size();
+    try {
+      const Verification found =
+          verify(std::move(policy), plain_.name(), plain_.signature(), batches_of_tests(plain_), {}, {});
+      for (const LawResult& law : found.laws)
+        if (law.verdict == LawResult::Verdict::held || law.verdict == LawResult::Verdict::broken)
+          report.tests.push_back(test_of(law));
+    } catch (const std::exception& error) {
+      report.tests.push_back({"verify", error.what(), 0, 0});
+    }
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    for (size_t i = before; i < report.tests.size(); ++i)
+      report.tests[i].seconds = seconds / static_cast<double>(report.tests.size() - before);
+  }
+
+  /// Fails with a line for each violation, and the smallest batch that shows it.
+  TestResult test_of(const LawResult& law) const {
+    TestResult result;
+    result.name = fmt::format("verify: {}", to_string(law.law));
+    for (const Violation& violation : law.violations) {
+      const Source& where = violation.source;
+      const std::string place = where.file.empty() ? "" : fmt::format(" in {}:{}", where.file, where.line);
+      result.failure += fmt::format("{}{}{}{}", result.failure.empty() ? "" : "\n", violation.what,
+                                    violation.op.empty() ? "" : ", by " + violation.op, place);
+      for (const auto& [name, tensor] : violation.inputs)
+        result.failure += fmt::format("\n  {} = {}", name, lua_text(tensor));
+      if (result.line == 0 && where.file == options_.script.path) result.line = where.line;
+    }
     return result;
   }
 
@@ -280,6 +323,7 @@ class Tester {
   }
 
   const TestOptions& options_;
+  const std::string source_;
   const operators::Untrusted::Terms terms_{.bytes = static_cast<int64_t>(options_.script.limits.tensor_bytes)};
   LuaScript plain_;
   size_t index_ = 0;  // of the test that runs

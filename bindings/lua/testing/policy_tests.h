@@ -2,7 +2,9 @@
 #include "bindings/lua/testing/coverage.h"
 
 #include <triage/front_end.h>
+#include <triage/runtime.h>
 
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,6 +18,7 @@ struct TestOptions {
   /// Every test is run on batches of these sizes as well: rows of its inputs repeated or left out, in every input whose
   /// first dim is as long as the first input's. There its `check` is not asked; plain and captured must agree.
   std::vector<int64_t> batches;
+  std::function<void(Runtime&)> give = {};  // what `script` has of the host, to a Runtime; null: nothing
 };
 
 struct TestResult {
@@ -36,7 +39,8 @@ struct PolicyTests {
 
 /// Loads the policy and runs its tests. A test passes when `check` is content with what the policy's function returns as
 /// a plain script, and when the captured policy gives the same bits, at capture and when its graph runs again; where an
-/// input requires grad, the gradients too. Random numbers start from the same seed each time. A test that fails does not
+/// input requires grad, the gradients too. Where the policy has a `verify`, each law that it promises is one more test, tried with what
+/// the tests call it with. Random numbers start from the same seed each time. A test that fails does not
 /// keep the next from running. Throws LoadError and LimitError where the file cannot be loaded.
 PolicyTests run_policy_tests(std::string_view source, const TestOptions& options);
 

@@ -33,6 +33,7 @@ class Check {
         bool restart)
       : subject_(subject), inputs_(inputs), options_(options) {
     found_.restarted = restart;
+    looks_later_ = restart || subject.has_state();
     for (const IsolationInput& input : inputs) {
       clean_inputs_.push_back(input.tensor);
       if (input.has_samples) found_.samples = input.tensor.size(0);
@@ -69,9 +70,9 @@ class Check {
     found_.rows = count;
   }
 
-  Tensors call(const Tensors& inputs) {
+  Tensors call(const Tensors& inputs, bool next = false) {
     ++found_.calls;
-    Tensors outputs = subject_.call(inputs);
+    Tensors outputs = next ? subject_.call_next(inputs) : subject_.call(inputs);
     for (at::Tensor& output : outputs)
       if (output.defined()) output = output.detach().clone();
     return outputs;
@@ -84,13 +85,13 @@ class Check {
       call(clean_inputs_);  // captures
     }
     try_call(inputs, outcome.outputs, outcome.failure);
-    if (found_.restarted) try_call(clean_inputs_, outcome.later, outcome.later_failure);
+    if (looks_later_) try_call(clean_inputs_, outcome.later, outcome.later_failure, /*next=*/true);
     return outcome;
   }
 
-  void try_call(const Tensors& inputs, Tensors& outputs, std::string& failure) {
+  void try_call(const Tensors& inputs, Tensors& outputs, std::string& failure, bool next = false) {
     try {
-      outputs = call(inputs);
+      outputs = call(inputs, next);
     } catch (const std::exception& error) {
       failure = messages::message_of(error);
     }
@@ -147,10 +148,8 @@ class Check {
     if (!found_.restarted && outcome.failure.empty() && leaks(outcome.outputs, clean_.outputs, row))
       outcome = outcome_of(inputs);
     compare(outcome.outputs, outcome.failure, clean_.outputs, input, poison, row, false);
-    if (found_.restarted)
-      compare(outcome.later, outcome.later_failure, clean_.later, input, poison, row, true);
-    else
-      expect_clean_answer();
+    if (looks_later_) compare(outcome.later, outcome.later_failure, clean_.later, input, poison, row, true);
+    if (!found_.restarted) expect_clean_answer();
     return !outcome.failure.empty();
   }
 
@@ -205,12 +204,11 @@ class Check {
       for (const Leak& leak : found_.outputs[i].leaks) {
         if (leak.poison == Poison::one_nan && has_leak(found_.outputs[i], leak, Poison::nan)) continue;
         Crossing crossing;
-        if (leak.later) {
-          crossing.why_unnamed = "the script keeps values of the bad sample for its next call";
-        } else {
-          if (!clean) clean = fresh_recording(clean_inputs_);
+        if (!clean) clean = fresh_recording(clean_inputs_);
+        if (leak.later)
+          name_later(crossing, *clean, leak);
+        else
           name(crossing, *clean, i, leak);
-        }
         add(std::move(crossing), found_.outputs[i].name, leak);
       }
   }
@@ -227,10 +225,25 @@ class Check {
     return subject_.record(inputs);
   }
 
-  void name(Crossing& crossing, const Recording& clean, size_t output, const Leak& leak) {
-    const auto input = static_cast<size_t>(
+  size_t input_of(const Leak& leak) const {
+    return static_cast<size_t>(
         std::find_if(inputs_.begin(), inputs_.end(), [&](const auto& one) { return one.name == leak.input; }) -
         inputs_.begin());
+  }
+
+  /// The operator through which the bad sample reached what the next call begins with.
+  void name_later(Crossing& crossing, const Recording& clean, const Leak& leak) {
+    const Recording bad = fresh_recording(with_poison(input_of(leak), leak.poison, leak.row));
+    for (size_t i = found_.outputs.size(); i < clean.outputs.size() && !crossing.step; ++i)
+      if (const auto step = first_crossing(clean, bad, found_.samples, leak.row, i)) crossing.step = clean.steps[*step];
+    if (!crossing.step)
+      crossing.why_unnamed = looks_later_ && !found_.restarted
+                                 ? "the state carries values of the bad sample to the next call"
+                                 : "the script keeps values of the bad sample for its next call";
+  }
+
+  void name(Crossing& crossing, const Recording& clean, size_t output, const Leak& leak) {
+    const size_t input = input_of(leak);
     const Recording bad = fresh_recording(with_poison(input, leak.poison, leak.row));
     auto step = first_crossing(clean, bad, found_.samples, leak.row, output);
     if (leak.last != leak.row) {  // samples at the ends have neighbours on one side only
@@ -276,6 +289,7 @@ class Check {
   Tensors clean_inputs_;
   std::vector<int64_t> rows_;
   Outcome clean_;
+  bool looks_later_;  // what a call leaves for the next one is compared, too
   Isolation found_;
 };
 

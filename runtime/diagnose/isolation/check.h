@@ -20,14 +20,19 @@ using Tensors = std::vector<at::Tensor>;
 class IsolationSubject {
  public:
   virtual ~IsolationSubject() = default;
-  /// The same random numbers in each call. Throws what it throws.
+  /// The same random numbers in each call, and the state of a first call. Throws what it throws.
   virtual Tensors call(const Tensors& inputs) = 0;
+  /// The call after the last one: with the state that this left.
+  virtual Tensors call_next(const Tensors& inputs) { return call(inputs); }
+  /// Whether it declares state.
+  virtual bool has_state() const { return false; }
   /// As it was before its first call.
   virtual void restart() = 0;
   /// Known once it was called.
   virtual std::vector<std::string> output_names() = 0;
   virtual std::vector<bool> flags_outputs() = 0;
   virtual std::vector<bool> flags_inputs() { return {}; }
+  /// The outputs, then the new state, as far as that is known.
   virtual Recording record(const Tensors& inputs) = 0;
 };
 

@@ -39,4 +39,5 @@
 #include <triage/tracked.h>
 #include <triage/type_cast.h>
 #include <triage/typing.h>
+#include <triage/verify.h>
 #include <triage/version.h>

@@ -36,6 +36,7 @@ return policy {
     f = push(f, err.FALLBACK_VALUE, "flat_distribution", {where = ending})
     return torch.where(ending:unsqueeze(1), ended, logits), rows.verdict(ending, 0), f
   end,
+  verify = {finite = "nan"},
   tests = {
     {
       name = "a row of almost equal logits ends, and one without an entropy",

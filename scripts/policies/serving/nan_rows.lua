@@ -28,6 +28,7 @@ return policy {
     f = push(f, err.FALLBACK_VALUE, "nan_rows", {where = ending | has_nan})
     return torch.where(ending:unsqueeze(1), ended, kept), rows.verdict(ending, has_nan), f
   end,
+  verify = {finite = "nan"},
   tests = {
     {
       name = "some NaN are repaired; all NaN, +Inf, or NaN beside masks alone end",

@@ -65,6 +65,7 @@ return policy {
     return torch.where(ending:unsqueeze(1), ended, logits), rows.verdict(ending, verdict:clamp({min = 0, max = 2})), f,
       {ids = table_ids, bad = history, used = torch.where(here, step, s.used), step = step}
   end,
+  verify = {finite = false, unchanged = {"logits"}, isolated = false, order = false},
   tests = {
     {
       name = "a bad step ends a request, not a row",

@@ -38,6 +38,7 @@ return policy {
     f = push(f, err.FALLBACK_VALUE, "repetition", {where = ending})
     return torch.where(ending:unsqueeze(1), ended, logits), rows.verdict(ending, 0), f
   end,
+  verify = {finite = false},
   tests = {
     {
       name = "runs and blocks of up to 16 tokens, 64 tokens long",

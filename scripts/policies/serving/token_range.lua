@@ -26,6 +26,7 @@ return policy {
     f = push(f, err.FALLBACK_VALUE, "token_range", {where = ending})
     return torch.where(below | beyond, p.eos, ids), rows.verdict(ending, 0), f
   end,
+  verify = true,
   tests = {
     {
       name = "an id outside of the vocabulary becomes eos, and its row ends",

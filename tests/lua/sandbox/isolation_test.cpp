@@ -1,6 +1,7 @@
 // Whether a bad sample touches its neighbours: every policy of the library, policies that mix samples in the ways people do it,
 // and the operator that is named for it.
 #include "bindings/lua/testing/isolation.h"
+#include "runtime/diagnose/isolation/start_batches.h"
 
 #include "bindings/lua/engine/policies/lua_script.h"
 #include "runtime/policy/versions/version.h"
@@ -87,7 +88,7 @@ size_t batches_that_cross(const fs::path& path, const std::string& backend, size
     for (const auto& named : found.crossings) CHECK_MESSAGE(named.step, named.why_unnamed);
   };
   const auto check_all = [&](const Tensors& inputs, const Tensors& params) {
-    for (const StartBatch& start : start_batches(isolation_inputs(script.signature(), inputs)))
+    for (const diagnose::StartBatch& start : diagnose::start_batches(isolation_inputs(script.signature(), inputs)))
       check_one(start.tensors, params);
   };
   for (size_t test = 0; test < script.test_count(); ++test) {

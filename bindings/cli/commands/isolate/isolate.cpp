@@ -17,6 +17,7 @@
 #include "bindings/cli/commands/isolate/isolate_report.h"
 #include "bindings/cli/terminal.h"
 #include "bindings/lua/testing/isolation.h"
+#include "runtime/diagnose/isolation/start_batches.h"
 #include "runtime/random/sequence.h"
 
 namespace triage::cli {
@@ -100,9 +101,9 @@ void check_batch(const IsolateCommand& options, const lua::PolicyUnderCheck& pol
           "the policy is not one captured graph, so the operators are those that its script calls";
     report.batches.push_back(std::move(batch));
   };
-  for (const lua::StartBatch& start :
-       lua::start_batches(lua::isolation_inputs(signature, example.inputs, options.shared)))
-    check(example.from + start.note, start.tensors, start.note.empty() || start.note == lua::made_good);
+  for (const diagnose::StartBatch& start :
+       diagnose::start_batches(lua::isolation_inputs(signature, example.inputs, options.shared)))
+    check(example.from + start.note, start.tensors, start.note.empty() || start.note == diagnose::made_good);
 }
 
 IsolationReport check_policy(const IsolateCommand& options) {
@@ -184,14 +185,14 @@ IsolationReport check_model(const IsolateCommand& options) {
   Progress progress;
   IsolationReport report{"model", options.call.policy, "", {}, {}, {}};
   const std::vector<IsolationInput> inputs = subject.inputs(options.shared);
-  for (const lua::StartBatch& start : lua::start_batches(inputs)) {
+  for (const diagnose::StartBatch& start : diagnose::start_batches(inputs)) {
     CheckedBatch batch{"the inputs given" + start.note, inputs, {}};
     for (size_t i = 0; i < inputs.size(); ++i) batch.inputs[i].tensor = start.tensors[i];
     try {
       batch.found = check_isolation(subject, batch.inputs, check_options(options, progress));
       report.batches.push_back(std::move(batch));
     } catch (const PolicyError& error) {
-      if (start.note.empty() || start.note == lua::made_good) throw;
+      if (start.note.empty() || start.note == diagnose::made_good) throw;
       report.left_out.push_back(fmt::format("{}: {}", batch.from, error.what()));
     }
   }

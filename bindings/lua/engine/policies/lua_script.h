@@ -36,6 +36,9 @@ class LuaScript final : public Script, public capsule::HasState {
   capsule::Json save_state(capsule::SavedTensors& tensors, const std::vector<std::string>& masked) override;
   void restore_state(const capsule::Json& state, const capsule::RestoredTensors& tensors) override;
 
+  /// What the policy promises of the laws; nothing: its table has no `verify`.
+  const std::optional<std::vector<Promise>>& promises() const { return policy_.promises; }
+
   /// The line that runs now; empty where none does. From the thread that runs the script.
   Source current_line() const;
 

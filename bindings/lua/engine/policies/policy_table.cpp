@@ -1,6 +1,7 @@
 #include "bindings/lua/engine/policies/policy_table.h"
 
 #include "bindings/lua/capture/user_code.h"
+#include "bindings/lua/engine/policies/policy_promises.h"
 #include "bindings/lua/engine/policies/policy_state.h"
 #include "bindings/lua/semantics/chunk.h"
 #include "bindings/lua/state/state.h"
@@ -26,9 +27,9 @@ namespace {
 
 const char policy_mark = 0;  // its address is the registry key of the metatable that marks policies
 
-constexpr std::array<std::string_view, 12> fields = {"name",  "inputs",    "outputs",  "params",
-                                                     "state", "fullgraph", "run",      "tests",
-                                                     "lua",   "signature", "on_error", "masked_rows"};
+constexpr std::array<std::string_view, 13> fields = {"name",      "inputs",      "outputs", "params", "state",
+                                                     "fullgraph", "run",         "tests",   "lua",    "signature",
+                                                     "on_error",  "masked_rows", "verify"};
 
 // Of one policy; names are compared with each other.
 constexpr size_t most_inputs = 200, most_params = 1000, most_tests = 1000, longest_name = 255;
@@ -70,13 +71,13 @@ void check_known_fields(lua_State* L, int table) {
     if (lua_type(L, -1) != LUA_TSTRING)
       throw LoadError(
           "policy: expected named fields only (name, inputs, signature, outputs, params, state, fullgraph, "
-          "masked_rows, on_error, lua, run, tests)");
+          "masked_rows, on_error, lua, run, tests, verify)");
     std::string key = lua_tostring(L, -1);
     if (std::find(fields.begin(), fields.end(), key) == fields.end())
       throw LoadError(
           "policy: there is no field '" + key + "'" + did_you_mean(close_words(key, {fields.begin(), fields.end()})) +
           " (fields: name, inputs, outputs, params, state, fullgraph, masked_rows, on_error, lua, run, tests, "
-          "signature)");
+          "verify, signature)");
   }
 }
 
@@ -373,7 +374,7 @@ int make_policy(lua_State* L) {
   check_dialect(L);
   check_name(L, "policy");
   read_names(L, 1, "inputs");
-  read_names(L, 1, "outputs");
+  read_promises(L, 1, read_names(L, 1, "outputs"));
   check_tests(L, 1, read_params(L, 1), read_state(L, 1));
   read_on_error(L, 1);
   read_masked_rows(L, 1);
@@ -432,6 +433,7 @@ PolicyDefinition read_table(lua_State* L, std::string name) {
   }
   policy.on_error = read_on_error(L, table);
   policy.masked_rows = read_masked_rows(L, table);
+  policy.promises = read_promises(L, table, policy.signature.outputs);
   lua_getfield(L, table, "run");
   if (policy.signature.inputs.empty()) {
     policy.signature.inputs = input_parameters(

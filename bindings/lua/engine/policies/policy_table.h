@@ -1,11 +1,13 @@
 #pragma once
 #include <triage/front_end.h>
 #include <triage/params.h>
+#include <triage/verify.h>
 
 #include <lua.hpp>
 
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace triage::lua {
 
@@ -16,6 +18,7 @@ struct PolicyDefinition {
   bool fullgraph = false;
   MaskedRows masked_rows = MaskedRows::warn;
   std::optional<OnError> on_error = {};
+  std::optional<std::vector<Promise>> promises = {};  // of laws; nothing: the policy does not say that it is verified
   int run = LUA_NOREF;
   int tests = LUA_NOREF;  // the list `tests`, where there is one
 };

@@ -1,0 +1,168 @@
+#include "bindings/lua/testing/verify_policy.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "bindings/lua/engine/policies/lua_script.h"
+#include "runtime/diagnose/bits.h"
+#include "runtime/files/disk.h"
+#include "runtime/graph/text/describe.h"
+#include "runtime/messages/debugging/verbose.h"
+#include "runtime/policy/files/policy_files.h"
+#include "runtime/policy/versions/version.h"
+
+namespace triage::lua {
+namespace {
+
+using diagnose::IsolationInput;
+
+struct Group {
+  std::string from;
+  std::vector<at::Tensor> params;
+  std::vector<IsolationInput> inputs;
+};
+
+bool is_same(const at::Tensor& a, const at::Tensor& b) {
+  return diagnose::same_kind(a, b) && diagnose::same_bits(a, b);
+}
+
+/// Whether samples of both can stand in one batch.
+bool fit(const Group& group, const Group& other) {
+  const auto same_form = [](const IsolationInput& a, const IsolationInput& b) {
+    if (a.has_samples != b.has_samples) return false;
+    if (!a.has_samples) return is_same(a.tensor, b.tensor);
+    return a.tensor.scalar_type() == b.tensor.scalar_type() && a.tensor.sizes().slice(1) == b.tensor.sizes().slice(1);
+  };
+  return std::equal(group.inputs.begin(), group.inputs.end(), other.inputs.begin(), other.inputs.end(), same_form) &&
+         std::equal(group.params.begin(), group.params.end(), other.params.begin(), other.params.end(), is_same);
+}
+
+void join(Group& group, const Group& other) {
+  for (size_t i = 0; i < group.inputs.size(); ++i)
+    if (group.inputs[i].has_samples)
+      group.inputs[i].tensor = at::cat({group.inputs[i].tensor.detach(), other.inputs[i].tensor.detach()}, 0);
+  group.from += ", " + other.from;
+}
+
+std::vector<Group> groups_of(const Signature& signature, const std::vector<VerifyBatch>& batches,
+                             const std::vector<std::string>& shared) {
+  std::vector<Group> groups;
+  for (const VerifyBatch& batch : batches) {
+    Group next{batch.from, batch.params, isolation_inputs(signature, batch.inputs, shared)};
+    const auto known = std::find_if(groups.begin(), groups.end(), [&](const Group& group) { return fit(group, next); });
+    if (known == groups.end())
+      groups.push_back(std::move(next));
+    else
+      join(*known, next);
+  }
+  return groups;
+}
+
+std::string number_text(const at::Tensor& element) {
+  if (element.scalar_type() == at::kBool) return element.item<bool>() ? "true" : "false";
+  if (!element.is_floating_point()) return fmt::format("{}", element.item<int64_t>());
+  const double value = element.item<double>();
+  if (std::isnan(value)) return "0/0";
+  if (std::isinf(value)) return value > 0 ? "1/0" : "-1/0";
+  std::string text =
+      element.scalar_type() == at::kDouble ? fmt::format("{}", value) : fmt::format("{}", static_cast<float>(value));
+  if (text.find_first_of(".e") == std::string::npos) text += ".0";
+  return text;
+}
+
+std::string rows_text(const at::Tensor& tensor) {
+  if (tensor.dim() == 0) return number_text(tensor);
+  std::string text;
+  for (int64_t i = 0; i < tensor.size(0); ++i) text += (i > 0 ? ", " : "") + rows_text(tensor[i]);
+  return "{" + text + "}";
+}
+
+}  // namespace
+
+std::string lua_text(const at::Tensor& tensor) {
+  constexpr int64_t most = 64;
+  const std::string dtype = graph::dtype_name(tensor.scalar_type());
+  if (tensor.numel() > most || tensor.is_complex() || tensor.numel() == 0)
+    return fmt::format("{} {}", dtype, fmt::join(tensor.sizes(), "x"));
+  const bool is_default = tensor.scalar_type() == at::kFloat || tensor.scalar_type() == at::kBool;
+  return fmt::format("torch.tensor({}{})", rows_text(tensor.cpu()),
+                     is_default ? "" : fmt::format(", {{dtype = torch.{}}}", dtype));
+}
+
+std::vector<VerifyBatch> batches_of_tests(LuaScript& script) {
+  std::vector<VerifyBatch> batches;
+  for (size_t i = 0; i < script.test_count(); ++i)
+    batches.push_back({fmt::format("test '{}'", script.test_name(i)), script.test_arguments(i), script.test_params(i)});
+  return batches;
+}
+
+Verification verify(PolicyUnderCheck policy, const std::string& name, const Signature& signature,
+                    const std::vector<VerifyBatch>& batches, const std::vector<std::string>& shared,
+                    const diagnose::LawsOptions& options) {
+  Verification all;
+  all.policy = name;
+  for (Group& group : groups_of(signature, batches, shared)) {
+    policy.params = group.params;
+    PolicySubject subject(policy);
+    try {
+      diagnose::merge(all, check_laws(subject, group.inputs, options));
+    } catch (const std::exception& error) {
+      all.left_out.push_back(fmt::format("{}: {}", group.from, messages::message_of(error)));
+    }
+  }
+  if (all.laws.empty())
+    throw InputError(
+        fmt::format("verify: policy '{}': no batch could be tried: {}", name,
+                    all.left_out.empty() ? "there is none; give one with at least one sample" : all.left_out.front()));
+  return all;
+}
+
+}  // namespace triage::lua
+
+namespace triage {
+
+namespace {
+
+lua::PolicyUnderCheck under_check(const std::filesystem::path& path, const VerifyOptions& options) {
+  lua::PolicyUnderCheck policy{files::read_text(path), {}, options.runtime};
+  policy.runtime.print = [](const std::string&) {};
+  policy.runtime.log = [](const LogRecord&) {};
+  policy.seed = options.seed;
+  policy.script.path = path.string();
+  policy.script.print = policy.runtime.print;
+  policy.script.read_file = policy::files_beside(path);
+  policy.script.limits = options.runtime.limits;
+  policy.script.host_functions = options.host_functions;
+  policy.script.host_tensors = options.host_tensors;
+  policy.give = [&options](Runtime& runtime) {
+    for (const HostFunction& function : options.host_functions) runtime.define(function.name, function.fn);
+    for (const HostTensor& tensor : options.host_tensors) runtime.define_tensor(tensor.name, tensor.tensor);
+  };
+  return policy;
+}
+
+}  // namespace
+
+Verification verify_policy(const std::filesystem::path& path, const VerifyOptions& options) {
+  lua::PolicyUnderCheck policy = under_check(path, options);
+  lua::LuaScript script(policy.source, policy.script);
+  const Signature& signature = script.signature();
+  std::vector<lua::VerifyBatch> batches;
+  for (size_t i = 0; i < options.batches.size(); ++i) {
+    if (options.batches[i].size() != signature.inputs.size())
+      throw InputError(fmt::format("verify_policy: batch {} has {} tensors; policy '{}' has {} inputs", i,
+                                   options.batches[i].size(), script.name(), signature.inputs.size()));
+    batches.push_back(
+        {fmt::format("batch {}", i), options.batches[i], policy::param_tensors(signature, options.params)});
+  }
+  if (options.batches.empty()) batches = lua::batches_of_tests(script);
+  policy.promises = script.promises().value_or(std::vector<Promise>());
+  return lua::verify(std::move(policy), script.name(), signature, batches, {},
+                     {options.search, options.seed, options.progress});
+}
+
+}  // namespace triage

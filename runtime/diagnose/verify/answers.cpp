@@ -1,0 +1,86 @@
+#include "runtime/diagnose/verify/answers.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+#include <triage/config.h>
+
+#include <algorithm>
+
+#include "runtime/diagnose/bits.h"
+
+namespace triage::diagnose {
+namespace {
+
+constexpr size_t entries_shown = 4;
+
+/// Of a record that keeps entries in the order of their arrival: the newest come last.
+bool is_in_order(const AccumulationConfig& config) { return config.priority == Priority::chrono; }
+
+}  // namespace
+
+bool Answers::has_samples(size_t output) const {
+  const at::Tensor& tensor = outputs[output];
+  return tensor.defined() && tensor.dim() > 0 && tensor.size(0) == samples &&
+         !(output < is_flags.size() && is_flags[output]);
+}
+
+bool Answers::gives_flags() const { return std::find(is_flags.begin(), is_flags.end(), true) != is_flags.end(); }
+
+std::vector<Record> Answers::records() const {
+  std::vector<Record> records(static_cast<size_t>(samples));
+  for (size_t i = 0; i < outputs.size() && i < is_flags.size(); ++i) {
+    if (!is_flags[i] || !outputs[i].defined() || outputs[i].dim() != 2 || outputs[i].size(0) != samples) continue;
+    std::vector<Record> all = flags::unpack_all(outputs[i]);
+    for (size_t row = 0; row < all.size(); ++row)
+      records[row].insert(records[row].end(), all[row].begin(), all[row].end());
+  }
+  return records;
+}
+
+bool tells_of_bad(const Record& record) {
+  const auto is_error = [](const flags::UnpackedError& entry) {
+    return entry.severity >= Severity::error && entry.code != Code::fallback_value;
+  };
+  const auto is_repair = [](const flags::UnpackedError& entry) { return entry.code == Code::fallback_value; };
+  const AccumulationConfig& kept = get_config().accumulation;
+  if (!is_in_order(kept)) return std::any_of(record.begin(), record.end(), is_error);
+  Record by_time = record;
+  if (kept.order == Order::last) std::reverse(by_time.begin(), by_time.end());
+  const auto repair = std::find_if(by_time.rbegin(), by_time.rend(), is_repair);
+  return std::any_of(by_time.rbegin(), repair, is_error);
+}
+
+std::string text_of(const Record& record) {
+  std::string text;
+  for (size_t i = 0; i < std::min(record.size(), entries_shown); ++i)
+    text += fmt::format("{}{} @ {}", i > 0 ? ", " : "", record[i].code_name, record[i].location_name);
+  if (record.size() > entries_shown) text += fmt::format(" and {} more", record.size() - entries_shown);
+  return text;
+}
+
+std::optional<std::string> not_finite(const Answers& answers, size_t output, int64_t row, const Record& record,
+                                      bool only_nan) {
+  const at::Tensor sample = answers.outputs[output].select(0, row);
+  if (!sample.is_floating_point() || at::isfinite(sample).all().item<bool>() || tells_of_bad(record))
+    return std::nullopt;
+  const bool nan = sample.isnan().any().item<bool>();
+  if (!nan && only_nan) return std::nullopt;
+  const std::string leaves = fmt::format("{} leaves with {}", answers.names[output], nan ? "NaN" : "Inf");
+  if (!answers.gives_flags()) return leaves + "; the policy gives no flags";
+  if (record.empty()) return leaves + "; its record is clean";
+  const bool repaired =
+      std::any_of(record.begin(), record.end(), [](const auto& entry) { return entry.code == Code::fallback_value; });
+  return fmt::format("{}; its record {}: {}", leaves,
+                     repaired ? "says that it was repaired" : "has no error that tells of it", text_of(record));
+}
+
+std::optional<std::string> not_kept(const at::Tensor& output, const at::Tensor& input, int64_t row,
+                                    const Record& record) {
+  if (!record.empty() || output.sizes() != input.sizes()) return std::nullopt;
+  const at::Tensor before = input.select(0, row).to(output.scalar_type()), after = output.select(0, row);
+  if (same_bits(before, after)) return std::nullopt;
+  const auto count = differing(before, after).sum().item<int64_t>();
+  return fmt::format("changes {} of {} values of a sample whose record is clean", count, after.numel());
+}
+
+}  // namespace triage::diagnose

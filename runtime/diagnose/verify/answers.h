@@ -1,0 +1,41 @@
+#pragma once
+#include <triage/flags.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runtime/diagnose/isolation/check.h"
+
+/// What a call answered, sample by sample.
+namespace triage::diagnose {
+
+using Record = std::vector<flags::UnpackedError>;
+
+struct Answers {
+  Tensors outputs;
+  std::vector<std::string> names;  // of the outputs
+  std::vector<bool> is_flags;
+  int64_t samples = 0;
+
+  /// Data with a row for each sample.
+  bool has_samples(size_t output) const;
+  bool gives_flags() const;
+  /// The entries of each sample, those of all outputs of flags.
+  std::vector<Record> records() const;
+};
+
+/// Whether a record tells of a value that is still bad: it has an entry of severity ERROR or worse that no repair came after.
+bool tells_of_bad(const Record& record);
+/// "NAN @ x, FALLBACK_VALUE @ x"; the first of many.
+std::string text_of(const Record& record);
+
+/// How an output breaks Law::finite in a row: it has NaN or Inf (`only_nan`: NaN), and `record` does not tell of it.
+std::optional<std::string> not_finite(const Answers& answers, size_t output, int64_t row, const Record& record,
+                                      bool only_nan);
+/// How an output breaks Law::unchanged in a row: it differs from its input, though `record` is empty.
+std::optional<std::string> not_kept(const at::Tensor& output, const at::Tensor& input, int64_t row,
+                                    const Record& record);
+
+}  // namespace triage::diagnose

@@ -1,0 +1,563 @@
+#include "runtime/diagnose/verify/verify.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <algorithm>
+#include <random>
+#include <utility>
+
+#include "runtime/diagnose/bits.h"
+#include "runtime/diagnose/isolation/start_batches.h"
+#include "runtime/diagnose/verify/answers.h"
+#include "runtime/diagnose/verify/blame.h"
+#include "runtime/diagnose/verify/search.h"
+#include "runtime/diagnose/verify/smallest.h"
+#include "runtime/messages/debugging/verbose.h"
+
+namespace triage::diagnose {
+namespace {
+
+using Verdict = LawResult::Verdict;
+
+constexpr size_t most_blamed = 8;  // samples of one output and law whose operator is looked for
+constexpr size_t samples_of_isolation = 4;
+
+class Laws {
+ public:
+  Laws(VerifySubject& subject, const std::vector<IsolationInput>& inputs, const LawsOptions& options)
+      : subject_(subject), inputs_(inputs), options_(options), numbers_(subject.numbers()) {
+    for (const Law law : all_laws) {
+      promises_.push_back({law, law != Law::gradients, {}});
+      found_.laws.push_back({law, Verdict::held, {}, {}});
+    }
+    for (const Promise& promise : subject.promises()) promises_[static_cast<size_t>(promise.law)] = promise;
+  }
+
+  Verification operator()() && {
+    samples_ = samples_to_try(inputs_, numbers_);
+    if (samples_.empty())
+      throw InputError("verify: expected an input with the batch as its first dimension, got none with a sample");
+    learn();
+    const std::pair<Law, void (Laws::*)()> all[] = {
+        {Law::answers, &Laws::try_answers},  {Law::finite, &Laws::try_finite}, {Law::unchanged, &Laws::try_unchanged},
+        {Law::order, &Laws::try_order},      {Law::stable, &Laws::try_stable}, {Law::gradients, &Laws::try_gradients},
+        {Law::isolated, &Laws::try_isolated}};
+    for (const auto& [law, check] : all) {
+      if (options_.progress) options_.progress(to_string(law));
+      if (!promise(law).kept && law != Law::answers)
+        result(law).verdict = Verdict::not_promised;
+      else if (samples_.empty())
+        not_tried(law, "each sample makes the call fail");
+      else
+        (this->*check)();
+    }
+    found_.samples = samples_.size();
+    return std::move(found_);
+  }
+
+ private:
+  LawResult& result(Law law) { return found_.laws[static_cast<size_t>(law)]; }
+  const Promise& promise(Law law) const { return promises_[static_cast<size_t>(law)]; }
+  bool is_promised(Law law, const std::string& output) const {
+    const std::vector<std::string>& outputs = promise(law).outputs;
+    return outputs.empty() || std::find(outputs.begin(), outputs.end(), output) != outputs.end();
+  }
+  void not_tried(Law law, std::string why) {
+    result(law).verdict = Verdict::not_tried;
+    result(law).why = std::move(why);
+  }
+
+  Tensors batch_of(const TriedSample& sample) const { return diagnose::batch_of(inputs_, &sample, &sample + 1); }
+
+  Answers ask(const Tensors& batch, int64_t samples) {
+    ++found_.calls;
+    Answers answers{subject_.call(batch), names_, is_flags_, samples};
+    for (size_t i = answers.names.size(); i < answers.outputs.size(); ++i)
+      answers.names.push_back(fmt::format("out{}", i));
+    for (at::Tensor& output : answers.outputs)
+      if (output.defined()) output = output.detach();
+    return answers;
+  }
+  Answers ask(const TriedSamples& samples) {
+    return ask(diagnose::batch_of(inputs_, samples), static_cast<int64_t>(samples.size()));
+  }
+
+  /// The batch given, twice: the first call may be the script, which captures. Then names and forms are known.
+  void learn() {
+    Tensors given;
+    for (const IsolationInput& input : inputs_) given.push_back(input.tensor);
+    for (int i = 0; i < 2; ++i) {
+      ++found_.calls;
+      subject_.call(given);
+    }
+    names_ = subject_.output_names();
+    is_flags_ = subject_.flags_outputs();
+    const std::vector<bool> flags = subject_.flags_inputs();
+    for (size_t i = 0; i < flags.size() && i < inputs_.size(); ++i) inputs_[i].is_flags |= flags[i];
+    samples_ = samples_to_try(inputs_, numbers_);
+  }
+
+  void add(Law law, Violation violation) {
+    std::vector<Violation>& all = result(law).violations;
+    const auto same = std::find_if(all.begin(), all.end(), [&](const Violation& known) {
+      return known.output == violation.output && known.source.line == violation.source.line &&
+             known.source.file == violation.source.file && known.op == violation.op;
+    });
+    result(law).verdict = Verdict::broken;
+    if (same == all.end())
+      all.push_back(std::move(violation));
+    else
+      same->samples += violation.samples;
+  }
+
+  std::vector<std::pair<std::string, at::Tensor>> named(const Tensors& batch) const {
+    std::vector<std::pair<std::string, at::Tensor>> all;
+    for (size_t i = 0; i < inputs_.size(); ++i) all.emplace_back(inputs_[i].name, batch[i]);
+    return all;
+  }
+
+  static void place(Violation& violation, const std::optional<Step>& step) {
+    if (!step) return;
+    violation.source = step->source;
+    violation.op = step->op;
+  }
+
+  // answers
+
+  std::string failure_of(const Tensors& batch, Source* where = nullptr) {
+    try {
+      ++found_.calls;
+      subject_.call(batch);
+      return {};
+    } catch (const Error& error) {
+      if (where) *where = error.source();
+      return messages::message_of(error);
+    } catch (const std::exception& error) {
+      return messages::message_of(error);
+    }
+  }
+
+  /// Samples that make a call fail are tried no further.
+  void try_answers() {
+    samples_ = answered(samples_);
+    if (!samples_.empty()) {
+      TriedSamples more =
+          answered(search_for_sides(subject_, inputs_, samples_, {options_.search, options_.seed, numbers_}));
+      samples_.insert(samples_.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
+    }
+    if (!promise(Law::answers).kept) result(Law::answers).verdict = Verdict::not_promised;
+  }
+
+  TriedSamples answered(const TriedSamples& samples) {
+    TriedSamples result;
+    keep_answered(samples.data(), samples.data() + samples.size(), result);
+    return result;
+  }
+
+  void keep_answered(const TriedSample* begin, const TriedSample* end, TriedSamples& answered) {
+    if (begin == end) return;
+    Source where;
+    const std::string failure = failure_of(diagnose::batch_of(inputs_, begin, end), &where);
+    if (failure.empty()) {
+      answered.insert(answered.end(), begin, end);
+    } else if (end - begin == 1) {
+      note_failure(*begin, failure, where);
+    } else {
+      const TriedSample* const middle = begin + (end - begin) / 2;
+      const size_t before = answered.size();
+      keep_answered(begin, middle, answered);
+      keep_answered(middle, end, answered);
+      if (answered.size() - before == static_cast<size_t>(end - begin))
+        note_failure_together(begin, end, failure, where);
+    }
+  }
+
+  void note_failure(const TriedSample& sample, const std::string& failure, const Source& where) {
+    if (!promise(Law::answers).kept) return;
+    const auto fails = [&](const TriedSample& other) {
+      Source there;
+      return !failure_of(batch_of(other), &there).empty() && there.line == where.line && there.file == where.file;
+    };
+    const bool is_known = std::any_of(result(Law::answers).violations.begin(), result(Law::answers).violations.end(),
+                                      [&](const Violation& known) { return known.source.line == where.line; });
+    const TriedSample least = is_known ? sample : smallest(sample, inputs_, fails);
+    Violation violation{"", "the call fails: " + failure, sample.what, 1, where, "", named(batch_of(least)), 0};
+    if (const auto step = raised(subject_.record(batch_of(least)))) violation.op = step->op;
+    add(Law::answers, std::move(violation));
+  }
+
+  void note_failure_together(const TriedSample* begin, const TriedSample* end, const std::string& failure,
+                             const Source& where) {
+    if (!promise(Law::answers).kept) return;
+    const std::string what =
+        fmt::format("a batch of {} samples fails, of which each half is answered: {}", end - begin, failure);
+    add(Law::answers, {"", what, begin->what, 1, where, "", named(diagnose::batch_of(inputs_, begin, end)), 0});
+  }
+
+  // finite, unchanged
+
+  /// `how(answers, output, row, record, sample)` says how a sample breaks the law, `blame(sample, output)` which operator does.
+  template <class How, class Blame>
+  void judge(Law law, const How& how, const Blame& blame) {
+    const Answers answers = ask(samples_);
+    const std::vector<Record> records = answers.records();
+    for (size_t output = 0; output < answers.outputs.size(); ++output) {
+      if (!answers.has_samples(output) || !is_promised(law, answers.names[output])) continue;
+      std::vector<std::pair<size_t, std::string>> broken;
+      for (size_t row = 0; row < samples_.size(); ++row)
+        if (auto what = how(answers, output, static_cast<int64_t>(row), records[row], samples_[row]))
+          broken.emplace_back(row, std::move(*what));
+      const auto alone = [&](const TriedSample& one) -> std::optional<std::string> {
+        const Answers of_one = ask(batch_of(one), 1);
+        if (output >= of_one.outputs.size() || !of_one.has_samples(output)) return std::nullopt;
+        return how(of_one, output, 0, of_one.records().front(), one);
+      };
+      note(law, output, broken, alone, [&](const TriedSample& one) { return blame(one, output); });
+    }
+  }
+
+  /// Samples that break a law, with how. `alone` says how one does by itself, `blame` which operator does then. Samples beside each
+  /// other mostly show the same, so those that are looked at are spread over all.
+  template <class Alone, class Blame>
+  void note(Law law, size_t output, const std::vector<std::pair<size_t, std::string>>& broken, const Alone& alone,
+            const Blame& blame) {
+    const size_t count = std::min(broken.size(), most_blamed);
+    for (size_t i = 0; i < count; ++i) {
+      const auto& [sample, what] = broken[i * broken.size() / count];
+      Violation violation{names_of(output), what, samples_[sample].what, i == 0 ? 1 + broken.size() - count : 1};
+      look_closer(violation, samples_[sample], alone, blame);
+      add(law, std::move(violation));
+    }
+  }
+
+  template <class Alone, class Blame>
+  void look_closer(Violation& violation, const TriedSample& sample, const Alone& alone, const Blame& blame) {
+    const auto told = [&](const TriedSample& one) -> std::optional<std::string> {
+      try {
+        return alone(one);
+      } catch (const std::exception&) {  // of a sample that was cut
+        return std::nullopt;
+      }
+    };
+    violation.inputs = named(batch_of(sample));
+    if (!told(sample)) {
+      violation.what += fmt::format(" (in a batch of {} samples, not alone)", samples_.size());
+      return;
+    }
+    const std::optional<Step> step = blame(sample);
+    const auto shows = [&](const TriedSample& one) {
+      if (!told(one)) return false;
+      const std::optional<Step> other = blame(one);
+      if (!step || !other) return !step && !other;
+      return other->op == step->op && other->source.line == step->source.line;
+    };
+    const TriedSample least = smallest(sample, inputs_, shows);
+    violation.what = told(least).value_or(violation.what);
+    violation.inputs = named(batch_of(least));
+    place(violation, step);
+  }
+
+  std::string names_of(size_t output) const {
+    return output < names_.size() ? names_[output] : fmt::format("out{}", output);
+  }
+
+  void try_finite() {
+    judge(
+        Law::finite,
+        [this](const Answers& answers, size_t output, int64_t row, const Record& record, const TriedSample&) {
+          return not_finite(answers, output, row, record, promise(Law::finite).only_nan);
+        },
+        [this](const TriedSample& sample, size_t output) {
+          return made_not_finite(subject_.record(batch_of(sample)), output);
+        });
+  }
+
+  /// The input of an output's name.
+  std::optional<size_t> input_of(size_t output) const {
+    for (size_t i = 0; i < inputs_.size() && output < names_.size(); ++i)
+      if (inputs_[i].name == names_[output] && inputs_[i].has_samples && !inputs_[i].is_flags) return i;
+    return std::nullopt;
+  }
+  bool has_pairs() const {
+    for (size_t i = 0; i < names_.size(); ++i)
+      if (input_of(i)) return true;
+    return false;
+  }
+  static constexpr const char* no_pairs = "no output has the name of an input";
+
+  void try_unchanged() {
+    if (!has_pairs()) return not_tried(Law::unchanged, no_pairs);
+    judge(
+        Law::unchanged,
+        [this](const Answers& answers, size_t output, int64_t row, const Record& record,
+               const TriedSample& sample) -> std::optional<std::string> {
+          const auto input = input_of(output);
+          if (!input) return std::nullopt;
+          const at::Tensor one = answers.outputs[output].narrow(0, row, 1);
+          return not_kept(one, sample.rows[*input], 0, record);
+        },
+        [this](const TriedSample& sample, size_t output) { return changed_by(sample, output); });
+  }
+
+  std::optional<Step> changed_by(const TriedSample& sample, size_t output) {
+    return changed(subject_.record(batch_of(sample)), output, sample.rows[*input_of(output)]);
+  }
+
+  // order
+
+  void try_order() {
+    const Answers together = ask(samples_);
+    if (!together.gives_flags()) return not_tried(Law::order, "the policy gives no flags");
+    const std::vector<Record> records = together.records();
+    std::vector<size_t> order(samples_.size());
+    for (size_t i = 0; i < order.size(); ++i) order[i] = i;
+    std::mt19937_64 random(options_.seed);
+    for (const size_t size : {samples_.size(), size_t{1}, size_t{2}, size_t{31}, size_t{33}}) {
+      for (size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random() % i]);
+      for (size_t begin = 0; begin < order.size(); begin += size) {
+        const std::vector<size_t> part(
+            order.begin() + static_cast<std::ptrdiff_t>(begin),
+            order.begin() + static_cast<std::ptrdiff_t>(std::min(begin + size, order.size())));
+        if (!compare_records(part, records)) return;
+      }
+    }
+  }
+
+  TriedSamples picked(const std::vector<size_t>& which) const {
+    TriedSamples samples;
+    for (const size_t i : which) samples.push_back(samples_[i]);
+    return samples;
+  }
+
+  /// False: enough was found.
+  bool compare_records(const std::vector<size_t>& part, const std::vector<Record>& expected) {
+    const std::vector<Record> got = ask(picked(part)).records();
+    for (size_t i = 0; i < part.size(); ++i)
+      if (got[i] != expected[part[i]]) {
+        note_other_record(part, i, got[i], expected[part[i]]);
+        return false;
+      }
+    return true;
+  }
+
+  static std::string shown(const Record& record) { return record.empty() ? "clean" : diagnose::text_of(record); }
+
+  /// With one other sample, if that is enough.
+  void note_other_record(const std::vector<size_t>& part, size_t place_in_part, const Record& got,
+                         const Record& expected) {
+    const size_t which = part[place_in_part];
+    Violation violation{"", "", samples_[which].what, 1};
+    violation.what = fmt::format("the record of one sample is {} in a batch of {}, and {} in a batch of {}",
+                                 shown(expected), samples_.size(), shown(got), part.size());
+    std::vector<size_t> alone = {which}, pair;
+    const Record by_itself = ask(picked(alone)).records()[0];
+    for (size_t other = 0; other < samples_.size() && pair.empty(); ++other)
+      for (const auto& two : {std::vector<size_t>{other, which}, std::vector<size_t>{which, other}}) {
+        const size_t row = two[0] == which ? 0 : 1;
+        const Record beside = other == which ? by_itself : ask(picked(two)).records()[row];
+        if (beside == by_itself) continue;
+        pair = two;
+        violation.row = static_cast<int64_t>(row);
+        violation.what = fmt::format("the record of a sample is {} alone, and {} as sample {} beside another one",
+                                     shown(by_itself), shown(beside), row);
+        break;
+      }
+    const std::vector<size_t>& shown_batch = pair.empty() ? part : pair;
+    if (pair.empty()) violation.row = static_cast<int64_t>(place_in_part);
+    const Tensors batch = diagnose::batch_of(inputs_, picked(shown_batch));
+    const Recording one = subject_.record(diagnose::batch_of(inputs_, picked(alone))), other = subject_.record(batch);
+    place(violation, first_other({one, 1, 0}, {other, static_cast<int64_t>(shown_batch.size()), violation.row}));
+    violation.inputs = named(batch);
+    add(Law::order, std::move(violation));
+  }
+
+  // stable
+
+  void try_stable() {
+    if (!has_pairs()) return not_tried(Law::stable, no_pairs);
+    const TriedSamples own = own_outputs(samples_);
+    const Answers second = ask(own);
+    for (size_t output = 0; output < second.outputs.size(); ++output) {
+      const auto input = input_of(output);
+      if (!input || !second.has_samples(output) || !is_promised(Law::stable, names_of(output))) continue;
+      const auto how = [&](const at::Tensor& got, const at::Tensor& given) -> std::optional<std::string> {
+        const at::Tensor before = given.to(got.scalar_type());
+        if (got.sizes() != before.sizes() || same_bits(got, before)) return std::nullopt;
+        return fmt::format("{}: a second call, with the outputs of the first, changes {} of {} values",
+                           names_of(output), differing(before, got).sum().item<int64_t>(), got.numel());
+      };
+      std::vector<std::pair<size_t, std::string>> broken;
+      for (size_t row = 0; row < own.size(); ++row)
+        if (auto what = how(second.outputs[output].narrow(0, static_cast<int64_t>(row), 1), own[row].rows[*input]))
+          broken.emplace_back(row, std::move(*what));
+      note(
+          Law::stable, output, broken,
+          [&](const TriedSample& one) {
+            const TriedSamples given = own_outputs({one});
+            return how(ask(given).outputs[output], given[0].rows[*input]);
+          },
+          [&](const TriedSample& one) { return changed_by(own_outputs({one})[0], output); });
+    }
+  }
+
+  /// What the policy makes of samples, as samples.
+  TriedSamples own_outputs(TriedSamples samples) {
+    const Answers answers = ask(samples);
+    for (size_t row = 0; row < samples.size(); ++row)
+      for (size_t output = 0; output < answers.outputs.size(); ++output)
+        if (const auto input = input_of(output); input && answers.has_samples(output))
+          samples[row].rows[*input] = answers.outputs[output]
+                                          .narrow(0, static_cast<int64_t>(row), 1)
+                                          .to(samples[row].rows[*input].scalar_type());
+    return samples;
+  }
+
+  // gradients
+
+  void try_gradients() {
+    Tensors batch = diagnose::batch_of(inputs_, samples_), leaves;
+    std::vector<size_t> of_input;
+    for (size_t i = 0; i < batch.size(); ++i) {
+      if (!inputs_[i].has_samples || inputs_[i].is_flags || !batch[i].is_floating_point()) continue;
+      batch[i] = batch[i].detach().clone().set_requires_grad(true);
+      leaves.push_back(batch[i]);
+      of_input.push_back(i);
+    }
+    if (leaves.empty()) return not_tried(Law::gradients, "no input of floats has samples");
+    const at::AutoGradMode with_grad(true);
+    Tensors roots;
+    ++found_.calls;
+    const Tensors outputs = subject_.call(batch);
+    for (const at::Tensor& output : outputs)
+      if (output.defined() && output.requires_grad() && output.is_floating_point()) roots.push_back(output.sum());
+    if (roots.empty()) return not_tried(Law::gradients, "no output depends on an input that requires grad");
+    const Tensors gradients = torch::autograd::grad(roots, leaves, {}, {}, false, /*allow_unused=*/true);
+    for (size_t k = 0; k < gradients.size(); ++k) {
+      if (!gradients[k].defined()) continue;
+      const at::Tensor bad = at::isfinite(gradients[k]).reshape({gradients[k].size(0), -1}).all(1).logical_not();
+      const at::Tensor rows = bad.nonzero().flatten();
+      if (rows.numel() == 0) continue;
+      const auto row = static_cast<size_t>(rows[0].item<int64_t>());
+      Violation violation{"", "", samples_[row].what, static_cast<size_t>(rows.numel())};
+      violation.what = fmt::format("the gradient of {} has NaN or Inf in {} of {} samples", inputs_[of_input[k]].name,
+                                   rows.numel(), samples_.size());
+      violation.inputs = named(batch_of(samples_[row]));
+      add(Law::gradients, std::move(violation));
+    }
+  }
+
+  // isolated
+
+  void try_isolated() {
+    TriedSamples good;
+    for (const TriedSample& sample : samples_)
+      if (sample.is_given && is_good(sample) && good.size() < samples_of_isolation) good.push_back(sample);
+    if (good.empty()) return not_tried(Law::isolated, "no sample of the batch is without NaN and Inf");
+    for (size_t i = 0; good.size() < samples_of_isolation; ++i) good.push_back(TriedSample(good[i]));
+    std::vector<IsolationInput> inputs = inputs_;
+    const Tensors batch = diagnose::batch_of(inputs_, good);
+    for (size_t i = 0; i < inputs.size(); ++i) inputs[i].tensor = batch[i];
+    for (const StartBatch& start : start_batches(inputs)) {
+      for (size_t i = 0; i < inputs.size(); ++i) inputs[i].tensor = start.tensors[i];
+      try {
+        note_isolation(check_isolation(subject_, inputs, {}), inputs);
+      } catch (const std::exception& error) {
+        if (result(Law::isolated).verdict == Verdict::held) not_tried(Law::isolated, messages::message_of(error));
+      }
+    }
+  }
+
+  void note_isolation(const Isolation& isolation, const std::vector<IsolationInput>& inputs) {
+    found_.calls += isolation.calls;
+    for (const Crossing& crossing : isolation.crossings) {
+      if (fails_at(crossing.step)) continue;
+      Violation violation;
+      violation.output = fmt::format("{}", fmt::join(crossing.outputs, ", "));
+      violation.sample = crossing.poisons.front();
+      for (const OutputIsolation& output : isolation.outputs)
+        for (const Leak& leak : output.leaks)
+          if (violation.inputs.empty() && output.name == crossing.outputs.front()) describe(violation, leak, inputs);
+      place(violation, crossing.step);
+      if (!crossing.step) violation.what += ": " + crossing.why_unnamed;
+      const std::vector<std::string>& only = promise(Law::isolated).outputs;
+      const bool counts =
+          only.empty() || std::any_of(crossing.outputs.begin(), crossing.outputs.end(),
+                                      [&](const auto& name) { return is_promised(Law::isolated, name); });
+      if (counts) add(Law::isolated, std::move(violation));
+    }
+  }
+
+  /// A call that fails is told of once.
+  bool fails_at(const std::optional<Step>& step) {
+    const std::vector<Violation>& failures = result(Law::answers).violations;
+    return step && std::any_of(failures.begin(), failures.end(), [&](const Violation& failure) {
+             return failure.source.line == step->source.line && failure.source.file == step->source.file;
+           });
+  }
+
+  static void describe(Violation& violation, const Leak& leak, const std::vector<IsolationInput>& inputs) {
+    const std::string call = leak.later ? "in the next call, whose samples are all good" : "in its call";
+    violation.samples = static_cast<size_t>(leak.rows);
+    violation.row = leak.row;
+    if (!leak.how.empty())
+      violation.what =
+          fmt::format("{} as sample {}, {}: {}", poison_text(leak.poison, leak.dtype), leak.row, call, leak.how);
+    else if (leak.hurt.empty())
+      violation.what = fmt::format("{} as sample {} changes what all samples share, {}",
+                                   poison_text(leak.poison, leak.dtype), leak.row, call);
+    else
+      violation.what = fmt::format("{} as sample {} changes {} other samples, {}", poison_text(leak.poison, leak.dtype),
+                                   leak.row, leak.hurt.size(), call);
+    for (const IsolationInput& input : inputs)
+      violation.inputs.emplace_back(
+          input.name, input.name == leak.input ? poisoned(input.tensor, leak.row, leak.poison) : input.tensor);
+  }
+
+  VerifySubject& subject_;
+  std::vector<IsolationInput> inputs_;
+  const LawsOptions& options_;
+  const std::vector<double> numbers_;
+  std::vector<Promise> promises_;
+  TriedSamples samples_;
+  std::vector<std::string> names_;
+  std::vector<bool> is_flags_;
+  Verification found_;
+};
+
+}  // namespace
+
+Verification check_laws(VerifySubject& subject, const std::vector<IsolationInput>& inputs, const LawsOptions& options) {
+  return Laws(subject, inputs, options)();
+}
+
+void merge(Verification& all, Verification one) {
+  all.samples += one.samples;
+  all.calls += one.calls;
+  if (all.laws.empty()) {
+    all.laws = std::move(one.laws);
+    return;
+  }
+  for (size_t i = 0; i < all.laws.size(); ++i) {
+    LawResult &known = all.laws[i], &more = one.laws[i];
+    if (more.verdict == Verdict::broken || known.verdict == Verdict::not_tried) {
+      known.verdict = known.verdict == Verdict::broken ? Verdict::broken : more.verdict;
+      if (known.verdict != Verdict::not_tried) known.why.clear();
+    }
+    for (Violation& violation : more.violations) {
+      const auto same = [&](const Violation& other) {
+        return other.output == violation.output && other.op == violation.op &&
+               other.source.line == violation.source.line && other.source.file == violation.source.file;
+      };
+      const auto found = std::find_if(known.violations.begin(), known.violations.end(), same);
+      if (found == known.violations.end())
+        known.violations.push_back(std::move(violation));
+      else
+        found->samples += violation.samples;
+    }
+  }
+}
+
+}  // namespace triage::diagnose

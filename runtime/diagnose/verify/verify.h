@@ -1,0 +1,34 @@
+#pragma once
+#include <triage/verify.h>
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "runtime/diagnose/isolation/check.h"
+
+namespace triage::diagnose {
+
+/// What laws are tried on.
+class VerifySubject : public IsolationSubject {
+ public:
+  virtual std::vector<Promise> promises() const { return {}; }
+  /// The numbers of the script and of its params: comparisons have their sides there.
+  virtual std::vector<double> numbers() const { return {}; }
+};
+
+struct LawsOptions {
+  size_t search = 1024;  // as in VerifyOptions
+  uint64_t seed = 0;
+  std::function<void(const std::string& step)> progress = {};
+};
+
+/// Tries all laws with the samples of one batch. Throws InputError where no input has samples, and what the batch given throws.
+Verification check_laws(VerifySubject& subject, const std::vector<IsolationInput>& inputs,
+                        const LawsOptions& options = {});
+
+/// Laws of several batches become one result: a law that one of them breaks is broken.
+void merge(Verification& all, Verification one);
+
+}  // namespace triage::diagnose
