@@ -6,6 +6,7 @@
 #include <triage/params.h>
 #include <triage/runtime.h>
 
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -28,8 +29,8 @@ enum class Law : uint8_t {
   gradients,  ///< no sample leaves NaN or Inf in the gradient of an input; only for policies that promise it
 };
 /// In the order of the enumeration.
-inline constexpr Law all_laws[] = {Law::answers, Law::finite, Law::unchanged, Law::isolated,
-                                   Law::order,   Law::stable, Law::gradients};
+inline constexpr std::array<Law, 7> all_laws = {Law::answers, Law::finite, Law::unchanged, Law::isolated,
+                                                Law::order,   Law::stable, Law::gradients};
 /// "answers", "finite", ...: as in `verify = {...}` of a policy.
 TRIAGE_API const char* to_string(Law law) noexcept;
 /// The law as a sentence.
