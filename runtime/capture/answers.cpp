@@ -64,10 +64,12 @@ std::vector<Compiled::Answered> Compiled::answered_by_script() const {
 
 std::vector<std::vector<InputShape>> Compiled::shapes_in_use() const {
   std::vector<std::vector<InputShape>> shapes;
-  for (const Entry* entry : entries()) shapes.push_back(entry->shape);
+  const auto add = [&](const std::vector<InputShape>& shape) {
+    if (std::find(shapes.begin(), shapes.end(), shape) == shapes.end()) shapes.push_back(shape);
+  };
+  for (const Entry* entry : entries()) add(entry->shape);
   std::lock_guard<std::mutex> lock(notes_mutex_);
-  for (const Answered& one : answered_)
-    if (std::find(shapes.begin(), shapes.end(), one.inputs) == shapes.end()) shapes.push_back(one.inputs);
+  for (const Answered& one : answered_) add(one.inputs);
   return shapes;
 }
 

@@ -305,6 +305,7 @@ void Compiled::CallCapture::take_guards(Recorder::Result& captured, Entry& entry
     guards_.same_sizes.push_back({same.input, same.dim, same.other, same.other_dim});
     guards_.same_size_lines.push_back(std::move(same.where));
   }
+  guards_.params = std::move(captured.held_params);
   guards_.conditions = std::move(captured.conditions);
   guards_.condition_lines = std::move(captured.condition_lines);
   entry.guards = std::move(guards_);

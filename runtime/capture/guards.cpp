@@ -36,6 +36,12 @@ std::string read_at(const std::vector<KindLines>& lines, size_t input, Source Ki
   return " (read at " + line.file + ":" + std::to_string(line.line) + ")";
 }
 
+/// Of a param that fits its guard as an input.
+bool is_held(const HeldParam& held, at::ArrayRef<at::Tensor> tensors) noexcept {
+  const auto* const value = static_cast<const bool*>(compat::readable_memory(tensors[held.input]));
+  return value && *value == held.truth;
+}
+
 /// "read by the script at f.lua:3".
 std::string why(const std::vector<Source>& lines, size_t guard, const std::string& why) {
   if (guard >= lines.size() || lines[guard].file.empty()) return why;
@@ -118,6 +124,8 @@ bool Guards::hold(at::ArrayRef<at::Tensor> tensors, at::ArrayRef<at::Tensor> scr
       return false;
   for (const SizeCondition& condition : conditions)
     if (!condition.holds(tensors)) return false;
+  for (const HeldParam& held : params)
+    if (!is_held(held, tensors)) return false;
   for (const Range& range : ranges) {
     const int64_t size = tensors[range.input].unsafeGetTensorImpl()->size(range.dim);
     if (size < range.min || size > range.max) return false;
@@ -130,8 +138,8 @@ bool Guards::hold(at::ArrayRef<at::Tensor> tensors, at::ArrayRef<at::Tensor> scr
 size_t Guards::heap_bytes() const {
   using graph::heap_bytes;
   size_t bytes = heap_bytes(inputs) + heap_bytes(sizes) + heap_bytes(same_sizes) + heap_bytes(conditions) +
-                 heap_bytes(ranges) + heap_bytes(variables) + heap_bytes(size_lines) + heap_bytes(same_size_lines) +
-                 heap_bytes(condition_lines) + heap_bytes(kind_lines);
+                 heap_bytes(params) + heap_bytes(ranges) + heap_bytes(variables) + heap_bytes(size_lines) +
+                 heap_bytes(same_size_lines) + heap_bytes(condition_lines) + heap_bytes(kind_lines);
   for (const Variable& variable : variables) bytes += heap_bytes(variable.sizes);
   return bytes;
 }
@@ -195,6 +203,10 @@ std::string Guards::failure(at::ArrayRef<at::Tensor> tensors, const std::vector<
       return "`" + conditions[i].text(input_name) + "` was " +
              (conditions[i].truth() ? "true, is now false" : "false, is now true") +
              made_by(condition_lines, i, "decided");
+  for (const HeldParam& held : params)
+    if (!is_held(held, tensors))
+      return "param '" + input_name(held.input) + "' was " +
+             (held.truth ? "true, is now false" : "false, is now true") + made_by({held.where}, 0, "decided");
   for (const Range& range : ranges) {
     const int64_t size = tensors[range.input].size(range.dim);
     if (size >= range.min && size <= range.max) continue;
@@ -235,6 +247,9 @@ std::string Guards::text(const std::vector<std::string>& names) const {
     out << (conditions[i].truth() ? "" : "not ")
         << conditions[i].text([&](size_t input) { return name_of(input, names); }) << " ("
         << why(condition_lines, i, "a condition of the script") << ")\n";
+  for (const HeldParam& held : params)
+    out << name_of(held.input, names) << " == " << (held.truth ? "true" : "false") << " ("
+        << why({held.where}, 0, "a condition of the script") << ")\n";
   for (const Range& range : ranges)
     out << name_of(range.input, names) << ": " << range.min << " <= size(" << range.dim << ") <= " << range.max
         << " (mark_dynamic)\n";

@@ -7,6 +7,7 @@
 #include "bindings/lua/values/guarded.h"
 #include "bindings/lua/values/number.h"
 #include "bindings/lua/values/tensor.h"
+#include "runtime/capture/recording/held_params.h"
 #include "runtime/capture/recording/recorder.h"
 
 #include <sstream>
@@ -63,8 +64,9 @@ int compare_symbols(lua_State* L) {
 
 int read_truth(lua_State* L) {
   const at::Tensor& tensor = check_tensor(L, 1);
-  capture::graph_break(capture::Break::reads_value, "a condition reads the value of a tensor",
-                       "Use IF(cond, ...):ELSE(...) or torch.where, which keep the choice in the graph.");
+  if (!capture::hold_param(tensor))
+    capture::graph_break(capture::Break::reads_value, "a condition reads the value of a tensor",
+                         "Use IF(cond, ...):ELSE(...) or torch.where, which keep the choice in the graph.");
   lua_pushboolean(L, tensor.item().toBool());
   return 1;
 }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "runtime/capture/cache/failed_sizes.h"
+#include "runtime/capture/recording/held_params.h"
 #include "runtime/capture/recording/kind_reads.h"
 #include "runtime/capture/sizes/size_condition.h"
 
@@ -62,6 +63,7 @@ struct Guards {
   std::vector<Size> sizes;                // sizes that the script read
   std::vector<SameSize> same_sizes;       // sizes that must be equal, whatever they are
   std::vector<SizeCondition> conditions;  // by which the script went its way
+  std::vector<HeldParam> params;          // booleans by which the script went its way
   std::vector<Range> ranges;
   std::vector<Variable> variables;
   std::vector<Source> size_lines, same_size_lines, condition_lines;  // of the script, that made these guards

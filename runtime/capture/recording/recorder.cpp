@@ -396,7 +396,8 @@ Recorder::Result Recorder::finish(const std::vector<at::Tensor>& outputs, const 
   graph_.set_recorded_types();
   context.recorder = previous_;
   if (graph_.nodes().empty()) raises_ = OnGraphBreak::raises();
-  return {sizes_.take(), std::move(graph_), std::move(notes_), std::move(differentiable_), raises_};
+  return {sizes_.take(), std::move(graph_), std::move(notes_), std::move(differentiable_), std::move(held_params_),
+          raises_};
 }
 
 }  // namespace triage::capture

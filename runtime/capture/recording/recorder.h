@@ -4,6 +4,7 @@
 #include <ATen/core/stack.h>
 #include <runtime/capture/context.h>
 #include <runtime/capture/graph_break.h>
+#include <runtime/capture/recording/held_params.h>
 #include <runtime/capture/recording/unused_calls.h>
 #include <runtime/capture/rules/flags_rule.h>
 #include <runtime/capture/sizes/held_sizes.h>
@@ -109,12 +110,15 @@ class Recorder {
   /// has then is that of the branch taken in this call, and what is recorded holds for batches that take either.
   bool may_require_grad(const at::Tensor& tensor) const;
   void read_requires_grad(const at::Tensor& tensor);
+  /// The script goes its way by the truth of a boolean: a guard, if it is a param; else false.
+  bool hold_param(const at::Tensor& param);
 
   /// --- the result ---
   struct Result : HeldSizes::Result {
     graph::Graph graph;
     std::vector<std::string> notes;                          // what a reader of the graph should know, one line each
     std::unordered_set<const graph::Value*> differentiable;  // results that required grad
+    std::vector<HeldParam> held_params;
     bool raises;  // some of it, or a graph of nothing, is from where an error of the backend is one of the call
   };
   /// What broke the capture, if anything did.
@@ -145,6 +149,7 @@ class Recorder {
   HeldSizes sizes_{graph_, tensors_, [this] { return guard_line(); }};
   std::unordered_map<const graph::Value*, at::Tensor> leaf_casts_;  // as autocast keeps those of weights
   std::unordered_set<const graph::Value*> grad_of_branch_;          // may_require_grad, and in another call not
+  std::vector<HeldParam> held_params_;
   WordOrigins word_origins_;
   const UserCode* called_from_;  // whatever script called the one that is recorded
   std::vector<std::string> notes_;

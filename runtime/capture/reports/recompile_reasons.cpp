@@ -20,6 +20,8 @@ std::string advice_for(const std::string& guard) {
   if (has("size mismatch") && has("(read at"))
     return "work on the whole batch at that line instead of a loop over its rows, so that the graph serves every size";
   if (has("size mismatch")) return "a size that changes must not be marked static, and needs `dynamic` capture";
+  if (guard.rfind("param ", 0) == 0)
+    return "a boolean param in a condition has a graph for each of its values; IF(p.name, ...) keeps both in one";
   if (guard.rfind("argument ", 0) == 0)
     return "a plain argument is part of the graph: pass a param of the policy, or a 0-dim tensor";
   if (has("upvalue") || has("global") || has("variable"))
