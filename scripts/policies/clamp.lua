@@ -13,7 +13,10 @@ return policy {
   inputs = {"z"},
   signature = {z = Tensor(floating_t, {"N", "..."})},
   outputs = {"z", "f"},
-  params = {low = -10.0, high = 10.0},
+  params = {
+    low = {default = -10.0, help = "values below become this"},
+    high = {default = 10.0, help = "values above become this; where it is below `low`, all values become this"},
+  },
   fullgraph = true,
   run = function(z, p)
     local f = flag_nan(z, "clamp")

@@ -10,7 +10,7 @@ return policy {
   inputs = {"z"},
   signature = {z = Tensor(floating_t, {"N", "values", "..."})},
   outputs = {"z", "f"},
-  params = {tolerance = 0.0},   -- the largest minus the smallest value may be this much
+  params = {tolerance = {default = 0.0, min = 0, help = "the largest minus the smallest value may be this much"}},
   fullgraph = true,
   run = function(z, p)
     local f = flag_nan_and_inf(z, "constant_output")

@@ -12,7 +12,10 @@ return policy {
   inputs = {"z"},
   signature = {z = Tensor(floating_t, {"N", "..."})},
   outputs = {"z", "spent", "f"},
-  params = {most = 100, batches = 10},   -- at most 64 batches
+  params = {
+    most = {default = 100, min = 0, help = "the budget is spent with more bad samples than this"},
+    batches = {default = 10, min = 1, max = window, help = "how many of the last batches count"},
+  },
   state = {counts = {shape = {window}, dtype = torch.int64}},   -- of bad samples, the newest first
   fullgraph = true,
   run = function(z, p, s)

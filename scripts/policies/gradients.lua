@@ -11,7 +11,7 @@ return policy {
   inputs = {"g"},   -- row i is the gradient of sample i
   signature = {g = Tensor(floating_t, {"N", "..."})},
   outputs = {"g", "f"},
-  params = {max_norm = 1.0},
+  params = {max_norm = {default = 1.0, min = 0, help = "the longest gradient of a sample, in the 2-norm"}},
   fullgraph = true,
   run = function(g, p)
     local f = flag_nan_and_inf(g, "gradients")

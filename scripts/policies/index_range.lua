@@ -12,7 +12,10 @@ return policy {
   inputs = {"ids"},
   signature = {ids = Tensor(integer_t, {"N", "..."})},
   outputs = {"ids", "f"},
-  params = {size = 50000, padding = 0},   -- rows of the embedding; the index that stands for nothing
+  params = {
+    size = {default = 50000, min = 0, help = "rows of the embedding"},
+    padding = {default = 0, help = "the index that stands for nothing"},
+  },
   fullgraph = true,
   run = function(ids, p)
     ids = ids:to(torch.int64)   -- a smaller dtype may not hold the size

@@ -11,7 +11,7 @@ return policy {
   inputs = {"z"},
   signature = {z = Tensor(floating_t, {"N", "..."})},
   outputs = {"z", "f"},
-  params = {limit = 1e4},   -- of the size of a logit; float16 reaches 65504
+  params = {limit = {default = 1e4, min = 0, help = "the largest size of a logit of a sample with an Inf"}},
   fullgraph = true,
   run = function(z, p)
     local f = flag_nan_and_inf(z, "logits")

@@ -11,7 +11,7 @@ return policy {
   inputs = {"z"},
   signature = {z = Tensor(floating_t, {"N", "C"})},
   outputs = {"z", "f"},
-  params = {tolerance = 1e-3},   -- by which a sum may miss 1
+  params = {tolerance = {default = 1e-3, min = 0, help = "the sum of a row may miss 1 by this much"}},
   fullgraph = true,
   run = function(z, p)
     local f = flag_nan_and_inf(z, "probabilities")

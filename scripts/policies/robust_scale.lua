@@ -13,7 +13,7 @@ return policy {
   inputs = {"z"},
   signature = {z = Tensor(floating_t, {"N", "D"})},
   outputs = {"z", "f"},
-  params = {limit = 3.0},   -- in deviations of the sample
+  params = {limit = {default = 3.0, min = 0, help = "the largest size of a scaled value, in deviations of the sample"}},
   fullgraph = true,
   lua = "tensor",
   run = function(z, p)

@@ -10,7 +10,10 @@ return policy {
   inputs = {"z"},
   signature = {z = Tensor(floating_t, {"N", "..."})},
   outputs = {"z", "f"},
-  params = {limit = 0.99, share = 0.5},   -- values of at least `limit` in size; more than this share is too many
+  params = {
+    limit = {default = 0.99, min = 0, help = "values of at least this size count as saturated"},
+    share = {default = 0.5, min = 0, max = 1, help = "a sample with a larger share of such values is flagged"},
+  },
   fullgraph = true,
   run = function(z, p)
     local f = flag_nan_and_inf(z, "saturation")

@@ -10,7 +10,7 @@ return policy {
   inputs = {"z"},   -- each sample's D features are compared with each other
   signature = {z = Tensor(floating_t, {"N", "D"})},
   outputs = {"z", "f"},
-  params = {deviations = 3.0},
+  params = {deviations = {default = 3.0, min = 0, help = "how many standard deviations from the mean a value may lie"}},
   fullgraph = true,
   run = function(z, p)
     local f = flag_nan_and_inf(z, "zscore_clip")

@@ -16,7 +16,11 @@ return policy {
   inputs = {"logits"},
   signature = {logits = Tensor(floating_t, {"rows", "vocabulary"}), verdict = Tensor(int8_t, {"rows"})},
   outputs = {"logits", "verdict", "f"},
-  params = {eos = 0, most = 0.9, margin = 0.0},
+  params = {
+    eos = {default = 0, min = 0, help = "the token that ends a request"},
+    most = {default = 0.9, min = 0, help = "a row ends above this share of the largest entropy"},
+    margin = {default = 0.0, min = 0, max = 1, help = "the first token must be ahead by this probability; 0: need not"},
+  },
   fullgraph = true,
   run = function(logits, p)
     local ended = rows.ended(logits, p.eos)

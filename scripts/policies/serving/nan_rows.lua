@@ -15,7 +15,7 @@ return policy {
   inputs = {"logits"},
   signature = {logits = Tensor(floating_t, {"rows", "vocabulary"}), verdict = Tensor(int8_t, {"rows"})},
   outputs = {"logits", "verdict", "f"},
-  params = {eos = 0},
+  params = {eos = {default = 0, min = 0, help = "the token that ends a request"}},
   fullgraph = true,
   run = function(logits, p)
     local ended = rows.ended(logits, p.eos)

@@ -22,7 +22,11 @@ return policy {
     request_ids = Tensor(integer_t, {"rows"}),
   },
   outputs = {"logits", "verdict", "f"},
-  params = {eos = 0, most = 3, steps = 16},
+  params = {
+    eos = {default = 0, min = 0, help = "the token that ends a request"},
+    most = {default = 3, min = 1, help = "a request ends with this many bad steps"},
+    steps = {default = 16, min = 1, max = window, help = "among this many of its last steps"},
+  },
   state = {
     ids = {shape = {places}, dtype = torch.int64, init = -1},        -- of the request in each place
     bad = {shape = {places, window}, dtype = torch.int8},            -- 1: a bad step; the newest first

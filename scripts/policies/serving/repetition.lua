@@ -20,7 +20,10 @@ return policy {
     verdict = Tensor(int8_t, {"rows"}),
   },
   outputs = {"logits", "verdict", "f"},
-  params = {eos = 0, tokens = 64},   -- at least two of the longest blocks, 32
+  params = {
+    eos = {default = 0, min = 0, help = "the token that ends a request"},
+    tokens = {default = 64, min = 2 * longest, help = "so many of the newest tokens repeat a block"},
+  },
   fullgraph = true,
   run = function(logits, history, p)
     local ended = rows.ended(logits, p.eos)

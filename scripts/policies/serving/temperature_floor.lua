@@ -19,7 +19,10 @@ return policy {
     verdict = Tensor(int8_t, {"rows"}),
   },
   outputs = {"logits", "verdict", "f"},
-  params = {eos = 0, floor = 0.01},
+  params = {
+    eos = {default = 0, min = 0, help = "the token that ends a request"},
+    floor = {default = 0.01, min = 1e-6, help = "a lower temperature counts as this one"},
+  },
   fullgraph = true,
   run = function(logits, temperature, p)
     local ended = rows.ended(logits, p.eos)

@@ -14,7 +14,10 @@ return policy {
   inputs = {"ids"},
   signature = {ids = Tensor(integer_t, {"rows", "..."}), verdict = Tensor(int8_t, {"rows"})},
   outputs = {"ids", "verdict", "f"},
-  params = {vocabulary = 50257, eos = 0},
+  params = {
+    vocabulary = {default = 50257, min = 1, help = "tokens of the vocabulary"},
+    eos = {default = 0, min = 0, help = "the token that ends a request"},
+  },
   fullgraph = true,
   run = function(ids, p)
     rows.check_eos(p.eos, p.vocabulary)
