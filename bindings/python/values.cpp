@@ -115,6 +115,21 @@ Dict to_dict(const CallStatistics& calls) {
   return dict;
 }
 
+c10::IValue to_value(const std::optional<c10::Scalar>& number) { return number ? c10::IValue(*number) : c10::IValue(); }
+
+/// What a param allows: min and max may be None, values empty, and help "".
+Dict range_of(const Param& param) {
+  Dict dict = empty_dict();
+  dict.insert("min", to_value(param.min));
+  dict.insert("max", to_value(param.max));
+  dict.insert("finite", param.finite);
+  c10::impl::GenericList values(c10::AnyType::get());
+  for (const c10::Scalar& value : param.values) values.push_back(c10::IValue(value));
+  dict.insert("values", values);
+  dict.insert("help", printable(param.help));
+  return dict;
+}
+
 [[noreturn]] void wrong_type(const std::string& name, const char* expected, const c10::IValue& value) {
   throw InputError(c10::str("`", name, "` is ", expected, "; got ", value.tagKind(), "."));
 }
@@ -211,6 +226,9 @@ Dict to_dict(const Signature& signature) {
   Dict params = empty_dict();
   for (const Param& param : signature.params) params.insert(param.name, param.value);
   dict.insert("params", params);
+  Dict ranges = empty_dict();
+  for (const Param& param : signature.params) ranges.insert(param.name, range_of(param));
+  dict.insert("param_ranges", ranges);
   dict.insert("input_types", to_values(signature.input_types));
   dict.insert("output_types", to_values(signature.output_types));
   std::vector<std::string> state;

@@ -296,8 +296,8 @@ std::vector<CapturedGraph> Policy::graphs() const {
 std::optional<UnmaskedRows> Policy::unmasked_rows(const std::vector<at::Tensor>& inputs, const Params& params) const {
   return core().line().with_live([&](const policy::PolicyVersion& live) {
     std::vector<at::Tensor> all = inputs;
-    for (at::Tensor& value :
-         policy::with_first_state(live.signature, inputs, policy::param_tensors(live.signature, params)))
+    for (at::Tensor& value : policy::with_first_state(
+             live.signature, inputs, policy::override_params(live, policy::param_tensors(live.signature, {}), params)))
       all.push_back(std::move(value));
     return live.compiled.unmasked_rows(all);
   });

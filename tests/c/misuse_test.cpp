@@ -292,6 +292,26 @@ TEST_CASE("params that do not fit") {
   refused({.name = "nobody"}, TRIAGE_ERROR_INPUT, {"nobody", "fallback"});
 }
 
+TEST_CASE("params that the policy does not allow") {
+  const Host host(
+      "return policy { inputs = { 'z' }, outputs = { 'z' }, params = { k = { default = 1.0, max = 5, help = 'a scale' "
+      "} },\n"
+      "  run = function(z, p) return z * p.k end }");
+  const TriageParam param = {"k", TRIAGE_PARAM_NUMBER, 0, 6, nullptr, nullptr, 0, nullptr};
+  check_failed(api().set_param(host.policy, &param), TRIAGE_ERROR_INPUT,
+               {"param 'k' must be at most 5, got 6 (a scale)"});
+  TriageRunOptions options{};
+  options.size = sizeof options;
+  options.params = &param;
+  options.param_count = 1;
+  HostTensor z({1, 1}, {2});
+  DLManagedTensor* inputs[] = {&z.managed};
+  DLManagedTensor* output = nullptr;
+  size_t count = 1;
+  check_failed(api().run(host.policy, inputs, 1, &options, &output, &count), TRIAGE_ERROR_INPUT,
+               {"param 'k' must be at most 5, got 6"});
+}
+
 TEST_CASE("scripts and files that are broken or missing") {
   const Host host;
   TriagePolicy* policy = nullptr;

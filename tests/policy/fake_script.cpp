@@ -95,7 +95,11 @@ class FakeScript : public triage::Script {
     if (verb == "inputs") signature_.inputs = statement.words;
     if (verb == "outputs") signature_.outputs = statement.words;
     if (verb == "declare") declare(statement.words);
-    if (verb == "param") signature_.params.push_back({statement.words.at(0), std::stod(statement.words.at(1))});
+    if (verb == "param") {
+      signature_.params.push_back({statement.words.at(0), std::stod(statement.words.at(1))});
+      if (statement.words.size() > 2) signature_.params.back().min = std::stod(statement.words[2]);
+      if (statement.words.size() > 3) signature_.params.back().max = std::stod(statement.words[3]);
+    }
     if (verb == "int_param")
       signature_.params.push_back({statement.words.at(0), int64_t{std::stol(statement.words.at(1))}});
     if (verb == "remember") signature_.state = {{"calls", {.dims = {}}}};

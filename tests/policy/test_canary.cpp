@@ -23,6 +23,7 @@ using triage::Runtime;
 using triage::WatchEvent;
 using triage::test::batch;
 using triage::test::first;
+using triage::test::says;
 
 namespace {
 
@@ -291,6 +292,33 @@ TEST_CASE("params of the host hold for a candidate, also one that only it has") 
   CHECK(first(policy.run({z}, {.params = {{"a", 1.0}}})) == 3.0f);
   policy.promote();
   CHECK(first(policy.run({z})) == 7.0f);
+}
+
+TEST_CASE(
+    "a candidate with a narrower range: what it does not allow is no value of the host, and its own failure in a "
+    "call") {
+  Runtime runtime;
+  const Policy policy = runtime.load_source("param a 1.0 0 10\nadd_param a", "p.fake");
+  const std::string narrow = "param a 1.0 0 2\nadd_param a\nadd 100";
+  const at::Tensor z = at::zeros({4});
+  policy.run({z});
+  policy.set_param("a", 5.0);
+  CHECK(says(fake::message_of([&] { policy.canary_source(narrow, {.share = 1}); }), "must lie between 0 and 2, got 5"));
+  policy.set_param("a", 1.0);
+  policy.canary_source(narrow, {.share = 1, .revert_if = {.failures = 2}});
+  CHECK(first(policy.run({z})) == 101.0f);
+  const std::string refused = fake::message_of([&] { policy.set_param("a", 5.0); });
+  CHECK(refused ==
+        "policy 'p': param 'a' must lie between 0 and 2, got 5. So says version 2, the candidate; end it first, "
+        "or give a value that both allow");
+  CHECK(first(policy.run({z}, {.params = {{"a", 2.0}}})) == 102.0f);
+  CHECK(first(policy.run({z}, {.params = {{"a", 5.0}}})) == 5.0f);
+  CHECK(policy.candidate()->state == CandidateState::running);
+  CHECK(first(policy.run({z}, {.params = {{"a", 6.0}}})) == 6.0f);
+  CHECK(policy.candidate()->state == CandidateState::reverted);
+  CHECK_THROWS_AS(policy.run({z}, {.params = {{"a", 11.0}}}), triage::InputError);
+  policy.set_param("a", 5.0);
+  CHECK(first(policy.run({z})) == 5.0f);
 }
 
 TEST_CASE("a pinned version is not replaced by a candidate") {

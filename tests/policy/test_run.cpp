@@ -131,6 +131,57 @@ TEST_CASE("params: defaults, per call, and for all calls from now on") {
   CHECK((policy.run({z.to(at::kHalf)})[0].scalar_type() == at::kHalf));  // params are wrapped numbers
 }
 
+TEST_CASE("a param takes what its policy allows, through every door of the host") {
+  Runtime runtime;
+  const Policy policy = runtime.load_source("param limit 2.0 0 10\nparam free 1.0\nadd_param limit", "p.fake");
+  const at::Tensor z = at::zeros({2, 2});
+  const triage::Param limit = policy.signature().params.at(0);
+  CHECK(limit.min->toDouble() == 0.0);
+  CHECK(limit.max->toDouble() == 10.0);
+  for (const double allowed : {0.0, 10.0, 5.5})
+    CHECK(first(policy.run({z}, {.params = {{"limit", allowed}}})[0]) == allowed);
+  const std::string refused = "policy 'p': param 'limit' must lie between 0 and 10, got 10.5";
+  CHECK(fake::message_of([&] { policy.run({z}, {.params = {{"limit", 10.5}}}); }) == refused);
+  CHECK(fake::message_of([&] { policy.set_param("limit", 10.5); }) == refused);
+  CHECK(fake::message_of([&] { policy.prepare({z}, {.params = {{"limit", 10.5}}}); }) == refused);
+  CHECK(fake::message_of([&] { policy.unmasked_rows({z}, {{"limit", 10.5}}); }) == refused);
+  CHECK_THROWS_AS(policy.set_param("limit", -1), InputError);
+  for (const double odd : {std::nan(""), double{INFINITY}, -double{INFINITY}}) {
+    CHECK(says(fake::message_of([&] { policy.set_param("limit", odd); }), "'limit' must be a finite number, got"));
+    CHECK(says(fake::message_of([&] {
+                 policy.run({z}, {.params = {{"free", odd}}});
+               }),
+               "must be a finite number, got"));
+  }
+  CHECK(first(policy.run({z})[0]) == 2.0f);  // as if nobody had asked
+  policy.set_param("limit", 10);
+  CHECK(first(policy.run({z})[0]) == 10.0f);
+}
+
+TEST_CASE("a reload that does not allow what the host has set is refused; a way back is not, and has its default") {
+  Runtime runtime({.trial_calls = 0});
+  const std::string narrow = "param limit 2.0 0 10\nadd_param limit", wide = "param limit 2.0 0 100\nadd_param limit";
+  const Policy policy = runtime.load_source(narrow, "p.fake");
+  const at::Tensor z = at::zeros({2, 2});
+  policy.run({z});
+  REQUIRE(policy.replace(wide) == triage::Reload::swapped);
+  policy.set_param("limit", 50);
+  CHECK(policy.replace("param limit 2.0 0 20\nadd_param limit") == triage::Reload::refused);
+  const std::string why = policy.version().last_error->message;
+  CHECK(says(why, "does not allow the value that the host has set: param 'limit' must lie between 0 and 20, got 50"));
+  CHECK(first(policy.run({z})[0]) == 50.0f);
+  CHECK(policy.versions().size() == 2);  // what was refused has no number
+  policy.rollback(1);
+  CHECK(first(policy.run({z})[0]) == 2.0f);
+  CHECK(policy.replace(wide) == triage::Reload::swapped);
+  CHECK(first(policy.run({z})[0]) == 50.0f);
+  CHECK(policy.replace(narrow) == triage::Reload::swapped);
+  CHECK(first(policy.run({z})[0]) == 2.0f);
+  policy.set_param("limit", 5);
+  CHECK(policy.replace("param limit 2.0 0 20\nadd_param limit") == triage::Reload::swapped);
+  CHECK(first(policy.run({z})[0]) == 5.0f);
+}
+
 TEST_CASE("an error of the policy is raised by default, and says which policy") {
   Runtime runtime;
   const Policy policy = runtime.load_source("fail_unless_rows 4", "rows.fake");

@@ -143,6 +143,16 @@ TEST_CASE("differences up to the tolerance are none") {
   CHECK(after(policy, 1).different == 0);
 }
 
+TEST_CASE("a call with a param that the shadow does not allow cannot be compared") {
+  Runtime runtime;
+  const Policy policy = runtime.load_source("param a 1.0 0 10\nadd_param a", "p.fake");
+  policy.shadow_source("param a 1.0 0 2\nadd_param a", {.share = 1});
+  CHECK(first(policy.run({at::zeros({4})}, {.params = {{"a", 5.0}}})) == 5.0f);
+  const ShadowReport report = after(policy, 1);
+  CHECK(report.not_comparable == 1);
+  CHECK(report.why_not == "policy 'p': param 'a' must lie between 0 and 2, got 5");
+}
+
 TEST_CASE("a shadow that fails is counted, and no call notices") {
   Runtime runtime;
   const Policy policy = runtime.load_source("outputs z\nadd 1", "p.fake");

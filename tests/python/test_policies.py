@@ -54,6 +54,34 @@ def test_params(policy):
         policy.set_param("fallback", "high")
 
 
+def test_params_are_what_the_policy_allows():
+    source = (
+        "return policy {inputs = {'z'}, outputs = {'z'}, "
+        "params = {k = {default = 2.0, min = 0, max = 9, help = 'the scale'}, size = {default = 1, values = {1, 2}}, on = true}, "
+        "run = function(z, p) if p.on then return z * p.k end return z end}"
+    )
+    policy = triage.load_source(source)
+    assert policy.params == {"k": 2.0, "size": 1, "on": True}
+    ranges = policy.signature["param_ranges"]
+    assert ranges["k"] == {"min": 0, "max": 9, "finite": True, "values": [], "help": "the scale"}
+    assert ranges["size"]["values"] == [1, 2] and ranges["on"]["min"] is None
+    for value in -1, 10, float("nan"), float("inf"):
+        with pytest.raises(triage.InputError, match=r"param 'k' must .* \(the scale\)"):
+            policy.set_param("k", value)
+        with pytest.raises(triage.InputError, match="param 'k' must"):
+            policy.run([torch.ones(2)], params={"k": value})
+    assert policy.params["k"] == 2.0
+    with pytest.raises(triage.InputError, match="must be one of 1, 2, got 3"):
+        policy.set_param("size", 3)
+    with pytest.raises(triage.InputError, match="is a boolean"):
+        policy.set_param("on", 1)
+    assert torch.equal(policy(torch.ones(2)), torch.full((2,), 2.0))
+    assert torch.equal(policy.run([torch.ones(2)], params={"on": False})[0], torch.ones(2))
+    policy.set_param("on", False)
+    assert torch.equal(policy(torch.ones(2)), torch.ones(2))
+    assert len(policy.graphs()) == 2 and policy.graph_breaks() == []
+
+
 def test_params_from_numpy(policy):
     for value in np.float32(2), np.int64(2), np.float64(2):
         policy.set_param("fallback", value)

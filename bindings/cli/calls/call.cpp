@@ -25,6 +25,7 @@
 #include "runtime/messages/logs/log.h"
 #include "runtime/messages/printable.h"
 #include "runtime/policy/files/policy_files.h"
+#include "runtime/policy/params/param_values.h"
 
 namespace triage::cli {
 namespace {
@@ -193,6 +194,14 @@ Params parse_params(const std::vector<std::string>& texts, const Signature& sign
   return params;
 }
 
+Params checked_params(const std::vector<std::string>& texts, const Signature& signature, const std::string& policy) {
+  Params params = parse_params(texts, signature, policy);
+  for (const auto& [name, value] : params)
+    for (const Param& param : signature.params)
+      if (param.name == name) policy::checked(policy, param, value, policy::Reading::all);
+  return params;
+}
+
 Assignments match_inputs(const std::vector<std::string>& texts, const std::vector<std::string>& names,
                          const std::string& policy) {
   Assignments given;
@@ -314,7 +323,7 @@ Call prepare_call(const CallOptions& options, bool json, std::shared_ptr<Decisio
   Policy policy = load_policy(runtime, options.policy);
   Signature signature = policy.signature();
   Call call{std::move(runtime), policy, {}, {}, {}};
-  call.options.params = parse_params(options.params, signature, options.policy);
+  call.options.params = checked_params(options.params, signature, options.policy);
   read_inputs(call, options, options.inputs);
   return call;
 }

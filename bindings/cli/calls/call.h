@@ -47,6 +47,8 @@ void check_destination(const char* option, const std::string& file, const std::s
 c10::Device parse_device(const std::string& text);
 /// `NAME=VALUE` for params of the signature.
 Params parse_params(const std::vector<std::string>& texts, const Signature& signature, const std::string& policy);
+/// The same; throws InputError where a param of the policy does not take its value.
+Params checked_params(const std::vector<std::string>& texts, const Signature& signature, const std::string& policy);
 using Assignments = std::vector<std::pair<std::string, std::string>>;
 /// `NAME=FILE` for each of `names`, in their order.
 Assignments match_inputs(const std::vector<std::string>& texts, const std::vector<std::string>& names,

@@ -230,7 +230,7 @@ std::optional<Example> example_of_types(const Signature& signature, const CallOp
   if (signature.inputs.size() > signature.input_types.size()) return std::nullopt;
   Example example{"its declared types",
                   {},
-                  policy::param_tensors(signature, parse_params(options.params, signature, options.policy))};
+                  policy::param_tensors(signature, checked_params(options.params, signature, options.policy))};
   std::map<std::string, int64_t> sizes;
   std::vector<std::vector<int64_t>> shapes;
   double bytes = 0;
@@ -246,7 +246,7 @@ std::optional<Example> example_of_types(const Signature& signature, const CallOp
 
 std::vector<Example> examples_for(lua::LuaScript& script, const CallOptions& options) {
   const Signature& signature = script.signature();
-  const Params given = parse_params(options.params, signature, options.policy);
+  const Params given = checked_params(options.params, signature, options.policy);
   const std::vector<at::Tensor> params = policy::param_tensors(signature, given);
   if (!options.inputs.empty()) {
     Example example{"the inputs given", {}, params};

@@ -49,7 +49,7 @@ int run(const ExportCommand& options) {
       find_front_end(script_name(options.policy))(read_source(options.policy), script_options);
   const Signature signature = script->signature();
   const std::vector<at::Tensor> params =
-      policy::param_tensors(signature, parse_params(options.params, signature, options.policy));
+      policy::param_tensors(signature, checked_params(options.params, signature, options.policy));
   std::vector<at::Tensor> inputs;
   for (const auto& [name, source] : match_inputs(options.inputs, signature.inputs, options.policy))
     inputs.push_back(read_input(source, device));

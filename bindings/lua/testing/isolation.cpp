@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "bindings/lua/engine/policies/lua_script.h"
-#include "runtime/policy/host/param_values.h"
+#include "runtime/policy/params/param_values.h"
 #include "runtime/policy/state/state_of_call.h"
 #include "runtime/random/sequence.h"
 

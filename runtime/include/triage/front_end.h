@@ -26,10 +26,19 @@ namespace given {
 struct Callee;
 }
 
-/// A value that the host may change per call, with its default: int64, double, bool, a list of int64 or double, or a tensor.
+/// A value that the host may change per call, and what it may change it to. A value that is not allowed is an InputError of the
+/// call, or of `set_param`.
 struct Param {
   std::string name;
+  /// The default, which sets the type: int64, double, bool, a list of int64 or double, or a tensor.
   c10::IValue value;
+  /// The smallest and the largest allowed number, which each element of a list or tensor is held to; none: no bound. NaN is not
+  /// allowed where there is a bound.
+  std::optional<c10::Scalar> min = {};
+  std::optional<c10::Scalar> max = {};
+  std::vector<c10::Scalar> values = {};  ///< unless empty: these numbers alone
+  bool finite = true;                    ///< NaN and Inf are not allowed
+  std::string help = {};                 ///< one line for people; may be empty
 };
 
 /// A tensor that a policy keeps from one call to the next.

@@ -120,6 +120,8 @@ struct RunOptions {
   /// and the input is dense, does not require grad, and shares memory with no other input). The content of such an
   /// input after the call is unspecified.
   std::vector<size_t> donate = {};
+  /// Values for this call. Throws InputError as set_param does; the elements of a tensor are checked if it lies on the CPU and has
+  /// at most 1,024: a call waits for no GPU to check a param.
   Params params = {};
   /// After this time the call ends with LimitError (checked while script code runs and between the operators of a
   /// captured graph, not inside an operator). The clock's largest moment is no deadline.
@@ -234,9 +236,11 @@ class TRIAGE_API Policy {
   /// inputs. Throws as `run` does with OnError::raise.
   void prepare(at::ArrayRef<at::Tensor> inputs, const RunOptions& options = {}) const;
 
-  /// Changes a param for all later calls, also after reloads. RunOptions::params overrides it. Throws InputError for an unknown name, and
-  /// for a value that does not fit. Other numbers in a list or a tensor never compile anything anew; another length, shape, dtype
-  /// or device may.
+  /// Changes a param for all later calls, also after reloads. RunOptions::params overrides it. Throws InputError for an unknown
+  /// name, and for a value that does not fit or that the policy does not allow (Param::min, ...). While a candidate runs,
+  /// both versions must allow it. All elements of a tensor are checked, also on a GPU; what the host writes to it later is
+  /// not. Other numbers in a list or a tensor never compile anything anew; another length, shape, dtype or device may, and so
+  /// may the other value of a boolean.
   void set_param(const std::string& name, ParamValue value) const;
 
   /// Reseeds the policy's random numbers. A script, its graphs and every backend draw the same numbers in the same

@@ -138,20 +138,25 @@ void Call::hand_to_shadow(const std::shared_ptr<ShadowCall>& shadow) const {
   const auto time = Clock::now() - begin_;
   const std::string why_not = why_not_comparable(answer_, inputs_);
   if (!why_not.empty()) return beside.comparison->not_comparable(why_not);
+  const PolicyVersion& version = *beside.candidate->version;
+  shadow->params = beside.lineup.params;
+  if (!options_.params.empty()) {
+    try {
+      shadow->params = override_params(version, std::move(shadow->params), those_of(version, options_.params));
+    } catch (const InputError& error) {  // the candidate does not allow what the live version does
+      return beside.comparison->not_comparable(error.what());
+    }
+  }
   if (options_.donate.empty()) {
     shadow->room = thread.reserve(bytes_of(inputs_) + bytes_of(answer_.outputs), options.queue, options.queue_bytes);
     if (shadow->room) shadow->inputs = copied(inputs_);
   }
   if (!shadow->room) return count_dropped(*beside.comparison);
-  const PolicyVersion& version = *beside.candidate->version;
   shadow->outputs = copied(answer_.outputs);
   shadow->candidate = beside.candidate;
   shadow->comparison = beside.comparison;
   shadow->live = lineup_.version;
   shadow->state = answer_.began_with();
-  shadow->params = beside.lineup.params;
-  if (!options_.params.empty())
-    shadow->params = override_params(version, std::move(shadow->params), those_of(version, options_.params));
   std::vector<bool> kept;
   shadow->flags_outputs = answer_.flags_outputs(kept);
   shadow->time = time;

@@ -85,6 +85,7 @@ VersionInfo CandidateSlot::begin(const std::shared_ptr<Candidate>& candidate, co
     VersionLine& line = policy_.line();
     const std::lock_guard lock(line.mutex());
     if (line.now()->version.get() != &tried_beside) version.trial.begin({}, policy_.runtime().options().trial_calls);
+    line.check_params(version);
     policy_.give_number(version);
     version.since = std::chrono::system_clock::now();
     info = version.info();

@@ -75,6 +75,7 @@ class Successor {
     RuntimeCore& runtime = policy_.runtime();
     const messages::LogTo log_to(runtime.logger());
     check_contract(*live_, *next_, param_names_.lasting);
+    if (!was_live_) check_set_params(*next_, params_);
     try_alone(policy_, *next_, /*tests=*/true);
     if (next_->kinds.empty()) return;
     const auto before = runtime.load_script(usual_->contents, usual_->path, /*silent=*/true);

@@ -2,6 +2,9 @@
 
 #include "runtime/messages/assert.h"
 
+#include <fmt/format.h>
+#include <triage/error.h>
+
 #include <algorithm>
 
 namespace triage::policy {
@@ -18,6 +21,16 @@ bool contains(const VersionLine::Versions& versions, const std::shared_ptr<Polic
 /// Live for the first time before the version that has or will have this turn. A candidate never was: its turn is 0.
 bool was_live_before(const PolicyVersion& version, uint64_t turn) { return version.turn > 0 && version.turn < turn; }
 
+/// A param that it has as another type has its default there.
+void check_for_candidate(const Lineup& candidate, const Params& values) {
+  try {
+    override_params(*candidate.version, candidate.params, those_of(*candidate.version, values), Reading::all);
+  } catch (const InputError& error) {
+    throw InputError(fmt::format("{}. So says version {}, the candidate; end it first, or give a value that both allow",
+                                 error.what(), candidate.version->number));
+  }
+}
+
 }  // namespace
 
 VersionLine::~VersionLine() {
@@ -28,6 +41,10 @@ VersionLine::~VersionLine() {
 std::shared_ptr<PolicyVersion> VersionLine::live() const {
   const std::lock_guard lock(mutex_);
   return now()->version;
+}
+
+void VersionLine::check_params(const PolicyVersion& next) const {
+  if (next.turn == 0 && !known_sources_.proven(next.contents)) check_set_params(next, params_);
 }
 
 void VersionLine::begin_with(const PolicyVersion& version) { param_names_ = param_names_with(version); }
@@ -171,9 +188,12 @@ void VersionLine::set_param(const std::string& name, ParamValue value) {
   const std::lock_guard lock(mutex_);
   const Lineup& lineup = *now();
   const Lineup* const of_candidate = lineup.beside ? &lineup.beside->lineup : nullptr;
-  const bool takes_live = !of_candidate || has_param(*lineup.version, name) || !has_param(*of_candidate->version, name);
-  const Lineup& taking = takes_live ? lineup : *of_candidate;
-  override_params(*taking.version, taking.params, {{name, value}});  // throws where it does not fit
+  const Params given = {{name, value}};
+  const bool of_candidate_alone =
+      of_candidate && !has_param(*lineup.version, name) && has_param(*of_candidate->version, name);
+  const Lineup& taking = of_candidate_alone ? *of_candidate : lineup;
+  override_params(*taking.version, taking.params, given, Reading::all);  // throws where it is not taken
+  if (of_candidate) check_for_candidate(*of_candidate, given);
   Params params = params_;
   const auto same = std::find_if(params.begin(), params.end(), [&](const auto& param) { return param.first == name; });
   if (same == params.end())

@@ -63,7 +63,8 @@ class VersionLine {
     return look(*lineup().version);
   }
   std::shared_ptr<PolicyVersion> live() const;
-  /// Sets a param of all calls. Throws InputError where neither the live version nor the candidate takes it.
+  /// Sets a param of all calls. Throws InputError where neither the live version nor the candidate takes it, and where one of
+  /// them does not allow the value: both answer calls with it.
   void set_param(const std::string& name, ParamValue value);
 
   /// Short, of all that follows.
@@ -78,6 +79,9 @@ class VersionLine {
   int newest_live() const noexcept { return newest_live_; }
   uint64_t went_live() const noexcept { return went_live_; }
 
+  /// Throws LoadError where `next` was never live and does not allow what the host has set. A way back stays open: there such
+  /// a param has its default.
+  void check_params(const PolicyVersion& next) const;
   Staged stage(const std::shared_ptr<PolicyVersion>& version) { return stage(version, params_); }
   void commit(Staged staged) noexcept;
   int next_number() noexcept { return next_number_++; }

@@ -86,10 +86,14 @@ std::optional<LoadFailure> Releases::last_error() const {
 
 /// Makes all that the policies need, with mutex_ and theirs: where that throws, nothing has changed.
 Releases::Exchange Releases::stage(const Release& release, const Members& added) {
+  const auto member_of = [&](const std::string& name) -> PolicyCore& {
+    const auto known = members_.find(name);
+    return known != members_.end() ? *known->second : *added.at(name);
+  };
+  for (const auto& [name, part] : release.parts) member_of(name).line().check_params(*part);
   Exchange changes;
   for (const auto& [name, part] : release.parts) {
-    const auto known = members_.find(name);
-    PolicyCore& member = known != members_.end() ? *known->second : *added.at(name);
+    PolicyCore& member = member_of(name);
     if (part->number == 0) member.give_number(*part);
     changes.emplace_back(&member, member.line().stage(part));
   }

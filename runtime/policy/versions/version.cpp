@@ -1,95 +1,15 @@
 #include "runtime/policy/versions/version.h"
 
 #include <ATen/ATen.h>
-#include <c10/core/InferenceMode.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include "runtime/policy/loading.h"
 
 namespace triage::policy {
 namespace {
-
-const char* kind_of(const c10::IValue& value) {
-  if (value.isBool()) return "a boolean";
-  if (value.isTensor()) return "a tensor";
-  if (value.isDoubleList()) return "a list of numbers";
-  if (value.isIntList()) return "a list of integers";
-  return value.isInt() ? "an integer" : "a number";
-}
-
-bool is_number(const Param& param) { return !param.value.isTensor() && !param.value.isList(); }
-
-/// `value` as the type that the param has: guards and type promotion depend on it. Nothing where it does not fit.
-std::optional<c10::Scalar> fitting_number(const Param& param, const c10::Scalar& value) {
-  if (param.value.isBool()) {
-    if (value.isBoolean()) return value;
-  } else if (param.value.isInt()) {
-    if (value.isIntegral(/*includeBool=*/false)) return value;
-    constexpr double limit = 9223372036854775808.0;  // 2^63
-    const double number = value.isFloatingPoint() ? value.toDouble() : limit;
-    if (number >= -limit && number < limit && number == std::trunc(number)) return static_cast<int64_t>(number);
-  } else if (value.isIntegral(/*includeBool=*/false) || value.isFloatingPoint()) {
-    return value.toDouble();
-  }
-  return std::nullopt;
-}
-
-/// The dtype that torch.tensor gives a list.
-at::ScalarType dtype_of_list(const c10::IValue& list) { return list.isIntList() ? at::kLong : at::kFloat; }
-
-at::Tensor default_tensor(const c10::IValue& value) {
-  if (value.isTensor()) return value.toTensor();
-  const at::Tensor numbers =
-      value.isIntList() ? ParamValue(value.toIntVector()).tensor() : ParamValue(value.toDoubleVector()).tensor();
-  return numbers.to(dtype_of_list(value));
-}
-
-/// A list takes lists, and 1-D tensors of its dtype; a tensor takes every dense tensor, and lists.
-std::optional<at::Tensor> fitting_tensor(const Param& param, const ParamValue& value) {
-  const at::Tensor& tensor = value.tensor();
-  if (!tensor.defined() || tensor.layout() != at::kStrided) return std::nullopt;
-  const bool to_list = param.value.isList();
-  const at::ScalarType dtype = to_list ? dtype_of_list(param.value) : param.value.toTensor().scalar_type();
-  if (!value.is_list())
-    return !to_list || (tensor.dim() == 1 && tensor.scalar_type() == dtype) ? std::optional(tensor) : std::nullopt;
-  if (at::isFloatingType(tensor.scalar_type()) && !at::isFloatingType(dtype)) {
-    const bool whole =
-        tensor.eq(tensor.trunc()).all().item<bool>() && tensor.abs().lt(9223372036854775808.0).all().item<bool>();
-    if (!whole) return std::nullopt;
-  }
-  const at::Tensor converted = tensor.to(dtype);
-  const bool keeps_all = at::isFloatingType(dtype) || converted.to(tensor.scalar_type()).equal(tensor);
-  return keeps_all ? std::optional(converted) : std::nullopt;  // 300 is no uint8
-}
-
-at::Tensor wrapped_number(const c10::Scalar& value) {
-  at::Tensor tensor = c10::scalar_to_tensor(value);
-  tensor.unsafeGetTensorImpl()->set_wrapped_number(true);
-  return tensor;
-}
-
-/// `value` as the script gets it; nothing where it does not fit.
-std::optional<at::Tensor> fitting(const Param& param, const ParamValue& value) {
-  c10::InferenceMode off(false);  // a param made by a caller in inference mode must look the same to guards
-  if (!is_number(param)) return fitting_tensor(param, value);
-  const auto number = value.is_number() ? fitting_number(param, value.number()) : std::nullopt;
-  return number ? std::optional(wrapped_number(*number)) : std::nullopt;
-}
-
-at::Tensor default_of(const Param& param) {
-  c10::InferenceMode off(false);
-  return is_number(param) ? wrapped_number(param.value.toScalar()) : default_tensor(param.value);
-}
-
-at::Tensor converted(const Param& param, const ParamValue& value) {
-  if (auto fits = fitting(param, value)) return *fits;
-  throw InputError(fmt::format("param '{}' is {}, and the given value is not: got {}", param.name, kind_of(param.value),
-                               value.text()));
-}
 
 const Param* find_param(const Signature& signature, const std::string& name) {
   for (const Param& param : signature.params)
@@ -179,14 +99,15 @@ std::vector<at::Tensor> param_tensors(const Signature& signature, const Params& 
     std::optional<at::Tensor> value;
     for (const auto& [name, given] : values)
       if (name == param.name)
-        if (auto fits = fitting(param, given)) value = std::move(fits);
+        if (auto fits = fitting(param, given); fits && refusal(param, given, Reading::small).empty())
+          value = std::move(fits);
     tensors.push_back(value ? *value : default_of(param));
   }
   return tensors;
 }
 
 std::vector<at::Tensor> override_params(const PolicyVersion& version, std::vector<at::Tensor> base,
-                                        const Params& values) {
+                                        const Params& values, Reading reading) {
   const auto& params = version.signature.params;
   for (const auto& [name, value] : values) {
     const Param* param = find_param(version.signature, name);
@@ -197,7 +118,7 @@ std::vector<at::Tensor> override_params(const PolicyVersion& version, std::vecto
       throw InputError(fmt::format("policy '{}' has no param '{}'; it has {}", version.name, name,
                                    names.empty() ? "none" : list_of(names)));
     }
-    base[static_cast<size_t>(param - params.data())] = converted(*param, value);
+    base[static_cast<size_t>(param - params.data())] = checked(version.name, *param, value, reading);
   }
   return base;
 }
@@ -207,8 +128,8 @@ bool has_param(const PolicyVersion& version, const std::string& name) { return f
 std::vector<std::string> unfitting(const PolicyVersion& version, const Params& values) {
   std::vector<std::string> names;
   for (const auto& [name, value] : values)
-    if (const Param* param = find_param(version.signature, name); param && !fitting(*param, value))
-      names.push_back(name);
+    if (const Param* param = find_param(version.signature, name))
+      if (!fitting(*param, value) || !refusal(*param, value, Reading::small).empty()) names.push_back(name);
   return names;
 }
 
@@ -268,6 +189,19 @@ void check_contract(const PolicyVersion& live, const PolicyVersion& next, const 
   }
   check_input_types(live, next);
   check_output_types(live, next);
+}
+
+void check_set_params(const PolicyVersion& next, const Params& set) {
+  for (const auto& [name, value] : set) {
+    const Param* param = find_param(next.signature, name);
+    if (!param || !fitting(*param, value)) continue;
+    const std::string why = refusal(*param, value, Reading::all);
+    if (!why.empty())
+      throw LoadError(fmt::format("{}the new source does not allow the value that the host has set: {}. Set a value "
+                                  "that both versions allow, or declare a wider range",
+                                  place_of(next.defined_at), refusal_text(*param, why)),
+                      next.defined_at.file.empty() ? Source{next.path, 0} : next.defined_at);
+  }
 }
 
 void check_tests(Script& script) {

@@ -3,6 +3,7 @@
 #include "runtime/operators/untrusted.h"
 #include "runtime/policy/attribution/counters.h"
 #include "runtime/policy/files/contents.h"
+#include "runtime/policy/params/param_values.h"
 #include "runtime/policy/trials/answer_forms.h"
 #include "runtime/policy/trials/output_types.h"
 #include "runtime/policy/trials/trial.h"
@@ -84,18 +85,19 @@ auto take_back(PolicyVersion& version, const Choose& choose) {
 
 /// The params of a call, in the order of the signature: numbers and booleans as 0-dim tensors that count as wrapped
 /// numbers in type promotion, as Python numbers do; lists as 1-D tensors. Made of the defaults, then of `values`;
-/// passed over are names that the signature lacks, and values that do not fit: a host set them while a version with
-/// another type of this param was live.
+/// passed over are names that the signature lacks, and values that do not fit or are not allowed: a host set them while a
+/// version with another type or range of this param was live.
 std::vector<at::Tensor> param_tensors(const Signature& signature, const Params& values);
-/// The same with `values` of one call on top of `base`. Throws InputError for a name that the signature lacks.
+/// The same with `values` of one call on top of `base`. Throws InputError for a name that the signature lacks, and for a value
+/// that does not fit or is not allowed.
 std::vector<at::Tensor> override_params(const PolicyVersion& version, std::vector<at::Tensor> base,
-                                        const Params& values);
+                                        const Params& values, Reading reading = Reading::small);
 
 bool has_param(const PolicyVersion& version, const std::string& name);
-/// Params of `version` that `values` name with values that do not fit.
+/// Params of `version` that `values` name with values that do not fit or are not allowed.
 std::vector<std::string> unfitting(const PolicyVersion& version, const Params& values);
-/// Those of `values` that `version` can take: an earlier version may lack some of the params, or have them as another
-/// type.
+/// Those of `values` that `version` has as params of their type: an earlier version may lack some of the params, or have them
+/// as another type. One that it does not allow stays: it then answers no such call.
 Params those_of(const PolicyVersion& version, const Params& values);
 /// Where an error of a script happened: as it says itself, else `otherwise`, else the file at `path`.
 Source source_of(const std::exception& error, const Source& otherwise, const std::string& path);
@@ -108,6 +110,8 @@ std::pair<std::string, Source> told_of(const PolicyVersion& version, const std::
 /// Throws LoadError where hosts that call `live` could not call `next` in its place, by what both say of themselves. A
 /// param that is not among `lasting` may go.
 void check_contract(const PolicyVersion& live, const PolicyVersion& next, const std::set<std::string>& lasting);
+/// Throws LoadError where `next` does not allow a value that the host has `set` for all calls.
+void check_set_params(const PolicyVersion& next, const Params& set);
 /// Throws the LoadError of a new source, its function at `where`, that makes this change.
 [[noreturn]] void throw_contract(const Source& where, const PolicyVersion& live, const std::string& change);
 /// Runs the script's own tests; throws LoadError naming those that fail.

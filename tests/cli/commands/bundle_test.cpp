@@ -97,8 +97,8 @@ TEST_CASE("bundle diff shows files, signatures and params that change") {
   fs::copy(folder / "b", folder / "c", fs::copy_options::recursive);
   CHECK(folder.run({"diff", "b", "c", "--json"}).json()["same"] == true);
   CHECK(folder.run({"diff", "b", "c"}).out == "the bundles are the same\n");
-  write_bytes(folder / "c/repair.lua",
-              repairing("params = {k = 2.5}, signature = {z = Tensor(float32_t, {'N', 3})}, on_error = 'last_good', "));
+  write_bytes(folder / "c/repair.lua", repairing("params = {k = {default = 2.5, min = 0}}, signature = {z = "
+                                                 "Tensor(float32_t, {'N', 3})}, on_error = 'last_good', "));
   write_bytes(folder / "c/lib/more.lua", "return {}\n");
   folder.run({"pack", "c", "--version", "2"});
   const Ran text = folder.run({"diff", "b", "c"});
@@ -114,7 +114,7 @@ TEST_CASE("bundle diff shows files, signatures and params that change") {
         "  inputs: (z) -> (z = Tensor(float32_t, {\"N\", 3}))\n"
         "  on_error: as the host says -> last_good\n"
         "  outputs: (z) -> (z = Tensor(float32_t, {\"N\", 3}))\n"
-        "  param k: none -> 2.5\n");
+        "  param k: none -> 2.5, at least 0\n");
   const auto json = folder.run({"diff", "b", "c", "--json"}).json();
   CHECK(json["same"] == false);
   CHECK(json["bundle"][0]["to"] == "2");

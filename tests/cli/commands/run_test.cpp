@@ -132,6 +132,34 @@ TEST_CASE("params change a run") {
                 {"k=high", "a number"});
 }
 
+TEST_CASE("a param that its policy does not allow is wrong use, in every command") {
+  Scene triage;
+  write_bytes(triage.folder / "scale.lua",
+              "return policy { inputs = {'z'}, params = {k = {default = 2.0, min = 0, max = 9, help = 'the scale'}, on "
+              "= true},\n"
+              "run = function(z, p) if p.on then return z * p.k end return z end }");
+  for (const std::string command : {"run", "explain", "export", "bench", "isolate"}) {
+    CAPTURE(command);
+    check_message(triage({command, "scale.lua", "--input", "z=ones:4x2", "--param", "k=-1"}), 2, "triage " + command,
+                  {"policy 'scale.lua': param 'k' must lie between 0 and 9, got -1 (the scale)"});
+  }
+  check_message(triage({"run", "scale.lua", "--input", "z=ones:4", "--param", "on=1"}), 2, "triage run",
+                {"param 'on' is a boolean, and the given value is not: got 1"});
+  CHECK(triage({"run", "scale.lua", "--input", "z=ones:4", "--param", "on=false", "--output", "out0=o.npy"}).status ==
+        0);
+  CHECK(triage::load_tensor(triage.folder / "o.npy").equal(at::ones({4})));
+  const Ran shown = triage({"explain", "scale.lua", "--input", "z=ones:4"});
+  CHECK(has(shown.out, "  param         k = 2, 0 to 9: the scale\n  param         on = true\n"));
+  CHECK(has(shown.out, "graph breaks  0"));
+  const nlohmann::json params = triage({"explain", "scale.lua", "--input", "z=ones:4", "--json"}).json()["params"];
+  CHECK(params["k"]["default"] == 2.0);
+  CHECK(params["k"]["max"] == 9);
+  CHECK(params["k"]["finite"] == true);
+  CHECK(params["k"]["help"] == "the scale");
+  CHECK(params["on"]["default"] == true);
+  CHECK(params["on"]["min"].is_null());
+}
+
 TEST_CASE("params are lists and tensors, too") {
   Scene triage;
   write_bytes(triage.folder / "scale.lua",

@@ -148,7 +148,7 @@ TEST_CASE("a value that does not fit a param is an error that names both") {
       load_given(runtime, "params = {k = torch.ones({2}, {dtype = torch.uint8})},", "return z + p.k:sum()");
   CHECK(says(refusal_of([&] { bytes.set_param("k", std::vector<int64_t>{300, 1}); }), "got a list of 2 numbers"));
   bytes.set_param("k", std::vector<int64_t>{255, 1});
-  for (const char* const value : {"{}", "{1, 'x'}", "{1, a = 2}", "'x'", "function() end", "{true}"})
+  for (const char* const value : {"{}", "{1, 'x'}", "'x'", "function() end", "{true}"})
     CHECK(says(refusal_of([&] { load_given(runtime, "params = {k = " + std::string(value) + "},", "return z"); }),
                "param 'k': expected a number, a boolean, a tensor, or a list of 1 to 1048576 numbers"));
 }

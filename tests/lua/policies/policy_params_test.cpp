@@ -65,7 +65,8 @@ TEST_CASE("a param that no element of the data can be is the same error in every
       CAPTURE(backend);
       Runtime runtime({.log = triage::test::no_log(), .backend = backend, .fullgraph = true});
       const Policy policy = runtime.load_source(
-          "return policy { outputs = {'y', 'f'}, params = {v = 0.0}, run = function(z, p) local f = flag_nan(z, 'z') " +
+          "return policy { outputs = {'y', 'f'}, params = {v = {default = 0.0, finite = false}}, run = function(z, p) "
+          "local f = flag_nan(z, 'z') " +
           unused + "return " + (body[0] == 'f' ? "(" + body + ")" : body) + ", f end }");
       const auto with = [&](double v) { return policy.run({z}, {.params = {{"v", v}}})[0]; };
       const auto refused = [&](double v) {

@@ -27,7 +27,7 @@
 #include "bindings/cli/commands/bench/profile.h"
 #include "bindings/cli/terminal.h"
 #include "runtime/files/disk.h"
-#include "runtime/policy/host/param_values.h"
+#include "runtime/policy/params/param_values.h"
 #include "runtime/policy/state/state_of_call.h"
 
 namespace triage::cli {

@@ -7,8 +7,10 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "bindings/cli/calls/param_text.h"
 #include "bindings/cli/commands/bundle/actions.h"
 #include "bindings/cli/terminal.h"
+#include "runtime/policy/params/param_values.h"
 
 namespace triage::cli {
 namespace {
@@ -49,26 +51,6 @@ std::string typed_text(const std::vector<std::string>& names, const std::vector<
   return fmt::format("({})", fmt::join(all, ", "));
 }
 
-/// A number, a list in full, or a tensor: its form, and its values if it is small.
-std::string value_text(const c10::IValue& value) {
-  if (value.isBool()) return value.toBool() ? "true" : "false";
-  if (value.isInt()) return fmt::format("{}", value.toInt());
-  if (value.isDouble()) return fmt::format("{}", value.toDouble());
-  if (value.isIntList()) return fmt::format("{{{}}}", fmt::join(value.toIntVector(), ", "));
-  if (value.isDoubleList()) return fmt::format("{{{}}}", fmt::join(value.toDoubleVector(), ", "));
-  constexpr int64_t most = 64;
-  const at::Tensor& tensor = value.toTensor();
-  std::string text = fmt::format("{} {{{}}}", c10::toString(tensor.scalar_type()), fmt::join(tensor.sizes(), ", "));
-  if (tensor.numel() > most) return text;
-  const at::Tensor flat = tensor.to(at::kCPU, at::kDouble).flatten();
-  for (int64_t i = 0; i < flat.numel(); ++i) text += fmt::format("{}{}", i ? ", " : ": ", flat[i].item<double>());
-  return text;
-}
-
-std::string number_text(const c10::Scalar& number) {
-  return number.isFloatingPoint() ? fmt::format("{}", number.toDouble()) : fmt::format("{}", number.toLong());
-}
-
 /// What hosts see of a policy. It is loaded for that, and not run.
 Texts interface_of(const std::string& folder, const Snapshot& snapshot, const std::string& file) {
   ScriptOptions options = script_options_of(folder, snapshot, file);
@@ -79,9 +61,9 @@ Texts interface_of(const std::string& folder, const Snapshot& snapshot, const st
       {"inputs", typed_text(signature.inputs, signature.input_types)},
       {"outputs", signature.outputs.empty() ? "without names" : typed_text(signature.outputs, signature.output_types)},
       {"on_error", script->on_error() ? to_string(*script->on_error()) : "as the host says"}};
-  for (const Param& param : signature.params) texts["param " + param.name] = value_text(param.value);
+  for (const Param& param : signature.params) texts["param " + param.name] = param_text(param);
   for (const StateSpec& state : signature.state)
-    texts["state " + state.name] = fmt::format("{}, at first {}", state.type.text(), number_text(state.init));
+    texts["state " + state.name] = fmt::format("{}, at first {}", state.type.text(), policy::number_text(state.init));
   return texts;
 }
 

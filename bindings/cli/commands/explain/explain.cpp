@@ -10,6 +10,7 @@
 
 #include "bindings/cli/calls/call.h"
 #include "bindings/cli/calls/model_call.h"
+#include "bindings/cli/calls/param_text.h"
 #include "bindings/cli/calls/step_times.h"
 #include "bindings/cli/commands.h"
 #include "bindings/cli/commands/explain/provenance.h"
@@ -166,7 +167,8 @@ int run(const ExplainCommand& options) {
   const std::vector<BreakReport> breaks = call.policy.breaks();
   size_t operations = 0;
   for (const CapturedGraph& captured : graphs) operations += captured.graph->nodes().size();
-  const auto inputs = typed_inputs(call.policy.signature());
+  const Signature signature = call.policy.signature();
+  const auto inputs = typed_inputs(signature);
   const CacheStatistics cache = call.policy.cache();
   const CompileTimes times = call.policy.compile_times();
   const std::vector<fused::GraphTime> steps =
@@ -176,12 +178,15 @@ int run(const ExplainCommand& options) {
   if (options.json) {
     Json inputs_json = Json::object();
     for (const auto& [name, type] : inputs) inputs_json[name] = type;
+    Json params_json = Json::object();
+    for (const Param& param : signature.params) params_json[param.name] = to_json(param);
     Json list = Json::array();
     for (const CapturedGraph& captured : graphs) list.push_back(graph_json(captured, options, steps));
     Json report = {
         {"policy", call.policy.name()},
         {"backend", options.call.backend},
         {"inputs", inputs_json},
+        {"params", params_json},
         {"graphs", list},
         {"graph_breaks", call.policy.graph_breaks()},
         {"breaks", breaks_json(breaks)},
@@ -207,6 +212,7 @@ int run(const ExplainCommand& options) {
   if (cache.loops.count() > 0) say("  fused loops   {}\n", loops_text(cache.loops));
   for (const auto& [name, type] : inputs)
     if (type != "any") say("  input         {}: {}\n", name, type);
+  for (const Param& param : signature.params) say("  param         {} = {}\n", param.name, param_text(param));
   print_breaks(breaks);
   print_operators(graphs);
   for (size_t i = 0; i < graphs.size(); ++i) print_graph(graphs[i], i + 1, options, steps);

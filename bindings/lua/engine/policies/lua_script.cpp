@@ -6,6 +6,7 @@
 #include "bindings/lua/engine/libraries/library_check.h"
 #include "bindings/lua/engine/libraries/unknown_names.h"
 #include "bindings/lua/engine/policies/policy_modules.h"
+#include "bindings/lua/engine/policies/policy_params.h"
 #include "bindings/lua/engine/policies/policy_results.h"
 #include "bindings/lua/engine/policies/policy_state.h"
 #include "bindings/lua/engine/script_state.h"

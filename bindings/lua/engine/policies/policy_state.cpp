@@ -20,11 +20,11 @@
 namespace triage::lua {
 namespace {
 
-constexpr size_t most_state = 100, most_dims = 16, longest_name = 255;
+constexpr size_t most_state = 100, most_dims = 16, longest_state_name = 255;
 constexpr const char* example = "state = { last = { shape = {\"N\", 8}, dtype = torch.float32, init = 0 } }";
 
-bool is_name(std::string_view text) {
-  return !text.empty() && text.size() <= longest_name && !std::isdigit(static_cast<unsigned char>(text[0])) &&
+bool is_state_name(std::string_view text) {
+  return !text.empty() && text.size() <= longest_state_name && !std::isdigit(static_cast<unsigned char>(text[0])) &&
          std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isalnum(c) || c == '_'; });
 }
 
@@ -143,7 +143,7 @@ std::vector<StateSpec> read_state(lua_State* L, int table) {
   const int list = lua_gettop(L);
   for (lua_pushnil(L); lua_next(L, list); lua_pop(L, 1)) {
     StateSpec spec{key_text(L, -2), {}, 0};
-    if (!is_name(spec.name))
+    if (!is_state_name(spec.name))
       throw LoadError("policy: field 'state': expected names (letters, digits and _) and declarations, as in " +
                       std::string(example) + ", got the key " + describe(L, -2));
     if (!lua_istable(L, -1))

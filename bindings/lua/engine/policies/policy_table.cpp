@@ -1,6 +1,7 @@
 #include "bindings/lua/engine/policies/policy_table.h"
 
 #include "bindings/lua/capture/user_code.h"
+#include "bindings/lua/engine/policies/policy_params.h"
 #include "bindings/lua/engine/policies/policy_promises.h"
 #include "bindings/lua/engine/policies/policy_state.h"
 #include "bindings/lua/semantics/chunk.h"
@@ -10,11 +11,8 @@
 #include "bindings/lua/tensors/calls/overloads.h"
 #include "bindings/lua/typing/typing.h"
 #include "bindings/lua/values/arguments.h"
-#include "bindings/lua/values/charge_copy.h"
 #include "bindings/lua/values/describe.h"
 #include "bindings/lua/values/tensor.h"
-
-#include <ATen/ATen.h>
 
 #include <algorithm>
 #include <array>
@@ -114,39 +112,6 @@ std::vector<std::string> read_names(lua_State* L, int table, const char* field) 
   return names;
 }
 
-constexpr size_t longest_list = 1 << 20;  // numbers of a param
-constexpr const char* param_values =
-    "a number, a boolean, a tensor, or a list of 1 to 1048576 numbers such as { 0.3, 0.5 }";
-
-/// The list at `index` of numbers, as int64 where all are whole numbers of Lua, else as double. None where it is no such list.
-c10::IValue read_numbers(lua_State* L, int index) {
-  const size_t count = lua_rawlen(L, index);
-  size_t keys = 0;
-  for (lua_pushnil(L); lua_next(L, index); lua_pop(L, 1)) ++keys;
-  if (count == 0 || keys != count || count > longest_list) return {};
-  std::vector<int64_t> whole;
-  std::vector<double> numbers;
-  for (size_t i = 1; i <= count; ++i) {
-    if (lua_rawgeti(L, index, static_cast<lua_Integer>(i)) != LUA_TNUMBER) return lua_pop(L, 1), c10::IValue();
-    if (lua_isinteger(L, -1)) whole.push_back(lua_tointeger(L, -1));
-    numbers.push_back(lua_tonumber(L, -1));
-    lua_pop(L, 1);
-  }
-  return whole.size() == count ? c10::IValue(std::move(whole)) : c10::IValue(std::move(numbers));
-}
-
-/// The value of a param at the top; None where it can be none.
-c10::IValue read_param(lua_State* L) {
-  if (lua_isboolean(L, -1)) return static_cast<bool>(lua_toboolean(L, -1));
-  if (lua_isinteger(L, -1)) return static_cast<int64_t>(lua_tointeger(L, -1));
-  if (lua_type(L, -1) == LUA_TNUMBER) return static_cast<double>(lua_tonumber(L, -1));
-  if (const at::Tensor* tensor = test_tensor(L, -1); tensor && tensor->layout() == at::kStrided) {
-    charge_copy(L, *tensor);
-    return tensor->detach().clone();  // the script may write to its own
-  }
-  return lua_istable(L, -1) ? read_numbers(L, lua_gettop(L)) : c10::IValue();
-}
-
 std::vector<triage::Param> read_params(lua_State* L, int table) {
   std::vector<triage::Param> params;
   if (!get_field(L, table, "params", LUA_TTABLE, "a table of names and values")) return params;
@@ -156,10 +121,7 @@ std::vector<triage::Param> read_params(lua_State* L, int table) {
     if (lua_type(L, -2) != LUA_TSTRING || !is_name(lua_tostring(L, -2)))
       throw LoadError("policy: field 'params': expected names and values, as in params = { limit = 1e6 }");
     std::string name = lua_tostring(L, -2);
-    c10::IValue value = read_param(L);
-    if (value.isNone())
-      throw LoadError("policy: param '" + name + "': expected " + param_values + ", got " + describe(L, -1));
-    params.push_back({std::move(name), std::move(value)});
+    params.push_back(read_param(L, std::move(name)));
     if (params.size() > most_params)
       throw LoadError("policy: field 'params' has more than " + std::to_string(most_params) + " entries");
     lua_pop(L, 1);
@@ -268,24 +230,6 @@ void check_test_fields(lua_State* L, const std::string& where) {
                       did_you_mean(close_words(key, {known.begin(), known.end()})) +
                       " (fields: name, args, check, params, state)");
   }
-}
-
-/// Of a test, at the top: values for params that the policy has.
-void check_test_params(lua_State* L, const std::string& where, const std::vector<triage::Param>& params) {
-  if (push_own_field(L, -1, "params") == LUA_TNIL) return lua_pop(L, 1);
-  if (!lua_istable(L, -1)) throw LoadError(where + ": field 'params': expected a table of names and values");
-  lua_pushnil(L);
-  while (lua_next(L, -2)) {
-    const std::string name = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "?";
-    const bool known =
-        std::any_of(params.begin(), params.end(), [&](const triage::Param& param) { return param.name == name; });
-    if (!known) throw LoadError(where + ": field 'params': the policy has no param '" + name + "'");
-    if (!read_param_value(L))
-      throw LoadError(where + ": field 'params': '" + name + "': expected " + param_values + ", got " +
-                      describe(L, -1));
-    lua_pop(L, 1);
-  }
-  lua_pop(L, 1);
 }
 
 /// What stands under a name is no test of a list, and would never run.
@@ -449,15 +393,6 @@ PolicyDefinition read_table(lua_State* L, std::string name) {
 }
 
 }  // namespace
-
-std::optional<ParamValue> read_param_value(lua_State* L) {
-  const c10::IValue value = read_param(L);
-  if (value.isNone()) return std::nullopt;
-  if (value.isTensor()) return ParamValue(value.toTensor());
-  if (value.isIntList()) return ParamValue(value.toIntVector());
-  if (value.isDoubleList()) return ParamValue(value.toDoubleVector());
-  return ParamValue(value.toScalar());
-}
 
 void push_policy(lua_State* L) {
   lua_newtable(L);

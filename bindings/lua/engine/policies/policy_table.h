@@ -1,6 +1,5 @@
 #pragma once
 #include <triage/front_end.h>
-#include <triage/params.h>
 #include <triage/verify.h>
 
 #include <lua.hpp>
@@ -22,9 +21,6 @@ struct PolicyDefinition {
   int run = LUA_NOREF;
   int tests = LUA_NOREF;  // the list `tests`, where there is one
 };
-
-/// The value of a param at the top of the stack; nothing where it can be none.
-std::optional<ParamValue> read_param_value(lua_State* L);
 
 /// Pushes the function `policy`, which checks the table it is given and marks it.
 void push_policy(lua_State* L);
