@@ -13,6 +13,7 @@
 #include "runtime/graph/text/describe.h"
 #include "runtime/messages/debugging/verbose.h"
 #include "runtime/policy/files/policy_files.h"
+#include "runtime/policy/params/param_values.h"
 #include "runtime/policy/versions/version.h"
 
 namespace triage::lua {
@@ -81,6 +82,34 @@ std::string rows_text(const at::Tensor& tensor) {
   return "{" + text + "}";
 }
 
+/// Where a declared param ends, but for its default.
+std::vector<c10::Scalar> edges_of(const Param& param) {
+  std::vector<c10::Scalar> edges = param.values;
+  if (edges.empty() && param.min) edges.push_back(*param.min);
+  if (param.values.empty() && param.max) edges.push_back(*param.max);
+  const bool is_number = param.value.isInt() || param.value.isDouble();
+  if (!is_number) return {};
+  std::erase_if(edges, [&](const c10::Scalar& edge) { return edge.toDouble() == param.value.toScalar().toDouble(); });
+  return edges;
+}
+
+/// Each param at the ends of its range, the others as they are. What samples do to each other was looked at before.
+void try_edges_of_params(Verification& all, const PolicyUnderCheck& policy, const Group& group,
+                         const Signature& signature, uint64_t seed) {
+  for (size_t i = 0; i < signature.params.size(); ++i)
+    for (const c10::Scalar& edge : edges_of(signature.params[i])) {
+      PolicyUnderCheck at_edge = policy;
+      at_edge.params[i] = policy::checked(all.policy, signature.params[i], edge, policy::Reading::all);
+      for (const Law law : {Law::isolated, Law::order}) at_edge.promises.push_back({law, false});
+      PolicySubject subject(at_edge);
+      Verification found = check_laws(subject, group.inputs, {0, seed});
+      for (LawResult& law : found.laws)
+        for (Violation& violation : law.violations)
+          violation.what += fmt::format(" (with {} = {})", signature.params[i].name, policy::number_text(edge));
+      diagnose::merge(all, std::move(found));
+    }
+}
+
 }  // namespace
 
 std::string lua_text(const at::Tensor& tensor) {
@@ -105,11 +134,14 @@ Verification verify(PolicyUnderCheck policy, const std::string& name, const Sign
                     const diagnose::LawsOptions& options) {
   Verification all;
   all.policy = name;
+  bool tried_params = false;
   for (Group& group : groups_of(signature, batches, shared)) {
     policy.params = group.params;
     PolicySubject subject(policy);
     try {
       diagnose::merge(all, check_laws(subject, group.inputs, options));
+      if (!tried_params) try_edges_of_params(all, policy, group, signature, options.seed);
+      tried_params = true;
     } catch (const std::exception& error) {
       all.left_out.push_back(fmt::format("{}: {}", group.from, messages::message_of(error)));
     }
@@ -126,6 +158,18 @@ Verification verify(PolicyUnderCheck policy, const std::string& name, const Sign
 namespace triage {
 
 namespace {
+
+std::vector<at::Tensor> params_of(const lua::LuaScript& script, const Params& values) {
+  const Signature& signature = script.signature();
+  for (const auto& [name, value] : values) {
+    const auto is_named = [&, &name = name](const Param& param) { return param.name == name; };
+    const auto param = std::find_if(signature.params.begin(), signature.params.end(), is_named);
+    if (param == signature.params.end())
+      throw InputError(fmt::format("verify_policy: policy '{}' has no param '{}'", script.name(), name));
+    policy::checked(script.name(), *param, value, policy::Reading::all);
+  }
+  return policy::param_tensors(signature, values);
+}
 
 lua::PolicyUnderCheck under_check(const std::filesystem::path& path, const VerifyOptions& options) {
   lua::PolicyUnderCheck policy{files::read_text(path), {}, options.runtime};
@@ -156,8 +200,7 @@ Verification verify_policy(const std::filesystem::path& path, const VerifyOption
     if (options.batches[i].size() != signature.inputs.size())
       throw InputError(fmt::format("verify_policy: batch {} has {} tensors; policy '{}' has {} inputs", i,
                                    options.batches[i].size(), script.name(), signature.inputs.size()));
-    batches.push_back(
-        {fmt::format("batch {}", i), options.batches[i], policy::param_tensors(signature, options.params)});
+    batches.push_back({fmt::format("batch {}", i), options.batches[i], params_of(script, options.params)});
   }
   if (options.batches.empty()) batches = lua::batches_of_tests(script);
   policy.promises = script.promises().value_or(std::vector<Promise>());

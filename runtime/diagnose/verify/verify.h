@@ -21,7 +21,7 @@ class VerifySubject : public IsolationSubject {
 struct LawsOptions {
   size_t search = 1024;  // as in VerifyOptions
   uint64_t seed = 0;
-  std::function<void(const std::string& step)> progress = {};
+  std::function<void(const std::string& step)> progress = {};  // as in VerifyOptions
 };
 
 /// Tries all laws with the samples of one batch. Throws InputError where no input has samples, and what the batch given throws.
