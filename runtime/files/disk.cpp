@@ -211,6 +211,14 @@ bool looks_like_json(std::string_view text) {
          std::string_view(text[0] == '{' ? "\"}" : "\"[{]-0123456789tfn").find(text[next]) != text.npos;
 }
 
+/// Without a byte order mark: every other byte is 0, as in text of ASCII letters.
+bool looks_like_utf16(std::string_view head) {
+  size_t zeros[2] = {0, 0};
+  for (size_t i = 0; i < head.size(); ++i) zeros[i % 2] += head[i] == 0;
+  const size_t pairs = head.size() / 2;
+  return pairs > 1 && std::min(zeros[0], zeros[1]) == 0 && std::max(zeros[0], zeros[1]) >= pairs - pairs / 8;
+}
+
 bool starts_without_case(std::string_view head, std::string_view text) {
   return head.size() >= text.size() && std::equal(text.begin(), text.end(), head.begin(), [](char a, char b) {
            return a == std::tolower(static_cast<unsigned char>(b));
@@ -235,7 +243,8 @@ std::string describe_content(const InputFile& file) {
   if (starts("\x7f"
              "ELF"))
     return "a program or library";
-  if (starts("\xff\xfe") || starts("\xfe\xff")) return "UTF-16 text";
+  if (starts(std::string_view("\xff\xfe\0\0", 4)) || starts(std::string_view("\0\0\xfe\xff", 4))) return "UTF-32 text";
+  if (starts("\xff\xfe") || starts("\xfe\xff") || looks_like_utf16(head)) return "UTF-16 text";
   if (head.size() > 9 && head[6] == 0 && head[7] == 0 && head[8] == '{') return "a .safetensors file";
   const std::string_view text_begins =
       std::string_view(head).substr(std::min(head.find_first_not_of(" \t\r\n"), head.size()));

@@ -194,18 +194,12 @@ const std::string kBroken[] = {
     "x = @",
     "x = $",
     "x = a ? b",
-    "x = \\",
-    "x = !y",
-    "x = y ++",
     "x = ~",
     "x = a ~ ",
     "x = `a`",
     "\x01",
     "x = \x7f",
-    "x = \xe4",
     "x = \"a\nb\"",
-    "# x",
-    "x = 1; # x",
     // literals that are shown behind "near"
     "x = 1 'string'",
     "x = f 1",
@@ -377,6 +371,35 @@ TEST_CASE("signs of other languages are told apart from other mistakes") {
   CHECK(message_of_rewriter("x += 1", "=p") == "p:1: syntax error (Lua has no +=; write x = x + ...) near '+'");
   CHECK(message_of_rewriter("x = a && b", "=p") ==
         "p:1: unexpected symbol (Lua writes `and` for &&; masks take one &) near '&'");
+  CHECK(message_of_rewriter("x = !y", "=p") ==
+        "p:1: unexpected symbol (Lua writes `not x` for !x, and ~x for a mask) near '!'");
+  CHECK(message_of_rewriter("x = y ++", "=p") == "p:1: unexpected symbol (Lua has no ++; write x = x + 1) near '+'");
+  CHECK(message_of_rewriter("# x", "=p") == "p:1: unexpected symbol (comments begin with -- in Lua) near '#'");
+  CHECK(message_of_rewriter("x = \\", "=p") ==
+        "p:1: unexpected symbol (in Lua a line goes on in the next without a \\) near '\\'");
+  CHECK(message_of_rewriter("x = \xe4", "=p") ==
+        "p:1: unexpected symbol (the byte 0xE4 in column 5 is no UTF-8; save the file as UTF-8) near '<\\228>'");
+}
+
+TEST_CASE("a hint stands where the habit does, and only where the parser gave up") {
+  const auto error_of = [](const std::string& source) -> std::string {
+    try {
+      rewriter::rewrite(source, "@p.lua");
+    } catch (const rewriter::SyntaxError& error) {
+      return std::to_string(error.line) + ":" + std::to_string(error.column) + " " + error.what();
+    }
+    return "";
+  };
+  CHECK(error_of("local x\n  if f(x):\n    print(x)\n    x = 1\n") ==
+        "2:3 p.lua:2: Lua writes `if c then ... end` for `if c:`");
+  CHECK(error_of("for i in range(3):\n  f(i)\n  g(i)\n").rfind("1:1 p.lua:1: Lua writes `for i = 0", 0) == 0);
+  CHECK(error_of("local a, b = 1 ** 2, z[:, 0]").find("x ^ 2 for x ** 2") != std::string::npos);
+  CHECK(error_of("local a, b = z[:, 0], 1 ** 2").find("Lua writes z[{\":\", 0}]") != std::string::npos);
+  CHECK(error_of("y = x.y[f(1)][a:b, c:size(0), ...]").find("[{{a, b}, c:size(0), \"...\"}]") != std::string::npos);
+  for (const char* plain :
+       {"-- import torch\nx = = 1", "x = 'import torch'\ny = = 2", "--[[ for each row:\n ]]\nx = = 1",
+        "if x then y() end ::done::\nx = = 1", "f(z[1]) = 2", "local continue = 1\nx = = 1"})
+    CHECK_MESSAGE(error_of(plain).find(" (") == std::string::npos, plain, error_of(plain));
 }
 
 }  // namespace triage::lua::testing

@@ -11,6 +11,7 @@
 #include "bindings/cli/commands.h"
 #include "bindings/cli/terminal.h"
 #include "bindings/lua/engine/libraries/unknown_names.h"
+#include "bindings/lua/engine/script_state.h"
 #include "bindings/lua/rewriter/rewriter.h"
 #include "runtime/messages/printable.h"
 
@@ -49,7 +50,12 @@ void check_names(Checked& checked, const std::string& source, const std::vector<
 
 /// What the policy's file returns. A function of the host is never called here.
 Signature load_signature(const std::string& path, const CheckCommand& options) {
-  Runtime runtime(quiet_runtime(options.json));
+  RuntimeOptions quiet = quiet_runtime(options.json);
+  quiet.log = [log = quiet.log](const LogRecord& record) {
+    const bool of_source = record.fields.size() == 1 && record.fields[0].name == "path";  // found here already
+    if (!of_source) log(record);
+  };
+  Runtime runtime(quiet);
   for (const std::string& name : options.given)
     if (name.find('=') != std::string::npos)
       define_given(runtime, {name}, c10::kCPU);
@@ -74,7 +80,8 @@ Checked check_file(const std::string& file, bool is_module, const CheckCommand& 
       return std::pair(a.line, a.column) < std::pair(b.line, b.column);
     });
   } catch (const rewriter::SyntaxError& error) {
-    checked.errors.push_back({error.line, error.column, without_place(error.what(), path, error.line)});
+    checked.errors.push_back(
+        {error.line, error.column, without_place(error.what(), path, error.line) + lua::not_lua(source)});
   } catch (const Error& error) {
     int line = error.source().line;
     checked.errors.push_back({line, 0, without_place(error.what(), path, line)});

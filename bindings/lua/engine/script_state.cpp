@@ -77,13 +77,14 @@ void place_given(State& state, lua_State* L, int tables, const std::string& name
   lua_pop(L, 1);
 }
 
-/// What a source that does not compile is, where it is no text that could be Lua; else empty.
+}  // namespace
+
 std::string not_lua(std::string_view source) {
   const std::string what = files::describe_content(files::InputFile(source));
-  return what == "a text file" ? "" : what;
+  if (what == "a text file") return "";
+  const bool is_text = what.ends_with(" text") && what.starts_with("UTF-");
+  return "; the file looks like " + what + ", not like a script in Lua" + (is_text ? ": save it as UTF-8" : "");
 }
-
-}  // namespace
 
 std::unique_ptr<State> make_script_state(StateOptions options, const std::vector<HostFunction>& host_functions,
                                          const std::vector<HostTensor>& host_tensors) {
@@ -126,7 +127,7 @@ void push_chunk(State& state, std::string_view source, const std::string& chunk_
   options.policy = state.context().sandboxed;
   if (load_chunk(L, source, chunk_name.c_str(), options) != LUA_OK) {
     if (const std::string what = not_lua(source); !what.empty() && lua_type(L, -1) == LUA_TSTRING)
-      lua_pushfstring(L, "%s; the file looks like %s, not like a script in Lua", lua_tostring(L, -1), what.c_str());
+      lua_pushfstring(L, "%s%s", lua_tostring(L, -1), what.c_str());
     lua_error(L);
   }
   lua_remove(L, -2);

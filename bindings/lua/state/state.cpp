@@ -1,4 +1,5 @@
 #include "bindings/lua/state/state.h"
+#include "bindings/lua/rewriter/habits/habits.h"
 #include "bindings/lua/state/table_fields.h"
 #include "bindings/lua/state/unwinding.h"
 #include "bindings/lua/state/userdata.h"
@@ -157,13 +158,28 @@ std::string error_text(lua_State* L, int index) {
   }
 }
 
+namespace {
+
+/// Lua's words for a global that is nil, and what to write where another language has such a global.
+std::string with_hint(std::string text) {
+  constexpr std::string_view before = "a nil value (global '", behind = "')";
+  const size_t at = text.rfind(before);
+  if (at == std::string::npos || !text.ends_with(behind)) return text;
+  const size_t begin = at + before.size();
+  const std::string_view hint =
+      rewriter::hint_of_name(std::string_view(text).substr(begin, text.size() - behind.size() - begin));
+  return hint.empty() ? text : text + "; " + std::string(hint);
+}
+
+}  // namespace
+
 void rethrow(lua_State* L, int index, const std::string& traceback) {
   if (ErrorBox* box = test_error(L, index)) {
     std::exception_ptr error = box->error;
     if (error) std::rethrow_exception(error);
     throw PolicyError(box->message, {}, traceback);
   }
-  std::string text = error_text(L, index);
+  std::string text = with_hint(error_text(L, index));
   Source where;  // "file:line: message", as Lua and we write it
   auto colon = text.find(':');
   if (colon != std::string::npos) {

@@ -2,12 +2,16 @@
 
 #include "bindings/lua/engine/script_state.h"
 #include "bindings/lua/rewriter/findings/global_names.h"
+#include "bindings/lua/rewriter/habits/habits.h"
 #include "bindings/lua/state/protected.h"
 #include "bindings/lua/values/describe.h"
+#include "runtime/messages/logs/log.h"
 
 #include <algorithm>
 #include <array>
+#include <mutex>
 #include <set>
+#include <tuple>
 
 namespace triage::lua {
 namespace {
@@ -78,8 +82,10 @@ std::string unknown_global(lua_State* L, const std::string& name, const std::vec
   const bool trusted = lua_getglobal(L, name.c_str()) != LUA_TNIL;
   lua_pop(L, 1);
   if (trusted) return "policies have no '" + name + "'; only the host and scripts of triage exec have it";
-  if (is_field_of_torch(L, name)) return "there is no '" + name + "' in a policy; did you mean 'torch." + name + "'?";
-  return "there is no '" + name + "' in a policy" + did_you_mean(close_words(name, names));
+  const std::string none = "there is no '" + name + "' in a policy";
+  if (const std::string_view hint = rewriter::hint_of_name(name); !hint.empty()) return none + "; " + std::string(hint);
+  if (is_field_of_torch(L, name)) return none + "; did you mean 'torch." + name + "'?";
+  return none + did_you_mean(close_words(name, names));
 }
 
 /// Pushes environment[root]; false and nothing where it has none.
@@ -113,9 +119,11 @@ std::string unknown_field(lua_State* L, State& state, const std::string& path) {
       const bool raised = lua_pcall(L, 2, 1, 0) != LUA_OK;
       if (!raised && !lua_isnil(L, -1)) continue;
       if (end != std::string::npos) break;
-      complaint = raised ? error_text(L, -1)
-                         : path.substr(0, begin - 1) + " has no '" + name + "'" +
-                               did_you_mean(close_words(name, keys_of(L, -2)));
+      const std::string_view hint = rewriter::hint_of_name(path);
+      complaint = raised
+                      ? error_text(L, -1)
+                      : path.substr(0, begin - 1) + " has no '" + name + "'" +
+                            (hint.empty() ? did_you_mean(close_words(name, keys_of(L, -2))) : "; " + std::string(hint));
       break;
     }
   }
@@ -152,6 +160,29 @@ void add_params(std::vector<UnknownName>& unknown, std::string_view source, cons
         "there is no param '" + param.name + "'" + did_you_mean(close_words(param.name, param.params));
     unknown.push_back({param.line, param.column, message, true});
   }
+}
+
+/// What the source says in another language's way and Lua takes, in the log: once for each place of a process, for a policy is
+/// loaded several times.
+void tell_once(const std::string& path, int line, int column, const std::string& message) {
+  constexpr size_t most = 1000;  // of a process; policies come and go
+  static std::mutex mutex;
+  static auto& told = *new std::set<std::tuple<std::string, int, int, std::string>>;
+  {
+    const std::lock_guard lock(mutex);
+    if (told.size() >= most) told.clear();
+    if (!told.emplace(path, line, column, message).second) return;
+  }
+  messages::LogTo::current().write(LogLevel::warn,
+                                   path + ":" + std::to_string(line) + ":" + std::to_string(column) + ": " + message,
+                                   {{"path", path}});
+}
+
+/// Of a name that is nil here and stands for something in Python; empty for other names.
+std::string foreign_name(lua_State* L, State& state, const GlobalRead& read) {
+  if (rewriter::hint_of_name(read.path).empty()) return {};
+  if (is_field(read)) return unknown_field(L, state, read.path);
+  return has_global(L, state, read.path) ? "" : unknown_global(L, read.path, {});
 }
 
 }  // namespace
@@ -193,8 +224,13 @@ bool refuse_unknown_globals(State& state, std::string_view source, const std::st
   if (names.makes_globals) return true;
   const std::set<std::string> tested = tested_names(names);
   in_protected_call(state.lua(), [&](lua_State* L) {
+    for (const rewriter::Warning& found : names.foreign) tell_once(path, found.line, found.column, found.message);
     for (const GlobalRead& read : names.reads) {
-      if (read.use != Use::Needed || read.protected_call || tested.count(read.path)) continue;
+      const bool refused = read.use == Use::Needed && !read.protected_call && !tested.count(read.path);
+      if (!refused || is_field(read))
+        if (const std::string message = foreign_name(L, state, read); !message.empty())
+          tell_once(path, read.line, read.column, message);
+      if (!refused) continue;
       std::string message = trusted_name(read.path);
       if (message.empty() && (is_field(read) || has_global(L, state, read.path))) continue;
       if (message.empty()) message = unknown_global(L, read.path, environment_names(L, state));

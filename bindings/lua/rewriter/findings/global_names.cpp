@@ -8,6 +8,7 @@
 #include <tuple>
 #include <utility>
 
+#include "bindings/lua/rewriter/findings/foreign.h"
 #include "bindings/lua/rewriter/findings/vocabulary.h"
 #include "bindings/lua/rewriter/syntax/parser.h"
 #include "bindings/lua/rewriter/syntax/ranges.h"
@@ -156,6 +157,7 @@ GlobalReads global_reads(std::string_view source, std::string_view chunk_name, c
   const Uses uses(*chunk);
   const Assigned assigned(*chunk);
   GlobalReads result;
+  result.foreign = find_foreign(*chunk);
   for (const Expression& e : chunk->expressions) {
     const std::string path = assigned.targets.count(&e) ? "" : global_path(e);
     if (path.empty()) continue;

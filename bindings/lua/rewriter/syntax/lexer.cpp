@@ -90,21 +90,6 @@ Lexer::Lexer(std::string_view source, std::string_view chunk_name) : source_(sou
   start_ = position_;
 }
 
-namespace {
-
-/// What was meant by a sign that Lua stumbles over, told by the characters around it; empty where nobody knows.
-std::string habit_of_another_language(char before, char sign, char behind) {
-  const std::string text(1, sign);
-  if (sign == '!' && behind == '=') return " (Lua writes ~= for !=)";
-  if (std::string_view("+-*/%^").find(sign) != std::string_view::npos && behind == '=')
-    return " (Lua has no " + text + "=; write x = x " + text + " ...)";
-  if (sign == '&' && before == '&') return " (Lua writes `and` for &&; masks take one &)";
-  if (sign == '|' && before == '|') return " (Lua writes `or` for ||; masks take one |)";
-  return "";
-}
-
-}  // namespace
-
 std::string Lexer::near(const Token& token) const {
   switch (token.kind) {
     case TokenKind::Name:
@@ -124,10 +109,18 @@ std::string Lexer::near(const Token& token) const {
 
 void Lexer::fail(const std::string& message, const std::string& near, int column) const {
   std::string text = chunk_ + ":" + std::to_string(line_) + ": " + message;
-  if (near.size() == 3 && position_ > 1 && position_ < source_.size())
-    text += habit_of_another_language(source_[position_ - 2], near[1], source_[position_]);
   if (!near.empty()) text += " near " + near;
   throw SyntaxError(text, line_, column);
+}
+
+void Lexer::fail_above(const std::string& message, size_t begin) const {
+  const std::string_view above = source_.substr(0, begin);
+  const auto below = std::count(source_.begin() + static_cast<std::ptrdiff_t>(begin),
+                                source_.begin() + static_cast<std::ptrdiff_t>(line_start_), '\n');
+  const int line = line_ - static_cast<int>(below);
+  const size_t line_end = above.rfind('\n');
+  const size_t before = line_end == std::string_view::npos ? 0 : line_end + 1;
+  throw SyntaxError(chunk_ + ":" + std::to_string(line) + ": " + message, line, static_cast<int>(begin - before) + 1);
 }
 
 void Lexer::fail_here(const std::string& message, const std::string& near) const {

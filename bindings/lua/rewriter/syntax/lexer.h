@@ -84,6 +84,9 @@ class Lexer {
 
   /// Throws SyntaxError `chunk:line: message`, with ` near ...` where `near` is not empty.
   [[noreturn]] void fail(const std::string& message, const std::string& near, int column) const;
+  /// The same for a mistake that begins at a byte of a line above the current one.
+  [[noreturn]] void fail_above(const std::string& message, size_t begin) const;
+  bool is_above(size_t byte) const { return byte < line_start_; }
   /// How `token` is shown behind "near".
   std::string near(const Token& token) const;
 

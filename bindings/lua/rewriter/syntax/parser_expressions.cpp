@@ -216,7 +216,7 @@ Expression* Parser::parse_call(Expression* callee) {
     if (!at(')')) call->items = parse_expressions();
     if (at('=') && call->items.back()->kind == ExpressionKind::Name) {
       const std::string& name = call->items.back()->text;
-      fail("')' expected (Lua passes named arguments in a table: {" + name + " = ...} for " + name + "=...)");
+      fail("')' expected", "Lua passes named arguments in a table: {" + name + " = ...} for " + name + "=...");
     }
     expect_closing(')', '(', call->line);
   } else {

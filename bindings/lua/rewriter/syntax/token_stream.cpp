@@ -1,5 +1,6 @@
 #include "bindings/lua/rewriter/syntax/token_stream.h"
 
+#include "bindings/lua/rewriter/habits/habits.h"
 #include "bindings/lua/rewriter/syntax/bounds.h"
 
 namespace triage::lua::rewriter {
@@ -65,7 +66,8 @@ std::string TokenStream::misplaced_end() const {
 /// The `end` of a `while`, ...: says which opening it lacks, unless that is on this very line.
 void TokenStream::fail_unclosed(const std::string& closing, const std::string& opening, int line) {
   if (line == lexer_.line()) fail_expected(closing);
-  const std::string misplaced = closing == show_token(TokenKind::End) ? misplaced_end() : "";
+  std::string misplaced;
+  if (closing == show_token(TokenKind::End)) misplaced = misplaced_end() + hint_of_missing_end(lexer_.source());
   fail(closing + " expected (to close " + opening + " at line " + std::to_string(line) + misplaced + ")");
 }
 
@@ -90,7 +92,18 @@ std::string TokenStream::expect_name() {
   return name;
 }
 
-void TokenStream::fail(const std::string& message) { lexer_.fail(message, lexer_.near(token_), token_.column); }
+void TokenStream::fail(const std::string& message) {
+  const Hint hint = hint_of_text(lexer_.source(), token_.begin);
+  if (!hint.text.empty() && lexer_.is_above(hint.begin) && token_.line == lexer_.line())
+    lexer_.fail_above(hint.text, hint.begin);
+  const std::string near = hint.instead.empty() ? lexer_.near(token_) : hint.instead;
+  lexer_.fail(hint.text.empty() ? message : message + " (" + hint.text + ")", near, token_.column);
+}
+
+void TokenStream::fail(const std::string& message, const std::string& hint) {
+  lexer_.fail(message + " (" + hint + ")", lexer_.near(token_), token_.column);
+}
+
 void TokenStream::fail_meaning(const std::string& message) { lexer_.fail(message, "", token_.column); }
 void TokenStream::fail_expected(const std::string& what) { fail(what + " expected"); }
 

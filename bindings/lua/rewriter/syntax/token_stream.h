@@ -32,7 +32,8 @@ class TokenStream {
   void expect_closing(TokenKind kind, TokenKind opening, int line);
   void expect_closing(char closing, char opening, int line);
   std::string expect_name();
-  [[noreturn]] void fail(const std::string& message);          // with "near ..."
+  [[noreturn]] void fail(const std::string& message);  // with "near ...", and a hint where one is known
+  [[noreturn]] void fail(const std::string& message, const std::string& hint);
   [[noreturn]] void fail_meaning(const std::string& message);  // without
   [[noreturn]] void fail_expected(const std::string& what);
 

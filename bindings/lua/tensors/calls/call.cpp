@@ -1,5 +1,6 @@
 #include "bindings/lua/tensors/calls/call.h"
 
+#include "bindings/lua/rewriter/habits/habits.h"
 #include "bindings/lua/state/stack.h"
 #include "bindings/lua/tensors/autograd.h"
 #include "bindings/lua/tensors/calls/convert.h"
@@ -232,14 +233,18 @@ void push_named_operator(lua_State* L, const std::string& name, bool method) {
   std::string qualified = name.find("::") == std::string::npos ? "aten::" + name : name;
   const Operator* op = find_operator(qualified);
   const std::string shown = shown_name(qualified, method);
+  const std::string hint = method ? rewriter::hint_of_method(name) : std::string(rewriter::hint_of_name(shown));
   if (!op) {
     std::vector<std::string> close;
     for (std::string& candidate : close_operators(qualified)) {
       const Operator* other = find_operator(qualified.substr(0, qualified.rfind(':') + 1) + candidate);
       if (other && may_call(L, *other)) close.push_back(std::move(candidate));
     }
-    throw std::invalid_argument(shown + ": there is no such operator" + did_you_mean(close));
+    throw std::invalid_argument(shown + ": there is no such operator" +
+                                (hint.empty() ? did_you_mean(close) : "; " + hint));
   }
+  if (!may_call(L, *op) && !hint.empty())
+    throw std::invalid_argument("`" + shown + "` is not among the operators of policies; " + hint);
   if (!may_call(L, *op)) refuse_operator(shown);
   push_operator(L, *op, method);
 }

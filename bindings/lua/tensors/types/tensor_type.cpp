@@ -170,6 +170,14 @@ int tensor_concat(lua_State* L) {
 }
 
 int tensor_call(lua_State* L) {
+  lua_Debug caller{};
+  const bool loop = lua_getstack(L, 0, &caller) && lua_getinfo(L, "n", &caller) && caller.name &&
+                    std::string_view(caller.name) == "for iterator";
+  if (loop)
+    throw std::invalid_argument(
+        "a `for` does not walk over the rows of a tensor; write `for i = 0, #x - 1 do local row = x[i] ... end`, or "
+        "work "
+        "on all rows at once");
   throw std::invalid_argument(
       "a tensor cannot be called like a function; index it with x[i], or call a method as x:name(...)");
 }

@@ -1,0 +1,128 @@
+// Names of Python, NumPy and PyTorch that policies do not have.
+#include <algorithm>
+#include <array>
+#include <cctype>
+
+#include "bindings/lua/rewriter/habits/habits.h"
+
+namespace triage::lua::rewriter {
+namespace {
+
+struct Name {
+  std::string_view written, hint;
+};
+
+constexpr std::string_view kNil = "Lua writes nil; the open end of a range is torch.None";
+constexpr std::string_view kNan = "NaN is 0/0; to find it, write x:isnan()";
+constexpr std::string_view kInf = "infinity is math.huge, or -math.huge; to find it, write x:isinf()";
+constexpr std::string_view kTypedTensor = "write torch.tensor({1, 2}, {dtype = torch.float32})";
+constexpr std::string_view kFormat = "Lua writes string.format(\"%g\", x), or \"x = \" .. x, for f\"x = {x}\"";
+constexpr std::string_view kMethod = "tensors have methods, as in x:sum() and x:abs(); numbers have math.abs, math.max";
+constexpr std::string_view kTable = "a list is a table, {1, 2}, and so is a dict, {a = 1}";
+constexpr std::string_view kRaise = "Lua writes error(\"what is wrong\") for raise";
+
+constexpr std::array kGlobals = std::to_array<Name>({
+    {"None", kNil},
+    {"null", kNil},
+    {"NULL", kNil},
+    {"True", "Lua writes true"},
+    {"TRUE", "Lua writes true"},
+    {"False", "Lua writes false"},
+    {"FALSE", "Lua writes false"},
+    {"nan", kNan},
+    {"NaN", kNan},
+    {"math.nan", kNan},
+    {"torch.nan", kNan},
+    {"inf", kInf},
+    {"Inf", kInf},
+    {"math.inf", kInf},
+    {"torch.inf", kInf},
+    {"math.isnan", "for a tensor write x:isnan(); a number n is NaN where n ~= n"},
+    {"math.isinf", "for a tensor write x:isinf(); a number n is infinite where math.abs(n) == math.huge"},
+    {"math.isfinite", "for a tensor write x:isfinite(); a number n is finite where math.abs(n) < math.huge"},
+    {"len", "Lua writes #x for len(x); for a tensor too, or x:size(0)"},
+    {"range", "Lua writes `for i = 0, n - 1 do ... end` for `for i in range(n):`"},
+    {"enumerate", "Lua writes `for i, x in ipairs(t) do`, with i from 1; for a tensor `for i = 0, #x - 1 do`"},
+    {"zip", "Lua writes `for i = 1, #a do local x, y = a[i], b[i]`"},
+    {"float", "for a tensor write x:float(); NaN is 0/0, infinity math.huge, and tonumber reads text"},
+    {"int", "for a tensor write x:int() or x:long(); for a number math.floor(x)"},
+    {"bool", "for a tensor write x:bool(); for a plain value x ~= 0"},
+    {"str", "Lua writes tostring(x)"},
+    {"repr", "Lua writes tostring(x)"},
+    {"f", kFormat},
+    {"list", kTable},
+    {"dict", kTable},
+    {"tuple", kTable},
+    {"set", kTable},
+    {"abs", kMethod},
+    {"sum", kMethod},
+    {"max", kMethod},
+    {"min", kMethod},
+    {"round", kMethod},
+    {"pow", kMethod},
+    {"any", kMethod},
+    {"all", kMethod},
+    {"sorted", "for a tensor write x:sort(); table.sort(t) sorts a list in place"},
+    {"isinstance", "Lua writes torch.is_tensor(x), or type(x) == \"number\""},
+    {"hasattr", "Lua writes t.name ~= nil"},
+    {"getattr", "Lua writes t[name]"},
+    {"setattr", "Lua writes t[name] = value"},
+    {"Exception", kRaise},
+    {"ValueError", kRaise},
+    {"RuntimeError", kRaise},
+    {"np", "policies have torch and no NumPy"},
+    {"numpy", "policies have torch and no NumPy"},
+    {"F", "functions are in torch, and methods: torch.relu(x), x:relu()"},
+    {"nn.functional", "functions are in torch, and methods: torch.relu(x), x:relu()"},
+    {"torch.nn", "layers are in nn: nn.Linear(4, 2); functions are in torch: torch.relu(x)"},
+    {"torch.optim", "optimizers are in optim, for scripts of triage exec"},
+    {"torch.Tensor", kTypedTensor},
+    {"torch.FloatTensor", kTypedTensor},
+    {"torch.LongTensor", kTypedTensor},
+    {"torch.from_numpy", "policies have no NumPy; torch.load reads .npy files"},
+    {"torch.cuda", "tensors stay on the device of the inputs; x.device says which, x:to(\"cuda\") moves one"},
+    {"torch.compile", "triage captures a policy by itself; a script writes triage.compile(fn)"},
+    {"torch.inference_mode", "write `local _ <close> = torch.no_grad()`"},
+    {"torch.newaxis", "write x[{\"new\"}] for a new axis in front, or x:unsqueeze(dim)"},
+    {"table.append", "Lua writes table.insert(t, x), or t[#t + 1] = x"},
+    {"string.join", "Lua writes table.concat(t, \", \")"},
+});
+
+constexpr std::array kMethods = std::to_array<Name>({
+    {"astype", "write x:to(torch.float32), or x:float()"},
+    {"numpy", "Lua has no arrays of NumPy: x:totable() reads the values into a table"},
+    {"copy", "write x:clone()"},
+    {"H", "write x.mT, or x:mH() for complex numbers"},
+    {"is_nan", "write x:isnan()"},
+    {"is_inf", "write x:isinf()"},
+    {"is_cuda", "write x.device ~= \"cpu\""},
+    {"data", "write x:detach()"},
+    {"values", "an operator with two results returns both: local values, indices = x:max(1)"},
+    {"indices", "an operator with two results returns both: local values, indices = x:max(1)"},
+    {"fillna", "write x:nan_to_num(0.0)"},
+    {"append", "tensors do not grow: torch.cat({a, b}, 0)"},
+    {"format", "write string.format(\"%g\", x:item())"},
+    {"__len__", "write #x, or x:size(0)"},
+    {"__getitem__", "write x[i]"},
+});
+
+template <size_t n>
+std::string_view hint_in(const std::array<Name, n>& table, std::string_view name) {
+  const auto* const found =
+      std::find_if(table.begin(), table.end(), [&](const Name& each) { return each.written == name; });
+  return found == table.end() ? std::string_view() : found->hint;
+}
+
+}  // namespace
+
+std::string_view hint_of_name(std::string_view path) { return hint_in(kGlobals, path); }
+
+std::string hint_of_method(std::string_view name) {
+  const bool is_word =
+      std::all_of(name.begin(), name.end(), [](unsigned char c) { return std::isalnum(c) || c == '_'; });
+  if (is_word) return std::string(hint_in(kMethods, name));
+  const std::string table = index_as_table("x", name);
+  return table.empty() ? "" : "a range is a table: " + table;
+}
+
+}  // namespace triage::lua::rewriter
