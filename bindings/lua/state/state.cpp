@@ -160,14 +160,17 @@ std::string error_text(lua_State* L, int index) {
 
 namespace {
 
-/// Lua's words for a global that is nil, and what to write where another language has such a global.
+/// Lua's words for a global or field that is nil, and what to write where another language has it.
 std::string with_hint(std::string text) {
-  constexpr std::string_view before = "a nil value (global '", behind = "')";
+  constexpr std::string_view before = "a nil value (", behind = "')";
   const size_t at = text.rfind(before);
   if (at == std::string::npos || !text.ends_with(behind)) return text;
-  const size_t begin = at + before.size();
-  const std::string_view hint =
-      rewriter::hint_of_name(std::string_view(text).substr(begin, text.size() - behind.size() - begin));
+  const std::string_view inside = std::string_view(text).substr(at + before.size());  // global 'len')
+  const size_t quote = inside.find('\'');
+  const std::string_view name = inside.substr(quote + 1, inside.size() - behind.size() - quote - 1);
+  const bool field = inside.starts_with("field") || inside.starts_with("method");
+  if (!field && !inside.starts_with("global")) return text;  // a variable has any name
+  const std::string_view hint = field ? rewriter::hint_of_field(name) : rewriter::hint_of_name(name);
   return hint.empty() ? text : text + "; " + std::string(hint);
 }
 

@@ -23,6 +23,9 @@ std::string hint_of_missing_end(std::string_view source);
 /// Of a global or a field of one, "len" or "math.nan", that policies do not have. Empty for other names.
 std::string_view hint_of_name(std::string_view path);
 
+/// Of a field or method that a table or a text does not have: "append". Empty for other names.
+std::string_view hint_of_field(std::string_view name);
+
 /// Of `x:name(...)` or `x.name` that tensors do not have: "astype". A name such as "1:3" is a slice. Empty for other names.
 std::string hint_of_method(std::string_view name);
 

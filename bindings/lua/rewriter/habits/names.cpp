@@ -106,6 +106,20 @@ constexpr std::array kMethods = std::to_array<Name>({
     {"__getitem__", "write x[i]"},
 });
 
+// Of tables and texts.
+constexpr std::array kFields = std::to_array<Name>({
+    {"append", "Lua writes table.insert(t, x), or t[#t + 1] = x"},
+    {"extend", "Lua writes `for i, x in ipairs(more) do table.insert(t, x) end`"},
+    {"items", "Lua writes `for key, value in pairs(t) do`"},
+    {"keys", "Lua writes `for key in pairs(t) do`"},
+    {"values", "Lua writes `for key, value in pairs(t) do`"},
+    {"join", "Lua writes table.concat(t, \", \")"},
+    {"split", "Lua writes `for word in text:gmatch(\"%S+\") do`"},
+    {"strip", "Lua writes text:match(\"^%s*(.-)%s*$\")"},
+    {"startswith", "Lua writes text:sub(1, #start) == start"},
+    {"replace", "Lua writes text:gsub(pattern, by)"},
+});
+
 template <size_t n>
 std::string_view hint_in(const std::array<Name, n>& table, std::string_view name) {
   const auto* const found =
@@ -116,6 +130,8 @@ std::string_view hint_in(const std::array<Name, n>& table, std::string_view name
 }  // namespace
 
 std::string_view hint_of_name(std::string_view path) { return hint_in(kGlobals, path); }
+
+std::string_view hint_of_field(std::string_view name) { return hint_in(kFields, name); }
 
 std::string hint_of_method(std::string_view name) {
   const bool is_word =

@@ -178,6 +178,9 @@ int tensor_call(lua_State* L) {
         "a `for` does not walk over the rows of a tensor; write `for i = 0, #x - 1 do local row = x[i] ... end`, or "
         "work "
         "on all rows at once");
+  if (lua_type(L, 2) == LUA_TSTRING)
+    throw std::invalid_argument(
+        "x[[0, 2]] calls x with a text in Lua; to gather by a list of indices write x[torch.tensor({0, 2})]");
   throw std::invalid_argument(
       "a tensor cannot be called like a function; index it with x[i], or call a method as x:name(...)");
 }
