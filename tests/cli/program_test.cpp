@@ -195,7 +195,7 @@ TEST_CASE("explain shows the graph, its plain form and its guards") {
   CHECK(ran.out.substr(decomposed, guards - decomposed).find("aten::where") != std::string::npos);
   nlohmann::json json = triage({"explain", "repair.lua", "--input", "z=randn:4x8", "--json"}).json();
   CHECK(keys_of(json) == std::vector<std::string>{"backend", "breaks", "cache", "compile_times", "fused_loops",
-                                                  "graph_breaks", "graphs", "inputs", "ops", "policy",
+                                                  "graph_breaks", "graphs", "inputs", "ops", "params", "policy",
                                                   "unmasked_rows"});
   CHECK(keys_of(json["compile_times"]) == std::vector<std::string>{"backend", "capture"});
   CHECK(json["compile_times"]["capture"] > 0);
