@@ -129,7 +129,7 @@ void Policy::prepare(at::ArrayRef<at::Tensor> inputs, const RunOptions& options)
 }
 
 void Policy::set_param(const std::string& name, ParamValue value) const {
-  errors_only([&] { core().line().set_param(name, std::move(value)); });
+  errors_only([&] { core().set_param(name, std::move(value)); });
 }
 
 void Policy::manual_seed(uint64_t seed) const {

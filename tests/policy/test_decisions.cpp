@@ -63,6 +63,7 @@ class Lines {
 };
 
 std::shared_ptr<DecisionLog> log_of(DecisionLogOptions options) {
+  options.events = false;  // test_decision_events.cpp is about these
   return std::make_shared<DecisionLog>(std::move(options));
 }
 

@@ -249,6 +249,7 @@ TEST_CASE("threads: the decision log says of each call what its RunInfo says, wh
   const auto log = std::make_shared<triage::DecisionLog>(triage::DecisionLogOptions{.file = folder / "d.jsonl",
                                                                                     .max_file_bytes = 50'000,
                                                                                     .max_files = 1000,
+                                                                                    .events = false,
                                                                                     .clean_share = 1,
                                                                                     .queue_records = 2 * most,
                                                                                     .capsule_dir = folder / "capsules",

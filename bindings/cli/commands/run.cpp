@@ -283,6 +283,7 @@ std::shared_ptr<DecisionLog> decision_log(const RunCommand& options) {
   check_destination("--decisions", options.decisions, options.call.policy);
   DecisionLogOptions log;
   log.file = options.decisions;
+  log.events = false;  // the line of the call is what is asked for
   return std::make_shared<DecisionLog>(std::move(log));
 }
 

@@ -34,6 +34,10 @@ struct DecisionLogOptions {
   /// kept.
   uint64_t max_file_bytes = uint64_t{64} << 20;
   size_t max_files = 5;
+  /// Whether what happens to policies gets lines, too: which version went live, when and by what, what was refused, pins,
+  /// candidates, params (docs/decisions.md). These have the field `event`, which no line of a call has. RuntimeOptions::cache_dir
+  /// then also keeps the sources that were live, 64 of each policy file.
+  bool events = true;
   /// Gets each line, without its end, on the thread of the log. It may use this log and its Runtimes; `flush` returns at
   /// once there. What it throws is counted (DecisionCounts::failed).
   std::function<void(std::string_view line)> on_line = {};
@@ -61,7 +65,7 @@ struct DecisionLogOptions {
   Log log = {};
 };
 
-/// Of decisions. None decreases.
+/// Of decisions; `dropped` and `failed` also of lines about policies. None decreases.
 struct DecisionCounts {
   uint64_t written = 0;
   uint64_t dropped = 0;  ///< too many waited

@@ -76,6 +76,16 @@ void Counters::flagged(const Flagged& found) noexcept {
   stripe.repaired.fetch_add(found.repaired, relaxed);
 }
 
+Counters::Flagged Counters::totals() const noexcept {
+  Flagged sum;
+  for (const Stripe& stripe : stripes_) {
+    sum.samples += stripe.samples.load(relaxed);
+    sum.flagged += stripe.flagged.load(relaxed);
+    sum.repaired += stripe.repaired.load(relaxed);
+  }
+  return sum;
+}
+
 CallStatistics Counters::read() const {
   CallStatistics sum;
   for (const Stripe& stripe : stripes_) {
@@ -85,10 +95,11 @@ CallStatistics Counters::read() const {
     for (size_t bucket = 0; bucket < latency_bucket_count; ++bucket)
       sum.latency[bucket] += stripe.latency[bucket].load(relaxed);
     sum.time += std::chrono::nanoseconds(stripe.time.load(relaxed));
-    sum.samples += stripe.samples.load(relaxed);
-    sum.flagged += stripe.flagged.load(relaxed);
-    sum.repaired += stripe.repaired.load(relaxed);
   }
+  const Flagged all = totals();
+  sum.samples = all.samples;
+  sum.flagged = all.flagged;
+  sum.repaired = all.repaired;
   for (size_t kind = 0; kind < failure_kind_count; ++kind) sum.failures[kind] = failures_[kind].load(relaxed);
   sum.uncounted = uncounted_.load(relaxed);
   sum.flags = flags_.read();

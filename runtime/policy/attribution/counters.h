@@ -49,6 +49,8 @@ class Counters {
   void end() noexcept { ended_.store(true, std::memory_order_release); }
   bool ended() const noexcept { return ended_.load(std::memory_order_acquire); }
 
+  /// Of all calls so far.
+  Flagged totals() const noexcept;
   /// All but recompiles and graph breaks.
   CallStatistics read() const;
 

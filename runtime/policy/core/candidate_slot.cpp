@@ -65,6 +65,7 @@ std::shared_ptr<PolicyVersion> CandidateSlot::make_version(NewSource source) {
     policy_.count_refusal();
     policy_.log().write(LogLevel::error, fmt::format("the candidate '{}' was refused: {}", path, error.what()),
                         error.what());
+    policy_.log().note({.event = "refused", .by = "candidate", .reason = error.what()});
   };
   try {
     return make_successor(policy_, std::move(source));
@@ -98,6 +99,12 @@ VersionInfo CandidateSlot::begin(const std::shared_ptr<Candidate>& candidate, co
         LogLevel::info,
         fmt::format("version {} is a candidate (source {}): {}", version.number, version.hash, task_of(*candidate)), {},
         version.number);
+    policy_.log().note({.event = "candidate_started",
+                        .version = version.number,
+                        .hash = version.hash,
+                        .kept = policy_.log().keep_source(version),
+                        .kind = to_string(candidate->kind),
+                        .share = candidate->share});
     policy_.report_params(version);
   });
   return info;
@@ -186,10 +193,23 @@ CandidateReport CandidateSlot::finish(const std::shared_ptr<Candidate>& candidat
     reverted_ += report.state == CandidateState::reverted;
   }
   afterwards(policy_.runtime().logger(), [&] {
+    note_end(*candidate, report, reason);
     post_end(candidate, report);
     policy_.runtime().wake_watchers();
   });
   return report;
+}
+
+void CandidateSlot::note_end(const Candidate& candidate, const CandidateReport& report,
+                             const std::string& reason) const {
+  const char* event = "candidate_ended";
+  if (report.state == CandidateState::promoted) event = "candidate_promoted";
+  if (report.state == CandidateState::reverted) event = "candidate_reverted";
+  policy_.log().note({.event = event,
+                      .version = candidate.version->number,
+                      .hash = candidate.version->hash,
+                      .reason = reason,
+                      .kind = to_string(candidate.kind)});
 }
 
 void CandidateSlot::post_end(const std::shared_ptr<Candidate>& candidate, const CandidateReport& report) {

@@ -62,6 +62,7 @@ class CandidateSlot {
   std::optional<CandidateReport> end_as(CandidateState end, const std::shared_ptr<Candidate>& candidate,
                                         const std::string& reason, const Source& source);
   CandidateReport finish(const std::shared_ptr<Candidate>& candidate, const std::string& reason, const Source& source);
+  void note_end(const Candidate& candidate, const CandidateReport& report, const std::string& reason) const;
   void post_end(const std::shared_ptr<Candidate>& candidate, const CandidateReport& report);
 
   PolicyCore& policy_;

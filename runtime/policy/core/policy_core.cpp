@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "runtime/policy/afterwards.h"
+
 namespace triage::policy {
 
 PolicyCore::PolicyCore(std::shared_ptr<RuntimeCore> runtime, Releases& releases, std::string path,
@@ -25,6 +27,18 @@ void PolicyCore::give_number(PolicyVersion& version) {
   const int number = line_.next_number();
   counts_.add(number, version.hash, version.counters, version.compile_counts);
   version.number = number;
+}
+
+/// A number that is set to what it was is no event; of lists and tensors only the kind is told, and each is one.
+void PolicyCore::set_param(const std::string& name, ParamValue value) {
+  const bool is_number = value.is_number();
+  std::string text = value.text();
+  const std::optional<ParamValue> before = line_.set_param(name, std::move(value));
+  afterwards(runtime_->logger(), [&] {
+    const std::string previous = before ? before->text() : "";
+    if (is_number && text == previous) return;
+    log_.note({.event = "param", .param = name, .value = std::move(text), .previous_value = previous});
+  });
 }
 
 void PolicyCore::count_refusal() {

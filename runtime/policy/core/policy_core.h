@@ -45,6 +45,8 @@ class PolicyCore {
   void begin_with(const PolicyVersion& version);
   /// Reports the statistics of its calls and of what went live; takes the mutex of line().
   PolicyStatistics statistics();
+  /// For all calls from now on. Throws InputError where no version takes it.
+  void set_param(const std::string& name, ParamValue value);
   /// A version that is to go live, or to run as a candidate, gets its number. With the mutex of line().
   void give_number(PolicyVersion& version);
   void count_refusal();

@@ -6,6 +6,7 @@
 #include <triage/error.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace triage::policy {
 namespace {
@@ -184,7 +185,7 @@ void VersionLine::set_candidate(std::shared_ptr<Candidate> candidate) {
   }
 }
 
-void VersionLine::set_param(const std::string& name, ParamValue value) {
+std::optional<ParamValue> VersionLine::set_param(const std::string& name, ParamValue value) {
   const std::lock_guard lock(mutex_);
   const Lineup& lineup = *now();
   const Lineup* const of_candidate = lineup.beside ? &lineup.beside->lineup : nullptr;
@@ -196,13 +197,15 @@ void VersionLine::set_param(const std::string& name, ParamValue value) {
   if (of_candidate) check_for_candidate(*of_candidate, given);
   Params params = params_;
   const auto same = std::find_if(params.begin(), params.end(), [&](const auto& param) { return param.first == name; });
+  std::optional<ParamValue> before;
   if (same == params.end())
     params.emplace_back(name, std::move(value));
   else
-    same->second = std::move(value);
+    before = std::exchange(same->second, std::move(value));
   lineup.version->forms.forget();  // the host wants something else
   if (of_candidate) of_candidate->version->forms.forget();
   commit(stage(lineup.version, std::move(params)));
+  return before;
 }
 
 }  // namespace triage::policy

@@ -64,8 +64,9 @@ class VersionLine {
   }
   std::shared_ptr<PolicyVersion> live() const;
   /// Sets a param of all calls. Throws InputError where neither the live version nor the candidate takes it, and where one of
-  /// them does not allow the value: both answer calls with it.
-  void set_param(const std::string& name, ParamValue value);
+  /// them does not allow the value: both answer calls with it. Returns the value that was set before; nothing where none
+  /// was.
+  std::optional<ParamValue> set_param(const std::string& name, ParamValue value);
 
   /// Short, of all that follows.
   std::mutex& mutex() const noexcept { return mutex_; }

@@ -26,12 +26,39 @@ struct Field {
   const char* name;
   bool is_text;  // can be masked
 };
-constexpr std::array<Field, 23> fields = {
-    {{"decision_id", true},   {"trace_id", true},      {"policy", true},    {"path", true},     {"version", false},
-     {"live_version", false}, {"hash", true},          {"answered", false}, {"form", false},    {"duration_us", false},
-     {"failure", true},       {"failure_kind", false}, {"batch", false},    {"flagged", false}, {"repaired", false},
-     {"samples", false},      {"sample", false},       {"sample_id", true}, {"errors", false},  {"location", true},
-     {"code", false},         {"severity", false},     {"done", false}}};
+constexpr std::array<Field, 33> fields = {{{"decision_id", true},
+                                           {"trace_id", true},
+                                           {"policy", true},
+                                           {"path", true},
+                                           {"version", false},
+                                           {"live_version", false},
+                                           {"hash", true},
+                                           {"answered", false},
+                                           {"form", false},
+                                           {"duration_us", false},
+                                           {"failure", true},
+                                           {"failure_kind", false},
+                                           {"batch", false},
+                                           {"flagged", false},
+                                           {"repaired", false},
+                                           {"samples", false},
+                                           {"sample", false},
+                                           {"sample_id", true},
+                                           {"errors", false},
+                                           {"location", true},
+                                           {"code", false},
+                                           {"severity", false},
+                                           {"done", false},
+                                           {"totals", false},
+                                           {"bundle", true},
+                                           {"bundle_version", false},
+                                           {"by", false},
+                                           {"previous_version", false},
+                                           {"previous_totals", false},
+                                           {"kind", false},
+                                           {"share", false},
+                                           {"param", true},
+                                           {"value", true}}};
 
 void check_field(const std::string& name, bool to_mask) {
   if (name == "capsule")
@@ -80,6 +107,11 @@ class DecisionLines::Object {
   }
   /// Nothing where there is none.
   Object& text(const char* field, const std::string& value) { return value.empty() ? *this : add(field, value); }
+  Object& number(const char* field, int value) { return value == 0 ? *this : add(field, value); }
+  Object& totals(const char* field, const Counters::Flagged& value) {
+    if (value.samples == 0) return *this;
+    return add(field, {{"samples", value.samples}, {"flagged", value.flagged}, {"repaired", value.repaired}});
+  }
 
   std::string json() const { return "{" + members_ + "}"; }
 
@@ -104,7 +136,16 @@ DecisionLines::DecisionLines(const DecisionLogOptions& options) : key_(options.m
   }
 }
 
+/// What says the same as another field has the rule of that one.
 DecisionLines::Rule DecisionLines::rule_of(std::string_view field) const {
+  if (field == "reason") return own_rule_of("failure");
+  if (field == "previous_hash") return own_rule_of("hash");
+  if (field == "previous_value") return own_rule_of("value");
+  if (field != "kept") return own_rule_of(field);
+  return own_rule_of("hash") == Rule::keep && own_rule_of("path") == Rule::keep ? Rule::keep : Rule::drop;
+}
+
+DecisionLines::Rule DecisionLines::own_rule_of(std::string_view field) const {
   for (const auto& [name, rule] : rules_)
     if (name == field) return rule;
   return Rule::keep;
@@ -141,7 +182,22 @@ std::string DecisionLines::line(const Decision& decision) const {
     samples.push_back(entry.json());
   }
   if (!samples.empty()) line.add_list("samples", samples);
+  line.totals("totals", decision.totals);
   return line.text("capsule", decision.capsule).json();
+}
+
+std::string DecisionLines::line(const PolicyEvent& event) const {
+  Object line(*this);
+  line.add("time", time_text(event.time));
+  line.text("event", event.event).text("policy", event.policy).text("bundle", event.bundle);
+  line.number("bundle_version", event.bundle_version).text("path", event.path);
+  line.number("version", event.version).text("hash", event.hash).text("kept", event.kept).text("by", event.by);
+  line.number("previous_version", event.previous_version).text("previous_hash", event.previous_hash);
+  line.totals("previous_totals", event.previous_totals);
+  line.text("kind", event.kind);
+  if (event.share > 0) line.add("share", event.share);
+  line.text("param", event.param).text("value", event.value).text("previous_value", event.previous_value);
+  return line.text("reason", event.reason.substr(0, longest_failure)).json();
 }
 
 std::string DecisionLines::dropped_line(uint64_t count, Clock::time_point since) const {

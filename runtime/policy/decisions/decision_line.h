@@ -1,4 +1,5 @@
 #pragma once
+#include "runtime/policy/attribution/counters.h"
 #include "runtime/policy/attribution/flagged.h"
 #include "runtime/policy/capsules/decision_capsule.h"
 
@@ -32,10 +33,31 @@ struct Decision {
   Answered answered = Answered::failed;
   CallForm form = CallForm::none;
   int64_t batch = 0, flagged = 0, repaired = 0;
+  Counters::Flagged totals;  // of all calls so far of the version that was called; no samples: they are not counted
   std::vector<Sample> samples;
   std::vector<uint16_t> errors;  // slots
   std::string capsule;
   std::unique_ptr<UnsavedCapsule> unsaved;
+};
+
+/// What happened to a policy or a bundle. docs/decisions.md has the words of `event` and `by`. What is empty or 0 is not in the line.
+struct PolicyEvent {
+  const char* event;
+  const char* by = "";
+  int version = 0;  // the one that the event is about; of "refused", "pinned" and "unpinned" the live one
+  std::string hash = {};
+  std::string kept = {};  // the file of KeptSources that has its source
+  // Of "live": the version that was live before, and the counts of its calls.
+  int previous_version = 0;
+  std::string previous_hash = {};
+  Counters::Flagged previous_totals = {};
+  std::string reason = {};                                  // an error, or a rule
+  const char* kind = "";                                    // of a candidate
+  double share = 0;                                         // of the calls, that it gets
+  std::string param = {}, value = {}, previous_value = {};  // of "param"
+  std::string policy = {}, bundle = {}, path = {};          // ChangeLog::note sets the names of what it is about
+  int bundle_version = 0;                                   // as `Bundle::rollback` takes it
+  std::chrono::system_clock::time_point time = std::chrono::system_clock::now();
 };
 
 inline constexpr size_t most_errors_of_sample = 64, longest_id = 1024, longest_failure = 4096;
@@ -47,6 +69,7 @@ class DecisionLines {
   explicit DecisionLines(const DecisionLogOptions& options);
   /// One line of JSON in ASCII, without its end.
   std::string line(const Decision& decision) const;
+  std::string line(const PolicyEvent& event) const;
   /// That `count` decisions are missing, the first of them since `since`.
   std::string dropped_line(uint64_t count, std::chrono::system_clock::time_point since) const;
 
@@ -54,6 +77,7 @@ class DecisionLines {
   class Object;
   enum class Rule : uint8_t { keep, mask, drop };
   Rule rule_of(std::string_view field) const;
+  Rule own_rule_of(std::string_view field) const;
 
   std::vector<std::pair<std::string, Rule>> rules_;
   std::string key_;

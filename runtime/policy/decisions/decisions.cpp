@@ -45,8 +45,8 @@ DecisionQueue::DecisionQueue(DecisionLogOptions options)
       lines_(options_),
       capsules_(options_, logger_),
       clean_calls_(options_.clean_share, files::kChecksumOfNothing) {
-  writing_.reserve(options_.queue_records);
-  waiting_.reserve(options_.queue_records);
+  writing_.reserve(options_.queue_records + room_for_events);
+  waiting_.reserve(options_.queue_records + room_for_events);
   if (options_.file.empty()) return;
   file_ = std::make_unique<messages::RotatingFile>(options_.file, options_.max_file_bytes, options_.max_files);
   file_->open();  // a wrong path is told here
@@ -70,14 +70,14 @@ void DecisionQueue::close() noexcept {
     thread_.join();
 }
 
-void DecisionQueue::note(Decision&& decision) noexcept {
+void DecisionQueue::note_entry(Entry&& entry, size_t room) noexcept {
   if (process_.is_another()) return;
   bool wake = false;
   {
     const std::lock_guard lock(mutex_);
     if (!taking_) return;
-    if (waiting_.size() >= options_.queue_records) return drop_locked();
-    waiting_.push_back(std::move(decision));  // has its memory
+    if (waiting_.size() >= room) return drop_locked();
+    waiting_.push_back(std::move(entry));  // has its memory
     ++noted_;
     const bool many = waiting_.size() == (options_.queue_records + 1) / 2;
     wake = doing_ == Thread::waits || (doing_ == Thread::lingers && many);
@@ -141,25 +141,32 @@ void DecisionQueue::work() {
 
 void DecisionQueue::write(Batch& batch, const Lost& lost) noexcept {
   untold_.add(lost);
-  uint64_t fine = 0;
+  Fine fine;
   file_works_ = !file_ || open_file();
   write_all(batch, fine);
   if (untold_.count > 0) tell_lost();
-  if (file_ && !flush_file()) fine = 0;
-  written_ += fine;
-  failed_ += batch.size() - fine;
+  if (file_ && !flush_file()) fine = {};
+  written_ += fine.decisions;
+  failed_ += batch.size() - fine.decisions - fine.events;
 }
 
-void DecisionQueue::write_all(Batch& batch, uint64_t& fine) noexcept {
-  for (Decision& decision : batch) {
+void DecisionQueue::write_all(Batch& batch, Fine& fine) noexcept {
+  for (Entry& entry : batch) {
     try {
-      if (decision.unsaved) decision.capsule = capsules_.save(*decision.unsaved);
-      decision.unsaved.reset();
-      fine += put(lines_.line(decision));
+      const bool is_written = write_entry(entry);
+      (std::holds_alternative<Decision>(entry) ? fine.decisions : fine.events) += is_written;
     } catch (const std::exception& error) {
       tell_failure(told_file_, "a decision cannot be written", error.what());
     }
   }
+}
+
+bool DecisionQueue::write_entry(Entry& entry) {
+  if (const auto* const event = std::get_if<PolicyEvent>(&entry)) return put(lines_.line(*event));
+  Decision& decision = std::get<Decision>(entry);
+  if (decision.unsaved) decision.capsule = capsules_.save(*decision.unsaved);
+  decision.unsaved.reset();
+  return put(lines_.line(decision));
 }
 
 /// Once it is told.

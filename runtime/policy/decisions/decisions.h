@@ -15,11 +15,12 @@
 #include <mutex>
 #include <string_view>
 #include <thread>
+#include <variant>
 #include <vector>
 
 namespace triage::policy {
 
-/// What is behind a DecisionLog: decisions that wait, and the thread that writes them. The thread keeps it alive, so
+/// What is behind a DecisionLog: decisions and events that wait, and the thread that writes them. The thread keeps it alive, so
 /// that the log may be destroyed in `on_line`. In a forked child, which has no such thread, all that touches the queue
 /// does nothing.
 class DecisionQueue : public std::enable_shared_from_this<DecisionQueue> {
@@ -36,7 +37,11 @@ class DecisionQueue : public std::enable_shared_from_this<DecisionQueue> {
   const DecisionLogOptions& options() const noexcept { return options_; }
   /// Whether a call that nothing is wrong with gets a line.
   bool takes_clean(std::string_view decision_id) noexcept { return clean_calls_.takes(decision_id); }
-  void note(Decision&& decision) noexcept;
+  void note(Decision&& decision) noexcept { note_entry(std::move(decision), options_.queue_records); }
+  /// Has room of its own in the queue: a flood of decisions is when somebody will ask what has changed.
+  void note(PolicyEvent&& event) noexcept {
+    if (options_.events) note_entry(std::move(event), options_.queue_records + room_for_events);
+  }
   /// One more decision that is not written.
   void drop() noexcept;
   /// Where capsules go; null where calls need not be recorded.
@@ -48,7 +53,9 @@ class DecisionQueue : public std::enable_shared_from_this<DecisionQueue> {
   DecisionCounts counts() const noexcept;
 
  private:
-  using Batch = std::vector<Decision>;
+  static constexpr size_t room_for_events = 64;
+  using Entry = std::variant<Decision, PolicyEvent>;
+  using Batch = std::vector<Entry>;
   using Time = std::chrono::system_clock::time_point;
   /// Decisions that were dropped and not yet told of in the log.
   struct Lost {
@@ -59,10 +66,16 @@ class DecisionQueue : public std::enable_shared_from_this<DecisionQueue> {
       count += more.count;
     }
   };
+  /// Of a batch, what is written.
+  struct Fine {
+    uint64_t decisions = 0, events = 0;
+  };
 
+  void note_entry(Entry&& entry, size_t room) noexcept;
   void work();
   void write(Batch& batch, const Lost& lost) noexcept;
-  void write_all(Batch& batch, uint64_t& fine) noexcept;
+  void write_all(Batch& batch, Fine& fine) noexcept;
+  bool write_entry(Entry& entry);
   void tell_lost() noexcept;
   bool put(const std::string& line) noexcept;
   bool open_file() noexcept;

@@ -68,6 +68,7 @@ void note_decision(DecisionLog& log, const DecidedCall& call, Answer& answer) {
   decision.answered = answer.by;
   decision.form = answer.form();
   decision.batch = rows_of(inputs);
+  decision.totals = called.counters->totals();
   decision.flagged = static_cast<int64_t>(samples.size());
   decision.repaired = std::count_if(samples.begin(), samples.end(),
                                     [](const auto& sample) { return sample.treatment == Treatment::repaired; });

@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <string_view>
+#include <utility>
 
 #include "runtime/messages/debugging/trace_file.h"
 #include "runtime/messages/logs/artefacts.h"
+#include "runtime/policy/decisions/decisions.h"
 
 namespace triage::policy {
 
@@ -33,6 +35,27 @@ void ChangeLog::write(LogLevel level, const std::string& told, const std::string
     messages::log_artefact(runtime_->logger(), messages::Artefact::reload, level, text, std::move(fields));
   else
     runtime_->logger().write(level, text, fields);
+}
+
+bool ChangeLog::notes() const noexcept {
+  const auto& log = runtime_->options().decisions;
+  return log && DecisionQueue::of(*log).options().events;
+}
+
+void ChangeLog::note(PolicyEvent event) const {
+  if (!notes()) return;
+  (what_ == std::string_view("policy") ? event.policy : event.bundle) = name_.empty() ? path_ : name_;
+  event.path = path_;
+  DecisionQueue::of(*runtime_->options().decisions).note(std::move(event));
+}
+
+std::string ChangeLog::keep_source(const PolicyVersion& version) const {
+  if (!notes()) return {};
+  const KeptSources::Kept kept = runtime_->sources().keep(path_, version.hash, version.contents);
+  if (!kept.trouble.empty())
+    write(LogLevel::warn, fmt::format("cannot keep the source of version {}: {}", version.number, kept.trouble),
+          kept.trouble, version.number);
+  return kept.file;
 }
 
 }  // namespace triage::policy

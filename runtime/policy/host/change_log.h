@@ -4,12 +4,13 @@
 #include <memory>
 #include <string>
 
+#include "runtime/policy/decisions/decision_line.h"
 #include "runtime/policy/host/runtime_core.h"
 
 namespace triage::policy {
 
-/// Says in the log of the host what happens to a policy or a bundle; to a policy also in the trace. Thread-safe, but
-/// for set_name.
+/// Says in the log of the host what happens to a policy or a bundle; to a policy also in the trace. What changes them is told
+/// in the decision log, too. Thread-safe, but for set_name.
 class ChangeLog {
  public:
   /// `what`: "policy" or "bundle". `path` is as the user gave it.
@@ -26,6 +27,13 @@ class ChangeLog {
   std::string title() const;
   /// `text` behind the title, with the fields `what` and `path`, and those of `error` and `version` that there are.
   void write(LogLevel level, const std::string& text, const std::string& error = {}, int version = 0) const;
+
+  /// Whether there is a decision log that takes events.
+  bool notes() const noexcept;
+  /// A line of it, with the names of this policy or bundle.
+  void note(PolicyEvent event) const;
+  /// The file that keeps the source of `version` of this policy, for such a line; empty where none does.
+  std::string keep_source(const PolicyVersion& version) const;
 
  private:
   const std::shared_ptr<RuntimeCore> runtime_;

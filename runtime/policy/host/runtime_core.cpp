@@ -64,7 +64,8 @@ RuntimeCore::RuntimeCore(RuntimeOptions options)
     : logger_(options.log),
       options_(checked(std::move(options))),
       last_good_(options_.cache_dir),
-      choices_(options_.cache_dir) {}
+      choices_(options_.cache_dir),
+      sources_(options_.cache_dir) {}
 
 RuntimeCore::~RuntimeCore() { logger_.close(); }
 

@@ -2,6 +2,7 @@
 #include "runtime/messages/logs/log.h"
 #include "runtime/policy/candidates/thread.h"
 #include "runtime/policy/files/kept_files.h"
+#include "runtime/policy/files/kept_sources.h"
 #include "runtime/policy/files/policy_files.h"
 #include "runtime/policy/versions/reclaimer.h"
 #include "runtime/policy/versions/version.h"
@@ -40,6 +41,7 @@ class RuntimeCore : public std::enable_shared_from_this<RuntimeCore> {
   CandidateThread& candidate_thread() noexcept { return candidate_thread_; }
   const LastGood& last_good() const noexcept { return last_good_; }
   const KeptChoices& choices() const noexcept { return choices_; }
+  const KeptSources& sources() const noexcept { return sources_; }
 
   void define(HostFunction function);
   void define(HostTensor tensor);
@@ -65,6 +67,7 @@ class RuntimeCore : public std::enable_shared_from_this<RuntimeCore> {
   RuntimeOptions options_;
   LastGood last_good_;
   KeptChoices choices_;
+  KeptSources sources_;
   mutable std::mutex mutex_;  // what follows
   std::vector<HostFunction> host_functions_;
   std::vector<HostTensor> host_tensors_;

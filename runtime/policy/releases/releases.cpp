@@ -95,65 +95,101 @@ Releases::Exchange Releases::stage(const Release& release, const Members& added)
   for (const auto& [name, part] : release.parts) {
     PolicyCore& member = member_of(name);
     if (part->number == 0) member.give_number(*part);
-    changes.emplace_back(&member, member.line().stage(part));
+    changes.staged.emplace_back(&member, member.line().stage(part));
+    const Lineup* const now = member.line().now();
+    if (now && now->version == part) continue;
+    PolicyEvent event{.event = "live", .version = part->number, .hash = part->hash};
+    if (now) {
+      event.previous_version = now->version->number;
+      event.previous_hash = now->version->hash;
+      event.previous_totals = now->version->counters->totals();
+    }
+    const bool first_time = changes.staged.back().second.param_names.has_value();
+    changes.switches.push_back({&member, part, first_time, std::move(event)});
   }
   return changes;
 }
 
 /// Between the first and the last policy there is nothing but the exchange of pointers.
-void Releases::exchange(Exchange changes, const std::shared_ptr<Release>& release) noexcept {
-  for (auto& [member, staged] : changes) member->line().commit(std::move(staged));
+Releases::Switches Releases::exchange(Exchange changes, const std::shared_ptr<Release>& release) noexcept {
+  for (auto& [member, staged] : changes.staged) member->line().commit(std::move(staged));
   if (live_ != release) release->since = std::chrono::system_clock::now();
   history_->note_live(release);
   live_ = release;
+  return std::move(changes.switches);
 }
 
-/// With mutex_ and those of the policies. From the exchange on nothing fails. Returns what is live for the first time.
-Releases::FirstTime Releases::put_live(Prepared& next, const std::function<std::shared_ptr<const Choice>()>& choose) {
-  FirstTime first_time;
+/// With mutex_ and those of the policies. From the exchange on nothing fails.
+Releases::Switches Releases::put_live(Prepared& next, const std::function<std::shared_ptr<const Choice>()>& choose) {
   Exchange changes = stage(*next.release, next.added);
-  for (const auto& [member, staged] : changes)
-    if (staged.param_names) first_time.emplace_back(member, staged.next->version);
   history_->add(next.release);
   std::shared_ptr<const Choice> choice = choose();
-  exchange(std::move(changes), next.release);
+  Switches switches = exchange(std::move(changes), next.release);
   restart_.set(std::move(choice));
   members_.merge(next.added);
   forget_failures();
-  return first_time;
+  return switches;
 }
 
-void Releases::begin_with(Prepared& first, std::optional<Choice> chosen) {
+void Releases::begin_with(Prepared& first, std::optional<Choice> chosen, bool is_kept) {
   log_.set_name(first.name);
-  FirstTime first_time;
+  Switches switches;
   {
     const std::lock_guard lock(mutex_);
     const MembersLock members(members_);
     pinned_ = chosen && chosen->by == ChosenBy::pin;
-    first_time = put_live(first, [&] { return chosen ? std::make_shared<const Choice>(std::move(*chosen)) : nullptr; });
+    switches = put_live(first, [&] { return chosen ? std::make_shared<const Choice>(std::move(*chosen)) : nullptr; });
   }
-  afterwards(runtime_->logger(), [&] { report_live(*first.release, first_time); });
+  afterwards(runtime_->logger(),
+             [&] { report_live(*first.release, std::move(switches), is_kept ? "restart" : "load"); });
 }
 
-bool Releases::go_live(Prepared& next, const std::shared_ptr<Release>& beside, std::optional<uint64_t> decisions) {
-  FirstTime first_time;
+bool Releases::go_live(Prepared& next, const std::shared_ptr<Release>& beside, std::optional<uint64_t> decisions,
+                       const char* by) {
+  Switches switches;
   {
     const std::lock_guard lock(mutex_);
     const MembersLock members(members_);
     if (decisions && *decisions != decisions_) throw Error(last_decision_);  // which the reload finds to be overtaken
     if (live_->parts != beside->parts) return false;
-    first_time = put_live(next, [&] { return restart_.after_reload(*next.release, pinned_); });
+    switches = put_live(next, [&] { return restart_.after_reload(*next.release, pinned_); });
   }
   afterwards(runtime_->logger(), [&] { restart_.keep_choice(); });
-  afterwards(runtime_->logger(), [&] { report_live(*next.release, first_time); });
+  afterwards(runtime_->logger(), [&] { report_live(*next.release, std::move(switches), by); });
   return true;
 }
 
-void Releases::report_live(const Release& release, const FirstTime& first_time) {
-  for (const auto& [member, version] : first_time) member->report_live(*version);
+void Releases::report_live(const Release& release, Switches switches, const char* by) {
+  for (const Switch& one : switches)
+    if (one.first_time) one.policy->report_live(*one.version);
+  note_live(release, std::move(switches), by);
   restart_.keep_contents();
   if (is_bundle() && release.number > 1)
     log_.write(LogLevel::info, fmt::format("{} is live", shown(release)), {}, release.number);
+}
+
+/// The one place where the decision log hears that versions went live.
+void Releases::note_live(const Release& release, Switches switches, const char* by, const std::string& reason) const {
+  for (auto& [policy, version, first_time, event] : switches) {
+    if (is_bundle()) {
+      event.bundle = log_.name();
+      event.bundle_version = release.number;
+    }
+    event.by = by;
+    event.reason = reason;
+    event.kept = policy->log().keep_source(*version);
+    policy->log().note(std::move(event));
+  }
+}
+
+void Releases::note(PolicyEvent event) const {
+  if (!log_.notes()) return;
+  const std::shared_ptr<Release> now = live();
+  if (is_bundle())
+    event.bundle_version = now->number;
+  else
+    event.version = now->number, event.hash = now->parts.begin()->second->hash;
+  log_.note(std::move(event));
 }
 
 /// What of the params and the state does not fit this release, which is live again. What its policies noted before is
@@ -183,6 +219,7 @@ void Releases::rollback(int number, bool pin) {
   const bool looks = !file_.empty() && (pinned() || reloads_.is_running());
   auto disk = looks ? reloads_.disk_now() : std::nullopt;
   std::shared_ptr<Release> to;
+  Switches switches;
   {
     const std::lock_guard lock(mutex_);
     const MembersLock members(members_);
@@ -206,7 +243,7 @@ void Releases::rollback(int number, bool pin) {
     reloads_.forget_deleted();
     auto choice = restart_.make(*to, pin ? ChosenBy::pin : ChosenBy::rollback);
     decide(std::move(what));
-    exchange(std::move(changes), to);
+    switches = exchange(std::move(changes), to);
     restart_.set(std::move(choice));
     pinned_ = pin;
     const auto& seen = reloads_.observed_locked();
@@ -215,6 +252,8 @@ void Releases::rollback(int number, bool pin) {
   afterwards(runtime_->logger(), [&] {
     restart_.keep_choice();
     restart_.keep_contents();
+    note_live(*to, std::move(switches), pin ? "pin" : "rollback");
+    if (pin) note({.event = "pinned"});
     log_.write(LogLevel::info, fmt::format("{} is live again{}", shown(*to), pin ? ", and pinned" : ""), {}, number);
     report_misfits(*to);
   });
@@ -225,9 +264,13 @@ void Releases::rollback(int number, bool pin) {
 Reloads::Change Releases::unpin() {
   uint64_t decisions = 0;
   const Reloads::Change change = reloads_.follow(/*retry=*/true, [&] {
-    const std::lock_guard lock(mutex_);
-    pinned_ = false;
-    decisions = decisions_;
+    bool was_pinned = false;
+    {
+      const std::lock_guard lock(mutex_);
+      was_pinned = std::exchange(pinned_, false);
+      decisions = decisions_;
+    }
+    if (was_pinned) afterwards(runtime_->logger(), [&] { note({.event = "unpinned"}); });
   });
   afterwards(runtime_->logger(), [&] { restart_.forget_choice_of_host(decisions); });
   return change;
@@ -259,7 +302,7 @@ void Releases::promote(PolicyCore& policy, const std::shared_ptr<Candidate>& can
   const bool looks = by_host && reloads_.is_running();
   auto disk = looks ? reloads_.disk_now() : std::nullopt;
   std::string what = fmt::format("version {} was promoted", candidate->version->number);
-  FirstTime first_time;
+  Switches switches;
   {
     const std::lock_guard lock(mutex_);
     const MembersLock members(members_);
@@ -276,7 +319,7 @@ void Releases::promote(PolicyCore& policy, const std::shared_ptr<Candidate>& can
       if (looks) reloads_.observe_locked(std::move(disk));
       reloads_.forget_deleted();
       // After a restart, too, until the file changes.
-      first_time = put_live(next, [&] { return restart_.make(*next.release, ChosenBy::rollback); });
+      switches = put_live(next, [&] { return restart_.make(*next.release, ChosenBy::rollback); });
     } catch (const std::exception&) {
       candidate->resume();
       throw;
@@ -285,7 +328,7 @@ void Releases::promote(PolicyCore& policy, const std::shared_ptr<Candidate>& can
   }
   afterwards(runtime_->logger(), [&] { restart_.keep_choice(); });
   afterwards(runtime_->logger(), [&] { policy.candidates().finish_promoted(candidate, reason); });
-  afterwards(runtime_->logger(), [&] { report_live(*next.release, first_time); });
+  afterwards(runtime_->logger(), [&] { report_live(*next.release, std::move(switches), "promotion"); });
 }
 
 void Releases::go_back(PolicyCore& policy, const Lineup& asked, const std::exception& error) {
@@ -293,6 +336,7 @@ void Releases::go_back(PolicyCore& policy, const Lineup& asked, const std::excep
   const LoadFailure failure{error.what(), source_of(error, failed.defined_at, policy.path()),
                             std::chrono::system_clock::now()};
   std::shared_ptr<Release> from, to;
+  Switches switches;
   {
     const std::lock_guard lock(mutex_);
     const MembersLock members(members_);
@@ -307,7 +351,7 @@ void Releases::go_back(PolicyCore& policy, const Lineup& asked, const std::excep
       auto choice = restart_.make(*to, ChosenBy::failure, failure.message);
       Reversal reversal{to->number, failure};
       std::vector<std::optional<LoadFailure>> last_errors(members_.size() + 1, failure);
-      exchange(take_back(failed, [&] { return stage(*to, {}); }), to);
+      switches = exchange(take_back(failed, [&] { return stage(*to, {}); }), to);
       failed.failures.fetch_add(1, std::memory_order_relaxed);
       policy.count_reversal(failed);
       restart_.set(std::move(choice));
@@ -321,6 +365,7 @@ void Releases::go_back(PolicyCore& policy, const Lineup& asked, const std::excep
   afterwards(runtime_->logger(), [&] {
     restart_.keep_contents();
     restart_.keep_choice();
+    note_live(*to, std::move(switches), "failures", failure.message);
     const std::string where = is_bundle() ? fmt::format(" in policy '{}'", policy.name()) : "";
     log_.write(LogLevel::error,
                fmt::format("{} failed{}, {} is live again: {}", shown(*from), where, shown(*to), failure.message),

@@ -117,13 +117,16 @@ class Releases : public std::enable_shared_from_this<Releases> {
   /// How many there were of the host: another number means that a reload was overtaken.
   uint64_t decisions() const noexcept { return decisions_.load(std::memory_order_acquire); }
   std::string last_decision() const;
-  /// `chosen`: why it is live in the place of what is on the disk.
-  void begin_with(Prepared& first, std::optional<Choice> chosen);
+  /// `chosen`: why it is live in the place of what is on the disk. `is_kept`: it is what was kept for this start.
+  void begin_with(Prepared& first, std::optional<Choice> chosen, bool is_kept);
   /// Makes it live where `beside` is still live; false where it is not. Throws Error where there were more than so
-  /// many `decisions`.
-  bool go_live(Prepared& next, const std::shared_ptr<Release>& beside, std::optional<uint64_t> decisions);
+  /// many `decisions`. `by`: PolicyEvent::by.
+  bool go_live(Prepared& next, const std::shared_ptr<Release>& beside, std::optional<uint64_t> decisions,
+               const char* by);
   /// True where this is news: not what was noted last.
   bool note_failure(const std::string& message, const Source& source);
+  /// In the decision log: an event that leaves the live release as it is.
+  void note(PolicyEvent event) const;
   /// True where there was one.
   bool clear_failure();
   // With mutex():
@@ -134,15 +137,26 @@ class Releases : public std::enable_shared_from_this<Releases> {
   void count_refusal();
 
  private:
+  /// A policy of which another version goes live, and what the decision log says of it.
+  struct Switch {
+    PolicyCore* policy;
+    std::shared_ptr<PolicyVersion> version;
+    bool first_time;
+    PolicyEvent event;
+  };
+  using Switches = std::vector<Switch>;
   /// What is to be live in each policy.
-  using Exchange = std::vector<std::pair<PolicyCore*, VersionLine::Staged>>;
+  struct Exchange {
+    std::vector<std::pair<PolicyCore*, VersionLine::Staged>> staged;
+    Switches switches;
+  };
 
   Releases(std::shared_ptr<RuntimeCore> runtime, const char* what, std::string path, std::filesystem::path file);
-  using FirstTime = std::vector<std::pair<PolicyCore*, std::shared_ptr<PolicyVersion>>>;
-  FirstTime put_live(Prepared& next, const std::function<std::shared_ptr<const Choice>()>& choose);
-  void report_live(const Release& release, const FirstTime& first_time);
+  Switches put_live(Prepared& next, const std::function<std::shared_ptr<const Choice>()>& choose);
+  void report_live(const Release& release, Switches switches, const char* by);
+  void note_live(const Release& release, Switches switches, const char* by, const std::string& reason = {}) const;
   Exchange stage(const Release& release, const Members& added);
-  void exchange(Exchange changes, const std::shared_ptr<Release>& release) noexcept;
+  Switches exchange(Exchange changes, const std::shared_ptr<Release>& release) noexcept;
   void decide(std::string what) noexcept;
   void promote(PolicyCore& policy, const std::shared_ptr<Candidate>& candidate, const std::string& reason,
                bool by_host);

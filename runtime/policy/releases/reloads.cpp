@@ -64,10 +64,12 @@ void Reloads::load_first() {
       failure = error;
     }
   }
-  releases_.begin_with(*first, std::move(chosen));
+  const bool is_kept = chosen || failure;
+  releases_.begin_with(*first, std::move(chosen), is_kept);
   if (failure) {
     releases_.count_refusal();
     releases_.note_failure(failure->what(), failure->source());
+    releases_.note({.event = "refused", .by = "disk", .reason = failure->what()});
   }
   retry_after_restart();
   const auto live = releases_.live();
@@ -182,8 +184,8 @@ Reloads::Change Reloads::follow_disk(bool retry) {
     if (!releases_.note_failure(error.what(), error.source())) return Change::unchanged;
     observe(std::nullopt);
     releases_.count_refusal();
-    log().write(LogLevel::error, fmt::format("{}; {} stays live", error.what(), shown(*releases_.live())),
-                error.what());
+    report_refusal(LogLevel::error, fmt::format("{}; {} stays live", error.what(), shown(*releases_.live())),
+                   error.what());
     return Change::refused;
   }
   if (!text) return follow_deletion(retry);
@@ -208,6 +210,7 @@ Reloads::Change Reloads::follow_deletion(bool retry) {
   if (deleted_.exchange(true) && !is_news) return Change::unchanged;
   if (!releases_.is_bundle()) releases_.count_refusal();
   log().write(LogLevel::warn, fmt::format("{}; {} stays live", gone, shown(*releases_.live())));
+  releases_.note({.event = "refused", .by = "disk", .reason = gone});
   return Change::deleted;
 }
 
@@ -244,7 +247,7 @@ bool Reloads::make_live(const std::string& text, bool on_disk) {
     const std::shared_ptr<Release> beside = releases_.live();
     std::optional<Prepared> next = releases_.origin().make(text, on_disk);
     if (!next) return false;
-    if (releases_.go_live(*next, beside, began_)) return true;
+    if (releases_.go_live(*next, beside, began_, on_disk ? "disk" : "host")) return true;
   }
   throw NotNow(fmt::format("{}: another version was live each time that the new one had been tried ({} times)",
                            log().title(), most_tries),
@@ -259,8 +262,14 @@ Reloads::Change Reloads::report_overtaken() {
       "taken up as always",
       releases_.origin().shown_file(), releases_.last_decision());
   releases_.note_failure(message, {releases_.origin().shown_file(), 0});
-  log().write(LogLevel::warn, message, message);
+  report_refusal(LogLevel::warn, message, message);
   return Change::overtaken;
+}
+
+/// In both logs: the live release stays live.
+void Reloads::report_refusal(LogLevel level, const std::string& text, const std::string& reason, bool on_disk) const {
+  log().write(level, text, reason);
+  releases_.note({.event = "refused", .by = on_disk ? "disk" : "host", .reason = reason});
 }
 
 /// `is_news`: whether or not the message is another one than before.
@@ -270,8 +279,9 @@ Reloads::Change Reloads::refuse(const std::exception& error, bool is_news, bool 
   if (!releases_.note_failure(error.what(), where) && !is_news) return Change::unchanged;
   releases_.count_refusal();
   const std::shared_ptr<Release> live = releases_.live();
-  log().write(LogLevel::error, fmt::format("the new source was refused, {} stays live: {}", shown(*live), error.what()),
-              error.what());
+  report_refusal(LogLevel::error,
+                 fmt::format("the new source was refused, {} stays live: {}", shown(*live), error.what()), error.what(),
+                 on_disk);
   if (on_disk) afterwards(releases_.runtime().logger(), [&] { releases_.restart().select_live(began_); });
   return Change::refused;
 }
@@ -284,11 +294,12 @@ Reloads::Change Reloads::put_off(const std::exception& error) {
     put_off_message_ = error.what();
   }
   if (!releases_.note_failure(error.what(), source_of(error, {}, log().path()))) return Change::unchanged;
-  log().write(LogLevel::warn,
-              fmt::format("what is on the disk cannot be read or taken up at the moment, and triage tries again; the "
-                          "live version stays live: {}",
-                          error.what()),
-              error.what());
+  report_refusal(
+      LogLevel::warn,
+      fmt::format("what is on the disk cannot be read or taken up at the moment, and triage tries again; the "
+                  "live version stays live: {}",
+                  error.what()),
+      error.what());
   releases_.count_refusal();
   return Change::refused;
 }

@@ -80,6 +80,7 @@ class Reloads {
   Change refuse(const std::exception& error, bool is_news, bool on_disk);
   bool is_overtaken() const noexcept;
   Change report_overtaken();
+  void report_refusal(LogLevel level, const std::string& text, const std::string& reason, bool on_disk = true) const;
   Change put_off(const std::exception& error);
   bool end_put_off();
   bool note_failure_of_choice();

@@ -60,6 +60,7 @@ struct DecisionsScene {
 
   explicit DecisionsScene(DecisionLogOptions options = {}) {
     options.file = folder / "d.jsonl";
+    options.events = false;
     if (options.capsule_dir.empty()) options.capsule_dir = folder / "capsules";
     log = std::make_shared<DecisionLog>(options);
   }
@@ -173,6 +174,7 @@ TEST_CASE("where calls that fail have capsules anyway, a decision names that one
   triage::set_diagnostics(diagnostics);
   DecisionLogOptions options;
   options.file = folder / "d.jsonl";
+  options.events = false;
   const auto log = std::make_shared<DecisionLog>(options);
   triage::RuntimeOptions with_log;
   with_log.decisions = log;

@@ -1,0 +1,78 @@
+#include "runtime/policy/files/kept_sources.h"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <triage/error.h>
+
+#include <algorithm>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "runtime/files/disk.h"
+
+namespace triage::policy {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr uint64_t largest_kept = 1u << 30;  // more than any contents have
+constexpr size_t hash_size = 16;
+
+}  // namespace
+
+fs::path kept_sources_of(const fs::path& cache_dir) { return cache_dir.empty() ? cache_dir : cache_dir / "sources"; }
+
+KeptSources::KeptSources(const fs::path& cache_dir)
+    : dir_(cache_dir.empty() ? cache_dir : fs::absolute(kept_sources_of(cache_dir)).lexically_normal()) {}
+
+KeptSources::Kept KeptSources::keep(const std::string& path, const std::string& hash, const Contents& contents) const {
+  if (dir_.empty()) return {};
+  std::error_code error;
+  if (fs::create_directories(dir_, error)) ::chmod(dir_.c_str(), S_IRWXU);
+  if (error) return {{}, fmt::format("{}: {}", dir_.string(), error.message())};
+  if (!files::is_ours(dir_.string(), S_IFDIR))
+    return {{},
+            fmt::format("{}: it is another user's, a symbolic link, or one that others may write to", dir_.string())};
+  const std::string begin = fs::path(path).stem().string() + "-", end = fs::path(path).extension().string();
+  const fs::path file = dir_ / (begin + hash + end);
+  if (files::is_ours(file.string(), S_IFREG)) {
+    fs::last_write_time(file, fs::file_time_type::clock::now(), error);  // it is live again
+    return {file.string(), {}};
+  }
+  try {
+    files::OutputFile output(file.string(), /*own=*/true);
+    const bool alone = contents.files.empty() && !is_packed(contents.source);
+    const std::string text = alone ? contents.source : packed(contents);
+    output.write(text.data(), text.size());
+    output.commit();
+    remove_oldest(begin, end);
+    return {file.string(), {}};
+  } catch (const FileError& failure) {
+    return {{}, failure.what()};
+  }
+}
+
+/// Of the files "BEGIN<hash>END", where there are more than `most`. What cannot be removed stays.
+void KeptSources::remove_oldest(const std::string& begin, const std::string& end) const {
+  std::vector<std::pair<fs::file_time_type, fs::path>> kept;
+  std::error_code error;
+  for (fs::directory_iterator entry(dir_, error), none; !error && entry != none; entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    if (name.size() != begin.size() + hash_size + end.size() || !name.starts_with(begin) || !name.ends_with(end))
+      continue;
+    std::error_code gone;
+    const auto time = fs::last_write_time(entry->path(), gone);
+    if (!gone) kept.emplace_back(time, entry->path());
+  }
+  std::sort(kept.begin(), kept.end());
+  for (size_t i = 0; i + most < kept.size(); ++i) fs::remove(kept[i].second, error);
+}
+
+std::optional<Contents> read_kept_source(const fs::path& file, const std::string& hash) {
+  const std::string text = files::read_text(file.string(), largest_kept);
+  std::optional<Contents> contents = is_packed(text) ? unpacked(text) : Contents{text, {}, /*in_folder=*/true};
+  return contents && contents->hash() == hash ? contents : std::nullopt;
+}
+
+}  // namespace triage::policy
