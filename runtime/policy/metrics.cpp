@@ -142,6 +142,11 @@ std::string version_labels(const std::string& labels, const std::pair<int, std::
   return labels + ',' + label("version", std::to_string(version.first)) + ',' + label("hash", version.second);
 }
 
+template <uint64_t CallStatistics::*count>
+void add_version_count(Metric& metric, const std::string& labels, const Measured& of) {
+  for (const auto& [version, calls] : of.versions) metric.add(version_labels(labels, version), calls.*count);
+}
+
 template <class Add>
 void for_candidates(const std::string& labels, const Measured& of, const Add& add) {
   for (const auto& [version, report] : of.candidates)
@@ -204,6 +209,13 @@ const Described described[] = {
        for (const auto& [version, calls] : of.versions)
          add_answers(metric, version_labels(labels, version), calls, /*also_none=*/false);
      }},
+    {"version_samples_total", "counter", "Samples whose flags were counted, of each version that is kept.",
+     add_version_count<&CallStatistics::samples>},
+    {"version_flagged_samples_total", "counter", "Samples with an error, of each version that is kept.",
+     add_version_count<&CallStatistics::flagged>},
+    {"version_repaired_samples_total", "counter",
+     "Flagged samples for which an output differs from its input, of each version that is kept.",
+     add_version_count<&CallStatistics::repaired>},
     {"candidate", "gauge", "1 while a candidate runs beside the live version.",
      [](Metric& metric, const std::string& labels, const Measured& of) {
        for_candidates(labels, of, [&](const std::string& all, const CandidateReport&) { metric.add(all, 1); });

@@ -257,6 +257,9 @@ TEST_CASE("metrics_text is what Prometheus' own client reads") {
   const std::string text = metrics_text(runtime);
   CHECK(text.find("# TYPE triage_call_seconds histogram\n") != std::string::npos);
   CHECK(text.find("triage_flagged_samples_total{policy=\"q\",path=\"q.fake\"} 0\n") != std::string::npos);
+  CHECK(text.find(fmt::format(
+            "triage_version_flagged_samples_total{{policy=\"q\",path=\"q.fake\",version=\"1\",hash=\"{}\"}} 0\n",
+            second.version().hash)) != std::string::npos);
   for (const char* series : {"answered=\"failed\",form=\"none\"", "answered=\"previous\",form=\"graph\""})
     CHECK(text.find(fmt::format("triage_calls_total{{policy=\"q\",path=\"q.fake\",{}}} 0\n", series)) !=
           std::string::npos);
@@ -289,6 +292,8 @@ assert total('triage_call_seconds_bucket', policy=odd, le='+Inf') == 3
 assert total('triage_call_seconds_sum', policy=odd) > 0
 assert total('triage_reloads_total', policy='q', result='live') == 2
 assert total('triage_version_live', policy=odd, version='1') == 1
+assert total('triage_version_samples_total', policy=odd, version='1') == 12
+assert total('triage_version_flagged_samples_total', policy=odd, version='1') == 3
 )");
   CHECK(std::system((python + ' ' + (folder / "read.py").string() + " " + (folder / "metrics.txt").string()).c_str()) ==
         0);
