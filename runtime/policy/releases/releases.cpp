@@ -111,7 +111,7 @@ Releases::Exchange Releases::stage(const Release& release, const Members& added)
 }
 
 /// Between the first and the last policy there is nothing but the exchange of pointers.
-Releases::Switches Releases::exchange(Exchange changes, const std::shared_ptr<Release>& release) noexcept {
+Switches Releases::exchange(Exchange changes, const std::shared_ptr<Release>& release) noexcept {
   for (auto& [member, staged] : changes.staged) member->line().commit(std::move(staged));
   if (live_ != release) release->since = std::chrono::system_clock::now();
   history_->note_live(release);
@@ -120,7 +120,7 @@ Releases::Switches Releases::exchange(Exchange changes, const std::shared_ptr<Re
 }
 
 /// With mutex_ and those of the policies. From the exchange on nothing fails.
-Releases::Switches Releases::put_live(Prepared& next, const std::function<std::shared_ptr<const Choice>()>& choose) {
+Switches Releases::put_live(Prepared& next, const std::function<std::shared_ptr<const Choice>()>& choose) {
   Exchange changes = stage(*next.release, next.added);
   history_->add(next.release);
   std::shared_ptr<const Choice> choice = choose();
@@ -159,20 +159,12 @@ bool Releases::go_live(Prepared& next, const std::shared_ptr<Release>& beside, s
   return true;
 }
 
-void Releases::report_live(const Release& release, Switches switches, const char* by) {
-  for (const Switch& one : switches)
-    if (one.first_time) one.policy->report_live(*one.version);
-  note_live(release, std::move(switches), by);
-  restart_.keep_contents();
-  if (is_bundle() && release.number > 1)
-    log_.write(LogLevel::info, fmt::format("{} is live", shown(release)), {}, release.number);
-}
-
 /// The one place where the decision log hears that versions went live.
-void Releases::note_live(const Release& release, Switches switches, const char* by, const std::string& reason) const {
+static void note_live(const Releases& releases, const Release& release, Switches switches, const char* by,
+                      const std::string& reason = {}) {
   for (auto& [policy, version, first_time, event] : switches) {
-    if (is_bundle()) {
-      event.bundle = log_.name();
+    if (releases.is_bundle()) {
+      event.bundle = releases.log().name();
       event.bundle_version = release.number;
     }
     event.by = by;
@@ -182,14 +174,27 @@ void Releases::note_live(const Release& release, Switches switches, const char* 
   }
 }
 
-void Releases::note(PolicyEvent event) const {
-  if (!log_.notes()) return;
-  const std::shared_ptr<Release> now = live();
-  if (is_bundle())
-    event.bundle_version = now->number;
-  else
-    event.version = now->number, event.hash = now->parts.begin()->second->hash;
-  log_.note(std::move(event));
+void note_event(const Releases& releases, PolicyEvent event) noexcept {
+  afterwards(releases.runtime().logger(), [&] {
+    if (!releases.log().notes()) return;
+    const std::shared_ptr<Release> now = releases.live();
+    if (releases.is_bundle()) {
+      event.bundle_version = now->number;
+    } else {
+      event.version = now->number;
+      event.hash = now->parts.begin()->second->hash;
+    }
+    releases.log().note(std::move(event));
+  });
+}
+
+void Releases::report_live(const Release& release, Switches switches, const char* by) {
+  for (const Switch& one : switches)
+    if (one.first_time) one.policy->report_live(*one.version);
+  note_live(*this, release, std::move(switches), by);
+  restart_.keep_contents();
+  if (is_bundle() && release.number > 1)
+    log_.write(LogLevel::info, fmt::format("{} is live", shown(release)), {}, release.number);
 }
 
 /// What of the params and the state does not fit this release, which is live again. What its policies noted before is
@@ -252,8 +257,8 @@ void Releases::rollback(int number, bool pin) {
   afterwards(runtime_->logger(), [&] {
     restart_.keep_choice();
     restart_.keep_contents();
-    note_live(*to, std::move(switches), pin ? "pin" : "rollback");
-    if (pin) note({.event = "pinned"});
+    note_live(*this, *to, std::move(switches), pin ? "pin" : "rollback");
+    if (pin) note_event(*this, {.event = "pinned"});
     log_.write(LogLevel::info, fmt::format("{} is live again{}", shown(*to), pin ? ", and pinned" : ""), {}, number);
     report_misfits(*to);
   });
@@ -270,7 +275,7 @@ Reloads::Change Releases::unpin() {
       was_pinned = std::exchange(pinned_, false);
       decisions = decisions_;
     }
-    if (was_pinned) afterwards(runtime_->logger(), [&] { note({.event = "unpinned"}); });
+    if (was_pinned) note_event(*this, {.event = "unpinned"});
   });
   afterwards(runtime_->logger(), [&] { restart_.forget_choice_of_host(decisions); });
   return change;
@@ -365,7 +370,7 @@ void Releases::go_back(PolicyCore& policy, const Lineup& asked, const std::excep
   afterwards(runtime_->logger(), [&] {
     restart_.keep_contents();
     restart_.keep_choice();
-    note_live(*to, std::move(switches), "failures", failure.message);
+    note_live(*this, *to, std::move(switches), "failures", failure.message);
     const std::string where = is_bundle() ? fmt::format(" in policy '{}'", policy.name()) : "";
     log_.write(LogLevel::error,
                fmt::format("{} failed{}, {} is live again: {}", shown(*from), where, shown(*to), failure.message),

@@ -22,6 +22,15 @@
 
 namespace triage::policy {
 
+/// A policy of which another version goes live, and what the decision log says of it.
+struct Switch {
+  PolicyCore* policy;
+  std::shared_ptr<PolicyVersion> version;
+  bool first_time;
+  PolicyEvent event;
+};
+using Switches = std::vector<Switch>;
+
 /// Which release of a policy, or of the policies of a bundle, is live. It owns these policies: whoever has a handle of one has
 /// one of all.
 ///
@@ -125,8 +134,6 @@ class Releases : public std::enable_shared_from_this<Releases> {
                const char* by);
   /// True where this is news: not what was noted last.
   bool note_failure(const std::string& message, const Source& source);
-  /// In the decision log: an event that leaves the live release as it is.
-  void note(PolicyEvent event) const;
   /// True where there was one.
   bool clear_failure();
   // With mutex():
@@ -137,14 +144,6 @@ class Releases : public std::enable_shared_from_this<Releases> {
   void count_refusal();
 
  private:
-  /// A policy of which another version goes live, and what the decision log says of it.
-  struct Switch {
-    PolicyCore* policy;
-    std::shared_ptr<PolicyVersion> version;
-    bool first_time;
-    PolicyEvent event;
-  };
-  using Switches = std::vector<Switch>;
   /// What is to be live in each policy.
   struct Exchange {
     std::vector<std::pair<PolicyCore*, VersionLine::Staged>> staged;
@@ -154,7 +153,6 @@ class Releases : public std::enable_shared_from_this<Releases> {
   Releases(std::shared_ptr<RuntimeCore> runtime, const char* what, std::string path, std::filesystem::path file);
   Switches put_live(Prepared& next, const std::function<std::shared_ptr<const Choice>()>& choose);
   void report_live(const Release& release, Switches switches, const char* by);
-  void note_live(const Release& release, Switches switches, const char* by, const std::string& reason = {}) const;
   Exchange stage(const Release& release, const Members& added);
   Switches exchange(Exchange changes, const std::shared_ptr<Release>& release) noexcept;
   void decide(std::string what) noexcept;
@@ -179,6 +177,9 @@ class Releases : public std::enable_shared_from_this<Releases> {
   std::atomic<uint64_t> decisions_{0};
   std::string last_decision_;
 };
+
+/// In the decision log: an event that leaves the live release as it is.
+void note_event(const Releases& releases, PolicyEvent event) noexcept;
 
 /// "version 3", of a bundle with its label; "source 0123456789abcdef", or the label.
 std::string shown(const Release& release);

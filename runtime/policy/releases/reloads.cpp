@@ -69,7 +69,7 @@ void Reloads::load_first() {
   if (failure) {
     releases_.count_refusal();
     releases_.note_failure(failure->what(), failure->source());
-    releases_.note({.event = "refused", .by = "disk", .reason = failure->what()});
+    note_event(releases_, {.event = "refused", .by = "disk", .reason = failure->what()});
   }
   retry_after_restart();
   const auto live = releases_.live();
@@ -210,7 +210,7 @@ Reloads::Change Reloads::follow_deletion(bool retry) {
   if (deleted_.exchange(true) && !is_news) return Change::unchanged;
   if (!releases_.is_bundle()) releases_.count_refusal();
   log().write(LogLevel::warn, fmt::format("{}; {} stays live", gone, shown(*releases_.live())));
-  releases_.note({.event = "refused", .by = "disk", .reason = gone});
+  note_event(releases_, {.event = "refused", .by = "disk", .reason = gone});
   return Change::deleted;
 }
 
@@ -269,7 +269,7 @@ Reloads::Change Reloads::report_overtaken() {
 /// In both logs: the live release stays live.
 void Reloads::report_refusal(LogLevel level, const std::string& text, const std::string& reason, bool on_disk) const {
   log().write(level, text, reason);
-  releases_.note({.event = "refused", .by = on_disk ? "disk" : "host", .reason = reason});
+  note_event(releases_, {.event = "refused", .by = on_disk ? "disk" : "host", .reason = reason});
 }
 
 /// `is_news`: whether or not the message is another one than before.
