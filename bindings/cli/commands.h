@@ -124,6 +124,7 @@ struct WatchCommand {
   bool json = false;
   /// A candidate for the policy, and what the policy is called with meanwhile.
   std::string canary, shadow;
+  std::string decisions, cache;  // a decision log, and a cache_dir; empty: none
   CallOptions call;
   double share = 0;    // 0: as the library has it, and for a shadow all calls
   int64_t calls = -1;  // -1: until a canary is promoted or reverted, or for a shadow 1000
@@ -162,10 +163,18 @@ int run(const ReplayCommand& options);
 
 struct DecisionsCommand {
   std::vector<std::string> files;  // of a decision log; "-": standard input
-  std::string policy, code, location, sample, decision, since, until, answered;  // which; empty: all
+  std::string policy, version, code, location, sample, decision, since, until, answered;  // which; empty: all
   bool list = false, json = false;
 };
 int run(const DecisionsCommand& options);
+
+struct IncidentCommand {
+  std::vector<std::string> files;           // of a decision log; "-": standard input
+  std::string cache, policy, since, until;  // empty: as the log says, all
+  std::string html;                         // a page to write; empty: none
+  bool ids = false, json = false;
+};
+int run(const IncidentCommand& options);
 
 struct DoctorCommand {
   std::string bundle;  // a .zip file for a bug report; empty: none

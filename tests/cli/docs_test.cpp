@@ -73,6 +73,15 @@ std::optional<std::string> program_of(const std::string& word) {
   return "env -u LD_LIBRARY_PATH " + shell_quoted(python);
 }
 
+/// How many calls of `triage incident` there were, and when, is a matter of time, too.
+std::string without_counts_of_incidents(const std::string& text) {
+  const std::string barless = std::regex_replace(text, std::regex("  (\\.|▁|▂|▃|▄|▅|▆|▇|█)+\n"), "\n");
+  const std::string rowless = std::regex_replace(barless, std::regex("( +[0-9]+)+ +[0-9.]+ %"), " N %");
+  const std::string countless =
+      std::regex_replace(rowless, std::regex("[0-9]+ (decisions|samples|calls|of them repaired)"), "N $1");
+  return std::regex_replace(countless, std::regex("[0-9]+ %"), "N %");
+}
+
 /// How long things took, and when, is another number each time, and what a graph takes is one of the compiler and the library.
 std::string without_measures(const std::string& text) {
   const std::string dateless = std::regex_replace(text, std::regex("[0-9]{4}-[0-9-]+T[0-9:.]+Z"), "TIME");
@@ -80,7 +89,8 @@ std::string without_measures(const std::string& text) {
   // How many calls a canary has answered before it goes live is a matter of time, too.
   const std::string countless = std::regex_replace(
       timeless, std::regex("[0-9]+ calls, [0-9]+ of [0-9]+ samples flagged"), "N calls, N of N samples flagged");
-  return std::regex_replace(countless, std::regex("[0-9.e+]+ (us\\b|ms\\b|kB\\b)"), "T $1");
+  return without_counts_of_incidents(
+      std::regex_replace(countless, std::regex("[0-9.e+]+ (us\\b|ms\\b|kB\\b)"), "T $1"));
 }
 
 /// One command in the folder, as a shell runs it, with `triage` the program that was built.

@@ -190,6 +190,7 @@ TEST_CASE("what is kept in files and shown later: decisions, capsules, bundles, 
   for (const char* const log : {"d.jsonl", "forged.jsonl"}) {
     both({"decisions", log});
     both({"decisions", log, "--list"});
+    both({"incident", log, "--ids"});
   }
   CHECK(wrong_line(read_bytes(triage.folder / "d.jsonl")) == "");
   both({"replay", "c.triage"});

@@ -24,6 +24,7 @@ constexpr const char* commands[] = {
     "--help",
     "help run",
     "decisions /dev/null",
+    "incident /dev/null",
     "exec -e 'print(1)'",
     "exec -e 'io.write(1)'",
     "exec -e 'print(1) os.exit(0)'",

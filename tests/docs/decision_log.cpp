@@ -1,4 +1,4 @@
-// The C++ of docs/decisions.md, which examples_test.cpp finds here: compiled, and run.
+// The C++ of docs/decisions.md and docs/incidents.md, which examples_test.cpp finds here: compiled, and run.
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>
 #include <triage/capsule.h>
@@ -23,15 +23,16 @@ struct CurrentFolder {
   const std::filesystem::path before = std::filesystem::current_path();
 };
 
-std::shared_ptr<triage::DecisionLog> usual_log() {
+triage::RuntimeOptions usual_options() {
   triage::DecisionLogOptions log;
   log.file = "decisions.jsonl";
   triage::RuntimeOptions options;
   options.decisions = std::make_shared<triage::DecisionLog>(log);
-  return options.decisions;
+  options.cache_dir = "cache";
+  return options;
 }
 
-std::shared_ptr<triage::DecisionLog> careful_log(const std::string& key_of_this_service) {
+triage::RuntimeOptions careful_options(const std::string& key_of_this_service) {
   triage::DecisionLogOptions log;
   log.file = "careful.jsonl";
   log.drop = {"path", "trace_id"};
@@ -40,12 +41,12 @@ std::shared_ptr<triage::DecisionLog> careful_log(const std::string& key_of_this_
   log.capsule_dir = "capsules";
   log.max_capsules = 100;
   log.capsule_bad_rows = true;  // only the flagged samples
-  return std::make_shared<triage::DecisionLog>(log);
+  triage::RuntimeOptions options;
+  options.decisions = std::make_shared<triage::DecisionLog>(log);
+  return options;
 }
 
-void call_once(std::shared_ptr<triage::DecisionLog> log) {
-  triage::RuntimeOptions options;
-  options.decisions = std::move(log);
+void call_once(const triage::RuntimeOptions& options) {
   triage::Runtime runtime(options);
   const triage::Policy repair = runtime.load_source(
       "return function(z) local f = flag_nan(z, 'windows') return fix(z, f, 'windows'), f end", "repair.lua");
@@ -64,11 +65,13 @@ void call_once(std::shared_ptr<triage::DecisionLog> log) {
 TEST_CASE("the logs of docs/decisions.md hold names or hide them, and a decision is replayed") {
   const TemporaryFolder folder;
   const CurrentFolder here(folder.path());
-  call_once(usual_log());
+  call_once(usual_options());
   const std::string plain = read_bytes(folder / "decisions.jsonl");
   CHECK(plain.find("\"sample_id\":\"user-8\"") != std::string::npos);
   CHECK(plain.find("order-1041") != std::string::npos);
-  call_once(careful_log("secret"));
+  CHECK(plain.find("\"event\":\"live\"") != std::string::npos);
+  CHECK_FALSE(std::filesystem::is_empty(folder / "cache/sources"));
+  call_once(careful_options("secret"));
   const std::string careful = read_bytes(folder / "careful.jsonl");
   for (const char* hidden : {"user-8", "order-1041", "4bf92f3577b34da6", "repair.lua"})
     CHECK(careful.find(hidden) == std::string::npos);

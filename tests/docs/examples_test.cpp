@@ -187,6 +187,7 @@ TEST_CASE("C++ in the docs is taken from programs that run") {
       {"docs/distributed.md", {"examples/distributed/main.cpp", "tests/distributed/gloo_test.cpp"}},
       {"docs/rollouts.md", {"tests/docs/rollouts.cpp"}},
       {"docs/decisions.md", {"tests/docs/decision_log.cpp"}},
+      {"docs/incidents.md", {"tests/docs/decision_log.cpp"}},
       {"docs/profiling.md", {"tests/docs/profiled_host.cpp"}}};
   for (const auto& [page, sources] : pages) {
     CAPTURE(page);

@@ -310,7 +310,8 @@ RuntimeOptions quiet_runtime(bool json) {
   return options;
 }
 
-Call prepare_call(const CallOptions& options, bool json, std::shared_ptr<DecisionLog> decisions) {
+Call prepare_call(const CallOptions& options, bool json, std::shared_ptr<DecisionLog> decisions,
+                  const std::string& cache_dir) {
   check_backend(options.backend);
   const c10::Device device = parse_device(options.device);
   RuntimeOptions runtime_options = quiet_runtime(json);
@@ -318,6 +319,7 @@ Call prepare_call(const CallOptions& options, bool json, std::shared_ptr<Decisio
   runtime_options.fullgraph = options.fullgraph;
   runtime_options.masked_rows = masked_rows_from(options.masked_rows);
   runtime_options.decisions = std::move(decisions);
+  runtime_options.cache_dir = cache_dir;
   Runtime runtime(runtime_options);
   define_given(runtime, options.given, device);
   Policy policy = load_policy(runtime, options.policy);

@@ -73,7 +73,8 @@ RuntimeOptions quiet_runtime(bool json);
 
 /// Loads the policy and reads the inputs. Throws UsageError for names that do not fit the signature, and for a backend
 /// or device that is not there.
-Call prepare_call(const CallOptions& options, bool json, std::shared_ptr<DecisionLog> decisions = {});
+Call prepare_call(const CallOptions& options, bool json, std::shared_ptr<DecisionLog> decisions = {},
+                  const std::string& cache_dir = {});
 /// Other inputs for the policy, likewise.
 void read_inputs(Call& call, const CallOptions& options, const std::vector<std::string>& inputs);
 

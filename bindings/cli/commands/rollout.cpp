@@ -1,12 +1,14 @@
 // `triage watch POLICY --canary FILE` and `--shadow FILE`: calls the policy with a candidate beside it, and prints how that ends.
 #include <fmt/format.h>
 #include <poll.h>
+#include <triage/decisions.h>
 #include <triage/runtime.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <filesystem>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -166,6 +168,14 @@ class Rollout {
   uint64_t calls_ = 0, restarts_ = 0;  // since the comparison began
 };
 
+std::shared_ptr<DecisionLog> decision_log(const WatchCommand& options) {
+  if (options.decisions.empty()) return nullptr;
+  check_destination("--decisions", options.decisions, options.folder);
+  DecisionLogOptions log;
+  log.file = options.decisions;
+  return std::make_shared<DecisionLog>(std::move(log));
+}
+
 }  // namespace
 
 int try_candidate(const WatchCommand& options) {
@@ -178,7 +188,8 @@ int try_candidate(const WatchCommand& options) {
   const StopSignal stop;
   WatchCommand all = options;
   all.call.policy = options.folder;
-  return Rollout(all, prepare_call(all.call, options.json)).run(stop);
+  const std::shared_ptr<DecisionLog> log = decision_log(options);
+  return Rollout(all, prepare_call(all.call, options.json, log, options.cache)).run(stop);
 }
 
 }  // namespace triage::cli

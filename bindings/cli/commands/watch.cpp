@@ -138,8 +138,11 @@ class Follower {
 
 int run(const WatchCommand& options) {
   if (!options.canary.empty() || !options.shadow.empty()) return try_candidate(options);
-  if (!options.call.inputs.empty() || !options.call.params.empty() || options.calls >= 0 || options.share > 0)
-    throw UsageError("--input, --param, --calls and --share are for a candidate: give --canary FILE or --shadow FILE");
+  if (!options.call.inputs.empty() || !options.call.params.empty() || options.calls >= 0 || options.share > 0 ||
+      !options.decisions.empty() || !options.cache.empty())
+    throw UsageError(
+        "--input, --param, --calls, --share, --decisions and --cache are for a candidate: give --canary FILE or "
+        "--shadow FILE");
   if (!fs::is_directory(options.folder))
     throw FileError(fmt::format("cannot watch \"{}\": there is no such folder", messages::one_line(options.folder)));
   if (fs::exists(fs::path(options.folder) / policy::manifest_name)) return watch_bundle(options);

@@ -54,6 +54,15 @@ void add_candidate_options(CLI::App& command, WatchCommand& options) {
   add_repeated(command, "--input,-i", options.call.inputs,
                "with a candidate: a tensor for an input; a generator without a seed gives 16 batches", "NAME=FILE");
   add_repeated(command, "--param,-p", options.call.params, "with a candidate: a value for a param", "NAME=VALUE");
+  command
+      .add_option(
+          "--decisions", options.decisions,
+          "with a candidate: append to a decision log what happens to the policy, and a line for each call that "
+          "flags samples or fails")
+      ->type_name("FILE.jsonl");
+  command
+      .add_option("--cache", options.cache, "with a candidate: keep the sources in this folder, for triage incident")
+      ->type_name("DIR");
   command.add_option("--share", options.share, "the candidate's share of the calls; default: 0.05, for --shadow 1")
       ->check(NumberIn(1e-6, 1.0));
   command
@@ -159,12 +168,13 @@ void add_decisions(CLI::App& app, Action& action) {
     command->add_option(name, into, help)->type_name(type);
   };
   add("--policy", options->policy, "only decisions of this policy", "NAME");
+  add("--version", options->version, "only decisions of this version, or of versions whose hash begins so", "VERSION");
   add("--code", options->code, "only samples with an error of this code", "CODE");
   add("--location", options->location, "only samples with an error at this location; a pattern such as encoder.*",
       "PATTERN");
   add("--sample", options->sample, "only the sample that the host gave this name", "ID");
   add("--decision", options->decision, "only the decision that the host gave this name", "ID");
-  add("--since", options->since, "only decisions at this time in UTC or later", "TIME");
+  add("--since", options->since, "only decisions at this time in UTC or later; 10m: ten minutes ago or later", "TIME");
   add("--until", options->until, "only decisions at this time or before; 2026-05-04 includes that day", "TIME");
   add("--answered", options->answered, "only decisions that were answered so",
       "live|canary|previous|last_good|passed_through|failed");
@@ -173,6 +183,31 @@ void add_decisions(CLI::App& app, Action& action) {
       "Hosts write such logs with triage::DecisionLog, and `triage run --decisions FILE` writes one. Files are read "
       "in\n"
       "the order of their times. Damaged lines are counted and named by their numbers.");
+  add_json(*command, options->json);
+}
+
+void add_incident(CLI::App& app, Action& action) {
+  auto [command, options] = add_command<IncidentCommand>(
+      app, action, "incident", "Read from a decision log what changed, who is affected, and how to go back");
+  command->add_option("LOG", options->files, "files of the decision log, rotated ones too; - is standard input")
+      ->required();
+  const auto add = [command = command](const char* name, std::string& into, const char* help, const char* type) {
+    command->add_option(name, into, help)->type_name(type);
+  };
+  add("--cache", options->cache,
+      "RuntimeOptions::cache_dir of the host, which keeps the sources; default: where the log says", "DIR");
+  add("--policy", options->policy, "only this policy", "NAME");
+  add("--since", options->since, "only what happened at this time in UTC or later; 10m: ten minutes ago or later",
+      "TIME");
+  add("--until", options->until, "only what happened at this time or before; 2026-05-04 includes that day", "TIME");
+  command->add_flag("--ids", options->ids, "list the samples that were flagged");
+  add("--html", options->html, "also write a page with charts", "FILE.html");
+  command->footer(
+      "Hosts write such logs with triage::DecisionLog. The share of a version is that of its flagged samples, and of "
+      "the\n"
+      "samples of calls that it failed. The way back is the version that was live last of those with less than half "
+      "of\n"
+      "the share of the live one. Damaged lines are counted.");
   add_json(*command, options->json);
 }
 
@@ -321,8 +356,8 @@ void set_up(CLI::App& app, Action& action, std::vector<std::string> script_argum
   app.set_version_flag("-V,--version", std::string("triage ") + version());
   app.require_subcommand(1);
   add_policy_commands(app, action, std::move(script_arguments));
-  for (auto add : {add_bundle, add_watch, add_minify, add_replay, add_decisions, add_report, add_doctor, add_version,
-                   add_generate, add_help})
+  for (auto add : {add_bundle, add_watch, add_minify, add_replay, add_decisions, add_incident, add_report, add_doctor,
+                   add_version, add_generate, add_help})
     add(app, action);
   refuse_empty_values(app);
 }

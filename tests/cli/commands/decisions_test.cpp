@@ -93,6 +93,11 @@ TEST_CASE("decisions are chosen by policy, code, location, names, time, and how 
   CHECK(count("--until", "2026-05-04") == 2);
   CHECK(count("--until", "2026-05-04T03:02:01") == 1);
   CHECK(count("--answered", "failed") == 1);
+  CHECK(count("--version", "1") == 3);
+  CHECK(count("--version", "2") == 1);
+  CHECK(count("--version", "05ad") == 0);
+  CHECK(count("--since", "10m") == 0);
+  CHECK(count("--until", "10m") == 4);
   CHECK(summary(folder, {"d.jsonl", "--policy", "a", "--code", "NAN"})["flagged"]["samples"] == 1);
   CHECK(summary(folder, {"d.jsonl", "--until", "2026-05-04"})["dropped"] == 0);
 }
@@ -177,6 +182,9 @@ TEST_CASE("wrong use of decisions is told with what would be right") {
   for (const char* time : {"2026-13", "2026-00", "2026-02-29", "2026-04-31", "2026-05-04T24", "2026-05-04T03:60"})
     CHECK(has(complaint({"decisions", "d.jsonl", "--until", time}), "there is no such time"));
   CHECK(triage_program(folder, {"decisions", "d.jsonl", "--since", "2024-02-29"}).status == 0);
+  for (const char* version : {"v2", "05ad!", "abc", "12345678901234567"})
+    CHECK(has(complaint({"decisions", "d.jsonl", "--version", version}),
+              "expected the number of a version, such as 3, or"));
   CHECK(has(complaint({"decisions", "d.jsonl", "--code", "NOPE"}), "expected one of NAN, INF, OVERFLOW, CODE_4, "));
   CHECK(has(complaint({"decisions", "d.jsonl", "--code", "nann"}), "did you mean \"NAN\"?"));
   for (const char* option :
@@ -197,6 +205,17 @@ TEST_CASE("a file that is no decision log is told, and is an error where there i
   CHECK(has(beside.out, "1 decision\n"));
   CHECK(has(beside.err, "\"d.jsonl.gz\" is no decision log"));
   CHECK(triage_program(folder, {"decisions", "/dev/null"}).status == 0);  // a log in which nothing has happened yet
+}
+
+TEST_CASE("lines of what happens to policies are no decisions") {
+  const TemporaryFolder folder;
+  write_bytes(folder / "d.jsonl",
+              R"({"time":"2026-05-04T03:02:00.000000Z","event":"live","policy":"a","version":1,"by":"load"})"
+              "\n" +
+                  first);
+  CHECK(summary(folder, {"d.jsonl"})["decisions"] == 1);
+  CHECK(summary(folder, {"d.jsonl"})["damaged"].empty());
+  CHECK(triage_program(folder, {"decisions", "d.jsonl", "--list", "--json"}).out == first);
 }
 
 TEST_CASE("a file that is named twice counts once") {

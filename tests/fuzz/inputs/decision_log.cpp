@@ -61,7 +61,12 @@ std::vector<std::string> decision_seeds() {
   const std::string failed =
       R"({"time":"2026-05-04T03:02:02.000000Z","trace_id":"t","policy":"repair","path":"p.lua","live_version":2,)"
       R"("answered":"fallback","failure":"repair.lua:3: no","failure_kind":"script","capsule":"c.json"})";
-  return {plain + "\n" + failed + "\n", R"({"time":"2026-05-04T03:02:03.000000Z","dropped":12})", "\n" + plain};
+  const std::string event =
+      R"({"time":"2026-05-04T03:02:02.500000Z","event":"live","policy":"repair","path":"p.lua","version":4,"hash":"00f6",)"
+      R"("kept":"c/p-00f6.lua","by":"disk","previous_version":3,"previous_hash":"00f5",)"
+      R"("previous_totals":{"samples":640,"flagged":2,"repaired":1}})";
+  return {event + "\n" + plain + "\n", plain + "\n" + failed + "\n",
+          R"({"time":"2026-05-04T03:02:03.000000Z","dropped":12})", "\n" + plain};
 }
 
 }  // namespace triage::fuzz

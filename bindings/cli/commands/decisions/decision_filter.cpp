@@ -6,7 +6,6 @@
 #include <triage/statistics.h>
 
 #include <algorithm>
-#include <chrono>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -20,37 +19,6 @@ namespace triage::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-/// Whether a calendar and a clock have it; `time` has the right shape, and what it lacks is the first of its kind.
-bool is_possible(const std::string& time) {
-  const auto number = [&](size_t at, size_t digits, int without) {
-    return time.size() < at + digits ? without : std::stoi(time.substr(at, digits));
-  };
-  const std::chrono::year_month_day day{std::chrono::year(number(0, 4, 1970)),
-                                        std::chrono::month(static_cast<unsigned>(number(5, 2, 1))),
-                                        std::chrono::day(static_cast<unsigned>(number(8, 2, 1)))};
-  return day.ok() && number(11, 2, 0) < 24 && number(14, 2, 0) < 60 && number(17, 2, 0) < 60;
-}
-
-/// A beginning of "2026-05-04T03:02:01.000123Z" that ends behind a number.
-/// Without the Z at its end.
-std::string checked_time(const char* option, std::string time) {
-  constexpr std::string_view shape = "dddd-dd-ddTdd:dd:dd.dddddd";
-  if (time.size() > 10 && time.back() == 'Z') time.pop_back();
-  bool fits = time.empty() || (time.size() >= 4 && time.size() <= shape.size());
-  for (size_t i = 0; fits && i < time.size(); ++i)
-    fits = shape[i] == 'd' ? time[i] >= '0' && time[i] <= '9' : time[i] == shape[i];
-  const bool ends_amid = !time.empty() && time.size() < 20 && time.size() % 3 != 1;  // numbers end at 4, 7, 10, ... 19
-  if (fits && !ends_amid) {
-    if (time.empty() || is_possible(time)) return time;
-    throw UsageError(
-        fmt::format("{} {}: there is no such time; expected one in UTC, such as 2026-05-04T03:02", option, time));
-  }
-  throw UsageError(
-      fmt::format("{} {}: expected a time in UTC, or how one begins: 2026-05-04, 2026-05-04T03:02, "
-                  "2026-05-04T03:02:01.5",
-                  option, time));
-}
 
 void check_answered(const std::string& word) {
   if (word.empty()) return;
@@ -70,6 +38,21 @@ std::string checked_code(const std::string& given) {
   if (code.empty() || std::find(codes.begin(), codes.end(), code) != codes.end()) return code;
   throw UsageError(
       fmt::format("--code {}: expected one of {}{}", given, fmt::join(codes, ", "), did_you_mean(code, codes)));
+}
+
+/// Of "3"; nothing of the beginning of a hash, such as "05adcc29".
+std::optional<uint64_t> number_of_version(const std::string& version) {
+  constexpr size_t most_digits = 7, least_of_hash = 4, most_of_hash = 16;
+  const size_t size = version.size();
+  if (version.empty()) return std::nullopt;
+  if (size <= most_digits && version.find_first_not_of("0123456789") == std::string::npos) return std::stoull(version);
+  if (size >= least_of_hash && size <= most_of_hash &&
+      version.find_first_not_of("0123456789abcdef") == std::string::npos)
+    return std::nullopt;
+  throw UsageError(fmt::format(
+      "--version {}: expected the number of a version, such as 3, or the first 4 to 16 digits of its hash, such as "
+      "05adcc29",
+      version));
 }
 
 /// A log may have the hash of a name in its place (docs/decisions.md).
@@ -93,27 +76,28 @@ uint64_t count_in(const Json& object, const char* name) {
 
 DecisionFilter::DecisionFilter(const DecisionsCommand& options)
     : options_(options),
-      since_(checked_time("--since", options.since)),
-      until_(checked_time("--until", options.until)),
-      code_(checked_code(options.code)) {
+      times_(options.since, options.until),
+      code_(checked_code(options.code)),
+      number_(number_of_version(options.version)) {
   check_answered(options.answered);
 }
 
-/// Times are texts of one shape. What begins as `until` does is in.
-bool DecisionFilter::in_time(const Json& line) const {
-  const std::string& time = line["time"].get_ref<const std::string&>();
-  return time >= since_ && (until_.empty() || time.substr(0, until_.size()) <= until_);
+bool DecisionFilter::in_time(const Json& line) const { return times_.has(line["time"].get_ref<const std::string&>()); }
+
+bool DecisionFilter::is_of_version(const Json& decision) const {
+  if (options_.version.empty()) return true;
+  return number_ ? count_in(decision, "version") == *number_ : field(decision, "hash").starts_with(options_.version);
 }
 
 bool DecisionFilter::takes_all() const {
-  return options_.policy.empty() && options_.decision.empty() && options_.answered.empty() && options_.sample.empty() &&
-         code_.empty() && options_.location.empty();
+  return options_.policy.empty() && options_.version.empty() && options_.decision.empty() &&
+         options_.answered.empty() && options_.sample.empty() && code_.empty() && options_.location.empty();
 }
 
 Match DecisionFilter::match(const Json& decision) const {
   Match match;
   if (!in_time(decision) || !is_named(decision, "policy", options_.policy) ||
-      !is_named(decision, "decision_id", options_.decision) ||
+      !is_named(decision, "decision_id", options_.decision) || !is_of_version(decision) ||
       (!options_.answered.empty() && field(decision, "answered") != options_.answered))
     return match;
   const bool about_errors = !code_.empty() || !options_.location.empty();

@@ -1,10 +1,12 @@
 #pragma once
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "bindings/cli/commands.h"
+#include "bindings/cli/commands/decisions/decision_times.h"
 
 namespace triage::cli {
 
@@ -21,7 +23,7 @@ struct Match {
 /// Which decisions the options of `triage decisions` ask for.
 class DecisionFilter {
  public:
-  /// Throws UsageError for a time, code or word that is none.
+  /// Throws UsageError for a time, version, code or word that is none.
   explicit DecisionFilter(const DecisionsCommand& options);
   bool in_time(const nlohmann::ordered_json& line) const;
   Match match(const nlohmann::ordered_json& decision) const;
@@ -29,8 +31,12 @@ class DecisionFilter {
   bool takes_all() const;
 
  private:
+  bool is_of_version(const nlohmann::ordered_json& decision) const;
+
   const DecisionsCommand& options_;
-  const std::string since_, until_, code_;
+  const TimeSpan times_;
+  const std::string code_;
+  const std::optional<uint64_t> number_;  // of --version; nothing where that is the beginning of a hash
 };
 
 /// A field of text; empty where there is none.

@@ -28,6 +28,9 @@ constexpr size_t most_named = 10;
 constexpr std::array texts = {"decision_id", "trace_id", "policy",  "path",         "hash",
                               "answered",    "form",     "failure", "failure_kind", "capsule"};
 constexpr std::array counts = {"version", "live_version", "batch", "flagged", "repaired"};
+constexpr std::array event_texts = {"event",         "policy", "bundle", "path",  "hash",  "kept",          "by",
+                                    "previous_hash", "reason", "kind",   "param", "value", "previous_value"};
+constexpr std::array event_counts = {"version", "bundle_version", "previous_version"};
 
 bool is_text(const Json& object, const char* name) {
   const auto found = object.find(name);
@@ -50,6 +53,28 @@ bool is_time(const Json& object, const char* name) {
          });
 }
 
+template <size_t size>
+bool are_texts(const Json& object, const std::array<const char*, size>& names) {
+  return std::all_of(names.begin(), names.end(), [&](const char* name) { return is_text(object, name); });
+}
+
+template <size_t size>
+bool are_counts(const Json& object, const std::array<const char*, size>& names) {
+  return std::all_of(names.begin(), names.end(), [&](const char* name) { return is_count(object, name); });
+}
+
+/// Counts of samples, where there are any.
+bool are_totals(const Json& object, const char* name) {
+  constexpr std::array of_samples = {"samples", "flagged", "repaired"};
+  const auto found = object.find(name);
+  return found == object.end() || (found->is_object() && are_counts(*found, of_samples));
+}
+
+bool is_event(const Json& line) {
+  return are_texts(line, event_texts) && are_counts(line, event_counts) && are_totals(line, "previous_totals") &&
+         (!line.contains("share") || line["share"].is_number());
+}
+
 bool is_error(const Json& error) {
   return error.is_object() && is_text(error, "location") && is_text(error, "code") && is_text(error, "severity");
 }
@@ -64,12 +89,12 @@ bool is_sample(const Json& sample) {
 bool is_decision(const Json& line) {
   if (!line.is_object() || !is_time(line, "time")) return false;
   if (line.contains("dropped")) return line["dropped"].is_number_unsigned();
+  if (line.contains("event")) return is_event(line);
   const auto named = [&](const char* name) { return line.contains(name); };
   if (std::none_of(texts.begin(), texts.end(), named) && std::none_of(counts.begin(), counts.end(), named))
     return false;
   const auto samples = line.find("samples");
-  return std::all_of(texts.begin(), texts.end(), [&](const char* name) { return is_text(line, name); }) &&
-         std::all_of(counts.begin(), counts.end(), [&](const char* name) { return is_count(line, name); }) &&
+  return are_texts(line, texts) && are_counts(line, counts) && are_totals(line, "totals") &&
          (samples == line.end() || (samples->is_array() && std::all_of(samples->begin(), samples->end(), is_sample)));
 }
 

@@ -23,7 +23,8 @@ class DecisionFile {
   /// "-" is standard input. Throws FileError.
   explicit DecisionFile(std::string path);
 
-  /// Null at the end. An object with a `time`, and either `dropped` or the fields of a decision, each of its type.
+  /// Null at the end. An object with a `time`, and `dropped`, or `event` and its fields, or the fields of a decision, each of
+  /// its type.
   std::optional<nlohmann::ordered_json> next();
   /// The time of the first such line; empty where there is none.
   const std::string& first_time();

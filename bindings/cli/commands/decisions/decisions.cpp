@@ -1,21 +1,17 @@
 // `triage decisions`: what the files of a decision log say, in all or of what is asked for.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <sys/stat.h>
-#include <triage/error.h>
 
 #include <algorithm>
 #include <map>
-#include <memory>
 #include <nlohmann/json.hpp>
-#include <set>
 #include <string_view>
 #include <tuple>
 #include <utility>
 
 #include "bindings/cli/commands.h"
+#include "bindings/cli/commands/decisions/decision_files.h"
 #include "bindings/cli/commands/decisions/decision_filter.h"
-#include "bindings/cli/commands/decisions/decision_reader.h"
 #include "bindings/cli/terminal.h"
 #include "runtime/messages/printable.h"
 
@@ -23,7 +19,7 @@ namespace triage::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
-using Files = std::vector<std::unique_ptr<DecisionFile>>;
+using Files = DecisionFiles;
 
 /// Of names, which a file may have without end: what comes behind so many is counted together.
 template <class Key>
@@ -86,10 +82,6 @@ std::string listed(const Tally<std::string>& tally) {
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
-std::string counted(uint64_t count, const char* what) {
-  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
-}
-
 void print_errors(const Summary& summary) {
   constexpr size_t most_on_screen = 20;
   size_t policy_width = 6, location_width = 8, code_width = 4, shown = 0;
@@ -128,15 +120,6 @@ void print_failures(const Summary& summary) {
         paint(Paint::faint, fmt::format("and {} other messages; --json lists them", failures.size() - most_on_screen)));
 }
 
-void print_damaged(const Files& files, std::FILE* to) {
-  for (const auto& file : files) {
-    const DamagedLines& damaged = file->damaged();
-    if (damaged.count == 0) continue;
-    say(to, "  {:<8} {}: {} that could not be read: {}{}\n", "damaged", damaged.file, counted(damaged.count, "line"),
-        fmt::format("{}", fmt::join(damaged.first, ", ")), damaged.count > damaged.first.size() ? ", ..." : "");
-  }
-}
-
 void print_summary(const Summary& summary, const Files& files) {
   say("{}\n", paint(Paint::heading, counted(summary.calls, "decision")));
   if (summary.calls > 0) say("  {:<8} {} to {}\n", "time", summary.first, summary.last);
@@ -161,16 +144,12 @@ Json to_json(const Summary& summary, const Files& files) {
     for (const auto& [name, count] : tally.sorted()) counts[name] = count;
     return counts;
   };
-  Json errors = Json::array(), failures = Json::array(), damaged = Json::array();
+  Json errors = Json::array(), failures = Json::array();
   for (const auto& [key, count] : summary.errors.sorted())
     errors.push_back(
         {{"policy", std::get<0>(key)}, {"location", std::get<1>(key)}, {"code", std::get<2>(key)}, {"samples", count}});
   for (const auto& [key, count] : summary.failures.sorted())
     failures.push_back({{"policy", key.first}, {"failure", key.second}, {"calls", count}});
-  for (const auto& file : files)
-    if (file->damaged().count > 0)
-      damaged.push_back(
-          {{"file", file->damaged().file}, {"lines", file->damaged().count}, {"first", file->damaged().first}});
   return {{"decisions", summary.calls},
           {"first", summary.calls ? Json(summary.first) : Json()},
           {"last", summary.calls ? Json(summary.last) : Json()},
@@ -180,7 +159,7 @@ Json to_json(const Summary& summary, const Files& files) {
           {"errors", errors},
           {"failures", failures},
           {"dropped", summary.dropped},
-          {"damaged", damaged}};
+          {"damaged", damaged_json(files)}};
 }
 
 std::string sample_text(const Match::Sample& match) {
@@ -217,43 +196,6 @@ void print_decision(const Json& decision, const Match& match) {
   say("{}\n", messages::one_line(line));
 }
 
-/// A file that is named twice, as by two patterns of a shell, has its decisions once.
-std::vector<std::string> each_once(const std::vector<std::string>& paths) {
-  std::set<std::pair<dev_t, ino_t>> seen;
-  std::vector<std::string> once;
-  for (const std::string& path : paths) {
-    struct stat status {};
-    const bool is_file = path != "-" && ::stat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode);
-    if (!is_file || seen.emplace(status.st_dev, status.st_ino).second) once.push_back(path);
-  }
-  return once;
-}
-
-/// Why a file is no decision log; empty for one that is, or has no lines at all.
-std::string why_no_log(DecisionFile& file) {
-  if (!file.first_time().empty() || file.damaged().count == 0) return "";
-  return fmt::format(
-      "\"{}\" is no decision log: none of its lines ({}) is a decision. Expected lines of JSON, as triage::DecisionLog "
-      "writes them; unpack a compressed file first: zcat FILE | triage decisions -",
-      messages::one_line(file.damaged().file), file.damaged().count);
-}
-
-/// Rotated files in the order of time, whatever their names: the first line of each says when it begins. A file that is no log
-/// is told, and is an error where there is no other.
-Files open_files(const std::vector<std::string>& paths) {
-  Files files;
-  std::vector<std::string> wrong;
-  for (const std::string& path : each_once(paths)) {
-    files.push_back(std::make_unique<DecisionFile>(path));
-    if (std::string why = why_no_log(*files.back()); !why.empty()) wrong.push_back(std::move(why));
-  }
-  if (wrong.size() == files.size()) throw FileError(fmt::format("{}", fmt::join(wrong, "\n")));
-  for (const std::string& why : wrong) say(stderr, "triage decisions: {}\n", why);
-  std::stable_sort(files.begin(), files.end(),
-                   [](const auto& a, const auto& b) { return a->first_time() < b->first_time(); });
-  return files;
-}
-
 /// What is in the files, for a question that no decision answers: a misspelt name should not look like good news.
 struct Contents {
   uint64_t calls = 0;
@@ -278,15 +220,14 @@ struct Contents {
 
 int run(const DecisionsCommand& options) {
   const DecisionFilter filter(options);
-  if (std::count(options.files.begin(), options.files.end(), "-") > 1)
-    throw UsageError("- is given twice; standard input can be read once");
-  const Files files = open_files(options.files);
+  const Files files = open_decision_files("triage decisions", options.files);
   Summary summary;
   Contents contents;
   bool any = false;
   const bool all = filter.takes_all();
   for (const auto& file : files) {
     while (const std::optional<Json> line = file->next()) {
+      if (line->contains("event")) continue;  // of a policy: `triage incident` reads it
       if (line->contains("dropped")) {
         if (filter.in_time(*line)) summary.dropped += count_in(*line, "dropped");
         continue;

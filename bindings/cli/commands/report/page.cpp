@@ -33,7 +33,7 @@ std::string script_safe(std::string json) {
 }  // namespace
 
 /// The places in page.html are filled from left to right: what fills one is not looked through for others.
-std::string page_with(const nlohmann::ordered_json& data) {
+std::string page_with(std::string_view title, std::string_view script, const nlohmann::ordered_json& data) {
   std::string_view rest = page_file("page.html");
   std::string page;
   const auto fill = [&](std::string_view place, std::string_view text) {
@@ -42,10 +42,11 @@ std::string page_with(const nlohmann::ordered_json& data) {
     page += text;
     rest.remove_prefix(at + place.size());
   };
+  fill("{{title}}", title);
   fill("{{style}}", page_file("page.css"));
   fill("{{data}}",
        script_safe(data.dump(-1, ' ', /*ensure_ascii=*/false, nlohmann::ordered_json::error_handler_t::replace)));
-  fill("{{script}}", page_file("page.js"));
+  fill("{{script}}", std::string(page_file("elements.js")) + '\n' + std::string(page_file(script)));
   return page + std::string(rest);
 }
 

@@ -1,35 +1,8 @@
-'use strict';
-// Draws the report from the data of the page. All text of scripts and messages gets into the page as text nodes, never as HTML.
+// Draws the report of `triage report`.
 
-const data = JSON.parse(document.getElementById('data').textContent);
-const GROUPS = 8;  // colours
-
-// --- elements -------------------------------------------------------------------------------------------------------
-
-function fill(element, attributes, children) {
-  for (const [name, value] of Object.entries(attributes || {})) {
-    if (name === 'style') element.style.cssText = value;
-    else if (name.startsWith('on')) element.addEventListener(name.slice(2), value);
-    else if (value !== undefined && value !== false) element.setAttribute(name, value === true ? '' : value);
-  }
-  element.append(...children.flat(Infinity).filter(child => child || child === 0));
-  return element;
-}
-const h = (tag, attributes, ...children) => fill(document.createElement(tag), attributes, children);
-const svg = (tag, attributes, ...children) =>
-  fill(document.createElementNS('http://www.w3.org/2000/svg', tag), attributes, children);
-
-const counted = (count, one, many) => `${count.toLocaleString('en')} ${count === 1 ? one : many || one + 's'}`;
-const group_colour = group => group < 0 ? 'var(--none)' : `var(--g${group % GROUPS})`;
 /** Of a node or group of a stage: ATen runs what has none. */
 const stage_colour = (stage, group) => group_colour(stage.groups[group]?.loops ? group : -1);
 
-function duration(seconds) {
-  if (seconds >= 60) return `${(seconds / 60).toFixed(1)} min`;
-  if (seconds >= 1) return `${seconds.toFixed(2)} s`;
-  if (seconds >= 0.001) return `${(seconds * 1e3).toFixed(1)} ms`;
-  return `${Math.round(seconds * 1e6)} µs`;
-}
 /** Since the trace began. */
 const moment = time => `+${duration(Math.max(0, time - data.begin))}`;
 
@@ -292,23 +265,10 @@ const policy_table = policy => [h('div', {class: 'sub'}, policy.name), h('table'
   h('tr', {}, h('td', {class: 'time'}, moment(event.time)), h('td', {class: 'time'}, event.version ? `version ${event.version}` : ''),
     h('td', {class: `level-${/^\w+$/.test(event.level) ? event.level : ''}`}, event.message))))];
 
-/** Bars of one row, over all steps of time. */
-function bars(counts, step, begin, colour) {
-  const most = Math.max(...counts, 1);
-  const chart = svg('svg', {viewBox: `0 0 ${counts.length} 26`, preserveAspectRatio: 'none'});
-  counts.forEach((count, i) => {
-    if (!count) return;
-    const height = Math.max(1.5, count / most * 25);
-    chart.append(svg('rect', {x: i + 0.05, y: 26 - height, width: 0.9, height, style: `fill:${colour}`},
-      svg('title', {}, `${count.toLocaleString('en')} at ${moment(begin + i * step)}, in ${duration(step)}`)));
-  });
-  return chart;
-}
-
 function flags_table(flags) {
   const total = list => list.reduce((sum, count) => sum + count, 0);
   const line = (place, counts, sum, colour) => h('tr', {}, h('td', {class: 'place'}, place),
-    h('td', {}, bars(counts, flags.step, flags.begin, colour)), h('td', {class: 'total'}, sum.toLocaleString('en')));
+    h('td', {}, bars(counts, colour, i => `${moment(flags.begin + i * flags.step)}, in ${duration(flags.step)}`)), h('td', {class: 'total'}, sum.toLocaleString('en')));
   const end = flags.begin + flags.calls.length * flags.step;
   return [h('div', {class: 'sub'}, flags.policy), h('table', {class: 'panel flags'},
     line(h('span', {class: 'soft'}, 'calls'), flags.calls, total(flags.calls), 'var(--none)'),

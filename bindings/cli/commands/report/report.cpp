@@ -53,7 +53,7 @@ int run(const ReportCommand& options) {
   SkippedLines skipped;
   ReportData data(skipped);
   read_all(trace_files(options.traces), data, skipped);
-  const std::string page = page_with(data.page());
+  const std::string page = page_with("triage report", "page.js", data.page());
   write_page(options.output, page);
   ReportData::Json summary = data.summary();
   if (options.json) {
