@@ -18,7 +18,7 @@ size_t count(const std::string& text, std::string_view part) {
 void read_trace(std::string_view lines) {
   static const std::string empty = [] {
     cli::SkippedLines none;
-    return cli::page_with(cli::ReportData(none).page());
+    return cli::page_with("triage report", "page.js", cli::ReportData(none).page());
   }();
   const MemoryFile memory(lines);
   cli::SkippedLines skipped;
@@ -26,7 +26,7 @@ void read_trace(std::string_view lines) {
   cli::read_trace(
       memory.path(), [&](const nlohmann::json& event) { data.add(event); }, skipped);
   data.summary();
-  const std::string page = cli::page_with(data.page());
+  const std::string page = cli::page_with("triage report", "page.js", data.page());
   if (count(page, "<") != count(empty, "<")) throw Broken("a trace makes tags in the page");
 }
 
