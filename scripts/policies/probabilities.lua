@@ -27,7 +27,7 @@ return policy {
     f = push(f, err.VALUE_CLAMPED, "probabilities", {where = off:squeeze(-1)})
     return torch.where(off, (x / total):to(z.dtype), z), f
   end,
-  verify = true,
+  verify = {stable = false},   -- a tolerance of 0 is less than the rounding of a sum
   tests = {
     {
       name = "a sample that is not a distribution becomes one",
