@@ -1,6 +1,6 @@
 -- The loss of a batch from the losses of its samples, of which bad ones do not count, and get the gradient 0.
 -- Use it in a training loop in place of the mean: one bad sample then costs that sample, not the step. It promises
--- nothing for what happens inside a model that is outside of its graph: there a gradient of 0 times a NaN is NaN again, in
+-- nothing for what happens inside a model that is outside of its graph: a gradient of 0 times a NaN is NaN again, in
 -- the weights too. Repair bad samples before the model as well.
 -- Returns the mean over the good samples (0 where there is none), of shape (), and the flags: who was left out.
 -- Samples: across the batch, by the mean.
