@@ -57,13 +57,17 @@ KeptSources::Kept KeptSources::keep(const std::string& path, const std::string& 
 void KeptSources::remove_oldest(const std::string& begin, const std::string& end) const {
   std::vector<std::pair<fs::file_time_type, fs::path>> kept;
   std::error_code error;
-  for (fs::directory_iterator entry(dir_, error), none; !error && entry != none; entry.increment(error)) {
-    const std::string name = entry->path().filename().string();
-    if (name.size() != begin.size() + hash_size + end.size() || !name.starts_with(begin) || !name.ends_with(end))
-      continue;
-    std::error_code gone;
-    const auto time = fs::last_write_time(entry->path(), gone);
-    if (!gone) kept.emplace_back(time, entry->path());
+  try {
+    // Not `increment` with an error code: it must not throw, and allocates, so that without memory the process would end.
+    for (const fs::directory_entry& entry : fs::directory_iterator(dir_)) {
+      const std::string name = entry.path().filename().string();
+      if (name.size() != begin.size() + hash_size + end.size() || !name.starts_with(begin) || !name.ends_with(end))
+        continue;
+      const auto time = fs::last_write_time(entry.path(), error);
+      if (!error) kept.emplace_back(time, entry.path());
+    }
+  } catch (const fs::filesystem_error&) {  // another process changes the folder
+    return;
   }
   std::sort(kept.begin(), kept.end());
   for (size_t i = 0; i + most < kept.size(); ++i) fs::remove(kept[i].second, error);
