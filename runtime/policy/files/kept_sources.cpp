@@ -1,10 +1,12 @@
 #include "runtime/policy/files/kept_sources.h"
 
+#include <dirent.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <triage/error.h>
 
 #include <algorithm>
+#include <memory>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -18,6 +20,15 @@ namespace fs = std::filesystem;
 
 constexpr uint64_t largest_kept = 1u << 30;  // more than any contents have
 constexpr size_t hash_size = 16;
+
+/// Not std::filesystem::directory_iterator: without memory, that of libstdc++ ends the process.
+std::vector<std::string> names_in(const fs::path& folder) {
+  std::vector<std::string> names;
+  const std::unique_ptr<DIR, int (*)(DIR*)> open(::opendir(folder.c_str()), ::closedir);
+  if (!open) return names;
+  while (const dirent* const entry = ::readdir(open.get())) names.emplace_back(entry->d_name);
+  return names;
+}
 
 }  // namespace
 
@@ -57,17 +68,11 @@ KeptSources::Kept KeptSources::keep(const std::string& path, const std::string& 
 void KeptSources::remove_oldest(const std::string& begin, const std::string& end) const {
   std::vector<std::pair<fs::file_time_type, fs::path>> kept;
   std::error_code error;
-  try {
-    // Not `increment` with an error code: it must not throw, and allocates, so that without memory the process would end.
-    for (const fs::directory_entry& entry : fs::directory_iterator(dir_)) {
-      const std::string name = entry.path().filename().string();
-      if (name.size() != begin.size() + hash_size + end.size() || !name.starts_with(begin) || !name.ends_with(end))
-        continue;
-      const auto time = fs::last_write_time(entry.path(), error);
-      if (!error) kept.emplace_back(time, entry.path());
-    }
-  } catch (const fs::filesystem_error&) {  // another process changes the folder
-    return;
+  for (const std::string& name : names_in(dir_)) {
+    if (name.size() != begin.size() + hash_size + end.size() || !name.starts_with(begin) || !name.ends_with(end))
+      continue;
+    const auto time = fs::last_write_time(dir_ / name, error);
+    if (!error) kept.emplace_back(time, dir_ / name);
   }
   std::sort(kept.begin(), kept.end());
   for (size_t i = 0; i + most < kept.size(); ++i) fs::remove(kept[i].second, error);
