@@ -109,8 +109,10 @@ class DecisionLines::Object {
   Object& text(const char* field, const std::string& value) { return value.empty() ? *this : add(field, value); }
   Object& number(const char* field, int value) { return value == 0 ? *this : add(field, value); }
   Object& totals(const char* field, const Counters::Flagged& value) {
-    if (value.samples == 0) return *this;
-    return add(field, {{"samples", value.samples}, {"flagged", value.flagged}, {"repaired", value.repaired}});
+    if (value.samples == 0 || lines_.rule_of(field) == Rule::drop) return *this;
+    // Not an object of the JSON library, which without memory ends the process.
+    return add_text(field, fmt::format("{{\"samples\":{},\"flagged\":{},\"repaired\":{}}}", value.samples,
+                                       value.flagged, value.repaired));
   }
 
   std::string json() const { return "{" + members_ + "}"; }
