@@ -89,8 +89,10 @@ const change_row = change => h('div', {class: is_bad(change) ? 'change bad' : 'c
 function policy_sections(policy, index) {
   const {affected, advice} = policy;
   const times = h('div', {class: 'times panel'});
-  if (policy.over_time)
+  if (policy.over_time) {
+    chart_of(policy, times);  // at once, too: a browser without a window may give no frame
     new ResizeObserver(() => requestAnimationFrame(() => chart_of(policy, times))).observe(times);
+  }
   return h('section', {id: `policy-${index + 1}`}, h('h2', {}, `Policy ${policy.policy}`),
     h('p', {class: 'meta'}, [policy.path, policy.bundle && `bundle ${policy.bundle}`, policy.live && `${policy.live} is live`,
       policy.pinned && 'pinned'].filter(Boolean).join(' · ')),
