@@ -31,7 +31,6 @@ Kind kind_of(const Setting& setting, bool is_bundle) {
 std::string live(const Kind& kind, const Steps& steps) {
   const fake::Folder folder, cache;
   Host host(folder, cache, kind.options, kind.is_bundle, kind.count);
-  std::string history;
   try {
     Life life(kind, &host);
     for (const Step& step : steps) {

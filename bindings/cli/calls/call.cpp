@@ -25,7 +25,7 @@
 #include "runtime/messages/logs/log.h"
 #include "runtime/messages/printable.h"
 #include "runtime/policy/files/policy_files.h"
-#include "runtime/policy/params/param_values.h"
+#include "runtime/policy/versions/version.h"
 
 namespace triage::cli {
 namespace {
@@ -196,9 +196,7 @@ Params parse_params(const std::vector<std::string>& texts, const Signature& sign
 
 Params checked_params(const std::vector<std::string>& texts, const Signature& signature, const std::string& policy) {
   Params params = parse_params(texts, signature, policy);
-  for (const auto& [name, value] : params)
-    for (const Param& param : signature.params)
-      if (param.name == name) policy::checked(policy, param, value, policy::Reading::all);
+  policy::check_params(policy, signature, params);
   return params;
 }
 

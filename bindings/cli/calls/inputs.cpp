@@ -216,14 +216,6 @@ at::Tensor made_of(const TensorSpec& spec, const std::vector<int64_t>& shape) {
   return with_bad_rows(at::randn(shape).to(spec.kind == DTypeKind::exact ? spec.dtype : at::kFloat));
 }
 
-std::vector<Example> of_tests(lua::LuaScript& script) {
-  std::vector<Example> examples;
-  for (size_t i = 0; i < script.test_count(); ++i)
-    examples.push_back(
-        {fmt::format("test \"{}\"", script.test_name(i)), script.test_arguments(i), script.test_params(i)});
-  return examples;
-}
-
 }  // namespace
 
 std::optional<Example> example_of_types(const Signature& signature, const CallOptions& options) {
@@ -254,7 +246,7 @@ std::vector<Example> examples_for(lua::LuaScript& script, const CallOptions& opt
       example.inputs.push_back(read_input(source, at::kCPU));
     return {example};
   }
-  if (std::vector<Example> examples = of_tests(script); !examples.empty()) {
+  if (std::vector<Example> examples = lua::examples_of_tests(script); !examples.empty()) {
     for (Example& example : examples)
       if (!given.empty()) example.params = params;
     return examples;

@@ -8,6 +8,7 @@
 
 #include "bindings/cli/calls/call.h"
 #include "bindings/lua/engine/policies/lua_script.h"
+#include "bindings/lua/testing/examples.h"
 
 namespace triage::cli {
 
@@ -17,12 +18,7 @@ namespace triage::cli {
 /// gives the same tensor. Throws UsageError.
 std::optional<at::Tensor> generate(const std::string& text);
 
-/// Something to call a policy with.
-struct Example {
-  std::string from;  // "the inputs given", "test 'two bad samples'", "its declared types"
-  std::vector<at::Tensor> inputs;
-  std::vector<at::Tensor> params;  // 0-dim, in the order of the signature
-};
+using lua::Example;
 
 /// The inputs given on the command line; where there are none, what each of the policy's own tests calls it with; where it
 /// has no tests, a batch made from the declared types. Throws UsageError that says what to give where there is nothing of

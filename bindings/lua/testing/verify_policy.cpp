@@ -49,10 +49,10 @@ void join(Group& group, const Group& other) {
   group.from += ", " + other.from;
 }
 
-std::vector<Group> groups_of(const Signature& signature, const std::vector<VerifyBatch>& batches,
+std::vector<Group> groups_of(const Signature& signature, const std::vector<Example>& batches,
                              const std::vector<std::string>& shared) {
   std::vector<Group> groups;
-  for (const VerifyBatch& batch : batches) {
+  for (const Example& batch : batches) {
     Group next{batch.from, batch.params, isolation_inputs(signature, batch.inputs, shared)};
     const auto known = std::find_if(groups.begin(), groups.end(), [&](const Group& group) { return fit(group, next); });
     if (known == groups.end())
@@ -122,15 +122,8 @@ std::string lua_text(const at::Tensor& tensor) {
                      is_default ? "" : fmt::format(", {{dtype = torch.{}}}", dtype));
 }
 
-std::vector<VerifyBatch> batches_of_tests(LuaScript& script) {
-  std::vector<VerifyBatch> batches;
-  for (size_t i = 0; i < script.test_count(); ++i)
-    batches.push_back({fmt::format("test '{}'", script.test_name(i)), script.test_arguments(i), script.test_params(i)});
-  return batches;
-}
-
 Verification verify(PolicyUnderCheck policy, const std::string& name, const Signature& signature,
-                    const std::vector<VerifyBatch>& batches, const std::vector<std::string>& shared,
+                    const std::vector<Example>& batches, const std::vector<std::string>& shared,
                     const diagnose::LawsOptions& options) {
   Verification all;
   all.policy = name;
@@ -159,18 +152,6 @@ namespace triage {
 
 namespace {
 
-std::vector<at::Tensor> params_of(const lua::LuaScript& script, const Params& values) {
-  const Signature& signature = script.signature();
-  for (const auto& [name, value] : values) {
-    const auto is_named = [&, &name = name](const Param& param) { return param.name == name; };
-    const auto param = std::find_if(signature.params.begin(), signature.params.end(), is_named);
-    if (param == signature.params.end())
-      throw InputError(fmt::format("verify_policy: policy '{}' has no param '{}'", script.name(), name));
-    policy::checked(script.name(), *param, value, policy::Reading::all);
-  }
-  return policy::param_tensors(signature, values);
-}
-
 lua::PolicyUnderCheck under_check(const std::filesystem::path& path, const VerifyOptions& options) {
   lua::PolicyUnderCheck policy{files::read_text(path), {}, options.runtime};
   policy.runtime.print = [](const std::string&) {};
@@ -195,14 +176,16 @@ Verification verify_policy(const std::filesystem::path& path, const VerifyOption
   lua::PolicyUnderCheck policy = under_check(path, options);
   lua::LuaScript script(policy.source, policy.script);
   const Signature& signature = script.signature();
-  std::vector<lua::VerifyBatch> batches;
+  policy::check_params(script.name(), signature, options.params);
+  std::vector<lua::Example> batches;
   for (size_t i = 0; i < options.batches.size(); ++i) {
     if (options.batches[i].size() != signature.inputs.size())
       throw InputError(fmt::format("verify_policy: batch {} has {} tensors; policy '{}' has {} inputs", i,
                                    options.batches[i].size(), script.name(), signature.inputs.size()));
-    batches.push_back({fmt::format("batch {}", i), options.batches[i], params_of(script, options.params)});
+    batches.push_back(
+        {fmt::format("batch {}", i), options.batches[i], policy::param_tensors(signature, options.params)});
   }
-  if (options.batches.empty()) batches = lua::batches_of_tests(script);
+  if (options.batches.empty()) batches = lua::examples_of_tests(script);
   policy.promises = script.promises().value_or(std::vector<Promise>());
   return lua::verify(std::move(policy), script.name(), signature, batches, {},
                      {options.search, options.seed, options.progress});

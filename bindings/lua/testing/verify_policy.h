@@ -4,25 +4,15 @@
 #include <string>
 #include <vector>
 
+#include "bindings/lua/testing/examples.h"
 #include "bindings/lua/testing/isolation.h"
 
 namespace triage::lua {
 
-/// A batch to begin with.
-struct VerifyBatch {
-  std::string from;  // "the inputs given", "test 'two bad samples'"
-  std::vector<at::Tensor> inputs, params;
-};
-
-class LuaScript;
-
-/// What the policy's own tests call it with. Throws what the script raises.
-std::vector<VerifyBatch> batches_of_tests(LuaScript& script);
-
 /// Tries the laws with each batch; those with samples of one form become one. `shared` as in isolation_inputs. Throws InputError where no
 /// batch could be tried.
 Verification verify(PolicyUnderCheck policy, const std::string& name, const Signature& signature,
-                    const std::vector<VerifyBatch>& batches, const std::vector<std::string>& shared,
+                    const std::vector<Example>& batches, const std::vector<std::string>& shared,
                     const diagnose::LawsOptions& options);
 
 /// A tensor as a test of a policy makes it, `torch.tensor({{0/0, 1.0}})`; its form alone where it has more than 64 elements.

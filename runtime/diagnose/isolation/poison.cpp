@@ -12,10 +12,6 @@
 namespace triage::diagnose {
 namespace {
 
-bool is_real(at::ScalarType dtype) {
-  return dtype == at::kFloat || dtype == at::kDouble || dtype == at::kHalf || dtype == at::kBFloat16;
-}
-
 template <typename T>
 at::Scalar end_of_range(bool upper) {
   return upper ? std::numeric_limits<T>::max() : std::numeric_limits<T>::lowest();
@@ -69,6 +65,10 @@ at::Tensor with_error_record(const at::Tensor& flags, int64_t row) {
 }
 
 }  // namespace
+
+bool is_real(at::ScalarType dtype) {
+  return dtype == at::kFloat || dtype == at::kDouble || dtype == at::kHalf || dtype == at::kBFloat16;
+}
 
 std::vector<Poison> poisons_for(at::ScalarType dtype, bool is_flags) {
   if (is_flags) return {Poison::error_record};

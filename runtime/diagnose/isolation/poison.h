@@ -15,6 +15,9 @@ enum class Poison : uint8_t { nan, one_nan, inf, minus_inf, largest, smallest, e
 /// range, flags a record with an error. Nothing for dtypes without a range (quantized ones).
 std::vector<Poison> poisons_for(at::ScalarType dtype, bool is_flags);
 
+/// Floats that are no complex numbers, of 16 to 64 bits.
+bool is_real(at::ScalarType dtype);
+
 /// "NaN", "-Inf", "3.40282e+38".
 std::string poison_text(Poison poison, at::ScalarType dtype);
 /// "nan", "minus_inf", ...: for programs.

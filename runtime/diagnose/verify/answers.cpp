@@ -74,13 +74,9 @@ std::optional<std::string> not_finite(const Answers& answers, size_t output, int
                      repaired ? "says that it was repaired" : "has no error that tells of it", text_of(record));
 }
 
-std::optional<std::string> not_kept(const at::Tensor& output, const at::Tensor& input, int64_t row,
-                                    const Record& record) {
-  if (!record.empty() || output.sizes() != input.sizes()) return std::nullopt;
-  const at::Tensor before = input.select(0, row).to(output.scalar_type()), after = output.select(0, row);
-  if (same_bits(before, after)) return std::nullopt;
-  const auto count = differing(before, after).sum().item<int64_t>();
-  return fmt::format("changes {} of {} values of a sample whose record is clean", count, after.numel());
+int64_t changed_values(const at::Tensor& output, const at::Tensor& input) {
+  if (output.sizes() != input.sizes()) return 0;
+  return differing(input.to(output.scalar_type()), output).sum().item<int64_t>();
 }
 
 }  // namespace triage::diagnose

@@ -34,8 +34,7 @@ std::string text_of(const Record& record);
 /// How an output breaks Law::finite in a row: it has NaN or Inf (`only_nan`: NaN), and `record` does not tell of it.
 std::optional<std::string> not_finite(const Answers& answers, size_t output, int64_t row, const Record& record,
                                       bool only_nan);
-/// How an output breaks Law::unchanged in a row: it differs from its input, though `record` is empty.
-std::optional<std::string> not_kept(const at::Tensor& output, const at::Tensor& input, int64_t row,
-                                    const Record& record);
+/// How many values of an output differ in their bits from the input that it belongs to; none of those in another form.
+int64_t changed_values(const at::Tensor& output, const at::Tensor& input);
 
 }  // namespace triage::diagnose

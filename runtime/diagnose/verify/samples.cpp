@@ -17,10 +17,6 @@ namespace {
 
 constexpr size_t most_given = 64;  // samples of the batch given
 
-bool is_real(at::ScalarType dtype) {
-  return dtype == at::kFloat || dtype == at::kDouble || dtype == at::kHalf || dtype == at::kBFloat16;
-}
-
 struct Range {
   double largest, smallest_normal, denormal, step;  // step: of 1 to the next number
 };

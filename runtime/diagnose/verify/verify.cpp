@@ -9,7 +9,6 @@
 #include <random>
 #include <utility>
 
-#include "runtime/diagnose/bits.h"
 #include "runtime/diagnose/isolation/start_batches.h"
 #include "runtime/diagnose/verify/answers.h"
 #include "runtime/diagnose/verify/blame.h"
@@ -25,6 +24,21 @@ using Verdict = LawResult::Verdict;
 constexpr size_t most_blamed = 8;  // samples of one output and law whose operator is looked for
 constexpr size_t samples_of_isolation = 4;
 
+bool is_at(const Violation& violation, const Source& place) {
+  return violation.source.line == place.line && violation.source.file == place.file;
+}
+
+/// One place of the script stands once.
+void add_to(LawResult& law, Violation violation) {
+  const auto same = std::find_if(law.violations.begin(), law.violations.end(), [&](const Violation& known) {
+    return known.output == violation.output && known.op == violation.op && is_at(known, violation.source);
+  });
+  if (same == law.violations.end())
+    law.violations.push_back(std::move(violation));
+  else
+    same->samples += violation.samples;
+}
+
 class Laws {
  public:
   Laws(VerifySubject& subject, const std::vector<IsolationInput>& inputs, const LawsOptions& options)
@@ -37,10 +51,10 @@ class Laws {
   }
 
   Verification operator()() && {
+    learn();
     samples_ = samples_to_try(inputs_, numbers_);
     if (samples_.empty())
       throw InputError("verify: expected an input with the batch as its first dimension, got none with a sample");
-    learn();
     const std::pair<Law, void (Laws::*)()> all[] = {
         {Law::answers, &Laws::try_answers},  {Law::finite, &Laws::try_finite}, {Law::unchanged, &Laws::try_unchanged},
         {Law::order, &Laws::try_order},      {Law::stable, &Laws::try_stable}, {Law::gradients, &Laws::try_gradients},
@@ -72,17 +86,14 @@ class Laws {
 
   Tensors batch_of(const TriedSample& sample) const { return diagnose::batch_of(inputs_, &sample, &sample + 1); }
 
-  Answers ask(const Tensors& batch, int64_t samples) {
+  Answers ask(const TriedSamples& samples) {
     ++found_.calls;
-    Answers answers{subject_.call(batch), names_, is_flags_, samples};
-    for (size_t i = answers.names.size(); i < answers.outputs.size(); ++i)
-      answers.names.push_back(fmt::format("out{}", i));
+    Answers answers{subject_.call(diagnose::batch_of(inputs_, samples)), names_, is_flags_,
+                    static_cast<int64_t>(samples.size())};
+    for (size_t i = answers.names.size(); i < answers.outputs.size(); ++i) answers.names.push_back(name_of(i));
     for (at::Tensor& output : answers.outputs)
       if (output.defined()) output = output.detach();
     return answers;
-  }
-  Answers ask(const TriedSamples& samples) {
-    return ask(diagnose::batch_of(inputs_, samples), static_cast<int64_t>(samples.size()));
   }
 
   /// The batch given, twice: the first call may be the script, which captures. Then names and forms are known.
@@ -97,20 +108,11 @@ class Laws {
     is_flags_ = subject_.flags_outputs();
     const std::vector<bool> flags = subject_.flags_inputs();
     for (size_t i = 0; i < flags.size() && i < inputs_.size(); ++i) inputs_[i].is_flags |= flags[i];
-    samples_ = samples_to_try(inputs_, numbers_);
   }
 
   void add(Law law, Violation violation) {
-    std::vector<Violation>& all = result(law).violations;
-    const auto same = std::find_if(all.begin(), all.end(), [&](const Violation& known) {
-      return known.output == violation.output && known.source.line == violation.source.line &&
-             known.source.file == violation.source.file && known.op == violation.op;
-    });
     result(law).verdict = Verdict::broken;
-    if (same == all.end())
-      all.push_back(std::move(violation));
-    else
-      same->samples += violation.samples;
+    add_to(result(law), std::move(violation));
   }
 
   std::vector<std::pair<std::string, at::Tensor>> named(const Tensors& batch) const {
@@ -181,12 +183,15 @@ class Laws {
       Source there;
       return !failure_of(batch_of(other), &there).empty() && there.line == where.line && there.file == where.file;
     };
-    const bool is_known = std::any_of(result(Law::answers).violations.begin(), result(Law::answers).violations.end(),
-                                      [&](const Violation& known) { return known.source.line == where.line; });
-    const TriedSample least = is_known ? sample : smallest(sample, inputs_, fails);
+    const TriedSample least = fails_at(where) ? sample : smallest(sample, inputs_, fails);
     Violation violation{"", "the call fails: " + failure, sample.what, 1, where, "", named(batch_of(least)), 0};
     if (const auto step = raised(subject_.record(batch_of(least)))) violation.op = step->op;
     add(Law::answers, std::move(violation));
+  }
+
+  bool fails_at(const Source& place) {
+    const std::vector<Violation>& failures = result(Law::answers).violations;
+    return std::any_of(failures.begin(), failures.end(), [&](const Violation& known) { return is_at(known, place); });
   }
 
   void note_failure_together(const TriedSample* begin, const TriedSample* end, const std::string& failure,
@@ -211,7 +216,7 @@ class Laws {
         if (auto what = how(answers, output, static_cast<int64_t>(row), records[row], samples_[row]))
           broken.emplace_back(row, std::move(*what));
       const auto alone = [&](const TriedSample& one) -> std::optional<std::string> {
-        const Answers of_one = ask(batch_of(one), 1);
+        const Answers of_one = ask({one});
         if (output >= of_one.outputs.size() || !of_one.has_samples(output)) return std::nullopt;
         return how(of_one, output, 0, of_one.records().front(), one);
       };
@@ -227,7 +232,7 @@ class Laws {
     const size_t count = std::min(broken.size(), most_blamed);
     for (size_t i = 0; i < count; ++i) {
       const auto& [sample, what] = broken[i * broken.size() / count];
-      Violation violation{names_of(output), what, samples_[sample].what, i == 0 ? 1 + broken.size() - count : 1};
+      Violation violation{name_of(output), what, samples_[sample].what, i == 0 ? 1 + broken.size() - count : 1};
       look_closer(violation, samples_[sample], alone, blame);
       add(law, std::move(violation));
     }
@@ -260,7 +265,7 @@ class Laws {
     place(violation, step);
   }
 
-  std::string names_of(size_t output) const {
+  std::string name_of(size_t output) const {
     return output < names_.size() ? names_[output] : fmt::format("out{}", output);
   }
 
@@ -295,9 +300,11 @@ class Laws {
         [this](const Answers& answers, size_t output, int64_t row, const Record& record,
                const TriedSample& sample) -> std::optional<std::string> {
           const auto input = input_of(output);
-          if (!input) return std::nullopt;
-          const at::Tensor one = answers.outputs[output].narrow(0, row, 1);
-          return not_kept(one, sample.rows[*input], 0, record);
+          if (!input || !record.empty()) return std::nullopt;
+          const at::Tensor own = answers.outputs[output].narrow(0, row, 1);
+          const int64_t count = changed_values(own, sample.rows[*input]);
+          if (count == 0) return std::nullopt;
+          return fmt::format("changes {} of {} values of a sample whose record is clean", count, own.numel());
         },
         [this](const TriedSample& sample, size_t output) { return changed_by(sample, output); });
   }
@@ -382,12 +389,12 @@ class Laws {
     const Answers second = ask(own);
     for (size_t output = 0; output < second.outputs.size(); ++output) {
       const auto input = input_of(output);
-      if (!input || !second.has_samples(output) || !is_promised(Law::stable, names_of(output))) continue;
+      if (!input || !second.has_samples(output) || !is_promised(Law::stable, name_of(output))) continue;
       const auto how = [&](const at::Tensor& got, const at::Tensor& given) -> std::optional<std::string> {
-        const at::Tensor before = given.to(got.scalar_type());
-        if (got.sizes() != before.sizes() || same_bits(got, before)) return std::nullopt;
-        return fmt::format("{}: a second call, with the outputs of the first, changes {} of {} values",
-                           names_of(output), differing(before, got).sum().item<int64_t>(), got.numel());
+        const int64_t count = changed_values(got, given);
+        if (count == 0) return std::nullopt;
+        return fmt::format("{}: a second call, with the outputs of the first, changes {} of {} values", name_of(output),
+                           count, got.numel());
       };
       std::vector<std::pair<size_t, std::string>> broken;
       for (size_t row = 0; row < own.size(); ++row)
@@ -473,7 +480,7 @@ class Laws {
   void note_isolation(const Isolation& isolation, const std::vector<IsolationInput>& inputs) {
     found_.calls += isolation.calls;
     for (const Crossing& crossing : isolation.crossings) {
-      if (fails_at(crossing.step)) continue;
+      if (crossing.step && fails_at(crossing.step->source)) continue;  // a call that fails is told of once
       Violation violation;
       violation.output = fmt::format("{}", fmt::join(crossing.outputs, ", "));
       violation.sample = crossing.poisons.front();
@@ -488,14 +495,6 @@ class Laws {
                                       [&](const auto& name) { return is_promised(Law::isolated, name); });
       if (counts) add(Law::isolated, std::move(violation));
     }
-  }
-
-  /// A call that fails is told of once.
-  bool fails_at(const std::optional<Step>& step) {
-    const std::vector<Violation>& failures = result(Law::answers).violations;
-    return step && std::any_of(failures.begin(), failures.end(), [&](const Violation& failure) {
-             return failure.source.line == step->source.line && failure.source.file == step->source.file;
-           });
   }
 
   static void describe(Violation& violation, const Leak& leak, const std::vector<IsolationInput>& inputs) {
@@ -546,17 +545,7 @@ void merge(Verification& all, Verification one) {
       known.verdict = known.verdict == Verdict::broken ? Verdict::broken : more.verdict;
       if (known.verdict != Verdict::not_tried) known.why.clear();
     }
-    for (Violation& violation : more.violations) {
-      const auto same = [&](const Violation& other) {
-        return other.output == violation.output && other.op == violation.op &&
-               other.source.line == violation.source.line && other.source.file == violation.source.file;
-      };
-      const auto found = std::find_if(known.violations.begin(), known.violations.end(), same);
-      if (found == known.violations.end())
-        known.violations.push_back(std::move(violation));
-      else
-        found->samples += violation.samples;
-    }
+    for (Violation& violation : more.violations) add_to(known, std::move(violation));
   }
 }
 

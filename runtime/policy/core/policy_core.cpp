@@ -31,9 +31,10 @@ void PolicyCore::give_number(PolicyVersion& version) {
 
 /// A number that is set to what it was is no event; of lists and tensors only the kind is told, and each is one.
 void PolicyCore::set_param(const std::string& name, ParamValue value) {
-  const bool is_number = value.is_number();
-  std::string text = value.text();
+  const bool is_number = value.is_number(), is_noted = log_.notes();
+  std::string text = is_noted ? value.text() : "";
   const std::optional<ParamValue> before = line_.set_param(name, std::move(value));
+  if (!is_noted) return;
   afterwards(runtime_->logger(), [&] {
     const std::string previous = before ? before->text() : "";
     if (is_number && text == previous) return;

@@ -1,17 +1,16 @@
 #include "runtime/policy/files/kept_sources.h"
 
-#include <dirent.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <triage/error.h>
 
 #include <algorithm>
-#include <memory>
 #include <system_error>
 #include <utility>
 #include <vector>
 
 #include "runtime/files/disk.h"
+#include "runtime/files/folder.h"
 
 namespace triage::policy {
 namespace {
@@ -20,15 +19,6 @@ namespace fs = std::filesystem;
 
 constexpr uint64_t largest_kept = 1u << 30;  // more than any contents have
 constexpr size_t hash_size = 16;
-
-/// Not std::filesystem::directory_iterator: without memory, that of libstdc++ ends the process.
-std::vector<std::string> names_in(const fs::path& folder) {
-  std::vector<std::string> names;
-  const std::unique_ptr<DIR, int (*)(DIR*)> open(::opendir(folder.c_str()), ::closedir);
-  if (!open) return names;
-  while (const dirent* const entry = ::readdir(open.get())) names.emplace_back(entry->d_name);
-  return names;
-}
 
 }  // namespace
 
@@ -68,7 +58,8 @@ KeptSources::Kept KeptSources::keep(const std::string& path, const std::string& 
 void KeptSources::remove_oldest(const std::string& begin, const std::string& end) const {
   std::vector<std::pair<fs::file_time_type, fs::path>> kept;
   std::error_code error;
-  for (const std::string& name : names_in(dir_)) {
+  for (const files::Entry& entry : files::entries_of(dir_, error)) {
+    const std::string& name = entry.name;
     if (name.size() != begin.size() + hash_size + end.size() || !name.starts_with(begin) || !name.ends_with(end))
       continue;
     const auto time = fs::last_write_time(dir_ / name, error);

@@ -117,12 +117,6 @@ std::string refusal_of_elements(const Param& param, const at::Tensor& tensor, at
                      place_of(bad - elements, tensor.sizes()));
 }
 
-/// Of a list or tensor.
-at::ScalarType dtype_of_param(const Param& param) {
-  if (param.value.isTensor()) return param.value.toTensor().scalar_type();
-  return param.value.isIntList() ? at::kLong : at::kFloat;
-}
-
 /// LibTorch computes with tensors that have no memory, or another kind of elements.
 bool has_elements(const at::Tensor& tensor) {
   return !tensor.is_meta() && compat::has_only(tensor, compat::captured_keys) && !compat::lacks_memory(tensor);
@@ -139,7 +133,7 @@ std::string refusal_of_tensor(const Param& param, const ParamValue& value, Readi
   const bool whole = !at::isFloatingType(dtype) && has_whole_bounds(param);
   const at::Tensor elements = tensor.detach().to(at::kCPU, whole ? at::kLong : at::kDouble).contiguous();
   if (whole) return refusal_of_elements<int64_t>(param, elements, dtype, dtype);
-  return refusal_of_elements<double>(param, elements, dtype, value.is_list() ? dtype_of_param(param) : dtype);
+  return refusal_of_elements<double>(param, elements, dtype, value.is_list() ? dtype_of_elements(param.value) : dtype);
 }
 
 }  // namespace

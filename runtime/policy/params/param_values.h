@@ -30,7 +30,8 @@ std::string refusal(const Param& param, const ParamValue& value, Reading reading
 std::string refusal_text(const Param& param, const std::string& refusal);
 /// `value` as the script gets it. Throws InputError, which names the policy, where the param does not take it.
 at::Tensor checked(const std::string& policy, const Param& param, const ParamValue& value, Reading reading);
-
+/// Of a tensor, or as torch.tensor makes one of a list.
+at::ScalarType dtype_of_elements(const c10::IValue& value);
 /// For people: "a number", "a list of integers".
 const char* kind_of(const c10::IValue& value);
 /// "0 to 100", "at least 0", "one of 1, 2, 4", "0 to 1, or NaN"; empty where everything usual is allowed.

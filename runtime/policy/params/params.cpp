@@ -50,6 +50,11 @@ const char* kind_of(const c10::IValue& value) {
   return value.isInt() ? "an integer" : "a number";
 }
 
+at::ScalarType dtype_of_elements(const c10::IValue& value) {
+  if (value.isTensor()) return value.toTensor().scalar_type();
+  return value.isIntList() ? at::kLong : at::kFloat;
+}
+
 namespace {
 
 bool is_number(const Param& param) { return !param.value.isTensor() && !param.value.isList(); }
@@ -69,14 +74,11 @@ std::optional<c10::Scalar> fitting_number(const Param& param, const c10::Scalar&
   return std::nullopt;
 }
 
-/// The dtype that torch.tensor gives a list.
-at::ScalarType dtype_of_list(const c10::IValue& list) { return list.isIntList() ? at::kLong : at::kFloat; }
-
 at::Tensor default_tensor(const c10::IValue& value) {
   if (value.isTensor()) return value.toTensor();
   const at::Tensor numbers =
       value.isIntList() ? ParamValue(value.toIntVector()).tensor() : ParamValue(value.toDoubleVector()).tensor();
-  return numbers.to(dtype_of_list(value));
+  return numbers.to(dtype_of_elements(value));
 }
 
 /// A list takes lists, and 1-D tensors of its dtype; a tensor takes every dense tensor, and lists.
@@ -84,7 +86,7 @@ std::optional<at::Tensor> fitting_tensor(const Param& param, const ParamValue& v
   const at::Tensor& tensor = value.tensor();
   if (!tensor.defined() || tensor.layout() != at::kStrided) return std::nullopt;
   const bool to_list = param.value.isList();
-  const at::ScalarType dtype = to_list ? dtype_of_list(param.value) : param.value.toTensor().scalar_type();
+  const at::ScalarType dtype = dtype_of_elements(param.value);
   if (!value.is_list())
     return !to_list || (tensor.dim() == 1 && tensor.scalar_type() == dtype) ? std::optional(tensor) : std::nullopt;
   if (at::isFloatingType(tensor.scalar_type()) && !at::isFloatingType(dtype)) {

@@ -106,18 +106,28 @@ std::vector<at::Tensor> param_tensors(const Signature& signature, const Params& 
   return tensors;
 }
 
+[[noreturn]] static void throw_unknown(const std::string& policy, const Signature& signature, const std::string& name) {
+  std::vector<std::string> names;
+  for (const Param& known : signature.params) names.push_back(known.name);
+  throw InputError(
+      fmt::format("policy '{}' has no param '{}'; it has {}", policy, name, names.empty() ? "none" : list_of(names)));
+}
+
+void check_params(const std::string& policy, const Signature& signature, const Params& values) {
+  for (const auto& [name, value] : values) {
+    const Param* const param = find_param(signature, name);
+    if (!param) throw_unknown(policy, signature, name);
+    checked(policy, *param, value, Reading::all);
+  }
+}
+
 std::vector<at::Tensor> override_params(const PolicyVersion& version, std::vector<at::Tensor> base,
                                         const Params& values, Reading reading) {
   const auto& params = version.signature.params;
   for (const auto& [name, value] : values) {
     const Param* param = find_param(version.signature, name);
     if (!param && version.former_params.count(name)) continue;
-    if (!param) {
-      std::vector<std::string> names;
-      for (const Param& known : params) names.push_back(known.name);
-      throw InputError(fmt::format("policy '{}' has no param '{}'; it has {}", version.name, name,
-                                   names.empty() ? "none" : list_of(names)));
-    }
+    if (!param) throw_unknown(version.name, version.signature, name);
     base[static_cast<size_t>(param - params.data())] = checked(version.name, *param, value, reading);
   }
   return base;

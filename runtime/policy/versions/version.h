@@ -93,6 +93,9 @@ std::vector<at::Tensor> param_tensors(const Signature& signature, const Params& 
 std::vector<at::Tensor> override_params(const PolicyVersion& version, std::vector<at::Tensor> base,
                                         const Params& values, Reading reading = Reading::small);
 
+/// Throws InputError where a policy that no Runtime has loaded does not take `values`, all elements of them.
+void check_params(const std::string& policy, const Signature& signature, const Params& values);
+
 bool has_param(const PolicyVersion& version, const std::string& name);
 /// Params of `version` that `values` name with values that do not fit or are not allowed.
 std::vector<std::string> unfitting(const PolicyVersion& version, const Params& values);

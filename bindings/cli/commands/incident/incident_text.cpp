@@ -129,6 +129,13 @@ void print_versions(const Json& report) {
     say("    {}\n", paint(Paint::faint, "* only of the calls in the log, which flagged a sample or failed"));
 }
 
+/// The first of `count` lines, below a head.
+void print_first(const std::vector<std::vector<std::string>>& rows, size_t count) {
+  print_table(rows);
+  const size_t shown = rows.size() - 1;
+  if (count > shown) say("    {}\n", paint(Paint::faint, fmt::format("and {} more; --json has them", count - shown)));
+}
+
 void print_counts(const Json& report, const char* kind, const char* name) {
   const Json& counts = report[kind];
   if (counts.empty()) return;
@@ -140,9 +147,7 @@ void print_counts(const Json& report, const char* kind, const char* name) {
     rows.push_back({messages::one_line(key), std::to_string(samples), percent(static_cast<double>(samples) / all),
                     over_time(report, kind, key)});
   }
-  print_table(rows);
-  if (counts.size() > most_rows)
-    say("    {}\n", paint(Paint::faint, fmt::format("and {} more; --json has them", counts.size() - most_rows)));
+  print_first(rows, counts.size());
 }
 
 void print_affected(const Json& report) {
@@ -173,9 +178,7 @@ void print_ids(const Json& report) {
     rows.push_back({messages::one_line(name), std::to_string(number(sample, "version")), text(sample, "done"),
                     messages::one_line(text(sample, "errors"))});
   }
-  print_table(rows);
-  if (samples.size() > most_ids)
-    say("    {}\n", paint(Paint::faint, fmt::format("and {} more; --json has them", samples.size() - most_ids)));
+  print_first(rows, samples.size());
 }
 
 void print_advice(const Json& report) {

@@ -10,9 +10,8 @@
 #include <utility>
 
 #include "bindings/cli/calls/call.h"
-#include "bindings/cli/calls/given.h"
-#include "bindings/cli/calls/inputs.h"
 #include "bindings/cli/calls/model_call.h"
+#include "bindings/cli/calls/under_check.h"
 #include "bindings/cli/commands.h"
 #include "bindings/cli/commands/isolate/isolate_report.h"
 #include "bindings/cli/terminal.h"
@@ -35,50 +34,7 @@ diagnose::IsolationOptions check_options(const IsolateCommand& options, Progress
   return result;
 }
 
-void check_shared(const IsolateCommand& options, const std::vector<std::string>& names) {
-  for (const std::string& name : options.shared)
-    if (std::find(names.begin(), names.end(), name) == names.end())
-      throw UsageError(
-          fmt::format("--shared {}: {} has no such input{}", name, options.call.policy, did_you_mean(name, names)));
-}
-
 // A policy
-
-RuntimeOptions runtime_options(const IsolateCommand& options) {
-  check_backend(options.call.backend);
-  RuntimeOptions result = quiet_runtime(options.json);
-  result.backend = options.call.backend;
-  result.fullgraph = options.call.fullgraph;
-  result.masked_rows = masked_rows_from(options.call.masked_rows);
-  result.print = [](const std::string&) {};  // once for each of hundreds of calls
-  return result;
-}
-
-constexpr int64_t most_values = 1 << 20;  // of a batch that nobody asked for: it is run hundreds of times
-
-int64_t values_of(const Tensors& tensors) {
-  int64_t values = 0;
-  for (const at::Tensor& tensor : tensors) values += tensor.numel();
-  return values;
-}
-
-/// The inputs given; else the batches of the tests and one of the declared types.
-std::vector<Example> batches_for(lua::LuaScript& script, const IsolateCommand& options, IsolationReport& report) {
-  std::vector<Example> batches = examples_for(script, options.call);
-  if (options.call.inputs.empty() && script.test_count() > 0) {
-    const auto example = example_of_types(script.signature(), options.call);
-    if (example && values_of(example->inputs) <= most_values)
-      batches.push_back(*example);
-    else if (example)
-      report.left_out.push_back(
-          fmt::format("its declared types: the batch would have {} values, which takes long; give --input to check one",
-                      values_of(example->inputs)));
-  }
-  const c10::Device device = parse_device(options.call.device);
-  for (Example& batch : batches)
-    for (at::Tensor& input : batch.inputs) input = input.to(device);
-  return batches;
-}
 
 void check_batch(const IsolateCommand& options, const lua::PolicyUnderCheck& policy, const Signature& signature,
                  const Example& example, IsolationReport& report) {
@@ -107,18 +63,11 @@ void check_batch(const IsolateCommand& options, const lua::PolicyUnderCheck& pol
 }
 
 IsolationReport check_policy(const IsolateCommand& options) {
-  const RuntimeOptions runtime = runtime_options(options);
-  lua::PolicyUnderCheck policy{read_source(options.call.policy), {}, runtime};
-  policy.script.path = script_name(options.call.policy);
-  policy.script.print = runtime.print;
-  policy.script.read_file = files_of(options.call.policy);
-  const c10::Device device = parse_device(options.call.device);
-  give(policy.script, options.call.given, device);
-  policy.give = [&options, device](Runtime& host) { define_given(host, options.call.given, device); };
+  lua::PolicyUnderCheck policy = under_check(options.call, options.json);
   lua::LuaScript script(policy.source, policy.script);
-  check_shared(options, script.signature().inputs);
+  check_shared(options.shared, script.signature().inputs, options.call.policy);
   IsolationReport report{"policy", script.name(), options.call.backend, {}, {}, {}};
-  for (const Example& example : batches_for(script, options, report)) {
+  for (const Example& example : examples_to_check(script, options.call, report.left_out)) {
     policy.params = example.params;
     check_batch(options, policy, script.signature(), example, report);
   }
@@ -180,7 +129,7 @@ class ModelSubject final : public diagnose::IsolationSubject {
 
 IsolationReport check_model(const IsolateCommand& options) {
   const ModelCall call = prepare_model(options.call);
-  check_shared(options, call.names);
+  check_shared(options.shared, call.names, options.call.policy);
   ModelSubject subject(call);
   Progress progress;
   IsolationReport report{"model", options.call.policy, "", {}, {}, {}};

@@ -1,5 +1,4 @@
 // `triage verify`: the laws of a recovery policy, tried on every kind of bad sample.
-#include <ATen/ATen.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -7,9 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "bindings/cli/calls/call.h"
-#include "bindings/cli/calls/given.h"
-#include "bindings/cli/calls/inputs.h"
+#include "bindings/cli/calls/under_check.h"
 #include "bindings/cli/commands.h"
 #include "bindings/cli/commands/verify/verify_report.h"
 #include "bindings/cli/terminal.h"
@@ -17,22 +14,6 @@
 
 namespace triage::cli {
 namespace {
-
-lua::PolicyUnderCheck under_check(const VerifyCommand& options, c10::Device device) {
-  check_backend(options.call.backend);
-  lua::PolicyUnderCheck policy{read_source(options.call.policy), {}, quiet_runtime(options.json)};
-  policy.runtime.backend = options.call.backend;
-  policy.runtime.fullgraph = options.call.fullgraph;
-  policy.runtime.masked_rows = masked_rows_from(options.call.masked_rows);
-  policy.runtime.print = [](const std::string&) {};  // once for each of hundreds of calls
-  policy.seed = options.seed;
-  policy.script.path = script_name(options.call.policy);
-  policy.script.print = policy.runtime.print;
-  policy.script.read_file = files_of(options.call.policy);
-  give(policy.script, options.call.given, device);
-  policy.give = [&options, device](Runtime& host) { define_given(host, options.call.given, device); };
-  return policy;
-}
 
 /// What the policy promises; with `--law` these laws alone, whatever it says of others.
 std::vector<Promise> promises(const lua::LuaScript& script, const VerifyCommand& options) {
@@ -53,35 +34,23 @@ std::vector<Promise> promises(const lua::LuaScript& script, const VerifyCommand&
   return asked;
 }
 
-std::vector<lua::VerifyBatch> batches(lua::LuaScript& script, const VerifyCommand& options, c10::Device device) {
-  std::vector<Example> examples = examples_for(script, options.call);
-  if (options.call.inputs.empty() && script.test_count() > 0)
-    if (auto example = example_of_types(script.signature(), options.call)) examples.push_back(std::move(*example));
-  std::vector<lua::VerifyBatch> batches;
-  for (Example& example : examples) {
-    for (at::Tensor& input : example.inputs) input = input.to(device);
-    batches.push_back({example.from, std::move(example.inputs), std::move(example.params)});
-  }
-  return batches;
-}
-
 }  // namespace
 
 int run(const VerifyCommand& options) {
-  const c10::Device device = parse_device(options.call.device);
-  lua::PolicyUnderCheck policy = under_check(options, device);
+  lua::PolicyUnderCheck policy = under_check(options.call, options.json);
+  policy.seed = options.seed;
   const std::string source = policy.source, path = policy.script.path;
   lua::LuaScript script(policy.source, policy.script);
   policy.promises = promises(script, options);
-  for (const std::string& name : options.shared)
-    if (const auto& inputs = script.signature().inputs; std::find(inputs.begin(), inputs.end(), name) == inputs.end())
-      throw UsageError(
-          fmt::format("--shared {}: {} has no such input{}", name, options.call.policy, did_you_mean(name, inputs)));
+  check_shared(options.shared, script.signature().inputs, options.call.policy);
+  std::vector<std::string> left_out;
+  const std::vector<Example> examples = examples_to_check(script, options.call, left_out);
   auto progress = std::make_optional<Progress>();
   diagnose::LawsOptions laws{options.search, options.seed,
                              [&](const std::string& law) { progress->show(fmt::format("trying: {} ...", law)); }};
-  Verification found = lua::verify(std::move(policy), script.name(), script.signature(),
-                                   batches(script, options, device), options.shared, laws);
+  Verification found =
+      lua::verify(std::move(policy), script.name(), script.signature(), examples, options.shared, laws);
+  found.left_out.insert(found.left_out.end(), left_out.begin(), left_out.end());
   progress.reset();
   std::erase_if(found.laws, [&](const LawResult& law) {
     return !options.laws.empty() &&

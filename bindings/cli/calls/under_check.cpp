@@ -1,0 +1,66 @@
+#include "bindings/cli/calls/under_check.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "bindings/cli/calls/call.h"
+#include "bindings/cli/calls/given.h"
+#include "bindings/cli/terminal.h"
+
+namespace triage::cli {
+namespace {
+
+constexpr int64_t most_values = 1 << 20;  // of a batch that nobody asked for: it is run hundreds of times
+
+int64_t values_of(const std::vector<at::Tensor>& tensors) {
+  int64_t values = 0;
+  for (const at::Tensor& tensor : tensors) values += tensor.numel();
+  return values;
+}
+
+}  // namespace
+
+lua::PolicyUnderCheck under_check(const CallOptions& call, bool json) {
+  check_backend(call.backend);
+  lua::PolicyUnderCheck policy{read_source(call.policy), {}, quiet_runtime(json)};
+  policy.runtime.backend = call.backend;
+  policy.runtime.fullgraph = call.fullgraph;
+  policy.runtime.masked_rows = masked_rows_from(call.masked_rows);
+  policy.runtime.print = [](const std::string&) {};
+  policy.script.path = script_name(call.policy);
+  policy.script.print = policy.runtime.print;
+  policy.script.read_file = files_of(call.policy);
+  const c10::Device device = parse_device(call.device);
+  give(policy.script, call.given, device);
+  policy.give = [given = call.given, device](Runtime& host) { define_given(host, given, device); };
+  return policy;
+}
+
+void check_shared(const std::vector<std::string>& shared, const std::vector<std::string>& inputs,
+                  const std::string& policy) {
+  for (const std::string& name : shared)
+    if (std::find(inputs.begin(), inputs.end(), name) == inputs.end())
+      throw UsageError(fmt::format("--shared {}: {} has no such input{}", name, policy, did_you_mean(name, inputs)));
+}
+
+std::vector<Example> examples_to_check(lua::LuaScript& script, const CallOptions& call,
+                                       std::vector<std::string>& left_out) {
+  std::vector<Example> examples = examples_for(script, call);
+  if (call.inputs.empty() && script.test_count() > 0) {
+    auto example = example_of_types(script.signature(), call);
+    if (example && values_of(example->inputs) <= most_values)
+      examples.push_back(std::move(*example));
+    else if (example)
+      left_out.push_back(
+          fmt::format("its declared types: the batch would have {} values, which takes long; give --input to check one",
+                      values_of(example->inputs)));
+  }
+  const c10::Device device = parse_device(call.device);
+  for (Example& example : examples)
+    for (at::Tensor& input : example.inputs) input = input.to(device);
+  return examples;
+}
+
+}  // namespace triage::cli
