@@ -106,6 +106,11 @@ Dict to_dict(const CallStatistics& calls) {
   dict.insert("samples", static_cast<int64_t>(calls.samples));
   dict.insert("flagged", static_cast<int64_t>(calls.flagged));
   dict.insert("repaired", static_cast<int64_t>(calls.repaired));
+  dict.insert("full", static_cast<int64_t>(calls.full));
+  Dict violations = empty_dict();
+  for (const ViolationCount& count : calls.violations)
+    violations.insert(count.output, static_cast<int64_t>(count.samples));
+  dict.insert("violations", violations);
   dict.insert("uncounted", static_cast<int64_t>(calls.uncounted));
   c10::impl::GenericList flags(c10::AnyType::get());
   for (const FlagCount& count : calls.flags) flags.push_back(to_dict(count));
@@ -231,6 +236,10 @@ Dict to_dict(const Signature& signature) {
   dict.insert("param_ranges", ranges);
   dict.insert("input_types", to_values(signature.input_types));
   dict.insert("output_types", to_values(signature.output_types));
+  Dict output_ranges = empty_dict();
+  for (size_t i = 0; i < signature.output_ranges.size(); ++i)
+    if (signature.output_ranges[i]) output_ranges.insert(signature.outputs[i], signature.output_ranges[i]->text());
+  dict.insert("output_ranges", output_ranges);
   std::vector<std::string> state;
   for (const StateSpec& spec : signature.state) state.push_back(spec.name);
   dict.insert("state", state);
@@ -292,6 +301,7 @@ Dict to_dict(const RunInfo& info) {
   dict.insert("seconds", seconds(info.time));
   dict.insert("flagged", info.flagged);
   dict.insert("repaired", info.repaired);
+  dict.insert("violations", info.violations);
   dict.insert("failure", printable(info.failure));
   return dict;
 }

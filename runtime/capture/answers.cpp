@@ -29,12 +29,12 @@ void note_other_sizes(Compiled::Answered& answered, at::ArrayRef<at::Tensor> inp
 
 }  // namespace
 
-/// State is no part of an answer.
+/// State and masks are no part of an answer.
 void Compiled::note_answer(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> results) {
   constexpr size_t most = 16;
   std::lock_guard<std::mutex> lock(notes_mutex_);
   eager_flags_outputs_ = script_->flags_outputs();
-  const auto outputs = results.slice(0, results.size() - script_->signature().state.size());
+  const auto outputs = results.slice(0, results.size() - behind_outputs(script_->signature()));
   const auto undefined = [](const at::Tensor& tensor) { return !tensor.defined(); };
   if (!options_.protect_inputs || std::any_of(outputs.begin(), outputs.end(), undefined)) return;
   const auto same_one = [](const InputShape& shape, const at::Tensor& input) {

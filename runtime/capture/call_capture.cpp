@@ -88,6 +88,8 @@ std::vector<std::string> output_names(const Signature& signature) {
   std::vector<std::string> names = signature.outputs;
   if (names.empty()) return names;
   for (const auto& state : signature.state) names.push_back("state." + state.name);
+  for (size_t i = 0; i < signature.output_ranges.size(); ++i)
+    if (signature.output_ranges[i]) names.push_back("violated." + signature.outputs[i]);
   return names;
 }
 
@@ -262,7 +264,7 @@ Recorder::Result Compiled::CallCapture::finish(std::vector<at::Tensor>& outputs)
 std::unique_ptr<Entry> Compiled::CallCapture::make_entry(graph::Graph&& graph) {
   auto entry = std::make_unique<Entry>();
   for (const graph::Value* output : graph.outputs()) entry->flags_outputs.push_back(output->is_flags);
-  entry->flags_outputs.resize(entry->flags_outputs.size() - script_.signature().state.size());
+  entry->flags_outputs.resize(entry->flags_outputs.size() - behind_outputs(script_.signature()));
   guards_.add_variables(graph, script_.variables());
   for (const HostTensor& given : options_.host_tensors) guards_.add_host_tensor(given.tensor);
   entry->lifted = lift_variables(graph, script_);

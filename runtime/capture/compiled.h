@@ -233,6 +233,8 @@ class Compiled {
 };
 
 std::vector<std::string> input_names(const Signature& signature);
+/// How many results of a script stand behind its outputs: its state, then the masks of outputs with a range.
+inline size_t behind_outputs(const Signature& signature) { return signature.state.size() + signature.num_ranges(); }
 
 /// Adds graphs between breaks.
 void add_segments(CacheStatistics& statistics, const std::vector<CompiledSegment>& segments);

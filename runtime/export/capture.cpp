@@ -315,7 +315,10 @@ ExportedProgram export_script(Script& script, at::ArrayRef<at::Tensor> inputs, a
                     script.name()));
   for (const Param& param : script.signature().params) names.push_back(param.name);
   const auto call = [&](at::ArrayRef<at::Tensor> traced) {
-    return script.call(traced.slice(0, inputs.size()), traced.slice(inputs.size()), std::nullopt);
+    std::vector<at::Tensor> outputs =
+        script.call(traced.slice(0, inputs.size()), traced.slice(inputs.size()), std::nullopt);
+    outputs.resize(outputs.size() - script.signature().num_ranges());  // a program has no Runtime that looks at masks
+    return outputs;
   };
   return capture_program({script.name(), names, inputs, params, script.signature().outputs}, options, call);
 }

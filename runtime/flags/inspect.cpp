@@ -63,8 +63,10 @@ struct Counts {
   };
   Counts(const Tensor& contiguous, const ConfigOptions& options) {
     const Overflow overflow(contiguous, config_of(options));
+    const int64_t last = last_slot(contiguous, config_of(options));
     std::array<int, ErrorLocation::MAX_LOCATION_ID + 1> index{};  // of a location in `places`, 1-based
     each_error(contiguous, 0, contiguous.size(0), [&](int64_t, int64_t at, uint16_t slot) {
+      full += at == last;
       if (overflow.is(at, slot)) {
         dropped += location_of(slot);
         more_dropped |= location_of(slot) == MAX_DROPPED;
@@ -100,6 +102,7 @@ struct Counts {
   std::vector<Place> places;
   int64_t total = 0;
   int64_t dropped = 0;        // what overflow records count
+  int64_t full = 0;           // records without a free slot
   bool more_dropped = false;  // some record counts no further
 };
 
@@ -141,7 +144,11 @@ Summary summary(const Tensor& f, const ConfigOptions& options) {
 std::string repr(const Tensor& f, const ConfigOptions& options) {
   const Counts counts(on_cpu("flags.repr", f, options), options);
   const std::string head = "ErrorFlags(" + std::to_string(f.size(0)) + " samples, ";
-  const std::string tail = counts.dropped ? "; " + dropped_text(counts.dropped, counts.more_dropped) + ")" : ")";
+  std::string tail = ")";
+  if (counts.dropped)
+    tail = "; " + dropped_text(counts.dropped, counts.more_dropped) + ")";
+  else if (counts.full)
+    tail = "; " + std::to_string(counts.full) + (counts.full == 1 ? " record is full)" : " records are full)");
   if (!counts.total) return head + "no errors" + tail;
   std::string codes;
   for (const auto& [code, count] : counts.codes()) {

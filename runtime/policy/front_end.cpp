@@ -8,6 +8,7 @@
 #include <mutex>
 
 #include "runtime/messages/fork_safe_mutex.h"
+#include "runtime/policy/params/param_values.h"
 
 namespace triage {
 namespace {
@@ -41,6 +42,27 @@ const char* to_string(OnError on_error) noexcept {
       return "last_good";
   }
   return "unknown";
+}
+
+const char* to_string(OnViolation on_violation) noexcept {
+  switch (on_violation) {
+    case OnViolation::flag:
+      return "flag";
+    case OnViolation::pass_through:
+      return "pass_through";
+    case OnViolation::revert:
+      return "revert";
+  }
+  return "unknown";
+}
+
+std::string OutputRange::text() const {
+  std::string text;
+  if (min && max) text = policy::number_text(*min) + " to " + policy::number_text(*max);
+  if (min && !max) text = "at least " + policy::number_text(*min);
+  if (max && !min) text = "at most " + policy::number_text(*max);
+  if (finite && !(min && max)) text += text.empty() ? "finite" : ", finite";
+  return text;
 }
 
 void register_front_end(const std::string& ending, FrontEnd front_end) {

@@ -147,6 +147,12 @@ void add_version_count(Metric& metric, const std::string& labels, const Measured
   for (const auto& [version, calls] : of.versions) metric.add(version_labels(labels, version), calls.*count);
 }
 
+void add_violations(Metric& metric, const std::string& labels, const Measured& of) {
+  for (const auto& [version, calls] : of.versions)
+    for (const ViolationCount& count : calls.violations)
+      metric.add(version_labels(labels, version) + ',' + label("output", count.output), count.samples);
+}
+
 template <class Add>
 void for_candidates(const std::string& labels, const Measured& of, const Add& add) {
   for (const auto& [version, report] : of.candidates)
@@ -188,6 +194,10 @@ const Described described[] = {
     {"repaired_samples_total", "counter", "Flagged samples for which an output differs from its input.",
      add_count<&CallStatistics::repaired>},
     {"errors_total", "counter", "Errors in samples, by location, code and severity.", add_errors},
+    {"full_records_total", "counter", "Samples whose record has no free slot: later errors of theirs may be lost.",
+     add_count<&CallStatistics::full>},
+    {"violations_total", "counter", "Samples out of the declared range of an output, of each version that is kept.",
+     add_violations},
     {"uncounted_calls_total", "counter", "Calls whose flags lie on another device and were not counted.",
      add_count<&CallStatistics::uncounted>},
     {"recompiles_total", "counter", "Calls that no captured graph fitted, after the first.",

@@ -15,6 +15,8 @@
 #include <array>
 #include <chrono>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 
 namespace triage::test {
 namespace {
@@ -56,6 +58,9 @@ constexpr const char* results[] = {"BundleVersion",
                                    "SizeFact",
                                    "Binding",
                                    "LocationUsage",
+                                   "Verification",
+                                   "Violation",
+                                   "ViolationCount",
                                    "Owner"};
 /// These need a group of processes (tests/distributed), or are made by a parser of types or a backend.
 constexpr const char* elsewhere[] = {"AgreeOptions", "ReduceOptions", "SameOptions", "Dim", "CallContext"};
@@ -241,6 +246,17 @@ bool live(const InstrumentOptions& options) {
       expect(at::equal(model({at::ones({2, 3})}).output.toTensor(), at::ones({2, 3})), "a model computes wrongly");
   });
 }
+/// Over a policy that has tests, and no open side of a comparison.
+bool live(VerifyOptions options) {
+  options.batches = {{bad_batch()}};
+  return works([&] {
+    const auto file = std::filesystem::temp_directory_path() / fmt::format("triage-numbers-{}.lua", ::getpid());
+    std::ofstream(file) << "return function(z) local f = flag_nan(z, 'z') return (fix(z, f, 'z')), f end";
+    const Verification found = verify_policy(file, options);
+    std::filesystem::remove(file);
+    expect(found.samples > 0, "no sample was tried");
+  });
+}
 bool live(const Location& location) {
   return works([&] { static_cast<void>(err::push(err::new_t(4), err::nan, location)); });
 }
@@ -332,6 +348,8 @@ const Row rows[] = {
     LIMIT(SizeBounds, max),
     LIMIT(InstrumentOptions, every),
     OF(Location, id),
+    OF(VerifyOptions, search),
+    LIMIT(VerifyOptions, seed),
 };
 
 }  // namespace

@@ -12,7 +12,10 @@
 #include <triage/config.h>
 #include <triage/error.h>
 
+#include <strings.h>
+
 #include <array>
+#include <cctype>
 #include <string>
 #include <string_view>
 
@@ -47,7 +50,7 @@ ConfigBox& check_config(lua_State* L, int index) {
   return *box;
 }
 
-const ErrorConfig& value_of(const ConfigBox& box) { return box.global ? get_config() : box.value; }
+ErrorConfig value_of(lua_State* L, const ConfigBox& box) { return box.global ? config_in_force(L) : box.value; }
 
 void push_config(lua_State* L, ConfigBox box) { push_userdata(L, std::move(box), &config_metatable); }
 
@@ -70,27 +73,44 @@ bool check_boolean_field(lua_State* L, int index, const char* field) {
   return lua_toboolean(L, index) != 0;
 }
 
-/// One axis of AccumulationConfig from the value at `index`.
-template <typename Enum>
-Enum check_axis(lua_State* L, int index, const char* field, int64_t last, const char* names) {
+constexpr std::array<const char*, 3> priority_names = {"CHRONO", "SEVERITY", "LOCATION"};
+constexpr std::array<const char*, 2> order_names = {"FIRST", "LAST"};
+constexpr std::array<const char*, 4> dedupe_names = {"NONE", "CODE", "LOCATION", "UNIQUE"};
+
+/// "Order.FIRST or Order.LAST"
+template <size_t count>
+std::string choices(const char* kind, const std::array<const char*, count>& names) {
+  std::string text;
+  for (size_t i = 0; i < count; ++i)
+    text += std::string(i == 0 ? "" : i + 1 == count ? " or " : ", ") + kind + "." + names[i];
+  return text;
+}
+
+/// One axis of AccumulationConfig from the value at `index`: a constant such as Order.LAST, or its name, "last".
+template <typename Enum, size_t count>
+Enum check_axis(lua_State* L, int index, const char* kind, const std::array<const char*, count>& names) {
   specialize_number(L, index);
   int is_integer = 0;
-  const lua_Integer value = lua_type(L, index) == LUA_TNUMBER ? lua_tointegerx(L, index, &is_integer) : -1;
-  if (!is_integer || value < 0 || value > last)
-    throw ConfigError(std::string("AccumulationConfig: ") + field + ": expected " + names + ", got " +
+  lua_Integer value = lua_type(L, index) == LUA_TNUMBER ? lua_tointegerx(L, index, &is_integer) : -1;
+  if (lua_type(L, index) == LUA_TSTRING)
+    for (size_t i = 0; i < count; ++i)
+      if (strcasecmp(lua_tostring(L, index), names[i]) == 0) is_integer = true, value = static_cast<lua_Integer>(i);
+  if (!is_integer || value < 0 || value >= static_cast<lua_Integer>(count)) {
+    std::string field = kind;
+    field[0] = static_cast<char>(std::tolower(static_cast<unsigned char>(field[0])));
+    throw ConfigError("AccumulationConfig: " + field + ": expected " + choices(kind, names) + ", got " +
                       describe(L, index));
+  }
   return static_cast<Enum>(value);
 }
 
 void set_axis(lua_State* L, AccumulationConfig& value, std::string_view axis, int index) {
   if (axis == "priority") {
-    value.priority =
-        check_axis<Priority>(L, index, "priority", 2, "Priority.CHRONO, Priority.SEVERITY or Priority.LOCATION");
+    value.priority = check_axis<Priority>(L, index, "Priority", priority_names);
   } else if (axis == "order") {
-    value.order = check_axis<Order>(L, index, "order", 1, "Order.FIRST or Order.LAST");
+    value.order = check_axis<Order>(L, index, "Order", order_names);
   } else if (axis == "dedupe") {
-    value.dedupe =
-        check_axis<Dedupe>(L, index, "dedupe", 3, "Dedupe.NONE, Dedupe.CODE, Dedupe.LOCATION or Dedupe.UNIQUE");
+    value.dedupe = check_axis<Dedupe>(L, index, "Dedupe", dedupe_names);
   } else {
     throw ConfigError("AccumulationConfig: there is no field '" + std::string(axis) + "'" +
                       did_you_mean(close_words(std::string(axis), {"priority", "order", "dedupe"})) +
@@ -167,12 +187,12 @@ void set_field(lua_State* L, ErrorConfig& value, const std::string& field, int i
 int should_transpose(lua_State* L) {
   at_most(L, 2, "CONFIG:should_transpose");
   const lua_Integer samples = integer_argument(L, {2, "CONFIG:should_transpose", "n"});
-  lua_pushboolean(L, value_of(check_config(L, 1)).should_transpose(samples));
+  lua_pushboolean(L, value_of(L, check_config(L, 1)).should_transpose(samples));
   return 1;
 }
 
 int config_index(lua_State* L) {
-  const ErrorConfig& value = value_of(check_config(L, 1));
+  const ErrorConfig value = value_of(L, check_config(L, 1));
   const std::string field = luaL_checkstring(L, 2);
   if (field == "flag_dtype")
     push_dtype(L, value.flag_dtype);
@@ -217,7 +237,7 @@ int config_newindex(lua_State* L) {
   if ((box.global || box.read_only) && context(L).sandboxed)
     throw InputError("a policy may not change the global configuration (`" + field +
                      "`); pass a configuration to the operations: {config = ErrorConfig{" + field + " = ...}}");
-  ErrorConfig changed = value_of(box);
+  ErrorConfig changed = value_of(L, box);
   set_field(L, changed, field, 3);
   note_table_write(L, 1);
   const bool replaces_global = box.global || (is_current(L, 1) && box.value == get_config());
@@ -228,21 +248,18 @@ int config_newindex(lua_State* L) {
 
 int config_eq(lua_State* L) {
   const ConfigBox *a = test_config(L, 1), *b = test_config(L, 2);
-  lua_pushboolean(L, a && b && value_of(*a) == value_of(*b));
+  lua_pushboolean(L, a && b && value_of(L, *a) == value_of(L, *b));
   return 1;
 }
 
 std::string accumulation_text(const AccumulationConfig& value) {
-  static constexpr std::array<const char*, 3> priorities = {"CHRONO", "SEVERITY", "LOCATION"};
-  static constexpr std::array<const char*, 2> orders = {"FIRST", "LAST"};
-  static constexpr std::array<const char*, 4> dedupes = {"NONE", "CODE", "LOCATION", "UNIQUE"};
-  return std::string("AccumulationConfig{priority=") + priorities[static_cast<size_t>(value.priority)] +
-         ", order=" + orders[static_cast<size_t>(value.order)] +
-         ", dedupe=" + dedupes[static_cast<size_t>(value.dedupe)] + "}";
+  return std::string("AccumulationConfig{priority=") + priority_names[static_cast<size_t>(value.priority)] +
+         ", order=" + order_names[static_cast<size_t>(value.order)] +
+         ", dedupe=" + dedupe_names[static_cast<size_t>(value.dedupe)] + "}";
 }
 
 int config_tostring(lua_State* L) {
-  const ErrorConfig& value = value_of(check_config(L, 1));
+  const ErrorConfig value = value_of(L, check_config(L, 1));
   const std::string text = "ErrorConfig{flag_dtype=" + dtype_name(value.flag_dtype) +
                            ", num_slots=" + std::to_string(value.num_slots) +
                            ", accumulation=" + accumulation_text(value.accumulation) +
@@ -324,8 +341,9 @@ int new_config(lua_State* L) {
 int lua_get_config(lua_State* L) {
   lua_rawgetp(L, LUA_REGISTRYINDEX, &current_config);
   const ConfigBox* box = test_config(L, -1);
-  if (box && box->value == get_config()) return 1;
-  push_config(L, {false, context(L).sandboxed, get_config()});
+  const ErrorConfig config = config_in_force(L);
+  if (box && box->value == config) return 1;
+  push_config(L, {false, context(L).sandboxed, config});
   lua_pushvalue(L, -1);
   lua_rawsetp(L, LUA_REGISTRYINDEX, &current_config);
   return 1;
@@ -334,7 +352,7 @@ int lua_get_config(lua_State* L) {
 void make_current(lua_State* L, int index) {
   index = lua_absindex(L, index);
   const ConfigBox& box = check_config(L, index);
-  set_config(value_of(box));
+  set_config(value_of(L, box));
   if (box.global) return;
   lua_pushvalue(L, index);
   lua_rawsetp(L, LUA_REGISTRYINDEX, &current_config);
@@ -366,7 +384,7 @@ int lua_set_config(lua_State* L) {
 
 /// config (or nil: the global one) -> num_slots, policy, dtype, default severity: what operators take.
 int resolve_config(lua_State* L) {
-  const ErrorConfig& config = error_config(L, 1);
+  const ErrorConfig config = error_config(L, 1);
   lua_pushinteger(L, config.num_slots);
   lua_pushinteger(L, config.policy());
   push_dtype(L, config.flag_dtype);
@@ -418,14 +436,16 @@ void list_all_fields(lua_State* L) {
 
 }  // namespace
 
-const ErrorConfig* test_error_config(lua_State* L, int index) {
+std::optional<ErrorConfig> test_error_config(lua_State* L, int index) {
   const ConfigBox* box = test_config(L, index);
-  return box ? &value_of(*box) : nullptr;
+  return box ? std::optional(value_of(L, *box)) : std::nullopt;
 }
 
-const ErrorConfig& error_config(lua_State* L, int index) {
-  if (lua_isnoneornil(L, index)) return get_config();
-  if (const ErrorConfig* config = test_error_config(L, index)) return *config;
+AccumulationConfig check_accumulation(lua_State* L, int index) { return check_accumulation_field(L, index); }
+
+ErrorConfig error_config(lua_State* L, int index) {
+  if (lua_isnoneornil(L, index)) return config_in_force(L);
+  if (const auto config = test_error_config(L, index)) return *config;
   throw InputError("config: expected an ErrorConfig, as in {config = ErrorConfig{num_slots = 32}}, got " +
                    describe(L, index));
 }

@@ -3,6 +3,7 @@
 
 #include <lua.hpp>
 
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -16,10 +17,13 @@ struct Context;
 /// The functions of the prelude. After open_torch, before open_prelude.
 void open_flags(lua_State* L);
 
-/// The configuration at `index`, the global one where there is nil; throws InputError for anything else. As a pointer: null
-/// where the value is no ErrorConfig.
-const ErrorConfig& error_config(lua_State* L, int index);
-const ErrorConfig* test_error_config(lua_State* L, int index);
+/// The configuration at `index`, the one in force where there is nil; throws InputError for anything else. Of another value than an
+/// ErrorConfig: nothing.
+ErrorConfig error_config(lua_State* L, int index);
+std::optional<ErrorConfig> test_error_config(lua_State* L, int index);
+
+/// AccumulationConfig{...}, or a table of its fields, at `index`. Throws ConfigError.
+AccumulationConfig check_accumulation(lua_State* L, int index);
 
 /// How many locations a policy may still be the first to name: ids are shared by all of them. Refuses a name that is too long.
 int64_t free_location_names(const Context& context);

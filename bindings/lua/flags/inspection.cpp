@@ -32,7 +32,7 @@ at::ScalarType flag_dtype(lua_State* L) {
   const int last = lua_gettop(L);
   if (last < 2 || !lua_istable(L, last)) return get_config().flag_dtype;
   push_own_field(L, last, "config");
-  const ErrorConfig* config = test_error_config(L, -1);
+  const auto config = test_error_config(L, -1);
   const at::ScalarType dtype = (config ? *config : get_config()).flag_dtype;
   lua_pop(L, 1);
   return dtype;

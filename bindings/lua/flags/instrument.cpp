@@ -64,7 +64,7 @@ int instrument_script(lua_State* L) {
   lua_getfield(L, 2, "every");
   options.every = luaL_checkinteger(L, -1);
   lua_getfield(L, 2, "config");
-  if (const ErrorConfig* config = test_error_config(L, -1)) options.config = *config;
+  if (const auto config = test_error_config(L, -1)) options.config = *config;
   lua_getfield(L, 2, "benign");
   options.benign = read_benign(L, lua_gettop(L));
   auto instrumented = std::make_unique<Instrumented>(instrument(*module, options));

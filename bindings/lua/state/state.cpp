@@ -201,6 +201,12 @@ void attach(lua_State* L, Context& context) { *static_cast<Context**>(lua_getext
 
 Context& context(lua_State* L) { return **static_cast<Context**>(lua_getextraspace(L)); }
 
+ErrorConfig config_in_force(lua_State* L) {
+  ErrorConfig config = get_config();
+  if (const auto& accumulation = context(L).accumulation) config.accumulation = *accumulation;
+  return config;
+}
+
 void charge(lua_State* L, size_t script_bytes, size_t tensor_bytes, uint64_t instructions) {
   Context& own = context(L);
   const Limits& limits = own.limits;

@@ -5,6 +5,7 @@
 
 #include <lua.hpp>
 
+#include <triage/config.h>
 #include <triage/front_end.h>
 
 #include <atomic>
@@ -83,6 +84,8 @@ struct Context {
   size_t printed_bytes = 0;  // since the budgets were armed
   size_t unusual_keys = 0;   // written to tables (note_key)
   std::string traceback;     // of the error that `keep_traceback` saw last
+  /// How errors accumulate in flags of the policy; none: as the global configuration says.
+  std::optional<AccumulationConfig> accumulation;
   /// Holds the locations that the script names; null where those last as the host's do.
   std::shared_ptr<LocationOwner> locations;
   // Of the coroutine that runs:
@@ -96,6 +99,8 @@ struct Context {
 /// Ties a state to its context; before anything else of ours runs in it.
 void attach(lua_State* L, Context& context);
 Context& context(lua_State* L);
+/// The configuration of operations that are given none: the global one, with the accumulation of the policy.
+ErrorConfig config_in_force(lua_State* L);
 
 /// Throws LimitError (which `guarded` turns into a Lua error) when a budget is used up. Called by the hook, and by
 /// every function of ours that allocates or loops, with what it is about to charge.

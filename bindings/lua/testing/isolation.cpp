@@ -124,6 +124,9 @@ std::vector<double> PolicySubject::numbers() const {
     if (number != 0 && std::abs(number) != 1 && std::isfinite(number) && !is_known && numbers.size() < most)
       numbers.push_back(number);
   };
+  for (const auto& range : output_ranges())
+    for (const auto& bound : {range ? range->min : std::nullopt, range ? range->max : std::nullopt})
+      if (bound) add(bound->toDouble());
   for (const at::Tensor& param : checked_.params)
     if (param.numel() > 0 && param.numel() <= 4 && !param.is_complex())
       for (int64_t i = 0; i < param.numel(); ++i) add(param.reshape({-1})[i].item<double>());
@@ -135,6 +138,10 @@ std::vector<double> PolicySubject::numbers() const {
     i = static_cast<size_t>(end - text.c_str());
   }
   return numbers;
+}
+
+AccumulationConfig PolicySubject::accumulation() const {
+  return checked_.accumulation.value_or(get_config().accumulation);
 }
 
 const Policy& PolicySubject::policy() const { return loaded_->policy; }

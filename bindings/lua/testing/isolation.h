@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,12 +15,13 @@ namespace triage::lua {
 
 struct PolicyUnderCheck {
   std::string source;
-  ScriptOptions script;                     // its path, files (none: it is text), what the host gives
-  RuntimeOptions runtime;                   // backend, compiler
-  std::vector<at::Tensor> params = {};      // in the order of the signature
-  uint64_t seed = 0;                        // of the random numbers of each call
-  std::function<void(Runtime&)> give = {};  // ... to a Runtime, before it loads the policy; null: nothing
-  std::vector<Promise> promises = {};       // of laws
+  ScriptOptions script;                                 // its path, files (none: it is text), what the host gives
+  RuntimeOptions runtime;                               // backend, compiler
+  std::vector<at::Tensor> params = {};                  // in the order of the signature
+  uint64_t seed = 0;                                    // of the random numbers of each call
+  std::function<void(Runtime&)> give = {};              // ... to a Runtime, before it loads the policy; null: nothing
+  std::vector<Promise> promises = {};                   // of laws
+  std::optional<AccumulationConfig> accumulation = {};  // of its flags, where it declares it
 };
 
 /// A policy as hosts call it. Its operators are the nodes of its captured graph; where it is none, or more than one, those that
@@ -39,6 +41,8 @@ class PolicySubject final : public diagnose::VerifySubject {
   diagnose::Recording record(const diagnose::Tensors& inputs) override;
   std::vector<Promise> promises() const override { return checked_.promises; }
   std::vector<double> numbers() const override;
+  std::vector<std::optional<OutputRange>> output_ranges() const override { return policy().signature().output_ranges; }
+  AccumulationConfig accumulation() const override;
 
   const Policy& policy() const;
   /// Whether the last recordings are of one captured graph, not of the script.

@@ -157,6 +157,7 @@ class Tester {
     policy.runtime.log = [](const LogRecord&) {};
     policy.give = options_.give;
     policy.promises = *plain_.promises();
+    policy.accumulation = plain_.accumulation();
     const auto start = std::chrono::steady_clock::now();
     const size_t before = report.tests.size();
     try {
@@ -281,6 +282,8 @@ class Tester {
     std::vector<std::string> names = plain_.signature().outputs;
     for (const StateSpec& state : plain_.signature().state)
       if (!plain_.signature().outputs.empty()) names.push_back("state." + state.name);
+    for (size_t i = 0; i < plain_.signature().output_ranges.size(); ++i)
+      if (plain_.signature().output_ranges[i]) names.push_back("violated." + plain_.signature().outputs[i]);
     return names;
   }
 

@@ -125,6 +125,10 @@ std::string lua_text(const at::Tensor& tensor) {
 Verification verify(PolicyUnderCheck policy, const std::string& name, const Signature& signature,
                     const std::vector<Example>& batches, const std::vector<std::string>& shared,
                     const diagnose::LawsOptions& options) {
+  constexpr size_t most_search = 1000000;  // more takes hours
+  if (options.search > most_search)
+    throw InputError(fmt::format("verify: the search may draw at most {} samples, got {}; give a smaller number",
+                                 most_search, options.search));
   Verification all;
   all.policy = name;
   bool tried_params = false;
@@ -187,6 +191,7 @@ Verification verify_policy(const std::filesystem::path& path, const VerifyOption
   }
   if (options.batches.empty()) batches = lua::examples_of_tests(script);
   policy.promises = script.promises().value_or(std::vector<Promise>());
+  policy.accumulation = script.accumulation();
   return lua::verify(std::move(policy), script.name(), signature, batches, {},
                      {options.search, options.seed, options.progress});
 }

@@ -5,6 +5,7 @@
 #include <triage/config.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "runtime/diagnose/bits.h"
 
@@ -15,6 +16,12 @@ constexpr size_t entries_shown = 4;
 
 /// Of a record that keeps entries in the order of their arrival: the newest come last.
 bool is_in_order(const AccumulationConfig& config) { return config.priority == Priority::chrono; }
+
+/// A bound as elements of this dtype are compared with it.
+double sample_bound(const c10::Scalar& bound, const at::Tensor& sample) {
+  const bool rounds = sample.is_floating_point();
+  return rounds ? at::scalar_tensor(bound, sample.scalar_type()).item<double>() : bound.toDouble();
+}
 
 }  // namespace
 
@@ -37,12 +44,11 @@ std::vector<Record> Answers::records() const {
   return records;
 }
 
-bool tells_of_bad(const Record& record) {
+bool tells_of_bad(const Record& record, const AccumulationConfig& kept) {
   const auto is_error = [](const flags::UnpackedError& entry) {
     return entry.severity >= Severity::error && entry.code != Code::fallback_value;
   };
   const auto is_repair = [](const flags::UnpackedError& entry) { return entry.code == Code::fallback_value; };
-  const AccumulationConfig& kept = get_config().accumulation;
   if (!is_in_order(kept)) return std::any_of(record.begin(), record.end(), is_error);
   Record by_time = record;
   if (kept.order == Order::last) std::reverse(by_time.begin(), by_time.end());
@@ -59,9 +65,9 @@ std::string text_of(const Record& record) {
 }
 
 std::optional<std::string> not_finite(const Answers& answers, size_t output, int64_t row, const Record& record,
-                                      bool only_nan) {
+                                      bool only_nan, const AccumulationConfig& kept) {
   const at::Tensor sample = answers.outputs[output].select(0, row);
-  if (!sample.is_floating_point() || at::isfinite(sample).all().item<bool>() || tells_of_bad(record))
+  if (!sample.is_floating_point() || at::isfinite(sample).all().item<bool>() || tells_of_bad(record, kept))
     return std::nullopt;
   const bool nan = sample.isnan().any().item<bool>();
   if (!nan && only_nan) return std::nullopt;
@@ -72,6 +78,23 @@ std::optional<std::string> not_finite(const Answers& answers, size_t output, int
       std::any_of(record.begin(), record.end(), [](const auto& entry) { return entry.code == Code::fallback_value; });
   return fmt::format("{}; its record {}: {}", leaves,
                      repaired ? "says that it was repaired" : "has no error that tells of it", text_of(record));
+}
+
+std::optional<std::string> out_of_range(const Answers& answers, size_t output, int64_t row, const OutputRange& range) {
+  const at::Tensor sample = answers.outputs[output].select(0, row);
+  const bool has_order = !sample.is_complex();
+  const at::Tensor values = has_order ? sample.to(at::kDouble) : at::view_as_real(sample);
+  at::Tensor bad = values.isnan();
+  if (range.finite) bad = bad.logical_or(values.isinf());
+  if (has_order && range.min) bad = bad.logical_or(values.lt(sample_bound(*range.min, sample)));
+  if (has_order && range.max) bad = bad.logical_or(values.gt(sample_bound(*range.max, sample)));
+  if (!bad.any().item<bool>()) return std::nullopt;
+  const double first = values.masked_select(bad)[0].item<double>();
+  return fmt::format("{} leaves with {}, and is declared {}", answers.names[output],
+                     std::isnan(first)   ? "NaN"
+                     : std::isinf(first) ? "Inf"
+                                         : fmt::format("{:g}", first),
+                     range.text());
 }
 
 int64_t changed_values(const at::Tensor& output, const at::Tensor& input) {

@@ -26,14 +26,17 @@ struct Answers {
   std::vector<Record> records() const;
 };
 
-/// Whether a record tells of a value that is still bad: it has an entry of severity ERROR or worse that no repair came after.
-bool tells_of_bad(const Record& record);
+/// Whether a record tells of a value that is still bad: it has an entry of severity ERROR or worse that no repair came after. `kept`: how
+/// its errors accumulated.
+bool tells_of_bad(const Record& record, const AccumulationConfig& kept);
 /// "NAN @ x, FALLBACK_VALUE @ x"; the first of many.
 std::string text_of(const Record& record);
 
 /// How an output breaks Law::finite in a row: it has NaN or Inf (`only_nan`: NaN), and `record` does not tell of it.
 std::optional<std::string> not_finite(const Answers& answers, size_t output, int64_t row, const Record& record,
-                                      bool only_nan);
+                                      bool only_nan, const AccumulationConfig& kept);
+/// How an output is not within its declared range in a row, whatever its record says.
+std::optional<std::string> out_of_range(const Answers& answers, size_t output, int64_t row, const OutputRange& range);
 /// How many values of an output differ in their bits from the input that it belongs to; none of those in another form.
 int64_t changed_values(const at::Tensor& output, const at::Tensor& input);
 

@@ -42,7 +42,12 @@ void add_to(LawResult& law, Violation violation) {
 class Laws {
  public:
   Laws(VerifySubject& subject, const std::vector<IsolationInput>& inputs, const LawsOptions& options)
-      : subject_(subject), inputs_(inputs), options_(options), numbers_(subject.numbers()) {
+      : subject_(subject),
+        inputs_(inputs),
+        options_(options),
+        numbers_(subject.numbers()),
+        ranges_(subject.output_ranges()),
+        kept_(subject.accumulation()) {
     for (const Law law : all_laws) {
       promises_.push_back({law, law != Law::gradients, {}});
       found_.laws.push_back({law, Verdict::held, {}, {}});
@@ -273,7 +278,9 @@ class Laws {
     judge(
         Law::finite,
         [this](const Answers& answers, size_t output, int64_t row, const Record& record, const TriedSample&) {
-          return not_finite(answers, output, row, record, promise(Law::finite).only_nan);
+          if (output < ranges_.size() && ranges_[output])
+            if (auto what = out_of_range(answers, output, row, *ranges_[output])) return what;
+          return not_finite(answers, output, row, record, promise(Law::finite).only_nan, kept_);
         },
         [this](const TriedSample& sample, size_t output) {
           return made_not_finite(subject_.record(batch_of(sample)), output);
@@ -519,6 +526,8 @@ class Laws {
   std::vector<IsolationInput> inputs_;
   const LawsOptions& options_;
   const std::vector<double> numbers_;
+  const std::vector<std::optional<OutputRange>> ranges_;  // of the outputs
+  const AccumulationConfig kept_;
   std::vector<Promise> promises_;
   TriedSamples samples_;
   std::vector<std::string> names_;

@@ -1,4 +1,5 @@
 #pragma once
+#include <triage/config.h>
 #include <triage/verify.h>
 
 #include <cstdint>
@@ -16,6 +17,10 @@ class VerifySubject : public IsolationSubject {
   virtual std::vector<Promise> promises() const { return {}; }
   /// The numbers of the script and of its params: comparisons have their sides there.
   virtual std::vector<double> numbers() const { return {}; }
+  /// Declared ranges of the outputs; empty if there are none.
+  virtual std::vector<std::optional<OutputRange>> output_ranges() const { return {}; }
+  /// How errors accumulate in its flags.
+  virtual AccumulationConfig accumulation() const { return get_config().accumulation; }
 };
 
 struct LawsOptions {

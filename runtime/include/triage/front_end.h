@@ -6,6 +6,7 @@
 #include <c10/core/Scalar.h>
 #include <triage/api.h>
 #include <triage/error.h>
+#include <triage/layout.h>
 #include <triage/masked_rows.h>
 #include <triage/typing.h>
 
@@ -50,6 +51,26 @@ struct StateSpec {
   c10::Scalar init = 0;  // the value of all elements before the first call
 };
 
+/// What a policy declares of the values of an output. Each call checks it, in the loop that writes the output.
+struct TRIAGE_API OutputRange {
+  bool finite = false;  ///< no NaN and no Inf
+  /// The smallest and the largest allowed number; none: no bound. NaN is not allowed where there is a bound.
+  std::optional<c10::Scalar> min = {};
+  std::optional<c10::Scalar> max = {};
+  /// "finite", "0 to 1", "at least 0, finite".
+  std::string text() const;
+};
+
+/// What `run` does with samples of an output that are not within its declared range. Each is counted (CallStatistics::violations),
+/// whatever is done.
+enum class OnViolation : uint8_t {
+  flag,          ///< their records get NAN, INF or OUT_OF_BOUNDS, CRITICAL, at the location `output.<name>`
+  pass_through,  ///< the same, and their rows of outputs that are named as inputs are those of these inputs
+  revert,        ///< the version before answers and is live again, if it keeps to its own ranges; else as `flag`
+};
+/// "flag", "pass_through", "revert".
+TRIAGE_API const char* to_string(OnViolation on_violation) noexcept;
+
 /// The inputs, outputs and params of a policy. `outputs` is empty until the script names them or a run shows their
 /// number.
 struct Signature {
@@ -63,6 +84,15 @@ struct Signature {
   std::vector<std::optional<TensorSpec>> output_types = {};
   /// What the policy keeps between calls, in the order of names. No part of what hosts pass or get.
   std::vector<StateSpec> state = {};
+  /// Declared ranges of the outputs, in their order; empty if there are none.
+  std::vector<std::optional<OutputRange>> output_ranges = {};
+
+  /// How many outputs have a range: so many masks `Script::call` returns last.
+  size_t num_ranges() const noexcept {
+    size_t count = 0;
+    for (const auto& range : output_ranges) count += range.has_value();
+    return count;
+  }
 };
 
 /// What `run` does when the policy itself fails: an error in its code, an operator that throws, an exhausted budget or
@@ -126,11 +156,15 @@ class TRIAGE_API Script {
   virtual MaskedRows masked_rows() const { return MaskedRows::warn; }
   /// What the script wants done when it fails; none: what the host says.
   virtual std::optional<OnError> on_error() const { return {}; }
+  virtual OnViolation on_violation() const { return OnViolation::flag; }
+  /// How errors accumulate in its flags, where it passes operators no configuration; none: as get_config() says.
+  virtual std::optional<AccumulationConfig> accumulation() const { return {}; }
   /// Runs the policy's function once. It calls operators with `call_operator`, which may record and defer them. Before
   /// it, or a function that it calls, reads values of a tensor without an operator, it calls `break_graph`, and
   /// `materialize` with the tensor. `params` are in the order of the signature: 0-dim tensors for numbers and booleans, 1-D
   /// ones for lists (float32 or int64); then come the tensors of its state. The new state comes behind the outputs, in the
-  /// same order. Throws PolicyError, GraphBreakError, LimitError.
+  /// same order, and then for each output with a range a mask, bool of shape (N): true for samples that are not within it.
+  /// Throws PolicyError, GraphBreakError, LimitError.
   virtual std::vector<at::Tensor> call(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> params,
                                        std::optional<std::chrono::steady_clock::time_point> deadline) = 0;
   /// Counts writes to variables and tables so far (it may overcount): triage does not use a graph again that was
@@ -151,7 +185,7 @@ class TRIAGE_API Script {
   virtual Definition definition() const { return {}; }
   /// Flags with locations that the script named may be where triage does not see them: the names last. Thread-safe.
   virtual void keep_locations() noexcept {}
-  /// Which outputs of the last call are flags; without the state.
+  /// Which outputs of the last call are flags; without the state and the masks.
   virtual const std::vector<bool>& flags_outputs() const = 0;
   /// Runs the policy's own tests: each name with its failure message; an empty message means passed.
   virtual std::vector<std::pair<std::string, std::string>> run_tests() = 0;

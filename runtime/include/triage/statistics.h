@@ -63,6 +63,8 @@ struct RunInfo {
   /// Samples with an error in an output of flags, and how many of those an output differs for from the input that it
   /// belongs to. -1: not counted (RuntimeOptions::count_flags, no output of flags, flags on another device).
   int64_t flagged = -1, repaired = -1;
+  /// Samples of outputs that were not within their declared ranges; a sample of two such outputs counts twice. -1: not counted (masks on another device).
+  int64_t violations = 0;
   std::string failure;  ///< the message of the live version's failure; empty if it answered
 };
 
@@ -72,6 +74,12 @@ struct FlagCount {
   Code code;
   Severity severity;
   uint64_t count;
+};
+
+/// Samples of an output that were not within its declared range (OutputRange).
+struct ViolationCount {
+  std::string output;
+  uint64_t samples;
 };
 
 /// Latencies are counted in buckets: bucket i holds calls of less than `latency_bound(i)` that are in no earlier one,
@@ -92,8 +100,11 @@ struct TRIAGE_API CallStatistics {
   uint64_t flagged = 0;              ///< samples with an error
   uint64_t repaired = 0;             ///< flagged samples for which an output differs from its input
   uint64_t uncounted = 0;            ///< calls whose flags lie on another device, and were not counted
+  uint64_t full = 0;                 ///< samples whose record has no free slot: later errors of theirs may be lost
   std::vector<FlagCount> flags;      ///< by location, code and severity
-  uint64_t recompiles = 0;           ///< calls that no captured graph fitted, after the first
+  /// Of the outputs with a range, in the order of the signature; also those without a violation. Masks on another device are not read.
+  std::vector<ViolationCount> violations;
+  uint64_t recompiles = 0;  ///< calls that no captured graph fitted, after the first
   uint64_t graph_breaks = 0;
 
   uint64_t calls() const noexcept;

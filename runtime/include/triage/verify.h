@@ -84,8 +84,9 @@ struct VerifyOptions {
   std::vector<std::vector<at::Tensor>> batches = {};
   Params params = {};           ///< else the defaults, or what a test sets
   RuntimeOptions runtime = {};  ///< backend, limits; `print` and `log` are not used
-  size_t search = 1024;         ///< samples that are drawn to take sides of comparisons that no other sample takes
-  uint64_t seed = 0;            ///< of the samples drawn, and of the policy's random numbers
+  size_t search =
+      1024;  ///< samples that are drawn to take sides of comparisons that no other sample takes; at most 1,000,000
+  uint64_t seed = 0;                              ///< of the samples drawn, and of the policy's random numbers
   std::vector<HostFunction> host_functions = {};  ///< that the policy calls: `name` and `fn`
   std::vector<HostTensor> host_tensors = {};      ///< that it reads
   /// Told before each step of a law, how many of all are done. Null: nobody.

@@ -66,6 +66,16 @@ void Counters::answered(Answered by, CallForm form, std::chrono::nanoseconds tim
   stripe.time.fetch_add(static_cast<uint64_t>(time.count()), relaxed);
 }
 
+Counters::Counters(const Signature& signature) {
+  for (size_t i = 0; i < signature.output_ranges.size(); ++i)
+    if (signature.output_ranges[i]) violated_.emplace_back(i, signature.outputs[i]);
+}
+
+void Counters::violated(size_t index, uint64_t samples) noexcept {
+  for (Violated& output : violated_)
+    if (output.index == index) output.samples.fetch_add(samples, relaxed);
+}
+
 void Counters::failed(FailureKind kind) noexcept { failures_[static_cast<size_t>(kind)].fetch_add(1, relaxed); }
 
 void Counters::flagged(const Flagged& found) noexcept {
@@ -74,6 +84,7 @@ void Counters::flagged(const Flagged& found) noexcept {
   if (!found.flagged) return;
   stripe.flagged.fetch_add(found.flagged, relaxed);
   stripe.repaired.fetch_add(found.repaired, relaxed);
+  if (found.full) stripe.full.fetch_add(found.full, relaxed);
 }
 
 Counters::Flagged Counters::totals() const noexcept {
@@ -82,6 +93,7 @@ Counters::Flagged Counters::totals() const noexcept {
     sum.samples += stripe.samples.load(relaxed);
     sum.flagged += stripe.flagged.load(relaxed);
     sum.repaired += stripe.repaired.load(relaxed);
+    sum.full += stripe.full.load(relaxed);
   }
   return sum;
 }
@@ -100,9 +112,11 @@ CallStatistics Counters::read() const {
   sum.samples = all.samples;
   sum.flagged = all.flagged;
   sum.repaired = all.repaired;
+  sum.full = all.full;
   for (size_t kind = 0; kind < failure_kind_count; ++kind) sum.failures[kind] = failures_[kind].load(relaxed);
   sum.uncounted = uncounted_.load(relaxed);
   sum.flags = flags_.read();
+  for (const Violated& output : violated_) sum.violations.push_back({output.output, output.samples.load(relaxed)});
   return sum;
 }
 

@@ -1,11 +1,14 @@
 #pragma once
+#include <triage/front_end.h>
 #include <triage/statistics.h>
 
 #include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <deque>
 #include <exception>
+#include <string>
 #include <vector>
 
 namespace triage::policy {
@@ -37,11 +40,14 @@ class Counters {
   static constexpr size_t stripe_count = 16;
 
   struct Flagged {
-    uint64_t samples = 0, flagged = 0, repaired = 0;
+    uint64_t samples = 0, flagged = 0, repaired = 0, full = 0;
   };
+  explicit Counters(const Signature& signature);
   void answered(Answered by, CallForm form, std::chrono::nanoseconds time) noexcept;
   void failed(FailureKind kind) noexcept;
   void flagged(const Flagged& found) noexcept;
+  /// Samples of output `index` of the signature, which has a range.
+  void violated(size_t index, uint64_t samples) noexcept;
   void uncounted() noexcept { uncounted_.fetch_add(1, std::memory_order_relaxed); }
   FlagCounts& flags() noexcept { return flags_; }
 
@@ -59,13 +65,20 @@ class Counters {
   struct alignas(64) Stripe {
     std::array<std::array<Count, call_form_count>, answered_count> answers = {};
     std::array<Count, latency_bucket_count> latency = {};
-    Count time{0}, samples{0}, flagged{0}, repaired{0};
+    Count time{0}, samples{0}, flagged{0}, repaired{0}, full{0};
   };
   Stripe& mine() noexcept;
 
   std::array<Stripe, stripe_count> stripes_;
   std::array<Count, failure_kind_count> failures_ = {};
   Count uncounted_{0};
+  struct Violated {
+    size_t index;
+    std::string output;
+    Count samples{0};
+    Violated(size_t which, std::string name) : index(which), output(std::move(name)) {}
+  };
+  std::deque<Violated> violated_;  // of the outputs with a range
   FlagCounts flags_;
   std::atomic<bool> ended_{false};
 };

@@ -35,17 +35,21 @@ const at::Tensor* input_of(const AnsweredCall& call, size_t index) {
 }
 
 /// Tells of the errors of an output, sample by sample, without the counts of dropped ones. Their locations have left
-/// triage.
+/// triage. Returns how many records have no free slot.
 template <class Tell>
-void each_left(const at::Tensor& output, const Tell& tell) {
-  if (output.numel() == 0) return;
+uint64_t each_left(const at::Tensor& output, const Tell& tell) {
+  if (output.numel() == 0) return 0;
+  uint64_t full = 0;
   const at::Tensor f = output.contiguous();
   const flags::Overflow overflow(f, get_config());
+  const int64_t last_slot = flags::last_slot(f, get_config());
   flags::each_error(f, 0, f.size(0), [&](int64_t sample, int64_t at, uint16_t slot) {
+    full += at == last_slot;
     if (overflow.is(at, slot)) return;
     note_left(slot >> LOCATION_SHIFT);
     tell(sample, slot);
   });
+  return full;
 }
 
 }  // namespace
@@ -69,7 +73,7 @@ FlaggedSamples flagged_samples(const AnsweredCall& call) {
       found.elsewhere = true;
       continue;
     }
-    each_left(output, [&](int64_t sample, uint16_t slot) { found.errors.push_back({sample, slot}); });
+    found.full += each_left(output, [&](int64_t sample, uint16_t slot) { found.errors.push_back({sample, slot}); });
     if (found.counted)  // of a second output: one sample's errors together
       std::stable_sort(found.errors.begin(), found.errors.end(),
                        [](const auto& a, const auto& b) { return a.sample < b.sample; });
@@ -133,7 +137,7 @@ std::optional<FlaggedTotals> count_flagged(const AnsweredCall& call,
   std::optional<RowPairs> pairs;
   int64_t last = -1;
   std::pair<uint16_t, uint64_t> run{0, 0};
-  each_left(*output, [&](int64_t sample, uint16_t slot) {
+  totals.full = each_left(*output, [&](int64_t sample, uint16_t slot) {
     if (run.second > 0 && run.first != slot) add(run.first, std::exchange(run.second, 0));
     run = {slot, run.second + 1};
     if (sample == last) return;

@@ -32,6 +32,7 @@ struct SampleError {
 struct FlaggedSamples {
   std::vector<SampleError> errors;  // by sample; empty, and not allocated, where all is well
   int64_t samples = 0;              // of the first such output
+  uint64_t full = 0;                // of those samples: records without a free slot
   bool counted = false;             // there was such an output
   bool elsewhere = false;           // there was one on another device
 };
@@ -69,7 +70,7 @@ struct FlaggedSample {
 /// batch.
 struct FlaggedTotals {
   int64_t samples = 0;
-  uint64_t flagged = 0, repaired = 0;
+  uint64_t flagged = 0, repaired = 0, full = 0;
   bool counted = false, elsewhere = false;  // as in FlaggedSamples
 };
 /// `add` is told of each run of equal errors. Nothing, and nobody is told, where several outputs have flags: lists join

@@ -65,7 +65,16 @@ CallStatistics& CallStatistics::operator+=(const CallStatistics& other) {
   samples += other.samples;
   flagged += other.flagged;
   repaired += other.repaired;
+  full += other.full;
   uncounted += other.uncounted;
+  for (const ViolationCount& more : other.violations) {
+    const auto known = std::find_if(violations.begin(), violations.end(),
+                                    [&](const ViolationCount& one) { return one.output == more.output; });
+    if (known == violations.end())
+      violations.push_back(more);
+    else
+      known->samples += more.samples;
+  }
   recompiles += other.recompiles;
   graph_breaks += other.graph_breaks;
   std::map<std::tuple<int64_t, Code, Severity>, uint64_t> kinds;

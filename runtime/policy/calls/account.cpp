@@ -26,6 +26,7 @@ std::optional<Counters::Flagged> count_totals(const FlaggedTotals& totals, Count
   if (!totals.counted) return std::nullopt;
   Counters::Flagged counts{static_cast<uint64_t>(totals.samples), totals.flagged};
   counts.repaired = totals.repaired;
+  counts.full = totals.full;
   counters.flagged(counts);
   return counts;
 }
@@ -33,7 +34,7 @@ std::optional<Counters::Flagged> count_totals(const FlaggedTotals& totals, Count
 /// Nothing where no flags could be read.
 std::optional<Counters::Flagged> count_flags(const FlaggedSamples& found, const std::vector<FlaggedSample>& samples,
                                              Counters& counters) {
-  FlaggedTotals totals{found.samples, samples.size(), 0, found.counted, found.elsewhere};
+  FlaggedTotals totals{found.samples, samples.size(), 0, found.full, found.counted, found.elsewhere};
   for (const FlaggedSample& sample : samples) totals.repaired += sample.treatment == Treatment::repaired;
   if (totals.counted) count_errors(found.errors, counters.flags());
   return count_totals(totals, counters);
@@ -61,6 +62,7 @@ void fill(RunInfo& info, const PolicyVersion& called, const Answer& answer, nano
   info.time = time;
   info.flagged = flagged ? static_cast<int64_t>(flagged->flagged) : -1;
   info.repaired = flagged ? static_cast<int64_t>(flagged->repaired) : -1;
+  info.violations = answer.violations ? answer.violations->count() : 0;
   info.failure = answer.message;
 }
 

@@ -154,6 +154,42 @@ void Call::ask() {
   if (!gives_one_form) hold_to_form(*asked_, {version, inputs_, asked_->params, options_}, answer_);
   note_answered(version);
   answer_.by = asked_ == &lineup_ ? Answered::live : Answered::canary;
+  if (answer_.violations && !prepares_) [[unlikely]]
+    meet_violations();
+}
+
+/// Samples of outputs are not within their declared ranges. Their records say so already.
+void Call::meet_violations() {
+  PolicyVersion& version = *asked_->version;
+  if (version.on_violation == OnViolation::revert && !answer_.violations->read()) return;
+  for (const Violations::Output& output : answer_.violations->outputs)
+    if (output.count > 0) version.counters->violated(output.index, static_cast<uint64_t>(output.count));
+  afterwards(policy_.runtime().logger(), [&] { policy_.report_violations(version, *answer_.violations); });
+  if (version.on_violation == OnViolation::revert) revert_for_violations();
+}
+
+/// The version before answers, and is live again, where it keeps to its own ranges; else the inputs are at fault, and the answer stays.
+/// What a candidate promises and does not keep is a failure of it.
+void Call::revert_for_violations() {
+  const PolicyVersion& version = *asked_->version;
+  const auto [message, where] = told_of(version, fmt::format(" has {} out of range, and on_violation = \"revert\"",
+                                                             answer_.violations->text(version.signature)));
+  const PolicyError error(message, where);
+  if (asked_ != &lineup_) throw error;
+  if (!lineup_.before) return;
+  Answer before;
+  if (answer_.state) before.begin_with(answer_.began_with());
+  try {
+    VersionCall{*lineup_.before, inputs_, lineup_.before_params, as_asked(*lineup_.before, options_)}.run(before);
+    if (before.violations && before.violations->read()) return;
+  } catch (const std::exception&) {
+    return;
+  }
+  before.capsules = answer_.capsules;
+  before.note_failure(error);
+  before.by = Answered::previous;
+  answer_ = std::move(before);
+  policy_.releases().go_back(policy_, lineup_, error);
 }
 
 /// Called while `error` is being handled. False: nothing may answer. Throws that error again where what was to answer

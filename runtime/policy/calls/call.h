@@ -51,6 +51,8 @@ class Call {
   void ask();
   bool stand_in(const std::exception& error);
   bool answer_from_before(const std::exception& error);
+  void meet_violations();
+  void revert_for_violations();
   void recover();
   OnError on_error() const;
   bool took_inputs() const;

@@ -72,6 +72,16 @@ void PolicyCore::report_failure(PolicyVersion& version, const std::exception& er
              error.what(), version.number);
 }
 
+void PolicyCore::report_violations(PolicyVersion& version, const Violations& violations) const {
+  const uint64_t count = version.violations.fetch_add(1, std::memory_order_relaxed) + 1;
+  if ((count & (count - 1)) != 0) return;
+  const std::string found = violations.text(version.signature);
+  log_.write(LogLevel::warn,
+             fmt::format("version {} leaves declared ranges (call {} that does): {}", version.number, count, found), {},
+             version.number);
+  log_.note({.event = "violated", .version = version.number, .hash = version.hash, .reason = found});
+}
+
 void PolicyCore::report_params(const PolicyVersion& version) const {
   std::vector<std::string> names;
   {

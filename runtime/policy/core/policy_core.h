@@ -5,6 +5,7 @@
 #include "runtime/policy/core/state_keeper.h"
 #include "runtime/policy/core/version_line.h"
 #include "runtime/policy/host/change_log.h"
+#include "runtime/policy/ranges/violations.h"
 #include "runtime/policy/versions/use.h"
 #include "runtime/random/sequence.h"
 
@@ -55,6 +56,8 @@ class PolicyCore {
 
   /// `version` has failed a call. The 1st, 2nd, 4th, 8th ... failure of a version is told.
   void report_failure(PolicyVersion& version, const std::exception& error) const;
+  /// Of a call; says so as often as report_failure does.
+  void report_violations(PolicyVersion& version, const Violations& violations) const;
   /// Says that `version` is live, and what of the params and the state does not fit it.
   void report_live(const PolicyVersion& version);
   void report_params(const PolicyVersion& version) const;

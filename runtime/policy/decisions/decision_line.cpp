@@ -26,7 +26,7 @@ struct Field {
   const char* name;
   bool is_text;  // can be masked
 };
-constexpr std::array<Field, 33> fields = {{{"decision_id", true},
+constexpr std::array<Field, 35> fields = {{{"decision_id", true},
                                            {"trace_id", true},
                                            {"policy", true},
                                            {"path", true},
@@ -41,6 +41,8 @@ constexpr std::array<Field, 33> fields = {{{"decision_id", true},
                                            {"batch", false},
                                            {"flagged", false},
                                            {"repaired", false},
+                                           {"full", false},
+                                           {"violations", false},
                                            {"samples", false},
                                            {"sample", false},
                                            {"sample_id", true},
@@ -108,6 +110,13 @@ class DecisionLines::Object {
   /// Nothing where there is none.
   Object& text(const char* field, const std::string& value) { return value.empty() ? *this : add(field, value); }
   Object& number(const char* field, int value) { return value == 0 ? *this : add(field, value); }
+  Object& violations(const std::vector<ViolationCount>& counts) {
+    if (counts.empty() || lines_.rule_of("violations") == Rule::drop) return *this;
+    std::string members;
+    for (const ViolationCount& count : counts)
+      members += fmt::format("{}{}:{}", members.empty() ? "" : ",", json_text(count.output), count.samples);
+    return add_text("violations", "{" + members + "}");
+  }
   Object& totals(const char* field, const Counters::Flagged& value) {
     if (value.samples == 0 || lines_.rule_of(field) == Rule::drop) return *this;
     // Not an object of the JSON library, which without memory ends the process.
@@ -165,6 +174,8 @@ std::string DecisionLines::line(const Decision& decision) const {
   line.text("failure", decision.failure);
   if (decision.failure_kind) line.add("failure_kind", to_string(*decision.failure_kind));
   line.add("batch", decision.batch).add("flagged", decision.flagged).add("repaired", decision.repaired);
+  if (decision.full > 0) line.add("full", decision.full);
+  line.violations(decision.violations);
   std::vector<std::string> samples;
   size_t at = 0;
   for (const Decision::Sample& sample : decision.samples) {

@@ -33,6 +33,8 @@ struct Decision {
   Answered answered = Answered::failed;
   CallForm form = CallForm::none;
   int64_t batch = 0, flagged = 0, repaired = 0;
+  uint64_t full = 0;                       // of the flagged samples: records without a free slot
+  std::vector<ViolationCount> violations;  // of declared ranges
   Counters::Flagged totals;  // of all calls so far of the version that was called; no samples: they are not counted
   std::vector<Sample> samples;
   std::vector<uint16_t> errors;  // slots

@@ -10,7 +10,8 @@ namespace {
 /// Recovery hides no fault: what the live version failed is told, whatever answered. A canary answers as a live version
 /// does.
 bool has_fault(const Answer& answer) {
-  return answer.failure || (answer.by != Answered::live && answer.by != Answered::canary);
+  return answer.failure || (answer.violations && answer.violations->count() > 0) ||
+         (answer.by != Answered::live && answer.by != Answered::canary);
 }
 
 std::string bounded(std::string_view text, size_t longest) { return std::string(text.substr(0, longest)); }
@@ -72,6 +73,11 @@ void note_decision(DecisionLog& log, const DecidedCall& call, Answer& answer) {
   decision.flagged = static_cast<int64_t>(samples.size());
   decision.repaired = std::count_if(samples.begin(), samples.end(),
                                     [](const auto& sample) { return sample.treatment == Treatment::repaired; });
+  decision.full = found.full;
+  if (answer.violations)
+    for (const Violations::Output& output : answer.violations->outputs)
+      if (output.count > 0)
+        decision.violations.push_back({version.signature.outputs[output.index], static_cast<uint64_t>(output.count)});
   add_samples(decision, found, samples, options.sample_ids, queue.options().max_samples);
   decision.capsule = std::move(answer.capsule.file);
   decision.unsaved = std::move(answer.capsule.unsaved);

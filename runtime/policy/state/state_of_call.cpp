@@ -151,6 +151,7 @@ std::vector<at::Tensor> call_alone(Script& script, at::ArrayRef<at::Tensor> inpu
   const Signature& signature = script.signature();
   std::vector<at::Tensor> outputs =
       script.call(inputs, with_first_state(signature, inputs, std::move(params)), std::nullopt);
+  outputs.resize(outputs.size() - signature.num_ranges());
   StateOfCall state;
   if (const auto failure = take_state(signature, inputs, state, outputs))
     throw PolicyError(*failure, script.definition().where);

@@ -1,5 +1,6 @@
 #pragma once
 #include "runtime/policy/capsules/decision_capsule.h"
+#include "runtime/policy/ranges/violations.h"
 #include "runtime/policy/state/state_of_call.h"
 #include "runtime/policy/versions/version.h"
 
@@ -25,7 +26,8 @@ struct Answer {
   std::string message;                     // of that failure
   DecisionCapsules* capsules = nullptr;    // where a capsule goes if the call gets a line in the decision log
   NamedCapsule capsule = {};
-  std::unique_ptr<StateOfCall> state = {};  // null where no version that was asked has state
+  std::unique_ptr<StateOfCall> state = {};      // null where no version that was asked has state
+  std::unique_ptr<Violations> violations = {};  // of declared ranges, by the version that was asked last; null: none
 
   /// The call begins with this state.
   void begin_with(KeptState kept) {

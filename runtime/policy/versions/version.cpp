@@ -60,6 +60,8 @@ PolicyVersion::PolicyVersion(std::shared_ptr<Script> script, capture::Compiled::
       output_types(signature),
       defined_at(script->definition().where),
       on_error(script->on_error()),
+      on_violation(script->on_violation()),
+      counters(std::make_shared<Counters>(signature)),
       compiled(script, with_counts(std::move(options), compile_counts)),
       script_(std::move(script)) {
   if (!signature.state.empty()) keep_locations();  // the next version takes over what may hold flags

@@ -43,8 +43,9 @@ class PolicyVersion {
   const OutputTypes output_types;
   const Source defined_at;  // where its function begins; empty where that is not known
   const std::optional<OnError> on_error;
+  const OnViolation on_violation;  // of outputs with a declared range
   /// Of its calls; they outlive the version.
-  const std::shared_ptr<Counters> counters = std::make_shared<Counters>();
+  const std::shared_ptr<Counters> counters;
   const std::shared_ptr<capture::CompileCounts> compile_counts = std::make_shared<capture::CompileCounts>();
   capture::Compiled compiled;
   std::optional<operators::Untrusted::Terms> terms = {};  // what its graphs are held to; nothing: it is trusted
@@ -55,6 +56,7 @@ class PolicyVersion {
   Trial trial;
   AnswerForms forms;  // of its answers, and of those of the versions before it
   std::atomic<uint64_t> failures{0};
+  std::atomic<uint64_t> violations{0};       // calls with samples out of a declared range
   std::atomic<uint32_t> failures_in_row{0};  // since the last call that was answered
 
   /// Whether it may answer in place of a version that fails.

@@ -29,9 +29,11 @@ void VersionCall::run(Answer& answer) const {
 }
 
 void VersionCall::run_unrecorded(Answer& answer) const {
+  const size_t num_ranges = version.signature.num_ranges();
+  const bool needs_inputs = num_ranges > 0 && version.on_violation != OnViolation::flag;
   c10::SmallVector<at::Tensor, 4> given;
   for (const size_t index : options.donate)
-    if (may_be_taken(inputs[index])) given.push_back(inputs[index]);
+    if (!needs_inputs && may_be_taken(inputs[index])) given.push_back(inputs[index]);
   const CallContext call{options.deadline, given};
   const operators::Untrusted graphs(version.held_to());
   answer.version = &version;
@@ -51,8 +53,11 @@ void VersionCall::run_unrecorded(Answer& answer) const {
                                   messages::message_without_backtrace(error)),
                       {version.path, 0});
   }
+  answer.violations = num_ranges > 0 ? take_violations(version.signature, answer.outputs) : nullptr;
   if (has_state) [[unlikely]]
     take_state(answer);
+  if (answer.violations) [[unlikely]]
+    mark_violations(answer);
   if (version.output_types.empty() || version.output_types.fit(inputs, answer.outputs)) return;
   if (const auto failure = output_failure(version.signature, inputs, answer.outputs))
     throw_at(version, ": " + *failure);
@@ -74,6 +79,13 @@ bool VersionCall::may_be_taken(const at::Tensor& input) const {
   return !shares_memory(input, params) &&
          std::none_of(host_tensors.begin(), host_tensors.end(),
                       [&](const HostTensor& given) { return share_memory(given.tensor, input); });
+}
+
+void VersionCall::mark_violations(Answer& answer) const {
+  std::vector<bool> kept;
+  flag(*answer.violations, version.signature, answer.flags_outputs(kept), answer.outputs);
+  if (version.on_violation == OnViolation::pass_through)
+    pass_rows_through(*answer.violations, version.signature, inputs, answer.outputs);
 }
 
 void VersionCall::take_state(Answer& answer) const {

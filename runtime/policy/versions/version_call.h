@@ -25,6 +25,7 @@ struct VersionCall {
   std::vector<at::Tensor> values(Answer& answer) const;
   bool may_be_taken(const at::Tensor& input) const;
   void take_state(Answer& answer) const;
+  void mark_violations(Answer& answer) const;
 };
 
 }  // namespace triage::policy

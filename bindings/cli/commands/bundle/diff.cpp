@@ -62,6 +62,9 @@ Texts interface_of(const std::string& folder, const Snapshot& snapshot, const st
       {"outputs", signature.outputs.empty() ? "without names" : typed_text(signature.outputs, signature.output_types)},
       {"on_error", script->on_error() ? to_string(*script->on_error()) : "as the host says"}};
   for (const Param& param : signature.params) texts["param " + param.name] = param_text(param);
+  for (size_t i = 0; i < signature.output_ranges.size(); ++i)
+    if (signature.output_ranges[i]) texts["range of " + signature.outputs[i]] = signature.output_ranges[i]->text();
+  if (signature.num_ranges() > 0) texts["on_violation"] = to_string(script->on_violation());
   for (const StateSpec& state : signature.state)
     texts["state " + state.name] = fmt::format("{}, at first {}", state.type.text(), policy::number_text(state.init));
   return texts;

@@ -128,6 +128,13 @@ void print_operators(const std::vector<CapturedGraph>& graphs) {
 }
 
 /// Each input with its declared type, `any` where it has none.
+std::vector<std::pair<std::string, std::string>> ranged_outputs(const Signature& signature) {
+  std::vector<std::pair<std::string, std::string>> outputs;
+  for (size_t i = 0; i < signature.output_ranges.size(); ++i)
+    if (signature.output_ranges[i]) outputs.emplace_back(signature.outputs[i], signature.output_ranges[i]->text());
+  return outputs;
+}
+
 std::vector<std::pair<std::string, std::string>> typed_inputs(const Signature& signature) {
   std::vector<std::pair<std::string, std::string>> inputs;
   for (size_t i = 0; i < signature.inputs.size(); ++i) {
@@ -180,6 +187,8 @@ int run(const ExplainCommand& options) {
     for (const auto& [name, type] : inputs) inputs_json[name] = type;
     Json params_json = Json::object();
     for (const Param& param : signature.params) params_json[param.name] = to_json(param);
+    Json ranges_json = Json::object();
+    for (const auto& [name, range] : ranged_outputs(signature)) ranges_json[name] = range;
     Json list = Json::array();
     for (const CapturedGraph& captured : graphs) list.push_back(graph_json(captured, options, steps));
     Json report = {
@@ -187,6 +196,7 @@ int run(const ExplainCommand& options) {
         {"backend", options.call.backend},
         {"inputs", inputs_json},
         {"params", params_json},
+        {"output_ranges", ranges_json},
         {"graphs", list},
         {"graph_breaks", call.policy.graph_breaks()},
         {"breaks", breaks_json(breaks)},
@@ -213,6 +223,7 @@ int run(const ExplainCommand& options) {
   for (const auto& [name, type] : inputs)
     if (type != "any") say("  input         {}: {}\n", name, type);
   for (const Param& param : signature.params) say("  param         {} = {}\n", param.name, param_text(param));
+  for (const auto& [name, range] : ranged_outputs(signature)) say("  output        {}: {}\n", name, range);
   print_breaks(breaks);
   print_operators(graphs);
   for (size_t i = 0; i < graphs.size(); ++i) print_graph(graphs[i], i + 1, options, steps);

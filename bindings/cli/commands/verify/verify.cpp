@@ -42,6 +42,7 @@ int run(const VerifyCommand& options) {
   const std::string source = policy.source, path = policy.script.path;
   lua::LuaScript script(policy.source, policy.script);
   policy.promises = promises(script, options);
+  policy.accumulation = script.accumulation();
   check_shared(options.shared, script.signature().inputs, options.call.policy);
   std::vector<std::string> left_out;
   const std::vector<Example> examples = examples_to_check(script, options.call, left_out);

@@ -378,7 +378,7 @@ class Reader {
       value(lua_gettop(L_), depth + 1);
       lua_pop(L_, 1);
     }
-    if (const ErrorConfig* config = test_error_config(L_, index)) configuration(*config);
+    if (const auto config = test_error_config(L_, index)) configuration(*config);
   }
 
   /// By its place among them, as a tensor is: another one in its place is no other function.

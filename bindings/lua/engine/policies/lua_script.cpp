@@ -7,6 +7,7 @@
 #include "bindings/lua/engine/libraries/unknown_names.h"
 #include "bindings/lua/engine/policies/policy_modules.h"
 #include "bindings/lua/engine/policies/policy_params.h"
+#include "bindings/lua/engine/policies/policy_ranges.h"
 #include "bindings/lua/engine/policies/policy_results.h"
 #include "bindings/lua/engine/policies/policy_state.h"
 #include "bindings/lua/engine/script_state.h"
@@ -21,6 +22,7 @@
 #include "bindings/lua/values/tensor_list.h"
 #include "runtime/backends/deadline.h"
 #include "runtime/backends/output_aliases.h"
+#include "runtime/capture/compiled.h"
 #include "runtime/capture/recording/branch_guard.h"
 #include "runtime/capture/recording/recorder.h"
 #include "runtime/capture/replay/trace_replayer.h"
@@ -31,6 +33,7 @@
 #include "runtime/messages/printable.h"
 #include "runtime/operators/logical_bytes.h"
 #include "runtime/policy/attribution/flagged.h"
+#include "runtime/policy/ranges/violations.h"
 #include "runtime/policy/state/state_of_call.h"
 #include "runtime/policy/versions/version.h"
 
@@ -189,6 +192,7 @@ LuaScript::LuaScript(std::string_view source, const ScriptOptions& options,
       if (!names_checked) refuse_unknown_globals(*state_, source, options.path, /*has_run=*/true);
       for (const auto& [shown, text] : files.modules) refuse_unknown_globals(*state_, *text, shown, /*has_run=*/true);
       policy_ = read_policy(L, options.path);
+      context(L).accumulation = policy_.accumulation;
       if (policy_.tests == LUA_NOREF) return;
       lua_rawgeti(L, LUA_REGISTRYINDEX, policy_.tests);
       test_count_ = lua_rawlen(L, -1);
@@ -233,6 +237,7 @@ std::vector<at::Tensor> LuaScript::call(at::ArrayRef<at::Tensor> inputs, at::Arr
     call_for_all(L, lua_gettop(L) - 1);
     results = read_results(L, 1, policy_);
     separate_from_params(L, params.slice(0, policy_.signature.params.size()), results);
+    append_masks(L, policy_.signature, results);
     check_finished_chains(L);
   });
   capture::end_segment();
@@ -240,7 +245,7 @@ std::vector<at::Tensor> LuaScript::call(at::ArrayRef<at::Tensor> inputs, at::Arr
     throw LimitError("policy '" + policy_.name + "' ran out of its budget, and caught the error with pcall");
   check_state(inputs, results);
   flags_outputs_.clear();
-  for (size_t i = 0; i + policy_.signature.state.size() < results.size(); ++i)
+  for (size_t i = 0; i + capture::behind_outputs(policy_.signature) < results.size(); ++i)
     flags_outputs_.push_back(tracker.is_flags(results[i]));
   if (Recorder::current())
     collect_after_capture(L, bytes_before, results);
@@ -253,7 +258,8 @@ std::vector<at::Tensor> LuaScript::call(at::ArrayRef<at::Tensor> inputs, at::Arr
 void LuaScript::check_state(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> results) const {
   const size_t count = policy_.signature.state.size();
   if (count == 0) return;
-  const auto failure = policy::state_failure(policy_.signature, inputs, results.slice(results.size() - count));
+  const size_t first = results.size() - capture::behind_outputs(policy_.signature);
+  const auto failure = policy::state_failure(policy_.signature, inputs, results.slice(first, count));
   if (!failure) return;
   const Source where = definition().where;
   throw PolicyError(fmt::format("{}:{}: {}", where.file, where.line, *failure), where);
@@ -367,13 +373,18 @@ std::string LuaScript::check_test(size_t index, at::ArrayRef<at::Tensor> outputs
     push_test_field(L, policy_, index, "check");
     int first = lua_gettop(L);
     reserve(L, outputs.size(), "too many outputs");
-    const size_t count = outputs.size() - policy_.signature.state.size();
+    const size_t count = outputs.size() - capture::behind_outputs(policy_.signature);
+    const at::ArrayRef<at::Tensor> state = outputs.slice(count, policy_.signature.state.size());
     for (const auto& output : outputs.slice(0, count)) push_tensor(L, output);
-    if (!policy_.signature.state.empty()) push_state(L, policy_.signature.state, outputs.slice(count));
+    if (!state.empty()) push_state(L, policy_.signature.state, state);
     call_for_all(L, lua_gettop(L) - first);
     if (lua_gettop(L) >= first) failure = verdict(L, first);  // without a result it passed: it may use assert
-    if (failure == check_is_false) failure += shown(L, policy_.signature, outputs, flags_outputs_);
+    const at::ArrayRef<at::Tensor> answer = outputs.slice(0, count + state.size());
+    if (failure == check_is_false) failure += shown(L, policy_.signature, answer, flags_outputs_);
   });
+  std::vector<at::Tensor> masks = outputs.vec();
+  if (const auto violations = policy::take_violations(policy_.signature, masks); failure.empty() && violations)
+    failure = "its declared ranges do not hold: " + violations->text(policy_.signature);
   return failure;
 }
 

@@ -26,6 +26,8 @@ class LuaScript final : public Script, public capsule::HasState {
   bool fullgraph() const override { return policy_.fullgraph; }
   MaskedRows masked_rows() const override { return policy_.masked_rows; }
   std::optional<OnError> on_error() const override { return policy_.on_error; }
+  OnViolation on_violation() const override { return policy_.on_violation; }
+  std::optional<AccumulationConfig> accumulation() const override { return policy_.accumulation; }
   std::vector<at::Tensor> call(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> params,
                                std::optional<std::chrono::steady_clock::time_point> deadline) override;
   uint64_t writes() const override;

@@ -3,7 +3,9 @@
 #include "bindings/lua/capture/user_code.h"
 #include "bindings/lua/engine/policies/policy_params.h"
 #include "bindings/lua/engine/policies/policy_promises.h"
+#include "bindings/lua/engine/policies/policy_ranges.h"
 #include "bindings/lua/engine/policies/policy_state.h"
+#include "bindings/lua/flags/flags_library.h"
 #include "bindings/lua/semantics/chunk.h"
 #include "bindings/lua/state/state.h"
 #include "bindings/lua/state/table_fields.h"
@@ -13,6 +15,8 @@
 #include "bindings/lua/values/arguments.h"
 #include "bindings/lua/values/describe.h"
 #include "bindings/lua/values/tensor.h"
+
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
@@ -25,9 +29,9 @@ namespace {
 
 const char policy_mark = 0;  // its address is the registry key of the metatable that marks policies
 
-constexpr std::array<std::string_view, 13> fields = {"name",      "inputs",      "outputs", "params", "state",
-                                                     "fullgraph", "run",         "tests",   "lua",    "signature",
-                                                     "on_error",  "masked_rows", "verify"};
+constexpr std::array<std::string_view, 15> fields = {
+    "name", "inputs",    "outputs",  "params",      "state",  "fullgraph",    "run",         "tests",
+    "lua",  "signature", "on_error", "masked_rows", "verify", "on_violation", "accumulation"};
 
 // Of one policy; names are compared with each other.
 constexpr size_t most_inputs = 200, most_params = 1000, most_tests = 1000, longest_name = 255;
@@ -69,13 +73,13 @@ void check_known_fields(lua_State* L, int table) {
     if (lua_type(L, -1) != LUA_TSTRING)
       throw LoadError(
           "policy: expected named fields only (name, inputs, signature, outputs, params, state, fullgraph, "
-          "masked_rows, on_error, lua, run, tests, verify)");
+          "masked_rows, on_error, on_violation, accumulation, lua, run, tests, verify)");
     std::string key = lua_tostring(L, -1);
     if (std::find(fields.begin(), fields.end(), key) == fields.end())
-      throw LoadError(
-          "policy: there is no field '" + key + "'" + did_you_mean(close_words(key, {fields.begin(), fields.end()})) +
-          " (fields: name, inputs, outputs, params, state, fullgraph, masked_rows, on_error, lua, run, tests, "
-          "verify, signature)");
+      throw LoadError("policy: there is no field '" + key + "'" +
+                      did_you_mean(close_words(key, {fields.begin(), fields.end()})) +
+                      " (fields: name, inputs, outputs, params, state, fullgraph, masked_rows, on_error, on_violation, "
+                      "accumulation, lua, run, tests, verify, signature)");
   }
 }
 
@@ -92,13 +96,19 @@ bool get_field(lua_State* L, int table, const char* name, int type, const char* 
   return true;
 }
 
-std::vector<std::string> read_names(lua_State* L, int table, const char* field) {
+/// `ranges`: of outputs, which may be declared as tables with a range.
+std::vector<std::string> read_names(lua_State* L, int table, const char* field,
+                                    std::vector<std::optional<OutputRange>>* ranges = nullptr) {
   std::vector<std::string> names;
   if (!get_field(L, table, field, LUA_TTABLE, "a list of names")) return names;
   int list = lua_gettop(L);
   check_count(L, list, field, most_inputs);
   for (lua_Integer i = 1; i <= static_cast<lua_Integer>(lua_rawlen(L, list)); ++i) {
-    bool is_string = lua_rawgeti(L, list, i) == LUA_TSTRING;
+    if (lua_rawgeti(L, list, i) == LUA_TTABLE && ranges) {
+      ranges->resize(static_cast<size_t>(i));
+      ranges->back() = read_range(L, fmt::format("policy: field '{}': entry {}", field, i));
+    }
+    bool is_string = lua_type(L, -1) == LUA_TSTRING;
     std::string name = is_string ? lua_tostring(L, -1) : "";
     if (!is_name(name))
       throw LoadError(std::string("policy: field '") + field + "': entry " + std::to_string(i) +
@@ -307,6 +317,31 @@ MaskedRows read_masked_rows(lua_State* L, int table) {
                   did_you_mean(close_words(word, {"warn", "require"})));
 }
 
+/// on_violation = "revert": what the host does with samples out of the declared range of an output.
+std::optional<OnViolation> read_on_violation(lua_State* L, int table) {
+  if (!get_field(L, table, "on_violation", LUA_TSTRING, "\"flag\", \"pass_through\" or \"revert\"")) return {};
+  const std::string word = lua_tostring(L, -1);
+  lua_pop(L, 1);
+  for (const OnViolation choice : {OnViolation::flag, OnViolation::pass_through, OnViolation::revert})
+    if (word == to_string(choice)) return choice;
+  throw LoadError("policy: field 'on_violation': expected \"flag\", \"pass_through\" or \"revert\", got \"" + word +
+                  "\"" + did_you_mean(close_words(word, {"flag", "pass_through", "revert"})));
+}
+
+/// accumulation = {priority = Priority.SEVERITY, order = Order.LAST}: which errors a full record keeps.
+std::optional<AccumulationConfig> read_accumulation(lua_State* L, int table) {
+  std::optional<AccumulationConfig> accumulation;
+  if (push_own_field(L, table, "accumulation") != LUA_TNIL) {
+    try {
+      accumulation = check_accumulation(L, lua_gettop(L));
+    } catch (const ConfigError& error) {
+      throw LoadError(std::string("policy: field 'accumulation': ") + error.what());
+    }
+  }
+  lua_pop(L, 1);
+  return accumulation;
+}
+
 /// policy {...}
 int make_policy(lua_State* L) {
   if (lua_type(L, 1) != LUA_TTABLE) throw LoadError("policy: expected a table, got " + describe(L, 1));
@@ -317,10 +352,15 @@ int make_policy(lua_State* L) {
   lua_pop(L, 1);
   check_dialect(L);
   check_name(L, "policy");
-  read_names(L, 1, "inputs");
-  read_promises(L, 1, read_names(L, 1, "outputs"));
+  Signature declared;
+  declared.inputs = read_names(L, 1, "inputs");
+  declared.outputs = read_names(L, 1, "outputs", &declared.output_ranges);
+  read_promises(L, 1, declared.outputs);
   check_tests(L, 1, read_params(L, 1), read_state(L, 1));
   read_on_error(L, 1);
+  if (const auto on_violation = read_on_violation(L, 1); on_violation && !declared.inputs.empty())
+    check_on_violation(*on_violation, declared);
+  read_accumulation(L, 1);
   read_masked_rows(L, 1);
   for (auto [field, type, expected] :
        {std::tuple("name", LUA_TSTRING, "a string"), std::tuple("fullgraph", LUA_TBOOLEAN, "true or false")})
@@ -368,7 +408,8 @@ PolicyDefinition read_table(lua_State* L, std::string name) {
     lua_pop(L, 1);
   }
   policy.signature.inputs = read_names(L, table, "inputs");
-  policy.signature.outputs = read_names(L, table, "outputs");
+  policy.signature.outputs = read_names(L, table, "outputs", &policy.signature.output_ranges);
+  policy.signature.output_ranges.resize(policy.signature.num_ranges() > 0 ? policy.signature.outputs.size() : 0);
   policy.signature.params = read_params(L, table);
   policy.signature.state = read_state(L, table);
   if (get_field(L, table, "fullgraph", LUA_TBOOLEAN, "true or false")) {
@@ -385,6 +426,11 @@ PolicyDefinition read_table(lua_State* L, std::string name) {
         policy.signature);
   }
   check_distinct(policy.signature);
+  if (const auto on_violation = read_on_violation(L, table)) {
+    check_on_violation(*on_violation, policy.signature);
+    policy.on_violation = *on_violation;
+  }
+  policy.accumulation = read_accumulation(L, table);
   policy.run = luaL_ref(L, LUA_REGISTRYINDEX);
   read_signature(L, table, policy.signature);
   if (get_field(L, table, "tests", LUA_TTABLE, "a list of tests")) policy.tests = luaL_ref(L, LUA_REGISTRYINDEX);

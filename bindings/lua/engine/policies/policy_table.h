@@ -17,6 +17,8 @@ struct PolicyDefinition {
   bool fullgraph = false;
   MaskedRows masked_rows = MaskedRows::warn;
   std::optional<OnError> on_error = {};
+  OnViolation on_violation = OnViolation::flag;
+  std::optional<AccumulationConfig> accumulation = {};
   std::optional<std::vector<Promise>> promises = {};  // of laws; nothing: the policy does not say that it is verified
   int run = LUA_NOREF;
   int tests = LUA_NOREF;  // the list `tests`, where there is one

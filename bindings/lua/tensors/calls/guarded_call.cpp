@@ -1,5 +1,6 @@
 #include "bindings/lua/tensors/calls/guarded_call.h"
 
+#include "bindings/lua/state/state.h"
 #include "bindings/lua/tensors/calls/call.h"
 #include "bindings/lua/values/describe.h"
 #include "bindings/lua/values/guarded.h"
@@ -35,7 +36,7 @@ bool names_rows_first(const c10::IValue& dims, int64_t rank) {
 
 at::Tensor merged(lua_State* L, const at::Tensor& one, const at::Tensor& other) {
   if (one.is_same(other)) return one;
-  const ErrorConfig config = get_config();
+  const ErrorConfig config = config_in_force(L);
   return run_for_tensor(L, "triage::merge", "",
                         {one, other, static_cast<int64_t>(config.num_slots), static_cast<int64_t>(config.policy())});
 }

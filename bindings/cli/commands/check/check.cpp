@@ -9,6 +9,7 @@
 #include "bindings/cli/calls/call.h"
 #include "bindings/cli/calls/given.h"
 #include "bindings/cli/commands.h"
+#include "bindings/cli/commands/check/tried.h"
 #include "bindings/cli/terminal.h"
 #include "bindings/lua/engine/libraries/unknown_names.h"
 #include "bindings/lua/engine/script_state.h"
@@ -23,15 +24,9 @@ using Json = nlohmann::ordered_json;
 constexpr int wrong_use = 2;
 namespace rewriter = lua::rewriter;
 
-/// Something that was found in a file. Line and column are 0 where they are not known.
-struct Finding {
-  int line = 0, column = 0;
-  std::string message;
-};
-
 struct Checked {
   std::string path;
-  std::vector<Finding> errors, warnings;
+  std::vector<Finding> errors, warnings, notes;
   Signature signature;
 };
 
@@ -69,13 +64,18 @@ Signature load_signature(const std::string& path, const CheckCommand& options) {
 /// A module runs only in a policy that requires it; by itself it has its text and its names.
 Checked check_file(const std::string& file, bool is_module, const CheckCommand& options) {
   const std::string path = script_name(file);
-  Checked checked{path, {}, {}, {}};
+  Checked checked{path, {}, {}, {}, {}};
   std::string source = read_source(file);
   try {
     for (const rewriter::Warning& warning : rewriter::check(source, "@" + path))
       checked.warnings.push_back({warning.line, warning.column, warning.message});
     check_names(checked, source, options.given);
-    if (checked.errors.empty() && !is_module) checked.signature = load_signature(file, options);
+    if (checked.errors.empty() && !is_module) {
+      checked.signature = load_signature(file, options);
+      Tried tried = try_policy(file, options.given);
+      checked.warnings.insert(checked.warnings.end(), tried.warnings.begin(), tried.warnings.end());
+      checked.notes = std::move(tried.notes);
+    }
     std::stable_sort(checked.warnings.begin(), checked.warnings.end(), [](const Finding& a, const Finding& b) {
       return std::pair(a.line, a.column) < std::pair(b.line, b.column);
     });
@@ -108,6 +108,7 @@ Json to_json(const Checked& checked) {
           {"ok", checked.errors.empty()},
           {"errors", findings_json(checked.errors)},
           {"warnings", findings_json(checked.warnings)},
+          {"notes", findings_json(checked.notes)},
           {"inputs", checked.signature.inputs},
           {"outputs", checked.signature.outputs}};
 }
@@ -126,7 +127,7 @@ int run(const CheckCommand& options) {
   for (size_t i = 0; i < all.size(); ++i) {
     const std::string& file = all[i];
     const std::string path = script_name(file);
-    Checked checked{path, {}, {}, {}};
+    Checked checked{path, {}, {}, {}, {}};
     try {
       checked = check_file(file, /*is_module=*/i >= policies.size(), options);
     } catch (const FileError& error) {
@@ -142,6 +143,7 @@ int run(const CheckCommand& options) {
     }
     for (const Finding& finding : checked.errors) print_finding(path, finding, Paint::error, "error");
     for (const Finding& finding : checked.warnings) print_finding(path, finding, Paint::warning, "warning");
+    for (const Finding& finding : checked.notes) print_finding(path, finding, Paint::heading, "note");
     if (checked.errors.empty() && checked.warnings.empty())
       say("{}: {}\n", messages::one_line(path), paint(Paint::good, "ok"));
   }

@@ -1,0 +1,73 @@
+#include "bindings/cli/commands/check/tried.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <exception>
+
+#include "bindings/cli/calls/under_check.h"
+#include "bindings/lua/engine/policies/lua_script.h"
+#include "bindings/lua/testing/isolation.h"
+#include "runtime/diagnose/record_room.h"
+
+namespace triage::cli {
+namespace {
+
+constexpr size_t most_examples = 4;
+
+void note_room(const Policy& policy, const std::string& path, std::vector<Finding>& warnings) {
+  for (const CapturedGraph& captured : policy.graphs()) {
+    const auto room = diagnose::too_little_room(*captured.graph);
+    if (!room) continue;
+    const int line = room->source.file == path ? room->source.line : 0;
+    std::string message = fmt::format(
+        "a sample can get {} entries in '{}', whose records have {} slots: this one is lost where they are taken. Keep "
+        "the "
+        "worst, with accumulation = {{priority = \"severity\", order = \"last\"}}; count what is lost, with "
+        "track_overflow; or "
+        "give records more slots, with num_slots",
+        room->entries, room->output, room->slots);
+    const auto is_same = [&](const Finding& known) { return known.line == line && known.message == message; };
+    if (std::none_of(warnings.begin(), warnings.end(), is_same)) warnings.push_back({line, 0, std::move(message)});
+  }
+}
+
+bool promises_gradients(const lua::LuaScript& script) {
+  const auto& promises = script.promises();
+  return promises && std::any_of(promises->begin(), promises->end(),
+                                 [](const Promise& promise) { return promise.law == Law::gradients && promise.kept; });
+}
+
+}  // namespace
+
+Tried try_policy(const std::string& file, const std::vector<std::string>& given) {
+  Tried tried;
+  const auto is_function = [](const std::string& text) { return text.find('=') == std::string::npos; };
+  if (std::any_of(given.begin(), given.end(), is_function)) return tried;
+  CallOptions call;
+  call.policy = file;
+  call.given = given;
+  try {
+    lua::PolicyUnderCheck policy = under_check(call, /*json=*/false);
+    policy.runtime.log = [](const LogRecord&) {};
+    lua::LuaScript script(policy.source, policy.script);
+    if (promises_gradients(script))
+      tried.notes.push_back({script.definition().where.line, 0,
+                             "it promises `gradients`, which hold for its own graph: in a model that is outside of it "
+                             "a gradient of 0 times NaN is "
+                             "NaN again, in the weights too. Repair bad samples before that model as well"});
+    std::vector<std::string> left_out;
+    std::vector<Example> examples = examples_to_check(script, call, left_out);
+    examples.resize(std::min(examples.size(), most_examples));
+    for (const Example& example : examples) {
+      policy.params = example.params;
+      lua::PolicySubject subject(policy);
+      subject.call(example.inputs);
+      note_room(subject.policy(), policy.script.path, tried.warnings);
+    }
+  } catch (const std::exception&) {  // `triage test` and `triage run` say what is wrong
+  }
+  return tried;
+}
+
+}  // namespace triage::cli

@@ -1,0 +1,21 @@
+#pragma once
+#include <string>
+#include <vector>
+
+namespace triage::cli {
+
+/// Something that was found in a file. Line and column are 0 where they are not known.
+struct Finding {
+  int line = 0, column = 0;
+  std::string message;
+};
+
+/// What a policy shows when it is called with the inputs of its own tests, or of its declared types.
+struct Tried {
+  std::vector<Finding> warnings, notes;
+};
+
+/// Nothing is found where the policy has no such inputs, cannot be called with them, or needs a function of the host.
+Tried try_policy(const std::string& file, const std::vector<std::string>& given);
+
+}  // namespace triage::cli

@@ -1,0 +1,108 @@
+#include "runtime/diagnose/record_room.h"
+
+#include <triage/layout.h>
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+namespace triage::diagnose {
+namespace {
+
+using graph::Node;
+using graph::Value;
+
+constexpr int64_t of_this_node = -1;  // a code that is in a tensor: one entry, of which only the place is known
+
+struct Entry {
+  int64_t code, location;
+  const Node* by;
+};
+
+std::optional<int64_t> integer(const Node& node, const char* argument) {
+  const auto& arguments = node.op.schema().arguments();
+  for (size_t i = 0; i < arguments.size(); ++i)
+    if (const c10::IValue* constant = node.operands[i].constant();
+        arguments[i].name() == argument && constant && constant->isInt())
+      return constant->toInt();
+  return std::nullopt;
+}
+
+/// The codes of the entries that an operator adds to a record.
+std::vector<int64_t> codes_of(const Node& node) {
+  const std::string& name = node.op.operator_name().name;
+  if (name == "triage::flag_nan") return {to_int(Code::nan)};
+  if (name == "triage::flag_inf") return {to_int(Code::inf)};
+  if (name == "triage::flag_nan_and_inf") return {to_int(Code::nan), to_int(Code::inf)};
+  if (name == "triage::flag_oob_indices") return {to_int(Code::out_of_bounds)};
+  if (name == "triage::fix") return {to_int(Code::fallback_value)};
+  if (name == "triage::push") return {integer(node, "code").value_or(of_this_node)};
+  return {};
+}
+
+/// All entries that may come to the record of a sample on the way to a value, in the order in which they are added.
+class Entries {
+ public:
+  explicit Entries(const Value* flags) { add(flags); }
+  /// The policy of the last operator that adds one, and its slots.
+  int64_t slots = 0, policy = 0;
+  std::vector<Entry> all;
+
+ private:
+  void add(const Value* value) {
+    if (!value || !value->is_flags || !value->producer || !seen_.insert(value).second) return;
+    const Node& node = *value->producer;
+    for (const graph::Operand& operand : node.operands) add_operand(operand);
+    for (const int64_t code : codes_of(node)) {
+      slots = integer(node, "num_slots").value_or(slots);
+      policy = integer(node, "policy").value_or(policy);
+      all.push_back({code, integer(node, "location").value_or(0), &node});
+    }
+  }
+  void add_operand(const graph::Operand& operand) {
+    if (const auto* list = operand.list())
+      for (const graph::Operand& item : *list) add_operand(item);
+    else
+      add(operand.value());
+  }
+
+  std::set<const Value*> seen_;
+};
+
+/// The same for entries that a record joins.
+std::pair<int64_t, int64_t> key_of(const Entry& entry, Dedupe dedupe, int64_t index) {
+  const int64_t code = entry.code == of_this_node ? -2 - index : entry.code;
+  switch (dedupe) {
+    case Dedupe::none:
+      return {index, index};
+    case Dedupe::code:
+      return {code, 0};
+    case Dedupe::location:
+      return {0, entry.location};
+    default:
+      return {code, entry.location};
+  }
+}
+
+}  // namespace
+
+std::optional<RecordRoom> too_little_room(const graph::Graph& graph) {
+  for (size_t i = 0; i < graph.outputs().size(); ++i) {
+    const Entries entries(graph.outputs()[i]);
+    if (entries.slots == 0 || (entries.policy & TRACK_OVERFLOW)) continue;
+    const auto dedupe = static_cast<Dedupe>(entries.policy >> 3 & 3);
+    std::set<std::pair<int64_t, int64_t>> distinct;
+    RecordRoom room{i < graph.output_names().size() ? graph.output_names()[i] : "out" + std::to_string(i), 0,
+                    entries.slots};
+    for (size_t k = 0; k < entries.all.size(); ++k) {
+      distinct.insert(key_of(entries.all[k], dedupe, static_cast<int64_t>(k)));
+      if (room.source.line == 0 && static_cast<int64_t>(distinct.size()) > entries.slots)
+        room.source = entries.all[k].by->source;
+    }
+    room.entries = static_cast<int64_t>(distinct.size());
+    if (room.entries > room.slots) return room;
+  }
+  return std::nullopt;
+}
+
+}  // namespace triage::diagnose
