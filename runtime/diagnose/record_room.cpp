@@ -9,17 +9,14 @@
 namespace triage::diagnose {
 namespace {
 
-using graph::Node;
-using graph::Value;
-
 constexpr int64_t of_this_node = -1;  // a code that is in a tensor: one entry, of which only the place is known
 
 struct Entry {
   int64_t code, location;
-  const Node* by;
+  const graph::Node* by;
 };
 
-std::optional<int64_t> integer(const Node& node, const char* argument) {
+std::optional<int64_t> integer(const graph::Node& node, const char* argument) {
   const auto& arguments = node.op.schema().arguments();
   for (size_t i = 0; i < arguments.size(); ++i)
     if (const c10::IValue* constant = node.operands[i].constant();
@@ -29,7 +26,7 @@ std::optional<int64_t> integer(const Node& node, const char* argument) {
 }
 
 /// The codes of the entries that an operator adds to a record.
-std::vector<int64_t> codes_of(const Node& node) {
+std::vector<int64_t> codes_of(const graph::Node& node) {
   const std::string& name = node.op.operator_name().name;
   if (name == "triage::flag_nan") return {to_int(Code::nan)};
   if (name == "triage::flag_inf") return {to_int(Code::inf)};
@@ -43,15 +40,15 @@ std::vector<int64_t> codes_of(const Node& node) {
 /// All entries that may come to the record of a sample on the way to a value, in the order in which they are added.
 class Entries {
  public:
-  explicit Entries(const Value* flags) { add(flags); }
+  explicit Entries(const graph::Value* flags) { add(flags); }
   /// The policy of the last operator that adds one, and its slots.
   int64_t slots = 0, policy = 0;
   std::vector<Entry> all;
 
  private:
-  void add(const Value* value) {
+  void add(const graph::Value* value) {
     if (!value || !value->is_flags || !value->producer || !seen_.insert(value).second) return;
-    const Node& node = *value->producer;
+    const graph::Node& node = *value->producer;
     for (const graph::Operand& operand : node.operands) add_operand(operand);
     for (const int64_t code : codes_of(node)) {
       slots = integer(node, "num_slots").value_or(slots);
@@ -66,7 +63,7 @@ class Entries {
       add(operand.value());
   }
 
-  std::set<const Value*> seen_;
+  std::set<const graph::Value*> seen_;
 };
 
 /// The same for entries that a record joins.

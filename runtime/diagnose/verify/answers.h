@@ -1,5 +1,6 @@
 #pragma once
 #include <triage/flags.h>
+#include <triage/front_end.h>
 
 #include <cstdint>
 #include <optional>

@@ -112,7 +112,6 @@ std::optional<size_t> input_named(const Signature& signature, size_t output) {
 
 void pass_rows_through(const Violations& violations, const Signature& signature, at::ArrayRef<at::Tensor> inputs,
                        std::vector<at::Tensor>& outputs) {
-  // Gradients of rows that are not chosen do not leak, as they do through `where`.
   static const auto select = c10::Dispatcher::singleton()
                                  .findSchemaOrThrow("triage::select", "")
                                  .typed<at::Tensor(const at::Tensor&, const at::Tensor&, const at::Tensor&)>();

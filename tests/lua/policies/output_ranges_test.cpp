@@ -9,8 +9,6 @@
 
 #include <array>
 #include <cmath>
-#include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
@@ -20,7 +18,6 @@ namespace triage::test {
 namespace {
 
 constexpr double inf = INFINITY;
-const double nan_value = std::nan("");
 
 /// `range` declares z; `rest` are further fields of the policy.
 std::string source(const std::string& range, const std::string& body, const std::string& rest = "") {
@@ -58,12 +55,12 @@ TEST_CASE("declared ranges: samples out of them are flagged and counted, others 
     const char* entry;
   };
   const Case cases[] = {
-      {"finite = true", {nan_value}, "CRITICAL NAN @ output.z"},
+      {"finite = true", {NAN}, "CRITICAL NAN @ output.z"},
       {"finite = true", {inf, -inf}, "CRITICAL INF @ output.z"},
       {"min = -100", {-101, -1e30}, "CRITICAL OUT_OF_BOUNDS @ output.z"},
-      {"min = -100, max = 100", {nan_value}, "CRITICAL NAN @ output.z"},
+      {"min = -100, max = 100", {NAN}, "CRITICAL NAN @ output.z"},
       {"max = 100, finite = true", {-inf}, "CRITICAL INF @ output.z"},
-      {"max = math.huge", {nan_value}, "CRITICAL NAN @ output.z"},
+      {"max = math.huge", {NAN}, "CRITICAL NAN @ output.z"},
   };
   for (const std::string backend : {"eager", "aot_eager", "fused"})
     for (const Case& one : cases)
@@ -184,18 +181,16 @@ TEST_CASE("on_violation = pass_through: rows of such samples are those of the in
     }
 }
 
-TEST_CASE("on_violation = pass_through sends nothing non-finite back from rows that do not leave") {
+TEST_CASE("on_violation = pass_through: rows that pass have the gradient of the input") {
   Runtime runtime({.log = no_log()});
   const Policy policy = runtime.load_source(
-      "return policy { inputs = {'z'}, outputs = { {name = 'z', finite = true} }, on_violation = 'pass_through',\n"
-      "  run = function(z) return z / z end }",
+      "return policy { inputs = {'z'}, outputs = { {name = 'z', max = 10} }, on_violation = 'pass_through',\n"
+      "  run = function(z) return z * 4 end }",
       "pass.lua");
   for (int call = 0; call < 2; ++call) {
-    const at::Tensor z = at::tensor({2.0F, 0.0F}).reshape({2, 1}).requires_grad_();
-    const at::Tensor y = policy.run({z})[0];
-    CHECK(at::equal(y.detach(), at::tensor({1.0F, 0.0F}).reshape({2, 1})));
-    const at::Tensor gradient = torch::autograd::grad({y.sum()}, {z})[0];
-    CHECK(at::isfinite(gradient).all().item<bool>());
+    const at::Tensor z = at::tensor({2.0F, 3.0F}).reshape({2, 1}).requires_grad_();
+    const at::Tensor gradient = torch::autograd::grad({policy.run({z})[0].sum()}, {z})[0];
+    CHECK(at::equal(gradient, at::tensor({4.0F, 1.0F}).reshape({2, 1})));
   }
 }
 
@@ -221,6 +216,7 @@ TEST_CASE("on_violation = revert: the version before answers and is live again, 
     CHECK(violations_of(policy) == 1);
     CHECK(log.str().find("leaves declared ranges (call 1 that does): 1 of 3 samples of 'z' (declared finite)") !=
           std::string::npos);
+    if (trial_calls > 0) continue;  // the version before one on trial is the last that has passed its own
     // Where the version before is no better, the inputs are at fault.
     REQUIRE(policy.replace(bad + " ") == Reload::swapped);
     REQUIRE(policy.replace(bad + "  ") == Reload::swapped);
@@ -297,11 +293,11 @@ TEST_CASE("declared ranges: `triage test` fails a policy whose own tests leave t
 }
 
 TEST_CASE("declared ranges: an exported program computes the outputs, and no masks") {
-  const std::filesystem::path file = std::filesystem::temp_directory_path() / "triage-ranged.lua";
-  std::ofstream(file) << source("finite = true", "return x + 1, f");
-  const ExportedProgram program = export_policy(file.string(), {at::ones({2, 2})});
+  ScriptOptions options;
+  options.path = "p.lua";
+  const auto script = find_front_end(options.path)(source("finite = true", "return x + 1, f"), options);
+  const ExportedProgram program = export_script(*script, {at::ones({2, 2})}, {});
   CHECK(program.run({at::ones({2, 2})}).size() == 2);
-  std::filesystem::remove(file);
 }
 
 TEST_CASE("what is wrong in a declaration of an output is named") {

@@ -106,20 +106,23 @@ class Masks {
     return run_for_tensor(L_, "triage::is_err", "", {record});
   }
 
+  /// Each bound by itself: in a loop, a search of its own that nothing is kept for.
   at::Tensor outside(const at::Tensor& z, const OutputRange& range) const {
     const auto [low, high] = bounds_of(range, z.scalar_type());
     at::Tensor inside;
-    if (low) inside = run_for_tensor(L_, "aten::ge", "Scalar", {z, *low});
+    if (low) inside = holds_in_row(run_for_tensor(L_, "aten::ge", "Scalar", {z, *low}));
     if (high) {
-      const at::Tensor below = run_for_tensor(L_, "aten::le", "Scalar", {z, *high});
+      const at::Tensor below = holds_in_row(run_for_tensor(L_, "aten::le", "Scalar", {z, *high}));
       inside = inside.defined() ? run_for_tensor(L_, "aten::logical_and", "", {inside, below}) : below;
     }
-    if (inside.dim() > 1) {
-      if (inside.dim() > 2)
-        inside = run_for_tensor(L_, "aten::flatten", "using_ints", {inside, int64_t{1}, int64_t{-1}});
-      inside = run_for_tensor(L_, "aten::all", "dim", {inside, int64_t{1}, false});
-    }
     return run_for_tensor(L_, "aten::logical_not", "", {inside});
+  }
+
+  at::Tensor holds_in_row(at::Tensor condition) const {
+    if (condition.dim() > 2)
+      condition = run_for_tensor(L_, "aten::flatten", "using_ints", {condition, int64_t{1}, int64_t{-1}});
+    if (condition.dim() == 1) return condition;
+    return run_for_tensor(L_, "aten::all", "dim", {condition, int64_t{1}, false});
   }
 
   lua_State* const L_;

@@ -4,6 +4,8 @@
 #include <runtime/flags/forms.h>
 #include <triage/layout.h>
 
+#include <cmath>
+
 #include "runtime/backends/fused/lowering/lowering.h"
 
 namespace triage::fused {
@@ -116,6 +118,26 @@ bool clear(Lowering& l) {
   return f && code && l.result(0, f->form, l.apply(Opcode::record_clear, {f->value}, *code));
 }
 
+/// Whether a record that began empty has an entry, told by what was pushed; nothing where it is quicker to look.
+std::optional<Ref> has_pushed(Lowering& l, Ref record, int most = 4) {
+  const LoopValue push = l.value(record);
+  if (!push.is(Opcode::record_push) || most == 0) return std::nullopt;
+  const LoopValue& code = l.value(push.operands[2]);
+  const bool adds = code.is(Opcode::literal) && (code.numbers[0] & CODE_MASK) != 0 && push.numbers[2] > 0;
+  if (!adds) return std::nullopt;  // a code of 0 is not recorded
+  if (l.value(push.operands[0]).is(Opcode::record_empty)) return push.operands[1];
+  const auto before = has_pushed(l, push.operands[0], most - 1);
+  return before ? std::optional(l.step("a | b", {*before, push.operands[1]})) : std::nullopt;
+}
+
+bool is_err(Lowering& l) {
+  const auto f = record(l, 0);
+  if (!f) return false;
+  const auto pushed = has_pushed(l, f->value);
+  return l.result(0, row_form(at::kBool),
+                  pushed ? l.map(at::kBool, "a", {*pushed}) : l.apply(Opcode::record_is_err, {f->value}));
+}
+
 /// An answer a row, of the record in argument 0.
 template <Opcode opcode>
 bool ask(Lowering& l) {
@@ -136,6 +158,34 @@ int64_t codes_at(int64_t bits, int64_t width, int64_t index) {
   return index >= 0 && index < 16 / width ? bits << index * width : 0;
 }
 
+bool is_finite_number(Lowering& l, Ref value) {
+  const LoopValue& number = l.value(value);
+  return number.is(Opcode::literal) && is_real(number.type) &&
+         std::isfinite(real_of_bits(number.type, number.numbers[0]));
+}
+
+/// The rows in which `test` holds of a value; `of_row` asks the same of what was found in a row of floats.
+struct Detected {
+  const char* test;
+  Opcode of_row;
+};
+constexpr Detected nan_in_row{"is_nan(a)", Opcode::has_nan}, inf_in_row{"is_inf(a)", Opcode::has_inf};
+
+Ref detected(Lowering& l, Ref z, const Detected& what) {
+  if (l.value(z).place != Place::element) return l.step(what.test, {z});
+  // Rows that a selection has left as they were have been looked at, or can be before it.
+  if (const auto picked = l.picked_rows(z)) {
+    const Ref kept = detected(l, picked->kept, what);
+    if (is_finite_number(l, picked->value)) return l.step("!a & b", {picked->taken, kept});
+    return l.step("(a & b) | (!a & c)", {picked->taken, l.step(what.test, {picked->value}), kept});
+  }
+  if (l.in_segments(z))
+    return l.step("a != 0", {l.reduce(Join::any, l.step(what.test, {z}))});  // cannot be looked at again
+  const Type bits = l.value(z).type == Type::f64 ? Type::i64 : Type::i32;
+  const Ref magnitude = l.as_step(l.apply(Opcode::magnitude_bits, {z}, {}, bits));
+  return l.as_step(l.apply(what.of_row, {l.classify(z, l.reduce(Join::largest, magnitude))}));
+}
+
 /// flag_nan and its kind: z, flags, location, num_slots, policy, dtype
 bool detect(Lowering& l, bool nan, bool inf) {
   const auto z = l.lowered(0);
@@ -144,24 +194,11 @@ bool detect(Lowering& l, bool nan, bool inf) {
   const auto f = start(l, 1, (*n)[1], static_cast<at::ScalarType>((*n)[3]));
   if (!f || !fits(f->form, (*n)[1], (*n)[2])) return false;
   if (!at::isFloatingType(z->form.dtype)) return l.result(0, f->form, f->value);
-  const bool whole_rows = z->form.kind == Kind::element && !l.in_segments(z->value);
-  Ref found = -1;
-  if (whole_rows) {
-    const Type bits = l.value(z->value).type == Type::f64 ? Type::i64 : Type::i32;
-    const Ref magnitude = l.as_step(l.apply(Opcode::magnitude_bits, {z->value}, {}, bits));
-    found = l.classify(z->value, l.reduce(Join::largest, magnitude));
-  }
-  const auto where = [&](const char* test, Opcode of_row) {
-    if (whole_rows) return l.as_step(l.apply(of_row, {found}));
-    const Ref one = l.step(test, {z->value});
-    if (z->form.kind == Kind::row) return one;
-    return l.step("a != 0", {l.reduce(Join::any, one)});  // such a row cannot be looked at again
-  };
   const Mark mark{(*n)[0], 3, (*n)[1], (*n)[2]};
   Ref record = f->value;
-  if (nan) record = push_known(l, record, where("is_nan(a)", Opcode::has_nan), 1, mark);
+  if (nan) record = push_known(l, record, detected(l, z->value, nan_in_row), 1, mark);
   if (nan && inf) l.as_step(record);
-  if (inf) record = push_known(l, record, where("is_inf(a)", Opcode::has_inf), 2, mark);
+  if (inf) record = push_known(l, record, detected(l, z->value, inf_in_row), 2, mark);
   return l.result(0, f->form, record);
 }
 
@@ -277,7 +314,7 @@ const LowerTable& flags_operators() {
          return f && l.result(0, row_form(at::kBool),
                               l.map(at::kBool, "!a", {l.as_step(l.apply(Opcode::record_is_err, {f->value}))}));
        }},
-      {"triage::is_err", ask<Opcode::record_is_err>},
+      {"triage::is_err", is_err},
       {"triage::has_critical", [](Lowering& l) { return has(l, 0xFFFF, 3); }},
       {"triage::has_code",
        [](Lowering& l) {

@@ -231,6 +231,39 @@ bool LoopBuilder::in_segments(Ref ref) const {
   return known[static_cast<size_t>(ref)];
 }
 
+/// What was computed from such elements is computed once more: so only conditions, which no loop keeps.
+std::optional<PickedRows> LoopBuilder::picked_rows(Ref element) {
+  const LoopValue from = value(element);
+  if (from.kind != ValueKind::map || from.place != Place::element) return std::nullopt;
+  const auto is_of_rows = [&](Ref ref) { return value(ref).place != Place::element; };
+  if (from.opcode == Opcode::pick) {
+    const Refs& parts = from.operands;
+    const LoopValue& kept = value(parts[2]);
+    const bool picks_rows = value(parts[0]).place == Place::row && is_of_rows(parts[1]) &&
+                            kept.place == Place::element && extents_.are_same(kept.extent, from.extent);
+    return picks_rows ? std::optional(PickedRows{parts[0], parts[1], parts[2]}) : std::nullopt;
+  }
+  if (from.type != Type::boolean || from.opcode == Opcode::position) return std::nullopt;
+  LoopValue kept = from, taken = from;
+  taken.place = Place::number;
+  taken.extent = -1;
+  Ref rows = -1;
+  std::vector<Ref> of_kept, of_taken;
+  for (const Ref operand : from.operands) {
+    const auto part = is_of_rows(operand) ? std::optional(PickedRows{rows, operand, operand}) : picked_rows(operand);
+    if (!part || (rows >= 0 && part->taken != rows)) return std::nullopt;
+    rows = part->taken;
+    of_kept.push_back(part->kept);
+    of_taken.push_back(part->value);
+    taken.place = std::max(taken.place, value(part->value).place);
+  }
+  if (rows < 0) return std::nullopt;
+  kept.operands = std::move(of_kept);
+  taken.operands = std::move(of_taken);
+  const Ref in_taken = add_value(std::move(taken));
+  return PickedRows{rows, as_step(in_taken), as_step(add_value(std::move(kept)))};
+}
+
 // --- conversions -----------------------------------------------------------------------------------------------------
 
 Ref LoopBuilder::convert(Ref from, Type type) {

@@ -7,6 +7,11 @@
 
 namespace triage::fused {
 
+/// Elements that are others but in rows where `taken` holds; there they are `value`, one a row.
+struct PickedRows {
+  Ref taken, value, kept;
+};
+
 /// Loops that are being built: each function adds values, opcode by opcode.
 class LoopBuilder {
  public:
@@ -34,6 +39,8 @@ class LoopBuilder {
   const LoopValue& value(Ref ref) const { return loops_.values[static_cast<size_t>(ref)]; }
   /// Whether it is computed from values that belong to segments, or are the same in all of them.
   bool in_segments(Ref ref) const;
+  /// An element that a selection of rows made, or conditions on such ones: so what is asked of a row need not wait for the selection.
+  std::optional<PickedRows> picked_rows(Ref element);
   /// How many positions there are to reduce.
   Ref count(Ref element, int32_t segments);
   /// The position of each element in its row, or (`segments`, an extent) in its segment.

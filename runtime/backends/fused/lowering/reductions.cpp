@@ -106,8 +106,14 @@ Ref sum_of(Lowering& l, const Rows& r, Ref element) {
 }
 Ref sum_of_squares(Lowering& l, const Rows& r, Ref element) { return sum_of(l, r, l.step("a * a", {element})); }
 
+/// Whether a condition holds somewhere in a row, or in a segment of it.
 Ref search(Lowering& l, const Rows& r, const char* condition, Ref element) {
-  return l.reduce(Join::any, l.step(condition, {element}), r.segments);
+  const Ref holds = l.step(condition, {element});
+  const auto found = [&](Ref condition_of_one) {
+    return l.step("a != 0", {l.reduce(Join::any, condition_of_one, r.segments)});
+  };
+  const auto picked = r.segments < 0 ? l.picked_rows(holds) : std::nullopt;
+  return picked ? l.step("(a & b) | (!a & c)", {picked->taken, picked->value, found(picked->kept)}) : found(holds);
 }
 
 /// How many positions there are in a row or a segment, as a number of that dtype.
@@ -141,7 +147,7 @@ Ref extreme(Lowering& l, const Rows& r, Ref element, bool largest) {
   const Ref found = l.reduce(largest ? Join::largest : Join::smallest, element, r.segments);
   if (!is_real(l.value(found).type)) return found;
   const Ref nan = search(l, r, "is_nan(a)", element);
-  return l.map(l.value(found).dtype, "b != 0 ? nan : a", {found, nan});
+  return l.map(l.value(found).dtype, "b ? nan : a", {found, nan});
 }
 
 template <bool largest>
@@ -153,14 +159,14 @@ bool extreme_of_rows(Lowering& l) {
 
 bool any(Lowering& l) {
   const auto r = rows(l, 1, 2);
-  return r && l.result(0, r->result,
-                       l.map(r->result.dtype, "a != 0", {search(l, *r, is_bool(*r) ? "a" : "a != 0", r->element)}));
+  return r &&
+         l.result(0, r->result, l.map(r->result.dtype, "a", {search(l, *r, is_bool(*r) ? "a" : "a != 0", r->element)}));
 }
 
 bool all(Lowering& l) {
   const auto r = rows(l, 1, 2);
   return r && l.result(0, r->result,
-                       l.map(r->result.dtype, "a == 0", {search(l, *r, is_bool(*r) ? "!a" : "a == 0", r->element)}));
+                       l.map(r->result.dtype, "!a", {search(l, *r, is_bool(*r) ? "!a" : "a == 0", r->element)}));
 }
 
 /// The sum of squared distances from the mean over (count - correction), or its root.

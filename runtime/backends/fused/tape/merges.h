@@ -60,6 +60,9 @@ inline constexpr auto merges = [] {
       join(Join::any, "e", 2, {of(O::is_finite, 0), of(O::logical_not, first)}, 1, -1),
       join(Join::any, "e", 2, {of(O::is_nan, 0), of(O::copy, 0)}, 0, 1),
       join(Join::any, "e", 1, {of(O::is_nan, 0)}, 0, -1),
+      // Is a value below or above a bound? NaN is.
+      join(Join::any, "es", 2, {of(O::ge, 0, 1), of(O::logical_not, first)}, 1, -1),
+      join(Join::any, "es", 2, {of(O::le, 0, 1), of(O::logical_not, first)}, 1, -1),
       // How far values are from another one; with what those beyond a distance become.
       join(Join::any, "ess", 7,
            {of(O::sub, 0, 1), of(O::abs, first), of(O::gt, second, 2), of(O::sign, first), of(O::mul, 2, fourth),
