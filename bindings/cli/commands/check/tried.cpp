@@ -1,5 +1,6 @@
 #include "bindings/cli/commands/check/tried.h"
 
+#include <ATen/ATen.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 #include "bindings/lua/engine/policies/lua_script.h"
 #include "bindings/lua/testing/isolation.h"
 #include "runtime/diagnose/record_room.h"
+#include "runtime/policy/versions/version.h"
 
 namespace triage::cli {
 namespace {
@@ -30,6 +32,20 @@ void note_room(const Policy& policy, const std::string& path, std::vector<Findin
     const auto is_same = [&](const Finding& known) { return known.line == line && known.message == message; };
     if (std::none_of(warnings.begin(), warnings.end(), is_same)) warnings.push_back({line, 0, std::move(message)});
   }
+}
+
+/// Its tests' and its types'; a policy without these mostly takes rows of floats.
+std::vector<Example> examples_of(lua::LuaScript& script, const CallOptions& call) {
+  const Signature& signature = script.signature();
+  const bool is_typed = std::any_of(signature.input_types.begin(), signature.input_types.end(),
+                                    [](const auto& type) { return type.has_value(); });
+  if (script.test_count() == 0 && !is_typed)
+    return {{"rows of floats", std::vector<at::Tensor>(signature.inputs.size(), at::randn({4, 8})),
+             policy::param_tensors(signature, {})}};
+  std::vector<std::string> left_out;
+  std::vector<Example> examples = examples_to_check(script, call, left_out);
+  examples.resize(std::min(examples.size(), most_examples));
+  return examples;
 }
 
 bool promises_gradients(const lua::LuaScript& script) {
@@ -56,10 +72,7 @@ Tried try_policy(const std::string& file, const std::vector<std::string>& given)
                              "it promises `gradients`, which hold for its own graph: in a model that is outside of it "
                              "a gradient of 0 times NaN is "
                              "NaN again, in the weights too. Repair bad samples before that model as well"});
-    std::vector<std::string> left_out;
-    std::vector<Example> examples = examples_to_check(script, call, left_out);
-    examples.resize(std::min(examples.size(), most_examples));
-    for (const Example& example : examples) {
+    for (const Example& example : examples_of(script, call)) {
       policy.params = example.params;
       lua::PolicySubject subject(policy);
       subject.call(example.inputs);
