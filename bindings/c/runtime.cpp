@@ -46,6 +46,11 @@ int64_t not_negative(int64_t given, const char* name) {
   return given;
 }
 
+ReloadGate gate(int32_t given, ReloadGate otherwise, const char* name) {
+  const int32_t chosen = choice(given, 4, name);
+  return chosen == 0 ? otherwise : static_cast<ReloadGate>(chosen - 1);
+}
+
 RuntimeOptions runtime_options(const TriageRuntimeOptions* options) {
   const TriageRuntimeOptions given = options_of(options, "options");
   RuntimeOptions result;
@@ -68,6 +73,11 @@ RuntimeOptions runtime_options(const TriageRuntimeOptions* options) {
   result.keep_versions =
       number(not_negative(given.keep_versions, "keep_versions"), result.keep_versions, "keep_versions");
   result.trial_calls = number(given.trial_calls, result.trial_calls, "trial_calls");
+  result.trial_seconds = number(given.trial_seconds, result.trial_seconds, "trial_seconds");
+  result.reload_latency_ratio = number(given.reload_latency_ratio, result.reload_latency_ratio, "reload_latency_ratio");
+  result.on_slow_reload = gate(given.on_slow_reload, result.on_slow_reload, "options->on_slow_reload");
+  result.on_new_graph_breaks =
+      gate(given.on_new_graph_breaks, result.on_new_graph_breaks, "options->on_new_graph_breaks");
   result.failures_to_revert = number(given.failures_to_revert, result.failures_to_revert, "failures_to_revert");
   if (const int64_t keys = not_negative(given.state_keys, "state_keys")) result.state_keys = static_cast<size_t>(keys);
   result.state_age = std::chrono::seconds(not_negative(given.state_age_seconds, "state_age_seconds"));

@@ -172,15 +172,10 @@ class Options {
     }
   }
   void take(const char* name, OnError& into) {
-    std::string text = to_string(into);
-    take(name, text);
-    for (const OnError each : {OnError::raise, OnError::pass_through, OnError::last_good}) {
-      if (text == to_string(each)) {
-        into = each;
-        return;
-      }
-    }
-    throw InputError(c10::str("`", name, "` is \"raise\", \"pass_through\" or \"last_good\"; got \"", text, "\"."));
+    choose(name, {OnError::raise, OnError::pass_through, OnError::last_good}, into);
+  }
+  void take(const char* name, ReloadGate& into) {
+    choose(name, {ReloadGate::warn, ReloadGate::refuse, ReloadGate::shadow}, into);
   }
 
   void nothing_else(const char* known) const {
@@ -194,6 +189,19 @@ class Options {
   }
 
  private:
+  template <class Choice>
+  void choose(const char* name, const std::array<Choice, 3>& choices, Choice& into) {
+    std::string text = to_string(into);
+    take(name, text);
+    for (const Choice each : choices) {
+      if (text == to_string(each)) {
+        into = each;
+        return;
+      }
+    }
+    throw InputError(c10::str("`", name, "` is \"", to_string(choices[0]), "\", \"", to_string(choices[1]), "\" or \"",
+                              to_string(choices[2]), "\"; got \"", text, "\"."));
+  }
   std::optional<c10::IValue> found(const char* name) {
     taken_.emplace_back(name);
     const auto entry = values_.find(name);
@@ -348,7 +356,11 @@ RuntimeOptions runtime_options_from(const Dict& values) {
   options.take("cache_dir", cache_dir);
   options.take("keep_versions", result.keep_versions);
   options.take("trial_calls", result.trial_calls);
+  options.take("trial_seconds", result.trial_seconds);
   options.take("failures_to_revert", result.failures_to_revert);
+  options.take("reload_latency_ratio", result.reload_latency_ratio);
+  options.take("on_slow_reload", result.on_slow_reload);
+  options.take("on_new_graph_breaks", result.on_new_graph_breaks);
   options.take("state_keys", result.state_keys);
   options.take("seed", result.seed);
   options.take("count_flags", result.count_flags);
@@ -357,7 +369,8 @@ RuntimeOptions runtime_options_from(const Dict& values) {
   options.take("seconds", result.limits.seconds);
   options.nothing_else(
       "backend, on_error, fullgraph, masked_rows, trusted, cache_dir, keep_versions, trial_calls, "
-      "failures_to_revert, state_keys, seed, count_flags, decision_log, instructions, seconds");
+      "trial_seconds, failures_to_revert, reload_latency_ratio, on_slow_reload, on_new_graph_breaks, state_keys, seed, "
+      "count_flags, decision_log, instructions, seconds");
   result.masked_rows = masked_rows_from(masked_rows);
   result.cache_dir = cache_dir;
   if (!decision_log.empty()) {

@@ -140,11 +140,16 @@ TEST_CASE("what breaks compiled programs is found, and what only grows is not") 
 }
 
 TEST_CASE("a program of version 1 passes the options that it knows") {
-  TriageRuntimeOptions options = {};
-  options.size = 168;
-  TriageRuntime* runtime = nullptr;
-  check_ok(api().create_runtime(&options, &runtime));
-  check_ok(api().free_runtime(runtime));
+  for (const size_t size : {168, 176}) {
+    TriageRuntimeOptions options = {};
+    options.size = size;
+    options.reserved_2 = -1;  // lay behind the last field
+    options.trial_seconds = options.reload_latency_ratio = -9;
+    options.on_slow_reload = options.on_new_graph_breaks = -9;
+    TriageRuntime* runtime = nullptr;
+    check_ok(api().create_runtime(&options, &runtime));
+    check_ok(api().free_runtime(runtime));
+  }
 }
 
 TEST_CASE("sizes and offsets that programs are compiled with") {
@@ -152,7 +157,8 @@ TEST_CASE("sizes and offsets that programs are compiled with") {
   CHECK(offsetof(TriageApi, library_version) == 8);
   CHECK(offsetof(TriageApi, run) == 8 * 17);
   CHECK(offsetof(TriageApi, reset_state) == 8 * 34);
-  CHECK(sizeof(TriageRuntimeOptions) == 176);
+  CHECK(sizeof(TriageRuntimeOptions) == 200);
+  CHECK(offsetof(TriageRuntimeOptions, trial_seconds) == 176);
   CHECK(sizeof(TriageParam) == 64);
   CHECK(sizeof(TriageRunInfo) == 80);
   CHECK(sizeof(TriageRunOptions) == 112);

@@ -262,6 +262,26 @@ TEST_CASE("print, limits and the compiler are options") {
   CHECK(live_version(host).on_trial == 0);
 }
 
+TEST_CASE("the gates of a reload are options") {
+  const auto source = [](const char* body) {
+    return std::string("return policy { inputs = { 'z' }, outputs = { 'z' }, run = function(z) ") + body + " end }";
+  };
+  const std::string breaks = source("if z:sum():item() > 1e9 then return z end return z * 3");
+  for (const int32_t gate :
+       {TRIAGE_RELOAD_GATE_DEFAULT, TRIAGE_RELOAD_GATE_WARN, TRIAGE_RELOAD_GATE_REFUSE, TRIAGE_RELOAD_GATE_SHADOW}) {
+    CAPTURE(gate);
+    TriageRuntimeOptions options{};
+    options.on_new_graph_breaks = gate;
+    options.reload_latency_ratio = -1;
+    const Host host(source("return z * 2"), options);
+    HostTensor z({1, 2}, {2});
+    host.run({&z.managed});
+    const bool stops = gate >= TRIAGE_RELOAD_GATE_REFUSE;
+    CHECK(host.replace(breaks) == (stops ? TRIAGE_RELOAD_REFUSED : TRIAGE_RELOAD_SWAPPED));
+    CHECK(live_version(host).number == (stops ? 1 : 2));
+  }
+}
+
 TEST_CASE("state: kept by key, saved, loaded and reset") {
   const std::string counting =
       "return policy { inputs = { 'z' }, outputs = { 'n' }, state = { n = { shape = { 1 } } },\n"

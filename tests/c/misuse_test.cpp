@@ -271,6 +271,12 @@ TEST_CASE("options out of range") {
   refused_runtime({.compiler = 1}, TRIAGE_ERROR_ARGUMENT, {"options->compiler: `compiler` is gone"});
   refused_runtime({.trusted = 2}, TRIAGE_ERROR_ARGUMENT, {"`options->trusted` is 2"});
   refused_runtime({.trial_calls = -2}, TRIAGE_ERROR_ARGUMENT, {"`options->trial_calls` is -2", "-1 for none"});
+  refused_runtime({.trial_seconds = -2}, TRIAGE_ERROR_ARGUMENT, {"`options->trial_seconds` is -2", "-1 for none"});
+  refused_runtime({.reload_latency_ratio = std::nan("")}, TRIAGE_ERROR_ARGUMENT,
+                  {"`options->reload_latency_ratio` is nan"});
+  refused_runtime({.reload_latency_ratio = 0.5}, TRIAGE_ERROR_CONFIG, {"reload_latency_ratio is 0.5", "at least 1"});
+  refused_runtime({.on_slow_reload = 4}, TRIAGE_ERROR_ARGUMENT, {"`options->on_slow_reload` is 4"});
+  refused_runtime({.on_new_graph_breaks = -1}, TRIAGE_ERROR_ARGUMENT, {"`options->on_new_graph_breaks` is -1"});
   refused_runtime({.max_seconds = std::nan("")}, TRIAGE_ERROR_ARGUMENT, {"`options->max_seconds` is nan"});
   refused_runtime({.keep_versions = -1}, TRIAGE_ERROR_ARGUMENT, {"`options->keep_versions` is -1"});
   refused_runtime({.kernel_count = 1}, TRIAGE_ERROR_ARGUMENT, {"options->kernels: `kernels` is gone"});

@@ -131,6 +131,7 @@ void Life::begin() {
   options.cache_dir = path("cache");
   options.log = no_log();
   options.trial_calls = 2;
+  options.trial_seconds = 0;
   arm(failure_.kind, failure_.nth, failure_.more);
   step("opening the decision log", [&] {
     DecisionLogOptions log;

@@ -307,6 +307,8 @@ void try_ends(Member Struct::*field, bool largest_works, Struct given = {}) {
 const Row rows[] = {
     LIMIT(RuntimeOptions, keep_versions),
     LIMIT(RuntimeOptions, trial_calls),
+    LIMIT(RuntimeOptions, trial_seconds),
+    LIMIT(RuntimeOptions, reload_latency_ratio),
     LIMIT(RuntimeOptions, failures_to_revert),
     LIMIT(RuntimeOptions, state_keys),
     LIMIT(RuntimeOptions, state_age),

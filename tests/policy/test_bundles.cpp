@@ -310,6 +310,7 @@ TEST_CASE("a policy of a bundle that fails on trial takes all of it back") {
 TEST_CASE("a bundle goes back past versions that failed, and after its trial by failures in a row") {
   RuntimeOptions options;
   options.trial_calls = 2;
+  options.trial_seconds = 0;
   options.failures_to_revert = 2;
   Scene scene(options);
   scene.gives(1, 1);
@@ -331,6 +332,7 @@ TEST_CASE("a bundle goes back past versions that failed, and after its trial by 
 TEST_CASE("a bundle that fails goes back to the version that was live before, not to one that was rolled back from") {
   RuntimeOptions options;
   options.trial_calls = 2;
+  options.trial_seconds = 0;
   Scene scene(options);
   const auto settle = [&](float gives) {
     for (int i = 0; i < 4; ++i) CHECK(scene.gives(gives, gives));
@@ -494,6 +496,7 @@ TEST_CASE("handles of policies keep their bundle, also after its Runtime, and no
 TEST_CASE("threads call two policies of a bundle while it is reloaded: no call fails, and both are of one version") {
   RuntimeOptions options;
   options.trial_calls = 20;
+  options.trial_seconds = 0;
   options.failures_to_revert = 1;
   Scene scene(options);
   scene.gives(1, 1);

@@ -183,7 +183,7 @@ TEST_CASE("a failure of a canary is answered by the live version, counted, and t
 }
 
 TEST_CASE("a promoted canary whose kept versions are on trial has the last good version of the live one") {
-  Runtime runtime({.on_error = triage::OnError::last_good, .keep_versions = 2, .trial_calls = 10});
+  Runtime runtime({.on_error = triage::OnError::last_good, .keep_versions = 2, .trial_calls = 10, .trial_seconds = 0});
   const Policy policy = runtime.load_source("add 1", "p.fake");
   policy.run({at::zeros({4})});
   REQUIRE(policy.replace("add 2") == Reload::swapped);
@@ -252,7 +252,7 @@ TEST_CASE("a candidate is refused as a reload is, and there is one at a time") {
 }
 
 TEST_CASE("a reload beside a canary goes live as usual; the canary goes on, and its comparison begins anew") {
-  Runtime runtime({.trial_calls = 5});
+  Runtime runtime({.trial_calls = 5, .trial_seconds = 0});
   const Policy policy = runtime.load_source("add 1", "p.fake");
   const at::Tensor z = at::zeros({4});
   policy.run({z});

@@ -60,6 +60,7 @@ struct Scene {
     triage::RuntimeOptions options{.log = triage::test::no_log(), .decisions = log};
     if (has_cache) options.cache_dir = folder / "cache";
     options.trial_calls = 1;
+    options.trial_seconds = 0;
     options.failures_to_revert = 1;
     runtime.emplace(options);
     policy = runtime->load(file);

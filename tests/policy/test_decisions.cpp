@@ -182,6 +182,7 @@ TEST_CASE("a call on trial that the version before answers gets a line") {
   const auto log = log_of({.on_line = lines.sink()});
   RuntimeOptions options = with(log);
   options.trial_calls = 10;
+  options.trial_seconds = 0;
   Runtime runtime(options);
   const Policy policy = runtime.load_source("outputs z\nadd 1", "p.fake");
   policy.run({batch(2, 0)});

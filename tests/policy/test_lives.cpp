@@ -23,7 +23,8 @@ Kind kind_of(const Setting& setting, bool is_bundle) {
   Kind kind;
   kind.is_bundle = is_bundle;
   kind.count = is_bundle ? 2 + setting[0] / 4 % 2 : 1;
-  kind.options = {trials[setting[0] % 4], reverts[setting[1] % 4], kept[setting[2] % 4], ways[setting[3] % 3]};
+  kind.options = {trials[setting[0] % 4], reverts[setting[1] % 4], kept[setting[2] % 4], ways[setting[3] % 3],
+                  setting[3] / 3 % 4 == 3};
   return kind;
 }
 

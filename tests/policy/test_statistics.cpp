@@ -126,7 +126,7 @@ TEST_CASE("a call says what to do about failures; else the policy does; else the
 }
 
 TEST_CASE("a call that the version before answers counts as that") {
-  Runtime runtime({.trial_calls = 10});
+  Runtime runtime({.trial_calls = 10, .trial_seconds = 0});
   const Policy policy = runtime.load_source("outputs z\nadd 1", "p.fake");
   policy.run({batch(2, 0)});
   REQUIRE(policy.replace("outputs z\nraise_above 3") == triage::Reload::swapped);
@@ -195,7 +195,7 @@ TEST_CASE("names of samples must be as many as samples") {
 }
 
 TEST_CASE("counts of threads never decrease and lose no call, over reloads and after versions are gone") {
-  Runtime runtime({.keep_versions = 2, .trial_calls = 1});
+  Runtime runtime({.keep_versions = 2, .trial_calls = 1, .trial_seconds = 0});
   const Policy policy = runtime.load_source("outputs z f\nadd 1\nflags", "p.fake");
   constexpr int threads = 4, calls = 500;
   std::atomic<bool> stop{false};

@@ -75,7 +75,7 @@ void check_graphs(const Policy& policy, Threads& threads) {
 
 TEST_CASE("threads: RunInfo, statistics and metrics say which version gave an answer, over reloads and ways back") {
   constexpr int versions = 30;
-  Runtime runtime({.log = no_log(), .keep_versions = versions, .trial_calls = 3});
+  Runtime runtime({.log = no_log(), .keep_versions = versions, .trial_calls = 3, .trial_seconds = 0});
   const auto source = [](int number) { return fmt::format("outputs z f\nadd {}\nflags", number); };
   const Policy policy = runtime.load_source(source(1), "p.fake");
   std::array<std::atomic<uint64_t>, versions + 1> answered = {};
@@ -205,7 +205,7 @@ TEST_CASE("threads: a call that runs while its key is set does not change it any
 }
 
 TEST_CASE("threads ask everything of a policy while others change it in every way") {
-  Runtime runtime({.log = no_log(), .keep_versions = 3, .trial_calls = 2, .failures_to_revert = 2});
+  Runtime runtime({.log = no_log(), .keep_versions = 3, .trial_calls = 2, .trial_seconds = 0, .failures_to_revert = 2});
   runtime.define("same", [](const std::vector<at::Tensor>& in) { return in; });
   const auto source = [](const std::string& body) {
     return "param p 0.0\noutputs z f\ntest own\nadd_param p\n" + body + "\nflags";

@@ -64,7 +64,7 @@ TEST_CASE("threads: a bundle is whole whoever asks, over reloads, ways back, pin
   const fake::Folder folder;
   const auto dir = folder / "pair";
   write_bundle(dir, 1);
-  Runtime runtime({.log = no_log(), .keep_versions = 4, .trial_calls = 2});
+  Runtime runtime({.log = no_log(), .keep_versions = 4, .trial_calls = 2, .trial_seconds = 0});
   const Bundle bundle = runtime.load_bundle(dir);
   const Watch watch = runtime.watch(dir, {.debounce = milliseconds(1)});
   Threads threads;
@@ -254,7 +254,7 @@ TEST_CASE("threads: the decision log says of each call what its RunInfo says, wh
                                                                                     .queue_records = 2 * most,
                                                                                     .capsule_dir = folder / "capsules",
                                                                                     .max_capsules = 20});
-  Runtime runtime({.log = no_log(), .trial_calls = 2, .decisions = log});
+  Runtime runtime({.log = no_log(), .trial_calls = 2, .trial_seconds = 0, .decisions = log});
   const Policy policy = runtime.load_source("outputs z f\nadd 1\nflags", "p.fake");
   Threads threads;
   for (int t = 0; t < 3; ++t)

@@ -59,7 +59,7 @@ void check_versions(const Policy& policy) {
 TEST_CASE("a version that was taken back is not trusted for calls that it answers afterwards (threads)") {
   fake::Folder folder;
   for (const size_t trial_calls : {1, 2}) {  // the late call ends the trial; it is the last of a kind
-    const triage::RuntimeOptions options{.cache_dir = folder / "cache", .trial_calls = trial_calls};
+    const triage::RuntimeOptions options{.cache_dir = folder / "cache", .trial_calls = trial_calls, .trial_seconds = 0};
     Runtime runtime(options);
     Gate gate(runtime);
     fake::write(folder / "p.fake", "add 1");
@@ -88,7 +88,7 @@ TEST_CASE("a version that was taken back is not trusted for calls that it answer
 }
 
 TEST_CASE("on_error = last_good answers with no version that is still on trial, or that was taken back") {
-  Runtime runtime({.on_error = OnError::last_good, .trial_calls = 5});
+  Runtime runtime({.on_error = OnError::last_good, .trial_calls = 5, .trial_seconds = 0});
   const Policy policy = runtime.load_source("add 1", "p.fake");
   const at::Tensor z = at::zeros({2, 2}), large = at::full({2, 2}, 10.0);
   policy.run({z});
@@ -111,7 +111,7 @@ TEST_CASE("on_error = last_good answers with no version that is still on trial, 
 }
 
 TEST_CASE("a param that was dropped may come back as another type; a revert passes over a value that does not fit") {
-  Runtime runtime({.trial_calls = 1});
+  Runtime runtime({.trial_calls = 1, .trial_seconds = 0});
   const std::string with_integer = "int_param more 1\nadd_param more", with_number = "param more 0.25\nadd_param more";
   const Policy policy = runtime.load_source("add 5", "p.fake");
   const at::Tensor z = at::zeros({2});
@@ -140,7 +140,7 @@ TEST_CASE("a param that was dropped may come back as another type; a revert pass
 }
 
 TEST_CASE("a value for one call that the version before cannot take does not keep it from answering") {
-  Runtime runtime({.trial_calls = 1});
+  Runtime runtime({.trial_calls = 1, .trial_seconds = 0});
   const Policy policy = runtime.load_source("add 5", "p.fake");
   const at::Tensor z = at::zeros({2}), large = at::full({2}, 10.0);
   policy.run({z});
@@ -290,7 +290,7 @@ TEST_CASE("a reload from within a reload of the same policy is an error, and one
 }
 
 TEST_CASE("what hosts are used to is known across a version that was live before and is not called again") {
-  Runtime runtime({.trial_calls = 3});
+  Runtime runtime({.trial_calls = 3, .trial_seconds = 0});
   runtime.define("same", [](const std::vector<at::Tensor>& in) { return in; });
   const Policy policy = runtime.load_source("host same\nadd 1", "p.fake");
   const auto runs = [&](int calls) {
@@ -309,7 +309,7 @@ TEST_CASE("what hosts are used to is known across a version that was live before
 }
 
 TEST_CASE("a version that is live again is held to what hosts are used to, whichever version stands in for it") {
-  Runtime runtime({.trial_calls = 3});
+  Runtime runtime({.trial_calls = 3, .trial_seconds = 0});
   runtime.define("same", [](const std::vector<at::Tensor>& in) { return in; });
   const Policy policy = runtime.load_source("add 1", "p.fake");
   const auto answer = [&](int64_t rows) { return policy.run({at::zeros({rows, 2})})[0]; };
@@ -326,7 +326,11 @@ TEST_CASE("a version that is live again is held to what hosts are used to, which
 }
 
 TEST_CASE("reloads, ways back, params and failures from several threads leave a policy in order (threads)") {
-  Runtime runtime({.on_error = OnError::last_good, .keep_versions = 3, .trial_calls = 3, .failures_to_revert = 2});
+  Runtime runtime({.on_error = OnError::last_good,
+                   .keep_versions = 3,
+                   .trial_calls = 3,
+                   .trial_seconds = 0,
+                   .failures_to_revert = 2});
   runtime.define("same", [](const std::vector<at::Tensor>& in) { return in; });
   const std::string first_source = "param p 0.0\nadd_param p";
   const Policy policy = runtime.load_source(first_source, "p.fake");

@@ -129,6 +129,24 @@ def test_errors_name_file_and_line(tmp_path, monkeypatch):
         triage.Runtime(backnd="eager")
     with pytest.raises(triage.Error, match="fusd.*fused"):
         triage.Runtime(backend="fusd")
+    with pytest.raises(triage.InputError, match='on_slow_reload.*"warn", "refuse" or "shadow"; got "maybe"'):
+        triage.Runtime(on_slow_reload="maybe")
+    with pytest.raises(triage.Error, match="reload_latency_ratio is 0.5"):
+        triage.Runtime(reload_latency_ratio=0.5)
+    with pytest.raises(triage.Error, match="trial_seconds is -1"):
+        triage.Runtime(trial_seconds=-1)
+
+
+@pytest.mark.parametrize("gate", ["warn", "refuse", "shadow"])
+def test_a_gate_may_keep_a_version_that_breaks_its_graph_from_calls(tmp_path, gate):
+    file = tmp_path / "p.lua"
+    source = "return policy {{ inputs = {{'z'}}, outputs = {{'z'}}, run = function(z) {} end }}"
+    file.write_text(source.format("return z * 2"))
+    policy = triage.Runtime(on_new_graph_breaks=gate, reload_latency_ratio=0, trial_seconds=0.5).load(file)
+    policy(torch.ones(2))
+    file.write_text(source.format("if z:sum():item() > 1e9 then return z end return z * 3"))
+    assert policy.reload() == ("swapped" if gate == "warn" else "refused")
+    assert policy(torch.ones(2))[0].item() == (3 if gate == "warn" else 2)
 
 
 @pytest.mark.parametrize("call", ["plain", "compiled"])

@@ -135,6 +135,14 @@ enum { TRIAGE_COMPILER_OFF = 0, TRIAGE_COMPILER_BACKGROUND = 1, TRIAGE_COMPILER_
 /// What happens where values of rows that a policy masks may reach gradients: the log says it, or the load, reload or call fails.
 enum { TRIAGE_MASKED_ROWS_WARN = 0, TRIAGE_MASKED_ROWS_REQUIRE = 1 };
 
+/// What a reload does with a new version that works, but is much slower than the live one or breaks its graphs.
+enum {
+  TRIAGE_RELOAD_GATE_DEFAULT = 0,
+  TRIAGE_RELOAD_GATE_WARN = 1,    ///< it goes live, and the log says what was found
+  TRIAGE_RELOAD_GATE_REFUSE = 2,  ///< the live version stays live
+  TRIAGE_RELOAD_GATE_SHADOW = 3   ///< the live version stays live, and the new one runs in its shadow
+};
+
 /// 0 and null are the defaults. Of the signed numbers, -1 means "none" or "unlimited".
 typedef struct TriageRuntimeOptions {
   size_t size;
@@ -142,26 +150,31 @@ typedef struct TriageRuntimeOptions {
   void* log_user;
   void (*print)(const char* text, void* user);  ///< the target of `print` in scripts. Null: standard output
   void* print_user;
-  const char* cache_dir;       ///< keeps the last good bytes of policies for a restart. Null: nothing is written
-  const char* backend;         ///< null: "fused"
-  const char* const* kernels;  ///< gone: null
-  size_t kernel_count;         ///< gone: 0
-  int32_t compiler;            ///< gone: 0
-  int32_t on_error;            ///< TRIAGE_ON_ERROR_...
-  int32_t trusted;             ///< 1: scripts may call every operator, and so can crash the process
-  int32_t fullgraph;           ///< 1: every policy must be one graph
-  int32_t skip_flag_counts;    ///< 1: statistics do not count samples with errors
-  int32_t reserved;            ///< 0
-  int64_t keep_versions;       ///< that stay ready for rollback. 0: 8
-  int64_t trial_calls;         ///< of a reloaded version, before it is trusted. 0: 100, -1: none
-  int64_t failures_to_revert;  ///< in a row, after the trial. 0: 3, -1: never
-  int64_t state_keys;          ///< for which a policy keeps state. 0: 10000
-  int64_t state_age_seconds;   ///< after which an unused key starts anew. 0: never
-  int64_t max_instructions;    ///< of a script, at load and at each run. 0: 50 million, -1: unlimited
-  double max_seconds;          ///< likewise. 0: 5, -1, infinity, or more than 1e8: unlimited
-  int64_t max_script_bytes;    ///< memory of the interpreter. 0: 64 MiB, -1: unlimited
-  int64_t max_tensor_bytes;    ///< of live tensors that a script made. 0: 4 GiB, -1: unlimited
-  int32_t masked_rows;         ///< TRIAGE_MASKED_ROWS_...
+  const char* cache_dir;        ///< keeps the last good bytes of policies for a restart. Null: nothing is written
+  const char* backend;          ///< null: "fused"
+  const char* const* kernels;   ///< gone: null
+  size_t kernel_count;          ///< gone: 0
+  int32_t compiler;             ///< gone: 0
+  int32_t on_error;             ///< TRIAGE_ON_ERROR_...
+  int32_t trusted;              ///< 1: scripts may call every operator, and so can crash the process
+  int32_t fullgraph;            ///< 1: every policy must be one graph
+  int32_t skip_flag_counts;     ///< 1: statistics do not count samples with errors
+  int32_t reserved;             ///< 0
+  int64_t keep_versions;        ///< that stay ready for rollback. 0: 8
+  int64_t trial_calls;          ///< of a reloaded version, before it is trusted. 0: 100, -1: none
+  int64_t failures_to_revert;   ///< in a row, after the trial. 0: 3, -1: never
+  int64_t state_keys;           ///< for which a policy keeps state. 0: 10000
+  int64_t state_age_seconds;    ///< after which an unused key starts anew. 0: never
+  int64_t max_instructions;     ///< of a script, at load and at each run. 0: 50 million, -1: unlimited
+  double max_seconds;           ///< likewise. 0: 5, -1, infinity, or more than 1e8: unlimited
+  int64_t max_script_bytes;     ///< memory of the interpreter. 0: 64 MiB, -1: unlimited
+  int64_t max_tensor_bytes;     ///< of live tensors that a script made. 0: 4 GiB, -1: unlimited
+  int32_t masked_rows;          ///< TRIAGE_MASKED_ROWS_...
+  int32_t reserved_2;           ///< not read
+  double trial_seconds;         ///< that a trial lasts at least. 0: 10, -1: its calls alone end it
+  double reload_latency_ratio;  ///< to the live version, beyond which a new one is too slow. 0: 10, -1: none
+  int32_t on_slow_reload;       ///< TRIAGE_RELOAD_GATE_... 0: REFUSE
+  int32_t on_new_graph_breaks;  ///< TRIAGE_RELOAD_GATE_... 0: WARN
 } TriageRuntimeOptions;
 
 enum {

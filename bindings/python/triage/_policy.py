@@ -359,8 +359,10 @@ class Runtime:
     """Holds policies with options of their own. `triage.load` and the like use one without options.
 
     Options: backend ("fused"), on_error ("raise", "pass_through", "last_good"), fullgraph,
-    masked_rows ("warn", "require"), trusted, cache_dir, keep_versions, trial_calls, failures_to_revert, state_keys,
-    seed, count_flags, decision_log (a file), instructions, seconds (budgets of a script). docs/embedding.md describes them.
+    masked_rows ("warn", "require"), trusted, cache_dir, keep_versions, trial_calls, trial_seconds,
+    failures_to_revert, reload_latency_ratio, on_slow_reload and on_new_graph_breaks ("warn", "refuse", "shadow"),
+    state_keys, seed, count_flags, decision_log (a file), instructions, seconds (budgets of a script). docs/embedding.md
+    describes them.
     """
 
     def __init__(self, **options: Any) -> None:

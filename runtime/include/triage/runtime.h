@@ -58,6 +58,17 @@ class PolicyCore;
 class WatchCore;
 }  // namespace policy
 
+/// What a reload does with a new version that passed its tests, but that a gate stops.
+enum class ReloadGate : uint8_t {
+  warn,    ///< it goes live, and the log says what was found
+  refuse,  ///< the live version stays live
+  /// The live version stays live, and the new one runs in its shadow (Policy::candidate, with the defaults of ShadowOptions) until the
+  /// host promotes or ends it, or a reload brings another version. Where the host has started a candidate, that goes on, and this is
+  /// `refuse`.
+  shadow,
+};
+TRIAGE_API const char* to_string(ReloadGate gate) noexcept;
+
 struct RuntimeOptions {
   /// For policies that do not say themselves, and calls that do not.
   OnError on_error = OnError::raise;
@@ -86,9 +97,19 @@ struct RuntimeOptions {
   /// version answers that call and is live again. The trial also waits for a call of each kind of inputs that triage
   /// could not try before the version went live, for at most 100 times as many calls. 0: no trial.
   size_t trial_calls = 100;
+  /// The trial also lasts at least this long from its first call, because calls may follow one another quickly; 0: the calls alone
+  /// end it. Infinite, or more than 1e8: it never ends.
+  double trial_seconds = 10;
   /// After the trial: when a version fails this many calls in a row, the previous version answers the last of them and
   /// is live again. 0: never.
   size_t failures_to_revert = 3;
+  /// The gate for slow versions: a reload times the new version and the live one on synthetic inputs of each kind that calls came with.
+  /// It stops a version that takes more than 1 ms for a call, and more than this many times as long as the live one. At least 1; 0:
+  /// nothing is timed.
+  double reload_latency_ratio = 10;
+  ReloadGate on_slow_reload = ReloadGate::refuse;
+  /// The gate for graph breaks: for a new version that has some for such inputs, where the live one has none.
+  ReloadGate on_new_graph_breaks = ReloadGate::warn;
   /// The number of keys (RunOptions::state_key) for which a policy keeps state; at least 1. Beyond it, the key that was
   /// not used for the longest time starts anew, unless a call runs with it.
   size_t state_keys = 10'000;

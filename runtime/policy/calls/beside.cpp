@@ -70,7 +70,7 @@ void Call::run_as_canary() {
   Comparison& comparison = *beside.comparison;
   const bool waits = answer_.loops().tapes > 0 && comparison.live_compiled.load(std::memory_order_relaxed);
   const uint64_t calls = comparison.candidate.note(time_of_version(/*usual=*/!on_trial && !waits), flagged_);
-  if (on_trial) version.trial.pass(inputs_);
+  if (on_trial) version.trial.pass_beside(inputs_);
   if (is_time_to_judge(calls, beside.candidate->canary)) judge_canary(policy_, beside);
 }
 

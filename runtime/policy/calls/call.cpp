@@ -150,7 +150,7 @@ void Call::ask() {
           trial_deadline(options_.deadline, version.trial.time_before(), policy_.runtime().options().limits);
     VersionCall{version, inputs_, asked_->params, mine}.run(answer_);
   }
-  const bool gives_one_form = answer_.ran.form == CallForm::graph && !version.trial.on();
+  const bool gives_one_form = answer_.ran.form == CallForm::graph && !version.trial.compares();
   if (!gives_one_form) hold_to_form(*asked_, {version, inputs_, asked_->params, options_}, answer_);
   note_answered(version);
   answer_.by = asked_ == &lineup_ ? Answered::live : Answered::canary;

@@ -88,6 +88,7 @@ class Candidate {
   const double share;
   const std::chrono::system_clock::time_point since = std::chrono::system_clock::now();
   std::atomic<uint64_t> restarts{0};
+  bool by_gate = false;  // a reload started it (ReloadGate::shadow); fixed once it runs
 
   /// Whether a call is of its share.
   bool takes(std::string_view decision_id) noexcept { return calls_.takes(decision_id); }

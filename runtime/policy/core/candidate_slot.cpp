@@ -51,12 +51,32 @@ VersionInfo CandidateSlot::start(NewSource source, const Make& make) {
         fmt::format("policy '{}': the candidate '{}' has the source of version {}, which is live (source {}); there "
                     "is nothing to try",
                     policy_.name(), source.path, live->number, live->hash));
-  if (!policy_.runtime().candidate_thread().start())
-    throw InputError(
-        fmt::format("policy '{}' has outlived its Runtime, and a candidate needs the Runtime's thread; "
-                    "start candidates while the Runtime lives",
-                    policy_.name()));
+  check_runtime();
   return begin(make(make_version(std::move(source))), *live);
+}
+
+VersionInfo CandidateSlot::start_stopped(std::shared_ptr<Candidate> candidate, const PolicyVersion& tried_beside) {
+  const OneAtATime alone(
+      starting_, [&] { return "the start of a candidate of " + policy_.log().title(); },
+      [&] { return policy_.log().title() + " is starting a candidate, whose script has asked for the reload"; });
+  end_stopped();
+  check_none();
+  check_runtime();
+  candidate->by_gate = true;
+  return begin(candidate, tried_beside);
+}
+
+void CandidateSlot::end_stopped() {
+  if (const auto candidate = running(); candidate && candidate->by_gate)
+    end("by a reload, which brought another source");
+}
+
+void CandidateSlot::check_runtime() const {
+  if (policy_.runtime().candidate_thread().start()) return;
+  throw InputError(
+      fmt::format("policy '{}' has outlived its Runtime, and a candidate needs the Runtime's thread; "
+                  "start candidates while the Runtime lives",
+                  policy_.name()));
 }
 
 std::shared_ptr<PolicyVersion> CandidateSlot::make_version(NewSource source) {
@@ -68,7 +88,7 @@ std::shared_ptr<PolicyVersion> CandidateSlot::make_version(NewSource source) {
     policy_.log().note({.event = "refused", .by = "candidate", .reason = error.what()});
   };
   try {
-    return make_successor(policy_, std::move(source));
+    return make_successor(policy_, std::move(source), Becomes::candidate);
   } catch (const Error& error) {
     note_refusal(error);
     throw;
@@ -85,7 +105,7 @@ VersionInfo CandidateSlot::begin(const std::shared_ptr<Candidate>& candidate, co
   {
     VersionLine& line = policy_.line();
     const std::lock_guard lock(line.mutex());
-    if (line.now()->version.get() != &tried_beside) version.trial.begin({}, policy_.runtime().options().trial_calls);
+    if (line.now()->version.get() != &tried_beside) version.trial.begin({}, trial_length(policy_.runtime().options()));
     line.check_params(version);
     policy_.give_number(version);
     version.since = std::chrono::system_clock::now();
@@ -226,17 +246,23 @@ void CandidateSlot::post_end(const std::shared_ptr<Candidate>& candidate, const 
 }
 
 CandidateReport CandidateSlot::end() {
-  const std::shared_ptr<Candidate> candidate = running();
-  auto report = candidate ? end_as(CandidateState::ended, candidate, "by the host", {}) : std::nullopt;
+  auto report = end("by the host");
   if (!report)
     throw InputError(
         fmt::format("policy '{}' has no candidate to end; candidate() has the report of the last one", policy_.name()));
+  return std::move(*report);
+}
+
+/// Nothing where there is none.
+std::optional<CandidateReport> CandidateSlot::end(const std::string& by) {
+  const std::shared_ptr<Candidate> candidate = running();
+  auto report = candidate ? end_as(CandidateState::ended, candidate, by, {}) : std::nullopt;
+  if (!report) return std::nullopt;
   afterwards(policy_.runtime().logger(), [&] {
-    policy_.log().write(LogLevel::info,
-                        fmt::format("the candidate, version {}, was ended by the host", report->version), {},
+    policy_.log().write(LogLevel::info, fmt::format("the candidate, version {}, was ended {}", report->version, by), {},
                         report->version);
   });
-  return std::move(*report);
+  return report;
 }
 
 void CandidateSlot::forget() noexcept {

@@ -29,6 +29,11 @@ class CandidateSlot {
   /// Loads and tries `source`, and runs it as the candidate that `make` makes of it. Throws InputError where there is
   /// one already, and where a script that is loaded for one asks for another; LoadError where the source is refused.
   VersionInfo start(NewSource source, const Make& make);
+  /// Runs a version that a gate of a reload has stopped, in place of one that was started so before. Throws InputError where the
+  /// host has started a candidate.
+  VersionInfo start_stopped(std::shared_ptr<Candidate> candidate, const PolicyVersion& tried_beside);
+  /// A reload has brought another version: what a gate has started ends.
+  void end_stopped();
   /// Null where there is none.
   std::shared_ptr<Candidate> running() const;
   /// Of the candidate, or of the last one that came to its end. `pinned`: the number of the live version where it is
@@ -58,6 +63,8 @@ class CandidateSlot {
  private:
   std::shared_ptr<PolicyVersion> make_version(NewSource source);
   void check_none() const;
+  void check_runtime() const;
+  std::optional<CandidateReport> end(const std::string& by);
   VersionInfo begin(const std::shared_ptr<Candidate>& candidate, const PolicyVersion& tried_beside);
   std::optional<CandidateReport> end_as(CandidateState end, const std::shared_ptr<Candidate>& candidate,
                                         const std::string& reason, const Source& source);

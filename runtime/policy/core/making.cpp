@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "runtime/policy/core/gates.h"
 #include "runtime/policy/core/policy_core.h"
 #include "runtime/policy/core/rehearsal.h"
 #include "runtime/policy/files/not_now.h"
@@ -38,7 +39,8 @@ std::vector<at::Tensor> values_for(const PolicyVersion& version, const Kind& kin
 /// version that is on trial itself says nothing of what hosts are used to.
 class Successor {
  public:
-  Successor(PolicyCore& policy, std::shared_ptr<PolicyVersion> next) : policy_(policy), next_(std::move(next)) {
+  Successor(PolicyCore& policy, std::shared_ptr<PolicyVersion> next, Becomes becomes)
+      : policy_(policy), becomes_(becomes), next_(std::move(next)), tried_(next_) {
     VersionLine& line = policy.line();
     const std::lock_guard lock(line.mutex());
     param_names_ = line.param_names();
@@ -66,7 +68,9 @@ class Successor {
     for (const std::string& name : param_names_.former)
       if (!has_param(*next_, name)) next_->former_params.insert(name);
     // A proven one needs no trial; but what hosts are used to is told on, for what may follow it before it is called.
-    next_->trial.begin(std::move(known_), proven_ ? 0 : policy_.runtime().options().trial_calls);
+    const std::vector<Kind> untried = known_.untried;
+    next_->trial.begin(std::move(known_), proven_ ? Trial::Length{} : trial_length(policy_.runtime().options()));
+    if (!was_live_) pass_gates(untried);
     return next_;
   }
 
@@ -78,9 +82,9 @@ class Successor {
     if (!was_live_) check_set_params(*next_, params_);
     try_alone(policy_, *next_, /*tests=*/true);
     if (next_->kinds.empty()) return;
-    const auto before = runtime.load_script(usual_->contents, usual_->path, /*silent=*/true);
-    const auto next = runtime.load_script(next_->contents, next_->path, /*silent=*/true);
-    known_ = rehearse(*before, *next, *usual_, next_->kinds, params_, runtime.options().limits);
+    before_alone_ = runtime.load_script(usual_->contents, usual_->path, /*silent=*/true);
+    next_alone_ = runtime.load_script(next_->contents, next_->path, /*silent=*/true);
+    known_ = rehearse(*before_alone_, *next_alone_, *usual_, next_->kinds, params_, runtime.options().limits);
   }
 
   /// Where the script remembers something that no graph holds (it breaks its graph, or did not come to its end),
@@ -92,22 +96,80 @@ class Successor {
     bool ended = true;
     try {
       for (const Kind& kind : next_->kinds) {
-        if (std::find(known_.untried.begin(), known_.untried.end(), kind) != known_.untried.end()) continue;
         const OnSyntheticValues held(*next_, policy_.runtime().options().limits);
-        if (next_->compiled.prepare(kind, values_for(*next_, kind, params_), policy_.use().donated())) ended = false;
+        const std::vector<at::Tensor> values = values_for(*next_, kind, params_);
+        if (std::find(known_.untried.begin(), known_.untried.end(), kind) == known_.untried.end()) {
+          if (next_->compiled.prepare(kind, values, policy_.use().donated())) ended = false;
+        } else if (!was_live_ && !break_ && !next_->compiled.has_breaks() && !breaks_graphs(*live_)) {
+          break_ = find_break(*next_, kind, values);
+          ended = false;
+        }
       }
     } catch (const std::exception&) {
       if (!was_live_) throw;
       ended = false;
     }
+    if (auto met = met_break(*next_)) break_ = std::move(met);
+    next_->breaks_graphs = break_.has_value();
     if ((ended && !next_->compiled.has_breaks()) || next_->compiled.script().writes() == writes) return;
     auto fresh = policy_.runtime().load_version(next_->contents, next_->path, policy_.random());
     fresh->kinds = next_->kinds;
+    fresh->breaks_graphs = next_->breaks_graphs;
     next_ = std::move(fresh);
   }
 
+  static bool breaks_graphs(const PolicyVersion& version) { return version.breaks_graphs || met_break(version); }
+
+  /// Throws GateStop. A candidate has rules of its own about times.
+  void pass_gates(const std::vector<Kind>& untried) {
+    const RuntimeOptions& options = policy_.runtime().options();
+    const ReloadGate on_breaks = becomes_ == Becomes::live ? options.on_new_graph_breaks : ReloadGate::warn;
+    if (break_ && !breaks_graphs(*live_)) stop(on_breaks, told_of_break(*break_, *live_, on_breaks), break_->where);
+    if (becomes_ == Becomes::candidate || options.reload_latency_ratio == 0 || !next_alone_) return;
+    const ReloadGate gate = options.on_slow_reload;
+    if (const auto slow = find_slow(untried))
+      stop(gate, told_of_slow(*slow, *usual_, options.reload_latency_ratio, gate));
+  }
+
+  /// Graphs are timed as they were made: what goes live may have been loaded again.
+  std::optional<SlowKind> find_slow(const std::vector<Kind>& untried) {
+    const RuntimeOptions& options = policy_.runtime().options();
+    const c10::InferenceMode as_in_calls(policy_.use().inference_mode());
+    const c10::AutoGradMode grad_mode(policy_.use().grad_mode());
+    const auto tell = [&](const Kind& kind) {
+      policy_.log().write(LogLevel::info,
+                          fmt::format("the new source was not timed for inputs of sizes {}: synthetic values "
+                                      "do not suit it or the live version, or one of both calls the host",
+                                      sizes_text(kind)));
+    };
+    std::vector<Kind> tried = next_->kinds;
+    std::erase_if(tried, [&](const Kind& kind) {
+      const bool is_untried = std::find(untried.begin(), untried.end(), kind) != untried.end();
+      if (is_untried) tell(kind);
+      return is_untried;
+    });
+    const LatencyGate gate{{*usual_, *before_alone_},
+                           {*tried_, *next_alone_},
+                           params_,
+                           options.limits,
+                           options.reload_latency_ratio,
+                           tell};
+    return gate.find_slow(tried);
+  }
+
+  void stop(ReloadGate gate, const std::string& why, Source where = {}) const {
+    if (gate == ReloadGate::warn) return policy_.log().write(LogLevel::warn, why);
+    if (where.file.empty()) where = next_->defined_at.file.empty() ? Source{next_->path, 0} : next_->defined_at;
+    auto shadow = gate == ReloadGate::shadow ? std::optional(GateStop::Shadow{&policy_, next_, live_}) : std::nullopt;
+    throw GateStop(why, std::move(where), std::move(shadow));
+  }
+
   PolicyCore& policy_;
+  const Becomes becomes_;
   std::shared_ptr<PolicyVersion> next_;
+  const std::shared_ptr<PolicyVersion> tried_;         // `next_`, until that is loaded again
+  std::unique_ptr<Script> before_alone_, next_alone_;  // of the rehearsal
+  std::optional<MetBreak> break_;                      // of the new version
   std::shared_ptr<const PolicyVersion> live_, usual_;
   VersionLine::ParamNames param_names_;
   Params params_;
@@ -172,7 +234,7 @@ std::shared_ptr<PolicyVersion> make_first(PolicyCore& policy, NewSource source, 
   return version;
 }
 
-std::shared_ptr<PolicyVersion> make_successor(PolicyCore& policy, NewSource source) {
+std::shared_ptr<PolicyVersion> make_successor(PolicyCore& policy, NewSource source, Becomes becomes) {
   // Trials answer nobody: the numbers of real calls stay as they are.
   random::Sequence of_trials(policy.runtime().options().seed);
   const random::DrawFrom draws(&of_trials);
@@ -180,7 +242,7 @@ std::shared_ptr<PolicyVersion> make_successor(PolicyCore& policy, NewSource sour
   std::shared_ptr<PolicyVersion> next = load_version(policy, std::move(source));
   const Source function = next->defined_at;
   try {
-    return Successor(policy, std::move(next)).make();
+    return Successor(policy, std::move(next), becomes).make();
   } catch (const Error& error) {
     if (!error.source().file.empty() || function.file.empty()) throw;
     throw LoadError(error.what(), function, error.traceback());

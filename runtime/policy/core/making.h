@@ -38,7 +38,9 @@ std::shared_ptr<PolicyVersion> load_kept_version(PolicyCore& policy, const Conte
 /// Loads the first version of a policy, and tries what it says of itself: its declared outputs, and with `tests` its
 /// tests.
 std::shared_ptr<PolicyVersion> make_first(PolicyCore& policy, NewSource source, bool tests);
-/// Loads, tries and compiles what is to follow the live version; throws where it may not, with a place in the script.
-std::shared_ptr<PolicyVersion> make_successor(PolicyCore& policy, NewSource source);
+enum class Becomes : uint8_t { live, candidate };
+/// Loads, tries and compiles what is to follow the live version; throws where it may not, with a place in the script: GateStop
+/// where all is well with it but for a gate of the host.
+std::shared_ptr<PolicyVersion> make_successor(PolicyCore& policy, NewSource source, Becomes becomes);
 
 }  // namespace triage::policy

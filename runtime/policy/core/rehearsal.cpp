@@ -1,7 +1,6 @@
 #include "runtime/policy/core/rehearsal.h"
 
 #include "runtime/capture/recording/recorder.h"
-#include "runtime/capture/tensors/synthetic_inputs.h"
 #include "runtime/messages/debugging/verbose.h"
 #include "runtime/operators/logical_bytes.h"
 #include "runtime/policy/state/state_of_call.h"
@@ -37,12 +36,6 @@ double bytes_of(const Kind& kind) {
   double bytes = 0;
   for (const auto& shape : kind) bytes += operators::logical_bytes(shape.sizes, shape.dtype);
   return bytes;
-}
-
-std::vector<at::Tensor> inputs_of(const Kind& kind, SyntheticValues values) {
-  std::vector<at::Tensor> inputs;
-  for (const auto& shape : kind) inputs.push_back(capture::synthetic(shape, values));
-  return inputs;
 }
 
 bool fits(const Signature& signature, at::ArrayRef<at::Tensor> inputs) {
@@ -203,10 +196,7 @@ class Rehearsal {
   void compare(const Form& old, const Form& now, const Kind& kind) const {
     const std::string change = difference(old, now, known_.open, live_.signature.outputs, declared_);
     if (change.empty()) return;
-    std::vector<std::string> inputs;
-    for (const auto& shape : kind) inputs.push_back(fmt::format("[{}]", fmt::join(shape.sizes, ", ")));
-    throw_contract(next_.definition().where, live_,
-                   change + fmt::format(" for inputs of sizes {}", fmt::join(inputs, ", ")));
+    throw_contract(next_.definition().where, live_, change + fmt::format(" for inputs of sizes {}", sizes_text(kind)));
   }
 
   [[noreturn]] void refuse_failure(const Rehearsed& answer) const {
@@ -277,6 +267,22 @@ void check_outputs_on(Script& script, at::ArrayRef<at::Tensor> inputs) {
 
 OnSyntheticValues::OnSyntheticValues(const PolicyVersion& version, const Limits& limits)
     : graphs_(version.held_to()), deadline_(Deadline::in(limits.seconds)) {}
+
+std::vector<at::Tensor> inputs_of(const Kind& kind, SyntheticValues values) {
+  std::vector<at::Tensor> inputs;
+  for (const auto& shape : kind) inputs.push_back(capture::synthetic(shape, values));
+  return inputs;
+}
+
+std::string sizes_text(const Kind& kind) {
+  std::vector<std::string> inputs;
+  for (const auto& shape : kind) inputs.push_back(fmt::format("[{}]", fmt::join(shape.sizes, ", ")));
+  return fmt::format("{}", fmt::join(inputs, ", "));
+}
+
+bool run_alone(Script& script, at::ArrayRef<at::Tensor> inputs, const Params& params) {
+  return run_once(script, inputs, params).form.has_value();
+}
 
 Trial::Known known_of(const PolicyVersion& live) {
   constexpr size_t most_shown = 32;

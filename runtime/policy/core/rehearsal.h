@@ -1,5 +1,6 @@
 #pragma once
 #include "runtime/backends/deadline.h"
+#include "runtime/capture/tensors/synthetic_inputs.h"
 #include "runtime/operators/untrusted.h"
 #include "runtime/policy/trials/trial.h"
 #include "runtime/policy/versions/version.h"
@@ -22,6 +23,13 @@ class OnSyntheticValues {
   const operators::Untrusted graphs_;
   const Deadline deadline_;
 };
+
+std::vector<at::Tensor> inputs_of(const Kind& kind, capture::SyntheticValues values);
+/// "[32, 8], [32]": the sizes of such inputs.
+std::string sizes_text(const Kind& kind);
+
+/// A plain run of a script on such inputs; false where it fails, or would call a function of the host. Throws LimitError.
+bool run_alone(Script& script, at::ArrayRef<at::Tensor> inputs, const Params& params);
 
 /// What is known of the answers of `live` without asking it.
 Trial::Known known_of(const PolicyVersion& live);

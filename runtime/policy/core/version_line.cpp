@@ -170,7 +170,7 @@ std::shared_ptr<const CandidateLineup> VersionLine::make_candidate_lineup(const 
   beside->lineup.before_params = param_tensors(live->signature, params);
   if (goes_on && !same) {
     ++candidate_->restarts;
-    version.trial.begin({}, runtime_->options().trial_calls);
+    version.trial.begin({}, trial_length(runtime_->options()));
   }
   return beside;
 }

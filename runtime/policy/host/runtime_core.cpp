@@ -14,10 +14,28 @@
 namespace triage::policy {
 namespace {
 
+void check_gate(const char* name, ReloadGate gate) {
+  if (gate <= ReloadGate::shadow) return;
+  throw ConfigError(
+      fmt::format("RuntimeOptions::{} is {}; give ReloadGate::warn, refuse or shadow", name, static_cast<int>(gate)));
+}
+
 void check_options(const RuntimeOptions& options) {
   if (!(options.limits.seconds >= 0))
     throw ConfigError(fmt::format("RuntimeOptions::limits: `seconds` is {}; give 0 for no limit, or a number above 0",
                                   options.limits.seconds));
+  if (!(options.trial_seconds >= 0))
+    throw ConfigError(
+        fmt::format("RuntimeOptions::trial_seconds is {}; give 0 where calls alone end a trial, or a number above 0",
+                    options.trial_seconds));
+  const double ratio = options.reload_latency_ratio;
+  if (ratio != 0 && !(ratio >= 1))
+    throw ConfigError(fmt::format(
+        "RuntimeOptions::reload_latency_ratio is {}; give 0 where a reload times nothing, or how many times "
+        "as long as the live version a new one may take for a call: a number of at least 1",
+        ratio));
+  check_gate("on_slow_reload", options.on_slow_reload);
+  check_gate("on_new_graph_breaks", options.on_new_graph_breaks);
   if (options.state_keys == 0)
     throw ConfigError("RuntimeOptions::state_keys is 0; a policy keeps state for at least 1 key");
   if (options.state_age.count() < 0)

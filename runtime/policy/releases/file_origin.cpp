@@ -39,7 +39,7 @@ class FileOrigin final : public Origin {
   std::optional<Prepared> make(std::string text, bool on_disk) override {
     const std::shared_ptr<const Release> live = releases_.live();
     if (!releases_.reloads().is_as_seen(text, live->contents))
-      return prepared(make_successor(policy_, source_of(std::move(text), on_disk)));
+      return prepared(make_successor(policy_, source_of(std::move(text), on_disk), Becomes::live));
     if (on_disk) releases_.reloads().observe_read(live->contents);
     return std::nullopt;
   }

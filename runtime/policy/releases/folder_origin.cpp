@@ -164,7 +164,7 @@ class FolderOrigin final : public Origin {
     std::shared_ptr<PolicyVersion> live = member.line().live();
     if (is_same(live->contents, source)) return live;
     try {
-      return make_successor(member, std::move(source));
+      return make_successor(member, std::move(source), Becomes::live);
     } catch (const std::exception& error) {
       const LoadFailure failure{error.what(), source_of(error, {}, member.path()), std::chrono::system_clock::now()};
       const std::lock_guard lock(member.line().mutex());

@@ -239,7 +239,7 @@ void Releases::rollback(int number, bool pin) {
           fmt::format("{} has no version {} to go back to; it keeps {}", log_.title(), number, fmt::join(kept, ", ")));
     }
     for (const auto& [name, part] : to->parts)
-      if (part->taken_back.exchange(false)) part->trial.begin_again(runtime_->options().trial_calls);
+      if (part->taken_back.exchange(false)) part->trial.begin_again(trial_length(runtime_->options()));
     Exchange changes = stage(*to, {});
     std::string what = fmt::format("version {} was {}", number, pin ? "pinned" : "rolled back to");
     if (looks) reloads_.observe_locked(std::move(disk));
@@ -383,6 +383,7 @@ void Releases::go_back(PolicyCore& policy, const Lineup& asked, const std::excep
 /// Calls count only while the version is live: one that was taken back stays on trial for the calls that are still
 /// inside it.
 void Releases::pass_trial(PolicyCore& policy, const Lineup& asked, at::ArrayRef<at::Tensor> inputs) {
+  if (asked.version->trial.only_waits(Trial::Clock::now())) return;
   bool is_settled = false;
   {
     const std::lock_guard lock(mutex_);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "runtime/policy/afterwards.h"
+#include "runtime/policy/core/gates.h"
 #include "runtime/policy/files/not_now.h"
 #include "runtime/policy/files/policy_files.h"
 #include "runtime/policy/loading.h"
@@ -247,7 +248,12 @@ bool Reloads::make_live(const std::string& text, bool on_disk) {
     const std::shared_ptr<Release> beside = releases_.live();
     std::optional<Prepared> next = releases_.origin().make(text, on_disk);
     if (!next) return false;
-    if (releases_.go_live(*next, beside, began_, on_disk ? "disk" : "host")) return true;
+    if (!releases_.go_live(*next, beside, began_, on_disk ? "disk" : "host")) continue;
+    afterwards(releases_.runtime().logger(), [&] {
+      for (const auto& [name, part] : next->release->parts)
+        if (PolicyCore* const policy = releases_.find(name)) policy->candidates().end_stopped();
+    });
+    return true;
   }
   throw NotNow(fmt::format("{}: another version was live each time that the new one had been tried ({} times)",
                            log().title(), most_tries),
@@ -276,14 +282,32 @@ void Reloads::report_refusal(LogLevel level, const std::string& text, const std:
 Reloads::Change Reloads::refuse(const std::exception& error, bool is_news, bool on_disk) {
   refused_ = true;
   const Source where = source_of(error, {}, releases_.origin().shown_file());
-  if (!releases_.note_failure(error.what(), where) && !is_news) return Change::unchanged;
+  const std::string message = error.what() + shadow_after(error);
+  if (!releases_.note_failure(message, where) && !is_news) return Change::unchanged;
   releases_.count_refusal();
   const std::shared_ptr<Release> live = releases_.live();
-  report_refusal(LogLevel::error,
-                 fmt::format("the new source was refused, {} stays live: {}", shown(*live), error.what()), error.what(),
-                 on_disk);
+  report_refusal(LogLevel::error, fmt::format("the new source was refused, {} stays live: {}", shown(*live), message),
+                 message, on_disk);
   if (on_disk) afterwards(releases_.runtime().logger(), [&] { releases_.restart().select_live(began_); });
   return Change::refused;
+}
+
+/// What a gate sends to the shadow of the live version runs there from now on; what follows the message of `error`.
+std::string Reloads::shadow_after(const std::exception& error) {
+  const auto* const stopped = dynamic_cast<const GateStop*>(&error);
+  const auto handle = stopped && stopped->shadow ? releases_.weak_from_this().lock() : nullptr;
+  if (!handle) return "";
+  const GateStop::Shadow& shadow = *stopped->shadow;
+  try {
+    const std::shared_ptr<PolicyCore> policy(handle, shadow.policy);
+    const VersionInfo info = policy->candidates().start_stopped(
+        std::make_shared<Candidate>(policy, shadow.version, ShadowOptions{}), *shadow.beside);
+    return fmt::format(
+        ". It runs in the shadow of the live version, as version {}: candidate() reports, promote() makes it live",
+        info.number);
+  } catch (const Error& why) {
+    return fmt::format(". It does not run in the shadow: {}", why.what());
+  }
 }
 
 Reloads::Change Reloads::put_off(const std::exception& error) {

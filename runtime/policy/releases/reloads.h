@@ -78,6 +78,7 @@ class Reloads {
   Change adopt(std::string text, bool retry, bool on_disk);
   bool make_live(const std::string& text, bool on_disk);
   Change refuse(const std::exception& error, bool is_news, bool on_disk);
+  std::string shadow_after(const std::exception& error);
   bool is_overtaken() const noexcept;
   Change report_overtaken();
   void report_refusal(LogLevel level, const std::string& text, const std::string& reason, bool on_disk = true) const;

@@ -29,19 +29,27 @@ bool same_sizes(const Kind& kind, at::ArrayRef<at::Tensor> inputs) {
 
 }  // namespace
 
-void Trial::begin(Known known, size_t calls) {
+Trial::Length trial_length(const RuntimeOptions& options) {
+  if (options.trial_seconds <= 0) return {options.trial_calls};
+  return {options.trial_calls, Deadline::span(options.trial_seconds).value_or(std::chrono::nanoseconds::max())};
+}
+
+void Trial::begin(Known known, Length length) {
   {
     const std::lock_guard lock(mutex_);
     known_ = std::move(known);
   }
-  begin_again(calls);
+  begin_again(length);
 }
 
-void Trial::begin_again(size_t calls) {
+void Trial::begin_again(Length length) {
   const std::lock_guard lock(mutex_);
-  calls_left_ = calls;
-  most_left_ = calls > SIZE_MAX / 100 ? SIZE_MAX : 100 * calls;
-  on_.store(calls > 0, std::memory_order_release);
+  calls_left_ = length.calls;
+  most_left_ = length.calls > SIZE_MAX / 100 ? SIZE_MAX : 100 * length.calls;
+  time_ = length.time;
+  has_begun_ = false;
+  comparing_.store(length.calls > 0, std::memory_order_release);
+  on_.store(length.calls > 0, std::memory_order_release);
 }
 
 bool Trial::tried() const {
@@ -133,13 +141,28 @@ void Trial::add_open(const Form& one, const Form& other) {
   add_open_sizes(known_.open, one, other);
 }
 
-Trial::Progress Trial::pass(at::ArrayRef<at::Tensor> inputs) {
+Trial::Progress Trial::pass(at::ArrayRef<at::Tensor> inputs, Clock::time_point now) {
   const std::lock_guard lock(mutex_);
+  if (!std::exchange(has_begun_, true)) {
+    const bool ends = time_ <= Clock::time_point::max() - now;
+    ends_.store(ends ? now + time_ : Clock::time_point::max(), std::memory_order_relaxed);
+  }
+  return count(inputs, now >= ends_.load(std::memory_order_relaxed));
+}
+
+void Trial::pass_beside(at::ArrayRef<at::Tensor> inputs) {
+  const std::lock_guard lock(mutex_);
+  count(inputs, /*is_time_up=*/true);
+}
+
+/// With mutex_.
+Trial::Progress Trial::count(at::ArrayRef<at::Tensor> inputs, bool is_time_up) {
   const size_t untried = std::erase_if(known_.untried, [&](const Kind& kind) { return same_kind(kind, inputs); });
   if (calls_left_ > 0) --calls_left_;
   if (most_left_ > 0) --most_left_;
-  const bool over = most_left_ == 0 || (calls_left_ == 0 && known_.untried.empty());
-  if (over && on_.exchange(false, std::memory_order_acq_rel)) {
+  const bool is_compared = most_left_ == 0 || (calls_left_ == 0 && known_.untried.empty());
+  if (is_compared) comparing_.store(false, std::memory_order_release);
+  if (is_compared && is_time_up && on_.exchange(false, std::memory_order_acq_rel)) {
     known_.forms.clear();
     return Progress::over;
   }

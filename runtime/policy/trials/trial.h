@@ -3,6 +3,7 @@
 #include "runtime/policy/trials/form.h"
 
 #include <triage/front_end.h>
+#include <triage/runtime.h>
 
 #include <atomic>
 #include <chrono>
@@ -31,12 +32,24 @@ class Trial {
     std::optional<std::chrono::nanoseconds> time_before;  // that a call of the version before takes
   };
 
-  /// It is on until `calls` calls were answered, and one of each kind that was not tried; at most for 100 times
-  /// `calls`.
-  void begin(Known known, size_t calls);
+  using Clock = std::chrono::steady_clock;
+  struct Length {
+    size_t calls = 0;
+    std::chrono::nanoseconds time{0};  // from the first call on
+  };
+
+  /// It compares answers until `calls` calls were answered, and one of each kind that was not tried; at most for 100 times
+  /// `calls`. It is on until then, and for `time` at least.
+  void begin(Known known, Length length);
   /// With what is known already.
-  void begin_again(size_t calls);
+  void begin_again(Length length);
   bool on() const noexcept { return on_.load(std::memory_order_acquire); }
+  /// Whether answers are still compared; where not, it is over, or waits for its time.
+  bool compares() const noexcept { return comparing_.load(std::memory_order_acquire); }
+  /// ... and a call at this moment changes nothing: asked without a lock.
+  bool only_waits(Clock::time_point now) const noexcept {
+    return on() && !compares() && now < ends_.load(std::memory_order_relaxed);
+  }
   /// Whether every kind in use has been answered, here or before the version went live.
   bool tried() const;
   /// Why one of them could not be tried; empty where all were.
@@ -57,15 +70,25 @@ class Trial {
 
   enum class Progress : uint8_t { going_on, tried, over };
   /// A call with these inputs was answered. `tried`: by it the last kind; `over`: it was the last call.
-  Progress pass(at::ArrayRef<at::Tensor> inputs);
+  Progress pass(at::ArrayRef<at::Tensor> inputs, Clock::time_point now = Clock::now());
+  /// A call of a candidate was: its calls end the trial whatever the time, as it has rules of its own.
+  void pass_beside(at::ArrayRef<at::Tensor> inputs);
 
  private:
-  std::atomic<bool> on_{false};
+  Progress count(at::ArrayRef<at::Tensor> inputs, bool is_time_up);
+
+  std::atomic<bool> on_{false}, comparing_{false};
+  std::atomic<Clock::time_point> ends_{Clock::time_point::min()};  // not before
   mutable std::mutex mutex_;
   Known known_;
+  std::chrono::nanoseconds time_{0};
+  bool has_begun_ = false;  // a call of the live version was answered
   size_t calls_left_ = 0, most_left_ = 0;
   std::optional<std::string> waited_;
 };
+
+/// As the host wants it for versions that go live.
+Trial::Length trial_length(const RuntimeOptions& options);
 
 using Moment = std::optional<std::chrono::steady_clock::time_point>;
 /// When a version must have answered that another one stands in for. Of a deadline so much is left that the stand-in

@@ -50,6 +50,7 @@ class PolicyVersion {
   capture::Compiled compiled;
   std::optional<operators::Untrusted::Terms> terms = {};  // what its graphs are held to; nothing: it is trusted
   std::vector<Kind> kinds;                                // of inputs in use when it was loaded; fixed once it is live
+  bool breaks_graphs = false;                             // as far as a reload has seen; fixed once it is live
   std::set<std::string> former_params;  // that earlier versions had and this one has not; fixed once it is live
   std::atomic<bool> has_run{false};     // answered a call of its own, in the form that was expected
   std::atomic<bool> taken_back{false};  // failed on trial, or too often in a row

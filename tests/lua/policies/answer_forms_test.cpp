@@ -38,6 +38,7 @@ std::string deciding(const std::string& usual, const std::string& late) {
 triage::RuntimeOptions quiet(size_t trial_calls) {
   triage::RuntimeOptions options;
   options.trial_calls = trial_calls;
+  options.trial_seconds = 0;
   options.log = [](const triage::LogRecord&) {};
   options.print = [](const std::string&) {};
   return options;

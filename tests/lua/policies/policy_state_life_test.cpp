@@ -171,6 +171,7 @@ TEST_CASE("a version on trial that declares state differently, and is taken back
     const Logged log;
     triage::RuntimeOptions options = log.options();
     options.trial_calls = 4;
+    options.trial_seconds = 0;
     Runtime runtime(options);
     const Policy policy = runtime.load_source(integer);
     for (int call = 0; call < 50; ++call) CHECK(next_of(policy) == call);
@@ -202,6 +203,7 @@ TEST_CASE(
       CAPTURE(rolls_back);
       RuntimeOptions options = quiet();
       options.trial_calls = trial_calls;
+      options.trial_seconds = 0;
       Runtime runtime(options);
       const Policy policy = runtime.load_source(both, "counter.lua");
       const auto answer = [&](const char* key) {

@@ -56,7 +56,7 @@ TEST_CASE("a policy that takes only positive definite matrices is captured ahead
 }
 
 TEST_CASE("a policy that takes no synthetic values is captured at its first call") {
-  Hosted host({.trial_calls = 6});
+  Hosted host({.trial_calls = 6, .trial_seconds = 0});
   const std::string needs_more = "return torch.linalg_cholesky(z - 2 * torch.eye(3))";
   CHECK(host.policy.replace(with_body(needs_more)) == Reload::swapped);
   CHECK(host.logged("not captured in advance"));
@@ -106,7 +106,8 @@ TEST_CASE("where the first call fails, the version before answers it and is live
 }
 
 TEST_CASE("inputs that both versions fail on are the inputs' fault: the new version stays") {
-  Hosted host({.trial_calls = 1});  // the second version has passed its trial, and stands in for the third
+  Hosted host(
+      {.trial_calls = 1, .trial_seconds = 0});  // the second version has passed its trial, and stands in for the third
   CHECK(host.policy.replace(with_body("return torch.linalg_cholesky(z)")) == Reload::swapped);
   host.policy.run({Hosted::matrices(2)});
   CHECK(host.policy.replace(with_body("return torch.linalg_cholesky(z - torch.eye(3)) * 2")) == Reload::swapped);
@@ -153,6 +154,7 @@ TEST_CASE("a script's own mistake is refused at once, on whatever values it show
 TEST_CASE("indices: synthetic ones in range are found, and a table without rows is no mistake of the script") {
   triage::RuntimeOptions options;
   options.trial_calls = 1;
+  options.trial_seconds = 0;
   options.log = triage::test::no_log();
   Runtime runtime(options);
   Policy policy =

@@ -65,6 +65,7 @@ TEST_CASE("reloads under load: good, broken, slow and failing versions, and no f
   triage::RuntimeOptions options;
   options.limits.seconds = 0.5;  // of wall time: a good version gets some of it on a busy machine, too
   options.trial_calls = 40;
+  options.trial_seconds = 0;
   options.log = triage::test::no_log();
   triage::Runtime runtime(options);
   const triage::Policy policy = runtime.load_source(version(0, ""), "load.lua");

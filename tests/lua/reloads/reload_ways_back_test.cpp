@@ -73,7 +73,7 @@ TEST_CASE("reload: a revert works though the version that is live says more of i
 }
 
 TEST_CASE("reload: failures in a row behind the trial lead back; single ones do not") {
-  Runtime runtime(quiet_and_short({.trial_calls = 5, .failures_to_revert = 3}));
+  Runtime runtime(quiet_and_short({.trial_calls = 5, .trial_seconds = 0, .failures_to_revert = 3}));
   const Policy policy = runtime.load_source(policy_source("return z * 2"), "p.lua");
   policy.run({z});
   REQUIRE((policy.replace(policy_source("if z:max():item() > 100 then error('too large') end return z * 3")) ==
@@ -190,8 +190,8 @@ TEST_CASE("reload: what a new version remembers without breaking its graph is no
 
 TEST_CASE("reload: inputs whose memory an answer has taken are handed to no other version") {
   for (const auto on_error : {triage::OnError::last_good, triage::OnError::pass_through}) {
-    Runtime runtime(
-        quiet_and_short({.on_error = on_error, .backend = "fused", .trial_calls = 1, .failures_to_revert = 0}));
+    Runtime runtime(quiet_and_short(
+        {.on_error = on_error, .backend = "fused", .trial_calls = 1, .trial_seconds = 0, .failures_to_revert = 0}));
     const at::Tensor square = at::ones({4, 4}), other = at::ones({4, 8});
     const Policy typed =
         runtime.load_source("return policy {outputs = {'y'}, run = function(x) return x * 2 + 1 end}", "q.lua");

@@ -78,6 +78,8 @@ bool Host::start() {
   };
   options.cache_dir = cache_.path();
   options.trial_calls = options_.trial_calls;
+  options.trial_seconds = options_.trials_last ? 1e6 : 0;
+  options.reload_latency_ratio = 0;  // the model knows no times
   options.failures_to_revert = options_.failures_to_revert;
   options.keep_versions = options_.keep_versions;
   options.on_error = options_.on_error;

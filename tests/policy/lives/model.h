@@ -44,6 +44,7 @@ struct Disk {
 struct Options {
   size_t trial_calls = 3, failures_to_revert = 2, keep_versions = 8;
   triage::OnError on_error = triage::OnError::raise;
+  bool trials_last = false;  // longer than any life
 };
 
 struct Call {
@@ -65,11 +66,15 @@ struct Trial {
   bool on = false;
   bool untried = false;     // it could not be tried on synthetic inputs
   bool form_known = false;  // of the answers of the version before, so that it need not be asked
+  bool compares = false;    // else its time is not up yet
+  bool lasts = false;
   size_t calls_left = 0, most_left = 0;
 
-  void begin(size_t calls);
+  void begin(const Options& options);
   /// A call was answered. True where it was the last one.
   bool pass();
+  /// ... by a candidate: its calls end the trial whatever the time.
+  void pass_beside();
 };
 
 struct Version {

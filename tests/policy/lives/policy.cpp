@@ -34,10 +34,11 @@ std::string Source::text() const {
   return text + "add " + std::to_string(adds);
 }
 
-void Trial::begin(size_t calls) {
-  on = calls > 0;
-  calls_left = calls;
-  most_left = 100 * calls;
+void Trial::begin(const Options& options) {
+  on = compares = options.trial_calls > 0;
+  lasts = options.trials_last;
+  calls_left = options.trial_calls;
+  most_left = 100 * options.trial_calls;
 }
 
 bool Trial::pass() {
@@ -45,8 +46,16 @@ bool Trial::pass() {
   if (calls_left > 0) --calls_left;
   if (most_left > 0) --most_left;
   if (calls_left > 0 && most_left > 0) return false;
+  compares = false;
+  if (lasts) return false;
   form_known = false;
   return std::exchange(on, false);
+}
+
+void Trial::pass_beside() {
+  const bool lasts_when_live = std::exchange(lasts, false);
+  pass();
+  lasts = lasts_when_live;
 }
 
 bool Candidate::takes_turn() {
@@ -115,7 +124,7 @@ Answer Policy::answer_live(const Call& call) {
   };
   if (answers(*version, call, /*bounded=*/on_trial && live_.before)) {
     const Answer answer = answered(Answered::live, version, call);
-    if (on_trial && live_.before) ask_for_form(*version, live_.before, call);
+    if (version->trial.compares && live_.before) ask_for_form(*version, live_.before, call);
     version->has_run = true;
     version->failures_in_row = 0;
     if (on_trial) pass_trial();
@@ -193,10 +202,10 @@ Answer Policy::answer_as_canary(const Call& call) {
   const std::shared_ptr<Comparison> comparison = candidate_->comparison;
   if (!is_mistake(*live_.version, call) && answers(*version, call, /*bounded=*/true)) {
     const Answer answer = answered(Answered::canary, version, call);
-    if (version->trial.on) ask_for_form(*version, live_.version, call);
+    if (version->trial.compares) ask_for_form(*version, live_.version, call);
     version->has_run = true;
     ++comparison->calls;
-    if (version->trial.on) version->trial.pass();
+    if (version->trial.on) version->trial.pass_beside();
     if (comparison->calls % 64 == 0 || comparison->calls == candidate_->promote_after) judge_canary();
     return answer;
   }
@@ -274,7 +283,7 @@ VersionPtr Policy::successor(const Source& source, std::string& why) {
     why.clear();
   }
   next->forgives_param = had_param_ && source.param == ParamKind::none;
-  next->trial.begin(is_proven ? 0 : release_->options().trial_calls);
+  if (!is_proven) next->trial.begin(release_->options());
   return next;
 }
 
@@ -349,7 +358,7 @@ void Policy::put_beside(const VersionPtr& version, const Live& previous) {
   if (!goes_on) return;
   ++candidate.restarts;
   candidate.version->trial = {};
-  candidate.version->trial.begin(release_->options().trial_calls);
+  candidate.version->trial.begin(release_->options());
 }
 
 bool Policy::start_candidate(const Source& source, const Candidate& as) {

@@ -303,7 +303,7 @@ bool Release::return_to(int number, bool pin) {
     if (!is_bundle_ && one->number == number) version = one;
   if (!whole && !version) return false;
   for (const VersionPtr& part : whole ? whole->parts : std::vector<VersionPtr>{version})
-    if (std::exchange(part->taken_back, false)) part->trial.begin(options_.trial_calls);
+    if (std::exchange(part->taken_back, false)) part->trial.begin(options_);
   if (whole)
     exchange(whole);
   else
