@@ -24,7 +24,7 @@ constexpr TriageApi table = {
     free_policy,      watch,           rescan,         free_watch,   metrics_text, run,
     run_named,        prepare,         set_param,      manual_seed,  read_flags,   c::version,
     versions,         reload,          replace,        rollback,     pin,          unpin,
-    statistics,       flag_counts,     save_state,     load_state,   reset_state,
+    statistics,       flag_counts,     save_state,     load_state,   reset_state,  read_policy_flags,
 };
 
 }  // namespace

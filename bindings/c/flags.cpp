@@ -20,7 +20,8 @@ struct Name {
   Name* next;
 };
 
-/// The same text, for the life of the process. There are at most about two thousand: names of locations, and `(3 dropped)`.
+/// The same text, for the life of the process. There are at most about two thousand: names of locations, and `(3 dropped)`; and
+/// few names of a policy's own codes.
 /// No lock: a child forked while another thread held it would wait forever. Two threads at once may keep a name twice.
 const char* kept(const std::string& name) {
   static std::atomic<Name*> lists[256];
@@ -33,7 +34,8 @@ const char* kept(const std::string& name) {
   return added->text.c_str();
 }
 
-TriageFlag flag_of(int64_t location, const std::string& location_name, Code code, Severity severity) {
+TriageFlag flag_of(int64_t location, const std::string& location_name, Code code, const std::string& name,
+                   Severity severity) {
   TriageFlag flag{};
   flag.sample = -1;
   flag.count = 1;
@@ -41,24 +43,30 @@ TriageFlag flag_of(int64_t location, const std::string& location_name, Code code
   flag.code = static_cast<int32_t>(to_int(code));
   flag.severity = static_cast<int32_t>(to_int(severity));
   flag.location_name = kept(location_name);
-  flag.code_name = code_name(code).c_str();
+  flag.code_name = name == code_name(code) ? code_name(code).c_str() : kept(name);
   flag.severity_name = severity_name(severity).c_str();
   return flag;
+}
+
+void read_all(const DLManagedTensor* tensor, const CodeNames& codes, TriageFlag* flags, size_t* count) {
+  size_t& places = required(count, "count", "the address of the number of flags that there is room for");
+  const std::vector<flags::TableRow> rows = flags::to_table(borrow(tensor, "tensor"), {.codes = codes});
+  const size_t placed = place(flags, places, rows.size(), "flags");
+  for (size_t i = 0; i < placed; ++i) {
+    const flags::UnpackedError& error = rows[i].error;
+    flags[i] = flag_of(error.location, error.location_name, error.code, error.code_name, error.severity);
+    flags[i].sample = rows[i].sample;
+  }
 }
 
 }  // namespace
 
 TriageStatus read_flags(const DLManagedTensor* tensor, TriageFlag* flags, size_t* count) {
-  return guarded("read_flags", [&] {
-    size_t& places = required(count, "count", "the address of the number of flags that there is room for");
-    const std::vector<flags::TableRow> rows = flags::to_table(borrow(tensor, "tensor"));
-    const size_t placed = place(flags, places, rows.size(), "flags");
-    for (size_t i = 0; i < placed; ++i) {
-      const flags::UnpackedError& error = rows[i].error;
-      flags[i] = flag_of(error.location, error.location_name, error.code, error.severity);
-      flags[i].sample = rows[i].sample;
-    }
-  });
+  return guarded("read_flags", [&] { read_all(tensor, {}, flags, count); });
+}
+
+TriageStatus read_policy_flags(TriagePolicy* policy, const DLManagedTensor* tensor, TriageFlag* flags, size_t* count) {
+  return guarded("read_policy_flags", [&] { read_all(tensor, Use(policy)->signature().codes, flags, count); });
 }
 
 TriageStatus flag_counts(TriagePolicy* policy, TriageFlag* flags, size_t* count) {
@@ -67,8 +75,8 @@ TriageStatus flag_counts(TriagePolicy* policy, TriageFlag* flags, size_t* count)
     const std::vector<FlagCount> counts = Use(policy)->statistics().total.flags;
     const size_t placed = place(flags, places, counts.size(), "flags");
     for (size_t i = 0; i < placed; ++i) {
-      flags[i] =
-          flag_of(counts[i].location, ErrorLocation::name(counts[i].location), counts[i].code, counts[i].severity);
+      flags[i] = flag_of(counts[i].location, ErrorLocation::name(counts[i].location), counts[i].code,
+                         counts[i].code_name, counts[i].severity);
       flags[i].count = static_cast<int64_t>(counts[i].count);
     }
   });

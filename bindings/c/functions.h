@@ -26,6 +26,7 @@ TriageStatus set_param(TriagePolicy* policy, const TriageParam* param);
 TriageStatus manual_seed(TriagePolicy* policy, uint64_t seed);
 
 TriageStatus read_flags(const DLManagedTensor* tensor, TriageFlag* flags, size_t* count);
+TriageStatus read_policy_flags(TriagePolicy* policy, const DLManagedTensor* tensor, TriageFlag* flags, size_t* count);
 TriageStatus flag_counts(TriagePolicy* policy, TriageFlag* flags, size_t* count);
 
 TriageStatus version(TriagePolicy* policy, TriageVersion* version);

@@ -169,30 +169,59 @@ ErrorConfig layout_of(const at::Tensor& f, int64_t num_slots, bool track_overflo
   return config;
 }
 
-c10::IValue flags_table(const at::Tensor& f, int64_t num_slots, bool track_overflow) {
-  return for_python([&] { return to_list(flags::to_table(f, {layout_of(f, num_slots, track_overflow)})); });
-}
-
 using Counts = c10::Dict<std::string, int64_t>;
 
-c10::Dict<std::string, Counts> flags_summary(const at::Tensor& f, int64_t num_slots, bool track_overflow) {
+/// `codes`: names of free codes, as Python has them.
+InspectOptions inspect_options(const at::Tensor& f, int64_t num_slots, bool track_overflow, const Counts& codes) {
+  InspectOptions options{layout_of(f, num_slots, track_overflow)};
+  for (const auto& entry : codes) options.codes.push_back({code_from(entry.value()), entry.key()});
+  return options;
+}
+
+c10::IValue flags_table(const at::Tensor& f, int64_t num_slots, bool track_overflow, const Counts& codes) {
+  return for_python([&] { return to_list(flags::to_table(f, inspect_options(f, num_slots, track_overflow, codes))); });
+}
+
+c10::Dict<std::string, Counts> flags_summary(const at::Tensor& f, int64_t num_slots, bool track_overflow,
+                                             const Counts& codes) {
   return for_python([&] {
     c10::Dict<std::string, Counts> result;
-    for (const auto& [location, codes] : flags::summary(f, {layout_of(f, num_slots, track_overflow)})) {
+    for (const auto& [location, found] : flags::summary(f, inspect_options(f, num_slots, track_overflow, codes))) {
       Counts counts;
-      for (const auto& [code, count] : codes) counts.insert(code, count);
+      for (const auto& [code, count] : found) counts.insert(code, count);
       result.insert(location, counts);
     }
     return result;
   });
 }
 
-std::string flags_repr(const at::Tensor& f, int64_t num_slots, bool track_overflow) {
-  return for_python([&] { return flags::repr(f, {layout_of(f, num_slots, track_overflow)}); });
+std::string flags_repr(const at::Tensor& f, int64_t num_slots, bool track_overflow, const Counts& codes) {
+  return for_python([&] { return flags::repr(f, inspect_options(f, num_slots, track_overflow, codes)); });
 }
 
-std::string flags_pretty(const at::Tensor& f, int64_t sample, int64_t num_slots, bool track_overflow) {
-  return for_python([&] { return flags::pretty_print(f, sample, {layout_of(f, num_slots, track_overflow)}); });
+std::string flags_pretty(const at::Tensor& f, int64_t sample, int64_t num_slots, bool track_overflow,
+                         const Counts& codes) {
+  return for_python(
+      [&] { return flags::pretty_print(f, sample, inspect_options(f, num_slots, track_overflow, codes)); });
+}
+
+void flags_save(const std::string& path, const at::Tensor& f, int64_t num_slots, bool track_overflow,
+                const Counts& codes) {
+  for_python([&] { flags::save(path, f, inspect_options(f, num_slots, track_overflow, codes)); });
+}
+
+std::tuple<at::Tensor, Counts> flags_load(const std::string& path, int64_t num_slots, bool track_overflow,
+                                          at::ScalarType dtype) {
+  return for_python([&] {
+    ErrorConfig config;
+    config.num_slots = num_slots;
+    config.track_overflow = track_overflow;
+    config.flag_dtype = dtype;
+    const flags::Loaded loaded = flags::load(path, {config});
+    Counts codes;
+    for (const CodeName& one : loaded.codes) codes.insert(one.name, to_int(one.code));
+    return std::tuple(loaded.f, codes);
+  });
 }
 
 void set_config_of_process(int64_t num_slots, at::ScalarType flag_dtype, int64_t policy, int64_t default_severity,
@@ -217,11 +246,18 @@ TORCH_LIBRARY_FRAGMENT(triage, m) {
   m.def("_location_id(str path) -> int", [](const std::string& path) { return ErrorLocation::get(path); });
   m.def("_location_name(int id) -> str", [](int64_t id) { return ErrorLocation::name(id); });
   m.def("_location_count() -> int", [] { return ErrorLocation::count(); });
-  m.def("_flags_table(Tensor f, int num_slots, bool track_overflow) -> Any", TORCH_FN(flags_table));
-  m.def("_flags_summary(Tensor f, int num_slots, bool track_overflow) -> Dict(str, Dict(str, int))",
-        TORCH_FN(flags_summary));
-  m.def("_flags_repr(Tensor f, int num_slots, bool track_overflow) -> str", TORCH_FN(flags_repr));
-  m.def("_flags_pretty(Tensor f, int sample, int num_slots, bool track_overflow) -> str", TORCH_FN(flags_pretty));
+  m.def("_flags_table(Tensor f, int num_slots, bool track_overflow, Dict(str, int) codes) -> Any",
+        TORCH_FN(flags_table));
+  m.def(
+      "_flags_summary(Tensor f, int num_slots, bool track_overflow, Dict(str, int) codes) -> Dict(str, Dict(str, int))",
+      TORCH_FN(flags_summary));
+  m.def("_flags_repr(Tensor f, int num_slots, bool track_overflow, Dict(str, int) codes) -> str", TORCH_FN(flags_repr));
+  m.def("_flags_save(str path, Tensor f, int num_slots, bool track_overflow, Dict(str, int) codes) -> ()",
+        TORCH_FN(flags_save));
+  m.def("_flags_load(str path, int num_slots, bool track_overflow, ScalarType dtype) -> (Tensor, Dict(str, int))",
+        TORCH_FN(flags_load));
+  m.def("_flags_pretty(Tensor f, int sample, int num_slots, bool track_overflow, Dict(str, int) codes) -> str",
+        TORCH_FN(flags_pretty));
   m.def(
       "_set_config(int num_slots, ScalarType flag_dtype, int policy, int default_severity, bool strict_validation) -> "
       "()",

@@ -75,7 +75,7 @@ c10::IValue to_values(const std::vector<std::optional<TensorSpec>>& specs) {
 Dict to_dict(const FlagCount& count) {
   Dict dict = empty_dict();
   dict.insert("location", ErrorLocation::name(count.location));
-  dict.insert("code", code_name(count.code));
+  dict.insert("code", count.code_name);
   dict.insert("severity", severity_name(count.severity));
   dict.insert("count", static_cast<int64_t>(count.count));
   return dict;
@@ -251,6 +251,9 @@ Dict to_dict(const Signature& signature) {
   std::vector<std::string> state;
   for (const StateSpec& spec : signature.state) state.push_back(spec.name);
   dict.insert("state", state);
+  Dict codes = empty_dict();
+  for (const CodeName& one : signature.codes) codes.insert(one.name, to_int(one.code));
+  dict.insert("codes", codes);
   return dict;
 }
 

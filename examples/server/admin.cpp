@@ -33,9 +33,8 @@ json statistics_json(const triage::CallStatistics& calls) {
   for (size_t by = 0; by < triage::answered_count; ++by)
     answered[triage::to_string(static_cast<triage::Answered>(by))] = calls.answered(static_cast<triage::Answered>(by));
   for (const triage::FlagCount& flag : calls.flags)
-    errors.push_back({{"location", triage::ErrorLocation::name(flag.location)},
-                      {"code", triage::code_name(flag.code)},
-                      {"samples", flag.count}});
+    errors.push_back(
+        {{"location", triage::ErrorLocation::name(flag.location)}, {"code", flag.code_name}, {"samples", flag.count}});
   return {{"calls", calls.calls()},
           {"answered", answered},
           {"samples", calls.samples},

@@ -68,7 +68,8 @@ Json compiler_facts(const CompilerConfig& config) {
 /// Paths in the order of their ids, which begin with 1.
 Json location_facts() {
   Json paths = Json::array();
-  for (int64_t id = 1; id < ErrorLocation::count(); ++id) paths.push_back(ErrorLocation::path(id));
+  for (int64_t id = 1; id < ErrorLocation::count(); ++id)
+    paths.push_back(ErrorLocation::path(id).empty() ? ErrorLocation::name(id) : ErrorLocation::path(id));
   return paths;
 }
 

@@ -77,7 +77,7 @@ void check_share(Exchange& exchange, const AgreeOptions& options) {
 Json to_json(const ErrorReport& report) {
   Json counts = Json::array(), examples = Json::array();
   for (const auto& one : report.counts)
-    counts.push_back({one.location, to_int(one.code), to_int(one.severity), one.count});
+    counts.push_back({one.location, to_int(one.code), to_int(one.severity), one.count, one.code_name});
   for (const auto& one : report.examples) examples.push_back({one.sample, one.text});
   return {{"samples", report.samples},
           {"flagged", report.flagged},
@@ -93,7 +93,7 @@ ErrorReport from_json(const Json& json, int64_t rank) {
   report.dropped = json.at("dropped");
   for (const Json& one : json.at("counts"))
     report.counts.push_back({one.at(0), code_from(one.at(1).get<int64_t>()), severity_from(one.at(2).get<int64_t>()),
-                             one.at(3).get<int64_t>()});
+                             one.at(3).get<int64_t>(), one.at(4).get<std::string>()});
   for (const Json& one : json.at("examples")) report.examples.push_back({rank, one.at(0).get<int64_t>(), one.at(1)});
   return report;
 }

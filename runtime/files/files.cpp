@@ -218,10 +218,10 @@ at::Tensor only_tensor(const std::string& path, const c10::IValue& value) {
                               (one == items.end() ? items.begin() : one)->first));
 }
 
-void write(files::OutputFile& file, Format format, const c10::IValue& value) {
+void write(files::OutputFile& file, Format format, const c10::IValue& value, const std::string& note) {
   switch (format) {
     case Format::pt:
-      return files::write_pt(file, value);
+      return files::write_pt(file, value, note);
     case Format::npy:
       if (!value.isTensor())
         throw Malformed(
@@ -289,13 +289,19 @@ void save_tensor(const std::string& path, const at::Tensor& tensor) {
 void save_file(const std::string& path, const c10::IValue& value) { save_files({{path, value}}); }
 
 void save_files(const std::vector<std::pair<std::string, c10::IValue>>& values) {
+  std::vector<files::SavedFile> all;
+  for (const auto& [path, value] : values) all.push_back({path, value});
+  files::save(all);
+}
+
+void files::save(const std::vector<SavedFile>& values) {
   messages::errors_only([&] {
-    std::vector<files::OutputFile> written;
-    for (const auto& [path, value] : values) {
+    std::vector<OutputFile> written;
+    for (const auto& [path, value, note] : values) {
       Format format = require_format(path, "write");
       written.emplace_back(path);
       try {
-        write(written.back(), format, value);
+        write(written.back(), format, value, note);
       } catch (const FileError&) {
         throw;
       } catch (const std::exception& error) {
@@ -303,7 +309,15 @@ void save_files(const std::vector<std::pair<std::string, c10::IValue>>& values) 
       }
       written.back().flush();
     }
-    for (files::OutputFile& file : written) file.commit();
+    for (OutputFile& file : written) file.commit();
+  });
+}
+
+std::string files::read_note(const std::string& path) {
+  return messages::errors_only([&]() -> std::string {
+    const auto [file, key] = split_key(path);
+    if (require_format(file, "read") != Format::pt) return {};
+    return with_path("read", file, [&, &name = file] { return read_pt_note(InputFile(name)); });
   });
 }
 

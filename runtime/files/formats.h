@@ -27,7 +27,19 @@ c10::IValue not_read(std::string why);
 const std::string* why_not_read(const c10::IValue& value);
 
 c10::IValue read_pt(const InputFile& file);
-void write_pt(OutputFile& file, const c10::IValue& value);
+/// `note`: text that stands beside the value, for `read_note`; torch.load passes over it. Empty: none.
+void write_pt(OutputFile& file, const c10::IValue& value, const std::string& note = {});
+std::string read_pt_note(const InputFile& file);
+/// Of the file at `path`, in which a key may stand; empty where there is none, as in all files of another format. Throws FileError.
+std::string read_note(const std::string& path);
+
+struct SavedFile {
+  std::string path;
+  c10::IValue value;
+  std::string note = {};  // .pt files have it, others not
+};
+/// As triage::save_files.
+void save(const std::vector<SavedFile>& files);
 /// A zip archive of the records that `fill` writes, as a `.pt` file is one. Throws what `file` throws.
 void write_zip(OutputFile& file, const std::function<void(caffe2::serialize::PyTorchStreamWriter&)>& fill);
 

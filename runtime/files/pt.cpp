@@ -26,6 +26,8 @@ constexpr size_t most_values = 1'000'000;  // a few bytes of pickle can share th
 constexpr size_t largest_structure = size_t{64} << 20;
 constexpr size_t most_text = size_t{64} << 20;  // the same string may stand in many places
 constexpr size_t most_dimensions = 64;
+constexpr size_t longest_note = size_t{1} << 20;
+constexpr const char* note_record = "triage.json";  // beside data.pkl
 
 struct Storage {
   c10::Storage storage;
@@ -339,6 +341,16 @@ c10::IValue read_pt(const InputFile& file) {
   return Reader(archive, pickle).read();
 }
 
+std::string read_pt_note(const InputFile& file) {
+  check_kind(file);
+  const ZipArchive archive(file);
+  const ZipArchive::Member* const note = archive.find(note_record);
+  if (!note) return {};
+  if (note->size > longest_note)
+    throw Malformed(fmt::format("its {} has {} bytes; the limit is {}", note_record, note->size, longest_note));
+  return archive.read(*note);
+}
+
 namespace {
 
 /// The value with every tensor in plain memory, in generic containers. Throws Malformed where .pt cannot hold it.
@@ -398,7 +410,7 @@ void write_zip(OutputFile& file, const std::function<void(caffe2::serialize::PyT
   if (failure) std::rethrow_exception(failure);
 }
 
-void write_pt(OutputFile& file, const c10::IValue& value) {
+void write_pt(OutputFile& file, const c10::IValue& value, const std::string& note) {
   c10::IValue content = plain(value);
   std::string pickle;
   std::vector<at::Tensor> tensors;
@@ -415,6 +427,7 @@ void write_pt(OutputFile& file, const c10::IValue& value) {
   write_zip(file, [&](caffe2::serialize::PyTorchStreamWriter& archive) {
     archive.writeRecord("data.pkl", pickle.data(), pickle.size());
     archive.writeRecord("byteorder", "little", 6);
+    if (!note.empty()) archive.writeRecord(note_record, note.data(), note.size());
     for (size_t i = 0; i < tensors.size(); ++i) {
       archive.writeRecord(fmt::format("data/{}", i), tensors[i].data_ptr(), tensors[i].nbytes());
     }

@@ -71,6 +71,12 @@ const std::string& code_name(Code code) {
   return name_in(names, "error code", to_int(code));
 }
 
+const std::string& code_name(Code code, const CodeNames& names) {
+  for (const CodeName& one : names)
+    if (one.code == code) return one.name;
+  return code_name(code);
+}
+
 const std::string& severity_name(Severity severity) {
   static const auto& names = *new std::array<std::string, 4>{"OK", "WARN", "ERROR", "CRITICAL"};
   return name_in(names, "severity", to_int(severity));

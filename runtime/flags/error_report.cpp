@@ -8,15 +8,15 @@
 namespace triage {
 namespace {
 
-using Kind = std::tuple<std::string, Code, Severity>;
+using Kind = std::tuple<std::string, Code, std::string, Severity>;
 
 /// Adds what may come in any order, and twice.
 std::vector<ErrorReport::Count> sorted(const std::vector<ErrorReport::Count>& counts) {
   std::map<Kind, int64_t> sums;
-  for (const auto& count : counts) sums[{count.location, count.code, count.severity}] += count.count;
+  for (const auto& count : counts) sums[{count.location, count.code, count.code_name, count.severity}] += count.count;
   std::vector<ErrorReport::Count> result;
   for (const auto& [kind, count] : sums)
-    result.push_back({std::get<0>(kind), std::get<1>(kind), std::get<2>(kind), count});
+    result.push_back({std::get<0>(kind), std::get<1>(kind), std::get<3>(kind), count, std::get<2>(kind)});
   return result;
 }
 
@@ -45,7 +45,8 @@ std::string ErrorReport::text() const {
   if (dropped) text += ", " + std::to_string(dropped) + " errors without a slot";
   if (!counts.empty()) text += ", worst " + severity_name(worst());
   for (const Count& count : counts)
-    text += "\n  " + severity_name(count.severity) + " " + code_name(count.code) + " @ " + count.location + ": " +
+    text += "\n  " + severity_name(count.severity) + " " +
+            (count.code_name.empty() ? code_name(count.code) : count.code_name) + " @ " + count.location + ": " +
             std::to_string(count.count);
   for (const Example& example : examples)
     text +=

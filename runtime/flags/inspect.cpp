@@ -15,13 +15,13 @@ namespace triage::flags {
 namespace {
 
 // Flags of the configuration, which is known from then on, of the global one where none is given, or of another that is known.
-void inspected(const char* op, const Tensor& f, const ConfigOptions& options) {
+void inspected(const char* op, const Tensor& f, const InspectOptions& options) {
   check::flags(op, f);
   KnownForms::add(options.config);
   check::known(op, f);
 }
 
-Tensor on_cpu(const char* op, const Tensor& f, const ConfigOptions& options) {
+Tensor on_cpu(const char* op, const Tensor& f, const InspectOptions& options) {
   inspected(op, f, options);
   return compat::readable_values(f);
 }
@@ -29,20 +29,20 @@ Tensor on_cpu(const char* op, const Tensor& f, const ConfigOptions& options) {
 Code code_of(uint16_t slot) { return static_cast<Code>(slot >> CODE_SHIFT & CODE_MASK); }
 int64_t location_of(uint16_t slot) { return slot >> LOCATION_SHIFT; }
 
-const ErrorConfig& config_of(const ConfigOptions& options) { return options.config ? *options.config : get_config(); }
+const ErrorConfig& config_of(const InspectOptions& options) { return options.config ? *options.config : get_config(); }
 
 std::string dropped_text(int64_t number, bool at_least) {
   return (at_least ? "at least " : "") + std::to_string(number) + " dropped";
 }
 
-UnpackedError unpacked(uint16_t slot, bool overflow) {
+UnpackedError unpacked(uint16_t slot, bool overflow, const CodeNames& codes) {
   const auto severity = static_cast<Severity>(slot & SEVERITY_MASK);
   const int64_t location = location_of(slot);
   return {severity,
           code_of(slot),
           location,
           severity_name(severity),
-          code_name(code_of(slot)),
+          code_name(code_of(slot), codes),
           overflow ? "(" + dropped_text(location, location == MAX_DROPPED) + ")" : ErrorLocation::name(location)};
 }
 
@@ -61,7 +61,7 @@ struct Counts {
     int64_t location;
     std::vector<std::pair<Code, int64_t>> codes;  // code, how often
   };
-  Counts(const Tensor& contiguous, const ConfigOptions& options) {
+  Counts(const Tensor& contiguous, const InspectOptions& options) {
     const Overflow overflow(contiguous, config_of(options));
     const int64_t last = last_slot(contiguous, config_of(options));
     std::array<int, ErrorLocation::MAX_LOCATION_ID + 1> index{};  // of a location in `places`, 1-based
@@ -108,40 +108,40 @@ struct Counts {
 
 }  // namespace
 
-std::vector<UnpackedError> unpack(const Tensor& f, int64_t sample, const ConfigOptions& options) {
+std::vector<UnpackedError> unpack(const Tensor& f, int64_t sample, const InspectOptions& options) {
   inspected("flags.unpack", f, options);
   const int64_t row = checked_sample("unpack", f, sample);
   const auto one = compat::readable_values(f.narrow(0, row, 1));
   const Overflow overflow(one, config_of(options));
   std::vector<UnpackedError> errors;
   each_error(one, 0, 1, [&](int64_t, int64_t index, uint16_t slot) {
-    errors.push_back(unpacked(slot, overflow.is(index, slot)));
+    errors.push_back(unpacked(slot, overflow.is(index, slot), options.codes));
   });
   return errors;
 }
 
-std::vector<std::vector<UnpackedError>> unpack_all(const Tensor& f, const ConfigOptions& options) {
+std::vector<std::vector<UnpackedError>> unpack_all(const Tensor& f, const InspectOptions& options) {
   const auto all = on_cpu("flags.unpack_all", f, options);
   const Overflow overflow(all, config_of(options));
   std::vector<std::vector<UnpackedError>> samples(static_cast<size_t>(all.size(0)));
   each_error(all, 0, all.size(0), [&](int64_t sample, int64_t index, uint16_t slot) {
-    samples[static_cast<size_t>(sample)].push_back(unpacked(slot, overflow.is(index, slot)));
+    samples[static_cast<size_t>(sample)].push_back(unpacked(slot, overflow.is(index, slot), options.codes));
   });
   return samples;
 }
 
-Summary summary(const Tensor& f, const ConfigOptions& options) {
+Summary summary(const Tensor& f, const InspectOptions& options) {
   const Counts counts(on_cpu("flags.summary", f, options), options);
   Summary result;
   for (const auto& place : counts.places) {
     auto& codes = result[ErrorLocation::name(place.location)];
-    for (const auto& [code, count] : place.codes) codes[code_name(code)] += count;
+    for (const auto& [code, count] : place.codes) codes[code_name(code, options.codes)] += count;
   }
   if (counts.dropped) result[DROPPED][code_name(err::unknown)] += counts.dropped;
   return result;
 }
 
-std::string repr(const Tensor& f, const ConfigOptions& options) {
+std::string repr(const Tensor& f, const InspectOptions& options) {
   const Counts counts(on_cpu("flags.repr", f, options), options);
   const std::string head = "ErrorFlags(" + std::to_string(f.size(0)) + " samples, ";
   std::string tail = ")";
@@ -152,7 +152,7 @@ std::string repr(const Tensor& f, const ConfigOptions& options) {
   if (!counts.total) return head + "no errors" + tail;
   std::string codes;
   for (const auto& [code, count] : counts.codes()) {
-    codes += (codes.empty() ? "" : ", ") + std::to_string(count) + "x" + code_name(code);
+    codes += (codes.empty() ? "" : ", ") + std::to_string(count) + "x" + code_name(code, options.codes);
   }
   std::set<std::string> names;
   for (const auto& place : counts.places) names.insert(ErrorLocation::name(place.location));
@@ -166,7 +166,7 @@ std::string repr(const Tensor& f, const ConfigOptions& options) {
   return head + std::to_string(counts.total) + " errors: " + codes + " @ " + where + tail;
 }
 
-std::string pretty_print(const Tensor& f, int64_t sample, const ConfigOptions& options) {
+std::string pretty_print(const Tensor& f, int64_t sample, const InspectOptions& options) {
   const auto errors = unpack(f, sample, options);
   if (errors.empty()) return "[OK] No errors";
   std::string text = "Found " + std::to_string(errors.size()) + " error(s):";
@@ -178,12 +178,12 @@ std::string pretty_print(const Tensor& f, int64_t sample, const ConfigOptions& o
   return text;
 }
 
-std::vector<TableRow> to_table(const Tensor& f, const ConfigOptions& options) {
+std::vector<TableRow> to_table(const Tensor& f, const InspectOptions& options) {
   const auto all = on_cpu("flags.to_table", f, options);
   const Overflow overflow(all, config_of(options));
   std::vector<TableRow> table;
   each_error(all, 0, all.size(0), [&](int64_t sample, int64_t index, uint16_t slot) {
-    table.push_back({sample, index, unpacked(slot, overflow.is(index, slot))});
+    table.push_back({sample, index, unpacked(slot, overflow.is(index, slot), options.codes)});
   });
   return table;
 }
@@ -193,7 +193,7 @@ std::vector<TableRow> to_table(const Tensor& f, const ConfigOptions& options) {
 namespace triage {
 
 ErrorReport report_of(const at::Tensor& f, const ReportOptions& options) {
-  const ConfigOptions given{options.config};
+  const InspectOptions given{options.config, options.codes};
   const auto all = flags::on_cpu("report_of", f, given);
   const flags::Overflow overflow(all, flags::config_of(given));
   ErrorReport report;
@@ -211,14 +211,16 @@ ErrorReport report_of(const at::Tensor& f, const ReportOptions& options) {
       ++counts[slot];
     if (begins && report.examples.size() < options.examples) report.examples.push_back({0, sample, ""});
     if (report.examples.empty() || report.examples.back().sample != sample) return;
-    const flags::UnpackedError error = flags::unpacked(slot, dropped);
+    const flags::UnpackedError error = flags::unpacked(slot, dropped, options.codes);
     std::string& text = report.examples.back().text;
     text += (text.empty() ? "" : ", ") + (dropped ? "" : error.code_name + " @ ") + error.location_name;
   });
   ErrorReport counted;  // adding joins those of one location that slots tell apart
   for (const auto& [slot, count] : counts) {
-    const flags::UnpackedError error = flags::unpacked(slot, false);
-    counted.counts.push_back({error.location_name, error.code, error.severity, count});
+    const flags::UnpackedError error = flags::unpacked(slot, false, options.codes);
+    const bool named = error.code_name != code_name(error.code);
+    counted.counts.push_back(
+        {error.location_name, error.code, error.severity, count, named ? error.code_name : std::string()});
   }
   report += counted;
   return report;

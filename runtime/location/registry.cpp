@@ -64,6 +64,23 @@ class LocationRegistry {
   /// Of a host that may use the id from here on; UNKNOWN where the path is not registered.
   int64_t get(std::string_view path) { return knows(path) ? take(path, nullptr) : ErrorLocation::UNKNOWN; }
 
+  int64_t adopt(std::string_view path, int64_t id) {
+    check_path(path);
+    {
+      std::unique_lock lock(mutex_);
+      if (find(path) < 0 && is_open(id)) place(path, id).lasting = true;
+    }
+    return take(path, nullptr);
+  }
+
+  bool reserve(int64_t id) {
+    std::unique_lock lock(mutex_);
+    const std::string name = manual_name(id);
+    if (is_open(id) && find(name) < 0) place(name, id);
+    note_left(id);
+    return is_open(id) || at(id).path == name;
+  }
+
   bool knows(std::string_view path) {
     std::shared_lock lock(mutex_);
     return ids_.find(path) != ids_.end();
@@ -76,7 +93,7 @@ class LocationRegistry {
 
   std::string name(int64_t id) {
     std::shared_lock lock(mutex_);
-    if (id < 0 || id >= count()) return "Location_" + std::to_string(id);
+    if (id < 0 || id >= count() || at(id).path.empty()) return manual_name(id);
     const Entry& entry = at(id);
     return entry.earlier.empty() ? entry.path : fmt::format("{} (earlier: {})", entry.path, entry.earlier);
   }
@@ -147,7 +164,7 @@ class LocationRegistry {
 
  private:
   struct Entry {
-    std::string path;
+    std::string path;     // empty: an id that was passed over, as none has asked for it
     std::string earlier;  // of flags that may still be somewhere: the name that its id had before
     int holders = 0;
     bool lasting = false;
@@ -159,6 +176,21 @@ class LocationRegistry {
     Entry entry;
     entry.path = "Unknown";
     return entry;
+  }
+
+  static std::string manual_name(int64_t id) { return fmt::format("Location_{}", id); }
+
+  /// No path has the id, or ever had it.
+  bool is_open(int64_t id) { return id > 0 && id < most_ids && (id >= count() || at(id).path.empty()); }
+
+  /// At an open id. The ids before it that nobody has are open, too.
+  Entry& place(std::string_view path, int64_t id) {
+    std::string text(path);
+    entries_.reserve(static_cast<size_t>(most_ids));
+    ids_.emplace(path, id);
+    while (count() <= id) entries_.emplace_back();  // has its place
+    at(id).path = std::move(text);
+    return at(id);
   }
 
   int64_t count() const { return static_cast<int64_t>(entries_.size()); }
@@ -219,9 +251,14 @@ class LocationRegistry {
 
   void rename(int64_t id, std::string path) {
     Entry& entry = at(id);
-    auto node = ids_.extract(entry.path);
-    node.key() = path;
-    ids_.insert(std::move(node));
+    if (entry.path.empty()) {
+      ids_.emplace(path, id);
+      entry.path = manual_name(id);
+    } else {
+      auto node = ids_.extract(entry.path);
+      node.key() = path;
+      ids_.insert(std::move(node));
+    }
     if (left_[static_cast<size_t>(id)]) {
       entry.earlier = entry.path + (entry.earlier.empty() ? "" : ", ...");
       ++reused_;
@@ -290,6 +327,8 @@ int64_t LocationOwner::register_path(std::string_view path) { return LocationReg
 std::map<std::string, int64_t> LocationOwner::hold_all() { return LocationRegistry::of_process().hold_all(this); }
 
 void note_left(int64_t location) noexcept { LocationRegistry::of_process().note_left(location); }
+int64_t adopt_location(std::string_view path, int64_t id) { return LocationRegistry::of_process().adopt(path, id); }
+bool reserve_location(int64_t id) { return LocationRegistry::of_process().reserve(id); }
 int64_t free_locations() { return LocationRegistry::of_process().free(); }
 
 int64_t ErrorLocation::register_path(std::string_view path) {

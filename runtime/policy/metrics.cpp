@@ -134,7 +134,7 @@ void add_latency(Metric& metric, const std::string& labels, const Measured& meas
 void add_errors(Metric& metric, const std::string& labels, const Measured& measured) {
   for (const FlagCount& count : measured.statistics.total.flags)
     metric.add(labels + ',' + label("location", ErrorLocation::name(count.location)) + ',' +
-                   label("code", code_name(count.code)) + ',' + label("severity", severity_name(count.severity)),
+                   label("code", count.code_name) + ',' + label("severity", severity_name(count.severity)),
                count.count);
 }
 

@@ -49,6 +49,7 @@ end
 function ErrorCode.is_critical(code)
   return core.default_severity(core.code(code, "ErrorCode.is_critical")) == Severity.CRITICAL
 end
+core.error_code = ErrorCode
 globals.ErrorCode = core.read_only(core.limited(ErrorCode, "ErrorCode."), "ErrorCode")
 
 for name, value in next, core.bit_layout do

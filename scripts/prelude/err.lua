@@ -399,4 +399,16 @@ function err.replace(z, value, targets)
   return replace_elements(z, value, wanted.nan, wanted.posinf, wanted.neginf, wanted.values, wanted.integers)
 end
 
+-- Names of a policy's own
+
+local rawget, rawset, error_code = rawget, rawset, core.error_code
+
+function core.has_field_of_codes(name) return rawget(err, name) ~= nil or rawget(error_code, name) ~= nil end
+
+--- Scripts read the code as err.NAME and ErrorCode.NAME from here on.
+function core.name_code(name, code)
+  rawset(err, name, code)
+  rawset(error_code, name, code)
+end
+
 _G.err = core.strict(err, "err")

@@ -72,6 +72,27 @@ TEST_CASE("flags beyond the room are counted and left out") {
   CHECK(std::string(first.code_name) == "NAN");
 }
 
+TEST_CASE("flags of a policy are read with its names of codes") {
+  const Host host(
+      "return policy { inputs = {'z'}, outputs = {'z', 'f'}, codes = {MISSING = 4}, run = function(z)\n"
+      "  return z, push(err.new(z), err.MISSING, 'rows', {where = z:isnan():any(-1)}) end }");
+  HostTensor z({nan, 1}, {2, 1});
+  const auto outputs = host.run({&z.managed});
+  TriageFlag flag{};
+  size_t count = 1;
+  check_ok(api().read_policy_flags(host.policy, outputs[1].tensor, &flag, &count));
+  CHECK(count == 1);
+  CHECK(flag.code == 4);
+  CHECK(std::string(flag.code_name) == "MISSING");
+  check_ok(api().read_flags(outputs[1].tensor, &flag, &count));
+  CHECK(std::string(flag.code_name) == "CODE_4");
+  count = 1;
+  check_ok(api().flag_counts(host.policy, &flag, &count));
+  CHECK(std::string(flag.code_name) == "MISSING");
+  CHECK(api().read_policy_flags(nullptr, outputs[1].tensor, &flag, &count) != TRIAGE_OK);
+  CHECK(api().read_policy_flags(host.policy, nullptr, &flag, &count) != TRIAGE_OK);
+}
+
 TEST_CASE("threads that read new names at once get each name, and keep it") {
   constexpr int64_t first = 600, samples = 300;  // locations that nobody has named
   std::vector<int64_t> words;

@@ -156,6 +156,28 @@ TEST_CASE("check finds errors, warnings, and broken contracts") {
   CHECK(json["files"][1]["outputs"] == nlohmann::json({"z", "f"}));
 }
 
+TEST_CASE("check knows the codes that a policy names, in its modules too, and says what was meant") {
+  Scene triage;
+  std::filesystem::create_directories(triage.folder.path() / "p/lib");
+  write_bytes(triage.folder / "p/a.lua",
+              "local rows = require 'rows'\nreturn policy {codes = {MISSING = 4},\n  run = function(z)\n"
+              "    return rows.mark(z, push(err.new(z), err.MISSING, 'a'))\n  end}\n");
+  write_bytes(triage.folder / "p/lib/rows.lua",
+              "return {mark = function(z, f) return z, push(f, err.MISSING, 'b') end}\n");
+  const Ran good = triage({"check", "p"});
+  CAPTURE(good.out);
+  CHECK(good.status == 0);
+  write_bytes(triage.folder / "p/a.lua",
+              "return policy {codes = {MISSING = 4},\n  run = function(z)\n"
+              "    return push(err.new(z), err.MISING, 'a')\n  end}\n");
+  const Ran misspelt = triage({"check", "p/a.lua"});
+  CHECK(misspelt.status == 1);
+  CHECK(has(misspelt.out, "p/a.lua:3:29: error: err has no 'MISING'; did you mean 'MISSING'?"));
+  write_bytes(triage.folder / "p/a.lua", "return policy {codes = {MISSING = 3}, run = function(z) return z end}\n");
+  CHECK(has(triage({"check", "p/a.lua"}).out,
+            "p/a.lua:1: error: policy: field 'codes': 'MISSING': expected one of the free codes 4, 8, 12, got 3"));
+}
+
 TEST_CASE("check tells of the files there are before it tells of those that are not") {
   Scene triage;
   write_bytes(triage.folder / "open.lua", "return function(z)\n  if true then\n    z = z + 1\n  return z\nend\n");
@@ -194,7 +216,7 @@ TEST_CASE("explain shows the graph, its plain form and its guards") {
   CHECK(ran.out.substr(decomposed, guards - decomposed).find("triage::") == std::string::npos);
   CHECK(ran.out.substr(decomposed, guards - decomposed).find("aten::where") != std::string::npos);
   nlohmann::json json = triage({"explain", "repair.lua", "--input", "z=randn:4x8", "--json"}).json();
-  CHECK(keys_of(json) == std::vector<std::string>{"backend", "breaks", "cache", "compile_times", "fused_loops",
+  CHECK(keys_of(json) == std::vector<std::string>{"backend", "breaks", "cache", "codes", "compile_times", "fused_loops",
                                                   "graph_breaks", "graphs", "inputs", "ops", "params", "policy",
                                                   "unmasked_rows"});
   CHECK(keys_of(json["compile_times"]) == std::vector<std::string>{"backend", "capture"});

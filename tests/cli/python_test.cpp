@@ -51,6 +51,19 @@ assert torch.equal(x, torch.ones(2, 3)) and not x.requires_grad
 )");
   }
 
+  TEST_CASE("torch.load passes over the names beside flags" * doctest::skip(python() == nullptr)) {
+    TemporaryFolder folder;
+    write_bytes(folder / "p.lua", "return function(z) return push(err.new(z), err.NAN, 'a') end");
+    CHECK(triage_program(folder, {"run", "p.lua", "--input", "z=ones:2x2", "--output", "out0=f.pt"}).status == 0);
+    run_python(folder, R"(
+x = torch.load(d + 'f.pt', weights_only=True)
+assert x.shape == (2, 4) and x.dtype == torch.int64 and (x[:, 0] & 63 == 7).all(), x
+assert torch.equal(torch.load(d + 'f.pt', weights_only=True, mmap=True), x)
+import zipfile, json
+assert json.loads(zipfile.ZipFile(d + 'f.pt').read('archive/triage.json')) == {'flags': [''], 'locations': {str(int(x[0, 0]) >> 6): 'a'}, 'codes': {}}
+)");
+  }
+
   TEST_CASE("what torch.save writes reads here" * doctest::skip(python() == nullptr)) {
     TemporaryFolder folder;
     run_python(folder, R"(

@@ -137,7 +137,7 @@ TEST_CASE("T07 T10: whatever the words, every question says what all their slots
 TEST_CASE("T13: whatever the words, every reader sees all their slots") {
   CHECK(rc::check([] {
     const Foreign drawn = draw_foreign();
-    const ConfigOptions own{drawn.config};
+    const InspectOptions own{drawn.config};
     const auto all = flags::unpack_all(drawn.f, own);
     const std::vector<TableRow> table = flags::to_table(drawn.f, own);
     RC_ASSERT(all.size() == drawn.samples.size());

@@ -166,7 +166,7 @@ TEST_CASE("T13 T27: what was dropped is counted, saturates, and is named") {
   config.num_slots = 3;
   config.track_overflow = true;
   config.accumulation.dedupe = Dedupe::none;
-  const ConfigOptions with{config};
+  const InspectOptions with{config};
   const int64_t encoder = ErrorLocation::register_path("overflow.encoder");
   auto f = err::new_t(2, {at::kCPU, config});
   const auto second = at::tensor({0, 1}).to(at::kBool);

@@ -1,6 +1,8 @@
 // Codes, severities, domains and locations are types of their own: what would take one for another does not compile.
 #include "levels.h"
 
+#include <triage/error_report.h>
+
 #include <concepts>
 #include <string>
 #include <string_view>
@@ -82,6 +84,27 @@ TEST_CASE("a host may use the free codes for errors of its own") {
   const Tensor f = err::push(err::new_t(2), own, 3, {.severity = err::critical});
   CHECK(err::has_code(f, own).all().item<bool>());
   CHECK(flags::unpack(f, 0)[0].code_name == "CODE_12");
+  const CodeNames names{{code_from(4), "STALE"}, {own, "MISSING"}};
+  CHECK(code_name(own, names) == "MISSING");
+  CHECK(code_name(err::nan, names) == "NAN");
+  CHECK_THROWS_AS(code_name(static_cast<Code>(16), names), ConfigError);
+  const InspectOptions named{.codes = names};
+  CHECK(flags::unpack(f, 0, named)[0].code_name == "MISSING");
+  CHECK(flags::unpack_all(f, named)[1][0].code_name == "MISSING");
+  CHECK(flags::to_table(f, named)[1].error.code_name == "MISSING");
+  CHECK(flags::summary(f, named)[ErrorLocation::name(3)]["MISSING"] == 2);
+  CHECK(flags::repr(f, named).find("2xMISSING @ ") != std::string::npos);
+  CHECK(flags::pretty_print(f, 0, named).find("CRITICAL | RUNTIME.MISSING | @ ") != std::string::npos);
+  ErrorReport report = report_of(f, {.codes = names});
+  CHECK(report.counts[0].code_name == "MISSING");
+  CHECK(report.examples[0].text.find("MISSING @ ") == 0);
+  report += report_of(f, {.codes = {{own, "GONE"}}});  // of another policy: not the same kind of error
+  report += report_of(err::push(err::new_t(1), err::nan, 3), {.codes = names});
+  REQUIRE(report.counts.size() == 3);
+  CHECK(report.counts[0].code_name.empty());  // NAN is NAN for everybody
+  CHECK(report.counts[1].code_name == "GONE");
+  CHECK(report.text().find("CRITICAL MISSING @ ") != std::string::npos);
+  CHECK(report.text().find("CRITICAL GONE @ ") != std::string::npos);
 }
 
 TEST_CASE("to validate a configuration changes nothing in the process") {

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -152,6 +154,42 @@ def test_flags_are_read():
     assert triage.has_err(f) and not triage.has_err(f[:2])
     with pytest.raises(triage.InputError, match="no sample 8; the flags have 8"):
         flags.unpack(f, 8)
+
+
+def test_flags_are_read_with_the_names_of_a_policy():
+    own = triage.load_source(
+        "return policy {outputs = {'f'}, codes = {MISSING = 4}, run = function(z)\n"
+        "  return push(err.new(z), err.MISSING, 'rows', {where = z:isnan():any(-1)}) end}"
+    )
+    f = own(bad_batch())
+    codes = own.signature["codes"]
+    assert codes == {"MISSING": 4}
+    assert flags.summary(f) == {"rows": {"CODE_4": 1}} and flags.summary(f, codes=codes) == {"rows": {"MISSING": 1}}
+    assert "1xMISSING @ rows" in flags.repr(f, codes=codes) and "MISSING" in flags.pretty_print(f, 2, codes=codes)
+    assert [entry.code_name for entry in flags.unpack(f, 2, codes=codes)] == ["MISSING"]
+    assert flags.unpack_all(f, codes=codes)[2][0].code_name == flags.to_table(f, codes=codes)[0].code_name == "MISSING"
+    assert own.statistics()["flags"][0]["code"] == "MISSING"
+    with pytest.raises(triage.Error, match="no error code 99"):
+        flags.repr(f, codes={"MISSING": 99})
+
+
+def test_flags_go_through_files_with_their_names(tmp_path):
+    f = err.push(triage.flag_nan(bad_batch(), "encoder.2"), 4, "gate")
+    flags.save(f, tmp_path / "f.pt", codes={"MISSING": 4})
+    assert torch.equal(torch.load(tmp_path / "f.pt", weights_only=True), f)  # the value of the file is the tensor
+    read = (
+        "import sys, triage; triage.ErrorLocation.register('mine'); f, codes = triage.flags.load(sys.argv[1])\n"
+        "print(triage.flags.repr(f, codes=codes), codes)"
+    )
+    command = [sys.executable, "-c", read, tmp_path / "f.pt"]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert ran.stdout == "ErrorFlags(8 samples, 9 errors: 8xMISSING, 1xNAN @ encoder.2, gate) {'MISSING': 4}\n"
+    own, codes = flags.load(str(tmp_path / "f.pt"))
+    assert torch.equal(own, f) and codes == {"MISSING": 4}
+    with pytest.raises(triage.Error, match="no such file"):
+        flags.load(tmp_path / "none.pt")
+    with pytest.raises(triage.InputError):
+        flags.save(torch.ones(2, 3), tmp_path / "z.pt")
 
 
 def test_rows_are_selected():

@@ -71,7 +71,7 @@ extern "C" {
 #endif
 
 /// The version of this header. A table only grows at its end, with a new version.
-#define TRIAGE_C_VERSION 1
+#define TRIAGE_C_VERSION 2
 
 typedef struct TriageRuntime TriageRuntime;
 typedef struct TriagePolicy TriagePolicy;
@@ -419,6 +419,12 @@ typedef struct TriageApi {
   TriageStatus (*save_state)(TriagePolicy* policy, const char* file);
   TriageStatus (*load_state)(TriagePolicy* policy, const char* file);
   TriageStatus (*reset_state)(TriagePolicy* policy, const char* key);  ///< null: of all keys
+
+  /// --- since version 2 ---
+  /// read_flags of an output of this policy: its own names of codes 4, 8 and 12 (`codes = { MISSING = 4 }`), as the live version
+  /// has them.
+  TriageStatus (*read_policy_flags)(TriagePolicy* policy, const DLManagedTensor* tensor, TriageFlag* flags,
+                                    size_t* count);
 } TriageApi;
 
 /// The table, or null if the library is older than `version`, or `version` is 0. It lives until the process ends.

@@ -18,6 +18,7 @@
 #include <sstream>
 
 #include "bindings/cli/calls/call.h"
+#include "bindings/cli/calls/flag_inputs.h"
 #include "bindings/cli/calls/given.h"
 #include "bindings/cli/calls/inputs.h"
 #include "bindings/cli/terminal.h"
@@ -322,7 +323,7 @@ Call prepare_call(const CallOptions& options, bool json, std::shared_ptr<Decisio
   define_given(runtime, options.given, device);
   Policy policy = load_policy(runtime, options.policy);
   Signature signature = policy.signature();
-  Call call{std::move(runtime), policy, {}, {}, {}};
+  Call call{std::move(runtime), policy, {}, {}, {}, signature.codes};
   call.options.params = checked_params(options.params, signature, options.policy);
   read_inputs(call, options, options.inputs);
   return call;
@@ -330,10 +331,11 @@ Call prepare_call(const CallOptions& options, bool json, std::shared_ptr<Decisio
 
 void read_inputs(Call& call, const CallOptions& options, const std::vector<std::string>& inputs) {
   const c10::Device device = parse_device(options.device);
+  const Signature signature = call.policy.signature();
   call.inputs.clear();
   call.sources.clear();
-  for (const auto& [name, source] : match_inputs(inputs, call.policy.signature().inputs, options.policy)) {
-    call.inputs.push_back(read_input(source, device));
+  for (const auto& [name, source] : match_inputs(inputs, signature.inputs, options.policy)) {
+    call.inputs.push_back(read_input({name, source, type_of(signature, name)}, device, call.codes));
     call.sources.push_back(source);
   }
 }

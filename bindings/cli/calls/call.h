@@ -66,6 +66,7 @@ struct Call {
   std::vector<at::Tensor> inputs;
   std::vector<std::string> sources;  // what each input was read from
   RunOptions options;
+  CodeNames codes = {};  // of what is shown of the call: those of the policy, and of flags that it is given
 };
 /// Options for a Runtime in this program. What it would log of a policy goes nowhere, because that is in the report, or is
 /// thrown. What scripts print goes to standard error where standard output must hold nothing but JSON.

@@ -10,6 +10,7 @@
 #include <map>
 #include <string_view>
 
+#include "bindings/cli/calls/flag_inputs.h"
 #include "bindings/cli/calls/inputs.h"
 #include "bindings/cli/terminal.h"
 #include "runtime/operators/logical_bytes.h"
@@ -242,8 +243,9 @@ std::vector<Example> examples_for(lua::LuaScript& script, const CallOptions& opt
   const std::vector<at::Tensor> params = policy::param_tensors(signature, given);
   if (!options.inputs.empty()) {
     Example example{"the inputs given", {}, params};
+    CodeNames codes = signature.codes;
     for (const auto& [name, source] : match_inputs(options.inputs, signature.inputs, options.policy))
-      example.inputs.push_back(read_input(source, at::kCPU));
+      example.inputs.push_back(read_input({name, source, type_of(signature, name)}, at::kCPU, codes));
     return {example};
   }
   if (std::vector<Example> examples = lua::examples_of_tests(script); !examples.empty()) {

@@ -58,11 +58,11 @@ std::string outputs_text(const BadSample& sample) {
 
 }  // namespace
 
-BadSamples bad_samples(const at::Tensor& flags, const std::vector<NamedTensor>& inputs,
+BadSamples bad_samples(const at::Tensor& flags, const CodeNames& codes, const std::vector<NamedTensor>& inputs,
                        const std::vector<NamedTensor>& outputs, size_t most) {
   BadSamples samples;
   int64_t last = -1;
-  for (const flags::TableRow& row : flags::to_table(flags)) {
+  for (const flags::TableRow& row : flags::to_table(flags, {.codes = codes})) {
     if (row.sample != last && ++samples.count <= most) samples.listed.push_back({row.sample, {}, {}});
     last = row.sample;
     if (samples.count <= most) samples.listed.back().errors.push_back(row.error);

@@ -32,7 +32,7 @@ struct BadSamples {
 
 /// Of the samples that `flags` tells of, the first `most`. An output belongs to the input of its name; without one, to the only
 /// input that has its sizes and dtype; other outputs are not compared.
-BadSamples bad_samples(const at::Tensor& flags, const std::vector<NamedTensor>& inputs,
+BadSamples bad_samples(const at::Tensor& flags, const CodeNames& codes, const std::vector<NamedTensor>& inputs,
                        const std::vector<NamedTensor>& outputs, size_t most);
 
 /// A line each: "sample 3  NAN @ logits  out0: 4 of 512 values changed".

@@ -22,6 +22,8 @@
 #include "bindings/cli/calls/samples.h"
 #include "bindings/cli/commands.h"
 #include "bindings/cli/terminal.h"
+#include "runtime/files/formats.h"
+#include "runtime/flags/flag_files.h"
 #include "runtime/messages/printable.h"
 #include "runtime/operators/logical_bytes.h"
 #include "runtime/policy/decisions/decisions.h"
@@ -78,8 +80,8 @@ int64_t changed_samples(const Result& output, const Call& call, const std::vecto
 }
 
 /// The counts as a table: a row a location, a column a code.
-void print_summary(const at::Tensor& flags) {
-  auto summary = flags::summary(flags);
+void print_summary(const at::Tensor& flags, const CodeNames& codes_of_policy) {
+  auto summary = flags::summary(flags, {.codes = codes_of_policy});
   if (summary.empty()) return;
   std::set<std::string> codes;
   size_t widest = 8;
@@ -129,20 +131,24 @@ Json tensor_json(const std::string& name, const at::Tensor& tensor) {
   return {{"name", name}, {"dtype", dtype_name(tensor.scalar_type())}, {"shape", tensor.sizes().vec()}};
 }
 
-Json flags_json(const at::Tensor& flags) {
+Json flags_json(const at::Tensor& flags, const CodeNames& names) {
   Json locations = Json::object();
   int64_t errors = 0;
-  for (const auto& [location, counts] : flags::summary(flags)) {
+  for (const auto& [location, counts] : flags::summary(flags, {.codes = names})) {
     for (const auto& [code, count] : counts) {
       locations[location][code] = count;
       errors += static_cast<int64_t>(count);
     }
   }
-  return {{"samples", flags.size(0)}, {"errors", errors}, {"summary", locations}, {"repr", flags::repr(flags)}};
+  return {{"samples", flags.size(0)},
+          {"errors", errors},
+          {"summary", locations},
+          {"repr", flags::repr(flags, {.codes = names})}};
 }
 
 void print_report(const Report& report, const Call& call) {
-  std::vector<std::string> names = call.policy.signature().inputs;
+  const Signature signature = call.policy.signature();
+  const std::vector<std::string>& names = signature.inputs;
   const std::string calls = report.calls == 1 ? "" : fmt::format(" (the last of {} calls)", report.calls);
   say("{}{}\n", paint(Paint::heading, messages::one_line(report.policy)), calls);
   for (size_t i = 0; i < call.inputs.size(); ++i)
@@ -154,8 +160,9 @@ void print_report(const Report& report, const Call& call) {
   for (const Result& output : report.outputs) {
     if (!output.is_flags) continue;
     bool clean = flags::summary(output.tensor).empty();
-    say("  {:<8} {}\n", "flags", paint(clean ? Paint::good : Paint::warning, flags::repr(output.tensor)));
-    print_summary(output.tensor);
+    say("  {:<8} {}\n", "flags",
+        paint(clean ? Paint::good : Paint::warning, flags::repr(output.tensor, {.codes = call.codes})));
+    print_summary(output.tensor, call.codes);
   }
   for (size_t i = 0; i < report.state.size(); ++i)
     print_tensor(i == 0 ? "state" : "", report.state[i].first, report.state[i].second,
@@ -173,7 +180,8 @@ void print_report(const Report& report, const Call& call) {
 }
 
 Json to_json(const Report& report, const Call& call) {
-  std::vector<std::string> names = call.policy.signature().inputs;
+  const Signature signature = call.policy.signature();
+  const std::vector<std::string>& names = signature.inputs;
   Json inputs = Json::array(), outputs = Json::array();
   for (size_t i = 0; i < call.inputs.size(); ++i) inputs.push_back(tensor_json(names[i], call.inputs[i]));
   for (const Result& output : report.outputs) {
@@ -187,7 +195,7 @@ Json to_json(const Report& report, const Call& call) {
                {"backend", report.backend},
                {"inputs", inputs},
                {"outputs", outputs},
-               {"flags", flags ? flags_json(flags->tensor) : Json()},
+               {"flags", flags ? flags_json(flags->tensor, call.codes) : Json()},
                {"bad_samples", flags ? samples_json(report.bad) : Json()},
                {"decision", report.decided ? Json(report.decisions) : Json()},
                {"graphs", report.graphs},
@@ -205,12 +213,12 @@ BadSamples bad_samples_of(const Report& report, const Call& call, bool json) {
   constexpr size_t most_on_screen = 10, most_in_json = 1000;
   const Result* flags = flags_of(report);
   if (!flags) return {};
-  const std::vector<std::string> names = call.policy.signature().inputs;
+  const Signature signature = call.policy.signature();
   std::vector<NamedTensor> inputs, outputs;
-  for (size_t i = 0; i < call.inputs.size(); ++i) inputs.emplace_back(names[i], call.inputs[i]);
+  for (size_t i = 0; i < call.inputs.size(); ++i) inputs.emplace_back(signature.inputs[i], call.inputs[i]);
   for (const Result& output : report.outputs)
     if (!output.is_flags) outputs.emplace_back(output.name, output.tensor);
-  return bad_samples(flags->tensor, inputs, outputs, json ? most_in_json : most_on_screen);
+  return bad_samples(flags->tensor, call.codes, inputs, outputs, json ? most_in_json : most_on_screen);
 }
 
 using Destinations = std::vector<std::pair<std::string, std::string>>;
@@ -247,24 +255,32 @@ void check_output_names(const Destinations& destinations, const std::vector<std:
   }
 }
 
-/// Writes all files or none. Several outputs with keys go into one file as a dict.
-void write_outputs(const Destinations& destinations, std::vector<Result>& outputs) {
-  std::vector<std::pair<std::string, c10::IValue>> files;
-  std::map<std::string, c10::impl::GenericDict> dicts;
+/// Writes all files or none. Several outputs with keys go into one file as a dict. Beside flags stand the names of what they tell of.
+void write_outputs(const Destinations& destinations, std::vector<Result>& outputs, const CodeNames& codes) {
+  struct Content {
+    c10::IValue value;
+    std::vector<std::pair<std::string, at::Tensor>> flags;
+  };
+  std::map<std::string, Content> contents;
   for (const auto& [name, file] : destinations) {
     auto output = std::find_if(outputs.begin(), outputs.end(),
                                [&, &wanted = name](const Result& result) { return result.name == wanted; });
     output->file = file;
     auto [path, key] = split_key(file);
+    Content& content = contents[path];
+    if (output->is_flags) content.flags.emplace_back(key, output->tensor);
     if (key.empty()) {
-      files.emplace_back(path, output->tensor);
+      content.value = output->tensor;
       continue;
     }
-    auto dict = dicts.try_emplace(path, c10::StringType::get(), c10::AnyType::get()).first;
-    dict->second.insert(key, output->tensor);
+    if (content.value.isNone()) content.value = c10::impl::GenericDict(c10::StringType::get(), c10::AnyType::get());
+    content.value.toGenericDict().insert(key, output->tensor);
   }
-  for (const auto& [path, dict] : dicts) files.emplace_back(path, dict);
-  save_files(files);
+  std::vector<files::SavedFile> files;
+  for (const auto& [path, content] : contents)
+    files.push_back(
+        {path, content.value, content.flags.empty() ? "" : flags::note_of(content.flags, {.codes = codes})});
+  files::save(files);
 }
 
 /// Who counts the NaNs of an expanded tensor, or writes it, needs the memory of all its elements.
@@ -379,7 +395,7 @@ int run(const RunCommand& options) {
         {i < names.size() ? names[i] : fmt::format("out{}", i), tensors[i], i < is_flags.size() && is_flags[i], ""});
   }
   check_output_sizes(report.outputs);
-  write_outputs(destinations, report.outputs);
+  write_outputs(destinations, report.outputs, call.codes);
   {
     Progress progress;
     progress.show(fmt::format("timing {} calls ...", options.repeat));

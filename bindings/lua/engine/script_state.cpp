@@ -1,6 +1,7 @@
 #include "bindings/lua/engine/script_state.h"
 
 #include "bindings/lua/compile/closures/closure_state.h"
+#include "bindings/lua/engine/libraries/flag_files.h"
 #include "bindings/lua/engine/libraries/torch_files.h"
 #include "bindings/lua/engine/libraries/triage_library.h"
 #include "bindings/lua/engine/policies/policy_modules.h"
@@ -94,10 +95,12 @@ std::unique_ptr<State> make_script_state(StateOptions options, const std::vector
     state->define("policy");
     push_triage(L);
     state->define("triage");
-    if (state->context().sandboxed)
+    if (state->context().sandboxed) {
       add_policy_files(*state);
-    else
+    } else {
       add_torch_files(L);
+      add_flag_files(L);
+    }
     lua_newtable(L);
     const int tables = lua_gettop(L);
     for (const auto& function : host_functions) {

@@ -213,6 +213,13 @@ int default_severity_of(lua_State* L) {
   return 1;
 }
 
+int push_code_name(lua_State* L) {
+  specialize_number(L, 1);
+  const std::string& name = code_name(static_cast<Code>(luaL_checkinteger(L, 1)), context(L).codes);
+  lua_pushlstring(L, name.data(), name.size());
+  return 1;
+}
+
 template <class Enum, const std::string& (*name_of)(Enum)>
 int push_name(lua_State* L) {
   specialize_number(L, 1);
@@ -294,7 +301,7 @@ void add_argument_checks(lua_State* L) {
                                        {"severity", guarded<check_severity>},
                                        {"domain", guarded<check_domain>},
                                        {"default_severity", guarded<default_severity_of>},
-                                       {"code_name", guarded<push_name<Code, code_name>>},
+                                       {"code_name", guarded<push_code_name>},
                                        {"severity_name", guarded<push_name<Severity, severity_name>>},
                                        {"domain_name", guarded<push_name<Domain, domain_name>>},
                                        {"read_only", guarded<read_only>},

@@ -1,5 +1,6 @@
 #pragma once
 #include <triage/config.h>
+#include <triage/flags.h>
 
 #include <lua.hpp>
 
@@ -24,6 +25,12 @@ std::optional<ErrorConfig> test_error_config(lua_State* L, int index);
 
 /// AccumulationConfig{...}, or a table of its fields, at `index`. Throws ConfigError.
 AccumulationConfig check_accumulation(lua_State* L, int index);
+
+/// The table of options at `index` of a function that reads flags: {config = ..., codes = {MISSING = 4}}. Without `codes`, the names that
+/// the script's policy has. Throws InputError.
+InspectOptions inspect_options(lua_State* L, int index, const char* operation);
+/// The same where only `config` is an option.
+std::optional<ErrorConfig> config_option(lua_State* L, int index, const char* operation);
 
 /// How many locations a policy may still be the first to name: ids are shared by all of them. Refuses a name that is too long.
 int64_t free_location_names(const Context& context);

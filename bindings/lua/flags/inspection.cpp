@@ -69,22 +69,6 @@ int64_t sample_argument(lua_State* L, const char* operation) {
   return lua_tointeger(L, 2);
 }
 
-/// The options table at `index`, {config = ...}.
-ConfigOptions options_argument(lua_State* L, int index, const char* operation) {
-  ConfigOptions options;
-  if (lua_isnoneornil(L, index)) return options;
-  if (!lua_istable(L, index))
-    throw InputError(std::string(operation) + ": expected a table of options, got " + describe(L, index));
-  lua_pushnil(L);
-  while (lua_next(L, index)) {
-    if (lua_type(L, -2) != LUA_TSTRING || std::string_view(lua_tostring(L, -2)) != "config")
-      throw InputError(std::string(operation) + ": the only option is config, got " + describe(L, lua_absindex(L, -2)));
-    options.config = error_config(L, lua_absindex(L, -1));
-    lua_pop(L, 1);
-  }
-  return options;
-}
-
 void push_text(lua_State* L, const std::string& text) {
   charge(L, text.size());
   lua_pushlstring(L, text.data(), text.size());
@@ -136,14 +120,14 @@ void charge_entries(lua_State* L, const std::string& operation, const at::Tensor
 
 int unpack(lua_State* L) {
   const at::Tensor& f = flags_argument(L, "flags.unpack");
-  push_entries(L, flags::unpack(f, sample_argument(L, "flags.unpack"), options_argument(L, 3, "flags.unpack")));
+  push_entries(L, flags::unpack(f, sample_argument(L, "flags.unpack"), inspect_options(L, 3, "flags.unpack")));
   return 1;
 }
 
 int unpack_all(lua_State* L) {
   const at::Tensor& f = flags_argument(L, "flags.unpack_all");
   charge_entries(L, "flags.unpack_all", f);
-  const auto samples = flags::unpack_all(f, options_argument(L, 2, "flags.unpack_all"));
+  const auto samples = flags::unpack_all(f, inspect_options(L, 2, "flags.unpack_all"));
   lua_createtable(L, static_cast<int>(samples.size()), 0);
   for (size_t i = 0; i < samples.size(); ++i) {
     push_entries(L, samples[i]);
@@ -155,7 +139,7 @@ int unpack_all(lua_State* L) {
 int summary(lua_State* L) {
   const at::Tensor& f = flags_argument(L, "flags.summary");
   charge_entries(L, "flags.summary", f);
-  const auto counts = flags::summary(f, options_argument(L, 2, "flags.summary"));
+  const auto counts = flags::summary(f, inspect_options(L, 2, "flags.summary"));
   lua_newtable(L);
   for (const auto& [location, codes] : counts) {
     lua_newtable(L);
@@ -168,7 +152,7 @@ int summary(lua_State* L) {
 int to_table(lua_State* L) {
   const at::Tensor& f = flags_argument(L, "flags.to_table");
   charge_entries(L, "flags.to_table", f);
-  const auto rows = flags::to_table(f, options_argument(L, 2, "flags.to_table"));
+  const auto rows = flags::to_table(f, inspect_options(L, 2, "flags.to_table"));
   lua_createtable(L, static_cast<int>(rows.size()), 0);
   for (size_t i = 0; i < rows.size(); ++i) {
     push_entry(L, rows[i].error);
@@ -182,14 +166,14 @@ int to_table(lua_State* L) {
 int repr(lua_State* L) {
   const at::Tensor& f = flags_argument(L, "flags.repr");
   charge_samples(L, "flags.repr", f);
-  push_text(L, flags::repr(f, options_argument(L, 2, "flags.repr")));
+  push_text(L, flags::repr(f, inspect_options(L, 2, "flags.repr")));
   return 1;
 }
 
 int pretty_print(lua_State* L) {
   const at::Tensor& f = flags_argument(L, "flags.pretty_print");
   const int64_t sample = sample_argument(L, "flags.pretty_print");
-  push_text(L, flags::pretty_print(f, sample, options_argument(L, 3, "flags.pretty_print")));
+  push_text(L, flags::pretty_print(f, sample, inspect_options(L, 3, "flags.pretty_print")));
   return 1;
 }
 
@@ -197,7 +181,7 @@ int pretty_print(lua_State* L) {
 int has_err(lua_State* L) {
   const at::Tensor* f = first_tensor(L);
   if (!f) throw InputError("has_err: expected a flags tensor as `f`, got " + describe(L, 1));
-  const ConfigOptions options = options_argument(L, 2, "has_err");
+  const ConfigOptions options{config_option(L, 2, "has_err")};
   flags::KnownForms::add(options.config);
   flags::check::known("has_err", *f);
   break_graph("has_err", "In captured code write IF(HAS(f), ...), or select per sample with err.is_err(f).");
@@ -218,7 +202,51 @@ int dynamic_shape(lua_State* L) {
   return 0;
 }
 
+/// {MISSING = 4}, at `index`
+CodeNames read_codes(lua_State* L, int index, const std::string& operation) {
+  if (!lua_istable(L, index))
+    throw InputError(operation + ": expected a table of names and codes such as {MISSING = 4} as `codes`, got " +
+                     describe(L, index));
+  CodeNames codes;
+  for (lua_pushnil(L); lua_next(L, index); lua_pop(L, 1)) {
+    const bool is_code = lua_isinteger(L, -1) && lua_tointeger(L, -1) >= 0 && lua_tointeger(L, -1) <= CODE_MASK;
+    if (lua_type(L, -2) != LUA_TSTRING || !is_code)
+      throw InputError(operation + ": expected names, and codes of 0 to 15, in `codes`, got " + describe(L, -2) +
+                       " = " + describe(L, -1));
+    codes.push_back({code_from(lua_tointeger(L, -1)), lua_tostring(L, -2)});
+  }
+  return codes;
+}
+
+/// The table of options at `index`. `with_codes`: `codes` is one.
+InspectOptions read_options(lua_State* L, int index, const char* operation, bool with_codes) {
+  InspectOptions options{{}, context(L).codes};
+  if (lua_isnoneornil(L, index)) return options;
+  if (!lua_istable(L, index))
+    throw InputError(std::string(operation) + ": expected a table of options, got " + describe(L, index));
+  for (lua_pushnil(L); lua_next(L, index); lua_pop(L, 1)) {
+    const std::string_view name = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "";
+    if (name == "config")
+      options.config = error_config(L, lua_absindex(L, -1));
+    else if (name == "codes" && with_codes)
+      options.codes = read_codes(L, lua_absindex(L, -1), operation);
+    else
+      throw InputError(std::string(operation) +
+                       (with_codes ? ": the options are config and codes, got " : ": the only option is config, got ") +
+                       describe(L, lua_absindex(L, -2)));
+  }
+  return options;
+}
+
 }  // namespace
+
+InspectOptions inspect_options(lua_State* L, int index, const char* operation) {
+  return read_options(L, index, operation, /*with_codes=*/true);
+}
+
+std::optional<ErrorConfig> config_option(lua_State* L, int index, const char* operation) {
+  return read_options(L, index, operation, /*with_codes=*/false).config;
+}
 
 void add_inspection(lua_State* L) {
   static const LimitedFunction core_functions[] = {{"has_err", guarded<has_err>, 2},

@@ -41,9 +41,9 @@ std::string tensor_text(lua_State* L, int index, const at::Tensor& tensor) {
   return text;
 }
 
-std::string flags_text(const at::Tensor& flags) {
-  std::string text = flags::repr(flags);
-  const auto rows = flags::to_table(flags);
+std::string flags_text(const at::Tensor& flags, const CodeNames& codes) {
+  std::string text = flags::repr(flags, {.codes = codes});
+  const auto rows = flags::to_table(flags, {.codes = codes});
   if (rows.empty()) return text;
   size_t code = 4, location = 8;
   for (const auto& row : rows) {
@@ -193,7 +193,7 @@ std::string nested_text(lua_State* L, int index, int nesting) {
 std::string display(lua_State* L, int index, bool is_flags) {
   index = lua_absindex(L, index);
   if (const at::Tensor* tensor = test_tensor(L, index))
-    return is_flags ? flags_text(*tensor) : tensor_text(L, index, *tensor);
+    return is_flags ? flags_text(*tensor, context(L).codes) : tensor_text(L, index, *tensor);
   if (lua_type(L, index) == LUA_TSTRING) return plain_text(L, index);
   if (lua_type(L, index) == LUA_TFUNCTION) return named_function_text(L, index);
   return nested_text(L, index, 0);

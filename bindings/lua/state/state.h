@@ -88,6 +88,7 @@ struct Context {
   std::optional<AccumulationConfig> accumulation;
   /// Holds the locations that the script names; null where those last as the host's do.
   std::shared_ptr<LocationOwner> locations;
+  CodeNames codes;  // that its policy gives to free codes
   // Of the coroutine that runs:
   Scope* innermost_call = nullptr;       // of `call_in_scope`; no call is yielded across
   std::shared_ptr<const Resume> resume;  // since it goes on; null in the main one

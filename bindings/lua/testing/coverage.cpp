@@ -21,9 +21,9 @@ constexpr int64_t most_samples = 100'000;  // whose classes are told apart: each
 const char start_function = 0;  // its address is the registry key
 
 /// The class of each sample, told by its first entry: that is the root cause.
-std::vector<std::string> classes_of(const at::Tensor& flags) {
+std::vector<std::string> classes_of(const at::Tensor& flags, const CodeNames& codes) {
   std::vector<std::string> classes;
-  for (const auto& entries : flags::unpack_all(flags))
+  for (const auto& entries : flags::unpack_all(flags, {.codes = codes}))
     classes.push_back(entries.empty() ? "ok" : entries.front().code_name);
   return classes;
 }
@@ -83,11 +83,11 @@ void Coverage::start(State& state) {
   });
 }
 
-void Coverage::finish(const at::Tensor& flags) {
+void Coverage::finish(const at::Tensor& flags, const CodeNames& codes) {
   running_ = false;
   std::vector<std::string> classes;
   const bool told_apart = flags.defined() && flags.size(0) <= most_samples;
-  if (told_apart) classes = classes_of(flags);
+  if (told_apart) classes = classes_of(flags, codes);
   for (const Note& note : once_for_each_rule(std::move(notes_))) {
     const bool known = told_apart && (note.mask.dim() == 0 || note.mask.size(0) == flags.size(0));
     if (!known) {

@@ -26,7 +26,7 @@ class Coverage {
   /// The policy's function runs from here on.
   void start(State& state);
   /// It returned: `flags` (undefined where it returns none) say of what class each sample is.
-  void finish(const at::Tensor& flags);
+  void finish(const at::Tensor& flags, const CodeNames& codes);
   /// It failed: nothing of that run counts.
   void abandon() { notes_.clear(), running_ = false; }
 

@@ -101,6 +101,8 @@ diagnose::Tensors PolicySubject::call_next(const diagnose::Tensors& inputs) {
   return outputs;
 }
 
+CodeNames PolicySubject::codes() { return loaded_->policy.signature().codes; }
+
 std::vector<std::string> PolicySubject::output_names() { return loaded_->policy.signature().outputs; }
 std::vector<bool> PolicySubject::flags_outputs() { return loaded_->policy.flags_outputs(); }
 

@@ -36,6 +36,7 @@ class PolicySubject final : public diagnose::VerifySubject {
   bool has_state() const override;
   void restart() override;
   std::vector<std::string> output_names() override;
+  CodeNames codes() override;
   std::vector<bool> flags_outputs() override;
   std::vector<bool> flags_inputs() override;
   diagnose::Recording record(const diagnose::Tensors& inputs) override;

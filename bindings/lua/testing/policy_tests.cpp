@@ -311,7 +311,7 @@ class Tester {
     at::Tensor flags;
     for (size_t i = 0; i < covered_.flags_outputs().size(); ++i)
       if (covered_.flags_outputs()[i]) flags = outputs[i];
-    coverage_.finish(flags);
+    coverage_.finish(flags, plain_.signature().codes);
     watch_silently([&] { covered_.check_test(index, outputs); });
   }
 

@@ -1,7 +1,12 @@
-"""Reads flags as Python values: the names of `flags` in Lua. Each reads tensors, so none may be used inside torch.compile."""
+"""Reads flags as Python values: the names of `flags` in Lua. Each reads tensors, so none may be used inside torch.compile.
+
+`codes` are names of a policy's own for the codes 4, 8 and 12: `codes=policy.signature["codes"]` (of that policy's flags).
+"""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -33,10 +38,10 @@ class TableRow(UnpackedError):
     slot: int
 
 
-def _layout(operation: str, f: Tensor, config: ErrorConfig | None):
-    """`f`, how many slots its records have, and whether the last of them counts dropped errors."""
+def _layout(operation: str, f: Tensor, config: ErrorConfig | None, codes: Mapping[str, int] | None):
+    """`f`, how many slots its records have, whether the last of them counts dropped errors, and names of codes."""
     c = config or get_config()
-    return checked_flags(operation, f), c.num_slots, c.track_overflow
+    return checked_flags(operation, f), c.num_slots, c.track_overflow, dict(codes or {})
 
 
 def _sample(operation: str, f: Tensor, sample: int) -> int:
@@ -45,38 +50,66 @@ def _sample(operation: str, f: Tensor, sample: int) -> int:
     return sample % f.shape[0]
 
 
-def to_table(f: Tensor, *, config: ErrorConfig | None = None) -> list[TableRow]:
+def to_table(f: Tensor, *, config: ErrorConfig | None = None, codes: Mapping[str, int] | None = None) -> list[TableRow]:
     """Every entry of the batch: samples in order, slot 0 first."""
-    return [TableRow(**row) for row in called(_ops._flags_table, *_layout("flags.to_table", f, config))]
+    return [TableRow(**row) for row in called(_ops._flags_table, *_layout("flags.to_table", f, config, codes))]
 
 
-def unpack_all(f: Tensor, *, config: ErrorConfig | None = None) -> list[list[UnpackedError]]:
+def unpack_all(
+    f: Tensor, *, config: ErrorConfig | None = None, codes: Mapping[str, int] | None = None
+) -> list[list[UnpackedError]]:
     """The entries of every sample."""
     samples: list[list[UnpackedError]] = [[] for _ in range(checked_flags("flags.unpack_all", f).shape[0])]
-    for row in to_table(f, config=config):
+    for row in to_table(f, config=config, codes=codes):
         samples[row.sample].append(
             UnpackedError(row.severity, row.code, row.location, row.severity_name, row.code_name, row.location_name)
         )
     return samples
 
 
-def unpack(f: Tensor, sample: int = 0, *, config: ErrorConfig | None = None) -> list[UnpackedError]:
+def unpack(
+    f: Tensor, sample: int = 0, *, config: ErrorConfig | None = None, codes: Mapping[str, int] | None = None
+) -> list[UnpackedError]:
     """The entries of one sample, slot 0 first; a negative number counts from the end."""
     i = _sample("flags.unpack", checked_flags("flags.unpack", f), sample)
-    return unpack_all(f[i : i + 1], config=config)[0]
+    return unpack_all(f[i : i + 1], config=config, codes=codes)[0]
 
 
-def summary(f: Tensor, *, config: ErrorConfig | None = None) -> dict[str, dict[str, int]]:
+def summary(
+    f: Tensor, *, config: ErrorConfig | None = None, codes: Mapping[str, int] | None = None
+) -> dict[str, dict[str, int]]:
     """`{location: {code: count}}`"""
-    return called(_ops._flags_summary, *_layout("flags.summary", f, config))
+    return called(_ops._flags_summary, *_layout("flags.summary", f, config, codes))
 
 
-def repr(f: Tensor, *, config: ErrorConfig | None = None) -> str:  # noqa: A001  the name in Lua and C++
+def repr(  # noqa: A001  the name in Lua and C++
+    f: Tensor, *, config: ErrorConfig | None = None, codes: Mapping[str, int] | None = None
+) -> str:
     """One line: `ErrorFlags(32 samples, 5 errors: 3xNAN, 2xINF @ encoder, output)`."""
-    return called(_ops._flags_repr, *_layout("flags.repr", f, config))
+    return called(_ops._flags_repr, *_layout("flags.repr", f, config, codes))
 
 
-def pretty_print(f: Tensor, sample: int = 0, *, config: ErrorConfig | None = None) -> str:
+def pretty_print(
+    f: Tensor, sample: int = 0, *, config: ErrorConfig | None = None, codes: Mapping[str, int] | None = None
+) -> str:
     """One sample as text."""
-    f, slots, overflow = _layout("flags.pretty_print", f, config)
-    return called(_ops._flags_pretty, f, _sample("flags.pretty_print", f, sample), slots, overflow)
+    f, slots, overflow, names = _layout("flags.pretty_print", f, config, codes)
+    return called(_ops._flags_pretty, f, _sample("flags.pretty_print", f, sample), slots, overflow, names)
+
+
+def save(
+    f: Tensor,
+    path: str | os.PathLike[str],
+    *,
+    config: ErrorConfig | None = None,
+    codes: Mapping[str, int] | None = None,
+) -> None:
+    """Writes flags as `torch.save` does, and into a .pt file the names of locations and codes beside them."""
+    called(_ops._flags_save, os.fspath(path), *_layout("flags.save", f, config, codes))
+
+
+def load(path: str | os.PathLike[str], *, config: ErrorConfig | None = None) -> tuple[Tensor, dict[str, int]]:
+    """The flags of a file, whichever process wrote it, with location ids of this one; and the names of codes that it has."""
+    c = config or get_config()
+    f, codes = called(_ops._flags_load, os.fspath(path), c.num_slots, c.track_overflow, c.flag_dtype)
+    return f, dict(codes)

@@ -1,5 +1,6 @@
 #pragma once
 #include <ATen/core/Tensor.h>
+#include <triage/config.h>
 
 #include <cstdint>
 #include <functional>
@@ -32,6 +33,8 @@ class IsolationSubject {
   virtual std::vector<std::string> output_names() = 0;
   virtual std::vector<bool> flags_outputs() = 0;
   virtual std::vector<bool> flags_inputs() { return {}; }
+  /// What it calls the free codes.
+  virtual CodeNames codes() { return {}; }
   /// The outputs, then the new state, as far as that is known.
   virtual Recording record(const Tensors& inputs) = 0;
 };

@@ -37,7 +37,7 @@ std::vector<Record> Answers::records() const {
   std::vector<Record> records(static_cast<size_t>(samples));
   for (size_t i = 0; i < outputs.size() && i < is_flags.size(); ++i) {
     if (!is_flags[i] || !outputs[i].defined() || outputs[i].dim() != 2 || outputs[i].size(0) != samples) continue;
-    std::vector<Record> all = flags::unpack_all(outputs[i]);
+    std::vector<Record> all = flags::unpack_all(outputs[i], {.codes = codes});
     for (size_t row = 0; row < all.size(); ++row)
       records[row].insert(records[row].end(), all[row].begin(), all[row].end());
   }

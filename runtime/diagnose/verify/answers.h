@@ -19,6 +19,7 @@ struct Answers {
   std::vector<std::string> names;  // of the outputs
   std::vector<bool> is_flags;
   int64_t samples = 0;
+  CodeNames codes = {};
 
   /// Data with a row for each sample.
   bool has_samples(size_t output) const;

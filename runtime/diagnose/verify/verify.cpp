@@ -94,7 +94,7 @@ class Laws {
   Answers ask(const TriedSamples& samples) {
     ++found_.calls;
     Answers answers{subject_.call(diagnose::batch_of(inputs_, samples)), names_, is_flags_,
-                    static_cast<int64_t>(samples.size())};
+                    static_cast<int64_t>(samples.size()), subject_.codes()};
     for (size_t i = answers.names.size(); i < answers.outputs.size(); ++i) answers.names.push_back(name_of(i));
     for (at::Tensor& output : answers.outputs)
       if (output.defined()) output = output.detach();

@@ -83,7 +83,8 @@ struct FlagDifference {
   int64_t location;
   Code code;
   uint64_t only_live = 0, only_candidate = 0;
-  std::string example;  ///< the first such sample, as in SampleDifference::sample
+  std::string example;         ///< the first such sample, as in SampleDifference::sample
+  std::string code_name = {};  ///< as the version calls the code that flags the sample
 };
 
 /// A sample for which an output differs.
@@ -103,7 +104,7 @@ struct ShadowReport {
   std::string why_not;
   uint64_t samples = 0;                        ///< of the compared calls
   uint64_t only_live = 0, only_candidate = 0;  ///< samples that one of the two flags at all
-  std::vector<FlagDifference> flags;           ///< by location and code; the severity does not count
+  std::vector<FlagDifference> flags;           ///< by location, code and its name; the severity does not count
   uint64_t different = 0;                      ///< samples for which an output differs by more than the tolerance
   uint64_t different_unflagged = 0;            ///< ... and that neither version flags
   double max_difference = 0;  ///< as in SampleDifference, also of outputs that are not one row for each sample

@@ -6,12 +6,23 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 /// The configuration of flags, and the names of codes, severities and domains (layout.h).
 namespace triage {
 
 /// `NAN`, `OUT_OF_BOUNDS`, ..., `CODE_4`. Throws ConfigError outside 0..15.
 TRIAGE_API const std::string& code_name(Code code);
+/// What a policy calls one of the codes 4, 8 and 12, which have no meaning of their own: `codes = {MISSING = 4}`.
+struct CodeName {
+  Code code;
+  std::string name;
+  friend bool operator==(const CodeName&, const CodeName&) = default;
+};
+/// In the order of codes, each code and each name once.
+using CodeNames = std::vector<CodeName>;
+/// The name that `names` has for it, else `code_name(code)`. Throws ConfigError outside 0..15.
+TRIAGE_API const std::string& code_name(Code code, const CodeNames& names);
 /// `OK WARN ERROR CRITICAL`. Throws ConfigError outside 0..3.
 TRIAGE_API const std::string& severity_name(Severity severity);
 /// `NUMERIC INDEX QUALITY RUNTIME`. Throws ConfigError outside 0..3.

@@ -20,6 +20,7 @@ struct TRIAGE_API ErrorReport {
     Code code;
     Severity severity;
     int64_t count;
+    std::string code_name = {};  ///< of a free code that the policy names; else empty: `triage::code_name(code)`
     friend bool operator==(const Count&, const Count&) = default;
   };
   /// One sample with errors.
@@ -33,7 +34,7 @@ struct TRIAGE_API ErrorReport {
   int64_t samples = 0;
   int64_t flagged = 0;                 ///< samples with an error
   int64_t dropped = 0;                 ///< errors that found no slot (track_overflow, layout.h)
-  std::vector<Count> counts = {};      ///< by location, code and severity; each kind once
+  std::vector<Count> counts = {};      ///< by location, code and its name, and severity; each kind once
   std::vector<Example> examples = {};  ///< some of the flagged samples, in order of rank
 
   /// The worst severity; Severity::ok without errors.
@@ -48,6 +49,7 @@ struct TRIAGE_API ErrorReport {
 struct ReportOptions {
   size_t examples = 4;  ///< flagged samples to name at most, the first ones
   std::optional<ErrorConfig> config = {};
+  CodeNames codes = {};  ///< as in InspectOptions
 };
 
 /// Counts the errors in a flags tensor. Reads its values, so it synchronizes with an accelerator.

@@ -34,6 +34,10 @@ namespace triage {
 struct ConfigOptions {
   std::optional<ErrorConfig> config = {};
 };
+struct InspectOptions {
+  std::optional<ErrorConfig> config = {};
+  CodeNames codes = {};  ///< what the policy that the flags are of calls the free codes: `policy.signature().codes`
+};
 struct NewOptions {
   c10::Device device = c10::kCPU;
   std::optional<ErrorConfig> config = {};
@@ -231,18 +235,33 @@ struct TableRow {
 using Summary = std::map<std::string, std::map<std::string, int64_t>>;
 
 /// The errors of one sample, slot 0 first. A negative `sample` counts from the end.
-TRIAGE_API std::vector<UnpackedError> unpack(const at::Tensor& f, int64_t sample, const ConfigOptions& options = {});
+TRIAGE_API std::vector<UnpackedError> unpack(const at::Tensor& f, int64_t sample, const InspectOptions& options = {});
 /// The errors of every sample. Reads each word once, and takes memory only for samples and errors.
-TRIAGE_API std::vector<std::vector<UnpackedError>> unpack_all(const at::Tensor& f, const ConfigOptions& options = {});
-TRIAGE_API Summary summary(const at::Tensor& f, const ConfigOptions& options = {});
+TRIAGE_API std::vector<std::vector<UnpackedError>> unpack_all(const at::Tensor& f, const InspectOptions& options = {});
+TRIAGE_API Summary summary(const at::Tensor& f, const InspectOptions& options = {});
 /// `ErrorFlags(32 samples, no errors)` or `ErrorFlags(32 samples, 5 errors: 3xNAN, 2xINF @ encoder, output)`: codes by
 /// descending count, ties in order of first occurrence; at most three locations in order of their names, then
 /// ` +K more`. If errors were dropped, `; 7 dropped` follows.
-TRIAGE_API std::string repr(const at::Tensor& f, const ConfigOptions& options = {});
+TRIAGE_API std::string repr(const at::Tensor& f, const InspectOptions& options = {});
 /// One sample as readable text: `[OK] No errors`, or one line per error.
-TRIAGE_API std::string pretty_print(const at::Tensor& f, int64_t sample, const ConfigOptions& options = {});
+TRIAGE_API std::string pretty_print(const at::Tensor& f, int64_t sample, const InspectOptions& options = {});
 /// Every error of the batch, samples in order, slot 0 first.
-TRIAGE_API std::vector<TableRow> to_table(const at::Tensor& f, const ConfigOptions& options = {});
+TRIAGE_API std::vector<TableRow> to_table(const at::Tensor& f, const InspectOptions& options = {});
+
+/// Writes flags as save_tensor (files.h) does and, into `.pt` and `.pth` files, the names of their locations and codes beside them:
+/// a record of the file that `torch.load` passes over.
+TRIAGE_API void save(const std::string& path, const at::Tensor& f, const InspectOptions& options = {});
+/// Flags of a file, and what the policy that they are of calls the free codes.
+struct Loaded {
+  at::Tensor f;
+  CodeNames codes;
+};
+/// The flags of a file, whichever process wrote it. An id of a location is a number of one process: it becomes the id that its
+/// name has here, which the host then has registered. An id without a name in the file, as all ids of an .npy file, is the location
+/// `Location_<id>`. The words are those of the file where no other location has one of the ids here. Throws FileError, and
+/// InputError for a tensor that has not the form of flags. The configuration (default: the global one) says which form that is, and
+/// whether the last slot is an overflow record.
+TRIAGE_API Loaded load(const std::string& path, const ConfigOptions& options = {});
 
 }  // namespace flags
 }  // namespace triage

@@ -5,6 +5,7 @@
 #include <ATen/core/stack.h>
 #include <c10/core/Scalar.h>
 #include <triage/api.h>
+#include <triage/config.h>
 #include <triage/error.h>
 #include <triage/layout.h>
 #include <triage/masked_rows.h>
@@ -84,6 +85,8 @@ struct Signature {
   std::vector<std::optional<TensorSpec>> output_types = {};
   /// What the policy keeps between calls, in the order of names. No part of what hosts pass or get.
   std::vector<StateSpec> state = {};
+  /// What the policy calls the free codes. Another policy of the process may call them otherwise.
+  CodeNames codes = {};
   /// Declared ranges of the outputs, in their order; empty if there are none.
   std::vector<std::optional<OutputRange>> output_ranges = {};
 

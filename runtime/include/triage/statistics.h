@@ -74,6 +74,7 @@ struct FlagCount {
   Code code;
   Severity severity;
   uint64_t count;
+  std::string code_name = {};  ///< as the version calls the code that counted the samples
 };
 
 /// Samples of an output that were not within its declared range (OutputRange).
@@ -101,7 +102,7 @@ struct TRIAGE_API CallStatistics {
   uint64_t repaired = 0;             ///< flagged samples for which an output differs from its input
   uint64_t uncounted = 0;            ///< calls whose flags lie on another device, and were not counted
   uint64_t full = 0;                 ///< samples whose record has no free slot: later errors of theirs may be lost
-  std::vector<FlagCount> flags;      ///< by location, code and severity
+  std::vector<FlagCount> flags;      ///< by location, code and its name, and severity
   /// Of the outputs with a range, in the order of the signature; also those without a violation. Masks on another device are not read.
   std::vector<ViolationCount> violations;
   uint64_t recompiles = 0;  ///< calls that no captured graph fitted, after the first

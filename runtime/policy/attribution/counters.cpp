@@ -46,14 +46,15 @@ void FlagCounts::add(uint16_t slot, uint64_t count) noexcept {
   (*page)[slot & (page->size() - 1)].fetch_add(count, relaxed);
 }
 
-std::vector<FlagCount> FlagCounts::read() const {
+std::vector<FlagCount> FlagCounts::read(const CodeNames& codes) const {
   std::vector<FlagCount> counts;
   for (size_t location = 0; location < pages_.size(); ++location)
     if (const Page* page = pages_[location].load(std::memory_order_acquire))
       for (size_t kind = 0; kind < page->size(); ++kind)
         if (const uint64_t count = (*page)[kind].load(relaxed))
           counts.push_back({static_cast<int64_t>(location), static_cast<Code>(kind >> CODE_SHIFT),
-                            static_cast<Severity>(kind & SEVERITY_MASK), count});
+                            static_cast<Severity>(kind & SEVERITY_MASK), count,
+                            code_name(static_cast<Code>(kind >> CODE_SHIFT), codes)});
   return counts;
 }
 
@@ -66,7 +67,7 @@ void Counters::answered(Answered by, CallForm form, std::chrono::nanoseconds tim
   stripe.time.fetch_add(static_cast<uint64_t>(time.count()), relaxed);
 }
 
-Counters::Counters(const Signature& signature) {
+Counters::Counters(const Signature& signature) : codes_(signature.codes) {
   for (size_t i = 0; i < signature.output_ranges.size(); ++i)
     if (signature.output_ranges[i]) violated_.emplace_back(i, signature.outputs[i]);
 }
@@ -115,7 +116,7 @@ CallStatistics Counters::read() const {
   sum.full = all.full;
   for (size_t kind = 0; kind < failure_kind_count; ++kind) sum.failures[kind] = failures_[kind].load(relaxed);
   sum.uncounted = uncounted_.load(relaxed);
-  sum.flags = flags_.read();
+  sum.flags = flags_.read(codes_);
   for (const Violated& output : violated_) sum.violations.push_back({output.output, output.samples.load(relaxed)});
   return sum;
 }

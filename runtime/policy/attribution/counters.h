@@ -1,5 +1,6 @@
 #pragma once
 #include <triage/front_end.h>
+#include <triage/config.h>
 #include <triage/statistics.h>
 
 #include <array>
@@ -9,6 +10,7 @@
 #include <deque>
 #include <exception>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace triage::policy {
@@ -26,7 +28,8 @@ class FlagCounts {
 
   /// `slot`: an error as it stands in a record (triage/layout.h).
   void add(uint16_t slot, uint64_t count) noexcept;
-  std::vector<FlagCount> read() const;
+  /// With the names that `codes` has for free codes.
+  std::vector<FlagCount> read(const CodeNames& codes) const;
 
  private:
   using Page = std::array<std::atomic<uint64_t>, 1u << LOCATION_SHIFT>;  // by code and severity, as in the slot
@@ -42,6 +45,7 @@ class Counters {
   struct Flagged {
     uint64_t samples = 0, flagged = 0, repaired = 0, full = 0;
   };
+  /// Of a version with this signature.
   explicit Counters(const Signature& signature);
   void answered(Answered by, CallForm form, std::chrono::nanoseconds time) noexcept;
   void failed(FailureKind kind) noexcept;
@@ -69,6 +73,7 @@ class Counters {
   };
   Stripe& mine() noexcept;
 
+  const CodeNames codes_;
   std::array<Stripe, stripe_count> stripes_;
   std::array<Count, failure_kind_count> failures_ = {};
   Count uncounted_{0};

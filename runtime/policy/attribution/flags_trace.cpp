@@ -23,7 +23,8 @@ std::string json_of(const flags::Summary& counts) {
 
 }  // namespace
 
-void FlagsTrace::note(at::ArrayRef<at::Tensor> outputs, const std::vector<bool>& is_flags) noexcept {
+void FlagsTrace::note(at::ArrayRef<at::Tensor> outputs, const std::vector<bool>& is_flags,
+                      const CodeNames& codes) noexcept {
   try {
     const std::lock_guard lock(mutex_);
     if (process_ != ::getpid()) {
@@ -34,14 +35,14 @@ void FlagsTrace::note(at::ArrayRef<at::Tensor> outputs, const std::vector<bool>&
     const bool due = !told_ || Clock::now() - *told_ >= pause;
     ++calls_;
     for (size_t i = 0; i < outputs.size() && i < is_flags.size(); ++i)
-      if (is_flags[i] && outputs[i].defined() && (due || outputs[i].is_cpu())) add(outputs[i]);
+      if (is_flags[i] && outputs[i].defined() && (due || outputs[i].is_cpu())) add(outputs[i], codes);
     if (due) write_locked();
   } catch (const std::exception&) {  // no flags of the configuration that holds now: a call between two reloads
   }
 }
 
-void FlagsTrace::add(const at::Tensor& f) {
-  const flags::Summary found = flags::summary(f);
+void FlagsTrace::add(const at::Tensor& f, const CodeNames& codes) {
+  const flags::Summary found = flags::summary(f, {.codes = codes});
   samples_ += f.size(0);
   for (const auto& [location, codes] : found)
     for (const auto& [code, count] : codes) counts_[location][code] += count;

@@ -24,11 +24,12 @@ class FlagsTrace {
 
   void set_policy(const std::string& name) { policy_ = name; }
   /// `is_flags`: which of the outputs.
-  void note(at::ArrayRef<at::Tensor> outputs, const std::vector<bool>& is_flags) noexcept;
+  /// `codes`: what the version that answered calls the free codes.
+  void note(at::ArrayRef<at::Tensor> outputs, const std::vector<bool>& is_flags, const CodeNames& codes) noexcept;
 
  private:
   using Clock = std::chrono::steady_clock;
-  void add(const at::Tensor& f);
+  void add(const at::Tensor& f, const CodeNames& codes);
   void flush() noexcept;
   void write_locked();
 

@@ -77,12 +77,13 @@ CallStatistics& CallStatistics::operator+=(const CallStatistics& other) {
   }
   recompiles += other.recompiles;
   graph_breaks += other.graph_breaks;
-  std::map<std::tuple<int64_t, Code, Severity>, uint64_t> kinds;
+  std::map<std::tuple<int64_t, Code, std::string, Severity>, uint64_t> kinds;
   for (const std::vector<FlagCount>& counts : {flags, other.flags})
-    for (const FlagCount& count : counts) kinds[{count.location, count.code, count.severity}] += count.count;
+    for (const FlagCount& count : counts)
+      kinds[{count.location, count.code, count.code_name, count.severity}] += count.count;
   flags.clear();
   for (const auto& [kind, count] : kinds)
-    flags.push_back({std::get<0>(kind), std::get<1>(kind), std::get<2>(kind), count});
+    flags.push_back({std::get<0>(kind), std::get<1>(kind), std::get<3>(kind), count, std::get<2>(kind)});
   return *this;
 }
 

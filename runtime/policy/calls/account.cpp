@@ -33,22 +33,27 @@ std::optional<Counters::Flagged> count_totals(const FlaggedTotals& totals, Count
 
 /// Nothing where no flags could be read.
 std::optional<Counters::Flagged> count_flags(const FlaggedSamples& found, const std::vector<FlaggedSample>& samples,
-                                             Counters& counters) {
+                                             Counters& counters, FlagCounts& kinds) {
   FlaggedTotals totals{found.samples, samples.size(), 0, found.full, found.counted, found.elsewhere};
   for (const FlaggedSample& sample : samples) totals.repaired += sample.treatment == Treatment::repaired;
-  if (totals.counted) count_errors(found.errors, counters.flags());
+  if (totals.counted) count_errors(found.errors, kinds);
   return count_totals(totals, counters);
 }
 
 /// The same where nobody asks which samples they are.
-std::optional<Counters::Flagged> count_flags(const AnsweredCall& call, Counters& counters) {
-  const auto add = [&](uint16_t slot, uint64_t count) { counters.flags().add(slot, count); };
+std::optional<Counters::Flagged> count_flags(const AnsweredCall& call, Counters& counters, FlagCounts& kinds) {
+  const auto add = [&](uint16_t slot, uint64_t count) { kinds.add(slot, count); };
   const auto totals = count_flagged(call, add);
   if (!totals) {
     const FlaggedSamples found = flagged_samples(call);
-    return count_flags(found, treatments(call, found), counters);
+    return count_flags(found, treatments(call, found), counters, kinds);
   }
   return count_totals(*totals, counters);
+}
+
+/// Kinds of errors are counted for the version that was called, unless another one answered that calls the codes otherwise.
+FlagCounts& kinds_of(const PolicyVersion& called, const PolicyVersion& answered) {
+  return (called.signature.codes == answered.signature.codes ? called : answered).counters->flags();
 }
 
 void fill(RunInfo& info, const PolicyVersion& called, const Answer& answer, nanoseconds time,
@@ -98,15 +103,17 @@ void Call::read_flags(const PolicyVersion& called, FlaggedSamples& found, std::v
   if (looks) {
     const AnsweredCall call{inputs_,  answer_.outputs, called.signature.inputs, answer_.version->signature.outputs,
                             is_flags, options_.donate};
+    FlagCounts& kinds = kinds_of(called, *answer_.version);
     if (settings.decisions) {
       found = flagged_samples(call);
       samples = treatments(call, found);
-      if (settings.count_flags) flagged_ = count_flags(found, samples, *called.counters);
+      if (settings.count_flags) flagged_ = count_flags(found, samples, *called.counters, kinds);
     } else {
-      flagged_ = count_flags(call, *called.counters);
+      flagged_ = count_flags(call, *called.counters, kinds);
     }
   }
-  if (messages::trace_on()) policy_.flags_trace().note(answer_.outputs, is_flags);
+  if (messages::trace_on())
+    policy_.flags_trace().note(answer_.outputs, is_flags, answer_.version_or(called).signature.codes);
 }
 
 }  // namespace triage::policy

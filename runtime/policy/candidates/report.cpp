@@ -26,7 +26,7 @@ std::string side_text(const char* name, int version, const CandidateSide& side) 
 }
 
 std::string flag_name(const FlagDifference& flag) {
-  return fmt::format("{} @ {}", code_name(flag.code), ErrorLocation::name(flag.location));
+  return fmt::format("{} @ {}", flag.code_name, ErrorLocation::name(flag.location));
 }
 
 std::string shadow_text(const ShadowReport& shadow) {
@@ -67,7 +67,7 @@ Json shadow_json(const ShadowReport& shadow) {
   Json flags = Json::array(), examples = Json::array();
   for (const FlagDifference& flag : shadow.flags)
     flags.push_back({{"location", ErrorLocation::name(flag.location)},
-                     {"code", code_name(flag.code)},
+                     {"code", flag.code_name},
                      {"only_live", flag.only_live},
                      {"only_candidate", flag.only_candidate},
                      {"example", flag.example}});

@@ -32,10 +32,19 @@ at::Tensor copied(const at::Tensor& tensor) {
 
 /// By location and code, as one number.
 using ErrorKind = uint16_t;
-ErrorKind kind_of(const SampleError& error) { return static_cast<ErrorKind>(error.slot >> CODE_SHIFT); }
+/// Of the candidate, with a code that the live version calls otherwise: no kind of the live version is the same.
+constexpr ErrorKind renamed = 1u << (LOCATION_SHIFT - CODE_SHIFT + LOCATION_BITS);
 
-/// Errors by sample, each kind once.
-std::map<int64_t, std::vector<ErrorKind>> by_sample(const FlaggedSamples& found) {
+Code code_of(ErrorKind kind) { return static_cast<Code>(kind & CODE_MASK); }
+
+/// Errors by sample, each kind once. `codes` of the version whose errors they are, `others` of the live one.
+std::map<int64_t, std::vector<ErrorKind>> by_sample(const FlaggedSamples& found, const CodeNames& codes,
+                                                    const CodeNames& others) {
+  const auto kind_of = [&](const SampleError& error) {
+    const auto kind = static_cast<ErrorKind>(error.slot >> CODE_SHIFT);
+    const bool same = codes == others || code_name(code_of(kind), codes) == code_name(code_of(kind), others);
+    return static_cast<ErrorKind>(same ? kind : kind | renamed);
+  };
   std::map<int64_t, std::vector<ErrorKind>> samples;
   for (const SampleError& error : found.errors) samples[error.sample].push_back(kind_of(error));
   for (auto& [sample, kinds] : samples) {
@@ -65,10 +74,15 @@ bool same_bits(const at::Tensor& a, const at::Tensor& b) {
 class Comparing {
  public:
   Comparing(const ShadowCall& call, const Answer& answer, ShadowReport& report)
-      : call_(call), answer_(answer), report_(report), options_(call.candidate->shadow) {}
+      : call_(call),
+        answer_(answer),
+        report_(report),
+        options_(call.candidate->shadow),
+        live_codes_(call.live->signature.codes),
+        candidate_codes_(call.candidate->version->signature.codes) {}
 
   void run(const FlaggedSamples& live, const FlaggedSamples& candidate, int64_t rows) {
-    compare_flags(by_sample(live), by_sample(candidate));
+    compare_flags(by_sample(live, live_codes_, live_codes_), by_sample(candidate, candidate_codes_, live_codes_));
     std::vector<bool> flagged(static_cast<size_t>(rows)), differ(static_cast<size_t>(rows));
     for (const auto* found : {&live, &candidate})
       for (const SampleError& error : found->errors)
@@ -112,13 +126,14 @@ class Comparing {
   }
 
   FlagDifference& find(ErrorKind kind, int64_t sample) {
-    const int64_t location = kind >> (LOCATION_SHIFT - CODE_SHIFT);
-    const auto code = static_cast<Code>(kind & ((1u << (LOCATION_SHIFT - CODE_SHIFT)) - 1));
+    const int64_t location = kind >> (LOCATION_SHIFT - CODE_SHIFT) & LOCATION_MASK;
+    const Code code = code_of(kind);
+    const std::string& name = code_name(code, kind & renamed ? candidate_codes_ : live_codes_);
     const auto known = std::find_if(report_.flags.begin(), report_.flags.end(), [&](const FlagDifference& one) {
-      return one.location == location && one.code == code;
+      return one.location == location && one.code == code && one.code_name == name;
     });
     if (known != report_.flags.end()) return *known;
-    return report_.flags.emplace_back(FlagDifference{location, code, 0, 0, name_of(sample)});
+    return report_.flags.emplace_back(FlagDifference{location, code, 0, 0, name_of(sample), name});
   }
 
   /// An output without a row for each sample is one row.
@@ -147,6 +162,8 @@ class Comparing {
   const Answer& answer_;
   ShadowReport& report_;
   const ShadowOptions& options_;
+  const CodeNames& live_codes_;
+  const CodeNames& candidate_codes_;
 };
 
 Counters::Flagged numbers_of(const FlaggedSamples& found) {

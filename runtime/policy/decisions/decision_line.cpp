@@ -184,7 +184,7 @@ std::string DecisionLines::line(const Decision& decision) const {
       const uint16_t slot = decision.errors[at];
       Object error(*this);
       error.add("location", ErrorLocation::name(slot >> LOCATION_SHIFT))
-          .add("code", code_name(static_cast<Code>(slot >> CODE_SHIFT & CODE_MASK)))
+          .add("code", code_name(static_cast<Code>(slot >> CODE_SHIFT & CODE_MASK), decision.codes))
           .add("severity", severity_name(static_cast<Severity>(slot & SEVERITY_MASK)));
       errors.push_back(error.json());
     }

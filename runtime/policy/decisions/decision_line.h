@@ -3,6 +3,7 @@
 #include "runtime/policy/attribution/flagged.h"
 #include "runtime/policy/capsules/decision_capsule.h"
 
+#include <triage/config.h>
 #include <triage/decisions.h>
 #include <triage/statistics.h>
 
@@ -38,6 +39,7 @@ struct Decision {
   Counters::Flagged totals;  // of all calls so far of the version that was called; no samples: they are not counted
   std::vector<Sample> samples;
   std::vector<uint16_t> errors;  // slots
+  CodeNames codes;               // of the version that answered
   std::string capsule;
   std::unique_ptr<UnsavedCapsule> unsaved;
 };

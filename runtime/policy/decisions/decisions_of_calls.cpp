@@ -66,6 +66,7 @@ void note_decision(DecisionLog& log, const DecidedCall& call, Answer& answer) {
   decision.failure_kind = answer.failure;
   decision.version = version.number;
   decision.live_version = called.number;
+  decision.codes = version.signature.codes;
   decision.answered = answer.by;
   decision.form = answer.form();
   decision.batch = rows_of(inputs);

@@ -40,6 +40,17 @@ Json summary(const TemporaryFolder& folder, std::vector<std::string> arguments) 
 
 }  // namespace
 
+TEST_CASE("decisions are asked for by a policy's own name of a code, which the log has") {
+  const TemporaryFolder folder;
+  write_bytes(folder / "d.jsonl", first + line("2026-05-06T00:00:00.000000Z", "4", "a", "MISSING"));
+  for (const char* code : {"MISSING", "missing"})
+    CHECK(summary(folder, {"d.jsonl", "--code", code})["flagged"]["samples"] == 1);
+  const Ran misspelt = triage_program(folder, {"decisions", "d.jsonl", "--code", "MISING"});
+  CHECK(misspelt.status == 2);
+  CHECK(misspelt.out.empty());
+  CHECK(has(misspelt.err, "UNKNOWN, MISSING; did you mean \"MISSING\"?"));
+}
+
 TEST_CASE("decisions are summarised over rotated files, in whatever order they are given") {
   const TemporaryFolder folder;
   write_bytes(folder / "d.jsonl", third + failure + dropped);
@@ -187,6 +198,7 @@ TEST_CASE("wrong use of decisions is told with what would be right") {
               "expected the number of a version, such as 3, or"));
   CHECK(has(complaint({"decisions", "d.jsonl", "--code", "NOPE"}), "expected one of NAN, INF, OVERFLOW, CODE_4, "));
   CHECK(has(complaint({"decisions", "d.jsonl", "--code", "nann"}), "did you mean \"NAN\"?"));
+  CHECK(has(complaint({"decisions", "d.jsonl", "--list", "--code", "nann"}), "did you mean \"NAN\"?"));
   for (const char* option :
        {"--policy", "--code", "--location", "--sample", "--decision", "--since", "--until", "--answered"})
     CHECK(has(complaint({"decisions", "d.jsonl", option, ""}), std::string(option) + ": its value is empty"));

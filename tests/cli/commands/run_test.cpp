@@ -99,6 +99,32 @@ TEST_CASE("run --json has exactly the fields it promises") {
   CHECK(json["call_us"].get<double>() > 0);
 }
 
+TEST_CASE("run and explain show the names that the policy has for codes") {
+  Scene triage;
+  write_bytes(triage.folder / "own.lua",
+              "return policy {outputs = {'z', 'f'}, codes = {MISSING = 4, STALE = 12}, run = function(z)\n"
+              "  local f = push(err.new(z), err.MISSING, 'rows', {where = z:isnan():any(-1)})\n"
+              "  return fix(z, f, 'rows') end}");
+  const std::vector<std::string> call = {"own.lua", "--input", "z=randn:4x2,nan=1", "--repeat", "1"};
+  const auto with = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin() + 1, call.begin(), call.end());
+    if (arguments[0] != "run") arguments.erase(arguments.begin() + 4, arguments.begin() + 6);
+    return triage(arguments);
+  };
+  const Ran ran = with({"run", "--decisions", "d.jsonl"});
+  CAPTURE(ran.out);
+  CHECK(ran.status == 0);
+  CHECK(has(ran.out, "1xMISSING, 1xFALLBACK_VALUE @ rows)"));
+  CHECK(count_of(ran.out, "MISSING") == 3);  // the line of the flags, the head of the table, the sample
+  CHECK_FALSE(has(ran.out, "CODE_4"));
+  CHECK(has(read_bytes(triage.folder / "d.jsonl"), R"("code":"MISSING")"));
+  const nlohmann::json json = with({"run", "--json"}).json();
+  CHECK(json["flags"]["summary"]["rows"]["MISSING"] == 1);
+  CHECK(json["bad_samples"]["listed"][0]["errors"][0]["code"] == "MISSING");
+  CHECK(has(with({"explain"}).out, "  code          MISSING = 4\n  code          STALE = 12\n"));
+  CHECK(with({"explain", "--json"}).json()["codes"] == parse_json(R"({"MISSING": 4, "STALE": 12})"));
+}
+
 TEST_CASE("run reads and writes every format, several outputs in one file") {
   Scene triage;
   at::Tensor z = at::arange(6.0, at::kFloat).reshape({3, 2});

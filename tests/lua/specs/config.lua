@@ -98,7 +98,7 @@ test("T27: dropped errors are counted in the last slot while track_overflow is o
     eq(flags.unpack_all(f, own)[2][4].location_name, "(3 dropped)")
     eq(flags.pretty_print(f, 1, own):match("@ (%(3 dropped%))"), "(3 dropped)")
     eq(#flags.to_table(f, own), 4)
-    fails(function() flags.repr(f, {confg = own}) end, "the only option is config")
+    fails(function() flags.repr(f, {confg = own}) end, "the options are config and codes")
     fails(function() CONFIG.track_overflow = 1 end, "expected true or false")
     fails(function() return ErrorConfig{num_slots = 1, track_overflow = true} end, "2 or more with track_overflow")
   end)

@@ -65,6 +65,7 @@ Texts interface_of(const std::string& folder, const Snapshot& snapshot, const st
   for (size_t i = 0; i < signature.output_ranges.size(); ++i)
     if (signature.output_ranges[i]) texts["range of " + signature.outputs[i]] = signature.output_ranges[i]->text();
   if (signature.num_ranges() > 0) texts["on_violation"] = to_string(script->on_violation());
+  for (const CodeName& one : signature.codes) texts["code " + one.name] = std::to_string(to_int(one.code));
   for (const StateSpec& state : signature.state)
     texts["state " + state.name] = fmt::format("{}, at first {}", state.type.text(), policy::number_text(state.init));
   return texts;

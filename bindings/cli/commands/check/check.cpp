@@ -13,6 +13,7 @@
 #include "bindings/cli/terminal.h"
 #include "bindings/lua/engine/libraries/unknown_names.h"
 #include "bindings/lua/engine/script_state.h"
+#include "bindings/lua/rewriter/findings/global_names.h"
 #include "bindings/lua/rewriter/rewriter.h"
 #include "runtime/messages/printable.h"
 
@@ -36,10 +37,11 @@ std::string without_place(const std::string& message, const std::string& path, i
   return message.compare(0, place.size(), place) == 0 ? message.substr(place.size()) : message;
 }
 
-void check_names(Checked& checked, const std::string& source, const std::vector<std::string>& given) {
+void check_names(Checked& checked, const std::string& source, const std::vector<std::string>& given,
+                 const lua::WrittenCodes& codes) {
   std::vector<std::string> names;
   for (const std::string& text : given) names.push_back(text.substr(0, text.find('=')));
-  for (const lua::UnknownName& name : lua::unknown_names(source, checked.path, names))
+  for (const lua::UnknownName& name : lua::unknown_names(source, checked.path, names, codes))
     (name.error ? checked.errors : checked.warnings).push_back({name.line, name.column, name.message});
 }
 
@@ -61,16 +63,29 @@ Signature load_signature(const std::string& path, const CheckCommand& options) {
   return load_policy(runtime, path).signature();
 }
 
-/// A module runs only in a policy that requires it; by itself it has its text and its names.
-Checked check_file(const std::string& file, bool is_module, const CheckCommand& options) {
+/// The codes that these policies name. What is wrong with one of them is told where it is checked.
+lua::WrittenCodes codes_of(const std::vector<std::string>& policies) {
+  lua::WrittenCodes all;
+  for (const std::string& file : policies) {
+    try {
+      const lua::WrittenCodes codes = rewriter::declared_codes(read_source(file), "@" + script_name(file));
+      all.insert(all.end(), codes.begin(), codes.end());
+    } catch (const std::exception&) {
+    }
+  }
+  return all;
+}
+
+/// A module runs only in a policy that requires it; by itself it has its text and its names. It may use the `codes` of such a policy.
+Checked check_file(const std::string& file, const lua::WrittenCodes* codes, const CheckCommand& options) {
   const std::string path = script_name(file);
   Checked checked{path, {}, {}, {}, {}};
   std::string source = read_source(file);
   try {
     for (const rewriter::Warning& warning : rewriter::check(source, "@" + path))
       checked.warnings.push_back({warning.line, warning.column, warning.message});
-    check_names(checked, source, options.given);
-    if (checked.errors.empty() && !is_module) {
+    check_names(checked, source, options.given, codes ? *codes : lua::WrittenCodes());
+    if (checked.errors.empty() && !codes) {
       checked.signature = load_signature(file, options);
       Tried tried = try_policy(file, options.given);
       checked.warnings.insert(checked.warnings.end(), tried.warnings.begin(), tried.warnings.end());
@@ -124,12 +139,13 @@ int run(const CheckCommand& options) {
   const std::vector<std::string> policies = with_files_of_folders(options.paths, &modules);
   std::vector<std::string> all = policies;
   all.insert(all.end(), modules.begin(), modules.end());
+  const lua::WrittenCodes codes = modules.empty() ? lua::WrittenCodes() : codes_of(policies);
   for (size_t i = 0; i < all.size(); ++i) {
     const std::string& file = all[i];
     const std::string path = script_name(file);
     Checked checked{path, {}, {}, {}, {}};
     try {
-      checked = check_file(file, /*is_module=*/i >= policies.size(), options);
+      checked = check_file(file, i < policies.size() ? nullptr : &codes, options);
     } catch (const FileError& error) {
       if (unreadable.empty()) first_unreadable = {file, 0};
       unreadable += (unreadable.empty() ? "" : "\n") + std::string(error.what());

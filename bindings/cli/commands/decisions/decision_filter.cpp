@@ -6,6 +6,7 @@
 #include <triage/statistics.h>
 
 #include <algorithm>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -30,14 +31,16 @@ void check_answered(const std::string& word) {
 }
 
 /// As the log has it: codes are in capitals there.
-std::string checked_code(const std::string& given) {
-  std::string code = given;
+std::string in_capitals(std::string code) {
   for (char& c : code) c = c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
+  return code;
+}
+
+/// The codes that every policy has.
+std::vector<std::string> built_in_codes() {
   std::vector<std::string> codes;
   for (int64_t number = 1; number <= to_int(Code::unknown); ++number) codes.push_back(code_name(code_from(number)));
-  if (code.empty() || std::find(codes.begin(), codes.end(), code) != codes.end()) return code;
-  throw UsageError(
-      fmt::format("--code {}: expected one of {}{}", given, fmt::join(codes, ", "), did_you_mean(code, codes)));
+  return codes;
 }
 
 /// Of "3"; nothing of the beginning of a hash, such as "05adcc29".
@@ -77,9 +80,28 @@ uint64_t count_in(const Json& object, const char* name) {
 DecisionFilter::DecisionFilter(const DecisionsCommand& options)
     : options_(options),
       times_(options.since, options.until),
-      code_(checked_code(options.code)),
+      code_(in_capitals(options.code)),
       number_(number_of_version(options.version)) {
   check_answered(options.answered);
+}
+
+void DecisionFilter::note_codes(const Json& decision) {
+  constexpr size_t most = 1000;
+  const auto samples = decision.find("samples");
+  if (code_.empty() || samples == decision.end()) return;
+  for (const Json& sample : *samples)
+    if (const auto errors = sample.find("errors"); errors != sample.end())
+      for (const Json& error : *errors)
+        if (codes_.size() < most) codes_.insert(field(error, "code"));
+}
+
+void DecisionFilter::check_code() const {
+  std::vector<std::string> codes = built_in_codes();
+  for (const std::string& code : codes_)
+    if (std::find(codes.begin(), codes.end(), code) == codes.end()) codes.push_back(code);
+  if (code_.empty() || std::find(codes.begin(), codes.end(), code_) != codes.end()) return;
+  throw UsageError(fmt::format("--code {}: expected one of {}{}", options_.code, fmt::join(codes, ", "),
+                               did_you_mean(code_, codes)));
 }
 
 bool DecisionFilter::in_time(const Json& line) const { return times_.has(line["time"].get_ref<const std::string&>()); }

@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -23,8 +24,12 @@ struct Match {
 /// Which decisions the options of `triage decisions` ask for.
 class DecisionFilter {
  public:
-  /// Throws UsageError for a time, version, code or word that is none.
+  /// Throws UsageError for a time, version or word that is none.
   explicit DecisionFilter(const DecisionsCommand& options);
+  /// Of a line of the log: policies may have names for codes of their own.
+  void note_codes(const nlohmann::ordered_json& decision);
+  /// Throws UsageError where neither triage nor a line that was noted has the code.
+  void check_code() const;
   bool in_time(const nlohmann::ordered_json& line) const;
   Match match(const nlohmann::ordered_json& decision) const;
   /// Whether all decisions of the time are asked for.
@@ -36,6 +41,7 @@ class DecisionFilter {
   const DecisionsCommand& options_;
   const TimeSpan times_;
   const std::string code_;
+  std::set<std::string> codes_;           // of the lines
   const std::optional<uint64_t> number_;  // of --version; nothing where that is the beginning of a hash
 };
 

@@ -219,7 +219,7 @@ struct Contents {
 }  // namespace
 
 int run(const DecisionsCommand& options) {
-  const DecisionFilter filter(options);
+  DecisionFilter filter(options);
   const Files files = open_decision_files("triage decisions", options.files);
   Summary summary;
   Contents contents;
@@ -233,6 +233,7 @@ int run(const DecisionsCommand& options) {
         continue;
       }
       contents.add(*line);
+      filter.note_codes(*line);
       const Match match = filter.match(*line);
       if (!match.matches) continue;
       any = true;
@@ -244,6 +245,7 @@ int run(const DecisionsCommand& options) {
         print_decision(*line, match);
     }
   }
+  filter.check_code();
   if (options.list)
     print_damaged(files, stderr);
   else if (options.json)

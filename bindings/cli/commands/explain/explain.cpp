@@ -189,6 +189,8 @@ int run(const ExplainCommand& options) {
     for (const Param& param : signature.params) params_json[param.name] = to_json(param);
     Json ranges_json = Json::object();
     for (const auto& [name, range] : ranged_outputs(signature)) ranges_json[name] = range;
+    Json codes_json = Json::object();
+    for (const CodeName& one : signature.codes) codes_json[one.name] = to_int(one.code);
     Json list = Json::array();
     for (const CapturedGraph& captured : graphs) list.push_back(graph_json(captured, options, steps));
     Json report = {
@@ -197,6 +199,7 @@ int run(const ExplainCommand& options) {
         {"inputs", inputs_json},
         {"params", params_json},
         {"output_ranges", ranges_json},
+        {"codes", codes_json},
         {"graphs", list},
         {"graph_breaks", call.policy.graph_breaks()},
         {"breaks", breaks_json(breaks)},
@@ -224,6 +227,7 @@ int run(const ExplainCommand& options) {
     if (type != "any") say("  input         {}: {}\n", name, type);
   for (const Param& param : signature.params) say("  param         {} = {}\n", param.name, param_text(param));
   for (const auto& [name, range] : ranged_outputs(signature)) say("  output        {}: {}\n", name, range);
+  for (const CodeName& one : signature.codes) say("  code          {} = {}\n", one.name, to_int(one.code));
   print_breaks(breaks);
   print_operators(graphs);
   for (size_t i = 0; i < graphs.size(); ++i) print_graph(graphs[i], i + 1, options, steps);

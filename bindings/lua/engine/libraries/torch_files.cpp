@@ -1,5 +1,6 @@
 #include "bindings/lua/engine/libraries/torch_files.h"
 
+#include "bindings/lua/engine/libraries/flag_files.h"
 #include "bindings/lua/state/effects.h"
 #include "bindings/lua/state/stack.h"
 #include "bindings/lua/state/state.h"
@@ -114,17 +115,11 @@ void push_value(lua_State* L, const c10::IValue& value, void (*push)(lua_State*,
   }
 }
 
-void break_graph(const char* what) {
-  capture::graph_break(capture::Break::output, std::string("`") + what + "` reaches a file",
-                       "Save and load outside of compiled code.");
-  capture::end_segment();
-}
-
 /// torch.save(value, path)
 int save(lua_State* L) {
   const char* path = text_argument(L, {2, "torch.save", "path"});
   refuse_in_selection(L, "`torch.save`");
-  break_graph("torch.save");
+  break_for_file("torch.save");
   on_behalf_of("torch.save", [&] {
     if (const at::Tensor* tensor = test_tensor(L, 1))
       save_tensor(path, *tensor);
@@ -137,12 +132,19 @@ int save(lua_State* L) {
 /// torch.load(path)
 int load(lua_State* L) {
   const char* path = text_argument(L, {1, "torch.load", "path"});
-  break_graph("torch.load");
-  push_value(L, on_behalf_of("torch.load", [path] { return load_file(path); }), push_any_tensor);
+  break_for_file("torch.load");
+  const auto loaded = [path] { return with_own_flags(path, load_file(path)); };
+  push_value(L, on_behalf_of("torch.load", loaded), push_any_tensor);
   return 1;
 }
 
 }  // namespace
+
+void break_for_file(const char* what) {
+  capture::graph_break(capture::Break::output, std::string("`") + what + "` reaches a file",
+                       "Save and load outside of compiled code.");
+  capture::end_segment();
+}
 
 void push_constant(lua_State* L, const c10::IValue& value) { push_value(L, value, push_own_tensor); }
 

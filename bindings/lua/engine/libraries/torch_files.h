@@ -12,6 +12,9 @@ namespace triage::lua {
 ///     torch.load(path)          what is in the file; `FILE:KEY` one tensor of several
 void add_torch_files(lua_State* L);
 
+/// `what` ("torch.save") reaches a file: no graph holds it.
+void break_for_file(const char* what);
+
 /// Pushes what a file of a policy holds. Its tensors are dense and share memory with nothing; each is charged before it is made.
 void push_constant(lua_State* L, const c10::IValue& value);
 

@@ -27,12 +27,14 @@ constexpr std::array<std::string_view, 8> left_out = {"os",     "io",       "deb
 struct Trusted {
   std::string_view path, advice;
 };
-constexpr std::array<Trusted, 2> of_trusted_scripts = {
+constexpr std::array<Trusted, 4> of_trusted_scripts = {
     Trusted{"nn.load",
             "TorchScript modules are for trusted scripts (triage exec). The host can give the policy one as a function "
             "(Runtime::define_module). Or save the weights as tensors beside the policy, and read them at the top of "
             "the file: torch.load(\"weights.pt\")"},
-    Trusted{"torch.save", "a policy writes no files; return what the host is to keep"}};
+    Trusted{"torch.save", "a policy writes no files; return what the host is to keep"},
+    Trusted{"flags.save", "a policy writes no files; return the flags, which the host saves"},
+    Trusted{"flags.load", "flags come to a policy as an input; the host loads them"}};
 
 /// Empty for other names.
 std::string trusted_name(const std::string& path) {
@@ -188,7 +190,7 @@ std::string foreign_name(lua_State* L, State& state, const GlobalRead& read) {
 }  // namespace
 
 std::vector<UnknownName> unknown_names(std::string_view source, const std::string& path,
-                                       const std::vector<std::string>& host_functions) {
+                                       const std::vector<std::string>& host_functions, const WrittenCodes& codes) {
   const rewriter::GlobalReads names = rewriter::global_reads(source, "@" + path);
   const std::set<std::string> tested = tested_names(names);
   const std::set<std::string> of_host(host_functions.begin(), host_functions.end());
@@ -197,6 +199,8 @@ std::vector<UnknownName> unknown_names(std::string_view source, const std::strin
   options.path = path;
   const std::unique_ptr<State> state = make_script_state(std::move(options), {});
   in_protected_call(state->lua(), [&](lua_State* L) {
+    add_code_fields(L, rewriter::declared_codes(source, "@" + path));
+    add_code_fields(L, codes);
     const std::vector<std::string> known = environment_names(L, *state);
     for (const GlobalRead& read : names.reads) {
       const bool field = is_field(read);

@@ -5,12 +5,14 @@
 #include "bindings/lua/compile/compiled_function.h"
 #include "bindings/lua/engine/libraries/library_check.h"
 #include "bindings/lua/engine/libraries/unknown_names.h"
+#include "bindings/lua/engine/policies/policy_codes.h"
 #include "bindings/lua/engine/policies/policy_modules.h"
 #include "bindings/lua/engine/policies/policy_params.h"
 #include "bindings/lua/engine/policies/policy_ranges.h"
 #include "bindings/lua/engine/policies/policy_results.h"
 #include "bindings/lua/engine/policies/policy_state.h"
 #include "bindings/lua/engine/script_state.h"
+#include "bindings/lua/rewriter/findings/global_names.h"
 #include "bindings/lua/snapshot/snapshot.h"
 #include "bindings/lua/state/modes.h"
 #include "bindings/lua/state/protected.h"
@@ -146,7 +148,7 @@ std::string shown(lua_State* L, const Signature& signature, at::ArrayRef<at::Ten
     const at::Tensor part = long_one ? output.detach().narrow(0, 0, rows) : output.detach();
     text += "\n" + name + " = ";
     if (is_flags) {
-      text += flags::repr(part);
+      text += flags::repr(part, {.codes = signature.codes});
     } else {
       push_tensor(L, part);
       text += luaL_tolstring(L, -1, nullptr);
@@ -187,6 +189,7 @@ LuaScript::LuaScript(std::string_view source, const ScriptOptions& options,
     const FilesOfLoad files(*state_, options);
     in_protected_call(state_->lua(), [&](lua_State* L) {
       push_chunk(*state_, source, "@" + options.path);
+      expect_codes(L, rewriter::declared_codes(source, "@" + options.path, {true, [&](size_t) { charge(L, 0); }}));
       const bool names_checked = refuse_unknown_globals(*state_, source, options.path);
       lua_call(L, 0, 1);
       if (!names_checked) refuse_unknown_globals(*state_, source, options.path, /*has_run=*/true);

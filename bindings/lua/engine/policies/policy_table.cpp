@@ -1,6 +1,7 @@
 #include "bindings/lua/engine/policies/policy_table.h"
 
 #include "bindings/lua/capture/user_code.h"
+#include "bindings/lua/engine/policies/policy_codes.h"
 #include "bindings/lua/engine/policies/policy_params.h"
 #include "bindings/lua/engine/policies/policy_promises.h"
 #include "bindings/lua/engine/policies/policy_ranges.h"
@@ -17,6 +18,7 @@
 #include "bindings/lua/values/tensor.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -29,9 +31,9 @@ namespace {
 
 const char policy_mark = 0;  // its address is the registry key of the metatable that marks policies
 
-constexpr std::array<std::string_view, 15> fields = {
-    "name", "inputs",    "outputs",  "params",      "state",  "fullgraph",    "run",         "tests",
-    "lua",  "signature", "on_error", "masked_rows", "verify", "on_violation", "accumulation"};
+constexpr std::array<std::string_view, 16> fields = {
+    "name",      "inputs", "outputs",   "params",   "state",        "codes",        "fullgraph", "masked_rows",
+    "signature", "lua",    "on_error",  "on_violation", "accumulation", "run",  "tests",     "verify"};
 
 // Of one policy; names are compared with each other.
 constexpr size_t most_inputs = 200, most_params = 1000, most_tests = 1000, longest_name = 255;
@@ -71,15 +73,12 @@ void check_known_fields(lua_State* L, int table) {
   while (lua_next(L, table)) {
     lua_pop(L, 1);
     if (lua_type(L, -1) != LUA_TSTRING)
-      throw LoadError(
-          "policy: expected named fields only (name, inputs, signature, outputs, params, state, fullgraph, "
-          "masked_rows, on_error, on_violation, accumulation, lua, run, tests, verify)");
+      throw LoadError(fmt::format("policy: expected named fields only ({})", fmt::join(fields, ", ")));
     std::string key = lua_tostring(L, -1);
     if (std::find(fields.begin(), fields.end(), key) == fields.end())
-      throw LoadError("policy: there is no field '" + key + "'" +
-                      did_you_mean(close_words(key, {fields.begin(), fields.end()})) +
-                      " (fields: name, inputs, outputs, params, state, fullgraph, masked_rows, on_error, on_violation, "
-                      "accumulation, lua, run, tests, verify, signature)");
+      throw LoadError(fmt::format("policy: there is no field '{}'{} (fields: {})", key,
+                                  did_you_mean(close_words(key, {fields.begin(), fields.end()})),
+                                  fmt::join(fields, ", ")));
   }
 }
 
@@ -357,6 +356,7 @@ int make_policy(lua_State* L) {
   declared.outputs = read_names(L, 1, "outputs", &declared.output_ranges);
   read_promises(L, 1, declared.outputs);
   check_tests(L, 1, read_params(L, 1), read_state(L, 1));
+  name_codes(L, read_codes(L, 1));
   read_on_error(L, 1);
   if (const auto on_violation = read_on_violation(L, 1); on_violation && !declared.inputs.empty())
     check_on_violation(*on_violation, declared);
@@ -412,6 +412,7 @@ PolicyDefinition read_table(lua_State* L, std::string name) {
   policy.signature.output_ranges.resize(policy.signature.num_ranges() > 0 ? policy.signature.outputs.size() : 0);
   policy.signature.params = read_params(L, table);
   policy.signature.state = read_state(L, table);
+  policy.signature.codes = read_codes(L, table);
   if (get_field(L, table, "fullgraph", LUA_TBOOLEAN, "true or false")) {
     policy.fullgraph = lua_toboolean(L, -1);
     lua_pop(L, 1);

@@ -186,4 +186,24 @@ std::vector<UnknownParam> unknown_params(std::string_view source, std::string_vi
   return unknown;
 }
 
+std::vector<std::pair<std::string, int64_t>> declared_codes(std::string_view source, std::string_view chunk_name,
+                                                            const Options& options) {
+  std::vector<std::pair<std::string, int64_t>> declared;
+  if (source.find("codes") == std::string_view::npos) return declared;
+  const std::unique_ptr<Chunk> chunk = parse(source, chunk_name, options);
+  for (const Expression& call : chunk->expressions) {
+    if (called_global(call) != "policy" || call.items.size() != 1) continue;
+    const Expression& table = *call.items[0];
+    const Expression* const codes = table.kind == ExpressionKind::Table ? field(table, "codes") : nullptr;
+    if (!codes || codes->kind != ExpressionKind::Table) continue;
+    for (size_t i = 0; i < codes->items.size(); ++i) {
+      const std::string& text = codes->items[i]->text;
+      const bool is_number = codes->items[i]->kind == ExpressionKind::Integer && !text.empty() && text.size() <= 2 &&
+                             text.find_first_not_of("0123456789") == std::string::npos;
+      if (is_number && !codes->keys[i].empty()) declared.emplace_back(codes->keys[i], std::stoi(text));
+    }
+  }
+  return declared;
+}
+
 }  // namespace triage::lua::rewriter

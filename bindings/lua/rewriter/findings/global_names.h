@@ -1,4 +1,5 @@
 #pragma once
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -48,5 +49,9 @@ struct UnknownParam {
 /// SyntaxError.
 std::vector<UnknownParam> unknown_params(std::string_view source, std::string_view chunk_name,
                                          const Options& options = {});
+
+/// Names and numbers of `codes = { MISSING = 4 }` in calls of `policy`, where they are written as such. Throws SyntaxError.
+std::vector<std::pair<std::string, int64_t>> declared_codes(std::string_view source, std::string_view chunk_name,
+                                                            const Options& options = {});
 
 }  // namespace triage::lua::rewriter

@@ -149,7 +149,7 @@ int guarded_tostring(lua_State* L) {
   check_guarded(L, 1);
   push_data(L, 1);
   const std::string text = luaL_tolstring(L, -1, nullptr);
-  lua_pushstring(L, (text + "\n" + flags::repr(flags_of(L, 1))).c_str());
+  lua_pushstring(L, (text + "\n" + flags::repr(flags_of(L, 1), {.codes = context(L).codes})).c_str());
   return 1;
 }
 
