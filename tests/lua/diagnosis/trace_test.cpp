@@ -59,6 +59,20 @@ bool is_whole(const std::string& line) { return line.starts_with("{\"event\":\""
 
 }  // namespace
 
+TEST_CASE("the trace has the names that a policy gives to codes") {
+  const Traced traced;
+  {
+    triage::Runtime runtime({.log = [](const triage::LogRecord&) {}});
+    runtime
+        .load_source("return policy {codes = {MISSING = 4}, run = function(z) return push(err.new(z), 4, 'here') end}",
+                     "p.lua")
+        .run({at::ones({4, 3})});
+  }
+  Traced::off();
+  REQUIRE(traced.files().size() == 1);
+  CHECK(count(traced.files()[0], R"(["here","MISSING",4])") == 1);
+}
+
 TEST_CASE("N01: a host traces loads, reloads, captures and flags; off writes nothing") {
   const Traced traced;
   CHECK_FALSE(triage::get_diagnostics().trace_dir.empty());

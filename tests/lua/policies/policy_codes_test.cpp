@@ -31,7 +31,7 @@ std::string source_of(const std::string& codes, const std::string& name = "MISSI
 
 Runtime quiet() { return Runtime({.log = triage::test::no_log()}); }
 
-std::string refusal_of(const std::string& codes) {
+std::string refusal_of_codes(const std::string& codes) {
   try {
     quiet().load_source("return policy {inputs = {'z'}, codes = " + codes + ",\n  run = function(z) return z end}",
                         "p.lua");
@@ -56,7 +56,7 @@ using Names = std::vector<std::string>;
 TEST_CASE("a wrong declaration of codes is an error at load that names the field, what came and the line") {
   const auto refused = [](const std::string& codes, const std::string& why) {
     CAPTURE(codes);
-    const std::string message = refusal_of(codes);
+    const std::string message = refusal_of_codes(codes);
     CAPTURE(message);
     CHECK(says(message, "p.lua:1: policy: field 'codes': " + why));
   };
@@ -101,7 +101,7 @@ TEST_CASE("a script reads its codes by name, above the call of policy too, and i
       "    flags.summary(f).a.MISSING == 1\n"
       "end}}}",
       "p.lua");
-  CHECK(policy.signature().codes == CodeNames{{Code{4}, "MISSING"}, {Code{12}, "STALE"}});
+  CHECK((policy.signature().codes == CodeNames{{Code{4}, "MISSING"}, {Code{12}, "STALE"}}));
   const at::Tensor f = policy.run({batch_with_bad_values(2)})[0];
   CHECK(triage::flags::repr(f) == "ErrorFlags(2 samples, 1 errors: 1xCODE_4 @ a)");
   CHECK(triage::flags::repr(f, {.codes = policy.signature().codes}) ==
@@ -158,7 +158,7 @@ TEST_CASE("a new version may call a code otherwise: what was counted keeps the n
   REQUIRE(policy.replace(source_of("STALE = 4", "STALE")) == triage::Reload::swapped);
   policy.run({batch_with_bad_values(2)});
   policy.run({batch_with_bad_values(2)});
-  CHECK(policy.signature().codes == CodeNames{{Code{4}, "STALE"}});
+  CHECK((policy.signature().codes == CodeNames{{Code{4}, "STALE"}}));
   CHECK(codes_of(policy.statistics().total) == Names{"MISSING 1", "STALE 2", "FALLBACK_VALUE 3"});
   const auto versions = policy.statistics().versions;
   REQUIRE(versions.size() == 2);

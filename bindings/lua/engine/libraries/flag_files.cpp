@@ -30,7 +30,9 @@ void look_at_ids(const std::string& path, const at::Tensor& tensor) {
 
 /// flags.save(f, path, options)
 int save_flags(lua_State* L) {
-  const at::Tensor f = check_tensor(L, 1);
+  const at::Tensor* const given = test_tensor(L, 1);
+  if (!given) wrong_argument(L, {1, "flags.save", "f"}, "a flags tensor");
+  const at::Tensor f = *given;
   const char* path = text_argument(L, {2, "flags.save", "path"});
   const InspectOptions options = inspect_options(L, 3, "flags.save");
   refuse_in_selection(L, "`flags.save`");
