@@ -376,3 +376,20 @@ def test_the_page_runs_and_prints_what_it_says(tmp_path, monkeypatch):
     shutil.copytree(SERVING, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     assert run_page("docs/language-models.md", tmp_path) == 4
+
+
+def test_findings_have_the_names_that_policies_give_to_codes():
+    source = (
+        "return policy {inputs = {'logits'}, outputs = {'logits', 'verdict', 'f'}, codes = {%s = 4}, run = function(logits)\n"
+        "  local bad = logits:isnan():any(-1)\n"
+        "  local f = push(err.new(logits), 4, 'logits', {where = bad})\n"
+        "  return logits:nan_to_num(0), bad:to(torch.int64), f end}"
+    )
+    first = triage.load_source(source % "MISSING", key="names/first")
+    other = triage.load_source(source % "STALE", key="names/other")
+    scores = torch.zeros((2, VOCABULARY))
+    scores[1] = float("nan")
+    for policies, name in ((first,), "MISSING"), ((first, other), "CODE_4"):
+        processor = triage.LogitsProcessor(*policies, eos=EOS)
+        processor(prompts(2), scores)
+        assert {entry.code_name for found in processor.report() for entry in found.errors} == {name}

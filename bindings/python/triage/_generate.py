@@ -29,6 +29,15 @@ class Finding:
     errors: tuple[UnpackedError, ...]
 
 
+def _codes(policies) -> dict[str, int]:
+    """What the policies call the free codes, but for those that two of them call differently."""
+    names: dict[int, set[str]] = {}
+    for policy in policies:
+        for name, number in policy.signature["codes"].items():
+            names.setdefault(number, set()).add(name)
+    return {each.pop(): number for number, each in names.items() if len(each) == 1}
+
+
 class LogitsProcessor:
     """Runs policies on the logits of each step of one `generate`.
 
@@ -162,7 +171,7 @@ class LogitsProcessor:
         findings = []
         for step, (verdict, f) in enumerate(zip(self.verdicts.tolist(), self._flags, strict=True)):
             if any(verdict):
-                entries = unpack_all(f.cpu())
+                entries = unpack_all(f.cpu(), codes=_codes(self._steps.policies))
                 findings += [
                     Finding(step, row, row // self._beams, said, tuple(entries[row])) for row, said in enumerate(verdict) if said
                 ]

@@ -200,7 +200,7 @@ class Policy:
 
     @property
     def signature(self) -> dict[str, Any]:
-        """inputs, outputs, params, param_ranges, state, and the declared input_types and output_types of the live version."""
+        """inputs, outputs, params, param_ranges, state, codes, and the declared input_types and output_types of the live version."""
         return called(self._native().signature)
 
     @property
