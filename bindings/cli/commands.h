@@ -33,6 +33,7 @@ struct RunCommand {
   bool bad_rows = false;             // only these go into it
   std::string decisions;             // a decision log for the calls of the command line; empty: none
   std::string state;                 // a .pt file with the policy's state, read and written; empty: none
+  std::vector<int64_t> samples;      // shown line by line, in the place of all else; empty: none
   int repeat = 10;
   bool json = false;
 };
@@ -156,7 +157,8 @@ int run(const ReportCommand& options);
 struct ReplayCommand {
   std::string capsule, backend, extract;
   bool trusted = false, minify = false, json = false;
-  bool must_minify = false;  // a replay in which no graph fails is an error
+  bool must_minify = false;      // a replay in which no graph fails is an error
+  std::vector<int64_t> samples;  // shown line by line; empty: none
 };
 /// 1 where the replay gives something else than the call that was recorded.
 int run(const ReplayCommand& options);

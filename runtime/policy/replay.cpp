@@ -236,34 +236,66 @@ void restore(PolicyVersion& version, const Json& state, const RestoredTensors& t
   }
 }
 
+/// A version that no policy has, as it was before the recorded call, and what that call gave it.
+class RecordedPolicy {
+ public:
+  RecordedPolicy(const Json& facts, const RestoredTensors& tensors, const ReplayOptions& options,
+                 std::vector<std::string>& notes)
+      : facts_(facts), tensors_(tensors), numbers_(std::make_shared<random::Sequence>()) {
+    const Json& call = member(facts, "call");
+    note_call(call, notes);
+    runtime_ = std::make_shared<RuntimeCore>(runtime_options(call, options, notes));
+    define_given(*runtime_, facts, tensors, notes);
+    set_numbers(*numbers_, facts, tensors);
+    const std::string path = text(member(member(facts, "source"), "path"), "path");
+    version_ = runtime_->load_version(contents_of(facts, tensors), path, numbers_);
+    version_->number = static_cast<int>(capsule::integer(member(facts, "version"), "version"));
+    restore(*version_, member(facts, "script"), tensors);
+    for (const Json& input : member(call, "inputs"))
+      inputs_.push_back(tensors.at(capsule::integer(member(input, "tensor"), "tensor")));
+    if (inputs_.size() != version_->signature.inputs.size())
+      throw files::Malformed("its inputs are not those of its source");
+    params_ = params_of(call, tensors);
+    state_ = state_of(call, tensors);
+  }
+
+  std::vector<at::Tensor> call() { return replayed(*version_, inputs_, params_, state_); }
+  /// The next call draws the numbers of the recorded one.
+  void draw_again() { set_numbers(*numbers_, facts_, tensors_); }
+  bool is_one_graph() const { return !version_->compiled.entries().empty() && !version_->compiled.has_breaks(); }
+
+  void use_script(const UseOfScript& use) {
+    StateOfCall state;
+    state.before = state_;
+    begin_state(version_->signature, inputs_, state);
+    std::vector<at::Tensor> values = param_tensors(version_->signature, params_);
+    values.insert(values.end(), state.given.begin(), state.given.end());
+    const random::DrawFrom draws(numbers_.get());
+    version_->compiled.with_script([&](Script& script) { use(script, inputs_, values); });
+  }
+
+ private:
+  const Json& facts_;
+  const RestoredTensors& tensors_;
+  std::shared_ptr<random::Sequence> numbers_;
+  std::shared_ptr<RuntimeCore> runtime_;
+  std::shared_ptr<PolicyVersion> version_;
+  std::vector<at::Tensor> inputs_;
+  Params params_;
+  KeptState state_;
+};
+
 std::string replay_policy(const Json& facts, const RestoredTensors& tensors, const ReplayOptions& options,
                           std::vector<std::string>& notes) {
-  const Json& call = member(facts, "call");
-  note_call(call, notes);
-  RuntimeOptions own = runtime_options(call, options, notes);
-  const auto runtime = std::make_shared<RuntimeCore>(std::move(own));
-  define_given(*runtime, facts, tensors, notes);
-  const auto numbers = std::make_shared<random::Sequence>();
-  set_numbers(*numbers, facts, tensors);
-  const std::string path = text(member(member(facts, "source"), "path"), "path");
-  const auto version = runtime->load_version(contents_of(facts, tensors), path, numbers);
-  version->number = static_cast<int>(capsule::integer(member(facts, "version"), "version"));
-  restore(*version, member(facts, "script"), tensors);
-  std::vector<at::Tensor> inputs;
-  for (const Json& input : member(call, "inputs"))
-    inputs.push_back(tensors.at(capsule::integer(member(input, "tensor"), "tensor")));
-  if (inputs.size() != version->signature.inputs.size())
-    throw files::Malformed("its inputs are not those of its source");
+  RecordedPolicy recorded(facts, tensors, options, notes);
   const Json& result = member(facts, "result");
   try {
-    const Params params = params_of(call, tensors);
-    const KeptState state = state_of(call, tensors);
-    std::vector<at::Tensor> outputs = replayed(*version, inputs, params, state);
-    if (!version->compiled.entries().empty() && !version->compiled.has_breaks()) {
+    std::vector<at::Tensor> outputs = recorded.call();
+    if (recorded.is_one_graph()) {
       // The call that captures may be answered by the script. A function that is one graph has no side effects: its
       // backend answers now.
-      set_numbers(*numbers, facts, tensors);
-      outputs = replayed(*version, inputs, params, state);
+      recorded.draw_again();
+      outputs = recorded.call();
     }
     return capsule::difference(result, tensors, outputs);
   } catch (const files::Malformed&) {
@@ -272,6 +304,21 @@ std::string replay_policy(const Json& facts, const RestoredTensors& tensors, con
     throw;
   } catch (const std::exception& error) {
     return capsule::difference(result, error);
+  }
+}
+
+/// Whatever a damaged capsule makes of `read` is a FileError that names it.
+template <typename Read>
+void with_file_errors(const std::string& file, const Read& read) {
+  try {
+    read();
+  } catch (const files::Malformed& error) {
+    throw FileError(fmt::format("cannot replay \"{}\": {}", file, messages::one_line(error.what())));
+  } catch (const capsule::Json::exception& error) {
+    throw FileError(fmt::format("cannot replay \"{}\": it is damaged ({})", file, messages::one_line(error.what())));
+  } catch (const c10::Error& error) {  // of a tensor that is not what it has to be, such as the random state
+    throw FileError(fmt::format("cannot replay \"{}\": it is damaged ({})", file,
+                                messages::one_line(error.what_without_backtrace())));
   }
 }
 
@@ -300,7 +347,7 @@ void save_recorded(const RecordOptions& options, const capsule::Recording::Whole
 Replayed replay(const capsule::Capsule& capsule, const std::string& file, const ReplayOptions& options) {
   const capsule::Json& facts = capsule.facts;
   Replayed replayed;
-  try {
+  with_file_errors(file, [&] {
     const std::string kind = capsule::text(capsule::member(facts, "kind"), "kind");
     replayed.name = messages::one_line(capsule::text(capsule::member(facts, "name"), "name"));
     const capsule::RestoredTensors tensors(capsule::member(facts, "tensors"), capsule.memories);
@@ -317,16 +364,23 @@ Replayed replay(const capsule::Capsule& capsule, const std::string& file, const 
       replayed.difference = replay_of_functions()(facts, tensors, options);
     else
       throw files::Malformed(fmt::format("it holds a call of kind '{}', which this library cannot repeat", kind));
-  } catch (const files::Malformed& error) {
-    throw FileError(fmt::format("cannot replay \"{}\": {}", file, messages::one_line(error.what())));
-  } catch (const capsule::Json::exception& error) {
-    throw FileError(fmt::format("cannot replay \"{}\": it is damaged ({})", file, messages::one_line(error.what())));
-  } catch (const c10::Error& error) {  // of a tensor that is not what it has to be, such as the random state
-    throw FileError(fmt::format("cannot replay \"{}\": it is damaged ({})", file,
-                                messages::one_line(error.what_without_backtrace())));
-  }
+  });
   replayed.same = replayed.difference.empty();
   return replayed;
+}
+
+void use_recorded_script(const capsule::Capsule& capsule, const std::string& file, const ReplayOptions& options,
+                         const UseOfScript& use) {
+  const capsule::Json& facts = capsule.facts;
+  with_file_errors(file, [&] {
+    if (capsule::text(capsule::member(facts, "kind"), "kind") != "policy")
+      throw InputError(
+          fmt::format("\"{}\" holds a call of a function; only calls of policies are shown line by line", file));
+    const capsule::RestoredTensors tensors(capsule::member(facts, "tensors"), capsule.memories);
+    const capsule::Surroundings surroundings(facts);
+    std::vector<std::string> notes;  // replay has told them
+    RecordedPolicy(facts, tensors, options, notes).use_script(use);
+  });
 }
 
 }  // namespace policy

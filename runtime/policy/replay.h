@@ -21,6 +21,15 @@ void set_numbers(random::Sequence& sequence, const capsule::Json& facts, const c
 /// `triage::replay` of a capsule that is loaded already. `file`: its name, for messages.
 Replayed replay(const capsule::Capsule& capsule, const std::string& file, const ReplayOptions& options);
 
+/// A script as it was before a call, the inputs of the call, and its params and state as the script takes them.
+using UseOfScript =
+    std::function<void(Script& script, const std::vector<at::Tensor>& inputs, const std::vector<at::Tensor>& values)>;
+
+/// Calls `use` with the script of a capsule, in surroundings that are as the capsule says. Throws what `replay` throws, InputError
+/// for a capsule of a function, and what `use` throws.
+void use_recorded_script(const capsule::Capsule& capsule, const std::string& file, const ReplayOptions& options,
+                         const UseOfScript& use);
+
 /// Saves what was recorded, and throws what the recording of it failed with.
 void save_recorded(const RecordOptions& options, const capsule::Recording::Whole& whole,
                    const capsule::SavedTensors& tensors);

@@ -1,15 +1,21 @@
 // `triage replay`: a call again, from its capsule.
 #include <fmt/format.h>
 #include <triage/capsule.h>
+#include <triage/compiler_config.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
 
 #include "bindings/cli/calls/call.h"
 #include "bindings/cli/commands.h"
+#include "bindings/cli/commands/sample/sample_report.h"
 #include "bindings/cli/terminal.h"
+#include "bindings/lua/testing/isolation.h"
+#include "bindings/lua/testing/line_values.h"
 #include "runtime/capsule/capsule.h"
 #include "runtime/files/disk.h"
 #include "runtime/messages/debugging/repro_settings.h"
@@ -57,6 +63,42 @@ void extract(const capsule::Capsule& capsule, const fs::path& folder) {
     files::write_file((folder / (i == 0 ? "script.lua" : fmt::format("script_{}.lua", i + 1))).string(), sources[i]);
 }
 
+/// The call again, line by line.
+lua::CallByLine call_by_line(const capsule::Capsule& capsule, const ReplayCommand& options,
+                             const ReplayOptions& replay_options) {
+  const Stance before = get_stance();
+  set_stance(Stance::force_eager);  // functions that the script compiles are shown operator by operator, too
+  std::optional<lua::CallByLine> call;
+  policy::use_recorded_script(
+      capsule, options.capsule, replay_options,
+      [&](Script& script, const std::vector<at::Tensor>& inputs, const std::vector<at::Tensor>& values) {
+        auto* const of_lua = dynamic_cast<lua::LuaScript*>(&script);
+        if (!of_lua) throw UsageError(fmt::format("--sample: the policy of {} is no Lua", options.capsule));
+        call.emplace(*of_lua, lua::CallOfScript{lua::isolation_inputs(script.signature(), inputs), values});
+      });
+  set_stance(before);
+  check_samples(options.samples, *call, options.capsule);
+  return std::move(*call);
+}
+
+/// The number that the sample of the capsule had in the batch of the recorded call, where only its bad rows were kept.
+std::optional<int64_t> recorded_number(const capsule::Capsule& capsule, int64_t sample) {
+  const auto& call = capsule.facts.value("call", nlohmann::ordered_json::object());
+  if (!call.contains("rows") || static_cast<size_t>(sample) >= call["rows"].size()) return std::nullopt;
+  return call["rows"][static_cast<size_t>(sample)].get<int64_t>();
+}
+
+void print_samples(const lua::CallByLine& call, const std::string& name, const capsule::Capsule& capsule,
+                   const std::vector<int64_t>& samples) {
+  for (const int64_t sample : samples) {
+    say("\n");
+    print_sample(name, call.sample(sample));
+    if (const auto number = recorded_number(capsule, sample))
+      say("  it was sample {} of the recorded batch\n", *number);
+  }
+  print_end(call);
+}
+
 }  // namespace
 
 int run(const ReplayCommand& options) {
@@ -69,21 +111,27 @@ int run(const ReplayCommand& options) {
   if (!options.extract.empty()) extract(capsule, options.extract);
   if (options.minify) minify_graphs(options.capsule + ".repro");
   const Replayed replayed = policy::replay(capsule, options.capsule, replay_options);
+  std::optional<lua::CallByLine> by_line;
+  if (!options.samples.empty()) by_line = call_by_line(capsule, options, replay_options);
   const std::vector<std::string> repros =
       options.minify ? repros_in(options.capsule + ".repro") : std::vector<std::string>();
   if (options.json) {
-    print_json({{"capsule", options.capsule},
-                {"name", replayed.name},
-                {"same", replayed.same},
-                {"recorded", replayed.recorded},
-                {"difference", replayed.same ? nlohmann::ordered_json() : nlohmann::ordered_json(replayed.difference)},
-                {"notes", replayed.notes},
-                {"repros", repros}});
+    nlohmann::ordered_json json = {
+        {"capsule", options.capsule},
+        {"name", replayed.name},
+        {"same", replayed.same},
+        {"recorded", replayed.recorded},
+        {"difference", replayed.same ? nlohmann::ordered_json() : nlohmann::ordered_json(replayed.difference)},
+        {"notes", replayed.notes},
+        {"repros", repros}};
+    if (by_line) json["samples"] = samples_by_line_json(*by_line, options.samples);
+    print_json(json);
   } else {
     say("{}\n  recorded  {}\n  replayed  {}\n", paint(Paint::heading, replayed.name), replayed.recorded,
         replayed.same ? "the same" : paint(Paint::error, "NOT THE SAME") + ": " + replayed.difference);
     for (const std::string& note : replayed.notes) say("  note      {}\n", note);
     for (const std::string& repro : repros) say("  repro     triage exec {}\n", repro);
+    if (by_line) print_samples(*by_line, replayed.name, capsule, options.samples);
   }
   if (options.must_minify && replayed.same && repros.empty())
     throw UsageError(

@@ -21,6 +21,7 @@
 #include "bindings/cli/calls/call.h"
 #include "bindings/cli/calls/samples.h"
 #include "bindings/cli/commands.h"
+#include "bindings/cli/commands/sample/sample.h"
 #include "bindings/cli/terminal.h"
 #include "runtime/files/formats.h"
 #include "runtime/flags/flag_files.h"
@@ -346,6 +347,7 @@ double median_call(const Call& call, int repeat) {
 
 int run(const RunCommand& options) {
   if (!options.compare.empty()) return compare(options);
+  if (!options.samples.empty()) return run_sample(options);
   if (!options.capsule.empty()) {
     check_ending(options.capsule);
     check_destination("--capsule", options.capsule, options.call.policy);

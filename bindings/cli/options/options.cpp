@@ -156,6 +156,9 @@ void add_replay(CLI::App& app, Action& action) {
                     "hand each graph that fails or is wrong to the minifier, in the folder CAPSULE.repro");
   command->add_option("--extract", options->extract, "also write the sources and capsule.json to this folder")
       ->type_name("DIR");
+  add_sample_option(*command, options->samples,
+                    "also show the values that each line of the script makes of this sample of the capsule, counted "
+                    "from 0; may be repeated");
   command->footer("Exit status 1: the replay gives other bits, or another error.");
   add_json(*command, options->json);
 }

@@ -44,6 +44,12 @@ void add_run(CLI::App& app, Action& action) {
                    "last call to it")
       ->type_name("FILE.pt")
       ->excludes("--compare");
+  CLI::Option* const sample = add_sample_option(
+      *command, options->samples,
+      "in place of all else, show the values that each line of the script makes of this sample of the "
+      "last call, counted from 0; may be repeated. Nothing is written");
+  for (const char* other : {"--output", "--repeat", "--backend", "--compare", "--capsule", "--decisions"})
+    sample->excludes(other);
   add_json(*command, options->json);
 }
 

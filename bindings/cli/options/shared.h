@@ -72,6 +72,14 @@ struct NumberIn : CLI::Range {
   }
 };
 
+inline CLI::Option* add_sample_option(CLI::App& command, std::vector<int64_t>& samples, const char* help) {
+  return command.add_option("--sample", samples, help)
+      ->type_name("N")
+      ->expected(1)
+      ->allow_extra_args(false)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+}
+
 inline CLI::Option* add_backend_option(CLI::App& command, std::string& backend) {
   return command.add_option("--backend", backend, "the backend that runs the captured graph")
       ->type_name(fmt::format("{}", fmt::join(list_backends(), "|")))

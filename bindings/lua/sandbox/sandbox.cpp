@@ -65,9 +65,13 @@ int look_at_budgets(lua_State* L) {
   return -1;
 }
 
-void count_hook(lua_State* L, lua_Debug*) {
+void hook(lua_State* L, lua_Debug* event) {
+  if (event->event == LUA_HOOKLINE) {
+    if (const auto& on_line = context(L).on_line) on_line(L, event);
+    return;
+  }
   if (look_at_budgets(L) == 0) return;
-  lua_sethook(L, count_hook, LUA_MASKCOUNT, 1);
+  lua_sethook(L, hook, LUA_MASKCOUNT, 1);
   lua_error(L);
 }
 
@@ -165,7 +169,7 @@ State::State(StateOptions options) : options_(std::move(options)) {
 State::~State() {
   if (context_.sandboxed) {  // what a script left to be run at the end is stopped at once
     context_.expired = true;
-    lua_sethook(lua_, count_hook, LUA_MASKCOUNT, 1);
+    lua_sethook(lua_, hook, LUA_MASKCOUNT, 1);
   }
   lua_close(lua_);
 }
@@ -214,7 +218,8 @@ std::optional<Deadline::Moment> State::arm(std::optional<Deadline::Moment> deadl
   if (const auto end = Deadline::in(limits.seconds)) context_.deadline = deadline ? std::min(*deadline, *end) : end;
   const bool limited = limits.instructions || limits.script_bytes || limits.tensor_bytes || context_.deadline ||
                        policy::Loading::is_cancellable();
-  lua_sethook(lua_, limited ? count_hook : nullptr, limited ? LUA_MASKCOUNT : 0, hook_interval);
+  const int mask = (limited ? LUA_MASKCOUNT : 0) | (context_.on_line ? LUA_MASKLINE : 0);
+  lua_sethook(lua_, mask ? hook : nullptr, mask, hook_interval);
   forget_chains(lua_);  // those that a failed call left behind
   return context_.deadline;
 }

@@ -69,8 +69,10 @@ struct Context {
   uint64_t epoch = 0;    // bumped by writes to upvalues, globals and tables (rewritten code)
   std::function<void(const std::string&)> print;
   FindProgram* find_program = nullptr;  // who wants the program of `triage.run_graph`
-  std::string chunk;                    // path of the script
-  bool calls_everything = false;        // every operator with any arguments; else those with a contract
+  /// Called before each line that a call or load runs; null: nobody wants to know. It raises no error and runs no Lua.
+  std::function<void(lua_State*, lua_Debug*)> on_line;
+  std::string chunk;              // path of the script
+  bool calls_everything = false;  // every operator with any arguments; else those with a contract
   // Storages that userdata of this state hold, or held: how many tensors share each, and its size. Kept by push_tensor and __gc.
   struct Storage {
     int64_t tensors = 0;

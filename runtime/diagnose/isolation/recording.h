@@ -18,6 +18,7 @@ namespace triage::diagnose {
 struct Value {
   at::Tensor tensor;
   bool is_flags = false;
+  const void* held_by = nullptr;  // of record_calls: the TensorImpl, whose address is no other's while it records
 };
 
 struct Step {

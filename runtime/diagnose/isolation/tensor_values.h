@@ -25,7 +25,8 @@ class TensorValues {
     known_[tensor.unsafeGetTensorImpl()] = {tensor, version_of(tensor), recording_.values.size()};
     bytes_ += tensor.numel() * tensor.element_size();
     if (bytes_ > most_bytes) recording_.complete = false;
-    recording_.values.push_back({recording_.complete ? tensor.detach().clone() : at::Tensor(), false});
+    recording_.values.push_back(
+        {recording_.complete ? tensor.detach().clone() : at::Tensor(), false, tensor.unsafeGetTensorImpl()});
     return recording_.values.size() - 1;
   }
   std::optional<size_t> find(const at::Tensor& tensor) const {

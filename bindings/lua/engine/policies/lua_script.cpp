@@ -289,6 +289,10 @@ void LuaScript::restore_state(const capsule::Json& state, const capsule::Restore
 
 Source LuaScript::current_line() const { return lua::current_line(state_->lua()); }
 
+void LuaScript::watch_lines(std::function<void(lua_State*, lua_Debug*)> watch) {
+  state_->context().on_line = std::move(watch);
+}
+
 uint64_t LuaScript::writes() const { return state_->context().epoch; }
 
 LuaScript::Definition LuaScript::definition() const {

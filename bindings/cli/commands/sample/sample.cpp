@@ -1,0 +1,93 @@
+#include "bindings/cli/commands/sample/sample.h"
+
+#include <triage/compiler_config.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "bindings/cli/calls/call.h"
+#include "bindings/cli/calls/under_check.h"
+#include "bindings/cli/commands/sample/sample_report.h"
+#include "bindings/cli/terminal.h"
+#include "bindings/lua/testing/line_values.h"
+#include "runtime/policy/state/state_file.h"
+#include "runtime/policy/state/state_of_call.h"
+#include "runtime/policy/versions/version.h"
+#include "runtime/random/sequence.h"
+
+namespace triage::cli {
+namespace {
+
+/// The calls of a script before the one that is shown, which leave it their state.
+class EarlierCalls {
+ public:
+  EarlierCalls(lua::LuaScript& script, std::vector<at::Tensor> params) : script_(script), params_(std::move(params)) {}
+
+  void begin_with(const policy::StateOfKeys& kept) {
+    if (!kept.empty()) state_.before = kept.back().second;
+  }
+  void call(const std::vector<at::Tensor>& inputs) {
+    const Signature& signature = script_.signature();
+    std::vector<at::Tensor> outputs = script_.call(inputs, values_for(inputs), std::nullopt);
+    if (const auto failure = take_state(signature, inputs, state_, outputs))
+      throw PolicyError(*failure, script_.definition().where);
+    auto after = std::make_shared<policy::StateTensors>();
+    for (size_t i = 0; i < state_.after.size(); ++i) after->emplace_back(signature.state[i].name, state_.after[i]);
+    state_.before = std::move(after);
+  }
+  /// What the next call gets behind its inputs.
+  std::vector<at::Tensor> values_for(const std::vector<at::Tensor>& inputs) {
+    begin_state(script_.signature(), inputs, state_);
+    std::vector<at::Tensor> values = params_;
+    values.insert(values.end(), state_.given.begin(), state_.given.end());
+    return values;
+  }
+
+ private:
+  lua::LuaScript& script_;
+  std::vector<at::Tensor> params_;
+  policy::StateOfCall state_;
+};
+
+std::vector<at::Tensor> inputs_of(const CallOptions& options, const std::vector<std::string>& texts,
+                                  const Signature& signature) {
+  const c10::Device device = parse_device(options.device);
+  std::vector<at::Tensor> inputs;
+  for (const auto& [name, source] : match_inputs(texts, signature.inputs, options.policy))
+    inputs.push_back(read_input(source, device));
+  return inputs;
+}
+
+}  // namespace
+
+int run_sample(const RunCommand& options) {
+  lua::PolicyUnderCheck policy = under_check(options.call, options.json);
+  policy.script.print = prints_to(options.json ? stderr : stdout);
+  set_stance(Stance::force_eager);  // functions that the script compiles are shown operator by operator, too
+  random::Sequence numbers;
+  const random::DrawFrom draws(&numbers);
+  lua::LuaScript script(policy.source, policy.script);
+  const Signature& signature = script.signature();
+  const Params params = checked_params(options.call.params, signature, options.call.policy);
+  EarlierCalls earlier(script, policy::param_tensors(signature, params));
+  if (!options.state.empty() && std::filesystem::exists(options.state))
+    earlier.begin_with(policy::read_state(options.state, script.name()));
+  const auto calls = inputs_of_calls(options.call.inputs);
+  for (size_t i = 0; i + 1 < calls.size(); ++i) earlier.call(inputs_of(options.call, calls[i], signature));
+  const std::vector<at::Tensor> inputs = inputs_of(options.call, calls.back(), signature);
+  const lua::CallByLine call(script, {lua::isolation_inputs(signature, inputs), earlier.values_for(inputs)});
+  check_samples(options.samples, call, options.call.policy);
+  if (options.json) {
+    print_json({{"policy", script.name()},
+                {"samples", samples_by_line_json(call, options.samples)},
+                {"complete", call.complete()},
+                {"error", call.failure().empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(call.failure())}});
+  } else {
+    for (const int64_t sample : options.samples) print_sample(script.name(), call.sample(sample));
+    print_end(call);
+  }
+  return call.failure().empty() ? 0 : 1;
+}
+
+}  // namespace triage::cli
