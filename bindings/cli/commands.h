@@ -20,7 +20,8 @@ struct CallOptions {
   std::vector<std::string> params;  // NAME=VALUE
   std::string backend = "fused";
   std::string device = "cpu";
-  std::vector<std::string> given;  // NAME=FILE: what the host gives the policy
+  std::vector<std::string> given;   // NAME=FILE: what the host gives the policy
+  std::vector<std::string> limits;  // NAME=NUMBER,...
   bool fullgraph = false;
   std::string masked_rows = "warn";
 };
@@ -51,6 +52,7 @@ int run(const ExecCommand& options);
 struct CheckCommand {
   std::vector<std::string> paths;  // files, folders, or "-": standard input
   std::vector<std::string> given;  // NAME: a function of the host; NAME=FILE: a tensor or module
+  std::vector<std::string> limits;
   bool json = false;
 };
 int run(const CheckCommand& options);
@@ -59,6 +61,7 @@ struct TestCommand {
   std::vector<std::string> paths;
   std::vector<int64_t> batches;
   std::vector<std::string> given;  // NAME=FILE
+  std::vector<std::string> limits;
   std::string backend = "fused";
   std::string junit;
   bool full_coverage = false, json = false;

@@ -24,8 +24,8 @@ TEST_CASE("wrong use ends with status 2 and one message") {
   check_message(triage({"run", "repair.lua", "--input", "y=ones:2x2"}), 2, "triage run",
                 {"no input \"y\"", "it has \"z\""});
   check_message(triage({"run", "repair.lua", "--input", "z"}), 2, "triage run", {"NAME=FILE"});
-  check_message(triage({"run", "repair.lua", "--input", "z=ones:2x2", "--input", "z=ones:2x2"}), 2, "triage run",
-                {"given twice"});
+  check_message(triage({"explain", "repair.lua", "--input", "z=ones:2x2", "--input", "z=ones:2x2"}), 2,
+                "triage explain", {"given twice"});
   check_message(triage({"run", "none.lua", "--input", "z=ones:2x2"}), 2, "triage run", {"none.lua"});
   check_message(triage({"run", "repair.lua", "--input", "z=none.pt"}), 2, "triage run", {"none.pt", "No such file"});
   check_message(triage({"run", "repair.lua", "--input", "z=repair.lua"}), 2, "triage run",

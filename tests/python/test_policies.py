@@ -258,6 +258,24 @@ def test_calls_in_four_threads_go_on_while_it_reloads(policy, policy_file):
     assert not wrong and len(seen) > 2 and policy.version.number == 11
 
 
+def test_limits_are_the_budgets_of_a_script():
+    endless = "local n = 0\nwhile true do n = n + 1 end"
+    for options in ({"limits": {"instructions": 10_000, "script_bytes": 1 << 24}}, {"instructions": 10_000}):
+        with pytest.raises(triage.LimitError, match="instructions"):
+            triage.Runtime(**options).load_source(endless)
+    tensors = triage.Runtime(limits={"tensor_bytes": 64})
+    with pytest.raises(triage.LimitError):
+        tensors.load_source("return function(z) return z + torch.ones({1000}) end")(torch.ones(1000))
+    with pytest.raises(triage.InputError, match="did you mean 'seconds'"):
+        triage.Runtime(limits={"second": 1})
+    with pytest.raises(triage.InputError, match="given twice"):
+        triage.Runtime(limits={"seconds": 1}, seconds=2)
+    with pytest.raises(triage.InputError, match="`limits` is a dict"):
+        triage.Runtime(limits=5)
+    with pytest.raises(triage.InputError, match="instructions"):
+        triage.Runtime(limits={"instructions": -1})
+
+
 def test_a_call_leaves_the_interpreter_to_other_threads():
     """While one thread is inside a call that takes long, another counts: with the lock held it could not."""
     slow = triage.Runtime(seconds=60.0).load_source(

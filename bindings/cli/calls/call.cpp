@@ -21,6 +21,7 @@
 #include "bindings/cli/calls/flag_inputs.h"
 #include "bindings/cli/calls/given.h"
 #include "bindings/cli/calls/inputs.h"
+#include "bindings/cli/calls/limits.h"
 #include "bindings/cli/terminal.h"
 #include "runtime/files/disk.h"
 #include "runtime/messages/logs/log.h"
@@ -317,13 +318,16 @@ Call prepare_call(const CallOptions& options, bool json, std::shared_ptr<Decisio
   runtime_options.backend = options.backend;
   runtime_options.fullgraph = options.fullgraph;
   runtime_options.masked_rows = masked_rows_from(options.masked_rows);
+  runtime_options.limits = parse_limits(options.limits);
+  const auto profiler = std::make_shared<CompileProfiler>();
+  runtime_options.profiler = profiler;
   runtime_options.decisions = std::move(decisions);
   runtime_options.cache_dir = cache_dir;
   Runtime runtime(runtime_options);
   define_given(runtime, options.given, device);
   Policy policy = load_policy(runtime, options.policy);
   Signature signature = policy.signature();
-  Call call{std::move(runtime), policy, {}, {}, {}, signature.codes};
+  Call call{std::move(runtime), policy, {}, {}, {}, profiler, signature.codes};
   call.options.params = checked_params(options.params, signature, options.policy);
   read_inputs(call, options, options.inputs);
   return call;

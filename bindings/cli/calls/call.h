@@ -1,5 +1,6 @@
 #pragma once
 #include <ATen/core/Tensor.h>
+#include <triage/compile_profiler.h>
 #include <triage/runtime.h>
 
 #include <memory>
@@ -66,6 +67,7 @@ struct Call {
   std::vector<at::Tensor> inputs;
   std::vector<std::string> sources;  // what each input was read from
   RunOptions options;
+  std::shared_ptr<CompileProfiler> profiler;  // counts why it was captured again
   CodeNames codes = {};  // of what is shown of the call: those of the policy, and of flags that it is given
 };
 /// Options for a Runtime in this program. What it would log of a policy goes nowhere, because that is in the report, or is

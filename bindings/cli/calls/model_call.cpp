@@ -74,6 +74,9 @@ c10::IValue number_for(const c10::Argument& argument, const Params& params, cons
 }  // namespace
 
 ModelCall prepare_model(const CallOptions& options) {
+  if (!options.limits.empty())
+    throw UsageError(
+        fmt::format("--limits: {} is a TorchScript model, and these are limits of scripts", options.policy));
   const c10::Device device = parse_device(options.device);
   ModelCall call{load_model(options.policy, device), {}, {}};
   const auto forward = call.model.find_method("forward");

@@ -7,6 +7,7 @@
 
 #include "bindings/cli/calls/call.h"
 #include "bindings/cli/calls/given.h"
+#include "bindings/cli/calls/limits.h"
 #include "bindings/cli/terminal.h"
 
 namespace triage::cli {
@@ -28,9 +29,11 @@ lua::PolicyUnderCheck under_check(const CallOptions& call, bool json) {
   policy.runtime.backend = call.backend;
   policy.runtime.fullgraph = call.fullgraph;
   policy.runtime.masked_rows = masked_rows_from(call.masked_rows);
+  policy.runtime.limits = parse_limits(call.limits);
   policy.runtime.print = [](const std::string&) {};
   policy.script.path = script_name(call.policy);
   policy.script.print = policy.runtime.print;
+  policy.script.limits = policy.runtime.limits;
   policy.script.read_file = files_of(call.policy);
   const c10::Device device = parse_device(call.device);
   give(policy.script, call.given, device);

@@ -19,6 +19,8 @@
 #include <vector>
 
 #include "bindings/cli/calls/call.h"
+#include "bindings/cli/calls/limits.h"
+#include "bindings/cli/calls/made_call.h"
 #include "bindings/cli/calls/samples.h"
 #include "bindings/cli/commands.h"
 #include "bindings/cli/commands/sample/sample.h"
@@ -50,12 +52,12 @@ struct Report {
   size_t graphs = 0, operations = 0, repeat = 0;
   std::vector<BreakReport> graph_breaks;
   double first_us = 0, call_us = 0;
-  LoopTiers loops;        // in the timed calls
-  BadSamples bad;         // none without an output of flags
-  std::string decisions;  // the log of the first call; empty: none
-  bool decided = false;   // it has a line
-  size_t calls = 1;       // with the inputs of the command line, one after the other; this is of the last
-  StateTensors state;     // after it
+  LoopTiers loops;              // in the timed calls
+  BadSamples bad;               // none without an output of flags
+  std::string decisions;        // the log of the first call; empty: none
+  bool decided = false;         // it has a line
+  std::vector<MadeCall> calls;  // with the inputs of the command line, one after the other; this is of the last
+  StateTensors state;           // after it
 };
 
 using Json = nlohmann::ordered_json;
@@ -150,7 +152,8 @@ Json flags_json(const at::Tensor& flags, const CodeNames& names) {
 void print_report(const Report& report, const Call& call) {
   const Signature signature = call.policy.signature();
   const std::vector<std::string>& names = signature.inputs;
-  const std::string calls = report.calls == 1 ? "" : fmt::format(" (the last of {} calls)", report.calls);
+  const size_t count = report.calls.size();
+  const std::string calls = count == 1 ? "" : fmt::format(" (the last of {} calls)", count);
   say("{}{}\n", paint(Paint::heading, messages::one_line(report.policy)), calls);
   for (size_t i = 0; i < call.inputs.size(); ++i)
     print_tensor(i == 0 ? "inputs" : "", names[i], call.inputs[i], call.sources[i]);
@@ -169,6 +172,7 @@ void print_report(const Report& report, const Call& call) {
     print_tensor(i == 0 ? "state" : "", report.state[i].first, report.state[i].second,
                  few_values(report.state[i].second));
   print_samples(report.bad);
+  if (count > 1) print_calls(report.calls);
   if (!report.decisions.empty())
     say("  {:<8} {}\n", "decision",
         report.decided ? "written to " + report.decisions : "none: no sample is flagged, and nothing failed");
@@ -205,7 +209,10 @@ Json to_json(const Report& report, const Call& call) {
                {"fused_loops", loops_json(report.loops)},
                {"first_us", report.first_us},
                {"call_us", report.call_us}};
-  if (report.calls > 1) json["calls"] = report.calls;
+  if (report.calls.size() > 1) {
+    json["calls"] = report.calls.size();
+    json["each_call"] = calls_json(report.calls);
+  }
   if (!state.empty()) json["state"] = std::move(state);
   return json;
 }
@@ -285,10 +292,9 @@ void write_outputs(const Destinations& destinations, std::vector<Result>& output
 }
 
 /// Who counts the NaNs of an expanded tensor, or writes it, needs the memory of all its elements.
-void check_output_sizes(const std::vector<Result>& outputs) {
-  const size_t most = Limits().tensor_bytes;
+void check_output_sizes(const std::vector<Result>& outputs, size_t most) {
   for (const Result& output : outputs)
-    if (const double bytes = operators::logical_bytes(output.tensor); bytes > static_cast<double>(most))
+    if (const double bytes = operators::logical_bytes(output.tensor); most > 0 && bytes > static_cast<double>(most))
       throw Error(
           fmt::format("the output \"{}\" is a tensor of {:.0f} MiB (an expanded tensor counts in full); the limit of "
                       "this program is {} MiB; return a smaller tensor",
@@ -324,11 +330,15 @@ StateTensors state_of(const Policy& policy) {
 }
 
 /// The calls before the last one, whose inputs the call then has.
-void make_earlier_calls(Call& call, const RunCommand& options, const std::vector<std::vector<std::string>>& inputs) {
+std::vector<MadeCall> make_earlier_calls(Call& call, const RunCommand& options,
+                                         const std::vector<std::vector<std::string>>& inputs) {
+  std::vector<MadeCall> calls;
   for (size_t i = 1; i < inputs.size(); ++i) {
-    call.policy.run(call.inputs, call.options);
+    const CallWatch watch(call);
+    calls.push_back(watch.finish(call.policy.run(call.inputs, call.options)));
     read_inputs(call, options.call, inputs[i]);
   }
+  return calls;
 }
 
 double median_call(const Call& call, int repeat) {
@@ -362,8 +372,6 @@ int run(const RunCommand& options) {
   CallOptions first = options.call;
   first.inputs = inputs.front();
   Call call = prepare_call(first, options.json, log);
-  const Signature signature = call.policy.signature();
-  if (signature.state.empty()) match_inputs(options.call.inputs, signature.inputs, options.call.policy);  // one call
   if (!options.state.empty() && std::filesystem::exists(options.state)) call.policy.load_state(options.state);
   std::vector<std::string> declared = call.policy.signature().outputs;
   if (!declared.empty()) check_output_names(destinations, declared, options.call.policy);
@@ -372,15 +380,16 @@ int run(const RunCommand& options) {
   report.policy = call.policy.name();
   report.backend = options.call.backend;
   report.repeat = static_cast<size_t>(options.repeat);
-  report.calls = inputs.size();
-  make_earlier_calls(call, options, inputs);
+  report.calls = make_earlier_calls(call, options, inputs);
   const PolicyState before = call.policy.state();
   // What the inputs were is compared with what came out: a policy never writes to them, unless they were donated.
+  const CallWatch watch(call);
   auto start = std::chrono::steady_clock::now();
   std::vector<at::Tensor> tensors =
       options.capsule.empty() ? call.policy.run(call.inputs, call.options)
                               : record(call.policy, call.inputs, {options.capsule, options.bad_rows}, call.options);
   report.first_us = microseconds_since(start);
+  report.calls.push_back(watch.finish(tensors));
   if (log) finish_decisions(*log, report, options.decisions);
   if (!call.policy.graphs().empty()) {  // what production will run, not the script that was recorded
     call.policy.prepare(call.inputs, call.options);
@@ -396,7 +405,7 @@ int run(const RunCommand& options) {
     report.outputs.push_back(
         {i < names.size() ? names[i] : fmt::format("out{}", i), tensors[i], i < is_flags.size() && is_flags[i], ""});
   }
-  check_output_sizes(report.outputs);
+  check_output_sizes(report.outputs, parse_limits(options.call.limits).tensor_bytes);
   write_outputs(destinations, report.outputs, call.codes);
   {
     Progress progress;

@@ -13,6 +13,7 @@
 
 #include "bindings/cli/calls/call.h"
 #include "bindings/cli/calls/given.h"
+#include "bindings/cli/calls/limits.h"
 #include "bindings/cli/commands.h"
 #include "bindings/cli/terminal.h"
 #include "bindings/lua/rewriter/rewriter.h"
@@ -70,7 +71,7 @@ std::string indented(const std::string& text) {
 
 /// With the place in front, which most failures say themselves.
 std::string placed_failure(const TestedFile& file, const lua::TestResult& test) {
-  const std::string place = fmt::format("{}:{}: ", file.path, test.line);
+  const std::string place = test.line > 0 ? fmt::format("{}:{}: ", file.path, test.line) : file.path + ": ";
   return (test.failure.rfind(place, 0) == 0 ? "" : place) + test.failure;
 }
 
@@ -321,6 +322,7 @@ TestedFile test_file(const std::string& path, const TestCommand& options) {
   test_options.script.read_file = files_of(path);
   // What a policy prints belongs between the results only where a person reads them.
   test_options.script.print = prints_to(options.json ? stderr : stdout);
+  test_options.script.limits = parse_limits(options.limits);
   test_options.backend = options.backend;
   test_options.batches = options.batches;
   give(test_options.script, options.given, c10::kCPU);

@@ -78,6 +78,7 @@ void add_check(CLI::App& app, Action& action) {
       *command, "--define", options->given,
       "the name of a function that the host defines, or NAME=FILE: a tensor or TorchScript module that it gives",
       "NAME");
+  add_limits_option(*command, options->limits);
   add_json(*command, options->json);
 }
 
@@ -92,6 +93,7 @@ void add_test(CLI::App& app, Action& action) {
       ->delimiter(',')
       ->check(CLI::Range(0, 1'000'000));
   add_define_option(*command, options->given);
+  add_limits_option(*command, options->limits);
   command->add_flag("--full-coverage", options->full_coverage, "fail if a rule takes no sample in any test");
   add_backend_option(*command, options->backend);
   command->add_option("--junit", options->junit, "write a JUnit XML report")->type_name("FILE");

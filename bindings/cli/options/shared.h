@@ -46,6 +46,13 @@ inline void add_define_option(CLI::App& command, std::vector<std::string>& given
                "a tensor or a TorchScript module that the host gives the policy under this name", "NAME=FILE");
 }
 
+inline void add_limits_option(CLI::App& command, std::vector<std::string>& limits) {
+  add_repeated(command, "--limits", limits,
+               "the budgets of the script, as triage::Limits of a host: instructions, seconds, script_bytes, "
+               "tensor_bytes; 0: no limit",
+               "NAME=NUMBER,...");
+}
+
 /// Policy, inputs, params and what the host gives: for commands that can find inputs for themselves.
 inline void add_example_options(CLI::App& command, CallOptions& options) {
   command.add_option("POLICY", options.policy, "Lua file that returns a policy; - is standard input")->required();
@@ -90,6 +97,7 @@ inline void add_call_options(CLI::App& command, CallOptions& options) {
   add_example_options(command, options);
   add_backend_option(command, options.backend);
   command.add_option("--device", options.device, "the device of the inputs")->capture_default_str();
+  add_limits_option(command, options.limits);
   command.add_flag("--fullgraph", options.fullgraph, "make a graph break an error");
   command
       .add_option("--masked-rows", options.masked_rows, "if masked rows may reach gradients: warn, or require that not")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import difflib
 import os
 import threading
 import weakref
@@ -20,6 +21,7 @@ from . import _library  # noqa: F401  registers the classes
 from ._config import constant_in_programs
 from ._errors import InputError, called, raised
 
+_LIMITS = ("instructions", "seconds", "script_bytes", "tensor_bytes")
 _RELOADS = ("unchanged", "swapped", "refused")
 
 # The threads of a runtime do not exist in a forked child, where even its end would wait for them. There, what was inherited is
@@ -361,13 +363,13 @@ class Runtime:
     Options: backend ("fused"), on_error ("raise", "pass_through", "last_good"), fullgraph,
     masked_rows ("warn", "require"), trusted, cache_dir, keep_versions, trial_calls, trial_seconds,
     failures_to_revert, reload_latency_ratio, on_slow_reload and on_new_graph_breaks ("warn", "refuse", "shadow"),
-    state_keys, seed, count_flags, decision_log (a file), instructions, seconds (budgets of a script). docs/embedding.md
-    describes them.
+    state_keys, seed, count_flags, decision_log (a file), limits (the budgets of a script, a dict of instructions, seconds,
+    script_bytes, tensor_bytes, which may also be options of their own). docs/embedding.md describes them.
     """
 
     def __init__(self, **options: Any) -> None:
         self.options: Mapping[str, Any] = MappingProxyType(
-            {name: os.fspath(value) if isinstance(value, os.PathLike) else value for name, value in options.items()}
+            {name: os.fspath(value) if isinstance(value, os.PathLike) else value for name, value in _flat(options).items()}
         )
         self._generation = _generation
         self._object = self._open()
@@ -406,6 +408,26 @@ class Runtime:
     def metrics_text(self) -> str:
         """Statistics of all policies in Prometheus' text format."""
         return called(self._native().metrics)
+
+
+def _flat(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The entries of `limits` as options of their own, as the class takes them."""
+    flat = dict(options)
+    limits = flat.pop("limits", None)
+    if limits is None:
+        return flat
+    if not isinstance(limits, Mapping):
+        raise InputError(f"`limits` is a dict with {', '.join(_LIMITS)}; got {limits!r}.")
+    for name, value in limits.items():
+        if name not in _LIMITS:
+            meant = difflib.get_close_matches(str(name), _LIMITS, 1)
+            raise InputError(
+                f"`limits` has no {name!r}{f'; did you mean {meant[0]!r}?' if meant else '.'} There are: {', '.join(_LIMITS)}."
+            )
+        if name in flat:
+            raise InputError(f"`{name}` is given twice: as an option, and in `limits`.")
+        flat[name] = value
+    return flat
 
 
 def _runtime_for(options: Mapping[str, Any]) -> Runtime:

@@ -282,6 +282,41 @@ TEST_CASE("run lists bad samples: those left as they are, at most ten, and outpu
   CHECK(run("ones:16x4", true).json()["bad_samples"] == parse_json(R"({"count": 0, "listed": []})"));
 }
 
+TEST_CASE("run calls a policy with batches of several sizes in turn, and says which of them captured it again") {
+  const Scene triage;
+  write_bytes(
+      triage.folder / "sized.lua",
+      "return policy {\n  inputs = {\"z\", \"w\"}, outputs = {\"z\", \"f\"},\n  run = function(z, w)\n"
+      "    local f = flag_nan(z, \"x\")\n    if #z % 2 == 0 then z = z * 2 end\n    return z + w, f\n  end,\n}\n");
+  const std::vector<std::string> run = {"run",      "sized.lua",  "-i", "z=randn:4x2,nan=1", "-i",       "z=ones:6x2",
+                                        "-i",       "z=ones:3x2", "-i", "w=ones:2",          "--output", "z=last.npy",
+                                        "--repeat", "2"};
+  const Ran ran = triage(run);
+  CAPTURE(ran.out);
+  CAPTURE(ran.err);
+  REQUIRE(ran.status == 0);
+  CHECK(has(ran.out, "sized (the last of 3 calls)\n"));
+  CHECK(has(ran.out, "  calls    1        z float32 4x2, w float32 2; 1 of 4 samples flagged; captured\n"));
+  CHECK(has(ran.out, "           2        z float32 6x2, w float32 2; 0 of 6 samples flagged; no new graph\n"));
+  CHECK(has(ran.out, "           3        z float32 3x2, w float32 2; 0 of 3 samples flagged; recompiled: "));
+  CHECK(triage::load_tensor(triage.folder / "last.npy").sizes() == at::IntArrayRef({3, 2}));
+  std::vector<std::string> with_json = run;
+  with_json.emplace_back("--json");
+  const nlohmann::json json = triage(with_json).json();
+  CHECK(json["calls"] == 3);
+  REQUIRE(json["each_call"].size() == 3);
+  CHECK(json["each_call"][0]["captured"] == true);
+  CHECK(json["each_call"][0]["recompiled"] == nullptr);
+  CHECK(json["each_call"][0]["flagged"] == 1);
+  CHECK(json["each_call"][1]["captured"] == false);
+  CHECK(json["each_call"][1]["inputs"][0]["shape"] == nlohmann::json({6, 2}));
+  CHECK(json["each_call"][2]["recompiled"].is_string());
+  check_message(triage({"run", "sized.lua", "-i", "z=ones:2x2", "-i", "z=ones:2x2", "-i", "z=ones:2x2", "-i",
+                        "w=ones:2", "-i", "w=ones:2"}),
+                2, "triage run", {"--input w is given 2 times", "--input z 3 times"});
+  CHECK_FALSE(has(triage({"run", "sized.lua", "-i", "z=ones:2x2", "-i", "w=ones:2", "--repeat", "1"}).out, "calls "));
+}
+
 TEST_CASE("run calls a policy with several inputs in turn, keeps its state, and goes on from a file") {
   Scene triage;
   std::ofstream(triage.folder / "total.lua") << R"(

@@ -8,6 +8,7 @@
 
 #include "bindings/cli/calls/call.h"
 #include "bindings/cli/calls/given.h"
+#include "bindings/cli/calls/limits.h"
 #include "bindings/cli/commands.h"
 #include "bindings/cli/commands/check/tried.h"
 #include "bindings/cli/terminal.h"
@@ -52,6 +53,7 @@ Signature load_signature(const std::string& path, const CheckCommand& options) {
     const bool of_source = record.fields.size() == 1 && record.fields[0].name == "path";  // found here already
     if (!of_source) log(record);
   };
+  quiet.limits = parse_limits(options.limits);
   Runtime runtime(quiet);
   for (const std::string& name : options.given)
     if (name.find('=') != std::string::npos)
@@ -131,6 +133,7 @@ Json to_json(const Checked& checked) {
 }  // namespace
 
 int run(const CheckCommand& options) {
+  parse_limits(options.limits);  // wrong use, whatever the files are
   Json files = Json::array();
   size_t broken = 0;
   std::string unreadable;  // wrong use, which is told when the others are checked

@@ -1,0 +1,12 @@
+#pragma once
+#include <triage/runtime.h>
+
+#include <string>
+#include <vector>
+
+namespace triage::cli {
+
+/// `--limits NAME=NUMBER,...`: the budgets of a script, those that are not named as the library has them. Throws UsageError.
+Limits parse_limits(const std::vector<std::string>& texts);
+
+}  // namespace triage::cli
