@@ -129,9 +129,9 @@ TEST_CASE("a misspelt field of a test is named") {
   Ran ran = triage({"check", "typo.lua"});
   CAPTURE(ran.out);
   CHECK(ran.status == 1);
-  CHECK(
-      has(ran.out,
-          "policy: test 1: there is no field 'nam'; did you mean 'name'? (fields: name, args, check, params, state)"));
+  CHECK(has(ran.out,
+            "policy: test 1: there is no field 'nam'; did you mean 'name'? (fields: name, args, check, expect, params, "
+            "state)"));
 }
 
 TEST_CASE("full coverage can be asked for") {

@@ -319,3 +319,40 @@ TEST_CASE("a call of a policy with modules and tables is recorded, and replays w
   const triage::Replayed replayed = triage::replay(file);
   CHECK_MESSAGE(replayed.same, replayed.difference);
 }
+
+TEST_CASE(
+    "files that tests name are part of the version: another file is another version, which its tests may refuse") {
+  Folder folder;
+  fs::create_directories(folder.path / "tests");
+  triage::save_tensor(folder.at("tests/rows.npy"), at::ones({2, 2}));
+  triage::save_tensor(folder.at("tests/twice.pt"), at::full({2, 2}, 2.0));
+  const Policy policy = folder.load(
+      "return policy { inputs = {'z'}, outputs = {'y'}, run = function(z) return z * 2 end,\n"
+      "  tests = {{ args = {z = 'tests/rows.npy'}, expect = {y = 'tests/twice.pt'} }} }");
+  CHECK(run_one(policy, at::ones({1, 2})).eq(2).all().item<bool>());
+  const std::string hash = policy.version().hash;
+  CHECK(policy.reload() == Reload::unchanged);
+  triage::save_tensor(folder.at("tests/twice.pt"), at::full({2, 2}, 3.0));
+  CHECK(policy.reload() == Reload::refused);
+  CHECK(policy.version().hash == hash);
+  triage::save_tensor(folder.at("tests/rows.npy"), at::full({2, 2}, 1.5));
+  CHECK(policy.reload() == Reload::swapped);
+  CHECK(policy.version().hash != hash);
+  fs::remove(folder.path / "tests/rows.npy");
+  CHECK(policy.reload() == Reload::refused);
+}
+
+TEST_CASE("a policy that is loaded from text has no files for its tests") {
+  triage::Runtime runtime;
+  const std::string source =
+      "return policy { inputs = {'z'}, outputs = {'y'}, run = function(z) return z end,\n"
+      "  tests = {{ args = {z = 'rows.npy'}, expect = {y = {{1.0}}} }} }";
+  std::string refusal;
+  try {
+    runtime.load_source(source, "text.lua");
+  } catch (const triage::Error& error) {
+    refusal = error.what();
+  }
+  check_says(refusal, "policy: test 1: field 'args'");
+  check_says(refusal, "was loaded from text and has no folder");
+}

@@ -6,6 +6,7 @@
 #include "bindings/lua/engine/libraries/library_check.h"
 #include "bindings/lua/engine/libraries/unknown_names.h"
 #include "bindings/lua/engine/policies/policy_codes.h"
+#include "bindings/lua/engine/policies/policy_fixtures.h"
 #include "bindings/lua/engine/policies/policy_modules.h"
 #include "bindings/lua/engine/policies/policy_params.h"
 #include "bindings/lua/engine/policies/policy_ranges.h"
@@ -197,6 +198,7 @@ LuaScript::LuaScript(std::string_view source, const ScriptOptions& options,
       policy_ = read_policy(L, options.path);
       context(L).accumulation = policy_.accumulation;
       if (policy_.tests == LUA_NOREF) return;
+      policy_.fixtures = load_fixtures(L, policy_, files);
       lua_rawgeti(L, LUA_REGISTRYINDEX, policy_.tests);
       test_count_ = lua_rawlen(L, -1);
     });
@@ -327,7 +329,10 @@ std::vector<at::Tensor> LuaScript::test_arguments(size_t index) {
   const KeepModes modes;
   const auto protect = protect_given();
   in_protected_call(state_->lua(), [&](lua_State* L) {
-    push_test_field(L, policy_, index, "args");
+    if (push_test_field(L, policy_, index, "args") == LUA_TTABLE) {
+      arguments = fixture_inputs(L, policy_);
+      return check_argument_sizes(arguments, context(L).limits);
+    }
     int first = lua_gettop(L);
     call_for_all(L, 0);
     size_t given = static_cast<size_t>(lua_gettop(L) - first + 1), wanted = policy_.signature.inputs.size();
@@ -377,11 +382,14 @@ std::string LuaScript::check_test(size_t index, at::ArrayRef<at::Tensor> outputs
   const KeepModes modes;
   const auto protect = protect_given();
   in_protected_call(state_->lua(), [&](lua_State* L) {
-    push_test_field(L, policy_, index, "check");
-    int first = lua_gettop(L);
-    reserve(L, outputs.size(), "too many outputs");
     const size_t count = outputs.size() - capture::behind_outputs(policy_.signature);
     const at::ArrayRef<at::Tensor> state = outputs.slice(count, policy_.signature.state.size());
+    if (push_test_field(L, policy_, index, "expect") == LUA_TTABLE)
+      failure = unexpected(L, policy_, outputs.slice(0, count), flags_outputs_);
+    lua_pop(L, 1);
+    if (!failure.empty() || push_test_field(L, policy_, index, "check") != LUA_TFUNCTION) return;
+    int first = lua_gettop(L);
+    reserve(L, outputs.size(), "too many outputs");
     for (const auto& output : outputs.slice(0, count)) push_tensor(L, output);
     if (!state.empty()) push_state(L, policy_.signature.state, state);
     call_for_all(L, lua_gettop(L) - first);

@@ -2,6 +2,7 @@
 
 #include "bindings/lua/capture/user_code.h"
 #include "bindings/lua/engine/policies/policy_codes.h"
+#include "bindings/lua/engine/policies/policy_fixtures.h"
 #include "bindings/lua/engine/policies/policy_params.h"
 #include "bindings/lua/engine/policies/policy_promises.h"
 #include "bindings/lua/engine/policies/policy_ranges.h"
@@ -230,14 +231,14 @@ std::vector<std::string> input_parameters(std::vector<std::string> names, const 
 
 /// Of a test, at the top: the names of its fields. Tests are read again when they run: no metamethod may make a field.
 void check_test_fields(lua_State* L, const std::string& where) {
-  constexpr std::array<std::string_view, 5> known = {"name", "args", "check", "params", "state"};
+  constexpr std::array<std::string_view, 6> known = {"name", "args", "check", "expect", "params", "state"};
   for (lua_pushnil(L); lua_next(L, -2); lua_pop(L, 1)) {
     const std::string key = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "";
-    if (key.empty()) throw LoadError(where + ": expected named fields only (name, args, check, params, state)");
+    if (key.empty()) throw LoadError(where + ": expected named fields only (name, args, check, expect, params, state)");
     if (std::find(known.begin(), known.end(), key) == known.end())
       throw LoadError(where + ": there is no field '" + key + "'" +
                       did_you_mean(close_words(key, {known.begin(), known.end()})) +
-                      " (fields: name, args, check, params, state)");
+                      " (fields: name, args, check, expect, params, state)");
   }
 }
 
@@ -254,6 +255,26 @@ void check_is_list_of_tests(lua_State* L, int list) {
   }
 }
 
+/// Of a test, at the top: a function makes the inputs, or a table has them; a function judges the outputs, or a table has what they
+/// should be, or both.
+void check_args_and_check(lua_State* L, const std::string& where) {
+  const int args = push_own_field(L, -1, "args");
+  if (args == LUA_TTABLE)
+    check_fixtures(L, where + ": field 'args'");
+  else if (args != LUA_TFUNCTION)
+    throw LoadError(where + ": field 'args': expected a function, or a table with an entry for each input");
+  const int expect = push_own_field(L, -2, "expect");
+  if (expect == LUA_TTABLE)
+    check_fixtures(L, where + ": field 'expect'");
+  else if (expect != LUA_TNIL)
+    throw LoadError(where + ": field 'expect': expected a table with entries for outputs, got " + describe(L, -1));
+  const int check = push_own_field(L, -3, "check");
+  if (check != LUA_TFUNCTION && (check != LUA_TNIL || expect == LUA_TNIL))
+    throw LoadError(where + ": field 'check': expected a function" +
+                    (check == LUA_TNIL ? ", or the field 'expect' in its place" : ""));
+  lua_pop(L, 3);
+}
+
 void check_tests(lua_State* L, int table, const std::vector<triage::Param>& params,
                  const std::vector<StateSpec>& state) {
   if (!get_field(L, table, "tests", LUA_TTABLE, "a list of tests")) return;
@@ -264,11 +285,7 @@ void check_tests(lua_State* L, int table, const std::vector<triage::Param>& para
     std::string where = "policy: test " + std::to_string(i);
     if (lua_rawgeti(L, list, i) != LUA_TTABLE) throw LoadError(where + ": expected a table { name, args, check }");
     check_test_fields(L, where);
-    for (const char* field : {"args", "check"}) {
-      if (push_own_field(L, -1, field) != LUA_TFUNCTION)
-        throw LoadError(where + ": field '" + field + "': expected a function");
-      lua_pop(L, 1);
-    }
+    check_args_and_check(L, where);
     check_test_params(L, where, params);
     if (push_own_field(L, -1, "state") != LUA_TNIL) check_test_state(L, where, state);
     lua_pop(L, 1);

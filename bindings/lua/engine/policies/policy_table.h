@@ -4,11 +4,16 @@
 
 #include <lua.hpp>
 
+#include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 namespace triage::lua {
+
+/// The bytes of the files that a policy's tests name.
+using FixtureFiles = std::map<std::string, std::shared_ptr<const std::string>>;
 
 /// What a policy file returned, taken apart. The functions stay in the Lua registry under these references.
 struct PolicyDefinition {
@@ -22,6 +27,7 @@ struct PolicyDefinition {
   std::optional<std::vector<Promise>> promises = {};  // of laws; nothing: the policy does not say that it is verified
   int run = LUA_NOREF;
   int tests = LUA_NOREF;  // the list `tests`, where there is one
+  FixtureFiles fixtures = {};
 };
 
 /// Pushes the function `policy`, which checks the table it is given and marks it.
