@@ -1,6 +1,6 @@
 #pragma once
-#include <triage/front_end.h>
 #include <triage/config.h>
+#include <triage/front_end.h>
 #include <triage/statistics.h>
 
 #include <array>

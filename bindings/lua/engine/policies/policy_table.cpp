@@ -33,8 +33,8 @@ namespace {
 const char policy_mark = 0;  // its address is the registry key of the metatable that marks policies
 
 constexpr std::array<std::string_view, 16> fields = {
-    "name",      "inputs", "outputs",   "params",   "state",        "codes",        "fullgraph", "masked_rows",
-    "signature", "lua",    "on_error",  "on_violation", "accumulation", "run",  "tests",     "verify"};
+    "name",      "inputs", "outputs",  "params",       "state",        "codes", "fullgraph", "masked_rows",
+    "signature", "lua",    "on_error", "on_violation", "accumulation", "run",   "tests",     "verify"};
 
 // Of one policy; names are compared with each other.
 constexpr size_t most_inputs = 200, most_params = 1000, most_tests = 1000, longest_name = 255;
