@@ -11,6 +11,7 @@
 #include "bindings/lua/capture/user_code.h"
 #include "bindings/lua/state/state.h"
 #include "bindings/lua/values/tensor.h"
+#include "runtime/capture/compiled.h"
 #include "runtime/capture/tensors/host_memory.h"
 
 namespace triage::lua {
@@ -121,9 +122,11 @@ CallByLine::CallByLine(LuaScript& script, CallOfScript call) {
       });
   for (const diagnose::Value& value : recording_.values) names_.push_back(watch.name_of(value.held_by));
   outputs_ = script.signature().outputs;  // known after a call
-  for (size_t i = outputs_.size(); i + signature.state.size() < recording_.outputs.size(); ++i)
+  for (size_t i = outputs_.size(); i + capture::behind_outputs(signature) < recording_.outputs.size(); ++i)
     outputs_.push_back("out" + std::to_string(i));
   for (const StateSpec& state : signature.state) outputs_.push_back("s." + state.name);
+  for (size_t i = 0; i < signature.output_ranges.size(); ++i)
+    if (signature.output_ranges[i]) outputs_.push_back("violated." + signature.outputs[i]);
   find_kinds(signature, call);
 }
 

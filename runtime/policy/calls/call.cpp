@@ -186,6 +186,7 @@ void Call::revert_for_violations() {
     return;
   }
   before.capsules = answer_.capsules;
+  before.capsule = std::move(answer_.capsule);  // of what is to be looked at
   before.note_failure(error);
   before.by = Answered::previous;
   answer_ = std::move(before);

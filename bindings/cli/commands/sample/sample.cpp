@@ -30,6 +30,7 @@ class EarlierCalls {
   void call(const std::vector<at::Tensor>& inputs) {
     const Signature& signature = script_.signature();
     std::vector<at::Tensor> outputs = script_.call(inputs, values_for(inputs), std::nullopt);
+    outputs.resize(outputs.size() - signature.num_ranges());
     if (const auto failure = take_state(signature, inputs, state_, outputs))
       throw PolicyError(*failure, script_.definition().where);
     auto after = std::make_shared<policy::StateTensors>();
