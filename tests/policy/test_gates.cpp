@@ -9,6 +9,7 @@
 #include <triage/bundle.h>
 #include <triage/triage.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <limits>
@@ -103,6 +104,27 @@ TEST_CASE(
       CHECK(scene.save("add 3") == Reload::swapped);  // the next one is measured for itself
       CHECK(first(scene.policy.run({zeros()})) == 3.0f);
     }
+  }
+}
+
+TEST_CASE("a version that a gate stops has a line in the decision log, as any refusal has; a shadow has one more") {
+  for (const ReloadGate gate : {ReloadGate::refuse, ReloadGate::shadow}) {
+    std::vector<std::string> lines;
+    triage::DecisionLogOptions to_memory;
+    to_memory.on_line = [&](std::string_view line) { lines.emplace_back(line); };
+    const auto log = std::make_shared<triage::DecisionLog>(to_memory);
+    Scene scene({.on_slow_reload = gate, .decisions = log});
+    scene.policy.run({zeros()});
+    CHECK(scene.save(slow_sources[0]) == Reload::refused);
+    log->flush();
+    const auto count = [&](const std::string& event) {
+      return std::count_if(lines.begin(), lines.end(),
+                           [&](const std::string& line) { return says(line, "\"event\":\"" + event + "\""); });
+    };
+    CHECK(count("refused") == 1);
+    CHECK(count("candidate_started") == (gate == ReloadGate::shadow));
+    CHECK(count("live") == 1);
+    CHECK(says(lines.back(), "slower than version 1"));
   }
 }
 

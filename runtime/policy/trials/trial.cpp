@@ -38,6 +38,7 @@ void Trial::begin(Known known, Length length) {
   {
     const std::lock_guard lock(mutex_);
     known_ = std::move(known);
+    time_before_.store(known_.time_before.value_or(std::chrono::nanoseconds(-1)), std::memory_order_relaxed);
   }
   begin_again(length);
 }
@@ -62,9 +63,9 @@ std::string Trial::reason() const {
   return known_.reasons.empty() ? "" : known_.reasons.front();
 }
 
-std::optional<std::chrono::nanoseconds> Trial::time_before() const {
-  const std::lock_guard lock(mutex_);
-  return known_.time_before;
+std::optional<std::chrono::nanoseconds> Trial::time_before() const noexcept {
+  const std::chrono::nanoseconds time = time_before_.load(std::memory_order_relaxed);
+  return time.count() < 0 ? std::nullopt : std::optional(time);
 }
 
 std::optional<Form> Trial::expected(at::ArrayRef<at::Tensor> inputs) const {
@@ -124,10 +125,13 @@ void Trial::expect(at::ArrayRef<at::Tensor> inputs, Form form) {
 void Trial::note_wait(std::string message) {
   const std::lock_guard lock(mutex_);
   waited_ = std::move(message);
+  has_waited_.store(true, std::memory_order_release);
 }
 
 std::optional<std::string> Trial::take_wait() {
+  if (!has_waited_.load(std::memory_order_acquire)) return std::nullopt;
   const std::lock_guard lock(mutex_);
+  has_waited_.store(false, std::memory_order_relaxed);
   return std::exchange(waited_, std::nullopt);
 }
 

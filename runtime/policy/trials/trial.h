@@ -62,7 +62,8 @@ class Trial {
   void expect(at::ArrayRef<at::Tensor> inputs, Form form);
   OpenSizes open() const;
   void add_open(const Form& one, const Form& other);
-  std::optional<std::chrono::nanoseconds> time_before() const;
+  /// Without a lock, as each call on trial asks.
+  std::optional<std::chrono::nanoseconds> time_before() const noexcept;
 
   /// A call gave up while another one was running the script; taken by the next that comes to its end.
   void note_wait(std::string message);
@@ -78,6 +79,8 @@ class Trial {
   Progress count(at::ArrayRef<at::Tensor> inputs, bool is_time_up);
 
   std::atomic<bool> on_{false}, comparing_{false};
+  std::atomic<std::chrono::nanoseconds> time_before_{std::chrono::nanoseconds(-1)};  // negative: not known
+  std::atomic<bool> has_waited_{false};
   std::atomic<Clock::time_point> ends_{Clock::time_point::min()};  // not before
   mutable std::mutex mutex_;
   Known known_;
