@@ -99,6 +99,14 @@ void print_samples(const lua::CallByLine& call, const std::string& name, const c
   print_end(call);
 }
 
+nlohmann::ordered_json samples_json(const lua::CallByLine& call, const capsule::Capsule& capsule,
+                                    const std::vector<int64_t>& samples) {
+  nlohmann::ordered_json json = samples_by_line_json(call, samples);
+  for (size_t i = 0; i < samples.size(); ++i)
+    if (const auto number = recorded_number(capsule, samples[i])) json[i]["recorded_sample"] = *number;
+  return json;
+}
+
 }  // namespace
 
 int run(const ReplayCommand& options) {
@@ -124,7 +132,7 @@ int run(const ReplayCommand& options) {
         {"difference", replayed.same ? nlohmann::ordered_json() : nlohmann::ordered_json(replayed.difference)},
         {"notes", replayed.notes},
         {"repros", repros}};
-    if (by_line) json["samples"] = samples_by_line_json(*by_line, options.samples);
+    if (by_line) json["samples"] = samples_json(*by_line, capsule, options.samples);
     print_json(json);
   } else {
     say("{}\n  recorded  {}\n  replayed  {}\n", paint(Paint::heading, replayed.name), replayed.recorded,

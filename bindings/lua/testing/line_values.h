@@ -42,7 +42,7 @@ struct CallOfScript {
   std::vector<at::Tensor> values;  // params, then state
 };
 
-/// One call, recorded as a whole. The script must live no longer than the call of the constructor.
+/// One call, recorded as a whole by the constructor, which alone needs the script.
 class CallByLine {
  public:
   CallByLine(LuaScript& script, CallOfScript call);

@@ -157,6 +157,13 @@ TEST_CASE("run --sample: wrong use") {
   triage::save_tensor(folder / "x.npy", at::scalar_tensor(1.0));
   check_message(triage_program(folder, {"run", "number.lua", "--input", "x=x.npy", "--sample", "0"}), 2, "triage run",
                 {"--sample", "no batch"});
+  check_message(triage_program(folder, {"run", "number.lua", "--input", "x=ones:0x2", "--sample", "0"}), 2,
+                "triage run", {"--sample 0", "no samples"});
+  write_bytes(folder / "typed.lua",
+              "return policy {\n  inputs = {\"z\"}, signature = {z = Tensor(float32_t, {\"N\", 4})},\n"
+              "  run = function(z) return z end,\n}\n");
+  check_message(triage_program(folder, {"run", "typed.lua", "--input", "z=ones:2x3", "--sample", "0"}), 2, "triage run",
+                {"input 'z': dimension 1: expected 4, got 3"});
 }
 
 TEST_CASE("replay --sample: a sample of a capsule") {
@@ -186,4 +193,7 @@ TEST_CASE("replay --sample: of bad rows alone, with the number that a sample had
   CHECK(ran.status == 0);
   CHECK(has(ran.out, "sample 0 of 1\n"));
   CHECK(has(ran.out, "of the recorded batch\n"));
+  const nlohmann::json json = triage_program(folder, {"replay", "bad.pt", "--sample", "0", "--json"}).json();
+  const std::string number = std::to_string(json["samples"][0]["recorded_sample"].get<int64_t>());
+  CHECK(has(ran.out, "  it was sample " + number + " of the recorded batch\n"));
 }

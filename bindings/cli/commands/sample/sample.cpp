@@ -1,6 +1,7 @@
 #include "bindings/cli/commands/sample/sample.h"
 
 #include <triage/compiler_config.h>
+#include <triage/typing.h>
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -51,12 +52,25 @@ class EarlierCalls {
   policy::StateOfCall state_;
 };
 
+/// A host gets this error before the script runs.
+void check_types(const lua::LuaScript& script, const std::vector<at::Tensor>& inputs) {
+  const Signature& signature = script.signature();
+  TensorMatcher matcher("policy '" + script.name() + "'");
+  for (size_t i = 0; i < signature.input_types.size(); ++i) {
+    if (!signature.input_types[i]) continue;
+    auto failure = matcher.match(inputs[i], *signature.input_types[i], {Subject::Role::input, signature.inputs[i]});
+    if (failure && failure->kind != ValidationKind::validation) throw_validation(std::move(*failure));
+  }
+}
+
 std::vector<at::Tensor> inputs_of(const CallOptions& options, const std::vector<std::string>& texts,
-                                  const Signature& signature) {
+                                  const lua::LuaScript& script) {
+  const Signature& signature = script.signature();
   const c10::Device device = parse_device(options.device);
   std::vector<at::Tensor> inputs;
   for (const auto& [name, source] : match_inputs(texts, signature.inputs, options.policy))
     inputs.push_back(read_input(source, device));
+  check_types(script, inputs);
   return inputs;
 }
 
@@ -75,8 +89,8 @@ int run_sample(const RunCommand& options) {
   if (!options.state.empty() && std::filesystem::exists(options.state))
     earlier.begin_with(policy::read_state(options.state, script.name()));
   const auto calls = inputs_of_calls(options.call.inputs);
-  for (size_t i = 0; i + 1 < calls.size(); ++i) earlier.call(inputs_of(options.call, calls[i], signature));
-  const std::vector<at::Tensor> inputs = inputs_of(options.call, calls.back(), signature);
+  for (size_t i = 0; i + 1 < calls.size(); ++i) earlier.call(inputs_of(options.call, calls[i], script));
+  const std::vector<at::Tensor> inputs = inputs_of(options.call, calls.back(), script);
   const lua::CallByLine call(script, {lua::isolation_inputs(signature, inputs), earlier.values_for(inputs)});
   check_samples(options.samples, call, options.call.policy);
   if (options.json) {

@@ -384,10 +384,11 @@ std::string LuaScript::check_test(size_t index, at::ArrayRef<at::Tensor> outputs
   in_protected_call(state_->lua(), [&](lua_State* L) {
     const size_t count = outputs.size() - capture::behind_outputs(policy_.signature);
     const at::ArrayRef<at::Tensor> state = outputs.slice(count, policy_.signature.state.size());
-    if (push_test_field(L, policy_, index, "expect") == LUA_TTABLE)
-      failure = unexpected(L, policy_, outputs.slice(0, count), flags_outputs_);
+    const bool has_expectation = push_test_field(L, policy_, index, "expect") == LUA_TTABLE;
+    if (has_expectation) failure = unexpected(L, policy_, outputs.slice(0, count), flags_outputs_);
     lua_pop(L, 1);
-    if (!failure.empty() || push_test_field(L, policy_, index, "check") != LUA_TFUNCTION) return;
+    if (!failure.empty()) return;
+    if (push_test_field(L, policy_, index, "check") == LUA_TNIL && has_expectation) return;
     int first = lua_gettop(L);
     reserve(L, outputs.size(), "too many outputs");
     for (const auto& output : outputs.slice(0, count)) push_tensor(L, output);
