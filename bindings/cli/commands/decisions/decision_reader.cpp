@@ -27,7 +27,7 @@ constexpr size_t most_named = 10;
 
 constexpr std::array texts = {"decision_id", "trace_id", "policy",  "path",         "hash",
                               "answered",    "form",     "failure", "failure_kind", "capsule"};
-constexpr std::array counts = {"version", "live_version", "batch", "flagged", "repaired"};
+constexpr std::array counts = {"version", "live_version", "batch", "flagged", "repaired", "full"};
 constexpr std::array event_texts = {"event",         "policy", "bundle", "path",  "hash",  "kept",          "by",
                                     "previous_hash", "reason", "kind",   "param", "value", "previous_value"};
 constexpr std::array event_counts = {"version", "bundle_version", "previous_version"};

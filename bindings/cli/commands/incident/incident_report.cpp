@@ -165,6 +165,7 @@ std::string sentence_of(const PolicyIncident::Event& event) {
   if (kind == "candidate_promoted") return fmt::format("the candidate, {}, was promoted{}", version, reason_of(line));
   if (kind == "candidate_reverted") return fmt::format("the candidate, {}, was reverted{}", version, reason_of(line));
   if (kind == "candidate_ended") return fmt::format("the candidate, {}, was ended{}", version, reason_of(line));
+  if (kind == "violated") return fmt::format("{} left declared ranges{}", version, reason_of(line));
   if (kind == "param") {
     const std::string before = field(line, "previous_value");
     return fmt::format("param '{}' was set to {}{}", field(line, "param"), field(line, "value"),

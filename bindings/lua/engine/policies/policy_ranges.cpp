@@ -17,16 +17,17 @@
 namespace triage::lua {
 namespace {
 
-constexpr std::array<std::string_view, 4> fields = {"name", "finite", "min", "max"};
+constexpr std::array<std::string_view, 4> range_fields = {"name", "finite", "min", "max"};
 
-void check_fields(lua_State* L, const std::string& where) {
+void check_range_fields(lua_State* L, const std::string& where) {
   for (lua_pushnil(L); lua_next(L, -2); lua_pop(L, 1)) {
     const bool is_text = lua_type(L, -2) == LUA_TSTRING;
     const std::string key = is_text ? lua_tostring(L, -2) : "";
-    if (std::find(fields.begin(), fields.end(), key) != fields.end()) continue;
+    if (std::find(range_fields.begin(), range_fields.end(), key) != range_fields.end()) continue;
     throw LoadError(
         where + ": " +
-        (is_text ? "there is no field '" + key + "'" + did_you_mean(close_words(key, {fields.begin(), fields.end()})) +
+        (is_text ? "there is no field '" + key + "'" +
+                       did_you_mean(close_words(key, {range_fields.begin(), range_fields.end()})) +
                        " (fields: name, finite, min, max)"
                  : "expected named fields, as in { name = \"z\", finite = true }, got the key " + describe(L, -2)));
   }
@@ -132,7 +133,7 @@ class Masks {
 }  // namespace
 
 std::optional<OutputRange> read_range(lua_State* L, const std::string& where) {
-  check_fields(L, where);
+  check_range_fields(L, where);
   OutputRange range;
   range.finite = read_finite(L, where);
   range.min = read_bound(L, where, "min");
