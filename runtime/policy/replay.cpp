@@ -240,11 +240,13 @@ void restore(PolicyVersion& version, const Json& state, const RestoredTensors& t
 class RecordedPolicy {
  public:
   RecordedPolicy(const Json& facts, const RestoredTensors& tensors, const ReplayOptions& options,
-                 std::vector<std::string>& notes)
+                 std::vector<std::string>& notes, const Limits& limits = {})
       : facts_(facts), tensors_(tensors), numbers_(std::make_shared<random::Sequence>()) {
     const Json& call = member(facts, "call");
     note_call(call, notes);
-    runtime_ = std::make_shared<RuntimeCore>(runtime_options(call, options, notes));
+    RuntimeOptions own = runtime_options(call, options, notes);
+    own.limits = limits;
+    runtime_ = std::make_shared<RuntimeCore>(std::move(own));
     define_given(*runtime_, facts, tensors, notes);
     set_numbers(*numbers_, facts, tensors);
     const std::string path = text(member(member(facts, "source"), "path"), "path");
@@ -370,7 +372,7 @@ Replayed replay(const capsule::Capsule& capsule, const std::string& file, const 
 }
 
 void use_recorded_script(const capsule::Capsule& capsule, const std::string& file, const ReplayOptions& options,
-                         const UseOfScript& use) {
+                         const Limits& limits, const UseOfScript& use) {
   const capsule::Json& facts = capsule.facts;
   with_file_errors(file, [&] {
     if (capsule::text(capsule::member(facts, "kind"), "kind") != "policy")
@@ -379,7 +381,7 @@ void use_recorded_script(const capsule::Capsule& capsule, const std::string& fil
     const capsule::RestoredTensors tensors(capsule::member(facts, "tensors"), capsule.memories);
     const capsule::Surroundings surroundings(facts);
     std::vector<std::string> notes;  // replay has told them
-    RecordedPolicy(facts, tensors, options, notes).use_script(use);
+    RecordedPolicy(facts, tensors, options, notes, limits).use_script(use);
   });
 }
 

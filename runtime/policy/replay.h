@@ -26,9 +26,9 @@ using UseOfScript =
     std::function<void(Script& script, const std::vector<at::Tensor>& inputs, const std::vector<at::Tensor>& values)>;
 
 /// Calls `use` with the script of a capsule, in surroundings that are as the capsule says. Throws what `replay` throws, InputError
-/// for a capsule of a function, and what `use` throws.
+/// for a capsule of a function, and what `use` throws. `limits`: of the load and of each call that `use` makes.
 void use_recorded_script(const capsule::Capsule& capsule, const std::string& file, const ReplayOptions& options,
-                         const UseOfScript& use);
+                         const Limits& limits, const UseOfScript& use);
 
 /// Saves what was recorded, and throws what the recording of it failed with.
 void save_recorded(const RecordOptions& options, const capsule::Recording::Whole& whole,

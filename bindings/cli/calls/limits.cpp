@@ -54,8 +54,8 @@ void set(Limits& limits, const std::string& text) {
 
 }  // namespace
 
-Limits parse_limits(const std::vector<std::string>& texts) {
-  Limits limits;
+Limits parse_limits(const std::vector<std::string>& texts, const Limits& others) {
+  Limits limits = others;
   for (const std::string& text : texts) {
     std::istringstream parts(text);
     for (std::string part; std::getline(parts, part, ',');) set(limits, part);

@@ -69,8 +69,10 @@ lua::CallByLine call_by_line(const capsule::Capsule& capsule, const ReplayComman
   const Stance before = get_stance();
   set_stance(Stance::force_eager);  // functions that the script compiles are shown operator by operator, too
   std::optional<lua::CallByLine> call;
+  Limits limits;
+  limits.seconds = lua::seconds_by_line;
   policy::use_recorded_script(
-      capsule, options.capsule, replay_options,
+      capsule, options.capsule, replay_options, limits,
       [&](Script& script, const std::vector<at::Tensor>& inputs, const std::vector<at::Tensor>& values) {
         auto* const of_lua = dynamic_cast<lua::LuaScript*>(&script);
         if (!of_lua) throw UsageError(fmt::format("--sample: the policy of {} is no Lua", options.capsule));

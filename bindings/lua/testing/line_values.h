@@ -42,6 +42,9 @@ struct CallOfScript {
   std::vector<at::Tensor> values;  // params, then state
 };
 
+/// Copies of all values take longer than the call that makes them: the time that a script gets, where nobody says another.
+inline constexpr double seconds_by_line = 60;
+
 /// One call, recorded as a whole by the constructor, which alone needs the script.
 class CallByLine {
  public:

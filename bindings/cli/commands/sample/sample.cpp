@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "bindings/cli/calls/call.h"
+#include "bindings/cli/calls/limits.h"
 #include "bindings/cli/calls/under_check.h"
 #include "bindings/cli/commands/sample/sample_report.h"
 #include "bindings/cli/terminal.h"
@@ -79,6 +80,9 @@ std::vector<at::Tensor> inputs_of(const CallOptions& options, const std::vector<
 int run_sample(const RunCommand& options) {
   lua::PolicyUnderCheck policy = under_check(options.call, options.json);
   policy.script.print = prints_to(options.json ? stderr : stdout);
+  Limits limits;
+  limits.seconds = lua::seconds_by_line;
+  policy.script.limits = parse_limits(options.call.limits, limits);
   set_stance(Stance::force_eager);  // functions that the script compiles are shown operator by operator, too
   random::Sequence numbers;
   const random::DrawFrom draws(&numbers);
