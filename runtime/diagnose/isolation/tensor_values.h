@@ -9,7 +9,8 @@
 namespace triage::diagnose {
 
 /// Values of a recording that are known by the tensors that hold them. A tensor that was written to since is another value.
-/// Keeps copies, because operators may write to what they read, and the tensors themselves, so that addresses stay theirs.
+/// Keeps copies, because operators may write to what they read, and weak references to the tensors, so that addresses stay theirs
+/// and their memory goes with whoever computes.
 class TensorValues {
  public:
   explicit TensorValues(Recording& recording) : recording_(recording) {}
@@ -22,7 +23,8 @@ class TensorValues {
   }
   /// A new value, whatever it held before.
   size_t add(const at::Tensor& tensor) {
-    known_[tensor.unsafeGetTensorImpl()] = {tensor, version_of(tensor), recording_.values.size()};
+    known_.insert_or_assign(tensor.unsafeGetTensorImpl(),
+                            Known{Held(tensor.getIntrusivePtr()), version_of(tensor), recording_.values.size()});
     bytes_ += tensor.numel() * tensor.element_size();
     if (bytes_ > most_bytes) recording_.complete = false;
     recording_.values.push_back(
@@ -36,8 +38,9 @@ class TensorValues {
 
  private:
   static constexpr int64_t most_bytes = int64_t{2} << 30;
+  using Held = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
   struct Known {
-    at::Tensor tensor;
+    Held held;
     uint32_t version;
     size_t value;
   };
