@@ -145,6 +145,20 @@ TEST_CASE("run --sample: state of earlier calls") {
   CHECK(sample["outputs"][0]["values"] == nlohmann::json({3.0}));
 }
 
+TEST_CASE("run --sample: a script needs no more memory of its budget than in a call") {
+  TemporaryFolder folder;
+  write_bytes(folder / "chain.lua", "return function(z)\n  for i = 1, 40 do z = z + 1 end\n  return z\nend\n");
+  const std::vector<std::string> run{"run", "chain.lua", "--input", "z=zeros:256x1024", "--limits", "tensor_bytes=8e6"};
+  CHECK(triage_program(folder, run).status == 0);
+  std::vector<std::string> by_line = run;
+  by_line.insert(by_line.end(), {"--sample", "0", "--json"});
+  const Ran ran = triage_program(folder, by_line);
+  CAPTURE(ran.out);
+  CHECK(ran.status == 0);
+  CHECK(ran.json()["samples"][0]["lines"].size() == 40);
+  CHECK(ran.json()["samples"][0]["outputs"][0]["max"] == 40.0);
+}
+
 TEST_CASE("run --sample: wrong use") {
   const Clip scene;
   check_message(scene.with({"--sample", "3"}), 2, "triage run", {"--sample 3", "3 samples", "from 0 to 2"});
