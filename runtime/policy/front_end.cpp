@@ -8,7 +8,6 @@
 #include <mutex>
 
 #include "runtime/messages/fork_safe_mutex.h"
-#include "runtime/policy/params/param_values.h"
 
 namespace triage {
 namespace {
@@ -54,15 +53,6 @@ const char* to_string(OnViolation on_violation) noexcept {
       return "revert";
   }
   return "unknown";
-}
-
-std::string OutputRange::text() const {
-  std::string text;
-  if (min && max) text = policy::number_text(*min) + " to " + policy::number_text(*max);
-  if (min && !max) text = "at least " + policy::number_text(*min);
-  if (max && !min) text = "at most " + policy::number_text(*max);
-  if (finite && !(min && max)) text += text.empty() ? "finite" : ", finite";
-  return text;
 }
 
 void register_front_end(const std::string& ending, FrontEnd front_end) {
