@@ -22,6 +22,7 @@ struct ValueOfSample {
   at::Tensor
       tensor;  // the sample alone, of flags as (1, words); the whole tensor where it has no samples. Undefined: not kept
   bool has_samples = false, is_flags = false;
+  CodeNames codes = {};  // of flags: the names of free codes
 };
 
 /// A line each time that it ran and made a tensor.
@@ -40,6 +41,7 @@ struct SampleByLine {
 struct CallOfScript {
   std::vector<diagnose::IsolationInput> inputs;
   std::vector<at::Tensor> values;  // params, then state
+  CodeNames codes = {};            // names of codes in what is shown; empty: those of the script
 };
 
 /// Copies of all values take longer than the call that makes them: the time that a script gets, where nobody says another.
@@ -73,6 +75,7 @@ class CallByLine {
   std::vector<std::string> names_;                            // likewise
   std::map<std::pair<std::string, int>, std::string> texts_;  // of lines
   std::vector<std::string> outputs_;                          // their names
+  CodeNames codes_;
   size_t given_ = 0;                                          // how many values the script was given
   std::optional<int64_t> samples_;
 };

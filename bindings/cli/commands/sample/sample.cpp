@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "bindings/cli/calls/call.h"
+#include "bindings/cli/calls/flag_inputs.h"
 #include "bindings/cli/calls/limits.h"
 #include "bindings/cli/calls/under_check.h"
 #include "bindings/cli/commands/sample/sample_report.h"
@@ -64,13 +65,14 @@ void check_types(const lua::LuaScript& script, const std::vector<at::Tensor>& in
   }
 }
 
+/// `codes`: names of codes in what is shown, to which those of flags from files come.
 std::vector<at::Tensor> inputs_of(const CallOptions& options, const std::vector<std::string>& texts,
-                                  const lua::LuaScript& script) {
+                                  const lua::LuaScript& script, CodeNames& codes) {
   const Signature& signature = script.signature();
   const c10::Device device = parse_device(options.device);
   std::vector<at::Tensor> inputs;
   for (const auto& [name, source] : match_inputs(texts, signature.inputs, options.policy))
-    inputs.push_back(read_input(source, device));
+    inputs.push_back(read_input({name, source, type_of(signature, name)}, device, codes));
   check_types(script, inputs);
   return inputs;
 }
@@ -93,9 +95,10 @@ int run_sample(const RunCommand& options) {
   if (!options.state.empty() && std::filesystem::exists(options.state))
     earlier.begin_with(policy::read_state(options.state, script.name()));
   const auto calls = inputs_of_calls(options.call.inputs);
-  for (size_t i = 0; i + 1 < calls.size(); ++i) earlier.call(inputs_of(options.call, calls[i], script));
-  const std::vector<at::Tensor> inputs = inputs_of(options.call, calls.back(), script);
-  const lua::CallByLine call(script, {lua::isolation_inputs(signature, inputs), earlier.values_for(inputs)});
+  CodeNames codes = signature.codes;
+  for (size_t i = 0; i + 1 < calls.size(); ++i) earlier.call(inputs_of(options.call, calls[i], script, codes));
+  const std::vector<at::Tensor> inputs = inputs_of(options.call, calls.back(), script, codes);
+  const lua::CallByLine call(script, {lua::isolation_inputs(signature, inputs), earlier.values_for(inputs), codes});
   check_samples(options.samples, call, options.call.policy);
   if (options.json) {
     print_json({{"policy", script.name()},

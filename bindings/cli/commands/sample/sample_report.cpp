@@ -84,7 +84,9 @@ std::string extremes_text(const at::Tensor& tensor) {
 
 // Flags
 
-std::vector<flags::UnpackedError> entries_of(const ValueOfSample& value) { return flags::unpack(value.tensor, 0); }
+std::vector<flags::UnpackedError> entries_of(const ValueOfSample& value) {
+  return flags::unpack(value.tensor, 0, {.codes = value.codes});
+}
 
 bool has_record(const ValueOfSample& value) { return value.is_flags && value.has_samples && value.tensor.defined(); }
 

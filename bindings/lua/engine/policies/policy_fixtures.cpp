@@ -138,13 +138,14 @@ std::string codes_text(const std::vector<std::string>& codes) {
 }
 
 /// Of flags, and the table at the top with a list of codes for each sample.
-std::string difference_of_codes(lua_State* L, const std::string& name, const at::Tensor& flags) {
+std::string difference_of_codes(lua_State* L, const std::string& name, const at::Tensor& flags,
+                                const CodeNames& codes) {
   if (!lua_istable(L, -1))
     throw PolicyError("`expect`: '" + name + "' is flags: expected a list of code names for each sample, as in " +
                       name + " = {{\"NAN\"}, {}}, got " + describe(L, -1));
   const auto samples = static_cast<int64_t>(lua_rawlen(L, -1));
   if (samples != flags.size(0)) return fmt::format("'{}' has {} samples, expected {}", name, flags.size(0), samples);
-  const auto all = flags::unpack_all(flags);
+  const auto all = flags::unpack_all(flags, {.codes = codes});
   for (int64_t i = 0; i < samples; ++i) {
     lua_rawgeti(L, -1, i + 1);
     const std::vector<std::string> expected = sorted_texts(L, name);
@@ -216,7 +217,7 @@ std::string unexpected(lua_State* L, const PolicyDefinition& policy, at::ArrayRe
     std::string found;
     if (push_own_field(L, -1, names[i].c_str()) != LUA_TNIL)
       found = i < is_flags.size() && is_flags[i]
-                  ? difference_of_codes(L, names[i], outputs[i])
+                  ? difference_of_codes(L, names[i], outputs[i], policy.signature.codes)
                   : difference(names[i], fixture(L, outputs[i].scalar_type(), policy.fixtures).to(outputs[i].device()),
                                outputs[i].detach());
     lua_pop(L, 1);
