@@ -163,7 +163,7 @@ CallByLine::Kind CallByLine::kind_of_result(const Step& step, size_t place) cons
 }
 
 ValueOfSample CallByLine::value(size_t index, const std::string& op, int64_t sample) const {
-  ValueOfSample value{names_[index], op, recording_.values[index].tensor, kinds_[index].has_samples,
+  ValueOfSample value{names_[index],          op,    recording_.values[index].tensor, kinds_[index].has_samples,
                       kinds_[index].is_flags, codes_};
   if (value.has_samples && value.tensor.defined() && value.tensor.layout() == at::kStrided)
     value.tensor = value.is_flags ? value.tensor.narrow(0, sample, 1) : value.tensor.select(0, sample);

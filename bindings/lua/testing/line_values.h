@@ -76,7 +76,7 @@ class CallByLine {
   std::map<std::pair<std::string, int>, std::string> texts_;  // of lines
   std::vector<std::string> outputs_;                          // their names
   CodeNames codes_;
-  size_t given_ = 0;                                          // how many values the script was given
+  size_t given_ = 0;  // how many values the script was given
   std::optional<int64_t> samples_;
 };
 

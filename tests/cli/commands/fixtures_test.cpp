@@ -50,6 +50,19 @@ TEST_CASE("a test with tables and files: what goes in, and what comes out") {
   CHECK(has(ran.out, "4 passed, 0 failed"));
 }
 
+TEST_CASE("a test with tables expects codes by the names that the policy gives them") {
+  const TemporaryFolder folder;
+  write_bytes(folder / "own.lua",
+              "return policy {inputs = {'z'}, outputs = {'f'}, codes = {MISSING = 4}, run = function(z)\n"
+              "  return push(err.new(z), err.MISSING, 'x', {where = z:isnan():any(-1)}) end,\n"
+              "  tests = {{name = 'own', args = {z = {{0/0}, {1.0}}}, expect = {f = {{'MISSING'}, {}}}},\n"
+              "    {name = 'number', args = {z = {{0/0}}}, expect = {f = {{'CODE_4'}}}}}}");
+  const Ran ran = triage_program(folder, {"test", "own.lua"});
+  CAPTURE(ran.out);
+  CHECK(has(ran.out, "1 passed, 1 failed"));
+  CHECK(has(ran.out, "'f' differs in sample 0: the codes are MISSING, expected CODE_4"));
+}
+
 TEST_CASE("a test with tables fails with the sample that differs") {
   const Fixtures scene;
   const auto fails = [&](const std::string& test, const std::string& with) {

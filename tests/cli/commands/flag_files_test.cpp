@@ -126,3 +126,15 @@ TEST_CASE("scripts read and write flags with their names") {
   write_bytes(triage.folder / "policy.lua", "return function(z)\n  return flags.load('f.pt')\nend\n");
   CHECK(has(triage({"check", "policy.lua"}).out, "policies have no 'flags.load': flags come to a policy as an input"));
 }
+
+TEST_CASE("a sample by line has the names of the policy's codes, and those that flags of a file bring") {
+  TwoRuns triage;
+  write_bytes(triage.folder / "stale.lua", adds("codes = {STALE = 8},", "err.STALE", "gate"));
+  const Ran ran = triage({"run", "stale.lua", "--input", "z=zeros:3x2", "--input", "f=f.pt", "--sample", "0",
+                          "--sample", "1", "--sample", "2"});
+  CAPTURE(ran.err);
+  CHECK(ran.status == 0);
+  CHECK(has(ran.out, "flags: MISSING @ sensor (WARN)\n"));
+  CHECK(has(ran.out, "flags: MISSING @ sensor (WARN), STALE @ gate (WARN)\n"));
+  CHECK_FALSE(has(ran.out, "CODE_"));
+}
