@@ -101,9 +101,10 @@ void Call::read_flags(const PolicyVersion& called, FlaggedSamples& found, std::v
   const bool looks = settings.count_flags || settings.decisions;
   if (answer_.version && (!looks || leaves_unread(answer_.outputs, is_flags))) answer_.version->keep_locations();
   if (looks) {
-    const AnsweredCall call{inputs_,  answer_.outputs, called.signature.inputs, answer_.version->signature.outputs,
+    const PolicyVersion& asked = answer_.version ? *answer_.version : called;  // none, where its turn did not come
+    const AnsweredCall call{inputs_,  answer_.outputs, called.signature.inputs, asked.signature.outputs,
                             is_flags, options_.donate};
-    FlagCounts& kinds = kinds_of(called, *answer_.version);
+    FlagCounts& kinds = kinds_of(called, asked);
     if (settings.decisions) {
       found = flagged_samples(call);
       samples = treatments(call, found);
