@@ -1,5 +1,6 @@
 #include "runtime/diagnose/record_room.h"
 
+#include <runtime/flags/checks.h>
 #include <triage/layout.h>
 
 #include <algorithm>
@@ -11,7 +12,7 @@ namespace {
 
 constexpr int64_t of_this_node = -1;  // a code that is in a tensor: one entry, of which only the place is known
 
-struct Entry {
+struct PushedEntry {
   int64_t code, location;
   const graph::Node* by;
 };
@@ -43,13 +44,15 @@ class Entries {
   explicit Entries(const graph::Value* flags) { add(flags); }
   /// The policy of the last operator that adds one, and its slots.
   int64_t slots = 0, policy = 0;
-  std::vector<Entry> all;
+  std::vector<PushedEntry> all;
 
  private:
   void add(const graph::Value* value) {
     if (!value || !value->is_flags || !value->producer || !seen_.insert(value).second) return;
     const graph::Node& node = *value->producer;
     for (const graph::Operand& operand : node.operands) add_operand(operand);
+    if (node.op.operator_name().name == "triage::clear")
+      std::erase_if(all, [cleared = integer(node, "code")](const PushedEntry& entry) { return cleared == entry.code; });
     for (const int64_t code : codes_of(node)) {
       slots = integer(node, "num_slots").value_or(slots);
       policy = integer(node, "policy").value_or(policy);
@@ -67,7 +70,7 @@ class Entries {
 };
 
 /// The same for entries that a record joins.
-std::pair<int64_t, int64_t> key_of(const Entry& entry, Dedupe dedupe, int64_t index) {
+std::pair<int64_t, int64_t> key_of(const PushedEntry& entry, Dedupe dedupe, int64_t index) {
   const int64_t code = entry.code == of_this_node ? -2 - index : entry.code;
   switch (dedupe) {
     case Dedupe::none:
@@ -86,13 +89,14 @@ std::pair<int64_t, int64_t> key_of(const Entry& entry, Dedupe dedupe, int64_t in
 std::optional<RecordRoom> too_little_room(const graph::Graph& graph) {
   for (size_t i = 0; i < graph.outputs().size(); ++i) {
     const Entries entries(graph.outputs()[i]);
-    if (entries.slots == 0 || (entries.policy & TRACK_OVERFLOW)) continue;
-    const auto dedupe = static_cast<Dedupe>(entries.policy >> 3 & 3);
+    const AccumulationConfig kept = flags::check::unpack(entries.policy);
+    const bool keeps_worst = kept.priority == Priority::severity && kept.order == Order::last;
+    if (entries.slots == 0 || (entries.policy & TRACK_OVERFLOW) || keeps_worst) continue;
     std::set<std::pair<int64_t, int64_t>> distinct;
     RecordRoom room{i < graph.output_names().size() ? graph.output_names()[i] : "out" + std::to_string(i), 0,
                     entries.slots};
     for (size_t k = 0; k < entries.all.size(); ++k) {
-      distinct.insert(key_of(entries.all[k], dedupe, static_cast<int64_t>(k)));
+      distinct.insert(key_of(entries.all[k], kept.dedupe, static_cast<int64_t>(k)));
       if (room.source.line == 0 && static_cast<int64_t>(distinct.size()) > entries.slots)
         room.source = entries.all[k].by->source;
     }

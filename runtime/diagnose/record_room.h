@@ -16,7 +16,8 @@ struct RecordRoom {
 };
 
 /// The first output of flags with too little room, counted as the records accumulate entries: where they join equal ones, each counts
-/// once. An entry that a branch adds counts, whatever the other one adds. Nothing where there is room, or where overflow is tracked.
+/// once. An entry that a branch adds counts, whatever the other one adds. Nothing where there is room, where overflow is tracked, or where
+/// records keep the worst.
 std::optional<RecordRoom> too_little_room(const graph::Graph& graph);
 
 }  // namespace triage::diagnose

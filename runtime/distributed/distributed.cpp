@@ -93,7 +93,7 @@ ErrorReport from_json(const Json& json, int64_t rank) {
   report.dropped = json.at("dropped");
   for (const Json& one : json.at("counts"))
     report.counts.push_back({one.at(0), code_from(one.at(1).get<int64_t>()), severity_from(one.at(2).get<int64_t>()),
-                             one.at(3).get<int64_t>(), one.at(4).get<std::string>()});
+                             one.at(3).get<int64_t>(), one.size() > 4 ? one.at(4).get<std::string>() : std::string()});
   for (const Json& one : json.at("examples")) report.examples.push_back({rank, one.at(0).get<int64_t>(), one.at(1)});
   return report;
 }

@@ -54,10 +54,14 @@ std::string object_of(const std::vector<std::pair<int64_t, std::string>>& names)
 bool is_control(unsigned char c) { return c < 0x20 || c == 0x7F; }
 
 /// Text of a file: it stands in lines that people read.
+bool is_readable(const std::string& text, size_t longest) {
+  return !text.empty() && text.size() <= longest && std::none_of(text.begin(), text.end(), is_control);
+}
+
 std::string text_in(const Json& value, size_t longest) {
   if (!value.is_string()) throw Malformed("its names of flags are damaged: expected text");
   std::string text = value.get<std::string>();
-  if (text.empty() || text.size() > longest || std::any_of(text.begin(), text.end(), is_control))
+  if (!is_readable(text, longest))
     throw Malformed(
         fmt::format("its names of flags are damaged: expected one line of 1 to {} bytes as each name", longest));
   return text;
@@ -69,6 +73,21 @@ int64_t number_in(const std::string& key, int64_t most) {
   if (error != std::errc() || end != key.data() + key.size() || number < 0 || number > most)
     throw Malformed(fmt::format("its names of flags are damaged: expected numbers of 0 to {}", most));
   return number;
+}
+
+/// A name for a free code, as a policy may declare it.
+CodeName read_code(const std::string& number, const Json& json, const CodeNames& known) {
+  const Code code = code_from(number_in(number, CODE_MASK));
+  std::string name = text_in(json, longest_code);
+  const bool is_free = code == code_from(4) || code == code_from(8) || code == code_from(12);
+  const bool is_name = std::all_of(name.begin(), name.end(), [](unsigned char c) {
+    return (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+  });
+  bool is_taken = std::any_of(known.begin(), known.end(), [&](const CodeName& one) { return one.name == name; });
+  for (int64_t i = 0; i <= CODE_MASK; ++i) is_taken |= name == code_name(code_from(i));
+  if (!is_free || !is_name || is_taken)
+    throw Malformed("its names of flags are damaged: expected names in capitals, each once, of the codes 4, 8 and 12");
+  return {code, std::move(name)};
 }
 
 const Json& member(const Json& note, const char* name) {
@@ -90,8 +109,7 @@ FileNames read_names(const std::string& note) {
   }
   for (const auto& [id, name] : locations.items())
     names.locations.emplace(number_in(id, ErrorLocation::MAX_LOCATION_ID), text_in(name, longest_path));
-  for (const auto& [number, name] : codes.items())
-    names.codes.push_back({code_from(number_in(number, CODE_MASK)), text_in(name, longest_code)});
+  for (const auto& [number, name] : codes.items()) names.codes.push_back(read_code(number, name, names.codes));
   std::sort(names.codes.begin(), names.codes.end(),
             [](const CodeName& a, const CodeName& b) { return a.code < b.code; });
   return names;
@@ -141,10 +159,12 @@ std::string note_of(const std::vector<std::pair<std::string, at::Tensor>>& tenso
   for (const auto& [key, f] : tensors) {
     keys.push_back(messages::json_text(key));
     for (const int64_t id : ids_in(compat::readable_values(f), effective({options.config})))
-      if (!ErrorLocation::path(id).empty()) locations.emplace(id, ErrorLocation::name(id).substr(0, longest_path));
+      if (const std::string path = ErrorLocation::path(id); is_readable(path, longest_path))
+        locations.emplace(id, path);
   }
   std::vector<std::pair<int64_t, std::string>> codes;
-  for (const CodeName& one : options.codes) codes.emplace_back(to_int(one.code), one.name);
+  for (const CodeName& one : options.codes)
+    if (is_readable(one.name, longest_code)) codes.emplace_back(to_int(one.code), one.name);
   return fmt::format(R"({{"flags":[{}],"locations":{},"codes":{}}})", fmt::join(keys, ","),
                      object_of({locations.begin(), locations.end()}), object_of(codes));
 }

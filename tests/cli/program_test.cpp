@@ -148,7 +148,8 @@ TEST_CASE("check finds errors, warnings, and broken contracts") {
   nlohmann::json json = triage({"check", "syntax.lua", "repair.lua", "--json"}).json();
   CHECK(keys_of(json) == std::vector<std::string>{"files", "ok"});
   CHECK(json["ok"] == false);
-  CHECK(keys_of(json["files"][0]) == std::vector<std::string>{"errors", "inputs", "ok", "outputs", "path", "warnings"});
+  CHECK(keys_of(json["files"][0]) ==
+        std::vector<std::string>{"errors", "inputs", "notes", "ok", "outputs", "path", "warnings"});
   CHECK(json["files"][0]["errors"][0]["line"] == 2);
   CHECK(json["files"][0]["errors"][0]["column"] == 9);
   CHECK(json["files"][1]["ok"] == true);
@@ -217,8 +218,8 @@ TEST_CASE("explain shows the graph, its plain form and its guards") {
   CHECK(ran.out.substr(decomposed, guards - decomposed).find("aten::where") != std::string::npos);
   nlohmann::json json = triage({"explain", "repair.lua", "--input", "z=randn:4x8", "--json"}).json();
   CHECK(keys_of(json) == std::vector<std::string>{"backend", "breaks", "cache", "codes", "compile_times", "fused_loops",
-                                                  "graph_breaks", "graphs", "inputs", "ops", "params", "policy",
-                                                  "unmasked_rows"});
+                                                  "graph_breaks", "graphs", "inputs", "ops", "output_ranges", "params",
+                                                  "policy", "unmasked_rows"});
   CHECK(keys_of(json["compile_times"]) == std::vector<std::string>{"backend", "capture"});
   CHECK(json["compile_times"]["capture"] > 0);
   CHECK(keys_of(json["cache"]) == std::vector<std::string>{"bytes", "graphs", "retired", "segments"});

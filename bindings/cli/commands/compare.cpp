@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <triage/compare.h>
-#include <triage/compiler_config.h>
 
 #include <algorithm>
 #include <cmath>
@@ -12,6 +11,7 @@
 #include <vector>
 
 #include "bindings/cli/calls/call.h"
+#include "bindings/cli/calls/eagerly.h"
 #include "bindings/cli/commands.h"
 #include "bindings/cli/terminal.h"
 #include "bindings/lua/testing/agreement.h"
@@ -36,17 +36,6 @@ std::vector<BackendComparison::Compared> compared_backends(const RunCommand& opt
                     options.compare));
   return compared;
 }
-
-class Eagerly {
- public:
-  Eagerly() : before_(get_stance()) { set_stance(Stance::force_eager); }
-  ~Eagerly() { set_stance(before_); }
-  Eagerly(const Eagerly&) = delete;
-  Eagerly& operator=(const Eagerly&) = delete;
-
- private:
-  Stance before_;
-};
 
 /// Where the policy's random numbers begin in both, the script and its graphs.
 constexpr uint64_t first_seed = 1;

@@ -1,7 +1,6 @@
 // `triage replay`: a call again, from its capsule.
 #include <fmt/format.h>
 #include <triage/capsule.h>
-#include <triage/compiler_config.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,6 +10,7 @@
 #include <utility>
 
 #include "bindings/cli/calls/call.h"
+#include "bindings/cli/calls/eagerly.h"
 #include "bindings/cli/commands.h"
 #include "bindings/cli/commands/sample/sample_report.h"
 #include "bindings/cli/terminal.h"
@@ -66,8 +66,7 @@ void extract(const capsule::Capsule& capsule, const fs::path& folder) {
 /// The call again, line by line.
 lua::CallByLine call_by_line(const capsule::Capsule& capsule, const ReplayCommand& options,
                              const ReplayOptions& replay_options) {
-  const Stance before = get_stance();
-  set_stance(Stance::force_eager);  // functions that the script compiles are shown operator by operator, too
+  const Eagerly eagerly;  // functions that the script compiles are shown operator by operator, too
   std::optional<lua::CallByLine> call;
   Limits limits;
   limits.seconds = lua::seconds_by_line;
@@ -78,7 +77,6 @@ lua::CallByLine call_by_line(const capsule::Capsule& capsule, const ReplayComman
         if (!of_lua) throw UsageError(fmt::format("--sample: the policy of {} is no Lua", options.capsule));
         call.emplace(*of_lua, lua::CallOfScript{lua::isolation_inputs(script.signature(), inputs), values});
       });
-  set_stance(before);
   check_samples(options.samples, *call, options.capsule);
   return std::move(*call);
 }

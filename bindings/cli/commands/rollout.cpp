@@ -150,8 +150,11 @@ class Rollout {
   }
 
   CandidateReport end() const {
-    const CandidateReport report = *call_.policy.candidate();
-    return report.state == CandidateState::running ? call_.policy.end_candidate() : report;
+    try {
+      if (call_.policy.candidate()->state == CandidateState::running) return call_.policy.end_candidate();
+    } catch (const InputError&) {  // it was promoted or reverted meanwhile
+    }
+    return *call_.policy.candidate();
   }
 
   void print(const CandidateReport& report) const {

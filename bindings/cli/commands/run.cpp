@@ -58,6 +58,7 @@ struct Report {
   bool decided = false;         // it has a line
   std::vector<MadeCall> calls;  // with the inputs of the command line, one after the other; this is of the last
   StateTensors state;           // after it
+  std::vector<ViolationCount> violations;  // of all these calls
 };
 
 using Json = nlohmann::ordered_json;
@@ -168,6 +169,11 @@ void print_report(const Report& report, const Call& call) {
         paint(clean ? Paint::good : Paint::warning, flags::repr(output.tensor, {.codes = call.codes})));
     print_summary(output.tensor, call.codes);
   }
+  for (const ViolationCount& count : report.violations)
+    if (count.samples > 0)
+      say("  {:<8} {}\n", "ranges",
+          paint(Paint::warning,
+                fmt::format("{} of the samples of '{}' out of its declared range", count.samples, count.output)));
   for (size_t i = 0; i < report.state.size(); ++i)
     print_tensor(i == 0 ? "state" : "", report.state[i].first, report.state[i].second,
                  few_values(report.state[i].second));
@@ -214,6 +220,7 @@ Json to_json(const Report& report, const Call& call) {
     json["each_call"] = calls_json(report.calls);
   }
   if (!state.empty()) json["state"] = std::move(state);
+  for (const ViolationCount& count : report.violations) json["violations"][count.output] = count.samples;
   return json;
 }
 
@@ -390,6 +397,7 @@ int run(const RunCommand& options) {
                               : record(call.policy, call.inputs, {options.capsule, options.bad_rows}, call.options);
   report.first_us = microseconds_since(start);
   report.calls.push_back(watch.finish(tensors));
+  report.violations = call.policy.statistics().total.violations;
   if (log) finish_decisions(*log, report, options.decisions);
   if (!call.policy.graphs().empty()) {  // what production will run, not the script that was recorded
     call.policy.prepare(call.inputs, call.options);

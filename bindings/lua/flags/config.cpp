@@ -237,7 +237,7 @@ int config_newindex(lua_State* L) {
   if ((box.global || box.read_only) && context(L).sandboxed)
     throw InputError("a policy may not change the global configuration (`" + field +
                      "`); pass a configuration to the operations: {config = ErrorConfig{" + field + " = ...}}");
-  ErrorConfig changed = value_of(L, box);
+  ErrorConfig changed = box.global ? get_config() : box.value;
   set_field(L, changed, field, 3);
   note_table_write(L, 1);
   const bool replaces_global = box.global || (is_current(L, 1) && box.value == get_config());
@@ -344,6 +344,7 @@ int lua_get_config(lua_State* L) {
   const ErrorConfig config = config_in_force(L);
   if (box && box->value == config) return 1;
   push_config(L, {false, context(L).sandboxed, config});
+  if (context(L).accumulation) return 1;  // it is not the global one
   lua_pushvalue(L, -1);
   lua_rawsetp(L, LUA_REGISTRYINDEX, &current_config);
   return 1;
@@ -352,8 +353,8 @@ int lua_get_config(lua_State* L) {
 void make_current(lua_State* L, int index) {
   index = lua_absindex(L, index);
   const ConfigBox& box = check_config(L, index);
-  set_config(value_of(L, box));
   if (box.global) return;
+  set_config(box.value);
   lua_pushvalue(L, index);
   lua_rawsetp(L, LUA_REGISTRYINDEX, &current_config);
 }
@@ -370,7 +371,10 @@ int lua_set_config(lua_State* L) {
   break_graph(L, capture::Break::mode, "`set_config` changes the configuration of the process",
               "Pass a configuration to the operations: {config = ErrorConfig{...}}.");
   lua_settop(L, 1);
-  lua_get_config(L);
+  if (context(L).accumulation)
+    push_config(L, {false, false, get_config()});
+  else
+    lua_get_config(L);
   const int before = lua_gettop(L);
   lua_newtable(L);
   lua_newtable(L);

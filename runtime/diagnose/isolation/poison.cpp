@@ -66,6 +66,8 @@ at::Tensor with_error_record(const at::Tensor& flags, int64_t row) {
 
 }  // namespace
 
+double largest_of(at::ScalarType dtype) { return end_of_range(dtype, true).toDouble(); }
+
 bool is_real(at::ScalarType dtype) {
   return dtype == at::kFloat || dtype == at::kDouble || dtype == at::kHalf || dtype == at::kBFloat16;
 }

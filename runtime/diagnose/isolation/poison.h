@@ -8,6 +8,9 @@
 /// Bad samples made on purpose.
 namespace triage::diagnose {
 
+/// The largest finite number of a dtype; of a complex one, that of its parts.
+double largest_of(at::ScalarType dtype);
+
 /// What stands in a sample in the place of its own values; `one_nan`: in one of them only, as bad samples mostly come.
 enum class Poison : uint8_t { nan, one_nan, inf, minus_inf, largest, smallest, error_record };
 

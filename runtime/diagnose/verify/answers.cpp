@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "runtime/diagnose/bits.h"
+#include "runtime/diagnose/isolation/poison.h"
 
 namespace triage::diagnose {
 namespace {
@@ -19,8 +20,11 @@ bool is_in_order(const AccumulationConfig& config) { return config.priority == P
 
 /// A bound as elements of this dtype are compared with it.
 double sample_bound(const c10::Scalar& bound, const at::Tensor& sample) {
-  const bool rounds = sample.is_floating_point();
-  return rounds ? at::scalar_tensor(bound, sample.scalar_type()).item<double>() : bound.toDouble();
+  double number = bound.toDouble();
+  if (!sample.is_floating_point()) return number;
+  const double last = largest_of(sample.scalar_type());
+  if (std::isfinite(number)) number = std::clamp(number, -last, last);
+  return at::scalar_tensor(number, sample.scalar_type()).item<double>();
 }
 
 }  // namespace

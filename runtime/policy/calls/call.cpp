@@ -160,12 +160,23 @@ void Call::ask() {
 
 /// Samples of outputs are not within their declared ranges. Their records say so already.
 void Call::meet_violations() {
-  PolicyVersion& version = *asked_->version;
-  if (version.on_violation == OnViolation::revert && !answer_.violations->read()) return;
+  const bool reverts = asked_->version->on_violation == OnViolation::revert;
+  if (reverts && !answer_.violations->read()) return;
+  count_violations();
+  if (reverts) revert_for_violations();
+}
+
+/// Those that were read, for the version that answers.
+void Call::count_violations() {
+  if (prepares_ || !answer_.violations) return;
+  const PolicyVersion& version = *answer_.version;
+  bool any = false;
   for (const Violations::Output& output : answer_.violations->outputs)
-    if (output.count > 0) version.counters->violated(output.index, static_cast<uint64_t>(output.count));
-  afterwards(policy_.runtime().logger(), [&] { policy_.report_violations(version, *answer_.violations); });
-  if (version.on_violation == OnViolation::revert) revert_for_violations();
+    if (output.count > 0) {
+      any = true;
+      version.counters->violated(output.index, static_cast<uint64_t>(output.count));
+    }
+  if (any) afterwards(policy_.runtime().logger(), [&] { policy_.report_violations(version, *answer_.violations); });
 }
 
 /// The version before answers, and is live again, where it keeps to its own ranges; else the inputs are at fault, and the answer stays.
@@ -225,6 +236,7 @@ bool Call::answer_from_before(const std::exception& error) {
   try {
     VersionCall{*lineup_.before, inputs_, lineup_.before_params, asked}.run(answer_);
     answer_.by = Answered::previous;
+    count_violations();
   } catch (const std::exception&) {
     answer_.outputs.clear();
     return false;
@@ -254,6 +266,7 @@ void Call::recover() {
   try {
     VersionCall{*lineup_.last_good, inputs_, lineup_.last_good_params, earlier}.run(answer_);
     answer_.by = Answered::last_good;
+    count_violations();
     return;
   } catch (const std::exception& error) {
     policy_.report_failure(*lineup_.last_good, error);

@@ -52,6 +52,7 @@ class Call {
   bool stand_in(const std::exception& error);
   bool answer_from_before(const std::exception& error);
   void meet_violations();
+  void count_violations();
   void revert_for_violations();
   void recover();
   OnError on_error() const;

@@ -259,6 +259,9 @@ void run_in_shadow(ShadowCall& call, const Limits& limits) {
   if (no_host_functions.stopped()) return call.comparison->not_comparable("the candidate calls a function of the host");
   if (answer.ran.entry && answer.ran.entry->draws)
     return call.comparison->not_comparable("the candidate draws random numbers");
+  const bool reverts = version.on_violation == OnViolation::revert;
+  if (reverts && answer.violations && answer.violations->read())
+    failure = fmt::format("it has {} out of range", answer.violations->text(version.signature));
   if (!failure.empty()) return count_shadow_failure(*call.comparison, failure);
   try {
     const at::NoGradGuard no_grad;

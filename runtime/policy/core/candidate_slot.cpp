@@ -59,6 +59,8 @@ VersionInfo CandidateSlot::start_stopped(std::shared_ptr<Candidate> candidate, c
   const OneAtATime alone(
       starting_, [&] { return "the start of a candidate of " + policy_.log().title(); },
       [&] { return policy_.log().title() + " is starting a candidate, whose script has asked for the reload"; });
+  if (const auto now = running(); now && now->by_gate && now->version->hash == candidate->version->hash)
+    return now->version->info();  // the same source was stopped again
   end_stopped();
   check_none();
   check_runtime();

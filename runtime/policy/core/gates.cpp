@@ -51,9 +51,10 @@ std::optional<MetBreak> find_break(PolicyVersion& version, const Kind& kind, at:
   return std::nullopt;
 }
 
-std::string told_of_break(const MetBreak& met, const PolicyVersion& before, ReloadGate gate) {
+std::string told_of_break(const MetBreak& met, const PolicyVersion& before, std::optional<ReloadGate> gate) {
   const char* const advice =
-      gate == ReloadGate::warn
+      !gate ? "Gates stop no candidate: a promotion makes it live as it is"
+      : gate == ReloadGate::warn
           ? "With RuntimeOptions::on_new_graph_breaks = refuse or shadow, no such version goes live"
           : "RuntimeOptions::on_new_graph_breaks keeps it from calls; remove the break, or set that to warn";
   return fmt::format(

@@ -42,7 +42,8 @@ std::optional<MetBreak> met_break(const PolicyVersion& version);
 std::optional<MetBreak> find_break(PolicyVersion& version, const Kind& kind, at::ArrayRef<at::Tensor> params);
 
 /// What the gates say.
-std::string told_of_break(const MetBreak& met, const PolicyVersion& before, ReloadGate gate);
+/// `gate`: nothing for a candidate, which gates do not stop.
+std::string told_of_break(const MetBreak& met, const PolicyVersion& before, std::optional<ReloadGate> gate);
 std::string told_of_slow(const SlowKind& slow, const PolicyVersion& before, double ratio, ReloadGate gate);
 
 }  // namespace triage::policy

@@ -32,7 +32,8 @@ struct CallTimes {
 
   void note(Time of_before, Time of_next);
   enum class Verdict : uint8_t { undecided, fast_enough, slow };
-  /// One slow call may be the fault of a busy machine: a version is slow after five rounds, or two that took seconds.
+  /// One slow call may be the fault of a busy machine: a version is slow after five rounds, or after two where all
+  /// calls together took a second.
   Verdict judge(double ratio) const;
 };
 

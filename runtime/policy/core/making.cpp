@@ -123,8 +123,9 @@ class Successor {
   /// Throws GateStop. A candidate has rules of its own about times.
   void pass_gates(const std::vector<Kind>& untried) {
     const RuntimeOptions& options = policy_.runtime().options();
-    const ReloadGate on_breaks = becomes_ == Becomes::live ? options.on_new_graph_breaks : ReloadGate::warn;
-    if (break_ && !breaks_graphs(*live_)) stop(on_breaks, told_of_break(*break_, *live_, on_breaks), break_->where);
+    const auto on_breaks = becomes_ == Becomes::live ? std::optional(options.on_new_graph_breaks) : std::nullopt;
+    if (break_ && !breaks_graphs(*live_))
+      stop(on_breaks.value_or(ReloadGate::warn), told_of_break(*break_, *live_, on_breaks), break_->where);
     if (becomes_ == Becomes::candidate || options.reload_latency_ratio == 0 || !next_alone_) return;
     const ReloadGate gate = options.on_slow_reload;
     if (const auto slow = find_slow(untried))

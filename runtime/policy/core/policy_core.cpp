@@ -72,7 +72,7 @@ void PolicyCore::report_failure(PolicyVersion& version, const std::exception& er
              error.what(), version.number);
 }
 
-void PolicyCore::report_violations(PolicyVersion& version, const Violations& violations) const {
+void PolicyCore::report_violations(const PolicyVersion& version, const Violations& violations) const {
   const uint64_t count = version.violations.fetch_add(1, std::memory_order_relaxed) + 1;
   if ((count & (count - 1)) != 0) return;
   const std::string found = violations.text(version.signature);

@@ -57,7 +57,7 @@ class PolicyCore {
   /// `version` has failed a call. The 1st, 2nd, 4th, 8th ... failure of a version is told.
   void report_failure(PolicyVersion& version, const std::exception& error) const;
   /// Of a call; says so as often as report_failure does.
-  void report_violations(PolicyVersion& version, const Violations& violations) const;
+  void report_violations(const PolicyVersion& version, const Violations& violations) const;
   /// Says that `version` is live, and what of the params and the state does not fit it.
   void report_live(const PolicyVersion& version);
   void report_params(const PolicyVersion& version) const;

@@ -71,10 +71,10 @@ bool Violations::read() {
 std::string Violations::text(const Signature& signature) const {
   std::string text;
   for (const Output& output : outputs) {
-    if (output.count == 0) continue;
-    text += fmt::format("{}{} of {} samples of '{}' (declared {})", text.empty() ? "" : ", ",
-                        output.count < 0 ? "some" : std::to_string(output.count), output.rows.numel(),
-                        signature.outputs[output.index], signature.output_ranges[output.index]->text());
+    if (output.count <= 0) continue;
+    text += fmt::format("{}{} of {} samples of '{}' (declared {})", text.empty() ? "" : ", ", output.count,
+                        output.rows.numel(), signature.outputs[output.index],
+                        signature.output_ranges[output.index]->text());
   }
   return text;
 }
@@ -97,6 +97,7 @@ std::unique_ptr<Violations> take_violations(const Signature& signature, std::vec
 void flag(const Violations& violations, const Signature& signature, const std::vector<bool>& is_flags,
           std::vector<at::Tensor>& outputs) {
   for (const Violations::Output& violated : violations.outputs) {
+    if (outputs[violated.index].dim() == 0) continue;  // it belongs to no sample
     const int64_t location = ErrorLocation::register_path("output." + signature.outputs[violated.index]);
     for (size_t i = 0; i < outputs.size() && i < is_flags.size(); ++i)
       if (is_flags[i] && outputs[i].dim() == 2 && has_rows_of(outputs[i], violated.rows))
@@ -110,18 +111,19 @@ std::optional<size_t> input_named(const Signature& signature, size_t output) {
   return found == inputs.end() ? std::nullopt : std::optional(static_cast<size_t>(found - inputs.begin()));
 }
 
-void pass_rows_through(const Violations& violations, const Signature& signature, at::ArrayRef<at::Tensor> inputs,
-                       std::vector<at::Tensor>& outputs) {
+void pass_rows_through(const Violations& violations, const Signature& signature, const std::vector<bool>& is_flags,
+                       at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs) {
   static const auto select = c10::Dispatcher::singleton()
                                  .findSchemaOrThrow("triage::select", "")
                                  .typed<at::Tensor(const at::Tensor&, const at::Tensor&, const at::Tensor&)>();
   for (const Violations::Output& violated : violations.outputs)
     for (size_t i = 0; i < outputs.size() && i < signature.outputs.size(); ++i) {
-      const auto input = input_named(signature, i);
+      const auto input = i < is_flags.size() && is_flags[i] ? std::nullopt : input_named(signature, i);
       if (!input || !has_rows_of(outputs[i], violated.rows)) continue;
       const at::Tensor& given = inputs[*input];
-      const bool fits = given.sizes() == outputs[i].sizes() && given.scalar_type() == outputs[i].scalar_type();
-      if (fits) outputs[i] = select.call(violated.rows, given, outputs[i]);
+      const bool fits = given.sizes() == outputs[i].sizes() && given.device() == outputs[i].device() &&
+                        given.layout() == outputs[i].layout();
+      if (fits) outputs[i] = select.call(violated.rows, given.to(outputs[i].scalar_type()), outputs[i]);
     }
 }
 

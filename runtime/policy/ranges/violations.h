@@ -35,9 +35,9 @@ std::unique_ptr<Violations> take_violations(const Signature& signature, std::vec
 /// takes the place of a weaker entry.
 void flag(const Violations& violations, const Signature& signature, const std::vector<bool>& is_flags,
           std::vector<at::Tensor>& outputs);
-/// The rows of such samples in outputs that are named as inputs become those of the inputs.
-void pass_rows_through(const Violations& violations, const Signature& signature, at::ArrayRef<at::Tensor> inputs,
-                       std::vector<at::Tensor>& outputs);
+/// The rows of such samples in outputs of data that are named as inputs become those of the inputs.
+void pass_rows_through(const Violations& violations, const Signature& signature, const std::vector<bool>& is_flags,
+                       at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs);
 
 /// The input that an output is named as; nothing where there is none.
 std::optional<size_t> input_named(const Signature& signature, size_t output);

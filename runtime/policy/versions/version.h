@@ -57,8 +57,8 @@ class PolicyVersion {
   Trial trial;
   AnswerForms forms;  // of its answers, and of those of the versions before it
   std::atomic<uint64_t> failures{0};
-  std::atomic<uint64_t> violations{0};       // calls with samples out of a declared range
-  std::atomic<uint32_t> failures_in_row{0};  // since the last call that was answered
+  mutable std::atomic<uint64_t> violations{0};  // calls with samples out of a declared range
+  std::atomic<uint32_t> failures_in_row{0};     // since the last call that was answered
 
   /// Whether it may answer in place of a version that fails.
   bool can_stand_in() const { return !taken_back && !trial.on() && (has_run || trial.tried()); }

@@ -37,6 +37,7 @@ void VersionCall::run_unrecorded(Answer& answer) const {
   const CallContext call{options.deadline, given};
   const operators::Untrusted graphs(version.held_to());
   answer.version = &version;
+  answer.violations.reset();
   if (answer.state) [[unlikely]]
     answer.state->begin_again();  // another version may have been asked, with state of other names
   const bool has_state = !version.signature.state.empty();
@@ -53,14 +54,15 @@ void VersionCall::run_unrecorded(Answer& answer) const {
                                   messages::message_without_backtrace(error)),
                       {version.path, 0});
   }
-  answer.violations = num_ranges > 0 ? take_violations(version.signature, answer.outputs) : nullptr;
+  auto violations = num_ranges > 0 ? take_violations(version.signature, answer.outputs) : nullptr;
   if (has_state) [[unlikely]]
     take_state(answer);
+  if (!version.output_types.empty() && !version.output_types.fit(inputs, answer.outputs))
+    if (const auto failure = output_failure(version.signature, inputs, answer.outputs))
+      throw_at(version, ": " + *failure);
+  answer.violations = std::move(violations);
   if (answer.violations) [[unlikely]]
     mark_violations(answer);
-  if (version.output_types.empty() || version.output_types.fit(inputs, answer.outputs)) return;
-  if (const auto failure = output_failure(version.signature, inputs, answer.outputs))
-    throw_at(version, ": " + *failure);
 }
 
 /// The params of the call, and the state that the version begins with.
@@ -83,9 +85,10 @@ bool VersionCall::may_be_taken(const at::Tensor& input) const {
 
 void VersionCall::mark_violations(Answer& answer) const {
   std::vector<bool> kept;
-  flag(*answer.violations, version.signature, answer.flags_outputs(kept), answer.outputs);
+  const std::vector<bool>& is_flags = answer.flags_outputs(kept);
+  flag(*answer.violations, version.signature, is_flags, answer.outputs);
   if (version.on_violation == OnViolation::pass_through)
-    pass_rows_through(*answer.violations, version.signature, inputs, answer.outputs);
+    pass_rows_through(*answer.violations, version.signature, is_flags, inputs, answer.outputs);
 }
 
 void VersionCall::take_state(Answer& answer) const {

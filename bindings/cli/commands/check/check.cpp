@@ -89,7 +89,7 @@ Checked check_file(const std::string& file, const lua::WrittenCodes* codes, cons
     check_names(checked, source, options.given, codes ? *codes : lua::WrittenCodes());
     if (checked.errors.empty() && !codes) {
       checked.signature = load_signature(file, options);
-      Tried tried = try_policy(file, options.given);
+      Tried tried = try_policy(file, options);
       checked.warnings.insert(checked.warnings.end(), tried.warnings.begin(), tried.warnings.end());
       checked.notes = std::move(tried.notes);
     }

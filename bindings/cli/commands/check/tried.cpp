@@ -56,13 +56,14 @@ bool promises_gradients(const lua::LuaScript& script) {
 
 }  // namespace
 
-Tried try_policy(const std::string& file, const std::vector<std::string>& given) {
+Tried try_policy(const std::string& file, const CheckCommand& options) {
   Tried tried;
   const auto is_function = [](const std::string& text) { return text.find('=') == std::string::npos; };
-  if (std::any_of(given.begin(), given.end(), is_function)) return tried;
+  if (std::any_of(options.given.begin(), options.given.end(), is_function)) return tried;
   CallOptions call;
   call.policy = file;
-  call.given = given;
+  call.given = options.given;
+  call.limits = options.limits;
   try {
     lua::PolicyUnderCheck policy = under_check(call, /*json=*/false);
     policy.runtime.log = [](const LogRecord&) {};

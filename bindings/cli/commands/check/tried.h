@@ -2,6 +2,8 @@
 #include <string>
 #include <vector>
 
+#include "bindings/cli/commands.h"
+
 namespace triage::cli {
 
 /// Something that was found in a file. Line and column are 0 where they are not known.
@@ -16,6 +18,6 @@ struct Tried {
 };
 
 /// Nothing is found where the policy has no such inputs, cannot be called with them, or needs a function of the host.
-Tried try_policy(const std::string& file, const std::vector<std::string>& given);
+Tried try_policy(const std::string& file, const CheckCommand& options);
 
 }  // namespace triage::cli

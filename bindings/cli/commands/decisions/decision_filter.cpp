@@ -100,6 +100,7 @@ void DecisionFilter::check_code() const {
   for (const std::string& code : codes_)
     if (std::find(codes.begin(), codes.end(), code) == codes.end()) codes.push_back(code);
   if (code_.empty() || std::find(codes.begin(), codes.end(), code_) != codes.end()) return;
+  if (codes_.empty() && did_you_mean(code_, codes).empty()) return;  // maybe of a policy that has flagged nothing
   throw UsageError(fmt::format("--code {}: expected one of {}{}", options_.code, fmt::join(codes, ", "),
                                did_you_mean(code_, codes)));
 }

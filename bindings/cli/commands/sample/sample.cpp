@@ -1,6 +1,5 @@
 #include "bindings/cli/commands/sample/sample.h"
 
-#include <triage/compiler_config.h>
 #include <triage/typing.h>
 
 #include <filesystem>
@@ -8,6 +7,7 @@
 #include <utility>
 
 #include "bindings/cli/calls/call.h"
+#include "bindings/cli/calls/eagerly.h"
 #include "bindings/cli/calls/flag_inputs.h"
 #include "bindings/cli/calls/limits.h"
 #include "bindings/cli/calls/under_check.h"
@@ -85,7 +85,7 @@ int run_sample(const RunCommand& options) {
   Limits limits;
   limits.seconds = lua::seconds_by_line;
   policy.script.limits = parse_limits(options.call.limits, limits);
-  set_stance(Stance::force_eager);  // functions that the script compiles are shown operator by operator, too
+  const Eagerly eagerly;  // functions that the script compiles are shown operator by operator, too
   random::Sequence numbers;
   const random::DrawFrom draws(&numbers);
   lua::LuaScript script(policy.source, policy.script);

@@ -7,6 +7,7 @@
 #include "bindings/lua/values/arguments.h"
 #include "bindings/lua/values/tensor.h"
 #include "runtime/flags/flag_files.h"
+#include "runtime/flags/forms.h"
 #include "runtime/messages/logs/log.h"
 #include "runtime/messages/printable.h"
 
@@ -61,7 +62,11 @@ int load_flags(lua_State* L) {
 c10::IValue with_own_flags(const std::string& path, c10::IValue value) {
   const flags::FileNames names = flags::names_in(path);
   const auto own = [&](const std::string& key, const at::Tensor& tensor) {
-    if (names.is_flags(key)) return flags::with_own_ids("torch.load", tensor, names.locations);
+    if (names.is_flags(key)) {
+      if (tensor.dim() == 2)
+        flags::KnownForms::add(tensor.scalar_type(), tensor.size(1));  // the file says that it is flags
+      return flags::with_own_ids("torch.load", tensor, names.locations);
+    }
     look_at_ids(path, tensor);
     return tensor;
   };

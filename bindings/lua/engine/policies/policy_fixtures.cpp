@@ -17,6 +17,7 @@
 #include "bindings/lua/values/tensor.h"
 #include "runtime/diagnose/bits.h"
 #include "runtime/files/formats.h"
+#include "runtime/graph/text/describe.h"
 #include "runtime/messages/printable.h"
 
 namespace triage::lua {
@@ -76,7 +77,7 @@ void read_files(lua_State* L, const std::string& where, const FilesOfLoad& files
 // In a test
 
 /// The numbers at the top, as torch.tensor makes a tensor of them.
-at::Tensor tensor_of_numbers(lua_State* L, std::optional<at::ScalarType> dtype) {
+at::Tensor tensor_made(lua_State* L, std::optional<at::ScalarType> dtype) {
   lua_pushcfunction(L, guarded<create_tensor>);
   lua_pushvalue(L, -2);
   lua_newtable(L);
@@ -88,6 +89,20 @@ at::Tensor tensor_of_numbers(lua_State* L, std::optional<at::ScalarType> dtype) 
   at::Tensor tensor = check_tensor(L, -1);
   lua_pop(L, 1);
   return tensor;
+}
+
+/// The same, of numbers that the dtype can hold: what it rounds is another number only for floats.
+at::Tensor tensor_of_numbers(lua_State* L, std::optional<at::ScalarType> dtype) {
+  if (!dtype || c10::isComplexType(*dtype)) return tensor_made(L, dtype);
+  const at::Tensor given = tensor_made(L, std::nullopt);
+  if (given.scalar_type() == at::kBool || given.is_complex()) return tensor_made(L, dtype);
+  const at::Tensor wide = tensor_made(L, given.is_floating_point() ? at::kDouble : at::kLong), held = wide.to(*dtype);
+  const at::Tensor changed = held.is_floating_point() ? held.isinf().logical_and(wide.to(at::kDouble).isfinite())
+                                                      : held.to(wide.scalar_type()).ne(wide);
+  if (changed.any().item<bool>())
+    throw PolicyError(
+        fmt::format("{} is no {}", wide.masked_select(changed)[0].item<double>(), graph::dtype_name(*dtype)));
+  return held;
 }
 
 at::Tensor tensor_of_file(lua_State* L, const std::string& path, const FixtureFiles& files) {
@@ -110,8 +125,10 @@ std::string difference(const std::string& name, const at::Tensor& expected, cons
   if (!diagnose::same_kind(expected, got))
     return fmt::format("'{}' is {}, expected {}", name, diagnose::kind_of(got), diagnose::kind_of(expected));
   if (diagnose::same_bits(expected, got)) return "";
+  if (got.is_complex()) return difference(name, at::view_as_real(expected), at::view_as_real(got));
+  const double close = got.scalar_type() == at::kHalf ? 1e-3 : got.scalar_type() == at::kBFloat16 ? 1e-2 : 1e-5;
   if (got.is_floating_point() &&
-      at::allclose(got.to(at::kDouble), expected.to(at::kDouble), 1e-5, 1e-5, /*equal_nan=*/true))
+      at::allclose(got.to(at::kDouble), expected.to(at::kDouble), close, close, /*equal_nan=*/true))
     return "";
   const diagnose::BitDifference first = diagnose::first_difference(got, expected);
   return fmt::format("'{}' differs in sample {}: {}, expected {}", name, first.row, first.a, first.b);

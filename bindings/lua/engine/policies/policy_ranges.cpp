@@ -3,6 +3,7 @@
 #include "bindings/lua/state/table_fields.h"
 #include "bindings/lua/tensors/calls/call.h"
 #include "bindings/lua/values/describe.h"
+#include "runtime/diagnose/isolation/poison.h"
 #include "runtime/policy/params/param_values.h"
 #include "runtime/policy/ranges/violations.h"
 
@@ -55,30 +56,29 @@ bool read_finite(lua_State* L, const std::string& where) {
   return finite;
 }
 
-/// The largest number of a floating dtype.
-double largest(at::ScalarType dtype) {
-  switch (dtype) {
-    case at::kHalf:
-      return std::numeric_limits<at::Half>::max();
-    case at::kBFloat16:
-      return std::numeric_limits<at::BFloat16>::max();
-    case at::kFloat:
-      return std::numeric_limits<float>::max();
-    default:
-      return std::numeric_limits<double>::max();
-  }
-}
-
 using Bounds = std::pair<std::optional<c10::Scalar>, std::optional<c10::Scalar>>;
 
-/// As numbers that elements of that dtype are compared with.
+/// Whole numbers as int64; what none of them is beyond is no bound.
+Bounds whole_bounds_of(const OutputRange& range) {
+  const auto as_whole = [](const std::optional<c10::Scalar>& bound, bool is_lower) -> std::optional<c10::Scalar> {
+    if (!bound || bound->isIntegral(false)) return bound;
+    const double number = is_lower ? std::ceil(bound->toDouble()) : std::floor(bound->toDouble());
+    if (std::abs(number) < 0x1p63) return static_cast<int64_t>(number);
+    if ((number < 0) == is_lower) return std::nullopt;
+    return is_lower ? std::numeric_limits<int64_t>::max() : std::numeric_limits<int64_t>::min();
+  };
+  return {as_whole(range.min, true), as_whole(range.max, false)};
+}
+
+/// Numbers of this floating dtype. A finite bound beyond the last of them still keeps Inf out.
 Bounds bounds_of(const OutputRange& range, at::ScalarType dtype) {
-  Bounds bounds{range.min, range.max};
-  if (!range.finite || !at::isFloatingType(dtype)) return bounds;
-  const double last = largest(dtype);
-  if (!bounds.first || bounds.first->toDouble() < -last) bounds.first = -last;
-  if (!bounds.second || bounds.second->toDouble() > last) bounds.second = last;
-  return bounds;
+  const double last = diagnose::largest_of(dtype);
+  const auto held = [&](const std::optional<c10::Scalar>& bound, double end) -> std::optional<c10::Scalar> {
+    if (!bound) return range.finite ? std::optional<c10::Scalar>(end) : std::nullopt;
+    const double number = bound->toDouble();
+    return range.finite || std::isfinite(number) ? c10::Scalar(std::clamp(number, -last, last)) : *bound;
+  };
+  return {held(range.min, -last), held(range.max, last)};
 }
 
 class Masks {
@@ -108,8 +108,13 @@ class Masks {
   }
 
   /// Each bound by itself: in a loop, a search of its own that nothing is kept for.
-  at::Tensor outside(const at::Tensor& z, const OutputRange& range) const {
-    const auto [low, high] = bounds_of(range, z.scalar_type());
+  at::Tensor outside(at::Tensor z, const OutputRange& range) const {
+    const bool is_whole = at::isIntegralType(z.scalar_type(), /*includeBool=*/true);
+    // A bound would become a number of the dtype, in which it may be another one.
+    if (is_whole)
+      z = run_for_tensor(L_, "aten::to", "dtype", {z, static_cast<int64_t>(at::kLong), false, false, c10::IValue()});
+    const auto [low, high] = is_whole ? whole_bounds_of(range) : bounds_of(range, z.scalar_type());
+    if (!low && !high) return not_finite(z);
     at::Tensor inside;
     if (low) inside = holds_in_row(run_for_tensor(L_, "aten::ge", "Scalar", {z, *low}));
     if (high) {

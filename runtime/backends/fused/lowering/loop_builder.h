@@ -1,4 +1,5 @@
 #pragma once
+#include <map>
 #include <optional>
 #include <vector>
 
@@ -40,7 +41,10 @@ class LoopBuilder {
   /// Whether it is computed from values that belong to segments, or are the same in all of them.
   bool in_segments(Ref ref) const;
   /// An element that a selection of rows made, or conditions on such ones: so what is asked of a row need not wait for the selection.
-  std::optional<PickedRows> picked_rows(Ref element);
+  std::optional<PickedRows> picked_rows(Ref element) {
+    PickedParts known;
+    return picked_rows(element, known);
+  }
   /// How many positions there are to reduce.
   Ref count(Ref element, int32_t segments);
   /// The position of each element in its row, or (`segments`, an extent) in its segment.
@@ -60,6 +64,9 @@ class LoopBuilder {
   int32_t line_ = -1;  // of the values that are added, as LoopValue::line
 
  private:
+  using PickedParts = std::map<Ref, std::optional<PickedRows>>;
+  std::optional<PickedRows> picked_rows(Ref element, PickedParts& known);
+  std::optional<PickedRows> find_picked_rows(Ref element, PickedParts& known);
   Ref steps(const Formula& formula, const std::vector<Ref>& operands);
   Ref convert(Ref value, Type type);
   bool takes_bare(std::vector<Ref>& operands) const;
