@@ -174,6 +174,8 @@ TEST_CASE("damaged names of a file are an error that names it") {
   refused(with_locations(R"({"1":"a","1":"b"})"), "twice");
   refused(R"({"flags":[""],"locations":{},"codes":{"16":"A"}})", "expected numbers of 0 to 15");
   refused(R"({"flags":[""],"locations":{},"codes":{"4":"A\n"}})", "expected one line of 1 to 64 bytes");
+  for (const std::string codes : {R"({"1":"FINE"})", R"({"4":"NAN"})", R"({"4":"SAME","8":"SAME"})", R"({"4":"a b"})"})
+    refused(R"({"flags":[""],"locations":{},"codes":)" + codes + "}", "of the codes 4, 8 and 12");
   CHECK(same_words(load_tensor(folder / "f.pt"), f));  // who asks for the tensor alone gets it
 }
 

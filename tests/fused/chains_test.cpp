@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <random>
 
+#include <triage/flags.h>
+
 #include "tests/fused/programs.h"
 
 namespace triage::fused {
@@ -34,7 +36,7 @@ class Chain {
   const at::Tensor& row() { return one_of(rows_); }
 
   void step() {
-    switch (below(10)) {
+    switch (below(12)) {
       case 0:
       case 1:
       case 2:
@@ -51,6 +53,10 @@ class Chain {
         return rows_.push_back(value().amax(-1, true) > 0.5);
       case 8:
         return rows_.push_back(below(2) ? row() & row() : ~row());
+      case 9:
+        return rows_.push_back(err::is_err(flag_nan_and_inf(value(), 1)).unsqueeze(1));
+      case 10:
+        return rows_.push_back(((value() > 0.25) & (value() < 0.75)).any(-1, true));
       default:
         return rows_.push_back((value() <= value()).all(-1, true));
     }

@@ -30,10 +30,11 @@ class Sharing {
         values_{in[0], in[1]},
         rows_{in[3]},
         flags_{flag_nan(in[0], 1)},
+        conditions_{at::where(in[3], 0.0, in[0]) > 0},
         weight_(in[2]),
         number_(in[4]) {}
 
-  static constexpr uint32_t kinds = 14;
+  static constexpr uint32_t kinds = 15;
 
   /// One kind of step again and again, each on the results of those before.
   Tensors chain(uint32_t kind, size_t length) {
@@ -87,6 +88,10 @@ class Sharing {
         return values_.push_back(x * 1.5);
       case 11:
         return values_.push_back(fix(x, flags_.back(), 3).first);
+      case 13:  // conditions on a selection of rows, each of which two of the next ones read
+        conditions_.push_back((conditions_.back() & one_of(conditions_)).logical_xor(conditions_.back() | (x > 0.5)));
+        rows_.push_back(conditions_.back().any(-1, true));
+        return values_.push_back(x * 0.5);
       case 12:
         return values_.push_back(at::softmax(x, -1) + x.t().contiguous().t());
       default:
@@ -101,7 +106,7 @@ class Sharing {
   }
 
   std::mt19937 random_;
-  Tensors values_, rows_, flags_;
+  Tensors values_, rows_, flags_, conditions_;
   at::Tensor weight_, number_;
 };
 

@@ -371,10 +371,7 @@ int lua_set_config(lua_State* L) {
   break_graph(L, capture::Break::mode, "`set_config` changes the configuration of the process",
               "Pass a configuration to the operations: {config = ErrorConfig{...}}.");
   lua_settop(L, 1);
-  if (context(L).accumulation)
-    push_config(L, {false, false, get_config()});
-  else
-    lua_get_config(L);
+  lua_get_config(L);
   const int before = lua_gettop(L);
   lua_newtable(L);
   lua_newtable(L);

@@ -41,8 +41,13 @@ TEST_CASE("check warns where a sample can get more entries than its record has s
       "return function(z) local f = err.new(z) for i = 1, 17 do f = push(f, err.NAN, 'n.' .. i) end return f end\n";
   CHECK(has(PolicyFolder(untested)({"check", "repair.lua"}).out, "a sample can get 17 entries"));
 
+  const std::string cleared =
+      "return function(z) local f = err.new(z) for i = 1, 20 do f = err.clear(push(f, err.NAN, 'n.' .. i), err.NAN) "
+      "end "
+      "return f end\n";
   for (const std::string& fits :
-       {noting(15), noting(16, "accumulation = {dedupe = 'code'},"), noting(40, "accumulation = {dedupe = 'code'},")})
+       {cleared, noting(15), noting(16, "accumulation = {priority = 'severity', order = 'last'},"),
+        noting(16, "accumulation = {dedupe = 'code'},"), noting(40, "accumulation = {dedupe = 'code'},")})
     CHECK(PolicyFolder(fits)({"check", "repair.lua"}).out == "repair.lua: ok\n");
 }
 
@@ -52,6 +57,11 @@ TEST_CASE("check says nothing of a policy that fails") {
       "return policy { inputs = {'z'}, run = function(z) error('no') end,\n"
       "  tests = {{name = 't', args = function() return torch.ones({2}) end, check = function() end}} }\n");
   CHECK(fails({"check", "repair.lua"}).out == "repair.lua: ok\n");
+}
+
+TEST_CASE("check calls a policy within the budgets of the command line") {
+  const PolicyFolder folder("return function(z) for i = 1, 2e9 do end return z end\n");
+  CHECK(folder({"check", "repair.lua", "--limits", "instructions=100000"}).out == "repair.lua: ok\n");
 }
 
 TEST_CASE("check says what a promise of gradients does not cover") {

@@ -63,6 +63,24 @@ TEST_CASE("a test with tables expects codes by the names that the policy gives t
   CHECK(has(ran.out, "'f' differs in sample 0: the codes are MISSING, expected CODE_4"));
 }
 
+TEST_CASE("numbers of a table that the dtype of an output cannot hold are an error of the test") {
+  const TemporaryFolder folder;
+  const auto test = [&](const std::string& expected) {
+    write_bytes(folder / "own.lua",
+                "return policy {inputs = {'z'}, outputs = {'z', 'm', 'h'}, run = function(z) return z:to(torch.int64), "
+                "z:gt(1), "
+                "z:to(torch.float16) end,\n  tests = {{name = 't', args = {z = {{1, 2}}}, expect = {" +
+                    expected + "}}}}");
+    return triage_program(folder, {"test", "own.lua"});
+  };
+  CHECK(has(test("z = {{1.9, 2}}").out, "1.9 is no int64"));
+  CHECK(has(test("z = {{0/0, 2}}").out, "nan is no int64"));
+  CHECK(has(test("m = {{0, 7}}").out, "7 is no bool"));
+  CHECK(has(test("h = {{70000, 2}}").out, "70000 is no float16"));
+  CHECK(has(test("z = {{1, 2}}, m = {{0, 1}}, h = {{1.0, 2.0}}").out, "1 passed, 0 failed"));
+  CHECK(has(test("m = {{false, true}}, h = {{1.0005, 2}}").out, "1 passed, 0 failed"));
+}
+
 TEST_CASE("a test with tables fails with the sample that differs") {
   const Fixtures scene;
   const auto fails = [&](const std::string& test, const std::string& with) {

@@ -8,10 +8,12 @@
 #include <triage/triage.h>
 
 #include <array>
+#include <chrono>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace triage::test {
@@ -133,11 +135,88 @@ TEST_CASE("declared ranges hold for every dtype and shape of an output") {
     }
 }
 
-TEST_CASE("declared ranges: a scalar output is one sample, and nothing is flagged where its rows are others") {
+TEST_CASE("declared ranges: bounds are numbers, also where the dtype of an output cannot hold them") {
+  struct Case {
+    const char* range;
+    at::Tensor x;
+    bool inside;
+  };
+  const auto ones = [](at::ScalarType dtype) { return at::ones({2, 2}, dtype); };
+  at::Tensor half_inf = ones(at::kHalf), inf = ones(at::kFloat);
+  half_inf.fill_(INFINITY);
+  inf.fill_(INFINITY);
+  const Case cases[] = {
+      {"min = -1, max = 300", ones(at::kByte), true},
+      {"min = 200", at::zeros({2, 2}, at::kChar), false},
+      {"max = 200", ones(at::kChar), true},
+      {"max = 3000000000", ones(at::kInt), true},
+      {"max = math.maxinteger", ones(at::kInt), true},
+      {"max = 1e9", at::full({2, 2}, 1000000001, at::kInt), false},
+      {"max = 0.5", ones(at::kLong), false},
+      {"min = 0.5, max = 1.5", ones(at::kLong), true},
+      {"min = -math.huge", ones(at::kLong), true},
+      {"min = 1", ones(at::kBool), true},
+      {"max = 70000", half_inf, false},
+      {"max = 70000", ones(at::kHalf), true},
+      {"max = 1e39", inf, false},
+      {"max = 1e39", ones(at::kBFloat16), true},
+  };
+  for (const std::string backend : {"eager", "fused"})
+    for (const Case& one : cases) {
+      CAPTURE(backend);
+      CAPTURE(one.range);
+      CAPTURE(one.x);
+      Runtime runtime({.log = no_log(), .backend = backend});
+      const Policy policy = runtime.load_source(source(one.range, "return x, f"), "ranged.lua");
+      for (int call = 0; call < 2; ++call) CHECK(err::all_ok(policy.run({one.x})[1]).item<bool>() == one.inside);
+    }
+}
+
+TEST_CASE("on_violation = pass_through: flags that are an input and an output keep what was pushed") {
+  Runtime runtime({.log = no_log()});
+  const Policy policy = runtime.load_source(
+      "return policy { inputs = {'z', 'f'}, outputs = { {name = 'z', max = 1}, 'f' }, on_violation = 'pass_through',\n"
+      "  run = function(z, f) return z * 4, push(f, err.SATURATED, 'mine') end }",
+      "chain.lua");
+  const at::Tensor z = at::ones({2, 2});
+  const auto [y, f] = policy.run<2>({z, err::new_(z)});
+  CHECK(at::equal(y, z));
+  CHECK(entries(f, 1) == "WARN SATURATED @ mine, CRITICAL OUT_OF_BOUNDS @ output.z");
+}
+
+TEST_CASE("violations are counted of answers that hosts get, whatever version gives them") {
+  Runtime runtime({.log = no_log(), .trial_calls = 0});
+  const std::string fields = "on_error = 'last_good', ";
+  const Policy policy = runtime.load_source(source("max = 1", "return x * 4, f", fields), "counted.lua");
+  RunInfo info;
+  policy.run({at::ones({2, 2})}, {.info = &info});
+  CHECK(violations_of(policy) == 2);
+  REQUIRE(policy.replace(source("max = 1", "if x:sum():item() > 0 then error('no') end return x, f", fields)) ==
+          Reload::swapped);
+  policy.run({at::ones({2, 2})}, {.info = &info});
+  CHECK(info.answered == Answered::last_good);
+  CHECK(info.violations == 2);
+  CHECK(violations_of(policy) == 4);
+}
+
+TEST_CASE("on_violation = revert: a shadow that leaves its range has failed") {
+  Runtime runtime({.log = no_log()});
+  const Policy policy = runtime.load_source(source("finite = true", "return torch.nan_to_num(x), f"), "shadow.lua");
+  const at::Tensor x = at::full({2, 2}, NAN);
+  policy.run({x});
+  policy.shadow_source(source("finite = true", "return x * 1, f", "on_violation = 'revert',"), {.share = 1});
+  for (int call = 0; call < 500 && policy.candidate()->shadow.failed == 0; ++call) {
+    policy.run({x});
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  CHECK(policy.candidate()->shadow.failed > 0);
+}
+
+TEST_CASE("declared ranges: a scalar output belongs to no sample: it is counted, and flags nothing") {
   Runtime runtime({.log = no_log()});
   const Policy policy = runtime.load_source(source("max = 1", "return x:sum(), f"), "sum.lua");
-  CHECK(at::equal(err::is_err(policy.run({at::ones({3, 2})})[1]), at::zeros({3}, at::kBool)));
-  CHECK(violations_of(policy) == 1);
+  for (const int64_t rows : {1, 3}) CHECK(err::all_ok(policy.run({at::ones({rows, 2})})[1]).item<bool>());
+  CHECK(violations_of(policy) == 2);
 }
 
 TEST_CASE("declared ranges: what an output of a sparse tensor or of complex numbers cannot have is an error") {

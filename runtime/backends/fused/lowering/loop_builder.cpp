@@ -232,12 +232,12 @@ bool LoopBuilder::in_segments(Ref ref) const {
 }
 
 /// What was computed from such elements is computed once more: so only conditions, which no loop keeps.
-std::optional<PickedRows> LoopBuilder::picked_rows(Ref element, PickedParts& known) {
-  const auto found = known.find(element);
-  return found != known.end() ? found->second : known[element] = find_picked_rows(element, known);
+std::optional<PickedRows> LoopBuilder::picked_rows(Ref element) {
+  const auto found = picked_rows_.find(element);
+  return found != picked_rows_.end() ? found->second : picked_rows_[element] = find_picked_rows(element);
 }
 
-std::optional<PickedRows> LoopBuilder::find_picked_rows(Ref element, PickedParts& known) {
+std::optional<PickedRows> LoopBuilder::find_picked_rows(Ref element) {
   const LoopValue from = value(element);
   if (from.kind != ValueKind::map || from.place != Place::element) return std::nullopt;
   const auto is_of_rows = [&](Ref ref) { return value(ref).place != Place::element; };
@@ -255,8 +255,7 @@ std::optional<PickedRows> LoopBuilder::find_picked_rows(Ref element, PickedParts
   Ref rows = -1;
   std::vector<Ref> of_kept, of_taken;
   for (const Ref operand : from.operands) {
-    const auto part =
-        is_of_rows(operand) ? std::optional(PickedRows{rows, operand, operand}) : picked_rows(operand, known);
+    const auto part = is_of_rows(operand) ? std::optional(PickedRows{rows, operand, operand}) : picked_rows(operand);
     if (!part || (rows >= 0 && part->taken != rows)) return std::nullopt;
     rows = part->taken;
     of_kept.push_back(part->kept);

@@ -41,10 +41,7 @@ class LoopBuilder {
   /// Whether it is computed from values that belong to segments, or are the same in all of them.
   bool in_segments(Ref ref) const;
   /// An element that a selection of rows made, or conditions on such ones: so what is asked of a row need not wait for the selection.
-  std::optional<PickedRows> picked_rows(Ref element) {
-    PickedParts known;
-    return picked_rows(element, known);
-  }
+  std::optional<PickedRows> picked_rows(Ref element);
   /// How many positions there are to reduce.
   Ref count(Ref element, int32_t segments);
   /// The position of each element in its row, or (`segments`, an extent) in its segment.
@@ -61,12 +58,11 @@ class LoopBuilder {
 
   Loops loops_;
   Extents extents_{loops_};
-  int32_t line_ = -1;  // of the values that are added, as LoopValue::line
+  int32_t line_ = -1;                                     // of the values that are added, as LoopValue::line
+  std::map<Ref, std::optional<PickedRows>> picked_rows_;  // what picked_rows has found
 
  private:
-  using PickedParts = std::map<Ref, std::optional<PickedRows>>;
-  std::optional<PickedRows> picked_rows(Ref element, PickedParts& known);
-  std::optional<PickedRows> find_picked_rows(Ref element, PickedParts& known);
+  std::optional<PickedRows> find_picked_rows(Ref element);
   Ref steps(const Formula& formula, const std::vector<Ref>& operands);
   Ref convert(Ref value, Type type);
   bool takes_bare(std::vector<Ref>& operands) const;

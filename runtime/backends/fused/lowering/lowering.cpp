@@ -135,8 +135,12 @@ bool Lowering::attempt(c10::function_ref<bool()> lower) {
   loops_.fixed_batch = fixed_batch;
   arguments_.resize(arguments);
   for (const auto& [known, value] : added_) known->erase(value);
+  const auto is_gone = [&](Ref value) { return static_cast<size_t>(value) >= values; };
+  std::erase_if(picked_rows_, [&](const auto& known) {
+    return is_gone(known.first) || (known.second && (is_gone(known.second->value) || is_gone(known.second->kept)));
+  });
   for (auto column = columns_.begin(); column != columns_.end();)
-    column = static_cast<size_t>(column->second) >= values ? columns_.erase(column) : std::next(column);
+    column = is_gone(column->second) ? columns_.erase(column) : std::next(column);
   return false;
 }
 
