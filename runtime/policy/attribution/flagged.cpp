@@ -96,6 +96,9 @@ bool leaves_unread(at::ArrayRef<at::Tensor> outputs, const std::vector<bool>& fl
 }
 
 RowPairs::RowPairs(const AnsweredCall& call, int64_t rows) {
+  const at::Tensor& mask = call.out_of_range;
+  if (mask.defined() && mask.dim() == 1 && mask.size(0) == rows && is_dense_cpu(mask))
+    out_of_range_ = mask.contiguous();
   for (size_t i = 0; i < call.outputs.size(); ++i) {
     const at::Tensor& output = call.outputs[i];
     const bool is_flags = i < call.flags_outputs.size() && call.flags_outputs[i];
@@ -116,6 +119,13 @@ bool RowPairs::differ(int64_t row) const {
     return std::memcmp(static_cast<const char*>(pair.before.data_ptr()) + offset,
                        static_cast<const char*>(pair.after.data_ptr()) + offset, pair.row_bytes) != 0;
   });
+}
+
+Treatment RowPairs::treatment(int64_t row) const {
+  if (!any_) return Treatment::not_compared;
+  if (!differ(row)) return Treatment::kept;
+  const bool bad = out_of_range_.defined() && out_of_range_.data_ptr<bool>()[row];
+  return bad ? Treatment::out_of_range : Treatment::repaired;
 }
 
 std::optional<FlaggedTotals> count_flagged(const AnsweredCall& call,
@@ -144,7 +154,7 @@ std::optional<FlaggedTotals> count_flagged(const AnsweredCall& call,
     last = sample;
     ++totals.flagged;
     if (!pairs) pairs.emplace(call, totals.samples);
-    totals.repaired += pairs->any() && pairs->differ(sample);
+    totals.repaired += pairs->treatment(sample) == Treatment::repaired;
   });
   if (run.second > 0) add(run.first, run.second);
   return totals;
@@ -157,10 +167,7 @@ std::vector<FlaggedSample> treatments(const AnsweredCall& call, const FlaggedSam
   for (size_t begin = 0, end = 0; begin < found.errors.size(); begin = end) {
     const int64_t sample = found.errors[begin].sample;
     while (end < found.errors.size() && found.errors[end].sample == sample) ++end;
-    samples.push_back({sample, end,
-                       !pairs.any()           ? Treatment::not_compared
-                       : pairs.differ(sample) ? Treatment::repaired
-                                              : Treatment::kept});
+    samples.push_back({sample, end, pairs.treatment(sample)});
   }
   return samples;
 }

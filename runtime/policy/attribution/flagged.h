@@ -16,6 +16,7 @@ struct AnsweredCall {
   const std::vector<std::string>& output_names;  // may be fewer than outputs: the others have none
   const std::vector<bool>& flags_outputs;
   at::ArrayRef<size_t> donated;  // inputs whose values may be gone
+  at::Tensor out_of_range = {};  // bool, (N): samples out of a declared range; undefined where there is none
 };
 
 /// The samples of a call: the rows of its first input that has any, 0 where none has.
@@ -40,6 +41,9 @@ FlaggedSamples flagged_samples(const AnsweredCall& call);
 /// Whether flags may leave with the outputs of a call that `flagged_samples` cannot read.
 bool leaves_unread(at::ArrayRef<at::Tensor> outputs, const std::vector<bool>& flags_outputs);
 
+/// What a call did to a flagged sample.
+enum class Treatment : uint8_t { repaired, out_of_range, kept, not_compared };
+
 /// Which outputs may be compared with which inputs, row by row: an output belongs to the input of its name; without a
 /// name, to the only input that has its sizes and dtype.
 class RowPairs {
@@ -47,6 +51,8 @@ class RowPairs {
   RowPairs(const AnsweredCall& call, int64_t rows);
   /// Whether an output differs from its input in this row, bit for bit: a NaN that stayed is no difference.
   bool differ(int64_t row) const;
+  /// What the call did to a flagged sample.
+  Treatment treatment(int64_t row) const;
   /// Whether there is such an output at all, be it the input itself.
   bool any() const noexcept { return any_; }
 
@@ -56,11 +62,10 @@ class RowPairs {
     size_t row_bytes;
   };
   std::vector<Pair> pairs_;
+  at::Tensor out_of_range_;
   bool any_ = false;
 };
 
-/// What a call did to a flagged sample.
-enum class Treatment : uint8_t { repaired, kept, not_compared };
 struct FlaggedSample {
   int64_t sample;
   size_t errors_end;  // its errors end there in FlaggedSamples::errors, where those of the next one begin

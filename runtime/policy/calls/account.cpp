@@ -102,8 +102,13 @@ void Call::read_flags(const PolicyVersion& called, FlaggedSamples& found, std::v
   if (answer_.version && (!looks || leaves_unread(answer_.outputs, is_flags))) answer_.version->keep_locations();
   if (looks) {
     const PolicyVersion& asked = answer_.version ? *answer_.version : called;  // none, where its turn did not come
-    const AnsweredCall call{inputs_,  answer_.outputs, called.signature.inputs, asked.signature.outputs,
-                            is_flags, options_.donate};
+    const AnsweredCall call{inputs_,
+                            answer_.outputs,
+                            called.signature.inputs,
+                            asked.signature.outputs,
+                            is_flags,
+                            options_.donate,
+                            answer_.violations ? answer_.violations->rows() : at::Tensor()};
     FlagCounts& kinds = kinds_of(called, asked);
     if (settings.decisions) {
       found = flagged_samples(call);

@@ -21,6 +21,8 @@ const char* done_to(const FlaggedSample& sample, Answered by) {
   switch (sample.treatment) {
     case Treatment::repaired:
       return "repaired";
+    case Treatment::out_of_range:
+      return "out_of_range";
     case Treatment::kept:
       return "kept";
     default:

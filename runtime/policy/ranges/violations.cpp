@@ -53,6 +53,15 @@ void flag_output(const at::Tensor& output, const at::Tensor& rows, int64_t locat
 
 }  // namespace
 
+at::Tensor Violations::rows() const {
+  at::Tensor all;
+  for (const Output& output : outputs) {
+    if (!is_dense_cpu(output.rows) || (all.defined() && all.sizes() != output.rows.sizes())) return {};
+    all = all.defined() ? all.logical_or(output.rows) : output.rows;
+  }
+  return all;
+}
+
 int64_t Violations::count() const {
   int64_t sum = 0;
   for (const Output& output : outputs) {

@@ -19,6 +19,8 @@ struct Violations {
   };
   std::vector<Output> outputs;
 
+  /// Samples of which an output is out of its range; undefined where none of the masks lies on the CPU, or they differ in size.
+  at::Tensor rows() const;
   /// Of all outputs; -1 where one was not read.
   int64_t count() const;
   /// Reads what was not read, which waits for the device. Whether there is a violation at all.

@@ -360,6 +360,34 @@ TEST_CASE("violations stand in metrics by version, in the decision log with an e
   CHECK(policy.signature().output_ranges.at(0)->text() == "finite");
 }
 
+TEST_CASE("a sample that leaves its range counts as repaired nowhere, though an output differs from its input") {
+  std::vector<nlohmann::json> lines;
+  DecisionLogOptions log;
+  log.events = false;
+  log.on_line = [&](std::string_view line) { lines.push_back(nlohmann::json::parse(line)); };
+  for (const bool with_log : {false, true}) {
+    RuntimeOptions options;
+    options.log = no_log();
+    if (with_log) options.decisions = std::make_shared<DecisionLog>(log);
+    Runtime runtime(options);
+    const Policy policy = runtime.load_source(
+        "return policy { inputs = {'x'}, outputs = { {name = 'x', finite = true}, 'f' },\n"
+        "  run = function(x) local f = flag_nan(x, 'x') x, f = fix(x, f, 'x') return x / x:norm(2, -1, true), f end }",
+        "unit.lua");
+    const at::Tensor x = at::tensor({3.0F, 0.0F, 4.0F, 0.0F, NAN, 1.0F, 0.0F, 1.0F}).view({4, 2});
+    RunInfo info;
+    policy.run({x}, {.info = &info});
+    CHECK(info.flagged == 1);
+    CHECK(info.violations == 1);
+    CHECK(info.repaired == 0);
+    CHECK(policy.statistics().total.repaired == 0);
+    if (with_log) options.decisions->flush();
+  }
+  REQUIRE(lines.size() == 1);
+  CHECK(lines[0]["repaired"] == 0);
+  CHECK(lines[0]["samples"][0]["done"] == "out_of_range");
+}
+
 TEST_CASE("declared ranges: `triage test` fails a policy whose own tests leave them") {
   Runtime runtime({.log = no_log()});
   const std::string text = source("min = 0, max = 1", "return x, f",
