@@ -59,7 +59,8 @@ void check_versions(const Policy& policy) {
 TEST_CASE("a version that was taken back is not trusted for calls that it answers afterwards (threads)") {
   fake::Folder folder;
   for (const size_t trial_calls : {1, 2}) {  // the late call ends the trial; it is the last of a kind
-    const triage::RuntimeOptions options{.cache_dir = folder / "cache", .trial_calls = trial_calls, .trial_seconds = 0};
+    const triage::RuntimeOptions options{
+        .cache_dir = folder / "cache", .trial_calls = trial_calls, .trial_seconds = 0, .reload_latency_ratio = 0};
     Runtime runtime(options);
     Gate gate(runtime);
     fake::write(folder / "p.fake", "add 1");

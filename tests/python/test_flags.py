@@ -186,7 +186,7 @@ def test_flags_go_through_files_with_their_names(tmp_path):
     assert ran.stdout == "ErrorFlags(8 samples, 9 errors: 8xMISSING, 1xNAN @ encoder.2, gate) {'MISSING': 4}\n"
     own, codes = flags.load(str(tmp_path / "f.pt"))
     assert torch.equal(own, f) and codes == {"MISSING": 4}
-    with pytest.raises(triage.Error, match="no such file"):
+    with pytest.raises(triage.Error, match="No such file"):
         flags.load(tmp_path / "none.pt")
     with pytest.raises(triage.InputError):
         flags.save(torch.ones(2, 3), tmp_path / "z.pt")

@@ -383,7 +383,7 @@ def test_findings_have_the_names_that_policies_give_to_codes():
         "return policy {inputs = {'logits'}, outputs = {'logits', 'verdict', 'f'}, codes = {%s = 4}, run = function(logits)\n"
         "  local bad = logits:isnan():any(-1)\n"
         "  local f = push(err.new(logits), 4, 'logits', {where = bad})\n"
-        "  return logits:nan_to_num(0), bad:to(torch.int64), f end}"
+        "  return logits:nan_to_num(0), bad:to(torch.int8), f end}"
     )
     first = triage.load_source(source % "MISSING", key="names/first")
     other = triage.load_source(source % "STALE", key="names/other")

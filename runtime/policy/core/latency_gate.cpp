@@ -127,7 +127,7 @@ void CallTimes::note(Time of_before, Time of_next) {
 }
 
 CallTimes::Verdict CallTimes::judge(double ratio) const {
-  constexpr int most = 5, fewest = 2;
+  constexpr int most = 100, fewest = 2;
   constexpr Time very_long = std::chrono::seconds(1);
   if (rounds == 0) return Verdict::undecided;
   if (next <= floor) return Verdict::fast_enough;

@@ -32,8 +32,8 @@ struct CallTimes {
 
   void note(Time of_before, Time of_next);
   enum class Verdict : uint8_t { undecided, fast_enough, slow };
-  /// One slow call may be the fault of a busy machine: a version is slow after five rounds, or after two where all
-  /// calls together took a second.
+  /// On a busy machine most calls of an operator with threads may wait for one of them: a version is slow where none of a hundred
+  /// calls is fast, or none of those of a second, two at least.
   Verdict judge(double ratio) const;
 };
 
