@@ -286,18 +286,20 @@ TEST_CASE("of the times of two versions: the floor, the ratio, and no haste") {
   CHECK(rc::check([] {
     CallTimes times;
     const double ratio = 1 + *rc::gen::inRange(0, 2000) / 100.0;
-    const int rounds = *rc::gen::inRange(1, 8);
+    const int rounds = *rc::gen::inRange(1, 130);
+    const int64_t longest = *rc::gen::element<int64_t>(2'000'000, 400'000'000);  // ns
     for (int i = 0; i < rounds; ++i) {
-      const auto before = nanoseconds(*rc::gen::inRange<int64_t>(1, 30'000'000)),
-                 next = nanoseconds(*rc::gen::inRange<int64_t>(1, 400'000'000));
+      const auto before = nanoseconds(*rc::gen::inRange<int64_t>(1, longest / 10)),
+                 next = nanoseconds(*rc::gen::inRange<int64_t>(1, longest));
       times.note(before, next);
       const bool is_over = times.next > milliseconds(1) &&
                            static_cast<double>(times.next.count()) > ratio * static_cast<double>(times.before.count());
       const auto verdict = times.judge(ratio);
       if (verdict == CallTimes::Verdict::slow) RC_ASSERT(is_over && times.rounds >= 2);
       if (verdict == CallTimes::Verdict::fast_enough) RC_ASSERT(!is_over);
-      if (times.rounds >= 5) RC_ASSERT((verdict == CallTimes::Verdict::slow) == is_over);
-      if (times.rounds < 5 && times.spent < std::chrono::seconds(1)) RC_ASSERT(verdict != CallTimes::Verdict::slow);
+      if (times.rounds >= CallTimes::most_rounds) RC_ASSERT((verdict == CallTimes::Verdict::slow) == is_over);
+      if (times.rounds < CallTimes::most_rounds && times.spent < std::chrono::seconds(1))
+        RC_ASSERT(verdict != CallTimes::Verdict::slow);
     }
   }));
   CHECK(CallTimes().judge(10) == CallTimes::Verdict::undecided);

@@ -127,13 +127,13 @@ void CallTimes::note(Time of_before, Time of_next) {
 }
 
 CallTimes::Verdict CallTimes::judge(double ratio) const {
-  constexpr int most = 100, fewest = 2;
+  constexpr int fewest = 2;
   constexpr Time very_long = std::chrono::seconds(1);
   if (rounds == 0) return Verdict::undecided;
   if (next <= floor) return Verdict::fast_enough;
   if (rounds < fewest) return Verdict::undecided;
   if (static_cast<double>(next.count()) <= ratio * static_cast<double>(before.count())) return Verdict::fast_enough;
-  return rounds < most && spent < very_long ? Verdict::undecided : Verdict::slow;
+  return rounds < most_rounds && spent < very_long ? Verdict::undecided : Verdict::slow;
 }
 
 std::optional<SlowKind> LatencyGate::find_slow(const std::vector<Kind>& kinds) const {

@@ -25,6 +25,7 @@ struct TimedSide {
 struct CallTimes {
   using Time = std::chrono::nanoseconds;
   static constexpr Time floor = std::chrono::milliseconds(1);
+  static constexpr int most_rounds = 100;
 
   Time before = Time::max(), next = Time::max();
   Time spent{0};  // on all calls
