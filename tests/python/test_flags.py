@@ -189,7 +189,7 @@ def test_flags_go_through_files_with_their_names(tmp_path):
     with pytest.raises(triage.Error, match="No such file"):
         flags.load(tmp_path / "none.pt")
     with pytest.raises(triage.InputError):
-        flags.save(torch.ones(2, 3), tmp_path / "z.pt")
+        flags.save(torch.ones(2, 3, dtype=torch.int16), tmp_path / "z.pt")
 
 
 def test_rows_are_selected():
