@@ -99,6 +99,7 @@ int run(const std::string& data, const fs::path& policies) {
 
   triage::RuntimeOptions options;
   options.log = [](const triage::LogRecord&) {};  // this program tells itself what happens
+  options.reload_latency_ratio = 0;  // the second version computes bad rows again, which may take many times as long
   triage::Runtime runtime(options);
   triage::Policy repair = runtime.load("repair.lua");
   auto [logits, f] = repair.run<2>(inputs);
@@ -155,7 +156,8 @@ int run(const std::string& data, const fs::path& policies) {
   stop = true;
   server.join();
   if (!followed) {
-    fmt::print(stderr, "the edited policy was not picked up\n");
+    fmt::print(stderr, "the edited policy was not picked up: {}\n",
+               repair.version().last_error ? repair.version().last_error->message : "no word of it");
     return 1;
   }
   auto [better, g] = repair.run<2>(inputs);
