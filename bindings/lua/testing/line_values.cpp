@@ -12,6 +12,7 @@
 #include "bindings/lua/state/state.h"
 #include "bindings/lua/values/tensor.h"
 #include "runtime/capture/compiled.h"
+#include "runtime/capture/masks.h"
 #include "runtime/capture/tensors/host_memory.h"
 
 namespace triage::lua {
@@ -126,8 +127,7 @@ CallByLine::CallByLine(LuaScript& script, CallOfScript call) {
   for (size_t i = outputs_.size(); i + capture::behind_outputs(signature) < recording_.outputs.size(); ++i)
     outputs_.push_back("out" + std::to_string(i));
   for (const StateSpec& state : signature.state) outputs_.push_back("s." + state.name);
-  for (size_t i = 0; i < signature.output_ranges.size(); ++i)
-    if (signature.output_ranges[i]) outputs_.push_back("violated." + signature.outputs[i]);
+  for (std::string& name : capture::mask_names(signature)) outputs_.push_back(std::move(name));
   find_kinds(signature, call);
 }
 

@@ -5,6 +5,7 @@
 #include "bindings/lua/testing/verify_policy.h"
 #include "runtime/backends/deadline.h"
 #include "runtime/capture/compiled.h"
+#include "runtime/capture/masks.h"
 #include "runtime/operators/logical_bytes.h"
 #include "runtime/operators/untrusted.h"
 #include "runtime/policy/versions/version.h"
@@ -282,8 +283,7 @@ class Tester {
     std::vector<std::string> names = plain_.signature().outputs;
     for (const StateSpec& state : plain_.signature().state)
       if (!plain_.signature().outputs.empty()) names.push_back("state." + state.name);
-    for (size_t i = 0; i < plain_.signature().output_ranges.size(); ++i)
-      if (plain_.signature().output_ranges[i]) names.push_back("violated." + plain_.signature().outputs[i]);
+    for (std::string& name : capture::mask_names(plain_.signature())) names.push_back(std::move(name));
     return names;
   }
 

@@ -1,9 +1,8 @@
 #include "runtime/policy/calls/pass_through.h"
 
-#include <ATen/core/dispatch/Dispatcher.h>
 #include <fmt/format.h>
-#include <triage/config.h>
 #include <triage/error.h>
+#include <triage/flags.h>
 
 #include <algorithm>
 
@@ -11,14 +10,7 @@ namespace triage::policy {
 namespace {
 
 at::Tensor unknown_flags(const at::Tensor& like) {
-  auto& dispatcher = c10::Dispatcher::singleton();
-  static const auto make =
-      dispatcher.findSchemaOrThrow("triage::new", "").typed<at::Tensor(const at::Tensor&, int64_t, at::ScalarType)>();
-  static const auto push = dispatcher.findSchemaOrThrow("triage::push", "scalar")
-                               .typed<at::Tensor(const at::Tensor&, int64_t, int64_t, int64_t, int64_t, int64_t)>();
-  const ErrorConfig& config = get_config();
-  const at::Tensor flags = make.call(like, config.num_slots, config.flag_dtype);
-  return push.call(flags, to_int(err::unknown), /*location=*/0, to_int(err::error), config.num_slots, config.policy());
+  return err::push_scalar(err::new_(like), err::unknown, ErrorLocation::UNKNOWN, {err::error});
 }
 
 /// Throws the error being handled, with `why` it could not be answered, as a PolicyError.

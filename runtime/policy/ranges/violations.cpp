@@ -5,11 +5,12 @@
 #include <fmt/format.h>
 #include <runtime/flags/records/errors.h>
 #include <triage/config.h>
+#include <triage/flags.h>
 #include <triage/location.h>
 
 #include <algorithm>
-#include <numeric>
 
+#include "runtime/capture/masks.h"
 #include "runtime/policy/attribution/flagged.h"
 
 namespace triage::policy {
@@ -28,15 +29,12 @@ bool has_rows_of(const at::Tensor& tensor, const at::Tensor& rows) {
 
 at::Tensor any_of_row(const at::Tensor& elements) { return elements.dim() > 1 ? elements.flatten(1).any(1) : elements; }
 
+/// Whatever else the record keeps: a full one gives up its weakest entry.
 at::Tensor push(const at::Tensor& f, Code code, int64_t location, const at::Tensor& rows) {
-  static const auto op =
-      c10::Dispatcher::singleton()
-          .findSchemaOrThrow("triage::push", "where")
-          .typed<at::Tensor(const at::Tensor&, int64_t, int64_t, int64_t, const at::Tensor&, int64_t, int64_t)>();
-  // Whatever else the record keeps: a full one gives up its weakest entry.
-  const AccumulationConfig worst{Priority::severity, Order::last, Dedupe::unique};
-  const int64_t policy = worst.packed() | (get_config().policy() & TRACK_OVERFLOW);
-  return op.call(f, to_int(code), location, to_int(err::critical), rows, flags::last_slot(f, get_config()) + 1, policy);
+  ErrorConfig worst = get_config();
+  worst.num_slots = flags::last_slot(f, worst) + 1;
+  worst.accumulation = {Priority::severity, Order::last, Dedupe::unique};
+  return err::push(f, code, location, {err::critical, rows, worst});
 }
 
 void flag_output(const at::Tensor& output, const at::Tensor& rows, int64_t location, at::Tensor& f) {
@@ -99,7 +97,7 @@ std::unique_ptr<Violations> take_violations(const Signature& signature, std::vec
     if (!found) found = std::make_unique<Violations>();
     found->outputs.push_back({i, std::move(rows), count});
   }
-  outputs.resize(outputs.size() - signature.num_ranges());
+  capture::drop_masks(signature, outputs);
   return found;
 }
 

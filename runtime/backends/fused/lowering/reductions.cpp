@@ -95,14 +95,9 @@ bool is_plus_zero(const LoopValue& number) {
 /// The sum of `element` over its rows, which lie as those of `r` do.
 Ref sum_of(Lowering& l, const Rows& r, Ref element) {
   // The sum of a row that a selection may have made 0 is the sum of the row, or 0: it need not wait for the selection.
-  const LoopValue& value = l.value(element);
-  if (value.is(Opcode::pick) && l.value(value.operands[0]).place == Place::row &&
-      is_plus_zero(l.value(value.operands[1])) && l.value(value.operands[2]).place == Place::element &&
-      l.extents().are_same(l.value(value.operands[2]).extent, value.extent)) {
-    const Refs parts = value.operands;
-    return l.apply(Opcode::pick, {parts[0], parts[1], sum_of(l, r, parts[2])});
-  }
-  return l.reduce(Join::sum, l.converted(element, sum_type(value.dtype)), r.segments);
+  if (const auto picked = l.picked_rows(element); picked && is_plus_zero(l.value(picked->value)))
+    return l.apply(Opcode::pick, {picked->taken, picked->value, sum_of(l, r, picked->kept)});
+  return l.reduce(Join::sum, l.converted(element, sum_type(l.value(element).dtype)), r.segments);
 }
 Ref sum_of_squares(Lowering& l, const Rows& r, Ref element) { return sum_of(l, r, l.step("a * a", {element})); }
 
