@@ -93,6 +93,10 @@ std::string found_rest(const triage::Policy& policy) {
                      version.last_error ? "" : "no ", counts.reloads, counts.reverted);
 }
 
+std::string found_error(const std::optional<triage::LoadFailure>& error) {
+  return error ? "last_error: " + error->message + "\n" : "";
+}
+
 }  // namespace
 
 std::string Life::difference() const {
@@ -108,11 +112,11 @@ std::string Life::difference() const {
     compare(of, found_candidate(host_->policy(i)), expected_candidate(policy));
     compare(of, found_rest(host_->policy(i)), expected_rest(policy, model_.pinned));
   }
-  if (!model_.is_bundle()) return text;
+  if (!model_.is_bundle()) return text.empty() ? text : text + found_error(host_->policy(0).version().last_error);
   compare("the bundle", found_wholes(host_->bundle()), expected_wholes(model_));
-  const bool has_error = host_->bundle().version().last_error.has_value();
-  compare("the bundle", has_error ? "an error" : "no error", model_.error ? "an error" : "no error");
-  return text;
+  const auto error = host_->bundle().version().last_error;
+  compare("the bundle", error ? "an error" : "no error", model_.error ? "an error" : "no error");
+  return text.empty() ? text : text + found_error(error);
 }
 
 }  // namespace lives

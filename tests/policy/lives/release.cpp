@@ -294,7 +294,6 @@ std::vector<int> Release::numbers() const {
 
 /// A version that was taken back is on trial again.
 bool Release::return_to(int number, bool pin) {
-  if (pinned) look_while_pinned();
   WholePtr whole;
   VersionPtr version;
   for (const WholePtr& one : wholes_)
@@ -302,6 +301,7 @@ bool Release::return_to(int number, bool pin) {
   for (const VersionPtr& one : policies[0].versions())
     if (!is_bundle_ && one->number == number) version = one;
   if (!whole && !version) return false;
+  if (pinned) look_while_pinned();
   for (const VersionPtr& part : whole ? whole->parts : std::vector<VersionPtr>{version})
     if (std::exchange(part->taken_back, false)) part->trial.begin(options_);
   if (whole)
