@@ -71,7 +71,8 @@ int run(const TestCommand& options);
 struct ExplainCommand {
   CallOptions call;
   std::vector<std::string> benign;
-  bool decomposed = false, loops = false, guards = false, provenance = false, json = false;
+  std::vector<std::string> gradients;  // of outputs, with `backward`
+  bool decomposed = false, loops = false, guards = false, provenance = false, backward = false, json = false;
 };
 int run(const ExplainCommand& options);
 

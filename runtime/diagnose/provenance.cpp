@@ -294,21 +294,11 @@ class Watch final : public diagnose::Observer {
   std::unordered_map<const c10::TensorImpl*, std::pair<at::Tensor, Origins>> origins_;  // of Inf
 };
 
-Producer describe(Node& node) {
-  return {Producer::Kind::operation,
-          diagnose::operation_name(node),
-          diagnose::path_of(node),
-          diagnose::source_of(node),
-          {},
-          {},
-          {}};
-}
-
 Watched watched(Node& node) {
   const torch::jit::Operator* op = node.maybeOperator();
   const bool runs_again = op && !node.isNondeterministic() && !node.schema().is_vararg();
-  if (!runs_again) return {describe(node), {}};
-  return {describe(node), [run = node.getOperation()](torch::jit::Stack& stack) mutable { run(stack); }};
+  if (!runs_again) return {diagnose::described(node), {}};
+  return {diagnose::described(node), [run = node.getOperation()](torch::jit::Stack& stack) mutable { run(stack); }};
 }
 
 void watch_block(const diagnose::ScriptGraph& graph, torch::jit::Block* block, std::vector<Watched>& operations) {

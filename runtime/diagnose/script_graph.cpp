@@ -188,6 +188,10 @@ Source source_of(const Node& node) {
   return {std::get<0>(*place), static_cast<int>(std::get<1>(*place))};
 }
 
+Producer described(Node& node) {
+  return {Producer::Kind::operation, operation_name(node), path_of(node), source_of(node), {}, {}, {}};
+}
+
 std::string operation_name(const Node& node) {
   return node.kind() == torch::jit::prim::CallMethod ? node.s(torch::jit::attr::name) : node.kind().toQualString();
 }

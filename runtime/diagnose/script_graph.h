@@ -2,6 +2,7 @@
 #include <ATen/core/ivalue.h>
 #include <torch/csrc/jit/api/module.h>
 #include <triage/error.h>
+#include <triage/provenance.h>
 
 #include <functional>
 #include <memory>
@@ -47,6 +48,9 @@ bool is_operation(const torch::jit::Node& node);
 std::string operation_name(const torch::jit::Node& node);
 /// The line of the model's code; the file is empty where the model does not say.
 Source source_of(const torch::jit::Node& node);
+
+/// The operation as one that may have produced something bad.
+Producer described(torch::jit::Node& node);
 
 /// A graph as something to call, any number of threads at once.
 class ScriptFunction {

@@ -113,6 +113,13 @@ void add_explain(CLI::App& app, Action& action) {
   command->add_flag("--provenance", options->provenance,
                     "run POLICY one operation at a time, and show which operation produced each NaN and Inf, and which "
                     "propagated it; POLICY may also be a TorchScript model (.pt)");
+  CLI::Option* const backward = command->add_flag(
+      "--backward", options->backward,
+      "with --provenance: also go back from the outputs, and show which operation's derivative made a NaN or Inf of "
+      "finite gradients");
+  add_repeated(*command, "--gradient", options->gradients,
+               "with --backward: the gradient of an output, as for --input; without any, each is 1", "NAME=FILE")
+      ->needs(backward);
   command
       ->add_option("--benign", options->benign,
                    "with --provenance: ignore intended Inf values from operators, inputs or locations with this name "

@@ -2,6 +2,7 @@
 
 #include "bindings/lua/state/scopes.h"
 #include "bindings/lua/state/stack.h"
+#include "bindings/lua/tensors/anomaly.h"
 #include "bindings/lua/tensors/calls/overloads.h"
 #include "bindings/lua/values/arguments.h"
 #include "bindings/lua/values/constants.h"
@@ -89,14 +90,6 @@ compat::Autocast read_autocast_options(lua_State* L, int index, compat::Autocast
   return mode;
 }
 
-/// A table that cannot be called: a module is what is to run.
-bool is_options(lua_State* L, int index) {
-  if (lua_type(L, index) != LUA_TTABLE) return false;
-  if (luaL_getmetafield(L, index, "__call") == LUA_TNIL) return true;
-  lua_pop(L, 1);
-  return false;
-}
-
 /// torch.autocast([device][, {dtype, enabled}][, fn, ...]): fn runs in it; without fn a scope for a block.
 int autocast(lua_State* L) {
   int next = 1;
@@ -158,6 +151,7 @@ int grad(lua_State* L) {
   at_most(L, options_index, "torch.autograd.grad");
   const GradOptions options = read_grad_options(L, options_index);
   check_backward(L, "`torch.autograd.grad`", options.create_graph);
+  check_gradients("torch.autograd.grad", outputs, gradients);
   std::vector<at::Tensor> results = torch::autograd::grad(outputs, inputs, gradients, options.retain_graph,
                                                           options.create_graph, options.allow_unused);
   reserve(L, results.size(), "too many gradients");
@@ -166,6 +160,13 @@ int grad(lua_State* L) {
 }
 
 }  // namespace
+
+bool is_options(lua_State* L, int index) {
+  if (lua_type(L, index) != LUA_TTABLE) return false;
+  if (luaL_getmetafield(L, index, "__call") == LUA_TNIL) return true;
+  lua_pop(L, 1);
+  return false;
+}
 
 void touch_autograd(const std::string& what) {
   if (capture::ProtectInputs::active())
@@ -208,6 +209,8 @@ void add_autograd(lua_State* L) {
   lua_newtable(L);
   static const LimitedFunction autograd[] = {{"grad", guarded<grad>, 4}};
   set_limited(L, "torch.autograd.", autograd);
+  lua_pushcfunction(L, guarded<detect_anomaly>);  // of any arguments
+  lua_setfield(L, -2, "detect_anomaly");
   lua_setfield(L, -2, "autograd");
 }
 

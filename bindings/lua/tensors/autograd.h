@@ -10,6 +10,9 @@ namespace triage::lua {
 /// stack.
 void add_autograd(lua_State* L);
 
+/// Whether the value is a table of options, not one that can be called: a module is what is to run.
+bool is_options(lua_State* L, int index);
+
 /// Before anything that changes what autograd keeps (`what`, as in "`backward`"): gradients and their graph belong to the host,
 /// so a policy gets an error; while capturing it is a graph break.
 void touch_autograd(const std::string& what);

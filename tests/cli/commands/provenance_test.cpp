@@ -154,3 +154,74 @@ TEST_CASE("explain --provenance: wrong use") {
   CHECK(failure({"breaks.lua", "--input", "z=ones:2x4"}).find("1 triage explain: breaks.lua is not one graph") == 0);
   CHECK(triage_program(folder, {"explain", "model.pt", "--input", "x=ones:2x4"}).status == 2);
 }
+
+constexpr const char* distance_policy = R"(return function(a, b)
+  local d = (a - b):pow(2):sum(1)
+  return torch.where(d > 0, d:sqrt(), d)
+end
+)";
+
+TEST_CASE("explain --provenance --backward: a policy") {
+  TemporaryFolder folder;
+  write_bytes(folder / "distance.lua", distance_policy);
+  at::Tensor b = at::zeros({4, 2});
+  b[2].fill_(1.0);
+  triage::save_tensor(folder / "b.npy", b);
+  const std::vector<std::string> command = {"explain",      "--provenance", "--backward", "distance.lua", "--input",
+                                            "a=ones:4x2", "--input",      "b=b.npy"};
+  const Ran ran = triage_program(folder, command);
+  CAPTURE(ran.err);
+  CHECK(ran.status == 0);
+  CHECK(ran.out ==
+        "distance, 4 samples, 5 operations\n"
+        "  no NaN and no Inf\n"
+        "backward, 5 derivatives\n"
+        "  NAN  derivative of aten::sqrt  distance.lua:3  1 row: 2\n"
+        "propagated by 3 other derivatives\n"
+        "the gradient of a is bad in 1 row: 2\n"
+        "the gradient of b is bad in 1 row: 2\n");
+  std::vector<std::string> json = command;
+  json.insert(json.end(), {"--json"});
+  const auto found = nlohmann::json::parse(triage_program(folder, json).out).at("backward");
+  CHECK(found.at("operations") == 5);
+  CHECK(found.at("producers").at(0).at("kind") == "operation");
+  CHECK(found.at("producers").at(0).at("line") == 3);
+  CHECK(found.at("producers").at(0).at("rows") == std::vector<int>{2});
+  CHECK(found.at("outputs").at(0).at("name") == "a");
+}
+
+TEST_CASE("explain --provenance --backward: given gradients, and a model") {
+  TemporaryFolder folder;
+  write_bytes(folder / "twice.lua",
+              "return policy {inputs = {'z'}, outputs = {'y'}, run = function(z) return z * 2.0 end}");
+  triage::save_tensor(folder / "g.npy", at::full({4, 2}, std::numeric_limits<float>::infinity()));
+  const Ran ran = triage_program(folder, {"explain", "--provenance", "--backward", "twice.lua", "--input", "z=ones:4x2",
+                                          "--gradient", "y=g.npy"});
+  CAPTURE(ran.err);
+  CHECK(ran.out.find("INF  gradient of y    4 rows: 0, 1, 2, 3") != std::string::npos);
+  model().save(folder / "net.pt");
+  const Ran of_model = triage_program(
+      folder, {"explain", "--provenance", "--backward", "net.pt", "--input", "x=zeros:3x4"});
+  CAPTURE(of_model.err);
+  CHECK(of_model.out.find("INF  derivative of aten::sqrt  block") != std::string::npos);
+  CHECK(of_model.out.find("the gradient of x is bad in 3 rows: 0, 1, 2") != std::string::npos);
+}
+
+TEST_CASE("explain --backward: what does not fit") {
+  TemporaryFolder folder;
+  write_bytes(folder / "distance.lua", distance_policy);
+  const std::vector<std::string> inputs = {"--input", "a=ones:4x2", "--input", "b=zeros:4x2"};
+  const auto error = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.end(), inputs.begin(), inputs.end());
+    const Ran ran = triage_program(folder, arguments);
+    CHECK(ran.status != 0);
+    return ran.err;
+  };
+  CHECK(error({"explain", "--backward", "distance.lua"}).find("--backward needs --provenance") != std::string::npos);
+  CHECK(error({"explain", "--provenance", "--backward", "distance.lua", "--gradient", "q=ones:4"})
+            .find("--gradient q: distance.lua has no such output; it has out0") != std::string::npos);
+  CHECK(error({"explain", "--provenance", "--backward", "distance.lua", "--gradient", "out0=ones:3"})
+            .find("the gradient of out0 has the shape [3], and that output the shape [4]") != std::string::npos);
+  CHECK(error({"explain", "--provenance", "distance.lua", "--gradient", "out0=ones:4"}).find("--backward") !=
+        std::string::npos);
+}

@@ -163,8 +163,9 @@ std::optional<UnmaskedRows> unmasked_rows_of(const Call& call, const std::vector
 }  // namespace
 
 int run(const ExplainCommand& options) {
-  if (options.provenance) return explain_provenance(options.call, options.benign, options.json);
+  if (options.provenance) return explain_provenance(options);
   if (!options.benign.empty()) throw UsageError("--benign needs --provenance");
+  if (options.backward) throw UsageError("--backward needs --provenance");
   if (is_model_file(options.call.policy))
     throw UsageError(fmt::format("{} is a TorchScript model, which needs --provenance; a policy is a .lua file",
                                  options.call.policy));

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "bindings/cli/calls/model_call.h"
 #include "bindings/cli/commands.h"
@@ -31,14 +32,19 @@ std::string rows_text(const std::vector<int64_t>& rows) {
                      shown < rows.size() ? ", ..." : "");
 }
 
-std::string what_text(const Producer& producer) {
+/// Which way the operations ran.
+enum class Way : uint8_t { forward, backward };
+
+std::string what_text(const Producer& producer, Way way) {
   switch (producer.kind) {
     case Producer::Kind::input:
-      return "input " + producer.name;
+      return way == Way::forward ? "input " + producer.name : producer.name;
     case Producer::Kind::held:
       return "held: " + producer.name;
-    default:
+    case Producer::Kind::sum:
       return producer.name;
+    default:
+      return way == Way::forward ? producer.name : "derivative of " + producer.name;
   }
 }
 
@@ -49,30 +55,44 @@ std::string where_text(const Producer& producer) {
   return where;
 }
 
-/// `left_out`: Inf that is benign was.
-void print_provenance(const std::string& name, const Provenance& found, bool left_out) {
-  say("{}, {} samples, {} operations\n", paint(Paint::heading, name), found.samples, found.operations);
-  if (found.producers.empty()) {
-    const char* clean = left_out ? "no NaN, and no Inf except benign ones" : "no NaN and no Inf";
-    say("  {}\n", paint(Paint::good, clean));
-    return;
-  }
+void print_producers(const Provenance& found, Way way) {
   size_t what_width = 0, where_width = 0;
   for (const Producer& producer : found.producers) {
-    what_width = std::max(what_width, what_text(producer).size());
+    what_width = std::max(what_width, what_text(producer, way).size());
     where_width = std::max(where_width, where_text(producer).size());
   }
   for (const Producer& producer : found.producers) {
     const std::string rows = producer.rows.empty() ? "all rows" : rows_text(producer.rows);
     const std::string from =
         producer.from_inf.empty() ? "" : fmt::format("  from INF of {}", fmt::join(producer.from_inf, ", "));
-    say("  {:3}  {:{}}  {:{}}  {}{}\n", code_name(producer.code), what_text(producer), what_width, where_text(producer),
-        where_width, rows, from);
+    say("  {:3}  {:{}}  {:{}}  {}{}\n", code_name(producer.code), what_text(producer, way), what_width,
+        where_text(producer), where_width, rows, from);
   }
-  say("{}\n", paint(Paint::faint, fmt::format("propagated by {} other operation{}", found.passed_on,
+  const char* const what = way == Way::forward ? "operation" : "derivative";
+  say("{}\n", paint(Paint::faint, fmt::format("propagated by {} other {}{}", found.passed_on, what,
                                               found.passed_on == 1 ? "" : "s")));
+}
+
+/// `left_out`: Inf that is benign was.
+void print_clean(bool left_out) {
+  say("  {}\n", paint(Paint::good, left_out ? "no NaN, and no Inf except benign ones" : "no NaN and no Inf"));
+}
+
+void print_provenance(const std::string& name, const Provenance& found, bool left_out) {
+  say("{}, {} samples, {} operations\n", paint(Paint::heading, name), found.samples, found.operations);
+  if (found.producers.empty()) return print_clean(left_out);
+  print_producers(found, Way::forward);
   for (const Provenance::Output& output : found.outputs) say("{} is bad in {}\n", output.name, rows_text(output.rows));
   if (found.outputs.empty()) say("no output has a bad sample\n");
+}
+
+void print_backward(const Provenance& found, bool left_out) {
+  say("{}, {} derivatives\n", paint(Paint::heading, "backward"), found.operations);
+  if (found.producers.empty()) return print_clean(left_out);
+  print_producers(found, Way::backward);
+  for (const Provenance::Output& output : found.outputs)
+    say("the gradient of {} is bad in {}\n", output.name, rows_text(output.rows));
+  if (found.outputs.empty()) say("no gradient of an input or parameter is bad\n");
 }
 
 bool is_expected(const Producer& producer, const std::vector<std::string>& benign) {
@@ -90,8 +110,8 @@ bool leave_out(Provenance& found, const std::vector<std::string>& benign) {
   return all.size() < count;
 }
 
-Json to_json(const char* kind, const std::string& name, const Provenance& found) {
-  static constexpr const char* kinds[] = {"input", "held", "operation"};
+Json to_json(const Provenance& found) {
+  static constexpr const char* kinds[] = {"input", "held", "operation", "sum"};
   Json producers = Json::array(), outputs = Json::array();
   for (const Producer& producer : found.producers) {
     Json entry = {{"kind", kinds[static_cast<size_t>(producer.kind)]},
@@ -109,49 +129,93 @@ Json to_json(const char* kind, const std::string& name, const Provenance& found)
   }
   for (const Provenance::Output& output : found.outputs)
     outputs.push_back({{"name", output.name}, {"rows", output.rows}});
-  return {{kind, name},
-          {"samples", found.samples},
+  return {{"samples", found.samples},
           {"operations", found.operations},
           {"producers", producers},
           {"passed_on", found.passed_on},
           {"outputs", outputs}};
 }
 
+/// Forward, and where it was asked for, backward.
+struct Found {
+  Provenance forward;
+  std::optional<Provenance> backward;
+};
+
+std::vector<at::Tensor> gradients_of(const ExplainCommand& options, const std::vector<std::string>& outputs) {
+  std::vector<at::Tensor> gradients;
+  if (options.gradients.empty()) return gradients;
+  gradients.resize(outputs.size());
+  for (const std::string& text : options.gradients) {
+    const auto [name, source] = split_assignment(text, "--gradient");
+    const auto output = std::find(outputs.begin(), outputs.end(), name);
+    if (output == outputs.end())
+      throw UsageError(fmt::format("--gradient {}: {} has no such output; it has {}", name, options.call.policy,
+                                   fmt::join(outputs, ", ")));
+    gradients[static_cast<size_t>(output - outputs.begin())] = read_input(source, parse_device(options.call.device));
+  }
+  return gradients;
+}
+
+/// As provenance names them.
+std::vector<std::string> outputs_of(const graph::Graph& graph) {
+  std::vector<std::string> names = graph.output_names();
+  names.resize(graph.outputs().size());
+  for (size_t i = 0; i < names.size(); ++i)
+    if (names[i].empty()) names[i] = fmt::format("out{}", i);
+  return names;
+}
+
 // A policy: its captured graph
 
-Provenance of_policy(const CallOptions& options, bool json, std::string& name) {
-  Call call = prepare_call(options, json);
+Found of_policy(const ExplainCommand& options, std::string& name) {
+  Call call = prepare_call(options.call, options.json);
   name = call.policy.name();
+  if (options.backward)
+    for (at::Tensor& input : call.inputs)
+      if (input.is_floating_point() || input.is_complex()) input = input.detach().requires_grad_(true);
   call.policy.run(call.inputs, call.options);
   const std::vector<CapturedGraph> graphs = call.policy.graphs();
   if (graphs.empty())
     throw PolicyError(
         fmt::format("{} is not one graph, so triage cannot run its operations one by one; the graph break:\n  {}",
-                    options.policy, fmt::join(call.policy.graph_breaks(), "\n  ")));
+                    options.call.policy, fmt::join(call.policy.graph_breaks(), "\n  ")));
   const Signature signature = call.policy.signature();
   std::vector<at::Tensor> inputs = call.inputs;
   for (at::Tensor& value :
        policy::with_first_state(signature, call.inputs, policy::param_tensors(signature, call.options.params)))
     inputs.push_back(std::move(value));
-  return provenance(*graphs.back().graph, inputs);
+  const graph::Graph& graph = *graphs.back().graph;
+  Found found{provenance(graph, inputs), {}};
+  if (options.backward) found.backward = gradient_provenance(graph, inputs, gradients_of(options, outputs_of(graph)));
+  return found;
 }
 
-Provenance of_model(const CallOptions& options) {
-  ModelCall call = prepare_model(options);
-  return provenance(call.model, std::move(call.arguments));
+Found of_model(const ExplainCommand& options) {
+  ModelCall call = prepare_model(options.call);
+  Found found{provenance(call.model, call.arguments), {}};
+  if (options.backward)
+    found.backward = gradient_provenance(call.model, std::move(call.arguments), gradients_of(options, {"output"}));
+  return found;
 }
 
 }  // namespace
 
-int explain_provenance(const CallOptions& options, const std::vector<std::string>& benign, bool json) {
-  const bool is_model = is_model_file(options.policy);
-  std::string name = options.policy;
-  Provenance found = is_model ? of_model(options) : of_policy(options, json, name);
-  const bool left_out = leave_out(found, benign);
-  if (json)
-    print_json(to_json(is_model ? "model" : "policy", name, found));
-  else
-    print_provenance(name, found, left_out);
+int explain_provenance(const ExplainCommand& options) {
+  const bool is_model = is_model_file(options.call.policy);
+  std::string name = options.call.policy;
+  Found found = is_model ? of_model(options) : of_policy(options, name);
+  const bool left_out = leave_out(found.forward, options.benign);
+  const bool left_out_backward = found.backward && leave_out(*found.backward, options.benign);
+  if (options.json) {
+    Json json = {{is_model ? "model" : "policy", name}};
+    json.update(to_json(found.forward));
+    if (found.backward) json["backward"] = to_json(*found.backward);
+    print_json(json);
+    return 0;
+  }
+  print_provenance(name, found.forward, left_out);
+  if (found.backward) print_backward(*found.backward, left_out_backward);
   return 0;
 }
 

@@ -2,6 +2,7 @@
 
 #include "bindings/lua/state/effects.h"
 #include "bindings/lua/state/stack.h"
+#include "bindings/lua/tensors/anomaly.h"
 #include "bindings/lua/tensors/autograd.h"
 #include "bindings/lua/tensors/calls/call.h"
 #include "bindings/lua/tensors/calls/convert.h"
@@ -345,6 +346,7 @@ int backward(lua_State* L) {
     wrong_argument(L, {options_index, "x:backward", options_index == 2 ? "gradient" : "options"},
                    options_index == 2 ? "a tensor" : "a table");
   check_backward(L, "`backward`", options.create_graph);
+  check_gradients("x:backward", {tensor}, gradient.defined() ? std::vector{gradient} : std::vector<at::Tensor>());
   if (options.inputs.empty())
     tensor.backward(gradient, options.retain_graph, options.create_graph);
   else

@@ -1,0 +1,123 @@
+#include "runtime/diagnose/gradients/places.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
+
+#include <utility>
+
+#include "runtime/diagnose/script_graph.h"
+
+namespace triage::diagnose {
+namespace {
+
+using torch::autograd::Node;
+
+thread_local NotePlaces* current = nullptr;  // callbacks of LibTorch are plain functions
+thread_local int64_t samples = 0;
+
+/// Carries the place of its node, for as long as the node lives, and does nothing.
+class PlaceHook final : public torch::autograd::FunctionPostHook {
+ public:
+  explicit PlaceHook(std::shared_ptr<const Place> place) : place_(std::move(place)) {}
+  torch::autograd::variable_list operator()(const torch::autograd::variable_list& made,
+                                            const torch::autograd::variable_list& /*given*/) override {
+    return made;
+  }
+  const Place& place() const { return *place_; }
+
+ private:
+  std::shared_ptr<const Place> place_;
+};
+
+/// The samples of an operand that have a NaN or Inf; undefined where none has.
+at::Tensor bad_rows(const at::Tensor& tensor) {
+  if (!tensor.defined() || tensor.layout() != at::kStrided || tensor.dim() == 0 || tensor.numel() == 0) return {};
+  if (!tensor.is_floating_point() || tensor.is_quantized()) return {};
+  const at::Tensor bad = tensor.detach().isfinite().logical_not();
+  if (!bad.any().item<bool>()) return {};
+  return bad.reshape({tensor.size(0), -1}).any(1).cpu();
+}
+
+}  // namespace
+
+bool is_leaf_node(const Node& node) { return dynamic_cast<const torch::autograd::AccumulateGrad*>(&node) != nullptr; }
+
+const Place* place_of(const Node& node) {
+  for (const auto& hook : node.post_hooks())
+    if (const auto* place = dynamic_cast<const PlaceHook*>(hook.get())) return &place->place();
+  return nullptr;
+}
+
+int64_t samples_of_trace() { return samples; }
+
+/// An operation that runs, and the nodes that stood before it.
+struct NotePlaces::Operation final : at::ObserverContext {
+  std::shared_ptr<Place> place;  // null inside of another operation
+  std::unordered_set<const Node*> before;
+};
+
+NotePlaces::NotePlaces(Describe describe) : describe_(std::move(describe)), around_(std::exchange(current, this)) {
+  samples = 0;
+  handle_ = at::addThreadLocalCallback(at::RecordFunctionCallback(opened, closed)
+                                           .needsInputs(true)
+                                           .needsOutputs(true)
+                                           .scopes({at::RecordScope::FUNCTION}));
+}
+
+NotePlaces::~NotePlaces() {
+  at::removeCallback(handle_);
+  current = around_;
+}
+
+std::unique_ptr<at::ObserverContext> NotePlaces::opened(const at::RecordFunction& function) {
+  auto operation = std::make_unique<Operation>();
+  if (current->depth_++ == 0) current->begin(function, *operation);
+  return operation;
+}
+
+void NotePlaces::closed(const at::RecordFunction& function, at::ObserverContext* context) {
+  if (const auto& operation = *static_cast<Operation*>(context); operation.place) current->end(function, operation);
+  --current->depth_;
+}
+
+/// With depth_ above 0: what this itself calls is no operation.
+void NotePlaces::begin(const at::RecordFunction& function, Operation& operation) {
+  const auto name = function.operator_name();
+  if (!name || !c10::GradMode::is_enabled()) return;
+  auto place = std::make_shared<Place>(Place{describe_(name->name), false, {}});
+  for (const c10::IValue& input : function.inputs())
+    for_each_tensor(input, [&](const at::Tensor& operand) {
+      if (const auto node = operand.grad_fn()) operation.before.insert(node.get());
+      const bool is_data = varies(operand);
+      if (is_data && samples == 0 && operand.dim() > 0) samples = operand.size(0);
+      place->varies |= is_data;
+      if (at::Tensor bad = bad_rows(operand); bad.defined()) place->bad_rows.push_back(std::move(bad));
+    });
+  operation.place = std::move(place);
+}
+
+void NotePlaces::end(const at::RecordFunction& function, const Operation& operation) {
+  std::vector<Node*> nodes;
+  for (const c10::IValue& output : function.outputs())
+    for_each_tensor(output, [&](const at::Tensor& result) { nodes.push_back(result.grad_fn().get()); });
+  while (!nodes.empty()) {
+    Node* const node = nodes.back();
+    nodes.pop_back();
+    if (!node || operation.before.count(node) || is_leaf_node(*node) || place_of(*node)) continue;
+    node->add_post_hook(std::make_unique<PlaceHook>(operation.place));
+    for (const torch::autograd::Edge& edge : node->next_edges()) nodes.push_back(edge.function.get());
+  }
+}
+
+/// Parameters, what is made of them alone, and numbers are no data.
+bool NotePlaces::varies(const at::Tensor& operand) const {
+  if (const auto node = operand.grad_fn()) {
+    const Place* const place = place_of(*node);
+    return !place || place->varies;
+  }
+  if (data_.count(operand.unsafeGetTensorImpl())) return true;
+  return !operand.requires_grad() && operand.dim() > 0;
+}
+
+}  // namespace triage::diagnose
