@@ -314,6 +314,9 @@ Dict to_dict(const RunInfo& info) {
   dict.insert("repaired", info.repaired);
   dict.insert("violations", info.violations);
   dict.insert("failure", printable(info.failure));
+  c10::Dict<std::string, at::Tensor> positions;
+  for (const FirstPositions& first : info.positions) positions.insert(first.location, first.at);
+  dict.insert("positions", positions);
   return dict;
 }
 

@@ -29,7 +29,7 @@ void note_other_sizes(Compiled::Answered& answered, at::ArrayRef<at::Tensor> inp
 
 }  // namespace
 
-/// State and masks are no part of an answer.
+/// State and hidden results are no part of an answer.
 void Compiled::note_answer(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> results) {
   constexpr size_t most = 16;
   std::lock_guard<std::mutex> lock(notes_mutex_);

@@ -6,7 +6,7 @@
 #include "runtime/backends/shipped.h"
 #include "runtime/backends/unmasked_rows.h"
 #include "runtime/capture/compiled.h"
-#include "runtime/capture/masks.h"
+#include "runtime/capture/hidden_results.h"
 #include "runtime/capture/recording/branch_guard.h"
 #include "runtime/capture/recording/recorder.h"
 #include "runtime/capture/replay/trace_replayer.h"
@@ -89,7 +89,7 @@ std::vector<std::string> output_names(const Signature& signature) {
   std::vector<std::string> names = signature.outputs;
   if (names.empty()) return names;
   for (const auto& state : signature.state) names.push_back("state." + state.name);
-  for (std::string& name : mask_names(signature)) names.push_back(std::move(name));
+  for (std::string& name : hidden_names(signature)) names.push_back(std::move(name));
   return names;
 }
 

@@ -3,6 +3,7 @@
 #include <ATen/core/stack.h>
 #include <runtime/capture/cache/recompiles.h>
 #include <runtime/capture/graph_break.h>
+#include <runtime/capture/hidden_results.h>
 #include <runtime/capture/tensors/host_memory.h>
 #include <runtime/capture/tensors/variables.h>
 #include <runtime/capture/waiting.h>
@@ -233,8 +234,8 @@ class Compiled {
 };
 
 std::vector<std::string> input_names(const Signature& signature);
-/// How many results of a script stand behind its outputs: its state, then the masks of outputs with a range.
-inline size_t behind_outputs(const Signature& signature) { return signature.state.size() + signature.num_ranges(); }
+/// How many results of a script stand behind its outputs: its state, then the hidden ones.
+inline size_t behind_outputs(const Signature& signature) { return signature.state.size() + num_hidden(signature); }
 
 /// Adds graphs between breaks.
 void add_segments(CacheStatistics& statistics, const std::vector<CompiledSegment>& segments);

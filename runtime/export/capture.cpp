@@ -10,7 +10,7 @@
 #include <optional>
 #include <vector>
 
-#include "runtime/capture/masks.h"
+#include "runtime/capture/hidden_results.h"
 #include "runtime/capture/recording/branch_guard.h"
 #include "runtime/capture/recording/recorder.h"
 #include "runtime/capture/rules/arguments.h"
@@ -318,7 +318,7 @@ ExportedProgram export_script(Script& script, at::ArrayRef<at::Tensor> inputs, a
   const auto call = [&](at::ArrayRef<at::Tensor> traced) {
     std::vector<at::Tensor> outputs =
         script.call(traced.slice(0, inputs.size()), traced.slice(inputs.size()), std::nullopt);
-    capture::drop_masks(script.signature(), outputs);  // a program has no Runtime that looks at masks
+    capture::drop_hidden(script.signature(), outputs);  // a program has no Runtime that looks at them
     return outputs;
   };
   return capture_program({script.name(), names, inputs, params, script.signature().outputs}, options, call);

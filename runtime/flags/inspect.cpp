@@ -5,6 +5,7 @@
 #include <runtime/flags/records/errors.h>
 #include <triage/error_report.h>
 #include <triage/flags.h>
+#include <triage/positions.h>
 
 #include <algorithm>
 #include <array>
@@ -35,15 +36,19 @@ std::string dropped_text(int64_t number, bool at_least) {
   return (at_least ? "at least " : "") + std::to_string(number) + " dropped";
 }
 
-UnpackedError unpacked(uint16_t slot, bool overflow, const CodeNames& codes) {
+UnpackedError unpacked(int64_t sample, uint16_t slot, bool overflow, const InspectOptions& options) {
   const auto severity = static_cast<Severity>(slot & SEVERITY_MASK);
   const int64_t location = location_of(slot);
-  return {severity,
-          code_of(slot),
-          location,
-          severity_name(severity),
-          code_name(code_of(slot), codes),
-          overflow ? "(" + dropped_text(location, location == MAX_DROPPED) + ")" : ErrorLocation::name(location)};
+  UnpackedError error{
+      severity,
+      code_of(slot),
+      location,
+      severity_name(severity),
+      code_name(code_of(slot), options.codes),
+      overflow ? "(" + dropped_text(location, location == MAX_DROPPED) + ")" : ErrorLocation::name(location)};
+  if (!overflow && !options.positions.empty())
+    error.position = find_position(options.positions, error.location_name, sample, error.code);
+  return error;
 }
 
 int64_t checked_sample(const char* op, const Tensor& f, int64_t sample) {
@@ -115,7 +120,7 @@ std::vector<UnpackedError> unpack(const Tensor& f, int64_t sample, const Inspect
   const Overflow overflow(one, config_of(options));
   std::vector<UnpackedError> errors;
   each_error(one, 0, 1, [&](int64_t, int64_t index, uint16_t slot) {
-    errors.push_back(unpacked(slot, overflow.is(index, slot), options.codes));
+    errors.push_back(unpacked(row, slot, overflow.is(index, slot), options));
   });
   return errors;
 }
@@ -125,7 +130,7 @@ std::vector<std::vector<UnpackedError>> unpack_all(const Tensor& f, const Inspec
   const Overflow overflow(all, config_of(options));
   std::vector<std::vector<UnpackedError>> samples(static_cast<size_t>(all.size(0)));
   each_error(all, 0, all.size(0), [&](int64_t sample, int64_t index, uint16_t slot) {
-    samples[static_cast<size_t>(sample)].push_back(unpacked(slot, overflow.is(index, slot), options.codes));
+    samples[static_cast<size_t>(sample)].push_back(unpacked(sample, slot, overflow.is(index, slot), options));
   });
   return samples;
 }
@@ -174,6 +179,7 @@ std::string pretty_print(const Tensor& f, int64_t sample, const InspectOptions& 
     const auto& e = errors[i];
     text += "\n  [" + std::to_string(i) + "] " + e.severity_name + " | " + domain_name(domain_of(e.code)) + "." +
             e.code_name + " | @ " + e.location_name;
+    if (!e.position.empty()) text += " at " + position_text(e.position);
   }
   return text;
 }
@@ -183,7 +189,7 @@ std::vector<TableRow> to_table(const Tensor& f, const InspectOptions& options) {
   const Overflow overflow(all, config_of(options));
   std::vector<TableRow> table;
   each_error(all, 0, all.size(0), [&](int64_t sample, int64_t index, uint16_t slot) {
-    table.push_back({sample, index, unpacked(slot, overflow.is(index, slot), options.codes)});
+    table.push_back({sample, index, unpacked(sample, slot, overflow.is(index, slot), options)});
   });
   return table;
 }
@@ -193,7 +199,7 @@ std::vector<TableRow> to_table(const Tensor& f, const InspectOptions& options) {
 namespace triage {
 
 ErrorReport report_of(const at::Tensor& f, const ReportOptions& options) {
-  const InspectOptions given{options.config, options.codes};
+  const InspectOptions given{options.config, options.codes, {}};
   const auto all = flags::on_cpu("report_of", f, given);
   const flags::Overflow overflow(all, flags::config_of(given));
   ErrorReport report;
@@ -211,13 +217,13 @@ ErrorReport report_of(const at::Tensor& f, const ReportOptions& options) {
       ++counts[slot];
     if (begins && report.examples.size() < options.examples) report.examples.push_back({0, sample, ""});
     if (report.examples.empty() || report.examples.back().sample != sample) return;
-    const flags::UnpackedError error = flags::unpacked(slot, dropped, options.codes);
+    const flags::UnpackedError error = flags::unpacked(sample, slot, dropped, given);
     std::string& text = report.examples.back().text;
     text += (text.empty() ? "" : ", ") + (dropped ? "" : error.code_name + " @ ") + error.location_name;
   });
   ErrorReport counted;  // adding joins those of one location that slots tell apart
   for (const auto& [slot, count] : counts) {
-    const flags::UnpackedError error = flags::unpacked(slot, false, options.codes);
+    const flags::UnpackedError error = flags::unpacked(0, slot, false, given);
     const bool named = error.code_name != code_name(error.code);
     counted.counts.push_back(
         {error.location_name, error.code, error.severity, count, named ? error.code_name : std::string()});

@@ -70,10 +70,14 @@ end
 
 for _, name in ipairs({"flag_nan", "flag_inf", "flag_nan_and_inf"}) do
   local detect = core.op("triage::" .. name, "")
+  local nan, inf = name ~= "flag_inf", name ~= "flag_nan"
   globals[name] = function(z, location, flags, options)
     flags, options = flags_and_options(name, flags, options)
     local slots, policy, dtype = core.resolve_config(options.config)
-    return detect(arguments.tensor(name, "z", z), flags, core.location(location, name), slots, policy, dtype)
+    local id = core.location(location, name)
+    flags = detect(arguments.tensor(name, "z", z), flags, id, slots, policy, dtype)
+    core.note_positions(z, id, nan, inf)
+    return flags
   end
 end
 
@@ -83,5 +87,7 @@ function globals.flag_oob_indices(ids, num_embeddings, location, flags, options)
   arguments.number("flag_oob_indices", "num_embeddings", num_embeddings)
   local slots, policy, dtype = core.resolve_config(options.config)
   local id = core.location(location, "flag_oob_indices")
-  return flag_oob(ids, num_embeddings, flags, id, slots, policy, dtype)
+  flags = flag_oob(ids, num_embeddings, flags, id, slots, policy, dtype)
+  core.note_positions(ids, id, num_embeddings)
+  return flags
 end

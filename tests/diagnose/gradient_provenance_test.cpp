@@ -22,7 +22,7 @@ using Tensors = std::vector<at::Tensor>;
 constexpr float no_end = std::numeric_limits<float>::infinity();
 
 Provenance of_gradients(const std::function<Tensors(const Tensors&)>& fn, const Tensors& inputs,
-                     const Tensors& gradients = {}) {
+                        const Tensors& gradients = {}) {
   return gradient_provenance(triage::graph::trace(fn, inputs), inputs, gradients);
 }
 
@@ -32,7 +32,8 @@ TEST_CASE("gradient provenance: the derivative whose gradients were finite, and 
   at::Tensor x = at::ones({5, 3});
   x[1][2] = 0.0;  // the derivative of the square root is 1 / 0
   x[3][0] = 0.0;
-  const Provenance found = of_gradients([](const Tensors& in) -> Tensors { return {in[0].mul(2.0).sqrt().sum()}; }, {x});
+  const Provenance found =
+      of_gradients([](const Tensors& in) -> Tensors { return {in[0].mul(2.0).sqrt().sum()}; }, {x});
   CHECK(found.samples == 5);
   REQUIRE(found.producers.size() == 1);
   CHECK(found.producers[0].kind == Producer::Kind::operation);
@@ -131,7 +132,8 @@ TEST_CASE("gradient provenance: of a TorchScript model, with lines and submodule
   torch::jit::Module inner("Inner"), model("Model");
   inner.define("def forward(self, x):\n    return torch.sqrt(x)\n");
   model.register_module("root", inner);
-  model.define("def forward(self, x):\n    y = self.root.forward(x)\n    return torch.where(x > 0, y, torch.zeros_like(y))\n");
+  model.define(
+      "def forward(self, x):\n    y = self.root.forward(x)\n    return torch.where(x > 0, y, torch.zeros_like(y))\n");
   at::Tensor x = at::ones({4, 2});
   x[3][0] = 0.0;
   const Provenance found = gradient_provenance(model, {x});
@@ -175,10 +177,9 @@ TEST_CASE("gradient provenance: what cannot be asked") {
   CHECK_THROWS_WITH_AS(gradient_provenance(graph, Tensors{x}, Tensors{x}),
                        "gradient_provenance: expected a gradient for each of 2 outputs, or none, got 1.",
                        triage::InputError);
-  CHECK_THROWS_WITH_AS(
-      gradient_provenance(graph, Tensors{x}, Tensors{at::ones({2}), at::Tensor()}),
-      "gradient_provenance: the gradient of out0 has the shape [2], and that output the shape [3, 2].",
-      triage::InputError);
+  CHECK_THROWS_WITH_AS(gradient_provenance(graph, Tensors{x}, Tensors{at::ones({2}), at::Tensor()}),
+                       "gradient_provenance: the gradient of out0 has the shape [2], and that output the shape [3, 2].",
+                       triage::InputError);
   CHECK_THROWS_AS(gradient_provenance(graph, Tensors{x}, Tensors{at::Tensor(), x}), triage::InputError);
   CHECK_THROWS_AS(gradient_provenance({x}), triage::InputError);
   CHECK_THROWS_AS(gradient_provenance({x}, {}, -1), triage::InputError);

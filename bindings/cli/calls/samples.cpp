@@ -43,7 +43,8 @@ std::string errors_text(const BadSample& sample) {
   for (size_t i = 0; i < sample.errors.size(); ++i) {
     const flags::UnpackedError& error = sample.errors[i];
     const bool last_here = i + 1 == sample.errors.size() || sample.errors[i + 1].location_name != error.location_name;
-    texts.push_back(error.code_name + (last_here ? " @ " + error.location_name : ""));
+    const std::string position = error.position.empty() ? "" : " at " + position_text(error.position);
+    texts.push_back(error.code_name + (last_here || !position.empty() ? " @ " + error.location_name : "") + position);
   }
   return fmt::format("{}", fmt::join(texts, ", "));
 }
@@ -58,11 +59,11 @@ std::string outputs_text(const BadSample& sample) {
 
 }  // namespace
 
-BadSamples bad_samples(const at::Tensor& flags, const CodeNames& codes, const std::vector<NamedTensor>& inputs,
+BadSamples bad_samples(const at::Tensor& flags, const InspectOptions& options, const std::vector<NamedTensor>& inputs,
                        const std::vector<NamedTensor>& outputs, size_t most) {
   BadSamples samples;
   int64_t last = -1;
-  for (const flags::TableRow& row : flags::to_table(flags, {.codes = codes})) {
+  for (const flags::TableRow& row : flags::to_table(flags, options)) {
     if (row.sample != last && ++samples.count <= most) samples.listed.push_back({row.sample, {}, {}});
     last = row.sample;
     if (samples.count <= most) samples.listed.back().errors.push_back(row.error);
@@ -94,9 +95,11 @@ Json samples_json(const BadSamples& samples) {
   Json list = Json::array();
   for (const BadSample& sample : samples.listed) {
     Json errors = Json::array(), outputs = Json::array();
-    for (const flags::UnpackedError& error : sample.errors)
+    for (const flags::UnpackedError& error : sample.errors) {
       errors.push_back(
           {{"code", error.code_name}, {"location", error.location_name}, {"severity", error.severity_name}});
+      if (!error.position.empty()) errors.back()["position"] = error.position;
+    }
     for (const SampleOutput& output : sample.outputs)
       outputs.push_back({{"name", output.output},
                          {"input", output.input},

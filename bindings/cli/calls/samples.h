@@ -30,12 +30,12 @@ struct BadSamples {
   size_t count = 0;
 };
 
-/// Of the samples that `flags` tells of, the first `most`. An output belongs to the input of its name; without one, to the only
+/// Of the samples that `flags` tells of, as `options` say, the first `most`. An output belongs to the input of its name; without one, to the only
 /// input that has its sizes and dtype; other outputs are not compared.
-BadSamples bad_samples(const at::Tensor& flags, const CodeNames& codes, const std::vector<NamedTensor>& inputs,
+BadSamples bad_samples(const at::Tensor& flags, const InspectOptions& options, const std::vector<NamedTensor>& inputs,
                        const std::vector<NamedTensor>& outputs, size_t most);
 
-/// A line each: "sample 3  NAN @ logits  out0: 4 of 512 values changed".
+/// A line each: "sample 3  NAN @ logits at [17]  out0: 4 of 512 values changed".
 void print_samples(const BadSamples& samples);
 nlohmann::ordered_json samples_json(const BadSamples& samples);
 

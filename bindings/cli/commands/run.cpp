@@ -59,6 +59,7 @@ struct Report {
   std::vector<MadeCall> calls;  // with the inputs of the command line, one after the other; this is of the last
   StateTensors state;           // after it
   std::vector<ViolationCount> violations;  // of all these calls
+  std::vector<FirstPositions> positions;   // of the last one
 };
 
 using Json = nlohmann::ordered_json;
@@ -233,7 +234,8 @@ BadSamples bad_samples_of(const Report& report, const Call& call, bool json) {
   for (size_t i = 0; i < call.inputs.size(); ++i) inputs.emplace_back(signature.inputs[i], call.inputs[i]);
   for (const Result& output : report.outputs)
     if (!output.is_flags) outputs.emplace_back(output.name, output.tensor);
-  return bad_samples(flags->tensor, call.codes, inputs, outputs, json ? most_in_json : most_on_screen);
+  return bad_samples(flags->tensor, {.codes = call.codes, .positions = report.positions}, inputs, outputs,
+                     json ? most_in_json : most_on_screen);
 }
 
 using Destinations = std::vector<std::pair<std::string, std::string>>;
@@ -391,6 +393,8 @@ int run(const RunCommand& options) {
   const PolicyState before = call.policy.state();
   // What the inputs were is compared with what came out: a policy never writes to them, unless they were donated.
   const CallWatch watch(call);
+  RunInfo info;
+  call.options.info = &info;
   auto start = std::chrono::steady_clock::now();
   std::vector<at::Tensor> tensors =
       options.capsule.empty() ? call.policy.run(call.inputs, call.options)
@@ -404,6 +408,8 @@ int run(const RunCommand& options) {
     call.policy.set_state(before);
     tensors = call.policy.run(call.inputs, call.options);
   }
+  call.options.info = nullptr;
+  report.positions = std::move(info.positions);
   report.state = state_of(call.policy);
   if (!options.state.empty()) call.policy.save_state(options.state);
   std::vector<std::string> names = call.policy.signature().outputs;

@@ -1,5 +1,7 @@
 #include "bindings/lua/flags/flags_library.h"
 
+#include "bindings/lua/flags/positions.h"
+
 #include "bindings/lua/capture/breaks.h"
 #include "bindings/lua/capture/nested_regions.h"
 #include "bindings/lua/capture/open_chains.h"
@@ -324,6 +326,7 @@ void open_flags(lua_State* L) {
   add_open_chains(L);
   add_config(L);
   add_locations(L);
+  add_positions(L);
   add_location_trees(L);
   add_tracking(L);
   add_instrument(L);

@@ -7,6 +7,7 @@
 
 #include <triage/config.h>
 #include <triage/front_end.h>
+#include <triage/positions.h>
 
 #include <atomic>
 #include <chrono>
@@ -17,6 +18,7 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <vector>
 
 /// The thin layer between Lua's C API and C++. Rules that hold everywhere in bindings/lua: every C function is
 /// registered through `guarded`; no C++ exception other than Lua's own crosses a Lua frame; every entry from the host
@@ -91,6 +93,8 @@ struct Context {
   /// Holds the locations that the script names; null where those last as the host's do.
   std::shared_ptr<LocationOwner> locations;
   CodeNames codes;  // that its policy gives to free codes
+  /// Of the call that runs, at the locations that its policy lists.
+  std::vector<FirstPositions> positions;
   // Of the coroutine that runs:
   Scope* innermost_call = nullptr;       // of `call_in_scope`; no call is yielded across
   std::shared_ptr<const Resume> resume;  // since it goes on; null in the main one

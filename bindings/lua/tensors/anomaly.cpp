@@ -109,8 +109,8 @@ void check_gradients(const std::string& what, const std::vector<at::Tensor>& out
     if (producer.code == err::nan ? options.check_nan : options.check_inf)
       lines += "\n  " + text_of(producer, found.samples);
   if (lines.empty()) return;
-  throw std::runtime_error(what + ": gradients became bad where gradients that were fine came in, and none was written:" +
-                           lines);
+  throw std::runtime_error(
+      what + ": gradients became bad where gradients that were fine came in, and none was written:" + lines);
 }
 
 }  // namespace triage::lua

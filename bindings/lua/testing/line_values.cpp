@@ -12,7 +12,7 @@
 #include "bindings/lua/state/state.h"
 #include "bindings/lua/values/tensor.h"
 #include "runtime/capture/compiled.h"
-#include "runtime/capture/masks.h"
+#include "runtime/capture/hidden_results.h"
 #include "runtime/capture/tensors/host_memory.h"
 
 namespace triage::lua {
@@ -127,7 +127,7 @@ CallByLine::CallByLine(LuaScript& script, CallOfScript call) {
   for (size_t i = outputs_.size(); i + capture::behind_outputs(signature) < recording_.outputs.size(); ++i)
     outputs_.push_back("out" + std::to_string(i));
   for (const StateSpec& state : signature.state) outputs_.push_back("s." + state.name);
-  for (std::string& name : capture::mask_names(signature)) outputs_.push_back(std::move(name));
+  for (std::string& name : capture::hidden_names(signature)) outputs_.push_back(std::move(name));
   find_kinds(signature, call);
 }
 

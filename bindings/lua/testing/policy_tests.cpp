@@ -5,7 +5,7 @@
 #include "bindings/lua/testing/verify_policy.h"
 #include "runtime/backends/deadline.h"
 #include "runtime/capture/compiled.h"
-#include "runtime/capture/masks.h"
+#include "runtime/capture/hidden_results.h"
 #include "runtime/operators/logical_bytes.h"
 #include "runtime/operators/untrusted.h"
 #include "runtime/policy/versions/version.h"
@@ -283,7 +283,7 @@ class Tester {
     std::vector<std::string> names = plain_.signature().outputs;
     for (const StateSpec& state : plain_.signature().state)
       if (!plain_.signature().outputs.empty()) names.push_back("state." + state.name);
-    for (std::string& name : capture::mask_names(plain_.signature())) names.push_back(std::move(name));
+    for (std::string& name : capture::hidden_names(plain_.signature())) names.push_back(std::move(name));
     return names;
   }
 

@@ -3,6 +3,7 @@
 #include <triage/api.h>
 #include <triage/config.h>
 #include <triage/location.h>
+#include <triage/positions.h>
 
 #include <array>
 #include <concepts>
@@ -37,6 +38,7 @@ struct ConfigOptions {
 struct InspectOptions {
   std::optional<ErrorConfig> config = {};
   CodeNames codes = {};  ///< what the policy that the flags are of calls the free codes: `policy.signature().codes`
+  std::vector<FirstPositions> positions = {};  ///< of the call that returned the flags: RunInfo::positions
 };
 struct NewOptions {
   c10::Device device = c10::kCPU;
@@ -220,7 +222,8 @@ struct UnpackedError {
   int64_t location;  ///< of an overflow record: how many errors were dropped
   std::string severity_name;
   std::string code_name;
-  std::string location_name;  ///< of an overflow record: `(3 dropped)`, `(at least 1023 dropped)`
+  std::string location_name;           ///< of an overflow record: `(3 dropped)`, `(at least 1023 dropped)`
+  std::vector<int64_t> position = {};  ///< in the sample, of the first value with this error; empty if not known
   friend bool operator==(const UnpackedError&, const UnpackedError&) = default;
 };
 

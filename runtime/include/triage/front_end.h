@@ -90,7 +90,10 @@ struct Signature {
   /// Declared ranges of the outputs, in their order; empty if there are none.
   std::vector<std::optional<OutputRange>> output_ranges = {};
 
-  /// How many outputs have a range: so many masks `Script::call` returns last.
+  /// Names of locations: the first positions of errors in a sample are kept of what is searched there (FirstPositions).
+  std::vector<std::string> positions = {};
+
+  /// How many outputs have a range: so many masks `Script::call` returns behind its state, and then the `positions`.
   size_t num_ranges() const noexcept {
     size_t count = 0;
     for (const auto& range : output_ranges) count += range.has_value();

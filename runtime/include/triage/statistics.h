@@ -2,6 +2,7 @@
 #include <triage/api.h>
 #include <triage/cache_statistics.h>
 #include <triage/layout.h>
+#include <triage/positions.h>
 
 #include <array>
 #include <chrono>
@@ -66,6 +67,8 @@ struct RunInfo {
   /// Samples of outputs that were not within their declared ranges; a sample of two such outputs counts twice. -1: not counted (masks on another device).
   int64_t violations = 0;
   std::string failure;  ///< the message of the live version's failure; empty if it answered
+  /// Of the locations that the policy lists in `positions`; pass them to flags::pretty_print (InspectOptions::positions).
+  std::vector<FirstPositions> positions = {};
 };
 
 /// How many samples have an error of this kind; a sample with two such errors counts twice.

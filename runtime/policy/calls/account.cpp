@@ -69,6 +69,7 @@ void fill(RunInfo& info, const PolicyVersion& called, const Answer& answer, nano
   info.repaired = flagged ? static_cast<int64_t>(flagged->repaired) : -1;
   info.violations = answer.violations ? answer.violations->count() : 0;
   info.failure = answer.message;
+  info.positions = answer.positions;
 }
 
 }  // namespace

@@ -26,7 +26,7 @@ struct Field {
   const char* name;
   bool is_text;  // can be masked
 };
-constexpr std::array<Field, 35> fields = {{{"decision_id", true},
+constexpr std::array<Field, 36> fields = {{{"decision_id", true},
                                            {"trace_id", true},
                                            {"policy", true},
                                            {"path", true},
@@ -50,6 +50,7 @@ constexpr std::array<Field, 35> fields = {{{"decision_id", true},
                                            {"location", true},
                                            {"code", false},
                                            {"severity", false},
+                                           {"position", false},
                                            {"done", false},
                                            {"totals", false},
                                            {"bundle", true},
@@ -110,6 +111,10 @@ class DecisionLines::Object {
   /// Nothing where there is none.
   Object& text(const char* field, const std::string& value) { return value.empty() ? *this : add(field, value); }
   Object& number(const char* field, int value) { return value == 0 ? *this : add(field, value); }
+  Object& position(const std::vector<int64_t>& indices) {
+    if (lines_.rule_of("position") == Rule::drop) return *this;
+    return add_text("position", fmt::format("[{}]", fmt::join(indices, ",")));
+  }
   Object& violations(const std::vector<ViolationCount>& counts) {
     if (counts.empty() || lines_.rule_of("violations") == Rule::drop) return *this;
     std::string members;
@@ -178,6 +183,7 @@ std::string DecisionLines::line(const Decision& decision) const {
   line.violations(decision.violations);
   std::vector<std::string> samples;
   size_t at = 0;
+  auto position = decision.positions.begin();
   for (const Decision::Sample& sample : decision.samples) {
     std::vector<std::string> errors;
     for (; at < sample.errors_end; ++at) {
@@ -186,6 +192,7 @@ std::string DecisionLines::line(const Decision& decision) const {
       error.add("location", ErrorLocation::name(slot >> LOCATION_SHIFT))
           .add("code", code_name(static_cast<Code>(slot >> CODE_SHIFT & CODE_MASK), decision.codes))
           .add("severity", severity_name(static_cast<Severity>(slot & SEVERITY_MASK)));
+      if (position != decision.positions.end() && position->first == at) error.position((position++)->second);
       errors.push_back(error.json());
     }
     Object entry(*this);

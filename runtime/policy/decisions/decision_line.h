@@ -38,8 +38,9 @@ struct Decision {
   std::vector<ViolationCount> violations;  // of declared ranges
   Counters::Flagged totals;  // of all calls so far of the version that was called; no samples: they are not counted
   std::vector<Sample> samples;
-  std::vector<uint16_t> errors;  // slots
-  CodeNames codes;               // of the version that answered
+  std::vector<uint16_t> errors;                                    // slots
+  std::vector<std::pair<size_t, std::vector<int64_t>>> positions;  // of errors, by their place there, in its order
+  CodeNames codes;                                                 // of the version that answered
   std::string capsule;
   std::unique_ptr<UnsavedCapsule> unsaved;
 };

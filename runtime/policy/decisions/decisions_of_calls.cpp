@@ -1,4 +1,7 @@
 // What a call puts into the decision log.
+#include <triage/layout.h>
+#include <triage/location.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -28,6 +31,19 @@ const char* done_to(const FlaggedSample& sample, Answered by) {
     default:
       return "not_compared";
   }
+}
+
+/// Where the errors that are listed stand first, without waiting for a device.
+void add_positions(Decision& decision, const std::vector<FirstPositions>& positions) {
+  size_t error = 0;
+  for (const Decision::Sample& sample : decision.samples)
+    for (; error < sample.errors_end; ++error) {
+      const uint16_t slot = decision.errors[error];
+      const std::string location = ErrorLocation::name(slot >> LOCATION_SHIFT);
+      const auto code = static_cast<Code>(slot >> CODE_SHIFT & CODE_MASK);
+      if (auto position = find_position(positions, location, sample.sample, code); !position.empty())
+        decision.positions.emplace_back(error, std::move(position));
+    }
 }
 
 /// Of the first ones. Names of the host belong to rows of the inputs: where the flags have other rows, nobody knows
@@ -82,6 +98,9 @@ void note_decision(DecisionLog& log, const DecidedCall& call, Answer& answer) {
       if (output.count > 0)
         decision.violations.push_back({version.signature.outputs[output.index], static_cast<uint64_t>(output.count)});
   add_samples(decision, found, samples, options.sample_ids, queue.options().max_samples);
+  const bool at_hand = std::all_of(answer.positions.begin(), answer.positions.end(),
+                                   [](const FirstPositions& positions) { return is_dense_cpu(positions.at); });
+  if (!answer.positions.empty() && at_hand) add_positions(decision, answer.positions);
   decision.capsule = std::move(answer.capsule.file);
   decision.unsaved = std::move(answer.capsule.unsaved);
   queue.note(std::move(decision));

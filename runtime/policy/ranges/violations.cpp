@@ -10,7 +10,7 @@
 
 #include <algorithm>
 
-#include "runtime/capture/masks.h"
+#include "runtime/capture/hidden_results.h"
 #include "runtime/policy/attribution/flagged.h"
 
 namespace triage::policy {
@@ -88,7 +88,7 @@ std::string Violations::text(const Signature& signature) const {
 
 std::unique_ptr<Violations> take_violations(const Signature& signature, std::vector<at::Tensor>& outputs) {
   std::unique_ptr<Violations> found;
-  size_t mask = outputs.size() - signature.num_ranges();
+  size_t mask = outputs.size() - capture::num_hidden(signature);
   for (size_t i = 0; i < signature.output_ranges.size(); ++i) {
     if (!signature.output_ranges[i]) continue;
     at::Tensor& rows = outputs[mask++];
@@ -97,7 +97,7 @@ std::unique_ptr<Violations> take_violations(const Signature& signature, std::vec
     if (!found) found = std::make_unique<Violations>();
     found->outputs.push_back({i, std::move(rows), count});
   }
-  capture::drop_masks(signature, outputs);
+  capture::drop_hidden(signature, outputs);
   return found;
 }
 

@@ -29,7 +29,7 @@ struct Violations {
   std::string text(const Signature& signature) const;
 };
 
-/// Takes the masks from the end of what a script or its graph returned (Script::call). Null, and nothing is allocated, where no
+/// Takes the hidden results from the end of what a script or its graph returned (Script::call). Null, and nothing is allocated, where no
 /// sample is out of range.
 std::unique_ptr<Violations> take_violations(const Signature& signature, std::vector<at::Tensor>& outputs);
 

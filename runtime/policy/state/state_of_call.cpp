@@ -7,7 +7,7 @@
 
 #include <algorithm>
 
-#include "runtime/capture/masks.h"
+#include "runtime/capture/hidden_results.h"
 #include "runtime/memory/overlap.h"
 #include "runtime/policy/attribution/flagged.h"
 
@@ -152,7 +152,7 @@ std::vector<at::Tensor> call_alone(Script& script, at::ArrayRef<at::Tensor> inpu
   const Signature& signature = script.signature();
   std::vector<at::Tensor> outputs =
       script.call(inputs, with_first_state(signature, inputs, std::move(params)), std::nullopt);
-  capture::drop_masks(signature, outputs);
+  capture::drop_hidden(signature, outputs);
   StateOfCall state;
   if (const auto failure = take_state(signature, inputs, state, outputs))
     throw PolicyError(*failure, script.definition().where);

@@ -1,4 +1,5 @@
 #pragma once
+#include "runtime/policy/attribution/positions.h"
 #include "runtime/policy/capsules/decision_capsule.h"
 #include "runtime/policy/ranges/violations.h"
 #include "runtime/policy/state/state_of_call.h"
@@ -28,6 +29,8 @@ struct Answer {
   NamedCapsule capsule = {};
   std::unique_ptr<StateOfCall> state = {};      // null where no version that was asked has state
   std::unique_ptr<Violations> violations = {};  // of declared ranges, by the version that was asked last; null: none
+
+  std::vector<FirstPositions> positions = {};  // by that version
 
   /// The call begins with this state.
   void begin_with(KeptState kept) {

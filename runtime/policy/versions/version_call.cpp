@@ -29,8 +29,8 @@ void VersionCall::run(Answer& answer) const {
 }
 
 void VersionCall::run_unrecorded(Answer& answer) const {
-  const size_t num_ranges = version.signature.num_ranges();
-  const bool needs_inputs = num_ranges > 0 && version.on_violation != OnViolation::flag;
+  const size_t num_hidden = capture::num_hidden(version.signature);
+  const bool needs_inputs = version.signature.num_ranges() > 0 && version.on_violation != OnViolation::flag;
   c10::SmallVector<at::Tensor, 4> given;
   for (const size_t index : options.donate)
     if (!needs_inputs && may_be_taken(inputs[index])) given.push_back(inputs[index]);
@@ -38,6 +38,7 @@ void VersionCall::run_unrecorded(Answer& answer) const {
   const operators::Untrusted graphs(version.held_to());
   answer.version = &version;
   answer.violations.reset();
+  answer.positions.clear();
   if (answer.state) [[unlikely]]
     answer.state->begin_again();  // another version may have been asked, with state of other names
   const bool has_state = !version.signature.state.empty();
@@ -54,13 +55,17 @@ void VersionCall::run_unrecorded(Answer& answer) const {
                                   messages::message_without_backtrace(error)),
                       {version.path, 0});
   }
-  auto violations = num_ranges > 0 ? take_violations(version.signature, answer.outputs) : nullptr;
+  std::vector<FirstPositions> positions;
+  if (!version.signature.positions.empty()) [[unlikely]]
+    positions = take_positions(version.signature, answer.outputs);
+  auto violations = num_hidden > 0 ? take_violations(version.signature, answer.outputs) : nullptr;
   if (has_state) [[unlikely]]
     take_state(answer);
   if (!version.output_types.empty() && !version.output_types.fit(inputs, answer.outputs))
     if (const auto failure = output_failure(version.signature, inputs, answer.outputs))
       throw_at(version, ": " + *failure);
   answer.violations = std::move(violations);
+  answer.positions = std::move(positions);
   if (answer.violations) [[unlikely]]
     mark_violations(answer);
 }

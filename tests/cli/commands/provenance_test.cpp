@@ -167,8 +167,8 @@ TEST_CASE("explain --provenance --backward: a policy") {
   at::Tensor b = at::zeros({4, 2});
   b[2].fill_(1.0);
   triage::save_tensor(folder / "b.npy", b);
-  const std::vector<std::string> command = {"explain",      "--provenance", "--backward", "distance.lua", "--input",
-                                            "a=ones:4x2", "--input",      "b=b.npy"};
+  const std::vector<std::string> command = {"explain", "--provenance", "--backward", "distance.lua",
+                                            "--input", "a=ones:4x2",   "--input",    "b=b.npy"};
   const Ran ran = triage_program(folder, command);
   CAPTURE(ran.err);
   CHECK(ran.status == 0);
@@ -195,13 +195,13 @@ TEST_CASE("explain --provenance --backward: given gradients, and a model") {
   write_bytes(folder / "twice.lua",
               "return policy {inputs = {'z'}, outputs = {'y'}, run = function(z) return z * 2.0 end}");
   triage::save_tensor(folder / "g.npy", at::full({4, 2}, std::numeric_limits<float>::infinity()));
-  const Ran ran = triage_program(folder, {"explain", "--provenance", "--backward", "twice.lua", "--input", "z=ones:4x2",
-                                          "--gradient", "y=g.npy"});
+  const Ran ran = triage_program(
+      folder, {"explain", "--provenance", "--backward", "twice.lua", "--input", "z=ones:4x2", "--gradient", "y=g.npy"});
   CAPTURE(ran.err);
   CHECK(ran.out.find("INF  gradient of y    4 rows: 0, 1, 2, 3") != std::string::npos);
   model().save(folder / "net.pt");
-  const Ran of_model = triage_program(
-      folder, {"explain", "--provenance", "--backward", "net.pt", "--input", "x=zeros:3x4"});
+  const Ran of_model =
+      triage_program(folder, {"explain", "--provenance", "--backward", "net.pt", "--input", "x=zeros:3x4"});
   CAPTURE(of_model.err);
   CHECK(of_model.out.find("INF  derivative of aten::sqrt  block") != std::string::npos);
   CHECK(of_model.out.find("the gradient of x is bad in 3 rows: 0, 1, 2") != std::string::npos);

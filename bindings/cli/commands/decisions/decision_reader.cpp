@@ -76,7 +76,11 @@ bool is_event(const Json& line) {
 }
 
 bool is_error(const Json& error) {
-  return error.is_object() && is_text(error, "location") && is_text(error, "code") && is_text(error, "severity");
+  const auto position = error.find("position");
+  const auto is_index = [](const Json& index) { return index.is_number_unsigned(); };
+  return error.is_object() && is_text(error, "location") && is_text(error, "code") && is_text(error, "severity") &&
+         (position == error.end() ||
+          (position->is_array() && std::all_of(position->begin(), position->end(), is_index)));
 }
 
 bool is_sample(const Json& sample) {

@@ -162,10 +162,16 @@ Json to_json(const Summary& summary, const Files& files) {
           {"damaged", damaged_json(files)}};
 }
 
+/// " at [3, 17]"; empty where the line has none.
+std::string position_in(const Json& error) {
+  const auto position = error.find("position");
+  return position == error.end() ? "" : " at " + position_text(position->get<std::vector<int64_t>>());
+}
+
 std::string sample_text(const Match::Sample& match) {
   std::vector<std::string> errors;
   for (const Json* error : match.errors)
-    errors.push_back(fmt::format("{} @ {}", field(*error, "code"), field(*error, "location")));
+    errors.push_back(fmt::format("{} @ {}{}", field(*error, "code"), field(*error, "location"), position_in(*error)));
   const std::string id = field(*match.sample, "sample_id");
   return fmt::format("{}{} {} {}", count_in(*match.sample, "sample"), id.empty() ? "" : " (" + id + ")",
                      fmt::join(errors, ", "), field(*match.sample, "done"));

@@ -14,7 +14,7 @@
 #include "bindings/cli/commands/sample/sample_report.h"
 #include "bindings/cli/terminal.h"
 #include "bindings/lua/testing/line_values.h"
-#include "runtime/capture/masks.h"
+#include "runtime/capture/hidden_results.h"
 #include "runtime/policy/state/state_file.h"
 #include "runtime/policy/state/state_of_call.h"
 #include "runtime/policy/versions/version.h"
@@ -34,7 +34,7 @@ class EarlierCalls {
   void call(const std::vector<at::Tensor>& inputs) {
     const Signature& signature = script_.signature();
     std::vector<at::Tensor> outputs = script_.call(inputs, values_for(inputs), std::nullopt);
-    capture::drop_masks(signature, outputs);
+    capture::drop_hidden(signature, outputs);
     if (const auto failure = take_state(signature, inputs, state_, outputs))
       throw PolicyError(*failure, script_.definition().where);
     auto after = std::make_shared<policy::StateTensors>();

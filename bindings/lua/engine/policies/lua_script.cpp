@@ -13,6 +13,7 @@
 #include "bindings/lua/engine/policies/policy_results.h"
 #include "bindings/lua/engine/policies/policy_state.h"
 #include "bindings/lua/engine/script_state.h"
+#include "bindings/lua/flags/positions.h"
 #include "bindings/lua/rewriter/findings/global_names.h"
 #include "bindings/lua/snapshot/snapshot.h"
 #include "bindings/lua/state/modes.h"
@@ -197,6 +198,7 @@ LuaScript::LuaScript(std::string_view source, const ScriptOptions& options,
       for (const auto& [shown, text] : files.modules) refuse_unknown_globals(*state_, *text, shown, /*has_run=*/true);
       policy_ = read_policy(L, options.path);
       context(L).accumulation = policy_.accumulation;
+      keep_positions(L, policy_.signature.positions);
       if (policy_.tests == LUA_NOREF) return;
       policy_.fixtures = load_fixtures(L, policy_, files);
       lua_rawgeti(L, LUA_REGISTRYINDEX, policy_.tests);
@@ -235,6 +237,7 @@ std::vector<at::Tensor> LuaScript::call(at::ArrayRef<at::Tensor> inputs, at::Arr
   if (Recorder::current()) capture::OutsideBranches::allow_restart(0);
   in_protected_call(L, [&](lua_State* L) {
     note_declared_flags(policy_.signature, inputs);
+    begin_positions(L);
     reserve(L, inputs.size(), "too many inputs");
     lua_rawgeti(L, LUA_REGISTRYINDEX, policy_.run);
     push_tensors(L, inputs);
@@ -243,6 +246,7 @@ std::vector<at::Tensor> LuaScript::call(at::ArrayRef<at::Tensor> inputs, at::Arr
     results = read_results(L, 1, policy_);
     separate_from_params(L, params.slice(0, policy_.signature.params.size()), results);
     append_masks(L, policy_.signature, results);
+    append_positions(L, results);
     check_finished_chains(L);
   });
   capture::end_segment();

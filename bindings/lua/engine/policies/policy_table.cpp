@@ -32,12 +32,12 @@ namespace {
 
 const char policy_mark = 0;  // its address is the registry key of the metatable that marks policies
 
-constexpr std::array<std::string_view, 16> fields = {
-    "name",      "inputs", "outputs",  "params",       "state",        "codes", "fullgraph", "masked_rows",
-    "signature", "lua",    "on_error", "on_violation", "accumulation", "run",   "tests",     "verify"};
+constexpr std::array<std::string_view, 17> fields = {
+    "name", "inputs",   "outputs",      "params",       "state",     "codes", "fullgraph", "masked_rows", "signature",
+    "lua",  "on_error", "on_violation", "accumulation", "positions", "run",   "tests",     "verify"};
 
 // Of one policy; names are compared with each other.
-constexpr size_t most_inputs = 200, most_params = 1000, most_tests = 1000, longest_name = 255;
+constexpr size_t most_inputs = 200, most_params = 1000, most_tests = 1000, most_positions = 64, longest_name = 255;
 
 void check_count(lua_State* L, int list, const char* field, size_t most) {
   if (lua_rawlen(L, list) > most)
@@ -358,6 +358,31 @@ std::optional<AccumulationConfig> read_accumulation(lua_State* L, int table) {
   return accumulation;
 }
 
+/// positions = {"encoder.2"}: of which locations the first positions are kept.
+std::vector<std::string> read_positions(lua_State* L, int table) {
+  std::vector<std::string> locations;
+  if (!get_field(L, table, "positions", LUA_TTABLE, "a list of locations")) return locations;
+  const int list = lua_gettop(L);
+  check_count(L, list, "positions", most_positions);
+  for (lua_Integer i = 1; i <= static_cast<lua_Integer>(lua_rawlen(L, list)); ++i, lua_pop(L, 1)) {
+    const bool is_text = lua_rawgeti(L, list, i) == LUA_TSTRING;
+    const std::string location = is_text ? lua_tostring(L, -1) : "";
+    if (!is_one_line(location))
+      throw LoadError(
+          fmt::format("policy: field 'positions': entry {}: expected the path of a location, such as "
+                      "\"encoder.2\", got {}",
+                      i, is_text ? "a text that is empty or has more than one line" : describe(L, -1)));
+    check_location_name(context(L), location);
+    if (std::find(locations.begin(), locations.end(), location) != locations.end())
+      throw LoadError(fmt::format("policy: field 'positions' lists '{}' twice", location));
+    locations.push_back(location);
+  }
+  if (lua_pushnil(L); locations.empty() && lua_next(L, list))
+    throw LoadError("policy: field 'positions': expected a list of locations, as in positions = { \"encoder.2\" }");
+  lua_settop(L, list - 1);
+  return locations;
+}
+
 /// policy {...}
 int make_policy(lua_State* L) {
   if (lua_type(L, 1) != LUA_TTABLE) throw LoadError("policy: expected a table, got " + describe(L, 1));
@@ -378,6 +403,7 @@ int make_policy(lua_State* L) {
   if (const auto on_violation = read_on_violation(L, 1); on_violation && !declared.inputs.empty())
     check_on_violation(*on_violation, declared);
   read_accumulation(L, 1);
+  read_positions(L, 1);
   read_masked_rows(L, 1);
   for (auto [field, type, expected] :
        {std::tuple("name", LUA_TSTRING, "a string"), std::tuple("fullgraph", LUA_TBOOLEAN, "true or false")})
@@ -430,6 +456,7 @@ PolicyDefinition read_table(lua_State* L, std::string name) {
   policy.signature.params = read_params(L, table);
   policy.signature.state = read_state(L, table);
   policy.signature.codes = read_codes(L, table);
+  policy.signature.positions = read_positions(L, table);
   if (get_field(L, table, "fullgraph", LUA_TBOOLEAN, "true or false")) {
     policy.fullgraph = lua_toboolean(L, -1);
     lua_pop(L, 1);
