@@ -3,9 +3,12 @@
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <doctest/doctest.h>
+#include <runtime/backends/fused/fusion_groups.h>
 #include <runtime/backends/fused/tape/instructions.h>
 #include <runtime/backends/fused/tape/merges.h>
 #include <runtime/backends/fused/tape/tape.h>
+#include <triage/flags.h>
+#include <triage/graph.h>
 
 #include <algorithm>
 #include <cmath>
@@ -105,6 +108,33 @@ TEST_CASE("every merged step makes the bits of its steps, and what others read o
     for (const Merge& merge : merges) add_merge(made, merge, all);
     for (const bool edges : {false, true}) tapes_agree(made, {Lanes::positions, 20, edges});
   }
+}
+
+TEST_CASE("reductions over the same floats, told by their edges, make the bits of each by itself") {
+  const auto any = [](MadeLoops& made, Ref condition) {
+    LoopValue value;
+    value.kind = LoopValue::Kind::reduce, value.place = Place::row, value.join = Join::any;
+    value.operands = {condition}, value.type = Type::u32, value.dtype = dtype_of(value.type);
+    made.store(made.add(value));
+  };
+  for (const bool watched : {false, true})
+    for (const auto& [low, high] : {std::pair{-1.0, 2.0}, {0.0, 2.0}, {-2.0, -0.0}, {1.0, 3.0}, {-inf, inf}, {nan, 1.0}}) {
+      MadeLoops made(150);
+      const Ref x = made.element(Type::f32), lowest = made.literal(Type::f32, low), most = made.literal(Type::f32, high);
+      const Ref z = watched ? made.map(Opcode::sub, {x, made.literal(Type::f32, 1)}) : x;
+      if (watched) made.store(z);
+      const auto is_not = [&](Ref condition) { any(made, made.map(Opcode::logical_not, {condition})); };
+      is_not(made.map(Opcode::ge, {z, lowest}));
+      is_not(made.map(Opcode::le, {z, most}));
+      is_not(made.map(Opcode::bit_and, {made.map(Opcode::ge, {z, lowest}), made.map(Opcode::le, {z, most})}));
+      is_not(made.map(Opcode::is_finite, {z}));
+      any(made, made.map(Opcode::is_nan, {z}));
+      const std::string listing = text_of(Tape::make(made.loops, Lanes::positions)->listing({}));
+      CHECK_MESSAGE((listing.find("edges.f32") != std::string::npos) == true, listing);
+      CHECK_MESSAGE((listing.find("watched") != std::string::npos) == watched, listing);
+      for (const int64_t rows : {1, 2, 31, 32, 33, 150})
+        for (const bool edges : {false, true}) tapes_agree(made, {Lanes::positions, rows, edges});
+    }
 }
 
 TEST_CASE("merged steps are of float32 alone: those of other types stay as they are") {
@@ -228,6 +258,75 @@ TEST_CASE("rows that are searched at once have the bits of rows that are searche
           }
         }
       }
+    }
+  }
+}
+
+TEST_CASE("what rows that loops make are asked for is found in each of them, however rare, in every number of rows") {
+  const auto outside = [](const at::Tensor& z, double low, double high) {
+    return at::logical_not((z >= low).logical_and(z <= high)).any(-1);
+  };
+  const auto repaired = [](const at::Tensor& x, at::Tensor& f) {
+    f = flag_nan(x, 1);
+    return at::where(err::is_err(f).unsqueeze(1), at::zeros({}), x);
+  };
+  const Program programs[] = {
+      [&](const Tensors& in) {
+        const at::Tensor z = in[0] * 0.5 + 1;
+        return Tensors{z, outside(z, -1, 3), flag_nan_and_inf(z, 1)};
+      },
+      [&](const Tensors& in) {
+        at::Tensor f;
+        const at::Tensor z = repaired(in[0], f).clamp(-1, 1);
+        return Tensors{z, f, outside(z, -1, 1), outside(z, -2, 0.5)};
+      },
+      [&](const Tensors& in) {
+        const at::Tensor z = in[0].clamp(0, 1), half = z.to(at::kHalf);
+        return Tensors{z, half, outside(z, 0, 1), outside(half, 0, 1), flag_nan_and_inf(half, 1)};
+      },
+      [&](const Tensors& in) {
+        const at::Tensor z = in[0].abs(), y = in[0] - 1;
+        return Tensors{z, outside(z, 0, 8), y, outside(y, -9, -0.0), outside(in[0], 0, 1), in[0].isnan().any(-1)};
+      },
+      [&](const Tensors& in) {
+        const at::Tensor z = at::where((in[0].amax(-1, true) > 7), in[0], in[0] + 1);
+        return Tensors{z, outside(z, -2, 3), z.isfinite().logical_not().any(-1)};
+      },
+  };
+  for (const Program& program : programs)
+    for (const int64_t columns : {1, 3, 16, 17, 64, 200, 2100}) {
+      const auto executable = compiled(program, {data({4, columns})});
+      for (const int64_t rows : {0, 1, 2, 31, 32, 33, 150})
+        for (const float bad : {nan, inf, -inf, 8.0F, -0.0F}) {
+          at::Tensor x = data({rows, columns});
+          for (int64_t row = rows - 1; row >= 0; row -= 37) x[row][row % columns] = bad;
+          const at::Tensor apart = at::cat({x, x}, -1).slice(1, 0, columns);
+          for (const at::Tensor& given : {x, apart}) {
+            const Tensors got = run(*executable, {given}), wanted = program({given});
+            INFO(rows << "x" << columns << ", " << bad);
+            for (size_t i = 0; i < got.size(); ++i) CHECK_MESSAGE(same_bits(got[i], wanted[i]), "result " << i);
+          }
+        }
+    }
+}
+
+TEST_CASE("the bounds of a function decide what its results are asked for") {
+  const auto asks = [](const at::Tensor& z) {
+    return Tensors{z, at::logical_not((z >= 0).logical_and(z <= 1)).any(-1), flag_nan_and_inf(z, 1)};
+  };
+  const Program sigmoid = [&](const Tensors& in) { return asks(in[0].sigmoid()); };
+  const Program distant = [&](const Tensors& in) { return asks(in[0].tanh()); };
+  for (const auto& [program, is_known] : {std::pair{&sigmoid, true}, {&distant, false}}) {
+    const auto parts = cut(graph::trace(*program, {data({4, 200})}));
+    REQUIRE(parts[0].fused);
+    const std::string listing = text_of(Tape::make(parts[0].loops, Lanes::positions)->listing(parts[0].loops.lines));
+    CHECK_MESSAGE((listing.find("any of ge") == std::string::npos) == is_known, listing);
+    for (const at::ScalarType dtype : {at::kFloat, at::kDouble, at::kBFloat16}) {
+      const auto executable = compiled(*program, {data({4, 200}, dtype)});
+      at::Tensor x = data({40, 200}, dtype);
+      x[3][7] = nan, x[4][8] = inf, x[5][9] = -inf, x[39][199] = -nan;
+      const Tensors got = run(*executable, {x}), wanted = (*program)({x});
+      for (size_t i = 1; i < got.size(); ++i) CHECK_MESSAGE(same_bits(got[i], wanted[i]), "result " << i);
     }
   }
 }

@@ -9,6 +9,7 @@
 #include <triage/location.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "runtime/capture/hidden_results.h"
 #include "runtime/policy/attribution/flagged.h"
@@ -19,7 +20,9 @@ namespace {
 int64_t count_of(const at::Tensor& rows) {
   const at::Tensor mask = rows.contiguous();
   const bool* const begin = mask.data_ptr<bool>();
-  return std::count(begin, begin + mask.numel(), true);
+  const auto size = static_cast<size_t>(mask.numel());
+  if (size == 0 || !std::memchr(begin, 1, size)) return 0;  // mostly so
+  return std::count(begin, begin + size, true);
 }
 
 /// Whether the rows of `tensor` are the samples that `rows` tells of.

@@ -43,9 +43,17 @@ uint64_t violations_of(const Policy& policy, const std::string& output = "z") {
   return ~uint64_t{0};
 }
 
-at::Tensor odd_strides(int64_t rows) {
-  at::Tensor wide = at::randn({rows, 14});
-  return wide.as_strided({rows, 7}, {14, 2});
+at::Tensor odd_strides(int64_t rows, int64_t columns = 7) {
+  at::Tensor wide = at::randn({rows, 2 * columns});
+  return wide.as_strided({rows, columns}, {2 * columns, 2});
+}
+
+/// Rows at the ends of a batch and in between hold what a range must find, or leave.
+at::Tensor with_rare_values(at::Tensor x) {
+  const double rare[] = {NAN, inf, -inf, 0.0, -0.0, 1e-40, 3e38, -3e38, 1.0};
+  for (int64_t row = x.size(0) - 1, i = 0; row >= 0; row -= 4, ++i)
+    x[row][(row * 3) % x.size(1)] = rare[static_cast<size_t>(i) % std::size(rare)];
+  return x;
 }
 
 }  // namespace
@@ -91,6 +99,28 @@ TEST_CASE("declared ranges: samples out of them are flagged and counted, others 
             CHECK(entries(f, row) == (row >= rows - static_cast<int64_t>(expected) ? one.entry : ""));
         }
       }
+}
+
+TEST_CASE("declared ranges: loops flag what the eager backend does, whatever makes the output and whatever its range") {
+  Runtime eager({.log = no_log(), .backend = "eager"}), fused({.log = no_log(), .backend = "fused"});
+  for (const char* const body : {"x", "x * 0.5 + 1", "x:abs()", "x:sigmoid()", "x:tanh()", "x:clamp(0, 1)",
+                                 "x:clamp(0, 1):half():float()", "x:softmax(-1)"})
+    for (const char* const range :
+         {"finite = true", "min = 0, max = 1", "min = -1, max = 2, finite = true", "min = -0.0", "max = 1",
+          "min = 1, max = 2", "min = 1, max = 1", "min = -2, max = -1", "min = -math.huge, max = math.huge"}) {
+      CAPTURE(body);
+      CAPTURE(range);
+      const std::string text = source(range, fmt::format("return {}, f", body));
+      const Policy one = eager.load_source(text, "eager.lua"), other = fused.load_source(text, "fused.lua");
+      for (const int64_t columns : {7, 130})
+        for (const int64_t rows : {0, 1, 2, 31, 32, 33, 70}) {
+          const at::Tensor x = with_rare_values(odd_strides(rows, columns));
+          RunInfo wanted, got;
+          const at::Tensor f = one.run({x}, {.info = &wanted})[1];
+          CHECK(at::equal(f, other.run({x}, {.info = &got})[1]));
+          CHECK(wanted.violations == got.violations);
+        }
+    }
 }
 
 TEST_CASE("declared ranges hold for every dtype and shape of an output") {

@@ -107,7 +107,7 @@ class Masks {
     return run_for_tensor(L_, "triage::is_err", "", {record});
   }
 
-  /// Each bound by itself: in a loop, a search of its own that nothing is kept for.
+  /// A search for what is not within the bounds: in a loop one pass at most, that nothing is kept for.
   at::Tensor outside(at::Tensor z, const OutputRange& range) const {
     const bool is_whole = at::isIntegralType(z.scalar_type(), /*includeBool=*/true);
     // A bound would become a number of the dtype, in which it may be another one.
@@ -116,19 +116,19 @@ class Masks {
     const auto [low, high] = is_whole ? whole_bounds_of(range) : bounds_of(range, z.scalar_type());
     if (!low && !high) return not_finite(z);
     at::Tensor inside;
-    if (low) inside = holds_in_row(run_for_tensor(L_, "aten::ge", "Scalar", {z, *low}));
+    if (low) inside = run_for_tensor(L_, "aten::ge", "Scalar", {z, *low});
     if (high) {
-      const at::Tensor below = holds_in_row(run_for_tensor(L_, "aten::le", "Scalar", {z, *high}));
+      const at::Tensor below = run_for_tensor(L_, "aten::le", "Scalar", {z, *high});
       inside = inside.defined() ? run_for_tensor(L_, "aten::logical_and", "", {inside, below}) : below;
     }
-    return run_for_tensor(L_, "aten::logical_not", "", {inside});
+    return any_of_row(run_for_tensor(L_, "aten::logical_not", "", {inside}));
   }
 
-  at::Tensor holds_in_row(at::Tensor condition) const {
+  at::Tensor any_of_row(at::Tensor condition) const {
     if (condition.dim() > 2)
       condition = run_for_tensor(L_, "aten::flatten", "using_ints", {condition, int64_t{1}, int64_t{-1}});
     if (condition.dim() == 1) return condition;
-    return run_for_tensor(L_, "aten::all", "dim", {condition, int64_t{1}, false});
+    return run_for_tensor(L_, "aten::any", "dim", {condition, int64_t{1}, false});
   }
 
   lua_State* const L_;

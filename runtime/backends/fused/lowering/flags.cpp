@@ -6,6 +6,7 @@
 
 #include <cmath>
 
+#include "runtime/backends/fused/lowering/known_bounds.h"
 #include "runtime/backends/fused/lowering/lowering.h"
 
 namespace triage::fused {
@@ -179,6 +180,8 @@ Ref detected(Lowering& l, Ref z, const Detected& what) {
     if (is_finite_number(l, picked->value)) return l.step("!a & b", {picked->taken, kept});
     return l.step("(a & b) | (!a & c)", {picked->taken, l.step(what.test, {picked->value}), kept});
   }
+  if (const KnownBounds known = known_bounds(l, z); known.are_finite() && known.nan_of != z)
+    return what.of_row == Opcode::has_nan ? detected(l, known.nan_of, what) : l.literal(Type::boolean, 0);
   if (l.in_segments(z))
     return l.step("a != 0", {l.reduce(Join::any, l.step(what.test, {z}))});  // cannot be looked at again
   const Type bits = l.value(z).type == Type::f64 ? Type::i64 : Type::i32;

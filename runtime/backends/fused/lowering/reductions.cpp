@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "runtime/backends/fused/lowering/known_bounds.h"
 #include "runtime/backends/fused/lowering/lowering.h"
 
 namespace triage::fused {
@@ -103,7 +104,7 @@ Ref sum_of_squares(Lowering& l, const Rows& r, Ref element) { return sum_of(l, r
 
 /// Whether a condition holds somewhere in a row, or in a segment of it.
 Ref search(Lowering& l, const Rows& r, const char* condition, Ref element) {
-  const Ref holds = l.step(condition, {element});
+  const Ref holds = decided_by_bounds(l, l.step(condition, {element}));
   const auto found = [&](Ref condition_of_one) {
     return l.step("a != 0", {l.reduce(Join::any, condition_of_one, r.segments)});
   };

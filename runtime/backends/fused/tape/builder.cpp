@@ -569,6 +569,7 @@ std::optional<Steps> steps_of(const Loops& loops, Lanes lanes, std::optional<InP
     find_choices(steps);
     merge_steps(steps);
     keep_in_outputs(steps, in_place);
+    find_edges(steps);
     allot_registers(steps);
     choose_fetching(steps);
     find_read_again(steps);

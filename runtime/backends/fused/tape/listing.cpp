@@ -168,6 +168,11 @@ class Listing {
       line(fmt::format("{}.{}", join, text_of(one.type)), to, operand(one.operand, one.type), one.line, notes);
   }
 
+  void edges(const Steps::Edges& one) {
+    const std::string to = slot(one.totals[0]) + (one.stored >= 0 ? ", " + slot(one.stored) : "");
+    line("edges.f32", to, slot(one.values), one.line, one.lanes < 0 ? "" : ", watched as they are made");
+  }
+
   void spread(const Steps::Spread& one) {
     constexpr std::array from{"lanes", "positions", "segments", "positions of segments"};
     line(fmt::format("spread {}", from[static_cast<size_t>(one.from)]), slot(one.out), slot(one.in), one.line);
@@ -199,7 +204,10 @@ class Listing {
       heading(fmt::format("  loop over {}{}{}", sizes(loop.extent), loop.searches ? ", searched for several rows" : "",
                           loop.only ? ", for rows " + condition(*loop.only) : ""));
       ops(loop.ops);
-      for (const Steps::Reduction& one : loop.reductions) reduction(one);
+      const int32_t first_edges = number_;
+      for (const Steps::Edges& one : loop.edges) edges(one);
+      for (const Steps::Reduction& one : loop.reductions)
+        reduction(one, one.edges < 0 ? "" : fmt::format(", told by {}", first_edges + one.edges));
     }
     for (const Steps::SegmentReduction& one : level.segments) {
       heading(fmt::format("  loop over segments of {}{}", sizes(one.extent), one.in_lanes ? ", one in each lane" : ""));
@@ -222,7 +230,7 @@ void number_steps(Steps& steps) {
   steps.first_read_step = take(steps.reads.size());
   for (Steps::Level& level : steps.levels) {
     level.first_step = take(level.cells.size() + level.classified.size() + level.after.size() + level.spreads.size());
-    for (Steps::Loop& loop : level.loops) loop.first_step = take(loop.ops.size() + loop.reductions.size());
+    for (Steps::Loop& loop : level.loops) loop.first_step = take(loop.ops.size() + loop.edges.size() + loop.reductions.size());
     level.first_segment_step = take(level.segments.size());
   }
   steps.first_write_step = take(steps.writes.size());

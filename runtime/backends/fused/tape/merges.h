@@ -2,9 +2,11 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string_view>
 
 #include "runtime/backends/fused/opcodes.h"
+#include "runtime/backends/fused/tape/primitives.h"
 
 /// Steps that often follow each other, as one: what is between them stays in registers. The table is read by what finds them
 /// (merging.cpp) and by what compiles them (primitives.inc).
@@ -61,6 +63,8 @@ inline constexpr auto merges = [] {
       join(Join::any, "e", 2, {of(O::is_nan, 0), of(O::copy, 0)}, 0, 1),
       join(Join::any, "e", 1, {of(O::is_nan, 0)}, 0, -1),
       // Is a value below or above a bound? NaN is.
+      join(Join::any, "ess", 4,
+           {of(O::ge, 0, 1), of(O::le, 0, 2), of(O::bit_and, first, second), of(O::logical_not, third)}, 3, -1),
       join(Join::any, "es", 2, {of(O::ge, 0, 1), of(O::logical_not, first)}, 1, -1),
       join(Join::any, "es", 2, {of(O::le, 0, 1), of(O::logical_not, first)}, 1, -1),
       // How far values are from another one; with what those beyond a distance become.
@@ -107,5 +111,20 @@ inline constexpr auto merges = [] {
       map("e", 2, {of(O::sigmoid, 0), of(O::mul, 0, first)}),
   };
 }();
+
+/// What a merge asks of each float of a row, where their edges tell it; the other operands are bounds.
+constexpr std::optional<EdgeQuestion> question_of(const Merge& merge) {
+  if (merge.joined < 0) return std::nullopt;
+  const Opcode first = merge.nodes[0].opcode;
+  if (merge.joined == 0 && first == Opcode::magnitude_bits && merge.join == Join::largest)
+    return EdgeQuestion::magnitude;
+  if (merge.join != Join::any) return std::nullopt;
+  if (merge.joined == 0 && first == Opcode::is_nan) return EdgeQuestion::nan;
+  if (merge.joined == 3 && merge.nodes[2].opcode == Opcode::bit_and) return EdgeQuestion::outside;
+  if (merge.joined != 1 || merge.nodes[1].opcode != Opcode::logical_not) return std::nullopt;
+  if (first == Opcode::ge) return EdgeQuestion::below;
+  if (first == Opcode::le) return EdgeQuestion::above;
+  return first == Opcode::is_finite ? std::optional(EdgeQuestion::not_finite) : std::nullopt;
+}
 
 }  // namespace triage::fused

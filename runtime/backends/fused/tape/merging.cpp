@@ -85,7 +85,8 @@ class MergesOfLoop {
     const auto k = static_cast<size_t>(node);
     if (i < 0) return false;
     if (found.ops[k] >= 0) return found.ops[k] == i;
-    const bool of_conditions = row_of(op(i).opcode).signature == "b:b";
+    const bool of_conditions =
+        row_of(op(i).opcode).signature == "b:b" || (op(i).opcode == Opcode::bit_and && op(i).type == Type::boolean);
     if (op(i).opcode != merge.nodes[k].opcode || op(i).choice >= 0 || !(of_conditions || is(found, op(i).type)))
       return false;
     found.ops[k] = i;
@@ -169,7 +170,7 @@ class MergesOfLoop {
     const int32_t stored = merge.stored < 0 ? -1 : op(found.ops[static_cast<size_t>(merge.stored)]).out;
     if (stored >= 0 && steps_.slot(stored).home == Home::chunk) return;  // another merge stores nothing
     readers_[one.operand].erase(reader_of(static_cast<size_t>(reduction)));
-    one.merged = merged, one.in = found.operands, one.stored = stored;
+    one.merged = merged, one.merge = static_cast<int32_t>(number), one.in = found.operands, one.stored = stored;
     note_reads(one.in, reader_of(static_cast<size_t>(reduction)));
     remove(merge, found, *gone, -1);
   }

@@ -49,6 +49,33 @@ struct JoinedRows {
 /// As JoinSteps::block, of values that are computed from operands; they, or others beside them, go to `stored`.
 using MergedJoin = void (*)(const JoinedRows& rows, int64_t n, int64_t start);
 
+/// What the edges of a row of floats (support/edges.h) tell of it. A NaN is below and above every bound.
+enum class EdgeQuestion : uint8_t { magnitude, below, above, outside, nan, not_finite };
+/// What is looked for while floats are made. Those that take long have steps that look for less: whether all lie between 0 and a
+/// bound, and whether all are finite.
+enum class Watching : uint8_t { edges, far_edge, finite };
+/// The edges of rows that follow each other.
+struct EdgeTotals {
+  int32_t* highest;
+  uint32_t* farthest;
+  uint32_t* nearest;
+};
+struct EdgeSteps {
+  void (*start)(const EdgeTotals& totals, int64_t rows);
+  /// `n` floats of each row join its edges, and go to `stored` where it is not null. JoinedRows::total is not used.
+  void (*join)(const JoinedRows& rows, const EdgeTotals& totals, int64_t n);
+  /// Of what watched steps write, whatever the row: memory of edge_lanes_bytes. What comes to `total` are edges that all of it is
+  /// within; where it is more than was looked for, such of a NaN.
+  void (*start_lanes)(Watching what, void* lanes);
+  void (*finish_lanes)(Watching what, const EdgeTotals& total, const void* lanes);
+  /// Of each row: for `magnitude` the largest of magnitude_bits, else 0 or 1. `bounds`: the floats of `below`, `above` and
+  /// `outside`.
+  void (*answer)(EdgeQuestion question, void* out, const EdgeTotals& of, int64_t rows, const void* const* bounds);
+};
+constexpr int64_t edge_lanes_bytes = 3 * 64;
+/// As MapStep, of floats that join the lanes of EdgeSteps while they are in registers.
+using WatchedStep = void (*)(void* out, const void* const* in, int64_t n, void* lanes);
+
 /// Of values of one size, in tiles (support/tiles.h). `pitch`: bytes between rows.
 struct TileSteps {
   void (*from_rows)(void* tile, const void* rows, int64_t pitch, int64_t positions, int32_t used);
@@ -67,6 +94,10 @@ struct Primitives {
   /// Of `merges`, for operands of the type; null where there is none. `merged_join`: of those that join.
   MapStep (*merged)(size_t merge, Type type);
   MergedJoin (*merged_join)(size_t merge, Type type);
+  /// What gives the bits of `map` of floats, or of `merged`, and watches them; null where there is none.
+  WatchedStep (*watched)(Opcode opcode, unsigned single, Watching what);
+  WatchedStep (*watched_merge)(size_t merge, Watching what);
+  const EdgeSteps* edges;
   /// From what memory holds to what is computed, and back; null where both are the same.
   MapStep (*load)(at::ScalarType dtype);
   MapStep (*store)(at::ScalarType dtype);

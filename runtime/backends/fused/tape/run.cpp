@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "runtime/backends/fused/support/numbers.h"
+#include "runtime/backends/fused/tape/edge_run.h"
 #include "runtime/backends/fused/tape/record_steps.h"
 #include "runtime/backends/fused/tape/segments.h"
 #include "runtime/backends/fused/tape/slot_memory.h"
@@ -31,7 +32,7 @@ class TapeRun {
 
  public:
   TapeRun(const Steps& steps, const Call& call, Clock& clock)
-      : steps_(steps), clock_(clock), memory_(steps, call), segments_(memory_) {}
+      : steps_(steps), clock_(clock), memory_(steps, call), segments_(memory_), edges_(memory_) {}
 
   void run_rows(int64_t begin, int64_t end) {
     used_ = std::min(end - begin, memory_.block_rows);
@@ -141,12 +142,15 @@ class TapeRun {
     for (const Steps::Classified& one : level.classified) classify(one), clock_.end_step(step++);
     for (const Steps::Op& op : level.after) apply_to_cells(op, used_), clock_.end_step(step++);
     const int64_t turns = steps_.width > 1 ? 1 : used_;
+    edges_.start_level(level);
     if (!search_level(level)) level.is_one_loop() ? run_together(number, turns) : run_row_by_row(number, turns);
     ahead_in_.memory = ahead_out_.memory = nullptr;
     if (steps_.width > 1) return;
+    edges_.finish_level(level, used_);
     for (const Steps::Loop& loop : level.loops)
       for (const Steps::Reduction& one : loop.reductions) {
-        one.steps->finish(memory_.first(one.out).memory, memory_.first(one.total).memory, used_);
+        if (one.edges < 0)
+          one.steps->finish(memory_.first(one.out).memory, memory_.first(one.total).memory, used_);
         clock_.end_step(number_of(one, loop));
       }
   }
@@ -154,7 +158,10 @@ class TapeRun {
     return loop.first_step + static_cast<size_t>(&op - loop.ops.data());
   }
   static size_t number_of(const Steps::Reduction& one, const Steps::Loop& loop) {
-    return loop.first_step + loop.ops.size() + static_cast<size_t>(&one - loop.reductions.data());
+    return loop.first_step + loop.ops.size() + loop.edges.size() + static_cast<size_t>(&one - loop.reductions.data());
+  }
+  static size_t number_of(const Steps::Edges& one, const Steps::Loop& loop) {
+    return loop.first_step + loop.ops.size() + static_cast<size_t>(&one - loop.edges.data());
   }
 
   void run_row_by_row(int32_t number, int64_t end) {
@@ -184,7 +191,7 @@ class TapeRun {
   /// How many rows of `count` values can go through the loop step by step: as many as registers hold, or all where none is written.
   int64_t most_together(const Steps::Loop& loop, int64_t count, size_t active) const {
     if (count > Steps::chunk) return 1;
-    const bool is_one_step = active + loop.reductions.size() == 1;
+    const bool is_one_step = active + loop.passes == 1;
     if (is_one_step && (active == 0 || !is_register(memory_.current(memory_.active[0]->out))))
       return Steps::rows_at_once;
     return Steps::chunk / std::max<int64_t>(1, count);
@@ -266,6 +273,7 @@ class TapeRun {
     const int64_t count = memory_.extent(loop.extent) * rows;
     run_prepared(loop, 1, count, prepare(loop, row, count));
     const auto says_nothing = [&](const Steps::Reduction& one) {
+      if (one.edges >= 0) return edges_.find_nothing(loop, static_cast<size_t>(one.edges), row);
       const char* const total = memory_.memory(one.total, row);
       if (one.join == Join::any)
         return std::all_of(total, total + memory_.slot(one.total).size, [](char byte) { return byte == 0; });
@@ -273,6 +281,7 @@ class TapeRun {
       return !tells_nan(largest) && !tells_inf(largest);
     };
     if (!std::all_of(loop.reductions.begin(), loop.reductions.end(), says_nothing)) return false;
+    for (const Steps::Edges& one : loop.edges) edges_.repeat(one, row, rows - 1);
     for (const Steps::Reduction& one : loop.reductions)
       with_number_of(memory_.slot(one.total).size, [&](auto type) {
         auto* const total = reinterpret_cast<decltype(type)*>(memory_.memory(one.total, row));
@@ -302,14 +311,23 @@ class TapeRun {
   }
   void run_prepared(const Steps::Loop& loop, int64_t rows, int64_t count, size_t active) {
     if (active == 0 && loop.reductions.empty()) return;
-    for (const Steps::Reduction& one : loop.reductions) start_totals(one, rows);
+    for (const Steps::Edges& one : loop.edges)
+      if (one.lanes < 0) edges_.start(one, rows);
+    for (const Steps::Reduction& one : loop.reductions)
+      if (one.edges < 0) start_totals(one, rows);
     for (int64_t first = 0; first < count; first += Steps::chunk) {
       const int64_t n = std::min(Steps::chunk, count - first);
       for (size_t k = 0; k < active; ++k) {
         apply(*memory_.active[k], first, n, rows);
         clock_.end_step(number_of(*memory_.active[k], loop));
       }
+      for (const Steps::Edges& one : loop.edges) {
+        if (one.lanes >= 0) continue;
+        edges_.join(one, joined_rows({one.values, -1, -1, -1, -1}, one.stored, first, rows), n);
+        clock_.end_step(number_of(one, loop));
+      }
       for (const Steps::Reduction& one : loop.reductions) {
+        if (one.edges >= 0) continue;
         reduce(one, first, n, rows);
         clock_.end_step(number_of(one, loop));
       }
@@ -336,11 +354,25 @@ class TapeRun {
     }
     const Place& out = memory_.current(op.out);
     char* to = out.at(first);
+    if (rows > 1 && are_dense(op, n)) n *= rows, rows = 1;
     for (; rows > 0; --rows, to += out.step) {
-      step(to, from.in, n, op.numbers.data());
+      if (op.watched)
+        op.watched(to, from.in, n, edges_.lanes(op.lanes));
+      else
+        step(to, from.in, n, op.numbers.data());
       for (size_t i = 0; i < op.in.size() && op.in[i] >= 0; ++i)
         from.in[i] = static_cast<const char*>(from.in[i]) + from.steps[i];
     }
+  }
+
+  /// Whether rows of `n` values are as good as one long row.
+  bool are_dense(const Steps::Op& op, int64_t n) const {
+    const auto is_dense = [&](int32_t index) {
+      const Steps::Slot& slot = memory_.slot(index);
+      return slot.home == Home::number || (slot.home != Home::cell && memory_.current(index).step == n * slot.size);
+    };
+    return op.choice < 0 && is_dense(op.out) &&
+           std::all_of(op.in.begin(), op.in.end(), [&](int32_t slot) { return slot < 0 || is_dense(slot); });
   }
 
   bool is_needed(const Steps::Op& op, int64_t row) const {
@@ -382,16 +414,20 @@ class TapeRun {
         one.steps->block(total.memory + i * total.step, from.at(first) + i * from.step, n, one.start);
       return;
     }
+    JoinedRows all = joined_rows(one.in, one.stored, first, rows);
+    all.total = total.memory, all.total_step = total.step;
+    one.merged(all, n, one.start);
+  }
+  JoinedRows joined_rows(const Steps::Operands& in, int32_t stored, int64_t first, int64_t rows) const {
     JoinedRows all{};
-    all.count = rows, all.total = total.memory, all.total_step = total.step;
-    if (one.stored >= 0)
-      all.stored = memory_.current(one.stored).at(first), all.stored_step = memory_.current(one.stored).step;
-    all.from = operands(one.in, first);
+    all.count = rows;
+    if (stored >= 0) all.stored = memory_.current(stored).at(first), all.stored_step = memory_.current(stored).step;
+    all.from = operands(in, first);
     if (first == 0) {
       all.read_ahead = ahead_in_.memory, all.read_step = ahead_in_.step;
       all.write_ahead = ahead_out_.memory, all.write_step = ahead_out_.step;
     }
-    one.merged(all, n, one.start);
+    return all;
   }
   /// The largest magnitude tells all but whether there is an Inf beside a NaN: such a row, which is rare, is looked at once more.
   void classify(const Steps::Classified& one) const {
@@ -416,6 +452,7 @@ class TapeRun {
   Clock& clock_;
   SlotMemory memory_;
   const SegmentSteps segments_;
+  const EdgeRun edges_;
   Place ahead_in_{}, ahead_out_{};
   bool is_beyond_cache_ = false;
   int64_t used_ = 1, left_ = 0;  // rows of the block; behind it
@@ -427,7 +464,7 @@ int64_t Tape::scratch_bytes(c10::ArrayRef<int64_t> extents) const { return SlotM
 size_t Tape::steps() const {
   size_t count = 0;
   for (const Steps::Level& level : steps_->levels)
-    for (const Steps::Loop& loop : level.loops) count += loop.ops.size() + loop.reductions.size();
+    for (const Steps::Loop& loop : level.loops) count += loop.ops.size() + loop.passes;
   return count;
 }
 void Tape::run(const Call& call, int64_t begin, int64_t end) const {

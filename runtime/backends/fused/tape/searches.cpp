@@ -10,7 +10,12 @@ namespace {
 
 using Home = Steps::Slot::Home;
 
-/// The cells that are read by more than a look at what the largest magnitude of a row tells: those need its value.
+bool lies_in(const Steps& steps, int32_t slot, Home home, int32_t extent) {
+  return slot < 0 || (steps.slot(slot).home == home && steps.slot(slot).extent == extent);
+}
+
+}  // namespace
+
 std::set<int32_t> read_as_values(const Steps& steps) {
   std::set<int32_t> read;
   const auto add_op = [&](const Steps::Op& op) {
@@ -35,12 +40,6 @@ std::set<int32_t> read_as_values(const Steps& steps) {
   for (const Steps::Transfer& one : steps.writes) read.insert(one.slot);
   return read;
 }
-
-bool lies_in(const Steps& steps, int32_t slot, Home home, int32_t extent) {
-  return slot < 0 || (steps.slot(slot).home == home && steps.slot(slot).extent == extent);
-}
-
-}  // namespace
 
 void find_searches(Steps& steps) {
   if (steps.width > 1) return;

@@ -40,8 +40,8 @@ int64_t bytes_of(size_t count) {
   return static_cast<int64_t>(count * sizeof(T));
 }
 /// What every call keeps in scratch memory, in this order: places, those of the row at hand, active steps, cells, registers, lanes,
-/// totals, tile.
-std::array<int64_t, 8> fixed_bytes(const Steps& steps) {
+/// totals, tile, lanes of edges.
+std::array<int64_t, 9> fixed_bytes(const Steps& steps) {
   const size_t count = steps.slots.size();
   return {bytes_of<SlotMemory::Place>(count),
           bytes_of<SlotMemory::Place>(count),
@@ -50,7 +50,8 @@ std::array<int64_t, 8> fixed_bytes(const Steps& steps) {
           steps.registers * kRegister,
           kLanes,
           kTotals,
-          kTile};
+          kTile,
+          steps.lanes * edge_lanes_bytes};
 }
 /// What a slot takes of it behind these: nothing, where it lies elsewhere.
 int64_t slot_bytes(const Steps& steps, const Steps::Slot& slot, const int64_t* extents, int64_t block_rows) {
@@ -72,7 +73,7 @@ SlotMemory::SlotMemory(const Steps& all_steps, const Call& of_call)
   current_ = new (take(fixed[1])) Place[count];
   active = new (take(fixed[2])) const Steps::Op*[steps.most_ops];
   size_t next = 3;
-  for (char** const part : {&cells, &registers, &lanes, &totals, &tile}) *part = take(fixed[next++]);
+  for (char** const part : {&cells, &registers, &lanes, &totals, &tile, &edge_lanes}) *part = take(fixed[next++]);
   for (const int32_t i : steps.by_home) {
     const Steps::Slot& slot = steps.slot(i);
     char* place = nullptr;

@@ -44,7 +44,7 @@ class SlotMemory {
   const Call& call;
   const int64_t block_rows;  // Rows have the same bits in every block.
   const Steps::Op** active;  // what the current row needs of a loop
-  char *cells, *registers, *lanes, *totals, *tile;
+  char *cells, *registers, *lanes, *totals, *tile, *edge_lanes;
 
  private:
   int32_t taken(int32_t index, int64_t row) const { return slot(index).choice < 0 ? index : taken_slot(index, row); }

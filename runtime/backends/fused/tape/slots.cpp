@@ -40,9 +40,10 @@ class Registers {
     for (const Steps::Op& op : loop_.ops) slots.insert(op.in.begin(), op.in.end()), slots.insert(op.out);
     for (const Steps::Reduction& one : loop_.reductions) {
       slots.insert(one.in.begin(), one.in.end());
-      slots.insert({one.total, one.stored});
+      slots.insert({one.edges < 0 ? one.total : -1, one.stored});
       if (!one.merged) slots.insert(one.operand);
     }
+    for (const Steps::Edges& one : loop_.edges) slots.insert(one.totals.begin(), one.totals.end());
     std::set<int32_t> chosen, conditions, seen;
     for (const int32_t choice : loop_.choices) {
       const Steps::Choice& one = steps_.choices[static_cast<size_t>(choice)];
@@ -97,6 +98,59 @@ class Registers {
   std::map<int32_t, size_t> last_uses_;
 };
 
+/// Which slots steps name: a call finds the places of these alone.
+class UsedSlots {
+ public:
+  explicit UsedSlots(const Steps& steps) : used_(steps.slots.size()) {
+    for (const auto& [slot, extent] : steps.counts) add(slot);
+    for (const int32_t slot : steps.zeros) add(slot);
+    for (const std::vector<Steps::Transfer>* list : {&steps.numbers, &steps.reads, &steps.writes})
+      for (const Steps::Transfer& one : *list) add(one.slot);
+    for (const Steps::Op& op : steps.once) add(op);
+    for (const Steps::Spread& one : steps.spread_once) add(one);
+    for (const Steps::Positions& one : steps.positions) add(one.out);
+    for (const Steps::Choice& one : steps.choices) add(one.condition), add(one.out), add_all(one.of);
+    for (const Steps::Fetch& one : {steps.fetched_input, steps.fetched_output}) add(one.slot);
+    for (const Steps::Level& level : steps.levels) add(level);
+  }
+  bool operator[](int32_t slot) const { return used_[static_cast<size_t>(slot)]; }
+
+ private:
+  void add(int32_t slot) {
+    if (slot >= 0) used_[static_cast<size_t>(slot)] = true;
+  }
+  template <class Slots>
+  void add_all(const Slots& slots) {
+    for (const int32_t slot : slots) add(slot);
+  }
+  void add(const Steps::Spread& one) { add(one.in), add(one.out); }
+  void add(const Steps::Op& op) {
+    add(op.out), add_all(op.in);
+    for (const Steps::Guard& guard : op.guards) add(guard.condition);
+  }
+  void add(const Steps::Reduction& one) {
+    add(one.out), add(one.stored), add_all(one.in), add_all(one.bounds);
+    if (one.edges < 0) add(one.total);
+    if (!one.merged) add(one.operand);
+  }
+  void add(const Steps::Level& level) {
+    for (const Steps::Op& op : level.cells) add(op);
+    for (const Steps::Classified& one : level.classified) add(one.element), add(one.largest), add(one.out);
+    for (const Steps::Op& op : level.after) add(op);
+    for (const Steps::Spread& one : level.spreads) add(one);
+    for (const Steps::SegmentReduction& one : level.segments) add(one.of);
+    if (level.only) add(level.only->condition);
+    for (const Steps::Loop& loop : level.loops) {
+      for (const Steps::Op& op : loop.ops) add(op);
+      for (const Steps::Reduction& one : loop.reductions) add(one);
+      for (const Steps::Edges& one : loop.edges) add(one.values), add(one.stored), add_all(one.totals);
+      add_all(loop.conditions);
+      if (loop.only) add(loop.only->condition);
+    }
+  }
+  std::vector<bool> used_;
+};
+
 }  // namespace
 
 void allot_registers(Steps& steps) {
@@ -131,7 +185,9 @@ void find_read_again(Steps& steps) {
 }
 
 void sort_slots(Steps& steps) {
-  for (size_t i = 0; i < steps.slots.size(); ++i) steps.by_home.push_back(static_cast<int32_t>(i));
+  const UsedSlots used(steps);
+  for (int32_t i = 0; i < static_cast<int32_t>(steps.slots.size()); ++i)
+    if (used[i]) steps.by_home.push_back(i);
   const auto home = [&](int32_t index) { return steps.slot(index).home; };
   std::stable_sort(steps.by_home.begin(), steps.by_home.end(),
                    [&](int32_t one, int32_t other) { return home(one) < home(other); });

@@ -5,6 +5,7 @@
 #include <compare>
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -66,6 +67,8 @@ struct Steps {
     // for the listing
     Type result = Type::non_finite;
     int32_t line = -1;  // LoopValue::line
+    WatchedStep watched = nullptr;  // in the place of `step`
+    int32_t lanes = -1;             // Edges::lanes
   };
   /// One of two operands, by a condition that holds for the whole row: nothing has to be computed.
   struct Choice {
@@ -91,11 +94,28 @@ struct Steps {
     Operands in = none;
     int32_t stored = -1;
     int32_t line = -1;  // LoopValue::line
+    int32_t merge = -1;  // index into merges
+    // Told by the edges of a row, index into Loop::edges; then nothing is joined for it.
+    int32_t edges = -1;
+    EdgeQuestion question = EdgeQuestion::magnitude;
+    std::array<int32_t, 2> bounds{-1, -1};  // numbers
+  };
+  /// What tells several reductions over the same floats (support/edges.h).
+  struct Edges {
+    int32_t values, stored;
+    std::array<int32_t, 3> totals;  // cells, as in EdgeTotals
+    // The values are watched by the op that makes them, for all rows of a block: index of its lanes. Where these tell that one of
+    // the reductions finds something, each row is looked at once more.
+    int32_t lanes = -1;
+    Watching watching = Watching::edges;
+    int32_t line = -1;  // LoopValue::line
   };
   struct Loop {
     int32_t extent;
     std::vector<Op> ops;
+    std::vector<Edges> edges;
     std::vector<Reduction> reductions;
+    size_t passes = 0;                // over positions, of edges and reductions
     std::vector<int32_t> moving;      // slots that lie elsewhere for each row
     std::vector<int32_t> registers;   // slots that lie in a register of the loop
     std::vector<int32_t> conditions;  // rows in which these are alike need the same ops, of the same slots
@@ -105,7 +125,7 @@ struct Steps {
     std::optional<Guard> only{};      // rows that meet this need all of it, others nothing
     bool direct = false;              // every row needs all ops, and reads and writes no slot but its own
     bool searches = false;  // only asks whether there is something, of the caller's memory; mostly there is nothing
-    size_t first_step = 0;  // of its ops in the listing; the reductions follow them
+    size_t first_step = 0;  // of its ops in the listing; the edges and the reductions follow them
   };
   /// A reduction over the segments of an extent: one value for each, or (`whole`) one of the row, segment after segment.
   struct SegmentReduction {
@@ -156,6 +176,7 @@ struct Steps {
   std::vector<Choice> choices;
   int64_t cell_bytes = 0;
   int32_t registers = 0;
+  int32_t lanes = 0;            // of edges
   size_t most_ops = 0;                                          // of one loop
   std::vector<std::pair<int64_t, std::vector<char>>> literals;  // offset in the cell memory, bytes
   std::vector<int32_t> zeros;                                   // cells that are zero in each row
@@ -191,11 +212,15 @@ void drop_unread(Steps& steps);
 void find_choices(Steps& steps);
 /// Steps that follow each other become one.
 void merge_steps(Steps& steps);
+/// Reductions over the same floats are told by their edges.
+void find_edges(Steps& steps);
 void allot_registers(Steps& steps);
 void choose_fetching(Steps& steps);
 /// What later levels read or write once more should still be in the cache.
 void find_read_again(Steps& steps);
 void find_searches(Steps& steps);
+/// The cells that are read by more than a look at what the largest magnitude of a row tells: those need its value.
+std::set<int32_t> read_as_values(const Steps& steps);
 /// The levels of which only some rows need anything.
 void find_rare_levels(Steps& steps);
 /// Values that rows keep lie where an output is written later, but for the one that lies in an input.
