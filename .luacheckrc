@@ -8,7 +8,7 @@ read_globals = {
   -- helpers and control flow
   "find", "push", "fix", "has_err", "flag_nan", "flag_inf", "flag_nan_and_inf", "flag_oob_indices",
   "guard", "unguard",
-  "IF", "IS", "HAS", "AND", "OR", "NOT",
+  "IF", "WHERE", "IS", "HAS", "AND", "OR", "NOT",
   -- locations
   "tracked", "ErrorLocation", "LocationTree", "WeightedLocationTree",
   -- types and results

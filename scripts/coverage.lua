@@ -36,7 +36,7 @@ end
 
 --- `fn`, run while only the samples of `mask` count.
 local function within(mask, fn)
-  if not core.is_callable(fn) then
+  if core.is_tensor(fn) or not core.is_callable(fn) then
     return fn
   end
   return function(...)
@@ -114,16 +114,17 @@ local runs_function = {
 local Chain = {}
 Chain.__index = Chain
 
---- Adds a branch for the samples of `mask` that no earlier branch took.
-local function branch(chain, id, mask, fn)
-  local taken = chain.left and mask & chain.left or mask
+--- Adds a branch for the samples of `mask` that no earlier branch took; those of `rest` go on. A sample can be in both,
+-- where a condition is over elements.
+local function branch(chain, id, mask, rest, fn)
+  local taken = both(mask, chain.left)
   take(id, taken)
-  chain.left = chain.left and chain.left & ~mask or ~mask
+  chain.left = both(rest, chain.left)
   return within(taken, fn)
 end
 
 local function is_condition(value)
-  return core.is_tensor(value) and core.is_bool(value) and value:dim() <= 1
+  return core.is_tensor(value) and core.is_bool(value)
 end
 
 local function covered_if(id, original, condition, fn)
@@ -131,17 +132,20 @@ local function covered_if(id, original, condition, fn)
     return original(condition, fn)  -- which says what is wrong
   end
   local chain = setmetatable({}, Chain)
-  chain.inner = original(condition, branch(chain, id, condition, fn))
+  chain.inner = original(condition, branch(chain, id, by_sample(condition), by_sample(~condition), fn))
   return chain
 end
 
 function Chain:ELIF(condition, fn)
-  self.inner = self.inner:ELIF(condition, is_condition(condition) and branch(self, pending, condition, fn) or fn)
+  if is_condition(condition) then
+    fn = branch(self, pending, by_sample(condition), by_sample(~condition), fn)
+  end
+  self.inner = self.inner:ELIF(condition, fn)
   return self
 end
 
 function Chain:ELSE(fn)
-  return self.inner:ELSE(branch(self, pending, self.left, fn))
+  return self.inner:ELSE(branch(self, pending, self.left, self.left, fn))
 end
 
 local function covered_where(id, original, condition, a, b)
@@ -151,6 +155,16 @@ local function covered_where(id, original, condition, a, b)
     take(id + 1, ~condition)
   end
   return result
+end
+
+local function covered_choice(id, original, condition, a, b, ...)
+  if not is_condition(condition) then
+    return original(condition, a, b, ...)
+  end
+  local taken, left = by_sample(condition), by_sample(~condition)
+  take(id, taken)
+  take(id + 1, left)
+  return original(condition, within(taken, a), within(left, b), ...)
 end
 
 local function covered_guard(id, original, f, z, predicate, ...)
@@ -208,6 +222,8 @@ local function covered(id, name, original)
     return function(...) return covered_if(id, original, ...) end
   elseif name == "torch.where" then
     return function(...) return covered_where(id, original, ...) end
+  elseif name == "WHERE" then
+    return function(...) return covered_choice(id, original, ...) end
   elseif name == "err.guard" then
     return function(...) return covered_guard(id, original, ...) end
   elseif name == "err.map_err_flags" then

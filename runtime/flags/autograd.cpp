@@ -32,22 +32,27 @@ using torch::autograd::variable_list;
 /// Guards gradients on their way out of a branch.
 class GuardOut : public torch::autograd::FunctionPostHook {
  public:
-  GuardOut(std::vector<size_t> edges, at::Tensor taken) : edges_(std::move(edges)), taken_(std::move(taken)) {}
+  GuardOut(std::vector<size_t> leaving, elements::Taken taken)
+      : leaving_(std::move(leaving)), taken_(std::move(taken)) {}
 
   variable_list operator()(const variable_list& outputs, const variable_list& /*inputs*/) override {
     variable_list guarded = outputs;
-    for (size_t edge : edges_) {
-      at::Tensor& grad = guarded[edge];
-      // What holds no row for each sample (a weight, a sum over the batch) is nobody's row.
-      if (grad.defined() && (taken_.dim() == 0 || (grad.dim() > 0 && grad.size(0) == taken_.size(0))))
-        grad = guarded_gradient(grad, taken_);
-    }
+    if (const at::Tensor& rows = taken_.rows; rows.defined())
+      for (size_t edge : leaving_) {
+        at::Tensor& grad = guarded[edge];
+        // What holds no row for each sample (a weight, a sum over the batch) is nobody's row.
+        if (grad.defined() && (rows.dim() == 0 || (grad.dim() > 0 && grad.size(0) == rows.size(0))))
+          grad = guarded_gradient(grad, rows);
+      }
+    if (taken_.elements.defined())
+      for (at::Tensor& grad : guarded)
+        if (grad.defined()) grad = guarded_elements(grad, taken_.elements);
     return guarded;
   }
 
  private:
-  std::vector<size_t> edges_;
-  at::Tensor taken_;
+  std::vector<size_t> leaving_;
+  elements::Taken taken_;
 };
 
 /// Numbers are those of the thread. Leaves have the largest, whenever they were made.
@@ -60,7 +65,7 @@ bool is_of_branch(const Node* node, uint64_t start, uint64_t thread) {
 
 uint64_t branch_start() { return at::sequence_number::peek(); }
 
-void guard_branch(const at::Tensor& result, uint64_t start, const at::Tensor& taken) {
+void guard_branch(const at::Tensor& result, uint64_t start, const elements::Taken& taken) {
   const uint64_t thread = at::RecordFunction::currentThreadId();
   if (!result.requires_grad() || !is_of_branch(result.grad_fn().get(), start, thread)) return;
   std::vector<Node*> open{result.grad_fn().get()};
@@ -78,7 +83,8 @@ void guard_branch(const at::Tensor& result, uint64_t start, const at::Tensor& ta
         open.push_back(next);
       }
     }
-    if (!leaving.empty()) node->add_post_hook(std::make_unique<GuardOut>(std::move(leaving), taken));
+    if (!leaving.empty() || taken.elements.defined())
+      node->add_post_hook(std::make_unique<GuardOut>(std::move(leaving), taken));
   }
 }
 
@@ -206,10 +212,30 @@ struct GuardGrad : Function<GuardGrad> {
   }
 };
 
+// What is broadcast has a gradient for each element before it is summed up.
+struct GuardElements : Function<GuardElements> {
+  static Tensor forward(AutogradContext* ctx, const Tensor& a, const std::vector<int64_t>& sizes, const Tensor& taken) {
+    ctx->save_for_backward({taken});
+    ctx->saved_data["sizes"] = a.sizes().vec();
+    return a.sizes() == sizes ? a : a.expand(sizes);
+  }
+  static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    if (!grads[0].defined()) return {Tensor(), Tensor(), Tensor()};
+    const Tensor grad = guarded_elements(grads[0], ctx->get_saved_variables()[0]);
+    return {at::sum_to(grad, ctx->saved_data["sizes"].toIntVector()), Tensor(), Tensor()};
+  }
+};
+
 }  // namespace
 
 Tensor guarded_gradient(const Tensor& grad, const Tensor& taken) {
   return kept_where(at::logical_or(composite::over_rows(taken, grad.dim()), at::isfinite(grad)), grad);
+}
+
+Tensor guarded_elements(const Tensor& grad, const Tensor& taken) {
+  if (grad.layout() != c10::kStrided) return grad;
+  const auto mask = elements::over(taken, grad.sizes());
+  return mask ? kept_where(at::logical_or(*mask, at::isfinite(grad)), grad) : grad;
 }
 
 FixResult fix(const Tensor& z, const Tensor& flags, const Tensor& fallback, int64_t location, int64_t codes,
@@ -299,6 +325,13 @@ Tensor guard_grad(const Tensor& z, const Tensor& taken) {
   if (wants_grad(z)) return has_rows ? GuardGrad::apply(z, taken) : at::alias(z);
   at::AutoDispatchBelowADInplaceOrView below;
   return at::alias(z);
+}
+
+Tensor guard_elements(const Tensor& a, const Tensor& b, const Tensor& taken) {
+  check::guard_elements(a, b, taken);
+  if (wants_grad(a)) return GuardElements::apply(a, at::infer_size(a.sizes(), b.sizes()), taken);
+  at::AutoDispatchBelowADInplaceOrView below;
+  return elements::broadcast(a, b, taken);
 }
 
 }  // namespace triage::flags::autograd

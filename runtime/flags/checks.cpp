@@ -329,6 +329,15 @@ void guard_grad(const Tensor& z, const Tensor& taken) {
   same_device("guard_grad", "taken", taken, z, "z");
 }
 
+void guard_elements(const Tensor& a, const Tensor& b, const Tensor& taken) {
+  strided("guard_grad", "a", a);
+  strided("guard_grad", "b", b);
+  strided("guard_grad", "taken", taken);
+  if (taken.scalar_type() != ScalarType::Bool)
+    refuse("guard_grad", "`taken` must be a bool mask; got ", taken.scalar_type(), " of shape ", taken.sizes(), ".");
+  same_device("guard_grad", "taken", taken, a, "a");
+}
+
 }  // namespace triage::flags::check
 
 namespace triage::flags {
@@ -338,14 +347,15 @@ thread_local constinit ThreadContext context{};
 KnownForms KnownForms::of_process_;
 
 namespace check {
-namespace {
 
-bool is_known(const Tensor& tensor) {
+bool has_known_form(const Tensor& tensor) {
   if (!tensor.defined() || tensor.layout() != c10::kStrided || tensor.dim() != 2) return false;
   const ErrorConfig& in_force = get_config();
   return (tensor.scalar_type() == in_force.flag_dtype && tensor.size(1) == in_force.num_words()) ||
          KnownForms::has(tensor.scalar_type(), tensor.size(1));
 }
+
+namespace {
 
 bool could_be_flags(const Tensor& tensor) {
   const auto dtype = tensor.scalar_type();
@@ -357,7 +367,7 @@ bool could_be_flags(const Tensor& tensor) {
 [[noreturn]] void refuse_unknown(const char* op, const Tensor& flags, const Tensor* beside) {
   const ErrorConfig& config = get_config();
   throw InputError(c10::str(op, ": `f` is not a flags tensor: ", flags.scalar_type(), " of shape ", flags.sizes(),
-                            beside && is_known(*beside) ? "; are the two swapped?" : ".",
+                            beside && has_known_form(*beside) ? "; are the two swapped?" : ".",
                             " Flags of the configuration are ", config.flag_dtype, " of shape (N, ", config.num_words(),
                             "). triage knows flags of another configuration if the script made that configuration "
                             "(ErrorConfig{...}), recorded with it, or declares an input of type Tensor(error_t)."));
@@ -366,7 +376,7 @@ bool could_be_flags(const Tensor& tensor) {
 }  // namespace
 
 void known(const char* op, const Tensor& flags, const Tensor* beside) {
-  if (is_known(flags)) return;
+  if (has_known_form(flags)) return;
   if (!flags.defined() || flags.layout() != c10::kStrided) return;
   if (flags.dim() != 2) throw InputError(c10::str(op, ": ", no_flags_shape(flags)));
   if (could_be_flags(flags)) refuse_unknown(op, flags, beside);

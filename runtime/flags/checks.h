@@ -64,6 +64,7 @@ void fallback(const Tensor& z, const Tensor& fallback);
 /// True where the condition selects rows, false where it selects the whole batch.
 bool select(const Tensor& cond, const Tensor& a, const Tensor& b);
 void guard_grad(const Tensor& z, const Tensor& taken);
+void guard_elements(const Tensor& a, const Tensor& b, const Tensor& taken);
 
 inline int64_t slots_per_word(ScalarType carrier) {
   return carrier == ScalarType::Int || carrier == ScalarType::Float ? 2 : 4;

@@ -70,6 +70,8 @@ class KnownForms {
 };
 
 namespace check {
+/// Whether it has the form of flags that are known here.
+bool has_known_form(const Tensor& tensor);
 /// Refuses a tensor of another rank than flags, and one that has the shape and dtype that some flags could have, but not those
 /// of known flags. What else flags cannot have is left to the operator. `beside`: the other tensor of the call, for the question whether the two are swapped.
 void known(const char* op, const Tensor& flags, const Tensor* beside = nullptr);

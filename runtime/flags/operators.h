@@ -57,7 +57,8 @@
   X("replace", replace,                                                                                               \
     "(Tensor z, Scalar value, bool nan, bool posinf, bool neginf, float[] values, int[] integers=[]) -> Tensor")      \
   X("select", select, "(Tensor cond, Tensor a, Tensor b) -> Tensor")                                                  \
-  X("guard_grad", guard_grad, "(Tensor(a) z, Tensor taken) -> Tensor(a)")
+  X("guard_grad", guard_grad, "(Tensor(a) z, Tensor taken) -> Tensor(a)")                                             \
+  X("guard_grad.elements", guard_elements, "(Tensor(a) a, Tensor b, Tensor taken) -> Tensor(a)")
 
 namespace triage::flags {
 

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <string>
 
+#include "runtime/flags/branches/element_masks.h"
 #include "runtime/flags/checks.h"
 #include "runtime/flags/operators.h"
 
@@ -170,6 +171,10 @@ Tensor select(const Tensor& cond, const Tensor& a, const Tensor& b) {
 Tensor guard_grad(const Tensor& z, const Tensor& taken) {
   check::guard_grad(z, taken);
   return at::alias(z);
+}
+
+Tensor guard_elements(const Tensor& a, const Tensor& b, const Tensor& taken) {
+  return elements::broadcast(a, b, taken);
 }
 
 }  // namespace triage::flags::meta

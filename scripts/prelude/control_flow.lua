@@ -1,5 +1,6 @@
 -- IF():ELIF():ELSE(), and the conditions made for it. Branches are selected leaf by leaf; the first condition that
 -- holds wins. Eager code runs what it needs; captured code runs every branch, for the graph must hold them all.
+-- A condition is of the batch, of samples (one dimension), or over elements (more).
 local core = ...
 local setmetatable = setmetatable
 local insert, pack, remove, unpack = table.insert, table.pack, table.remove, table.unpack
@@ -7,6 +8,17 @@ local arguments = core.arguments
 local globals = _G
 
 local select_rows = core.op("triage::select", "")
+local where = core.op("aten::where", "self")
+local where_number_first = core.op("aten::where", "ScalarSelf")
+local where_number_last = core.op("aten::where", "ScalarOther")
+local expand_as = core.op("aten::expand_as", "")
+local flatten = core.op("aten::flatten", "using_ints")
+local zeros_like = core.op("aten::zeros_like", "")
+local any_along = core.op("aten::any", "dim")
+local all_along = core.op("aten::all", "dim")
+local merge_flags = core.op("triage::merge", "")
+local full_like = core.op("aten::full_like", "")
+local reshape = core.op("aten::reshape", "")
 local any_err = core.op("triage::any_err", "")
 local has_code = core.op("triage::has_code", "")
 local any = core.op("aten::any", "")
@@ -53,10 +65,55 @@ local function select_fields(site, a, b, leaf, nesting)
   return merged
 end
 
+--- Flags of samples whose elements come from both branches are those of both; of others, those of their branch.
+local function select_guards(condition, data, a, b)
+  local ours, theirs = core.is_guarded(a) and core.flags_of(a), core.is_guarded(b) and core.flags_of(b)
+  ours, theirs = ours or zeros_like(theirs), theirs or zeros_like(ours)
+  if rawequal(ours, theirs) then
+    return ours
+  end
+  local taken = flatten(expand_as(condition, data), 1, -1)
+  if core.mask_rank(taken) == 1 then   -- a number for each sample
+    return select_rows(taken, ours, theirs)
+  end
+  local slots, policy = core.resolve_config()
+  local some = select_rows(any_along(taken, 1, false), merge_flags(ours, theirs, slots, policy), theirs)
+  return select_rows(all_along(taken, 1, false), ours, some)
+end
+
+local function is_element(value)
+  return core.is_tensor(value) or type(value) == "number"
+end
+
+--- Of tensors, or a tensor and a number: each element of `a` where the condition holds.
+local function select_elements(site, a, b, leaf)
+  local x, y = core.data_of(a), core.data_of(b)
+  local mismatch = core.element_mismatch(site.condition, x, y)
+  if mismatch then
+    differ(site, leaf, mismatch)
+  end
+  local operator = where
+  if not core.is_tensor(x) then
+    operator = where_number_first
+  elseif not core.is_tensor(y) then
+    operator = where_number_last
+  end
+  local data = operator(site.condition, x, y)
+  if core.is_guarded(a) or core.is_guarded(b) then
+    return core.guarded(nil, data, select_guards(site.condition, data, a, b))
+  end
+  return data
+end
+
 --- The value of one leaf (or table of leaves): `a` where the condition holds, else `b`.
 function select_leaf(site, a, b, leaf, nesting)
   if not rawequal(a, b) then
     a, b = core.plain(a), core.plain(b)
+  end
+  local by_element = site.by_element or core.mask_rank(site.condition) > 1
+  if by_element and not rawequal(a, b) and is_element(a) and is_element(b)
+    and (core.is_tensor(a) or core.is_tensor(b)) then
+    return select_elements(site, a, b, leaf)
   end
   if core.is_tensor(a) and core.is_tensor(b) then
     if rawequal(a, b) then
@@ -88,7 +145,7 @@ end
 --- and for messages, where it is no IF: `construct`, `leaves` (names of the results) and `rule`.
 local function select_results(site, a, b)
   if a.n ~= b.n then
-    core.numbers_differ(site.name, a.n, site.other, b.n)
+    core.numbers_differ(site.construct or "IF", site.name, a.n, site.other, b.n)
   end
   local merged = {n = a.n}
   for i = 1, a.n do
@@ -120,7 +177,7 @@ end
 
 local function add_branch(chain, operation, condition, fn)
   condition = core.data_of(condition)
-  local per_sample = core.condition_rank(condition, operation) == 1
+  local per_sample = core.condition_rank(condition, operation) > 0
   branch_function(operation, fn)
   if chain.finished then
     core.fail(operation .. ": this chain already ended with ELSE")
@@ -244,6 +301,45 @@ function globals.IF(condition, fn)
   local chain = add_branch(setmetatable({finished = false}, Chain), "IF", condition, fn)
   chain.place, chain.ticket = core.open_chain()
   return chain
+end
+
+--- `value` of WHERE as a branch.
+local function as_branch(name, value)
+  if core.is_tensor(value) or type(value) == "number" then
+    return function() return value end
+  end
+  if not core.is_callable(value) then
+    core.fail(("WHERE: expected a function, a tensor or a number as `%s`, got %s"):format(name, core.describe(value)))
+  end
+  return value
+end
+
+--- A number beside a tensor, where samples are selected: of the tensor's form.
+local function fill_numbers(a, b)
+  for i = 1, a.n == b.n and a.n or 0 do
+    local x, y = core.plain(a[i]), core.plain(b[i])
+    if type(x) == "number" and core.is_tensor(y) then
+      a[i] = full_like(core.data_of(y), x)
+    elseif type(y) == "number" and core.is_tensor(x) then
+      b[i] = full_like(core.data_of(x), y)
+    end
+  end
+end
+
+function globals.WHERE(condition, a, b)
+  condition = core.data_of(condition)
+  local rank = core.condition_rank(condition, "WHERE")
+  a, b = as_branch("a", a), as_branch("b", b)
+  -- Both branches always run: as in `where`, a condition of shape () is not read. It is one element for all results.
+  local taken = rank == 0 and reshape(condition, {1, 1}) or condition
+  local ours = pack(core.in_branch(a, taken, {}))
+  local theirs = pack(core.in_branch(b, nil, {taken}))
+  if rank == 1 then
+    fill_numbers(ours, theirs)
+  end
+  local site = {condition = condition, by_element = rank ~= 1, construct = "WHERE", name = "a", other = "b"}
+  local merged = select_results(site, ours, theirs)
+  return unpack(merged, 1, merged.n)
 end
 
 function globals.HAS(flags, options)

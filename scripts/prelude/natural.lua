@@ -26,7 +26,7 @@ local running   -- the chain of the innermost branch that runs
 --- A condition that is a mask: of branch `position`.
 function natural.ask(chain, position, mask)
   mask = core.data_of(mask)
-  local per_sample = core.condition_rank(mask, "if") == 1
+  local per_sample = core.condition_rank(mask, "if") > 0
   chain[masks] = chain[masks] or {}
   local list = chain[masks]
   list[#list + 1] = {condition = mask, per_sample = per_sample, arm = position}
@@ -91,16 +91,28 @@ function natural.abandon(chain, failure)
   end
 end
 
+--- `mask`, and where it is over elements the samples that have some of them.
+local function by_sample(mask)
+  return mask:dim() > 1 and mask:flatten(1):any(1) or mask
+end
+
+local function both(mask, other)
+  if not mask or (mask:dim() == 1 and other:dim() == 1 and mask:size(0) ~= other:size(0)) then
+    return other
+  end
+  return mask & other
+end
+
 --- The samples that the branches now running are for, as a mask of shape (N,) or (); nil outside of branches.
 function natural.samples()
   local mask
   local chain = running
   while chain do
     if chain.own then
-      mask = mask and mask & chain.own or chain.own
+      mask = both(mask, by_sample(chain.own))
     end
     for _, condition in ipairs(chain.conditions) do
-      mask = mask and mask & ~condition or ~condition
+      mask = both(mask, by_sample(~condition))
     end
     chain = chain.around
   end

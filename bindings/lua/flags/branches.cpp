@@ -37,14 +37,14 @@ using capture::Recorder;
 namespace check = flags::check;
 
 const check::Language in_lua = {
-    describe, "mask:flatten(1):any(-1) or mask:any()", ":to(z.dtype)", "x:sum(-1, true)", "values", ""};
+    describe, "mask:flatten(1):any(1)", ":to(z.dtype)", "x:sum(-1, true)", ":unsqueeze(0)", ".where", "values", ""};
 
 int capturing(lua_State* L) {
   lua_pushboolean(L, Recorder::current() != nullptr);
   return 1;
 }
 
-/// core.condition_rank(condition, operation) -> 0 or 1
+/// core.condition_rank(condition, operation) -> 0 (of the batch), 1 (of samples), or more (over elements)
 int condition_rank(lua_State* L) {
   const std::string who = luaL_checkstring(L, 2);
   replace_by_data(L, 1);
@@ -84,6 +84,30 @@ int select_mismatch(lua_State* L) {
   return 1;
 }
 
+bool is_flags(const at::Tensor& tensor) {
+  const Recorder* recorder = Recorder::current();
+  const capture::FlagsTracker* tracker = capture::FlagsTracker::current();
+  return (recorder && recorder->tensors().is_flags(tensor)) || (tracker && tracker->is_flags(tensor));
+}
+
+/// core.element_mismatch(condition, a, b): the same for a condition over elements, where a branch may give a number.
+int element_mismatch(lua_State* L) {
+  const at::Tensor& condition = check_tensor(L, 1);
+  at::Tensor branches[2];
+  std::string complaint;
+  for (const int i : {0, 1}) {
+    if (const at::Tensor* tensor = test_tensor(L, i + 2)) branches[i] = *tensor;
+    if (condition.dim() > 0 && branches[i].defined() && is_flags(branches[i]))
+      complaint = check::flags_by_element(condition, branches[i], in_lua);
+  }
+  if (complaint.empty()) complaint = check::selectable_elements(condition, branches[0], branches[1], in_lua);
+  if (complaint.empty())
+    lua_pushnil(L);
+  else
+    lua_pushlstring(L, complaint.data(), complaint.size());
+  return 1;
+}
+
 /// core.branches_differ(construct or nil, branch, other, leaf, what, rule or nil): raises the error for that.
 int branches_differ(lua_State* L) {
   throw InputError(check::branches_differ(luaL_optstring(L, 1, "IF"), luaL_checkstring(L, 2), luaL_checkstring(L, 3),
@@ -91,10 +115,11 @@ int branches_differ(lua_State* L) {
                                           luaL_optstring(L, 6, check::same_results)));
 }
 
-/// core.numbers_differ(branch, number, other, number): raises the error of branches that return different numbers of values.
+/// core.numbers_differ(construct, branch, number, other, number): raises the error of branches that return different numbers of values.
 int numbers_differ(lua_State* L) {
   const auto number = [&](int index) { return static_cast<size_t>(luaL_checkinteger(L, index)); };
-  throw InputError(check::numbers_differ(luaL_checkstring(L, 1), number(2), luaL_checkstring(L, 3), number(4), in_lua));
+  throw InputError(check::numbers_differ(luaL_checkstring(L, 1), luaL_checkstring(L, 2), number(3),
+                                         luaL_checkstring(L, 4), number(5), in_lua));
 }
 
 /// core.fits(operation, z, made) -> whether what a function made of `z` has its shape; false where it has to be broadcast.
@@ -329,6 +354,7 @@ void add_control_flow(lua_State* L) {
                                        {"batch_condition", guarded<batch_condition>},
                                        {"holds", guarded<holds>},
                                        {"select_mismatch", guarded<select_mismatch>},
+                                       {"element_mismatch", guarded<element_mismatch>},
                                        {"branches_differ", guarded<branches_differ>},
                                        {"numbers_differ", guarded<numbers_differ>},
                                        {"fits", guarded<fits>},

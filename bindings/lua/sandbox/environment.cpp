@@ -13,7 +13,7 @@ constexpr const char* allowed_globals[] = {
     "xpcall",
     // tensors and samples
     "torch", "nn", "Tensor", "err", "flags", "find", "push", "fix", "has_err", "flag_nan", "flag_inf",
-    "flag_nan_and_inf", "flag_oob_indices", "guard", "unguard", "IF", "IS", "HAS", "AND", "OR", "NOT",
+    "flag_nan_and_inf", "flag_oob_indices", "guard", "unguard", "IF", "WHERE", "IS", "HAS", "AND", "OR", "NOT",
     // types and results
     "Dim", "Broadcast", "float16_t", "bfloat16_t", "float32_t", "float64_t", "int8_t", "int16_t", "int32_t", "int64_t",
     "uint8_t", "bool_t", "floating_t", "integer_t", "any_t", "error_t", "tensorcheck", "type_cast", "ValidationError",

@@ -5,7 +5,10 @@
 #include "runtime/capture/recording/recorder.h"
 #include "runtime/capture/rules/rules.h"
 
+#include <ATen/ExpandUtils.h>
 #include <c10/core/GradMode.h>
+#include <runtime/flags/branches/element_masks.h>
+#include <runtime/operators/semantics.h>
 #include <triage/error.h>
 
 #include <algorithm>
@@ -13,6 +16,10 @@
 #include <utility>
 
 namespace triage::capture {
+
+using operators::ResultSizes;
+namespace elements = flags::elements;
+
 namespace {
 
 /// The guard's own operators belong to what is around the branch.
@@ -27,11 +34,42 @@ class Suspended {
   BranchGuard* suspended_;
 };
 
-at::Tensor run(const char* name, std::initializer_list<c10::IValue> arguments) {
+at::Tensor run(const char* name, std::initializer_list<c10::IValue> arguments, const char* overload = "") {
   torch::jit::Stack stack(arguments);
-  call(c10::Dispatcher::singleton().findSchemaOrThrow(name, ""), stack);
+  call(c10::Dispatcher::singleton().findSchemaOrThrow(name, overload), stack);
   return stack.at(0).toTensor();
 }
+
+bool keeps_elements(const c10::OperatorHandle& op) {
+  const ResultSizes sizes = operators::semantics_of(op).sizes;
+  return sizes == ResultSizes::broadcast || sizes == ResultSizes::either;
+}
+
+/// An element of an argument is none of the result.
+bool is_product(const c10::OperatorHandle& op) {
+  const ResultSizes sizes = operators::semantics_of(op).sizes;
+  return sizes == ResultSizes::linear || sizes == ResultSizes::matmul || sizes == ResultSizes::addmm ||
+         sizes == ResultSizes::embedding || sizes == ResultSizes::convolution;
+}
+
+/// Whether an operator that broadcasts the two gives more elements than `tensor` has. A graph holds where the answer is the same.
+bool grows(const at::Tensor& tensor, const at::Tensor& other) {
+  if (!at::are_expandable(tensor.sizes(), other.sizes())) return false;  // the operator says so
+  if (other.dim() > tensor.dim()) return true;
+  std::vector<SizeFact> facts;
+  for (int64_t dim = other.dim(), own = tensor.dim(); dim-- > 0;) {
+    --own;
+    if (tensor.size(own) == 1 && other.size(dim) != 1) return true;
+    if (tensor.size(own) == other.size(dim))
+      facts.push_back({tensor, own, other, dim});
+    else
+      facts.push_back({other, dim, {}, 0});
+  }
+  if (Recorder* recorder = Recorder::current()) recorder->sizes().rely_on(facts);
+  return false;
+}
+
+uint32_t version_of(const at::Tensor& tensor) { return tensor.is_inference() ? 0 : tensor._version(); }
 
 bool may_require_grad(const at::Tensor& tensor) {
   const Recorder* const recorder = Recorder::current();
@@ -41,7 +79,13 @@ bool may_require_grad(const at::Tensor& tensor) {
 }  // namespace
 
 BranchGuard::BranchGuard(std::vector<at::Tensor> before, at::Tensor own, const void* thread)
-    : before_(std::move(before)), own_(std::move(own)), enclosing_(context.branch), natural_(thread != nullptr) {
+    : before_(std::move(before)),
+      own_(std::move(own)),
+      enclosing_(context.branch),
+      natural_(thread != nullptr),
+      selects_elements_((own_.defined() && elements::is_mask(own_)) ||
+                        std::any_of(before_.begin(), before_.end(), elements::is_mask) ||
+                        (enclosing_ && enclosing_->selects_elements_)) {
   static std::atomic<uint64_t> last_serial{0};
   if (enclosing_) selection_ = enclosing_->selection_;
   if (natural_) {
@@ -123,14 +167,31 @@ bool OutsideBranches::aborted() noexcept { return context.outside_branches && co
 KeepBranches::KeepBranches() : around_(context.branch) {}
 KeepBranches::~KeepBranches() { context.branch = around_; }
 
-const at::Tensor& BranchGuard::taken() {
-  if (taken_.defined()) return taken_;
-  at::Tensor taken = own_;
+at::Tensor BranchGuard::combined(bool of_elements) const {
+  const auto counts = [&](const at::Tensor& condition) {
+    return condition.defined() && elements::is_mask(condition) == of_elements;
+  };
+  at::Tensor taken = counts(own_) ? own_ : at::Tensor();
   for (const at::Tensor& condition : before_) {
+    if (!counts(condition)) continue;
     at::Tensor not_before = run("aten::logical_not", {condition});
     taken = taken.defined() ? run("aten::logical_and", {taken, not_before}) : not_before;
   }
-  return taken_ = taken;
+  return taken;
+}
+
+const at::Tensor& BranchGuard::taken() {
+  if (!taken_.defined()) taken_ = combined(false);
+  return taken_;
+}
+
+const at::Tensor& BranchGuard::taken_elements() {
+  if (taken_elements_.defined()) return taken_elements_;
+  taken_elements_ = combined(true);
+  const at::Tensor around = enclosing_ && enclosing_->selects_elements_ ? enclosing_->taken_elements() : at::Tensor();
+  if (around.defined())
+    taken_elements_ = taken_elements_.defined() ? run("aten::logical_and", {taken_elements_, around}) : around;
+  return taken_elements_;
 }
 
 bool BranchGuard::is_outer_data(const at::Tensor& tensor) {
@@ -143,31 +204,73 @@ bool BranchGuard::is_outer_data(const at::Tensor& tensor) {
 }
 
 at::Tensor BranchGuard::guarded(const at::Tensor& tensor) {
+  if (!c10::GradMode::is_enabled() || !may_require_grad(tensor)) return tensor;
+  if (is_only_branch()) return enclosing_ ? enclosing_->guarded(tensor) : tensor;
+  return selects_elements_ ? guarded_elements(tensor, nullptr) : guarded_rows(tensor);
+}
+
+at::Tensor BranchGuard::guarded_rows(const at::Tensor& tensor) {
   const auto known = guarded_.find(tensor.unsafeGetTensorImpl());
   if (known != guarded_.end()) return known->second.inner;
-  if (!c10::GradMode::is_enabled()) return tensor;
-  if (is_only_branch()) return enclosing_ ? enclosing_->guarded(tensor) : tensor;
   const Suspended outside(enclosing_);
-  if (!is_outer_data(tensor)) return tensor;
+  if (!taken().defined() || !is_outer_data(tensor)) return tensor;
   at::Tensor inner = run("triage::guard_grad", {tensor, taken()});
   guarded_[tensor.unsafeGetTensorImpl()] = {tensor, inner};
   made_.emplace(inner.unsafeGetTensorImpl(), inner);
   return inner;
 }
 
+at::Tensor BranchGuard::guarded_elements(const at::Tensor& tensor, const std::vector<at::Tensor>* others) {
+  const c10::TensorImpl* const key = tensor.unsafeGetTensorImpl();
+  const bool made = made_.count(key) != 0;
+  const bool may_spoil = !made || mixed_.count(key) != 0;
+  at::Tensor inner = made ? tensor : guarded_rows(tensor);
+  bool broadcast = false;
+  for (size_t i = 0; others && i < others->size(); ++i) {
+    const at::Tensor& other = (*others)[i];
+    if (other.is_same(tensor) || !grows(tensor, other)) continue;
+    inner = guarded_as(inner, other);
+    broadcast = true;
+  }
+  return may_spoil && !broadcast ? guarded_as(inner, inner) : inner;
+}
+
+at::Tensor BranchGuard::guarded_as(const at::Tensor& tensor, const at::Tensor& like) {
+  GuardedElements& known = guarded_elements_[{tensor.unsafeGetTensorImpl(), like.unsafeGetTensorImpl()}];
+  if (known.inner.defined() && known.version == version_of(tensor)) return known.inner;
+  const Suspended outside(enclosing_);
+  at::Tensor inner = run("triage::guard_grad", {tensor, like, taken_elements()}, "elements");
+  known = {tensor, like, inner, version_of(tensor)};
+  made_.emplace(inner.unsafeGetTensorImpl(), inner);
+  return inner;
+}
+
 void BranchGuard::guard_arguments(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   if (!c10::GradMode::is_enabled()) return;
+  if (is_only_branch()) {
+    if (enclosing_) enclosing_->guard_arguments(op, stack);
+    return;
+  }
   const auto& arguments = op.schema().arguments();
   const size_t first = stack.size() - arguments.size();
+  std::vector<at::Tensor> others;
+  if (selects_elements_ && operators::semantics_of(op).sizes == ResultSizes::broadcast)
+    for (const c10::IValue& argument : arguments_of(op, stack))
+      for_each_tensor(argument, [&](const at::Tensor& tensor) { others.push_back(tensor); });
+  const auto guard = [&](const at::Tensor& tensor) {
+    if (!tensor.defined() || !may_require_grad(tensor)) return tensor;
+    if (!selects_elements_) return guarded(tensor);
+    if (!is_product(op)) return guarded_elements(tensor, &others);
+    return made_.count(tensor.unsafeGetTensorImpl()) ? tensor : guarded_rows(tensor);
+  };
   for (size_t i = 0; i < arguments.size(); ++i) {
     c10::IValue& value = stack[first + i];
     if (is_written(arguments[i])) continue;  // what is written is meant itself
     if (value.isTensor()) {
-      if (value.toTensor().defined() && may_require_grad(value.toTensor())) value = guarded(value.toTensor());
+      value = guard(value.toTensor());
     } else if (value.isTensorList()) {
       std::vector<at::Tensor> items = value.toTensorVector();
-      for (at::Tensor& item : items)
-        if (item.defined() && may_require_grad(item)) item = guarded(item);
+      for (at::Tensor& item : items) item = guard(item);
       value = items;
     }
   }
@@ -178,8 +281,11 @@ void BranchGuard::note_results(const c10::OperatorHandle& op, const torch::jit::
     if (enclosing_) enclosing_->note_results(op, stack);
     return;
   }
-  const auto note = [this](const at::Tensor& tensor) {
-    if (tensor.defined() && may_require_grad(tensor)) made_.emplace(tensor.unsafeGetTensorImpl(), tensor);
+  const bool mixes = selects_elements_ && !keeps_elements(op);
+  const auto note = [&](const at::Tensor& tensor) {
+    if (!tensor.defined() || !may_require_grad(tensor)) return;
+    made_.emplace(tensor.unsafeGetTensorImpl(), tensor);
+    if (mixes) mixed_.insert(tensor.unsafeGetTensorImpl());
   };
   for (size_t i = stack.size() - op.schema().returns().size(); i < stack.size(); ++i) {
     if (stack[i].isTensor()) {

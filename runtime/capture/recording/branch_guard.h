@@ -5,9 +5,11 @@
 #include <triage/error.h>
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 namespace triage::capture {
@@ -19,10 +21,14 @@ namespace triage::capture {
 ///
 /// Only what requires grad is guarded, so code without gradients pays nothing. A tensor counts as data of the samples when it
 /// has as many rows as there are samples; where the branch is for the whole batch, every tensor is guarded.
+///
+/// Where a condition is over elements (a mask of two or more dimensions), operators inside of the branch may mix elements, and one of
+/// those would then spoil others before its gradient leaves the branch. So what other than elementwise operators make of it is guarded
+/// when it is used, and what an operator broadcasts is broadcast by the guard, which sums its gradient up behind the elements not taken.
 class BranchGuard {
  public:
-  /// Rows of the branch: those for which none of `before` holds, and `own` (where it is defined) does. Masks of shape (N,) or
-  /// (); combined when the first tensor asks.
+  /// Rows, or elements, of the branch: those for which none of `before` holds, and `own` (where it is defined) does. Combined when the
+  /// first tensor asks.
   /// A branch of natural Lua says on which coroutine it runs, as `thread`: in it, writing to tensors that were made outside
   /// of it raises PolicyError, for the branch runs for every sample. It ends where it may be out of order (a coroutine that
   /// was given up), so it leaves only guards that it finds.
@@ -55,7 +61,14 @@ class BranchGuard {
   void guard_arguments(const c10::OperatorHandle& op, torch::jit::Stack& stack);
   void note_results(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
   bool is_outer_data(const at::Tensor& tensor);
+  at::Tensor combined(bool of_elements) const;
   const at::Tensor& taken();
+  /// Of this branch and those around it.
+  const at::Tensor& taken_elements();
+  at::Tensor guarded_rows(const at::Tensor& tensor);
+  /// For an operator that broadcasts it to `others`, or where that is null mixes elements.
+  at::Tensor guarded_elements(const at::Tensor& tensor, const std::vector<at::Tensor>* others);
+  at::Tensor guarded_as(const at::Tensor& tensor, const at::Tensor& like);
   bool selects() const noexcept { return selection_.depth > 0; }
   /// All rows that come this far are its own: a script that a condition of the batch decided. It is a part of the branch around it.
   bool is_only_branch() const noexcept { return !own_.defined() && before_.empty(); }
@@ -70,11 +83,18 @@ class BranchGuard {
     at::Tensor inner;
   };
   std::vector<at::Tensor> before_;
-  at::Tensor own_, taken_;
+  at::Tensor own_, taken_, taken_elements_;
   std::unordered_map<const c10::TensorImpl*, Guarded> guarded_;
   std::unordered_map<const c10::TensorImpl*, at::Tensor> made_;  // results of the branch that require grad
+  std::unordered_set<const c10::TensorImpl*> mixed_;  // of these, what an operator made that may mix elements
+  struct GuardedElements {
+    at::Tensor outer, like, inner;
+    uint32_t version = 0;  // what was written to since is another value
+  };
+  std::map<std::pair<const c10::TensorImpl*, const c10::TensorImpl*>, GuardedElements> guarded_elements_;
   BranchGuard* enclosing_;
   bool natural_;
+  bool selects_elements_;
   Selection selection_;
   std::unordered_set<const void*> storages_;  // made in the branch; of tensors without one (yet) the TensorImpl
 };

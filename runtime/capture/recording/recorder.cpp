@@ -9,6 +9,7 @@
 #include "runtime/capture/rules/rules.h"
 #include "runtime/capture/sizes/integer_division.h"
 #include "runtime/capture/tensors/ordered_writes.h"
+#include "runtime/capture/tensors/safe_gradients.h"
 #include "runtime/compat/autocast.h"
 #include "runtime/flags/composites/known_rows.h"
 #include "runtime/given/host_call.h"
@@ -87,6 +88,7 @@ void log_node(const graph::Node& node, const Source& where) {
 }  // namespace
 
 void call(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
+  guard_replaced_elements(op, stack);
   if (!divide_integers(op, stack) && !scatter_in_order(op, stack)) call_plainly(op, stack);
   if (flags::KnownRows::any() && writes_unseen(op)) flags::KnownRows::forget();
 }

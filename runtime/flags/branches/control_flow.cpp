@@ -10,6 +10,7 @@
 #include <triage/control_flow.h>
 #include <triage/flags.h>
 
+#include <optional>
 #include <string>
 
 namespace triage {
@@ -34,48 +35,79 @@ void check_condition(const char* construct, const Tensor& condition) {
   flags::check::hold(construct, flags::check::condition(condition, flags::check::cpp), flags::check::cpp);
 }
 
-Tensor select_leaf(const Ran& branch, const Ran& other, size_t result, const Tensor& a, const Tensor& b) {
+/// Between which branches of what is selected.
+struct Site {
+  const char* construct;
+  bool by_element;
+};
+
+Tensor select_leaf(const Site& site, const Ran& branch, const Ran& other, size_t result, const Tensor& a,
+                   const Tensor& b) {
   static const auto select = c10::Dispatcher::singleton()
                                  .findSchemaOrThrow("triage::select", "")
                                  .typed<Tensor(const Tensor&, const Tensor&, const Tensor&)>();
   if (a.is_same(b)) return a;
-  const std::string what = flags::check::selectable(branch.condition, a, b, flags::check::cpp);
+  const std::string what = site.by_element
+                               ? flags::check::selectable_elements(branch.condition, a, b, flags::check::cpp)
+                               : flags::check::selectable(branch.condition, a, b, flags::check::cpp);
   if (!what.empty())
-    throw InputError(flags::check::branches_differ("IF", branch.name, other.name, c10::str("result ", result + 1), what,
-                                                   flags::check::same_results));
-  return select.call(branch.condition, a, b);
+    throw InputError(flags::check::branches_differ(site.construct, branch.name, other.name,
+                                                   c10::str("result ", result + 1), what, flags::check::same_results));
+  return site.by_element ? at::where(branch.condition, a, b) : select.call(branch.condition, a, b);
 }
 
-void check_results(const Ran& branch) {
+/// The results of `branch` where its condition holds, else `merged`, those of the branches behind it.
+Results merge(const Site& site, const Ran& branch, const Ran& last, Results merged) {
+  if (branch.results.size() != merged.size())
+    throw InputError(flags::check::numbers_differ(site.construct, branch.name, branch.results.size(), last.name,
+                                                  merged.size(), flags::check::cpp));
+  for (size_t result = 0; result < merged.size(); ++result)
+    merged[result] = select_leaf(site, branch, last, result, branch.results[result], merged[result]);
+  return merged;
+}
+
+void check_results(const char* construct, const Ran& branch) {
   for (size_t i = 0; i < branch.results.size(); ++i)
     if (!branch.results[i].defined())
       throw InputError(
-          c10::str("IF: the branch ", branch.name, " returned an undefined tensor as result ", i + 1, "."));
+          c10::str(construct, ": the branch ", branch.name, " returned an undefined tensor as result ", i + 1, "."));
 }
 
-/// Rows of a branch: those for which no condition before it holds, and its own does.
-Tensor taken_rows(const std::vector<Ran>& before, const Tensor& own) {
-  Tensor taken = own;
-  for (const Ran& branch : before) {
-    const Tensor left = at::logical_not(branch.condition);
-    taken = taken.defined() ? at::logical_and(taken, left) : left;
-  }
+/// Rows and elements of a branch: those for which no condition before it holds, and its own does.
+flags::elements::Taken taken_by(const std::vector<Ran>& before, const Tensor& own) {
+  flags::elements::Taken taken;
+  const auto add = [&](const Tensor& condition) {
+    Tensor& all = flags::elements::is_mask(condition) ? taken.elements : taken.rows;
+    all = all.defined() ? at::logical_and(all, condition) : condition;
+  };
+  if (own.defined()) add(own);
+  for (const Ran& branch : before) add(at::logical_not(branch.condition));
   return taken;
 }
 
 /// `condition`: undefined where the branch decides all that those before it leave.
-Ran run_branch(std::string name, const Branch& branch, const Tensor& condition, const std::vector<Ran>& before) {
+Ran run_branch(const char* construct, std::string name, const std::function<Results()>& run, const Tensor& condition,
+               const std::vector<Ran>& before) {
   const uint64_t start = flags::autograd::branch_start();
-  Ran ran{std::move(name), condition, branch.run()};
-  check_results(ran);
+  Ran ran{std::move(name), condition, run()};
+  check_results(construct, ran);
   if (!at::GradMode::is_enabled() || (before.empty() && !condition.defined())) return ran;
-  Tensor taken;
+  std::optional<flags::elements::Taken> taken;
   for (const Tensor& result : ran.results) {
     if (!result.requires_grad()) continue;
-    if (!taken.defined()) taken = taken_rows(before, condition);
-    flags::autograd::guard_branch(result, start, taken);
+    if (!taken) taken = taken_by(before, condition);
+    flags::autograd::guard_branch(result, start, *taken);
   }
   return ran;
+}
+
+/// A number beside a tensor, where samples are selected: of the tensor's form.
+void fill_numbers(Results& a, Results& b) {
+  const auto is_number = [](const Tensor& tensor) { return tensor.unsafeGetTensorImpl()->is_wrapped_number(); };
+  for (size_t i = 0; i < a.size() && i < b.size(); ++i) {
+    if (is_number(a[i]) && !is_number(b[i])) a[i] = at::full_like(b[i], a[i].item());
+    if (is_number(b[i]) && !is_number(a[i])) b[i] = at::full_like(a[i], b[i].item());
+  }
 }
 
 bool holds(const Tensor& condition) { return condition.item<bool>(); }
@@ -106,19 +138,34 @@ Results decide(const std::vector<Branch>& branches) {
   for (size_t position : positions) {
     const Branch& branch = branches[position];
     const bool is_last = position == positions.back();
-    ran.push_back(run_branch(name_of(position, branches.size()), branch, is_last ? Tensor() : branch.condition, ran));
+    ran.push_back(
+        run_branch("IF", name_of(position, branches.size()), branch.run, is_last ? Tensor() : branch.condition, ran));
   }
   const Ran& last = ran.back();
   Results merged = last.results;
   for (size_t i = ran.size() - 1; i-- > 0;) {
-    const Ran& branch = ran[i];
-    if (branch.results.size() != merged.size())
-      throw InputError(flags::check::numbers_differ(branch.name, branch.results.size(), last.name, merged.size(),
-                                                    flags::check::cpp));
-    for (size_t result = 0; result < merged.size(); ++result)
-      merged[result] = select_leaf(branch, last, result, branch.results[result], merged[result]);
+    const Site site{"IF", flags::elements::is_mask(ran[i].condition)};
+    merged = merge(site, ran[i], last, std::move(merged));
   }
   return merged;
+}
+
+Results choose(const Tensor& condition, const std::function<Results()>& a, const std::function<Results()>& b) {
+  check_condition("WHERE", condition);
+  // A condition of shape () has one element for all of the results.
+  const Site site{"WHERE", condition.dim() != 1};
+  std::vector<Ran> ran;
+  ran.push_back(run_branch("WHERE", "a", a, condition.dim() == 0 ? at::reshape(condition, {1, 1}) : condition, ran));
+  Ran other = run_branch("WHERE", "b", b, {}, ran);
+  ran.front().condition = condition;
+  if (!site.by_element) fill_numbers(ran.front().results, other.results);
+  return merge(site, ran.front(), other, other.results);
+}
+
+Tensor number(const c10::Scalar& value) {
+  Tensor wrapped = at::scalar_tensor(value, at::TensorOptions(value.type()));
+  wrapped.unsafeGetTensorImpl()->set_wrapped_number(true);
+  return wrapped;
 }
 
 const Tensor& batch_condition(const char* construct, const Tensor& condition) {

@@ -12,6 +12,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "runtime/flags/branches/element_masks.h"
 #include "runtime/flags/checks.h"
 #include "runtime/flags/composites/composite_slots.h"
 #include "runtime/flags/composites/composite_table.h"
@@ -276,6 +277,10 @@ Tensor select(const Tensor& cond, const Tensor& a, const Tensor& b) {
 Tensor guard_grad(const Tensor& z, const Tensor& taken) {
   check::guard_grad(z, taken);
   return at::alias(z);
+}
+
+Tensor guard_elements(const Tensor& a, const Tensor& b, const Tensor& taken) {
+  return elements::broadcast(a, b, taken);
 }
 
 namespace {

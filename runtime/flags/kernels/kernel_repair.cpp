@@ -2,6 +2,7 @@
 // of another dtype than the data, go through ATen's `where` (the composite).
 #include <ATen/ATen.h>
 #include <ATen/Dispatch.h>
+#include <runtime/flags/branches/element_masks.h>
 #include <runtime/flags/kernels/scan.h>
 #include <runtime/flags/records/rows.h>
 
@@ -266,6 +267,10 @@ Tensor select(const Tensor& cond, const Tensor& a, const Tensor& b) {
 Tensor guard_grad(const Tensor& z, const Tensor& taken) {
   check::guard_grad(z, taken);
   return at::alias(z);
+}
+
+Tensor guard_elements(const Tensor& a, const Tensor& b, const Tensor& taken) {
+  return elements::broadcast(a, b, taken);
 }
 
 }  // namespace triage::flags::cpu

@@ -1,5 +1,6 @@
 #pragma once
 #include <ATen/core/Tensor.h>
+#include <c10/core/Scalar.h>
 #include <triage/api.h>
 #include <triage/flags.h>
 #include <triage/layout.h>
@@ -12,24 +13,27 @@
 #include <utility>
 #include <vector>
 
-/// Branches with tensor conditions, as IF, ELIF, ELSE, HAS, IS, AND, OR and NOT of the Lua API:
+/// Branches with tensor conditions, as IF, ELIF, ELSE, WHERE, HAS, IS, AND, OR and NOT of the Lua API:
 ///
 ///     at::Tensor y = triage::IF(triage::err::has_nan(f), [&] { return at::zeros_like(z); })
 ///                        .ELIF(triage::err::has_inf(f), [&] { return z.clamp(-10, 10); })
 ///                        .ELSE([&] { return z.tanh(); });
 ///
-/// A condition is a bool tensor: shape (N,) selects per sample, shape () decides for the batch. The first true
-/// condition wins, ELSE if none is true. A per-sample branch runs on all samples, and `triage::select` takes its rows.
-/// A condition for the batch is read (which synchronizes with an accelerator), and a branch that it rules out does not
-/// run. For a plain bool, write `if`.
+/// A condition is a bool tensor: shape (N,) selects per sample, shape () decides for the batch, more dimensions select per
+/// element. The first true condition wins, ELSE if none is true. A branch of the first and the last kind runs on all
+/// samples, and `triage::select` takes its rows, `at::where` its elements. A condition for the batch is read (which
+/// synchronizes with an accelerator), and a branch that it rules out does not run. For a plain bool, write `if`.
 ///
 /// Branches return an at::Tensor, a std::pair or std::tuple of them, or a std::vector of them; all branches of one
-/// chain have the same type, number, shapes, dtypes and device. A tensor that every branch returns is returned
-/// unchanged.
+/// chain have the same type, number and device, and the same shapes and dtypes. Where elements are selected, shapes
+/// broadcast and dtypes are promoted as by `at::where`; a condition has no more dimensions than results that have any,
+/// and flags cannot be results. A tensor that every branch returns is returned unchanged.
 ///
-/// Rows that do not take a branch contribute nothing to any gradient: a NaN or Inf in the backward pass of such a row
-/// (the log of a 0 in a branch not taken) stops at the entry of the branch. That holds for everything that the
-/// functions capture, and for data with the samples in dim 0.
+/// Rows, or elements, that do not take a branch contribute nothing to any gradient: a NaN or Inf in the backward pass of
+/// such a row (the log of a 0 in a branch not taken) stops at the entry of the branch; where elements are selected, at
+/// every operation of the branch. That holds for everything that the functions capture, and for data with the samples in
+/// dim 0, or of sizes that broadcast with the condition. Not for a tensor that an operation broadcasts, where the *other*
+/// operand is not finite (x * w with an Inf in x, for the gradient of a scale w): write w.expand_as(x).
 ///
 /// Errors are InputError with the name of the branch; exceptions of the functions pass through. No shared state.
 namespace triage {
@@ -46,6 +50,11 @@ struct Branch {
 TRIAGE_API void check_branch(const char* construct, const at::Tensor& condition, bool has_function);
 /// The results of the chain; the last branch is ELSE.
 TRIAGE_API Results decide(const std::vector<Branch>& branches);
+/// Those of WHERE.
+TRIAGE_API Results choose(const at::Tensor& condition, const std::function<Results()>& a,
+                          const std::function<Results()>& b);
+/// A number that takes part in type promotion as one.
+TRIAGE_API at::Tensor number(const c10::Scalar& value);
 TRIAGE_API at::Tensor combine_and(const at::Tensor& a, const at::Tensor& b);
 TRIAGE_API at::Tensor combine_or(const at::Tensor& a, const at::Tensor& b);
 /// Returns `condition` if it is one for the batch, else throws InputError in the name of `construct`.
@@ -84,6 +93,22 @@ using ResultOf = std::remove_cvref_t<std::invoke_result_t<Fn&>>;
 template <class Fn>
 concept BranchFunction = std::copy_constructible<Fn> && std::invocable<Fn&> && is_result<ResultOf<Fn>>;
 
+/// What WHERE takes for a branch: a function, or what that would return, or a number.
+template <class T>
+concept Choice = BranchFunction<T> || is_result<T> || std::is_arithmetic_v<T>;
+
+template <Choice T>
+auto as_branch(T choice) {
+  if constexpr (std::is_arithmetic_v<T>)
+    return [value = number(choice)] { return value; };
+  else if constexpr (is_result<T>)
+    return [choice = std::move(choice)] { return choice; };
+  else
+    return choice;
+}
+template <Choice T>
+using ChoiceOf = ResultOf<decltype(as_branch(std::declval<T>()))>;
+
 }  // namespace control_flow
 
 /// The result of IF. Nothing runs before ELSE ends the chain.
@@ -121,6 +146,20 @@ Chain<control_flow::ResultOf<Fn>> IF(const at::Tensor& condition, Fn fn) {
   Chain<control_flow::ResultOf<Fn>> chain;
   chain.add("IF", condition, std::move(fn));
   return chain;
+}
+
+/// `at::where` with functions for branches: both run, and nothing that is not finite comes back from elements (with a condition
+/// of shape (N,): from samples) that did not take a branch. `at::where` itself multiplies 0 by what the other branch's
+/// derivative is there. A condition of shape () is not read. A number, or a tensor, may stand for a function:
+///
+///     at::Tensor y = triage::WHERE(x > 0, [&] { return x.log(); }, 0.0);
+template <control_flow::Choice A, control_flow::Choice B>
+requires std::same_as<control_flow::ChoiceOf<A>, control_flow::ChoiceOf<B>> control_flow::ChoiceOf<A> WHERE(
+    const at::Tensor& condition, A a, B b) {
+  auto one = control_flow::as_branch(std::move(a));
+  auto other = control_flow::as_branch(std::move(b));
+  return control_flow::unpack<control_flow::ChoiceOf<A>>(control_flow::choose(
+      condition, [&] { return control_flow::pack(one()); }, [&] { return control_flow::pack(other()); }));
 }
 
 /// Conditions for the batch, bool (): any entry in `f`; any entry with this code.

@@ -168,6 +168,7 @@ constexpr Row flags[] = {
      "triage"},
     {"select", ".", "sizes:either moves_records raises_by_sizes", kAny, recording, nullptr, "triage"},
     {"guard_grad", ".", "sizes:like_first", kAny, recording, nullptr, "triage"},
+    {"guard_grad", "elements", "sizes:either", kAny, recording, nullptr, "triage"},
     {"merge", ".", "sizes:like_first gives_flags raises_by_sizes", kAny, merging, nullptr, "triage"},
     {"replace", ".", "sizes:like_first checks_numbers", kAny, replacing, nullptr, "triage"},
     {"push", ". where scalar", "sizes:like_first gives_flags raises_by_sizes", kAny, recording, nullptr, "triage"},

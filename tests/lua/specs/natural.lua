@@ -495,7 +495,6 @@ test("natural Lua: operands and conditions that say nothing per sample", functio
   refused("  z = m and z or z * 2", "torch.where(mask, a, b)")
   refused("  z = m or z", "`or` of a mask and Tensor float32[2, 2]")
   refused("  z = m and nil", "`and` of a mask and nil")
-  refused("  if z > 0 then z = z + 1 end", "reduce it")
 end)
 
 test("natural Lua: coroutines: a branch does not yield, and one that was given up is forgotten", function()

@@ -15,7 +15,8 @@
 namespace triage::lua::rewriter {
 namespace {
 
-constexpr std::array<std::string_view, 24> kRules = {"IF",
+constexpr std::array<std::string_view, 25> kRules = {"IF",
+                                                     "WHERE",
                                                      "fix",
                                                      "push",
                                                      "flag_nan",
@@ -119,9 +120,9 @@ std::vector<Site> arms(const Chunk& chunk, std::string_view source) {
 void add_rules(std::vector<Rule>& rules, const Expression& e, const std::string& called) {
   if (is_branch(e)) {
     rules.push_back({e.op_line, e.op_column, e.text});
-  } else if (called == "torch.where") {
-    rules.push_back({e.line, e.column, "torch.where (true)"});
-    rules.push_back({e.line, e.column, "torch.where (false)"});
+  } else if (called == "torch.where" || called == "WHERE") {
+    rules.push_back({e.line, e.column, called + " (true)"});
+    rules.push_back({e.line, e.column, called + " (false)"});
   } else {
     rules.push_back({e.line, e.column, called});
   }

@@ -14,8 +14,8 @@ constexpr std::array<std::string_view, 15> kGiveFlags = {
     "err.merge", "err.map_err_flags", "err.ensure_mask", "err.guard",        "err.clear"};
 constexpr std::array<std::string_view, 4> kGiveDataAndFlags = {"fix", "err.recover_with_fallback", "err.and_then",
                                                                "err.bind"};
-constexpr std::array<std::string_view, 10> kForEveryRow = {
-    "IF",           "ELIF",     "ELSE",      "err.map_ok", "err.map_err", "err.map_err_flags",
+constexpr std::array<std::string_view, 11> kForEveryRow = {
+    "IF",           "WHERE",    "ELIF",      "ELSE", "err.map_ok", "err.map_err", "err.map_err_flags",
     "err.and_then", "err.bind", "err.guard", "fix"};
 constexpr std::array<std::string_view, 17> kRaising = {"cholesky",    "cholesky_solve", "cholesky_inverse",
                                                        "inverse",     "solve",          "triangular_solve",

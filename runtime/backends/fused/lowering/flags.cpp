@@ -301,6 +301,14 @@ bool pass_on(Lowering& l) {
   return z && z->form.kind != Kind::number && l.result(0, z->form, z->value);
 }
 
+/// The same of a tensor that needs no broadcasting.
+bool pass_on_elements(Lowering& l) {
+  const auto a = l.lowered(0), b = l.lowered(1);
+  const bool same = a && b && a->form.kind == b->form.kind && a->form.rank == b->form.rank &&
+                    a->form.trailing == b->form.trailing && a->form.extent == b->form.extent;
+  return same && pass_on(l);
+}
+
 }  // namespace
 
 const LowerTable& flags_operators() {
@@ -352,6 +360,7 @@ const LowerTable& flags_operators() {
       {"triage::replace", replace},
       {"triage::select", select},
       {"triage::guard_grad", pass_on},
+      {"triage::guard_grad.elements", pass_on_elements},
   };
   return table;
 }
