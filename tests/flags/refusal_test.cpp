@@ -103,6 +103,7 @@ TEST_CASE("T15: select refuses conditions and branches that do not fit") {
   refused("select", {at::zeros({4}, at::kBool), a, a.to(at::kDouble)}, {"agree in shape and dtype"});
   refused("select", {at::zeros({4}, at::kBool), at::zeros({}), at::zeros({})}, {"0-dim"});
   refused("guard_grad", {a, at::zeros({4})}, {"taken"});
+  refused("guard_grad.elements", {a, a, at::zeros({4, 2})}, {"taken", "bool mask"});
 }
 
 TEST_CASE("tensors that are not dense are refused") {

@@ -242,6 +242,38 @@ TEST_CASE("T31: bad rows go through functions of the same file") {
                          "local f\nz, f = clean(z)\nreturn head(z), L(z), f end") == "");
 }
 
+TEST_CASE("a where whose branch can be non-finite for what the condition keeps from it") {
+  const std::string hint = "WHERE(mask, function() return ... end, other)";
+  const auto at_8 = [&](const std::string& source, const std::string& what) {
+    CAPTURE(source);
+    const std::string text = in_policy("return " + source);
+    CHECK(says(text, "2:8", hint));
+    CHECK(says(text, "2:8", what));
+  };
+  at_8("torch.where(z > 0, z:log(), 0)", "`log`");
+  at_8("torch.where(z > 0, torch.sqrt(z) * 2, z)", "`sqrt`");
+  at_8("torch.where(z <= 0, z, (z:rsqrt() + 1):abs())", "`rsqrt`");
+  at_8("torch.where(z ~= 0, 1 / z, 0)", "a division");
+  at_8("torch.where(z:ne(0), w:div(z), 0)", "a division");
+  at_8("torch.where(z > 0, z ^ 0.5, 0)", "a power");
+  at_8("torch.where(z > 0, z:pow(-1), 0)", "`pow`");
+  at_8("torch.where((z > 0) & (w > 0), torch.atan2(w, z), 0)", "`atan2`");
+  at_8("torch.where(z < 80, z:exp(), 0)", "`exp`");
+  at_8("torch.where(z:isfinite(), z:log(), 0)", "`log`");
+  CHECK(says(in_policy("local good = z > 0\nlocal y = z:log()\nreturn torch.where(good, y, 0)"), "4:8", "`log`"));
+  CHECK(says(in_policy("return z:sqrt():where(z > 0, w)"), "2:17", "`sqrt`"));
+  for (const char* fine :
+       {"torch.where(z > 0, torch.where(z > 0, z, 1):log(), 0)", "torch.where(z > 0, z:clamp({min = 1e-6}):log(), 0)",
+        "torch.where(w > 0, z:log(), 0)", "torch.where(z > 0, z / 2, z)", "torch.where(z > 0, z ^ 2, z:pow(3))",
+        "torch.where(z > 0, z:detach():log(), 0)", "WHERE(z > 0, function() return z:log() end, 0)",
+        "torch.where(z > 0)", "IF(z > 0, function() return z:log() end):ELSE(function() return z end)",
+        "torch.where(z > 0, z, 0):log()"}) {
+    CAPTURE(fine);
+    CHECK(in_policy(std::string("return ") + fine) == "");
+  }
+  CHECK(in_policy("local good, y = z > 0, z:log()\ny = w\nreturn torch.where(good, y, 0)") == "");
+}
+
 TEST_CASE("values that are read, loops over rows, and state between calls") {
   CHECK(says(in_policy("local m = z:sum():item() return z * m"), "2:19", "the graph breaks here"));
   CHECK(says(in_policy("if z:item() > 0 then return z end"), "2:6", "the graph breaks here"));

@@ -117,6 +117,7 @@ for _names, _meta in {
     "replace": _replace,
     "select": lambda cond, a, b: torch.empty_like(a),
     "guard_grad": lambda z, taken: torch.ops.aten.alias(z),
+    "guard_grad.elements": lambda a, b, taken: a.expand(torch.broadcast_shapes(a.shape, b.shape)),
 }.items():
     for _name in _names.split():
         _lib.impl(_name, _meta, "Meta", allow_override=True)

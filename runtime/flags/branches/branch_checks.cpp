@@ -6,6 +6,7 @@
 
 #include <c10/util/StringUtil.h>
 #include <runtime/flags/branches/branch_checks.h>
+#include <triage/config.h>
 #include <triage/error.h>
 
 namespace triage::flags::check {
@@ -50,6 +51,18 @@ std::string selectable(const at::Tensor& condition, const at::Tensor& a, const a
   return "";
 }
 
+namespace {
+
+/// Of floats, too much data has the form of some flags: only that of the configuration in force counts, and flags have no gradient.
+bool looks_like_flags(const at::Tensor& tensor) {
+  if (!has_known_form(tensor) || tensor.requires_grad()) return false;
+  const ErrorConfig& config = get_config();
+  return !tensor.is_floating_point() ||
+         (tensor.scalar_type() == config.flag_dtype && tensor.size(1) == config.num_words());
+}
+
+}  // namespace
+
 std::string flags_by_element(const at::Tensor& condition, const at::Tensor& flags, const Language& language) {
   return language.describe(flags) + " is flags, which belong to samples, and the condition " +
          language.describe(condition) + " selects per element; reduce it to a mask of samples, as in " +
@@ -62,7 +75,7 @@ std::string selectable_elements(const at::Tensor& condition, const at::Tensor& a
   int64_t rank = 0;
   for (const at::Tensor* branch : {&a, &b}) {
     if (!branch->defined()) continue;
-    if (condition.dim() > 0 && has_known_form(*branch)) return flags_by_element(condition, *branch, language);
+    if (condition.dim() > 0 && looks_like_flags(*branch)) return flags_by_element(condition, *branch, language);
     const std::string what = language.describe(*branch);
     if (branch->device() != condition.device() && branch->dim() > 0)
       return what + " is on " + branch->device().str() + ", and the condition on " + condition.device().str();

@@ -1,4 +1,4 @@
--- WHERE, and what replaces elements: nothing that is not finite comes back from what was not chosen. torch.where is PyTorch's.
+-- WHERE, and what replaces elements: nothing non-finite comes back from what was not chosen. torch.where is PyTorch's.
 local nan <const>, inf <const> = 0 / 0, 1 / 0
 local float64 <const> = {dtype = torch.float64}
 
@@ -68,7 +68,7 @@ test("WHERE gives several results, and refuses what cannot be chosen", function(
   fails(function() WHERE(x > 0, "a", 2) end, "WHERE: expected a function, a tensor or a number as `a`")
   fails(function() WHERE(x > 0, 2) end, "WHERE: expected a function, a tensor or a number as `b`")
   fails(function() WHERE(x > 0, x, torch.ones({3})) end, "WHERE: the branches a and b differ in result 1")
-  fails(function() WHERE(x > 0, x, function() return x, x end) end, "WHERE: the branch a returns 1 values and b returns 2")
+  fails(function() WHERE(x > 0, x, function() return x, x end) end, "WHERE: the branch a returns 1 values and b")
   fails(function() WHERE(x > 0, 1, 2) end, "int 1 against int 2")
   fails(function() WHERE(x > 0, err.new(x), err.new(x)) end, "mask:flatten(1):any(1)")
 end)

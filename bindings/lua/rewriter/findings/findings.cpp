@@ -7,6 +7,7 @@
 
 #include "bindings/lua/rewriter/findings/foreign.h"
 #include "bindings/lua/rewriter/findings/unrepaired.h"
+#include "bindings/lua/rewriter/findings/unsafe_where.h"
 #include "bindings/lua/rewriter/findings/vocabulary.h"
 #include "bindings/lua/rewriter/natural_edits.h"
 #include "bindings/lua/rewriter/predicates.h"
@@ -459,6 +460,7 @@ std::vector<Warning> check(std::string_view source, std::string_view chunk_name,
   const std::unique_ptr<Chunk> chunk = parse(source, chunk_name, options);
   std::vector<Warning> warnings = Checker(options).check(*chunk, source);
   for (Warning& warning : find_unrepaired(*chunk)) warnings.push_back(std::move(warning));
+  for (Warning& warning : find_unsafe_where(*chunk)) warnings.push_back(std::move(warning));
   for (Warning& warning : find_foreign(*chunk)) warnings.push_back(std::move(warning));
   std::stable_sort(warnings.begin(), warnings.end(), [](const Warning& a, const Warning& b) {
     return std::pair(a.line, a.column) < std::pair(b.line, b.column);

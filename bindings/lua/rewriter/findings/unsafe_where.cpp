@@ -1,0 +1,177 @@
+// Says only what the text shows: the condition compares a variable, and a branch takes the same variable, as it is, to an operation that
+// has no finite derivative, or no finite value, for some numbers.
+#include "bindings/lua/rewriter/findings/unsafe_where.h"
+
+#include <map>
+#include <set>
+#include <string>
+#include <string_view>
+
+#include "bindings/lua/rewriter/findings/vocabulary.h"
+#include "bindings/lua/rewriter/predicates.h"
+
+namespace triage::lua::rewriter {
+namespace {
+
+using Names = std::set<std::string_view>;
+using Variables = std::set<const Variable*>;
+
+const auto& kSingular = *new Names{"log",     "log2",    "log10", "log1p", "sqrt",   "rsqrt",  "reciprocal", "exp",
+                                   "exp2",    "expm1",   "acos",  "asin",  "arccos", "arcsin", "acosh",      "atanh",
+                                   "arccosh", "arctanh", "logit", "sinh",  "cosh",   "lgamma", "digamma"};
+const auto& kCompares = *new Names{"eq",
+                                   "ne",
+                                   "lt",
+                                   "le",
+                                   "gt",
+                                   "ge",
+                                   "greater",
+                                   "less",
+                                   "isfinite",
+                                   "isnan",
+                                   "isinf",
+                                   "not_equal",
+                                   "greater_equal",
+                                   "less_equal"};
+constexpr std::string_view torch_prefix = "torch.";
+constexpr size_t branches_of_where = 3;
+constexpr int most_locals = 4;  // that stand for each other
+
+/// The method, or the function of `torch`, that is called; empty where it is none.
+std::string_view operation(const Expression& e, const std::string& path) {
+  if (e.kind == ExpressionKind::MethodCall) return e.text;
+  if (!path.starts_with(torch_prefix)) return {};
+  return std::string_view(path).substr(torch_prefix.size());
+}
+
+/// Its i-th tensor: a method's first one is what it is called on.
+const Expression* argument(const Expression& call, size_t i) {
+  if (call.kind == ExpressionKind::MethodCall) {
+    if (i == 0) return call.left;
+    --i;
+  }
+  return i < call.items.size() ? call.items[i] : nullptr;
+}
+
+bool is_negative(const Expression& e) { return e.kind == ExpressionKind::Unary && e.op == Operator::Negate; }
+
+/// An exponent with which 0, or a negative number, has no finite derivative.
+bool is_singular_power(const Expression& exponent) {
+  const Expression& number = is_negative(exponent) ? *exponent.left : exponent;
+  if (number.kind == ExpressionKind::Integer) return is_negative(exponent);
+  return number.kind == ExpressionKind::Number;
+}
+
+class Finder {
+ public:
+  explicit Finder(const Chunk& chunk) {
+    for (const Statement& s : chunk.statements) {
+      for (const Expression* const target : s.targets)
+        if (target->kind == ExpressionKind::Name) reassigned_.insert(target->variable);
+      for (size_t i = 0; i < s.variables.size() && i < s.values.size() && s.kind == StatementKind::Local; i++)
+        values_.emplace(s.variables[i], s.values[i]);
+    }
+  }
+
+  std::vector<Warning> find(const Chunk& chunk) {
+    for (const Expression& e : chunk.expressions) look(e);
+    return std::move(warnings_);
+  }
+
+ private:
+  void look(const Expression& e) {
+    const std::string path = called_global(e);
+    const bool method = e.kind == ExpressionKind::MethodCall && e.text == "where" && e.items.size() == 2;
+    const bool call = path == "torch.where" && e.items.size() == branches_of_where;
+    if (!method && !call) return;
+    Variables compared;
+    compared_in(*(e.items[0]), compared, most_locals);
+    if (compared.empty()) return;
+    for (const Expression* const branch : {method ? e.left : e.items[1], e.items.back()}) {
+      const std::string found = singular_in(*branch, compared, most_locals);
+      if (!found.empty()) return warn(e, found);
+    }
+  }
+
+  void warn(const Expression& e, const std::string& operation) {
+    const bool method = e.kind == ExpressionKind::MethodCall;
+    warnings_.push_back(
+        {method ? e.op_line : e.line, method ? e.op_column : e.column,
+         "torch.where computes both branches, also backwards: " + operation +
+             " of what the condition keeps from it gives 0 * inf, NaN in the gradient. WHERE(mask, function() return "
+             "... end, other), "
+             "IF or `if` in natural Lua send back only what is chosen; without gradients, nothing is wrong"});
+  }
+
+  const Expression* value_of(const Expression& e) const {
+    if (e.kind != ExpressionKind::Name || !e.variable || reassigned_.count(e.variable)) return nullptr;
+    const auto value = values_.find(e.variable);
+    return value == values_.end() ? nullptr : value->second;
+  }
+
+  /// The variables that a condition compares as they are.
+  void compared_in(const Expression& e, Variables& compared, int locals) const {
+    if (const Expression* value = value_of(e); value && locals > 0) return compared_in(*value, compared, locals - 1);
+    const auto note = [&](const Expression* operand) {
+      while (operand && operand->kind == ExpressionKind::Parenthesized) operand = operand->left;
+      if (operand && operand->kind == ExpressionKind::Name && operand->variable) compared.insert(operand->variable);
+    };
+    const std::string path = called_global(e);
+    if (kCompares.count(operation(e, path))) {
+      for (size_t i = 0; i < 2; ++i) note(argument(e, i));
+    } else if (e.kind == ExpressionKind::Binary && e.op >= Operator::Equal && e.op <= Operator::GreaterEqual) {
+      note(e.left), note(e.right);
+    } else if (e.kind == ExpressionKind::Binary || e.kind == ExpressionKind::Unary ||
+               e.kind == ExpressionKind::Parenthesized) {
+      if (e.left) compared_in(*e.left, compared, locals);
+      if (e.right) compared_in(*e.right, compared, locals);
+    }
+  }
+
+  bool is_one(const Expression* e, const Variables& compared) const {
+    while (e && e->kind == ExpressionKind::Parenthesized) e = e->left;
+    if (!e || e->kind != ExpressionKind::Name) return false;
+    return compared.count(e->variable) != 0;
+  }
+
+  /// How the message names an operation in `e` that takes one of these variables; empty where there is none.
+  std::string singular_in(const Expression& e, const Variables& compared, int locals) const {
+    if (const Expression* value = value_of(e); value && locals > 0 && !compared.count(e.variable))
+      return singular_in(*value, compared, locals - 1);
+    const std::string path = called_global(e);
+    const std::string_view name = operation(e, path);
+    if (kSingular.count(name) && is_one(argument(e, 0), compared)) return "`" + std::string(name) + "`";
+    if (name == "atan2" && (is_one(argument(e, 0), compared) || is_one(argument(e, 1), compared))) return "`atan2`";
+    const bool divides = name == "div" || name == "divide" || name == "true_divide";
+    if (divides && is_one(argument(e, 1), compared)) return "a division";
+    const Expression* exponent = name == "pow" ? argument(e, 1) : nullptr;
+    if (exponent && is_singular_power(*exponent) && is_one(argument(e, 0), compared)) return "`pow`";
+    if (e.kind == ExpressionKind::Binary) {
+      if (e.op == Operator::Divide && is_one(e.right, compared)) return "a division";
+      if (e.op == Operator::Power && is_singular_power(*e.right) && is_one(e.left, compared)) return "a power";
+    }
+    if (name == "where" || path == "WHERE" || path == "IF" || name == "detach") return "";
+    return singular_below(e, compared, locals);
+  }
+
+  std::string singular_below(const Expression& e, const Variables& compared, int locals) const {
+    std::string found;
+    const auto search = [&](const Expression* part) {
+      if (part && found.empty() && part->kind != ExpressionKind::Function) found = singular_in(*part, compared, locals);
+    };
+    if (e.kind == ExpressionKind::Table || e.kind == ExpressionKind::Index) return found;
+    search(e.left), search(e.right);
+    for (const Expression* const item : e.items) search(item);
+    return found;
+  }
+
+  Variables reassigned_;
+  std::map<const Variable*, const Expression*> values_;  // that locals are declared with
+  std::vector<Warning> warnings_;
+};
+
+}  // namespace
+
+std::vector<Warning> find_unsafe_where(const Chunk& chunk) { return Finder(chunk).find(chunk); }
+
+}  // namespace triage::lua::rewriter
