@@ -24,6 +24,12 @@ std::pair<at::Tensor, at::Tensor> repaired(const at::Tensor& z) {
       .ELSE([&] { return std::pair(y, f); });
 }
 
+at::Tensor logarithm(const at::Tensor& x) {
+  // clang-format off
+  return triage::WHERE(x > 0, [&] { return x.log(); }, 0.0);
+  // clang-format on
+}
+
 }  // namespace
 
 TEST_CASE("the log of docs/embedding.md") {
@@ -49,4 +55,8 @@ TEST_CASE("T15: the branches of docs/embedding.md") {
   CHECK(y[0].allclose(at::ones({2}).tanh()));
   CHECK(y[1].equal(at::tensor({1e4F, 1.0F})));
   CHECK(y[2].eq(0).all().item<bool>());
+}
+
+TEST_CASE("the elements of docs/embedding.md") {
+  CHECK(logarithm(at::tensor({1.0F, -1.0F, 0.0F})).equal(at::zeros({3})));
 }
