@@ -423,11 +423,48 @@ local function new(class, name, describe)
   return setmetatable(module, class)
 end
 
--- Of each class that capsules know: its metatable and `describe`, by its name.
+-- Of each class that capsules know: its metatable and `describe`, and what says whether it mixes samples, by its name.
 local known = {}
 
-local function register(name, class, describe)
-  known[name] = {class = class, describe = describe}
+local function register(name, class, describe, mixes)
+  known[name] = {class = class, describe = describe, mixes = mixes}
+end
+
+--- `find(name)` registers a class that nobody has asked for yet.
+local function find_late(find)
+  setmetatable(known, {__index = function(_, name)
+    return find(name) and rawget(known, name)
+  end})
+end
+
+--- Why the result of a sample depends on the others, now that the module trains or not; nil where it does not.
+local function mixes(module)
+  for _, class in next, known do
+    if class.class == states[module].class then
+      return class.mixes and class.mixes(module)
+    end
+  end
+end
+
+--- A module of the same fields, with parameters and buffers of its own, as copy.deepcopy makes it.
+local function copied(module)
+  local state = states[module]
+  local copy = core.mark_created({training = rawget(module, "training")})
+  states[copy] = {class = state.class, name = state.name, describe = state.describe, order = {}}
+  setmetatable(copy, state.class)
+  for _, name in ipairs(state.order) do
+    local value = rawget(module, name)
+    if is_module(value) then
+      value = copied(value)
+    elseif is_parameter(value) or is_buffer(value) then
+      local fresh = value:detach():clone()
+      core.set_requires_grad(fresh, value.requires_grad)
+      kinds[fresh] = kinds[value]
+      value = fresh
+    end
+    copy[name] = value
+  end
+  return copy
 end
 
 local plain_class = class_of(Module)
@@ -572,6 +609,12 @@ local function finish(module, order, tensor_kinds)
   end
 end
 
+--- The name of its class, for messages of layers.
+function core.module_name(module)
+  return states[module].name
+end
+
 core.modules = {is = is_module, check = check_module, class_of = class_of, new = new, register = register,
-                fields = fields, nn = nn, frozen = frozen, thawed = thawed, finish = finish}
+                find_late = find_late, mixes = mixes, copied = copied, fields = fields, nn = nn, frozen = frozen,
+                thawed = thawed, finish = finish}
 globals.nn = nn

@@ -1,4 +1,4 @@
--- The layers. LibTorch's own modules make and initialise their parameters; what they compute are single operators.
+-- Rows of the table of layers: linear maps, convolutions, normalisations, embeddings, attention, and lists of layers.
 local core = ...
 local arguments = core.arguments
 local modules = core.modules
@@ -7,131 +7,95 @@ local torch = torch
 local type = type
 local new, class_of, register = modules.new, modules.class_of, modules.register
 local insert, pack, unpack = table.insert, table.pack, table.unpack
+local layer, misfit, shown = core.layers.add, core.layers.misfit, core.layers.shown
 
--- Arguments
+-- Linear maps
 
-local function whole(operation, name, value, low)
-  value = core.plain(value)
-  if math.type(value) == "integer" and value >= low then
-    return value
+layer("Linear", "in_features:count out_features:count bias:boolean!=true", {
+  placed = true,
+  init = function(self, a, make)
+    make:weight_and_bias(self, {a.out_features, a.in_features}, a.out_features, a.bias)
+  end,
+  forward = function(self, x) return torch.linear(x, self.weight, self.bias) end,
+  repr = function(self)
+    return ("in_features=%d, out_features=%d, bias=%s"):format(self.in_features, self.out_features, self.bias ~= nil)
+  end,
+})
+
+layer("Bilinear", "in1_features:count in2_features:count out_features:count bias:boolean!=true", {
+  placed = true,
+  init = function(self, a, make)
+    local bound = 1 / math.sqrt(a.in1_features)
+    self.weight = make:uniform({a.out_features, a.in1_features, a.in2_features}, bound)
+    if a.bias then
+      self.bias = make:uniform({a.out_features}, bound)
+    end
+  end,
+  forward = function(self, x, y) return torch.bilinear(x, y, self.weight, self.bias) end,
+  repr = function(self)
+    return ("in1_features=%d, in2_features=%d, out_features=%d, bias=%s")
+      :format(self.in1_features, self.in2_features, self.out_features, self.bias ~= nil)
+  end,
+})
+
+-- Convolutions
+
+local pad_modes = {zeros = "constant", reflect = "reflect", replicate = "replicate", circular = "circular"}
+
+--- What torch.pad adds on both sides of each axis, the last one first, so that a convolution without padding gives the
+--- same size.
+local function padded_sizes(self, dims)
+  local sizes = {}
+  for axis = dims, 1, -1 do
+    local before, after
+    if self.padding == "valid" then
+      before, after = 0, 0
+    elseif self.padding == "same" then
+      local total = self.dilation[axis] * (self.kernel_size[axis] - 1)
+      before, after = total // 2, total - total // 2
+    else
+      before, after = self.padding[axis], self.padding[axis]
+    end
+    insert(sizes, before)
+    insert(sizes, after)
   end
-  core.fail(("%s: expected an integer of at least %d as `%s`, got %s")
-    :format(operation, low, name, core.describe(value)))
+  return sizes
 end
 
-local function boolean(operation, name, value, default)
-  value = core.plain(value)
-  if value == nil then
-    return default
-  elseif type(value) == "boolean" then
-    return value
+--- What the operator itself adds; nil where it adds the same on both sides of no axis.
+local function own_padding(self, dims)
+  local padding = {}
+  for axis = 1, dims do
+    local before, after = self.padded[2 * (dims - axis) + 1], self.padded[2 * (dims - axis) + 2]
+    if before ~= after then
+      return nil
+    end
+    padding[axis] = before
   end
-  core.fail(("%s: option '%s': expected a boolean, got %s"):format(operation, name, core.describe(value)))
+  return padding
 end
 
-local function probability(operation, value)
-  value = core.plain(value)
-  if type(value) == "number" and value >= 0 and value <= 1 then
-    return value
-  end
-  core.fail(("%s: expected a probability (0..1), got %s"):format(operation, core.describe(value)))
-end
-
---- {height, width} of an argument that is both, or a table of the two.
-local function pair(operation, name, value, low)
-  if type(value) ~= "table" then
-    value = {value, value}
-  end
-  local count = 0
-  for _ in next, value do
-    count = count + 1
-  end
-  if count ~= 2 or #value ~= 2 then
-    core.fail(("%s: expected one or two integers as `%s`, got %s"):format(operation, name, core.describe(value)))
-  end
-  return {whole(operation, name, value[1], low), whole(operation, name, value[2], low)}
-end
-
-local function joined(pair_of)
-  return ("(%d, %d)"):format(pair_of[1], pair_of[2])
-end
-
-local placement = {dtype = true, device = true}
-
-local function with_placement(options)
-  for name in next, placement do
-    options[name] = true
-  end
-  return options
-end
-
---- Assigns fresh parameters; `skip` names one that is not wanted.
-local function add_parameters(module, list, options, skip)
+local function all_are(list, value)
   for _, item in ipairs(list) do
-    if item[1] ~= skip then
-      module[item[1]] = item[2]
+    if item ~= value then
+      return false
     end
   end
-  if options.dtype or options.device then
-    module:to({dtype = options.dtype, device = options.device})
-  end
-  return module
+  return true
 end
-
--- Linear
-
-local Linear = {}
-local linear_options = with_placement({bias = true})
-
-function Linear:forward(x)
-  return torch.linear(x, self.weight, self.bias)
-end
-
-local linear_class = class_of(Linear)
-
-local function describe_linear(self)
-  return ("in_features=%d, out_features=%d, bias=%s"):format(self.in_features, self.out_features, self.bias ~= nil)
-end
-
-register("Linear", linear_class, describe_linear)
-
-function nn.Linear(in_features, out_features, options)
-  options = arguments.options("nn.Linear", options, linear_options)
-  in_features = whole("nn.Linear", "in_features", in_features, 1)
-  out_features = whole("nn.Linear", "out_features", out_features, 1)
-  local bias = boolean("nn.Linear", "bias", options.bias, true)
-  local module = new(linear_class, "Linear", describe_linear)
-  module.in_features, module.out_features = in_features, out_features
-  return add_parameters(module, core.linear_parameters(in_features, out_features, bias), options)
-end
-
--- Conv2d
-
-local Conv2d = {}
-local conv_options = with_placement({stride = true, padding = true, dilation = true, groups = true, bias = true,
-                                     padding_mode = true})
-local padding_modes = {zeros = "constant", reflect = "reflect", replicate = "replicate", circular = "circular"}
-
-function Conv2d:forward(x)
-  local padding = self.padding
-  if self.padding_mode ~= "zeros" then
-    x = torch.pad(x, self.padded, padding_modes[self.padding_mode])
-    padding = {0, 0}
-  end
-  return torch.conv2d(x, self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
-end
-
-local conv_class = class_of(Conv2d)
 
 local function describe_conv(self)
-  local text = ("%d, %d, kernel_size=%s, stride=%s"):format(self.in_channels, self.out_channels,
-    joined(self.kernel_size), joined(self.stride))
-  local padding = type(self.padding) == "string" and self.padding or joined(self.padding)
-  if padding ~= "(0, 0)" then
-    text = text .. ", padding=" .. padding
+  local text = ("%d, %d, kernel_size=%s, stride=%s")
+    :format(self.in_channels, self.out_channels, shown(self.kernel_size), shown(self.stride))
+  local padded = self.padding
+  if type(padded) == "string" or not all_are(padded, 0) then
+    text = text .. ", padding=" .. shown(padded)
   end
-  if joined(self.dilation) ~= "(1, 1)" then
-    text = text .. ", dilation=" .. joined(self.dilation)
+  if not all_are(self.dilation, 1) then
+    text = text .. ", dilation=" .. shown(self.dilation)
+  end
+  if self.output_padding and not all_are(self.output_padding, 0) then
+    text = text .. ", output_padding=" .. shown(self.output_padding)
   end
   if self.groups ~= 1 then
     text = text .. ", groups=" .. self.groups
@@ -142,268 +106,379 @@ local function describe_conv(self)
   return self.padding_mode == "zeros" and text or text .. ", padding_mode=" .. self.padding_mode
 end
 
---- What torch.pad adds {left, right, top, bottom} so that a convolution without padding gives the same size.
-local function padded_sizes(self)
-  if self.padding == "valid" then
-    return {0, 0, 0, 0}
-  elseif self.padding ~= "same" then
-    local height, width = self.padding[1], self.padding[2]
-    return {width, width, height, height}
-  end
-  local sizes = {}
-  for axis = 2, 1, -1 do
-    local total = self.dilation[axis] * (self.kernel_size[axis] - 1)
-    insert(sizes, total // 2)
-    insert(sizes, total - total // 2)
-  end
-  return sizes
-end
-
-local function conv_padding(operation, padding, stride)
-  if type(padding) ~= "string" then
-    return pair(operation, "padding", padding or 0, 0)
-  elseif padding ~= "same" and padding ~= "valid" then
-    core.fail(("%s: option 'padding': expected integers, \"same\" or \"valid\", got %s")
-      :format(operation, core.describe(padding)))
-  elseif padding == "same" and joined(stride) ~= "(1, 1)" then
-    core.fail(operation .. ": padding = \"same\" needs a stride of 1")
-  end
-  return padding
-end
-
-register("Conv2d", conv_class, describe_conv)
-
-function nn.Conv2d(in_channels, out_channels, kernel_size, options)
-  local operation = "nn.Conv2d"
-  options = arguments.options(operation, options, conv_options)
-  local module = new(conv_class, "Conv2d", describe_conv)
-  module.in_channels = whole(operation, "in_channels", in_channels, 1)
-  module.out_channels = whole(operation, "out_channels", out_channels, 1)
-  module.kernel_size = pair(operation, "kernel_size", kernel_size, 1)
-  module.stride = pair(operation, "stride", options.stride or 1, 1)
-  module.padding = conv_padding(operation, options.padding, module.stride)
-  module.dilation = pair(operation, "dilation", options.dilation or 1, 1)
-  module.groups = whole(operation, "groups", options.groups or 1, 1)
-  module.padding_mode = options.padding_mode or "zeros"
-  if in_channels % module.groups ~= 0 or out_channels % module.groups ~= 0 then
+local function check_groups(a, operation)
+  if a.in_channels % a.groups ~= 0 or a.out_channels % a.groups ~= 0 then
     core.fail(("%s: groups = %d does not divide the channels, %d and %d")
-      :format(operation, module.groups, in_channels, out_channels))
-  elseif not padding_modes[module.padding_mode] then
-    core.fail(("%s: option 'padding_mode': expected zeros, reflect, replicate or circular, got %s")
-      :format(operation, core.describe(module.padding_mode)))
+      :format(operation, a.groups, a.in_channels, a.out_channels))
   end
-  module.padded = padded_sizes(module)
-  local bias = boolean(operation, "bias", options.bias, true)
-  return add_parameters(module,
-    core.conv2d_parameters(in_channels, out_channels, module.kernel_size, module.groups, bias), options)
 end
 
--- LayerNorm
-
-local LayerNorm = {}
-local norm_options = with_placement({eps = true, elementwise_affine = true, bias = true})
-
-function LayerNorm:forward(x)
-  return torch.layer_norm(x, self.normalized_shape, self.weight, self.bias, self.eps)
+local function weight_sizes(first, second, kernel)
+  return {first, second, unpack(kernel)}
 end
 
-local norm_class = class_of(LayerNorm)
-
-local function describe_norm(self)
-  local shape = {}
-  for position, size in ipairs(self.normalized_shape) do
-    shape[position] = tostring(size)
-  end
-  return ("(%s), eps=%g, elementwise_affine=%s"):format(table.concat(shape, ", "), self.eps, self.weight ~= nil)
+local function add_convolution(dims)
+  local name = ("conv%dd"):format(dims)
+  layer(("Conv%dd"):format(dims), ([[in_channels:count out_channels:count kernel_size:sizes(%d) stride:sizes(%d)=1
+    padding:padding(%d)=0 dilation:sizes(%d)=1 groups:count=1 bias:boolean!=true
+    padding_mode:one(zeros|reflect|replicate|circular)=zeros]]):format(dims, dims, dims, dims), {
+    placed = true,
+    init = function(self, a, make)
+      check_groups(a, make.operation)
+      if a.padding == "same" and not all_are(a.stride, 1) then
+        core.fail(make.operation .. ": padding = \"same\" needs a stride of 1")
+      end
+      self.padded = padded_sizes(self, dims)
+      self.own_padding = a.padding_mode == "zeros" and own_padding(self, dims) or nil
+      make:weight_and_bias(self, weight_sizes(a.out_channels, a.in_channels // a.groups, a.kernel_size), a.out_channels,
+        a.bias)
+    end,
+    forward = function(self, x)
+      local padding = self.own_padding
+      if padding == nil then
+        x = torch.pad(x, self.padded, pad_modes[self.padding_mode])
+        padding = 0
+      end
+      return torch[name](x, self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
+    end,
+    repr = describe_conv,
+  })
 end
 
-register("LayerNorm", norm_class, describe_norm)
-
-function nn.LayerNorm(normalized_shape, options)
-  local operation = "nn.LayerNorm"
-  options = arguments.options(operation, options, norm_options)
-  if type(normalized_shape) ~= "table" then
-    normalized_shape = {normalized_shape}
+--- Of a transposed convolution that is to give these spatial sizes: what it adds at the end of each axis.
+local function output_padding_for(self, x, sizes, dims)
+  local operation = "nn." .. core.module_name(self)
+  sizes = core.layers.shape(operation, "output_size", sizes, 1)
+  local added, first = {}, #sizes - dims
+  for axis = 1, dims do
+    local least = (core.plain(x:size(axis - 1 - dims)) - 1) * self.stride[axis] - 2 * self.padding[axis]
+      + self.dilation[axis] * (self.kernel_size[axis] - 1) + 1
+    added[axis] = (sizes[first + axis] or -1) - least
+    if first < 0 or added[axis] < 0 or added[axis] >= math.max(self.stride[axis], self.dilation[axis]) then
+      core.fail(("%s: output_size = %s: axis %d can be from %d to %d"):format(operation, shown(sizes), axis - 1, least,
+        least + self.stride[axis] - 1))
+    end
   end
-  local module = new(norm_class, "LayerNorm", describe_norm)
-  module.normalized_shape = {}
-  for position = 1, math.max(1, #normalized_shape) do
-    module.normalized_shape[position] = whole(operation, "normalized_shape", normalized_shape[position], 1)
-  end
-  module.eps = core.plain(options.eps or 1e-5)
-  if type(module.eps) ~= "number" then
-    core.fail(("%s: option 'eps': expected a number, got %s"):format(operation, core.describe(module.eps)))
-  end
-  if not boolean(operation, "elementwise_affine", options.elementwise_affine, true) then
-    return module
-  end
-  local bias = boolean(operation, "bias", options.bias, true)
-  return add_parameters(module, core.layer_norm_parameters(module.normalized_shape), options,
-    not bias and "bias" or nil)
+  return added
 end
 
--- Embedding
-
-local Embedding = {}
-local embedding_options = with_placement({padding_idx = true})
-
-function Embedding:forward(ids)
-  return torch.embedding(self.weight, ids, self.padding_idx or -1)
+local function add_transposed(dims)
+  local name = ("conv_transpose%dd"):format(dims)
+  layer(("ConvTranspose%dd"):format(dims), ([[in_channels:count out_channels:count kernel_size:sizes(%d)
+    stride:sizes(%d)=1 padding:pads(%d)=0 output_padding:pads(%d)=0 groups:count=1 bias:boolean!=true
+    dilation:sizes(%d)=1 padding_mode:one(zeros)=zeros]]):format(dims, dims, dims, dims, dims), {
+    placed = true,
+    init = function(self, a, make)
+      check_groups(a, make.operation)
+      make:weight_and_bias(self, weight_sizes(a.in_channels, a.out_channels // a.groups, a.kernel_size), a.out_channels,
+        a.bias)
+    end,
+    forward = function(self, x, output_size)
+      local added = output_size == nil and self.output_padding or output_padding_for(self, x, output_size, dims)
+      return torch[name](x, self.weight, self.bias, self.stride, self.padding, added, self.groups, self.dilation)
+    end,
+    repr = describe_conv,
+  })
 end
 
-local embedding_class = class_of(Embedding)
+for dims = 1, 3 do
+  add_convolution(dims)
+  add_transposed(dims)
+end
+
+-- Normalisations
+
+local function check_rank(self, x, low, high)
+  local rank = arguments.tensor("nn." .. core.module_name(self), "input", x):dim()
+  if rank < low or rank > high then
+    core.fail(("nn.%s: expected an input of %s dimensions, got %s"):format(core.module_name(self),
+      low == high and tostring(low) or low .. " to " .. high, core.describe(x)))
+  end
+end
+
+--- More than one value has to stand behind each statistic; none is ATen's matter.
+local function check_count(self, x, first)
+  local count = 1
+  for dim = first, x:dim() - 1 do
+    if dim ~= 1 then
+      count = count * x:size(dim)
+    end
+  end
+  if not (count > 1 or count < 1) then
+    core.fail(("nn.%s: training takes more than one value for each channel, got %s"):format(core.module_name(self),
+      core.describe(x)))
+  end
+end
+
+local norm_signature = [[num_features:count eps:number=1e-05 momentum:number?=0.1 affine:boolean=%s
+  track_running_stats:boolean=%s]]
+
+local function init_norm(self, a, make)
+  if a.affine then
+    self.weight = make:constant({a.num_features}, 1)
+    self.bias = make:constant({a.num_features}, 0)
+  end
+  if a.track_running_stats then
+    make:buffer(self, "running_mean", {a.num_features}, 0)
+    make:buffer(self, "running_var", {a.num_features}, 1)
+    self:register_buffer("num_batches_tracked", make:draw("count", {}, 0))
+  end
+end
+
+local describe_norm = "{num_features}, eps={eps}, momentum={momentum}, affine={affine}, "
+  .. "track_running_stats={track_running_stats}"
+
+local function batch_mixes(self)
+  if self.training or self.running_mean == nil then
+    return "it normalizes by the mean and variance of the batch"
+  end
+end
+
+--- In training, with running statistics.
+local function batch_norm_step(self, x)
+  if core.is_sandboxed() then
+    core.fail(("nn.%s: in training it writes its running statistics, which a policy may not; call model:eval(), or "
+      .. "make it with track_running_stats = false"):format(core.module_name(self)))
+  end
+  core.writes_statistics(self.running_mean, "batch normalization in training")
+  return torch.ops.triage.batch_norm(x, self.weight, self.bias, self.running_mean, self.running_var,
+    self.num_batches_tracked, true, self.momentum, self.eps)
+end
+
+local function batch_norm(self, x)
+  local by_batch = self.training or self.running_mean == nil
+  if by_batch then
+    check_count(self, x, 0)
+  end
+  if self.training and self.running_mean ~= nil then
+    return batch_norm_step(self, x)
+  end
+  return torch.batch_norm(x, self.weight, self.bias, self.running_mean, self.running_var, by_batch,
+    self.momentum or 0.0, self.eps, true)
+end
+
+local function instance_norm(self, x, batched)
+  local single = x:dim() < batched
+  if core.plain(x:size(single and 0 or 1)) ~= self.num_features and self.affine then
+    core.fail(("nn.%s: expected %d channels, got %s"):format(core.module_name(self), self.num_features,
+      core.describe(x)))
+  end
+  if single then
+    x = x:unsqueeze(0)
+  end
+  if not self.training and self.running_mean ~= nil then   -- the operator would write the statistics back
+    x = torch.batch_norm(x, self.weight, self.bias, self.running_mean, self.running_var, false, 0.0, self.eps, true)
+  else
+    check_count(self, x, 2)
+    if self.running_mean ~= nil then
+      core.writes_statistics(self.running_mean, "instance normalization in training")
+    end
+    x = torch.instance_norm(x, self.weight, self.bias, self.running_mean, self.running_var, true, self.momentum or 0.0,
+      self.eps, true)
+  end
+  return single and x:squeeze(0) or x
+end
+
+for dims, ranks in ipairs({{2, 3}, {4, 4}, {5, 5}}) do
+  layer(("BatchNorm%dd"):format(dims), norm_signature:format("true", "true"), {
+    placed = true,
+    init = init_norm,
+    forward = function(self, x)
+      check_rank(self, x, ranks[1], ranks[2])
+      return batch_norm(self, x)
+    end,
+    repr = describe_norm,
+    mixes = batch_mixes,
+  })
+  layer(("InstanceNorm%dd"):format(dims), norm_signature:format("false", "false"), {
+    placed = true,
+    init = init_norm,
+    forward = function(self, x)
+      check_rank(self, x, dims + 1, dims + 2)
+      return instance_norm(self, x, dims + 2)
+    end,
+    repr = describe_norm,
+  })
+end
+
+layer("GroupNorm", "num_groups:count num_channels:count eps:number=1e-05 affine:boolean=true", {
+  placed = true,
+  init = function(self, a, make)
+    if a.num_channels % a.num_groups ~= 0 then
+      core.fail(("%s: num_groups = %d does not divide num_channels = %d"):format(make.operation, a.num_groups,
+        a.num_channels))
+    end
+    if a.affine then
+      self.weight = make:constant({a.num_channels}, 1)
+      self.bias = make:constant({a.num_channels}, 0)
+    end
+  end,
+  forward = function(self, x) return torch.group_norm(x, self.num_groups, self.weight, self.bias, self.eps) end,
+  repr = "{num_groups}, {num_channels}, eps={eps}, affine={affine}",
+})
+
+layer("LayerNorm", "normalized_shape:shape eps:number=1e-05 elementwise_affine:boolean=true bias:boolean!=true", {
+  placed = true,
+  init = function(self, a, make)
+    if a.elementwise_affine then
+      self.weight = make:constant(a.normalized_shape, 1)
+      self.bias = a.bias and make:constant(a.normalized_shape, 0) or nil
+    end
+  end,
+  forward = function(self, x) return torch.layer_norm(x, self.normalized_shape, self.weight, self.bias, self.eps) end,
+  repr = "{normalized_shape}, eps={eps}, elementwise_affine={elementwise_affine}",
+})
+
+local has_rms_norm = pcall(function() return torch.rms_norm end)
+
+--- LibTorch has the operator since 2.4; what stands for it computes narrow inputs as float32, as it does.
+local function rms_norm(x, normalized_shape, weight, eps)
+  local dtype = x.dtype
+  local narrow = dtype == torch.float16 or dtype == torch.bfloat16
+  if narrow then
+    x = x:float()
+  end
+  local dims = {}
+  for position = 1, #normalized_shape do
+    dims[position] = -position
+  end
+  local y = x * (x:square():mean(dims, true) + eps):rsqrt()
+  if narrow then
+    y = y:to(dtype)
+  end
+  return weight == nil and y or y * weight
+end
+
+local epsilons = {[torch.float64] = 2.220446049250313e-16, [torch.float32] = 1.1920928955078125e-07,
+                  [torch.float16] = 0.0009765625, [torch.bfloat16] = 0.0078125}
+
+layer("RMSNorm", "normalized_shape:shape eps:number? elementwise_affine:boolean=true", {
+  placed = true,
+  init = function(self, a, make)
+    if a.elementwise_affine then
+      self.weight = make:constant(a.normalized_shape, 1)
+    end
+  end,
+  forward = function(self, x)
+    if has_rms_norm then
+      return torch.rms_norm(x, self.normalized_shape, self.weight, self.eps)
+    end
+    return rms_norm(x, self.normalized_shape, self.weight, self.eps or epsilons[x.dtype])
+  end,
+  repr = "{normalized_shape}, eps={eps}, elementwise_affine={elementwise_affine}",
+})
+
+layer("LocalResponseNorm", "size:count alpha:number=0.0001 beta:number=0.75 k:number=1", {
+  forward = function(self, x)
+    check_rank(self, x, 3, 16)
+    local before, after = self.size // 2, (self.size - 1) // 2
+    local squares
+    if x:dim() == 3 then
+      squares = torch.pad(x:square():unsqueeze(1), {0, 0, before, after})
+      squares = torch.avg_pool2d(squares, {self.size, 1}, 1):squeeze(1)
+    else
+      squares = torch.pad(x:square():flatten(3):unsqueeze(1), {0, 0, 0, 0, before, after})
+      squares = torch.avg_pool3d(squares, {self.size, 1, 1}, 1):squeeze(1):view_as(x)
+    end
+    return x / (squares * self.alpha + self.k) ^ self.beta
+  end,
+  repr = "{size}, alpha={alpha}, beta={beta}, k={k}",
+})
+
+-- Embeddings
+
+--- A row as a number from 0 on, or nil.
+local function padding_row(operation, padding, count)
+  if padding == nil then
+    return nil
+  end
+  local row = padding < 0 and padding + count or padding
+  if row < 0 or row >= count then
+    core.fail(("%s: padding_idx = %d is not one of the %d rows"):format(operation, padding, count))
+  end
+  return row
+end
+
+local function init_embedding(self, a, make)
+  self.padding_idx = padding_row(make.operation, a.padding_idx, a.num_embeddings)
+  self.weight = make:draw("normal", {a.num_embeddings, a.embedding_dim}, 0, 1)
+  if self.padding_idx then
+    torch.no_grad(function() self.weight[self.padding_idx]:zero_() end)
+  end
+end
+
+--- Rows that are longer than the layer allows are cut in the weight, as PyTorch does.
+local function renormalise(self, ids)
+  if self.max_norm then
+    torch.no_grad(function() torch.embedding_renorm_(self.weight:detach(), ids, self.max_norm, self.norm_type) end)
+  end
+end
 
 local function describe_embedding(self)
   local text = ("%d, %d"):format(self.num_embeddings, self.embedding_dim)
   return self.padding_idx and text .. ", padding_idx=" .. self.padding_idx or text
 end
 
-register("Embedding", embedding_class, describe_embedding)
+layer("Embedding", [[num_embeddings:count embedding_dim:count padding_idx:integer!? max_norm:positive?
+  norm_type:number=2.0 scale_grad_by_freq:boolean=false sparse:boolean=false]], {
+  placed = true,
+  init = init_embedding,
+  forward = function(self, ids)
+    renormalise(self, ids)
+    return torch.embedding(self.weight, ids, self.padding_idx or -1, self.scale_grad_by_freq, self.sparse)
+  end,
+  repr = describe_embedding,
+})
 
-function nn.Embedding(num_embeddings, embedding_dim, options)
-  local operation = "nn.Embedding"
-  options = arguments.options(operation, options, embedding_options)
-  local module = new(embedding_class, "Embedding", describe_embedding)
-  num_embeddings = whole(operation, "num_embeddings", num_embeddings, 1)
-  embedding_dim = whole(operation, "embedding_dim", embedding_dim, 1)
-  module.num_embeddings, module.embedding_dim = num_embeddings, embedding_dim
-  local padding = options.padding_idx
-  if padding ~= nil then
-    padding = whole(operation, "padding_idx", padding, -num_embeddings)
-    padding = padding < 0 and padding + num_embeddings or padding
-    if padding >= num_embeddings then
-      core.fail(("%s: padding_idx = %d is not one of the %d rows"):format(operation, padding, num_embeddings))
+local bag_modes = {sum = 0, mean = 1, max = 2}
+
+--- The same in operators that policies have, for bags of one length; ATen's own trusts its offsets.
+local function bags(self, ids)
+  local rows = torch.embedding(self.weight, ids, self.padding_idx or -1)
+  local counted = self.padding_idx and ids:ne(self.padding_idx):unsqueeze(-1)
+  if self.mode == "max" then
+    local largest = (counted and rows:masked_fill(~counted, -math.huge) or rows):amax(1)
+    return counted and largest:masked_fill(~counted:any(1), 0) or largest
+  end
+  local sum = (counted and rows:masked_fill(~counted, 0) or rows):sum(1)
+  if self.mode == "sum" then
+    return sum
+  end
+  return sum / (counted and counted:sum(1):clamp({min = 1}) or ids:size(1))
+end
+
+layer("EmbeddingBag", [[num_embeddings:count embedding_dim:count max_norm:positive? norm_type:number=2.0
+  scale_grad_by_freq:boolean=false mode:one(sum|mean|max)=mean sparse:boolean=false include_last_offset:boolean=false
+  padding_idx:integer!?]], {
+  placed = true,
+  init = init_embedding,
+  forward = function(self, ids, offsets, per_sample_weights)
+    local name = "nn.EmbeddingBag"
+    if core.is_sandboxed() and ids:dim() == 2 and offsets == nil and per_sample_weights == nil then
+      return bags(self, ids)
+    elseif arguments.tensor(name, "input", ids):dim() == 2 then
+      if offsets ~= nil then
+        misfit(name, "offsets", "nothing beside an input of two dimensions", offsets)
+      end
+      local rows = ids:size(0)
+      offsets = torch.arange(0, rows * ids:size(1), ids:size(1), {dtype = ids.dtype, device = ids.device})
+      ids = ids:reshape(-1)
+      per_sample_weights = per_sample_weights ~= nil and per_sample_weights:reshape(-1) or nil
+    elseif offsets == nil then
+      misfit(name, "offsets", "a tensor, where the bags stand one after the other in one dimension", offsets)
     end
-    module.padding_idx = padding
-  end
-  return add_parameters(module, core.embedding_parameters(num_embeddings, embedding_dim, padding), options)
-end
-
--- MultiheadAttention
-
-local Attention = {}
-local attention_options = with_placement({dropout = true, bias = true, kdim = true, vdim = true, batch_first = true})
-local call_options = {key_padding_mask = true, attn_mask = true, need_weights = true}
-
---- Query, key and value in the width of the heads.
-local function projected(self, query, key, value)
-  if self.in_proj_weight == nil then
-    local biases = self.in_proj_bias and self.in_proj_bias:chunk(3) or {}
-    return torch.linear(query, self.q_proj_weight, biases[1]), torch.linear(key, self.k_proj_weight, biases[2]),
-      torch.linear(value, self.v_proj_weight, biases[3])
-  end
-  if rawequal(query, key) and rawequal(key, value) then
-    local width = self.embed_dim
-    local all = torch.linear(query, self.in_proj_weight, self.in_proj_bias)
-    return all:narrow(-1, 0, width), all:narrow(-1, width, width), all:narrow(-1, 2 * width, width)
-  end
-  local function part(x, number)
-    local first = number * self.embed_dim
-    local bias = self.in_proj_bias and self.in_proj_bias:narrow(0, first, self.embed_dim) or nil
-    return torch.linear(x, self.in_proj_weight:narrow(0, first, self.embed_dim), bias)
-  end
-  return part(query, 0), part(key, 1), part(value, 2)
-end
-
---- (N, L, E) as (N, heads, L, E / heads), without reading a size.
-local function in_heads(self, x)
-  return x:unflatten(-1, {self.num_heads, self.head_dim}):transpose(-2, -3)
-end
-
---- Masks are added to the scores: a boolean one forbids what it marks.
-local function masked(scores, mask, broadcast)
-  if mask == nil then
-    return scores
-  end
-  mask = broadcast(mask)
-  if core.is_bool(mask) then
-    return scores:masked_fill(mask, -math.huge)
-  end
-  return scores + mask
-end
-
-local function same(mask)
-  return mask
-end
-
-local function over_heads(mask)
-  return mask:unsqueeze(-2):unsqueeze(-2)
-end
-
-function Attention:forward(query, key, value, options)
-  local operation = "nn.MultiheadAttention"
-  if type(key) == "table" and not core.is_tensor(key) and options == nil then
-    key, options = nil, key
-  end
-  options = arguments.options(operation, options, call_options)
-  key = key or query
-  value = value or key
-  local batch_second = arguments.tensor(operation, "query", query):dim() == 3 and not self.batch_first
-  local q, k, v = projected(self, query, key, value)
-  if batch_second then
-    q, k, v = q:transpose(0, 1), k:transpose(0, 1), v:transpose(0, 1)
-  end
-  q, k, v = in_heads(self, q), in_heads(self, k), in_heads(self, v)
-  local scores = torch.matmul(q * self.scale, k:transpose(-2, -1))
-  scores = masked(scores, options.attn_mask, same)
-  scores = masked(scores, options.key_padding_mask, over_heads)
-  local weights = scores:softmax(-1)
-  if self.dropout > 0 and self.training then
-    weights = torch.dropout(weights, self.dropout, true)
-  end
-  local mixed = torch.matmul(weights, v):transpose(-2, -3):flatten(-2)
-  if batch_second then
-    mixed = mixed:transpose(0, 1)
-  end
-  local output = self.out_proj(mixed)
-  if options.need_weights == false then
-    return output
-  end
-  return output, weights:mean(-3)
-end
-
-local attention_class = class_of(Attention)
-
-local function describe_attention(self)
-  return ("%d, %d%s%s"):format(self.embed_dim, self.num_heads, self.dropout > 0 and ", dropout=" .. self.dropout or "",
-    self.batch_first and ", batch_first=true" or "")
-end
-
-register("MultiheadAttention", attention_class, describe_attention)
-
-function nn.MultiheadAttention(embed_dim, num_heads, options)
-  local operation = "nn.MultiheadAttention"
-  options = arguments.options(operation, options, attention_options)
-  embed_dim = whole(operation, "embed_dim", embed_dim, 1)
-  num_heads = whole(operation, "num_heads", num_heads, 1)
-  if embed_dim % num_heads ~= 0 then
-    core.fail(("%s: embed_dim = %d is not divisible by num_heads = %d"):format(operation, embed_dim, num_heads))
-  end
-  local module = new(attention_class, "MultiheadAttention", describe_attention)
-  module.embed_dim, module.num_heads, module.head_dim = embed_dim, num_heads, embed_dim // num_heads
-  module.scale = module.head_dim ^ -0.5
-  module.dropout = probability(operation, options.dropout or 0.0)
-  module.batch_first = boolean(operation, "batch_first", options.batch_first, false)
-  local bias = boolean(operation, "bias", options.bias, true)
-  local kdim = whole(operation, "kdim", options.kdim or embed_dim, 1)
-  local vdim = whole(operation, "vdim", options.vdim or embed_dim, 1)
-  local output = new(linear_class, "Linear", describe_linear)
-  output.in_features, output.out_features = embed_dim, embed_dim
-  for _, item in ipairs(core.attention_parameters(embed_dim, num_heads, bias, kdim, vdim)) do
-    local inner = item[1]:match("^out_proj%.(.*)$")
-    if inner then
-      output[inner] = item[2]
-    else
-      module[item[1]] = item[2]
+    if per_sample_weights ~= nil and self.mode ~= "sum" then
+      core.fail(name .. ": per_sample_weights need mode = \"sum\", not \"" .. self.mode .. "\"")
     end
-  end
-  module.out_proj = output
-  return add_parameters(module, {}, options)
-end
+    renormalise(self, ids)
+    local result = torch.embedding_bag(self.weight, ids, offsets, self.scale_grad_by_freq, bag_modes[self.mode],
+      self.sparse, per_sample_weights, self.include_last_offset, self.padding_idx)
+    return result
+  end,
+  repr = function(self) return describe_embedding(self) .. ", mode=" .. self.mode end,
+})
 
--- Sequential
-
-local Sequential = {}
+-- Lists of layers
 
 --- One that stands there twice is in the list twice.
 local function layers_of(self)
@@ -416,94 +491,48 @@ local function layers_of(self)
   return layers
 end
 
+--- A class whose modules are numbered from 0: list[i], also from the end, and #list, as in PyTorch.
+local function list_class(name, methods)
+  local class = class_of(methods)
+  function class.__len(self)
+    return #layers_of(self)
+  end
+  function class.__index(self, key)
+    key = core.plain(key)
+    if math.type(key) ~= "integer" then
+      return methods[key]
+    end
+    local layers = layers_of(self)
+    local found = layers[key < 0 and #layers + key + 1 or key + 1]
+    if not found then
+      core.fail(("%s: there is no layer %d; it has %d, counted from 0"):format(name, key, #layers))
+    end
+    return found
+  end
+  register(name, class)
+  return function(...)
+    local list = pack(...)
+    if list.n == 1 and type(list[1]) == "table" and not modules.is(list[1]) then
+      list = pack(unpack(list[1], 1, #list[1]))
+    end
+    local module = new(class, name)
+    for position = 1, list.n do
+      local number = tostring(position - 1)
+      module[number] = modules.check("nn." .. name, "layer " .. number, list[position])
+    end
+    return module
+  end
+end
+
+local Sequential = {}
+
 function Sequential:forward(...)
   local results = pack(...)
-  for _, layer in ipairs(layers_of(self)) do
-    results = pack(layer(unpack(results, 1, results.n)))
+  for _, one in ipairs(layers_of(self)) do
+    results = pack(one(unpack(results, 1, results.n)))
   end
   return unpack(results, 1, results.n)
 end
 
-local sequential_class = class_of(Sequential)
-
-function sequential_class.__len(self)
-  return #layers_of(self)
-end
-
---- seq[i], from 0 and from the end, as in PyTorch.
-function sequential_class.__index(self, key)
-  key = core.plain(key)
-  if math.type(key) ~= "integer" then
-    return Sequential[key]
-  end
-  local layers = layers_of(self)
-  local found = layers[key < 0 and #layers + key + 1 or key + 1]
-  if not found then
-    core.fail(("Sequential: there is no layer %d; it has %d, counted from 0"):format(key, #layers))
-  end
-  return found
-end
-
-register("Sequential", sequential_class)
-
-function nn.Sequential(...)
-  local list = pack(...)
-  if list.n == 1 and type(list[1]) == "table" and not modules.is(list[1]) then
-    list = pack(unpack(list[1], 1, #list[1]))
-  end
-  local module = new(sequential_class, "Sequential")
-  for position = 1, list.n do
-    local name = tostring(position - 1)
-    module[name] = modules.check("nn.Sequential", "layer " .. name, list[position])
-  end
-  return module
-end
-
--- Without parameters
-
-local function stateless(name, forward, describe)
-  local methods = {forward = forward}
-  local class = class_of(methods)
-  register(name, class, describe)
-  return function()
-    return new(class, name, describe)
-  end
-end
-
-nn.ReLU = stateless("ReLU", function(_, x) return torch.relu(x) end)
-nn.Identity = stateless("Identity", function(_, ...) return ... end)
-
-local gelu_options = {approximate = true}
-
-local function describe_gelu(self)
-  return "approximate='" .. self.approximate .. "'"
-end
-
-local new_gelu = stateless("GELU", function(self, x)
-  return torch.gelu(x, {approximate = self.approximate})
-end, describe_gelu)
-
-function nn.GELU(options)
-  options = arguments.options("nn.GELU", options, gelu_options)
-  local approximate = options.approximate or "none"
-  if approximate ~= "none" and approximate ~= "tanh" then
-    core.fail(("nn.GELU: option 'approximate': expected \"none\" or \"tanh\", got %s")
-      :format(core.describe(approximate)))
-  end
-  local module = new_gelu()
-  module.approximate = approximate
-  return module
-end
-
-local new_dropout = stateless("Dropout", function(self, x)
-  if not self.training or self.p == 0 then
-    return x
-  end
-  return torch.dropout(x, self.p, true)
-end, function(self) return ("p=%g"):format(self.p) end)
-
-function nn.Dropout(p)
-  local module = new_dropout()
-  module.p = probability("nn.Dropout", p == nil and 0.5 or p)
-  return module
-end
+nn.Sequential = list_class("Sequential", Sequential)
+nn.ModuleList = list_class("ModuleList", {})

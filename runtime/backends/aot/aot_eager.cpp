@@ -16,6 +16,7 @@
 #include "runtime/given/host_call.h"
 #include "runtime/graph/copy.h"
 #include "runtime/graph/evaluation/number_ops.h"
+#include "runtime/graph/evaluation/statistics.h"
 #include "runtime/graph/memory.h"
 #include "runtime/graph/passes/uses.h"
 #include "runtime/graph/text/describe.h"
@@ -247,6 +248,9 @@ std::unique_ptr<Executable> compile_joint(const Graph& graph, const std::vector<
   // What the host computes, and what it depends on, shows in no graph: autograd goes back through the calls themselves.
   if (const graph::Node* host = given::find_host_call(graph))
     return left_to_eager(graph, examples, name, {"it calls a function of the host", host->source});
+  // To record a joint graph is to run the function, and each run would move the statistics.
+  if (const graph::Node* norm = graph::find_statistics(graph))
+    return left_to_eager(graph, examples, name, {"a normalization writes its running statistics", norm->source});
   return std::make_unique<JointExecutable>(graph, examples, name, half);
 }
 

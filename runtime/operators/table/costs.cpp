@@ -337,6 +337,71 @@ double convolution_work(const Call& call) {
   return batch * product(sizes) * elements(*weight) + given_elements(call) + pieces;
 }
 
+double transposed_convolution(const Call& call) {
+  const at::Tensor *input = call.tensor("input"), *weight = call.tensor("weight");
+  const size_t spatial = unconvolved(call).size();
+  const double batch = of_spatial(*input, spatial + 1), groups = static_cast<double>(call.integer("groups", 1));
+  const double places = product(input->sizes().slice(static_cast<size_t>(input->dim()) - spatial));
+  const double columns = places * elements(*weight) / size_of(*weight, 0) * groups;
+  const double result = batch * size_of(*weight, 1) * groups * product(unconvolved(call));
+  return (4 * result + 4 * given_elements(call) + (batch + 1) * columns * 2 + 1e5) * width(call, 8);
+}
+
+double transposed_convolution_work(const Call& call) {
+  const at::Tensor *input = call.tensor("input"), *weight = call.tensor("weight");
+  const size_t spatial = unconvolved(call).size();
+  const double batch = of_spatial(*input, spatial + 1), groups = static_cast<double>(call.integer("groups", 1));
+  const double places = product(input->sizes().slice(static_cast<size_t>(input->dim()) - spatial));
+  const double result = batch * size_of(*weight, 1) * groups * product(unconvolved(call));
+  return batch * places * elements(*weight) + 4 * result + given_elements(call) +
+         groups * (batch * each_image + each_group);
+}
+
+namespace {
+
+struct Recurrent {
+  double steps = 1, batch = 1, states = 1, weights = 0;  // states: of a step, in all layers and directions
+};
+
+Recurrent recurrent_sizes(const Call& call) {
+  const at::Tensor& input = *call.tensor("input");
+  Recurrent sizes;
+  const bool batch_first = call.boolean("batch_first", false);
+  sizes.steps = size_of(input, batch_first ? 1 : 0);
+  sizes.batch = size_of(input, batch_first ? 0 : 1);
+  for (const at::Tensor& weight : call.tensors("params")) {
+    sizes.weights += elements(weight);
+    sizes.states += size_of(weight, 0);  // of each gate
+  }
+  return sizes;
+}
+
+}  // namespace
+
+double recurrent(const Call& call) {
+  const Recurrent sizes = recurrent_sizes(call);
+  const double given = given_elements(call);
+  return (sizes.steps * sizes.batch * sizes.states * 8 + 4 * given + 4 * sizes.weights + 1e5) * width(call, 8);
+}
+
+double recurrent_work(const Call& call) {
+  const Recurrent sizes = recurrent_sizes(call);
+  const double products = static_cast<double>(call.tensors("params").size()) * sizes.steps;
+  return sizes.steps * sizes.batch * (sizes.weights + 50 * sizes.states) + products * 4 * each_product +
+         4 * given_elements(call);
+}
+
+double recurrent_cell(const Call& call) {
+  const double rows = size_of(*call.tensor("input"), 0), gates = size_of(*call.tensor("w_hh"), 0);
+  return (16 * rows * gates + 4 * given_elements(call) + 1e4) * width(call, 8);
+}
+
+double recurrent_cell_work(const Call& call) {
+  const at::Tensor &input = *call.tensor("input"), &ih = *call.tensor("w_ih"), &hh = *call.tensor("w_hh");
+  return size_of(input, 0) * (elements(ih) + elements(hh) + 50 * size_of(hh, 0)) + 8 * each_product +
+         given_elements(call);
+}
+
 double pooling(const Call& call) {
   const at::Tensor* self = call.tensor("self");
   const auto sizes = pooled(call);

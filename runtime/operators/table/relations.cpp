@@ -46,10 +46,11 @@ std::optional<std::string> labels(std::string_view text, int64_t rank) {
 }  // namespace
 
 std::vector<int64_t> filled_up(const Call& call, Name name, int64_t otherwise) {
-  const bool one = call.schema.name().find("1d") != std::string::npos;
+  const std::string& op = call.schema.name();
+  const size_t count = op.find("1d") != std::string::npos ? 1 : op.find("3d") != std::string::npos ? 3 : 2;
   std::vector<int64_t> numbers = call.integers(name);
   if (numbers.empty()) numbers.push_back(otherwise);
-  numbers.resize(one ? 1 : 2, numbers.back());
+  numbers.resize(count, numbers.back());
   return numbers;
 }
 
@@ -62,6 +63,19 @@ std::vector<int64_t> convolved(const Call& call) {
     const auto at = static_cast<int64_t>(i), count = static_cast<int64_t>(stride.size());
     sizes.push_back(windows(input->size(input->dim() - count + at), weight->size(2 + at), stride[i], padding[i],
                             dilation[i], false));
+  }
+  return sizes;
+}
+
+std::vector<int64_t> unconvolved(const Call& call) {
+  const at::Tensor *input = call.tensor("input"), *weight = call.tensor("weight");
+  const auto stride = filled_up(call, "stride", 1), padding = filled_up(call, "padding", 0),
+             dilation = filled_up(call, "dilation", 1), added = filled_up(call, "output_padding", 0);
+  std::vector<int64_t> sizes;
+  for (size_t i = 0; i < stride.size(); ++i) {
+    const auto at = static_cast<int64_t>(i), count = static_cast<int64_t>(stride.size());
+    sizes.push_back((input->size(input->dim() - count + at) - 1) * stride[i] - 2 * padding[i] +
+                    dilation[i] * (weight->size(2 + at) - 1) + added[i] + 1);
   }
   return sizes;
 }
@@ -259,6 +273,114 @@ Wrong convolution(const Call& call) {
     return fmt::format("argument 'bias' has {} elements; expected {}", bias->size(0), weight->size(0));
   for (const int64_t size : convolved(call))
     if (size < 1) return "argument 'weight' is larger than the padded input";
+  return std::nullopt;
+}
+
+Wrong transposed_convolution(const Call& call) {
+  const at::Tensor *input = call.tensor("input"), *weight = call.tensor("weight"), *bias = call.tensor("bias");
+  const int64_t spatial = weight->dim() - 2, groups = call.integer("groups", 1);
+  const int64_t channels = input->size(input->dim() - spatial - 1);
+  if (weight->size(0) != channels || channels % groups != 0)
+    return fmt::format("argument 'weight' is of shape [{}]; it does not fit {} channels in {} groups",
+                       fmt::join(weight->sizes(), ", "), channels, groups);
+  if (bias && (bias->size(0) % groups != 0 || bias->size(0) / groups != weight->size(1)))
+    return fmt::format("argument 'bias' has {} elements; expected {} in each of {} groups", bias->size(0),
+                       weight->size(1), groups);
+  const auto stride = filled_up(call, "stride", 1), dilation = filled_up(call, "dilation", 1),
+             added = filled_up(call, "output_padding", 0);
+  double elements = static_cast<double>(weight->size(1)) * static_cast<double>(groups);
+  for (size_t i = 0; i < stride.size(); ++i)
+    if (added[i] >= std::max(stride[i], dilation[i]))
+      return fmt::format("argument 'output_padding' is {}; expected less than stride or dilation, {}", added[i],
+                         std::max(stride[i], dilation[i]));
+  for (const int64_t size : unconvolved(call)) {
+    if (size < 1) return "argument 'padding' leaves nothing of the result";
+    elements *= static_cast<double>(size);
+  }
+  return too_many_elements("each result", elements);
+}
+
+Wrong instance_norm(const Call& call) {
+  const at::Tensor* input = call.tensor("input");
+  for (const Name name : {Name("weight"), Name("bias")})
+    if (const at::Tensor* given = call.tensor(name); given && given->numel() != input->size(1))
+      return fmt::format("argument '{}' has {} elements; expected {}, one for each channel", name.text(),
+                         given->numel(), input->size(1));
+  if (!call.boolean("use_input_stats", true)) return "argument 'use_input_stats' is false; expected true";
+  return std::nullopt;
+}
+
+Wrong shuffled_pixels(const Call& call) {
+  const at::Tensor* self = call.tensor("self");
+  const int64_t up = call.integer("upscale_factor", 1), down = call.integer("downscale_factor", 1);
+  const int64_t channels = self->size(-3), height = self->size(-2), width = self->size(-1);
+  if (channels % (up * up) != 0)
+    return fmt::format("argument 'upscale_factor' is {}; its square does not divide {} channels", up, channels);
+  if (height % down != 0 || width % down != 0)
+    return fmt::format("argument 'downscale_factor' is {}; it does not divide {} and {}", down, height, width);
+  return std::nullopt;
+}
+
+namespace {
+
+/// What a tensor of a recurrent layer is to be.
+Wrong expect_sizes(const at::Tensor& tensor, const char* argument, size_t number, at::IntArrayRef sizes) {
+  if (tensor.sizes() == sizes) return std::nullopt;
+  return fmt::format("argument '{}' holds a tensor of shape [{}] at {}; expected [{}]", argument,
+                     fmt::join(tensor.sizes(), ", "), number, fmt::join(sizes, ", "));
+}
+
+/// How many rows of a weight belong to each hidden unit.
+int64_t gates_of(const std::string& op) {
+  return op.find("lstm") != std::string::npos ? 4 : op.find("gru") != std::string::npos ? 3 : 1;
+}
+
+}  // namespace
+
+/// All sizes follow from those of the states, the input and the numbers.
+Wrong recurrent(const Call& call) {
+  const at::Tensor& input = *call.tensor("input");
+  const bool lstm = call.schema.name() == "aten::lstm", biases = call.boolean("has_biases", true);
+  const std::vector<at::Tensor> states = lstm ? call.tensors("hx") : std::vector<at::Tensor>{*call.tensor("hx")};
+  const std::vector<at::Tensor> weights = call.tensors("params");
+  if (states.size() != (lstm ? 2U : 1U)) return fmt::format("argument 'hx' has {} elements; expected 2", states.size());
+  const int64_t directions = call.boolean("bidirectional", false) ? 2 : 1,
+                cells = call.integer("num_layers", 1) * directions;
+  const int64_t batch = input.size(call.boolean("batch_first", false) ? 0 : 1);
+  const int64_t hidden = states.back().size(2), seen = states.front().size(2),
+                gates = gates_of(call.schema.name()) * hidden;
+  const size_t each = (biases ? 4 : 2) + (seen != hidden ? 1 : 0);
+  for (size_t i = 0; i < states.size(); ++i)
+    if (Wrong wrong = expect_sizes(states[i], "hx", i, {cells, batch, states[i].size(2)})) return wrong;
+  if (hidden < 1 || seen < 1 || weights.size() != each * static_cast<size_t>(cells))
+    return fmt::format("argument 'params' has {} elements; expected {}", weights.size(),
+                       each * static_cast<size_t>(cells));
+  for (size_t i = 0; i < weights.size(); ++i) {
+    const size_t part = i % each;
+    const int64_t inputs = i < each * static_cast<size_t>(directions) ? input.size(2) : seen * directions;
+    Wrong wrong = part == 0             ? expect_sizes(weights[i], "params", i, {gates, inputs})
+                  : part == 1           ? expect_sizes(weights[i], "params", i, {gates, seen})
+                  : biases && part <= 3 ? expect_sizes(weights[i], "params", i, {gates})
+                                        : expect_sizes(weights[i], "params", i, {seen, hidden});
+    if (wrong) return wrong;
+  }
+  return std::nullopt;
+}
+
+/// One step of such a layer.
+Wrong recurrent_cell(const Call& call) {
+  const at::Tensor& input = *call.tensor("input");
+  const bool lstm = call.schema.name() == "aten::lstm_cell";
+  const std::vector<at::Tensor> states = lstm ? call.tensors("hx") : std::vector<at::Tensor>{*call.tensor("hx")};
+  if (states.size() != (lstm ? 2U : 1U)) return fmt::format("argument 'hx' has {} elements; expected 2", states.size());
+  const int64_t hidden = call.tensor("w_hh")->size(1), gates = gates_of(call.schema.name()) * hidden;
+  for (size_t i = 0; i < states.size(); ++i)
+    if (Wrong wrong = expect_sizes(states[i], "hx", i, {input.size(0), hidden})) return wrong;
+  if (Wrong wrong = expect_sizes(*call.tensor("w_ih"), "w_ih", 0, {gates, input.size(1)})) return wrong;
+  if (Wrong wrong = expect_sizes(*call.tensor("w_hh"), "w_hh", 0, {gates, hidden})) return wrong;
+  for (const Name name : {Name("b_ih"), Name("b_hh")})
+    if (const at::Tensor* bias = call.tensor(name))
+      if (Wrong wrong = expect_sizes(*bias, name.text().data(), 0, {gates})) return wrong;
   return std::nullopt;
 }
 

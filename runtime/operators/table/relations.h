@@ -15,6 +15,11 @@ Wrong same_sizes(const Call& call);   // `self`, `target` and `weight`
 Wrong groups(const Call& call);       // no more than there are channels
 Wrong batch_norm(const Call& call);   // statistics are not written to
 Wrong convolution(const Call& call);
+Wrong transposed_convolution(const Call& call);
+Wrong instance_norm(const Call& call);  // by statistics of the input, and none that are kept
+Wrong shuffled_pixels(const Call& call);
+Wrong recurrent(const Call& call);
+Wrong recurrent_cell(const Call& call);
 Wrong pooling(const Call& call);
 Wrong constant_padding(const Call& call);
 Wrong padding(const Call& call);

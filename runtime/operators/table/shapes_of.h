@@ -9,8 +9,9 @@ namespace triage::operators {
 
 /// An argument with one number for each spatial dimension; `otherwise` where it is empty or not there.
 std::vector<int64_t> filled_up(const Call& call, Name name, int64_t otherwise);
-/// Spatial sizes of the result: of a convolution, of a pooling.
+/// Spatial sizes of the result: of a convolution, of a transposed one, of a pooling.
 std::vector<int64_t> convolved(const Call& call);
+std::vector<int64_t> unconvolved(const Call& call);
 std::vector<int64_t> pooled(const Call& call);
 /// Sizes of `self` with `pad`.
 std::vector<int64_t> padded(const Call& call);

@@ -16,7 +16,7 @@ constexpr Row trusted[] = {
      ".", "view_or_copy"},
     {"tril_ triu_", ".", "sizes:like_first never_raises masked:kept"},
     {"conv1d conv2d", "padding", "sizes:convolution raises_by_sizes"},
-    {"conv3d", ". padding", "sizes:convolution raises_by_sizes"},
+    {"conv3d", "padding", "sizes:convolution raises_by_sizes"},
 
     // memory and views
     {"_unsafe_view", ".", "moves view_or_copy masked:reshaped"},
@@ -59,7 +59,7 @@ constexpr Row trusted[] = {
     {"native_dropout rrelu rrelu_", ".", "random"},
     {"alpha_dropout alpha_dropout_ feature_alpha_dropout feature_alpha_dropout_ feature_dropout feature_dropout_", ".",
      "random view_or_copy"},
-    {"gru lstm rnn_relu rnn_tanh", "data input", "random"},
+    {"gru lstm rnn_relu rnn_tanh", "data", "random"},
     {"_cudnn_rnn miopen_rnn scaled_dot_product_attention _scaled_dot_product_attention "
      "_scaled_dot_product_efficient_attention _efficient_attention_forward",
      ".", "random"},
@@ -105,9 +105,8 @@ constexpr Row trusted[] = {
      ".", "masked:elementwise_backward"},
     {"nll_loss_forward nll_loss_backward nll_loss2d_forward nll_loss2d_backward", ".", "keeps_rows"},
     // row by row, but along the dimensions that they name
-    {"max_pool2d_with_indices max_pool2d_with_indices_backward max_pool3d_with_indices "
-     "max_pool3d_with_indices_backward adaptive_max_pool2d adaptive_max_pool2d_backward adaptive_max_pool3d "
-     "adaptive_max_pool3d_backward avg_pool2d_backward avg_pool3d avg_pool3d_backward _adaptive_avg_pool2d "
+    {"max_pool2d_with_indices_backward max_pool3d_with_indices_backward adaptive_max_pool2d_backward "
+     "adaptive_max_pool3d_backward avg_pool2d_backward avg_pool3d_backward _adaptive_avg_pool2d "
      "_adaptive_avg_pool2d_backward _adaptive_avg_pool3d _adaptive_avg_pool3d_backward",
      ".", "keeps_rows"},
     {"reflection_pad1d reflection_pad1d_backward reflection_pad2d reflection_pad2d_backward reflection_pad3d "
@@ -126,6 +125,7 @@ constexpr Row trusted[] = {
     {"_index_put_impl _index_put_impl_", ".", "masked:index_put"},
     // What they call is the host's: a policy calls it by the name that it was given.
     {"call_host", ".", "sizes:host judges_values fixed_count", {}, {}, nullptr, "triage"},
+    {"batch_norm", ".", "sizes:like_first effect", {}, {}, nullptr, "triage"},
     {"call_module", ".", "effect judges_values fixed_count", {}, {}, nullptr, "triage"},
 };
 

@@ -4,7 +4,8 @@ local x = torch.ones({4, 3})
 
 --- Functions that take as many arguments as there are, by their nature.
 local any_number = {}
-for name in ([[AND OR Ok err.merge err.partition_many nn.Sequential torch.autocast torch.no_grad torch.enable_grad
+for name in ([[AND OR Ok err.merge err.partition_many nn.Sequential nn.ModuleList torch.autocast torch.no_grad
+    torch.enable_grad
     torch.set_grad_enabled triage.explain]]):gmatch("%S+") do
   any_number[name] = true
 end
