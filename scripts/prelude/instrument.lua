@@ -225,10 +225,24 @@ local function reader(field, method)
   end, "model:" .. method))
 end
 
+--- Paths of the modules that mix samples, as they train or do not train now.
+local mixing = core.opaque(core.forwarding(function(object)
+  local state, paths = states[object], {}
+  if state == nil then
+    core.fail("mixing: expected an instrumented model; call it with a colon, as in model:mixing()")
+  end
+  for position, module in ipairs(state.modules or {}) do
+    if core.modules.is(module) and core.modules.mixes(module) then
+      paths[#paths + 1] = state.paths[position]
+    end
+  end
+  return paths
+end, "model:mixing"))
+
 local class = {
   __call = core.opaque(call),
   __index = {locations = reader("paths", "locations"), checked = reader("checked", "checked"),
-             unseen = reader("unseen", "unseen"), unlooked = reader("unlooked", "unlooked")},
+             unseen = reader("unseen", "unseen"), mixing = mixing, unlooked = reader("unlooked", "unlooked")},
   __name = "instrumented model",
   __metatable = "instrumented model",
 }

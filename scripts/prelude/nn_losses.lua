@@ -119,12 +119,6 @@ local function reduced(self, losses)
   return self.reduction == "mean" and losses:mean() or losses:sum()
 end
 
-local function mixes_by_reduction(self)
-  if self.reduction ~= "none" then
-    return "it reduces the losses of all samples to one number"
-  end
-end
-
 --- `weights` names tensors among the arguments that are buffers, as in PyTorch.
 local function loss(name, signature, forward, weights, kinds)
   layer(name, signature .. " reduction:one(none|mean|" .. (kinds or "sum") .. ")=mean", {
@@ -136,7 +130,6 @@ local function loss(name, signature, forward, weights, kinds)
       end
     end,
     forward = function(self, ...) return forward(self, reductions[self.reduction], ...) end,
-    mixes = mixes_by_reduction,
   })
 end
 
@@ -187,7 +180,6 @@ layer("KLDivLoss", "reduction:one(none|mean|sum|batchmean)=mean log_target:boole
     local sum = torch.kl_div(x, y, reductions.sum, {log_target = self.log_target})
     return x:dim() == 0 and sum or sum / x:size(0)
   end,
-  mixes = mixes_by_reduction,
 })
 
 loss("MultiLabelSoftMarginLoss", "weight:tensor!?", function(self, _, x, y)
@@ -227,7 +219,6 @@ layer("GaussianNLLLoss", "full:boolean=false eps:positive=1e-06 reduction:one(no
     end
     return reduced(self, losses)
   end,
-  mixes = mixes_by_reduction,
 })
 
 layer("TripletMarginWithDistanceLoss", [[distance_function:callable? margin:number=1.0 swap:boolean=false
@@ -240,5 +231,4 @@ layer("TripletMarginWithDistanceLoss", [[distance_function:callable? margin:numb
     end
     return reduced(self, (near - far + self.margin):clamp({min = 0}))
   end,
-  mixes = mixes_by_reduction,
 })

@@ -323,4 +323,18 @@ TEST_CASE("globals by accident") {
 
 TEST_CASE("a broken script is a SyntaxError here too") { CHECK_THROWS_AS(check("x =", "@p.lua"), SyntaxError); }
 
+TEST_CASE("layers that normalize by the batch") {
+  const std::string use = "return function(z) return norm(z), flag_nan(z, 'z') end";
+  CHECK(says(findings("local norm = nn.BatchNorm1d(4)\n" + use), "1:14",
+             "nn.BatchNorm1d mixes samples until model:eval(): it normalizes by the mean and variance of the batch"));
+  CHECK(findings("local norm = nn.BatchNorm1d(4)\nnorm:eval()\n" + use) == "");
+  CHECK(says(findings("local norm = nn.BatchNorm2d(4, {track_running_stats = false})\nnorm:eval()\n" + use), "1:14",
+             "nn.BatchNorm2d mixes samples: it normalizes"));
+  CHECK(findings("local norm = nn.GroupNorm(2, 4)\n" + use) == "");
+  // A script that judges no sample trains as it likes.
+  CHECK(findings("local norm = nn.BatchNorm1d(4)\nprint(norm(torch.ones({2, 4})))", false) == "");
+  CHECK(says(findings("local norm = nn.BatchNorm1d(4)\nlocal f = flag_nan(torch.ones({2, 4}), 'x')", false), "1:14",
+             "mixes samples"));
+}
+
 }  // namespace triage::lua::rewriter

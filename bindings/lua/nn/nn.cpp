@@ -12,6 +12,7 @@
 #include "runtime/capture/compiled.h"
 #include "runtime/capture/recording/branch_guard.h"
 #include "runtime/capture/recording/recorder.h"
+#include "runtime/messages/logs/log.h"
 
 #include <ATen/ATen.h>
 
@@ -77,6 +78,12 @@ int convert_data(lua_State* L) {
   return 0;
 }
 
+/// core.warn(text): in the log of the script's host.
+int warn(lua_State* L) {
+  messages::warn(luaL_checkstring(L, 1));
+  return 0;
+}
+
 /// core.copy_data(to, from): values only, for load_state_dict.
 int copy_data(lua_State* L) {
   capture::BranchGuard::refuse_change(check_tensor(L, 1), "`load_state_dict`");
@@ -90,10 +97,13 @@ int copy_data(lua_State* L) {
 
 void open_nn(lua_State* L) {
   push_core(L);
-  static const luaL_Reg functions[] = {
-      {"note_write", guarded<note_write>}, {"set_requires_grad", guarded<set_requires_grad>},
-      {"drop_grad", guarded<drop_grad>},   {"convert_data", guarded<convert_data>},
-      {"copy_data", guarded<copy_data>},   {nullptr, nullptr}};
+  static const luaL_Reg functions[] = {{"note_write", guarded<note_write>},
+                                       {"set_requires_grad", guarded<set_requires_grad>},
+                                       {"drop_grad", guarded<drop_grad>},
+                                       {"convert_data", guarded<convert_data>},
+                                       {"copy_data", guarded<copy_data>},
+                                       {"warn", guarded<warn>},
+                                       {nullptr, nullptr}};
   luaL_setfuncs(L, functions, 0);
   add_parameters(L);
   if (!context(L).sandboxed) {

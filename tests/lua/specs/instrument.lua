@@ -122,3 +122,20 @@ test("T01: an instrumented model in compiled code is one graph", function()
     eq(flags.unpack(f, 0)[1].location_name, "last")
   end
 end)
+
+test("modules that mix samples are named, as long as they do", function()
+  local model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.ReLU())
+  local looked_at = triage.instrument(model)
+  eq(looked_at:mixing(), {"1"})
+  model:eval()
+  eq(looked_at:mixing(), {})
+  model:train()
+  local _, f = looked_at(torch.randn({8, 4}))
+  eq(err.is_err(f):any():item(), false)
+  local x = torch.randn({8, 4})
+  x[{2, 1}] = 0 / 0
+  _, f = looked_at(x)
+  eq(err.is_err(f):sum():item(), 8)                        -- the statistics spread it
+  eq(flags.unpack(f, 0)[1].location_name, "1")
+  eq(triage.instrument(nn.Linear(2, 2)):mixing(), {})
+end)
