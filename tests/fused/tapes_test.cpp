@@ -118,9 +118,11 @@ TEST_CASE("reductions over the same floats, told by their edges, make the bits o
     made.store(made.add(value));
   };
   for (const bool watched : {false, true})
-    for (const auto& [low, high] : {std::pair{-1.0, 2.0}, {0.0, 2.0}, {-2.0, -0.0}, {1.0, 3.0}, {-inf, inf}, {nan, 1.0}}) {
+    for (const auto& [low, high] :
+         {std::pair{-1.0, 2.0}, {0.0, 2.0}, {-2.0, -0.0}, {1.0, 3.0}, {-inf, inf}, {nan, 1.0}}) {
       MadeLoops made(150);
-      const Ref x = made.element(Type::f32), lowest = made.literal(Type::f32, low), most = made.literal(Type::f32, high);
+      const Ref x = made.element(Type::f32), lowest = made.literal(Type::f32, low),
+                most = made.literal(Type::f32, high);
       const Ref z = watched ? made.map(Opcode::sub, {x, made.literal(Type::f32, 1)}) : x;
       if (watched) made.store(z);
       const auto is_not = [&](Ref condition) { any(made, made.map(Opcode::logical_not, {condition})); };
@@ -310,9 +312,22 @@ TEST_CASE("what rows that loops make are asked for is found in each of them, how
     }
 }
 
+TEST_CASE("whether a record has an error that every record gets is told of every row") {
+  const Program pushed = [](const Tensors& in) {
+    return Tensors{in[0] * 2, err::is_err(err::push_scalar(err::new_(in[0]), err::nan, 1))};
+  };
+  for (const int64_t columns : {7, 200}) {
+    const auto executable = compiled(pushed, {data({4, columns})});
+    for (const int64_t rows : {1, 33, 150})
+      CHECK(run(*executable, {data({rows, columns})})[1].all().item<bool>());
+  }
+}
+
 TEST_CASE("the bounds of a function decide what its results are asked for") {
   const auto asks = [](const at::Tensor& z) {
-    return Tensors{z, at::logical_not((z >= 0).logical_and(z <= 1)).any(-1), flag_nan_and_inf(z, 1)};
+    const at::Tensor infs = flag_inf(z, 1);
+    return Tensors{z, at::logical_not((z >= 0).logical_and(z <= 1)).any(-1), flag_nan_and_inf(z, 1), infs,
+                   err::is_err(infs)};
   };
   const Program sigmoid = [&](const Tensors& in) { return asks(in[0].sigmoid()); };
   const Program distant = [&](const Tensors& in) { return asks(in[0].tanh()); };

@@ -136,8 +136,8 @@ bool same_floats(const Floats& a, const Floats& b) {
 }
 
 /// `watched` does what `plain` does, and finds edges that what it makes is within; exactly its edges, where it looks for all.
-void watches(const EdgeSteps& steps, MapStep plain, WatchedStep watched, Watching what, const void* const* in, int64_t n,
-             const std::string& name) {
+void watches(const EdgeSteps& steps, MapStep plain, WatchedStep watched, Watching what, const void* const* in,
+             int64_t n, const std::string& name) {
   Floats expected(static_cast<size_t>(n)), got(static_cast<size_t>(n));
   plain(expected.data(), in, n, nullptr);
   alignas(64) char lanes[edge_lanes_bytes];

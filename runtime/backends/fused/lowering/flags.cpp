@@ -135,8 +135,9 @@ bool is_err(Lowering& l) {
   const auto f = record(l, 0);
   if (!f) return false;
   const auto pushed = has_pushed(l, f->value);
-  return l.result(0, row_form(at::kBool),
-                  pushed ? l.map(at::kBool, "a", {*pushed}) : l.apply(Opcode::record_is_err, {f->value}));
+  Ref answer = pushed ? l.map(at::kBool, "a", {*pushed}) : l.apply(Opcode::record_is_err, {f->value});
+  if (l.value(answer).place == Place::number) answer = l.spread(answer, row_form(at::kBool));
+  return l.result(0, row_form(at::kBool), answer);
 }
 
 /// An answer a row, of the record in argument 0.
@@ -181,7 +182,8 @@ Ref detected(Lowering& l, Ref z, const Detected& what) {
     return l.step("(a & b) | (!a & c)", {picked->taken, l.step(what.test, {picked->value}), kept});
   }
   if (const KnownBounds known = known_bounds(l, z); known.are_finite() && known.nan_of != z)
-    return what.of_row == Opcode::has_nan ? detected(l, known.nan_of, what) : l.literal(Type::boolean, 0);
+    return what.of_row == Opcode::has_nan ? detected(l, known.nan_of, what)
+                                          : l.spread(l.literal(Type::boolean, 0), row_form(at::kBool));
   if (l.in_segments(z))
     return l.step("a != 0", {l.reduce(Join::any, l.step(what.test, {z}))});  // cannot be looked at again
   const Type bits = l.value(z).type == Type::f64 ? Type::i64 : Type::i32;

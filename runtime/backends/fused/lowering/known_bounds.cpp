@@ -71,6 +71,35 @@ bool are_same(const LoopBuilder& l, Ref a, Ref b, int most) {
   return true;
 }
 
+std::optional<bool> known(const LoopBuilder& l, Ref ref, int most) {
+  const LoopValue& condition = l.value(ref);
+  if (condition.kind != LoopValue::Kind::map || condition.type != Type::boolean || most == 0) return std::nullopt;
+  const auto of_operands = [&](auto&& act) -> std::optional<bool> {
+    const auto a = known(l, condition.operands[0], most - 1), b = known(l, condition.operands[1], most - 1);
+    return a && b ? std::optional<bool>(act(*a, *b)) : std::nullopt;
+  };
+  const auto of_numbers = [&](auto&& act) -> std::optional<bool> {
+    const auto a = real_literal(l, condition.operands[0]), b = real_literal(l, condition.operands[1]);
+    return a && b ? std::optional<bool>(act(*a, *b)) : std::nullopt;
+  };
+  switch (condition.opcode) {
+    case Opcode::logical_not: {
+      const auto inner = known(l, condition.operands[0], most - 1);
+      return inner ? std::optional<bool>(!*inner) : std::nullopt;
+    }
+    case Opcode::bit_and:
+      return of_operands([](bool a, bool b) { return a && b; });
+    case Opcode::ge:
+      return of_numbers([](double a, double b) { return a >= b; });
+    case Opcode::le:
+      return of_numbers([](double a, double b) { return a <= b; });
+    case Opcode::is_nan:
+      return real_literal(l, condition.operands[0]) ? std::optional(false) : std::nullopt;
+    default:
+      return std::nullopt;
+  }
+}
+
 bool compare_one_value(const LoopBuilder& l, const LoopValue& both) {
   const LoopValue &one = l.value(both.operands[0]), &other = l.value(both.operands[1]);
   const auto is_bound = [](const LoopValue& value) { return value.is(Opcode::ge) || value.is(Opcode::le); };
@@ -114,6 +143,10 @@ Ref decided(LoopBuilder& l, Ref ref, int most) {
 bool KnownBounds::are_finite() const { return std::isfinite(low) && std::isfinite(high); }
 
 KnownBounds known_bounds(const LoopBuilder& loops, Ref value) { return bounds_of(loops, value, most_steps); }
+
+std::optional<bool> known_condition(const LoopBuilder& loops, Ref condition) {
+  return known(loops, condition, most_steps);
+}
 
 Ref decided_by_bounds(LoopBuilder& loops, Ref condition) { return decided(loops, condition, most_steps); }
 

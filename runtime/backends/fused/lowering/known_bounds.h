@@ -1,4 +1,6 @@
 #pragma once
+#include <optional>
+
 #include "runtime/backends/fused/lowering/loop_builder.h"
 
 namespace triage::fused {
@@ -10,6 +12,9 @@ struct KnownBounds {
   bool are_finite() const;
 };
 KnownBounds known_bounds(const LoopBuilder& loops, Ref value);
+
+/// Whether a condition on numbers that stand in the graph holds; nothing where it is no such.
+std::optional<bool> known_condition(const LoopBuilder& loops, Ref condition);
 
 /// A condition that holds where this one does, and needs no value whose bounds decide it.
 Ref decided_by_bounds(LoopBuilder& loops, Ref condition);

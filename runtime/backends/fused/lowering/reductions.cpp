@@ -106,10 +106,14 @@ Ref sum_of_squares(Lowering& l, const Rows& r, Ref element) { return sum_of(l, r
 Ref search(Lowering& l, const Rows& r, const char* condition, Ref element) {
   const Ref holds = decided_by_bounds(l, l.step(condition, {element}));
   const auto found = [&](Ref condition_of_one) {
-    return l.step("a != 0", {l.reduce(Join::any, condition_of_one, r.segments)});
+    return l.as_step(l.apply(Opcode::convert, {l.reduce(Join::any, condition_of_one, r.segments)}, {}, Type::boolean));
   };
   const auto picked = r.segments < 0 ? l.picked_rows(holds) : std::nullopt;
-  return picked ? l.step("(a & b) | (!a & c)", {picked->taken, picked->value, found(picked->kept)}) : found(holds);
+  if (!picked) return found(holds);
+  const Ref kept = found(picked->kept);
+  if (const auto known = known_condition(l, picked->value))
+    return l.step(*known ? "a | b" : "!a & b", {picked->taken, kept});
+  return l.step("(a & b) | (!a & c)", {picked->taken, picked->value, kept});
 }
 
 /// How many positions there are in a row or a segment, as a number of that dtype.

@@ -8,8 +8,8 @@ inline namespace TRIAGE_SUPPORT {
 
 /// Of the bits of some floats. As unsigned numbers, bits with a sign are above those without, and rise with the distance from 0.
 struct Edges {
-  int32_t highest = INT32_MIN;    // the largest of them as signed numbers: of a float without a sign, where there is one
-  uint32_t farthest = 0;          // the largest as unsigned ones: of the smallest float, where one has a sign
+  int32_t highest = INT32_MIN;  // the largest of them as signed numbers: of a float without a sign, where there is one
+  uint32_t farthest = 0;        // the largest as unsigned ones: of the smallest float, where one has a sign
   uint32_t nearest = UINT32_MAX;  // the smallest as unsigned ones: the end that the other two do not tell
 
   bool has_sign() const { return farthest > INT32_MAX; }

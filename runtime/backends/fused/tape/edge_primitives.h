@@ -56,9 +56,10 @@ inline void join_edges(const EdgeTotals& totals, int64_t row, const Edges& found
 
 /// Two chains of comparisons, which do not wait for each other.
 template <bool stores>
-inline Edges edges_of(const float* values, float* stored, int64_t n, const float* read_ahead, const float* write_ahead) {
+inline Edges edges_of(const float* values, float* stored, int64_t n, const float* read_ahead,
+                      const float* write_ahead) {
   AllEdges even, odd;
-  const auto one = [&](AllEdges& lanes, int64_t i) __attribute__((always_inline)) {
+  const auto one = [&](AllEdges & lanes, int64_t i) __attribute__((always_inline)) {
     const EdgeLanes::Floats floats = EdgeLanes::at(values + i);
     if constexpr (stores) EdgeLanes::put(stored + i, floats);
     lanes.join(floats);
@@ -88,8 +89,9 @@ inline void joined_edges(const JoinedRows& rows, const EdgeTotals& totals, int64
     float* const stored = const_cast<float*>(in_row(rows.stored, row * rows.stored_step));
     const float* const read = in_row(rows.read_ahead, row * rows.read_step);
     const float* const write = in_row(rows.write_ahead, row * rows.write_step);
-    join_edges(totals, row, stored ? edges_of<true>(values, stored, n, read, write)
-                                   : edges_of<false>(values, nullptr, n, read, write));
+    join_edges(
+        totals, row,
+        stored ? edges_of<true>(values, stored, n, read, write) : edges_of<false>(values, nullptr, n, read, write));
   }
 }
 
@@ -115,8 +117,7 @@ template <class Answer>
 [[gnu::always_inline]] inline void answers(void* out, const EdgeTotals& of, int64_t rows, const Answer& answer) {
   auto* const to = static_cast<int32_t*>(out);
 #pragma omp simd
-  for (int64_t row = 0; row < rows; ++row)
-    to[row] = answer(Edges{of.highest[row], of.farthest[row], of.nearest[row]});
+  for (int64_t row = 0; row < rows; ++row) to[row] = answer(Edges{of.highest[row], of.farthest[row], of.nearest[row]});
 }
 inline void answer_of_edges(EdgeQuestion question, void* out, const EdgeTotals& of, int64_t rows,
                             const void* const* bounds) {
@@ -124,19 +125,24 @@ inline void answer_of_edges(EdgeQuestion question, void* out, const EdgeTotals& 
   const float first = bound(0), second = bound(1);
   switch (question) {
     case EdgeQuestion::magnitude:
-      return answers(out, of, rows, [](Edges edges) __attribute__((always_inline)) { return edges.magnitude(); });
+      return answers(
+          out, of, rows, [](Edges edges) __attribute__((always_inline)) { return edges.magnitude(); });
     case EdgeQuestion::below:
-      return answers(out, of, rows, [=](Edges edges) __attribute__((always_inline)) { return edges.below(first); });
+      return answers(
+          out, of, rows, [=](Edges edges) __attribute__((always_inline)) { return edges.below(first); });
     case EdgeQuestion::above:
-      return answers(out, of, rows, [=](Edges edges) __attribute__((always_inline)) { return edges.above(first); });
+      return answers(
+          out, of, rows, [=](Edges edges) __attribute__((always_inline)) { return edges.above(first); });
     case EdgeQuestion::outside:
-      return answers(out, of, rows, [=](Edges edges) __attribute__((always_inline)) {
-        return edges.below(first) | edges.above(second);
-      });
+      return answers(
+          out, of,
+          rows, [=](Edges edges) __attribute__((always_inline)) { return edges.below(first) | edges.above(second); });
     case EdgeQuestion::nan:
-      return answers(out, of, rows, [](Edges edges) __attribute__((always_inline)) { return edges.has_nan(); });
+      return answers(
+          out, of, rows, [](Edges edges) __attribute__((always_inline)) { return edges.has_nan(); });
     case EdgeQuestion::not_finite:
-      return answers(out, of, rows, [](Edges edges) __attribute__((always_inline)) { return edges.not_finite(); });
+      return answers(
+          out, of, rows, [](Edges edges) __attribute__((always_inline)) { return edges.not_finite(); });
   }
 }
 
@@ -158,6 +164,13 @@ template <class Lanes, bool slow, class ValueAt>
     return made;
   };
   int64_t i = 0, joined = 0;
+  if constexpr (!slow) {
+    for (; i + 4 * count <= n; i += 4 * count) {
+#pragma GCC unroll 4
+      for (int64_t k = 0; k < 4; ++k) lanes.join(make(i + k * count));
+    }
+    joined = i;
+  }
   for (; i < behind && i + count <= n; i += count) make(i);
   for (; i + count <= n; i += count, joined += count) {
     const EdgeLanes::Floats made = make(i);

@@ -67,9 +67,7 @@ void EdgeRun::look_again(const Steps::Edges& edges, int32_t extent, int64_t rows
   }
 }
 
-void EdgeRun::start(const Steps::Edges& edges, int64_t rows) const {
-  primitives().edges->start(current(edges), rows);
-}
+void EdgeRun::start(const Steps::Edges& edges, int64_t rows) const { primitives().edges->start(current(edges), rows); }
 
 void EdgeRun::join(const Steps::Edges& edges, const JoinedRows& rows, int64_t n) const {
   primitives().edges->join(rows, current(edges), n);

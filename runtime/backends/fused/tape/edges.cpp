@@ -37,9 +37,8 @@ class EdgesOfLoop {
     for (auto& [values, reductions] : asked) tell(values, reductions);
     const auto joins = [](const Steps::Reduction& one) { return one.edges < 0; };
     const auto passes = [](const Steps::Edges& one) { return one.lanes < 0; };
-    loop_.passes =
-        static_cast<size_t>(std::count_if(loop_.reductions.begin(), loop_.reductions.end(), joins) +
-                            std::count_if(loop_.edges.begin(), loop_.edges.end(), passes));
+    loop_.passes = static_cast<size_t>(std::count_if(loop_.reductions.begin(), loop_.reductions.end(), joins) +
+                                       std::count_if(loop_.edges.begin(), loop_.edges.end(), passes));
   }
 
  private:

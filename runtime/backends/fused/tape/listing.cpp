@@ -230,7 +230,8 @@ void number_steps(Steps& steps) {
   steps.first_read_step = take(steps.reads.size());
   for (Steps::Level& level : steps.levels) {
     level.first_step = take(level.cells.size() + level.classified.size() + level.after.size() + level.spreads.size());
-    for (Steps::Loop& loop : level.loops) loop.first_step = take(loop.ops.size() + loop.edges.size() + loop.reductions.size());
+    for (Steps::Loop& loop : level.loops)
+      loop.first_step = take(loop.ops.size() + loop.edges.size() + loop.reductions.size());
     level.first_segment_step = take(level.segments.size());
   }
   steps.first_write_step = take(steps.writes.size());

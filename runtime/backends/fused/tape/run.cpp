@@ -149,8 +149,7 @@ class TapeRun {
     edges_.finish_level(level, used_);
     for (const Steps::Loop& loop : level.loops)
       for (const Steps::Reduction& one : loop.reductions) {
-        if (one.edges < 0)
-          one.steps->finish(memory_.first(one.out).memory, memory_.first(one.total).memory, used_);
+        if (one.edges < 0) one.steps->finish(memory_.first(one.out).memory, memory_.first(one.total).memory, used_);
         clock_.end_step(number_of(one, loop));
       }
   }

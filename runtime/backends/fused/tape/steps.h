@@ -66,7 +66,7 @@ struct Steps {
     std::vector<Guard> guards{};  // of conditions that the row must meet; else nobody reads the result
     // for the listing
     Type result = Type::non_finite;
-    int32_t line = -1;  // LoopValue::line
+    int32_t line = -1;              // LoopValue::line
     WatchedStep watched = nullptr;  // in the place of `step`
     int32_t lanes = -1;             // Edges::lanes
   };
@@ -93,7 +93,7 @@ struct Steps {
     MergedJoin merged = nullptr;  // computes the operand too, and stores it where `stored` says
     Operands in = none;
     int32_t stored = -1;
-    int32_t line = -1;  // LoopValue::line
+    int32_t line = -1;   // LoopValue::line
     int32_t merge = -1;  // index into merges
     // Told by the edges of a row, index into Loop::edges; then nothing is joined for it.
     int32_t edges = -1;
@@ -176,7 +176,7 @@ struct Steps {
   std::vector<Choice> choices;
   int64_t cell_bytes = 0;
   int32_t registers = 0;
-  int32_t lanes = 0;            // of edges
+  int32_t lanes = 0;                                            // of edges
   size_t most_ops = 0;                                          // of one loop
   std::vector<std::pair<int64_t, std::vector<char>>> literals;  // offset in the cell memory, bytes
   std::vector<int32_t> zeros;                                   // cells that are zero in each row
