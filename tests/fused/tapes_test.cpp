@@ -318,8 +318,7 @@ TEST_CASE("whether a record has an error that every record gets is told of every
   };
   for (const int64_t columns : {7, 200}) {
     const auto executable = compiled(pushed, {data({4, columns})});
-    for (const int64_t rows : {1, 33, 150})
-      CHECK(run(*executable, {data({rows, columns})})[1].all().item<bool>());
+    for (const int64_t rows : {1, 33, 150}) CHECK(run(*executable, {data({rows, columns})})[1].all().item<bool>());
   }
 }
 
