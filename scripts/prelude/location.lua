@@ -51,15 +51,15 @@ function core.track_modules(operation, module, prefix, tree)
   return tracked_modules
 end
 
---- Flags say which sample was bad first. Behind a layer that mixes samples all are bad, or changed by what is not theirs.
+--- Flags say which sample was bad first. Behind a layer that mixes samples all are bad, or changed by others.
 function core.warn_of_mixing(operation, entries)
   for _, entry in ipairs(entries) do
     local path, module = entry[1], entry[2]
     local why = core.modules.is(module) and core.modules.mixes(module)
     if why then
-      core.warn(("%s: module '%s' (%s) mixes samples: %s, so that a bad sample changes the results of all others; repair "
-        .. "its input, or use model:eval(), nn.GroupNorm or nn.LayerNorm"):format(operation, path == "" and "root" or path,
-        core.module_name(module), why))
+      core.warn(("%s: module '%s' (%s) mixes samples: %s, so that a bad sample changes the results of all others; "
+        .. "repair its input, or use model:eval(), nn.GroupNorm or nn.LayerNorm")
+        :format(operation, path == "" and "root" or path, core.module_name(module), why))
     end
   end
 end

@@ -4,6 +4,7 @@
 #include "bindings/lua/state/protected.h"
 #include "bindings/lua/state/scopes.h"
 #include "bindings/lua/state/state.h"
+#include "bindings/lua/tensors/torch.h"
 #include "bindings/lua/values/arguments.h"
 #include "bindings/lua/values/describe.h"
 #include "bindings/lua/values/tensor.h"
