@@ -44,9 +44,9 @@ class GuardOut : public torch::autograd::FunctionPostHook {
         if (grad.defined() && (rows.dim() == 0 || (grad.dim() > 0 && grad.size(0) == rows.size(0))))
           grad = guarded_gradient(grad, rows);
       }
-    if (taken_.elements.defined())
+    for (const at::Tensor& mask : taken_.elements)
       for (at::Tensor& grad : guarded)
-        if (grad.defined()) grad = guarded_elements(grad, taken_.elements);
+        if (grad.defined()) grad = guarded_elements(grad, mask);
     return guarded;
   }
 
@@ -83,7 +83,7 @@ void guard_branch(const at::Tensor& result, uint64_t start, const elements::Take
         open.push_back(next);
       }
     }
-    if (!leaving.empty() || taken.elements.defined())
+    if (!leaving.empty() || !taken.elements.empty())
       node->add_post_hook(std::make_unique<GuardOut>(std::move(leaving), taken));
   }
 }
@@ -233,7 +233,7 @@ Tensor guarded_gradient(const Tensor& grad, const Tensor& taken) {
 }
 
 Tensor guarded_elements(const Tensor& grad, const Tensor& taken) {
-  if (grad.layout() != c10::kStrided) return grad;
+  if (grad.layout() != c10::kStrided || grad.device() != taken.device()) return grad;
   const auto mask = elements::over(taken, grad.sizes());
   return mask ? kept_where(at::logical_or(*mask, at::isfinite(grad)), grad) : grad;
 }

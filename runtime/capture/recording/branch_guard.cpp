@@ -167,31 +167,38 @@ bool OutsideBranches::aborted() noexcept { return context.outside_branches && co
 KeepBranches::KeepBranches() : around_(context.branch) {}
 KeepBranches::~KeepBranches() { context.branch = around_; }
 
-at::Tensor BranchGuard::combined(bool of_elements) const {
-  const auto counts = [&](const at::Tensor& condition) {
-    return condition.defined() && elements::is_mask(condition) == of_elements;
-  };
+const at::Tensor& BranchGuard::taken() {
+  if (taken_.defined()) return taken_;
+  const auto counts = [](const at::Tensor& condition) { return condition.defined() && !elements::is_mask(condition); };
   at::Tensor taken = counts(own_) ? own_ : at::Tensor();
   for (const at::Tensor& condition : before_) {
     if (!counts(condition)) continue;
     at::Tensor not_before = run("aten::logical_not", {condition});
     taken = taken.defined() ? run("aten::logical_and", {taken, not_before}) : not_before;
   }
-  return taken;
+  return taken_ = taken;
 }
 
-const at::Tensor& BranchGuard::taken() {
-  if (!taken_.defined()) taken_ = combined(false);
-  return taken_;
-}
-
-const at::Tensor& BranchGuard::taken_elements() {
-  if (taken_elements_.defined()) return taken_elements_;
-  taken_elements_ = combined(true);
-  const at::Tensor around = enclosing_ && enclosing_->selects_elements_ ? enclosing_->taken_elements() : at::Tensor();
-  if (around.defined())
-    taken_elements_ = taken_elements_.defined() ? run("aten::logical_and", {taken_elements_, around}) : around;
+const std::vector<at::Tensor>& BranchGuard::taken_elements() {
+  if (!taken_elements_.empty() || !selects_elements_) return taken_elements_;
+  if (own_.defined() && elements::is_mask(own_)) take_elements(own_);
+  for (const at::Tensor& condition : before_)
+    if (elements::is_mask(condition)) take_elements(run("aten::logical_not", {condition}));
+  if (enclosing_)
+    for (const at::Tensor& mask : enclosing_->taken_elements()) take_elements(mask);
   return taken_elements_;
+}
+
+void BranchGuard::take_elements(const at::Tensor& mask) {
+  for (at::Tensor& known : taken_elements_) {
+    if (known.sizes() != mask.sizes()) continue;
+    std::vector<SizeFact> facts;
+    for (int64_t dim = 0; dim < mask.dim(); ++dim) facts.push_back({known, dim, mask, dim});
+    if (Recorder* recorder = Recorder::current()) recorder->sizes().rely_on(facts);
+    known = run("aten::logical_and", {known, mask});
+    return;
+  }
+  taken_elements_.push_back(mask);
 }
 
 bool BranchGuard::is_outer_data(const at::Tensor& tensor) {
@@ -239,7 +246,11 @@ at::Tensor BranchGuard::guarded_as(const at::Tensor& tensor, const at::Tensor& l
   GuardedElements& known = guarded_elements_[{tensor.unsafeGetTensorImpl(), like.unsafeGetTensorImpl()}];
   if (known.inner.defined() && known.version == version_of(tensor)) return known.inner;
   const Suspended outside(enclosing_);
-  at::Tensor inner = run("triage::guard_grad", {tensor, like, taken_elements()}, "elements");
+  at::Tensor inner = tensor;
+  for (const at::Tensor& mask : taken_elements()) {
+    if (tensor.layout() != c10::kStrided || tensor.device() != mask.device()) continue;
+    inner = run("triage::guard_grad", {inner, inner.is_same(tensor) ? like : inner, mask}, "elements");
+  }
   known = {tensor, like, inner, version_of(tensor)};
   made_.emplace(inner.unsafeGetTensorImpl(), inner);
   return inner;

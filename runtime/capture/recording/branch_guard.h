@@ -61,10 +61,10 @@ class BranchGuard {
   void guard_arguments(const c10::OperatorHandle& op, torch::jit::Stack& stack);
   void note_results(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
   bool is_outer_data(const at::Tensor& tensor);
-  at::Tensor combined(bool of_elements) const;
   const at::Tensor& taken();
-  /// Of this branch and those around it.
-  const at::Tensor& taken_elements();
+  /// Of this branch and those around it; masks of the same sizes are one.
+  const std::vector<at::Tensor>& taken_elements();
+  void take_elements(const at::Tensor& mask);
   at::Tensor guarded_rows(const at::Tensor& tensor);
   /// For an operator that broadcasts it to `others`, or where that is null mixes elements.
   at::Tensor guarded_elements(const at::Tensor& tensor, const std::vector<at::Tensor>* others);
@@ -83,7 +83,8 @@ class BranchGuard {
     at::Tensor inner;
   };
   std::vector<at::Tensor> before_;
-  at::Tensor own_, taken_, taken_elements_;
+  at::Tensor own_, taken_;
+  std::vector<at::Tensor> taken_elements_;
   std::unordered_map<const c10::TensorImpl*, Guarded> guarded_;
   std::unordered_map<const c10::TensorImpl*, at::Tensor> made_;  // results of the branch that require grad
   std::unordered_set<const c10::TensorImpl*> mixed_;  // of these, what an operator made that may mix elements

@@ -77,8 +77,13 @@ void check_results(const char* construct, const Ran& branch) {
 flags::elements::Taken taken_by(const std::vector<Ran>& before, const Tensor& own) {
   flags::elements::Taken taken;
   const auto add = [&](const Tensor& condition) {
-    Tensor& all = flags::elements::is_mask(condition) ? taken.elements : taken.rows;
-    all = all.defined() ? at::logical_and(all, condition) : condition;
+    if (!flags::elements::is_mask(condition)) {
+      taken.rows = taken.rows.defined() ? at::logical_and(taken.rows, condition) : condition;
+      return;
+    }
+    for (Tensor& mask : taken.elements)
+      if (mask.sizes() == condition.sizes()) return void(mask = at::logical_and(mask, condition));
+    taken.elements.push_back(condition);
   };
   if (own.defined()) add(own);
   for (const Ran& branch : before) add(at::logical_not(branch.condition));

@@ -19,10 +19,11 @@ std::optional<at::Tensor> over(const at::Tensor& mask, at::IntArrayRef sizes);
 /// `a` broadcast to `a` and `b`, as a view. `taken` is checked.
 at::Tensor broadcast(const at::Tensor& a, const at::Tensor& b, const at::Tensor& taken);
 
-/// Conditions of a branch, combined: those of samples or the batch in one mask, those over elements in another, since the dimensions of
-/// the two are counted from different ends. Undefined where there is no such condition.
+/// Conditions of a branch, combined: those of samples or the batch in one mask (undefined where there is none), those over elements in
+/// one for all of the same sizes, since other sizes may be those of other tensors.
 struct Taken {
-  at::Tensor rows, elements;
+  at::Tensor rows;
+  std::vector<at::Tensor> elements;
 };
 
 }  // namespace triage::flags::elements

@@ -272,6 +272,22 @@ test("branches in branches, with masks of other shapes", function()
   end
 end)
 
+test("masks of sizes that do not broadcast to each other, in branches of each other", function()
+  local x = torch.linspace(-2, 3, 24, float64):view({2, 3, 4})
+  local function fn(v)
+    local m = v:sum(1)   -- (2, 4)
+    return IF(m > 0, function()
+      return IF(v > 0, function() return v:sqrt() end):ELSE(function() return v * 0 end):sum(1) / m
+    end):ELSE(function() return m end)
+  end
+  local y, gradients = run(function(v)
+    local m = v:sum(1)
+    local root = torch.where(v > 0, torch.where(v > 0, v, 1):sqrt(), v * 0):sum(1)
+    return torch.where(m > 0, root / torch.where(m > 0, m, 1), m)
+  end, {x})
+  check(fn, {x}, y, gradients)
+end)
+
 test("a mask of one dimension is one of samples", function()
   local x = tensor({{4.0, 9.0}, {0.0, 1.0}})
   eq(choose(torch.tensor({true, false}), function() return x:sqrt() end, function() return x end),
