@@ -17,6 +17,7 @@ local zeros_like = core.op("aten::zeros_like", "")
 local any_along = core.op("aten::any", "dim")
 local all_along = core.op("aten::all", "dim")
 local merge_flags = core.op("triage::merge", "")
+local detach = core.op("aten::detach", "")
 local full_like = core.op("aten::full_like", "")
 local reshape = core.op("aten::reshape", "")
 local any_err = core.op("triage::any_err", "")
@@ -81,6 +82,15 @@ local function select_guards(condition, data, a, b)
   return select_rows(all_along(taken, 1, false), ours, some)
 end
 
+--- `value`, as it is. Where `other` has no gradient, a graph of gradients then knows the samples that have none: of which
+-- the branch has no element. They are masked upstream, as those of a branch by sample.
+local function with_masked_rows(condition, value, other)
+  if not core.masks_rows(condition, value, other) then
+    return value
+  end
+  return select_rows(any_along(flatten(condition, 1, -1), 1, false), value, detach(value))
+end
+
 local function is_element(value)
   return core.is_tensor(value) or type(value) == "number"
 end
@@ -97,6 +107,10 @@ local function select_elements(site, a, b, leaf)
     operator = where_number_first
   elseif not core.is_tensor(y) then
     operator = where_number_last
+  end
+  if core.capturing() then
+    x = with_masked_rows(site.condition, x, y)
+    y = with_masked_rows(logical_not(site.condition), y, x)
   end
   local data = operator(site.condition, x, y)
   if core.is_guarded(a) or core.is_guarded(b) then

@@ -108,6 +108,21 @@ int element_mismatch(lua_State* L) {
   return 1;
 }
 
+/// core.masks_rows(condition over elements, value, other) -> whether what is captured has a gradient for each row of `value`, and the
+/// condition elements of these rows; and none for the value beside it. A graph then holds where that is so.
+int masks_rows(lua_State* L) {
+  const at::Tensor& condition = check_tensor(L, 1);
+  const at::Tensor *value = test_tensor(L, 2), *other = test_tensor(L, 3);
+  Recorder* recorder = Recorder::current();
+  const bool masks = recorder && value && condition.dim() > 1 && value->dim() == condition.dim() &&
+                     value->size(0) == condition.size(0) && condition.numel() > condition.size(0) &&
+                     c10::GradMode::is_enabled() && recorder->may_require_grad(*value) &&
+                     !(other && recorder->may_require_grad(*other));
+  if (masks) recorder->sizes().rely_on({{condition, 0, *value, 0}});
+  lua_pushboolean(L, masks);
+  return 1;
+}
+
 /// core.branches_differ(construct or nil, branch, other, leaf, what, rule or nil): raises the error for that.
 int branches_differ(lua_State* L) {
   throw InputError(check::branches_differ(luaL_optstring(L, 1, "IF"), luaL_checkstring(L, 2), luaL_checkstring(L, 3),
@@ -355,6 +370,7 @@ void add_control_flow(lua_State* L) {
                                        {"holds", guarded<holds>},
                                        {"select_mismatch", guarded<select_mismatch>},
                                        {"element_mismatch", guarded<element_mismatch>},
+                                       {"masks_rows", guarded<masks_rows>},
                                        {"branches_differ", guarded<branches_differ>},
                                        {"numbers_differ", guarded<numbers_differ>},
                                        {"fits", guarded<fits>},

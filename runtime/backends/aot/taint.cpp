@@ -286,8 +286,10 @@ class Taint::Rules {
   template <class Form>
   bool call_on(const Node& node, const Form& form) {
     bool can = true;
+    const Value* const data = node.operands.empty() ? nullptr : node.operands[0].value();
     const auto lookup = [&](const Value* value) -> at::Tensor {
-      if (holds_floats(value)) return form(full_taint(value)).contiguous();
+      const bool moves = value == data && value->meta->dtype == at::kBool && taint(value).defined();  // a mask
+      if (holds_floats(value) || moves) return form(full_taint(value)).contiguous();
       if (taint(value).defined() || !known_.count(value)) return can = false, at::Tensor();
       return known_.at(value);
     };

@@ -28,6 +28,7 @@ std::optional<at::Tensor> placed(const at::Tensor& mask, at::IntArrayRef sizes, 
   const at::IntArrayRef own = sizes.slice(first, static_cast<size_t>(mask.dim()));
   if (!fit(mask.sizes(), own)) return std::nullopt;
   const at::Tensor reduced = any_along(mask, own);
+  if (reduced.dim() == static_cast<int64_t>(sizes.size())) return reduced;
   std::vector<int64_t> shape(sizes.size(), 1);
   std::copy(reduced.sizes().begin(), reduced.sizes().end(), shape.begin() + static_cast<std::ptrdiff_t>(first));
   return at::reshape(reduced, shape);

@@ -196,6 +196,29 @@ test("layers in front of a branch and in it", function()
   check(fn, {w, v}, y, gradients)
 end)
 
+test("a row that no element takes spoils no weight upstream, where the backend has a graph of gradients", function()
+  local x = tensor({{1.0, 2.0}, {nan, 1.0}, {3.0, -1.0}})
+  local w = tensor({{1.0, -1.0, 2.0}, {1.0, 1.0, 0.5}})
+  local function fn(weight)
+    local h = x:matmul(weight)
+    return choose(h > 0, function() return h:log() end, function() return 0.0 end)
+  end
+  local sound = x:index_select(0, torch.tensor({0, 2}))
+  local _, expected = run(function(weight)
+    local h = sound:matmul(weight)
+    return choose(h > 0, function() return h:log() end, function() return 0.0 end)
+  end, {w})
+  for _, backend in ipairs({"aot_eager", "fused"}) do
+    for _, mode in ipairs({"warn", "require"}) do
+      local compiled = triage.compile(fn, {fullgraph = true, backend = backend, masked_rows = mode})
+      for _ = 1, 2 do
+        local _, got = run(compiled, {w})
+        close_to(got[1], expected[1], 1e-12)
+      end
+    end
+  end
+end)
+
 -- Shapes, dtypes and what else a branch may give
 
 test("masks that broadcast, and results that do", function()
