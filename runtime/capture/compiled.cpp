@@ -216,20 +216,20 @@ Ran Compiled::execute(const Entry& entry, const Call& call, at::ArrayRef<at::Ten
   const messages::ProfilerSpan span([&] { return span_name(entry); });
   std::optional<random::DrawFrom> draws;
   if (entry.draws && options_.random) draws.emplace(random::or_aside(options_.random.get()));
-  const auto run = [&](const CallContext& of_graph) {
-    if (entry.lifted.empty())
-      entry.executable->run(call.all, call.outputs, of_graph);
-    else
-      entry.executable->run(entry.taken(call.all, script_->variables()), call.outputs, of_graph);
-  };
+  Entry::Tensors taken;
+  if (!entry.lifted.empty()) taken = entry.taken(call.all, script_->variables());
+  const at::ArrayRef<at::Tensor> all = entry.lifted.empty() ? call.all : taken;
   const Ran by_graph{CallForm::graph, &entry};
-  if (!entry.script_handles_errors && !entry.failed) return run({call.deadline, donated}), by_graph;
+  if (!entry.script_handles_errors && !entry.failed) {
+    entry.executable->run(all, call.outputs, {call.deadline, donated});
+    return by_graph;
+  }
   // A script that handles errors reads the inputs again where the graph fails.
   if (entry.script_handles_errors) donated = {};
   const random::GoBack go_back(entry.draws, call.all);
   bool over_limit = false;
   try {
-    run({call.deadline, donated});
+    entry.executable->run(all, call.outputs, {call.deadline, donated});
     return by_graph;
   } catch (const LimitError&) {  // of a branch that the script may not take, unless time is up
     if (!entry.failed || deadline_passed(call.deadline)) throw;
@@ -252,21 +252,20 @@ Ran Compiled::run_again(const Entry& failed, bool over_limit, const Call& call) 
   return ran;
 }
 
-Ran Compiled::run(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> params, const CallContext& call,
+Ran Compiled::run(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> params, const CallContext& context,
                   std::vector<at::Tensor>& outputs) {
-  if (params.empty()) return run({inputs, 0, call.deadline, outputs}, call.donated);
-  c10::SmallVector<at::Tensor, 8> all(inputs.begin(), inputs.end());
-  all.append(params.begin(), params.end());
-  return run({all, params.size(), call.deadline, outputs}, call.donated);
-}
-
-Ran Compiled::run(const Call& call, at::ArrayRef<at::Tensor> donated) {
+  c10::SmallVector<at::Tensor, 8> joined;
+  if (!params.empty()) {
+    joined.append(inputs.begin(), inputs.end());
+    joined.append(params.begin(), params.end());
+  }
+  const Call call{params.empty() ? inputs : joined, params.size(), context.deadline, outputs};
   if (get_stance() == Stance::force_eager) {
     const ScriptLock lock(*this, call.deadline);
     check_memory(*script_, options_, call.all);
     return run_script(call, /*follow=*/false);
   }
-  if (const Entry* entry = find_for_call(call.all)) return execute(*entry, call, donated);
+  if (const Entry* entry = find_for_call(call.all)) return execute(*entry, call, context.donated);
   return miss(call);
 }
 

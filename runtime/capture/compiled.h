@@ -122,7 +122,7 @@ class Compiled {
 
   /// `inputs` and `params` in the order of the signature, where the state counts as params; appends the outputs, then the new state. Throws what the script or ATen throws, and
   /// ValidationError where an input does not fit its declared type: the guards hold only where that was checked.
-  Ran run(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> params, const CallContext& call,
+  Ran run(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> params, const CallContext& context,
           std::vector<at::Tensor>& outputs);
   /// Captures and compiles for inputs of this kind (synthetic values, in the grad and inference mode of this thread) unless there is
   /// an entry for it already. Where the script cannot run on synthetic values, because some operator takes none of several kinds of
@@ -193,7 +193,6 @@ class Compiled {
     std::vector<at::Tensor>& outputs;
     at::ArrayRef<at::Tensor> inputs() const { return all.slice(0, all.size() - num_params); }
   };
-  Ran run(const Call& call, at::ArrayRef<at::Tensor> donated);
   const Entry* find(at::ArrayRef<at::Tensor> all) const noexcept { return cache_.find(all, script_->variables()); }
   const Entry* find_for_call(at::ArrayRef<at::Tensor> all) const noexcept;
   Ran execute(const Entry& entry, const Call& call, at::ArrayRef<at::Tensor> donated);

@@ -7,6 +7,8 @@
 #include <cerrno>
 #include <memory>
 
+#include "runtime/files/disk.h"
+
 namespace triage::files {
 
 std::vector<Entry> entries_of(const std::filesystem::path& folder, std::error_code& error) {
@@ -23,6 +25,14 @@ std::vector<Entry> entries_of(const std::filesystem::path& folder, std::error_co
   }
   error.assign(errno, std::generic_category());
   return entries;
+}
+
+std::string make_own_folder(const std::filesystem::path& folder) {
+  std::error_code error;
+  if (std::filesystem::create_directories(folder, error)) ::chmod(folder.c_str(), S_IRWXU);
+  if (error) return folder.string() + ": " + error.message();
+  if (is_ours(folder.string(), S_IFDIR)) return {};
+  return folder.string() + ": it is another user's, a symbolic link, or one that others may write to";
 }
 
 }  // namespace triage::files

@@ -7,6 +7,7 @@
 #include <map>
 #include <mutex>
 
+#include "runtime/messages/enum_names.h"
 #include "runtime/messages/fork_safe_mutex.h"
 
 namespace triage {
@@ -32,27 +33,11 @@ std::string known_endings(const Registry& all) {
 }  // namespace
 
 const char* to_string(OnError on_error) noexcept {
-  switch (on_error) {
-    case OnError::raise:
-      return "raise";
-    case OnError::pass_through:
-      return "pass_through";
-    case OnError::last_good:
-      return "last_good";
-  }
-  return "unknown";
+  return messages::name_in<OnError::last_good>({"raise", "pass_through", "last_good"}, on_error);
 }
 
 const char* to_string(OnViolation on_violation) noexcept {
-  switch (on_violation) {
-    case OnViolation::flag:
-      return "flag";
-    case OnViolation::pass_through:
-      return "pass_through";
-    case OnViolation::revert:
-      return "revert";
-  }
-  return "unknown";
+  return messages::name_in<OnViolation::revert>({"flag", "pass_through", "revert"}, on_violation);
 }
 
 void register_front_end(const std::string& ending, FrontEnd front_end) {

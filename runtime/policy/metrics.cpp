@@ -6,7 +6,6 @@
 #include <triage/runtime.h>
 #include <triage/statistics.h>
 
-#include <algorithm>
 #include <map>
 #include <optional>
 #include <utility>

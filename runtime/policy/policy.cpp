@@ -7,7 +7,7 @@
 #include "runtime/messages/boundary.h"
 #include "runtime/policy/calls/call.h"
 #include "runtime/policy/core/policy_core.h"
-#include "runtime/policy/files/source_file.h"
+#include "runtime/policy/files/policy_files.h"
 #include "runtime/policy/loading.h"
 #include "runtime/policy/releases/releases.h"
 #include "runtime/policy/state/state_of_call.h"
@@ -38,13 +38,14 @@ std::vector<at::Tensor> ordered(const std::string& policy, const std::vector<std
   return inputs;
 }
 
-/// Throws InputError where it is in a bundle, and so does not change by itself. `what`: "rollback".
-void check_alone(const policy::PolicyCore& core, const char* what) {
-  if (!core.releases().is_bundle()) return;
+/// Of a policy that changes by itself. Throws InputError where it is in a bundle. `what`: "rollback".
+policy::Releases& releases_of(const policy::PolicyCore& core, const char* what) {
+  policy::Releases& releases = core.releases();
+  if (!releases.is_bundle()) return releases;
   throw InputError(
       fmt::format("policy '{}': {} would change it alone, and it belongs to the bundle '{}', whose policies change "
                   "together; use triage::Bundle for that",
-                  core.name(), what, core.releases().log().name()));
+                  core.name(), what, releases.log().name()));
 }
 
 policy::NewSource source_of_file(const std::string& policy, const std::filesystem::path& path) {
@@ -69,12 +70,6 @@ VersionInfo start_candidate(const std::shared_ptr<policy::PolicyCore>& core, pol
   return core->candidates().start(std::move(source), [&](std::shared_ptr<policy::PolicyVersion> version) {
     return std::make_shared<policy::Candidate>(core, std::move(version), options);
   });
-}
-
-std::vector<std::string> names_for(const Signature& signature, size_t count) {
-  std::vector<std::string> names = signature.outputs;
-  for (size_t i = names.size(); i < count; ++i) names.push_back(fmt::format("out{}", i));
-  return names;
 }
 
 }  // namespace
@@ -107,25 +102,28 @@ policy::PolicyCore& Policy::core() const {
 
 void Policy::throw_output_count(size_t wanted, size_t got) const {
   throw InputError(fmt::format("policy '{}' has {} output{} ({}); run<{}> cannot take them", name(), got,
-                               got == 1 ? "" : "s", fmt::join(names_for(signature(), got), ", "), wanted));
+                               got == 1 ? "" : "s", fmt::join(policy::output_names(signature().outputs, got), ", "),
+                               wanted));
 }
 
-std::vector<at::Tensor> Policy::run(at::ArrayRef<at::Tensor> inputs, const RunOptions& options) const {
-  return errors_only([&] { return policy::run(core(), inputs, options); });
+std::vector<at::Tensor> Policy::run(at::ArrayRef<at::Tensor> inputs, const RunOptions& options) const try {
+  return policy::Call(core(), inputs, options).run();
+} catch (...) {
+  messages::throw_as_error();
 }
 
 Outputs Policy::run_named(const NamedTensors& inputs, const RunOptions& options) const {
   return errors_only([&] {
     // Names cannot change while the policy lives: a reload that would change them is refused.
     const auto names = core().line().with_live([](const policy::PolicyVersion& live) { return live.signature.inputs; });
-    std::vector<at::Tensor> outputs = policy::run(core(), ordered(name(), names, inputs), options);
+    std::vector<at::Tensor> outputs = run(ordered(name(), names, inputs), options);
     const size_t count = outputs.size();
-    return Outputs(names_for(signature(), count), std::move(outputs));
+    return Outputs(policy::output_names(signature().outputs, count), std::move(outputs));
   });
 }
 
 void Policy::prepare(at::ArrayRef<at::Tensor> inputs, const RunOptions& options) const {
-  errors_only([&] { policy::prepare(core(), inputs, options); });
+  errors_only([&] { policy::Call(core(), inputs, options).prepare(); });
 }
 
 void Policy::set_param(const std::string& name, ParamValue value) const {
@@ -206,38 +204,24 @@ std::vector<VersionInfo> Policy::versions() const {
 }
 
 void Policy::rollback(int number) const {
-  errors_only([&] {
-    check_alone(core(), "rollback");
-    core().releases().rollback(number, /*pin=*/false);
-  });
+  errors_only([&] { releases_of(core(), "rollback").rollback(number, /*pin=*/false); });
 }
 
 void Policy::pin(int number) const {
-  errors_only([&] {
-    check_alone(core(), "pin");
-    core().releases().rollback(number, /*pin=*/true);
-  });
+  errors_only([&] { releases_of(core(), "pin").rollback(number, /*pin=*/true); });
 }
 
 Reload Policy::unpin() const {
-  return errors_only([&] {
-    check_alone(core(), "unpin");
-    return policy::as_reload(core().releases().unpin());
-  });
+  return errors_only([&] { return policy::as_reload(releases_of(core(), "unpin").unpin()); });
 }
 
 Reload Policy::reload() const {
-  return errors_only([&] {
-    check_alone(core(), "reload");
-    return policy::as_reload(core().releases().reloads().follow(/*retry=*/true));
-  });
+  return errors_only([&] { return policy::as_reload(releases_of(core(), "reload").reloads().follow(/*retry=*/true)); });
 }
 
 Reload Policy::replace(std::string_view source) const {
-  return errors_only([&] {
-    check_alone(core(), "replace");
-    return policy::as_reload(core().releases().reloads().replace(std::string(source)));
-  });
+  return errors_only(
+      [&] { return policy::as_reload(releases_of(core(), "replace").reloads().replace(std::string(source))); });
 }
 
 VersionInfo Policy::shadow(const std::filesystem::path& path, const ShadowOptions& options) const {
@@ -250,14 +234,14 @@ VersionInfo Policy::shadow_source(std::string_view source, const ShadowOptions& 
 
 VersionInfo Policy::canary(const std::filesystem::path& path, const CanaryOptions& options) const {
   return errors_only([&] {
-    check_alone(core(), "canary");
+    releases_of(core(), "canary");  // throws where it is in a bundle
     return start_candidate(core_, source_of_file(name(), path), options);
   });
 }
 
 VersionInfo Policy::canary_source(std::string_view source, const CanaryOptions& options) const {
   return errors_only([&] {
-    check_alone(core(), "canary");
+    releases_of(core(), "canary");  // throws where it is in a bundle
     return start_candidate(core_, source_of_text(core(), source), options);
   });
 }
@@ -270,10 +254,7 @@ std::optional<CandidateReport> Policy::candidate() const {
 }
 
 void Policy::promote() const {
-  errors_only([&] {
-    check_alone(core(), "promote");
-    core().releases().promote(core());
-  });
+  errors_only([&] { releases_of(core(), "promote").promote(core()); });
 }
 
 CandidateReport Policy::end_candidate() const {

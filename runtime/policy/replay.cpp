@@ -220,7 +220,7 @@ std::vector<at::Tensor> replayed(PolicyVersion& version, at::ArrayRef<at::Tensor
                                  const KeptState& state) {
   Answer answer;
   if (state) answer.begin_with(state);
-  VersionCall{version, inputs, param_tensors(version.signature, params), {}}.run_unrecorded(answer);
+  VersionCall{version, inputs, param_tensors(version.signature, params), {}, /*may_be_recorded=*/false}.run(answer);
   if (answer.state) answer.outputs.insert(answer.outputs.end(), answer.state->after.begin(), answer.state->after.end());
   return std::move(answer.outputs);
 }

@@ -116,9 +116,33 @@ CallStatistics Counters::read() const {
   sum.full = all.full;
   for (size_t kind = 0; kind < failure_kind_count; ++kind) sum.failures[kind] = failures_[kind].load(relaxed);
   sum.uncounted = uncounted_.load(relaxed);
+  sum.recompiles = compiled_.recompiles.load(relaxed);
+  sum.graph_breaks = compiled_.graph_breaks.load(relaxed);
   sum.flags = flags_.read(codes_);
   for (const Violated& output : violated_) sum.violations.push_back({output.output, output.samples.load(relaxed)});
   return sum;
+}
+
+void CallCounts::add(int number, const std::string& hash, std::shared_ptr<const Counters> counters) {
+  forget_ended();
+  counted_.push_back({number, hash, std::move(counters)});
+}
+
+void CallCounts::forget_ended() {
+  std::erase_if(counted_, [this](const CountedVersion& version) {
+    if (!version.counters->ended()) return false;
+    gone_ += version.counters->read();
+    return true;
+  });
+}
+
+void CallCounts::read(PolicyStatistics& statistics) {
+  forget_ended();
+  statistics.total = gone_;
+  for (const CountedVersion& version : counted_) {
+    statistics.versions.push_back({version.number, version.hash, version.counters->read()});
+    statistics.total += statistics.versions.back().calls;
+  }
 }
 
 }  // namespace triage::policy

@@ -9,9 +9,12 @@
 #include <cstdint>
 #include <deque>
 #include <exception>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "runtime/capture/compiled.h"
 
 namespace triage::policy {
 
@@ -54,6 +57,7 @@ class Counters {
   void violated(size_t index, uint64_t samples) noexcept;
   void uncounted() noexcept { uncounted_.fetch_add(1, std::memory_order_relaxed); }
   FlagCounts& flags() noexcept { return flags_; }
+  capture::CompileCounts& compiled() noexcept { return compiled_; }
 
   /// The version is destroyed: nothing counts any more. Who sees `ended` reads all that was counted.
   void end() noexcept { ended_.store(true, std::memory_order_release); }
@@ -61,7 +65,6 @@ class Counters {
 
   /// Of all calls so far.
   Flagged totals() const noexcept;
-  /// All but recompiles and graph breaks.
   CallStatistics read() const;
 
  private:
@@ -85,7 +88,28 @@ class Counters {
   };
   std::deque<Violated> violated_;  // of the outputs with a range
   FlagCounts flags_;
+  capture::CompileCounts compiled_;
   std::atomic<bool> ended_{false};
+};
+
+/// What the versions of one policy have counted. A version's counts outlive it: its calls may end after it was
+/// replaced. Not thread-safe: the policy's mutex guards it.
+class CallCounts {
+ public:
+  void add(int number, const std::string& hash, std::shared_ptr<const Counters> counters);
+  /// Sets `total` and `versions`.
+  void read(PolicyStatistics& statistics);
+
+ private:
+  struct CountedVersion {
+    int number;
+    std::string hash;
+    std::shared_ptr<const Counters> counters;
+  };
+  void forget_ended();
+
+  std::vector<CountedVersion> counted_;  // those that still count, oldest first
+  CallStatistics gone_;                  // of those that do not
 };
 
 }  // namespace triage::policy

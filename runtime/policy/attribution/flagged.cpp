@@ -143,7 +143,7 @@ std::optional<FlaggedTotals> count_flagged(const AnsweredCall& call,
   }
   if (!output) return totals;
   totals.counted = true;
-  totals.samples = output->size(0);
+  totals.samples = static_cast<uint64_t>(output->size(0));
   std::optional<RowPairs> pairs;
   int64_t last = -1;
   std::pair<uint16_t, uint64_t> run{0, 0};
@@ -153,7 +153,7 @@ std::optional<FlaggedTotals> count_flagged(const AnsweredCall& call,
     if (sample == last) return;
     last = sample;
     ++totals.flagged;
-    if (!pairs) pairs.emplace(call, totals.samples);
+    if (!pairs) pairs.emplace(call, output->size(0));
     totals.repaired += pairs->treatment(sample) == Treatment::repaired;
   });
   if (run.second > 0) add(run.first, run.second);

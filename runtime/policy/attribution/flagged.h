@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "runtime/policy/attribution/counters.h"
+
 namespace triage::policy {
 
 /// The tensors of one answered call.
@@ -73,9 +75,7 @@ struct FlaggedSample {
 };
 /// What `flagged_samples` and `treatments` would list, counted as it is read: no memory grows with the errors of a
 /// batch.
-struct FlaggedTotals {
-  int64_t samples = 0;
-  uint64_t flagged = 0, repaired = 0, full = 0;
+struct FlaggedTotals : Counters::Flagged {
   bool counted = false, elsewhere = false;  // as in FlaggedSamples
 };
 /// `add` is told of each run of equal errors. Nothing, and nobody is told, where several outputs have flags: lists join

@@ -6,6 +6,8 @@
 #include <numeric>
 #include <tuple>
 
+#include "runtime/messages/enum_names.h"
+
 namespace triage {
 namespace {
 
@@ -17,19 +19,16 @@ void add(Counts& to, const Counts& more) {
 }  // namespace
 
 const char* to_string(Answered answered) noexcept {
-  constexpr std::array<const char*, answered_count> names = {"live",      "canary",         "previous",
-                                                             "last_good", "passed_through", "failed"};
-  return static_cast<size_t>(answered) < names.size() ? names[static_cast<size_t>(answered)] : "unknown";
+  return messages::name_in<Answered::failed>({"live", "canary", "previous", "last_good", "passed_through", "failed"},
+                                             answered);
 }
 
 const char* to_string(CallForm form) noexcept {
-  constexpr std::array<const char*, call_form_count> names = {"none", "graph", "segments", "script", "capture"};
-  return static_cast<size_t>(form) < names.size() ? names[static_cast<size_t>(form)] : "unknown";
+  return messages::name_in<CallForm::capture>({"none", "graph", "segments", "script", "capture"}, form);
 }
 
 const char* to_string(FailureKind kind) noexcept {
-  constexpr std::array<const char*, failure_kind_count> names = {"policy", "limit", "graph_break", "input", "other"};
-  return static_cast<size_t>(kind) < names.size() ? names[static_cast<size_t>(kind)] : "unknown";
+  return messages::name_in<FailureKind::other>({"policy", "limit", "graph_break", "input", "other"}, kind);
 }
 
 uint64_t CallStatistics::calls() const noexcept { return std::accumulate(latency.begin(), latency.end(), uint64_t{0}); }

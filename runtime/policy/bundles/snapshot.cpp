@@ -10,7 +10,6 @@
 #include "runtime/files/checksum.h"
 #include "runtime/files/disk.h"
 #include "runtime/files/folder.h"
-#include "runtime/messages/printable.h"
 #include "runtime/policy/bundles/manifest.h"
 #include "runtime/policy/files/not_now.h"
 #include "runtime/policy/files/sha256.h"

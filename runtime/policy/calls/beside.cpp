@@ -8,9 +8,9 @@
 #include "runtime/capture/thread_stack.h"
 #include "runtime/policy/attribution/flagged.h"
 #include "runtime/policy/calls/call.h"
-#include "runtime/policy/calls/canary.h"
 #include "runtime/policy/candidates/shadow.h"
 #include "runtime/policy/core/policy_core.h"
+#include "runtime/policy/releases/releases.h"
 
 namespace triage::policy {
 namespace {
@@ -31,6 +31,28 @@ void note_uncopied(Comparison& comparison, const std::exception& error) noexcept
   } catch (const std::exception&) {  // no memory
     comparison.dropped.fetch_add(1, std::memory_order_relaxed);
   }
+}
+
+/// Some calls of a canary look at the rules: often enough, and rarely enough to cost nothing.
+bool is_time_to_judge(uint64_t calls, const CanaryOptions& options) {
+  return calls % 64 == 0 || calls == options.promote_after;
+}
+
+/// A promotion writes what is kept for a restart and tells the host, which no call waits for.
+void apply_rules(PolicyCore& policy, const CandidateLineup& beside) {
+  Comparison& comparison = *beside.comparison;
+  Candidate& candidate = *beside.candidate;
+  const CanaryOptions& options = candidate.canary;
+  if (!candidate.running()) return;
+  if (const auto rule = broken_rule(comparison.measure(), options))
+    return policy.candidates().revert(beside.candidate, *rule, {candidate.version->path, 0});
+  const bool is_due = options.promote_after > 0 && comparison.candidate.calls() >= options.promote_after;
+  if (!is_due || candidate.promotion_asked.exchange(true)) return;
+  const bool posted = policy.runtime().candidate_thread().post([of = beside.candidate] {
+    if (const auto core = of->policy.lock()) core->releases().promote_by_rule(*core, of);
+    of->promotion_asked = false;
+  });
+  if (!posted) candidate.promotion_asked = false;
 }
 
 }  // namespace
@@ -71,7 +93,7 @@ void Call::run_as_canary() {
   const bool waits = answer_.loops().tapes > 0 && comparison.live_compiled.load(std::memory_order_relaxed);
   const uint64_t calls = comparison.candidate.note(time_of_version(/*usual=*/!on_trial && !waits), flagged_);
   if (on_trial) version.trial.pass_beside(inputs_);
-  if (is_time_to_judge(calls, beside.candidate->canary)) judge_canary(policy_, beside);
+  if (is_time_to_judge(calls, beside.candidate->canary)) judge_canary();
 }
 
 /// The canary has failed. Where the live version fails as well, the inputs are at fault, or the call, and nobody is
@@ -81,7 +103,7 @@ void Call::answer_as_live(const std::exception& error) {
   RunOptions later = options_;
   later.deadline = deadline_of_stand_in(options_.deadline, begin_);
   accounted_ = true;  // the call of the live version is
-  Call live(policy_, lineup_, inputs_, later);
+  Call live(policy_, inputs_, later, &lineup_);
   live.begin_ = begin_;
   live.answer();
   const bool at_fault = !live.answer_.failure && live.answer_.by == Answered::live;
@@ -94,7 +116,40 @@ void Call::answer_as_live(const std::exception& error) {
   // What it waited for is another call of the same script, which will say itself whether that takes too long.
   const bool is_innocent =
       dynamic_cast<const capture::WaitedError*>(&error) || dynamic_cast<const capture::StackError*>(&error);
-  if (at_fault && !is_innocent) blame_canary(policy_, beside, error);
+  if (at_fault && !is_innocent) blame_canary(error);
+}
+
+/// Promotes or reverts the canary where its rules say so. One thread at a time; who comes meanwhile has it look once more.
+void Call::judge_canary() const noexcept {
+  const CandidateLineup& beside = *lineup_.beside;
+  std::atomic<uint32_t>& asked = beside.comparison->judges;
+  if (asked.fetch_add(1, std::memory_order_acq_rel) > 0) return;
+  uint32_t seen;
+  do {
+    seen = asked.load(std::memory_order_acquire);
+    try {
+      apply_rules(policy_, beside);
+    } catch (const std::exception&) {  // no memory: the next look does it
+    }
+  } while (!asked.compare_exchange_strong(seen, 0, std::memory_order_acq_rel));
+}
+
+/// It has failed a call that the live version answered.
+void Call::blame_canary(const std::exception& error) const noexcept {
+  const CandidateLineup& beside = *lineup_.beside;
+  try {
+    PolicyVersion& version = *beside.candidate->version;
+    Comparison& comparison = *beside.comparison;
+    comparison.note_failure(error.what());
+    const uint64_t failures = comparison.failures.fetch_add(1, std::memory_order_acq_rel) + 1;
+    policy_.report_failure(version, error);
+    const uint64_t limit = beside.candidate->canary.revert_if.failures;
+    if (limit == 0 || failures < limit) return;
+    const Source where = source_of(error, version.defined_at, version.path);
+    const std::string rule = broken_rule(comparison.measure(), beside.candidate->canary).value_or("failures");
+    policy_.candidates().revert(beside.candidate, rule + ": " + error.what(), where);
+  } catch (const std::exception&) {  // no memory: the next failure reverts
+  }
 }
 
 void Call::run_and_shadow() {
@@ -157,8 +212,7 @@ void Call::hand_to_shadow(const std::shared_ptr<ShadowCall>& shadow) const {
   shadow->comparison = beside.comparison;
   shadow->live = lineup_.version;
   shadow->state = answer_.began_with();
-  std::vector<bool> kept;
-  shadow->flags_outputs = answer_.flags_outputs(kept);
+  shadow->flags_outputs = answer_.flags_outputs();
   shadow->time = time;
   shadow->timed = answer_.ran.form != CallForm::capture;
   shadow->decision_id = options_.decision_id;

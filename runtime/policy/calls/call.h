@@ -10,27 +10,34 @@
 #include "runtime/policy/attribution/counters.h"
 #include "runtime/policy/attribution/flagged.h"
 #include "runtime/policy/core/lineup.h"
+#include "runtime/policy/loading.h"
 #include "runtime/policy/state/state_store.h"
 #include "runtime/policy/versions/answer.h"
+#include "runtime/policy/versions/epochs.h"
 #include "runtime/policy/versions/version_call.h"
 
 namespace triage::policy {
 
+class DecisionQueue;
 class PolicyCore;
 struct ShadowCall;
 
-/// One call of a policy. `run` goes this way:
+/// One call of a policy: any thread, without a lock, but for a policy with state. `run` goes this way:
 ///
-///     admit    the inputs are checked against the signature, and the call gets its turn where the policy has state
-///     ask      the version that is asked runs: the live one, or the candidate for a canary's share of the calls
-///     stand_in another answers where that fails: the version before it, the inputs themselves, the last good version
-///     settle   a trial goes on, ends, or leads back; the state is kept
+///     answer   of the version that is asked: the live one, or the candidate for a canary's share of the calls
+///       admit    the inputs are checked against the signature
+///       take_turn  where the policy has state, calls with the same key are over
+///       VersionCall::run  the version runs
+///       accept   its answer has the form that callers know, and lies in its ranges
+///       stand_in  where one of these fails, another answers: the version before, the inputs themselves, the last good version
+///       settle   a trial goes on, ends, or leads back; the state is kept
 ///     account  counts, RunInfo, the decision log
 ///
-/// Of the thread that calls. `policy`, `lineup`, `inputs` and `options` outlive it.
+/// `policy`, `inputs` and `options` outlive it.
 class Call {
  public:
-  Call(PolicyCore& policy, const Lineup& lineup, at::ArrayRef<at::Tensor> inputs, const RunOptions& options);
+  /// `lineup`: null for the one that is there now.
+  Call(PolicyCore& policy, at::ArrayRef<at::Tensor> inputs, const RunOptions& options, const Lineup* lineup = nullptr);
   /// A call that was not accounted for has failed, and is counted as that.
   ~Call();
   Call(const Call&) = delete;
@@ -38,7 +45,7 @@ class Call {
 
   std::vector<at::Tensor> run();
   /// Runs the live version once, for no host: nothing is counted, no state kept, no random number drawn. Ends when what
-  /// it needs is compiled, also for inputs that are donated.
+  /// it needs is compiled, also for inputs that are donated. Throws what the version throws, whatever `on_error` says.
   void prepare();
 
  private:
@@ -48,7 +55,19 @@ class Call {
   void answer();
   void admit();
   void take_turn();
-  void ask();
+  RunOptions replaceable_options();
+  void accept();
+  void hold_to_form() const;  // form_check.cpp
+  bool is_form_of_before() const;
+  void settle();
+  void settle_trial();
+  void keep_state();
+  void account(const PolicyVersion& called) noexcept;
+  void note_decision(DecisionQueue& queue, const PolicyVersion& called, std::chrono::nanoseconds time,
+                     const FlaggedSamples& found, const std::vector<FlaggedSample>& samples);
+  void read_flags(const PolicyVersion& called, FlaggedSamples& found, std::vector<FlaggedSample>& samples);
+
+  // Where the version that was asked fails (stand_in.cpp):
   bool stand_in(const std::exception& error);
   bool answer_from_before(const std::exception& error);
   void meet_violations();
@@ -57,15 +76,12 @@ class Call {
   void recover();
   OnError on_error() const;
   bool took_inputs() const;
-  void settle();
-  void settle_trial();
-  void keep_state();
-  void account(const PolicyVersion& called) noexcept;
-  void read_flags(const PolicyVersion& called, FlaggedSamples& found, std::vector<FlaggedSample>& samples);
 
   // While there is a candidate (beside.cpp):
   void run_beside();
   void run_as_canary();
+  void judge_canary() const noexcept;
+  void blame_canary(const std::exception& error) const noexcept;
   void answer_as_live(const std::exception& error);
   void count_live_side() const;
   void run_and_shadow();
@@ -74,6 +90,9 @@ class Call {
   std::optional<std::chrono::nanoseconds> time_of_version(bool usual) const;
 
   PolicyCore& policy_;
+  const Epochs::Reading reading_;          // lineup_ stays
+  const Loading::Cancellable no_reload_;   // it is no part of the reload that a function of the host may run in
+  const std::optional<RunOptions> plain_;  // where the deadline is none that others are computed from
   const Lineup& lineup_;
   const at::ArrayRef<at::Tensor> inputs_;
   const RunOptions& options_;
@@ -87,10 +106,5 @@ class Call {
   Answer answer_;
   Flagged flagged_;  // of the samples, where that was counted
 };
-
-/// Calls the live version of `policy`, or the candidate. Any thread; without a lock, but for a policy with state.
-std::vector<at::Tensor> run(PolicyCore& policy, at::ArrayRef<at::Tensor> inputs, const RunOptions& options);
-/// Runs the live version once and throws what it throws, whatever `on_error` says.
-void prepare(PolicyCore& policy, at::ArrayRef<at::Tensor> inputs, const RunOptions& options);
 
 }  // namespace triage::policy

@@ -1,10 +1,10 @@
-#include "runtime/policy/calls/form_check.h"
-
+// Whether an answer has the form that callers know, or that the version before would give.
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "runtime/capture/recording/recorder.h"
+#include "runtime/policy/calls/call.h"
 #include "runtime/policy/trials/answer_forms.h"
 #include "runtime/random/sequence.h"
 
@@ -36,16 +36,17 @@ std::vector<at::Tensor> read_by_script(const PolicyVersion& version, at::ArrayRe
   return tensors;
 }
 
+}  // namespace
+
 /// Throws FormChanged where the version before would have given another form of answer. What that would be is known for
 /// inputs of sizes seen before; for others it is asked, unless a function of the host would be called a second time.
 /// False where nobody knows.
-bool is_form_of_before(const Lineup& asked, const VersionCall& call, const Answer& given) {
-  PolicyVersion &version = call.version, &before = *asked.before;
-  const auto inputs = call.inputs;
+bool Call::is_form_of_before() const {
+  PolicyVersion &version = *asked_->version, &before = *asked_->before;
   const std::vector<std::string>& names = before.signature.outputs;
   const std::vector<bool> declared = declared_alike(before.signature, version.signature);
-  const Form form = form_of(given.outputs, version.compiled.flags_outputs());
-  std::optional<Form> expected = version.trial.expected(inputs);
+  const Form form = form_of(answer_.outputs, version.compiled.flags_outputs());
+  std::optional<Form> expected = version.trial.expected(inputs_);
   if (expected && difference(*expected, form, version.trial.open(), names, declared).empty()) return true;
   bool busy = false;
   const auto ask = [&](const Moment& deadline) -> std::optional<Form> {
@@ -53,10 +54,10 @@ bool is_form_of_before(const Lineup& asked, const VersionCall& call, const Answe
       const capture::SyntheticInputs no_host_functions;
       const random::DrawAside draws_aside;  // the answer is for nobody
       Answer answer;
-      if (given.state) answer.begin_with(given.began_with());
-      RunOptions question = as_asked(before, call.options);
+      if (answer_.state) answer.begin_with(answer_.began_with());
+      RunOptions question = as_asked(before, options_);
       question.deadline = deadline;
-      VersionCall{before, inputs, asked.before_params, question}.run(answer);
+      VersionCall{before, inputs_, asked_->before_params, question}.run(answer);
       if (!no_host_functions.stopped()) return form_of(answer.outputs, before.compiled.flags_outputs());
     } catch (const LimitError&) {
       busy = true;
@@ -64,16 +65,16 @@ bool is_form_of_before(const Lineup& asked, const VersionCall& call, const Answe
     }
     return std::nullopt;
   };
-  std::optional<Form> told = ask(question_deadline(call.options.deadline, version.trial.time_before()));
+  std::optional<Form> told = ask(question_deadline(options_.deadline, version.trial.time_before()));
   // An answer that nothing is known about waits for what takes longer: it may be of any form.
-  if (!told && busy && !expected && !version.trial.expected_of_kind(inputs)) told = ask(call.options.deadline);
+  if (!told && busy && !expected && !version.trial.expected_of_kind(inputs_)) told = ask(options_.deadline);
   OpenSizes open;
   if (told) {
     if (expected) version.trial.add_open(*expected, *told);
-    version.trial.expect(inputs, *told);
+    version.trial.expect(inputs_, *told);
     expected = told;
   } else if (!expected) {
-    auto usual = version.trial.expected_of_kind(inputs);
+    auto usual = version.trial.expected_of_kind(inputs_);
     if (!usual) return false;
     expected = std::move(usual->first);
     open = std::move(usual->second);
@@ -84,30 +85,22 @@ bool is_form_of_before(const Lineup& asked, const VersionCall& call, const Answe
   return true;
 }
 
-}  // namespace
-
-RunOptions as_asked(const PolicyVersion& version, const RunOptions& options) {
-  RunOptions same = options;
-  same.donate.clear();
-  same.params = those_of(version, options.params);
-  return same;
-}
-
-void hold_to_form(const Lineup& asked, const VersionCall& call, const Answer& given) {
+/// Throws FormChanged where the answer has another form than callers got before for such inputs, and the version before it would not
+/// give that one either. Where there is none before, sizes are free.
+void Call::hold_to_form() const {
   using Seen = AnswerForms::Seen;
-  PolicyVersion& version = call.version;
-  const bool of_this_call = !asked.before && !call.options.params.empty();
-  std::vector<bool> kept;
-  const AnswerForms::Outputs outputs{given.outputs, given.flags_outputs(kept), version.signature};
+  PolicyVersion& version = *asked_->version;
+  const bool of_this_call = !asked_->before && !options_.params.empty();
+  const AnswerForms::Outputs outputs{answer_.outputs, answer_.flags_outputs(), version.signature};
   if (of_this_call || !outputs.defined()) return;
-  const bool is_asked = asked.before && version.trial.compares();
-  const std::vector<at::Tensor> decisive = read_by_script(version, call.inputs);
+  const bool is_asked = asked_->before && version.trial.compares();
+  const std::vector<at::Tensor> decisive = read_by_script(version, inputs_);
   const Seen seen = version.forms.look(decisive, outputs);
   if (seen == Seen::fits && !is_asked) return;
-  const bool confirmed = asked.before && is_form_of_before(asked, call, given);
+  const bool confirmed = asked_->before && is_form_of_before();
   if (const auto known = version.forms.known(decisive); seen == Seen::other && !confirmed && known)
     throw_changed(version,
-                  difference(*known, form_of(given.outputs, outputs.is_flags), {}, version.known_signature().outputs,
+                  difference(*known, form_of(answer_.outputs, outputs.is_flags), {}, version.known_signature().outputs,
                              declared_alike(version.signature, version.signature)),
                   "its answers so far");
   version.forms.accept(decisive, outputs);

@@ -7,6 +7,8 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "runtime/messages/enum_names.h"
+
 namespace triage {
 namespace {
 
@@ -94,27 +96,11 @@ Json shadow_json(const ShadowReport& shadow) {
 }  // namespace
 
 const char* to_string(CandidateKind kind) noexcept {
-  switch (kind) {
-    case CandidateKind::shadow:
-      return "shadow";
-    case CandidateKind::canary:
-      return "canary";
-  }
-  return "unknown";
+  return messages::name_in<CandidateKind::canary>({"shadow", "canary"}, kind);
 }
 
 const char* to_string(CandidateState state) noexcept {
-  switch (state) {
-    case CandidateState::running:
-      return "running";
-    case CandidateState::promoted:
-      return "promoted";
-    case CandidateState::reverted:
-      return "reverted";
-    case CandidateState::ended:
-      return "ended";
-  }
-  return "unknown";
+  return messages::name_in<CandidateState::ended>({"running", "promoted", "reverted", "ended"}, state);
 }
 
 std::string CandidateReport::text() const {

@@ -13,7 +13,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <limits>
 #include <map>
@@ -148,14 +147,9 @@ class Comparing {
       report_.max_difference = std::max(report_.max_difference, values[row]);
       if (by_rows) differ[static_cast<size_t>(row)] = true;
       if (report_.examples.size() < options_.examples)
-        report_.examples.push_back(
-            {call_.decision_id, by_rows ? name_of(row) : "all", name_of_output(index), values[row]});
+        report_.examples.push_back({call_.decision_id, by_rows ? name_of(row) : "all",
+                                    output_name(call_.live->signature.outputs, index), values[row]});
     }
-  }
-
-  std::string name_of_output(size_t index) const {
-    const auto& names = call_.live->signature.outputs;
-    return index < names.size() ? names[index] : fmt::format("out{}", index);
   }
 
   const ShadowCall& call_;
@@ -204,8 +198,7 @@ void count_shadow_failure(Comparison& comparison, const std::string& why) {
 
 /// Counts what differs between the answer that the call got and that of the candidate.
 void compare_answers(const ShadowCall& call, const Answer& answer, std::chrono::nanoseconds time) {
-  std::vector<bool> kept;
-  const std::vector<bool>& is_flags = answer.flags_outputs(kept);
+  const std::vector<bool>& is_flags = answer.flags_outputs();
   const std::vector<std::string>& names = call.live->signature.outputs;
   const std::string change =
       difference(form_of(call.outputs, call.flags_outputs), form_of(answer.outputs, is_flags), {}, names,
@@ -250,7 +243,7 @@ void run_in_shadow(ShadowCall& call, const Limits& limits) {
     RunOptions options;
     options.deadline = Deadline::in(10 * limits.seconds);
     const auto begin = std::chrono::steady_clock::now();
-    VersionCall{version, call.inputs, call.params, options}.run_unrecorded(answer);
+    VersionCall{version, call.inputs, call.params, options, /*may_be_recorded=*/false}.run(answer);
     time = std::chrono::steady_clock::now() - begin;
   } catch (const std::exception& error) {
     failure = error.what();

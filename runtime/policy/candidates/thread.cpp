@@ -70,10 +70,6 @@ bool CandidateThread::add(Task task, bool call) {
   return true;
 }
 
-bool CandidateThread::post(Task task) { return add(std::move(task), /*call=*/false); }
-
-bool CandidateThread::post_call(Task task) { return add(std::move(task), /*call=*/true); }
-
 CandidateThread::Room CandidateThread::reserve(size_t bytes, size_t most_calls, size_t most_bytes) noexcept {
   Room room;
   if (!state_->running.load(std::memory_order_relaxed)) return room;

@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <utility>
 
 namespace triage::policy {
 
@@ -26,7 +27,7 @@ class CandidateThread {
   bool start();
   /// Before all calls that wait. False, and nothing is done, where the thread does not run. Exceptions of `task` are
   /// dropped.
-  bool post(Task task);
+  bool post(Task task) { return add(std::move(task), /*call=*/false); }
 
   /// Room for one call that waits; given back when it is destroyed.
   class Room {
@@ -45,7 +46,7 @@ class CandidateThread {
   /// None where more than `most_calls` calls or `most_bytes` bytes would wait, or the thread does not run.
   Room reserve(size_t bytes, size_t most_calls, size_t most_bytes) noexcept;
   /// Behind all others. The task holds its Room.
-  bool post_call(Task task);
+  bool post_call(Task task) { return add(std::move(task), /*call=*/true); }
 
   /// Refuses all from now on, waits for the task that runs, unless called from it, and drops those that wait.
   void close() noexcept;

@@ -4,9 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <exception>
-#include <system_error>
 #include <utility>
 
 namespace triage::policy {

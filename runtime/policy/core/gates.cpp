@@ -5,20 +5,13 @@
 #include <algorithm>
 
 #include "runtime/capture/graph_break.h"
+#include "runtime/messages/enum_names.h"
 #include "runtime/policy/core/rehearsal.h"
 
 namespace triage {
 
 const char* to_string(ReloadGate gate) noexcept {
-  switch (gate) {
-    case ReloadGate::warn:
-      return "warn";
-    case ReloadGate::refuse:
-      return "refuse";
-    case ReloadGate::shadow:
-      return "shadow";
-  }
-  return "unknown";
+  return messages::name_in<ReloadGate::shadow>({"warn", "refuse", "shadow"}, gate);
 }
 
 }  // namespace triage

@@ -7,7 +7,6 @@
 #include <chrono>
 #include <functional>
 #include <optional>
-#include <string>
 #include <vector>
 
 /// Whether a new version is much slower than the one before it: both answer the same synthetic inputs in turn, and the fastest call

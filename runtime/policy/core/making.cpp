@@ -11,7 +11,7 @@
 #include "runtime/policy/core/policy_core.h"
 #include "runtime/policy/core/rehearsal.h"
 #include "runtime/policy/files/not_now.h"
-#include "runtime/policy/files/source_file.h"
+#include "runtime/policy/files/policy_files.h"
 
 namespace triage::policy {
 namespace {
@@ -61,7 +61,7 @@ class Successor {
     } catch (const Error& error) {
       if (!was_live_) throw;
       known_.untried = next_->kinds;
-      known_.reasons = {error.what()};
+      known_.reason = error.what();
     }
     compile();
     if (!was_live_) check_contract(*live_, *next_, param_names_.lasting);

@@ -25,7 +25,7 @@ void PolicyCore::begin_with(const PolicyVersion& version) {
 
 void PolicyCore::give_number(PolicyVersion& version) {
   const int number = line_.next_number();
-  counts_.add(number, version.hash, version.counters, version.compile_counts);
+  counts_.add(number, version.hash, version.counters);
   version.number = number;
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-#include "runtime/policy/attribution/call_counts.h"
+#include "runtime/policy/attribution/counters.h"
 #include "runtime/policy/attribution/flags_trace.h"
 #include "runtime/policy/core/candidate_slot.h"
 #include "runtime/policy/core/state_keeper.h"
@@ -15,7 +15,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <vector>
 
 namespace triage::policy {
 

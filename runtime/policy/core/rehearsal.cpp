@@ -129,8 +129,8 @@ class Rehearsal {
     }
     if (!now.form) {
       if (!now.doubtful && old.form) refuse_failure(now);
+      if (known_.untried.empty()) known_.reason = now.why;
       known_.untried.push_back(kind);
-      known_.reasons.push_back(now.why);
       return;
     }
     if (old.form) {
@@ -244,25 +244,6 @@ std::optional<Kind> kind_of_types(const Signature& signature) {
   return inputs;
 }
 
-/// Of a script that declares its outputs.
-void check_outputs_on(Script& script, at::ArrayRef<at::Tensor> inputs) {
-  const capture::NotCaptured plain(/*nested=*/true);
-  const c10::InferenceMode outside(false);
-  const capture::ProtectInputs protect(inputs);
-  const capture::SyntheticInputs synthetic;
-  std::vector<at::Tensor> outputs;
-  try {
-    outputs = call_alone(script, inputs, param_tensors(script.signature(), {}));
-  } catch (const LimitError&) {
-    throw;
-  } catch (const std::exception&) {
-    return;  // of values that nobody sent
-  }
-  if (synthetic.stopped()) return;
-  if (const auto failure = output_failure(script.signature(), inputs, outputs))
-    throw LoadError(*failure, script.definition().where);
-}
-
 }  // namespace
 
 OnSyntheticValues::OnSyntheticValues(const PolicyVersion& version, const Limits& limits)
@@ -317,7 +298,8 @@ std::optional<std::string> check_declared_outputs(Script& script, const Limits& 
   } catch (const std::exception& error) {  // of a device or a dtype that is not to be had here
     return "inputs of the declared types cannot be made: " + messages::message_without_backtrace(error);
   }
-  check_outputs_on(script, inputs);
+  if (const Rehearsed answer = run_once(script, inputs, {}); answer.misfits)
+    throw LoadError(answer.why, script.definition().where);
   return std::nullopt;
 }
 

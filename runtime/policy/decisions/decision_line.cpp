@@ -9,10 +9,9 @@
 #include <triage/location.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
+#include <iterator>
 #include <nlohmann/json.hpp>
-#include <utility>
 
 #include "runtime/policy/decisions/mask.h"
 
@@ -22,59 +21,24 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Clock = std::chrono::system_clock;
 
-struct Field {
-  const char* name;
-  bool is_text;  // can be masked
-};
-constexpr std::array<Field, 36> fields = {{{"decision_id", true},
-                                           {"trace_id", true},
-                                           {"policy", true},
-                                           {"path", true},
-                                           {"version", false},
-                                           {"live_version", false},
-                                           {"hash", true},
-                                           {"answered", false},
-                                           {"form", false},
-                                           {"duration_us", false},
-                                           {"failure", true},
-                                           {"failure_kind", false},
-                                           {"batch", false},
-                                           {"flagged", false},
-                                           {"repaired", false},
-                                           {"full", false},
-                                           {"violations", false},
-                                           {"samples", false},
-                                           {"sample", false},
-                                           {"sample_id", true},
-                                           {"errors", false},
-                                           {"location", true},
-                                           {"code", false},
-                                           {"severity", false},
-                                           {"position", false},
-                                           {"done", false},
-                                           {"totals", false},
-                                           {"bundle", true},
-                                           {"bundle_version", false},
-                                           {"by", false},
-                                           {"previous_version", false},
-                                           {"previous_totals", false},
-                                           {"kind", false},
-                                           {"share", false},
-                                           {"param", true},
-                                           {"value", true}}};
+/// Text of the host or of a script, which can be masked.
+constexpr std::string_view text_fields[] = {"decision_id", "trace_id", "policy", "path",  "hash", "failure",
+                                            "sample_id",   "location", "bundle", "param", "value"};
+/// These can only be left out, as can those.
+constexpr std::string_view other_fields[] = {
+    "version",  "live_version", "answered",       "form",    "duration_us",      "failure_kind",    "batch", "flagged",
+    "repaired", "full",         "violations",     "samples", "sample",           "errors",          "code",  "severity",
+    "position", "done",         "totals",         "by",      "bundle_version",   "previous_version", "kind",  "share",
+    "previous_totals"};
 
 void check_field(const std::string& name, bool to_mask) {
   if (name == "capsule")
     throw ConfigError(
         "DecisionLogOptions: the field \"capsule\" can be neither dropped nor masked; with an empty `capsule_dir` no "
         "line has one");
-  const auto* const found =
-      std::find_if(fields.begin(), fields.end(), [&](const Field& field) { return name == field.name; });
-  const bool known = found != fields.end() && (!to_mask || found->is_text);
-  if (known) return;
-  std::vector<std::string> names;
-  for (const Field& field : fields)
-    if (!to_mask || field.is_text) names.emplace_back(field.name);
+  std::vector<std::string_view> names(std::begin(text_fields), std::end(text_fields));
+  if (!to_mask) names.insert(names.end(), std::begin(other_fields), std::end(other_fields));
+  if (std::find(names.begin(), names.end(), name) != names.end()) return;
   throw ConfigError(fmt::format("DecisionLogOptions: there is no field \"{}\" that can be {}; these can: {}", name,
                                 to_mask ? "masked" : "dropped", fmt::join(names, ", ")));
 }

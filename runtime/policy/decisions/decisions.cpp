@@ -1,4 +1,4 @@
-// The decision log: its queue, its thread, and its sinks. decisions_of_calls.cpp says what a call puts in.
+// The decision log: its queue, its thread, and its sinks. Call::note_decision says what a call puts in.
 #include "runtime/policy/decisions/decisions.h"
 #include "runtime/messages/boundary.h"
 #include "runtime/messages/start_thread.h"
@@ -139,13 +139,26 @@ void DecisionQueue::work() {
   }
 }
 
+/// Whether that worked; the first failure is told.
+template <class Act>
+bool DecisionQueue::with_file(const Act& act) noexcept {
+  try {
+    act(*file_);
+    return true;
+  } catch (const std::exception& error) {
+    tell_failure(told_file_, "the decision log cannot be written", error.what());
+    return false;
+  }
+}
+
 void DecisionQueue::write(Batch& batch, const Lost& lost) noexcept {
   untold_.add(lost);
   Fine fine;
-  file_works_ = !file_ || open_file();
+  file_works_ = !file_ || with_file([](messages::RotatingFile& file) { file.open(); });
   write_all(batch, fine);
   if (untold_.count > 0) tell_lost();
-  if (file_ && !flush_file()) fine = {};
+  // Nothing can be said of the lines since the last time that this worked.
+  if (file_ && !(file_works_ && with_file([](messages::RotatingFile& file) { file.flush(); }))) fine = {};
   written_ += fine.decisions;
   failed_ += batch.size() - fine.decisions - fine.events;
 }
@@ -192,35 +205,8 @@ bool DecisionQueue::put(const std::string& line) noexcept {
     }
   }
   if (!file_ || !file_works_) return fine && !file_;
-  try {
-    file_->write(line);
-  } catch (const std::exception& error) {
-    file_works_ = false;
-    tell_failure(told_file_, "the decision log cannot be written", error.what());
-  }
+  file_works_ = with_file([&](messages::RotatingFile& file) { file.write(line); });
   return fine && file_works_;
-}
-
-bool DecisionQueue::open_file() noexcept {
-  try {
-    file_->open();
-    return true;
-  } catch (const std::exception& error) {
-    tell_failure(told_file_, "the decision log cannot be written", error.what());
-    return false;
-  }
-}
-
-/// False where nothing can be said of the lines since the last time.
-bool DecisionQueue::flush_file() noexcept {
-  if (!file_works_) return false;
-  try {
-    file_->flush();
-    return true;
-  } catch (const std::exception& error) {
-    tell_failure(told_file_, "the decision log cannot be written", error.what());
-    return false;
-  }
 }
 
 void DecisionQueue::tell_failure(bool& told, const char* what, const char* why) noexcept {

@@ -3,7 +3,6 @@
 #include "runtime/policy/decisions/decision_line.h"
 #include "runtime/policy/process.h"
 #include "runtime/policy/share.h"
-#include "runtime/policy/versions/answer.h"
 
 #include <triage/runtime.h>
 
@@ -78,8 +77,8 @@ class DecisionQueue : public std::enable_shared_from_this<DecisionQueue> {
   bool write_entry(Entry& entry);
   void tell_lost() noexcept;
   bool put(const std::string& line) noexcept;
-  bool open_file() noexcept;
-  bool flush_file() noexcept;
+  template <class Act>
+  bool with_file(const Act& act) noexcept;
   void tell_failure(bool& told, const char* what, const char* why) noexcept;
   void drop_locked() noexcept;
 
@@ -109,17 +108,5 @@ class DecisionQueue : public std::enable_shared_from_this<DecisionQueue> {
   bool stop_ = false, taking_ = true;
   std::thread thread_;
 };
-
-/// A call that was answered, or failed, and what its outputs of flags say.
-struct DecidedCall {
-  const PolicyVersion& called;
-  std::chrono::nanoseconds time;
-  at::ArrayRef<at::Tensor> inputs;
-  const RunOptions& options;
-  const FlaggedSamples& found;
-  const std::vector<FlaggedSample>& samples;
-};
-/// A line for the call, where it gets one.
-void note_decision(DecisionLog& log, const DecidedCall& call, Answer& answer);
 
 }  // namespace triage::policy

@@ -133,4 +133,12 @@ std::optional<Contents> unpacked(std::string_view text) {
   return contents;
 }
 
+std::string packed_or_source(const Contents& contents) {
+  return contents.files.empty() && !is_packed(contents.source) ? contents.source : packed(contents);
+}
+
+std::optional<Contents> unpacked_or_source(const std::string& text) {
+  return is_packed(text) ? unpacked(text) : Contents{text, {}, /*in_folder=*/true};
+}
+
 }  // namespace triage::policy

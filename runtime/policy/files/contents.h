@@ -60,5 +60,8 @@ decltype(ScriptOptions::read_file) reader_of(const Contents& contents);
 std::string packed(const Contents& contents);
 bool is_packed(std::string_view text);
 std::optional<Contents> unpacked(std::string_view text);
+/// The same, but the source as it is of a policy that read no files.
+std::string packed_or_source(const Contents& contents);
+std::optional<Contents> unpacked_or_source(const std::string& text);
 
 }  // namespace triage::policy

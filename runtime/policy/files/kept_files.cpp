@@ -13,6 +13,8 @@
 
 #include "runtime/files/checksum.h"
 #include "runtime/files/disk.h"
+#include "runtime/files/folder.h"
+#include "runtime/messages/enum_names.h"
 
 namespace triage::policy {
 namespace {
@@ -31,14 +33,7 @@ fs::path below(const fs::path& cache_dir, const char* name) { return cache_dir.e
 }  // namespace
 
 const char* done_by(ChosenBy by) {
-  switch (by) {
-    case ChosenBy::pin:
-      return "pinned";
-    case ChosenBy::rollback:
-      return "rolled back to";
-    default:
-      return "live";
-  }
+  return messages::name_in<ChosenBy::failure>({"pinned", "rolled back to", "live", "live"}, by);
 }
 
 KeptTexts::KeptTexts(fs::path dir, std::string label) : dir_(std::move(dir)), label_(std::move(label)) {}
@@ -49,11 +44,7 @@ fs::path KeptTexts::place_of(const fs::path& path) const {
 
 std::string KeptTexts::keep(const fs::path& path, std::string_view text) const {
   if (dir_.empty()) return {};
-  std::error_code error;
-  if (fs::create_directories(dir_, error)) ::chmod(dir_.c_str(), S_IRWXU);
-  if (error) return fmt::format("{}: {}", dir_.string(), error.message());
-  if (!files::is_ours(dir_.string(), S_IFDIR))
-    return fmt::format("{}: it is another user's, a symbolic link, or one that others may write to", dir_.string());
+  if (std::string trouble = files::make_own_folder(dir_); !trouble.empty()) return trouble;
   try {
     files::OutputFile file(place_of(path).string(), /*own=*/true);
     file.write(text.data(), text.size());
@@ -92,18 +83,8 @@ KeptTexts::Found KeptTexts::find(const fs::path& path) const {
   }
 }
 
-LastGood::LastGood(const fs::path& cache_dir)
-    : texts_(below(cache_dir, "last_good"), "\n-- triage: last good source, checksum ") {}
-
-std::string LastGood::keep(const fs::path& path, const Contents& contents) const {
-  const bool alone = contents.files.empty() && !is_packed(contents.source);
-  return texts_.keep(path, alone ? contents.source : packed(contents));
-}
-
-std::optional<Contents> LastGood::find(const fs::path& path) const {
-  const auto [text, trouble] = texts_.find(path);
-  if (!text) return std::nullopt;  // a cache that cannot be read is no cache
-  return is_packed(*text) ? unpacked(*text) : Contents{*text, {}, /*in_folder=*/true};
+KeptTexts last_good_in(const fs::path& cache_dir) {
+  return {below(cache_dir, "last_good"), "\n-- triage: last good source, checksum "};
 }
 
 static constexpr std::array<const char*, 4> words_of_choices = {"pinned", "rolled-back", "on-trial",
@@ -120,10 +101,6 @@ std::string KeptChoices::keep(const fs::path& path, const Choice& choice) const 
   return texts_.keep(
       path, fmt::format("{} {} {}{}\n{}{}{}", words_of_choices[static_cast<size_t>(choice.by)], choice.number,
                         live.size(), reason, live, choice.reason, choice.on_disk ? packed(*choice.on_disk) : ""));
-}
-
-std::string KeptChoices::keep(const fs::path& path, const std::shared_ptr<const Choice>& choice) const {
-  return choice ? keep(path, *choice) : texts_.forget(path);
 }
 
 KeptChoices::Found KeptChoices::find(const fs::path& path) const {

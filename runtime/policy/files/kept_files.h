@@ -1,6 +1,5 @@
 #pragma once
 #include <filesystem>
-#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -32,16 +31,8 @@ class KeptTexts {
   std::string label_;
 };
 
-/// The last contents that went live for each policy file, so that a restart with a broken file finds a policy.
-class LastGood {
- public:
-  explicit LastGood(const std::filesystem::path& cache_dir);
-  std::string keep(const std::filesystem::path& path, const Contents& contents) const;
-  std::optional<Contents> find(const std::filesystem::path& path) const;
-
- private:
-  KeptTexts texts_;  // the source, as it is, of a policy that read no files
-};
+/// The last contents that went live for each policy file (`packed_or_source`), so that a restart with a broken file finds a policy.
+KeptTexts last_good_in(const std::filesystem::path& cache_dir);
 
 /// Why another version is live than the one on the disk, or is to be after a restart.
 enum class ChosenBy : uint8_t {
@@ -72,8 +63,7 @@ class KeptChoices {
  public:
   explicit KeptChoices(const std::filesystem::path& cache_dir);
   std::string keep(const std::filesystem::path& path, const Choice& choice) const;
-  /// Null: removes what is kept.
-  std::string keep(const std::filesystem::path& path, const std::shared_ptr<const Choice>& choice) const;
+  std::string forget(const std::filesystem::path& path) const { return texts_.forget(path); }
   struct Found {
     std::optional<Choice> choice;
     std::string trouble;

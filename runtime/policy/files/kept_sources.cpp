@@ -1,6 +1,5 @@
 #include "runtime/policy/files/kept_sources.h"
 
-#include <fmt/format.h>
 #include <sys/stat.h>
 #include <triage/error.h>
 
@@ -29,22 +28,17 @@ KeptSources::KeptSources(const fs::path& cache_dir)
 
 KeptSources::Kept KeptSources::keep(const std::string& path, const std::string& hash, const Contents& contents) const {
   if (dir_.empty()) return {};
-  std::error_code error;
-  if (fs::create_directories(dir_, error)) ::chmod(dir_.c_str(), S_IRWXU);
-  if (error) return {{}, fmt::format("{}: {}", dir_.string(), error.message())};
-  if (!files::is_ours(dir_.string(), S_IFDIR))
-    return {{},
-            fmt::format("{}: it is another user's, a symbolic link, or one that others may write to", dir_.string())};
+  if (std::string trouble = files::make_own_folder(dir_); !trouble.empty()) return {{}, std::move(trouble)};
   const std::string begin = fs::path(path).stem().string() + "-", end = fs::path(path).extension().string();
   const fs::path file = dir_ / (begin + hash + end);
   if (files::is_ours(file.string(), S_IFREG)) {
+    std::error_code error;
     fs::last_write_time(file, fs::file_time_type::clock::now(), error);  // it is live again
     return {file.string(), {}};
   }
   try {
     files::OutputFile output(file.string(), /*own=*/true);
-    const bool alone = contents.files.empty() && !is_packed(contents.source);
-    const std::string text = alone ? contents.source : packed(contents);
+    const std::string text = packed_or_source(contents);
     output.write(text.data(), text.size());
     output.commit();
     remove_oldest(begin, end);
@@ -70,8 +64,7 @@ void KeptSources::remove_oldest(const std::string& begin, const std::string& end
 }
 
 std::optional<Contents> read_kept_source(const fs::path& file, const std::string& hash) {
-  const std::string text = files::read_text(file.string(), largest_kept);
-  std::optional<Contents> contents = is_packed(text) ? unpacked(text) : Contents{text, {}, /*in_folder=*/true};
+  std::optional<Contents> contents = unpacked_or_source(files::read_text(file.string(), largest_kept));
   return contents && contents->hash() == hash ? contents : std::nullopt;
 }
 

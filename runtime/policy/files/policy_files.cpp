@@ -18,7 +18,6 @@
 #include "runtime/files/checksum.h"
 #include "runtime/files/disk.h"
 #include "runtime/messages/printable.h"
-#include "runtime/policy/files/descriptor.h"
 #include "runtime/policy/files/not_now.h"
 #include "runtime/policy/loading.h"
 
@@ -30,6 +29,21 @@ namespace fs = std::filesystem;
 constexpr size_t most_files = 256, longest_name = 1024;
 constexpr uint64_t largest_file = 64u << 20, most_bytes = 256u << 20;  // of one file, of all that a version reads
 constexpr int most_links = 40;
+
+/// Closes the file descriptor; -1 is none.
+class Descriptor {
+ public:
+  explicit Descriptor(int fd) : fd_(fd) {}
+  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Descriptor& operator=(Descriptor&&) = delete;
+  ~Descriptor() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  int get() const { return fd_; }
+
+ private:
+  int fd_;
+};
 
 std::deque<std::string> parts_of(const std::string& path) {
   std::deque<std::string> parts;
@@ -55,6 +69,10 @@ struct Trouble {
     return content;
   }
 };
+
+const char* why_not_regular(const struct stat& info) {
+  return S_ISDIR(info.st_mode) ? "it is a directory" : "it is not a regular file";
+}
 
 /// The way from a folder to a file below it, one folder after the other. Each is opened from the one before it, and
 /// none through a link: what is renamed or replaced meanwhile cannot lead out.
@@ -138,7 +156,7 @@ class Walk {
   }
 
   void arrive(const std::string& file, const struct stat& info) {
-    if (!S_ISREG(info.st_mode)) fail(S_ISDIR(info.st_mode) ? "it is a directory" : "it is not a regular file");
+    if (!S_ISREG(info.st_mode)) fail(why_not_regular(info));
     last_ = file;
     arrived_ = true;
   }
@@ -153,12 +171,12 @@ class Walk {
   bool arrived_ = false;
 };
 
-/// All bytes, or why not.
+/// All bytes of what has just been opened, or why not.
 FileContent read_whole(const Descriptor& file, uint64_t largest) {
   const auto failed = [&](int code) { return Trouble::of(code).content(largest); };
   struct stat info {};
-  if (::fstat(file.get(), &info) != 0) return failed(errno);
-  if (!S_ISREG(info.st_mode)) return FileContent::unread("it is not a regular file", largest);
+  if (file.get() < 0 || ::fstat(file.get(), &info) != 0) return failed(errno);
+  if (!S_ISREG(info.st_mode)) return FileContent::unread(why_not_regular(info), largest);
   const auto too_large = [&] {
     return FileContent::unread(fmt::format("it is larger than {} bytes", largest), largest);
   };
@@ -220,6 +238,17 @@ void check_name(const std::string& name) {
     if (part == "..") refuse("one with '..'");
     if (part.empty() || part == ".") refuse("one with an empty part or '.'");
   }
+}
+
+std::optional<std::string> read_source(const fs::path& path) {
+  // O_NONBLOCK: a fifo of that name must not hang the program.
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (file.get() < 0 && (errno == ENOENT || errno == ENOTDIR)) return std::nullopt;
+  const FileContent content = read_whole(file, files::largest_text);
+  if (content.bytes) return *content.bytes;
+  const std::string message = fmt::format("cannot read the policy '{}': {}", path.string(), content.error);
+  if (content.passing) throw NotNow(message, {path.string(), 0});
+  throw FileError(message, {path.string(), 0});
 }
 
 FileContent read_beneath(const fs::path& folder, const std::string& name, uint64_t largest) {

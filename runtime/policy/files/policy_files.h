@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -10,7 +11,7 @@
 
 #include "runtime/policy/files/contents.h"
 
-/// The files that a policy may read: those in the folder of its source file, while it is loaded.
+/// The file of a policy, and the files that it may read while it is loaded: those in the same folder.
 namespace triage::policy {
 
 using Verify = decltype(RuntimeOptions::verify);
@@ -24,6 +25,10 @@ void verify_file(const Verify& verify, const std::filesystem::path& path, std::s
 /// Throws FileError unless `name` is a path inside a folder, as it stands: relative, without "..", of printable
 /// characters.
 void check_name(const std::string& name);
+
+/// All bytes of the file of a policy, read once; nothing where there is no such file. Throws FileError for one that cannot be read, is
+/// not a regular file, or is larger than any script should be; NotNow where that passes.
+std::optional<std::string> read_source(const std::filesystem::path& path);
 
 /// Reads a regular file of `folder`. Symbolic links are followed as long as each step stays inside the folder; no file
 /// is opened that is no regular file. Throws nothing but std::bad_alloc.

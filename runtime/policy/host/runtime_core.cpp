@@ -8,7 +8,6 @@
 
 #include "runtime/compat/readable_memory.h"
 #include "runtime/messages/logs/artefacts.h"
-#include "runtime/policy/front_end.h"
 #include "runtime/policy/loading.h"
 
 namespace triage::policy {
@@ -81,7 +80,7 @@ void check_memory(const HostTensor& given) {
 RuntimeCore::RuntimeCore(RuntimeOptions options)
     : logger_(options.log),
       options_(checked(std::move(options))),
-      last_good_(options_.cache_dir),
+      last_good_(last_good_in(options_.cache_dir)),
       choices_(options_.cache_dir),
       sources_(options_.cache_dir) {}
 

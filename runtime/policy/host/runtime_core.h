@@ -39,7 +39,7 @@ class RuntimeCore : public std::enable_shared_from_this<RuntimeCore> {
   const messages::Logger& logger() const noexcept { return logger_; }
   Reclaimer& reclaimer() noexcept { return reclaimer_; }
   CandidateThread& candidate_thread() noexcept { return candidate_thread_; }
-  const LastGood& last_good() const noexcept { return last_good_; }
+  const KeptTexts& last_good() const noexcept { return last_good_; }
   const KeptChoices& choices() const noexcept { return choices_; }
   const KeptSources& sources() const noexcept { return sources_; }
 
@@ -65,7 +65,7 @@ class RuntimeCore : public std::enable_shared_from_this<RuntimeCore> {
 
   messages::Logger logger_;  // first: what follows may log
   RuntimeOptions options_;
-  LastGood last_good_;
+  KeptTexts last_good_;
   KeptChoices choices_;
   KeptSources sources_;
   mutable std::mutex mutex_;  // what follows

@@ -8,7 +8,6 @@
 #include "runtime/policy/core/making.h"
 #include "runtime/policy/files/not_now.h"
 #include "runtime/policy/files/policy_files.h"
-#include "runtime/policy/files/source_file.h"
 #include "runtime/policy/releases/releases.h"
 
 namespace triage::policy {

@@ -3,8 +3,17 @@
 #include <algorithm>
 #include <optional>
 #include <string>
+#include <utility>
 
 namespace triage::policy {
+
+std::shared_ptr<Release> release_of(std::shared_ptr<PolicyVersion> version) {
+  auto release = std::make_shared<Release>();
+  release->number = version->number;
+  release->contents = version->contents;
+  release->parts.emplace("", std::move(version));
+  return release;
+}
 
 std::shared_ptr<Release> VersionHistory::find(int number) const {
   for (const auto& version : line_.kept())

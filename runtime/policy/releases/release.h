@@ -1,4 +1,5 @@
 #pragma once
+#include <algorithm>
 #include <chrono>
 #include <map>
 #include <memory>
@@ -20,11 +21,21 @@ struct Release {
   Contents contents = {};  // what a restart makes it of: a source with what it reads, or bundle.json with what it lists
   std::map<std::string, std::shared_ptr<PolicyVersion>> parts = {};  // by the name of the policy in its bundle, or ""
 
-  bool on_trial() const;
+  template <class Holds>
+  bool any_part(const Holds& holds) const {
+    return std::any_of(parts.begin(), parts.end(), [&](const auto& part) { return holds(*part.second); });
+  }
+  bool on_trial() const {
+    return any_part([](const PolicyVersion& part) { return part.trial.on(); });
+  }
   /// A part has failed on trial, or too often in a row.
-  bool taken_back() const;
+  bool taken_back() const {
+    return any_part([](const PolicyVersion& part) { return part.taken_back.load(); });
+  }
   /// A part on trial has not yet answered each kind of inputs in use.
-  bool untried() const;
+  bool untried() const {
+    return any_part([](const PolicyVersion& part) { return part.trial.on() && !part.trial.tried(); });
+  }
 };
 
 /// Of a policy that stands alone.

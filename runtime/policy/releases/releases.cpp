@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
 #include <new>
 
 #include "runtime/policy/afterwards.h"
@@ -67,21 +66,6 @@ PolicyCore* Releases::find(const std::string& name) const {
   const std::lock_guard lock(mutex_);
   const auto found = members_.find(name);
   return found == members_.end() ? nullptr : found->second.get();
-}
-
-std::shared_ptr<Release> Releases::live() const {
-  const std::lock_guard lock(mutex_);
-  return live_;
-}
-
-bool Releases::pinned() const {
-  const std::lock_guard lock(mutex_);
-  return pinned_;
-}
-
-std::optional<LoadFailure> Releases::last_error() const {
-  const std::lock_guard lock(mutex_);
-  return last_error_;
 }
 
 /// Makes all that the policies need, with mutex_ and theirs: where that throws, nothing has changed.
@@ -199,9 +183,9 @@ void Releases::report_live(const Release& release, Switches switches, const char
 
 /// What of the params and the state does not fit this release, which is live again. What its policies noted before is
 /// told by nobody.
-void Releases::report_misfits(const Release& release) {
+static void report_misfits(const Releases& releases, const Release& release) {
   for (const auto& [name, part] : release.parts)
-    if (PolicyCore* const member = find(name)) {
+    if (PolicyCore* const member = releases.find(name)) {
       member->report_params(*part);
       member->state().tell(*part);
     }
@@ -212,11 +196,6 @@ void Releases::decide(std::string what) noexcept {
   last_decision_.swap(what);
   decisions_.fetch_add(1, std::memory_order_acq_rel);
   reloads_.cancel();
-}
-
-std::string Releases::last_decision() const {
-  const std::lock_guard lock(mutex_);
-  return last_decision_;
 }
 
 void Releases::rollback(int number, bool pin) {
@@ -260,7 +239,7 @@ void Releases::rollback(int number, bool pin) {
     note_live(*this, *to, std::move(switches), pin ? "pin" : "rollback");
     if (pin) note_event(*this, {.event = "pinned"});
     log_.write(LogLevel::info, fmt::format("{} is live again{}", shown(*to), pin ? ", and pinned" : ""), {}, number);
-    report_misfits(*to);
+    report_misfits(*this, *to);
   });
 }
 
@@ -375,7 +354,7 @@ void Releases::go_back(PolicyCore& policy, const Lineup& asked, const std::excep
     log_.write(LogLevel::error,
                fmt::format("{} failed{}, {} is live again: {}", shown(*from), where, shown(*to), failure.message),
                failure.message, from->number);
-    report_misfits(*to);
+    report_misfits(*this, *to);
     runtime_->wake_watchers();
   });
 }

@@ -80,9 +80,9 @@ class Releases : public std::enable_shared_from_this<Releases> {
   std::map<std::string, std::shared_ptr<PolicyCore>> policies();
   /// Null where there is none of this name.
   PolicyCore* find(const std::string& name) const;
-  std::shared_ptr<Release> live() const;
-  bool pinned() const;
-  std::optional<LoadFailure> last_error() const;
+  std::shared_ptr<Release> live() const { return copy_of(live_); }
+  bool pinned() const { return copy_of(pinned_); }
+  std::optional<LoadFailure> last_error() const { return copy_of(last_error_); }
   struct View {
     const History& history;
     const Release& live;
@@ -125,7 +125,7 @@ class Releases : public std::enable_shared_from_this<Releases> {
   std::mutex& mutex() const noexcept { return mutex_; }  // short, of which release is live
   /// How many there were of the host: another number means that a reload was overtaken.
   uint64_t decisions() const noexcept { return decisions_.load(std::memory_order_acquire); }
-  std::string last_decision() const;
+  std::string last_decision() const { return copy_of(last_decision_); }
   /// `chosen`: why it is live in the place of what is on the disk. `is_kept`: it is what was kept for this start.
   void begin_with(Prepared& first, std::optional<Choice> chosen, bool is_kept);
   /// Makes it live where `beside` is still live; false where it is not. Throws Error where there were more than so
@@ -158,7 +158,11 @@ class Releases : public std::enable_shared_from_this<Releases> {
   void decide(std::string what) noexcept;
   void promote(PolicyCore& policy, const std::shared_ptr<Candidate>& candidate, const std::string& reason,
                bool by_host);
-  void report_misfits(const Release& release);
+  template <class Member>
+  Member copy_of(const Member& member) const {
+    const std::lock_guard lock(mutex_);
+    return member;
+  }
 
   const std::shared_ptr<RuntimeCore> runtime_;
   const std::filesystem::path file_;

@@ -79,7 +79,9 @@ void Reloads::load_first() {
 
 /// In the place of what cannot be used: `error` says why, and is thrown where nothing was kept.
 Prepared Reloads::first_kept(const Error& error) {
-  auto kept = releases_.file().empty() ? std::nullopt : releases_.runtime().last_good().find(releases_.file());
+  if (releases_.file().empty()) throw;
+  const std::optional<std::string> text = releases_.runtime().last_good().find(releases_.file()).text;
+  auto kept = text ? unpacked_or_source(*text) : std::nullopt;  // a cache that cannot be read is no cache
   if (!kept) throw;
   Prepared first = releases_.origin().make_kept(std::move(*kept));
   log().write(LogLevel::error, fmt::format("{}; running its last good version instead", error.what()), error.what());

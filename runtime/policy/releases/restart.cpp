@@ -72,16 +72,20 @@ KeptChoices::Found Restart::find() const {
   return releases_.runtime().choices().find(releases_.file());
 }
 
+void Restart::warn(const char* what, const std::string& failure) const {
+  if (!failure.empty()) releases_.log().write(LogLevel::warn, fmt::format("{}: {}", what, failure), failure);
+}
+
 void Restart::keep_choice() {
   if (releases_.file().empty()) return;
   std::string failure;
   {
     const std::lock_guard keeping(keeping_);
-    failure = releases_.runtime().choices().keep(releases_.file(), choice());
+    const KeptChoices& kept = releases_.runtime().choices();
+    const std::shared_ptr<const Choice> chosen = choice();
+    failure = chosen ? kept.keep(releases_.file(), *chosen) : kept.forget(releases_.file());
   }
-  if (!failure.empty())
-    releases_.log().write(LogLevel::warn, fmt::format("cannot keep for a restart which version is live: {}", failure),
-                          failure);
+  warn("cannot keep for a restart which version is live", failure);
 }
 
 void Restart::keep_contents() {
@@ -91,11 +95,10 @@ void Restart::keep_contents() {
     const std::lock_guard keeping(keeping_);
     const std::shared_ptr<Release> live = releases_.live();
     if (live->number == kept_number_ || live->untried()) return;
-    failure = releases_.runtime().last_good().keep(releases_.file(), live->contents);
+    failure = releases_.runtime().last_good().keep(releases_.file(), packed_or_source(live->contents));
     if (failure.empty()) kept_number_ = live->number;
   }
-  if (!failure.empty())
-    releases_.log().write(LogLevel::warn, fmt::format("cannot keep the last good version: {}", failure), failure);
+  warn("cannot keep the last good version", failure);
 }
 
 }  // namespace triage::policy

@@ -40,6 +40,7 @@ class Restart {
  private:
   template <class Change>
   void change(std::optional<uint64_t> decisions, const Change& change);
+  void warn(const char* what, const std::string& failure) const;
 
   Releases& releases_;
   std::shared_ptr<const Choice> choice_;  // under the mutex of the Releases

@@ -13,16 +13,6 @@
 namespace triage::policy {
 namespace {
 
-std::string name_of(const std::vector<std::string>& names, size_t output) {
-  return output < names.size() ? names[output] : fmt::format("out{}", output);
-}
-
-std::string all_names(const std::vector<std::string>& names, size_t count) {
-  std::vector<std::string> all;
-  for (size_t i = 0; i < count; ++i) all.push_back(name_of(names, i));
-  return fmt::format("({})", fmt::join(all, ", "));
-}
-
 std::string kind_name(const OutputForm& form) { return form.is_flags ? "flags" : c10::toString(form.dtype); }
 
 std::string shape_text(const OutputForm& form) { return fmt::format("[{}]", fmt::join(form.sizes, ", ")); }
@@ -35,6 +25,16 @@ bool same_sizes(const OutputForm& before, const OutputForm& after, const OpenSiz
 }
 
 }  // namespace
+
+std::string output_name(const std::vector<std::string>& names, size_t output) {
+  return output < names.size() ? names[output] : fmt::format("out{}", output);
+}
+
+std::vector<std::string> output_names(const std::vector<std::string>& names, size_t count) {
+  std::vector<std::string> all;
+  for (size_t i = 0; i < count; ++i) all.push_back(output_name(names, i));
+  return all;
+}
 
 Form form_of(at::ArrayRef<at::Tensor> outputs, const std::vector<bool>& is_flags) {
   Form form;
@@ -61,10 +61,11 @@ std::vector<bool> declared_alike(const Signature& before, const Signature& after
 std::string difference(const Form& before, const Form& after, const OpenSizes& open,
                        const std::vector<std::string>& names, const std::vector<bool>& declared) {
   if (before.size() != after.size())
-    return fmt::format("the outputs from {} to {}", all_names(names, before.size()), all_names(names, after.size()));
+    return fmt::format("the outputs from ({}) to ({})", fmt::join(output_names(names, before.size()), ", "),
+                       fmt::join(output_names(names, after.size()), ", "));
   for (size_t i = 0; i < before.size(); ++i) {
     const OutputForm &old = before[i], &now = after[i];
-    const std::string output = fmt::format("output '{}'", name_of(names, i));
+    const std::string output = fmt::format("output '{}'", output_name(names, i));
     const bool by_type = i < declared.size() && declared[i];
     if (old.is_flags != now.is_flags || (!by_type && old.dtype != now.dtype))
       return fmt::format("the type of {} from {} to {}", output, kind_name(old), kind_name(now));
@@ -100,10 +101,6 @@ bool fits_dtype(const TensorSpec& spec, at::ScalarType dtype) noexcept {
   return true;
 }
 
-std::string name_of(const Signature& signature, size_t output) {
-  return output < signature.outputs.size() ? signature.outputs[output] : fmt::format("out{}", output);
-}
-
 std::string failure_of(const Signature& signature, at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> outputs) {
   TensorMatcher matcher("policy");
   for (size_t i = 0; i < std::min(signature.input_types.size(), inputs.size()); ++i)  // binds the names of sizes
@@ -113,11 +110,11 @@ std::string failure_of(const Signature& signature, at::ArrayRef<at::Tensor> inpu
     const auto& type = signature.output_types[i];
     if (!type) continue;
     if (i >= outputs.size() || !outputs[i].defined())
-      return fmt::format("output '{}' is missing", name_of(signature, i));
+      return fmt::format("output '{}' is missing", output_name(signature.outputs, i));
     const auto failure = matcher.match(outputs[i], *type, {Subject::Role::result, std::to_string(i + 1)});
     if (failure && (failure->kind != ValidationKind::validation || get_config().strict_validation))
-      return fmt::format("output '{}' does not fit its declared type {}: {}", name_of(signature, i), type->text(),
-                         failure->message);
+      return fmt::format("output '{}' does not fit its declared type {}: {}", output_name(signature.outputs, i),
+                         type->text(), failure->message);
   }
   return {};
 }

@@ -60,7 +60,7 @@ bool Trial::tried() const {
 
 std::string Trial::reason() const {
   const std::lock_guard lock(mutex_);
-  return known_.reasons.empty() ? "" : known_.reasons.front();
+  return known_.reason;
 }
 
 std::optional<std::chrono::nanoseconds> Trial::time_before() const noexcept {

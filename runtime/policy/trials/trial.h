@@ -28,7 +28,7 @@ class Trial {
     std::vector<capture::Compiled::Answered> shown;  // what it gave in calls: for what it cannot be asked
     OpenSizes open;                                  // sizes of its outputs that depend on values
     std::vector<Kind> untried;                       // kinds in use that the new version could not be tried on
-    std::vector<std::string> reasons;                // why, for each
+    std::string reason;                              // why, of the first
     std::optional<std::chrono::nanoseconds> time_before;  // that a call of the version before takes
   };
 

@@ -54,12 +54,13 @@ struct Answer {
   CallForm form() const noexcept { return computed() ? ran.form : CallForm::none; }
   /// What runs the fused loops of the graph that was run.
   LoopTiers loops() const { return ran.entry ? ran.entry->executable->loops() : LoopTiers{}; }
-  /// Which outputs are flags. `kept` holds them where no graph does.
-  const std::vector<bool>& flags_outputs(std::vector<bool>& kept) const {
+  /// Which outputs are flags.
+  const std::vector<bool>& flags_outputs() const {
     if (ran.entry) return ran.entry->flags_outputs;
-    if (version) kept = version->compiled.flags_outputs();
-    return kept;
+    if (version) flags_of_version = version->compiled.flags_outputs();
+    return flags_of_version;
   }
+  mutable std::vector<bool> flags_of_version = {};  // the last that were asked for, where no graph has them
 };
 
 }  // namespace triage::policy

@@ -42,19 +42,31 @@ bool draws_without_script(const PolicyVersion& version) {
 }  // namespace
 
 RecordedCall::RecordedCall(const VersionCall& call)
-    : version_(call.version),
-      inputs_(call.inputs),
-      params_(call.params),
-      options_(call.options),
+    : call_(call),
+      version_(call.version),
       recording_(Recording::asked_for() ? *Recording::asked_for()
                                         : own_.emplace(generator_of(version_), !draws_without_script(version_))) {
   if (recording_.whole()) recording_.set_generator(generator_of(version_));
 }
 
+void RecordedCall::run(Answer& answer) {
+  VersionCall inside = call_;
+  inside.may_be_recorded = false;
+  try {
+    inside.run(answer);
+  } catch (const InputError&) {
+    throw;
+  } catch (const std::exception& error) {
+    failed(error, answer);
+    throw;
+  }
+  answered(answer);
+}
+
 capsule::Json RecordedCall::params_facts() {
   Json params = Json::object();
   const std::vector<at::Tensor> values =
-      options_.params.empty() ? params_ : override_params(version_, params_, options_.params);
+      call_.options.params.empty() ? call_.params : override_params(version_, call_.params, call_.options.params);
   for (size_t i = 0; i < values.size(); ++i) {
     const std::string& name = version_.signature.params[i].name;
     const bool is_number = values[i].unsafeGetTensorImpl()->is_wrapped_number();
@@ -153,11 +165,11 @@ Json RecordedCall::facts(const Answer& answer) {
                {"trusted", version_.held_to() == nullptr},
                {"params", params_facts()}};
   Json inputs = Json::array(), donated = Json::array();
-  for (size_t i = 0; i < inputs_.size(); ++i) {
+  for (size_t i = 0; i < call_.inputs.size(); ++i) {
     const std::string& name = version_.signature.inputs[i];
-    inputs.push_back(saved(name, inputs_[i], recording_.is_masked(name), /*per_sample=*/true));
+    inputs.push_back(saved(name, call_.inputs[i], recording_.is_masked(name), /*per_sample=*/true));
   }
-  for (const size_t index : options_.donate) donated.push_back(version_.signature.inputs[index]);
+  for (const size_t index : call_.options.donate) donated.push_back(version_.signature.inputs[index]);
   call["inputs"] = std::move(inputs);
   call["donated"] = std::move(donated);
   if (answer.state) call["state"] = state_facts(answer.state->given, /*masked=*/leaves_out());
@@ -220,7 +232,7 @@ Json RecordedCall::facts_of(const Answer& answer) {
   Json results = Json::array();
   const bool derived = leaves_out();
   for (size_t i = 0; i < outputs.size(); ++i) {
-    const std::string name = i < names.size() ? names[i] : fmt::format("out{}", i);
+    const std::string name = output_name(names, i);
     results.push_back(saved(name, outputs[i], derived || recording_.is_masked(name), /*per_sample=*/true));
   }
   if (answer.state)

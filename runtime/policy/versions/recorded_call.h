@@ -1,6 +1,5 @@
 #pragma once
 #include <optional>
-#include <vector>
 
 #include "runtime/capsule/recording.h"
 #include "runtime/policy/versions/version.h"
@@ -14,10 +13,11 @@ class RecordedCall {
  public:
   /// `call` outlives it.
   explicit RecordedCall(const VersionCall& call);
-  void failed(const std::exception& error, Answer& answer) noexcept;
-  void answered(Answer& answer);
+  void run(Answer& answer);
 
  private:
+  void failed(const std::exception& error, Answer& answer) noexcept;
+  void answered(Answer& answer);
   capsule::Json facts(const Answer& answer);
   capsule::Json facts_of(const Answer& answer);
   capsule::Json params_facts();
@@ -29,10 +29,8 @@ class RecordedCall {
   capsule::Json state_facts(at::ArrayRef<at::Tensor> state, bool masked);
   capsule::Json saved(const std::string& name, const at::Tensor& tensor, bool masked, bool per_sample);
 
+  const VersionCall& call_;
   PolicyVersion& version_;
-  at::ArrayRef<at::Tensor> inputs_;
-  const std::vector<at::Tensor>& params_;
-  const RunOptions& options_;
   std::optional<capsule::Recording> own_;
   capsule::Recording& recording_;
   std::optional<at::Tensor> rows_;

@@ -42,9 +42,8 @@ void check_output_types(const PolicyVersion& live, const PolicyVersion& next) {
                                  declared[i]->text(), i < now.size() && now[i] ? now[i]->text() : "any"));
 }
 
-capture::Compiled::Options with_counts(capture::Compiled::Options options,
-                                       std::shared_ptr<capture::CompileCounts> counts) {
-  options.counts = std::move(counts);
+capture::Compiled::Options counted_by(const std::shared_ptr<Counters>& counters, capture::Compiled::Options options) {
+  options.counts = {counters, &counters->compiled()};
   return options;
 }
 
@@ -62,16 +61,14 @@ PolicyVersion::PolicyVersion(std::shared_ptr<Script> script, capture::Compiled::
       on_error(script->on_error()),
       on_violation(script->on_violation()),
       counters(std::make_shared<Counters>(signature)),
-      compiled(script, with_counts(std::move(options), compile_counts)),
+      compiled(script, counted_by(counters, std::move(options))),
       script_(std::move(script)) {
   if (!signature.state.empty()) keep_locations();  // the next version takes over what may hold flags
 }
 
 Signature PolicyVersion::known_signature() const {
   Signature known = signature;
-  if (known.outputs.empty())
-    for (size_t i = 0, count = compiled.flags_outputs().size(); i < count; ++i)
-      known.outputs.push_back(fmt::format("out{}", i));
+  if (known.outputs.empty()) known.outputs = output_names({}, compiled.flags_outputs().size());
   return known;
 }
 

@@ -46,7 +46,6 @@ class PolicyVersion {
   const OnViolation on_violation;  // of outputs with a declared range
   /// Of its calls; they outlive the version.
   const std::shared_ptr<Counters> counters;
-  const std::shared_ptr<capture::CompileCounts> compile_counts = std::make_shared<capture::CompileCounts>();
   capture::Compiled compiled;
   std::optional<operators::Untrusted::Terms> terms = {};  // what its graphs are held to; nothing: it is trusted
   std::vector<Kind> kinds;                                // of inputs in use when it was loaded; fixed once it is live

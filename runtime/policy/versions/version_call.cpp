@@ -15,20 +15,8 @@
 namespace triage::policy {
 
 void VersionCall::run(Answer& answer) const {
-  if (!capsule::wanted() && !answer.capsules) return run_unrecorded(answer);
-  RecordedCall recorded(*this);
-  try {
-    run_unrecorded(answer);
-  } catch (const InputError&) {
-    throw;
-  } catch (const std::exception& error) {
-    recorded.failed(error, answer);
-    throw;
-  }
-  recorded.answered(answer);
-}
-
-void VersionCall::run_unrecorded(Answer& answer) const {
+  if (may_be_recorded && (capsule::wanted() || answer.capsules)) [[unlikely]]
+    return RecordedCall(*this).run(answer);
   const size_t num_hidden = capture::num_hidden(version.signature);
   const bool needs_inputs = version.signature.num_ranges() > 0 && version.on_violation != OnViolation::flag;
   c10::SmallVector<at::Tensor, 4> given;
@@ -59,11 +47,13 @@ void VersionCall::run_unrecorded(Answer& answer) const {
   if (!version.signature.positions.empty()) [[unlikely]]
     positions = take_positions(version.signature, answer.outputs);
   auto violations = num_hidden > 0 ? take_violations(version.signature, answer.outputs) : nullptr;
+  std::optional<std::string> failure;
   if (has_state) [[unlikely]]
-    take_state(answer);
-  if (!version.output_types.empty() && !version.output_types.fit(inputs, answer.outputs))
-    if (const auto failure = output_failure(version.signature, inputs, answer.outputs))
-      throw_at(version, ": " + *failure);
+    failure = take_state(version.signature, inputs, *answer.state, answer.outputs);
+  if (!failure && !version.output_types.empty() && !version.output_types.fit(inputs, answer.outputs))
+    failure = output_failure(version.signature, inputs, answer.outputs);
+  if (failure) [[unlikely]]
+    throw_at(version, ": " + *failure);
   answer.violations = std::move(violations);
   answer.positions = std::move(positions);
   if (answer.violations) [[unlikely]]
@@ -89,16 +79,17 @@ bool VersionCall::may_be_taken(const at::Tensor& input) const {
 }
 
 void VersionCall::mark_violations(Answer& answer) const {
-  std::vector<bool> kept;
-  const std::vector<bool>& is_flags = answer.flags_outputs(kept);
+  const std::vector<bool>& is_flags = answer.flags_outputs();
   flag(*answer.violations, version.signature, is_flags, answer.outputs);
   if (version.on_violation == OnViolation::pass_through)
     pass_rows_through(*answer.violations, version.signature, is_flags, inputs, answer.outputs);
 }
 
-void VersionCall::take_state(Answer& answer) const {
-  if (const auto failure = policy::take_state(version.signature, inputs, *answer.state, answer.outputs))
-    throw_at(version, ": " + *failure);
+RunOptions as_asked(const PolicyVersion& version, const RunOptions& options) {
+  RunOptions same = options;
+  same.donate.clear();
+  same.params = those_of(version, options.params);
+  return same;
 }
 
 }  // namespace triage::policy

@@ -15,17 +15,19 @@ struct VersionCall {
   at::ArrayRef<at::Tensor> inputs;
   const std::vector<at::Tensor>& params;  // of all calls; those of `options` come on top
   const RunOptions& options;
+  bool may_be_recorded = true;  // with a capsule, where somebody wants one
 
   /// Fills `answer` but for `by`. Throws what the script throws, PolicyError for what ATen throws and for outputs that
-  /// do not fit their declared types. With a capsule, where somebody wants one.
+  /// do not fit their declared types.
   void run(Answer& answer) const;
-  void run_unrecorded(Answer& answer) const;
 
  private:
   std::vector<at::Tensor> values(Answer& answer) const;
   bool may_be_taken(const at::Tensor& input) const;
-  void take_state(Answer& answer) const;
   void mark_violations(Answer& answer) const;
 };
+
+/// How a host's question is put to another version: nothing is donated, and it gets the params that it can take.
+RunOptions as_asked(const PolicyVersion& version, const RunOptions& options);
 
 }  // namespace triage::policy

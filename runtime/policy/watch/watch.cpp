@@ -10,6 +10,7 @@
 
 #include "runtime/files/folder.h"
 #include "runtime/messages/boundary.h"
+#include "runtime/messages/enum_names.h"
 #include "runtime/messages/logs/artefacts.h"
 #include "runtime/messages/start_thread.h"
 #include "runtime/policy/afterwards.h"
@@ -388,29 +389,10 @@ void WatchCore::tell(WatchEvent event) {
 }  // namespace policy
 
 const char* to_string(WatchEvent::Kind kind) noexcept {
-  switch (kind) {
-    case WatchEvent::Kind::reloaded:
-      return "reloaded";
-    case WatchEvent::Kind::refused:
-      return "refused";
-    case WatchEvent::Kind::reverted:
-      return "reverted";
-    case WatchEvent::Kind::deleted:
-      return "deleted";
-    case WatchEvent::Kind::restored:
-      return "restored";
-    case WatchEvent::Kind::added:
-      return "added";
-    case WatchEvent::Kind::lost:
-      return "lost";
-    case WatchEvent::Kind::found:
-      return "found";
-    case WatchEvent::Kind::promoted:
-      return "promoted";
-    case WatchEvent::Kind::candidate_reverted:
-      return "candidate_reverted";
-  }
-  return "unknown";
+  return messages::name_in<WatchEvent::Kind::candidate_reverted>(
+      {"reloaded", "refused", "reverted", "deleted", "restored", "added", "lost", "found", "promoted",
+       "candidate_reverted"},
+      kind);
 }
 
 Watch::Watch(Watch&&) noexcept = default;

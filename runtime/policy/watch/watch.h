@@ -6,7 +6,6 @@
 
 #include <triage/runtime.h>
 
-#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <filesystem>
