@@ -3,6 +3,7 @@
 
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>
+#include <execinfo.h>
 #include <triage/triage.h>
 
 using triage::InputError;
@@ -41,6 +42,38 @@ TEST_CASE("a backend of the host sees the deadline and the donated inputs of a c
   CHECK(spy->deadline == deadline);
   REQUIRE(spy->donated.size() == 1);
   CHECK(spy->donated[0].is_same(z));
+}
+
+namespace {
+
+/// How many functions this thread is in.
+[[gnu::noinline]] int depth_of_stack() {
+  void* frames[256];
+  return ::backtrace(frames, 256);
+}
+
+}  // namespace
+
+TEST_CASE("a warm call is at most ten functions deep when it comes to its graph") {
+  // Whoever wants to know what a call does reads these. Without optimisation each of them is a frame of the stack.
+  static int in_graph = 0;
+  struct Probe final : triage::Executable {
+    void run(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs,
+             const triage::CallContext& /*call*/) const override {
+      in_graph = depth_of_stack();
+      outputs.push_back(inputs[0] + 1);
+    }
+  };
+  triage::register_backend("tells-depth", [](const triage::graph::Graph&, const std::vector<at::Tensor>&) {
+    return std::make_unique<Probe>();
+  });
+  const Policy policy = Runtime({.backend = "tells-depth"}).load_source("add 1", "p.fake");
+  const std::vector<at::Tensor> inputs = {at::zeros({2, 2})};
+  policy.prepare(inputs);
+  const int here = depth_of_stack();
+  policy.run(inputs);
+  CHECK(in_graph - here > 1);
+  CHECK(in_graph - here <= 10);
 }
 
 TEST_CASE("a policy runs in vector form, destructured, and by name") {
