@@ -12,6 +12,7 @@
 #include "runtime/backends/faulty.h"
 #include "runtime/backends/fused/fused.h"
 #include "runtime/backends/shipped.h"
+#include "runtime/messages/fork_safe_mutex.h"
 
 namespace triage {
 namespace {
@@ -21,7 +22,7 @@ std::map<std::string, Backend> shipped_backends() {
 }
 
 struct Registry {
-  std::shared_mutex mutex;
+  messages::ForkSafeSharedMutex mutex;
   std::map<std::string, Backend> backends = shipped_backends();
 };
 

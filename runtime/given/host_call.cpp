@@ -1,5 +1,6 @@
 #include "runtime/given/host_call.h"
 #include "runtime/memory/overlap.h"
+#include "runtime/messages/fork_safe_mutex.h"
 
 #include <ATen/ATen.h>
 #include <c10/core/InferenceMode.h>
@@ -19,7 +20,7 @@ namespace {
 constexpr const char *call_host = "triage::call_host", *call_module = "triage::call_module";
 
 struct Registry {
-  std::shared_mutex mutex;
+  messages::ForkSafeSharedMutex mutex;
   std::unordered_map<int64_t, std::weak_ptr<const Callee>> callees;
   int64_t next = 1;
 };

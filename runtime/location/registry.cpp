@@ -2,6 +2,7 @@
 // do not block each other. An entry that nobody holds keeps its path and id until a new path needs the place.
 #include "runtime/location/owner.h"
 #include "runtime/location/resets.h"
+#include "runtime/messages/fork_safe_mutex.h"
 #include "runtime/messages/logs/log.h"
 #include "runtime/messages/printable.h"
 
@@ -312,7 +313,7 @@ class LocationRegistry {
         ErrorLocation::MAX_LOCATION_ID, messages::one_line(path), then, holders, usage.kept);
   }
 
-  std::shared_mutex mutex_;
+  messages::ForkSafeSharedMutex mutex_;
   std::map<std::string, int64_t, std::less<>> ids_;
   std::vector<Entry> entries_{unknown()};           // by id
   std::array<std::atomic<bool>, most_ids> left_{};  // ids that flags of somebody may hold; no lock guards it
