@@ -19,6 +19,8 @@
 #include <exception>
 #include <string>
 
+#include "bindings/cli/commands/blas.h"
+
 namespace triage::bench {
 namespace {
 
@@ -72,6 +74,10 @@ Options read_options(int argc, char** argv) {
 }
 
 int print_tables(const Options& options) {
+  if (const cli::Blas blas = cli::loaded_blas(); blas.slow)
+    std::fprintf(stderr,
+                 "bench_triage: matrix products run on %s (%s), which is 10 to 30 times slower than OpenBLAS; %s\n",
+                 blas.name.c_str(), blas.file.c_str(), cli::slow_blas_advice(blas).c_str());
   std::vector<Report> reports;
   for (const Entry& table : tables()) {
     if (std::string(table.name).rfind(options.table, 0) != 0) continue;

@@ -14,6 +14,8 @@
 #include <stdexcept>
 #include <thread>
 
+#include "bindings/cli/commands/blas.h"
+
 namespace triage::bench {
 namespace {
 
@@ -49,10 +51,10 @@ std::string today() {
 }
 
 std::string markdown(const Report& report) {
-  std::string text = fmt::format("{}, {}, {} cores{}; triage {} on LibTorch {}; load {:.1f}.\n\n", today(), processor(),
-                                 std::thread::hardware_concurrency(),
+  std::string text = fmt::format("{}, {}, {} cores{}; triage {} on LibTorch {}, {}; load {:.1f}.\n\n", today(),
+                                 processor(), std::thread::hardware_concurrency(),
                                  at::get_num_threads() == 1 ? "" : fmt::format(", {} threads", at::get_num_threads()),
-                                 TRIAGE_VERSION, TORCH_VERSION, machine_load());
+                                 TRIAGE_VERSION, TORCH_VERSION, cli::loaded_blas().name, machine_load());
   bool limits = false;
   for (const Line& line : report.lines) limits = limits || !line.limit.empty();
   text += limits ? "| | shape | took | limit | | ratio | goal | |\n|---|---|---|---|---|---|---|---|\n"
@@ -87,8 +89,10 @@ void print_line(const Line& line) {
 }
 
 void write_json(const std::string& path, const std::vector<Report>& reports) {
-  nlohmann::json all = {{"triage", TRIAGE_VERSION},         {"libtorch", TORCH_VERSION}, {"processor", processor()},
-                        {"threads", at::get_num_threads()}, {"date", today()},           {"load", machine_load()}};
+  nlohmann::json all = {{"triage", TRIAGE_VERSION},        {"libtorch", TORCH_VERSION},
+                        {"processor", processor()},        {"threads", at::get_num_threads()},
+                        {"blas", cli::loaded_blas().name}, {"date", today()},
+                        {"load", machine_load()}};
   for (const Report& report : reports) {
     nlohmann::json lines = nlohmann::json::array();
     for (const Line& line : report.lines) {

@@ -28,10 +28,13 @@ TEST_CASE("T35: bench_triage prints a table, writes it for programs, and brings 
   const auto figures = parse_json(read_bytes(folder / "figures.json"));
   REQUIRE(figures["tables"]["slots"].size() == 16);
   CHECK(figures["tables"]["slots"][0]["work"] == "new");
+  CHECK(!figures["blas"].get<std::string>().empty());
+  CHECK(has(ran.err, "10 to 30 times slower than OpenBLAS") == has(figures["blas"].get<std::string>(), "reference"));
   CHECK(figures["tables"]["slots"][0]["took"].get<double>() > 0);
   const std::string page = read_bytes(folder / "page.md");
   CHECK(has(page, "Before.\n<!-- bench slots: begin -->\n"));
   CHECK(has(page, "| merge | 256 slots | "));
+  CHECK(has(page, ", " + figures["blas"].get<std::string>() + "; load "));
   CHECK(has(page, "<!-- bench slots: end -->\nAfter.\n"));
   CHECK(!has(page, "old"));
 }
@@ -41,6 +44,7 @@ TEST_CASE("bench_triage, used wrongly") {
   CHECK(bench_program(folder, "--table=nonsense").status == 2);
   CHECK(has(bench_program(folder, "--nonsense").err, "--nonsense: there are --table=NAME"));
   CHECK(has(bench_program(folder, "--list").out, "policy_call"));
+  CHECK(has(bench_program(folder, "--list").out, "models "));
   const Ran ran = bench_program(folder, "--table=slots --write=missing.md");
   CHECK(ran.status == 1);
   CHECK(has(ran.err, "cannot read missing.md"));

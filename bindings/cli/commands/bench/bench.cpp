@@ -25,6 +25,8 @@
 #include "bindings/cli/commands/bench/costs.h"
 #include "bindings/cli/commands/bench/measure.h"
 #include "bindings/cli/commands/bench/profile.h"
+#include "bindings/cli/commands/bench/span_recorder.h"
+#include "bindings/cli/commands/blas.h"
 #include "bindings/cli/terminal.h"
 #include "runtime/files/disk.h"
 #include "runtime/policy/params/param_values.h"
@@ -76,6 +78,7 @@ class Subject {
     report.call = call_itself(report.batches);
     find_costs(report, chosen(all));
     draw_conclusions(report);
+    report.slow_blas = slow_blas();
     report.graphs = fused().graphs().size();
     report.graph_breaks = fused().graph_breaks();
     if (!options_.profile.empty()) report.profile = write_profile(chosen(all));
@@ -181,6 +184,21 @@ class Subject {
     const auto run = [&] { fused().run(inputs, call_); };
     report.parts = bench::costs_by_part(run, options_.seconds / 4);
     report.steps = time_steps(run, options_.seconds / 4);
+  }
+
+  /// What a slow BLAS computes of the policy, if anything: nothing is timed for it.
+  std::string slow_blas() {
+    const Blas blas = loaded_blas();
+    if (!blas.slow) return "";
+    const bench::SpanRecorder recorder;
+    policy::call_alone(script_, example_.inputs, example_.params);
+    for (const bench::SpanRecorder::Span& span : recorder.spans())
+      if (span.is_operator && calls_blas(span.name))
+        return fmt::format(
+            "{} of this policy runs on {}, which is 10 to 30 times slower than OpenBLAS; {}", span.name,
+            blas.file.empty() ? "a LibTorch without a BLAS" : fmt::format("{} ({})", blas.name, blas.file),
+            slow_blas_advice(blas));
+    return "";
   }
 
   Profile write_profile(const Tensors& inputs) {

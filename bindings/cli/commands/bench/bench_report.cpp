@@ -229,6 +229,7 @@ void print_bench(const BenchReport& report) {
   say("\nfirst call {:.1f} ms (the script alone {:.1f} ms)\n{}\n", report.first_ms, report.script_ms,
       closing_words(report));
   if (const std::string text = pay_off_text(report); !text.empty()) say("{}\n", text);
+  if (!report.slow_blas.empty()) say("{} {}\n", paint(Paint::warning, "slow BLAS:"), report.slow_blas);
   for (const std::string& reason : report.graph_breaks) say("{} {}\n", paint(Paint::warning, "not one graph:"), reason);
   print_costs(report);
   if (report.profile && report.profile->backend == "fused") print_steps(report);
@@ -246,6 +247,7 @@ nlohmann::ordered_json to_json(const BenchReport& report) {
           {"threads", report.threads},
           {"graphs", report.graphs},
           {"graph_breaks", report.graph_breaks},
+          {"slow_blas", report.slow_blas.empty() ? Json() : Json(report.slow_blas)},
           {"batches", batches},
           {"call_us", report.call},
           {"first_call", {{"script_ms", report.script_ms}, {"first_ms", report.first_ms}}},

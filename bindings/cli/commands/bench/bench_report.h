@@ -37,9 +37,10 @@ struct BenchReport {
   int threads = 1;
   size_t graphs = 0;
   std::vector<std::string> graph_breaks;
-  bool writes_data = false;            // the limit is the copy; else the read
-  std::vector<BatchTimes> batches;     // by rising rows
-  double call = 0;                     // microseconds of `fused` at no rows at all, as two small batches tell
+  std::string slow_blas;            // one line on a BLAS that slows the policy's matrix products down; empty: none does
+  bool writes_data = false;         // the limit is the copy; else the read
+  std::vector<BatchTimes> batches;  // by rising rows
+  double call = 0;                  // microseconds of `fused` at no rows at all, as two small batches tell
   double script_ms = 0, first_ms = 0;  // the first call, of the size that `inputs` tells
   int64_t chosen_rows = 0;             // the batch as it came, or the largest; of it the following tells:
   double pays_after = 0;           // so many warm calls save what the first one takes longer than the script; 0: never

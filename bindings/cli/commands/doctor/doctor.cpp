@@ -90,10 +90,9 @@ Finding look(const char* name, Finding (*check)()) {
 
 std::vector<Finding> look_at_all() {
   using namespace doctor;
-  return {look("triage", check_triage),          look("LibTorch", check_torch),
-          look("OpenMP", check_openmp),          look("Lua", check_lua),
-          look("processor", check_processor),    look("threads", check_threads),
-          look("watches", check_watches),        look("GPU", check_gpu),
+  return {look("triage", check_triage),          look("LibTorch", check_torch),  look("BLAS", check_blas),
+          look("OpenMP", check_openmp),          look("Lua", check_lua),         look("processor", check_processor),
+          look("threads", check_threads),        look("watches", check_watches), look("GPU", check_gpu),
           look("environment", check_environment)};
 }
 

@@ -19,6 +19,7 @@ struct Finding {
 
 Finding check_triage();
 Finding check_torch();
+Finding check_blas();
 Finding check_openmp();
 Finding check_lua();
 Finding check_processor();

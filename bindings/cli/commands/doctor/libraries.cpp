@@ -1,4 +1,4 @@
-// The libraries that this process has loaded: triage, LibTorch, OpenMP, Lua.
+// The libraries that this process has loaded: triage, LibTorch, BLAS, OpenMP, Lua.
 #include <ATen/Context.h>
 #include <ATen/Version.h>
 #include <fmt/format.h>
@@ -13,6 +13,7 @@
 #include <set>
 #include <string_view>
 
+#include "bindings/cli/commands/blas.h"
 #include "bindings/cli/commands/doctor/finding.h"
 #include "bindings/cli/commands/version.h"
 
@@ -53,6 +54,20 @@ bool lua_errors_unwind() {
   return unwound;
 }
 
+const char* name_of(Blas::Threads threads) {
+  switch (threads) {
+    case Blas::Threads::one:
+      return "one";
+    case Blas::Threads::own:
+      return "own";
+    case Blas::Threads::openmp:
+      return "OpenMP";
+    case Blas::Threads::unknown:
+      break;
+  }
+  return "unknown";
+}
+
 }  // namespace
 
 Finding check_triage() {
@@ -83,6 +98,34 @@ Finding check_torch() {
     finding.advice =
         "build triage again with this LibTorch, or take the path of the other one out of LD_LIBRARY_PATH and "
         "LD_PRELOAD";
+  }
+  return finding;
+}
+
+Finding check_blas() {
+  using Threads = Blas::Threads;
+  const Blas blas = loaded_blas();
+  Finding finding{"BLAS", Severity::fine, fmt::format("{}\n{}", blas.name, blas.file), "", {}};
+  if (!blas.config.empty()) finding.text = fmt::format("{}\n{}", blas.config, blas.file);
+  finding.facts = {{"name", blas.name},   {"library", blas.file},  {"slow", blas.slow},
+                   {"known", blas.known}, {"config", blas.config}, {"threads", name_of(blas.threads)}};
+  if (blas.slow) {
+    finding.severity = Severity::warning;
+    finding.text += "\nmatrix products take 10 to 30 times as long as with OpenBLAS, on one thread";
+    finding.advice = slow_blas_advice(blas);
+  } else if (!blas.known) {
+    finding.severity = Severity::note;
+    finding.text += "\ntriage does not know this library, so it cannot tell whether matrix products are fast";
+  } else if (blas.threads == Threads::own) {
+    finding.severity = Severity::note;
+    finding.text += "\nit has threads of its own: at::set_num_threads and --threads do not change their number";
+    finding.advice =
+        fmt::format("for one number of threads, take the OpenBLAS that uses OpenMP (Debian: {})", fast_blas_package);
+  } else if (blas.threads == Threads::one) {
+    finding.severity = Severity::note;
+    finding.text += "\nit computes a matrix product on one thread";
+    finding.advice =
+        fmt::format("for several threads, take the OpenBLAS that uses OpenMP (Debian: {})", fast_blas_package);
   }
   return finding;
 }
