@@ -1,11 +1,15 @@
 """Times TorchGuard 1.0.4, eager and under torch.compile, and triage, at the same work in the same run.
 
-    ./dev bench --torchguard [--quick] [--only REGEX] [--device cuda] [--write PAGE] [--json FILE]
+    ./dev bench --torchguard [--models] [--quick] [--only REGEX] [--device cuda] [--write PAGE] [--json FILE]
 
 Each line is one piece of work at one shape. For policies `read` is what torch.sum of the data takes. In every round each
 candidate runs in turn, on one thread; figures are processor time, which other programs on the machine disturb least: the median
 over the rounds and, after ±, half the distance between the quartiles. triage is timed by its own program
 (tests/bench/torchguard_work.cpp), one process a round.
+
+With --models the work is a model (an MLP, a block of a ResNet, two blocks of a transformer) with flags after every layer and a
+repair at the end, and the figure is the time it takes beyond that of the same model without: forward, and a step of training.
+triage's come from its own table `models`, measured in the same run; --write brings both tables up to date.
 
 With --device the data lies on that device. Figures are then time on the wall, of 50 calls or more that the device is waited for
 at the end of, and there are two columns more: the warm call of triage replayed as a CUDA graph, and inductor with CUDA graphs
@@ -25,6 +29,7 @@ import re
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 import types
 import warnings
@@ -116,6 +121,91 @@ def operations(tg, rows):
             "count_errors": (lambda f: err.count_errors(f), (first,))}
 
 
+class Looks:
+    """`look(h, name)` of a model: records what is not finite, where flags are wanted."""
+
+    def __init__(self, tg, x):
+        self.tg, self.flags = tg, tg.err.new(x) if tg else None
+
+    def __call__(self, h, location):
+        if self.tg:
+            self.flags = self.tg.flag_nan_and_inf(h, location, self.flags)
+        return h
+
+
+def mlp(rows, width, training):
+    linear = torch.nn.Linear
+    layers = torch.nn.ModuleList([linear(width, 2 * width), linear(2 * width, 2 * width), linear(2 * width, width)])
+
+    def forward(look, x):
+        x = torch.relu(look(layers[0](x), 1))
+        x = torch.relu(look(layers[1](x), 2))
+        return look(layers[2](x), 3)
+    return "MLP", layers, forward, torch.randn(rows, width)
+
+
+def resnet_block(rows, channels, size, training):
+    conv, norm = torch.nn.Conv2d, torch.nn.BatchNorm2d
+    layers = torch.nn.ModuleList([conv(channels, channels, 3, padding=1, bias=False), norm(channels, track_running_stats=not training),
+                                  conv(channels, channels, 3, padding=1, bias=False), norm(channels, track_running_stats=not training)])
+    layers.train(training)
+
+    def forward(look, x):
+        h = torch.relu(look(layers[1](look(layers[0](x), 1)), 2))
+        h = look(layers[3](look(layers[2](h), 3)), 4)
+        return look(torch.relu(h + x), 5)
+    return "ResNet block", layers, forward, torch.randn(rows, channels, size, size)
+
+
+def transformer(rows, length, width, training):
+    linear, norm = torch.nn.Linear, torch.nn.LayerNorm
+    layers = torch.nn.ModuleList(layer for _ in range(2) for layer in (
+        norm(width), linear(width, 3 * width), linear(width, width), norm(width), linear(width, 4 * width), linear(4 * width, width)))
+
+    def forward(look, x):
+        b, t, d = x.shape
+        for first in (0, 6):
+            norm1, qkv, out, norm2, up, down = (layers[first + i] for i in range(6))
+            q, k, v = look(qkv(look(norm1(x), first + 1)), first + 2).reshape(b, t, 3, 4, d // 4).permute(2, 0, 3, 1, 4)
+            mixed = torch.softmax(q * 0.125 @ k.transpose(-2, -1), -1) @ v
+            x = x + look(out(mixed.transpose(1, 2).reshape(b, t, d)), first + 3)
+            h = torch.nn.functional.gelu(look(up(look(norm2(x), first + 4)), first + 5))
+            x = look(x + look(down(h), first + 6), first + 7)
+        return x
+    return "2 transformer blocks", layers, forward, torch.randn(rows, length, width)
+
+
+# As tests/bench/models.cpp has them.
+MODELS = [(mlp, 32, 512), (mlp, 256, 512), (resnet_block, 8, 64, 28), (resnet_block, 4, 128, 14), (transformer, 8, 64, 256),
+          (transformer, 4, 128, 512)]
+
+
+def model_calls(tg, layers, forward, x, training, compiled):
+    """(without flags, with flags after each layer and a repair): one forward pass, or one step of training."""
+    target, parameters = torch.randn_like(x), list(layers.parameters())
+
+    def plain(x):
+        return forward(Looks(None, x), x)
+
+    def flagged(x):
+        look = Looks(tg, x)
+        return tg.fix(forward(look, x), look.flags, 15, fallback=0.0)
+
+    def step(output):
+        loss = torch.nn.functional.mse_loss(output, target)
+        gradients = torch.autograd.grad(loss, parameters)
+        with torch.no_grad():
+            for parameter, gradient in zip(parameters, gradients):
+                parameter.sub_(gradient, alpha=1e-3)
+
+    if compiled:
+        torch._dynamo.reset()
+        plain, flagged = (torch.compile(function, fullgraph=True, dynamic=False) for function in (plain, flagged))
+    if not training:
+        return lambda: plain(x), lambda: flagged(x)
+    return lambda: step(plain(x)), lambda: step(flagged(x)[0])
+
+
 def noise(rows, columns):
     """Of which about five rows hold a NaN or an infinity."""
     bad = [float("nan"), float("inf"), float("-inf")]
@@ -143,6 +233,51 @@ def micros(function, arguments, seconds, on_device):
     for _ in range(calls):
         function(*arguments)
     return (now() - start) / calls * 1e6
+
+
+def compare_models(options, tg):
+    """The rows of the table of models: for each what flags cost, as the time with them over the time without."""
+    rows = []
+    wanted = [(make, sizes, training) for training in (False, True) for make, *sizes in MODELS]
+    with tempfile.NamedTemporaryFile(suffix=".json") as file:
+        page = [f"--write={options.write}"] if options.write else []
+        subprocess.run([options.program, "--table=models", f"--json={file.name}", *page], check=True, stdout=sys.stderr)
+        ours = {(line["work"], line["shape"]): line for line in json.load(open(file.name))["tables"]["models"]}
+    for make, sizes, training in wanted:
+        torch.manual_seed(0)
+        name, layers, forward, x = make(*sizes, training)
+        work, shape = f"{name}, {'step' if training else 'forward'}", "x".join(map(str, x.shape))
+        if not re.search(options.only, f"{work}/{shape}"):
+            continue
+        row = {"work": work, "shape": shape}
+        for candidate in ("fused", "TorchScript"):
+            row[candidate] = ours[f"{work}, {candidate}", shape]["ratio"]
+        with torch.set_grad_enabled(training):
+            for candidate in ("eager", "inductor") if not options.quick else ("eager",):
+                calls = model_calls(tg, layers, forward, x, training, candidate == "inductor")
+                times = [[], []]
+                for _ in range(3 * options.rounds):
+                    for call, taken in zip(calls, times):
+                        taken.append(micros(call, (), options.seconds, False))
+                row[candidate] = statistics.median(with_flags / without for without, with_flags in zip(*times))
+                row[f"{candidate}_us"] = [statistics.median(taken) for taken in times]
+        rows.append(row)
+        print(model_row(row), flush=True)
+    return rows
+
+
+MODEL_COLUMNS = {"fused": "triage, fused", "TorchScript": "triage, TorchScript", "eager": "TorchGuard eager", "inductor": "TorchGuard, inductor"}
+MODEL_MARKS = "<!-- torchguard models: begin -->", "<!-- torchguard models: end -->"
+
+
+def model_head():
+    return f"| model | shape | {' | '.join(MODEL_COLUMNS.values())} |\n|---|---|{'---|' * len(MODEL_COLUMNS)}"
+
+
+def model_row(row):
+    def percent(candidate):
+        return f"{100 * (row[candidate] - 1):+.1f} %" if candidate in row else ""
+    return f"| {row['work']} | {row['shape']} | {' | '.join(percent(candidate) for candidate in MODEL_COLUMNS)} |"
 
 
 class Bench:
@@ -280,15 +415,20 @@ def replaced(text, begin, end, content):
     return f"{before}{begin}\n{content}\n{end}{rest.split(end)[1]}"
 
 
+def about_line(about, on_device):
+    where = torch.cuda.get_device_name() if on_device else f"{about['cores']} cores, one thread"
+    return (f"{about['date']}, {about['cpu']}, {where}. TorchGuard 1.0.4 on PyTorch {about['torch']}, "
+            f"Python {about['python']}; {about['triage']}. The load of the machine was {about['load_before']:.1f} when the run began "
+            f"and {about['load']:.1f} when it ended. {'Time on the wall' if on_device else 'Processor time'}, medians of "
+            f"{about['rounds']} rounds, ± half the distance between the quartiles.")
+
+
 def write_page(page, bench, about, drawn):
     """Replaces what stands between the marks."""
     with open(page) as file:
         text = file.read()
     table = "\n".join([bench.markdown_head, *[bench.markdown_row(row) for row in bench.rows if in_table(row)]])
-    where = torch.cuda.get_device_name() if bench.on_device else f"{about['cores']} cores, one thread"
-    head = (f"{about['date']}, {about['cpu']}, {where}. TorchGuard 1.0.4 on PyTorch {about['torch']}, "
-            f"Python {about['python']}; {about['triage']}. The load of the machine was {about['load_before']:.1f} when the run began "
-            f"and {about['load']:.1f} when it ended. {'Time on the wall' if bench.on_device else 'Processor time'}, medians of {about['rounds']} rounds, ± half the distance between the quartiles.")
+    head = about_line(about, bench.on_device)
     images = "\n".join(f"![{work}: time of a call against the rows of the batch](images/{work}.svg)" for work in drawn)
     begin, end = DEVICE_MARKS if bench.on_device else MARKS
     text = replaced(text, begin, end, f"{head}\n\n{table}" + (f"\n\n{images}" if images else ""))
@@ -301,6 +441,7 @@ def main():
     arguments.add_argument("--program", required=True, help="bench_triage (./dev fills it in)")
     arguments.add_argument("--quick", action="store_true", help="three short rounds, without torch.compile")
     arguments.add_argument("--only", default="", metavar="REGEX", help="of names such as merge/4096")
+    arguments.add_argument("--models", action="store_true", help="what flags cost on whole models, instead of policies and operations")
     arguments.add_argument("--device", default="cpu", help="where the data lies, such as cuda")
     arguments.add_argument("--rounds", type=int, help="default 7, with --quick 3")
     arguments.add_argument("--write", metavar="PAGE", help="puts the tables and pictures into this page, between its marks")
@@ -313,14 +454,24 @@ def main():
     torch.manual_seed(0)
     load_before = os.getloadavg()[0]
     bench = Bench(options)
-    bench.run()
+    if options.models:
+        tg = load_torchguard()
+        print(model_head(), flush=True)
+        models = compare_models(options, tg)
+    else:
+        bench.run()
     version = subprocess.run([options.program, "--version"], capture_output=True, text=True, check=True).stdout.strip()
     about = {**machine(), "load_before": load_before, "rounds": options.rounds, "triage": version}
-    figures = {"about": about, "plot_columns": PLOT_COLUMNS, "rows": bench.rows}
+    figures = {"about": about, "models": models} if options.models else {"about": about, "plot_columns": PLOT_COLUMNS, "rows": bench.rows}
     if options.json:
         with open(options.json, "w") as file:
             json.dump(figures, file, indent=1)
-    if options.write:
+    if options.write and options.models:
+        with open(options.write) as file:
+            page = file.read()
+        with open(options.write, "w") as file:
+            file.write(replaced(page, *MODEL_MARKS, f"{about_line(about, False)}\n\n" + "\n".join([model_head(), *map(model_row, models)])))
+    elif options.write:
         drawn = [] if bench.on_device else plots.write(figures, os.path.join(os.path.dirname(options.write), "images"))
         write_page(options.write, bench, about, drawn)
 

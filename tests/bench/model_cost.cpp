@@ -23,18 +23,7 @@ constexpr int warm_calls = 4;      // the first ones capture, or let TorchScript
 constexpr int most_rounds = 1000;  // a hundredth is told from the noise of a machine by many rounds
 constexpr double seconds_a_line = 8;
 
-struct Outcome {
-  at::Tensor output, flags;  // `flags` is undefined in the model without
-};
-using Forward = std::function<Outcome()>;
-
-/// Of the good samples, where there are flags.
-at::Tensor loss_of(const Outcome& outcome, const at::Tensor& target) {
-  const at::Tensor losses = at::mse_loss(outcome.output, target, at::Reduction::None).flatten(1).mean(1);
-  if (!outcome.flags.defined()) return losses.mean();
-  const at::Tensor good = err::is_ok(outcome.flags);
-  return at::where(good, losses, at::zeros({}, losses.options())).sum() / good.sum().clamp_min(1);
-}
+using Forward = std::function<at::Tensor()>;
 
 void descend(const Tensors& parameters, const at::Tensor& loss) {
   loss.backward();
@@ -50,9 +39,9 @@ void compare(const Add& add, const std::string& work, const Model& model, bool t
   const auto call = [&](const Forward& forward) {
     return [&model, &forward, training] {
       const at::AutoGradMode grad(training);
-      const Outcome outcome = forward();
-      benchmark::DoNotOptimize(outcome.output.unsafeGetTensorImpl());
-      if (training) descend(model.parameters, loss_of(outcome, model.target));
+      const at::Tensor output = forward();
+      benchmark::DoNotOptimize(output.unsafeGetTensorImpl());
+      if (training) descend(model.parameters, at::mse_loss(output, model.target));
     };
   };
   for (int i = 0; i < warm_calls; ++i) call(plain)(), call(flagged)();
@@ -67,14 +56,8 @@ void measure_fused(const Add& add, const std::string& work, const Model& model, 
   const Policy plain = runtime.load_source(policy_source(model, false), model.name + " without flags"),
                flagged = runtime.load_source(policy_source(model, true), model.name);
   compare(
-      add, work + ", fused", model, training,
-      [&] {
-        return Outcome{plain.run(inputs)[0], {}};
-      },
-      [&] {
-        const Tensors outputs = flagged.run(inputs);
-        return Outcome{outputs[0], outputs[1]};
-      });
+      add, work + ", fused", model, training, [&] { return plain.run(inputs)[0]; },
+      [&] { return flagged.run(inputs)[0]; });
 }
 
 void measure_script(const Add& add, const std::string& work, const Model& model, bool training) {
@@ -82,14 +65,10 @@ void measure_script(const Add& add, const std::string& work, const Model& model,
   const Instrumented instrumented = instrument(module);
   const int64_t location = ErrorLocation::register_path("output");
   compare(
-      add, work + ", TorchScript", model, training,
-      [&] {
-        return Outcome{module.forward({model.input}).toTensor(), {}};
-      },
+      add, work + ", TorchScript", model, training, [&] { return module.forward({model.input}).toTensor(); },
       [&] {
         const Instrumented::Result result = instrumented({model.input});
-        const auto [output, flags] = fix(result.output.toTensor(), result.flags, location);
-        return Outcome{output, flags};
+        return fix(result.output.toTensor(), result.flags, location).first;
       });
 }
 

@@ -1,4 +1,5 @@
-// `./dev COMMAND --help` is answered at once: it neither configures nor builds. docs/versions.md says what the build takes. And docs/versions.md says what the build asks for.
+// `./dev COMMAND --help` is answered at once: it neither configures nor builds. An OpenBLAS that cannot be installed is a warning.
+// docs/versions.md says what the build takes.
 #include "tests/paths.h"
 
 #include <doctest/doctest.h>
@@ -12,8 +13,7 @@
 
 namespace {
 
-std::string printed_by(const std::string& arguments) {
-  const std::string command = "timeout 20 '" + triage::test::source_dir() + "/dev' " + arguments + " 2>&1";
+std::string printed_by_command(const std::string& command) {
   FILE* pipe = ::popen(command.c_str(), "r");
   REQUIRE(pipe);
   std::string text;
@@ -21,6 +21,22 @@ std::string printed_by(const std::string& arguments) {
   for (size_t size; (size = std::fread(part.data(), 1, part.size(), pipe)) > 0;) text.append(part.data(), size);
   CHECK(::pclose(pipe) == 0);
   return text;
+}
+
+std::string printed_by(const std::string& arguments) {
+  return printed_by_command("timeout 20 '" + triage::test::source_dir() + "/dev' " + arguments + " 2>&1");
+}
+
+/// The function `want_fast_blas` of ./dev, twice, where libblas.so.3 leads to `library` and nothing can be installed.
+std::string wants_fast_blas(const std::string& library) {
+  return printed_by_command(
+      "bash -c 'set -euo pipefail; root=$(mktemp -d); trap \"rm -r $root\" EXIT; say() { echo \"$*\"; }\n"
+      "readlink() { echo " +
+      library +
+      "; }; may_install() { true; }; missing_packages() { echo \"$@\"; }\n"
+      "apt_install() { echo \"tried $*\"; return 1; }\n"
+      "source <(sed -n \"/^want()/,/^}/p; /^want_fast_blas()/,/^}/p\" " +
+      triage::test::source_dir() + "/dev); want_fast_blas; want_fast_blas; echo goes on' 2>&1");
 }
 
 }  // namespace
@@ -53,4 +69,15 @@ TEST_CASE("docs/versions.md names the versions that the build and its tests take
   names(found("bindings/python/pyproject.toml", "requires-python = \">=([0-9.]+)\"") +
         " and newer, where the PyTorch has them");
   names("`find_package(triage " + found("CMakeLists.txt", "VERSION ([0-9]+\\.[0-9]+)\\.[0-9]+ LANGUAGES") + ")`");
+}
+
+TEST_CASE("./dev: an OpenBLAS that cannot be installed is a warning, once a day; a BLAS that is fast stays") {
+  const std::string text = wants_fast_blas("/usr/lib/x86_64-linux-gnu/blas/libblas.so.3.11.0");
+  CAPTURE(text);
+  CHECK(text.find("tried libopenblas0-openmp\ngoing on without libopenblas0-openmp\n") != std::string::npos);
+  CHECK(text.find("tried") == text.rfind("tried"));
+  CHECK(text.find("triage doctor says what to do") != std::string::npos);
+  CHECK(text.find("goes on\n") != std::string::npos);
+  for (const char* fast : {"/usr/lib/x86_64-linux-gnu/openblas-pthread/libblas.so.3", "/opt/mkl/libmkl_rt.so.2"})
+    CHECK(wants_fast_blas(fast) == "goes on\n");
 }
