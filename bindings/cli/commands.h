@@ -96,6 +96,14 @@ struct VerifyCommand {
 /// 1 where a law is broken.
 int run(const VerifyCommand& options);
 
+struct StatisticsCommand {
+  CallOptions call;           // `policy` may be a TorchScript model, or a file of statistics
+  std::string html, metrics;  // files to write; empty: none
+  bool json = false;
+};
+/// 1 where the call fails.
+int run(const StatisticsCommand& options);
+
 struct ExportCommand {
   std::string policy, output, torchscript, device = "cpu";
   std::vector<std::string> inputs, params, given;

@@ -17,6 +17,7 @@ namespace {
 
 /// What is looked for at one location.
 struct Look {
+  std::string path;
   std::string location;  // ids do not outlive ErrorLocation::reset
   bool nan = true, inf = true;
 };
@@ -24,8 +25,11 @@ struct Look {
 /// One call: its flags, made of what the looks find.
 class Call final : public diagnose::Observer {
  public:
-  Call(int64_t samples, const std::vector<Look>& looks, const std::optional<ErrorConfig>& config)
-      : samples_(samples), looks_(looks), config_(config) {}
+  Call(int64_t samples, const std::vector<Look>& looks, const std::optional<ErrorConfig>& config,
+       const std::optional<ValueCollector>& collector)
+      : samples_(samples), looks_(looks), config_(config) {
+    if (collector) batch_.emplace(*collector);
+  }
 
   void observe(int64_t point, at::ArrayRef<c10::IValue> values) override {
     const Look& look = looks_.at(static_cast<size_t>(point));
@@ -42,10 +46,13 @@ class Call final : public diagnose::Observer {
   void look_at(const at::Tensor& tensor, const Look& look) {
     if (!at::isFloatingType(tensor.scalar_type()) && !at::isComplexType(tensor.scalar_type())) return;
     std::lock_guard lock(mutex_);  // a model may fork
-    if (tensor.dim() == 0 || tensor.size(0) != samples_ || tensor.layout() != at::kStrided) {
+    const bool is_dense = tensor.layout() == at::kStrided;
+    const bool may_be_bad = !batch_ || !is_dense || batch_->add(look.path, tensor);
+    if (tensor.dim() == 0 || tensor.size(0) != samples_ || !is_dense) {
       unlooked_.insert(look.location);
       return;
     }
+    if (!may_be_bad || (!look.nan && !look.inf)) return;
     if (flags_.defined() && flags_.device() != tensor.device()) flags_ = flags_.to(tensor.device());
     const at::Tensor data = tensor.detach();
     const Location location(look.location);
@@ -61,12 +68,13 @@ class Call final : public diagnose::Observer {
   const std::vector<Look>& looks_;
   const std::optional<ErrorConfig>& config_;
   std::mutex mutex_;
+  std::optional<ValueCollector::Batch> batch_;
   at::Tensor flags_;
   std::set<std::string> unlooked_;
 };
 
 Look look_for(const TrackedModule& module, const std::vector<Benign>& benign) {
-  Look look{module.location};
+  Look look{module.path, module.location};
   for (const Benign& expected : benign) {
     if (!matches_glob(expected.location, module.path) && !matches_glob(expected.location, module.location)) continue;
     if (!expected.code || *expected.code == err::nan) look.nan = false;
@@ -93,6 +101,7 @@ struct Instrumented::Plan {
   std::vector<TrackedModule> locations;
   std::vector<std::string> unseen;
   std::vector<Look> looks;  // by point
+  std::optional<ValueCollector> collector;
   std::optional<diagnose::ScriptFunction> function;
   mutable std::atomic<uint64_t> calls{0};
 };
@@ -125,6 +134,7 @@ Instrumented instrument(const torch::jit::Module& module, const InstrumentOption
   auto plan = std::make_shared<Instrumented::Plan>();
   plan->module = module;
   plan->options = options;
+  if (options.statistics) plan->collector.emplace();
   plan->options.track.tree = nullptr;  // the caller's, needed only now
   plan->locations = tracked(module, options.track);
   const std::string root = options.track.prefix.empty() ? "root" : options.track.prefix;
@@ -141,7 +151,7 @@ Instrumented instrument(const torch::jit::Module& module, const InstrumentOption
     if (found == by_path.end()) return;
     unseen.erase(found->first);
     const Look look = look_for(found->second, options.benign);
-    if (!look.nan && !look.inf) return;
+    if (!look.nan && !look.inf && !options.statistics) return;
     plan->looks.push_back(look);
     diagnose::insert_observer(graph, static_cast<int64_t>(plan->looks.size()) - 1, results);
   };
@@ -168,7 +178,7 @@ Instrumented::Result Instrumented::operator()(std::vector<c10::IValue> inputs, c
 
   Result result;
   result.checked = plan.calls.fetch_add(1) % static_cast<uint64_t>(plan.options.every) == 0;
-  auto call = c10::make_intrusive<Call>(samples, plan.looks, plan.options.config);
+  auto call = c10::make_intrusive<Call>(samples, plan.looks, plan.options.config, plan.collector);
   if (result.checked)
     result.output = (*plan.function)(std::move(inputs), kwargs, call);
   else
@@ -181,5 +191,21 @@ Instrumented::Result Instrumented::operator()(std::vector<c10::IValue> inputs, c
 const std::vector<TrackedModule>& Instrumented::locations() const { return plan_->locations; }
 
 const std::vector<std::string>& Instrumented::unseen() const { return plan_->unseen; }
+
+namespace {
+
+template <class Plan>
+ValueCollector collector_of(const Plan& plan) {
+  if (!plan.collector)
+    throw InputError(
+        "this model was instrumented without `statistics`; set InstrumentOptions::statistics to count values");
+  return *plan.collector;
+}
+
+}  // namespace
+
+std::vector<ValueStatistics> Instrumented::statistics() const { return collector_of(*plan_).statistics(); }
+
+void Instrumented::reset_statistics() const { collector_of(*plan_).reset(); }
 
 }  // namespace triage

@@ -1,4 +1,4 @@
-// Prometheus' text format: https://prometheus.io/docs/instrumenting/exposition_formats/
+// What a Runtime counts, in Prometheus' text format.
 #include <fmt/format.h>
 #include <triage/config.h>
 #include <triage/decisions.h>
@@ -10,12 +10,15 @@
 #include <optional>
 #include <utility>
 
-#include "runtime/messages/printable.h"
+#include "runtime/messages/metric.h"
 #include "runtime/policy/host/runtime_core.h"
 #include "runtime/policy/releases/releases.h"
 
 namespace triage {
 namespace {
+
+using messages::label;
+using messages::Metric;
 
 /// Of one policy, or of several with the same name and path, which no label tells apart.
 struct Measured {
@@ -55,32 +58,6 @@ Policies measure(const Runtime& runtime) {
   }
   return policies;
 }
-
-/// Names come from scripts: in a label they may not end it.
-std::string label(const char* name, const std::string& value) {
-  std::string text;
-  for (const char c : messages::one_line(value)) {
-    if (c == '\\' || c == '"') text += '\\';
-    text += c;
-  }
-  return fmt::format("{}=\"{}\"", name, text);
-}
-
-/// One metric: its head, and a line for each set of labels.
-class Metric {
- public:
-  Metric(std::string& text, const char* name, const char* type, const char* help) : text_(text), name_(name) {
-    text_ += fmt::format("# HELP triage_{0} {2}\n# TYPE triage_{0} {1}\n", name, type, help);
-  }
-  template <class Number>
-  void add(const std::string& labels, Number value, const char* ending = "") {
-    text_ += fmt::format("triage_{}{}{{{}}} {}\n", name_, ending, labels, value);
-  }
-
- private:
-  std::string& text_;
-  const char* name_;
-};
 
 using PerPolicy = void (*)(Metric& metric, const std::string& labels, const Measured& measured);
 struct Described {

@@ -60,9 +60,13 @@ local function read_options(options)
   elseif math.type(every) ~= "integer" or every < 1 then
     core.fail("triage.instrument: expected a number of calls, 1 or more, as `every`, got " .. core.describe(every))
   end
+  local statistics = options.statistics
+  if statistics ~= nil and type(statistics) ~= "boolean" then
+    core.fail("triage.instrument: expected true or false as `statistics`, got " .. core.describe(statistics))
+  end
   core.resolve_config(options.config)   -- an error now, not at the first call
   return {prefix = options.prefix, tree = options.tree, every = every, config = options.config,
-          benign = benign_entries(options.benign)}
+          statistics = statistics, benign = benign_entries(options.benign)}
 end
 
 -- Looking
@@ -85,8 +89,11 @@ end
 
 local function look_at(run, look, value, nesting)
   if core.is_floating(value) then
+    local may_be_bad = not run.batch or core.add_values(run.batch, look.path, value)
     if not core.rows_match(value, run.sample) then
       run.unlooked[look.location] = true
+    elseif not may_be_bad then
+      return   -- the flags need no second read
     elseif look.nan and look.inf then
       run.flags = flag_nan_and_inf(value, run.flags, id_of(look), run.slots, run.policy, run.dtype)
     elseif look.nan then
@@ -186,6 +193,7 @@ local function call_module(state, ...)
   run.slots, run.policy, run.dtype = core.resolve_config(state.config)
   local results
   if state.checked then
+    run.batch = state.collector and core.value_batch(state.collector)
     results = pack(run_watched(run, state, ...))
     state.unlooked, state.unseen = sorted_keys(run.unlooked), {}
     for _, path in ipairs(state.paths) do
@@ -210,18 +218,42 @@ local function call(object, ...)
   if state.script then
     return keep_results(state, core.call_instrumented_script(state.script, ...))
   end
+  if state.collector then
+    return core.run_uncaptured("a model that counts its values", call_module, state, ...)
+  end
   return call_module(state, ...)
 end
 
 -- The object
 
+local function state_of(object, method)
+  local state = states[object]
+  if state == nil then
+    core.fail(("%s: expected an instrumented model; call it with a colon, as in model:%s()"):format(method, method))
+  end
+  return state
+end
+
+--- A method that reads a field of the state.
+
 local function reader(field, method)
   return core.opaque(core.forwarding(function(object)
-    local state = states[object]
-    if state == nil then
-      core.fail(("%s: expected an instrumented model; call it with a colon, as in model:%s()"):format(method, method))
+    return state_of(object, method)[field]
+  end, "model:" .. method))
+end
+
+--- A method that asks the collector, by one function where the module is TorchScript's, and by another where it is not.
+local function of_values(method, of_script, of_modules)
+  return core.opaque(core.forwarding(function(object)
+    local state = state_of(object, method)
+    core.break_outside_write(("`model:%s` reads counts"):format(method), "Call it before or after the compiled code.")
+    if state.script then
+      return of_script(state.script)
+    elseif not state.collector then
+      core.fail(("model:%s: the model was instrumented without `statistics`; pass {statistics = true} to "
+        .. "triage.instrument"):format(method))
     end
-    return state[field]
+    return of_modules(state.collector)
   end, "model:" .. method))
 end
 
@@ -242,7 +274,9 @@ end, "model:mixing"))
 local class = {
   __call = core.opaque(call),
   __index = {locations = reader("paths", "locations"), checked = reader("checked", "checked"),
-             unseen = reader("unseen", "unseen"), mixing = mixing, unlooked = reader("unlooked", "unlooked")},
+             unseen = reader("unseen", "unseen"), mixing = mixing, unlooked = reader("unlooked", "unlooked"),
+             statistics = of_values("statistics", core.instrumented_statistics, core.value_statistics),
+             reset_statistics = of_values("reset_statistics", core.reset_instrumented, core.reset_values)},
   __name = "instrumented model",
   __metatable = "instrumented model",
 }
@@ -250,7 +284,8 @@ local class = {
 local function instrument_modules(module, options)
   arguments.callable("triage.instrument", "module", module)
   local state = {module = module, every = options.every, config = options.config, calls = 0, checked = false,
-                 paths = {}, unseen = {}, unlooked = {}, modules = {}, looks = setmetatable({}, {__mode = "k"})}
+                 collector = options.statistics and core.value_collector() or nil, paths = {}, unseen = {},
+                 unlooked = {}, modules = {}, looks = setmetatable({}, {__mode = "k"})}
   for position, tracked in ipairs(core.track_modules("triage.instrument", module, options.prefix, options.tree)) do
     state.paths[position] = tracked.path
     state.modules[position] = tracked.module
@@ -259,7 +294,7 @@ local function instrument_modules(module, options)
   return state
 end
 
-local instrument_options = {benign = true, every = true, prefix = true, tree = true, config = true}
+local instrument_options = {benign = true, every = true, statistics = true, prefix = true, tree = true, config = true}
 
 --- A callable that gives what `module` gives, and flags.
 core.instrument = core.forwarding(function(module, options)

@@ -42,6 +42,22 @@ void look(const std::string& path, const at::Tensor& x) {
   CHECK(output.isTuple());
 }
 
+void count(const torch::jit::Module& model, const std::vector<at::Tensor>& batches) {
+  torch::nn::Linear encoder(4, 4);
+  triage::Instrumented counted = triage::instrument(model, {.statistics = true});
+  for (const at::Tensor& x : batches) counted({x});
+  fmt::print("{}", triage::value_statistics_text(counted.statistics()));
+
+  triage::ValueCollector collector;
+  for (const at::Tensor& x : batches) {
+    triage::ValueCollector::Batch batch(collector);
+    batch.add("encoder", encoder->forward(x));
+  }
+  std::string metrics = triage::value_statistics_metrics(collector.statistics());
+  CHECK(counted.statistics().size() == 7);
+  CHECK(metrics.find("triage_value_batches_total{location=\"encoder\",dtype=\"float32\"} 2\n") != std::string::npos);
+}
+
 std::string without_indent(const std::string& text) {
   std::string result;
   std::istringstream in(text);
@@ -68,6 +84,7 @@ TEST_CASE("the C++ of docs/locations.md runs") {
   triage::testing::network().save(file.string());
   look(file.string(), x);
   std::filesystem::remove(file);
+  count(triage::testing::network(), {x, x});
 
   const std::string here = without_indent(read(triage::test::source_dir() + "/tests/diagnose/docs_test.cpp"));
   const std::string page = read(triage::test::source_dir() + "/docs/locations.md");
@@ -76,5 +93,5 @@ TEST_CASE("the C++ of docs/locations.md runs") {
     const size_t begin = at + 7;
     CHECK(here.find(without_indent(page.substr(begin, page.find("```", begin) - begin))) != std::string::npos);
   }
-  CHECK(blocks == 2);
+  CHECK(blocks == 3);
 }

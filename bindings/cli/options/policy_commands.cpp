@@ -168,6 +168,22 @@ void add_verify(CLI::App& app, Action& action) {
   add_json(*command, options->json);
 }
 
+void add_statistics(CLI::App& app, Action& action) {
+  auto [command, options] = add_command<StatisticsCommand>(app, action, "statistics",
+                                                           "Count the values that each line of a policy makes, or each "
+                                                           "module of a TorchScript model (.pt) returns, and show "
+                                                           "how near they come to the limits of their dtypes. POLICY "
+                                                           "may also be a file of such statistics (.json). An input "
+                                                           "that is given several times makes as many calls");
+  add_example_options(*command, options->call);
+  command->add_option("--device", options->call.device, "the device of the inputs")->capture_default_str();
+  add_limits_option(*command, options->call.limits);
+  command->add_option("--html", options->html, "also write a page with a chart")->type_name("FILE.html");
+  command->add_option("--metrics", options->metrics, "also write metrics in Prometheus' text format")
+      ->type_name("FILE.prom");
+  add_json(*command, options->json);
+}
+
 void add_export(CLI::App& app, Action& action) {
   auto [command, options] =
       add_command<ExportCommand>(app, action, "export", "Export a policy as a program that runs without its script");
@@ -220,7 +236,8 @@ void add_repl(CLI::App& app, Action& action) {
 void add_policy_commands(CLI::App& app, Action& action, std::vector<std::string> arguments) {
   add_run(app, action);
   add_exec(app, action, std::move(arguments));
-  for (auto add : {add_check, add_test, add_isolate, add_verify, add_explain, add_export, add_bench, add_repl})
+  for (auto add :
+       {add_check, add_test, add_isolate, add_verify, add_statistics, add_explain, add_export, add_bench, add_repl})
     add(app, action);
 }
 

@@ -105,8 +105,8 @@ inline void add_call_options(CLI::App& command, CallOptions& options) {
       ->capture_default_str();
 }
 
-/// Commands about one policy: run, exec, check, test, isolate, verify, explain, export, bench, repl. `arguments` are those of
-/// the script of `exec`.
+/// Commands about one policy: run, exec, check, test, isolate, verify, statistics, explain, export, bench,
+/// repl. `arguments` are those of the script of `exec`.
 void add_policy_commands(CLI::App& app, Action& action, std::vector<std::string> arguments);
 
 }  // namespace triage::cli

@@ -330,6 +330,7 @@ void open_flags(lua_State* L) {
   add_location_trees(L);
   add_tracking(L);
   add_instrument(L);
+  add_value_statistics(L);
   add_inspection(L);
   add_control_flow(L);
   lua_pop(L, 1);

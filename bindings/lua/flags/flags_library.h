@@ -43,6 +43,7 @@ void add_locations(lua_State* L);
 void add_location_trees(lua_State* L);
 void add_tracking(lua_State* L);
 void add_instrument(lua_State* L);
+void add_value_statistics(lua_State* L);
 void add_inspection(lua_State* L);
 void add_control_flow(lua_State* L);
 

@@ -1,6 +1,7 @@
 #include "bindings/lua/flags/flags_library.h"
 #include "bindings/lua/flags/location_tree.h"
 #include "bindings/lua/flags/script_modules.h"
+#include "bindings/lua/flags/value_statistics.h"
 #include "bindings/lua/state/stack.h"
 #include "bindings/lua/state/state.h"
 #include "bindings/lua/values/describe.h"
@@ -53,7 +54,7 @@ void push_paths(lua_State* L, const std::vector<std::string>& paths) {
   }
 }
 
-/// core.instrument_script(module, {prefix, tree, every, benign, config}) -> userdata, paths, unseen paths
+/// core.instrument_script(module, {prefix, tree, every, statistics, benign, config}) -> userdata, paths, unseen paths
 int instrument_script(lua_State* L) {
   const torch::jit::Module* module = test_script_module(L, 1);
   if (!module) throw InputError("triage.instrument: expected a module, got " + describe(L, 1));
@@ -63,6 +64,8 @@ int instrument_script(lua_State* L) {
   options.track.tree = test_location_tree(L, -1);
   lua_getfield(L, 2, "every");
   options.every = luaL_checkinteger(L, -1);
+  lua_getfield(L, 2, "statistics");
+  options.statistics = lua_toboolean(L, -1) != 0;
   lua_getfield(L, 2, "config");
   if (const auto config = test_error_config(L, -1)) options.config = *config;
   lua_getfield(L, 2, "benign");
@@ -92,6 +95,18 @@ int call_instrumented_script(lua_State* L) {
   return count;
 }
 
+/// core.instrumented_statistics(userdata)
+int instrumented_statistics(lua_State* L) {
+  push_value_statistics(L, check_instrumented(L).statistics());
+  return 1;
+}
+
+/// core.reset_instrumented(userdata)
+int reset_instrumented(lua_State* L) {
+  check_instrumented(L).reset_statistics();
+  return 0;
+}
+
 int call_opaque(lua_State* L) {
   lua_pushvalue(L, lua_upvalueindex(1));
   lua_insert(L, 1);
@@ -118,6 +133,8 @@ void add_instrument(lua_State* L) {
   lua_pop(L, 1);
   static const luaL_Reg functions[] = {{"instrument_script", guarded<instrument_script>},
                                        {"call_instrumented_script", guarded<call_instrumented_script>},
+                                       {"instrumented_statistics", guarded<instrumented_statistics>},
+                                       {"reset_instrumented", guarded<reset_instrumented>},
                                        {"opaque", guarded<opaque>},
                                        {nullptr, nullptr}};
   luaL_setfuncs(L, functions, 0);

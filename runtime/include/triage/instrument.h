@@ -4,6 +4,7 @@
 #include <triage/api.h>
 #include <triage/config.h>
 #include <triage/tracked.h>
+#include <triage/value_statistics.h>
 
 #include <cstdint>
 #include <memory>
@@ -27,6 +28,8 @@ struct InstrumentOptions {
   std::vector<Benign> benign = {};
   /// Checks only every n-th call (the first, the n+1st, ...); the others run the model unchanged.
   int64_t every = 1;
+  /// Also counts the values of these outputs, of all calls that are checked; on the CPU by the one read that finds NaN and Inf.
+  bool statistics = false;
   std::string method = "forward";
   std::optional<ErrorConfig> config = {};
 };
@@ -58,6 +61,12 @@ class TRIAGE_API Instrumented {
   /// Modules whose calls cannot be checked, because the model never calls them (it uses their parameters directly), or
   /// calls them through an interface or in a fork.
   const std::vector<std::string>& unseen() const;
+
+  /// With `statistics`: the values of all calls since it was made or reset, also of outputs that do not have the samples in dim 0;
+  /// first the modules that come nearest to the limit of their dtype. Other threads may call the model meanwhile. Both throw
+  /// InputError without `statistics`.
+  std::vector<ValueStatistics> statistics() const;
+  void reset_statistics() const;
 
  private:
   friend Instrumented instrument(const torch::jit::Module& module, const InstrumentOptions& options);

@@ -39,5 +39,6 @@
 #include <triage/tracked.h>
 #include <triage/type_cast.h>
 #include <triage/typing.h>
+#include <triage/value_statistics.h>
 #include <triage/verify.h>
 #include <triage/version.h>

@@ -54,6 +54,24 @@ TEST_CASE("T16: a TorchScript module is a location in Lua") {
   )");
 }
 
+TEST_CASE("triage.instrument counts the values of a TorchScript module") {
+  ErrorLocation::reset();
+  torch::jit::Module model = triage::testing::network();
+  ModulesScene scene;
+  scene.define("model", model);
+  scene.run(R"(
+    local counted = triage.instrument(model, {statistics = true})
+    for _ = 1, 3 do counted(torch.ones({5, 4}), 1.0) end
+    local found = counted:statistics()
+    assert(#found == 7 and found[1].batches == 3)
+    for _, one in ipairs(found) do assert(one.location ~= "first.0" or one.values == 3 * 5 * 8) end
+    counted:reset_statistics()
+    assert(#counted:statistics() == 0)
+    local ok, message = pcall(function() triage.instrument(model):statistics() end)
+    assert(not ok and tostring(message):find("without `statistics`", 1, true), tostring(message))
+  )");
+}
+
 TEST_CASE("T01 T16: triage.instrument on a TorchScript module") {
   ErrorLocation::reset();
   torch::jit::Module model = triage::testing::network();

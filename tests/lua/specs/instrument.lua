@@ -139,3 +139,72 @@ test("modules that mix samples are named, as long as they do", function()
   eq(flags.unpack(f, 0)[1].location_name, "1")
   eq(triage.instrument(nn.Linear(2, 2)):mixing(), {})
 end)
+
+test("statistics: what each module's values come to, and the same flags", function()
+  ErrorLocation.reset()
+  local model = network()
+  local plain, counted = triage.instrument(model), triage.instrument(model, {statistics = true})
+  for _, n in ipairs({1, 3, 0}) do
+    local x = batch(n)
+    if n == 3 then x[{2, 1}] = -1.0 end
+    local y, f = counted(x)
+    local z, expected = plain(x)
+    eq(y, z)
+    eq(f, expected)
+  end
+  local found = counted:statistics()
+  eq(#found, 3)
+  local by = {}
+  for _, one in ipairs(found) do by[one.location] = one end
+  eq({by.first.batches, by.first.values, by.first.min, by.first.max, by.first.dtype}, {3, 12, -2.0, 18.0, "float32"})
+  eq({by.last.nan, by.last.inf, by.last.near_limit, by.last.saturated}, {1, 0, 0, 0})
+  eq(found[1].location, "first")   -- the largest of them
+  eq(found[1].of_limit, 18.0 / found[1].limit)
+  eq(tostring(found), found.text)
+  eq(found.text:match("first +float32 +3 +12 +%-2 +18 ") ~= nil, true)
+  eq(found.json:match('"location":"first","dtype":"float32"') ~= nil, true)
+  eq(found.metrics:match('triage_values_total{location="first",dtype="float32"} 12\n') ~= nil, true)
+  counted:reset_statistics()
+  eq(#counted:statistics(), 0)
+end)
+
+test("statistics: half comes near its limit, other outputs are left out", function()
+  ErrorLocation.reset()
+  local wide = module(function(self, x)
+    return {(x * self.weight):to(torch.float16), x:to(torch.int64)}, 5, "text"
+  end, {}, ones())
+  local counted = triage.instrument(wide, {statistics = true, benign = {"*"}})
+  counted(torch.tensor({{60000.0, -1.0}, {0.0, 0.0}}))
+  local one = counted:statistics()[1]
+  eq({one.location, one.dtype, one.limit, one.largest, one.zeros}, {"root", "float16", 65504.0, 60000.0, 2})
+  eq({one.near_limit, one.saturated, one.values}, {1, 0, 4})
+  eq(one.of_limit > 0.9 and one.of_limit < 1, true)
+end)
+
+test("statistics: every n-th call, wrong use, and compiled code around it", function()
+  ErrorLocation.reset()
+  local counted = triage.instrument(network(), {statistics = true, every = 2})
+  for _ = 1, 5 do counted(batch(2)) end
+  eq(counted:statistics()[1].batches, 3)
+  local plain = triage.instrument(network())
+  fails(function() plain:statistics() end, "model:statistics: the model was instrumented without `statistics`")
+  fails(function() plain:reset_statistics() end, "without `statistics`")
+  fails(function() counted.statistics() end, "statistics: expected an instrumented model")
+  fails(function() triage.instrument(network(), {statistics = 1}) end,
+    "expected true or false as `statistics`, got int 1")
+  fails(function() triage.instrument(network(), {statistic = true}) end, "statistics")
+  local inside = triage.instrument(network(), {statistics = true})
+  local compiled = triage.compile(function(x)
+    local y, f = inside(x)
+    return y * 2, f
+  end)
+  for _ = 1, 3 do
+    local y, f = compiled(batch(2))
+    local expected = plain(batch(2))
+    eq(y, expected * 2)
+    eq(has_err(f), false)
+  end
+  eq(inside:statistics()[1].batches, 3)
+  fails(function() triage.compile(function(x) return (inside(x)) end, {fullgraph = true})(batch(2)) end,
+    "a model that counts its values")
+end)

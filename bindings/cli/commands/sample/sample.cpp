@@ -1,84 +1,22 @@
 #include "bindings/cli/commands/sample/sample.h"
 
-#include <triage/typing.h>
-
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "bindings/cli/calls/call.h"
 #include "bindings/cli/calls/eagerly.h"
-#include "bindings/cli/calls/flag_inputs.h"
 #include "bindings/cli/calls/limits.h"
+#include "bindings/cli/calls/script_calls.h"
 #include "bindings/cli/calls/under_check.h"
 #include "bindings/cli/commands/sample/sample_report.h"
 #include "bindings/cli/terminal.h"
 #include "bindings/lua/testing/line_values.h"
-#include "runtime/capture/hidden_results.h"
 #include "runtime/policy/state/state_file.h"
-#include "runtime/policy/state/state_of_call.h"
 #include "runtime/policy/versions/version.h"
 #include "runtime/random/sequence.h"
 
 namespace triage::cli {
-namespace {
-
-/// The calls of a script before the one that is shown, which leave it their state.
-class EarlierCalls {
- public:
-  EarlierCalls(lua::LuaScript& script, std::vector<at::Tensor> params) : script_(script), params_(std::move(params)) {}
-
-  void begin_with(const policy::StateOfKeys& kept) {
-    if (!kept.empty()) state_.before = kept.back().second;
-  }
-  void call(const std::vector<at::Tensor>& inputs) {
-    const Signature& signature = script_.signature();
-    std::vector<at::Tensor> outputs = script_.call(inputs, values_for(inputs), std::nullopt);
-    capture::drop_hidden(signature, outputs);
-    if (const auto failure = take_state(signature, inputs, state_, outputs))
-      throw PolicyError(*failure, script_.definition().where);
-    auto after = std::make_shared<policy::StateTensors>();
-    for (size_t i = 0; i < state_.after.size(); ++i) after->emplace_back(signature.state[i].name, state_.after[i]);
-    state_.before = std::move(after);
-  }
-  /// What the next call gets behind its inputs.
-  std::vector<at::Tensor> values_for(const std::vector<at::Tensor>& inputs) {
-    begin_state(script_.signature(), inputs, state_);
-    std::vector<at::Tensor> values = params_;
-    values.insert(values.end(), state_.given.begin(), state_.given.end());
-    return values;
-  }
-
- private:
-  lua::LuaScript& script_;
-  std::vector<at::Tensor> params_;
-  policy::StateOfCall state_;
-};
-
-/// A host gets this error before the script runs.
-void check_types(const lua::LuaScript& script, const std::vector<at::Tensor>& inputs) {
-  const Signature& signature = script.signature();
-  TensorMatcher matcher("policy '" + script.name() + "'");
-  for (size_t i = 0; i < signature.input_types.size(); ++i) {
-    if (!signature.input_types[i]) continue;
-    auto failure = matcher.match(inputs[i], *signature.input_types[i], {Subject::Role::input, signature.inputs[i]});
-    if (failure && failure->kind != ValidationKind::validation) throw_validation(std::move(*failure));
-  }
-}
-
-/// `codes`: names of codes in what is shown, to which those of flags from files come.
-std::vector<at::Tensor> inputs_of(const CallOptions& options, const std::vector<std::string>& texts,
-                                  const lua::LuaScript& script, CodeNames& codes) {
-  const Signature& signature = script.signature();
-  const c10::Device device = parse_device(options.device);
-  std::vector<at::Tensor> inputs;
-  for (const auto& [name, source] : match_inputs(texts, signature.inputs, options.policy))
-    inputs.push_back(read_input({name, source, type_of(signature, name)}, device, codes));
-  check_types(script, inputs);
-  return inputs;
-}
-
-}  // namespace
 
 int run_sample(const RunCommand& options) {
   lua::PolicyUnderCheck policy = under_check(options.call, options.json);
@@ -92,7 +30,7 @@ int run_sample(const RunCommand& options) {
   lua::LuaScript script(policy.source, policy.script);
   const Signature& signature = script.signature();
   const Params params = checked_params(options.call.params, signature, options.call.policy);
-  EarlierCalls earlier(script, policy::param_tensors(signature, params));
+  ScriptCalls earlier(script, policy::param_tensors(signature, params));
   if (!options.state.empty() && std::filesystem::exists(options.state))
     earlier.begin_with(policy::read_state(options.state, script.name()));
   const auto calls = inputs_of_calls(options.call.inputs);
