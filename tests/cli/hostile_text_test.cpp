@@ -164,6 +164,7 @@ TEST_CASE("names of files and words of the command line: no line looks like one 
                                             {"bundle", "check", hostile},
                                             {"isolate", hostile},
                                             {"verify", hostile},
+                                            {"statistics", hostile},
                                             {"minify", hostile},
                                             {"export", hostile},
                                             {"watch", hostile},
@@ -195,6 +196,14 @@ TEST_CASE("what is kept in files and shown later: decisions, capsules, bundles, 
   CHECK(wrong_line(read_bytes(triage.folder / "d.jsonl")) == "");
   both({"replay", "c.triage"});
   both({"isolate", "repair.lua", "-i", "z=ones:2x3"});
+  both({"statistics", "repair.lua", "-i", "z=ones:2x3", "--metrics", "m.prom", "--html", "values.html"});
+  CHECK(wrong_line(read_bytes(triage.folder / "m.prom") + read_bytes(triage.folder / "values.html")) == "");
+  nlohmann::json one = {{"location", hostile}, {"dtype", hostile}, {"limit", 1}, {"min", 0}, {"max", 0}};
+  for (const char* count : {"batches", "values", "near_limit", "saturated", "zeros", "nan", "inf"}) one[count] = 1;
+  write_bytes(triage.folder / "s.json", nlohmann::json({{"statistics", nlohmann::json::array({one})}})
+                                            .dump(-1, ' ', true, nlohmann::json::error_handler_t::replace));
+  both({"statistics", "s.json", "--metrics", "m.prom"});
+  CHECK(wrong_line(read_bytes(triage.folder / "m.prom")) == "");
   both({"export", "repair.lua", "-i", "z=ones:2x3"});
   both({"run", "repair.lua", "-i", "z=ones:2x3", "--compare", "eager"});
   std::filesystem::create_directory(triage.folder / "b");

@@ -12,7 +12,7 @@
 TEST_CASE("an empty value is refused, not taken for an option that is not given") {
   const Scene triage;
   for (const char* command :
-       {"run", "explain", "bench", "export", "check", "test", "exec", "isolate", "verify", "replay"}) {
+       {"run", "explain", "bench", "export", "check", "test", "exec", "isolate", "verify", "statistics", "replay"}) {
     CAPTURE(command);
     check_message(triage({command, ""}), 2, std::string("triage ") + command, {"its value is empty"});
   }
@@ -36,7 +36,7 @@ TEST_CASE("the name of a file cannot end a line of a message") {
   const Scene triage;
   const std::string name = "a\ntriage: all is fine\x1b[2J.lua", shown = "a\\ntriage: all is fine\\x1b[2J.lua";
   for (const char* command :
-       {"run", "explain", "check", "test", "exec", "isolate", "verify", "decisions", "minify", "watch"}) {
+       {"run", "explain", "check", "test", "exec", "isolate", "verify", "statistics", "decisions", "minify", "watch"}) {
     CAPTURE(command);
     check_message(triage({command, name}), 2, std::string("triage ") + command, {shown.c_str()});
   }

@@ -30,7 +30,7 @@ constexpr size_t text_columns = 2;  // the others hold numbers
 
 Cells cells_of(const ValueStatistics& one) {
   return {messages::one_line(one.location),
-          one.dtype,
+          messages::one_line(one.dtype),  // of a file, it may be anything
           std::to_string(one.batches),
           std::to_string(one.values),
           number_text(one.minimum),
