@@ -116,10 +116,57 @@ std::vector<bool> PolicySubject::flags_inputs() {
   return flags;
 }
 
-/// Each number that stands in the text, be it in a comment: a number too many costs some samples.
+namespace {
+
+/// Calls `add` for each number that stands in code, not in a comment.
+template <class Add>
+void each_number(const std::string& text, const Add& add) {
+  const auto is_word = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '.'; };
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text.compare(i, 2, "--") == 0) {
+      const bool is_long = text.compare(i, 4, "--[[") == 0;
+      i = std::min(text.size(), is_long ? text.find("]]", i) : text.find('\n', i));
+      continue;
+    }
+    if (!std::isdigit(static_cast<unsigned char>(text[i])) || (i > 0 && is_word(text[i - 1]))) continue;
+    char* end = nullptr;
+    add(std::strtod(text.c_str() + i, &end));
+    i = static_cast<size_t>(end - text.c_str());
+  }
+}
+
+/// Calls `add` for each number that a node of the graph takes: what the script computed before is one of them.
+template <class Add>
+void each_number(const graph::Graph& graph, const Add& add) {
+  for (const auto& node : graph.nodes())
+    for (const graph::Operand& operand : node->operands)
+      if (const c10::IValue* constant = operand.constant(); constant && constant->isScalar())
+        add(constant->toScalar().toDouble());
+  for (const graph::Constant& constant : graph.constants())
+    if (constant.tensor.numel() == 1 && !constant.tensor.is_complex()) add(constant.tensor.item<double>());
+}
+
+}  // namespace
+
+/// Of the files of code that the policy reads while it is loaded.
+std::vector<std::string> PolicySubject::texts_of_modules() const {
+  std::vector<std::string> texts;
+  if (!checked_.script.read_file) return texts;
+  ScriptOptions options = checked_.script;
+  options.limits = checked_.runtime.limits;
+  options.print = [](const std::string&) {};
+  options.read_file = [&](const std::string& name) {
+    auto text = checked_.script.read_file(name);
+    if (text && name.ends_with(".lua")) texts.push_back(*text);
+    return text;
+  };
+  const LuaScript script(checked_.source, options);
+  return texts;
+}
+
+/// Those of declarations first, then those of graphs, of the code, and of the modules that it reads.
 std::vector<double> PolicySubject::numbers() const {
-  constexpr size_t most = 24;
-  const std::string& text = checked_.source;
+  constexpr size_t most = 48;
   std::vector<double> numbers;
   const auto add = [&](double number) {
     const bool is_known = std::find(numbers.begin(), numbers.end(), number) != numbers.end();
@@ -132,13 +179,9 @@ std::vector<double> PolicySubject::numbers() const {
   for (const at::Tensor& param : checked_.params)
     if (param.numel() > 0 && param.numel() <= 4 && !param.is_complex())
       for (int64_t i = 0; i < param.numel(); ++i) add(param.reshape({-1})[i].item<double>());
-  for (size_t i = 0; i < text.size(); ++i) {
-    const auto is_word = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '.'; };
-    if (!std::isdigit(static_cast<unsigned char>(text[i])) || (i > 0 && is_word(text[i - 1]))) continue;
-    char* end = nullptr;
-    add(std::strtod(text.c_str() + i, &end));
-    i = static_cast<size_t>(end - text.c_str());
-  }
+  for (const CapturedGraph& captured : loaded_->policy.graphs()) each_number(*captured.graph, add);
+  each_number(checked_.source, add);
+  for (const std::string& text : texts_of_modules()) each_number(text, add);
   return numbers;
 }
 

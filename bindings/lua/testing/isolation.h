@@ -50,6 +50,8 @@ class PolicySubject final : public diagnose::VerifySubject {
   bool is_one_graph() const;
 
  private:
+  std::vector<std::string> texts_of_modules() const;
+
   struct Loaded;
   PolicyUnderCheck checked_;
   std::unique_ptr<Loaded> loaded_;

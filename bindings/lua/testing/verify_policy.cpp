@@ -82,31 +82,48 @@ std::string rows_text(const at::Tensor& tensor) {
   return "{" + text + "}";
 }
 
-/// Where a declared param ends, but for its default.
-std::vector<c10::Scalar> edges_of(const Param& param) {
-  std::vector<c10::Scalar> edges = param.values;
-  if (edges.empty() && param.min) edges.push_back(*param.min);
-  if (param.values.empty() && param.max) edges.push_back(*param.max);
-  const bool is_number = param.value.isInt() || param.value.isDouble();
-  if (!is_number) return {};
-  std::erase_if(edges, [&](const c10::Scalar& edge) { return edge.toDouble() == param.value.toScalar().toDouble(); });
+/// A value at the end of a declared range, and its text.
+struct Edge {
+  at::Tensor value;
+  std::string text;
+};
+
+/// Where a declared param ends, but for its default: a boolean at its other value, a list and a tensor with all elements there.
+std::vector<Edge> edges_of(const std::string& policy, const Param& param) {
+  std::vector<c10::Scalar> ends = param.values;
+  if (ends.empty() && param.min) ends.push_back(*param.min);
+  if (param.values.empty() && param.max) ends.push_back(*param.max);
+  if (param.value.isBool()) ends = {c10::Scalar(!param.value.toBool())};
+  const at::Tensor by_default = policy::default_of(param);
+  std::vector<Edge> edges;
+  for (const c10::Scalar& end : ends) {
+    const bool is_many = by_default.dim() > 0;
+    const ParamValue value = is_many ? ParamValue(at::full_like(by_default, end)) : ParamValue(end);
+    at::Tensor tensor = policy::checked(policy, param, value, policy::Reading::all);
+    if (is_same(tensor, by_default)) continue;
+    const std::string text = policy::number_text(end);
+    edges.push_back({std::move(tensor), is_many ? fmt::format("{} everywhere", text) : text});
+  }
   return edges;
 }
 
-/// Each param at the ends of its range, the others as they are. What samples do to each other was looked at before.
+/// Each param at the ends of its range, the others as they are. A batch that cannot be tried there is told, and the next is.
 void try_edges_of_params(Verification& all, const PolicyUnderCheck& policy, const Group& group,
                          const Signature& signature, uint64_t seed) {
   for (size_t i = 0; i < signature.params.size(); ++i)
-    for (const c10::Scalar& edge : edges_of(signature.params[i])) {
-      PolicyUnderCheck at_edge = policy;
-      at_edge.params[i] = policy::checked(all.policy, signature.params[i], edge, policy::Reading::all);
-      for (const Law law : {Law::isolated, Law::order}) at_edge.promises.push_back({law, false});
-      PolicySubject subject(at_edge);
-      Verification found = check_laws(subject, group.inputs, {0, seed});
-      for (LawResult& law : found.laws)
-        for (Violation& violation : law.violations)
-          violation.what += fmt::format(" (with {} = {})", signature.params[i].name, policy::number_text(edge));
-      diagnose::merge(all, std::move(found));
+    for (const auto& [value, text] : edges_of(all.policy, signature.params[i])) {
+      const std::string with = fmt::format("with {} = {}", signature.params[i].name, text);
+      try {
+        PolicyUnderCheck at_edge = policy;
+        at_edge.params[i] = value;
+        PolicySubject subject(at_edge);
+        Verification found = check_laws(subject, group.inputs, {0, seed});
+        for (LawResult& law : found.laws)
+          for (Violation& violation : law.violations) violation.what += fmt::format(" ({})", with);
+        diagnose::merge(all, std::move(found));
+      } catch (const std::exception& error) {
+        all.left_out.push_back(fmt::format("{}, {}: {}", group.from, with, messages::message_of(error)));
+      }
     }
 }
 

@@ -103,7 +103,7 @@ std::optional<std::string> out_of_range(const Answers& answers, size_t output, i
 
 int64_t changed_values(const at::Tensor& output, const at::Tensor& input) {
   if (output.sizes() != input.sizes()) return 0;
-  return differing(input.to(output.scalar_type()), output).sum().item<int64_t>();
+  return differing(input, output.to(input.scalar_type())).sum().item<int64_t>();
 }
 
 }  // namespace triage::diagnose

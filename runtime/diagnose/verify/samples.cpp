@@ -15,7 +15,9 @@
 namespace triage::diagnose {
 namespace {
 
-constexpr size_t most_given = 64;  // samples of the batch given
+constexpr size_t most_given = 64;     // samples of the batch given
+constexpr int64_t few_elements = 16;  // of a sample: special values are put into each
+constexpr int64_t most_places = 64;   // of a sample that a NaN is put into
 
 struct Range {
   double largest, smallest_normal, denormal, step;  // step: of 1 to the next number
@@ -31,6 +33,12 @@ Range range_of(at::ScalarType dtype) {
     default:
       return {std::numeric_limits<float>::max(), 0x1p-126, 0x1p-149, 0x1p-23};
   }
+}
+
+/// Of the integers of a dtype.
+double end_of(at::ScalarType dtype, bool upper) {
+  const at::Tensor end = poisoned(at::zeros({1, 1}, dtype), 0, upper ? Poison::largest : Poison::smallest);
+  return end.to(at::kDouble).item<double>();
 }
 
 std::string name_of(double value, const Range& range) {
@@ -56,7 +64,7 @@ class Maker {
     else if (is_real(dtype))
       make_floats(input, numbers);
     else if (dtype == at::kBool)
-      for (const double value : {0.0, 1.0}) fill(input, value, value != 0 ? "true" : "false");
+      make_masks(input);
     else if (at::isIntegralType(dtype, false))
       make_integers(input, numbers);
     else
@@ -81,25 +89,61 @@ class Maker {
   void fill(size_t input, const at::Scalar& value, const std::string& name) {
     add(input, name, [&](at::Tensor& row) { row.fill_(value); });
   }
-  /// In one place: the first, the middle, the last.
-  void put(size_t input, const at::Scalar& value, const std::string& name, bool everywhere) {
-    const int64_t count = good_.rows[input].numel();
-    std::vector<int64_t> places = {0};
-    if (everywhere && count > 2) places.push_back(count / 2);
-    if (count > 1) places.push_back(count - 1);
-    for (const int64_t place : places)
+  /// In one place: of `most` places that are spread over the sample, the first and the last among them.
+  void put(size_t input, const at::Scalar& value, const std::string& name, int64_t most) {
+    const int64_t count = good_.rows[input].numel(), places = std::min(count, std::max<int64_t>(most, 2));
+    for (int64_t i = 0; i < places; ++i) {
+      const int64_t place = places == 1 ? 0 : i * (count - 1) / (places - 1);
       add(input, fmt::format("one {} (element {})", name, place),
           [&](at::Tensor& row) { row.view({-1})[place].fill_(value); });
+    }
+  }
+  /// In the whole first part of a sample that has parts: a row of a matrix.
+  void fill_part(size_t input, const at::Scalar& value, const std::string& name) {
+    if (good_.rows[input].dim() < 3) return;
+    add(input, name + " in the first part", [&](at::Tensor& row) { row.select(1, 0).fill_(value); });
+    add(input, name + " in all parts but the first", [&](at::Tensor& row) {
+      const at::Tensor first = row.select(1, 0).clone();
+      row.fill_(value);
+      row.select(1, 0).copy_(first);
+    });
+  }
+
+  void make_masks(size_t input) {
+    for (const bool value : {false, true}) {
+      const char* const name = value ? "true" : "false";
+      fill(input, value, name);
+      put(input, value, name, few_elements);
+      fill_part(input, value, name);
+      add(input, fmt::format("one {} among others (element 0)", name), [&](at::Tensor& row) {
+        row.fill_(!value);
+        row.view({-1})[0].fill_(value);
+      });
+      add(input, fmt::format("one {} among others (the last element)", name), [&](at::Tensor& row) {
+        row.fill_(!value);
+        row.view({-1})[row.numel() - 1].fill_(value);
+      });
+    }
+    add(input, "true and false in turn", [&](at::Tensor& row) {
+      row.fill_(true);
+      row.view({-1}).slice(0, 0, {}, 2).fill_(false);
+    });
   }
 
   void make_floats(size_t input, const std::vector<double>& numbers) {
     const at::ScalarType dtype = inputs_[input].tensor.scalar_type();
     const Range range = range_of(dtype);
-    for (const double value : special_values(dtype, numbers)) {
+    const bool is_small = good_.rows[input].numel() <= few_elements;
+    for (const double value : special_values(dtype, {})) {
       fill(input, value, name_of(value, range));
-      put(input, value, name_of(value, range), !std::isfinite(value));
+      put(input, value, name_of(value, range), std::isnan(value) ? most_places : is_small ? few_elements : 3);
+    }
+    for (const double value : near_numbers(dtype, numbers)) {
+      fill(input, value, name_of(value, range));
+      put(input, value, name_of(value, range), 2);
     }
     const double inf = std::numeric_limits<double>::infinity();
+    for (const double value : {std::nan(""), 0.0, -inf}) fill_part(input, value, name_of(value, range));
     add(input, "Inf and -Inf", [&](at::Tensor& row) {
       row.view({-1})[0].fill_(inf);
       row.view({-1})[row.numel() - 1].fill_(-inf);
@@ -124,19 +168,16 @@ class Maker {
     for (const Poison poison : poisons_for(dtype, false)) {
       add(input, poison_text(poison, dtype), [&](at::Tensor& row) { row = poisoned(row, 0, poison); });
       const at::Scalar value = samples_.back().rows[input].view({-1})[0].item();
-      put(input, value, poison_text(poison, dtype), false);
+      put(input, value, poison_text(poison, dtype), 2);
     }
     std::vector<int64_t> values = {0, 1};
     if (dtype != at::kByte) values.push_back(-1);
-    for (const double number : numbers)
-      if (number == std::trunc(number) && std::abs(number) < 120)
-        for (const double near : {number - 1, number, number + 1})
-          if (near >= 0 || dtype != at::kByte) values.push_back(static_cast<int64_t>(near));
+    for (const int64_t value : integers_near(dtype, numbers)) values.push_back(value);
     std::sort(values.begin(), values.end());
     values.erase(std::unique(values.begin(), values.end()), values.end());
     for (const int64_t value : values) {
       fill(input, value, std::to_string(value));
-      put(input, value, std::to_string(value), false);
+      put(input, value, std::to_string(value), 2);
     }
     permute(input);
   }
@@ -186,12 +227,29 @@ std::vector<double> special_values(at::ScalarType dtype, const std::vector<doubl
   const double inf = std::numeric_limits<double>::infinity();
   const Range range = range_of(dtype);
   std::vector<double> values = {
-      std::nan(""), inf, -inf, range.largest, -range.largest, range.smallest_normal, range.denormal, 0.0, -0.0, 1.0};
+      std::nan(""), inf, -inf, range.largest,  -range.largest,     range.smallest_normal, range.denormal,     0.0,
+      -0.0,         1.0, -1.0, 1 + range.step, 1 - range.step / 2, -1 - range.step,       -1 + range.step / 2};
+  for (const double value : near_numbers(dtype, numbers)) values.push_back(value);
+  return values;
+}
+
+std::vector<double> near_numbers(at::ScalarType dtype, const std::vector<double>& numbers) {
+  const Range range = range_of(dtype);
+  std::vector<double> values;
   for (const double number : numbers)
     for (const double value : {number, number * (1 + range.step), number * (1 - range.step), -number})
-      if (std::abs(value) <= range.largest &&
-          std::none_of(values.begin(), values.end(), [&](double known) { return known == value; }))
+      if (std::abs(value) <= range.largest && std::find(values.begin(), values.end(), value) == values.end())
         values.push_back(value);
+  return values;
+}
+
+std::vector<int64_t> integers_near(at::ScalarType dtype, const std::vector<double>& numbers) {
+  const double first = end_of(dtype, false), last = end_of(dtype, true);
+  std::vector<int64_t> values;
+  for (const double number : numbers)
+    if (number == std::trunc(number) && std::abs(number) < 0x1p53)
+      for (const double near : {number - 1, number, number + 1})
+        if (near >= first && near <= last) values.push_back(static_cast<int64_t>(near));
   return values;
 }
 

@@ -32,7 +32,11 @@ TriedSamples samples_to_try(const std::vector<IsolationInput>& inputs, const std
 /// Whether it is without NaN and Inf.
 bool is_good(const TriedSample& sample);
 
-/// Values that a float of this dtype may hold and computations trip over, then `numbers`.
+/// Values that a float of this dtype may hold and computations trip over, then near_numbers.
 std::vector<double> special_values(at::ScalarType dtype, const std::vector<double>& numbers);
+/// `numbers`, their neighbours in this dtype, and the same with the other sign.
+std::vector<double> near_numbers(at::ScalarType dtype, const std::vector<double>& numbers);
+/// Those that are integers, and the integers beside them, as far as the dtype holds them.
+std::vector<int64_t> integers_near(at::ScalarType dtype, const std::vector<double>& numbers);
 
 }  // namespace triage::diagnose

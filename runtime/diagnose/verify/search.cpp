@@ -106,7 +106,7 @@ class Search {
     at::Tensor flat = row.view({-1});
     const auto size = static_cast<uint64_t>(flat.numel());
     if (!at::isFloatingType(dtype)) {
-      if (at::isIntegralType(dtype, true)) flat[static_cast<int64_t>(below(size))].copy_(other.reshape({-1})[0]);
+      if (at::isIntegralType(dtype, true)) change_integers(flat, other.reshape({-1}));
       return;
     }
     const std::vector<double> values = special_values(dtype, options_.numbers);
@@ -129,6 +129,21 @@ class Search {
         flat.slice(0, static_cast<int64_t>(size / 2))
             .copy_(other.reshape({-1}).slice(0, static_cast<int64_t>(size / 2)));
     }
+  }
+
+  /// One element becomes one of another sample, an integer of the script, or any other.
+  void change_integers(const at::Tensor& flat, const at::Tensor& other) {
+    const at::ScalarType dtype = flat.scalar_type();
+    const at::Tensor place = flat[static_cast<int64_t>(below(static_cast<uint64_t>(flat.numel())))];
+    const std::vector<int64_t> values = integers_near(dtype, options_.numbers);
+    const uint64_t kind = dtype == at::kBool ? 0 : below(3);
+    if (kind == 1 && !values.empty())
+      place.fill_(values[below(values.size())]);
+    else if (kind == 2)
+      place.fill_(
+          static_cast<int64_t>(below(uint64_t{1} << (1 + below(dtype == at::kByte || dtype == at::kChar ? 7 : 15)))));
+    else
+      place.copy_(other[static_cast<int64_t>(below(static_cast<uint64_t>(other.numel())))]);
   }
 
   IsolationSubject& subject_;

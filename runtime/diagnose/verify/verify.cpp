@@ -6,9 +6,12 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
+#include <map>
 #include <random>
+#include <set>
 #include <utility>
 
+#include "runtime/diagnose/bits.h"
 #include "runtime/diagnose/isolation/start_batches.h"
 #include "runtime/diagnose/verify/answers.h"
 #include "runtime/diagnose/verify/blame.h"
@@ -21,7 +24,8 @@ namespace {
 
 using Verdict = LawResult::Verdict;
 
-constexpr size_t most_blamed = 8;  // samples of one output and law whose operator is looked for
+constexpr size_t most_blamed = 8;   // samples of one output and law whose operator is looked for
+constexpr size_t most_alone = 512;  // samples that are batches of their own
 constexpr size_t samples_of_isolation = 4;
 
 bool is_at(const Violation& violation, const Source& place) {
@@ -45,7 +49,6 @@ class Laws {
       : subject_(subject),
         inputs_(inputs),
         options_(options),
-        numbers_(subject.numbers()),
         ranges_(subject.output_ranges()),
         kept_(subject.accumulation()) {
     for (const Law law : all_laws) {
@@ -56,10 +59,9 @@ class Laws {
   }
 
   Verification operator()() && {
-    learn();
+    if (!learn()) return std::move(found_);
+    numbers_ = subject_.numbers();
     samples_ = samples_to_try(inputs_, numbers_);
-    if (samples_.empty())
-      throw InputError("verify: expected an input with the batch as its first dimension, got none with a sample");
     const std::pair<Law, void (Laws::*)()> all[] = {
         {Law::answers, &Laws::try_answers},  {Law::finite, &Laws::try_finite}, {Law::unchanged, &Laws::try_unchanged},
         {Law::order, &Laws::try_order},      {Law::stable, &Laws::try_stable}, {Law::gradients, &Laws::try_gradients},
@@ -71,13 +73,22 @@ class Laws {
       else if (samples_.empty())
         not_tried(law, "each sample makes the call fail");
       else
-        (this->*check)();
+        try_law(law, check);
     }
     found_.samples = samples_.size();
     return std::move(found_);
   }
 
  private:
+  /// A batch of samples that are answered may fail: then that is told, and what was found is kept.
+  void try_law(Law law, void (Laws::*check)()) {
+    try {
+      (this->*check)();
+    } catch (const std::exception& error) {
+      if (result(law).verdict == Verdict::held) not_tried(law, messages::message_of(error));
+    }
+  }
+
   LawResult& result(Law law) { return found_.laws[static_cast<size_t>(law)]; }
   const Promise& promise(Law law) const { return promises_[static_cast<size_t>(law)]; }
   bool is_promised(Law law, const std::string& output) const {
@@ -91,9 +102,13 @@ class Laws {
 
   Tensors batch_of(const TriedSample& sample) const { return diagnose::batch_of(inputs_, &sample, &sample + 1); }
 
-  Answers ask(const TriedSamples& samples) {
+  Answers ask(const TriedSamples& samples) { return answers_of(&IsolationSubject::call, samples); }
+  /// The call after the last one, with the state that this left.
+  Answers ask_next(const TriedSamples& samples) { return answers_of(&IsolationSubject::call_next, samples); }
+
+  Answers answers_of(Tensors (IsolationSubject::*call)(const Tensors&), const TriedSamples& samples) {
     ++found_.calls;
-    Answers answers{subject_.call(diagnose::batch_of(inputs_, samples)), names_, is_flags_,
+    Answers answers{(subject_.*call)(diagnose::batch_of(inputs_, samples)), names_, is_flags_,
                     static_cast<int64_t>(samples.size()), subject_.codes()};
     for (size_t i = answers.names.size(); i < answers.outputs.size(); ++i) answers.names.push_back(name_of(i));
     for (at::Tensor& output : answers.outputs)
@@ -101,18 +116,39 @@ class Laws {
     return answers;
   }
 
-  /// The batch given, twice: the first call may be the script, which captures. Then names and forms are known.
-  void learn() {
-    Tensors given;
-    for (const IsolationInput& input : inputs_) given.push_back(input.tensor);
-    for (int i = 0; i < 2; ++i) {
-      ++found_.calls;
-      subject_.call(given);
+  /// The batch given, twice: the first call may be the script, which captures. Then names and forms are known. Of a batch that
+  /// fails, the samples that are answered; false where none is.
+  bool learn() {
+    samples_ = samples_to_try(inputs_, {});
+    if (samples_.empty())
+      throw InputError("verify: expected an input with the batch as its first dimension, got none with a sample");
+    std::erase_if(samples_, [](const TriedSample& sample) { return !sample.is_given; });
+    refuse_misfit(samples_);
+    samples_ = answered(samples_);
+    found_.samples = samples_.size();
+    if (samples_.empty()) {
+      for (const Law law : all_laws)
+        if (law != Law::answers) not_tried(law, "each sample makes the call fail");
+      return false;
     }
+    ++found_.calls;
+    subject_.call(diagnose::batch_of(inputs_, samples_));
     names_ = subject_.output_names();
     is_flags_ = subject_.flags_outputs();
     const std::vector<bool> flags = subject_.flags_inputs();
     for (size_t i = 0; i < flags.size() && i < inputs_.size(); ++i) inputs_[i].is_flags |= flags[i];
+    return true;
+  }
+
+  /// A batch that does not fit the declaration is no batch of the policy.
+  void refuse_misfit(const TriedSamples& samples) {
+    try {
+      ++found_.calls;
+      subject_.call(diagnose::batch_of(inputs_, samples));
+    } catch (const InputError&) {
+      throw;
+    } catch (const std::exception&) {  // which samples fail, is found out
+    }
   }
 
   void add(Law law, Violation violation) {
@@ -155,7 +191,25 @@ class Laws {
           answered(search_for_sides(subject_, inputs_, samples_, {options_.search, options_.seed, numbers_}));
       samples_.insert(samples_.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
     }
+    if (samples_.size() > 1) try_batch_of_one();
     if (!promise(Law::answers).kept) result(Law::answers).verdict = Verdict::not_promised;
+  }
+
+  /// Each sample was answered in a batch of more.
+  void try_batch_of_one() {
+    Source where;
+    const std::string failure = failure_of(batch_of(samples_.front()), &where);
+    answers_one_ = failure.empty();
+    if (answers_one_ || !promise(Law::answers).kept) return;
+    Violation violation{"",
+                        "a batch of one sample fails, which larger ones do not: " + failure,
+                        samples_.front().what,
+                        1,
+                        where,
+                        "",
+                        named(batch_of(samples_.front())),
+                        0};
+    add(Law::answers, std::move(violation));
   }
 
   TriedSamples answered(const TriedSamples& samples) {
@@ -209,23 +263,89 @@ class Laws {
 
   // finite, unchanged
 
+  /// A batch, and what was called before it: the next calls begin with the state that this left.
+  struct Turn {
+    std::vector<size_t> samples;
+    std::vector<std::vector<size_t>> before = {};
+  };
+
+  /// All samples together; the bad ones without a good one beside them; each alone. With state also the calls after.
+  std::vector<Turn> turns() const {
+    std::vector<size_t> all(samples_.size()), bad, good;
+    for (size_t i = 0; i < all.size(); ++i) (is_good(samples_[all[i] = i]) ? good : bad).push_back(i);
+    std::vector<Turn> turns = {{all}};
+    if (!bad.empty() && !good.empty()) turns.push_back({bad});
+    std::vector<size_t> alone = bad;
+    alone.insert(alone.end(), good.begin(), good.end());
+    alone.resize(std::min(alone.size(), most_alone));
+    for (const size_t one : answers_one_ ? alone : std::vector<size_t>()) turns.push_back({{one}});
+    if (!subject_.has_state()) return turns;
+    std::vector<size_t> others = all;
+    std::rotate(others.begin(), others.begin() + static_cast<std::ptrdiff_t>(others.size() / 2), others.end());
+    turns.push_back({all, {all}});
+    turns.push_back({all, {others}});
+    turns.push_back({all, {all, all}});
+    if (!good.empty()) turns.push_back({std::vector<size_t>(all.size(), good.front()), {all}});
+    return turns;
+  }
+
+  std::optional<Answers> answers_of(const Turn& turn) {
+    try {
+      if (turn.before.empty()) return ask(picked(turn.samples));
+      for (size_t i = 0; i < turn.before.size(); ++i)
+        i == 0 ? ask(picked(turn.before[i])) : ask_next(picked(turn.before[i]));
+      return ask_next(picked(turn.samples));
+    } catch (const std::exception&) {  // of samples that other batches answer: not this law
+      return std::nullopt;
+    }
+  }
+
+  /// Of one sample alone, whatever an output holds belongs to it: a loss, the rows that were kept.
+  void take_whole_outputs(Answers& answers) const {
+    for (size_t output = 0; output < answers.outputs.size(); ++output) {
+      at::Tensor& tensor = answers.outputs[output];
+      const bool is_ranged = output < ranges_.size() && ranges_[output];
+      if (answers.samples == 1 && is_ranged && tensor.defined() && !answers.has_samples(output) && tensor.numel() > 0 &&
+          !(output < is_flags_.size() && is_flags_[output]))
+        tensor = tensor.reshape({1, -1});
+    }
+  }
+
   /// `how(answers, output, row, record, sample)` says how a sample breaks the law, `blame(sample, output)` which operator does.
   template <class How, class Blame>
   void judge(Law law, const How& how, const Blame& blame) {
-    const Answers answers = ask(samples_);
-    const std::vector<Record> records = answers.records();
-    for (size_t output = 0; output < answers.outputs.size(); ++output) {
-      if (!answers.has_samples(output) || !is_promised(law, answers.names[output])) continue;
-      std::vector<std::pair<size_t, std::string>> broken;
-      for (size_t row = 0; row < samples_.size(); ++row)
-        if (auto what = how(answers, output, static_cast<int64_t>(row), records[row], samples_[row]))
-          broken.emplace_back(row, std::move(*what));
-      const auto alone = [&](const TriedSample& one) -> std::optional<std::string> {
-        const Answers of_one = ask({one});
-        if (output >= of_one.outputs.size() || !of_one.has_samples(output)) return std::nullopt;
-        return how(of_one, output, 0, of_one.records().front(), one);
+    struct Broken {
+      std::vector<std::pair<size_t, std::string>> samples;
+      std::vector<bool> seen;
+    };
+    std::map<size_t, Broken> broken;  // by output; once for each sample
+    for (const Turn& turn : turns()) {
+      std::optional<Answers> answers = answers_of(turn);
+      if (!answers) continue;
+      take_whole_outputs(*answers);
+      const std::vector<Record> records = answers->records();
+      for (size_t output = 0; output < answers->outputs.size(); ++output) {
+        if (!answers->has_samples(output) || !is_promised(law, answers->names[output])) continue;
+        Broken& found = broken[output];
+        found.seen.resize(samples_.size());
+        for (size_t row = 0; row < turn.samples.size(); ++row) {
+          const size_t sample = turn.samples[row];
+          if (found.seen[sample]) continue;
+          auto what = how(*answers, output, static_cast<int64_t>(row), records[row], samples_[sample]);
+          if (!what) continue;
+          found.seen[sample] = true;
+          found.samples.emplace_back(sample, turn.before.empty() ? *what : *what + " (in a later call)");
+        }
+      }
+    }
+    for (const auto& [output, found] : broken) {
+      const auto alone = [&, of = output](const TriedSample& one) -> std::optional<std::string> {
+        Answers of_one = ask({one});
+        take_whole_outputs(of_one);
+        if (of >= of_one.outputs.size() || !of_one.has_samples(of)) return std::nullopt;
+        return how(of_one, of, 0, of_one.records().front(), one);
       };
-      note(law, output, broken, alone, [&](const TriedSample& one) { return blame(one, output); });
+      note(law, output, found.samples, alone, [&, of = output](const TriedSample& one) { return blame(one, of); });
     }
   }
 
@@ -254,7 +374,9 @@ class Laws {
     };
     violation.inputs = named(batch_of(sample));
     if (!told(sample)) {
-      violation.what += fmt::format(" (in a batch of {} samples, not alone)", samples_.size());
+      const bool is_later = violation.what.ends_with(" (in a later call)");
+      if (!is_later) violation.what += fmt::format(" (in a batch of {} samples, not alone)", samples_.size());
+      place(violation, blame(sample));
       return;
     }
     const std::optional<Step> step = blame(sample);
@@ -330,6 +452,7 @@ class Laws {
     for (size_t i = 0; i < order.size(); ++i) order[i] = i;
     std::mt19937_64 random(options_.seed);
     for (const size_t size : {samples_.size(), size_t{1}, size_t{2}, size_t{31}, size_t{33}}) {
+      if (size == 1 && !answers_one_) continue;
       for (size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random() % i]);
       for (size_t begin = 0; begin < order.size(); begin += size) {
         const std::vector<size_t> part(
@@ -466,6 +589,7 @@ class Laws {
   // isolated
 
   void try_isolated() {
+    try_bad_neighbours();
     TriedSamples good;
     for (const TriedSample& sample : samples_)
       if (sample.is_given && is_good(sample) && good.size() < samples_of_isolation) good.push_back(sample);
@@ -482,6 +606,107 @@ class Laws {
         if (result(Law::isolated).verdict == Verdict::held) not_tried(Law::isolated, messages::message_of(error));
       }
     }
+  }
+
+  static constexpr size_t neighbours = 12;        // of the batch that tried samples are put into
+  static constexpr size_t most_neighbours = 256;  // that are tried
+
+  /// Samples that the policy calls bad, put among good ones: these keep their answers, in the next call too.
+  void try_bad_neighbours() {
+    std::vector<size_t> good, bad;
+    const std::vector<Record> records = ask(samples_).records();
+    for (size_t i = 0; i < samples_.size(); ++i)
+      (is_good(samples_[i]) && records[i].empty() && samples_[i].is_given ? good : bad).push_back(i);
+    std::erase_if(bad, [&](size_t i) { return !is_bad_neighbour(samples_[i], records[i]); });
+    if (good.empty() || bad.empty()) return;
+    for (size_t i = 0; good.size() < neighbours; ++i) good.push_back(good[i]);
+    good.resize(neighbours);
+    const std::vector<Answers> clean = two_calls(good, good), again = two_calls(good, good);
+    for (const size_t output : outputs_with_samples(clean[0]))
+      if (other_row(clean[0], again[0], output, {})) return;  // not the same bits twice: check_isolation says so
+    for (size_t i = 0; i < std::min(bad.size(), most_neighbours); ++i)
+      for (const size_t row : {size_t{0}, neighbours / 2}) {
+        std::vector<size_t> batch = good;
+        batch[row] = bad[i * bad.size() / std::min(bad.size(), most_neighbours)];
+        compare_neighbours(clean, good, batch, {row}, samples_[batch[row]].what + fmt::format(" as sample {}", row));
+      }
+    for (size_t i = 0; i < std::min<size_t>(bad.size(), 8); ++i) {
+      const size_t one = bad[i * bad.size() / std::min<size_t>(bad.size(), 8)];
+      std::vector<size_t> batch(neighbours, one);
+      batch[1] = good[1];
+      std::set<size_t> rows;
+      for (size_t row = 0; row < neighbours; ++row)
+        if (row != 1) rows.insert(row);
+      compare_neighbours(clean, good, batch, rows, samples_[one].what + " as all samples but sample 1");
+    }
+  }
+
+  /// NaN, Inf, what has an entry in its record, and whatever stands in inputs without floats.
+  bool is_bad_neighbour(const TriedSample& sample, const Record& record) const {
+    if (sample.is_given && is_good(sample) && record.empty()) return false;
+    if (!is_good(sample) || !record.empty()) return true;
+    const auto first = std::find_if(samples_.begin(), samples_.end(), [](const auto& one) { return one.is_given; });
+    for (size_t i = 0; i < sample.rows.size(); ++i) {
+      const at::Tensor& row = sample.rows[i];
+      if (row.defined() && !row.is_floating_point() && !row.is_complex() && first != samples_.end() &&
+          !at::equal(row, first->rows[i]))
+        return true;
+    }
+    return false;
+  }
+
+  std::vector<Answers> two_calls(const std::vector<size_t>& batch, const std::vector<size_t>& next) {
+    std::vector<Answers> answers = {ask(picked(batch))};
+    if (subject_.has_state()) answers.push_back(ask_next(picked(next)));
+    return answers;
+  }
+
+  static std::vector<size_t> outputs_with_samples(const Answers& answers) {
+    std::vector<size_t> outputs;
+    for (size_t i = 0; i < answers.outputs.size(); ++i) {
+      const at::Tensor& output = answers.outputs[i];
+      if (output.defined() && output.dim() > 0 && output.size(0) == answers.samples) outputs.push_back(i);
+    }
+    return outputs;
+  }
+
+  /// The first row with other bits, but for `rows`.
+  static std::optional<size_t> other_row(const Answers& one, const Answers& other, size_t output,
+                                         const std::set<size_t>& rows) {
+    const at::Tensor &a = one.outputs[output], &b = other.outputs[output];
+    if (!same_kind(a, b)) return std::nullopt;
+    const at::Tensor differs = differing(a, b).reshape({a.size(0), -1}).any(1);
+    for (int64_t row = 0; row < a.size(0); ++row)
+      if (!rows.count(static_cast<size_t>(row)) && differs[row].item<bool>()) return static_cast<size_t>(row);
+    return std::nullopt;
+  }
+
+  void compare_neighbours(const std::vector<Answers>& clean, const std::vector<size_t>& good,
+                          const std::vector<size_t>& batch, const std::set<size_t>& rows, const std::string& what) {
+    std::vector<Answers> got;
+    try {
+      got = two_calls(batch, good);
+    } catch (const std::exception&) {  // of samples that another batch answers: told by Law::answers
+      return;
+    }
+    for (size_t call = 0; call < got.size(); ++call)
+      for (const size_t output : outputs_with_samples(clean[call])) {
+        if (!is_promised(Law::isolated, clean[call].names[output])) continue;
+        const auto hurt = other_row(clean[call], got[call], output, call == 0 ? rows : std::set<size_t>());
+        if (!hurt || (call == 1 && rows.count(*hurt))) continue;
+        Violation violation{
+            clean[call].names[output],
+            fmt::format("{} changes sample {}, {}", what, *hurt, call == 0 ? "in its call" : "in the next call"), what,
+            1};
+        violation.row = static_cast<int64_t>(*rows.begin());
+        const Tensors shown = diagnose::batch_of(inputs_, picked(batch));
+        violation.inputs = named(shown);
+        const auto row = static_cast<int64_t>(*hurt), count = static_cast<int64_t>(batch.size());
+        if (call == 0)
+          place(violation, first_other({subject_.record(diagnose::batch_of(inputs_, picked(good))), count, row},
+                                       {subject_.record(shown), count, row}));
+        add(Law::isolated, std::move(violation));
+      }
   }
 
   void note_isolation(const Isolation& isolation, const std::vector<IsolationInput>& inputs) {
@@ -525,13 +750,14 @@ class Laws {
   VerifySubject& subject_;
   std::vector<IsolationInput> inputs_;
   const LawsOptions& options_;
-  const std::vector<double> numbers_;
+  std::vector<double> numbers_;
   const std::vector<std::optional<OutputRange>> ranges_;  // of the outputs
   const AccumulationConfig kept_;
   std::vector<Promise> promises_;
   TriedSamples samples_;
   std::vector<std::string> names_;
   std::vector<bool> is_flags_;
+  bool answers_one_ = true;  // a batch of one sample
   Verification found_;
 };
 

@@ -1,6 +1,7 @@
 // `triage decisions`: what the files of a decision log say, in all or of what is asked for.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <triage/positions.h>
 
 #include <algorithm>
 #include <map>
