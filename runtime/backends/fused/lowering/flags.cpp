@@ -191,6 +191,12 @@ Ref detected(Lowering& l, Ref z, const Detected& what) {
   return l.as_step(l.apply(what.of_row, {l.classify(z, l.reduce(Join::largest, magnitude))}));
 }
 
+}  // namespace
+
+Ref nan_in_rows(Lowering& l, Ref z) { return detected(l, z, nan_in_row); }
+
+namespace {
+
 /// flag_nan and its kind: z, flags, location, num_slots, policy, dtype
 bool detect(Lowering& l, bool nan, bool inf) {
   const auto z = l.lowered(0);

@@ -131,6 +131,9 @@ bool includes(Dtypes dtypes, at::ScalarType dtype);
 bool elementwise(Lowering& l, Dtypes dtypes, const char* formula);
 bool clamp(Lowering& l);  // to the bounds in arguments 1 and 2
 
+/// The rows that have a NaN, as detection finds them.
+Ref nan_in_rows(Lowering& l, Ref z);
+
 /// A number in the form of argument 0: argument `fill`, or `number`.
 bool filled(Lowering& l, std::optional<size_t> fill, const c10::IValue& number = {});
 

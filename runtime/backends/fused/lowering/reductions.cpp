@@ -104,7 +104,10 @@ Ref sum_of_squares(Lowering& l, const Rows& r, Ref element) { return sum_of(l, r
 
 /// Whether a condition holds somewhere in a row, or in a segment of it.
 Ref search(Lowering& l, const Rows& r, const char* condition, Ref element) {
-  const Ref holds = decided_by_bounds(l, l.step(condition, {element}));
+  const Ref asked = l.step(condition, {element}), holds = decided_by_bounds(l, asked);
+  if (holds != asked && r.segments < 0 && l.value(holds).is(Opcode::is_nan) &&
+      is_real(l.value(l.value(holds).operands[0]).type))
+    return nan_in_rows(l, l.value(holds).operands[0]);  // which a policy often looks for
   const auto found = [&](Ref condition_of_one) {
     return l.as_step(l.apply(Opcode::convert, {l.reduce(Join::any, condition_of_one, r.segments)}, {}, Type::boolean));
   };

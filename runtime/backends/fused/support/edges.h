@@ -74,6 +74,7 @@ struct FarEdge {
   EdgeLanes::Bits farthest{};
 
   [[gnu::always_inline]] void join(EdgeLanes::Floats floats) { Largest::join(farthest, (EdgeLanes::Bits)floats); }
+  [[gnu::always_inline]] void join(const FarEdge& other) { Largest::join(farthest, other.farthest); }
   /// Edges that no float is beyond; those of a NaN where one has a sign.
   [[gnu::always_inline]] Edges edges() const {
     const uint32_t far = joined_register<Largest, EdgeLanes::count, uint32_t>(farthest);

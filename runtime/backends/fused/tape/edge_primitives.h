@@ -18,6 +18,7 @@ struct FiniteSum {
     sum = sum + floats * 0.0f;
 #endif
   }
+  [[gnu::always_inline]] void join(const FiniteSum& other) { sum = sum + other.sum; }
   [[gnu::always_inline]] Edges edges() const {
     const EdgeLanes::Bits bits = (EdgeLanes::Bits)sum & (EdgeLanes::Bits{} + INT32_MAX);
     return joined_register<Any, EdgeLanes::count, uint32_t>(bits) ? Edges{INT32_MAX, INT32_MAX, 0} : Edges{0, 0, 0};
@@ -183,15 +184,24 @@ template <class Lanes, bool slow, class ValueAt>
   }
   lanes_to(memory, lanes);
 }
-/// The exponentials of `n` floats, which may lie where they go.
+/// The exponentials of `n` floats, which may lie where they go: some at a time, which are in the first cache when they are looked at.
 template <class Lanes>
 [[gnu::always_inline]] inline void watch_exponentials(float* to, const float* x, int64_t n, void* memory) {
-  Lanes lanes = lanes_from<Lanes>(memory);
-  exponentials(to, x, n);
-  int64_t i = 0;
-  for (; i + EdgeLanes::count <= n; i += EdgeLanes::count) lanes.join(EdgeLanes::at(to + i));
-  if (i < n) lanes.join(EdgeLanes::some_at(to + i, n - i));
-  lanes_to(memory, lanes);
+  constexpr int64_t count = EdgeLanes::count, chains = 4, piece = 512;
+  Lanes lanes[chains] = {lanes_from<Lanes>(memory)};  // others begin empty; none waits for another
+  for (int64_t first = 0; first < n; first += piece) {
+    const int64_t end = first + piece < n ? first + piece : n;
+    exponentials(to + first, x + first, end - first);
+    int64_t i = first;
+    for (; i + chains * count <= end; i += chains * count) {
+#pragma GCC unroll 4
+      for (int64_t k = 0; k < chains; ++k) lanes[k].join(EdgeLanes::at(to + i + k * count));
+    }
+    for (; i + count <= end; i += count) lanes[0].join(EdgeLanes::at(to + i));
+    if (i < end) lanes[0].join(EdgeLanes::some_at(to + i, end - i));
+  }
+  for (int64_t k = 1; k < chains; ++k) lanes[0].join(lanes[k]);
+  lanes_to(memory, lanes[0]);
 }
 
 }  // namespace TRIAGE_SUPPORT
