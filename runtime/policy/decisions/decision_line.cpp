@@ -25,11 +25,19 @@ using Clock = std::chrono::system_clock;
 constexpr std::string_view text_fields[] = {"decision_id", "trace_id", "policy", "path",  "hash", "failure",
                                             "sample_id",   "location", "bundle", "param", "value"};
 /// These can only be left out, as can those.
-constexpr std::string_view other_fields[] = {
-    "version",  "live_version", "answered",       "form",    "duration_us",      "failure_kind",    "batch", "flagged",
-    "repaired", "full",         "violations",     "samples", "sample",           "errors",          "code",  "severity",
-    "position", "done",         "totals",         "by",      "bundle_version",   "previous_version", "kind",  "share",
-    "previous_totals"};
+constexpr std::string_view other_fields[] = {"version",        "live_version",
+                                             "answered",       "form",
+                                             "duration_us",    "failure_kind",
+                                             "batch",          "flagged",
+                                             "repaired",       "full",
+                                             "violations",     "samples",
+                                             "sample",         "errors",
+                                             "code",           "severity",
+                                             "position",       "done",
+                                             "totals",         "by",
+                                             "bundle_version", "previous_version",
+                                             "kind",           "share",
+                                             "previous_totals"};
 
 void check_field(const std::string& name, bool to_mask) {
   if (name == "capsule")
