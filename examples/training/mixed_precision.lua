@@ -1,4 +1,4 @@
--- Training in bfloat16 with scaled losses, clipped gradients and a schedule, where some samples and some batches are bad.
+-- Training in bfloat16 with scaled losses, clipped gradients and a schedule, where some samples and batches are bad.
 -- A bad sample is repaired before the first weight and left out of the loss; where the gradients of a batch overflow,
 -- the scaler leaves out the step. The weights are those of a run that never saw the bad samples and batches.
 --

@@ -301,7 +301,7 @@ local function prepare(row)
   if row.class then
     return row
   end
-  row.arguments = read_signature(row.signature)
+  row.arguments = read_signature(row.__signature)
   row.allowed = {}
   for _, argument in ipairs(row.arguments) do
     row.allowed[argument.name] = true
@@ -337,7 +337,7 @@ local function construct(row, ...)
 end
 
 --- nn[name], of the row:
----   signature   see read_signature
+---   __signature  see read_signature
 ---   init        function(self, values, make): tensors and further fields
 ---   forward     function(self, ...)
 ---   repr        a template, or function(self)
@@ -346,7 +346,7 @@ end
 ---   meta        metamethods
 ---   mixes       function(self): why a sample's result depends on the other samples; nil where it does not
 local function layer(name, signature, row)
-  row.name, row.signature = name, signature
+  row.name, row.__signature = name, signature   -- which parameters_of (values/describe.cpp) reads, too
   rows[name] = row
   nn[name] = function(...)
     return construct(row, ...)

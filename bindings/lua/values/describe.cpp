@@ -7,6 +7,7 @@
 #include "bindings/lua/values/tensor.h"
 
 #include <algorithm>
+#include <sstream>
 #include <utility>
 
 namespace triage::lua {
@@ -108,6 +109,27 @@ std::string did_you_mean(const std::vector<std::string>& words) {
   return text + "?";
 }
 
+namespace {
+
+/// Of a constructor that scripts/prelude/nn_build.lua makes of a row: "in_features, out_features, bias". Empty: it is none.
+std::string names_of_row(lua_State* L, int function) {
+  std::string names;
+  for (int i = 1; lua_getupvalue(L, function, i); ++i) {
+    if (lua_istable(L, -1)) {
+      lua_pushliteral(L, "__signature");
+      if (lua_rawget(L, -2) == LUA_TSTRING) {
+        std::istringstream words(lua_tostring(L, -1));
+        for (std::string word; words >> word;) names += (names.empty() ? "" : ", ") + word.substr(0, word.find(':'));
+      }
+      lua_pop(L, 1);
+    }
+    lua_pop(L, 1);
+  }
+  return names;
+}
+
+}  // namespace
+
 std::optional<std::string> parameters_of(lua_State* L, int index) {
   lua_pushvalue(L, index);
   if (lua_iscfunction(L, -1) && lua_getupvalue(L, -1, 1)) lua_remove(L, -2);  // what the checks call
@@ -118,7 +140,11 @@ std::optional<std::string> parameters_of(lua_State* L, int index) {
   lua_Debug info;
   lua_pushvalue(L, -1);
   lua_getinfo(L, ">u", &info);
-  std::string names;
+  std::string names = info.isvararg ? names_of_row(L, lua_gettop(L)) : "";
+  if (!names.empty()) {
+    lua_pop(L, 1);
+    return names;
+  }
   for (int i = 1; i <= info.nparams; ++i) names += (i > 1 ? ", " : "") + std::string(lua_getlocal(L, nullptr, i));
   lua_pop(L, 1);
   if (info.isvararg) names += names.empty() ? "..." : ", ...";
