@@ -157,7 +157,7 @@ layer("MultiheadAttention", [[embed_dim:count num_heads:count dropout:probabilit
 
 -- Layers of transformers
 
-local layer_signature = [[d_model:count nhead:count dim_feedforward:count=2048 dropout:probability=0.1
+local layer_signature = [[d_model:count nhead:count dim_feedforward:count=2048 dropout:probability!=0.1
   activation:any=relu layer_norm_eps:number=1e-05 batch_first:boolean=false norm_first:boolean=false
   bias:boolean!=true]]
 
@@ -324,7 +324,7 @@ local function init_transformer(self, a)
 end
 
 layer("Transformer", [[d_model:count=512 nhead:count=8 num_encoder_layers:count=6 num_decoder_layers:count=6
-  dim_feedforward:count=2048 dropout:probability=0.1 activation:any=relu custom_encoder:module!? custom_decoder:module!?
+  dim_feedforward:count=2048 dropout:probability!=0.1 activation:any=relu custom_encoder:module!? custom_decoder:module!?
   layer_norm_eps:number=1e-05 batch_first:boolean=false norm_first:boolean=false bias:boolean!=true]], {
   placed = true,
   methods = {

@@ -60,7 +60,7 @@ local function gradients_of(operation, parameters)
   return gradients
 end
 
---- Whether something is so on any rank: `agree`, such as dist.agree, is asked with what is so on this one.
+--- Whether something is so on any rank: `agree` is asked with what is so on this one.
 local function agreed(operation, agree, bad)
   if agree == nil then
     return bad
