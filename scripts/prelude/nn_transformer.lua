@@ -80,9 +80,10 @@ local function with_own_keys(self, k, v, options)
   return k, v, masks[1], masks[2]
 end
 
+--- With batch_first no rank is read, which a graph would hold the sizes for where they come of a layer before.
 local function attention(self, query, key, value, options)
   local q, k, v = projected(self, query, key, value)
-  if query:dim() == 3 and not self.batch_first then
+  if not self.batch_first and query:dim() == 3 then
     q, k, v = q:transpose(0, 1), k:transpose(0, 1), v:transpose(0, 1)
   end
   local attn_mask, padding_mask
@@ -141,7 +142,7 @@ layer("MultiheadAttention", [[embed_dim:count num_heads:count dropout:probabilit
     options = arguments.options(operation, options, call_options)
     key = key or arguments.tensor(operation, "query", query)
     local mixed, weights = attention(self, query, key, value or key, options)
-    local batch_second = query:dim() == 3 and not self.batch_first
+    local batch_second = not self.batch_first and query:dim() == 3
     local output = self.out_proj(batch_second and mixed:transpose(0, 1) or mixed)
     if options.need_weights == false then
       return output
@@ -324,8 +325,9 @@ local function init_transformer(self, a)
 end
 
 layer("Transformer", [[d_model:count=512 nhead:count=8 num_encoder_layers:count=6 num_decoder_layers:count=6
-  dim_feedforward:count=2048 dropout:probability!=0.1 activation:any=relu custom_encoder:module!? custom_decoder:module!?
-  layer_norm_eps:number=1e-05 batch_first:boolean=false norm_first:boolean=false bias:boolean!=true]], {
+  dim_feedforward:count=2048 dropout:probability!=0.1 activation:any=relu custom_encoder:module!?
+  custom_decoder:module!? layer_norm_eps:number=1e-05 batch_first:boolean=false norm_first:boolean=false
+  bias:boolean!=true]], {
   placed = true,
   methods = {
     --- A mask that forbids each place to look at later ones.

@@ -168,3 +168,35 @@ test("T31: autocast is guarded, and captured inside", function()
   pcall(torch.autocast, function() error("x") end)
   eq(model(x).dtype, torch.float32)
 end)
+
+test("a stack of transformer layers is one graph for all batches", function()
+  local encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, 0.0, {batch_first = true}), 2)
+  local fast = triage.compile(encoder, {fullgraph = true})
+  for _, rows in ipairs({2, 3, 5}) do
+    local x = torch.randn({rows, 4, 8})
+    close_to(fast(x):detach(), encoder(x):detach())
+  end
+  eq(tostring(fast), "compiled function TransformerEncoder (1 graph)")
+end)
+
+test("running statistics move once a call on every backend", function()
+  for _, backend in ipairs({"eager", "aot_eager", "fused"}) do
+    local plain, captured = nn.BatchNorm1d(3), nn.BatchNorm1d(3)
+    captured:load_state_dict(plain:state_dict())
+    local fast = triage.compile(function(x) return captured(x * 2) + 1 end, {backend = backend})
+    for _ = 1, 4 do
+      local x = torch.randn({5, 3})
+      local loss = fast(x):square():sum()
+      loss:backward()
+      eq(fast(x):detach(), (plain(x * 2) + 1):detach())
+      plain(x * 2)
+    end
+    eq(captured:state_dict(), plain:state_dict())
+    eq(captured.num_batches_tracked:item(), 8)
+    captured:eval()
+    plain:eval()
+    local x = torch.randn({5, 3})
+    eq(fast(x):detach(), (plain(x * 2) + 1):detach())
+    eq(captured.num_batches_tracked:item(), 8)
+  end
+end)
