@@ -185,6 +185,17 @@ const std::vector<Twin>& twins() {
          const auto [a, b] = IF(m, [&] { return std::pair(z, y); }).ELSE([&] { return std::pair(twice(), y - 1); });
          return T{a, b};
        }},
+      {"T15 by element",
+       [](const T& in) {
+         const auto &z = in[0], &y = in[1], &m = in[2];
+         const at::Tensor a = IF(z > 0, [&] { return z.sqrt(); }).ELIF(m, [&] { return z * y; }).ELSE([&] {
+           return (y.abs() + 1).log();
+         });
+         return T{a,
+                  WHERE(
+                      z.isfinite(), [&] { return z / (z.abs() + 1); }, -1.5),
+                  WHERE(m, 2, z)};
+       }},
       {"T14 detection",
        [](const T& in) {
          return T{flag_nan(in[0], 1),         flag_inf(in[0], 2),         flag_nan_and_inf(in[0], 3),

@@ -167,6 +167,20 @@ TEST_CASE("a rule in a loop counts a sample once") {
   CHECK(rules_of(report) == "2 flag_nan_and_inf:\n3 torch.where (true): 1 ok\n3 torch.where (false): 1 ok\n");
 }
 
+TEST_CASE("a rule that chooses by element took each sample that has such an element") {
+  PolicyTests report = test_policy(
+      "local f = err.new(z)\n"
+      "local y = WHERE(z > 2, function() return torch.where(z > 8, 8, z) end, 0)\n"
+      "y = IF(y > 7, function() return y * 2 end):ELIF(y > 5, function() return y + 1 end):ELSE(function() return y "
+      "end)\n"
+      "return y, f",
+      "return torch.tensor({{5.5, 9.0}, {0.0, 1.0}, {3.0, 4.0}})");
+  REQUIRE(report.tests[0].failure == "");
+  CHECK(rules_of(report) ==
+        "3 WHERE (true): 2 ok\n3 WHERE (false): 1 ok\n3 torch.where (true): 1 ok\n3 torch.where (false): 2 ok\n"
+        "4 IF: 1 ok\n4 ELIF: 1 ok\n4 ELSE: 2 ok\n");
+}
+
 TEST_CASE("a policy without flags, a rule in a helper that only the tests use, and names of the policy's own") {
   PolicyTests report = test_source(
       "local function bad() return fix(torch.ones({2, 2}), err.new_t(2), 'x') end\n"
