@@ -27,7 +27,7 @@ return policy {
     local norm = x:square():sum(-1, true):sqrt()
     local long = norm > p.max_norm / unit
     f = push(f, err.VALUE_CLAMPED, "gradients", {where = long:squeeze(-1)})
-    local scale = torch.where(long, p.max_norm / norm, 1.0)
+    local scale = WHERE(long, function() return p.max_norm / norm end, 1.0)
     return torch.where(long, (x * scale):to(g.dtype), values):reshape_as(g), f
   end,
   verify = {stable = false},

@@ -82,8 +82,8 @@ local function select_guards(condition, data, a, b)
   return select_rows(all_along(taken, 1, false), ours, some)
 end
 
---- `value`, as it is. Where `other` has no gradient, a graph of gradients then knows the samples of which the branch has
--- no element, and masks them upstream as those of a branch by sample.
+--- `value`, as it is. Where `other` has no gradient, a graph of gradients then knows the samples that the branch has no
+-- element of, and masks them upstream as those of a branch by sample.
 local function with_masked_rows(condition, value, other)
   if not core.masks_rows(condition, value, other) then
     return value

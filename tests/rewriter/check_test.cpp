@@ -264,10 +264,10 @@ TEST_CASE("a where whose branch can be non-finite for what the condition keeps f
   CHECK(says(in_policy("return z:sqrt():where(z > 0, w)"), "2:17", "`sqrt`"));
   for (const char* fine :
        {"torch.where(z > 0, torch.where(z > 0, z, 1):log(), 0)", "torch.where(z > 0, z:clamp({min = 1e-6}):log(), 0)",
-        "torch.where(w > 0, z:log(), 0)", "torch.where(z > 0, z / 2, z)", "torch.where(z > 0, z ^ 2, z:pow(3))",
-        "torch.where(z > 0, z:detach():log(), 0)", "WHERE(z > 0, function() return z:log() end, 0)",
-        "torch.where(z > 0)", "IF(z > 0, function() return z:log() end):ELSE(function() return z end)",
-        "torch.where(z > 0, z, 0):log()"}) {
+        "torch.where(w > 0, z:log(), 0)", "torch.where(z == 0, 0.0, z:exp())", "torch.where(z > 0, z / 2, z)",
+        "torch.where(z > 0, z ^ 2, z:pow(3))", "torch.where(z > 0, z:detach():log(), 0)",
+        "WHERE(z > 0, function() return z:log() end, 0)", "torch.where(z > 0)",
+        "IF(z > 0, function() return z:log() end):ELSE(function() return z end)", "torch.where(z > 0, z, 0):log()"}) {
     CAPTURE(fine);
     CHECK(in_policy(std::string("return ") + fine) == "");
   }

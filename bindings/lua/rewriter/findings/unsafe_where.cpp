@@ -14,11 +14,16 @@ namespace triage::lua::rewriter {
 namespace {
 
 using Names = std::set<std::string_view>;
-using Variables = std::set<const Variable*>;
+
+/// What a condition compares: whether only with `==` and `~=`, which exclude single values.
+using Compared = std::map<const Variable*, bool>;
 
 const auto& kSingular = *new Names{"log",     "log2",    "log10", "log1p", "sqrt",   "rsqrt",  "reciprocal", "exp",
                                    "exp2",    "expm1",   "acos",  "asin",  "arccos", "arcsin", "acosh",      "atanh",
                                    "arccosh", "arctanh", "logit", "sinh",  "cosh",   "lgamma", "digamma"};
+/// Of these, what is finite at any finite number that a condition excludes by itself.
+const auto& kOverflowing = *new Names{"exp", "exp2", "expm1", "sinh", "cosh"};
+const auto& kEquals = *new Names{"eq", "ne", "not_equal"};
 const auto& kCompares = *new Names{"eq",
                                    "ne",
                                    "lt",
@@ -84,7 +89,7 @@ class Finder {
     const bool method = e.kind == ExpressionKind::MethodCall && e.text == "where" && e.items.size() == 2;
     const bool call = path == "torch.where" && e.items.size() == branches_of_where;
     if (!method && !call) return;
-    Variables compared;
+    Compared compared;
     compared_in(*(e.items[0]), compared, most_locals);
     if (compared.empty()) return;
     for (const Expression* const branch : {method ? e.left : e.items[1], e.items.back()}) {
@@ -110,17 +115,20 @@ class Finder {
   }
 
   /// The variables that a condition compares as they are.
-  void compared_in(const Expression& e, Variables& compared, int locals) const {
+  void compared_in(const Expression& e, Compared& compared, int locals) const {
     if (const Expression* value = value_of(e); value && locals > 0) return compared_in(*value, compared, locals - 1);
-    const auto note = [&](const Expression* operand) {
+    const auto note = [&](const Expression* operand, bool equals) {
       while (operand && operand->kind == ExpressionKind::Parenthesized) operand = operand->left;
-      if (operand && operand->kind == ExpressionKind::Name && operand->variable) compared.insert(operand->variable);
+      if (!operand || operand->kind != ExpressionKind::Name || !operand->variable) return;
+      const auto [known, fresh] = compared.emplace(operand->variable, equals);
+      if (!fresh) known->second = known->second && equals;
     };
     const std::string path = called_global(e);
     if (kCompares.count(operation(e, path))) {
-      for (size_t i = 0; i < 2; ++i) note(argument(e, i));
+      for (size_t i = 0; i < 2; ++i) note(argument(e, i), kEquals.count(operation(e, path)) != 0);
     } else if (e.kind == ExpressionKind::Binary && e.op >= Operator::Equal && e.op <= Operator::GreaterEqual) {
-      note(e.left), note(e.right);
+      const bool equals = e.op == Operator::Equal || e.op == Operator::NotEqual;
+      note(e.left, equals), note(e.right, equals);
     } else if (e.kind == ExpressionKind::Binary || e.kind == ExpressionKind::Unary ||
                e.kind == ExpressionKind::Parenthesized) {
       if (e.left) compared_in(*e.left, compared, locals);
@@ -128,19 +136,21 @@ class Finder {
     }
   }
 
-  bool is_one(const Expression* e, const Variables& compared) const {
+  static bool is_one(const Expression* e, const Compared& compared, bool by_order = false) {
     while (e && e->kind == ExpressionKind::Parenthesized) e = e->left;
     if (!e || e->kind != ExpressionKind::Name) return false;
-    return compared.count(e->variable) != 0;
+    const auto known = compared.find(e->variable);
+    return known != compared.end() && !(by_order && known->second);
   }
 
   /// How the message names an operation in `e` that takes one of these variables; empty where there is none.
-  std::string singular_in(const Expression& e, const Variables& compared, int locals) const {
+  std::string singular_in(const Expression& e, const Compared& compared, int locals) const {
     if (const Expression* value = value_of(e); value && locals > 0 && !compared.count(e.variable))
       return singular_in(*value, compared, locals - 1);
     const std::string path = called_global(e);
     const std::string_view name = operation(e, path);
-    if (kSingular.count(name) && is_one(argument(e, 0), compared)) return "`" + std::string(name) + "`";
+    if (kSingular.count(name) && is_one(argument(e, 0), compared, kOverflowing.count(name) != 0))
+      return "`" + std::string(name) + "`";
     if (name == "atan2" && (is_one(argument(e, 0), compared) || is_one(argument(e, 1), compared))) return "`atan2`";
     const bool divides = name == "div" || name == "divide" || name == "true_divide";
     if (divides && is_one(argument(e, 1), compared)) return "a division";
@@ -154,7 +164,7 @@ class Finder {
     return singular_below(e, compared, locals);
   }
 
-  std::string singular_below(const Expression& e, const Variables& compared, int locals) const {
+  std::string singular_below(const Expression& e, const Compared& compared, int locals) const {
     std::string found;
     const auto search = [&](const Expression* part) {
       if (part && found.empty() && part->kind != ExpressionKind::Function) found = singular_in(*part, compared, locals);
@@ -165,7 +175,7 @@ class Finder {
     return found;
   }
 
-  Variables reassigned_;
+  std::set<const Variable*> reassigned_;
   std::map<const Variable*, const Expression*> values_;  // that locals are declared with
   std::vector<Warning> warnings_;
 };
