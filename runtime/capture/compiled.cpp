@@ -216,9 +216,9 @@ Ran Compiled::execute(const Entry& entry, const Call& call, at::ArrayRef<at::Ten
   const messages::ProfilerSpan span([&] { return span_name(entry); });
   std::optional<random::DrawFrom> draws;
   if (entry.draws && options_.random) draws.emplace(random::or_aside(options_.random.get()));
-  Entry::Tensors taken;
+  std::optional<Entry::Tensors> taken;
   if (!entry.lifted.empty()) taken = entry.taken(call.all, script_->variables());
-  const at::ArrayRef<at::Tensor> all = entry.lifted.empty() ? call.all : taken;
+  const at::ArrayRef<at::Tensor> all = taken ? at::ArrayRef<at::Tensor>(*taken) : call.all;
   const Ran by_graph{CallForm::graph, &entry};
   if (!entry.script_handles_errors && !entry.failed) {
     entry.executable->run(all, call.outputs, {call.deadline, donated});
@@ -254,12 +254,12 @@ Ran Compiled::run_again(const Entry& failed, bool over_limit, const Call& call) 
 
 Ran Compiled::run(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> params, const CallContext& context,
                   std::vector<at::Tensor>& outputs) {
-  c10::SmallVector<at::Tensor, 8> joined;
+  std::optional<c10::SmallVector<at::Tensor, 8>> joined;
   if (!params.empty()) {
-    joined.append(inputs.begin(), inputs.end());
-    joined.append(params.begin(), params.end());
+    joined.emplace(inputs.begin(), inputs.end());
+    joined->append(params.begin(), params.end());
   }
-  const Call call{params.empty() ? inputs : joined, params.size(), context.deadline, outputs};
+  const Call call{joined ? at::ArrayRef<at::Tensor>(*joined) : inputs, params.size(), context.deadline, outputs};
   if (get_stance() == Stance::force_eager) {
     const ScriptLock lock(*this, call.deadline);
     check_memory(*script_, options_, call.all);

@@ -107,7 +107,7 @@ void Policy::throw_output_count(size_t wanted, size_t got) const {
 }
 
 std::vector<at::Tensor> Policy::run(at::ArrayRef<at::Tensor> inputs, const RunOptions& options) const try {
-  return policy::Call(core(), inputs, options).run();
+  return policy::Call::run(core(), inputs, options);
 } catch (...) {
   messages::throw_as_error();
 }

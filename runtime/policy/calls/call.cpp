@@ -75,13 +75,14 @@ void check_sample_ids(const PolicyVersion& version, at::ArrayRef<at::Tensor> inp
 Call::Call(PolicyCore& policy, at::ArrayRef<at::Tensor> inputs, const RunOptions& options, const Lineup* lineup)
     : policy_(policy),
       reading_(policy.line().epochs()),
-      no_reload_(nullptr),
       plain_(with_plain_deadline(options)),
       lineup_(lineup ? *lineup : policy.line().lineup()),
       inputs_(inputs),
       options_(plain_ ? *plain_ : options),
       asked_(&lineup_),
       replaceable_(lineup_.version->trial.on()) {
+  if (Loading::is_cancellable()) [[unlikely]]
+    no_reload_.emplace(nullptr);
   if (const auto& log = policy.runtime().options().decisions) answer_.capsules = DecisionQueue::of(*log).capsules();
 }
 
@@ -92,15 +93,16 @@ Call::~Call() {
   account(*lineup_.version);
 }
 
-std::vector<at::Tensor> Call::run() {
-  const messages::ProfilerSpan span([this] { return "policy " + policy_.name(); });
-  if (lineup_.beside) [[unlikely]] {
-    run_beside();
+std::vector<at::Tensor> Call::run(PolicyCore& policy, at::ArrayRef<at::Tensor> inputs, const RunOptions& options) {
+  const messages::ProfilerSpan span([&] { return "policy " + policy.name(); });
+  Call call(policy, inputs, options);
+  if (call.lineup_.beside) [[unlikely]] {
+    call.run_beside();
   } else {
-    answer();
-    account(*lineup_.version);
+    call.answer();
+    call.account(*call.lineup_.version);
   }
-  return std::move(answer_.outputs);
+  return std::move(call.answer_.outputs);
 }
 
 void Call::answer() {

@@ -43,7 +43,7 @@ class Call {
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
 
-  std::vector<at::Tensor> run();
+  static std::vector<at::Tensor> run(PolicyCore& policy, at::ArrayRef<at::Tensor> inputs, const RunOptions& options);
   /// Runs the live version once, for no host: nothing is counted, no state kept, no random number drawn. Ends when what
   /// it needs is compiled, also for inputs that are donated. Throws what the version throws, whatever `on_error` says.
   void prepare();
@@ -90,8 +90,9 @@ class Call {
   std::optional<std::chrono::nanoseconds> time_of_version(bool usual) const;
 
   PolicyCore& policy_;
-  const Epochs::Reading reading_;          // lineup_ stays
-  const Loading::Cancellable no_reload_;   // it is no part of the reload that a function of the host may run in
+  const Epochs::Reading reading_;  // lineup_ stays
+  std::optional<Loading::Cancellable>
+      no_reload_;                          // where a function of the host calls within a reload: this is no part of it
   const std::optional<RunOptions> plain_;  // where the deadline is none that others are computed from
   const Lineup& lineup_;
   const at::ArrayRef<at::Tensor> inputs_;
