@@ -196,6 +196,7 @@ diagnose::Recording PolicySubject::record(const diagnose::Tensors& inputs) {
   random::Sequence same_numbers(checked_.seed);
   const random::DrawFrom scope(&same_numbers);
   const std::vector<at::Tensor> values = policy::with_first_state(loaded_->policy.signature(), inputs, checked_.params);
+  if (loaded_->policy.graphs().size() > 1) loaded_->graph = nullptr;  // it may not be the one of these inputs
   if (loaded_->graph && loaded_->graph->inputs().size() == inputs.size() + values.size()) {
     diagnose::Tensors all = inputs;
     all.insert(all.end(), values.begin(), values.end());

@@ -2,6 +2,7 @@
 
 #include "bindings/lua/engine/policies/lua_script.h"
 #include "bindings/lua/testing/agreement.h"
+#include "bindings/lua/testing/lua_text.h"
 #include "bindings/lua/testing/verify_policy.h"
 #include "runtime/backends/deadline.h"
 #include "runtime/capture/compiled.h"

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <exception>
 
 #include "bindings/lua/engine/policies/lua_script.h"
 #include "runtime/diagnose/bits.h"
@@ -63,25 +64,6 @@ std::vector<Group> groups_of(const Signature& signature, const std::vector<Examp
   return groups;
 }
 
-std::string number_text(const at::Tensor& element) {
-  if (element.scalar_type() == at::kBool) return element.item<bool>() ? "true" : "false";
-  if (!element.is_floating_point()) return fmt::format("{}", element.item<int64_t>());
-  const double value = element.item<double>();
-  if (std::isnan(value)) return "0/0";
-  if (std::isinf(value)) return value > 0 ? "1/0" : "-1/0";
-  std::string text =
-      element.scalar_type() == at::kDouble ? fmt::format("{}", value) : fmt::format("{}", static_cast<float>(value));
-  if (text.find_first_of(".e") == std::string::npos) text += ".0";
-  return text;
-}
-
-std::string rows_text(const at::Tensor& tensor) {
-  if (tensor.dim() == 0) return number_text(tensor);
-  std::string text;
-  for (int64_t i = 0; i < tensor.size(0); ++i) text += (i > 0 ? ", " : "") + rows_text(tensor[i]);
-  return "{" + text + "}";
-}
-
 /// A value at the end of a declared range, and its text.
 struct Edge {
   at::Tensor value;
@@ -129,16 +111,6 @@ void try_edges_of_params(Verification& all, const PolicyUnderCheck& policy, cons
 
 }  // namespace
 
-std::string lua_text(const at::Tensor& tensor) {
-  constexpr int64_t most = 64;
-  const std::string dtype = graph::dtype_name(tensor.scalar_type());
-  if (tensor.numel() > most || tensor.is_complex() || tensor.numel() == 0)
-    return fmt::format("{} {}", dtype, fmt::join(tensor.sizes(), "x"));
-  const bool is_default = tensor.scalar_type() == at::kFloat || tensor.scalar_type() == at::kBool;
-  return fmt::format("torch.tensor({}{})", rows_text(tensor.cpu()),
-                     is_default ? "" : fmt::format(", {{dtype = torch.{}}}", dtype));
-}
-
 Verification verify(PolicyUnderCheck policy, const std::string& name, const Signature& signature,
                     const std::vector<Example>& batches, const std::vector<std::string>& shared,
                     const diagnose::LawsOptions& options) {
@@ -149,6 +121,7 @@ Verification verify(PolicyUnderCheck policy, const std::string& name, const Sign
   Verification all;
   all.policy = name;
   bool tried_params = false;
+  std::exception_ptr used_up;
   for (Group& group : groups_of(signature, batches, shared)) {
     policy.params = group.params;
     PolicySubject subject(policy);
@@ -157,9 +130,11 @@ Verification verify(PolicyUnderCheck policy, const std::string& name, const Sign
       if (!tried_params) try_edges_of_params(all, policy, group, signature, options.seed);
       tried_params = true;
     } catch (const std::exception& error) {
+      if (dynamic_cast<const LimitError*>(&error) != nullptr) used_up = std::current_exception();
       all.left_out.push_back(fmt::format("{}: {}", group.from, messages::message_of(error)));
     }
   }
+  if (all.laws.empty() && used_up) std::rethrow_exception(used_up);  // as where the policy used it up at its load
   if (all.laws.empty())
     throw InputError(
         fmt::format("verify: policy '{}': no batch could be tried: {}", name,

@@ -15,7 +15,4 @@ Verification verify(PolicyUnderCheck policy, const std::string& name, const Sign
                     const std::vector<Example>& batches, const std::vector<std::string>& shared,
                     const diagnose::LawsOptions& options);
 
-/// A tensor as a test of a policy makes it, `torch.tensor({{0/0, 1.0}})`; its form alone where it has more than 64 elements.
-std::string lua_text(const at::Tensor& tensor);
-
 }  // namespace triage::lua

@@ -4,6 +4,7 @@
 #include "runtime/diagnose/operator_watch.h"
 #include "runtime/diagnose/script_graph.h"
 #include "runtime/messages/debugging/verbose.h"
+#include "runtime/operators/semantics.h"
 
 namespace triage::diagnose {
 namespace {
@@ -31,9 +32,12 @@ class CallRecorder {
     return recording_.steps.size() - 1;
   }
   void end(size_t step, const at::RecordFunction& call) {
+    std::vector<size_t>& results = recording_.steps[step].results;
     for (const c10::IValue& output : call.outputs())
-      for_each_tensor(output,
-                      [&](const at::Tensor& tensor) { recording_.steps[step].results.push_back(values_.add(tensor)); });
+      for_each_tensor(output, [&](const at::Tensor& tensor) { results.push_back(values_.add(tensor)); });
+    const auto op = c10::Dispatcher::singleton().findSchema(*call.operator_name());
+    const bool gives_flags = op && operators::semantics_of(*op).has(operators::Semantics::gives_flags);
+    if (gives_flags && !results.empty()) recording_.values[results.back()].is_flags = true;
   }
 
   Recording& recording_;

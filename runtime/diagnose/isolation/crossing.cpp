@@ -7,18 +7,6 @@
 namespace triage::diagnose {
 namespace {
 
-/// How far two recordings went the same way.
-size_t common_steps(const Recording& a, const Recording& b) {
-  const size_t count = std::min(a.steps.size(), b.steps.size());
-  for (size_t i = 0; i < count; ++i) {
-    const Step &one = a.steps[i], &other = b.steps[i];
-    if (one.op != other.op || one.source.line != other.source.line || one.reads != other.reads ||
-        one.results != other.results)
-      return i;
-  }
-  return count;
-}
-
 constexpr size_t none = static_cast<size_t>(-1);
 
 /// The steps that made the values, of the first `common` steps.
@@ -104,6 +92,17 @@ std::optional<size_t> on_the_way_to(size_t output, const Recording& clean, Cross
 }
 
 }  // namespace
+
+size_t common_steps(const Recording& a, const Recording& b) {
+  const size_t count = std::min(a.steps.size(), b.steps.size());
+  for (size_t i = 0; i < count; ++i) {
+    const Step &one = a.steps[i], &other = b.steps[i];
+    if (one.op != other.op || one.source.line != other.source.line || one.reads != other.reads ||
+        one.results != other.results)
+      return i;
+  }
+  return count;
+}
 
 bool is_view(const c10::FunctionSchema& schema) {
   const auto& returns = schema.returns();

@@ -54,6 +54,9 @@ Recording record(const torch::jit::Module& module, const std::vector<c10::IValue
 /// Tensors of a result in their order, and what each is called: "output", "output.0", "output.logits".
 std::vector<std::pair<std::string, at::Tensor>> named_tensors(const c10::IValue& value, const std::string& name);
 
+/// How many steps two recordings have in common, from the first on.
+size_t common_steps(const Recording& a, const Recording& b);
+
 /// The first step on the way to `output` (none given: on any way) whose result differs outside of sample `row`, though what it
 /// read differs in that sample only. Of a computation that raised: the step that raised, or that let it be known.
 std::optional<size_t> first_crossing(const Recording& clean, const Recording& poisoned, int64_t samples, int64_t row,

@@ -27,27 +27,6 @@ double sample_bound(const c10::Scalar& bound, const at::Tensor& sample) {
   return at::scalar_tensor(number, sample.scalar_type()).item<double>();
 }
 
-}  // namespace
-
-bool Answers::has_samples(size_t output) const {
-  const at::Tensor& tensor = outputs[output];
-  return tensor.defined() && tensor.dim() > 0 && tensor.size(0) == samples &&
-         !(output < is_flags.size() && is_flags[output]);
-}
-
-bool Answers::gives_flags() const { return std::find(is_flags.begin(), is_flags.end(), true) != is_flags.end(); }
-
-std::vector<Record> Answers::records() const {
-  std::vector<Record> records(static_cast<size_t>(samples));
-  for (size_t i = 0; i < outputs.size() && i < is_flags.size(); ++i) {
-    if (!is_flags[i] || !outputs[i].defined() || outputs[i].dim() != 2 || outputs[i].size(0) != samples) continue;
-    std::vector<Record> all = flags::unpack_all(outputs[i], {.codes = codes});
-    for (size_t row = 0; row < all.size(); ++row)
-      records[row].insert(records[row].end(), all[row].begin(), all[row].end());
-  }
-  return records;
-}
-
 bool tells_of_bad(const Record& record, const AccumulationConfig& kept) {
   const auto is_error = [](const flags::UnpackedError& entry) {
     return entry.severity >= Severity::error && entry.code != Code::fallback_value;
@@ -58,6 +37,47 @@ bool tells_of_bad(const Record& record, const AccumulationConfig& kept) {
   if (kept.order == Order::last) std::reverse(by_time.begin(), by_time.end());
   const auto repair = std::find_if(by_time.rbegin(), by_time.rend(), is_repair);
   return std::any_of(by_time.rbegin(), repair, is_error);
+}
+
+/// With as many digits as tell it from its neighbours.
+std::string number_text(const at::Tensor& element) {
+  if (!element.is_floating_point() && !element.is_complex()) return fmt::format("{}", element.item<int64_t>());
+  const double value = element.item<double>();
+  if (std::isnan(value)) return "NaN";
+  if (std::isinf(value)) return value > 0 ? "Inf" : "-Inf";
+  return element.scalar_type() == at::kDouble ? fmt::format("{}", value) : fmt::format("{}", static_cast<float>(value));
+}
+
+}  // namespace
+
+bool Answers::has_samples(size_t output) const {
+  const at::Tensor& tensor = outputs[output];
+  return tensor.defined() && tensor.dim() > 0 && tensor.size(0) == samples &&
+         !(output < is_flags.size() && is_flags[output]);
+}
+
+bool Answers::gives_flags() const { return std::find(is_flags.begin(), is_flags.end(), true) != is_flags.end(); }
+
+bool Answers::has_records(size_t output) const {
+  return output < is_flags.size() && is_flags[output] && outputs[output].defined() && outputs[output].dim() == 2 &&
+         outputs[output].size(0) == samples;
+}
+
+std::vector<Record> Answers::records() const {
+  std::vector<Record> records(static_cast<size_t>(samples));
+  for (size_t i = 0; i < outputs.size() && i < is_flags.size(); ++i) {
+    if (!has_records(i)) continue;
+    std::vector<Record> all = flags::unpack_all(outputs[i], {.codes = codes});
+    for (size_t row = 0; row < all.size(); ++row)
+      records[row].insert(records[row].end(), all[row].begin(), all[row].end());
+  }
+  return records;
+}
+
+bool Answers::tells_of_bad(int64_t row, const AccumulationConfig& kept) const {
+  for (size_t i = 0; i < outputs.size(); ++i)
+    if (has_records(i) && diagnose::tells_of_bad(flags::unpack(outputs[i], row, {.codes = codes}), kept)) return true;
+  return false;
 }
 
 std::string text_of(const Record& record) {
@@ -71,7 +91,7 @@ std::string text_of(const Record& record) {
 std::optional<std::string> not_finite(const Answers& answers, size_t output, int64_t row, const Record& record,
                                       bool only_nan, const AccumulationConfig& kept) {
   const at::Tensor sample = answers.outputs[output].select(0, row);
-  if (!sample.is_floating_point() || at::isfinite(sample).all().item<bool>() || tells_of_bad(record, kept))
+  if (!sample.is_floating_point() || at::isfinite(sample).all().item<bool>() || answers.tells_of_bad(row, kept))
     return std::nullopt;
   const bool nan = sample.isnan().any().item<bool>();
   if (!nan && only_nan) return std::nullopt;
@@ -84,21 +104,23 @@ std::optional<std::string> not_finite(const Answers& answers, size_t output, int
                      repaired ? "says that it was repaired" : "has no error that tells of it", text_of(record));
 }
 
+at::Tensor outside(const at::Tensor& values, const OutputRange& range) {
+  const bool has_order = !values.is_complex();
+  const at::Tensor numbers = has_order ? values.to(at::kDouble) : at::view_as_real(values);
+  at::Tensor bad = numbers.isnan();
+  if (range.finite) bad = bad.logical_or(numbers.isinf());
+  if (!has_order) return bad.any(-1);
+  if (range.min) bad = bad.logical_or(numbers.lt(sample_bound(*range.min, values)));
+  if (range.max) bad = bad.logical_or(numbers.gt(sample_bound(*range.max, values)));
+  return bad;
+}
+
 std::optional<std::string> out_of_range(const Answers& answers, size_t output, int64_t row, const OutputRange& range) {
-  const at::Tensor sample = answers.outputs[output].select(0, row);
-  const bool has_order = !sample.is_complex();
-  const at::Tensor values = has_order ? sample.to(at::kDouble) : at::view_as_real(sample);
-  at::Tensor bad = values.isnan();
-  if (range.finite) bad = bad.logical_or(values.isinf());
-  if (has_order && range.min) bad = bad.logical_or(values.lt(sample_bound(*range.min, sample)));
-  if (has_order && range.max) bad = bad.logical_or(values.gt(sample_bound(*range.max, sample)));
+  const at::Tensor sample = answers.outputs[output].select(0, row), bad = outside(sample, range);
   if (!bad.any().item<bool>()) return std::nullopt;
-  const double first = values.masked_select(bad)[0].item<double>();
-  return fmt::format("{} leaves with {}, and is declared {}", answers.names[output],
-                     std::isnan(first)   ? "NaN"
-                     : std::isinf(first) ? "Inf"
-                                         : fmt::format("{:g}", first),
-                     range.text());
+  at::Tensor first = sample.masked_select(bad)[0];
+  if (first.is_complex()) first = at::view_as_real(first).abs().amax();
+  return fmt::format("{} leaves with {}, and is declared {}", answers.names[output], number_text(first), range.text());
 }
 
 int64_t changed_values(const at::Tensor& output, const at::Tensor& input) {

@@ -26,17 +26,23 @@ struct Answers {
   bool gives_flags() const;
   /// The entries of each sample, those of all outputs of flags.
   std::vector<Record> records() const;
+  /// Whether a record of this sample tells of a value that is still bad: it has an entry of severity ERROR or worse that no repair came
+  /// after. Each output of flags is one record, because a repair in one says nothing of what another tells. `kept`: how errors
+  /// accumulated.
+  bool tells_of_bad(int64_t row, const AccumulationConfig& kept) const;
+
+ private:
+  bool has_records(size_t output) const;
 };
 
-/// Whether a record tells of a value that is still bad: it has an entry of severity ERROR or worse that no repair came after. `kept`: how
-/// its errors accumulated.
-bool tells_of_bad(const Record& record, const AccumulationConfig& kept);
 /// "NAN @ x, FALLBACK_VALUE @ x"; the first of many.
 std::string text_of(const Record& record);
 
 /// How an output breaks Law::finite in a row: it has NaN or Inf (`only_nan`: NaN), and `record` does not tell of it.
 std::optional<std::string> not_finite(const Answers& answers, size_t output, int64_t row, const Record& record,
                                       bool only_nan, const AccumulationConfig& kept);
+/// Which elements are not within a declared range.
+at::Tensor outside(const at::Tensor& values, const OutputRange& range);
 /// How an output is not within its declared range in a row, whatever its record says.
 std::optional<std::string> out_of_range(const Answers& answers, size_t output, int64_t row, const OutputRange& range);
 /// How many values of an output differ in their bits from the input that it belongs to; none of those in another form.

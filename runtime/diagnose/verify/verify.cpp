@@ -3,10 +3,10 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <random>
 #include <set>
 #include <utility>
@@ -15,6 +15,7 @@
 #include "runtime/diagnose/isolation/start_batches.h"
 #include "runtime/diagnose/verify/answers.h"
 #include "runtime/diagnose/verify/blame.h"
+#include "runtime/diagnose/verify/gradients.h"
 #include "runtime/diagnose/verify/search.h"
 #include "runtime/diagnose/verify/smallest.h"
 #include "runtime/messages/debugging/verbose.h"
@@ -245,6 +246,11 @@ class Laws {
     const TriedSample least = fails_at(where) ? sample : smallest(sample, inputs_, fails);
     Violation violation{"", "the call fails: " + failure, sample.what, 1, where, "", named(batch_of(least)), 0};
     if (const auto step = raised(subject_.record(batch_of(least)))) violation.op = step->op;
+    const auto of_samples = [](const IsolationInput& input) { return input.has_samples && !input.is_flags; };
+    if (sample.is_given && std::count_if(inputs_.begin(), inputs_.end(), of_samples) > 1)
+      violation.what +=
+          "; the batch that it is of is answered: if all samples share one of the inputs, name that with --shared, or "
+          "declare its type, without the dim of the batch";
     add(Law::answers, std::move(violation));
   }
 
@@ -405,7 +411,8 @@ class Laws {
           return not_finite(answers, output, row, record, promise(Law::finite).only_nan, kept_);
         },
         [this](const TriedSample& sample, size_t output) {
-          return made_not_finite(subject_.record(batch_of(sample)), output);
+          const auto range = output < ranges_.size() ? ranges_[output] : std::nullopt;
+          return made_bad(subject_.record(batch_of(sample)), output, range);
         });
   }
 
@@ -482,32 +489,45 @@ class Laws {
 
   static std::string shown(const Record& record) { return record.empty() ? "clean" : diagnose::text_of(record); }
 
-  /// With one other sample, if that is enough.
+  Record record_of(const TriedSamples& batch, size_t row) { return ask(batch).records()[row]; }
+
+  /// With as few other samples as show it.
   void note_other_record(const std::vector<size_t>& part, size_t place_in_part, const Record& got,
                          const Record& expected) {
     const size_t which = part[place_in_part];
     Violation violation{"", "", samples_[which].what, 1};
-    violation.what = fmt::format("the record of one sample is {} in a batch of {}, and {} in a batch of {}",
-                                 shown(expected), samples_.size(), shown(got), part.size());
-    std::vector<size_t> alone = {which}, pair;
-    const Record by_itself = ask(picked(alone)).records()[0];
-    for (size_t other = 0; other < samples_.size() && pair.empty(); ++other)
-      for (const auto& two : {std::vector<size_t>{other, which}, std::vector<size_t>{which, other}}) {
-        const size_t row = two[0] == which ? 0 : 1;
-        const Record beside = other == which ? by_itself : ask(picked(two)).records()[row];
-        if (beside == by_itself) continue;
-        pair = two;
-        violation.row = static_cast<int64_t>(row);
-        violation.what = fmt::format("the record of a sample is {} alone, and {} as sample {} beside another one",
-                                     shown(by_itself), shown(beside), row);
-        break;
+    const Record by_itself = record_of(picked({which}), 0);
+    std::vector<size_t> batch = part;
+    if (got == by_itself) {  // then the batch of all is the one that shows it
+      batch.resize(samples_.size());
+      std::iota(batch.begin(), batch.end(), size_t{0});
+    }
+    const auto row_in = [&](const std::vector<size_t>& some) {
+      return static_cast<size_t>(std::find(some.begin(), some.end(), which) - some.begin());
+    };
+    batch = fewest(std::move(batch), which,
+                   [&](const std::vector<size_t>& some) { return record_of(picked(some), row_in(some)) != by_itself; });
+    const size_t row = row_in(batch);
+    const TriedSamples least = smallest(picked(batch), inputs_, [&](const TriedSamples& some) {
+      try {
+        return record_of(some, row) != record_of({some[row]}, 0);
+      } catch (const std::exception&) {  // of samples that were cut
+        return false;
       }
-    const std::vector<size_t>& shown_batch = pair.empty() ? part : pair;
-    if (pair.empty()) violation.row = static_cast<int64_t>(place_in_part);
-    const Tensors batch = diagnose::batch_of(inputs_, picked(shown_batch));
-    const Recording one = subject_.record(diagnose::batch_of(inputs_, picked(alone))), other = subject_.record(batch);
-    place(violation, first_other({one, 1, 0}, {other, static_cast<int64_t>(shown_batch.size()), violation.row}));
-    violation.inputs = named(batch);
+    });
+    const Record alone = record_of({least[row]}, 0), beside = record_of(least, row);
+    violation.row = static_cast<int64_t>(row);
+    violation.what =
+        alone == beside
+            ? fmt::format("the record of one sample is {} in a batch of {}, and {} in a batch of {}", shown(expected),
+                          samples_.size(), shown(got), part.size())
+            : fmt::format("the record of a sample is {} alone, and {} as sample {} {}", shown(alone), shown(beside),
+                          row,
+                          least.size() == 2 ? "beside another one" : fmt::format("of a batch of {}", least.size()));
+    const Tensors together = diagnose::batch_of(inputs_, least);
+    const Recording one = subject_.record(batch_of(least[row])), other = subject_.record(together);
+    place(violation, first_other({one, 1, 0}, {other, static_cast<int64_t>(least.size()), violation.row}));
+    violation.inputs = named(together);
     add(Law::order, std::move(violation));
   }
 
@@ -555,35 +575,34 @@ class Laws {
   // gradients
 
   void try_gradients() {
-    Tensors batch = diagnose::batch_of(inputs_, samples_), leaves;
-    std::vector<size_t> of_input;
-    for (size_t i = 0; i < batch.size(); ++i) {
-      if (!inputs_[i].has_samples || inputs_[i].is_flags || !batch[i].is_floating_point()) continue;
-      batch[i] = batch[i].detach().clone().set_requires_grad(true);
-      leaves.push_back(batch[i]);
-      of_input.push_back(i);
-    }
-    if (leaves.empty()) return not_tried(Law::gradients, "no input of floats has samples");
-    const at::AutoGradMode with_grad(true);
-    Tensors roots;
+    std::string why_not;
     ++found_.calls;
-    const Tensors outputs = subject_.call(batch);
-    for (const at::Tensor& output : outputs)
-      if (output.defined() && output.requires_grad() && output.is_floating_point()) roots.push_back(output.sum());
-    if (roots.empty()) return not_tried(Law::gradients, "no output depends on an input that requires grad");
-    const Tensors gradients = torch::autograd::grad(roots, leaves, {}, {}, false, /*allow_unused=*/true);
-    for (size_t k = 0; k < gradients.size(); ++k) {
-      if (!gradients[k].defined()) continue;
-      const at::Tensor bad = at::isfinite(gradients[k]).reshape({gradients[k].size(0), -1}).all(1).logical_not();
-      const at::Tensor rows = bad.nonzero().flatten();
-      if (rows.numel() == 0) continue;
-      const auto row = static_cast<size_t>(rows[0].item<int64_t>());
-      Violation violation{"", "", samples_[row].what, static_cast<size_t>(rows.numel())};
-      violation.what = fmt::format("the gradient of {} has NaN or Inf in {} of {} samples", inputs_[of_input[k]].name,
-                                   rows.numel(), samples_.size());
-      violation.inputs = named(batch_of(samples_[row]));
-      add(Law::gradients, std::move(violation));
+    const Tensors gradients = gradients_of(subject_, inputs_, diagnose::batch_of(inputs_, samples_), why_not);
+    if (!why_not.empty()) return not_tried(Law::gradients, why_not);
+    for (size_t input = 0; input < gradients.size(); ++input) {
+      if (!gradients[input].defined()) continue;
+      const at::Tensor is_good = at::isfinite(gradients[input]).reshape({gradients[input].size(0), -1}).all(1);
+      const at::Tensor rows = is_good.logical_not().nonzero().flatten();
+      if (rows.numel() > 0) note_gradient(input, rows);
     }
+  }
+
+  void note_gradient(size_t input, const at::Tensor& rows) {
+    const auto row = static_cast<size_t>(rows[0].item<int64_t>());
+    Violation violation{"", "", samples_[row].what, static_cast<size_t>(rows.numel())};
+    const std::string what = fmt::format("the gradient of {} has NaN or Inf in {} of {} samples", inputs_[input].name,
+                                         rows.numel(), samples_.size());
+    violation.what = what;
+    const auto alone = [&](const TriedSample& one) -> std::optional<std::string> {
+      std::string none;
+      ++found_.calls;
+      const at::Tensor gradient = gradients_of(subject_, inputs_, batch_of(one), none)[input];
+      if (!gradient.defined() || at::isfinite(gradient).all().item<bool>()) return std::nullopt;
+      return what;
+    };
+    look_closer(violation, samples_[row], alone,
+                [&](const TriedSample& one) { return broke_gradient(subject_, inputs_, batch_of(one)); });
+    add(Law::gradients, std::move(violation));
   }
 
   // isolated
@@ -730,7 +749,7 @@ class Laws {
   }
 
   static void describe(Violation& violation, const Leak& leak, const std::vector<IsolationInput>& inputs) {
-    const std::string call = leak.later ? "in the next call, whose samples are all good" : "in its call";
+    const std::string call = leak.later ? "in the next call, which has the batch without it" : "in its call";
     violation.samples = static_cast<size_t>(leak.rows);
     violation.row = leak.row;
     if (!leak.how.empty())

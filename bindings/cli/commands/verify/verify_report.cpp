@@ -12,7 +12,8 @@
 
 #include "bindings/cli/calls/call.h"
 #include "bindings/cli/terminal.h"
-#include "bindings/lua/testing/verify_policy.h"
+#include "bindings/lua/testing/lua_text.h"
+#include "runtime/files/disk.h"
 
 namespace triage::cli {
 namespace {
@@ -48,14 +49,23 @@ std::string line_of(const std::string& source, int line) {
   return begin == std::string::npos ? "" : text.substr(begin);
 }
 
+/// The text of the policy, or of a module of it; empty where it is no file.
+std::string source_of(const std::string& file, const std::string& path, const std::string& source) {
+  const std::filesystem::path named(file), own(path);
+  if (named == own || (!named.has_parent_path() && named == own.filename())) return source;
+  try {
+    return files::read_text(named);
+  } catch (const std::exception&) {
+    return "";
+  }
+}
+
 void print_violation(const Violation& violation, const std::string& path, const std::string& source) {
   say("    {}\n", violation.what);
   say("      {}: first seen with {}\n",
       violation.samples == 1 ? "1 sample" : fmt::format("{} samples", violation.samples), violation.sample);
   if (!violation.source.file.empty()) {
-    const bool is_own =
-        std::filesystem::path(violation.source.file).filename() == std::filesystem::path(path).filename();
-    const std::string text = is_own ? line_of(source, violation.source.line) : "";
+    const std::string text = line_of(source_of(violation.source.file, path, source), violation.source.line);
     say("      {}:{}{}{}\n", violation.source.file, violation.source.line,
         violation.op.empty() ? "" : "  " + paint(Paint::error, violation.op), text.empty() ? "" : "  " + text);
   } else if (!violation.op.empty()) {
