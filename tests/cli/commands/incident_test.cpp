@@ -96,6 +96,15 @@ struct IncidentScene {
     std::filesystem::create_directories(folder / "cache/sources");
     for (const std::string& source : {careful_source, strict_source})
       write_bytes(folder / "cache/sources/repair-" + hash_of(source) + ".lua", source);
+    std::filesystem::create_directories(folder / "policies");
+    write_bytes(folder / "policies/repair.lua", strict_source);
+  }
+  /// As commands name it, which work in any folder.
+  std::string absolute(const std::string& name) const { return std::filesystem::canonical(folder / name).string(); }
+  /// The command that puts the careful source back.
+  std::string restoring() const {
+    return "cp " + absolute("cache/sources/repair-" + hash_of(careful_source) + ".lua") + " " +
+           absolute("policies/repair.lua");
   }
   Ran operator()(std::vector<std::string> arguments) const {
     arguments.insert(arguments.begin(), "incident");
@@ -152,7 +161,8 @@ TEST_CASE("incident tells what changed, who is affected and what to do") {
         "  version 2 (4d42ae31) flagged 46 % of its 24 samples, version 1 (be99a7f0) under 0.1 %; go back to version 1 "
         "(be99a7f0). The call acts at once, and holds until the file changes:\n"
         "    policy.rollback(1)\n"
-        "    cp cache/sources/repair-be99a7f03f24a70e.lua policies/repair.lua\n");
+        "    " +
+            triage.restoring() + "\n");
 }
 
 TEST_CASE("incident --json has the same in one object") {
@@ -174,15 +184,15 @@ TEST_CASE("incident --json has the same in one object") {
   CHECK(policy["versions"][1]["share"].get<double>() == doctest::Approx(11.0 / 24));
   CHECK(policy["codes"][0] == Json({{"code", "INF"}, {"samples", 11}}));
   CHECK(policy["advice"]["do"] == "rollback");
-  CHECK(
-      policy["advice"]["commands"] ==
-      Json({"policy.rollback(1)", "cp cache/sources/repair-" + hash_of(careful_source) + ".lua policies/repair.lua"}));
+  CHECK(policy["advice"]["commands"] == Json({"policy.rollback(1)", triage.restoring()}));
   CHECK_FALSE(policy.contains("samples"));
   const Json ids = triage.json({"d.jsonl", "--ids"})["policies"][0]["samples"];
   REQUIRE(ids.size() == 13);
   CHECK(ids[12]["sample_id"] == "user-4");
   CHECK(ids[12]["version"] == 2);
-  CHECK(has(triage({"d.jsonl", "--ids"}).out, "    user-4        2      kept  INF @ logits\n"));
+  CHECK(ids[12]["title"] == "version 2 (" + hash_of(strict_source).substr(0, 8) + ")");
+  CHECK(std::regex_search(triage({"d.jsonl", "--ids"}).out,
+                          std::regex("\n    user-4 +version 2 \\(4d42ae31\\) +kept  INF @ logits\n")));
 }
 
 TEST_CASE("a time leaves out what was before, but not which version was live") {
@@ -255,7 +265,9 @@ TEST_CASE("logs that say little are read for what they say") {
   std::string old = first_calls + bad_calls;
   old = std::regex_replace(old, std::regex(R"("totals":\{[^}]*\})"), R"("form":"graph")");
   const std::string without = out(old);
-  CHECK(has(without, "What changed\n  nothing that the log tells of\n"));
+  CHECK(has(without,
+            "What changed\n  2026-05-04T03:11:30.000000Z  version 2 (4d42ae31) has the calls from here on; the log "
+            "does not say how it went live\n"));
   CHECK(has(without, "* only of the calls in the log"));
   CHECK(has(without, "    policy.rollback(1)\n"));
   const std::string damaged = out("{\n" + loaded_line + first_calls + "nonsense\n");
@@ -303,7 +315,7 @@ TEST_CASE("the way back is what the log says") {
       call_line(11, 1, strict_source, 8, 6, "INF", {8, 6});
   const Json file = advice(loaded_line + first_calls + restarted);
   CHECK(file["do"] == "restore");
-  CHECK(file["commands"] == Json({"cp cache/sources/repair-" + hash_of(careful_source) + ".lua policies/repair.lua"}));
+  CHECK(file["commands"] == Json({triage.restoring()}));
   // A param was set, and the version is the same.
   const Json param = advice(loaded_line + first_calls +
                             event_line(9, "param", {{"param", "limit"}, {"value", "1"}, {"previous_value", "10"}}));
@@ -326,13 +338,96 @@ TEST_CASE("the way back is what the log says") {
   CHECK(has(
       advice(loaded_line + first_calls + swapped_line + back + answered.dump() + "\n")["text"],
       "version 2 (" + hash_of(strict_source).substr(0, 8) + ") flagged or failed 100 % of its 8 samples; version 1"));
+  // What another version takes is no mistake of the host, but one of this version.
   answered["failure_kind"] = "input";
-  CHECK(has(advice(loaded_line + first_calls + swapped_line + answered.dump() + "\n")["text"],
-            ") is live instead, with 0 %"));
+  CHECK(advice(loaded_line + first_calls + swapped_line + answered.dump() + "\n")["do"] == "rollback");
+  failing["failure_kind"] = "input";
+  CHECK(has(advice(loaded_line + first_calls + swapped_line + failing.dump() + "\n")["text"], "with 0 %"));
   // Of a bundle, all policies go back.
   std::string bundle =
       std::regex_replace(all, std::regex(R"("event":"live")"), R"("event":"live","bundle":"pair","bundle_version":4)");
   CHECK(advice(bundle)["commands"] == Json({"bundle.rollback(4)"}));
+}
+
+namespace {
+
+/// Of a call that version 2 failed, and version 1 answered; one sample of it is flagged.
+std::string stand_in_line(int minute, int batch, std::pair<int, int> totals) {
+  Json line = Json::parse(call_line(minute, 1, careful_source, batch, 1, "NAN", totals));
+  line["answered"] = "last_good";
+  line["live_version"] = 2;
+  line["failure"] = "repair.lua:5: too large";
+  line["failure_kind"] = "policy";
+  return line.dump() + "\n";
+}
+
+}  // namespace
+
+TEST_CASE("a call that another version answered is a failure of the one that should have, whatever its samples are") {
+  const IncidentScene triage;
+  const std::string log = loaded_line + call_line(1, 1, careful_source, 8, 1, "NAN", {8, 1}) + swapped_line +
+                          call_line(11, 2, strict_source, 8, 1, "NAN", {8, 1}) + stand_in_line(12, 8, {16, 2}) +
+                          stand_in_line(13, 8, {24, 3});
+  write_bytes(triage.folder / "s.jsonl", std::regex_replace(log, std::regex("8000"), "8"));
+  const Json policy = triage.json({"s.jsonl", "--cache", "cache"})["policies"][0];
+  const Json &first = policy["versions"][0], &second = policy["versions"][1];
+  CHECK(first["samples"] == 24);  // 16 of them for version 2
+  CHECK(first["flagged"] == 3);
+  CHECK(first["failed_samples"] == 0);
+  CHECK(second["samples"] == 24);
+  CHECK(second["flagged"] == 1);
+  CHECK(second["failed_calls"] == 2);
+  CHECK(second["failed_samples"] == 16);
+  CHECK(second["share"].get<double>() == doctest::Approx(17.0 / 24));
+  CHECK(policy["advice"]["commands"] == Json({"policy.rollback(1)", triage.restoring()}));
+  // After a rollback to the version that failed, nothing leads away from the one that did less harm.
+  write_bytes(triage.folder / "s.jsonl",
+              log + event_line(14, "live", {{"version", 1}, {"hash", hash_of(careful_source)}, {"by", "rollback"}}));
+  CHECK(triage.json({"s.jsonl"})["policies"][0]["advice"]["do"] == "nothing");
+}
+
+TEST_CASE("a canary that fails leaves the shares of the live version below all of its samples") {
+  const IncidentScene triage;
+  std::string log = loaded_line + call_line(1, 1, careful_source, 8, 1, "NAN", {8, 1}) +
+                    event_line(2, "candidate_started", {{"version", 2}, {"hash", hash_of(strict_source)}});
+  for (int call = 1; call <= 5; call++) log += stand_in_line(2 + call, 8, {8 * call, call});
+  write_bytes(triage.folder / "c.jsonl", log);
+  const Json versions = triage.json({"c.jsonl"})["policies"][0]["versions"];
+  CHECK(versions[0]["samples"] == 48);
+  CHECK(versions[0]["share"] == 0.125);
+  CHECK(versions[1]["hash"] == hash_of(strict_source));
+  CHECK(versions[1]["failed_samples"] == 40);
+  CHECK(versions[1]["share"] == 1.0);
+}
+
+TEST_CASE("runs of several processes, each with a version 1, are told by their hashes") {
+  const IncidentScene triage;
+  Json failed = Json::parse(call_line(3, 1, strict_source, 8, 0, "NAN", {0, 0}));
+  failed.erase("totals");
+  failed["answered"] = "failed";
+  failed["failure"] = "repair.lua:5: no";
+  write_bytes(triage.folder / "r.jsonl", call_line(1, 1, careful_source, 8, 1, "NAN", {8, 1}) + failed.dump() + "\n");
+  const Json policy = triage.json({"r.jsonl", "--cache", "cache"})["policies"][0];
+  CHECK(policy["live"] == "version 1 (" + hash_of(strict_source).substr(0, 8) + ")");
+  REQUIRE(policy["changes"].size() == 1);
+  CHECK(policy["changes"][0]["event"] == "answers");
+  CHECK(policy["changes"][0]["previous_hash"] == hash_of(careful_source));
+  CHECK(policy["advice"]["do"] == "restore");  // no rollback leads to another process
+}
+
+TEST_CASE("where the folder of the service is not known, the command makes no new file in another one") {
+  const IncidentScene triage;
+  std::filesystem::remove(triage.folder / "policies/repair.lua");
+  const Json advice = triage.json({"d.jsonl", "--cache", "cache"})["policies"][0]["advice"];
+  const std::string kept = triage.absolute("cache/sources/repair-" + hash_of(careful_source) + ".lua");
+  CHECK(advice["commands"][1] == "test -f policies/repair.lua && cp " + kept + " policies/repair.lua");
+  CHECK(has(advice["text"], "does not say in which folder \"policies/repair.lua\" begins"));
+  // A log names it from where it lies.
+  std::filesystem::create_directories(triage.folder / "service/policies");
+  write_bytes(triage.folder / "service/policies/repair.lua", strict_source);
+  std::filesystem::copy(triage.folder / "d.jsonl", triage.folder / "service/d.jsonl");
+  const Json found = triage.json({"service/d.jsonl", "--cache", "cache"})["policies"][0]["advice"];
+  CHECK(found["commands"][1] == "cp " + kept + " " + triage.absolute("service/policies/repair.lua"));
 }
 
 TEST_CASE("text in a log does nothing to a terminal or a page, and every line of events is read or counted") {

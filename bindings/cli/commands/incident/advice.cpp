@@ -2,8 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
+#include <set>
 #include <string>
 #include <string_view>
+#include <system_error>
 
 #include "bindings/cli/commands/decisions/decision_filter.h"
 #include "bindings/cli/commands/incident/incident_report.h"
@@ -27,20 +30,64 @@ Json advice(const char* what, std::string text, Json commands = Json::array()) {
   return {{"do", what}, {"text", std::move(text)}, {"commands", std::move(commands)}};
 }
 
+/// The same file for each folder that the command may be run in.
+std::string absolute(const std::string& path) {
+  std::error_code error;
+  const auto found = std::filesystem::weakly_canonical(std::filesystem::absolute(path, error), error);
+  return error ? path : found.string();
+}
+
+/// The file of the policy, where it is known where a relative path begins; else empty.
+std::string file_of(const PolicyIncident& policy, const LogSources& sources) {
+  const std::filesystem::path path = policy.path();
+  if (path.is_absolute()) return path.string();
+  std::set<std::string> found;
+  for (const std::string& folder : sources.folders) {
+    std::error_code error;
+    const auto file = folder / path;
+    if (std::filesystem::is_regular_file(file, error)) found.insert(absolute(file.string()));
+  }
+  return found.size() == 1 ? *found.begin() : "";
+}
+
+/// Of samples those that were harmed, under each number that a source had.
+struct Harm {
+  uint64_t samples = 0, harmed = 0, failed = 0;
+
+  double share() const { return ratio_of(harmed); }
+  double failed_share() const { return ratio_of(failed); }
+
+ private:
+  double ratio_of(uint64_t count) const {
+    return samples == 0 ? 0 : static_cast<double>(count) / static_cast<double>(samples);
+  }
+};
+
+Harm harm_of(const PolicyIncident& policy, const IncidentVersion& version) {
+  Harm harm;
+  for (const IncidentVersion* one : policy.versions())
+    if (one == &version || (!version.hash.empty() && one->hash == version.hash)) {
+      harm.samples += one->samples();
+      harm.harmed += one->harmed();
+      harm.failed += one->failed_samples;
+    }
+  return harm;
+}
+
 /// "version 2 (05adcc29) flagged or failed 80 % of its 96 samples"
 std::string told_of(const IncidentVersion& version) {
   return fmt::format("{} flagged{} {} of its {} samples", version.title(),
                      version.failed_samples > 0 ? " or failed" : "", percent(*version.share()), version.samples());
 }
 
-/// The one that was live last of those that did at most half as much harm as `live`; null where there is none.
+/// The one that was live last of those that did at most half as much harm as `live`, and do not fail more; null where there is none.
 const IncidentVersion* way_back(const PolicyIncident& policy, const IncidentVersion& live) {
   const IncidentVersion* found = nullptr;
+  const double most = *live.share() / 2, most_failed = harm_of(policy, live).failed_share();
   for (const IncidentVersion* version : policy.versions()) {
-    const auto share = version->share();
-    if (version == &live || version->hash == live.hash || version->went_live == 0 || !share ||
-        *share * 2 > *live.share())
-      continue;
+    if (version == &live || version->hash == live.hash || version->went_live == 0 || !version->share()) continue;
+    const Harm harm = harm_of(policy, *version);
+    if (*version->share() > most || harm.share() > most || harm.failed_share() > most_failed) continue;
     if (!found || version->went_live > found->went_live) found = version;
   }
   return found;
@@ -51,39 +98,53 @@ const IncidentVersion* left_behind(const PolicyIncident& policy, const IncidentV
   const IncidentVersion* found = nullptr;
   for (const IncidentVersion* version : policy.versions()) {
     const auto share = version->share();
-    if (version == &live || version->went_live == 0 || !share || *share < 2 * live.share().value_or(0) || *share == 0)
+    if (version == &live || version->hash == live.hash || version->went_live == 0 || !share ||
+        *share < 2 * live.share().value_or(0) || *share == 0)
       continue;
     if (!found || version->went_live > found->went_live) found = version;
   }
   return found;
 }
 
-/// Puts the file back, where its text is kept as a file that a policy can be.
-void add_restore(Json& commands, const PolicyIncident& policy, const IncidentVersion& to, const SourceTexts& texts) {
-  const auto kept = texts.find(to.hash, to.kept);
+/// Puts the file back, where its text is kept as a file that a policy can be. Where the service runs in a folder that is not known,
+/// no new file is made elsewhere.
+void add_restore(Json& commands, const PolicyIncident& policy, const IncidentVersion& to, const LogSources& sources) {
+  const auto kept = sources.texts.find(to.hash, to.kept);
   const bool is_file = kept.contents && kept.contents->files.empty() && !policy::is_packed(kept.contents->source);
-  if (is_file && policy.bundle().empty() && !policy.path().empty())
-    commands.push_back(fmt::format("cp {} {}", quoted(kept.file), quoted(policy.path())));
+  if (!is_file || !policy.bundle().empty() || policy.path().empty()) return;
+  const std::string source = quoted(absolute(kept.file)), file = file_of(policy, sources);
+  commands.push_back(file.empty() ? fmt::format("test -f {1} && cp {0} {1}", source, quoted(policy.path()))
+                                  : fmt::format("cp {} {}", source, quoted(file)));
+}
+
+/// Where the commands have to be run, if that matters.
+std::string where_to_run(const PolicyIncident& policy, const Json& commands) {
+  if (commands.empty() || !commands.back().get_ref<const std::string&>().starts_with("test -f ")) return "";
+  return fmt::format(
+      ". The log does not say in which folder \"{}\" begins: copy the file in the folder that the service runs in",
+      policy.path());
 }
 
 Json go_back(const PolicyIncident& policy, const IncidentVersion& live, const IncidentVersion& to,
-             const SourceTexts& texts) {
+             const LogSources& sources) {
   const std::string why = fmt::format("{}, {} {}", told_of(live), to.title(), percent(*to.share()));
   Json commands = Json::array();
   const bool is_here = to.of_start == policy.start();
   if (is_here)
     commands.push_back(policy.bundle().empty() ? fmt::format("policy.rollback({})", to.number)
                                                : fmt::format("bundle.rollback({})", to.bundle_version));
-  add_restore(commands, policy, to, texts);
+  add_restore(commands, policy, to, sources);
   if (!is_here && commands.empty())
     return advice("restore",
                   fmt::format("{}; a start has come since, so that no rollback leads to it, and its source is "
                               "not kept: put the file back from where you keep its versions",
                               why));
+  const std::string where = where_to_run(policy, commands);
   return advice(is_here ? "rollback" : "restore",
-                fmt::format("{}; go back to {}{}", why, to.title(),
+                fmt::format("{}; go back to {}{}{}", why, to.title(),
                             is_here ? ". The call acts at once, and holds until the file changes"
-                                    : ": a start has come since, so that its file has to be put back"),
+                                    : ": a start has come since, so that its file has to be put back",
+                            where),
                 std::move(commands));
 }
 
@@ -102,14 +163,14 @@ Json params_back(const PolicyIncident& policy) {
 
 }  // namespace
 
-Json advice_for(const PolicyIncident& policy, const SourceTexts& texts, bool whole) {
+Json advice_for(const PolicyIncident& policy, const LogSources& sources) {
   const IncidentVersion* const live = policy.live();
   if (policy.calls() == 0)
     return advice("nothing",
-                  fmt::format("no call {} flagged a sample or failed", whole ? "in the log" : "of this time"));
+                  fmt::format("no call {} flagged a sample or failed", sources.whole ? "in the log" : "of this time"));
   if (!live) return advice("unknown", "the log does not say which version is live");
   if (live->share())
-    if (const IncidentVersion* const to = way_back(policy, *live)) return go_back(policy, *live, *to, texts);
+    if (const IncidentVersion* const to = way_back(policy, *live)) return go_back(policy, *live, *to, sources);
   if (const IncidentVersion* const worse = left_behind(policy, *live))
     return advice("nothing", fmt::format("{}; {} is live instead{}", told_of(*worse), live->title(),
                                          live->share() ? fmt::format(", with {}", percent(*live->share())) : ""));

@@ -4,6 +4,7 @@
 #include <triage/error.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -24,6 +25,13 @@ namespace triage::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+/// This one, and those of the logs.
+std::vector<std::string> folders_of(const std::vector<std::string>& files) {
+  std::vector<std::string> folders = {"."};
+  for (const std::string& file : files) folders.push_back(std::filesystem::path(file).parent_path().string());
+  return folders;
+}
 
 /// All that the log tells, by policy.
 class Incident {
@@ -55,10 +63,11 @@ class Incident {
 
   Json report(const DecisionFiles& files) const {
     const SourceTexts texts(options_.cache);
+    const LogSources sources{texts, is_whole(), folders_of(options_.files)};
     Json policies = Json::array(), notes = Json::array();
     for (const auto& [name, policy] : policies_)
       if (options_.policy.empty() || name == options_.policy)
-        policies.push_back(report_of(*policy, texts, is_whole(), options_.ids));
+        policies.push_back(report_of(*policy, sources, options_.ids));
     if (!texts.trouble().empty()) notes.push_back(texts.trouble());
     return {{"first", first_.empty() ? Json() : Json(first_)},
             {"last", last_.empty() ? Json() : Json(last_)},

@@ -71,7 +71,7 @@ function counts_table(policy, kind, name) {
 
 const samples_table = policy => h('table', {class: 'panel'}, head(['sample', 'version', 'errors', 'done', 'time']),
   policy.samples.slice(0, 1000).map(one => row([h('span', {class: 'mono'}, one.sample_id || `${one.decision_id} #${one.sample}`),
-    number(one.version), one.errors, one.done, one.time])),
+    one.title, one.errors, one.done, one.time])),
   policy.samples.length > 1000 ? row([h('span', {class: 'soft'}, `and ${number(policy.samples.length - 1000)} more`)]) : '');
 
 // --- the page ----------------------------------------------------------------------------------------------------------------

@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "bindings/cli/commands/decisions/decision_filter.h"
-#include "bindings/cli/commands/incident/advice.h"
 
 namespace triage::cli {
 namespace {
@@ -134,6 +133,7 @@ Json samples_json(const PolicyIncident& policy) {
                        {"sample", row},
                        {"version", version->number},
                        {"hash", version->hash},
+                       {"title", version->title()},
                        {"errors", errors},
                        {"done", done}});
   return samples;
@@ -154,6 +154,9 @@ std::string sentence_of(const PolicyIncident::Event& event) {
   const std::string version = fmt::format(
       "version {}", line.contains("version") ? count_in(line, "version") : count_in(line, "bundle_version"));
   if (kind == "live") return sentence_of_live(event);
+  if (kind == "answers")
+    return fmt::format("{} has the calls from here on; the log does not say how it went live",
+                       event.version ? event.version->title() : version);
   if (kind == "refused") return sentence_of_refusal(line);
   if (kind == "pinned") return version + " is pinned: whatever changes on the disk, it stays live";
   if (kind == "unpinned") return "the pin has ended, and the disk is followed again";
@@ -174,14 +177,14 @@ std::string sentence_of(const PolicyIncident::Event& event) {
   return kind + reason_of(line);
 }
 
-Json report_of(const PolicyIncident& policy, const SourceTexts& texts, bool whole, bool ids) {
+Json report_of(const PolicyIncident& policy, const LogSources& sources, bool ids) {
   const IncidentVersion* const live = policy.live();
   Json report = {{"policy", policy.name()},
                  {"path", policy.path()},
                  {"bundle", policy.bundle().empty() ? Json() : Json(policy.bundle())},
                  {"live", live ? Json(live->title()) : Json()},
                  {"pinned", policy.is_pinned()},
-                 {"changes", changes_of(policy, texts)},
+                 {"changes", changes_of(policy, sources.texts)},
                  {"changes_left_out", policy.events_left_out()},
                  {"affected",
                   {{"calls", policy.calls()},
@@ -198,7 +201,7 @@ Json report_of(const PolicyIncident& policy, const SourceTexts& texts, bool whol
                  {"locations", policy.locations_over_time().json()},
                  {"codes", policy.codes_over_time().json()}};
   report["over_time"] = std::move(over_time);
-  report["advice"] = advice_for(policy, texts, whole);
+  report["advice"] = advice_for(policy, sources);
   if (ids) report["samples"] = samples_json(policy);
   return report;
 }

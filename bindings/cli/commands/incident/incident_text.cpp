@@ -175,7 +175,7 @@ void print_ids(const Json& report) {
       const std::string decision = text(sample, "decision_id");
       name = fmt::format("{} #{}", decision.empty() ? text(sample, "time") : decision, number(sample, "sample"));
     }
-    rows.push_back({messages::one_line(name), std::to_string(number(sample, "version")), text(sample, "done"),
+    rows.push_back({messages::one_line(name), messages::one_line(text(sample, "title")), text(sample, "done"),
                     messages::one_line(text(sample, "errors"))});
   }
   print_first(rows, samples.size());

@@ -43,11 +43,14 @@ double seconds_of(const std::string& time) {
   return static_cast<double>(day.time_since_epoch().count()) * 86400.0 + in_day + number(20, 6) * 1e-6;
 }
 
-uint64_t IncidentVersion::samples() const noexcept { return is_counted() ? count.samples() + unread_samples : batch; }
+uint64_t IncidentVersion::samples() const noexcept {
+  // Never fewer than the lines tell of: totals may begin anew in between.
+  return is_counted() ? std::max(batch, count.samples() + unread_samples + stood_in) : batch;
+}
 
 std::optional<double> IncidentVersion::share() const noexcept {
   if (samples() == 0) return std::nullopt;
-  return std::min(1.0, static_cast<double>(flagged + failed_samples) / static_cast<double>(samples()));
+  return std::min(1.0, static_cast<double>(harmed()) / static_cast<double>(samples()));
 }
 
 std::string IncidentVersion::title() const {
@@ -64,6 +67,7 @@ IncidentVersion& PolicyIncident::version_of(uint64_t number, const std::string& 
     order_.push_back(&found->second);
     found->second.met = order_.size();
   }
+  of_number_[number] = &found->second;
   return found->second;
 }
 
@@ -111,7 +115,10 @@ void PolicyIncident::add_event(const Json& line, bool counts, bool whole) {
   if (event == "pinned" || event == "unpinned") pinned_ = event == "pinned";
   if (event == "candidate_started")
     version_of(count_in(line, "version"), field(line, "hash")).kept = field(line, "kept");
-  if (!counts) return;
+  if (counts) note_event(std::move(noted));
+}
+
+void PolicyIncident::note_event(Event noted) {
   if (events_.size() == most_events) {
     events_.erase(events_.begin());
     ++events_left_out_;
@@ -121,43 +128,73 @@ void PolicyIncident::add_event(const Json& line, bool counts, bool whole) {
   events_.insert(std::upper_bound(events_.begin(), events_.end(), noted, later), noted);
 }
 
-/// The version whose failure and totals the line has: where another one answered, not `version`. Null where it is not known.
-IncidentVersion* PolicyIncident::called_by(const Json& line, IncidentVersion& version) {
-  if (!line.contains("live_version")) return &version;
-  IncidentVersion* found = nullptr;
-  for (auto& [key, other] : versions_)
-    if (key.first == count_in(line, "live_version") && (!found || other.met > found->met)) found = &other;
-  return found;
+/// The version whose failure and totals the line has: where another one answered, not `version`.
+IncidentVersion& PolicyIncident::called_by(const Json& line, IncidentVersion& version) {
+  if (!line.contains("live_version")) return version;
+  const uint64_t number = count_in(line, "live_version");
+  const auto found = of_number_.find(number);
+  return found == of_number_.end() ? version_of(number, "") : *found->second;
+}
+
+/// The live version had this call. A log without events tells in no other way what is live: a number that comes again with another
+/// source, or a lower one, is of another process.
+void PolicyIncident::note_answer(IncidentVersion& version, const Json& line, bool counts) {
+  if (has_events_ || live_ == &version) return;
+  Event noted{line, &version, live_};
+  if (live_ && version.number <= live_->number) ++starts_;
+  note_live(version, line);
+  if (!noted.previous || !counts) return;
+  noted.line = {{"time", field(line, "time")},
+                {"event", "answers"},
+                {"policy", name_},
+                {"path", field(line, "path")},
+                {"version", version.number},
+                {"hash", version.hash},
+                {"previous_version", noted.previous->number},
+                {"previous_hash", noted.previous->hash}};
+  note_event(std::move(noted));
+}
+
+/// A call that `guilty` failed, and `version` answered, or nothing.
+void PolicyIncident::note_failure(IncidentVersion& version, IncidentVersion& guilty, const Json& line) {
+  const uint64_t batch = count_in(line, "batch");
+  ++failed_calls_;
+  ++guilty.failed_calls;
+  guilty.failed_samples += batch;
+  if (&guilty != &version) {
+    guilty.batch += batch;
+    version.stood_in += batch;
+    return;
+  }
+  guilty.flagged_in_failed += count_in(line, "flagged");
+  if (field(line, "answered") == "failed") guilty.unread_samples += batch;
 }
 
 void PolicyIncident::add_call(const Json& line, bool counts, bool whole, bool ids) {
   IncidentVersion& version = version_of(count_in(line, "version"), field(line, "hash"));
   const std::string answered = field(line, "answered");
-  if (answered == "live") version.has_answered = true;
-  if (answered == "live" && !has_events_ && live_ != &version) note_live(version, line);
+  // Of a call that nothing answered, the line has the live version.
+  if (answered == "live" || answered == "failed" || answered == "passed_through") note_answer(version, line, counts);
   if (path_.empty()) path_ = field(line, "path");
-  IncidentVersion* const called = called_by(line, version);
+  IncidentVersion& called = called_by(line, version);
   const uint64_t batch = count_in(line, "batch"), flagged = count_in(line, "flagged");
-  if (const auto totals = totals_in(line, "totals"); totals.samples > 0 && called)
-    called->count.add_call(totals, batch, flagged, counts, whole);
+  if (const auto totals = totals_in(line, "totals"); totals.samples > 0)
+    called.count.add_call(totals, batch, flagged, counts, whole);
   if (!counts) return;
-  const bool failed = line.contains("failure") && field(line, "failure_kind") != "input";  // a mistake of the host
+  // What every version refuses is a mistake of the host; what another one answers is not.
+  const bool failed = line.contains("failure") && (field(line, "failure_kind") != "input" || &called != &version);
   ++calls_;
   flagged_calls_ += flagged > 0;
   flagged_ += flagged;
   repaired_ += count_in(line, "repaired");
-  failed_calls_ += failed;
   ++version.calls;
   version.batch += batch;
   version.flagged += flagged;
   version.repaired += count_in(line, "repaired");
-  if (failed) {
-    IncidentVersion& guilty = called ? *called : version;
-    ++guilty.failed_calls;
-    if (flagged == 0) guilty.failed_samples += batch;  // else they count as flagged
-    if (answered == "failed") guilty.unread_samples += batch;
-    if (flagged == 0 && &guilty != &version) guilty.batch += batch;
-  }
+  if (failed)
+    note_failure(version, called, line);
+  else if (&called != &version)
+    version.stood_in += batch;
   const double time = seconds_of(field(line, "time"));
   versions_over_time_.add(time, 1, static_cast<int64_t>(batch),
                           {{{version.title(), ""}, static_cast<int64_t>(flagged)}});

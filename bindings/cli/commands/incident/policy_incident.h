@@ -21,16 +21,19 @@ struct IncidentVersion {
   size_t met = 0;                                            // the order of their first lines
   uint64_t went_live = 0;                                    // the order of going live, the last time; 0: it never did
   uint64_t of_start = 0;                                     // the process in which that was, counted by loads
-  bool has_answered = false;                                 // as the live version
   uint64_t calls = 0, batch = 0, flagged = 0, repaired = 0;  // of lines
   uint64_t failed_calls = 0, failed_samples = 0;             // that nothing answered, or another version
+  uint64_t flagged_in_failed = 0;                            // of `flagged`, those that are failed samples too
   uint64_t unread_samples = 0;                               // that nothing answered: totals lack them
+  uint64_t stood_in = 0;                                     // answered for another version, whose totals have them
   SampleCount count;
 
   /// Without totals in the log, the samples of the calls that have lines.
   bool is_counted() const noexcept { return count.samples() > 0; }
   uint64_t samples() const noexcept;
-  /// Of its samples those that were flagged, or in a call that it failed; nothing without samples.
+  /// Samples that were flagged, or in a call that it failed; each counts once.
+  uint64_t harmed() const noexcept { return flagged - flagged_in_failed + failed_samples; }
+  /// Of its samples those that it harmed; nothing without samples.
   std::optional<double> share() const noexcept;
   std::string title() const;  // "version 2 (05adcc29)"
 };
@@ -89,13 +92,17 @@ class PolicyIncident {
  private:
   IncidentVersion& version_of(uint64_t number, const std::string& hash);
   void note_live(IncidentVersion& version, const Json& line);
-  IncidentVersion* called_by(const Json& line, IncidentVersion& version);
+  IncidentVersion& called_by(const Json& line, IncidentVersion& version);
+  void note_answer(IncidentVersion& version, const Json& line, bool counts);
+  void note_failure(IncidentVersion& version, IncidentVersion& guilty, const Json& line);
+  void note_event(Event noted);
   void note_end(IncidentVersion& version, const Json& line, bool counts, bool whole);
   void add_samples(const Json& line, const IncidentVersion& version, double time, bool ids);
 
   std::string name_, path_, bundle_;
   std::map<std::pair<uint64_t, std::string>, IncidentVersion> versions_;
   std::vector<const IncidentVersion*> order_;
+  std::map<uint64_t, IncidentVersion*> of_number_;  // that had this number last
   std::vector<Event> events_;
   IncidentVersion* live_ = nullptr;
   bool has_events_ = false, pinned_ = false;
