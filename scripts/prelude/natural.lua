@@ -9,6 +9,7 @@ local bitwise = {[true] = core.op("aten::bitwise_and", "Tensor"), [false] = core
 local ones_like, zeros_like = core.op("aten::ones_like", ""), core.op("aten::zeros_like", "")
 local logical_not = core.op("aten::logical_not", "")
 local bitwise_not = core.op("aten::bitwise_not", "")
+local not_equal, reshape = core.op("aten::ne", "Scalar"), core.op("aten::reshape", "")
 
 local field <const> = core.chain_fields
 local arm <const>, masks <const>, names <const>, line <const> = field.arm, field.masks, field.names, field.line
@@ -30,6 +31,11 @@ function natural.ask(chain, position, mask)
   chain[masks] = chain[masks] or {}
   local list = chain[masks]
   list[#list + 1] = {condition = mask, per_sample = per_sample, arm = position}
+end
+
+--- A tensor of numbers with one element as a mask of the batch: true unless it is 0.
+function natural.truth(x)
+  return reshape(not_equal(x, 0), {})
 end
 
 local function named(branch, position)

@@ -170,12 +170,75 @@ TEST_CASE("each mistake of the page for users of PyTorch is told with file, line
   }
 }
 
+TEST_CASE("what the messages say to write works, and nothing is said of it") {
+  const Folder folder;
+  int number = 0;
+  for (const char* body : {"y = z:flip({0})",
+                           "y = z:flip({1})",
+                           "y = z:flip({-1})[{'...', {torch.None, torch.None, 2}}]",
+                           "y = z[{':', 'new'}]",
+                           "y = z[{{1, torch.None}}]",
+                           "y = z[{0, 1}]",
+                           "y = z:t():matmul(z)",
+                           "m = (0 < z) & (z < 1)",
+                           "m = (z > 0):any()",
+                           "if z ~= nil then y = z end",
+                           "if #z - 2 ~= 0 then y = z end",
+                           "y = z:clamp({min = 0})",
+                           "y = torch.maximum(z, z)",
+                           "y = z:sqrt()",
+                           "y = z:matmul(z:t())",
+                           "m = z:eq(1)",
+                           "y = z:tile({2, 1})",
+                           "y = z['repeat'](z, {2, 1})",
+                           "y = torch.cat({z, z}, 1)",
+                           "y = torch.zeros({2, 3})",
+                           "do return z, z end",
+                           "m, n = z:max(1)",
+                           "y = torch.zeros_like(z)",
+                           "y = torch.relu(z)",
+                           "y = z:relu()",
+                           "y = math.pi",
+                           "y = 2 ^ 3",
+                           "m, n = table.unpack(z.shape)",
+                           "n = z:size(0)",
+                           "y = z:chunk(2)[1]",
+                           "m = z.device == 'cpu'",
+                           "m = z.device:match('^%a+') == 'cpu'",
+                           "for i, x in ipairs({1, 2}) do z = z + x end",
+                           "for key, value in pairs({a = 1}) do z = z + value end",
+                           "for i = 0, 2 do z = z + i end",
+                           "for i, size in ipairs(z.shape) do z = z + size end",
+                           "y = torch.tensor({{1, 2}, {3, 4}})",
+                           "y = ({z, z})[1]",
+                           "g = {a = 1} m = g['a'] ~= nil",
+                           "m = z == false",
+                           "s = ('x = %g'):format(2)",
+                           "y = z -- a comment",
+                           "y = z / z:norm(2, 1, true):clamp_min(1e-12)",
+                           "y = z:softmax(-1)",
+                           "m = torch.is_floating_point(z)",
+                           "m = z.shape == z:size() if not m then error('differ') end",
+                           "if z.shape ~= {3, 4} then error('differ') end"}) {
+    const fs::path file = folder.path / ("instead" + std::to_string(++number) + ".lua");
+    const Said said = said_of(file, body);
+    CAPTURE(std::string(body));
+    CHECK(said.error == "");
+    CHECK(said.run == "");
+    CAPTURE(said.warning);
+    CHECK(said.warning.find(file.filename().string() + ":2:") == std::string::npos);
+  }
+}
+
 TEST_CASE("correct policies are not warned of habits") {
   const Folder folder;
-  for (const char* body : {"y = z[{{1, 3}}] n = z.shape[1] m = z ~= z", "local _ <close> = torch.no_grad()",
-                           "y = (z:max(1))[0] m, n = z:max(1) s = 'a' .. 'b' n = 0/0",
-                           "y = torch.full_like(z, 0/0) n = z:size()[1] m = z:isnan()", "s = ('%d'):format(3)",
-                           "y = z:sort() n = {values = z} s = n.values[0]", "torch.no_grad(function() return z end)"}) {
+  for (const char* body :
+       {"y = z[{{1, 3}}] n = z.shape[1] m = z ~= z", "local _ <close> = torch.no_grad()",
+        "y = (z:max(1))[0] m, n = z:max(1) s = 'a' .. 'b' n = 0/0",
+        "y = torch.full_like(z, 0/0) n = z:size()[1] m = z:isnan()", "s = ('%d'):format(3)",
+        "y = z:sort() n = {values = z} s = n.values[0]", "while 1 do break end", "y = (z < 1) == (z > 0)",
+        "n = #z > 0 and #z or 1", "s = [[1, 2]] s = [[a]]", "y = z\nprint('x')",
+        "for i, x in pairs({a = 1}) do n = i end", "torch.no_grad(function() return z end)"}) {
     const fs::path file = folder.path / ("correct" + std::to_string(std::hash<std::string>()(body)) + ".lua");
     const std::string warning = said_of(file, body).warning;
     CAPTURE(warning);

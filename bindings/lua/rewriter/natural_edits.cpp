@@ -160,12 +160,12 @@ void NaturalEdits::loop_operand(const Expression& e, std::string_view loop) {
   edits_.after(e.end, ",\"" + std::string(loop) + "\"," + position(e.line, e.line, e.column) + ")");
 }
 
-void NaturalEdits::keep(const Expression& operand, size_t end, const std::string& slot, bool first) {
+void NaturalEdits::keep(const Expression& operand, size_t end, const std::string& slot, bool first, bool is_condition) {
   edits_.before(operand.begin, "__triage_keep(__triage_t," + slot + ",");
-  edits_.after(end, first ? ",true)" : ")");
+  edits_.after(end, std::string(first ? ",true" : ",false") + (is_condition ? ",true)" : ")"));
 }
 
-void NaturalEdits::logical_chain(const Expression& whole) {
+void NaturalEdits::logical_chain(const Expression& whole, bool is_condition) {
   std::vector<const Expression*> nodes;  // from the right
   for (const Expression* e = &whole; is_logical(*e) && e->op == whole.op; e = e->left) nodes.push_back(e);
   bool needed = can_be_a_natural_mask(*nodes.back()->left);
@@ -175,10 +175,11 @@ void NaturalEdits::logical_chain(const Expression& whole) {
   function.joins = true;
   // The sign tells the operator.
   const std::string slot = (whole.op == Operator::And ? "" : "-") + std::to_string(++function.slot);
-  keep(*nodes.back()->left, nodes.back()->op_begin, slot, true);
-  for (size_t i = nodes.size() - 1; i > 0; i--) keep(*nodes[i]->right, nodes[i - 1]->op_begin, slot, false);
+  keep(*nodes.back()->left, nodes.back()->op_begin, slot, true, is_condition);
+  for (size_t i = nodes.size() - 1; i > 0; i--)
+    keep(*nodes[i]->right, nodes[i - 1]->op_begin, slot, false, is_condition);
   edits_.before(whole.begin, "__triage_join(__triage_t," + slot + ",");
-  edits_.after(whole.end, ")");
+  edits_.after(whole.end, is_condition ? ",true)" : ")");
 }
 
 void NaturalEdits::negation(const Expression& e) {

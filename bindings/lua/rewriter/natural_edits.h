@@ -50,8 +50,8 @@ class NaturalEdits {
   /// The operand of a loop, which must be no mask.
   void loop_operand(const Expression& e, std::string_view loop);
 
-  /// A whole chain of one operator, `a and b and c`, whose operands have been edited; likewise `not a`.
-  void logical_chain(const Expression& whole);
+  /// A whole chain of one operator, `a and b and c`, whose operands have been edited, as a condition or a value; likewise `not a`.
+  void logical_chain(const Expression& whole, bool is_condition);
   void negation(const Expression& e);
 
   /// What a write to an upvalue is told: ",__triage_k" inside of branches.
@@ -73,7 +73,7 @@ class NaturalEdits {
   std::vector<const Variable*> selected(const Statement& s) const;
   static std::string restoring_function(const std::vector<const Variable*>& variables);
   int chains_left(const Statement& s) const;
-  void keep(const Expression& operand, size_t end, const std::string& slot, bool first);
+  void keep(const Expression& operand, size_t end, const std::string& slot, bool first, bool is_condition);
 
   const Chunk& chunk_;
   std::string file_;

@@ -53,6 +53,35 @@ bool is_open(const Expression& e) {
   }
 }
 
+bool is_chained(const Expression& e) { return is_comparison(e) && is_comparison(*e.left); }
+
+bool gives_sizes(const Expression& e) {
+  if (e.kind == ExpressionKind::MethodCall) return e.text == "size" && e.items.empty();
+  if (e.kind == ExpressionKind::Name) {
+    const Expression* const initial = e.variable ? e.variable->initial : nullptr;
+    return initial && initial->kind != ExpressionKind::Name && gives_sizes(*initial);
+  }
+  return e.kind == ExpressionKind::Index && e.right->kind == ExpressionKind::String && e.right->text == "shape";
+}
+
+std::string unchained(const Expression& e, std::string_view source) {
+  constexpr size_t longest = 60;
+  const auto text = [&](size_t begin, size_t end, const char* instead) {
+    const std::string_view part = source.substr(begin, end - begin);
+    const bool shows = part.size() <= longest && part.find_first_of("\r\n") == std::string_view::npos;
+    return shows ? std::string(part) : std::string(instead);
+  };
+  const Expression& left = *e.left;
+  return "(" + text(left.begin, left.end, "a < b") + ") & (" + text(left.right->begin, left.right->end, "b") + " " +
+         std::string(source.substr(e.op_begin, e.op_end - e.op_begin)) + " " + text(e.right->begin, e.right->end, "c") +
+         ")";
+}
+
+bool is_none(const Expression& e) {
+  if (e.kind == ExpressionKind::Nil) return true;
+  return e.kind == ExpressionKind::Name && !e.variable && (e.text == "None" || e.text == "null" || e.text == "NULL");
+}
+
 bool can_be_a_number(const Expression& e) {
   if (is_open(e) || e.kind == ExpressionKind::Parenthesized) return true;
   if (e.kind == ExpressionKind::Unary)
@@ -74,7 +103,7 @@ bool can_be_a_natural_mask(const Expression& e) {
     } else if (next->kind == ExpressionKind::Binary) {
       return next->op < Operator::Concat;
     } else if (next->kind == ExpressionKind::Unary) {
-      if (next->op != Operator::Not) return next->op == Operator::BitNot;
+      if (next->op != Operator::Not) return next->op != Operator::Length;
     } else if (next->kind != ExpressionKind::Parenthesized) {
       return false;
     }

@@ -16,6 +16,15 @@ const char* comparison_intrinsic(Operator op);
 /// A comparison that needs the runtime: with nil, and with a string, nothing but Lua's own equality can come out.
 bool is_comparison(const Expression& e);
 
+/// `a < b < c` without parentheses, which compares the result of `a < b`; and what to write, `(a < b) & (b < c)`.
+bool is_chained(const Expression& e);
+std::string unchained(const Expression& e, std::string_view source);
+
+/// `x.shape`, `x:size()`, or a local that was declared with one: a list of sizes.
+bool gives_sizes(const Expression& e);
+/// `nil`, or what other languages write for it.
+bool is_none(const Expression& e);
+
 /// Nothing is known of its value before it runs: a variable, a field, a call, `...`.
 bool is_open(const Expression& e);
 /// Can Lua find a symbolic number where it wants a bound or a key?

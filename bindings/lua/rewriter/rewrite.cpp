@@ -16,11 +16,16 @@
 namespace triage::lua::rewriter {
 namespace {
 
+/// What becomes of a value. In `x or y` as a value, x is a default's question whether there is a value: a mask is tested, and a tensor of
+/// numbers stands for itself, as does `x` of `c and x or y`.
+enum class Use : uint8_t { Value, Present, Condition };
+
 /// The truth test of a whole is moved down to those of its operands that can become its value.
-bool tests_left(const Expression& e, bool tested) {
-  if (is_logical(e)) return true;
-  if (e.kind == ExpressionKind::Unary) return e.op == Operator::Not;
-  return e.kind == ExpressionKind::Parenthesized && tested;
+Use use_of_left(const Expression& e, Use use) {
+  if (e.kind == ExpressionKind::Binary && e.op == Operator::And) return Use::Condition;
+  if (e.kind == ExpressionKind::Binary && e.op == Operator::Or) return use == Use::Value ? Use::Present : use;
+  if (e.kind == ExpressionKind::Unary) return e.op == Operator::Not ? Use::Condition : Use::Value;
+  return e.kind == ExpressionKind::Parenthesized ? use : Use::Value;
 }
 
 class Rewriter {
@@ -72,11 +77,11 @@ class Rewriter {
         register_function(s, s.variables[0]->name);
         break;
       case StatementKind::If:
-        for (size_t i = 0; i < s.values.size(); i++) expression(*s.values[i], true, s.then_begins[i]);
+        for (size_t i = 0; i < s.values.size(); i++) expression(*s.values[i], Use::Condition, s.then_begins[i]);
         break;
       case StatementKind::While:
       case StatementKind::Repeat:
-        expression(*s.values[0], true);
+        expression(*s.values[0], Use::Condition);
         if (natural_) natural_->loop_operand(*s.values[0], s.kind == StatementKind::While ? "while" : "until");
         break;
       case StatementKind::NumericFor:
@@ -85,7 +90,7 @@ class Rewriter {
           for (const Expression* const value : s.values) natural_->loop_operand(*value, "for");
         break;
       default:
-        for (const Expression* const value : s.values) expression(*value, false);
+        for (const Expression* const value : s.values) expression(*value);
         if (natural_) natural_->leave(s);
         if (policy_) hold_what_closes(s);
         break;
@@ -142,10 +147,10 @@ class Rewriter {
   // --- writes
 
   void assignment(const Statement& s) {
-    for (const Expression* const value : s.values) expression(*value, false);
+    for (const Expression* const value : s.values) expression(*value);
     std::string announced;
     for (const Expression* const target : s.targets) {
-      if (target->kind == ExpressionKind::Index) key(*target->right);
+      if (target->kind == ExpressionKind::Index) index_list(*target->right), key(*target->right);
       announce_write(s, *target, announced);
     }
     if (!announced.empty()) edits_.before(s.begin, announced);
@@ -213,7 +218,7 @@ class Rewriter {
         announced += call + position(s.line, table.line, table.column) + ");";
       return;
     }
-    expression(table, false);
+    expression(table);
     edits_.before(table.begin, "__triage_write(");
     edits_.after(table.end, "," + position(table.line, table.line, table.column) + "," +
                                 string_literal(operand_name(table)) +
@@ -233,20 +238,20 @@ class Rewriter {
   /// What stands to the left of its neighbours, waiting to be edited.
   struct Operand {
     const Expression* expression;
-    bool tested;      // the value is a condition
+    Use use;
     size_t test_end;  // byte where its truth test ends; 0: where it ends itself
   };
 
-  void expression(const Expression& whole, bool tested, size_t test_end = 0) {
+  void expression(const Expression& whole, Use use = Use::Value, size_t test_end = 0) {
     std::vector<Operand> spine;  // leans to the left without limit: no recursion
-    for (Operand next{&whole, tested, test_end}; next.expression; next = left_operand(next)) spine.push_back(next);
+    for (Operand next{&whole, use, test_end}; next.expression; next = left_operand(next)) spine.push_back(next);
     work_.step(spine.size());
     for (auto operand = spine.rbegin(); operand != spine.rend(); ++operand) {
       const bool whole_of_chain =
           operand + 1 == spine.rend() || !is_chain((operand + 1)->expression, operand->expression);
-      rest_of(*operand->expression, operand->tested, whole_of_chain);
+      rest_of(*operand->expression, operand->use, whole_of_chain);
       if (natural_) continue;  // a condition is a value like others
-      if (operand->tested && can_be_a_mask(*operand->expression)) test(*operand);
+      if (operand->use != Use::Value && can_be_a_mask(*operand->expression)) test(*operand);
     }
   }
 
@@ -259,17 +264,18 @@ class Rewriter {
     const Expression& e = *outer.expression;
     // Lua reads the fields of a left operand when it has read what comes behind, and reports errors on that line.
     const size_t test_end = is_logical(e) ? e.op_begin : e.kind == ExpressionKind::Parenthesized ? e.end - 1 : 0;
-    return {e.left, tests_left(e, outer.tested), test_end};
+    return {e.left, use_of_left(e, outer.use), test_end};
   }
 
   void test(const Operand& operand) {
     const Expression& e = *operand.expression;
     edits_.before(e.begin, "__triage_test(");
-    edits_.after(operand.test_end ? operand.test_end : e.end, "," + position(e.line, e.line, e.column) + ")");
+    edits_.after(operand.test_end ? operand.test_end : e.end,
+                 "," + position(e.line, e.line, e.column) + (operand.use == Use::Present ? ",true)" : ")"));
   }
 
   /// All of an expression but its left part.
-  void rest_of(const Expression& e, bool tested, bool whole_of_chain) {
+  void rest_of(const Expression& e, Use use, bool whole_of_chain) {
     switch (e.kind) {
       case ExpressionKind::Function:
         function_expression(e);
@@ -279,6 +285,7 @@ class Rewriter {
         break;
       case ExpressionKind::Index:
         // A tensor takes a number that only a replay knows. Reading a variable twice changes nothing.
+        index_list(*e.right);
         plain(*e.right, variable(*e.left));
         break;
       case ExpressionKind::Call:
@@ -286,8 +293,8 @@ class Rewriter {
         call(e);
         break;
       case ExpressionKind::Binary:
-        binary(e, tested && !natural_);
-        if (natural_ && is_logical(e) && whole_of_chain) natural_->logical_chain(e);
+        binary(e, use);
+        if (natural_ && is_logical(e) && whole_of_chain) natural_->logical_chain(e, use == Use::Condition);
         break;
       case ExpressionKind::Unary:
         if (natural_ && e.op == Operator::Not) natural_->negation(e);
@@ -297,17 +304,26 @@ class Rewriter {
     }
   }
 
-  void binary(const Expression& e, bool tested) {
+  void binary(const Expression& e, Use use) {
     if (is_concat(e)) {
       concat(e);
       return;
     }
-    expression(*e.right, is_logical(e) && tested);
+    expression(*e.right, is_logical(e) ? use : Use::Value);
     if (!is_comparison(e)) return;
+    const bool is_tested = use != Use::Value && !natural_;
+    std::string more = is_tested ? ",true" : "";
+    const bool compares_sizes =
+        (e.op == Operator::Equal || e.op == Operator::NotEqual) && (gives_sizes(*e.left) || gives_sizes(*e.right));
+    if (is_chained(e) || compares_sizes) more = is_tested ? ",true," : ",false,";
+    if (is_chained(e))
+      more += string_literal(unchained(e, source_));
+    else if (compares_sizes)
+      more += "true";
     edits_.before(e.begin, comparison_intrinsic(e.op));
     edits_.replace(e.op_begin, e.op_end, ",");
     // Lua reports a failed comparison on the line where its right side ends.
-    edits_.after(e.end, "," + position(e.line, e.end_line, e.op_column) + (tested ? ",true)" : ")"));
+    edits_.after(e.end, "," + position(e.line, e.end_line, e.op_column) + more + ")");
   }
 
   /// `a .. b .. c` is one call: long chains neither nest nor build every partial string.
@@ -317,7 +333,7 @@ class Rewriter {
     for (;; last = last->right) {
       edits_.replace(last->op_begin, last->op_end, ",");
       const Expression& next = is_concat(*last->right) ? *last->right->left : *last->right;
-      expression(next, false);
+      expression(next);
       names += "\n" + culprit_name(next);
       if (!is_concat(*last->right)) break;
     }
@@ -333,16 +349,28 @@ class Rewriter {
   }
 
   void call(const Expression& e) {
-    for (const Expression* const argument : e.items) expression(*argument, false);
+    for (const Expression* const argument : e.items) expression(*argument);
     if (!e.bare_argument || e.items[0]->kind != ExpressionKind::Table) return;
     edits_.before(e.items[0]->begin, "(");
     edits_.after(e.items[0]->end, ")");
   }
 
   void table(const Expression& e) {
-    for (const Expression* const item : e.items) is_key(*item) ? key(*item) : expression(*item, false);
+    for (const Expression* const item : e.items) is_key(*item) ? key(*item) : expression(*item);
     edits_.before(e.begin, "__triage_table(");
     edits_.after(e.end, ")");
+  }
+
+  /// A list ends where a nil is, so that `z[{":", nil}]` would be `z[{":"}]`. No list as a key finds anything in a table.
+  void index_list(const Expression& e) {
+    if (e.kind != ExpressionKind::Table) return;
+    for (size_t i = 0; i < e.items.size(); i++) {
+      const Expression& item = *e.items[i];
+      if (is_none(item))
+        edits_.replace(item.begin, item.end, "__triage_none(" + position(item.line, item.line, item.column) + ")");
+      else
+        index_list(item);
+    }
   }
 
   /// Does `[` stand in front of the item, as in `{[key] = value}`?
@@ -358,7 +386,7 @@ class Rewriter {
 
   /// An expression whose value Lua takes itself, as a bound or as a key of `table`.
   void plain(const Expression& e, std::string_view table = {}) {
-    expression(e, false);
+    expression(e);
     if (!can_be_a_number(e) && !is_comparison(e)) return;
     edits_.before(e.begin, "__triage_plain(");
     edits_.after(e.end, table.empty() ? ")" : "," + std::string(table) + ")");
@@ -367,7 +395,7 @@ class Rewriter {
   /// A key that a table is written at. In a policy whatever it can be is looked at, but constants that are plain to see.
   void key(const Expression& e) {
     if (!policy_) return plain(e);
-    expression(e, false);
+    expression(e);
     if (!can_be_a_number(e) && !is_comparison(e) && !is_concat(e) && !is_large_number(e)) return;
     edits_.before(e.begin, "__triage_key(");
     edits_.after(e.end, ")");

@@ -118,8 +118,27 @@ int base_tonumber(lua_State* L) {
   return 1;
 }
 
+/// The functions of Lua take numbers: tensors have methods of their own.
+void refuse_tensors(lua_State* L, const std::string& name) {
+  for (int i = 1; i <= lua_gettop(L); i++) {
+    if (!is_tensor(L, i) || symbolic_kind(L, i)) continue;
+    const std::string bound = name == "max" ? "x:clamp({min = a})" : "x:clamp({max = a})";
+    push_where(L, 1, 0, false);
+    lua_pushstring(
+        L, ("math." + name + " takes numbers, and argument " + std::to_string(i) + " is a tensor; write " +
+            (name == "max" || name == "min" ? bound + " with a number, torch." + name + "imum(x, y) with a tensor"
+             : name == "fmod"               ? std::string("torch.fmod(x, y)")
+             : name == "atan"               ? std::string("x:atan()")
+                                            : "x:" + name + "()"))
+               .c_str());
+    lua_concat(L, 2);
+    lua_error(L);
+  }
+}
+
 template <size_t i>
 int math_of_numbers(lua_State* L) {
+  refuse_tensors(L, kMathOfNumbers[i]);
   return push_math(L, kMathOfNumbers[i]) ? 1 : run_original(L);
 }
 

@@ -127,6 +127,15 @@ int compare_objects(lua_State* L, const Ordering& order, int first, int second) 
   return raise_at(L, lua_tointeger(L, 3), message);
 }
 
+/// Argument 5 is what to write for `a < b < c`, where it stands so: the left side may be the mask that `a < b` gave.
+void refuse_chain(lua_State* L) {
+  if (lua_type(L, 5) != LUA_TSTRING || !is_tensor(L, 1)) return;
+  raise_at(
+      L, lua_tointeger(L, 3),
+      std::string("a chain of comparisons compares the result of the first one, not the value in the middle; write ") +
+          lua_tostring(L, 5));
+}
+
 /// Strings are compared byte by byte, or as the locale has it.
 void charge_comparison(lua_State* L) {
   constexpr lua_Unsigned free_bytes = 1024;
@@ -142,6 +151,7 @@ int compare_order(lua_State* L) {
     lua_pushboolean(L, lua_compare(L, first, second, order.operation));
     return 1;
   }
+  refuse_chain(L);
   if (has_tensor(L)) return compare_as_tensors(L, order.method);
   return compare_objects(L, order, first, second);
 }
@@ -157,13 +167,20 @@ int less_than(lua_State* L) {
 
 namespace {
 
+int equal_sizes(lua_State* L);
+
 template <bool negate>
 int compare_equality(lua_State* L) {
+  refuse_chain(L);
   const int left = lua_type(L, 1), right = lua_type(L, 2);
   const auto may_hold_tensor = [](int type) { return type == LUA_TUSERDATA || type == LUA_TTABLE; };
   if ((may_hold_tensor(left) || may_hold_tensor(right)) && has_tensor(L))
     return compare_as_tensors(L, negate ? "ne" : "eq");
   if (left == right) charge_comparison(L);
+  if (left == LUA_TTABLE && right == LUA_TTABLE && lua_isboolean(L, 5)) {  // `x.shape`: each time another list
+    lua_pushboolean(L, equal_sizes(L) != static_cast<int>(negate));
+    return 1;
+  }
   const bool same = left == right && lua_rawequal(L, 1, 2);
   if (!same && left == right && (left == LUA_TTABLE || left == LUA_TUSERDATA)) {
     const int called = call_metamethod(L, "__eq", 1, 2, negate ? opposite : truth);
@@ -173,8 +190,26 @@ int compare_equality(lua_State* L) {
   return 1;
 }
 
+/// Of two lists of sizes, which a captured graph may find out again.
+int equal_sizes(lua_State* L) {
+  const lua_Unsigned count = lua_rawlen(L, 1);
+  bool same = count == lua_rawlen(L, 2);
+  for (lua_Unsigned i = 1; same && i <= count; i++) {
+    lua_pushcfunction(L, compare_equality<false>);
+    lua_rawgeti(L, 1, static_cast<lua_Integer>(i));
+    lua_rawgeti(L, 2, static_cast<lua_Integer>(i));
+    lua_pushinteger(L, 0);
+    lua_pushboolean(L, true);  // a condition
+    lua_call(L, 4, 1);
+    same = lua_toboolean(L, -1);
+    lua_pop(L, 1);
+  }
+  return static_cast<int>(same);
+}
+
+/// Arguments: value, position, true where it is a value that may be missing: then a tensor of numbers stands for itself.
 int test(lua_State* L) {
-  if (is_tensor(L, 1)) {
+  if (is_tensor(L, 1) && !(lua_toboolean(L, 3) && is_number_tensor(L, 1))) {
     push_where(L, 1, lua_tointeger(L, 2), true);
     push_truth(L, 1, lua_tostring(L, -1));
     return 1;
@@ -291,6 +326,14 @@ int key(lua_State* L) {
   plain(L);
   check_key(L, 1);
   return 1;
+}
+
+/// In the place of a nil in a list of indices.
+int refuse_none(lua_State* L) {
+  return raise_at(
+      L, lua_tointeger(L, 1),
+      "a nil ends a list of indices, and what stands behind it is lost; write \"new\" for a new axis (None of "
+      "PyTorch), and torch.None for the open end of a range, as in z[{\":\", \"new\", {1, torch.None}}]");
 }
 
 int table(lua_State* L) {

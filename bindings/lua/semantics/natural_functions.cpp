@@ -70,6 +70,15 @@ bool plain_truth(lua_State* L, int index) {
   return lua_toboolean(L, index);
 }
 
+/// A tensor of numbers as a condition, of the line that runs.
+void take_as_mask(lua_State* L, int index) {
+  if (!is_number_tensor(L, index)) return;
+  index = lua_absindex(L, index);
+  push_where(L, 1, 0, false);
+  replace_by_mask(L, index, lua_tostring(L, -1));
+  lua_pop(L, 1);
+}
+
 }  // namespace
 
 /// Arguments: names of the variables, line, the chain around it, and where functions share some of the variables, a function
@@ -89,6 +98,7 @@ int natural_chain(lua_State* L) {
 int natural_decide(lua_State* L) {
   luaL_checktype(L, 1, LUA_TTABLE);
   lua_settop(L, 3);
+  take_as_mask(L, 3);
   if (is_mask(L, 3)) {
     push_library_function(L, "ask");
     lua_insert(L, 1);
@@ -147,8 +157,10 @@ int natural_loop(lua_State* L) {
   if (lua_type(L, 1) == LUA_TUSERDATA) specialize(L, 1);
   const std::string keyword = lua_tostring(L, 2);
   const bool counts = keyword == "for";
-  if (counts ? is_tensor(L, 1) : is_mask(L, 1)) {
-    const std::string what = counts ? "a tensor as a bound of `for`" : "a mask as the condition of `" + keyword + "`";
+  if (is_tensor(L, 1)) {
+    const std::string what = counts ? "a tensor as a bound of `for`"
+                                    : (is_mask(L, 1) ? "a mask" : "a tensor of numbers") +
+                                          std::string(" as the condition of `") + keyword + "`";
     const std::string hint =
         counts ? "Use a number (x:size(d), or x:item(), which reads the value), or compute all samples at once."
                : "Loop a fixed number of times, with an `if` inside; or read one boolean for the batch: "
@@ -159,8 +171,9 @@ int natural_loop(lua_State* L) {
   return 1;
 }
 
-/// Arguments: the function's table, slot (negative: of `or`), operand, true for the first of a chain. Returns the operand
-/// as Lua's operator shall see it: for a mask what makes it go on.
+/// Arguments: the function's table, slot (negative: of `or`), operand, true for the first of a chain, true where the chain is a condition.
+/// Returns the operand as Lua's operator shall see it: for a mask what makes it go on. In `x or y` as a value, a tensor of numbers
+/// stands for itself.
 int natural_keep(lua_State* L) {
   luaL_checktype(L, 1, LUA_TTABLE);
   const lua_Integer slot = lua_tointeger(L, 2);
@@ -168,7 +181,9 @@ int natural_keep(lua_State* L) {
     lua_pushnil(L);
     lua_rawseti(L, 1, slot);
   }
+  const bool is_condition = slot > 0 || lua_toboolean(L, 5);
   lua_settop(L, 3);
+  if (is_condition) take_as_mask(L, 3);
   const bool mask = is_mask(L, 3);
   if (!mask) specialize(L, 3);
   const bool began = lua_rawgeti(L, 1, slot) != LUA_TNIL;  // at 4
@@ -193,11 +208,13 @@ int natural_keep(lua_State* L) {
   return 1;
 }
 
-/// Arguments: the function's table, slot, last operand. Returns the value of the chain.
+/// Arguments: the function's table, slot, last operand, true where the chain is a condition. Returns the value of the chain.
 int natural_join(lua_State* L) {
   luaL_checktype(L, 1, LUA_TTABLE);
   const lua_Integer slot = lua_tointeger(L, 2);
+  const bool is_condition = lua_toboolean(L, 4);
   lua_settop(L, 3);
+  if (is_condition) take_as_mask(L, 3);
   if (lua_rawgeti(L, 1, slot) == LUA_TNIL) {
     lua_settop(L, 3);
     return 1;
@@ -213,6 +230,7 @@ int natural_join(lua_State* L) {
 
 int natural_not(lua_State* L) {
   lua_settop(L, 1);
+  take_as_mask(L, 1);
   if (is_mask(L, 1)) {
     push_library_function(L, "negate");
     lua_insert(L, 1);

@@ -22,11 +22,25 @@ void push_method(lua_State* L, const char* name) {
 }
 
 std::string several_elements(const at::Tensor& tensor) {
+  const bool is_mask = tensor.scalar_type() == at::kBool;
   std::ostringstream text;
-  text << "a bool tensor of shape " << tensor.sizes() << " as a condition: it has " << tensor.numel()
-       << " elements, and a condition needs one truth value. To choose per sample use IF(mask, ...); to reduce use "
-          "mask:any() or mask:all(); to combine masks use & | ~ instead of and, or, not";
+  text << "a " << (is_mask ? "bool tensor" : "tensor of numbers") << " of shape " << tensor.sizes()
+       << " as a condition: it has " << tensor.numel() << " elements, and a condition needs one truth value. ";
+  if (is_mask)
+    text << "To choose per sample use IF(mask, ...); to reduce use mask:any() or mask:all(); to combine masks use "
+            "& | ~ instead of and, or, not";
+  else
+    text << "To reduce use x:any() or x:all(), which are true where an element is not 0; to ask whether there is a "
+            "value write x ~= nil";
   return text.str();
+}
+
+/// That there is one element may be so for this batch only.
+int check_one_element(lua_State* L) {
+  const at::Tensor& tensor = check_tensor(L, 1);
+  auto* const recorder = capture::Recorder::current();
+  for (int64_t dim = 0; recorder && dim < tensor.dim(); dim++) recorder->sizes().read_size(tensor, dim);
+  return 0;
 }
 
 int next_row(lua_State* L) {
@@ -79,6 +93,28 @@ bool is_tensor(lua_State* L, int index) {
 }
 
 bool has_flags(lua_State* L, int index) { return is_guarded(L, index); }
+
+bool is_number_tensor(lua_State* L, int index) {
+  const at::Tensor* const tensor =
+      lua_type(L, index) == LUA_TUSERDATA && !test_symbolic(L, index) ? find_data(L, index) : nullptr;
+  return tensor && tensor->scalar_type() != at::kBool;
+}
+
+void replace_by_mask(lua_State* L, int index, const char* where) {
+  index = lua_absindex(L, index);
+  const at::Tensor& data = *find_data(L, index);
+  if (data.numel() != 1) {
+    lua_pushfstring(L, "%s%s", where, several_elements(data).c_str());
+    lua_error(L);
+  }
+  lua_pushcfunction(L, guarded<check_one_element>);
+  push_data(L, index);
+  lua_call(L, 1, 0);
+  push_library_function(L, "truth");
+  push_data(L, index);
+  lua_call(L, 1, 1);
+  lua_replace(L, index);
+}
 
 bool is_mask(lua_State* L, int index) {
   const at::Tensor* const tensor = find_data(L, index);
@@ -136,18 +172,15 @@ void push_truth(lua_State* L, int index, const char* where) {
     lua_error(L);
   }
   index = lua_absindex(L, index);
-  bool truth = true;
-  if (data->scalar_type() == at::kBool) {
-    if (data->numel() != 1) {
-      lua_pushfstring(L, "%s%s", where, several_elements(*data).c_str());
-      lua_error(L);
-    }
-    lua_pushcfunction(L, guarded<read_truth>);
-    push_data(L, index);
-    lua_call(L, 1, 1);
-    truth = lua_toboolean(L, -1);
-    lua_pop(L, 1);
+  if (data->numel() != 1) {
+    lua_pushfstring(L, "%s%s", where, several_elements(*data).c_str());
+    lua_error(L);
   }
+  lua_pushcfunction(L, guarded<read_truth>);
+  push_data(L, index);
+  lua_call(L, 1, 1);
+  const bool truth = lua_toboolean(L, -1);
+  lua_pop(L, 1);
   truth ? lua_pushvalue(L, index) : lua_pushboolean(L, false);
 }
 

@@ -11,6 +11,12 @@ bool has_flags(lua_State* L, int index);
 /// A bool tensor: in natural Lua, a condition for each sample.
 bool is_mask(lua_State* L, int index);
 
+/// A tensor that is no mask: as a condition it is true unless it is 0, and has to have one element.
+bool is_number_tensor(lua_State* L, int index);
+/// Puts into the place of such a tensor the mask of shape () that says whether it is 0. Raises an error that begins with `where` for several
+/// elements.
+void replace_by_mask(lua_State* L, int index, const char* where);
+
 /// Pushes the function `name` of scripts/prelude/natural.lua.
 void push_library_function(lua_State* L, const char* name);
 
@@ -23,8 +29,8 @@ void specialize(lua_State* L, int index);
 /// result: a mask, or for eq and ne with what is no number a boolean.
 void compare_tensors(lua_State* L, const char* method);
 
-/// Pushes what a tensor is as a condition: itself where that is true, else false. A bool tensor of one element is its
-/// value; of several it raises an error that begins with `where` ("file:line:column: ").
+/// Pushes what a tensor is as a condition: itself where that is true, else false. A tensor of one element is its value, and
+/// true unless that is 0; of several it raises an error that begins with `where` ("file:line:column: ").
 void push_truth(lua_State* L, int index, const char* where);
 
 /// `ipairs(x)`: leaves iterator, tensor and start on the stack; iterates (0, x[0]), (1, x[1]), ...

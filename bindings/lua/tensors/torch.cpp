@@ -7,6 +7,7 @@
 #include "bindings/lua/values/arguments.h"
 #include "bindings/lua/values/constants.h"
 #include "bindings/lua/values/describe.h"
+#include "bindings/lua/values/guarded.h"
 #include "bindings/lua/values/tensor.h"
 #include "runtime/capture/recording/recorder.h"
 
@@ -80,6 +81,23 @@ int manual_seed(lua_State* L) {
                        "Seed before the compiled code.");
   at::manual_seed(static_cast<uint64_t>(seed));
   return 0;
+}
+
+/// Of the dtype, which is part of what a graph is made for.
+at::ScalarType dtype_of_argument(lua_State* L, const char* name) {
+  const at::Tensor* const tensor = find_data(L, 1);
+  if (!tensor) wrong_argument(L, {1, name, "input"}, "a tensor");
+  return tensor->scalar_type();
+}
+
+int is_floating_point(lua_State* L) {
+  lua_pushboolean(L, at::isFloatingType(dtype_of_argument(L, "torch.is_floating_point")));
+  return 1;
+}
+
+int is_complex(lua_State* L) {
+  lua_pushboolean(L, at::isComplexType(dtype_of_argument(L, "torch.is_complex")));
+  return 1;
 }
 
 int is_tensor(lua_State* L) {
@@ -174,6 +192,8 @@ void open_torch(lua_State* L) {
   static const LimitedFunction functions[] = {{"tensor", guarded<create_tensor>, 2},
                                               {"manual_seed", guarded<manual_seed>, 1},
                                               {"is_tensor", guarded<is_tensor>, 1},
+                                              {"is_floating_point", guarded<is_floating_point>, 1},
+                                              {"is_complex", guarded<is_complex>, 1},
                                               {"device", guarded<device>, 2},
                                               {"get_default_dtype", guarded<get_default_dtype>, 0},
                                               {"finfo", guarded<finfo>, 1},

@@ -10,10 +10,43 @@ local function ask(v) asked = asked + 1 return v end
 local flags = torch.zeros({2, 1}, {dtype = torch.int64})
 return {
   nil and ask(1) == nil, false or 7, nil or false, 3 and "x" or "y", not nil, not 0, 1 and nil == nil,
-  ask(false) and ask(2), ask(1) or ask(2), (flags or 5) == nil, (flags and 6), not flags, asked,
+  ask(false) and ask(2), ask(1) or ask(2), (flags or 5) == nil, 6, false, asked,
 }]])
   eq({f[2], f[4], f[5], f[6], f[7]}, {7, "x", true, false, true})
   eq({f[8], f[9], f[10], f[11], f[12], f[13]}, {false, 1, false, 6, false, 2})
+end)
+
+test("natural Lua: a tensor of one number is a condition of the batch, true unless it is 0", function()
+  local f = natural([[return function(z)
+    local bad, y, how = z:isnan():sum(), z, 0
+    if bad then y = torch.zeros_like(z) end
+    if not bad then y = y * 2 end
+    if bad and z:numel() > 0 then y = y + 10 end
+    if bad or z.ndim == 7 then y = y + 100 end
+    return y, bad and true, bad or "default", z.ndim == 1 and z or 0
+  end]])
+  local clean, bad = torch.tensor({1.0, 2.0}), torch.tensor({1.0, 0/0})
+  for _, g in ipairs({f, triage.compile(f), triage.compile(f, {backend = "fused"})}) do
+    for _ = 1, 2 do
+      local y, some, sum, same = g(clean)
+      eq({y, sum, same}, {clean * 2, torch.tensor(0), clean})
+      eq(some:item(), false)
+      y, some, sum = g(bad)
+      eq({y, sum}, {torch.tensor({110.0, 110.0}), torch.tensor(1)})
+      eq(some:item(), true)
+    end
+  end
+end)
+
+test("natural Lua: a tensor of several numbers is no condition", function()
+  local z = torch.tensor({1.0, 0.0})
+  for _, text in ipairs({"if z then return 1 end", "return not z", "return z and 1", "if z or nil then return 1 end",
+                         "if -z then return 1 end"}) do
+    local f = natural("return function(z)\n" .. text .. "\nend")
+    fails(function() f(z) end, "natural.lua:3: a tensor of numbers of shape [2] as a condition")
+  end
+  fails(function() natural("return function(z)\nwhile z do end\nend")(z) end, "a tensor of numbers as the condition of `while`")
+  fails(function() natural("return function(z)\nreturn 0 < z < 1\nend")(z) end, "write (0 < z) & (z < 1)")
 end)
 
 test("natural Lua: a boolean of Lua decides for all samples, and what is behind it is not asked", function()

@@ -121,7 +121,7 @@ local function run(world, step)
       local g = torch.autograd.grad(loss, {leaf}, nil, {create_graph = true, allow_unused = true})
       results = {g and g:detach()}
       world.twice = true
-      if g and g.requires_grad then (g * g):sum():backward({retain_graph = step.retain}) end
+      if g ~= nil and g.requires_grad then (g * g):sum():backward({retain_graph = step.retain}) end
     elseif kind == 9 then
       local o = world.outputs[(step.one - 1) % #world.outputs + 1]
       local arguments, before = {world.x, world.y, world.w, world.b, world.m}, {}

@@ -67,7 +67,7 @@ test("autograd tells of an input what it tells outside", function()
   end
   local programs = {
     function(x) if x.grad ~= nil then return x.grad * 1 end return x * 0 - 1 end,
-    function(x) if x.grad then x.grad:zero_() end return x * 2 end,
+    function(x) if x.grad ~= nil then x.grad:zero_() end return x * 2 end,
     function(x) x.grad = nil return x * 2 end,
     function(x) (x * 3):sum():backward() return x.grad end,
     function(x) return x.is_leaf and x * 2 or x * 3 end,

@@ -24,13 +24,118 @@ test("a tensor is never equal to what is no number", function()
   eq(x == nothing, false)
 end)
 
-test("tensors that are no masks are true", function()
+test("a tensor of numbers stands for itself as a default and as a choice", function()
   local f = nil
   f = f or x
   eq(f, x)
-  eq((x and "yes") or "no", "yes")
-  eq(not x, false)
-  eq(not torch.tensor({ 0.0 }), false)
+  f = f or error("there is one")
+  local yes = true
+  eq(yes and x or "no", x)
+  eq((f or nil) == nil, false)
+  local zero = torch.tensor(0)
+  eq(zero or "default", zero)
+end)
+
+test("a tensor of one number is a condition as in PyTorch: true unless it is 0", function()
+  local function taken(v)
+    local how = v and "and" or "no"
+    if v then how = how .. " if" end
+    if not v then how = how .. " not" end
+    if false or v then how = how .. " or" end
+    local n = 0
+    while v do n = n + 1 if n == 2 then break end end
+    repeat n = n + 10 until v or n > 20
+    return how .. n .. tostring(pcall(assert, v))
+  end
+  for _, v in ipairs({torch.tensor(2), torch.tensor({-0.5}), torch.tensor({{0/0}}), torch.tensor(1):to(torch.int8)}) do
+    eq(taken(v), "and if or12true")
+  end
+  for _, v in ipairs({torch.tensor(0), torch.tensor({0.0}), torch.tensor({{-0.0}})}) do eq(taken(v), "no not30false") end
+  local clean = torch.ones({2, 2})
+  local y = clean
+  if clean:isnan():sum() then y = torch.zeros_like(clean) end
+  eq(y, clean)
+end)
+
+test("a tensor of several numbers is no condition, and the message says how to reduce it", function()
+  local function message(f) return select(2, pcall(f)) end
+  local lines = {
+    message(function() if x then return end end), message(function() return not x end),
+    message(function() return x and 1 end), message(function() while x do end end),
+    message(function() repeat until x end), message(function() if nil or x then return end end),
+    message(function() if torch.zeros({0}) then return end end),
+  }
+  for i = 1, #lines do
+    assert(lines[i]:find("tensor_conditions%.lua:%d+:%d+: a tensor of numbers of shape %[%d%] as a condition"), lines[i])
+    assert(lines[i]:find("x:any() or x:all()", 1, true) and lines[i]:find("x ~= nil", 1, true), lines[i])
+  end
+  fails(function() assert(x) end, "a tensor of numbers of shape [3] as a condition")
+end)
+
+test("a captured condition on a number breaks the graph where a mask does, and each call reads it again", function()
+  local function f(z)
+    local y = z
+    if z:isnan():sum() then y = torch.zeros_like(z) end
+    return y + 1
+  end
+  local z, bad = torch.ones({2}), torch.tensor({1.0, 0/0})
+  for _, backend in ipairs({"eager", "fused"}) do
+    local captured = triage.compile(f, {backend = backend})
+    for _ = 1, 3 do
+      eq(captured(z), z + 1)
+      eq(captured(bad), torch.ones({2}))
+    end
+  end
+  fails(function() triage.compile(f, {fullgraph = true})(z) end, "a condition reads the value of a tensor")
+end)
+
+test("a condition on the only sample of a batch is an error in a larger one, captured too", function()
+  local function f(z)
+    if z then return z + 1 end
+    return z - 1
+  end
+  local captured = triage.compile(f)
+  eq(captured(torch.tensor({3.0})), torch.tensor({4.0}))
+  fails(function() captured(torch.tensor({3.0, 0.0})) end, "a tensor of numbers of shape [2] as a condition")
+  eq(captured(torch.tensor({0.0})), torch.tensor({-1.0}))
+end)
+
+test("a chain of comparisons is an error that says what to write", function()
+  local z = torch.tensor({-1.0, 0.5, 2.0})
+  fails(function() return 0 < z < 1 end, "write (0 < z) & (z < 1)")
+  fails(function() return z:abs() >= 0.5 ~= 1 end, "write (z:abs() >= 0.5) & (0.5 ~= 1)")
+  fails(function() if 0 <= z[1] < 1 then return end end, "write (0 <= z[1]) & (z[1] < 1)")
+  fails(function() return triage.compile(function(v) return 0 < v < 1 end)(z) end, "write (0 < v) & (v < 1)")
+  eq((0 < z) & (z < 1), torch.tensor({false, true, false}))
+  eq((0 < z) == (z < 1), torch.tensor({false, true, false}))
+  eq(1 < 2 == true, true)
+end)
+
+test("sizes are compared by their numbers", function()
+  local y, z = torch.zeros({2, 3}), torch.ones({2, 3})
+  eq({y.shape == z.shape, y:size() == z:size(), y.shape == z:size(), y.shape ~= z.shape}, {true, true, true, false})
+  eq({y.shape == z.T.shape, y.shape ~= z[0].shape, y.shape == {2, 3}, {3, 2} == y:size()}, {false, true, true, false})
+  local s, t = y.shape, z.shape
+  eq({s == t, s ~= t, s == nil, y.shape == 2}, {true, false, false, false})
+  local captured = triage.compile(function(a, b) if a.shape == b.shape then return a + b end return a - 1 end)
+  for _ = 1, 2 do
+    for _, n in ipairs({4, 1, 7, 2}) do
+      eq(captured(torch.ones({n, 2}), torch.ones({n, 2})), torch.full({n, 2}, 2.0))
+      eq(captured(torch.ones({n, 2}), torch.ones({n, 3})), torch.zeros({n, 2}))
+      eq(captured(torch.ones({n, 2}), torch.ones({n + 1, 2})), torch.zeros({n, 2}))
+    end
+  end
+end)
+
+test("a nil in a list of indices is an error", function()
+  local z = torch.ones({2, 3})
+  fails(function() return z[{":", nil}] end, 'write "new" for a new axis')
+  fails(function() return z[{nil, 0}] end, 'write "new" for a new axis')
+  fails(function() return z[{{1, nil}}] end, "torch.None for the open end of a range")
+  fails(function() z[{":", nil}] = 0 end, 'write "new" for a new axis')
+  fails(function() return z[{":", None}] end, 'write "new" for a new axis')
+  eq(z[{":", "new"}].shape == {2, 1, 3}, true)
+  eq(z[{{1, torch.None}}].shape == {1, 3}, true)
 end)
 
 test("a mask of one element is its value", function()

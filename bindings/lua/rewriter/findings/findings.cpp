@@ -462,7 +462,7 @@ std::vector<Warning> check(std::string_view source, std::string_view chunk_name,
   std::vector<Warning> warnings = Checker(options).check(*chunk, source);
   for (Warning& warning : find_unrepaired(*chunk)) warnings.push_back(std::move(warning));
   for (Warning& warning : find_unsafe_where(*chunk)) warnings.push_back(std::move(warning));
-  for (Warning& warning : find_foreign(*chunk)) warnings.push_back(std::move(warning));
+  for (Warning& warning : find_foreign(*chunk, source)) warnings.push_back(std::move(warning));
   for (Warning& warning : find_mixing(*chunk, options.policy)) warnings.push_back(std::move(warning));
   std::stable_sort(warnings.begin(), warnings.end(), [](const Warning& a, const Warning& b) {
     return std::pair(a.line, a.column) < std::pair(b.line, b.column);

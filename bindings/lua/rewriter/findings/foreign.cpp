@@ -1,5 +1,6 @@
 #include "bindings/lua/rewriter/findings/foreign.h"
 
+#include <algorithm>
 #include <array>
 #include <set>
 #include <string>
@@ -50,21 +51,86 @@ bool gives_pair(const Expression& e) {
   return false;
 }
 
+constexpr std::array<std::string_view, 6> kLists = {"chunk",        "split",        "unbind",
+                                                    "tensor_split", "unsafe_chunk", "split_with_sizes"};
+constexpr std::array<std::string_view, 6> kNumbers = {"numel", "nelement", "dim", "ndimension", "size", "item"};
+
+bool is_field(const Expression& e, std::string_view name) {
+  return e.kind == ExpressionKind::Index && e.right->kind == ExpressionKind::String && e.right->text == name;
+}
+
+/// The call gives a list of tensors: `x:chunk(2)`, `torch.split(x, 2)`.
+bool gives_list(const Expression& e) {
+  if (e.kind == ExpressionKind::MethodCall) return contains(kLists, e.text);
+  const std::string path = called_global(e);
+  if (path == "torch.where") return e.items.size() == 1;
+  return path.rfind("torch.", 0) == 0 && contains(kLists, last_part(path));
+}
+
+/// As far as the text tells, a number: `#x`, `x:numel()`, `x.ndim`, and what arithmetic makes of those and of literals.
+bool is_number(const Expression& whole) {
+  const auto is_literal = [](const Expression& e) {
+    return e.kind == ExpressionKind::Integer || e.kind == ExpressionKind::Number;
+  };
+  const auto is_known = [](const Expression& e) {
+    const bool method = e.kind == ExpressionKind::MethodCall && contains(kNumbers, e.text);
+    return (e.kind == ExpressionKind::Unary && e.op == Operator::Length) || is_field(e, "ndim") ||
+           (method && (e.text != "size" || e.items.size() == 1));
+  };
+  bool known = false;
+  const Expression* e = &inside(whole);
+  while (e->kind == ExpressionKind::Binary && e->op <= Operator::FloorDivide) {  // leans to the left without limit
+    const Expression& right = inside(*e->right);
+    if (!is_known(right) && !is_literal(right)) return false;
+    known |= is_known(right);
+    e = &inside(*e->left);
+  }
+  return is_known(*e) || (known && is_literal(*e));
+}
+
+/// `1, 2], [3, 4`: what a nested list of Python is as a text between `[[` and `]]`.
+bool is_nested_list(std::string_view text) {
+  return text.find_first_of("0123456789") != std::string_view::npos &&
+         text.find_first_not_of("0123456789.,-+e[] \r\n\t") == std::string_view::npos;
+}
+
+std::string as_table(std::string text) {
+  std::replace(text.begin(), text.end(), '[', '{');
+  std::replace(text.begin(), text.end(), ']', '}');
+  return "{{" + text + "}}";
+}
+
 class Finder {
  public:
-  explicit Finder(const Chunk& chunk) : chunk_(chunk) {
+  Finder(const Chunk& chunk, std::string_view source) : chunk_(chunk), source_(source) {
     for (const Statement& s : chunk.statements)
       for (const Expression* const target : s.targets) assigned_.insert(target->variable);
+    for (const Expression& e : chunk.expressions)
+      if (e.bare_argument)
+        calls_.insert(e.items[0]);
+      else if (e.kind == ExpressionKind::Call || e.kind == ExpressionKind::MethodCall)
+        arguments_.insert(e.items.begin(), e.items.end());
   }
 
   std::vector<Warning> find() {
     for (const Expression& e : chunk_.expressions) {
       if (e.kind == ExpressionKind::Binary && is_comparison(e)) comparison(e);
+      if (e.kind == ExpressionKind::String) nested_list(e);
+      if (is_logical(e)) condition(*e.left);
+      if (e.kind == ExpressionKind::Unary && e.op == Operator::Not) condition(*e.left);
       if (e.kind == ExpressionKind::Binary) text(e);
       if (e.kind == ExpressionKind::Index) index(e);
-      if (e.kind == ExpressionKind::Call) call(e);
+      if (e.kind == ExpressionKind::Call || e.kind == ExpressionKind::MethodCall) call(e);
     }
-    for (const Statement& s : chunk_.statements) mode(s);
+    for (const Statement& s : chunk_.statements) {
+      mode(s);
+      loop(s);
+      unpacking(s);
+      const bool tests =
+          s.kind == StatementKind::If || s.kind == StatementKind::While || s.kind == StatementKind::Repeat;
+      for (const Expression* const value : s.values)
+        if (tests) condition(*value);
+    }
     return std::move(warnings_);
   }
 
@@ -82,11 +148,56 @@ class Finder {
   }
 
   void comparison(const Expression& e) {
+    if (is_chained(e))
+      warn(e.op_line, e.op_column,
+           "a chain of comparisons compares the result of the first one; for tensors write " + unchained(e, source_) +
+               ", for plain values `and` in the place of &");
     if (!is_nan(*e.left) && !is_nan(*e.right)) return;
     const bool always = e.op == Operator::NotEqual;
     warn(e.op_line, e.op_column,
          std::string("a comparison with NaN is ") + (always ? "always true" : "never true") +
              ", for each element of a tensor too; write x:isnan() to find NaN");
+  }
+
+  void condition(const Expression& e) {
+    if (is_number(e))
+      warn(inside(e).line, inside(e).column,
+           "a number alone is no condition: 0 is true in Lua, so that this always holds; write n ~= 0");
+  }
+
+  void nested_list(const Expression& e) {
+    const bool is_list = arguments_.count(&e) || e.text.find('[') != std::string::npos;
+    if (!is_list || source_.substr(e.begin, 2) != "[[" || !is_nested_list(e.text) || calls_.count(&e)) return;
+    warn(e.line, e.column, "[[...]] is a text in Lua; a list of lists is a table of tables: write " + as_table(e.text));
+  }
+
+  /// `for x in {1, 2} do`, `for i in 0, 2 do`.
+  void loop(const Statement& s) {
+    if (s.kind != StatementKind::GenericFor) return;
+    const Expression& first = inside(*s.values[0]);
+    if (first.kind == ExpressionKind::Table) {
+      const bool named =
+          std::any_of(first.keys.begin(), first.keys.end(), [](const auto& key) { return !key.empty(); });
+      warn(s.line, s.column,
+           named ? "`for` needs what walks over a table; write `for key, value in pairs(t) do`"
+                 : "`for` needs what walks over a list; write `for i, x in ipairs({1, 2}) do`");
+    } else if (first.kind == ExpressionKind::Integer) {
+      warn(s.line, s.column, "a range of numbers has no `in`: write `for i = 0, 2 do`, which includes its end");
+    } else if (gives_sizes(first)) {
+      warn(s.line, s.column, "`for` needs what walks over a list; write `for i, size in ipairs(x.shape) do`");
+    }
+  }
+
+  /// `local n, d = z.shape`.
+  void unpacking(const Statement& s) {
+    const size_t targets = s.kind == StatementKind::Local    ? s.variables.size()
+                           : s.kind == StatementKind::Assign ? s.targets.size()
+                                                             : 0;
+    if (targets < 2 || s.values.size() != 1 || !gives_sizes(*s.values[0])) return;
+    const Expression& value = *s.values[0];
+    warn(value.line, value.column,
+         "a list of sizes is one value, and the variables behind the first one get nil; write table.unpack(" +
+             std::string(source_.substr(value.begin, value.end - value.begin)) + ")");
   }
 
   void text(const Expression& e) {
@@ -102,10 +213,21 @@ class Finder {
   void index(const Expression& e) {
     const Expression& object = *e.left;
     const int at = foreign_index(*e.right);
-    const bool is_field = object.kind == ExpressionKind::Index && object.right->kind == ExpressionKind::String;
-    const bool is_shape = is_field && object.right->text == "shape";
-    const bool is_size = object.kind == ExpressionKind::MethodCall && object.text == "size" && object.items.empty();
-    if ((is_shape || is_size) && at < 1)
+    if (is_field(object, "device") && (is_field(e, "type") || is_field(e, "index")))
+      warn(e.op_line, e.op_column,
+           "a device is a text, and this is nil; write x.device == \"cpu\", x.device == \"cuda:0\", or "
+           "x.device:match(\"^%a+\") for the type alone");
+    if (e.right->kind == ExpressionKind::Table)
+      for (size_t i = 0; i < e.right->items.size(); i++)
+        if (e.right->items[i]->kind == ExpressionKind::Nil)
+          warn(
+              e.right->items[i]->line, e.right->items[i]->column,
+              "a nil ends a list of indices; write \"new\" for a new axis, and torch.None for the open end of a range");
+    if (gives_list(inside(object)) && at < 1)
+      warn(e.op_line, e.op_column,
+           "the call gives a list of Lua, which counts from 1, so that this is nil; write [1] "
+           "for the first one");
+    if (gives_sizes(object) && at < 1)
       warn(e.op_line, e.op_column,
            "shape is a list of Lua, which counts from 1, so that this is nil; write x:size(" +
                std::string(at == 0 ? "0" : "-1") + "), whose dims count from 0" +
@@ -123,9 +245,14 @@ class Finder {
 
   void call(const Expression& e) {
     const Expression& callee = *e.left;
-    if (callee.kind == ExpressionKind::Index && callee.right->kind == ExpressionKind::String &&
-        callee.right->text == "shape")
+    if (is_field(callee, "shape") || (e.kind == ExpressionKind::MethodCall && e.text == "shape"))
       warn(e.op_line, e.op_column, "shape is a list; write x:size(dim)");
+    const bool on_own_line = e.kind == ExpressionKind::Call && e.bare_argument &&
+                             e.items[0]->kind == ExpressionKind::String && e.items[0]->line > callee.end_line;
+    if (on_own_line)
+      warn(e.items[0]->line, e.items[0]->column,
+           "a text in a line of its own calls the value in the line above it; a comment begins with --");
+    if (e.kind != ExpressionKind::Call) return;
     const bool prefix = callee.kind == ExpressionKind::Name && callee.variable && contains(kPrefixes, callee.text);
     if (!prefix || !e.bare_argument || e.items[0]->kind != ExpressionKind::String || callee.end != e.items[0]->begin)
       return;
@@ -151,12 +278,14 @@ class Finder {
   }
 
   const Chunk& chunk_;
+  const std::string_view source_;
+  std::set<const Expression*> calls_, arguments_;  // the texts of `x[[0, 2]]`, and all in calls
   std::set<const Variable*> assigned_;
   std::vector<Warning> warnings_;
 };
 
 }  // namespace
 
-std::vector<Warning> find_foreign(const Chunk& chunk) { return Finder(chunk).find(); }
+std::vector<Warning> find_foreign(const Chunk& chunk, std::string_view source) { return Finder(chunk, source).find(); }
 
 }  // namespace triage::lua::rewriter

@@ -157,7 +157,7 @@ GlobalReads global_reads(std::string_view source, std::string_view chunk_name, c
   const Uses uses(*chunk);
   const Assigned assigned(*chunk);
   GlobalReads result;
-  result.foreign = find_foreign(*chunk);
+  result.foreign = find_foreign(*chunk, source);
   for (const Expression& e : chunk->expressions) {
     const std::string path = assigned.targets.count(&e) ? "" : global_path(e);
     if (path.empty()) continue;

@@ -12,7 +12,9 @@ struct Name {
   std::string_view written, hint;
 };
 
-constexpr std::string_view kNil = "Lua writes nil; the open end of a range is torch.None";
+constexpr std::string_view kNil =
+    "Lua writes nil; in an index a new axis is \"new\", as in x[{\":\", \"new\"}], and the open end of a range "
+    "torch.None";
 constexpr std::string_view kNan = "NaN is 0/0; to find it, write x:isnan()";
 constexpr std::string_view kInf = "infinity is math.huge, or -math.huge; to find it, write x:isinf()";
 constexpr std::string_view kTypedTensor = "write torch.tensor({1, 2}, {dtype = torch.float32})";
@@ -84,6 +86,20 @@ constexpr std::array kGlobals = std::to_array<Name>({
     {"torch.compile", "triage captures a policy by itself; a script writes triage.compile(fn)"},
     {"torch.inference_mode", "write `local _ <close> = torch.no_grad()`"},
     {"torch.newaxis", "write x[{\"new\"}] for a new axis in front, or x:unsqueeze(dim)"},
+    {"torch.pi", "write math.pi"},
+    {"torch.e", "write math.exp(1)"},
+    {"math.e", "write math.exp(1)"},
+    {"math.pow", "Lua writes x ^ y for math.pow(x, y)"},
+    {"torch.empty", "policies make no tensors with unknown values: write torch.zeros({2, 3})"},
+    {"torch.empty_like", "policies make no tensors with unknown values: write torch.zeros_like(x)"},
+    {"torch.normalize", "write x / x:norm(2, 1, true):clamp_min(1e-12) to divide rows by their norm"},
+    {"nn.Softmax", "nn has layers with weights; functions are methods: x:softmax(-1)"},
+    {"nn.Sigmoid", "nn has layers with weights; functions are methods: x:sigmoid()"},
+    {"nn.Tanh", "nn has layers with weights; functions are methods: x:tanh()"},
+    {"relu", "functions are in torch, and methods: torch.relu(x), x:relu()"},
+    {"softmax", "functions are in torch, and methods: torch.softmax(x, -1), x:softmax(-1)"},
+    {"sigmoid", "functions are in torch, and methods: torch.sigmoid(x), x:sigmoid()"},
+    {"tanh", "functions are in torch, and methods: torch.tanh(x), x:tanh()"},
     {"table.append", "Lua writes table.insert(t, x), or t[#t + 1] = x"},
     {"string.join", "Lua writes table.concat(t, \", \")"},
 });
@@ -99,6 +115,8 @@ constexpr std::array kMethods = std::to_array<Name>({
     {"data", "write x:detach()"},
     {"values", "an operator with two results returns both: local values, indices = x:max(1)"},
     {"indices", "an operator with two results returns both: local values, indices = x:max(1)"},
+    {"empty_like", "policies make no tensors with unknown values: write torch.zeros_like(x)"},
+    {"normalize", "write x / x:norm(2, 1, true):clamp_min(1e-12) to divide rows by their norm"},
     {"fillna", "write x:nan_to_num(0.0)"},
     {"append", "tensors do not grow: torch.cat({a, b}, 0)"},
     {"format", "write string.format(\"%g\", x:item())"},
@@ -138,6 +156,7 @@ std::string hint_of_method(std::string_view name) {
       std::all_of(name.begin(), name.end(), [](unsigned char c) { return std::isalnum(c) || c == '_'; });
   if (is_word) return std::string(hint_in(kMethods, name));
   const std::string table = index_as_table("x", name);
+  if (table.find(":flip(") != std::string::npos) return "a step back is a flip: " + table;
   return table.empty() ? "" : "a range is a table: " + table;
 }
 

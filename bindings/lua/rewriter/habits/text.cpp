@@ -44,7 +44,9 @@ constexpr std::array kPatterns = std::to_array<Pattern>({
     {">#", "comments begin with -- in Lua"},
     {"BEGIN / /", "comments begin with -- in Lua"},
     {"BEGIN @ NAME", "Lua has no decorators; write f = decorate(f)"},
-    {"NAME >@", "Lua writes x:matmul(y) for x @ y"},
+    {"ANY >@", "Lua writes x:matmul(y) for x @ y"},
+    {": >repeat", "repeat is a word of Lua: write x:tile({2, 1}), or x[\"repeat\"](x, {2, 1})"},
+    {". >repeat", "repeat is a word of Lua: write x:tile({2, 1}), or x[\"repeat\"](x, {2, 1})"},
     {"\\ END", "in Lua a line goes on in the next without a \\"},
     {"\"\"\"", "Lua writes [[...]] for a text of several lines, and --[[...]] for a comment"},
     // statements
@@ -73,6 +75,13 @@ constexpr std::array kPatterns = std::to_array<Pattern>({
     {"do continue", "Lua has no continue: put the rest of the loop into an `if`"},
     // blocks
     {"else COLON", "Lua writes else without a colon"},
+    {"for NAME in >[ REST", "Lua writes `for i, x in ipairs({1, 2}) do ... end` for `for x in [1, 2]:`"},
+    {"for NAME = REST COLON MORE", "Lua writes `for i = 0, 2 do ... end`, which includes its end"},
+    {"for REST . items ( ) COLON MORE",
+     "Lua writes `for key, value in pairs(t) do ... end` for `for k, v in t.items():`"},
+    {"for REST . keys ( ) COLON MORE", "Lua writes `for key in pairs(t) do ... end` for `for k in t.keys():`"},
+    {"for REST . values ( ) COLON MORE",
+     "Lua writes `for key, value in pairs(t) do ... end` for `for v in t.values():`"},
     {"for NAME in range REST COLON MORE", "Lua writes `for i = 0, n - 1 do ... end` for `for i in range(n):`"},
     {"for REST COLON MORE", "Lua writes `for i, x in ipairs(t) do ... end` for `for x in t:`"},
     {"BEGIN if REST COLON MORE", "Lua writes `if c then ... end` for `if c:`"},
@@ -83,6 +92,9 @@ constexpr std::array kPatterns = std::to_array<Pattern>({
     // expressions
     {"is not None", "Lua writes x ~= nil for x is not None"},
     {"is None", "Lua writes x == nil for x is None"},
+    {"is >not NAME", "Lua writes x ~= y for x is not y"},
+    {"NAME >is True", "Lua writes x == true for x is True"},
+    {"NAME >is False", "Lua writes x == false for x is False"},
     {"NAME >is NAME", "Lua writes x == y for x is y"},
     {"not in", "Lua has no in: a table with names is asked t[name] == nil"},
     {"if REST >in", "Lua has no in: a table with names is asked t[name] ~= nil"},
@@ -100,6 +112,10 @@ constexpr std::array kPatterns = std::to_array<Pattern>({
     {"local NAME >:", "Lua has no type annotations; a policy declares types in signature = {...}"},
     {"( * NAME", "Lua writes table.unpack(t) for *t"},
     {", * NAME", "Lua writes table.unpack(t) for *t"},
+    {"STRING >: NAME", "a text needs parentheses before a method: (\"x = %g\"):format(x)"},
+    {"} >[ ANY", "a table needs parentheses before an index, and lists count from 1: ({a, b})[1]"},
+    {"NAME >in NAME", "Lua has no in: a table with names is asked t[name] ~= nil"},
+    {"STRING >in NAME", "Lua has no in: a table with names is asked t[name] ~= nil"},
     {"STRING >. NAME", "Lua writes string.format(\"x = %g\", x), or \"x = \" .. x"},
 });
 
@@ -260,6 +276,34 @@ std::string hint_of_index(const Around& around) {
   return "Lua writes " + table + " for " + tensor + "[" + std::string(index) + "]";
 }
 
+std::string_view trimmed(std::string_view text);
+
+/// Of `(a, b)`, which is no value: the parser gave up at the comma.
+std::string hint_of_tuple(const Around& around) {
+  const std::vector<Word>& words = around.words;
+  if (around.error >= words.size() || words[around.error].text != ",") return "";
+  size_t open = around.error, close = around.error;
+  for (int depth = 0; open > 0; open--) {
+    const std::string_view text = words[open - 1].text;
+    if (text == ")" || text == "]" || text == "}") depth++;
+    if ((text == "(" || text == "[" || text == "{") && depth-- == 0) break;
+  }
+  for (int depth = 0; close < words.size(); close++) {
+    const std::string_view text = words[close].text;
+    if ((text == ")" || text == "]" || text == "}") && depth-- == 0) break;
+    depth += text == "(" || text == "[" || text == "{";
+  }
+  if (open-- == 0 || close >= words.size() || words[open].text != "(" || words[close].text != ")") return "";
+  const std::string_view before = open == 0 ? kLineEnd : words[open - 1].text;
+  const size_t begin = around.byte_of(open) + 1;
+  const std::string items(trimmed(around.source.substr(begin, around.byte_of(close) - begin)));
+  if (items.size() > 100 || items.find('\n') != std::string::npos) return "a list is {1, 2} in Lua";
+  if (before == "return") return "Lua writes `return " + items + "` for several results";
+  if (before == kLineEnd && close + 1 < words.size() && words[close + 1].text == "=")
+    return "Lua writes `local " + items + " = ...` for several variables";
+  return "Lua writes {" + items + "} for the list (" + items + ")";
+}
+
 std::string_view trimmed(std::string_view text) {
   while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
   while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
@@ -301,18 +345,45 @@ std::string item_as_table(std::string_view item) {
   return "{" + table + "}";
 }
 
+/// "1" of `::-1`, whose steps go back; empty of other items.
+std::string step_back(std::string_view item) {
+  const std::vector<std::string_view> bounds = split(item, ':');
+  if (bounds.size() != 3 || !bounds[0].empty() || !bounds[1].empty() || !bounds[2].starts_with("-")) return "";
+  return std::string(trimmed(bounds[2].substr(1)));
+}
+
+/// The dim of an item, from the end where "..." is before it.
+int dim_of(const std::vector<std::string_view>& items, size_t at) {
+  int dim = 0, behind = 0;
+  bool from_end = false;
+  for (size_t i = 0; i < items.size(); i++) {
+    const bool counts = items[i] != "..." && items[i] != "None";
+    if (i < at) dim += counts;
+    if (i < at) from_end |= items[i] == "...";
+    if (i >= at) behind += counts;
+  }
+  return from_end ? -behind : dim;
+}
+
 }  // namespace
 
 std::string index_as_table(std::string_view tensor, std::string_view index) {
   const std::vector<std::string_view> items = split(trimmed(index), ',');
-  std::string table;
-  bool foreign = items.size() > 1;
-  for (const std::string_view item : items) {
-    const std::string ours = item_as_table(item);
-    foreign |= ours != item;
+  std::string table, flips;
+  bool foreign = items.size() > 1, all_whole = true;
+  for (size_t i = 0; i < items.size(); i++) {
+    std::string ours = item_as_table(items[i]);
+    if (const std::string step = step_back(items[i]); !step.empty()) {
+      flips += (flips.empty() ? "" : ", ") + std::to_string(dim_of(items, i));
+      ours = step == "1" ? "\":\"" : "{torch.None, torch.None, " + step + "}";
+    }
+    foreign |= ours != items[i];
+    all_whole &= ours == "\":\"";
     table += (table.empty() ? "" : ", ") + ours;
   }
-  return foreign ? std::string(tensor) + "[{" + table + "}]" : "";
+  if (!foreign) return "";
+  const std::string flipped = std::string(tensor) + (flips.empty() ? "" : ":flip({" + flips + "})");
+  return !flips.empty() && all_whole ? flipped : flipped + "[{" + table + "}]";
 }
 
 std::string hint_of_missing_end(std::string_view source) {
@@ -326,10 +397,12 @@ Hint hint_of_text(std::string_view source, size_t error) {
   if (Hint character = hint_of_character(source, error); !character.text.empty()) return character;
   const Around around(source, error);
   if (std::string index = hint_of_index(around); !index.empty()) return {std::move(index), error, {}};
+  const std::string tuple = hint_of_tuple(around);
   for (const Pattern& pattern : kPatterns) {
     const size_t begin = Matcher(around, parts_of(pattern.written)).find();
     if (begin <= around.words.size()) return {std::string(pattern.hint), around.byte_of(begin), {}};
   }
+  if (!tuple.empty()) return {tuple, error, {}};
   return {};
 }
 

@@ -258,7 +258,9 @@ TokenKind Lexer::read_number() {
   }
   if (is_letter(current())) keep();  // a numeral that touches a letter is malformed
   bool is_integer = false;
-  if (!is_numeral(buffer_, is_integer)) fail_here("malformed number", quote(buffer_));
+  const bool grouped = buffer_.find_first_not_of("0123456789_") == std::string::npos;  // as in Python
+  if (!is_numeral(buffer_, is_integer))
+    fail_here(grouped ? "malformed number; Lua has no _ in numbers" : "malformed number", quote(buffer_));
   return is_integer ? TokenKind::Integer : TokenKind::Number;
 }
 

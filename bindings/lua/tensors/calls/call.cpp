@@ -161,9 +161,29 @@ int invoke(lua_State* L, const Overload& overload, const Binding& binding, const
   return static_cast<int>(stack.size());
 }
 
+/// As a script writes it: "torch.add" or "x:add" for "aten::add".
+std::string shown_name(const std::string& qualified, bool method) {
+  constexpr std::string_view aten = "aten::";
+  if (qualified.rfind(aten, 0) != 0) return qualified;
+  return (method ? "x:" : "torch.") + qualified.substr(aten.size());
+}
+
+/// `x.name(...)` in the script, where `x:name(...)` would pass on `x`.
+bool is_called_with_dot(lua_State* L) {
+  lua_Debug frame{};
+  return lua_getstack(L, 0, &frame) && lua_getinfo(L, "n", &frame) && std::string_view(frame.namewhat) == "field";
+}
+
 int operator_function(lua_State* L) {
   const auto* op = static_cast<const Operator*>(lua_touserdata(L, lua_upvalueindex(1)));
-  return call_operator(L, *op, 1, lua_gettop(L), lua_toboolean(L, lua_upvalueindex(2)) != 0);
+  const bool method = lua_toboolean(L, lua_upvalueindex(2)) != 0;
+  try {
+    return call_operator(L, *op, 1, lua_gettop(L), method);
+  } catch (const std::invalid_argument& error) {
+    if (!method || !is_called_with_dot(L)) throw;
+    const std::string name = shown_name(op->name, method);
+    throw std::invalid_argument(std::string(error.what()) + "; a method is called with ':', as in " + name + "(...)");
+  }
 }
 
 int overload_function(lua_State* L) {
@@ -177,13 +197,6 @@ int overload_function(lua_State* L) {
   if (!bind_arguments(L, *overload, arguments, binding, &why))
     throw std::invalid_argument(name + ": " + why + "\n  " + overload->signature());
   return invoke(L, *overload, binding, name, guards);
-}
-
-/// As a script writes it: "torch.add" or "x:add" for "aten::add".
-std::string shown_name(const std::string& qualified, bool method) {
-  constexpr std::string_view aten = "aten::";
-  if (qualified.rfind(aten, 0) != 0) return qualified;
-  return (method ? "x:" : "torch.") + qualified.substr(aten.size());
 }
 
 }  // namespace

@@ -50,7 +50,8 @@ void check_operands(lua_State* L, const char* sign) {
   bool one_tensor = is_any_tensor(L, 1) || is_any_tensor(L, 2);
   if (one_tensor && is_operand(L, 1) && is_operand(L, 2)) return;
   throw std::invalid_argument(std::string("`") + sign + "` takes tensors and numbers, got " + describe(L, 1) + " and " +
-                              describe(L, 2));
+                              describe(L, 2) +
+                              (lua_isnone(L, 2) ? "; a method is called with ':', as in x:eq(...)" : ""));
 }
 
 int call_named(lua_State* L, const char* name, int first, int count) {

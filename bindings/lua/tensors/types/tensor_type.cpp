@@ -178,7 +178,12 @@ int tensor_call(lua_State* L) {
         "a `for` does not walk over the rows of a tensor; write `for i = 0, #x - 1 do local row = x[i] ... end`, or "
         "work "
         "on all rows at once");
-  if (lua_type(L, 2) == LUA_TSTRING)
+  const bool is_text = lua_type(L, 2) == LUA_TSTRING;
+  if (is_text && std::string_view(lua_tostring(L, 2)).find_first_not_of("0123456789-., []") != std::string_view::npos)
+    throw std::invalid_argument(
+        "a text behind a tensor calls it, also where the text stands in the next line; a comment begins with --, and "
+        "a method is called as x:name(...)");
+  if (is_text)
     throw std::invalid_argument(
         "x[[0, 2]] calls x with a text in Lua; to gather by a list of indices write x[torch.tensor({0, 2})]");
   throw std::invalid_argument(
