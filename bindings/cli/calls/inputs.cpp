@@ -168,73 +168,9 @@ std::optional<at::Tensor> generate(const std::string& text) {
   }
 }
 
-namespace {
-
-constexpr int64_t batch = 32, named_size = 512;
-
-/// Some rows of floats with a NaN or an Inf, as batches in production have.
-at::Tensor with_bad_rows(at::Tensor tensor) {
-  if (!tensor.is_floating_point() || tensor.dim() == 0 || tensor.numel() == 0) return tensor;
-  const at::Tensor rows = tensor.view({tensor.size(0), -1});
-  for (int64_t row = 0, bad = 0; row < rows.size(0); row += std::max<int64_t>(1, rows.size(0) / 4), ++bad)
-    rows[row][row * 7 % rows.size(1)] =
-        bad % 2 ? std::numeric_limits<double>::infinity() : std::numeric_limits<double>::quiet_NaN();
-  return tensor;
-}
-
-constexpr double most_bytes = 1 << 30;  // of all inputs that are made
-
-/// Sizes of the declared type. A name stands for one size in all inputs; the first dim is the batch.
-std::vector<int64_t> shape_of(const TensorSpec& spec, std::map<std::string, int64_t>& sizes) {
-  std::vector<int64_t> shape;
-  for (size_t i = 0; i < spec.dims.size(); ++i) {
-    const Dim& dim = spec.dims[i];
-    if (dim.kind == Dim::Kind::size) {
-      shape.push_back(dim.value);
-    } else if (dim.kind == Dim::Kind::rest) {
-      if (shape.empty()) shape.push_back(batch);
-      shape.push_back(named_size);
-    } else {
-      shape.push_back(sizes.emplace(dim.text(), i == 0 ? batch : named_size).first->second);
-    }
-  }
-  return shape;
-}
-
-/// What making it takes: random floats become what is declared.
-double bytes_of(const TensorSpec& spec, const std::vector<int64_t>& shape) {
-  if (spec.flags)
-    return operators::logical_bytes({shape.empty() ? batch : shape[0], get_config().num_words()}, at::kLong);
-  const at::ScalarType dtype = spec.kind == DTypeKind::exact ? spec.dtype : at::kLong;
-  return operators::logical_bytes(shape, dtype);
-}
-
-at::Tensor made_of(const TensorSpec& spec, const std::vector<int64_t>& shape) {
-  if (spec.flags) return err::new_t(shape.empty() ? batch : shape[0]);
-  const bool whole = spec.kind == DTypeKind::integer ||
-                     (spec.kind == DTypeKind::exact && at::isIntegralType(spec.dtype, /*includeBool=*/true));
-  if (whole) return at::ones(shape, spec.kind == DTypeKind::exact ? spec.dtype : at::kLong);
-  return with_bad_rows(at::randn(shape).to(spec.kind == DTypeKind::exact ? spec.dtype : at::kFloat));
-}
-
-}  // namespace
-
 std::optional<Example> example_of_types(const Signature& signature, const CallOptions& options) {
-  if (signature.inputs.size() > signature.input_types.size()) return std::nullopt;
-  Example example{"its declared types",
-                  {},
-                  policy::param_tensors(signature, checked_params(options.params, signature, options.policy))};
-  std::map<std::string, int64_t> sizes;
-  std::vector<std::vector<int64_t>> shapes;
-  double bytes = 0;
-  for (const auto& type : signature.input_types) {
-    if (!type) return std::nullopt;
-    shapes.push_back(shape_of(*type, sizes));
-    bytes += bytes_of(*type, shapes.back());
-  }
-  if (bytes > most_bytes) return std::nullopt;
-  for (size_t i = 0; i < shapes.size(); ++i) example.inputs.push_back(made_of(*signature.input_types[i], shapes[i]));
-  return example;
+  return lua::example_of_types(
+      signature, policy::param_tensors(signature, checked_params(options.params, signature, options.policy)));
 }
 
 std::vector<Example> examples_for(lua::LuaScript& script, const CallOptions& options) {
@@ -258,7 +194,7 @@ std::vector<Example> examples_for(lua::LuaScript& script, const CallOptions& opt
   throw UsageError(
       fmt::format("{}: triage found no inputs: the policy has no tests, and no declared input types of at most {:.0f} "
                   "MiB; give --input {}=FILE, or try --input {}=randn:32x512",
-                  options.policy, most_bytes / (1 << 20), first, first));
+                  options.policy, lua::most_bytes_of_types / (1 << 20), first, first));
 }
 
 namespace {

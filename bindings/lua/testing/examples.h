@@ -1,6 +1,8 @@
 #pragma once
 #include <ATen/core/Tensor.h>
+#include <triage/front_end.h>
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,5 +19,12 @@ struct Example {
 
 /// What the policy's own tests call it with. Throws what the script raises.
 std::vector<Example> examples_of_tests(LuaScript& script);
+
+constexpr double most_bytes_of_types = 1 << 30;  // of all inputs that are made
+/// A batch made from the declared types, with some bad rows; nothing where an input has no declared type, or they take more memory.
+std::optional<Example> example_of_types(const Signature& signature, std::vector<at::Tensor> params);
+
+/// Where nobody gives a batch to verify the policy with: those of its tests, and one of its declared types.
+std::vector<Example> examples_to_verify(LuaScript& script);
 
 }  // namespace triage::lua

@@ -164,7 +164,7 @@ class Tester {
     const size_t before = report.tests.size();
     try {
       const Verification found =
-          verify(std::move(policy), plain_.name(), plain_.signature(), examples_of_tests(plain_), {}, {});
+          verify(std::move(policy), plain_.name(), plain_.signature(), examples_to_verify(plain_), {}, {});
       for (const LawResult& law : found.laws)
         if (law.verdict == LawResult::Verdict::held || law.verdict == LawResult::Verdict::broken)
           report.tests.push_back(test_of(law));

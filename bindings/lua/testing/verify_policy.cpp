@@ -181,7 +181,7 @@ Verification verify_policy(const std::filesystem::path& path, const VerifyOption
     batches.push_back(
         {fmt::format("batch {}", i), options.batches[i], policy::param_tensors(signature, options.params)});
   }
-  if (options.batches.empty()) batches = lua::examples_of_tests(script);
+  if (options.batches.empty()) batches = lua::examples_to_verify(script);
   policy.promises = script.promises().value_or(std::vector<Promise>());
   policy.accumulation = script.accumulation();
   return lua::verify(std::move(policy), script.name(), signature, batches, {},

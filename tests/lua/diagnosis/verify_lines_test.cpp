@@ -12,6 +12,7 @@
 
 #include "tests/cli/folder.h"
 
+namespace verify_lines {
 namespace {
 
 using triage::Law;
@@ -257,3 +258,5 @@ TEST_CASE("verify: an input that all samples share, and that is taken for one th
   REQUIRE(of(found, Law::answers).verdict == LawResult::Verdict::broken);
   CHECK(of(found, Law::answers).violations.front().what.find("--shared") != std::string::npos);
 }
+
+}  // namespace verify_lines
