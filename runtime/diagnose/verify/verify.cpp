@@ -290,8 +290,11 @@ class Laws {
     std::rotate(others.begin(), others.begin() + static_cast<std::ptrdiff_t>(others.size() / 2), others.end());
     turns.push_back({all, {all}});
     turns.push_back({all, {others}});
-    turns.push_back({all, {all, all}});
-    if (!good.empty()) turns.push_back({std::vector<size_t>(all.size(), good.front()), {all}});
+    turns.push_back({all, {all, all, all}});
+    if (good.empty()) return turns;
+    const std::vector<size_t> same(all.size(), good.front());
+    turns.push_back({same, {all}});
+    turns.push_back({same, {same, same, same}});
     return turns;
   }
 

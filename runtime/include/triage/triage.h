@@ -30,6 +30,7 @@
 #include <triage/masked_rows.h>
 #include <triage/output_memory.h>
 #include <triage/params.h>
+#include <triage/positions.h>
 #include <triage/provenance.h>
 #include <triage/result.h>
 #include <triage/runtime.h>
