@@ -50,7 +50,8 @@ class NaturalEdits {
   /// The operand of a loop, which must be no mask.
   void loop_operand(const Expression& e, std::string_view loop);
 
-  /// A whole chain of one operator, `a and b and c`, whose operands have been edited, as a condition or a value; likewise `not a`.
+  /// A whole chain of one operator, `a and b and c`, whose operands have been edited, as a condition or a value; likewise
+  /// `not a`.
   void logical_chain(const Expression& whole, bool is_condition);
   void negation(const Expression& e);
 

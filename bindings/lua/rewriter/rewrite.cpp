@@ -16,8 +16,8 @@
 namespace triage::lua::rewriter {
 namespace {
 
-/// What becomes of a value. In `x or y` as a value, x is a default's question whether there is a value: a mask is tested, and a tensor of
-/// numbers stands for itself, as does `x` of `c and x or y`.
+/// What becomes of a value. `x or y` as a value asks whether there is an x: a mask is tested, and a tensor of numbers stands for
+/// itself, as does `x` of `c and x or y`.
 enum class Use : uint8_t { Value, Present, Condition };
 
 /// The truth test of a whole is moved down to those of its operands that can become its value.

@@ -171,9 +171,9 @@ int natural_loop(lua_State* L) {
   return 1;
 }
 
-/// Arguments: the function's table, slot (negative: of `or`), operand, true for the first of a chain, true where the chain is a condition.
-/// Returns the operand as Lua's operator shall see it: for a mask what makes it go on. In `x or y` as a value, a tensor of numbers
-/// stands for itself.
+/// Arguments: the function's table, slot (negative: of `or`), operand, true for the first of a chain, true where the chain is a
+/// condition. Returns the operand as Lua's operator shall see it: for a mask what makes it go on. In `x or y` as a value, a
+/// tensor of numbers stands for itself.
 int natural_keep(lua_State* L) {
   luaL_checktype(L, 1, LUA_TTABLE);
   const lua_Integer slot = lua_tointeger(L, 2);

@@ -50,7 +50,9 @@ test("a tensor of one number is a condition as in PyTorch: true unless it is 0",
   for _, v in ipairs({torch.tensor(2), torch.tensor({-0.5}), torch.tensor({{0/0}}), torch.tensor(1):to(torch.int8)}) do
     eq(taken(v), "and if or12true")
   end
-  for _, v in ipairs({torch.tensor(0), torch.tensor({0.0}), torch.tensor({{-0.0}})}) do eq(taken(v), "no not30false") end
+  for _, v in ipairs({torch.tensor(0), torch.tensor({0.0}), torch.tensor({{-0.0}})}) do
+    eq(taken(v), "no not30false")
+  end
   local clean = torch.ones({2, 2})
   local y = clean
   if clean:isnan():sum() then y = torch.zeros_like(clean) end
@@ -66,7 +68,8 @@ test("a tensor of several numbers is no condition, and the message says how to r
     message(function() if torch.zeros({0}) then return end end),
   }
   for i = 1, #lines do
-    assert(lines[i]:find("tensor_conditions%.lua:%d+:%d+: a tensor of numbers of shape %[%d%] as a condition"), lines[i])
+    local located = "tensor_conditions%.lua:%d+:%d+: a tensor of numbers of shape %[%d%] as a condition"
+    assert(lines[i]:find(located), lines[i])
     assert(lines[i]:find("x:any() or x:all()", 1, true) and lines[i]:find("x ~= nil", 1, true), lines[i])
   end
   fails(function() assert(x) end, "a tensor of numbers of shape [3] as a condition")

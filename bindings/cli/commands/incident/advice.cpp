@@ -80,7 +80,7 @@ std::string told_of(const IncidentVersion& version) {
                      version.failed_samples > 0 ? " or failed" : "", percent(*version.share()), version.samples());
 }
 
-/// The one that was live last of those that did at most half as much harm as `live`, and do not fail more; null where there is none.
+/// The one that was live last of those that did at most half as much harm as `live`, and do not fail more; null: none.
 const IncidentVersion* way_back(const PolicyIncident& policy, const IncidentVersion& live) {
   const IncidentVersion* found = nullptr;
   const double most = *live.share() / 2, most_failed = harm_of(policy, live).failed_share();
@@ -106,8 +106,8 @@ const IncidentVersion* left_behind(const PolicyIncident& policy, const IncidentV
   return found;
 }
 
-/// Puts the file back, where its text is kept as a file that a policy can be. Where the service runs in a folder that is not known,
-/// no new file is made elsewhere.
+/// Puts the file back, where its text is kept as a file that a policy can be. Where the folder of the service is not known, no new
+/// file is made elsewhere.
 void add_restore(Json& commands, const PolicyIncident& policy, const IncidentVersion& to, const LogSources& sources) {
   const auto kept = sources.texts.find(to.hash, to.kept);
   const bool is_file = kept.contents && kept.contents->files.empty() && !policy::is_packed(kept.contents->source);

@@ -136,8 +136,8 @@ IncidentVersion& PolicyIncident::called_by(const Json& line, IncidentVersion& ve
   return found == of_number_.end() ? version_of(number, "") : *found->second;
 }
 
-/// The live version had this call. A log without events tells in no other way what is live: a number that comes again with another
-/// source, or a lower one, is of another process.
+/// The live version had this call. A log without events tells in no other way what is live: a number that comes again with
+/// another source, or a lower one, is of another process.
 void PolicyIncident::note_answer(IncidentVersion& version, const Json& line, bool counts) {
   if (has_events_ || live_ == &version) return;
   Event noted{line, &version, live_};

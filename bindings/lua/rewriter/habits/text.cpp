@@ -93,6 +93,8 @@ constexpr std::array kPatterns = std::to_array<Pattern>({
     {"is not None", "Lua writes x ~= nil for x is not None"},
     {"is None", "Lua writes x == nil for x is None"},
     {"is >not NAME", "Lua writes x ~= y for x is not y"},
+    {"is >True", "Lua writes x == true for x is True"},
+    {"is >False", "Lua writes x == false for x is False"},
     {"NAME >is True", "Lua writes x == true for x is True"},
     {"NAME >is False", "Lua writes x == false for x is False"},
     {"NAME >is NAME", "Lua writes x == y for x is y"},
