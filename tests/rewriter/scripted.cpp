@@ -51,6 +51,7 @@ void check_key(lua_State* L, int index) {
 bool is_tensor(lua_State*, int) { return false; }
 bool is_mask(lua_State*, int) { return false; }
 bool is_number_tensor(lua_State*, int) { return false; }
+bool has_one_element(lua_State*, int) { return false; }
 void replace_by_mask(lua_State* L, int, const char*) { luaL_error(L, "no tensor to test"); }
 void push_library_function(lua_State* L, const char* name) { luaL_error(L, "no library with '%s'", name); }
 const char* symbolic_kind(lua_State*, int) { return nullptr; }

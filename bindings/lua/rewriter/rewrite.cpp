@@ -17,7 +17,7 @@ namespace triage::lua::rewriter {
 namespace {
 
 /// What becomes of a value. `x or y` as a value asks whether there is an x: a mask is tested, and a tensor of numbers stands for
-/// itself, as does `x` of `c and x or y`.
+/// itself, as does `x` of `c and x or y`; so does a variable in any condition.
 enum class Use : uint8_t { Value, Present, Condition };
 
 /// The truth test of a whole is moved down to those of its operands that can become its value.
@@ -269,9 +269,16 @@ class Rewriter {
 
   void test(const Operand& operand) {
     const Expression& e = *operand.expression;
+    const bool may_be_missing = operand.use == Use::Present || names_value(e);
     edits_.before(e.begin, "__triage_test(");
     edits_.after(operand.test_end ? operand.test_end : e.end,
-                 "," + position(e.line, e.line, e.column) + (operand.use == Use::Present ? ",true)" : ")"));
+                 "," + position(e.line, e.line, e.column) + (may_be_missing ? ",true)" : ")"));
+  }
+
+  /// A variable or a field, which Lua asks whether there is a value: `if w.grad then`.
+  static bool names_value(const Expression& e) {
+    if (e.kind == ExpressionKind::Parenthesized) return names_value(*e.left);
+    return e.kind == ExpressionKind::Name || e.kind == ExpressionKind::Index;
   }
 
   /// All of an expression but its left part.

@@ -70,9 +70,9 @@ bool plain_truth(lua_State* L, int index) {
   return lua_toboolean(L, index);
 }
 
-/// A tensor of numbers as a condition, of the line that runs.
+/// A number in a tensor as a condition, of the line that runs. A tensor of several says that there is one, as in Lua.
 void take_as_mask(lua_State* L, int index) {
-  if (!is_number_tensor(L, index)) return;
+  if (!is_number_tensor(L, index) || !has_one_element(L, index)) return;
   index = lua_absindex(L, index);
   push_where(L, 1, 0, false);
   replace_by_mask(L, index, lua_tostring(L, -1));

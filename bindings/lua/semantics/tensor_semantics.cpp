@@ -100,6 +100,8 @@ bool is_number_tensor(lua_State* L, int index) {
   return tensor && tensor->scalar_type() != at::kBool;
 }
 
+bool has_one_element(lua_State* L, int index) { return find_data(L, index)->numel() == 1; }
+
 void replace_by_mask(lua_State* L, int index, const char* where) {
   index = lua_absindex(L, index);
   const at::Tensor& data = *find_data(L, index);

@@ -13,6 +13,7 @@ bool is_mask(lua_State* L, int index);
 
 /// A tensor that is no mask: as a condition it is true unless it is 0, and has to have one element.
 bool is_number_tensor(lua_State* L, int index);
+bool has_one_element(lua_State* L, int index);
 /// Puts the mask of shape () that is true unless it is 0 into the place of such a tensor. For several elements it raises an
 /// error that begins with `where`.
 void replace_by_mask(lua_State* L, int index, const char* where);
