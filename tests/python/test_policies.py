@@ -75,6 +75,11 @@ def test_params_are_what_the_policy_allows():
         policy.set_param("size", 3)
     with pytest.raises(triage.InputError, match="is a boolean"):
         policy.set_param("on", 1)
+    for huge, message in (10**30, "got 1e\\+30; it takes one of 1, 2"), (10**400, "at most 64 bits"), ([10**30], "got a list"):
+        with pytest.raises(triage.InputError, match=message):
+            policy.set_param("size", huge)
+        with pytest.raises(triage.InputError, match=message):
+            policy.run([torch.ones(2)], params={"size": huge})
     assert torch.equal(policy(torch.ones(2)), torch.full((2,), 2.0))
     assert torch.equal(policy.run([torch.ones(2)], params={"on": False})[0], torch.ones(2))
     policy.set_param("on", False)

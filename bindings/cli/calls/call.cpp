@@ -147,7 +147,21 @@ c10::Device parse_device(const std::string& text) {
 
 namespace {
 
-c10::Scalar parse_number(const std::string& name, const std::string& text) {
+/// What other languages write for a number or boolean.
+std::string habit_of(const std::string& text) {
+  if (text == "True" || text == "TRUE") return "; write true";
+  if (text == "False" || text == "FALSE") return "; write false";
+  if (text.empty()) return "; nothing stands between two commas, before the first or behind `=`";
+  int64_t whole = 0;
+  const bool is_hex = text.starts_with("0x") || text.starts_with("0X");
+  const char* const end = text.data() + text.size();
+  if (!is_hex) return "";
+  const auto [at, error] = std::from_chars(text.data() + 2, end, whole, 16);
+  return error == std::errc() && at == end ? fmt::format("; write {}", whole) : "";
+}
+
+/// `text` is the value, or an item of the list `given`.
+c10::Scalar parse_number(const std::string& name, const std::string& text, const std::string& given) {
   if (text == "true") return true;
   if (text == "false") return false;
   const char* end = text.data() + text.size();
@@ -156,17 +170,17 @@ c10::Scalar parse_number(const std::string& name, const std::string& text) {
   double real = 0;
   if (auto [at, error] = std::from_chars(text.data(), end, real); error == std::errc() && at == end) return real;
   throw UsageError(fmt::format(
-      "--param {}={}: expected a number, true or false, numbers with commas between them, or @FILE with a tensor", name,
-      text));
+      "--param {}={}: expected a number, true or false, numbers with commas between them, or @FILE with a tensor{}{}",
+      name, given, text == given ? "" : fmt::format("; got \"{}\" as an item", text), habit_of(text)));
 }
 
 /// "0.5", "1,2,3", "3," (a list of one), "@table.npy".
 ParamValue parse_param(const std::string& name, const std::string& text) {
   if (text.rfind('@', 0) == 0) return load_tensor(text.substr(1));
-  if (text.find(',') == std::string::npos) return parse_number(name, text);
+  if (text.find(',') == std::string::npos) return parse_number(name, text, text);
   std::vector<c10::Scalar> numbers;
   std::istringstream items(text);
-  for (std::string item; std::getline(items, item, ',');) numbers.push_back(parse_number(name, item));
+  for (std::string item; std::getline(items, item, ',');) numbers.push_back(parse_number(name, item, text));
   const auto is_whole = [](const c10::Scalar& number) { return number.isIntegral(/*includeBool=*/false); };
   std::vector<int64_t> whole;
   std::vector<double> real;

@@ -501,11 +501,21 @@ def _plain(params: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(value, (list, tuple)):
             if not value or not all(isinstance(each, Real) for each in value):
                 raise InputError(f"param `{name}`: a list holds numbers, at least one; got {value!r}.")
-            kind = int if all(isinstance(each, Integral) for each in value) else float
-            return [kind(each) for each in value]
+            kind = int if all(isinstance(each, Integral) and fits(each) for each in value) else float
+            return [real(name, each) if kind is float else int(each) for each in value]
         if not isinstance(value, (bool, int, float, Tensor)):
             raise InputError(f"param `{name}`: a value is a number, a boolean, a list of numbers or a tensor; got {value!r}.")
-        return value
+        return value if isinstance(value, (bool, float, Tensor)) or fits(value) else real(name, value)
+
+    def fits(value: Any) -> bool:
+        return -(2**63) <= value < 2**63
+
+    def real(name: str, value: Any) -> float:
+        try:  # of an integer that has more than 64 bits: the library says what the param takes
+            return float(value)
+        except OverflowError:
+            bits = int(value).bit_length()
+            raise InputError(f"param `{name}`: a number has at most 64 bits; got an integer of {bits} bits.") from None
 
     return {name: plain(name, value) for name, value in params.items()}
 

@@ -22,7 +22,7 @@ ParamValue as_set(const at::Tensor& param);
 at::Tensor default_of(const Param& param);
 /// `value` as the script gets it. Nothing where it is of another type than the param.
 std::optional<at::Tensor> fitting(const Param& param, const ParamValue& value);
-/// "param 'k' is an integer, and the given value is not: got 2.5".
+/// "param 'k' is an integer, and the given value is not: got 2.5; it takes 0 to 9 (what k is for)".
 std::string misfit_text(const Param& param, const ParamValue& value);
 /// Why the param does not allow a value of its type: "must lie between 0 and 100, got 250"; empty where it does.
 std::string refusal(const Param& param, const ParamValue& value, Reading reading);

@@ -119,14 +119,31 @@ at::Tensor default_of(const Param& param) {
   return is_number(param) ? wrapped_number(param.value.toScalar()) : default_tensor(param.value);
 }
 
+namespace {
+
+/// Of a list, the first number that the param's elements cannot be: ", with 2.5 at index 1"; empty where there is none.
+std::string misfit_element(const Param& param, const ParamValue& value) {
+  if (!value.is_list() || is_number(param) || at::isFloatingType(dtype_of_elements(param.value))) return {};
+  const at::Tensor numbers = value.tensor().to(at::kDouble);
+  for (int64_t i = 0; i < numbers.numel(); ++i) {
+    const double number = numbers[i].item<double>();
+    if (number != std::trunc(number) || !std::isfinite(number)) return fmt::format(", with {} at index {}", number, i);
+  }
+  return {};
+}
+
+}  // namespace
+
 std::string misfit_text(const Param& param, const ParamValue& value) {
-  return fmt::format("param '{}' is {}, and the given value is not: got {}", param.name, kind_of(param.value),
-                     value.text());
+  const std::string range = range_text(param);
+  return fmt::format("param '{}' is {}, and the given value is not: got {}{}{}{}", param.name, kind_of(param.value),
+                     value.text(), misfit_element(param, value), range.empty() ? "" : "; it takes " + range,
+                     param.help.empty() ? "" : fmt::format(" ({})", param.help));
 }
 
 at::Tensor checked(const std::string& policy, const Param& param, const ParamValue& value, Reading reading) {
   std::optional<at::Tensor> fits = fitting(param, value);
-  if (!fits) throw InputError(misfit_text(param, value));
+  if (!fits) throw InputError(fmt::format("policy '{}': {}", policy, misfit_text(param, value)));
   const std::string why = refusal(param, value, reading);
   if (!why.empty()) throw InputError(fmt::format("policy '{}': {}", policy, refusal_text(param, why)));
   return std::move(*fits);

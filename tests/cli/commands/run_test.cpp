@@ -170,7 +170,17 @@ TEST_CASE("a param that its policy does not allow is wrong use, in every command
                   {"policy 'scale.lua': param 'k' must lie between 0 and 9, got -1 (the scale)"});
   }
   check_message(triage({"run", "scale.lua", "--input", "z=ones:4", "--param", "on=1"}), 2, "triage run",
-                {"param 'on' is a boolean, and the given value is not: got 1"});
+                {"policy 'scale.lua': param 'on' is a boolean, and the given value is not: got 1"});
+  const auto refused = [&](const std::string& value, const std::string& message) {
+    check_message(triage({"run", "scale.lua", "--input", "z=ones:4", "--param", value}), 2, "triage run", {message});
+  };
+  refused("k=true", "param 'k' is a number, and the given value is not: got true; it takes 0 to 9 (the scale)");
+  refused("k=0.1,,0.2", "--param k=0.1,,0.2: expected a number");
+  refused("k=0.1,,0.2", "got \"\" as an item; nothing stands between two commas");
+  refused("k=,", "--param k=,: expected a number");
+  refused("on=False", "--param on=False: expected");
+  refused("on=False", "; write false");
+  refused("k=0x10", "; write 16");
   CHECK(triage({"run", "scale.lua", "--input", "z=ones:4", "--param", "on=false", "--output", "out0=o.npy"}).status ==
         0);
   CHECK(triage::load_tensor(triage.folder / "o.npy").equal(at::ones({4})));

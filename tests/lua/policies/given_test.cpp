@@ -111,7 +111,8 @@ TEST_CASE("a list of whole numbers is int64, and a policy may loop over the leng
   CHECK(taken.equal(z.index_select(1, at::tensor({3, 1, 0}, at::kLong))));
   CHECK(sum.equal(at::full({3}, 3.0)));
   CHECK(says(refusal_of([&] { policy.set_param("columns", std::vector<double>{0.5}); }),
-             "param 'columns' is a list of integers, and the given value is not: got a list of 1 numbers"));
+             "param 'columns' is a list of integers, and the given value is not: got a list of 1 numbers, with 0.5 at "
+             "index 0"));
 }
 
 TEST_CASE("a param is a tensor; another shape or dtype is another graph, other values are none") {
