@@ -247,11 +247,18 @@ class Laws {
     Violation violation{"", "the call fails: " + failure, sample.what, 1, where, "", named(batch_of(least)), 0};
     if (const auto step = raised(subject_.record(batch_of(least)))) violation.op = step->op;
     const auto of_samples = [](const IsolationInput& input) { return input.has_samples && !input.is_flags; };
-    if (sample.is_given && std::count_if(inputs_.begin(), inputs_.end(), of_samples) > 1)
+    if (std::count_if(inputs_.begin(), inputs_.end(), of_samples) > 1 && !answers_one_given())
       violation.what +=
           "; the batch that it is of is answered: if all samples share one of the inputs, name that with --shared, or "
           "declare its type, without the dim of the batch";
     add(Law::answers, std::move(violation));
+  }
+
+  /// Whether a sample of the batch given, which is answered, is answered alone.
+  bool answers_one_given() {
+    const auto given = std::find_if(samples_.begin(), samples_.end(), [](const auto& one) { return one.is_given; });
+    if (!answers_one_given_) answers_one_given_ = given == samples_.end() || failure_of(batch_of(*given)).empty();
+    return *answers_one_given_;
   }
 
   bool fails_at(const Source& place) {
@@ -611,7 +618,6 @@ class Laws {
   // isolated
 
   void try_isolated() {
-    try_bad_neighbours();
     TriedSamples good;
     for (const TriedSample& sample : samples_)
       if (sample.is_given && is_good(sample) && good.size() < samples_of_isolation) good.push_back(sample);
@@ -628,6 +634,7 @@ class Laws {
         if (result(Law::isolated).verdict == Verdict::held) not_tried(Law::isolated, messages::message_of(error));
       }
     }
+    if (result(Law::isolated).verdict != Verdict::broken) try_bad_neighbours();
   }
 
   static constexpr size_t neighbours = 12;        // of the batch that tried samples are put into
@@ -780,6 +787,7 @@ class Laws {
   std::vector<std::string> names_;
   std::vector<bool> is_flags_;
   bool answers_one_ = true;  // a batch of one sample
+  std::optional<bool> answers_one_given_;
   Verification found_;
 };
 
