@@ -268,20 +268,23 @@ void BranchGuard::guard_arguments(const c10::OperatorHandle& op, torch::jit::Sta
   if (selects_elements_ && operators::semantics_of(op).sizes == ResultSizes::broadcast)
     for (const c10::IValue& argument : arguments_of(op, stack))
       for_each_tensor(argument, [&](const at::Tensor& tensor) { others.push_back(tensor); });
-  const auto guard = [&](const at::Tensor& tensor) {
+  const auto guard = [&](const at::Tensor& tensor, bool views) {
     if (!tensor.defined() || !may_require_grad(tensor)) return tensor;
     if (!selects_elements_) return guarded(tensor);
+    // The branch may write to a view of what it made. What reads the view is guarded.
+    if (views && made_.count(tensor.unsafeGetTensorImpl())) return tensor;
     if (!is_product(op)) return guarded_elements(tensor, &others);
     return made_.count(tensor.unsafeGetTensorImpl()) ? tensor : guarded_rows(tensor);
   };
   for (size_t i = 0; i < arguments.size(); ++i) {
     c10::IValue& value = stack[first + i];
     if (is_written(arguments[i])) continue;  // what is written is meant itself
+    const bool views = arguments[i].alias_info() != nullptr;
     if (value.isTensor()) {
-      value = guard(value.toTensor());
+      value = guard(value.toTensor(), views);
     } else if (value.isTensorList()) {
       std::vector<at::Tensor> items = value.toTensorVector();
-      for (at::Tensor& item : items) item = guard(item);
+      for (at::Tensor& item : items) item = guard(item, views);
       value = items;
     }
   }

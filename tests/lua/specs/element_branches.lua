@@ -219,6 +219,23 @@ test("a row that no element takes spoils no weight upstream, where the backend h
   end
 end)
 
+test("a branch may write to what it made, also through a view", function()
+  local w = tensor({{1.0, -1.0}, {0.5, 2.0}})
+  local x = tensor({{1.0, -2.0}, {0.0, 3.0}})
+  local good = x > 0
+  local function made(weight)
+    local y = x:matmul(weight)
+    y:add_(1)
+    y[{1, 1}] = 5.0
+    return y:sqrt()
+  end
+  local _, expected = run(function(weight) return made(weight):masked_select(good) end, {w})
+  local function fn(weight) return choose(good, function() return made(weight) end, function() return 0 end) end
+  local y, got = run(fn, {w})
+  close_to(got[1]:nan_to_num(0), expected[1]:nan_to_num(0), 1e-12)
+  eq(y[{1, 1}], torch.tensor(5.0, float64):sqrt())
+end)
+
 -- Shapes, dtypes and what else a branch may give
 
 test("masks that broadcast, and results that do", function()
