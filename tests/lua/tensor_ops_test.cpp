@@ -114,7 +114,9 @@ bool gives_tensors(const Overload& overload) {
   return true;
 }
 
+/// What a contract refuses may crash LibTorch: a cell of weights that have no rows.
 bool calls_directly(const Overload& overload, torch::jit::Stack& stack) {
+  if (overload.contract && operators::violation(*overload.contract, overload.schema(), stack, true)) return false;
   at::manual_seed(11);
   try {
     overload.handle.callBoxed(&stack);

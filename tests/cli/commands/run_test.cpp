@@ -172,7 +172,8 @@ TEST_CASE("a param that its policy does not allow is wrong use, in every command
   check_message(triage({"run", "scale.lua", "--input", "z=ones:4", "--param", "on=1"}), 2, "triage run",
                 {"policy 'scale.lua': param 'on' is a boolean, and the given value is not: got 1"});
   const auto refused = [&](const std::string& value, const std::string& message) {
-    check_message(triage({"run", "scale.lua", "--input", "z=ones:4", "--param", value}), 2, "triage run", {message});
+    check_message(triage({"run", "scale.lua", "--input", "z=ones:4", "--param", value}), 2, "triage run",
+                  {message.c_str()});
   };
   refused("k=true", "param 'k' is a number, and the given value is not: got true; it takes 0 to 9 (the scale)");
   refused("k=0.1,,0.2", "--param k=0.1,,0.2: expected a number");
