@@ -86,7 +86,11 @@ Blas loaded_blas() {
     const bool of_torch = ::dladdr(reinterpret_cast<const void*>(&at::show_config), &info) && info.dli_fname;
     return {"MKL", contains(file, "mkl") || !of_torch ? file : real_file(info.dli_fname)};
   }
-  Blas blas = blas_of(file, [](const char* symbol) { return ::dlsym(RTLD_DEFAULT, symbol) != nullptr; });
+  // LAPACK may bring another BLAS into the process, which nobody calls.
+  Blas blas = blas_of(file, [&](const char* symbol) {
+    void* const found = ::dlsym(RTLD_DEFAULT, symbol);
+    return found && ::dladdr(found, &info) && info.dli_fname && real_file(info.dli_fname) == file;
+  });
   if (blas.name == "OpenBLAS") ask_openblas(blas);
   return blas;
 }

@@ -211,7 +211,7 @@ TEST_CASE("params are lists and tensors, too") {
   CHECK(triage::load_tensor(triage.folder / "o.npy").equal(at::tensor({13.0F, 24.5F}).expand({3, 2})));
   CHECK(run("3,").status == 0);
   CHECK(triage::load_tensor(triage.folder / "o.npy").equal(at::tensor({13.0F, 23.0F}).expand({3, 2})));
-  check_message(run("1,x"), 2, "triage run", {"k=x", "expected a number"});
+  check_message(run("1,x"), 2, "triage run", {"--param k=1,x", "expected a number"});
   check_message(run("1,true"), 2, "triage run", {"k=1,true", "a list holds numbers"});
   check_message(run("7"), 2, "triage run", {"param 'k' is a list of numbers", "got 7"});
 }

@@ -1,0 +1,189 @@
+// Law::isolated.
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "runtime/diagnose/bits.h"
+#include "runtime/diagnose/isolation/start_batches.h"
+#include "runtime/diagnose/verify/blame.h"
+#include "runtime/diagnose/verify/trial.h"
+#include "runtime/messages/debugging/verbose.h"
+
+namespace triage::diagnose {
+namespace {
+
+constexpr size_t samples_of_isolation = 4;
+
+class IsolatedLaw : public Trial {
+ public:
+  using Trial::Trial;
+
+  void try_isolated() {
+    TriedSamples good;
+    for (const TriedSample& sample : samples_)
+      if (sample.is_given && is_good(sample) && good.size() < samples_of_isolation) good.push_back(sample);
+    if (good.empty()) return not_tried(Law::isolated, "no sample of the batch is without NaN and Inf");
+    for (size_t i = 0; good.size() < samples_of_isolation; ++i) good.push_back(TriedSample(good[i]));
+    std::vector<IsolationInput> inputs = inputs_;
+    const Tensors batch = diagnose::batch_of(inputs_, good);
+    for (size_t i = 0; i < inputs.size(); ++i) inputs[i].tensor = batch[i];
+    for (const StartBatch& start : start_batches(inputs)) {
+      for (size_t i = 0; i < inputs.size(); ++i) inputs[i].tensor = start.tensors[i];
+      try {
+        note_isolation(check_isolation(subject_, inputs, {}), inputs);
+      } catch (const std::exception& error) {
+        if (result(Law::isolated).verdict == Verdict::held) not_tried(Law::isolated, messages::message_of(error));
+      }
+    }
+    if (result(Law::isolated).verdict != Verdict::broken) try_bad_neighbours();
+  }
+
+  static constexpr size_t neighbours = 12;        // of the batch that tried samples are put into
+  static constexpr size_t most_neighbours = 256;  // that are tried
+
+  /// Samples that the policy calls bad, put among good ones: these keep their answers, in the next call too.
+  void try_bad_neighbours() {
+    std::vector<size_t> good, bad;
+    const std::vector<Record> records = ask(samples_).records();
+    for (size_t i = 0; i < samples_.size(); ++i)
+      (is_good(samples_[i]) && records[i].empty() && samples_[i].is_given ? good : bad).push_back(i);
+    std::erase_if(bad, [&](size_t i) { return !is_bad_neighbour(samples_[i], records[i]); });
+    if (good.empty() || bad.empty()) return;
+    for (size_t i = 0; good.size() < neighbours; ++i) good.push_back(good[i]);
+    good.resize(neighbours);
+    const std::vector<Answers> clean = two_calls(good, good), again = two_calls(good, good);
+    for (const size_t output : outputs_with_samples(clean[0]))
+      if (other_row(clean[0], again[0], output, {})) return;  // not the same bits twice: check_isolation says so
+    for (size_t i = 0; i < std::min(bad.size(), most_neighbours); ++i)
+      for (const size_t row : {size_t{0}, neighbours / 2}) {
+        std::vector<size_t> batch = good;
+        batch[row] = bad[i * bad.size() / std::min(bad.size(), most_neighbours)];
+        compare_neighbours(clean, good, batch, {row}, samples_[batch[row]].what + fmt::format(" as sample {}", row));
+      }
+    for (size_t i = 0; i < std::min<size_t>(bad.size(), 8); ++i) {
+      const size_t one = bad[i * bad.size() / std::min<size_t>(bad.size(), 8)];
+      std::vector<size_t> batch(neighbours, one);
+      batch[1] = good[1];
+      std::set<size_t> rows;
+      for (size_t row = 0; row < neighbours; ++row)
+        if (row != 1) rows.insert(row);
+      compare_neighbours(clean, good, batch, rows, samples_[one].what + " as all samples but sample 1");
+    }
+  }
+
+  /// NaN, Inf, what has an entry in its record, and whatever stands in inputs without floats.
+  bool is_bad_neighbour(const TriedSample& sample, const Record& record) const {
+    if (sample.is_given && is_good(sample) && record.empty()) return false;
+    if (!is_good(sample) || !record.empty()) return true;
+    const auto first = std::find_if(samples_.begin(), samples_.end(), [](const auto& one) { return one.is_given; });
+    for (size_t i = 0; i < sample.rows.size(); ++i) {
+      const at::Tensor& row = sample.rows[i];
+      if (row.defined() && !row.is_floating_point() && !row.is_complex() && first != samples_.end() &&
+          !at::equal(row, first->rows[i]))
+        return true;
+    }
+    return false;
+  }
+
+  std::vector<Answers> two_calls(const std::vector<size_t>& batch, const std::vector<size_t>& next) {
+    std::vector<Answers> answers = {ask(picked(batch))};
+    if (subject_.has_state()) answers.push_back(ask_next(picked(next)));
+    return answers;
+  }
+
+  static std::vector<size_t> outputs_with_samples(const Answers& answers) {
+    std::vector<size_t> outputs;
+    for (size_t i = 0; i < answers.outputs.size(); ++i) {
+      const at::Tensor& output = answers.outputs[i];
+      if (output.defined() && output.dim() > 0 && output.size(0) == answers.samples) outputs.push_back(i);
+    }
+    return outputs;
+  }
+
+  /// The first row with other bits, but for `rows`.
+  static std::optional<size_t> other_row(const Answers& one, const Answers& other, size_t output,
+                                         const std::set<size_t>& rows) {
+    const at::Tensor &a = one.outputs[output], &b = other.outputs[output];
+    if (!same_kind(a, b)) return std::nullopt;
+    const at::Tensor differs = differing(a, b).reshape({a.size(0), -1}).any(1);
+    for (int64_t row = 0; row < a.size(0); ++row)
+      if (!rows.count(static_cast<size_t>(row)) && differs[row].item<bool>()) return static_cast<size_t>(row);
+    return std::nullopt;
+  }
+
+  void compare_neighbours(const std::vector<Answers>& clean, const std::vector<size_t>& good,
+                          const std::vector<size_t>& batch, const std::set<size_t>& rows, const std::string& what) {
+    std::vector<Answers> got;
+    try {
+      got = two_calls(batch, good);
+    } catch (const std::exception&) {  // of samples that another batch answers: told by Law::answers
+      return;
+    }
+    for (size_t call = 0; call < got.size(); ++call)
+      for (const size_t output : outputs_with_samples(clean[call])) {
+        if (!is_promised(Law::isolated, clean[call].names[output])) continue;
+        const auto hurt = other_row(clean[call], got[call], output, call == 0 ? rows : std::set<size_t>());
+        if (!hurt || (call == 1 && rows.count(*hurt))) continue;
+        Violation violation{
+            clean[call].names[output],
+            fmt::format("{} changes sample {}, {}", what, *hurt, call == 0 ? "in its call" : "in the next call"), what,
+            1};
+        violation.row = static_cast<int64_t>(*rows.begin());
+        const Tensors shown = diagnose::batch_of(inputs_, picked(batch));
+        violation.inputs = named(shown);
+        const auto row = static_cast<int64_t>(*hurt), count = static_cast<int64_t>(batch.size());
+        if (call == 0)
+          place(violation, first_other({subject_.record(diagnose::batch_of(inputs_, picked(good))), count, row},
+                                       {subject_.record(shown), count, row}));
+        add(Law::isolated, std::move(violation));
+      }
+  }
+
+  void note_isolation(const Isolation& isolation, const std::vector<IsolationInput>& inputs) {
+    found_.calls += isolation.calls;
+    for (const Crossing& crossing : isolation.crossings) {
+      if (crossing.step && fails_at(crossing.step->source)) continue;  // a call that fails is told of once
+      Violation violation;
+      violation.output = fmt::format("{}", fmt::join(crossing.outputs, ", "));
+      violation.sample = crossing.poisons.front();
+      for (const OutputIsolation& output : isolation.outputs)
+        for (const Leak& leak : output.leaks)
+          if (violation.inputs.empty() && output.name == crossing.outputs.front()) describe(violation, leak, inputs);
+      place(violation, crossing.step);
+      if (!crossing.step) violation.what += ": " + crossing.why_unnamed;
+      const std::vector<std::string>& only = promise(Law::isolated).outputs;
+      const bool counts =
+          only.empty() || std::any_of(crossing.outputs.begin(), crossing.outputs.end(),
+                                      [&](const auto& name) { return is_promised(Law::isolated, name); });
+      if (counts) add(Law::isolated, std::move(violation));
+    }
+  }
+
+  static void describe(Violation& violation, const Leak& leak, const std::vector<IsolationInput>& inputs) {
+    const std::string call = leak.later ? "in the next call, which has the batch without it" : "in its call";
+    violation.samples = static_cast<size_t>(leak.rows);
+    violation.row = leak.row;
+    if (!leak.how.empty())
+      violation.what =
+          fmt::format("{} as sample {}, {}: {}", poison_text(leak.poison, leak.dtype), leak.row, call, leak.how);
+    else if (leak.hurt.empty())
+      violation.what = fmt::format("{} as sample {} changes what all samples share, {}",
+                                   poison_text(leak.poison, leak.dtype), leak.row, call);
+    else
+      violation.what = fmt::format("{} as sample {} changes {} other samples, {}", poison_text(leak.poison, leak.dtype),
+                                   leak.row, leak.hurt.size(), call);
+    for (const IsolationInput& input : inputs)
+      violation.inputs.emplace_back(
+          input.name, input.name == leak.input ? poisoned(input.tensor, leak.row, leak.poison) : input.tensor);
+  }
+};
+
+}  // namespace
+
+void try_isolated(TrialState& state) { IsolatedLaw(state).try_isolated(); }
+
+}  // namespace triage::diagnose
