@@ -40,7 +40,7 @@ torch.lcm(torch.tensor({math.mininteger}), torch.tensor({-1}))
 -- a quotient by nothing: ZeroDivisionError
 torch.floor_divide(torch.tensor({math.mininteger}), 0)
 
--- shuffled pixels: is not among the operators of policies
+-- shuffled pixels: expected 1 to 65536
 torch.pixel_shuffle(torch.ones({2, 3, 4}), 1 << 33)
 
 -- a mode of sampling: is not among the operators of policies
@@ -73,7 +73,7 @@ torch.baddbmm(torch.ones({7}), torch.ones({7, 7, 1}), torch.ones({7, 1, 7}), {be
 -- running statistics that are views: expected
 torch.batch_norm(z, nil, nil, z[0], z[1], true, 1.0, 1e-5, false)
 
--- running statistics of instances: is not among the operators of policies
+-- running statistics of instances: policies cannot pass it
 torch.instance_norm(z:unsqueeze(0), nil, nil, z[0], z[1], true, 1.0, 1e-5, false)
 
 -- a write to what is expanded: call x:clone()
