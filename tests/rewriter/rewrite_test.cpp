@@ -47,21 +47,22 @@ TEST_CASE("the chunk takes its intrinsics and returns the main function") {
 }
 
 TEST_CASE("comparisons") {
-  check_all({{"x = a < b", " __triage_touch(\"x\",1);x =  __triage_lt(a , b,7) __triage_touch();"},
-             {"return a <= b", "return  ( __triage_le(a , b,10))"},
-             {"return a > b, a >= b", "return  __triage_gt(a , b,10),  __triage_ge(a , b,17)"},
-             {"return a == b == c", "return  ( __triage_eq( __triage_eq(a , b,10) , c,15))"},
-             {"f(a ~= 1)", "f( __triage_ne(a , 1,5))"},
-             {"return a == nil, nil ~= a, a == 'x'", "return a == nil, nil ~= a, a == 'x'"},
-             {"return (a<b)", "return  ( __triage_lt(a,b,10))"},
-             {"return a + 1 < b * 2 and c", "return  __triage_lt(a + 1 , b * 2,14,true) and c"},
-             {"return a\n<\nb", "return  ( __triage_lt(a\n,\nb,131073))"}});
+  check_all(
+      {{"x = a < b", " __triage_touch(\"x\",1);x =  __triage_lt(a , b,7) __triage_touch();"},
+       {"return a <= b", "return  ( __triage_le(a , b,10))"},
+       {"return a > b, a >= b", "return  __triage_gt(a , b,10),  __triage_ge(a , b,17)"},
+       {"return a == b == c", "return  ( __triage_eq( __triage_eq(a , b,10) , c,15,false,\"(a == b) & (b == c)\"))"},
+       {"f(a ~= 1)", "f( __triage_ne(a , 1,5))"},
+       {"return a == nil, nil ~= a, a == 'x'", "return a == nil, nil ~= a, a == 'x'"},
+       {"return (a<b)", "return  ( __triage_lt(a,b,10))"},
+       {"return a + 1 < b * 2 and c", "return  __triage_lt(a + 1 , b * 2,14,true) and c"},
+       {"return a\n<\nb", "return  ( __triage_lt(a\n,\nb,131073))"}});
 }
 
 TEST_CASE("conditions") {
   check_all({{"if a then end", "if  __triage_test(a ,4)then end"},
              {"if a.b[1] then elseif f() then end",
-              "if  __triage_test(a.b[1] ,4)then elseif  __triage_test(f() ,23)then end"},
+              "if  __triage_test(a.b[1] ,4)then elseif  __triage_test(f() ,23,true)then end"},
              {"while a<b do end", "while  __triage_lt(a,b,8,true) do end"},
              {"repeat local a until a", "repeat local a until  __triage_test(a,22)"},
              {"return a and b", "return  __triage_test(a ,8)and b"},
@@ -72,7 +73,7 @@ TEST_CASE("conditions") {
              {"return not not a", "return not not  __triage_test(a,16)"},
              {"if nil or true and 1 and 'x' and {} == nil then end",
               "if nil or true and 1 and 'x' and  __triage_table({}) == nil then end"},
-             {"return a + b and -c or ...", "return  __triage_test(a + b ,8)and  __triage_test(-c,18) or ..."},
+             {"return a + b and -c or ...", "return  __triage_test(a + b ,8,true)and  __triage_test(-c,18) or ..."},
              {"return a == nil and b", "return a == nil and b"},
              {"return a .. b and c", "return  __triage_concat(a , b,10,\"global 'a'\\010global 'b'\") and c"}});
 }

@@ -162,7 +162,8 @@ void NaturalEdits::loop_operand(const Expression& e, std::string_view loop) {
 
 void NaturalEdits::keep(const Expression& operand, size_t end, const std::string& slot, bool first, bool is_condition) {
   edits_.before(operand.begin, "__triage_keep(__triage_t," + slot + ",");
-  edits_.after(end, std::string(first ? ",true" : ",false") + (is_condition ? ",true)" : ")"));
+  const char* const more = first ? ",true" : is_condition ? ",false" : "";
+  edits_.after(end, more + std::string(is_condition ? ",true)" : ")"));
 }
 
 void NaturalEdits::logical_chain(const Expression& whole, bool is_condition) {

@@ -269,10 +269,10 @@ class Rewriter {
 
   void test(const Operand& operand) {
     const Expression& e = *operand.expression;
-    const bool may_be_missing = operand.use == Use::Present || names_value(e);
+    const bool is_read = operand.use == Use::Condition && !names_value(e);
     edits_.before(e.begin, "__triage_test(");
     edits_.after(operand.test_end ? operand.test_end : e.end,
-                 "," + position(e.line, e.line, e.column) + (may_be_missing ? ",true)" : ")"));
+                 "," + position(e.line, e.line, e.column) + (is_read ? ",true)" : ")"));
   }
 
   /// A variable or a field, which Lua asks whether there is a value: `if w.grad then`.

@@ -207,9 +207,9 @@ int equal_sizes(lua_State* L) {
   return static_cast<int>(same);
 }
 
-/// Arguments: value, position, true where it is a value that may be missing: then a tensor of numbers stands for itself.
+/// Arguments: value, position, true where a tensor of numbers is read; else it stands for itself, as a value that may be missing.
 int test(lua_State* L) {
-  if (is_tensor(L, 1) && !(lua_toboolean(L, 3) && is_number_tensor(L, 1))) {
+  if (is_tensor(L, 1) && (lua_toboolean(L, 3) || !is_number_tensor(L, 1))) {
     push_where(L, 1, lua_tointeger(L, 2), true);
     push_truth(L, 1, lua_tostring(L, -1));
     return 1;

@@ -26,28 +26,42 @@ struct Options {
   int64_t samples = 0;
 };
 
-/// While alive, on this thread.
+const char anomalies = 0;  // its address: registry key of the innermost that is alive
+
+/// While alive.
 class Anomalies {
  public:
   Anomalies(lua_State* L, Options options)
       : lines_({[L] { return current_line(L); }, [] { return std::string(); }}),
+        L_(L),
         options_(options),
-        around_(std::exchange(current_, this)) {}
-  ~Anomalies() { current_ = around_; }
+        around_(current(L)) {
+    set(this);
+  }
+  ~Anomalies() { set(around_); }
   Anomalies(const Anomalies&) = delete;
   Anomalies& operator=(const Anomalies&) = delete;
 
-  static const Anomalies* current() noexcept { return current_; }
+  static Anomalies* current(lua_State* L) {
+    lua_rawgetp(L, LUA_REGISTRYINDEX, &anomalies);
+    auto* const found = static_cast<Anomalies*>(lua_touserdata(L, -1));
+    lua_pop(L, 1);
+    return found;
+  }
   const Options& options() const noexcept { return options_; }
 
  private:
-  static thread_local Anomalies* current_;
+  void set(Anomalies* now) {
+    lua_pushlightuserdata(L_, now);
+    lua_rawsetp(L_, LUA_REGISTRYINDEX, &anomalies);
+  }
+
   const capture::ScriptScope lines_;
   const GradientTrace trace_;
+  lua_State* const L_;
   const Options options_;
   Anomalies* const around_;
 };
-thread_local Anomalies* Anomalies::current_ = nullptr;
 
 Options read_options(lua_State* L, int index) {
   Options options;
@@ -98,9 +112,9 @@ int detect_anomaly(lua_State* L) {
   return for_block ? 1 : call_in_scope(L, function);
 }
 
-void check_gradients(const std::string& what, const std::vector<at::Tensor>& outputs,
+void check_gradients(lua_State* L, const std::string& what, const std::vector<at::Tensor>& outputs,
                      const std::vector<at::Tensor>& gradients) {
-  const Anomalies* const anomalies = Anomalies::current();
+  const Anomalies* const anomalies = Anomalies::current(L);
   if (!anomalies) return;
   const Options& options = anomalies->options();
   const Provenance found = gradient_provenance(outputs, gradients, options.samples);

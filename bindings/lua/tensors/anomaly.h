@@ -14,7 +14,7 @@ int detect_anomaly(lua_State* L);
 
 /// Before gradients flow from `outputs`: throws where a derivative on the way makes a NaN or Inf, if anomalies are detected now.
 /// `gradients`: of the outputs, or none. `what`: the function that was called.
-void check_gradients(const std::string& what, const std::vector<at::Tensor>& outputs,
+void check_gradients(lua_State* L, const std::string& what, const std::vector<at::Tensor>& outputs,
                      const std::vector<at::Tensor>& gradients);
 
 }  // namespace triage::lua

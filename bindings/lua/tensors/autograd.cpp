@@ -151,7 +151,7 @@ int grad(lua_State* L) {
   at_most(L, options_index, "torch.autograd.grad");
   const GradOptions options = read_grad_options(L, options_index);
   check_backward(L, "`torch.autograd.grad`", options.create_graph);
-  check_gradients("torch.autograd.grad", outputs, gradients);
+  check_gradients(L, "torch.autograd.grad", outputs, gradients);
   std::vector<at::Tensor> results = torch::autograd::grad(outputs, inputs, gradients, options.retain_graph,
                                                           options.create_graph, options.allow_unused);
   reserve(L, results.size(), "too many gradients");

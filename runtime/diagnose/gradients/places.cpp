@@ -13,9 +13,6 @@ namespace {
 
 using torch::autograd::Node;
 
-thread_local NotePlaces* current = nullptr;  // callbacks of LibTorch are plain functions
-thread_local int64_t samples = 0;
-
 /// Carries the place of its node, for as long as the node lives, and does nothing.
 class PlaceHook final : public torch::autograd::FunctionPostHook {
  public:
@@ -49,63 +46,35 @@ const Place* place_of(const Node& node) {
   return nullptr;
 }
 
-int64_t samples_of_trace() { return samples; }
+NotePlaces::NotePlaces(Describe describe)
+    : describe_(std::move(describe)),
+      watch_([this](const at::RecordFunction& call, const c10::OperatorName& name) { return begin(call, name.name); },
+             [this](size_t /*number*/, const at::RecordFunction& call) { end(call); }) {}
 
-/// An operation that runs, and the nodes that stood before it.
-struct NotePlaces::Operation final : at::ObserverContext {
-  std::shared_ptr<Place> place;  // null inside of another operation
-  std::unordered_set<const Node*> before;
-};
-
-NotePlaces::NotePlaces(Describe describe) : describe_(std::move(describe)), around_(std::exchange(current, this)) {
-  samples = 0;
-  handle_ = at::addThreadLocalCallback(at::RecordFunctionCallback(opened, closed)
-                                           .needsInputs(true)
-                                           .needsOutputs(true)
-                                           .scopes({at::RecordScope::FUNCTION}));
-}
-
-NotePlaces::~NotePlaces() {
-  at::removeCallback(handle_);
-  current = around_;
-}
-
-std::unique_ptr<at::ObserverContext> NotePlaces::opened(const at::RecordFunction& function) {
-  auto operation = std::make_unique<Operation>();
-  if (current->depth_++ == 0) current->begin(function, *operation);
-  return operation;
-}
-
-void NotePlaces::closed(const at::RecordFunction& function, at::ObserverContext* context) {
-  if (const auto& operation = *static_cast<Operation*>(context); operation.place) current->end(function, operation);
-  --current->depth_;
-}
-
-/// With depth_ above 0: what this itself calls is no operation.
-void NotePlaces::begin(const at::RecordFunction& function, Operation& operation) {
-  const auto name = function.operator_name();
-  if (!name || !c10::GradMode::is_enabled()) return;
-  auto place = std::make_shared<Place>(Place{describe_(name->name), false, {}});
-  for (const c10::IValue& input : function.inputs())
+std::optional<size_t> NotePlaces::begin(const at::RecordFunction& call, const std::string& name) {
+  if (!c10::GradMode::is_enabled()) return std::nullopt;
+  running_ = {std::make_shared<Place>(Place{describe_(name), false, 0, {}}), {}};
+  for (const c10::IValue& input : call.inputs())
     for_each_tensor(input, [&](const at::Tensor& operand) {
-      if (const auto node = operand.grad_fn()) operation.before.insert(node.get());
+      if (const auto node = operand.grad_fn()) running_.before.insert(node.get());
       const bool is_data = varies(operand);
-      if (is_data && samples == 0 && operand.dim() > 0) samples = operand.size(0);
-      place->varies |= is_data;
-      if (at::Tensor bad = bad_rows(operand); bad.defined()) place->bad_rows.push_back(std::move(bad));
+      if (is_data && samples_ == 0 && operand.dim() > 0) samples_ = operand.size(0);
+      running_.place->varies |= is_data;
+      if (at::Tensor bad = bad_rows(operand); bad.defined()) running_.place->bad_rows.push_back(std::move(bad));
     });
-  operation.place = std::move(place);
+  running_.place->samples = samples_;
+  return 0;
 }
 
-void NotePlaces::end(const at::RecordFunction& function, const Operation& operation) {
+void NotePlaces::end(const at::RecordFunction& call) {
   std::vector<Node*> nodes;
-  for (const c10::IValue& output : function.outputs())
+  for (const c10::IValue& output : call.outputs())
     for_each_tensor(output, [&](const at::Tensor& result) { nodes.push_back(result.grad_fn().get()); });
   while (!nodes.empty()) {
     Node* const node = nodes.back();
     nodes.pop_back();
-    if (!node || operation.before.count(node) || is_leaf_node(*node) || place_of(*node)) continue;
-    node->add_post_hook(std::make_unique<PlaceHook>(operation.place));
+    if (!node || running_.before.count(node) || is_leaf_node(*node) || place_of(*node)) continue;
+    node->add_post_hook(std::make_unique<PlaceHook>(running_.place));
     for (const torch::autograd::Edge& edge : node->next_edges()) nodes.push_back(edge.function.get());
   }
 }

@@ -1,13 +1,15 @@
 #pragma once
-#include <ATen/record_function.h>
 #include <torch/csrc/autograd/function.h>
 #include <triage/provenance.h>
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_set>
 #include <vector>
+
+#include "runtime/diagnose/operator_watch.h"
 
 /// Which operation of the forward made a node of autograd's graph.
 namespace triage::diagnose {
@@ -15,6 +17,7 @@ namespace triage::diagnose {
 struct Place {
   Producer made_by;
   bool varies = true;                // its results depend on data, not only on parameters
+  int64_t samples = 0;               // dim 0 of the first operand of the trace that was data; 0: there was none
   std::vector<at::Tensor> bad_rows;  // bool (N,) on the CPU, of each operand with a NaN or Inf: by its dim 0
 };
 
@@ -30,7 +33,6 @@ class NotePlaces {
   /// Where the operation of this name runs now.
   using Describe = std::function<Producer(const std::string& name)>;
   explicit NotePlaces(Describe describe);
-  ~NotePlaces();
   NotePlaces(const NotePlaces&) = delete;
   NotePlaces& operator=(const NotePlaces&) = delete;
 
@@ -38,22 +40,20 @@ class NotePlaces {
   void note_data(const at::Tensor& tensor) { data_.insert(tensor.unsafeGetTensorImpl()); }
 
  private:
-  struct Operation;
-  static std::unique_ptr<at::ObserverContext> opened(const at::RecordFunction& function);
-  static void closed(const at::RecordFunction& function, at::ObserverContext* context);
-  void begin(const at::RecordFunction& function, Operation& operation);
-  void end(const at::RecordFunction& function, const Operation& operation);
+  /// An operation that runs, and the nodes that stood before it.
+  struct Operation {
+    std::shared_ptr<Place> place;
+    std::unordered_set<const torch::autograd::Node*> before;
+  };
+  std::optional<size_t> begin(const at::RecordFunction& call, const std::string& name);
+  void end(const at::RecordFunction& call);
   bool varies(const at::Tensor& operand) const;
 
   Describe describe_;
   std::unordered_set<const c10::TensorImpl*> data_;
-  int depth_ = 0;
-  NotePlaces* around_;
-  at::CallbackHandle handle_ = 0;
-  at::RecordFunctionGuard enabled_{true};
+  int64_t samples_ = 0;
+  Operation running_;
+  OperatorWatch watch_;
 };
-
-/// Dim 0 of the first operand that was data for an operation of a trace on this thread; 0: there was none.
-int64_t samples_of_trace();
 
 }  // namespace triage::diagnose

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <thread>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -109,8 +110,9 @@ namespace {
 /// Says which operation of a TorchScript model runs.
 class Watch final : public diagnose::Observer {
  public:
+  /// What a model forks has no places.
   void observe(int64_t point, at::ArrayRef<c10::IValue> /*values*/) override {
-    running_ = &operations.at(static_cast<size_t>(point));
+    if (std::this_thread::get_id() == thread_) running_ = &operations.at(static_cast<size_t>(point));
   }
   Producer running(const std::string& name) const {
     if (running_) return *running_;
@@ -119,9 +121,9 @@ class Watch final : public diagnose::Observer {
   std::vector<Producer> operations;
 
  private:
-  static thread_local const Producer* running_;  // a model may fork
+  const std::thread::id thread_ = std::this_thread::get_id();
+  const Producer* running_ = nullptr;
 };
-thread_local const Producer* Watch::running_ = nullptr;
 
 void watch_block(const diagnose::ScriptGraph& graph, torch::jit::Block* block, Watch& watch) {
   const std::vector<torch::jit::Node*> nodes(block->nodes().begin(), block->nodes().end());
@@ -188,7 +190,9 @@ Provenance gradient_provenance(at::ArrayRef<at::Tensor> outputs, at::ArrayRef<at
   std::vector<NamedTensor> named;
   for (size_t i = 0; i < outputs.size(); ++i) {
     named.push_back({outputs.size() == 1 ? "the output" : fmt::format("output {}", i), outputs[i]});
-    if (samples == 0) samples = diagnose::samples_of_trace();
+    const auto node = outputs[i].defined() ? outputs[i].grad_fn() : nullptr;
+    const diagnose::Place* const place = node ? diagnose::place_of(*node) : nullptr;
+    if (samples == 0 && place) samples = place->samples;
   }
   for (const at::Tensor& output : outputs)
     if (samples == 0 && output.defined() && output.dim() > 0) samples = output.size(0);

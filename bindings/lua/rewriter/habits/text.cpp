@@ -297,6 +297,7 @@ std::string hint_of_tuple(const Around& around) {
   }
   if (open-- == 0 || close >= words.size() || words[open].text != "(" || words[close].text != ")") return "";
   const std::string_view before = open == 0 ? kLineEnd : words[open - 1].text;
+  if (before == "function" || (open > 1 && words[open - 2].text == "function")) return "";  // parameters
   const size_t begin = around.byte_of(open) + 1;
   const std::string items(trimmed(around.source.substr(begin, around.byte_of(close) - begin)));
   if (items.size() > 100 || items.find('\n') != std::string::npos) return "a list is {1, 2} in Lua";

@@ -346,7 +346,7 @@ int backward(lua_State* L) {
     wrong_argument(L, {options_index, "x:backward", options_index == 2 ? "gradient" : "options"},
                    options_index == 2 ? "a tensor" : "a table");
   check_backward(L, "`backward`", options.create_graph);
-  check_gradients("x:backward", {tensor}, gradient.defined() ? std::vector{gradient} : std::vector<at::Tensor>());
+  check_gradients(L, "x:backward", {tensor}, gradient.defined() ? std::vector{gradient} : std::vector<at::Tensor>());
   if (options.inputs.empty())
     tensor.backward(gradient, options.retain_graph, options.create_graph);
   else
