@@ -1,6 +1,7 @@
 #include "bindings/cli/commands/blas.h"
 
 #include <ATen/Context.h>
+#include <ATen/Version.h>
 #include <dlfcn.h>
 #include <fmt/format.h>
 

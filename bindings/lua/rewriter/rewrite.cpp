@@ -369,14 +369,14 @@ class Rewriter {
   }
 
   /// A list ends where a nil is, so that `z[{":", nil}]` would be `z[{":"}]`. No list as a key finds anything in a table.
-  void index_list(const Expression& e) {
+  void index_list(const Expression& e, int depth = 0) {
     if (e.kind != ExpressionKind::Table) return;
     for (size_t i = 0; i < e.items.size(); i++) {
       const Expression& item = *e.items[i];
-      if (is_none(item))
+      if (is_none(item) && (depth == 0 || i + 1 == e.items.size()))  // in a range it is an open end
         edits_.replace(item.begin, item.end, "__triage_none(" + position(item.line, item.line, item.column) + ")");
       else
-        index_list(item);
+        index_list(item, depth + 1);
     }
   }
 

@@ -1,4 +1,5 @@
 #pragma once
+#include <torch/csrc/autograd/edge.h>
 #include <torch/csrc/autograd/function.h>
 #include <triage/provenance.h>
 
@@ -13,6 +14,9 @@
 
 /// Which operation of the forward made a node of autograd's graph.
 namespace triage::diagnose {
+
+/// Of LibTorch's own kind, which versions differ in.
+using NodeHandle = decltype(torch::autograd::Edge::function);
 
 struct Place {
   Producer made_by;

@@ -168,7 +168,7 @@ namespace {
 std::vector<NamedTensor> leaves_of(at::ArrayRef<at::Tensor> outputs) {
   std::vector<NamedTensor> leaves;
   std::unordered_set<const torch::autograd::Node*> seen;
-  std::vector<std::shared_ptr<torch::autograd::Node>> open;
+  std::vector<diagnose::NodeHandle> open;
   for (const at::Tensor& output : outputs)
     if (output.defined() && output.requires_grad())
       open.push_back(torch::autograd::impl::gradient_edge(output).function);

@@ -42,11 +42,11 @@ class GradientWalk::Hook final : public torch::autograd::FunctionPostHook {
 /// While alive, a hook stands behind each derivative on the way from `roots` to the leaves.
 class GradientWalk::Hooks {
  public:
-  Hooks(GradientWalk& walk, const std::vector<std::shared_ptr<Node>>& roots) {
+  Hooks(GradientWalk& walk, const std::vector<NodeHandle>& roots) {
     std::unordered_set<const Node*> seen;
-    std::vector<std::shared_ptr<Node>> open = roots;
+    std::vector<NodeHandle> open = roots;
     while (!open.empty()) {
-      const std::shared_ptr<Node> node = std::move(open.back());
+      const NodeHandle node = std::move(open.back());
       open.pop_back();
       if (!node || is_leaf_node(*node) || !seen.insert(node.get()).second) continue;
       keys_.emplace_back(node, node->add_post_hook(std::make_unique<Hook>(walk, *node)));
@@ -60,13 +60,13 @@ class GradientWalk::Hooks {
   Hooks& operator=(const Hooks&) = delete;
 
  private:
-  std::vector<std::pair<std::shared_ptr<Node>, uintptr_t>> keys_;
+  std::vector<std::pair<NodeHandle, uintptr_t>> keys_;
 };
 
 Provenance GradientWalk::run(const std::vector<NamedTensor>& outputs, const std::vector<at::Tensor>& gradients,
                              const std::vector<NamedTensor>& leaves) && {
   Gradients roots, seeds, variables;
-  std::vector<std::shared_ptr<Node>> nodes;
+  std::vector<NodeHandle> nodes;
   for (size_t i = 0; i < outputs.size(); ++i) {
     const at::Tensor& output = outputs[i].tensor;
     roots.push_back(output);
