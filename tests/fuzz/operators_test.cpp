@@ -90,7 +90,9 @@ TEST_CASE("fuzzer: a seed decides all that happens") {
     CHECK(once.targets[i].succeeded == again.targets[i].succeeded);
     CHECK(once.targets[i].outside == again.targets[i].outside);
   }
-  CHECK(once.succeeded != other.succeeded);
+  bool differs = false;
+  for (size_t i = 0; i < targets.size(); ++i) differs |= once.targets[i].succeeded != other.targets[i].succeeded;
+  CHECK(differs);
 }
 
 }  // namespace triage::fuzz
