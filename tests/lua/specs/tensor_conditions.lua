@@ -37,15 +37,16 @@ test("a tensor of numbers stands for itself as a default and as a choice", funct
 end)
 
 test("a tensor of one number is a condition as in PyTorch: true unless it is 0", function()
-  local function taken(v)
-    local how = v and "and" or "no"
-    if v then how = how .. " if" end
-    if not v then how = how .. " not" end
-    if false or v then how = how .. " or" end
+  local function taken(value)
+    local function v() return value end
+    local how = v() and "and" or "no"
+    if v() then how = how .. " if" end
+    if not v() then how = how .. " not" end
+    if false or v() then how = how .. " or" end
     local n = 0
-    while v do n = n + 1 if n == 2 then break end end
-    repeat n = n + 10 until v or n > 20
-    return how .. n .. tostring(pcall(assert, v))
+    while v() do n = n + 1 if n == 2 then break end end
+    repeat n = n + 10 until v() or n > 20
+    return how .. n .. tostring(pcall(assert, value))
   end
   for _, v in ipairs({torch.tensor(2), torch.tensor({-0.5}), torch.tensor({{0/0}}), torch.tensor(1):to(torch.int8)}) do
     eq(taken(v), "and if or12true")
@@ -59,12 +60,14 @@ test("a tensor of one number is a condition as in PyTorch: true unless it is 0",
   eq(y, clean)
 end)
 
-test("a tensor of several numbers is no condition, and the message says how to reduce it", function()
+test("a tensor of several numbers that a call gives is no condition; a variable asks whether there is one", function()
+  local x = torch.tensor({1.0, 0.0, 2.0})
+  local function get() return x end
   local function message(f) return select(2, pcall(f)) end
   local lines = {
-    message(function() if x then return end end), message(function() return not x end),
-    message(function() return x and 1 end), message(function() while x do end end),
-    message(function() repeat until x end), message(function() if nil or x then return end end),
+    message(function() if get() then return end end), message(function() return not get() end),
+    message(function() return get() and 1 end), message(function() while get() do end end),
+    message(function() repeat until get() end), message(function() if nil or -x then return end end),
     message(function() if torch.zeros({0}) then return end end),
   }
   for i = 1, #lines do
@@ -73,6 +76,10 @@ test("a tensor of several numbers is no condition, and the message says how to r
     assert(lines[i]:find("x:any() or x:all()", 1, true) and lines[i]:find("x ~= nil", 1, true), lines[i])
   end
   fails(function() assert(x) end, "a tensor of numbers of shape [3] as a condition")
+  local here = {x = x}
+  eq({here.x and 1, not x, x and 2, here.y or 3}, {1, false, 2, 3})
+  if here.x then here = 4 end
+  eq(here, 4)
 end)
 
 test("a captured condition on a number breaks the graph where a mask does, and each call reads it again", function()
@@ -94,7 +101,7 @@ end)
 
 test("a condition on the only sample of a batch is an error in a larger one, captured too", function()
   local function f(z)
-    if z then return z + 1 end
+    if -z then return z + 1 end
     return z - 1
   end
   local captured = triage.compile(f)
