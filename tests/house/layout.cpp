@@ -147,7 +147,36 @@ std::vector<std::string> statics_by_value(const std::string& text) {
   return found;
 }
 
+/// The locks of a process in `text` that a forked child may find taken for good: a thread that does not exist there held them.
+std::vector<std::string> locks_lost_in_forks(const std::string& text) {
+  std::vector<std::string> found;
+  if (text.find("pthread_atfork") != std::string::npos) return found;  // it sees to its own
+  static const auto& of_function = *new std::regex(R"(\bstatic std::(shared_|recursive_|timed_)?mutex\b)");
+  if (std::regex_search(text, of_function)) found.push_back("static std::mutex");
+  static const auto& type = *new std::regex(R"((?:struct|class) (\w+)[^;{]*\{\n((?:[^}\n].*\n|\n|\}[^;].*\n)*)\};)");
+  static const auto& member = *new std::regex(R"(\n  (mutable )?std::(shared_|recursive_|timed_)?mutex \w+;)");
+  for (std::sregex_iterator one(text.begin(), text.end(), type), end; one != end; ++one) {
+    const std::string name = (*one)[1], body = "\n" + (*one)[2].str();
+    const std::regex lasting("\\bnew " + name + ";|\\bstatic " + name + "[&]? \\w+(;| =)");
+    if (std::regex_search(body, member) && std::regex_search(text, lasting)) found.push_back(name);
+  }
+  return found;
+}
+
 }  // namespace
+
+TEST_CASE("a forked child finds the locks of the process open") {
+  for (const fs::path& file : files_in({"runtime", "bindings"}, {".cpp", ".h"}))
+    for (const std::string& lock : locks_lost_in_forks(read(file)))
+      CHECK_MESSAGE(false,
+                    file.string() << ": " << lock << " needs a ForkSafeMutex (runtime/messages/fork_safe_mutex.h)");
+  const std::string all = "struct All {\n  std::mutex mutex;\n};\n";
+  CHECK(locks_lost_in_forks(all + "All& all() {\n  static All& one = *new All;\n}\n").size() == 1);
+  CHECK(locks_lost_in_forks(all + "All& all() {\n  static All one;\n}\n").size() == 1);
+  CHECK(locks_lost_in_forks("  static std::mutex mutex;\n").size() == 1);
+  CHECK(locks_lost_in_forks(all + "void f() {\n  All one;\n}\n").empty());
+  CHECK(locks_lost_in_forks("struct All {\n  ForkSafeMutex mutex;\n};\nstatic All all;\n").empty());
+}
 
 TEST_CASE("what background threads read is never destroyed") {
   // A Watch, a candidate or the compiler may be at work while the process exits: `static const auto& x = *new T`. Only what stops

@@ -61,7 +61,6 @@ test("a tensor of one number is a condition as in PyTorch: true unless it is 0",
 end)
 
 test("a tensor of several numbers that a call gives is no condition; a variable asks whether there is one", function()
-  local x = torch.tensor({1.0, 0.0, 2.0})
   local function get() return x end
   local function message(f) return select(2, pcall(f)) end
   local lines = {
@@ -143,7 +142,7 @@ test("a nil in a list of indices is an error", function()
   fails(function() return z[{nil, 0}] end, 'write "new" for a new axis')
   fails(function() return z[{{1, nil}}] end, "torch.None for the open end of a range")
   fails(function() z[{":", nil}] = 0 end, 'write "new" for a new axis')
-  fails(function() return z[{":", None}] end, 'write "new" for a new axis')
+  fails(function() return z[{":", None}] end, 'write "new" for a new axis')  -- luacheck: ignore None
   eq(z[{":", "new"}].shape == {2, 1, 3}, true)
   eq(z[{{1, torch.None}}].shape == {1, 3}, true)
 end)

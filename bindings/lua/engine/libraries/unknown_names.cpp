@@ -5,6 +5,7 @@
 #include "bindings/lua/rewriter/habits/habits.h"
 #include "bindings/lua/state/protected.h"
 #include "bindings/lua/values/describe.h"
+#include "runtime/messages/fork_safe_mutex.h"
 #include "runtime/messages/logs/log.h"
 
 #include <algorithm>
@@ -168,7 +169,7 @@ void add_params(std::vector<UnknownName>& unknown, std::string_view source, cons
 /// loaded several times.
 void tell_once(const std::string& path, int line, int column, const std::string& message) {
   constexpr size_t most = 1000;  // of a process; policies come and go
-  static std::mutex mutex;
+  static auto& mutex = *new messages::ForkSafeMutex;
   static auto& told = *new std::set<std::tuple<std::string, int, int, std::string>>;
   {
     const std::lock_guard lock(mutex);

@@ -3,6 +3,7 @@
 #include "bindings/lua/state/state.h"
 #include "bindings/lua/values/arguments.h"
 #include "bindings/lua/values/describe.h"
+#include "runtime/messages/fork_safe_mutex.h"
 
 #include <algorithm>
 #include <mutex>
@@ -185,7 +186,7 @@ class Catalogue {
   }
 
   using Names = std::unordered_map<std::string, std::vector<std::string>>;
-  std::shared_mutex mutex_;
+  messages::ForkSafeSharedMutex mutex_;
   Names names_;
   std::unordered_map<std::string, std::unique_ptr<Operator>> prepared_;
 };

@@ -2,7 +2,6 @@
 
 #include <ATen/ATen.h>
 
-#include <pthread.h>
 #include <triage/output_memory.h>
 
 #include <algorithm>
@@ -10,6 +9,7 @@
 #include <unordered_set>
 
 #include "runtime/compat/unique_owner.h"
+#include "runtime/messages/fork_safe_mutex.h"
 
 namespace triage::fused {
 namespace {
@@ -31,19 +31,15 @@ at::Tensor tensor_on(const StoragePointer& storage, at::IntArrayRef sizes, at::S
 }
 
 struct AllPools {
-  std::mutex mutex;
+  messages::ForkSafeMutex mutex;
   std::unordered_set<OutputPool*> pools;
   std::atomic<int64_t> bytes{0};  // that they keep
 };
 
-/// Never destroyed: graphs may be, after everything else. A forked child must find the mutex open.
+/// Never destroyed: graphs may be, after everything else.
 AllPools& all_pools() {
-  static AllPools* const all = [] {
-    static AllPools* made = new AllPools;
-    pthread_atfork([] { made->mutex.lock(); }, [] { made->mutex.unlock(); }, [] { made->mutex.unlock(); });
-    return made;
-  }();
-  return *all;
+  static AllPools& all = *new AllPools;
+  return all;
 }
 
 /// A buffer that a pool begins or ends to keep.
@@ -56,14 +52,14 @@ void count(const c10::StorageImpl& storage, int sign) {
 OutputPool::OutputPool(size_t most, bool any_size)
     : most_(most), any_size_(any_size), kept_(std::make_unique<Slot[]>(most)) {
   AllPools& all = all_pools();
-  const std::lock_guard<std::mutex> lock(all.mutex);
+  const std::lock_guard lock(all.mutex);
   all.pools.insert(this);
 }
 
 OutputPool::~OutputPool() {
   {
     AllPools& all = all_pools();
-    const std::lock_guard<std::mutex> lock(all.mutex);
+    const std::lock_guard lock(all.mutex);
     all.pools.erase(this);
   }
   for (size_t i = 0; i < most_; ++i)
@@ -160,7 +156,7 @@ size_t free_idle_output_memory() {
   std::vector<c10::Storage> idle;  // freed when nobody waits for the list of pools any more
   {
     fused::AllPools& all = fused::all_pools();
-    const std::lock_guard<std::mutex> lock(all.mutex);
+    const std::lock_guard lock(all.mutex);
     for (fused::OutputPool* pool : all.pools)
       for (c10::Storage& storage : pool->take_idle()) idle.push_back(std::move(storage));
   }

@@ -1,5 +1,7 @@
 #include "runtime/backends/fused/parts/part_times.h"
 
+#include "runtime/messages/fork_safe_mutex.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,7 +17,7 @@ constexpr int64_t reported_calls = 8;
 
 /// The timers of graphs that were called while calls are timed. Never destroyed.
 struct Timers {
-  std::mutex mutex;
+  messages::ForkSafeMutex mutex;
   std::vector<const PartTimer*> list;
 };
 Timers& timers() {
