@@ -11,6 +11,7 @@
 #include "runtime/diagnose/bad_rows.h"
 #include "runtime/diagnose/script_graph.h"
 #include "runtime/graph/evaluation/evaluate.h"
+#include "runtime/graph/output_names.h"
 
 namespace triage {
 namespace {
@@ -146,10 +147,8 @@ Provenance provenance(const graph::Graph& graph, at::ArrayRef<at::Tensor> inputs
   Trail trail(samples_of(inputs));
   GraphWalk walk(graph, inputs, trail);
   for (size_t i = 0; i < graph.nodes().size(); ++i) walk.run(*graph.nodes()[i], i);
-  for (size_t i = 0; i < graph.outputs().size(); ++i) {
-    const bool named = i < graph.output_names().size() && !graph.output_names()[i].empty();
-    trail.note_output(named ? graph.output_names()[i] : fmt::format("out{}", i), walk.bad_rows_of(graph.outputs()[i]));
-  }
+  for (size_t i = 0; i < graph.outputs().size(); ++i)
+    trail.note_output(graph::output_name(graph.output_names(), i), walk.bad_rows_of(graph.outputs()[i]));
   return std::move(trail).finish();
 }
 

@@ -7,6 +7,8 @@
 #include <set>
 #include <utility>
 
+#include "runtime/graph/output_names.h"
+
 namespace triage::diagnose {
 namespace {
 
@@ -93,8 +95,7 @@ std::optional<RecordRoom> too_little_room(const graph::Graph& graph) {
     const bool keeps_worst = kept.priority == Priority::severity && kept.order == Order::last;
     if (entries.slots == 0 || (entries.policy & TRACK_OVERFLOW) || keeps_worst) continue;
     std::set<std::pair<int64_t, int64_t>> distinct;
-    RecordRoom room{i < graph.output_names().size() ? graph.output_names()[i] : "out" + std::to_string(i), 0,
-                    entries.slots};
+    RecordRoom room{graph::output_name(graph.output_names(), i), 0, entries.slots};
     for (size_t k = 0; k < entries.all.size(); ++k) {
       distinct.insert(key_of(entries.all[k], kept.dedupe, static_cast<int64_t>(k)));
       if (room.source.line == 0 && static_cast<int64_t>(distinct.size()) > entries.slots)

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "runtime/graph/output_names.h"
 #include "runtime/messages/boundary.h"
 #include "runtime/policy/calls/call.h"
 #include "runtime/policy/core/policy_core.h"
@@ -102,7 +103,7 @@ policy::PolicyCore& Policy::core() const {
 
 void Policy::throw_output_count(size_t wanted, size_t got) const {
   throw InputError(fmt::format("policy '{}' has {} output{} ({}); run<{}> cannot take them", name(), got,
-                               got == 1 ? "" : "s", fmt::join(policy::output_names(signature().outputs, got), ", "),
+                               got == 1 ? "" : "s", fmt::join(graph::output_names(signature().outputs, got), ", "),
                                wanted));
 }
 
@@ -118,7 +119,7 @@ Outputs Policy::run_named(const NamedTensors& inputs, const RunOptions& options)
     const auto names = core().line().with_live([](const policy::PolicyVersion& live) { return live.signature.inputs; });
     std::vector<at::Tensor> outputs = run(ordered(name(), names, inputs), options);
     const size_t count = outputs.size();
-    return Outputs(policy::output_names(signature().outputs, count), std::move(outputs));
+    return Outputs(graph::output_names(signature().outputs, count), std::move(outputs));
   });
 }
 

@@ -11,17 +11,6 @@
 #include "bindings/cli/terminal.h"
 
 namespace triage::cli {
-namespace {
-
-constexpr int64_t most_values = 1 << 20;  // of a batch that nobody asked for: it is run hundreds of times
-
-int64_t values_of(const std::vector<at::Tensor>& tensors) {
-  int64_t values = 0;
-  for (const at::Tensor& tensor : tensors) values += tensor.numel();
-  return values;
-}
-
-}  // namespace
 
 lua::PolicyUnderCheck under_check(const CallOptions& call, bool json) {
   check_backend(call.backend);
@@ -53,12 +42,12 @@ std::vector<Example> examples_to_check(lua::LuaScript& script, const CallOptions
   std::vector<Example> examples = examples_for(script, call);
   if (call.inputs.empty() && script.test_count() > 0) {
     auto example = example_of_types(script.signature(), call);
-    if (example && values_of(example->inputs) <= most_values)
+    const int64_t values = example ? lua::count_values(example->inputs) : 0;
+    if (example && values <= lua::most_values_of_types)
       examples.push_back(std::move(*example));
     else if (example)
-      left_out.push_back(
-          fmt::format("its declared types: the batch would have {} values, which takes long; give --input to check one",
-                      values_of(example->inputs)));
+      left_out.push_back(fmt::format(
+          "its declared types: the batch would have {} values, which takes long; give --input to check one", values));
   }
   const c10::Device device = parse_device(call.device);
   for (Example& example : examples)

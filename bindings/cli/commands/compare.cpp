@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "bindings/cli/calls/call.h"
-#include "bindings/cli/calls/eagerly.h"
 #include "bindings/cli/commands.h"
 #include "bindings/cli/terminal.h"
 #include "bindings/lua/testing/agreement.h"
+#include "runtime/capture/force_eager.h"
 
 namespace triage::cli {
 namespace {
@@ -68,7 +68,7 @@ std::string check_capture(const Call& call, const BackendComparison& comparison)
   const auto compared = [&](size_t count) {
     std::vector<lua::Outcome> script;
     {
-      const Eagerly eagerly;
+      const capture::ForceEager force_eager;
       script = outcomes(count);
     }
     const std::vector<lua::Outcome> captured = outcomes(count);

@@ -10,13 +10,13 @@
 #include <utility>
 
 #include "bindings/cli/calls/call.h"
-#include "bindings/cli/calls/eagerly.h"
 #include "bindings/cli/commands.h"
 #include "bindings/cli/commands/sample/sample_report.h"
 #include "bindings/cli/terminal.h"
 #include "bindings/lua/testing/isolation.h"
 #include "bindings/lua/testing/line_values.h"
 #include "runtime/capsule/capsule.h"
+#include "runtime/capture/force_eager.h"
 #include "runtime/files/disk.h"
 #include "runtime/messages/debugging/repro_settings.h"
 #include "runtime/policy/replay.h"
@@ -66,7 +66,7 @@ void extract(const capsule::Capsule& capsule, const fs::path& folder) {
 /// The call again, line by line.
 lua::CallByLine call_by_line(const capsule::Capsule& capsule, const ReplayCommand& options,
                              const ReplayOptions& replay_options) {
-  const Eagerly eagerly;  // functions that the script compiles are shown operator by operator, too
+  const capture::ForceEager force_eager;  // functions that the script compiles are shown operator by operator, too
   std::optional<lua::CallByLine> call;
   Limits limits;
   limits.seconds = lua::seconds_by_line;

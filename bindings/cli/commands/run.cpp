@@ -27,6 +27,7 @@
 #include "bindings/cli/terminal.h"
 #include "runtime/files/formats.h"
 #include "runtime/flags/flag_files.h"
+#include "runtime/graph/output_names.h"
 #include "runtime/messages/printable.h"
 #include "runtime/operators/logical_bytes.h"
 #include "runtime/policy/decisions/decisions.h"
@@ -416,8 +417,7 @@ int run(const RunCommand& options) {
   check_output_names(destinations, names, options.call.policy);
   std::vector<bool> is_flags = call.policy.flags_outputs();
   for (size_t i = 0; i < tensors.size(); ++i) {
-    report.outputs.push_back(
-        {i < names.size() ? names[i] : fmt::format("out{}", i), tensors[i], i < is_flags.size() && is_flags[i], ""});
+    report.outputs.push_back({graph::output_name(names, i), tensors[i], i < is_flags.size() && is_flags[i], ""});
   }
   check_output_sizes(report.outputs, parse_limits(options.call.limits).tensor_bytes);
   write_outputs(destinations, report.outputs, call.codes);

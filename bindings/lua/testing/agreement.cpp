@@ -1,6 +1,7 @@
 #include "bindings/lua/testing/agreement.h"
 
 #include "runtime/diagnose/bits.h"
+#include "runtime/graph/output_names.h"
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
@@ -34,7 +35,7 @@ std::string difference(const Outcome& plain, const Outcome& captured, const std:
                        captured.outputs.size());
   if (plain.flags != captured.flags) return "the plain script and the captured run mark different outputs as flags";
   for (size_t i = 0; i < plain.outputs.size(); ++i) {
-    const std::string name = i < names.size() ? names[i] : fmt::format("out{}", i);
+    const std::string name = graph::output_name(names, i);
     const std::string found =
         tensor_difference(fmt::format("output '{}'", name), plain.outputs[i], captured.outputs[i], exact);
     if (!found.empty()) return found;

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <numeric>
 
 #include "bindings/lua/engine/policies/lua_script.h"
 #include "runtime/operators/logical_bytes.h"
@@ -90,15 +91,16 @@ std::optional<Example> example_of_types(const Signature& signature, std::vector<
   return example;
 }
 
+int64_t count_values(const std::vector<at::Tensor>& tensors) {
+  return std::accumulate(tensors.begin(), tensors.end(), int64_t{0},
+                         [](int64_t sum, const at::Tensor& tensor) { return sum + tensor.numel(); });
+}
+
 std::vector<Example> examples_to_verify(LuaScript& script) {
-  constexpr int64_t most_values = 1 << 20;  // of a batch that nobody asked for: it is run hundreds of times
   std::vector<Example> examples = examples_of_tests(script);
   const Signature& signature = script.signature();
   auto of_types = example_of_types(signature, policy::param_tensors(signature, {}));
-  if (!of_types) return examples;
-  int64_t values = 0;
-  for (const at::Tensor& input : of_types->inputs) values += input.numel();
-  if (values <= most_values) examples.push_back(std::move(*of_types));
+  if (of_types && count_values(of_types->inputs) <= most_values_of_types) examples.push_back(std::move(*of_types));
   return examples;
 }
 

@@ -24,6 +24,10 @@ constexpr double most_bytes_of_types = 1 << 30;  // of all inputs that are made
 /// A batch made from the declared types, with some bad rows; nothing where an input has no declared type, or they take more memory.
 std::optional<Example> example_of_types(const Signature& signature, std::vector<at::Tensor> params);
 
+/// Of a batch that nobody asked for and that is run hundreds of times.
+constexpr int64_t most_values_of_types = 1 << 20;
+int64_t count_values(const std::vector<at::Tensor>& tensors);
+
 /// Where nobody gives a batch to verify the policy with: those of its tests, and one of its declared types.
 std::vector<Example> examples_to_verify(LuaScript& script);
 

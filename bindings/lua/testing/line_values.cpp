@@ -14,6 +14,7 @@
 #include "runtime/capture/compiled.h"
 #include "runtime/capture/hidden_results.h"
 #include "runtime/capture/tensors/host_memory.h"
+#include "runtime/graph/output_names.h"
 
 namespace triage::lua {
 namespace {
@@ -125,7 +126,7 @@ CallByLine::CallByLine(LuaScript& script, CallOfScript call) {
   for (const diagnose::Value& value : recording_.values) names_.push_back(watch.name_of(value.held_by));
   outputs_ = script.signature().outputs;  // known after a call
   for (size_t i = outputs_.size(); i + capture::behind_outputs(signature) < recording_.outputs.size(); ++i)
-    outputs_.push_back("out" + std::to_string(i));
+    outputs_.push_back(graph::output_name({}, i));
   for (const StateSpec& state : signature.state) outputs_.push_back("s." + state.name);
   for (std::string& name : capture::hidden_names(signature)) outputs_.push_back(std::move(name));
   find_kinds(signature, call);

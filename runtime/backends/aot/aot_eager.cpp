@@ -18,6 +18,7 @@
 #include "runtime/graph/evaluation/number_ops.h"
 #include "runtime/graph/evaluation/statistics.h"
 #include "runtime/graph/memory.h"
+#include "runtime/graph/output_names.h"
 #include "runtime/graph/passes/uses.h"
 #include "runtime/graph/text/describe.h"
 
@@ -130,7 +131,7 @@ class FunctionMaker {
     const auto& names = graph_.output_names();
     for (size_t i = 0; i < names.size(); ++i)
       if (graph_.outputs()[i] == output) return names[i];
-    return "out" + std::to_string(index);
+    return graph::output_name({}, index);
   }
 
   const Graph& graph_;

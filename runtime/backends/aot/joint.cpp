@@ -13,6 +13,7 @@
 #include "runtime/graph/copy.h"
 #include "runtime/graph/evaluation/evaluate.h"
 #include "runtime/graph/evaluation/trace.h"
+#include "runtime/graph/output_names.h"
 #include "runtime/memory/overlap.h"
 
 namespace triage::aot {
@@ -96,10 +97,6 @@ Graph named(const Graph& recorded, const Graph& function, const std::vector<std:
   return graph;
 }
 
-std::string output_name(const Graph& function, size_t index) {
-  return function.output_names().empty() ? "out" + std::to_string(index) : function.output_names()[index];
-}
-
 /// Primals as autograd shall see them: variables of their own, so that a backward run ends at them.
 Tensors as_leaves(const Tensors& primals) {
   Tensors leaves;
@@ -113,8 +110,8 @@ Tensors as_leaves(const Tensors& primals) {
 Joint record_joint(const Graph& function, const Tensors& primals, const Tensors& tangents) {
   const Tensors leaves = as_leaves(primals);
   Tensors given = leaves, constants, wanted;
-  std::vector<std::string> tangent_names, output_names;
-  for (size_t i = 0; i < function.outputs().size(); ++i) output_names.push_back(output_name(function, i));
+  std::vector<std::string> tangent_names;
+  std::vector<std::string> output_names = graph::output_names(function.output_names(), function.outputs().size());
   for (size_t i = 0; i < tangents.size(); ++i) {
     if (!tangents[i].defined()) continue;
     given.push_back(tangents[i].detach());

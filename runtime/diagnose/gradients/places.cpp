@@ -6,6 +6,7 @@
 
 #include <utility>
 
+#include "runtime/diagnose/bad_rows.h"
 #include "runtime/diagnose/script_graph.h"
 
 namespace triage::diagnose {
@@ -29,14 +30,22 @@ class PlaceHook final : public torch::autograd::FunctionPostHook {
 
 /// The samples of an operand that have a NaN or Inf; undefined where none has.
 at::Tensor bad_rows(const at::Tensor& tensor) {
-  if (!tensor.defined() || tensor.layout() != at::kStrided || tensor.dim() == 0 || tensor.numel() == 0) return {};
-  if (!tensor.is_floating_point() || tensor.is_quantized()) return {};
-  const at::Tensor bad = tensor.detach().isfinite().logical_not();
-  if (!bad.any().item<bool>()) return {};
-  return bad.reshape({tensor.size(0), -1}).any(1).cpu();
+  if (!tensor.defined() || tensor.dim() == 0) return {};
+  const BadRows bad = Trail(tensor.size(0)).bad_rows(tensor, /*varies=*/true);
+  return bad.is_bad() ? bad.any() : at::Tensor();
 }
 
 }  // namespace
+
+void walk_nodes(std::vector<NodeHandle> roots, const std::function<bool(const NodeHandle&)>& visit) {
+  std::unordered_set<const Node*> seen;
+  while (!roots.empty()) {
+    const NodeHandle node = std::move(roots.back());
+    roots.pop_back();
+    if (!node || !seen.insert(node.get()).second || !visit(node)) continue;
+    for (const torch::autograd::Edge& edge : node->next_edges()) roots.push_back(edge.function);
+  }
+}
 
 bool is_leaf_node(const Node& node) { return dynamic_cast<const torch::autograd::AccumulateGrad*>(&node) != nullptr; }
 
@@ -67,16 +76,14 @@ std::optional<size_t> NotePlaces::begin(const at::RecordFunction& call, const st
 }
 
 void NotePlaces::end(const at::RecordFunction& call) {
-  std::vector<Node*> nodes;
+  std::vector<NodeHandle> nodes;
   for (const c10::IValue& output : call.outputs())
-    for_each_tensor(output, [&](const at::Tensor& result) { nodes.push_back(result.grad_fn().get()); });
-  while (!nodes.empty()) {
-    Node* const node = nodes.back();
-    nodes.pop_back();
-    if (!node || running_.before.count(node) || is_leaf_node(*node) || place_of(*node)) continue;
+    for_each_tensor(output, [&](const at::Tensor& result) { nodes.push_back(result.grad_fn()); });
+  walk_nodes(std::move(nodes), [&](const NodeHandle& node) {
+    if (running_.before.count(node.get()) || is_leaf_node(*node) || place_of(*node)) return false;
     node->add_post_hook(std::make_unique<PlaceHook>(running_.place));
-    for (const torch::autograd::Edge& edge : node->next_edges()) nodes.push_back(edge.function.get());
-  }
+    return true;
+  });
 }
 
 /// Parameters, what is made of them alone, and numbers are no data.

@@ -18,6 +18,9 @@ namespace triage::diagnose {
 /// Of LibTorch's own kind, which versions differ in.
 using NodeHandle = decltype(torch::autograd::Edge::function);
 
+/// Visits each node once, from `roots` towards the leaves; what stands behind a node only where `visit` is true of it.
+void walk_nodes(std::vector<NodeHandle> roots, const std::function<bool(const NodeHandle&)>& visit);
+
 struct Place {
   Producer made_by;
   bool varies = true;                // its results depend on data, not only on parameters

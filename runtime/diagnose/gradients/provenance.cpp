@@ -5,20 +5,20 @@
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/jit/ir/ir.h>
-#include <triage/compiler_config.h>
 #include <triage/provenance.h>
 
 #include <algorithm>
 #include <optional>
 #include <thread>
 #include <unordered_map>
-#include <unordered_set>
 
+#include "runtime/capture/force_eager.h"
 #include "runtime/capture/graph_break.h"
 #include "runtime/diagnose/gradients/places.h"
 #include "runtime/diagnose/gradients/walk.h"
 #include "runtime/diagnose/script_graph.h"
 #include "runtime/graph/evaluation/evaluate.h"
+#include "runtime/graph/output_names.h"
 
 namespace triage {
 namespace {
@@ -64,10 +64,6 @@ Provenance walk_back(const std::vector<NamedTensor>& outputs, at::ArrayRef<at::T
   return GradientWalk(samples).run(roots, seeds, ends);
 }
 
-std::string name_of(const std::vector<std::string>& names, size_t i) {
-  return i < names.size() && !names[i].empty() ? names[i] : fmt::format("out{}", i);
-}
-
 }  // namespace
 
 Provenance gradient_provenance(const graph::Graph& graph, at::ArrayRef<at::Tensor> inputs,
@@ -100,7 +96,7 @@ Provenance gradient_provenance(const graph::Graph& graph, at::ArrayRef<at::Tenso
     for (size_t i = 0; i < results.size() && i < node->results.size(); ++i) values[node->results[i]] = results[i];
   }
   for (size_t i = 0; i < graph.outputs().size(); ++i)
-    outputs.push_back({name_of(graph.output_names(), i), values.at(graph.outputs()[i])});
+    outputs.push_back({graph::output_name(graph.output_names(), i), values.at(graph.outputs()[i])});
   const std::vector<c10::IValue> given(inputs.begin(), inputs.end());
   return walk_back(outputs, gradients, leaves, diagnose::count_samples(given, "gradient_provenance"));
 }
@@ -167,19 +163,15 @@ namespace {
 /// The leaves that these depend on.
 std::vector<NamedTensor> leaves_of(at::ArrayRef<at::Tensor> outputs) {
   std::vector<NamedTensor> leaves;
-  std::unordered_set<const torch::autograd::Node*> seen;
-  std::vector<diagnose::NodeHandle> open;
+  std::vector<diagnose::NodeHandle> roots;
   for (const at::Tensor& output : outputs)
     if (output.defined() && output.requires_grad())
-      open.push_back(torch::autograd::impl::gradient_edge(output).function);
-  while (!open.empty()) {
-    const auto node = std::move(open.back());
-    open.pop_back();
-    if (!node || !seen.insert(node.get()).second) continue;
+      roots.push_back(torch::autograd::impl::gradient_edge(output).function);
+  diagnose::walk_nodes(std::move(roots), [&](const diagnose::NodeHandle& node) {
     if (const auto* leaf = dynamic_cast<const torch::autograd::AccumulateGrad*>(node.get()))
       leaves.push_back({fmt::format("a leaf of shape [{}]", fmt::join(leaf->variable.sizes(), ", ")), leaf->variable});
-    for (const torch::autograd::Edge& edge : node->next_edges()) open.push_back(edge.function);
-  }
+    return true;
+  });
   return leaves;
 }
 
@@ -199,21 +191,11 @@ Provenance gradient_provenance(at::ArrayRef<at::Tensor> outputs, at::ArrayRef<at
   return walk_back(named, gradients, leaves_of(outputs), std::max<int64_t>(samples, 1));
 }
 
-class GradientTrace::Notes {
- public:
-  Notes()
-      : stance_(get_stance()), places_([](const std::string& name) {
-          return Producer{Producer::Kind::operation, name, {}, capture::ScriptScope::line(), {}, {}, {}};
-        }) {
-    set_stance(Stance::force_eager);
-  }
-  ~Notes() { set_stance(stance_); }
-  Notes(const Notes&) = delete;
-  Notes& operator=(const Notes&) = delete;
-
- private:
-  const Stance stance_;
-  const NotePlaces places_;
+struct GradientTrace::Notes {
+  const capture::ForceEager force_eager;
+  const NotePlaces places{[](const std::string& name) {
+    return Producer{Producer::Kind::operation, name, {}, capture::ScriptScope::line(), {}, {}, {}};
+  }};
 };
 
 GradientTrace::GradientTrace() : notes_(std::make_unique<Notes>()) {}

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <array>
-#include <unordered_set>
 
 #include "runtime/diagnose/gradients/places.h"
 
@@ -43,15 +42,11 @@ class GradientWalk::Hook final : public torch::autograd::FunctionPostHook {
 class GradientWalk::Hooks {
  public:
   Hooks(GradientWalk& walk, const std::vector<NodeHandle>& roots) {
-    std::unordered_set<const Node*> seen;
-    std::vector<NodeHandle> open = roots;
-    while (!open.empty()) {
-      const NodeHandle node = std::move(open.back());
-      open.pop_back();
-      if (!node || is_leaf_node(*node) || !seen.insert(node.get()).second) continue;
+    walk_nodes(roots, [&](const NodeHandle& node) {
+      if (is_leaf_node(*node)) return false;
       keys_.emplace_back(node, node->add_post_hook(std::make_unique<Hook>(walk, *node)));
-      for (const torch::autograd::Edge& edge : node->next_edges()) open.push_back(edge.function);
-    }
+      return true;
+    });
   }
   ~Hooks() {
     for (const auto& [node, key] : keys_) node->del_post_hook(key);

@@ -11,6 +11,7 @@
 
 #include "runtime/diagnose/bits.h"
 #include "runtime/diagnose/isolation/rows.h"
+#include "runtime/graph/output_names.h"
 #include "runtime/messages/debugging/verbose.h"
 
 namespace triage::diagnose {
@@ -120,7 +121,7 @@ class Check {
     const std::vector<bool> flags = subject_.flags_outputs();
     for (size_t i = 0; i < clean_.outputs.size(); ++i) {
       const at::Tensor& output = clean_.outputs[i];
-      found_.outputs.push_back({i < names.size() ? names[i] : fmt::format("out{}", i),
+      found_.outputs.push_back({graph::output_name(names, i),
                                 output,
                                 output.defined() ? dim_of_samples(output, found_.samples) : std::nullopt,
                                 i < flags.size() && flags[i],

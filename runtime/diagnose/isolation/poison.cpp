@@ -18,7 +18,7 @@ at::Scalar end_of_range(bool upper) {
 }
 
 at::Scalar end_of_range(at::ScalarType dtype, bool upper) {
-  switch (dtype) {
+  switch (c10::toRealValueType(dtype)) {
     case at::kBool:
       return upper;
     case at::kByte:
@@ -36,10 +36,13 @@ at::Scalar end_of_range(at::ScalarType dtype, bool upper) {
     case at::kBFloat16:
       return static_cast<double>(std::numeric_limits<c10::BFloat16>::max());
     case at::kFloat:
-    case at::kComplexFloat:
       return static_cast<double>(std::numeric_limits<float>::max());
-    default:
+    case at::kDouble:
       return std::numeric_limits<double>::max();
+    default: {  // floats of a byte: the largest of those that are finite
+      const at::Tensor all = at::arange(0, 128, at::kByte).view(dtype).to(at::kDouble);
+      return all.masked_select(all.isfinite()).max().item<double>();
+    }
   }
 }
 

@@ -8,6 +8,7 @@
 #include <set>
 #include <utility>
 
+#include "runtime/diagnose/isolation/poison.h"
 #include "runtime/diagnose/statistics/value_counts.h"
 
 namespace triage {
@@ -29,7 +30,7 @@ ValueStatistics statistics_of(const LocationAndDtype& key, const LocationCounts&
   ValueStatistics found;
   found.location = key.first;
   found.dtype = dtype_name(key.second);
-  found.limit = diagnose::limit_of(key.second);
+  found.limit = diagnose::largest_of(key.second);
   found.batches = location.batches;
   found.values = counts.values;
   if (counts.least <= counts.most) found.minimum = counts.least, found.maximum = counts.most;

@@ -14,6 +14,7 @@
 #include <type_traits>
 
 #include "runtime/compat/readable_values.h"
+#include "runtime/diagnose/isolation/poison.h"
 #include "runtime/flags/kernels/isa.h"
 
 namespace triage::diagnose {
@@ -200,23 +201,6 @@ bool has_counted_values(const at::Tensor& tensor) {
 
 at::ScalarType counted_dtype(const at::Tensor& tensor) { return c10::toRealValueType(tensor.scalar_type()); }
 
-double limit_of(at::ScalarType dtype) {
-  switch (dtype) {
-    case at::kHalf:
-      return number_of(format_of<uint16_t>(10).limit, dtype);
-    case at::kBFloat16:
-      return number_of(format_of<uint16_t>(7).limit, dtype);
-    case at::kFloat:
-      return number_of(format_of<uint32_t>(23).limit, dtype);
-    case at::kDouble:
-      return number_of(format_of<uint64_t>(52).limit, dtype);
-    default: {  // a byte each: the largest of those that are finite
-      const at::Tensor all = at::arange(0, 128, at::kByte).view(dtype).to(at::kDouble);
-      return all.masked_select(all.isfinite()).max().item<double>();
-    }
-  }
-}
-
 ValueCounts count_values(const at::Tensor& tensor) {
   const at::Tensor values = dense_values(real_parts(tensor));
   switch (values.scalar_type()) {
@@ -230,12 +214,12 @@ ValueCounts count_values(const at::Tensor& tensor) {
       return count_as<uint64_t>(values, format_of<uint64_t>(52));
     default:
       return count_as<uint32_t>(values.to(at::kFloat).contiguous(),
-                                format_within_float(limit_of(values.scalar_type())));
+                                format_within_float(largest_of(values.scalar_type())));
   }
 }
 
 at::Tensor count_on_device(const at::Tensor& tensor) {
-  const double limit = limit_of(counted_dtype(tensor));
+  const double limit = largest_of(counted_dtype(tensor));
   at::Tensor values = real_parts(tensor);
   if (values.element_size() == 1) values = values.to(at::kFloat);
   constexpr double infinity = std::numeric_limits<double>::infinity();

@@ -23,8 +23,6 @@ struct ValueCounts {
 bool has_counted_values(const at::Tensor& tensor);
 /// The dtype whose limit counts: of complex numbers that of their parts.
 at::ScalarType counted_dtype(const at::Tensor& tensor);
-/// The largest finite number.
-double limit_of(at::ScalarType dtype);
 
 /// Of memory of the CPU. Throws InputError if there is none to read.
 ValueCounts count_values(const at::Tensor& tensor);

@@ -52,14 +52,13 @@ std::string number_text(const at::Tensor& element) {
 
 bool Answers::has_samples(size_t output) const {
   const at::Tensor& tensor = outputs[output];
-  return tensor.defined() && tensor.dim() > 0 && tensor.size(0) == samples &&
-         !(output < is_flags.size() && is_flags[output]);
+  return tensor.defined() && tensor.dim() > 0 && tensor.size(0) == samples && !is_flags_output(output);
 }
 
 bool Answers::gives_flags() const { return std::find(is_flags.begin(), is_flags.end(), true) != is_flags.end(); }
 
 bool Answers::has_records(size_t output) const {
-  return output < is_flags.size() && is_flags[output] && outputs[output].defined() && outputs[output].dim() == 2 &&
+  return is_flags_output(output) && outputs[output].defined() && outputs[output].dim() == 2 &&
          outputs[output].size(0) == samples;
 }
 

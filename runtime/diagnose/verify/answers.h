@@ -21,6 +21,7 @@ struct Answers {
   int64_t samples = 0;
   CodeNames codes = {};
 
+  bool is_flags_output(size_t output) const { return output < is_flags.size() && is_flags[output]; }
   /// Data with a row for each sample.
   bool has_samples(size_t output) const;
   bool gives_flags() const;

@@ -20,18 +20,18 @@ constexpr int64_t few_elements = 16;  // of a sample: special values are put int
 constexpr int64_t most_places = 64;   // of a sample that a NaN is put into
 
 struct Range {
-  double largest, smallest_normal, denormal, step;  // step: of 1 to the next number
+  double smallest_normal, denormal, step;  // step: of 1 to the next number
 };
 Range range_of(at::ScalarType dtype) {
   switch (dtype) {
     case at::kHalf:
-      return {65504, 0x1p-14, 0x1p-24, 0x1p-10};
+      return {0x1p-14, 0x1p-24, 0x1p-10};
     case at::kBFloat16:
-      return {0x1.FEp127, 0x1p-126, 0x1p-133, 0x1p-7};
+      return {0x1p-126, 0x1p-133, 0x1p-7};
     case at::kDouble:
-      return {std::numeric_limits<double>::max(), 0x1p-1022, 0x1p-1074, 0x1p-52};
+      return {0x1p-1022, 0x1p-1074, 0x1p-52};
     default:
-      return {std::numeric_limits<float>::max(), 0x1p-126, 0x1p-149, 0x1p-23};
+      return {0x1p-126, 0x1p-149, 0x1p-23};
   }
 }
 
@@ -158,7 +158,7 @@ class Maker {
       row.view({-1}).slice(0, 0, {}, 2).fill_(-0.0);
     });
     add(input, "a constant", [&](at::Tensor& row) { row.copy_(row.view({-1})[0].clone().expand_as(row)); });
-    for (const double scale : {-1.0, 1e-3, 1e3, 1e6, std::sqrt(range.largest) * 2})
+    for (const double scale : {-1.0, 1e-3, 1e3, 1e6, std::sqrt(largest_of(dtype)) * 2})
       add(input, fmt::format("{:.3g} times a good sample", scale), [&](at::Tensor& row) { row.mul_(scale); });
     permute(input);
   }
@@ -227,8 +227,8 @@ std::vector<double> special_values(at::ScalarType dtype, const std::vector<doubl
   const double inf = std::numeric_limits<double>::infinity();
   const Range range = range_of(dtype);
   std::vector<double> values = {
-      std::nan(""), inf, -inf, range.largest,  -range.largest,     range.smallest_normal, range.denormal,     0.0,
-      -0.0,         1.0, -1.0, 1 + range.step, 1 - range.step / 2, -1 - range.step,       -1 + range.step / 2};
+      std::nan(""), inf, -inf, largest_of(dtype), -largest_of(dtype), range.smallest_normal, range.denormal,     0.0,
+      -0.0,         1.0, -1.0, 1 + range.step,    1 - range.step / 2, -1 - range.step,       -1 + range.step / 2};
   for (const double value : near_numbers(dtype, numbers)) values.push_back(value);
   return values;
 }
@@ -238,7 +238,7 @@ std::vector<double> near_numbers(at::ScalarType dtype, const std::vector<double>
   std::vector<double> values;
   for (const double number : numbers)
     for (const double value : {number, number * (1 + range.step), number * (1 - range.step), -number})
-      if (std::abs(value) <= range.largest && std::find(values.begin(), values.end(), value) == values.end())
+      if (std::abs(value) <= largest_of(dtype) && std::find(values.begin(), values.end(), value) == values.end())
         values.push_back(value);
   return values;
 }

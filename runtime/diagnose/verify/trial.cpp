@@ -1,11 +1,11 @@
 #include "runtime/diagnose/verify/trial.h"
 
 #include <ATen/ATen.h>
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <utility>
 
+#include "runtime/graph/output_names.h"
 #include "runtime/messages/debugging/verbose.h"
 
 namespace triage::diagnose {
@@ -60,9 +60,7 @@ std::vector<std::pair<std::string, at::Tensor>> Trial::named(const Tensors& batc
   return all;
 }
 
-std::string Trial::name_of(size_t output) const {
-  return output < names_.size() ? names_[output] : fmt::format("out{}", output);
-}
+std::string Trial::name_of(size_t output) const { return graph::output_name(names_, output); }
 
 std::optional<size_t> Trial::input_of(size_t output) const {
   for (size_t i = 0; i < inputs_.size() && output < names_.size(); ++i)

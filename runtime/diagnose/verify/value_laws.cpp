@@ -68,7 +68,7 @@ class ValueLaws : public Trial {
       at::Tensor& tensor = answers.outputs[output];
       const bool is_ranged = output < ranges_.size() && ranges_[output];
       if (answers.samples == 1 && is_ranged && tensor.defined() && !answers.has_samples(output) && tensor.numel() > 0 &&
-          !(output < is_flags_.size() && is_flags_[output]))
+          !answers.is_flags_output(output))
         tensor = tensor.reshape({1, -1});
     }
   }

@@ -3,6 +3,7 @@
 
 #include "runtime/backends/deadline.h"
 #include "runtime/capture/recording/recorder.h"
+#include "runtime/graph/output_names.h"
 #include "runtime/policy/attribution/flagged.h"
 #include "runtime/policy/trials/form.h"
 #include "runtime/policy/versions/version_call.h"
@@ -148,7 +149,7 @@ class Comparing {
       if (by_rows) differ[static_cast<size_t>(row)] = true;
       if (report_.examples.size() < options_.examples)
         report_.examples.push_back({call_.decision_id, by_rows ? name_of(row) : "all",
-                                    output_name(call_.live->signature.outputs, index), values[row]});
+                                    graph::output_name(call_.live->signature.outputs, index), values[row]});
     }
   }
 

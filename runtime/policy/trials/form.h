@@ -29,9 +29,6 @@ Form form_of(const std::vector<capture::InputShape>& outputs, const std::vector<
 /// declare, so that each answer was held to it; what it leaves open (dtype, rank, sizes) may differ.
 std::string difference(const Form& before, const Form& after, const OpenSizes& open,
                        const std::vector<std::string>& names, const std::vector<bool>& declared = {});
-/// "out1" where it has none.
-std::string output_name(const std::vector<std::string>& names, size_t output);
-std::vector<std::string> output_names(const std::vector<std::string>& names, size_t count);
 /// The outputs for which both declare the same type.
 std::vector<bool> declared_alike(const Signature& before, const Signature& after);
 /// Adds the sizes in which two answers of one version to inputs of the same sizes differ.

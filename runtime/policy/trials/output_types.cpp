@@ -7,6 +7,7 @@
 #include <set>
 
 #include "runtime/flags/checks.h"
+#include "runtime/graph/output_names.h"
 #include "runtime/policy/trials/form.h"
 #include "runtime/policy/trials/output_types.h"
 
@@ -25,16 +26,6 @@ bool same_sizes(const OutputForm& before, const OutputForm& after, const OpenSiz
 }
 
 }  // namespace
-
-std::string output_name(const std::vector<std::string>& names, size_t output) {
-  return output < names.size() ? names[output] : fmt::format("out{}", output);
-}
-
-std::vector<std::string> output_names(const std::vector<std::string>& names, size_t count) {
-  std::vector<std::string> all;
-  for (size_t i = 0; i < count; ++i) all.push_back(output_name(names, i));
-  return all;
-}
 
 Form form_of(at::ArrayRef<at::Tensor> outputs, const std::vector<bool>& is_flags) {
   Form form;
@@ -61,11 +52,11 @@ std::vector<bool> declared_alike(const Signature& before, const Signature& after
 std::string difference(const Form& before, const Form& after, const OpenSizes& open,
                        const std::vector<std::string>& names, const std::vector<bool>& declared) {
   if (before.size() != after.size())
-    return fmt::format("the outputs from ({}) to ({})", fmt::join(output_names(names, before.size()), ", "),
-                       fmt::join(output_names(names, after.size()), ", "));
+    return fmt::format("the outputs from ({}) to ({})", fmt::join(graph::output_names(names, before.size()), ", "),
+                       fmt::join(graph::output_names(names, after.size()), ", "));
   for (size_t i = 0; i < before.size(); ++i) {
     const OutputForm &old = before[i], &now = after[i];
-    const std::string output = fmt::format("output '{}'", output_name(names, i));
+    const std::string output = fmt::format("output '{}'", graph::output_name(names, i));
     const bool by_type = i < declared.size() && declared[i];
     if (old.is_flags != now.is_flags || (!by_type && old.dtype != now.dtype))
       return fmt::format("the type of {} from {} to {}", output, kind_name(old), kind_name(now));
@@ -110,10 +101,10 @@ std::string failure_of(const Signature& signature, at::ArrayRef<at::Tensor> inpu
     const auto& type = signature.output_types[i];
     if (!type) continue;
     if (i >= outputs.size() || !outputs[i].defined())
-      return fmt::format("output '{}' is missing", output_name(signature.outputs, i));
+      return fmt::format("output '{}' is missing", graph::output_name(signature.outputs, i));
     const auto failure = matcher.match(outputs[i], *type, {Subject::Role::result, std::to_string(i + 1)});
     if (failure && (failure->kind != ValidationKind::validation || get_config().strict_validation))
-      return fmt::format("output '{}' does not fit its declared type {}: {}", output_name(signature.outputs, i),
+      return fmt::format("output '{}' does not fit its declared type {}: {}", graph::output_name(signature.outputs, i),
                          type->text(), failure->message);
   }
   return {};

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "runtime/files/disk.h"
+#include "runtime/graph/output_names.h"
 #include "runtime/messages/debugging/replay_settings.h"
 #include "runtime/messages/logs/log.h"
 #include "runtime/random/sequence.h"
@@ -232,7 +233,7 @@ Json RecordedCall::facts_of(const Answer& answer) {
   Json results = Json::array();
   const bool derived = leaves_out();
   for (size_t i = 0; i < outputs.size(); ++i) {
-    const std::string name = output_name(names, i);
+    const std::string name = graph::output_name(names, i);
     results.push_back(saved(name, outputs[i], derived || recording_.is_masked(name), /*per_sample=*/true));
   }
   if (answer.state)

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "runtime/graph/output_names.h"
 #include "runtime/policy/loading.h"
 
 namespace triage::policy {
@@ -68,7 +69,7 @@ PolicyVersion::PolicyVersion(std::shared_ptr<Script> script, capture::Compiled::
 
 Signature PolicyVersion::known_signature() const {
   Signature known = signature;
-  if (known.outputs.empty()) known.outputs = output_names({}, compiled.flags_outputs().size());
+  if (known.outputs.empty()) known.outputs = graph::output_names({}, compiled.flags_outputs().size());
   return known;
 }
 

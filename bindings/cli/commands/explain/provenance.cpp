@@ -12,6 +12,7 @@
 #include "bindings/cli/commands.h"
 #include "bindings/cli/commands/explain/provenance.h"
 #include "bindings/cli/terminal.h"
+#include "runtime/graph/output_names.h"
 #include "runtime/location/glob.h"
 #include "runtime/policy/state/state_of_call.h"
 #include "runtime/policy/versions/version.h"
@@ -157,15 +158,6 @@ std::vector<at::Tensor> gradients_of(const ExplainCommand& options, const std::v
   return gradients;
 }
 
-/// As provenance names them.
-std::vector<std::string> outputs_of(const graph::Graph& graph) {
-  std::vector<std::string> names = graph.output_names();
-  names.resize(graph.outputs().size());
-  for (size_t i = 0; i < names.size(); ++i)
-    if (names[i].empty()) names[i] = fmt::format("out{}", i);
-  return names;
-}
-
 // A policy: its captured graph
 
 Found of_policy(const ExplainCommand& options, std::string& name) {
@@ -187,7 +179,9 @@ Found of_policy(const ExplainCommand& options, std::string& name) {
     inputs.push_back(std::move(value));
   const graph::Graph& graph = *graphs.back().graph;
   Found found{provenance(graph, inputs), {}};
-  if (options.backward) found.backward = gradient_provenance(graph, inputs, gradients_of(options, outputs_of(graph)));
+  if (options.backward)
+    found.backward = gradient_provenance(
+        graph, inputs, gradients_of(options, graph::output_names(graph.output_names(), graph.outputs().size())));
   return found;
 }
 

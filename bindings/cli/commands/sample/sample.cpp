@@ -5,13 +5,13 @@
 #include <utility>
 
 #include "bindings/cli/calls/call.h"
-#include "bindings/cli/calls/eagerly.h"
 #include "bindings/cli/calls/limits.h"
 #include "bindings/cli/calls/script_calls.h"
 #include "bindings/cli/calls/under_check.h"
 #include "bindings/cli/commands/sample/sample_report.h"
 #include "bindings/cli/terminal.h"
 #include "bindings/lua/testing/line_values.h"
+#include "runtime/capture/force_eager.h"
 #include "runtime/policy/state/state_file.h"
 #include "runtime/policy/versions/version.h"
 #include "runtime/random/sequence.h"
@@ -24,7 +24,7 @@ int run_sample(const RunCommand& options) {
   Limits limits;
   limits.seconds = lua::seconds_by_line;
   policy.script.limits = parse_limits(options.call.limits, limits);
-  const Eagerly eagerly;  // functions that the script compiles are shown operator by operator, too
+  const capture::ForceEager force_eager;  // functions that the script compiles are shown operator by operator, too
   random::Sequence numbers;
   const random::DrawFrom draws(&numbers);
   lua::LuaScript script(policy.source, policy.script);

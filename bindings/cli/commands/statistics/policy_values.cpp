@@ -8,12 +8,12 @@
 #include <utility>
 
 #include "bindings/cli/calls/call.h"
-#include "bindings/cli/calls/eagerly.h"
 #include "bindings/cli/calls/script_calls.h"
 #include "bindings/cli/calls/under_check.h"
 #include "bindings/cli/commands/statistics/counted_values.h"
 #include "bindings/cli/terminal.h"
 #include "bindings/lua/testing/isolation.h"
+#include "runtime/capture/force_eager.h"
 #include "runtime/diagnose/isolation/recording.h"
 #include "runtime/diagnose/operator_watch.h"
 #include "runtime/diagnose/script_graph.h"
@@ -92,7 +92,7 @@ void count_inputs(const Signature& signature, const std::vector<at::Tensor>& inp
 CountedValues values_of_policy(const CallOptions& options, bool json) {
   lua::PolicyUnderCheck policy = under_check(options, json);
   policy.script.print = prints_to(json ? stderr : stdout);
-  const Eagerly eagerly;  // functions that the script compiles are counted operator by operator, too
+  const capture::ForceEager force_eager;  // functions that the script compiles are counted operator by operator, too
   random::Sequence numbers;
   const random::DrawFrom draws(&numbers);
   lua::LuaScript script(policy.source, policy.script);

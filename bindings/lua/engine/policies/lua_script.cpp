@@ -32,6 +32,7 @@
 #include "runtime/capture/replay/trace_replayer.h"
 #include "runtime/files/disk.h"
 #include "runtime/flags/forms.h"
+#include "runtime/graph/output_names.h"
 #include "runtime/location/owner.h"
 #include "runtime/memory/overlap.h"
 #include "runtime/messages/printable.h"
@@ -141,9 +142,8 @@ std::string shown(lua_State* L, const Signature& signature, at::ArrayRef<at::Ten
   for (size_t i = 0; i < outputs.size(); ++i) {
     const at::Tensor& output = outputs[i];
     const size_t count = outputs.size() - signature.state.size();
-    const std::string name = i >= count                     ? "s." + signature.state[i - count].name
-                             : i < signature.outputs.size() ? signature.outputs[i]
-                                                            : "out" + std::to_string(i);
+    const std::string name =
+        i >= count ? "s." + signature.state[i - count].name : graph::output_name(signature.outputs, i);
     const bool is_flags = i < flags.size() && flags[i];
     const int64_t rows = is_flags ? rows_of_flags : rows_of_data;
     const bool long_one = output.dim() > 0 && output.size(0) > rows;

@@ -54,12 +54,11 @@ class EdgesOfLoop {
   }
 
   void tell(int32_t values, std::vector<Steps::Reduction*>& reductions) {
-    int32_t stored = -1;  // one of them stores
-    const auto is_another = [&](const Steps::Reduction* one) {
-      if (one->stored < 0 || one->stored == stored) return false;
-      return stored >= 0 || (stored = one->stored, false);
-    };
-    reductions.erase(std::remove_if(reductions.begin(), reductions.end(), is_another), reductions.end());
+    const auto stores = [](const Steps::Reduction* one) { return one->stored >= 0; };
+    const auto first = std::find_if(reductions.begin(), reductions.end(), stores);
+    const int32_t stored =
+        first == reductions.end() ? -1 : (*first)->stored;  // one copy: who stores elsewhere asks by itself
+    std::erase_if(reductions, [&](const Steps::Reduction* one) { return stores(one) && one->stored != stored; });
     Steps::Op* const op = stored < 0 ? watching_op(values, reductions) : nullptr;
     if (!op && reductions.size() < 2) return;
     Steps::Edges edges{values, stored, {}};
