@@ -191,7 +191,7 @@ Provenance gradient_provenance(at::ArrayRef<at::Tensor> outputs, at::ArrayRef<at
   return walk_back(named, gradients, leaves_of(outputs), std::max<int64_t>(samples, 1));
 }
 
-struct GradientTrace::Notes {
+class GradientTrace::Notes {
   const capture::ForceEager force_eager;
   const NotePlaces places{[](const std::string& name) {
     return Producer{Producer::Kind::operation, name, {}, capture::ScriptScope::line(), {}, {}, {}};

@@ -28,14 +28,17 @@ constexpr std::array<std::string_view, 8> left_out = {"os",     "io",       "deb
 struct Trusted {
   std::string_view path, advice;
 };
-constexpr std::array<Trusted, 4> of_trusted_scripts = {
+constexpr std::array<Trusted, 5> of_trusted_scripts = {
     Trusted{"nn.load",
             "TorchScript modules are for trusted scripts (triage exec). The host can give the policy one as a function "
             "(Runtime::define_module). Or save the weights as tensors beside the policy, and read them at the top of "
             "the file: torch.load(\"weights.pt\")"},
     Trusted{"torch.save", "a policy writes no files; return what the host is to keep"},
     Trusted{"flags.save", "a policy writes no files; return the flags, which the host saves"},
-    Trusted{"flags.load", "flags come to a policy as an input; the host loads them"}};
+    Trusted{"flags.load", "flags come to a policy as an input; the host loads them"},
+    Trusted{"torch.autograd.detect_anomaly",
+            "all policies of the process run operator by operator in it; `triage explain --provenance --backward` says "
+            "where a gradient of a policy becomes bad"}};
 
 /// Empty for other names.
 std::string trusted_name(const std::string& path) {
