@@ -4,7 +4,7 @@ max_line_length = 120
 unused_args = false  -- a policy names all its inputs, used or not
 read_globals = {
   -- the libraries
-  "err", "flags", "torch", "nn", "optim", "policy",
+  "err", "flags", "torch", "nn", "optim", "dist", "policy",
   -- helpers and control flow
   "find", "push", "fix", "has_err", "flag_nan", "flag_inf", "flag_nan_and_inf", "flag_oob_indices",
   "guard", "unguard",

@@ -55,5 +55,5 @@ endif()
 add_library(triage_lua_api INTERFACE)
 target_link_libraries(triage_lua_api INTERFACE PkgConfig::LUA)
 
-# For the tests and the example of several processes; the libraries do without.
+# For the program (`triage exec --ranks`), the tests and the example of several processes; the libraries do without.
 find_path(TRIAGE_GLOO_HEADERS gloo/rendezvous/store.h)

@@ -46,6 +46,8 @@ struct ExecCommand {
   std::string script;  // a file, or "-": standard input; empty with `code`
   std::string code;    // -e
   std::vector<std::string> arguments;
+  std::string ranks;  // how many processes run the script, or "env": those that a launcher has started; empty: this one
+  double timeout = 1800;  // seconds that an operation of the ranks may take
 };
 int run(const ExecCommand& options);
 

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "runtime/compat/readable_values.h"
+#include "runtime/distributed/dist_functions.h"
 #include "runtime/distributed/exchange.h"
 #include "runtime/files/checksum.h"
 #include "runtime/messages/boundary.h"
@@ -279,8 +280,8 @@ Tensors as_tensors(const ErrorReport& report) {
 
 }  // namespace
 
-void define_dist(Runtime& runtime, const Group& group) {
-  runtime.define("dist.agree", [group](const Tensors& arguments) -> Tensors {
+std::vector<HostFunction> dist_functions(const Group& group) {
+  const auto agrees = [group](const Tensors& arguments) -> Tensors {
     const auto options = [&] {
       check_count("dist.agree", arguments, 1, 2);
       return options_of(arguments);
@@ -288,22 +289,30 @@ void define_dist(Runtime& runtime, const Group& group) {
     const at::Tensor bad = arguments.empty() ? at::Tensor() : arguments[0];
     const bool yes = agree_made(bad, taking_part("dist.agree", group), options);
     return {at::scalar_tensor(yes, at::kBool)};
-  });
-  runtime.define("dist.reduce_report", [group](const Tensors& arguments) -> Tensors {
+  };
+  const auto reduces_report = [group](const Tensors& arguments) -> Tensors {
     const auto own = [&] {
       check_count("dist.reduce_report", arguments, 1, 1);
       return report_of(arguments[0], {.examples = 0});
     };
     return as_tensors(reduce_made(own, taking_part("dist.reduce_report", group), {.examples = 0}));
-  });
-  runtime.define("dist.rank", [group](const Tensors& arguments) -> Tensors {
-    check_count("dist.rank", arguments, 0, 0);
-    return {at::scalar_tensor(group.rank(), at::kLong)};
-  });
-  runtime.define("dist.world_size", [group](const Tensors& arguments) -> Tensors {
-    check_count("dist.world_size", arguments, 0, 0);
-    return {at::scalar_tensor(group.size(), at::kLong)};
-  });
+  };
+  const auto number = [](const char* name, int value) {
+    return HostFunction{name, [name, value](const Tensors& arguments) -> Tensors {
+                          check_count(name, arguments, 0, 0);
+                          return {at::scalar_tensor(value, at::kLong)};
+                        }};
+  };
+  return {{"dist.agree", agrees},
+          {"dist.reduce_report", reduces_report},
+          {"dist.all_reduce",
+           [group](const Tensors& arguments) { return all_reduce(arguments, taking_part("dist.all_reduce", group)); }},
+          number("dist.rank", group.rank()),
+          number("dist.world_size", group.size())};
+}
+
+void define_dist(Runtime& runtime, const Group& group) {
+  for (HostFunction& function : dist_functions(group)) runtime.define(function.name, std::move(function.fn));
 }
 
 }  // namespace triage

@@ -39,6 +39,8 @@ const char* name_of(int64_t operation) {
       return "reduce";
     case Exchange::Operation::check_same:
       return "check_same";
+    case Exchange::Operation::all_reduce:
+      return "all_reduce";
   }
   return "an unknown operation";
 }
@@ -99,11 +101,11 @@ void Exchange::fail(const std::string& message) {
   throw DistributedError(message);
 }
 
-void Exchange::sum(at::Tensor& table) {
+void Exchange::sum(at::Tensor& values) {
   const auto start = std::chrono::steady_clock::now();
   std::string reason;
   try {
-    state_->sum(table);
+    state_->sum(values);
     return;
   } catch (const std::exception& error) {
     reason = text_of(error);

@@ -15,7 +15,7 @@ namespace triage {
 class Exchange {
  public:
   /// Numbers that ranks send. A row of zeros was filled by no rank.
-  enum class Operation : int64_t { nothing, refused, agree, reduce, check_same };
+  enum class Operation : int64_t { nothing, refused, agree, reduce, check_same, all_reduce };
   static constexpr size_t given_count = 3;
   using Given = std::array<int64_t, given_count>;
 
@@ -28,6 +28,8 @@ class Exchange {
   std::vector<Given> give(const Given& own);
   /// The bytes of each rank. `lengths` are what all gave.
   std::vector<std::string> gather(const std::string& own, const std::vector<int64_t>& lengths);
+  /// Replaces it by the sum over all ranks. Throws DistributedError, here and in all later operations, if it does not come.
+  void sum(at::Tensor& values);
   /// Tells the others that this rank takes no part, and throws InputError.
   [[noreturn]] void refuse(const std::string& message);
   /// What `make` gives, before anything is sent. If it throws, the others are told, as by `refuse`: a rank that left without a
@@ -50,7 +52,6 @@ class Exchange {
   at::Tensor table(int64_t columns) const;
   /// What all ranks give at the beginning, with `operation` and `own` of this one.
   at::Tensor sum_of(Operation operation, const Given& own);
-  void sum(at::Tensor& table);
   /// What the ranks that call something else, or at another step, call; empty where none does. Refused operations fit to all.
   std::string differing(const at::Tensor& table) const;
   void check_operations(const at::Tensor& table);

@@ -280,6 +280,26 @@ return policy {
   check_all(texts, "10 1 3 1 8 1; 10 1 3 2 8 2; 10 1 3 3 8 3; ");
 }
 
+TEST_CASE("a policy adds tensors of all ranks, and ranks that give others all get an error") {
+  const auto texts = in_ranks(3, patient, [](const Group& group) {
+    Runtime runtime;
+    define_dist(runtime, group);
+    const Policy policy = runtime.load_source(
+        "return policy { inputs = {'z'}, run = function(z) local n, s = dist.all_reduce(torch.ones({}), z) return s / "
+        "n end }");
+    const at::Tensor mean = policy.run({at::full({2}, group.rank())})[0];
+    const std::string error = error_of([&] { policy.run({at::ones({2 + group.rank() / 2})}); });
+    return std::to_string(mean.sum().item<float>()) + " " + error + " " + text(agree(true, group));
+  });
+  for (const std::string& one : texts) {
+    CAPTURE(one);
+    CHECK(has(one, "2.000000 "));
+    CHECK(has(one,
+              "the ranks give different tensors: rank 0 gives Float [], Float [2]; rank 2 gives Float [], Float [3]"));
+    CHECK(has(one, " yes"));
+  }
+}
+
 TEST_CASE("a mask that cannot be read on one rank is an error on all at once, and the next call is not taken for it") {
   const auto texts = in_ranks(4, patient, [](const Group& group) {
     const at::Tensor unreadable = at::empty({2}, at::TensorOptions().device(at::kMeta).dtype(at::kBool));

@@ -99,6 +99,45 @@ TEST_CASE("wrong arguments say what is right") {
   CHECK(error_of([&] { agree(true, group, {.share = std::nan("")}); }).find("got nan") != std::string::npos);
   CHECK(error_of([&] { agree(at::Tensor(), group); }).find("got an undefined tensor") != std::string::npos);
   CHECK(error_of([&] { check_same(Policy(), group); }) != "no error");
+  CHECK(error_of([&] { all_reduce({}, group); }) == "all_reduce: rank 0 of 1: expected at least one tensor, got none");
+  CHECK(error_of([&] {
+          all_reduce({at::ones({2}), at::Tensor()}, group);
+        }).find("expected dense tensors of floats or integers, got an undefined one as tensor 2") != std::string::npos);
+  CHECK(error_of([&] { all_reduce({at::ones({2}).to_sparse()}, group); }).find("dense tensors") != std::string::npos);
+}
+
+TEST_CASE("all_reduce adds tensors of any dtype of numbers, in few sums, and leaves those that it was given") {
+  const IgnoredPipe pipe;
+  int sums = 0;
+  const Group group(0, 2, [&](at::Tensor& table) {  // another rank that gives the same
+    if (sums++ == 0)
+      table[1] = table[0];
+    else
+      table.mul_(2);
+  });
+  const at::Tensor x = at::arange(6, at::kFloat).reshape({2, 3}).t().requires_grad_(true);
+  const auto all = all_reduce({x, at::ones({2}, at::kHalf), at::ones({}, at::kShort), at::ones({0, 4})}, group);
+  CHECK(sums == 3);  // compare, floats, integers
+  CHECK(all[0].equal(x.detach() * 2));
+  CHECK_FALSE(all[0].requires_grad());
+  CHECK(x[2][1].item<float>() == 5);
+  CHECK(all[1].dtype() == at::kHalf);
+  CHECK(all[1].equal(at::full({2}, 2.0, at::kHalf)));
+  CHECK(all[2].dtype() == at::kShort);
+  CHECK(all[2].item<int64_t>() == 2);
+  CHECK(all[3].sizes().vec() == std::vector<int64_t>{0, 4});
+}
+
+TEST_CASE("a sum of tensors that fails is an error, and the group refuses all that follows") {
+  const IgnoredPipe pipe;
+  int sums = 0;
+  const Group group(0, 2, [&](at::Tensor& table) {
+    if (sums++ > 0) throw std::runtime_error("the wire is cut");
+    table[1] = table[0];
+  });
+  CHECK(error_of([&] { all_reduce({at::ones({2})}, group); }).find("the wire is cut") != std::string::npos);
+  CHECK(error_of([&] { agree(true, group); }).find("an earlier operation of this group failed: all_reduce") !=
+        std::string::npos);
 }
 
 TEST_CASE("an operation inside another one of the same group is refused") {

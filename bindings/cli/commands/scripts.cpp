@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "bindings/cli/calls/call.h"
+#include "bindings/cli/calls/ranks.h"
 #include "bindings/cli/commands.h"
 #include "bindings/cli/output.h"
 #include "bindings/cli/terminal.h"
@@ -322,10 +323,16 @@ int run(const ReplCommand&) {
 }
 
 int run(const ExecCommand& options) {
-  if (!options.code.empty()) return lua::exec_source(options.code, "=(command line)", options.arguments);
-  if (options.script.empty()) throw UsageError("SCRIPT is required, or -e CODE. See triage exec --help");
-  if (options.script == "-") return lua::exec_source(read_source("-"), "=stdin", options.arguments);
-  return lua::exec_source(read_script(options.script), "@" + options.script, options.arguments);
+  std::string source = options.code, chunk_name = "=(command line)";
+  if (source.empty()) {
+    if (options.script.empty()) throw UsageError("SCRIPT is required, or -e CODE. See triage exec --help");
+    const bool is_input = options.script == "-";
+    source = is_input ? read_source("-") : read_script(options.script);
+    chunk_name = is_input ? "=stdin" : "@" + options.script;
+  }
+  if (options.ranks.empty()) return lua::exec_source(source, chunk_name, options.arguments);
+  return in_ranks(options.ranks, options.timeout,
+                  [&](const Group& group) { return lua::exec_source(source, chunk_name, options.arguments, group); });
 }
 
 }  // namespace triage::cli

@@ -286,6 +286,8 @@ std::vector<std::string> take_script_arguments(int& argc, char** argv) {
   for (bool found = false; !found; ++end) {
     if (end >= argc) return {};
     const std::string_view word = argv[end];
+    if (word == "--ranks" || word == "--timeout") ++end;
+    if (word.rfind("--ranks", 0) == 0 || word.rfind("--timeout", 0) == 0) continue;
     if (word == "-e")
       ++end;
     else if (word != "-" && word.rfind('-', 0) == 0)

@@ -60,6 +60,18 @@ void add_exec(CLI::App& app, Action& action, std::vector<std::string> arguments)
       app, action, "exec", "Run a trusted Lua script with the full library; `arg` holds its arguments");
   command->add_option("-e", options->code, "run this text in the place of a script")->type_name("CODE");
   command->add_option("SCRIPT", options->script, "Lua file; - is standard input");
+  CLI::Option* const ranks = command->add_option(
+      "--ranks", options->ranks,
+      "run the script in N processes of this machine, which train together: `dist.agree`, `dist.all_reduce` and others "
+      "ask "
+      "all of them; env: as one of the processes that a launcher such as torchrun has started (RANK, WORLD_SIZE, "
+      "MASTER_ADDR, MASTER_PORT)");
+  ranks->type_name("N|env");
+  command
+      ->add_option("--timeout", options->timeout,
+                   "seconds that a process waits in `dist` for one that has ended or does not answer")
+      ->type_name("SECONDS")
+      ->needs(ranks);
   command->add_option("ARGS", options->arguments, "arguments of the script, passed on unchanged");  // for --help
   options->arguments = std::move(arguments);
 }

@@ -17,6 +17,7 @@
 #include "bindings/lua/values/constants.h"
 #include "bindings/lua/values/describe.h"
 #include "bindings/lua/values/tensor.h"
+#include "runtime/distributed/dist_functions.h"
 
 namespace triage::lua {
 namespace {
@@ -120,7 +121,7 @@ Library read_library() {
   options.sandboxed = false;
   options.limits = {0, 0, 0, 0};
   options.path = "annotations";
-  const std::unique_ptr<State> state = make_script_state(std::move(options));
+  const std::unique_ptr<State> state = make_script_state(std::move(options), dist_functions(Group()));
   Library library;
   in_protected_call(state->lua(), [&](lua_State* L) {
     std::set<const void*> seen;

@@ -10,6 +10,7 @@
 #include <functional>
 #include <iterator>
 
+#include "runtime/distributed/dist_functions.h"
 #include "runtime/messages/printable.h"
 
 namespace triage::lua {
@@ -25,7 +26,7 @@ void say(const char* what) { std::fprintf(stderr, "triage exec: %s\n", messages:
 
 /// `read` gives the text of the script, whose errors are told as its own are.
 int execute(const std::string& path, const std::string& chunk_name, const std::function<std::string()>& read,
-            const std::vector<std::string>& arguments) {
+            const std::vector<std::string>& arguments, const Group& group = Group()) {
   try {
     check_lua_library();
     StateOptions options;
@@ -33,7 +34,7 @@ int execute(const std::string& path, const std::string& chunk_name, const std::f
     options.limits = {0, 0, 0, 0};
     options.path = path;
     options.args = arguments;
-    auto state = make_script_state(std::move(options));
+    auto state = make_script_state(std::move(options), dist_functions(group));
     in_protected_call(state->lua(), [&](lua_State* L) {
       push_chunk(*state, read(), chunk_name);
       reserve(L, arguments.size(), "too many arguments");
@@ -57,9 +58,10 @@ int exec_script(const std::string& path, const std::vector<std::string>& argumen
       path, "@" + path, [&] { return read_source(path); }, arguments);
 }
 
-int exec_source(const std::string& source, const std::string& chunk_name, const std::vector<std::string>& arguments) {
+int exec_source(const std::string& source, const std::string& chunk_name, const std::vector<std::string>& arguments,
+                const Group& group) {
   return execute(
-      chunk_name.substr(1), chunk_name, [&] { return source; }, arguments);
+      chunk_name.substr(1), chunk_name, [&] { return source; }, arguments, group);
 }
 
 }  // namespace triage::lua

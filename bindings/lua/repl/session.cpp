@@ -13,6 +13,7 @@
 #include "bindings/lua/tensors/calls/overloads.h"
 #include "bindings/lua/values/tensor.h"
 #include "runtime/capture/recording/recorder.h"
+#include "runtime/distributed/dist_functions.h"
 
 #include <algorithm>
 #include <atomic>
@@ -63,7 +64,7 @@ struct Session::Interpreter {
     options.sandboxed = false;
     options.limits = {0, 0, 0, 0};
     options.path = "repl";
-    state = make_script_state(std::move(options));
+    state = make_script_state(std::move(options), dist_functions(Group()));
     in_protected_call(state->lua(), [&](lua_State* L) { make_environment(L); });
   }
 

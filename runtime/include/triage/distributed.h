@@ -37,8 +37,8 @@ class TRIAGE_API DistributedError : public Error {
 /// operation on it, as c10d pairs operations by their order: a second one gets an InputError.
 class TRIAGE_API Group {
  public:
-  /// Replaces an int64 tensor, contiguous on the CPU, by its sum over all ranks, and returns when it is there. Throws
-  /// if it does not come.
+  /// Replaces a tensor, contiguous on the CPU, by its sum over all ranks, and returns when it is there. Throws if it
+  /// does not come. The tensor is int64; that of `all_reduce` may be float32 or float64, too.
   using Sum = std::function<void(at::Tensor& tensor)>;
 
   /// A group of one rank: this process.
@@ -95,6 +95,13 @@ struct ReduceOptions {
 /// processes. Two all-reduces. Throws as `agree` does.
 TRIAGE_API ErrorReport reduce(const ErrorReport& report, const Group& group, const ReduceOptions& options = {});
 
+/// The sum of each tensor over all ranks, for example of gradients: new tensors of the same sizes, dtypes and devices,
+/// which carry no gradient (PyTorch's torch.distributed.all_reduce writes in place). Numbers of any dtype but complex ones:
+/// float16 and bfloat16 are added as float32, integers as int64. All go through the CPU. The ranks give tensors of the same
+/// sizes and dtypes, in the same order: else all get a DistributedError that shows them, and the group can go on. Up to four
+/// all-reduces: one to compare, one for each dtype that is added. Throws as `agree` does.
+TRIAGE_API std::vector<at::Tensor> all_reduce(at::ArrayRef<at::Tensor> tensors, const Group& group);
+
 struct SameOptions {
   /// What the host has set with Policy::set_param, which a policy does not tell.
   Params params = {};
@@ -109,10 +116,10 @@ struct SameOptions {
 /// `agree` does.
 TRIAGE_API void check_same(const Policy& policy, const Group& group, const SameOptions& options = {});
 
-/// Gives policies that are loaded later the table `dist`: `dist.agree`, `dist.reduce_report`, `dist.rank`,
+/// Gives policies that are loaded later the table `dist`: `dist.agree`, `dist.reduce_report`, `dist.all_reduce`, `dist.rank`,
 /// `dist.world_size` (docs/distributed.md). Calls are graph breaks: the script runs in each call, and each operation
 /// exactly as often as the script says. The policy's own tests get the answers of this rank alone, and a call while its file is
-/// loaded is an error. `Policy::run` throws PolicyError where `agree` and `reduce` throw. Without this function, a policy that
+/// loaded is an error. `Policy::run` throws PolicyError where these operations throw. Without this function, a policy that
 /// uses `dist` gets an error.
 TRIAGE_API void define_dist(Runtime& runtime, const Group& group);
 
