@@ -329,7 +329,7 @@ layer("LayerNorm", "normalized_shape:shape eps:number=1e-05 elementwise_affine:b
   repr = "{normalized_shape}, eps={eps}, elementwise_affine={elementwise_affine}",
 })
 
-local has_rms_norm = pcall(function() return torch.rms_norm end)
+local has_rms_norm, rms_norm_of_libtorch = pcall(core.op, "aten::rms_norm", "")
 
 --- LibTorch has the operator since 2.4; what stands for it computes narrow inputs as float32, as it does.
 local function rms_norm(x, normalized_shape, weight, eps)
@@ -361,7 +361,7 @@ layer("RMSNorm", "normalized_shape:shape eps:number? elementwise_affine:boolean=
   end,
   forward = function(self, x)
     if has_rms_norm then
-      return torch.rms_norm(x, self.normalized_shape, self.weight, self.eps)
+      return rms_norm_of_libtorch(x, self.normalized_shape, self.weight, self.eps)
     end
     return rms_norm(x, self.normalized_shape, self.weight, self.eps or epsilons[x.dtype])
   end,
@@ -451,7 +451,12 @@ layer("EmbeddingBag", [[num_embeddings:count embedding_dim:count max_norm:positi
   scale_grad_by_freq:boolean=false mode:one(sum|mean|max)=mean sparse:boolean=false include_last_offset:boolean=false
   padding_idx:integer!?]], {
   placed = true,
-  init = init_embedding,
+  init = function(self, a, make)
+    if a.mode == "max" and a.scale_grad_by_freq then
+      core.fail(make.operation .. ": scale_grad_by_freq goes with mode = \"sum\" or \"mean\", not \"max\"")
+    end
+    init_embedding(self, a, make)
+  end,
   forward = function(self, ids, offsets, per_sample_weights)
     local name = "nn.EmbeddingBag"
     if core.is_sandboxed() and ids:dim() == 2 and offsets == nil and per_sample_weights == nil then

@@ -3,7 +3,7 @@ local core = ...
 local arguments = core.arguments
 local torch = torch
 local layer, misfit = core.layers.add, core.layers.misfit
-local log, pi = math.log, math.pi
+local log, pi, unpack = math.log, math.pi, table.unpack
 
 -- Activations
 
@@ -44,9 +44,17 @@ activation("Hardsigmoid", "", "", function(_, x) return torch.hardsigmoid(x) end
   function(_, x) return torch.hardsigmoid_(x) end)
 activation("Hardswish", "", "", function(_, x) return torch.hardswish(x) end,
   function(_, x) return torch.hardswish_(x) end)
-activation("Hardtanh", "min_val:number=-1.0 max_val:number=1.0", "min_val={min_val}, max_val={max_val}",
-  function(self, x) return torch.hardtanh(x, self.min_val, self.max_val) end,
-  function(self, x) return torch.hardtanh_(x, self.min_val, self.max_val) end)
+layer("Hardtanh", "min_val:number=-1.0 max_val:number=1.0 inplace:boolean=false", {
+  init = function(_, a, make)
+    if a.max_val <= a.min_val then
+      misfit(make.operation, "max_val", ("a number above `min_val`, which is %s"):format(a.min_val), a.max_val)
+    end
+  end,
+  forward = function(self, x)
+    return (self.inplace and torch.hardtanh_ or torch.hardtanh)(x, self.min_val, self.max_val)
+  end,
+  repr = "min_val={min_val}, max_val={max_val}",
+})
 activation("Hardshrink", "lambd:number=0.5", "{lambd}", function(self, x) return torch.hardshrink(x, self.lambd) end)
 activation("Softshrink", "lambd:number=0.5", "{lambd}", function(self, x) return torch.softshrink(x, self.lambd) end)
 activation("Softplus", "beta:number=1.0 threshold:number=20.0", "beta={beta}, threshold={threshold}",
@@ -133,10 +141,35 @@ local function loss(name, signature, forward, weights, kinds)
   })
 end
 
-loss("L1Loss", "", function(_, by, x, y) return torch.l1_loss(x, y, by) end)
-loss("MSELoss", "", function(_, by, x, y) return torch.mse_loss(x, y, by) end)
-loss("SmoothL1Loss", "beta:number=1.0", function(self, by, x, y) return torch.smooth_l1_loss(x, y, by, self.beta) end)
-loss("HuberLoss", "delta:positive=1.0", function(self, by, x, y) return torch.huber_loss(x, y, by, self.delta) end)
+--- A loss of differences, on an input and a target of the same sizes and dtype: the derivatives of LibTorch 1.13 need both.
+local function difference(name, signature, of)
+  local operation = "nn." .. name
+  loss(name, signature, function(self, by, x, y)
+    x, y = arguments.tensor(operation, "input", x), arguments.tensor(operation, "target", y)
+    if not core.same_sizes(x, y) then
+      core.warn(("%s: the target has other sizes than the input, %s and %s, so both are broadcast: every element of one "
+        .. "meets several of the other. Give them the same sizes"):format(operation, core.describe(y), core.describe(x)))
+      x, y = unpack(torch.broadcast_tensors({x, y}))
+    end
+    if x.dtype ~= y.dtype then
+      local wide = (y.dtype == torch.float64 or not x:is_floating_point()) and y.dtype or x.dtype
+      x, y = x:to(wide), y:to(wide)
+    end
+    return of(self, by, x, y)
+  end)
+end
+
+difference("L1Loss", "", function(_, by, x, y) return torch.l1_loss(x, y, by) end)
+difference("MSELoss", "", function(_, by, x, y) return torch.mse_loss(x, y, by) end)
+difference("SmoothL1Loss", "beta:number=1.0", function(self, by, x, y)
+  if self.beta == 0 then
+    return torch.l1_loss(x, y, by)   -- as PyTorch; the operator's derivative of equal elements is not 0
+  end
+  return torch.smooth_l1_loss(x, y, by, self.beta)
+end)
+difference("HuberLoss", "delta:positive=1.0", function(self, by, x, y)
+  return torch.huber_loss(x, y, by, self.delta)
+end)
 loss("SoftMarginLoss", "", function(_, by, x, y) return torch.soft_margin_loss(x, y, by) end)
 loss("CrossEntropyLoss", "weight:tensor!? ignore_index:integer=-100 label_smoothing:probability=0.0",
   function(self, by, x, y)
@@ -147,7 +180,12 @@ loss("NLLLoss", "weight:tensor!? ignore_index:integer=-100",
     return torch[x:dim() > 2 and "nll_loss_nd" or "nll_loss"](x, y, self.weight, by, self.ignore_index)
   end, "weight")
 loss("BCELoss", "weight:tensor!?",
-  function(self, by, x, y) return torch.binary_cross_entropy(x, y, self.weight, by) end, "weight")
+  function(self, by, x, y)
+    if not core.same_sizes(x, arguments.tensor("nn.BCELoss", "target", y)) then
+      misfit("nn.BCELoss", "target", "the sizes of the input, " .. core.describe(x), y)
+    end
+    return torch.binary_cross_entropy(x, y, self.weight, by)
+  end, "weight")
 loss("BCEWithLogitsLoss", "weight:tensor!? pos_weight:tensor!?",
   function(self, by, x, y) return torch.binary_cross_entropy_with_logits(x, y, self.weight, self.pos_weight, by) end,
   "weight pos_weight")
@@ -159,7 +197,7 @@ loss("MarginRankingLoss", "margin:number=0.0",
   function(self, by, x1, x2, y) return torch.margin_ranking_loss(x1, x2, y, self.margin, by) end)
 loss("CosineEmbeddingLoss", "margin:number=0.0",
   function(self, by, x1, x2, y) return torch.cosine_embedding_loss(x1, x2, y, self.margin, by) end)
-loss("TripletMarginLoss", "margin:number=1.0 p:number=2.0 eps:number=1e-06 swap:boolean=false",
+loss("TripletMarginLoss", "margin:positive=1.0 p:number=2.0 eps:number=1e-06 swap:boolean=false",
   function(self, by, anchor, positive, negative)
     return torch.triplet_margin_loss(anchor, positive, negative, self.margin, self.p, self.eps, self.swap, by)
   end)

@@ -164,6 +164,9 @@ local function add_padding(dims, name, mode)
         misfit("nn." .. core.module_name(self), "input",
           ("a tensor of %d or %d dimensions"):format(dims + 1, dims + 2), x)
       end
+      if mode == "circular" and x:dim() == dims + 1 then   -- LibTorch 1.13 wants samples
+        return torch.pad(x:unsqueeze(0), self.padding, mode):squeeze(0)
+      end
       return torch.pad(x, self.padding, mode, mode == "constant" and (self.value or 0.0) or nil)
     end,
     repr = name == "ConstantPad" and "padding={padding}, value={value}" or "{padding}",

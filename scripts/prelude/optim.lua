@@ -4,7 +4,8 @@ local globals = _G
 local arguments = core.arguments
 local nn, optim = globals.nn, globals.optim
 local torch = torch
-local ipairs, math, rawget, setmetatable, type = ipairs, math, rawget, setmetatable, type
+local error, ipairs, math, next, pcall, rawget = error, ipairs, math, next, pcall, rawget
+local setmetatable, tostring, type = setmetatable, tostring, type
 local insert = table.insert
 local pack, unpack = string.pack, string.unpack
 
@@ -41,6 +42,84 @@ function core.check_optimizer(operation, value)
     return value
   end
   core.fail(("%s: expected an optimizer, got %s"):format(operation, core.describe(value)))
+end
+
+-- State
+
+--- What an optimizer knows of its parameters, and the options of its groups: with PyTorch's names, parameters counted from 0.
+function core.optimizer_state_dict(optimizer)
+  core.check_optimizer("optimizer:state_dict", optimizer)
+  core.break_graph("`state_dict` of an optimizer reads what each step changes", "Call it outside of the compiled code.")
+  local states, groups, index = core.mark_created({}), core.mark_created({}), 0
+  for number, group in ipairs(core.param_groups(optimizer)) do
+    local saved = core.mark_created({params = core.mark_created({})})
+    for _, name in ipairs(core.optimizer_option_names(optimizer, number)) do
+      saved[name] = group[name]
+    end
+    for position, parameter in ipairs(group.params) do
+      saved.params[position] = index
+      states[index] = core.optimizer_state(optimizer, parameter)
+      index = index + 1
+    end
+    groups[number] = saved
+  end
+  return core.mark_created({state = states, param_groups = groups})
+end
+
+local function check_groups(operation, groups, saved)
+  local fits = type(saved) == "table" and type(saved.state) == "table" and type(saved.param_groups) == "table"
+  if not fits or #saved.param_groups ~= #groups then
+    core.fail(("%s: expected what state_dict() gave for an optimizer of %d groups, got %s"):format(operation, #groups,
+      fits and ("that of %d groups"):format(#saved.param_groups) or core.describe(saved)))
+  end
+  for number, group in ipairs(groups) do
+    local params = type(saved.param_groups[number]) == "table" and saved.param_groups[number].params
+    if type(params) ~= "table" or #params ~= #group.params then
+      core.fail(("%s: group %d has %d parameters, and the one in the state has %s"):format(operation, number,
+        #group.params, type(params) == "table" and #params or "none"))
+    end
+  end
+end
+
+--- Options that LibTorch's optimizers do not have, and that would change each step. Others of PyTorch only say how it computes.
+local function check_missing(operation, optimizer, group, option, value)
+  local decoupled = option == "decoupled_weight_decay" and tostring(optimizer):find("^Adam%(")
+  if value == true and (option == "maximize" or decoupled) then
+    core.fail(("%s: group %d has %s = true, which the optimizer of LibTorch cannot do"):format(operation, group, option))
+  end
+end
+
+local function load_groups(operation, optimizer, saved)
+  for number, group in ipairs(core.param_groups(optimizer)) do
+    local given, known = saved.param_groups[number], {}
+    for _, name in ipairs(core.optimizer_option_names(optimizer, number)) do
+      known[name] = true
+    end
+    for name, value in next, given do
+      if known[name] then
+        group[name] = core.is_tensor(value) and value:item() or value
+      else
+        check_missing(operation, optimizer, number, name, value)
+      end
+    end
+    for position, parameter in ipairs(group.params) do
+      core.set_optimizer_state(optimizer, parameter, saved.state[given.params[position]])
+    end
+  end
+end
+
+--- All of it, or where something is wrong, nothing.
+function core.load_optimizer_state(optimizer, saved)
+  local operation = "optimizer:load_state_dict"
+  core.check_optimizer(operation, optimizer)
+  core.break_graph("`load_state_dict` changes the state of an optimizer", "Call it outside of the compiled code.")
+  check_groups(operation, core.param_groups(optimizer), saved)
+  local before = core.optimizer_state_dict(optimizer)
+  local fine, message = pcall(load_groups, operation, optimizer, saved)
+  if not fine then
+    load_groups(operation, optimizer, before)
+    error(message, 0)
+  end
 end
 
 local function gradients_of(operation, parameters)

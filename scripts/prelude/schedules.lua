@@ -81,6 +81,14 @@ local function copied(value)
   return copy
 end
 
+local function set_momentum(state, group, momentum)
+  if state.by_beta then
+    group.betas = {momentum, group.betas[2]}
+  else
+    group.momentum = momentum
+  end
+end
+
 --- What the schedule has counted, with PyTorch's names; its options come with its constructor, as do the rates of the
 --- optimizer, which belong into the same file.
 function Schedule:state_dict()
@@ -88,6 +96,12 @@ function Schedule:state_dict()
   local saved = core.mark_created({base_lrs = copied(state.base_lrs), lrs = Schedule.get_last_lr(self)})
   for _, name in ipairs(state.counts) do
     saved[name] = copied(state[name])
+  end
+  if state.cycle_momentum then
+    saved.momenta = core.mark_created({})
+    for number, group in ipairs(state.optimizer.param_groups) do
+      saved.momenta[number] = state.by_beta and group.betas[1] or group.momentum
+    end
   end
   if state.schedules then
     saved.schedules = core.mark_created({})
@@ -113,6 +127,9 @@ function Schedule:load_state_dict(saved)
   end
   for number, group in ipairs(state.optimizer.param_groups) do
     group.lr = saved.lrs[number]
+    if state.cycle_momentum and saved.momenta then
+      set_momentum(state, group, saved.momenta[number])
+    end
   end
 end
 
@@ -376,14 +393,6 @@ local function phases_of(state)
             {steps - 1, "initial", "min", "max", "max"}}
   end
   return {{first - 1, "initial", "max", "max", "base"}, {steps - 1, "max", "min", "base", "max"}}
-end
-
-local function set_momentum(state, group, momentum)
-  if state.by_beta then
-    group.betas = {momentum, group.betas[2]}
-  else
-    group.momentum = momentum
-  end
 end
 
 local function one_cycle(state, group, _, position)

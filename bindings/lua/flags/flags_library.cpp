@@ -144,6 +144,19 @@ int same_shape(lua_State* L) {
   return 1;
 }
 
+/// The same for what does not check again: a graph holds as long as they are the same.
+int same_sizes(lua_State* L) {
+  const at::Tensor &x = check_tensor(L, 1), &y = check_tensor(L, 2);
+  const bool same = x.sizes() == y.sizes();
+  if (capture::Recorder* const recorder = capture::Recorder::current(); same && recorder) {
+    std::vector<SizeFact> facts;
+    for (int64_t dim = 0; dim < x.dim(); ++dim) facts.push_back({x, dim, y, dim});
+    recorder->sizes().rely_on(facts);
+  }
+  lua_pushboolean(L, same);
+  return 1;
+}
+
 /// core.check_data(operation, z, f), core.check_mask(operation, name, mask, f): what C++ hosts are refused too. For operations
 /// made of several operators, whose own errors speak of something else; those check again at run time.
 int check_data(lua_State* L) {
@@ -294,6 +307,7 @@ void add_argument_checks(lua_State* L) {
                                        {"describe", guarded<describe_value>},
                                        {"describe_key", guarded<describe_key>},
                                        {"same_shape", guarded<same_shape>},
+                                       {"same_sizes", guarded<same_sizes>},
                                        {"check_data", guarded<check_data>},
                                        {"check_mask", guarded<check_mask>},
                                        {"check_record", guarded<check_record>},

@@ -1,5 +1,6 @@
 // `optim`: LibTorch's optimizers. They update parameters in place, so that captured code sees the new values.
 #include "bindings/lua/nn/nn.h"
+#include "bindings/lua/nn/optimizer.h"
 #include "bindings/lua/state/effects.h"
 #include "bindings/lua/state/protected.h"
 #include "bindings/lua/state/scopes.h"
@@ -34,19 +35,7 @@ using torch::optim::OptimizerParamGroup;
 
 const char* const optimizer_type = "triage.optimizer";
 
-/// Looks at each option of one kind of optimizer.
-class Visitor {
- public:
-  virtual ~Visitor() = default;
-  virtual void at(const char* name, double& value) = 0;
-  virtual void at(const char* name, bool& value) = 0;
-  virtual void at(const char* name, int64_t& value) = 0;
-  virtual void at(const char* name, std::tuple<double, double>& value) = 0;
-  virtual void at(const char* name, c10::optional<int64_t>& value) = 0;
-  virtual void at(const char* name, c10::optional<std::string>& value) = 0;
-};
-
-void visit(torch::optim::SGDOptions& options, Visitor& visitor) {
+void visit(torch::optim::SGDOptions& options, OptionVisitor& visitor) {
   visitor.at("lr", options.lr());
   visitor.at("momentum", options.momentum());
   visitor.at("dampening", options.dampening());
@@ -55,17 +44,17 @@ void visit(torch::optim::SGDOptions& options, Visitor& visitor) {
 }
 
 template <typename Options>
-void visit_adam(Options& options, Visitor& visitor) {
+void visit_adam(Options& options, OptionVisitor& visitor) {
   visitor.at("lr", options.lr());
   visitor.at("betas", options.betas());
   visitor.at("eps", options.eps());
   visitor.at("weight_decay", options.weight_decay());
   visitor.at("amsgrad", options.amsgrad());
 }
-void visit(torch::optim::AdamOptions& options, Visitor& visitor) { visit_adam(options, visitor); }
-void visit(torch::optim::AdamWOptions& options, Visitor& visitor) { visit_adam(options, visitor); }
+void visit(torch::optim::AdamOptions& options, OptionVisitor& visitor) { visit_adam(options, visitor); }
+void visit(torch::optim::AdamWOptions& options, OptionVisitor& visitor) { visit_adam(options, visitor); }
 
-void visit(torch::optim::RMSpropOptions& options, Visitor& visitor) {
+void visit(torch::optim::RMSpropOptions& options, OptionVisitor& visitor) {
   visitor.at("lr", options.lr());
   visitor.at("alpha", options.alpha());
   visitor.at("eps", options.eps());
@@ -74,7 +63,7 @@ void visit(torch::optim::RMSpropOptions& options, Visitor& visitor) {
   visitor.at("centered", options.centered());
 }
 
-void visit(torch::optim::LBFGSOptions& options, Visitor& visitor) {
+void visit(torch::optim::LBFGSOptions& options, OptionVisitor& visitor) {
   visitor.at("lr", options.lr());
   visitor.at("max_iter", options.max_iter());
   visitor.at("max_eval", options.max_eval());
@@ -85,20 +74,8 @@ void visit(torch::optim::LBFGSOptions& options, Visitor& visitor) {
 }
 
 template <typename Options>
-void visit_any(OptimizerOptions& options, Visitor& visitor) {
+void visit_any(OptimizerOptions& options, OptionVisitor& visitor) {
   visit(static_cast<Options&>(options), visitor);
-}
-
-struct Holder {
-  std::string name;
-  std::unique_ptr<Optimizer> optimizer;
-  void (*visit)(OptimizerOptions&, Visitor&) = nullptr;
-};
-
-Holder& check_optimizer(lua_State* L, int index) {
-  auto** holder = static_cast<Holder**>(luaL_checkudata(L, index, optimizer_type));
-  if (!*holder) luaL_error(L, "this optimizer was closed");
-  return **holder;
 }
 
 [[noreturn]] void misfit(lua_State* L, const std::string& key, const char* expected) {
@@ -128,7 +105,7 @@ std::tuple<double, double> check_betas(lua_State* L) {
   return {betas[0], betas[1]};
 }
 
-class Names final : public Visitor {
+class Names final : public OptionVisitor {
  public:
   std::vector<std::string> names;
   void at(const char* name, double&) override { names.emplace_back(name); }
@@ -140,7 +117,7 @@ class Names final : public Visitor {
 };
 
 /// Sets the option `key` to the value on top of the stack.
-class Setter final : public Visitor {
+class Setter final : public OptionVisitor {
  public:
   Setter(lua_State* L, std::string key) : L_(L), key_(std::move(key)) {}
   bool found = false;
@@ -179,7 +156,7 @@ class Setter final : public Visitor {
 };
 
 /// Pushes the option `key`.
-class Getter final : public Visitor {
+class Getter final : public OptionVisitor {
  public:
   Getter(lua_State* L, std::string key) : L_(L), key_(std::move(key)) {}
   bool found = false;
@@ -246,7 +223,8 @@ void read_options(lua_State* L, int index, Options& options) {
   }
 }
 
-std::vector<at::Tensor> read_parameters(lua_State* L, int index) {
+/// `groups`: those read before.
+std::vector<at::Tensor> read_parameters(lua_State* L, int index, const std::vector<OptimizerParamGroup>& groups) {
   std::vector<at::Tensor> parameters;
   const auto count = lua_type(L, index) == LUA_TTABLE ? static_cast<lua_Integer>(lua_rawlen(L, index)) : 0;
   for (lua_Integer i = 1; i <= count; ++i) {
@@ -260,6 +238,10 @@ std::vector<at::Tensor> read_parameters(lua_State* L, int index) {
                                   "model:parameters()");
     for (const at::Tensor& other : parameters)
       if (other.is_same(*tensor)) throw std::invalid_argument(which + " is in the list twice");
+    for (const OptimizerParamGroup& group : groups)
+      for (const at::Tensor& other : group.params())
+        if (other.is_same(*tensor))
+          throw std::invalid_argument(which + " is in an earlier group, too; each step would change it twice");
     parameters.push_back(*tensor);
     lua_pop(L, 1);
   }
@@ -273,7 +255,7 @@ template <typename Options>
 std::vector<OptimizerParamGroup> read_groups(lua_State* L, const Options& defaults) {
   std::vector<OptimizerParamGroup> groups;
   const auto add = [&](int parameters, const Options& options) {
-    groups.emplace_back(read_parameters(L, parameters), std::make_unique<Options>(options));
+    groups.emplace_back(read_parameters(L, parameters, groups), std::make_unique<Options>(options));
   };
   const bool grouped = lua_type(L, 1) == LUA_TTABLE && lua_rawgeti(L, 1, 1) == LUA_TTABLE;
   lua_settop(L, 2);
@@ -311,7 +293,7 @@ template <typename Kind, typename Options>
 int create(lua_State* L, const char* name, Options defaults) {
   lua_settop(L, 2);
   break_graph(std::string("`optim.") + name + "` keeps the parameters it is given");
-  auto holder = std::make_unique<Holder>();
+  auto holder = std::make_unique<OptimizerHolder>();
   holder->name = name;
   holder->visit = visit_any<Options>;
   try {
@@ -327,7 +309,7 @@ int create(lua_State* L, const char* name, Options defaults) {
   } catch (const std::invalid_argument& error) {
     throw std::invalid_argument(std::string("optim.") + name + ": " + error.what());
   }
-  auto** box = static_cast<Holder**>(lua_newuserdatauv(L, sizeof(Holder*), 0));
+  auto** box = static_cast<OptimizerHolder**>(lua_newuserdatauv(L, sizeof(OptimizerHolder*), 0));
   *box = holder.release();
   luaL_setmetatable(L, optimizer_type);
   return 1;
@@ -354,7 +336,7 @@ void call_closure(lua_State* L) {
   lua_settop(L, 3);
 }
 
-void check_gradients(const Holder& holder) {
+void check_gradients(const OptimizerHolder& holder) {
   if (!has_gradients(*holder.optimizer))
     throw std::runtime_error(
         "optim." + holder.name +
@@ -379,7 +361,7 @@ class Kept {
 };
 
 /// LBFGS calls the closure itself, several times. An error in it ends the step; the parameters stay where the search was.
-int step_of_lbfgs(lua_State* L, Holder& holder) {
+int step_of_lbfgs(lua_State* L, OptimizerHolder& holder) {
   if (lua_isnoneornil(L, 2))
     throw std::invalid_argument(
         "optim.LBFGS: step: expected a function that computes the loss again and calls backward, got nil");
@@ -406,7 +388,7 @@ int step_of_lbfgs(lua_State* L, Holder& holder) {
 
 /// optimizer:step() or optimizer:step(closure): the closure computes the loss again and calls backward; returns its loss.
 int step(lua_State* L) {
-  Holder& holder = check_optimizer(L, 1);
+  OptimizerHolder& holder = check_optimizer(L, 1);
   refuse_in_selection(L, "a step of an optimizer");
   break_graph("`step` of an optimizer writes to the parameters");
   if (holder.name == "LBFGS") return step_of_lbfgs(L, holder);
@@ -421,7 +403,7 @@ int step(lua_State* L) {
 }
 
 int zero_grad(lua_State* L) {
-  Holder& holder = check_optimizer(L, 1);
+  OptimizerHolder& holder = check_optimizer(L, 1);
   refuse_in_selection(L, "`zero_grad` of an optimizer");
   break_graph("`zero_grad` drops gradients");
   for (auto& group : holder.optimizer->param_groups())
@@ -432,9 +414,9 @@ int zero_grad(lua_State* L) {
 constexpr LimitedFunction methods[] = {{"optimizer:step", guarded<step>, 2},
                                        {"optimizer:zero_grad", guarded<zero_grad>, 1}};
 
-/// optimizer.lr: that of the first group; optimizer.param_groups: see scripts/prelude/optim.lua
+/// optimizer.lr: that of the first group; optimizer.param_groups and the state: see scripts/prelude/optim.lua
 int index(lua_State* L) {
-  Holder& holder = check_optimizer(L, 1);
+  OptimizerHolder& holder = check_optimizer(L, 1);
   const std::string key = luaL_checkstring(L, 2);
   if (key == "lr") {
     lua_pushnumber(L, holder.optimizer->param_groups().at(0).options().get_lr());
@@ -452,13 +434,18 @@ int index(lua_State* L) {
       push_limited(L, name, function, most);
       return 1;
     }
+  if (key == "state_dict" || key == "load_state_dict") {
+    push_core(L);
+    lua_getfield(L, -1, key == "state_dict" ? "optimizer_state_dict" : "load_optimizer_state");
+    return 1;
+  }
   throw std::invalid_argument("optim." + holder.name + " has no '" + key +
-                              "'; there are step, zero_grad, lr and param_groups");
+                              "'; there are step, zero_grad, state_dict, load_state_dict, lr and param_groups");
 }
 
 /// optimizer.lr = x: of all groups
 int newindex(lua_State* L) {
-  Holder& holder = check_optimizer(L, 1);
+  OptimizerHolder& holder = check_optimizer(L, 1);
   const std::string key = luaL_checkstring(L, 2);
   if (key != "lr")
     throw std::invalid_argument("optim." + holder.name + ": only `lr` can be set, not '" + key +
@@ -470,7 +457,7 @@ int newindex(lua_State* L) {
   return 0;
 }
 
-OptimizerParamGroup& check_group(lua_State* L, Holder& holder) {
+OptimizerParamGroup& check_group(lua_State* L, OptimizerHolder& holder) {
   return holder.optimizer->param_groups().at(static_cast<size_t>(luaL_checkinteger(L, 2) - 1));
 }
 
@@ -488,7 +475,7 @@ int count_groups(lua_State* L) {
 
 /// core.optimizer_option(optimizer, group, name) -> value; nil: it has no such option
 int get_group_option(lua_State* L) {
-  Holder& holder = check_optimizer(L, 1);
+  OptimizerHolder& holder = check_optimizer(L, 1);
   OptimizerParamGroup& group = check_group(L, holder);
   const std::string key = luaL_checkstring(L, 3);
   if (key == "params") {
@@ -506,9 +493,23 @@ int get_group_option(lua_State* L) {
   return 1;
 }
 
+/// core.optimizer_option_names(optimizer, group) -> list
+int option_names(lua_State* L) {
+  OptimizerHolder& holder = check_optimizer(L, 1);
+  Names all;
+  holder.visit(check_group(L, holder).options(), all);
+  lua_newtable(L);
+  lua_Integer position = 0;
+  for (const std::string& name : all.names) {
+    lua_pushlstring(L, name.data(), name.size());
+    lua_rawseti(L, -2, ++position);
+  }
+  return 1;
+}
+
 /// core.set_optimizer_option(optimizer, group, name, value)
 int set_group_option(lua_State* L) {
-  Holder& holder = check_optimizer(L, 1);
+  OptimizerHolder& holder = check_optimizer(L, 1);
   lua_settop(L, 4);
   break_graph("an option of an optimizer is set");
   OptimizerParamGroup& group = check_group(L, holder);
@@ -524,7 +525,7 @@ int set_group_option(lua_State* L) {
 }
 
 int to_string(lua_State* L) {
-  Holder& holder = check_optimizer(L, 1);
+  OptimizerHolder& holder = check_optimizer(L, 1);
   size_t count = 0;
   for (const auto& group : holder.optimizer->param_groups()) count += group.params().size();
   lua_pushfstring(L, "%s(%d parameters, lr = %f)", holder.name.c_str(), static_cast<int>(count),
@@ -533,11 +534,17 @@ int to_string(lua_State* L) {
 }
 
 int collect(lua_State* L) {
-  delete std::exchange(*static_cast<Holder**>(luaL_checkudata(L, 1, optimizer_type)), nullptr);
+  delete std::exchange(*static_cast<OptimizerHolder**>(luaL_checkudata(L, 1, optimizer_type)), nullptr);
   return 0;
 }
 
 }  // namespace
+
+OptimizerHolder& check_optimizer(lua_State* L, int index) {
+  auto** holder = static_cast<OptimizerHolder**>(luaL_checkudata(L, index, optimizer_type));
+  if (!*holder) luaL_error(L, "this optimizer was closed");
+  return **holder;
+}
 
 void push_optim(lua_State* L) {
   static const luaL_Reg meta[] = {{"__index", guarded<index>},
@@ -554,9 +561,11 @@ void push_optim(lua_State* L) {
   static const luaL_Reg of_core[] = {{"is_optimizer", guarded<is_optimizer>},
                                      {"optimizer_groups", guarded<count_groups>},
                                      {"optimizer_option", guarded<get_group_option>},
+                                     {"optimizer_option_names", guarded<option_names>},
                                      {"set_optimizer_option", guarded<set_group_option>},
                                      {nullptr, nullptr}};
   luaL_setfuncs(L, of_core, 0);
+  add_optimizer_state(L);
   lua_pop(L, 1);
   static const LimitedFunction functions[] = {{"SGD", guarded<sgd>, 2},
                                               {"Adam", guarded<adam>, 2},

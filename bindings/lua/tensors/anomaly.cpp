@@ -118,6 +118,7 @@ void check_gradients(lua_State* L, const std::string& what, const std::vector<at
   if (!anomalies) return;
   const Options& options = anomalies->options();
   const Provenance found = gradient_provenance(outputs, gradients, options.samples);
+  if (found.outputs.empty()) return;  // what was bad on the way was kept out: by IF, WHERE or a repair
   std::string lines;
   for (const Producer& producer : found.producers)
     if (producer.code == err::nan ? options.check_nan : options.check_inf)

@@ -69,6 +69,13 @@ bool grows(const at::Tensor& tensor, const at::Tensor& other) {
   return false;
 }
 
+bool is_per_sample(const at::Tensor& condition) { return condition.defined() && condition.dim() > 0; }
+
+/// What messages call a branch.
+const char* branch_text(bool natural) {
+  return natural ? "a branch of an `if` whose condition is a mask" : "a branch whose condition is a mask";
+}
+
 uint32_t version_of(const at::Tensor& tensor) { return tensor.is_inference() ? 0 : tensor._version(); }
 
 bool may_require_grad(const at::Tensor& tensor) {
@@ -83,6 +90,8 @@ BranchGuard::BranchGuard(std::vector<at::Tensor> before, at::Tensor own, const v
       own_(std::move(own)),
       enclosing_(context.branch),
       natural_(thread != nullptr),
+      decides_(natural_ || is_per_sample(own_) || std::any_of(before_.begin(), before_.end(), is_per_sample)),
+      selects_(decides_ || (enclosing_ && enclosing_->selects_)),
       selects_elements_((own_.defined() && elements::is_mask(own_)) ||
                         std::any_of(before_.begin(), before_.end(), elements::is_mask) ||
                         (enclosing_ && enclosing_->selects_elements_)) {
@@ -324,23 +333,23 @@ bool BranchGuard::made_storage(const at::Tensor& tensor) const { return storages
 bool BranchGuard::is_from_outside(const at::Tensor& tensor) const {
   for (const BranchGuard* guard = this; guard && guard->selects(); guard = guard->enclosing_) {
     if (guard->made_storage(tensor)) return false;
-    if (guard->natural_) return true;
+    if (guard->decides_) return true;
   }
   return false;
 }
 
 void BranchGuard::refuse_change(const at::Tensor& tensor, const std::string& change) {
   if (context.branch && context.branch->is_from_outside(tensor))
-    throw PolicyError(change +
-                      " changes a tensor from outside of a branch of an `if` whose condition is a mask: that branch "
-                      "runs for every sample. Do it before or after the `if`.");
+    throw PolicyError(change + " changes a tensor from outside of " +
+                      branch_text(context.branch->selection_.depth > 0) +
+                      ": that branch runs for every sample. Do it before or after the " +
+                      (context.branch->selection_.depth > 0 ? "`if`." : "branches."));
 }
 
 bool BranchGuard::chooses_per_sample() noexcept {
-  const auto per_sample = [](const at::Tensor& condition) { return condition.defined() && condition.dim() > 0; };
-  for (const BranchGuard* guard = context.branch; guard && guard->selects(); guard = guard->enclosing_)
+  for (const BranchGuard* guard = context.branch; guard && guard->selection_.depth > 0; guard = guard->enclosing_)
     if (guard->natural_ &&
-        (per_sample(guard->own_) || std::any_of(guard->before_.begin(), guard->before_.end(), per_sample)))
+        (is_per_sample(guard->own_) || std::any_of(guard->before_.begin(), guard->before_.end(), is_per_sample)))
       return true;
   return false;
 }
@@ -352,10 +361,11 @@ void BranchGuard::refuse_writes(const c10::OperatorHandle& op, const torch::jit:
     if (!is_written(arguments[i])) continue;
     for_each_tensor(stack[first + i], [&](const at::Tensor& written) {
       if (!is_from_outside(written)) return;
-      throw PolicyError("`" + op.schema().name() +
-                        "` writes in place to a tensor from outside of a branch of an `if` whose condition is a mask: "
-                        "that branch runs for every sample. Assign the new value to a variable instead, as in `z = z + "
-                        "1`, or write to a copy: x:clone().");
+      throw PolicyError("`" + op.schema().name() + "` writes in place to a tensor from outside of " +
+                        branch_text(selection_.depth > 0) + ": that branch runs for every sample. " +
+                        (selection_.depth > 0 ? "Assign the new value to a variable instead, as in `z = z + 1`"
+                                              : "Return the new value instead, as in `return z + 1`") +
+                        ", or write to a copy: x:clone().");
     });
   }
 }

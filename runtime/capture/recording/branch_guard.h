@@ -29,8 +29,8 @@ class BranchGuard {
  public:
   /// Rows, or elements, of the branch: those for which none of `before` holds, and `own` (where it is defined) does. Combined when the
   /// first tensor asks.
-  /// A branch of natural Lua says on which coroutine it runs, as `thread`: in it, writing to tensors that were made outside
-  /// of it raises PolicyError, for the branch runs for every sample. It ends where it may be out of order (a coroutine that
+  /// In a branch whose condition is a mask, writing to tensors that were made outside of it raises PolicyError, for the branch runs for
+  /// every sample. A branch of natural Lua, where that holds for every condition, says on which coroutine it runs, as `thread`. It ends where it may be out of order (a coroutine that
   /// was given up), so it leaves only guards that it finds.
   BranchGuard(std::vector<at::Tensor> before, at::Tensor own, const void* thread = nullptr);
   ~BranchGuard();
@@ -69,7 +69,8 @@ class BranchGuard {
   /// For an operator that broadcasts it to `others`, or where that is null mixes elements.
   at::Tensor guarded_elements(const at::Tensor& tensor, const std::vector<at::Tensor>* others);
   at::Tensor guarded_as(const at::Tensor& tensor, const at::Tensor& like);
-  bool selects() const noexcept { return selection_.depth > 0; }
+  /// Runs for samples that it, or a branch around it, does not decide.
+  bool selects() const noexcept { return selects_; }
   /// All rows that come this far are its own: a script that a condition of the batch decided. It is a part of the branch around it.
   bool is_only_branch() const noexcept { return !own_.defined() && before_.empty(); }
   void refuse_writes(const c10::OperatorHandle& op, const torch::jit::Stack& stack) const;
@@ -95,6 +96,8 @@ class BranchGuard {
   std::map<std::pair<const c10::TensorImpl*, const c10::TensorImpl*>, GuardedElements> guarded_elements_;
   BranchGuard* enclosing_;
   bool natural_;
+  bool decides_;  // of samples, or as natural Lua: what it writes to from outside, it writes for all
+  bool selects_;
   bool selects_elements_;
   Selection selection_;
   std::unordered_set<const void*> storages_;  // made in the branch; of tensors without one (yet) the TensorImpl

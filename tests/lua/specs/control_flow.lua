@@ -111,3 +111,57 @@ test("an IF that raises is over: a script that catches the error goes on", funct
     eq(triage.compile(guarded)(torch.ones({2})), guarded(torch.ones({2})), "program " .. i)
   end
 end)
+
+test("a branch on a mask never writes to a tensor from outside of it, in any construct and mode", function()
+  local mask, wide = torch.tensor({true, false, true}), torch.tensor({{true, false}, {false, true}, {true, true}})
+  local layer = nn.BatchNorm1d(2)
+  local function give(x) return function() return x end end
+  local writes = {
+    function(x) x:add_(10) return x end,
+    function(x) x[0] = 7 return x end,
+    function(x) x:t():zero_() return x end,
+    function(x) x[{":", 0}]:fill_(1) return x end,
+    function(x) torch.relu_(x) return x end,
+    function(x) x:copy_(-x) return x end,
+    function(x) return layer(x) end,
+  }
+  local constructs = {
+    function(x, write) return IF(mask, function() return write(x) end):ELSE(give(x)) end,
+    function(x, write) return IF(mask, give(x)):ELSE(function() return write(x) end) end,
+    function(x, write) return IF(mask, give(x)):ELIF(mask:any(), function() return write(x) end):ELSE(give(x)) end,
+    function(x, write) return IF(wide, function() return write(x) end):ELSE(give(x)) end,
+    function(x, write) return WHERE(mask, function() return write(x) end, 0.0) end,
+    function(x, write) return WHERE(wide, 0.0, function() return write(x) end) end,
+    function(x, write)
+      return IF(mask, function() return IF(mask:any(), function() return write(x) end):ELSE(give(x)) end):ELSE(give(x))
+    end,
+    function(x, write) return (err.map_ok(err.new(x), x, write)) end,
+  }
+  for _, construct in ipairs(constructs) do
+    for _, write in ipairs(writes) do
+      for _, backend in ipairs({"script", "eager", "fused"}) do
+        local x = torch.arange(6):float():view({3, 2})
+        local run = function(z) return construct(z, write) end
+        if backend ~= "script" then run = triage.compile(run, {backend = backend}) end
+        fails(function() run(x) end, "from outside of a branch whose condition is a mask")
+        eq(x, torch.arange(6):float():view({3, 2}))
+      end
+    end
+  end
+  eq(layer.num_batches_tracked:item(), 0)
+end)
+
+test("a branch may write to what it made, and a branch of the batch to anything", function()
+  local x = torch.ones({3, 2})
+  local y = IF(torch.tensor({true, false, true}), function()
+    local copy = x:clone()
+    copy:add_(10)
+    local made = torch.zeros({3, 2})
+    made[0] = 1
+    return copy + made
+  end):ELSE(function() return x end)
+  eq(y, torch.tensor({{12.0, 12.0}, {1.0, 1.0}, {11.0, 11.0}}))
+  eq(x, torch.ones({3, 2}))
+  IF(torch.tensor(true), function() x:add_(1) return x end):ELSE(function() return x end)
+  eq(x, torch.full({3, 2}, 2.0))
+end)

@@ -70,3 +70,21 @@ test("wrong arguments", function()
     "torch.autograd.detect_anomaly: unknown option 'check' or wrong value (boolean true)")
   fails(function() torch.autograd.detect_anomaly({ samples = 0 }) end, "unknown option 'samples' or wrong value")
 end)
+
+test("what a branch keeps out is no anomaly: gradients that arrive are fine", function()
+  local x = torch.tensor({4.0, -1.0, 0.0})
+  local repairs = {
+    function(w) return WHERE(w > 0, function() return w:log() end, 0.0) end,
+    function(w) return IF(w > 0, function() return w:sqrt() end):ELSE(function() return w * 0 end) end,
+    triage.compile(function(w) return IF(w > 0, function() return w:log() end):ELSE(function() return w * 0 end) end),
+  }
+  for _, repair in ipairs(repairs) do
+    local w = x:clone():requires_grad_(true)
+    torch.autograd.detect_anomaly(function() repair(w):sum():backward() end)
+    assert(w.grad:isfinite():all():item())
+  end
+  local w = x:clone():requires_grad_(true)
+  fails(function()
+    torch.autograd.detect_anomaly(function() torch.where(w > 0, w:log(), 0.0):sum():backward() end)
+  end, "derivative of aten::log")
+end)

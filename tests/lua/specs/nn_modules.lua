@@ -175,3 +175,44 @@ test("wrong use says what is expected", function()
   fails(function() nn.Linear(4, 2, {bais = true}) end, "there is no option 'bais'; did you mean 'bias'")
   fails(function() nn.Parameter(3) end, "nn.Parameter: expected a tensor")
 end)
+
+test("losses of differences broadcast with a warning and the right gradient, whatever the graph was captured with", function()
+  local losses = {nn.L1Loss(), nn.MSELoss(), nn.SmoothL1Loss({beta = 0.5}), nn.HuberLoss({delta = 0.7}),
+    nn.MSELoss({reduction = "sum"}), nn.SmoothL1Loss({beta = 0.0})}
+  local by_hand = {
+    function(d) return d:abs():mean() end,
+    function(d) return d:square():mean() end,
+    function(d) return torch.where(d:abs() < 0.5, d:square(), d:abs() - 0.25):mean() end,
+    function(d) return torch.where(d:abs() < 0.7, d:square() * 0.5, (d:abs() - 0.35) * 0.7):mean() end,
+    function(d) return d:square():sum() end,
+    function(d) return d:abs():mean() end,
+  }
+  local shapes = {{{3}, {3}}, {{3, 1}, {3}}, {{1}, {3}}, {{4}, {1}}, {{4}, {4}}, {{}, {2}}}
+  for i, loss in ipairs(losses) do
+    for _, backend in ipairs({"script", "eager", "fused"}) do
+      local run = backend == "script" and loss or
+        triage.compile(function(x, y) return loss(x, y) end, {backend = backend})
+      for _, shape in ipairs(shapes) do
+        torch.manual_seed(i)
+        local x = torch.randn(shape[1]):requires_grad_(true)
+        local y = torch.randn(shape[2])
+        local got, want = run(x, y), by_hand[i](x - y)
+        close_to(got, want, 1e-6)
+        close_to(torch.autograd.grad(got, {x}), torch.autograd.grad(want, {x}), 1e-6)
+      end
+    end
+  end
+  local x = torch.ones({2}, {requires_grad = true})
+  torch.autograd.grad(nn.MSELoss()(x, torch.tensor({1, 3})), {x})          -- a target of integers
+  eq(nn.MSELoss()(x, torch.zeros({2}, {dtype = torch.float64})).dtype, torch.float64)
+  local equal = torch.ones({2}, {requires_grad = true})
+  eq(torch.autograd.grad(nn.SmoothL1Loss({beta = 0.0})(equal, torch.ones({2})), {equal}), torch.zeros({2}))
+end)
+
+test("layers refuse what PyTorch refuses", function()
+  fails(function() nn.Hardtanh(2, 1) end, "expected a number above `min_val`, which is 2 as `max_val`")
+  fails(function() nn.TripletMarginLoss({margin = 0.0}) end, "expected a number above 0 as `margin`")
+  fails(function() nn.BCELoss()(torch.full({2, 3}, 0.5), torch.ones({1, 3})) end, "expected the sizes of the input")
+  fails(function() nn.EmbeddingBag(3, 2, {mode = "max", scale_grad_by_freq = true}) end, "scale_grad_by_freq goes with")
+  eq(nn.CircularPad1d({2, 1})(torch.arange(3):float():view({1, 3})), torch.tensor({{1.0, 2.0, 0.0, 1.0, 2.0, 0.0}}))
+end)

@@ -85,7 +85,7 @@ test("wrong use says what is expected", function()
   fails(function() optim.Adam({w}, {betas = {0.9}}) end, "option 'betas': expected two numbers")
   fails(function() optim.Adam({w}):step() end, "no parameter has a gradient, so nothing would change")
   fails(function() optim.SGD({w}).momentum = 0.5 end, "only `lr` can be set, not 'momentum'")
-  fails(function() return optim.SGD({w}).rate end, "there are step, zero_grad, lr and param_groups")
+  fails(function() return optim.SGD({w}).rate end, "there are step, zero_grad, state_dict, load_state_dict, lr and param_groups")
 end)
 
 test("AdamW, RMSprop and LBFGS go downhill, LBFGS by calls of the closure", function()
@@ -329,4 +329,87 @@ test("wrong use of the scaler says what is expected", function()
   loss = scaler:scale(half:sum())
   loss:backward()
   fails(function() scaler:unscale_(optim.SGD({half})) end, "a gradient is float16")
+end)
+
+-- State
+
+local makers = {
+  SGD = function(p) return optim.SGD(p, {lr = 0.1, momentum = 0.9}) end,
+  Adam = function(p) return optim.Adam(p, {lr = 0.1, amsgrad = true}) end,
+  AdamW = function(p) return optim.AdamW(p, {lr = 0.1}) end,
+  RMSprop = function(p) return optim.RMSprop(p, {lr = 0.01, momentum = 0.5, centered = true}) end,
+  LBFGS = function(p) return optim.LBFGS(p, {lr = 0.1}) end,
+}
+
+for name, make in pairs(makers) do
+  test(name .. " goes on from its state as if it had never stopped", function()
+    torch.manual_seed(1)
+    local x, y = torch.randn({8, 3}), torch.randn({8, 2})
+    local function step(model, optimizer)
+      local function loss()
+        optimizer:zero_grad()
+        local computed = torch.mse_loss(model(x), y)
+        computed:backward()
+        return computed
+      end
+      optimizer:step(loss)
+    end
+    local model = nn.Linear(3, 2)
+    local optimizer = make(model:parameters())
+    for _ = 1, 4 do step(model, optimizer) end
+    local other = nn.Linear(3, 2)
+    other:load_state_dict(model:state_dict())
+    local resumed, path = make(other:parameters()), os.tmpname() .. ".pt"
+    torch.save(optimizer:state_dict(), path)
+    resumed:load_state_dict(torch.load(path))
+    os.remove(path)
+    eq(resumed:state_dict().state, optimizer:state_dict().state)
+    for _ = 1, 4 do
+      step(model, optimizer)
+      step(other, resumed)
+    end
+    eq(other.weight, model.weight)
+    eq(other.bias, model.bias)
+  end)
+end
+
+test("a state that does not fit is refused, and changes nothing", function()
+  local model = nn.Linear(3, 2)
+  local adam = optim.Adam(model:parameters(), {lr = 0.5})
+  model(torch.ones({1, 3})):sum():backward()
+  adam:step()
+  local saved = adam:state_dict()
+  eq(saved.param_groups[1].params, {0, 1})
+  eq(saved.state[1].step, torch.tensor(1.0))
+  local function refused(change, message)
+    local wrong = adam:state_dict()
+    change(wrong)
+    fails(function() adam:load_state_dict(wrong) end, message)
+    eq(adam:state_dict(), saved)
+  end
+  refused(function(s) s.param_groups[2] = s.param_groups[1] end,
+    "expected what state_dict() gave for an optimizer of 1 groups, got that of 2 groups")
+  refused(function(s) s.param_groups[1].params = {0} end, "group 1 has 2 parameters, and the one in the state has 1")
+  refused(function(s) s.param_groups[1].lr = -1 end, "option 'lr': expected a finite number of at least 0, got int -1")
+  refused(function(s) s.param_groups[1].lr, s.state[1].exp_avg = 0.25, "x" end,
+    "`exp_avg` of a parameter: expected a tensor, got string \"x\"")
+  refused(function(s) s.param_groups[1].maximize = true end, "group 1 has maximize = true")
+  refused(function(s) s.param_groups[1].decoupled_weight_decay = true end, "has decoupled_weight_decay = true")
+  fails(function() adam:load_state_dict(3) end, "of 1 groups, got int 3")
+  fails(function() optim.SGD({{params = {model.weight}}, {params = {model.bias, model.weight}}}, {lr = 0.1}) end,
+    "parameter 2 is in an earlier group, too; each step would change it twice")
+end)
+
+test("OneCycleLR goes on with the momentum, too", function()
+  local function cycled()
+    local w = torch.tensor({1.0}, {requires_grad = true})
+    local sgd = optim.SGD({w}, {lr = 0.1, momentum = 0.9})
+    return sgd, optim.lr_scheduler.OneCycleLR(sgd, 1.0, 12)
+  end
+  local sgd, schedule = cycled()
+  for _ = 1, 4 do schedule:step() end
+  local other, resumed = cycled()
+  resumed:load_state_dict(schedule:state_dict())
+  eq(other.param_groups[1].momentum, sgd.param_groups[1].momentum)
+  assert(sgd.param_groups[1].momentum ~= 0.95)
 end)

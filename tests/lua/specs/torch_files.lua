@@ -38,6 +38,10 @@ test("torch.save and torch.load: tables of tensors, numbers, strings and boolean
     eq(flags.unpack(back.nested.f, 0)[1].location, 7)
     eq(back.nested.list, {1, {2, "x"}})
     eq(torch.load(path .. ":weights:0"), torch.ones({2}))
+    torch.save({[0] = torch.ones({1}), [5] = "x", [-1] = 2}, path)
+    eq(torch.load(path), {[0] = torch.ones({1}), [5] = "x", [-1] = 2})
+    fails(function() torch.save({[0] = 1, x = 2}, path) end, "has keys of several kinds")
+    fails(function() torch.save({[0.5] = 1}, path) end, "has keys of several kinds")
   end)
 end)
 

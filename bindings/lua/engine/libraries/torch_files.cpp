@@ -34,6 +34,20 @@ c10::IValue read_list(lua_State* L, int index, lua_Integer count, const std::str
   return list;
 }
 
+c10::IValue read_dict(lua_State* L, int index, const c10::TypePtr& keys, const std::string& path, int depth) {
+  c10::Dict<c10::IValue, c10::IValue> dict(keys, c10::AnyType::get());
+  for (lua_pushnil(L); lua_next(L, index); lua_pop(L, 1)) {
+    if (lua_isinteger(L, -2)) {
+      const int64_t key = lua_tointeger(L, -2);
+      dict.insert(key, read_value(L, -1, path + "[" + std::to_string(key) + "]", depth));
+    } else {
+      const std::string key = lua_tostring(L, -2);
+      dict.insert(key, read_value(L, -1, path + "." + key, depth));
+    }
+  }
+  return dict;
+}
+
 c10::IValue read_table(lua_State* L, int index, const std::string& path, int depth) {
   if (depth > max_depth)
     throw InputError("torch.save: " + path.substr(0, 80) + "... is nested more than " + std::to_string(max_depth) +
@@ -41,20 +55,18 @@ c10::IValue read_table(lua_State* L, int index, const std::string& path, int dep
   reserve(L, 0, "tables");
   index = lua_absindex(L, index);
   const auto count = static_cast<lua_Integer>(lua_rawlen(L, index));
-  c10::Dict<c10::IValue, c10::IValue> dict(c10::StringType::get(), c10::AnyType::get());
-  lua_Integer keys = 0;
+  lua_Integer keys = 0, texts = 0, integers = 0;
   for (lua_pushnil(L); lua_next(L, index); lua_pop(L, 1)) {
     ++keys;
-    if (lua_type(L, -2) == LUA_TSTRING) {
-      const std::string key = lua_tostring(L, -2);
-      dict.insert(key, read_value(L, -1, path + "." + key, depth));
-    }
+    texts += lua_type(L, -2) == LUA_TSTRING;
+    integers += lua_isinteger(L, -2);
   }
-  if (dict.size() == static_cast<size_t>(keys) && keys) return dict;
   if (keys == count) return read_list(L, index, count, path, depth);
+  if (keys == texts) return read_dict(L, index, c10::StringType::get(), path, depth);
+  if (keys == integers) return read_dict(L, index, c10::IntType::get(), path, depth);
   throw InputError("torch.save: " + path +
                    " has keys of several kinds; a table is saved as a list, {a, b}, or as a dict, "
-                   "{name = a}");
+                   "{name = a} or {[0] = a}");
 }
 
 c10::IValue read_value(lua_State* L, int index, const std::string& path, int depth) {

@@ -87,23 +87,16 @@ bool unsqueeze(Lowering& l) {
   return l.reshaped(*x, sizes, false);
 }
 
-/// Without the dims of size 1 (of `dims`, where there are some): which these are, is seen at capture.
-bool squeezed(Lowering& l, const std::optional<std::vector<int64_t>>& dims) {
-  const auto x = l.lowered(0);
-  if (!x || !is_data(*x) || (!dims && l.batch() == 1)) return false;
-  const std::vector<Reshape::Size> all = sizes_of(*x);
-  std::vector<Reshape::Size> sizes{all[0]};
-  for (size_t i = 1; i < all.size(); ++i) {
-    const bool asked = !dims || std::count(dims->begin(), dims->end(), static_cast<int64_t>(i)) > 0;
-    if (!asked || all[i].from != From::constant) sizes.push_back(all[i]);
-  }
-  return !(dims && std::count(dims->begin(), dims->end(), 0) > 0) && l.reshaped(*x, sizes, false);
-}
-bool squeeze(Lowering& l) { return squeezed(l, {}); }
+/// squeeze(dim) of a size that is 1 in every call. The graph holds for other sizes of inputs, too: where one of those may be 1, also
+/// that of the batch, squeeze is no part of a loop.
 bool squeeze_dim(Lowering& l) {
   const auto x = l.lowered(0);
   const auto dim = x ? dim_of(l, 1, x->form.rank) : std::nullopt;
-  return dim && squeezed(l, std::vector<int64_t>{*dim});
+  if (!dim || *dim == 0 || !is_data(*x)) return false;
+  std::vector<Reshape::Size> sizes = sizes_of(*x);
+  if (sizes[static_cast<size_t>(*dim)].from != From::constant) return false;
+  sizes.erase(sizes.begin() + *dim);
+  return l.reshaped(*x, sizes, false);
 }
 
 }  // namespace
@@ -118,7 +111,6 @@ const LowerTable& reshapes() {
       {"aten::flatten.using_ints", flatten},
       {"aten::unflatten.int", unflatten},
       {"aten::unsqueeze", unsqueeze},
-      {"aten::squeeze", squeeze},
       {"aten::squeeze.dim", squeeze_dim},
   };
   return table;
