@@ -141,14 +141,15 @@ local function loss(name, signature, forward, weights, kinds)
   })
 end
 
---- A loss of differences, on an input and a target of the same sizes and dtype: the derivatives of LibTorch 1.13 need both.
+--- A loss of differences, on an input and a target of the same sizes and dtype: LibTorch 1.13 needs both.
 local function difference(name, signature, of)
   local operation = "nn." .. name
   loss(name, signature, function(self, by, x, y)
     x, y = arguments.tensor(operation, "input", x), arguments.tensor(operation, "target", y)
     if not core.same_sizes(x, y) then
-      core.warn(("%s: the target has other sizes than the input, %s and %s, so both are broadcast: every element of one "
-        .. "meets several of the other. Give them the same sizes"):format(operation, core.describe(y), core.describe(x)))
+      core.warn(("%s: the target has other sizes than the input, %s and %s, so both are broadcast: every element of "
+        .. "one meets several of the other. Give them the same sizes")
+        :format(operation, core.describe(y), core.describe(x)))
       x, y = unpack(torch.broadcast_tensors({x, y}))
     end
     if x.dtype ~= y.dtype then

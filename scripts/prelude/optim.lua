@@ -46,7 +46,8 @@ end
 
 -- State
 
---- What an optimizer knows of its parameters, and the options of its groups: with PyTorch's names, parameters counted from 0.
+--- What an optimizer knows of its parameters, and the options of its groups: with PyTorch's names, and parameters
+--- counted from 0.
 function core.optimizer_state_dict(optimizer)
   core.check_optimizer("optimizer:state_dict", optimizer)
   core.break_graph("`state_dict` of an optimizer reads what each step changes", "Call it outside of the compiled code.")
@@ -81,11 +82,13 @@ local function check_groups(operation, groups, saved)
   end
 end
 
---- Options that LibTorch's optimizers do not have, and that would change each step. Others of PyTorch only say how it computes.
+--- Options that LibTorch's optimizers do not have, and that would change each step. Others of PyTorch only say how it
+--- computes.
 local function check_missing(operation, optimizer, group, option, value)
   local decoupled = option == "decoupled_weight_decay" and tostring(optimizer):find("^Adam%(")
   if value == true and (option == "maximize" or decoupled) then
-    core.fail(("%s: group %d has %s = true, which the optimizer of LibTorch cannot do"):format(operation, group, option))
+    core.fail(("%s: group %d has %s = true, which the optimizer of LibTorch cannot do")
+      :format(operation, group, option))
   end
 end
 

@@ -109,6 +109,21 @@ void try_edges_of_params(Verification& all, const PolicyUnderCheck& policy, cons
     }
 }
 
+/// Batches of other sizes are made of the samples, which such types forbid.
+void check_free_batch(const std::string& policy, const Signature& signature) {
+  for (size_t i = 0; i < signature.input_types.size(); ++i) {
+    const auto& type = signature.input_types[i];
+    if (!type || type->flags || type->dims.size() < 2 || type->dims[0].kind != Dim::Kind::name) continue;
+    const std::string samples = type->dims[0].text();
+    for (size_t dim = 1; dim < type->dims.size(); ++dim)
+      if (type->dims[dim].text() == samples)
+        throw InputError(fmt::format(
+            "verify: policy '{}': the declared type of '{}' ties dimension {} to the number of samples ({}), so its "
+            "samples make no other batches. Check it with tests of its own (docs/testing-policies.md)",
+            policy, signature.inputs[i], dim, samples));
+  }
+}
+
 }  // namespace
 
 Verification verify(PolicyUnderCheck policy, const std::string& name, const Signature& signature,
@@ -118,6 +133,7 @@ Verification verify(PolicyUnderCheck policy, const std::string& name, const Sign
   if (options.search > most_search)
     throw InputError(fmt::format("verify: the search may draw at most {} samples, got {}; give a smaller number",
                                  most_search, options.search));
+  check_free_batch(name, signature);
   Verification all;
   all.policy = name;
   bool tried_params = false;

@@ -225,6 +225,26 @@ at::Tensor BranchGuard::guarded(const at::Tensor& tensor) {
   return selects_elements_ ? guarded_elements(tensor, nullptr) : guarded_rows(tensor);
 }
 
+at::Tensor BranchGuard::guarded_samples(const at::Tensor& tensor) {
+  const auto known = guarded_.find(tensor.unsafeGetTensorImpl());
+  if (known != guarded_.end()) return known->second.inner;
+  at::Tensor inner = guarded_rows(tensor);
+  const Suspended outside(enclosing_);
+  for (size_t i = 0; i < taken_elements().size() && may_require_grad(tensor); ++i) {
+    const at::Tensor& mask = taken_elements_[i];
+    // A mask of fewer dimensions broadcasts: its first one may be another than that of the samples.
+    if (tensor.dim() == 0 || mask.dim() < tensor.dim() || mask.size(0) != tensor.size(0)) continue;
+    if (Recorder* recorder = Recorder::current()) recorder->sizes().rely_on({{mask, 0, tensor, 0}});
+    taken_samples_.resize(taken_elements_.size());
+    if (!taken_samples_[i].defined())
+      taken_samples_[i] = run("aten::any", {run("aten::flatten", {mask, 1, -1}, "using_ints"), 1, false}, "dim");
+    inner = run("triage::guard_grad", {inner, taken_samples_[i]});
+    made_.emplace(inner.unsafeGetTensorImpl(), inner);
+  }
+  guarded_[tensor.unsafeGetTensorImpl()] = {tensor, inner};
+  return inner;
+}
+
 at::Tensor BranchGuard::guarded_rows(const at::Tensor& tensor) {
   const auto known = guarded_.find(tensor.unsafeGetTensorImpl());
   if (known != guarded_.end()) return known->second.inner;
@@ -240,7 +260,7 @@ at::Tensor BranchGuard::guarded_elements(const at::Tensor& tensor, const std::ve
   const c10::TensorImpl* const key = tensor.unsafeGetTensorImpl();
   const bool made = made_.count(key) != 0;
   const bool may_spoil = !made || mixed_.count(key) != 0;
-  at::Tensor inner = made ? tensor : guarded_rows(tensor);
+  at::Tensor inner = made ? tensor : guarded_samples(tensor);
   bool broadcast = false;
   for (size_t i = 0; others && i < others->size(); ++i) {
     const at::Tensor& other = (*others)[i];
@@ -283,7 +303,7 @@ void BranchGuard::guard_arguments(const c10::OperatorHandle& op, torch::jit::Sta
     // The branch may write to a view of what it made. What reads the view is guarded.
     if (views && made_.count(tensor.unsafeGetTensorImpl())) return tensor;
     if (!is_product(op)) return guarded_elements(tensor, &others);
-    return made_.count(tensor.unsafeGetTensorImpl()) ? tensor : guarded_rows(tensor);
+    return made_.count(tensor.unsafeGetTensorImpl()) ? tensor : guarded_samples(tensor);
   };
   for (size_t i = 0; i < arguments.size(); ++i) {
     c10::IValue& value = stack[first + i];

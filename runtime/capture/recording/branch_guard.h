@@ -66,6 +66,8 @@ class BranchGuard {
   const std::vector<at::Tensor>& taken_elements();
   void take_elements(const at::Tensor& mask);
   at::Tensor guarded_rows(const at::Tensor& tensor);
+  /// Where elements are selected: by samples of which no element is.
+  at::Tensor guarded_samples(const at::Tensor& tensor);
   /// For an operator that broadcasts it to `others`, or where that is null mixes elements.
   at::Tensor guarded_elements(const at::Tensor& tensor, const std::vector<at::Tensor>* others);
   at::Tensor guarded_as(const at::Tensor& tensor, const at::Tensor& like);
@@ -85,7 +87,7 @@ class BranchGuard {
   };
   std::vector<at::Tensor> before_;
   at::Tensor own_, taken_;
-  std::vector<at::Tensor> taken_elements_;
+  std::vector<at::Tensor> taken_elements_, taken_samples_;  // of each mask of elements, the samples that have one
   std::unordered_map<const c10::TensorImpl*, Guarded> guarded_;
   std::unordered_map<const c10::TensorImpl*, at::Tensor> made_;  // results of the branch that require grad
   std::unordered_set<const c10::TensorImpl*> mixed_;  // of these, what an operator made that may mix elements

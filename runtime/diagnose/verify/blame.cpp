@@ -103,6 +103,47 @@ std::optional<Step> lost_an_entry(const Recording& recording) {
   return std::nullopt;
 }
 
+/// No record of a batch of one sample has an entry of an error.
+bool is_clean(const Recording& recording) {
+  for (const auto& output : recording.outputs) {
+    if (!output || !recording.values[*output].is_flags) continue;
+    const at::Tensor& flags = recording.values[*output].tensor;
+    if (!flags.defined() || flags.dim() != 2 || flags.size(0) != 1) return false;
+    for (const flags::UnpackedError& entry : flags::unpack(flags, 0))
+      if (entry.severity >= Severity::error) return false;
+  }
+  return true;
+}
+
+bool comes_from(const Ways& ways, size_t value, size_t input) {
+  std::vector<size_t> open{value};
+  for (std::set<size_t> seen; !open.empty();) {
+    const size_t next = open.back();
+    open.pop_back();
+    if (next == input) return true;
+    if (!seen.insert(next).second) continue;
+    if (const auto producer = ways.producer(next))
+      open.insert(open.end(), ways.step(*producer).reads.begin(), ways.step(*producer).reads.end());
+  }
+  return false;
+}
+
+/// The last operator that looked for bad values of `input`, or that made a mask of them for `push`: it saw none.
+std::optional<Step> last_search(const Ways& ways, size_t input) {
+  std::optional<Step> last;
+  for (const Step& step : ways.recording().steps) {
+    const bool pushes = step.op.rfind("triage::push", 0) == 0;
+    if (!pushes && step.op.rfind("triage::flag_", 0) != 0) continue;
+    for (const size_t read : step.reads) {
+      if (ways.value(read).is_flags || !comes_from(ways, read, input)) continue;
+      const auto mask = pushes ? ways.producer(read) : std::nullopt;
+      const Step& search = mask && !ways.step(*mask).source.file.empty() ? ways.step(*mask) : step;
+      if (!search.source.file.empty()) last = search;
+    }
+  }
+  return last;
+}
+
 bool is_fallback(const Step& step, size_t read) {
   return step.op.rfind("triage::fix", 0) == 0 && step.reads.size() > 2 && step.reads[2] == read;
 }
@@ -136,6 +177,8 @@ std::optional<Step> made_bad(const Recording& recording, size_t output, const st
     value = next;
   }
   if (const auto lost = lost_an_entry(recording)) return lost;
+  if (is_clean(recording))
+    if (const auto search = last_search(ways, *value)) return search;
   return last;
 }
 

@@ -12,7 +12,8 @@
 namespace triage::diagnose {
 
 /// The operator that made the NaN of an output out of values without it; where the output has none, the Inf, or what is outside of
-/// `range`. Where it came with an input: the one that lost the entry that told of it, else the last one that let it through.
+/// `range`. Where it came with an input: the one that lost the entry that told of it; of a sample with a clean record the
+/// last one that looked for bad values; else the last one that let it through.
 std::optional<Step> made_bad(const Recording& recording, size_t output, const std::optional<OutputRange>& range = {});
 
 /// The operator that first gives other bits than `input`, on the way to an output. Of what is chosen between, the way goes on in

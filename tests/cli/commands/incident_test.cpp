@@ -1,6 +1,7 @@
 // `triage incident`: what changed, who is affected and what to do, as text, JSON and a page.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -384,6 +385,21 @@ TEST_CASE("a call that another version answered is a failure of the one that sho
   write_bytes(triage.folder / "s.jsonl",
               log + event_line(14, "live", {{"version", 1}, {"hash", hash_of(careful_source)}, {"by", "rollback"}}));
   CHECK(triage.json({"s.jsonl"})["policies"][0]["advice"]["do"] == "nothing");
+}
+
+TEST_CASE("where lines are missing from the log, totals say how many samples were flagged") {
+  const TemporaryFolder folder;
+  // 1,000 samples of version 2, 375 flagged; of its calls the log has the first and the last.
+  write_bytes(folder / "d.jsonl", loaded_line + first_calls + swapped_line +
+                                      call_line(11, 2, strict_source, 8, 1, "INF", {8, 1}) +
+                                      call_line(20, 2, strict_source, 8, 2, "INF", {1000, 375}));
+  const Json policy = triage_program(folder, {"incident", "d.jsonl", "--json"}).json()["policies"][0];
+  const auto version = std::find_if(policy["versions"].begin(), policy["versions"].end(),
+                                    [](const Json& one) { return one["version"] == 2; });
+  REQUIRE(version != policy["versions"].end());
+  CHECK((*version)["samples"] == 1000);
+  CHECK((*version)["flagged"] == 375);
+  CHECK(has(triage_program(folder, {"incident", "d.jsonl"}).out, "flagged 38 % of its 1000 samples"));
 }
 
 TEST_CASE("a canary that fails leaves the shares of the live version below all of its samples") {

@@ -69,6 +69,12 @@ TEST_CASE("verify: wrong use") {
                 {"--shared w: repair.lua has no such input"});
   check_message(Scene()({"verify", "repair.lua"}), 2, "triage verify", {"--input"});
   CHECK(Scene()({"verify", "repair.lua", "--input", "z=ones:0x2"}).status == 2);
+  const PolicyFolder square(R"(return policy {
+  signature = {z = Tensor(float32_t, {"N", "N"})},
+  run = function(z) local f = flag_nan_and_inf(z, "a") return fix(z, f, "a"), f end,
+})");
+  check_message(square({"verify", "repair.lua"}), 2, "triage verify",
+                {"the declared type of 'z' ties dimension 1 to the number of samples (\"N\")"});
 }
 
 TEST_CASE("triage test tries the laws that a policy promises") {

@@ -53,7 +53,7 @@ const Planted planted[] = {
     f = flag_nan_and_inf(z, "late", f)
     return fix(z, f, "late", {codes = {err.NAN, err.INF}})
   end})"},
-    {"only NaN is looked for", Law::finite, 3,
+    {"only NaN is looked for", Law::finite, 2,
      R"(return policy { inputs = {"z"}, outputs = {"z", "f"}, run = function(z)
     local f = flag_nan(z, "z")
     z, f = fix(z, f, "z")

@@ -141,7 +141,7 @@ test("a branch on a mask never writes to a tensor from outside of it, in any con
     for _, write in ipairs(writes) do
       for _, backend in ipairs({"script", "eager", "fused"}) do
         local x = torch.arange(6):float():view({3, 2})
-        local run = function(z) return construct(z, write) end
+        local run = function(given) return construct(given, write) end
         if backend ~= "script" then run = triage.compile(run, {backend = backend}) end
         fails(function() run(x) end, "from outside of a branch whose condition is a mask")
         eq(x, torch.arange(6):float():view({3, 2}))

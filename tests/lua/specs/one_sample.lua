@@ -1,7 +1,8 @@
 -- Operators that look at sizes of 1: a graph that was captured with other sizes gives the shapes of the script.
 local operators = {
   "x:squeeze()", "x:squeeze(0)", "x:squeeze(1)", "x:squeeze(-1)", "(x * 3):squeeze()", "x:sum(1, true):squeeze()",
-  "x:squeeze():unsqueeze(0)", "x:squeeze():flatten()", "x:flatten()", "x:flatten(0, 1)", "x:flatten(1)", "x:unsqueeze(1)",
+  "x:squeeze():unsqueeze(0)", "x:squeeze():flatten()", "x:flatten()", "x:flatten(0, 1)", "x:flatten(1)",
+  "x:unsqueeze(1)",
   "x:unsqueeze(1):squeeze(1)", "x:unsqueeze(-1):squeeze()", "x:reshape({-1})", "x:reshape({x:size(0), -1})",
   "x:view({-1, x:size(1)})", "x:t():squeeze()", "x:expand_as(x)", "x:sum(1):squeeze()", "x:mean(0):squeeze()",
   "x:amax(1, true):squeeze(1)", "x:select(1, 0)", "x:narrow(1, 0, 1):squeeze()", "torch.atleast_2d(x:squeeze())",

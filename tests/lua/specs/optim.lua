@@ -85,7 +85,8 @@ test("wrong use says what is expected", function()
   fails(function() optim.Adam({w}, {betas = {0.9}}) end, "option 'betas': expected two numbers")
   fails(function() optim.Adam({w}):step() end, "no parameter has a gradient, so nothing would change")
   fails(function() optim.SGD({w}).momentum = 0.5 end, "only `lr` can be set, not 'momentum'")
-  fails(function() return optim.SGD({w}).rate end, "there are step, zero_grad, state_dict, load_state_dict, lr and param_groups")
+  fails(function() return optim.SGD({w}).rate end,
+    "there are step, zero_grad, state_dict, load_state_dict, lr and param_groups")
 end)
 
 test("AdamW, RMSprop and LBFGS go downhill, LBFGS by calls of the closure", function()

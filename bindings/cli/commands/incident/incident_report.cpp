@@ -105,7 +105,7 @@ Json versions_of(const PolicyIncident& policy) {
                         {"live", version == policy.live()},
                         {"samples", version->samples()},
                         {"of", version->is_counted() ? "all calls" : "calls in the log"},
-                        {"flagged", version->flagged},
+                        {"flagged", version->flagged_samples()},
                         {"repaired", version->repaired},
                         {"failed_calls", version->failed_calls},
                         {"failed_samples", version->failed_samples},

@@ -48,6 +48,10 @@ uint64_t IncidentVersion::samples() const noexcept {
   return is_counted() ? std::max(batch, count.samples() + unread_samples + stood_in) : batch;
 }
 
+uint64_t IncidentVersion::flagged_samples() const noexcept {
+  return std::max(flagged, count.flagged() - std::min(count.flagged(), flagged_by_others));
+}
+
 std::optional<double> IncidentVersion::share() const noexcept {
   if (samples() == 0) return std::nullopt;
   return std::min(1.0, static_cast<double>(harmed()) / static_cast<double>(samples()));
@@ -163,6 +167,7 @@ void PolicyIncident::note_failure(IncidentVersion& version, IncidentVersion& gui
   guilty.failed_samples += batch;
   if (&guilty != &version) {
     guilty.batch += batch;
+    guilty.flagged_by_others += count_in(line, "flagged");
     version.stood_in += batch;
     return;
   }

@@ -24,6 +24,7 @@ struct IncidentVersion {
   uint64_t calls = 0, batch = 0, flagged = 0, repaired = 0;  // of lines
   uint64_t failed_calls = 0, failed_samples = 0;             // that nothing answered, or another version
   uint64_t flagged_in_failed = 0;                            // of `flagged`, those that are failed samples too
+  uint64_t flagged_by_others = 0;                            // in calls that it failed and another one answered
   uint64_t unread_samples = 0;                               // that nothing answered: totals lack them
   uint64_t stood_in = 0;                                     // answered for another version, whose totals have them
   SampleCount count;
@@ -31,8 +32,10 @@ struct IncidentVersion {
   /// Without totals in the log, the samples of the calls that have lines.
   bool is_counted() const noexcept { return count.samples() > 0; }
   uint64_t samples() const noexcept;
+  /// Where lines are missing, its totals tell of more samples than the lines.
+  uint64_t flagged_samples() const noexcept;
   /// Samples that were flagged, or in a call that it failed; each counts once.
-  uint64_t harmed() const noexcept { return flagged - flagged_in_failed + failed_samples; }
+  uint64_t harmed() const noexcept { return flagged_samples() - flagged_in_failed + failed_samples; }
   /// Of its samples those that it harmed; nothing without samples.
   std::optional<double> share() const noexcept;
   std::string title() const;  // "version 2 (05adcc29)"

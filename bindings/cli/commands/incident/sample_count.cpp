@@ -8,12 +8,12 @@ void SampleCount::add(const Totals& now, uint64_t batch, uint64_t flagged, bool 
     const bool fits = one.samples + batch <= now.samples && one.flagged + flagged <= now.flagged;
     if (fits && (!row || one.samples > row->samples)) row = &one;
   }
-  uint64_t more = batch;
+  Totals more{batch, flagged};
   if (row)
-    more = now.samples - row->samples;
+    more = {now.samples - row->samples, now.flagged - row->flagged};
   else if (whole && now.flagged == flagged)  // no line is missing before this one
-    more = now.samples;
-  if (counts) samples_ += more;
+    more = now;
+  if (counts) samples_ += more.samples, flagged_ += more.flagged;
   if (row) {
     *row = now;
     return;

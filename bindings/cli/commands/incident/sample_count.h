@@ -5,7 +5,7 @@
 
 namespace triage::cli {
 
-/// How many samples the calls of a version had. A log has lines only for some calls, but each line has the totals of its version
+/// How many samples the calls of a version had, and how many of them were flagged. A log has lines only for some calls, but each line has the totals of its version
 /// by then: what lies between two lines is their difference. Totals begin anew with each process, and each load of a policy has its
 /// own: a line belongs to the row of totals that it can go on.
 class SampleCount {
@@ -23,13 +23,14 @@ class SampleCount {
     add(now, 0, rows_.empty() ? now.flagged : 0, counts, whole);
   }
   uint64_t samples() const noexcept { return samples_; }
+  uint64_t flagged() const noexcept { return flagged_; }
 
  private:
   void add(const Totals& now, uint64_t batch, uint64_t flagged, bool counts, bool whole);
 
   static constexpr size_t most_rows = 64;
   std::vector<Totals> rows_;  // the last ones of each
-  uint64_t samples_ = 0;
+  uint64_t samples_ = 0, flagged_ = 0;
 };
 
 }  // namespace triage::cli
