@@ -138,6 +138,55 @@ TEST_CASE("what raises on bad values in a function that runs for every row") {
             "return z:gather(1, ids), IF(m, function() return z // 2, torch.linalg.vector_norm(z) end):ELSE(h)") == "");
 }
 
+TEST_CASE("torch.where whose branch has no finite gradient where it is not taken") {
+  const auto where = [](const std::string& condition, const std::string& branch) {
+    return findings("return function(x, y, t, m)\nlocal s = x:pow(2):sum(1, true):sqrt()\nreturn torch.where(" +
+                    condition + ", " + branch + ", 0.0) end");
+  };
+  const std::pair<const char*, const char*> warned[] = {
+      {"x > 0", "x:log()"},
+      {"x ~= 0", "y / x"},
+      {"x:gt(0)", "torch.sqrt(x) * 2"},
+      {"x > 0", "x ^ 0.5"},
+      {"x > 0", "x:pow(-1)"},
+      {"(x ~= 0) | (y ~= 0)", "torch.atan2(y, x)"},
+      {"x < 80", "x:exp()"},
+      {"x:abs() < 1", "x:acos()"},
+      {"torch.abs(x) <= 1", "torch.asin(x)"},
+      {"-x < 0 and true or x > 0", "x:log()"},
+      {"~t:isnan()", "(y - t) ^ 2"},
+      {"t:isfinite()", "(y - t):square()"},
+      {"t == t", "(y / t)"},
+      {"s > 0", "x:norm({p = 2, dim = 1})"},
+      {"s > 0", "x:std(1)"},
+      {"s > 0", "x / s"},
+      {"m:any(1, true)", "torch.where(m, x, -math.huge):softmax(1)"},
+      {"m:any(1, true)", "torch.softmax(x:masked_fill(~m, -1/0), 1)"},
+  };
+  for (const auto& [condition, branch] : warned) {
+    CAPTURE(std::string(branch));
+    CHECK(says(where(condition, branch), "3:8", "torch.where computes both branches"));
+  }
+  const std::pair<const char*, const char*> fine[] = {
+      {"x > 0", "x * 2"},
+      {"x > 0", "y:log()"},
+      {"x > 0", "x ^ 2"},
+      {"x ~= 0", "x:exp()"},
+      {"~t:isnan()", "y - t"},
+      {"x > 0", "WHERE(x > 0, function() return x:log() end, 0.0)"},
+      {"x > 0", "x / 2"},
+      {"x > 0", "x:clamp({min = 1e-6}):log()"},
+      {"m", "x:softmax(1)"},
+      {"m", "torch.where(m, x, 0.0):softmax(1)"},
+      {"x > 0", "x:detach():log()"},
+      {"y > 0", "x:norm({p = 2, dim = 1})"},
+  };
+  for (const auto& [condition, branch] : fine) {
+    CAPTURE(std::string(branch));
+    CHECK(where(condition, branch) == "");
+  }
+}
+
 TEST_CASE("T31: bad rows that were found and go on into a layer") {
   const std::string hint = "one bad row makes the gradient of the weight NaN";
   CHECK(says(in_policy("f = flag_nan(z, 'x')\nreturn torch.linear(z, w), f"), "3:8", hint));

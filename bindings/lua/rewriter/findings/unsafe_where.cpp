@@ -1,7 +1,9 @@
 // Says only what the text shows: the condition compares a variable, and a branch takes the same variable, as it is, to an operation that
-// has no finite derivative, or no finite value, for some numbers.
+// has no finite derivative, or no finite value, for some numbers; or squares what the condition asks for NaN; or takes a softmax of a row
+// that may be all -Inf.
 #include "bindings/lua/rewriter/findings/unsafe_where.h"
 
+#include <algorithm>
 #include <map>
 #include <set>
 #include <string>
@@ -15,14 +17,24 @@ namespace {
 
 using Names = std::set<std::string_view>;
 
-/// What a condition compares: whether only with `==` and `~=`, which exclude single values.
-using Compared = std::map<const Variable*, bool>;
+/// How a condition compares a variable.
+struct Comparison {
+  bool equals = false;      // only with `==` and `~=`, which exclude single values
+  bool may_be_nan = false;  // it asks for NaN or Inf
+  bool is_derived = false;  // it compares what a local made of the variable
+};
+using Compared = std::map<const Variable*, Comparison>;
 
 const auto& kSingular = *new Names{"log",     "log2",    "log10", "log1p", "sqrt",   "rsqrt",  "reciprocal", "exp",
                                    "exp2",    "expm1",   "acos",  "asin",  "arccos", "arcsin", "acosh",      "atanh",
                                    "arccosh", "arctanh", "logit", "sinh",  "cosh",   "lgamma", "digamma"};
 /// Of these, what is finite at any finite number that a condition excludes by itself.
 const auto& kOverflowing = *new Names{"exp", "exp2", "expm1", "sinh", "cosh"};
+/// Of these, where all of a row is equal or 0.
+const auto& kSingularReductions = *new Names{"norm", "std"};
+const auto& kAsksForNan = *new Names{"isfinite", "isnan", "isinf"};
+const auto& kSameOrder = *new Names{"abs", "neg", "square"};
+const auto& kSoftmax = *new Names{"softmax", "log_softmax", "logsumexp"};
 const auto& kEquals = *new Names{"eq", "ne", "not_equal"};
 const auto& kCompares = *new Names{"eq",
                                    "ne",
@@ -67,6 +79,16 @@ bool is_singular_power(const Expression& exponent) {
   return number.kind == ExpressionKind::Number;
 }
 
+/// -math.huge, -1/0
+bool is_minus_inf(const Expression& e) {
+  if (e.kind == ExpressionKind::Parenthesized) return is_minus_inf(*e.left);
+  if (is_negative(e))
+    return e.left->kind == ExpressionKind::Index && e.left->right->kind == ExpressionKind::String &&
+           (e.left->right->text == "huge" || e.left->right->text == "inf");
+  return e.kind == ExpressionKind::Binary && e.op == Operator::Divide && is_negative(*e.left) &&
+         e.right->kind == ExpressionKind::Integer && e.right->text == "0";
+}
+
 class Finder {
  public:
   explicit Finder(const Chunk& chunk) {
@@ -91,7 +113,6 @@ class Finder {
     if (!method && !call) return;
     Compared compared;
     compared_in(*(e.items[0]), compared, most_locals);
-    if (compared.empty()) return;
     for (const Expression* const branch : {method ? e.left : e.items[1], e.items.back()}) {
       const std::string found = singular_in(*branch, compared, most_locals);
       if (!found.empty()) return warn(e, found);
@@ -117,15 +138,19 @@ class Finder {
   /// The variables that a condition compares as they are.
   void compared_in(const Expression& e, Compared& compared, int locals) const {
     if (const Expression* value = value_of(e); value && locals > 0) return compared_in(*value, compared, locals - 1);
-    const auto note = [&](const Expression* operand, bool equals) {
+    const auto note = [&](const Expression* operand, bool equals, bool may_be_nan = false) {
       while (operand && operand->kind == ExpressionKind::Parenthesized) operand = operand->left;
+      if (operand && kSameOrder.count(operation(*operand, called_global(*operand)))) operand = argument(*operand, 0);
       if (!operand || operand->kind != ExpressionKind::Name || !operand->variable) return;
-      const auto [known, fresh] = compared.emplace(operand->variable, equals);
-      if (!fresh) known->second = known->second && equals;
+      const auto [known, fresh] = compared.emplace(operand->variable, Comparison{equals, may_be_nan});
+      if (!fresh) known->second.equals = known->second.equals && equals;
+      known->second.may_be_nan = known->second.may_be_nan || may_be_nan;
+      if (const Expression* const value = value_of(*operand)) note_origins(*value, compared, most_locals);
     };
     const std::string path = called_global(e);
-    if (kCompares.count(operation(e, path))) {
-      for (size_t i = 0; i < 2; ++i) note(argument(e, i), kEquals.count(operation(e, path)) != 0);
+    const std::string_view name = operation(e, path);
+    if (kCompares.count(name)) {
+      for (size_t i = 0; i < 2; ++i) note(argument(e, i), kEquals.count(name) != 0, kAsksForNan.count(name) != 0);
     } else if (e.kind == ExpressionKind::Binary && e.op >= Operator::Equal && e.op <= Operator::GreaterEqual) {
       const bool equals = e.op == Operator::Equal || e.op == Operator::NotEqual;
       note(e.left, equals), note(e.right, equals);
@@ -136,11 +161,56 @@ class Finder {
     }
   }
 
+  /// The variables that a compared local was made of.
+  void note_origins(const Expression& e, Compared& compared, int locals) const {
+    if (e.kind == ExpressionKind::Name && e.variable) {
+      compared.emplace(e.variable, Comparison{true, false, true});
+      if (const Expression* value = value_of(e); value && locals > 0) note_origins(*value, compared, locals - 1);
+      return;
+    }
+    if (e.kind == ExpressionKind::Function || e.kind == ExpressionKind::Table) return;
+    if (e.left) note_origins(*e.left, compared, locals);
+    for (const Expression* const item : e.items) note_origins(*item, compared, locals);
+  }
+
+  /// Whether the value of `e` may be NaN where the condition asked for it.
+  bool may_be_nan(const Expression* e, const Compared& compared, int locals) const {
+    if (!e || locals == 0) return false;
+    if (e->kind == ExpressionKind::Name) {
+      const auto known = compared.find(e->variable);
+      if (known != compared.end()) return known->second.may_be_nan;
+      return may_be_nan(value_of(*e), compared, locals - 1);
+    }
+    if (e->kind == ExpressionKind::Parenthesized || e->kind == ExpressionKind::Unary)
+      return may_be_nan(e->left, compared, locals);
+    return e->kind == ExpressionKind::Binary &&
+           (may_be_nan(e->left, compared, locals) || may_be_nan(e->right, compared, locals));
+  }
+
+  /// A row that a mask leaves nothing of.
+  bool may_be_all_minus_inf(const Expression* e, int locals) const {
+    if (const Expression* value = e ? value_of(*e) : nullptr; value && locals > 0)
+      return may_be_all_minus_inf(value, locals - 1);
+    if (!e) return false;
+    const std::string_view name = operation(*e, called_global(*e));
+    return (name == "where" || name == "masked_fill") &&
+           std::any_of(e->items.begin(), e->items.end(), [](const Expression* item) { return is_minus_inf(*item); });
+  }
+
+  /// What becomes NaN backwards where a value is NaN, or a row -Inf, though nothing comes back to it.
+  std::string spoiled_in(const Expression& e, std::string_view name, const Compared& compared) const {
+    if (kSoftmax.count(name) && may_be_all_minus_inf(argument(e, 0), most_locals)) return "`" + std::string(name) + "`";
+    if ((name == "square" || name == "pow") && may_be_nan(argument(e, 0), compared, most_locals))
+      return "`" + std::string(name) + "`";
+    const bool is_power = e.kind == ExpressionKind::Binary && e.op == Operator::Power;
+    return is_power && may_be_nan(e.left, compared, most_locals) ? "a power" : "";
+  }
+
   static bool is_one(const Expression* e, const Compared& compared, bool by_order = false) {
     while (e && e->kind == ExpressionKind::Parenthesized) e = e->left;
     if (!e || e->kind != ExpressionKind::Name) return false;
     const auto known = compared.find(e->variable);
-    return known != compared.end() && !(by_order && known->second);
+    return known != compared.end() && !known->second.is_derived && !(by_order && known->second.equals);
   }
 
   /// How the message names an operation in `e` that takes one of these variables; empty where there is none.
@@ -149,6 +219,10 @@ class Finder {
       return singular_in(*value, compared, locals - 1);
     const std::string path = called_global(e);
     const std::string_view name = operation(e, path);
+    if (std::string spoiled = spoiled_in(e, name, compared); !spoiled.empty()) return spoiled;
+    if (kSingularReductions.count(name) && argument(e, 0) && argument(e, 0)->kind == ExpressionKind::Name &&
+        compared.count(argument(e, 0)->variable))
+      return "`" + std::string(name) + "`";
     if (kSingular.count(name) && is_one(argument(e, 0), compared, kOverflowing.count(name) != 0))
       return "`" + std::string(name) + "`";
     if (name == "atan2" && (is_one(argument(e, 0), compared) || is_one(argument(e, 1), compared))) return "`atan2`";
