@@ -80,6 +80,15 @@ local function with_own_keys(self, k, v, options)
   return k, v, masks[1], masks[2]
 end
 
+--- Where the weights are not asked for, a query without any key has the weights 0, as in PyTorch since 2.5; else NaN.
+local function softmax_of_keys(scores, may_have_none)
+  if not may_have_none then
+    return scores:softmax(-1)
+  end
+  local none = scores:eq(-math.huge):all(-1, true)
+  return scores:masked_fill(none, 0.0):softmax(-1):masked_fill(none, 0.0)
+end
+
 --- With batch_first no rank is read, which a graph would hold the sizes for where they come of a layer before.
 local function attention(self, query, key, value, options)
   local q, k, v = projected(self, query, key, value)
@@ -94,7 +103,7 @@ local function attention(self, query, key, value, options)
     return mask:dim() == 3 and mask:unflatten(0, {-1, self.num_heads}) or mask   -- one for each head
   end)
   scores = masked(scores, padding_mask, over_heads)
-  local weights = scores:softmax(-1)
+  local weights = softmax_of_keys(scores, options.need_weights == false and (attn_mask ~= nil or padding_mask ~= nil))
   if self.dropout > 0 and self.training then
     weights = torch.dropout(weights, self.dropout, true)
   end

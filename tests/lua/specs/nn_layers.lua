@@ -96,6 +96,24 @@ test("MultiheadAttention", function()
   fails(function() nn.MultiheadAttention(6, 4) end, "embed_dim = 6 is not divisible by num_heads = 4")
 end)
 
+test("a query without any key gives 0 where no weights are asked for, else NaN, as in PyTorch", function()
+  local layer = nn.MultiheadAttention(6, 2, {batch_first = true})
+  local padding = torch.tensor({{true, true, true}, {false, false, true}})
+  local options = {key_padding_mask = padding, need_weights = false}
+  for _, backend in ipairs({"script", "eager", "fused"}) do
+    local function run(x) return (layer(x, x, x, options)) end
+    if backend ~= "script" then run = triage.compile(run, {backend = backend}) end
+    local x = torch.randn({2, 3, 6}):requires_grad_(true)
+    local y = run(x)
+    eq(y[0], torch.zeros({3, 6}) + layer.out_proj.bias)
+    close_to(y[1], (layer(x, x, x, {key_padding_mask = padding}))[1], 1e-6)
+    local of_x, of_weight = torch.autograd.grad(y:sum(), {x, layer.in_proj_weight})
+    eq(of_x[0], torch.zeros({3, 6}))
+    eq(of_weight:isfinite():all():item(), true)
+  end
+  eq((layer(torch.ones({2, 3, 6}), {key_padding_mask = padding}))[0]:isnan():all():item(), true)
+end)
+
 test("layers without parameters", function()
   local x = torch.randn({3, 4})
   eq(nn.ReLU()(x), x:relu())
