@@ -89,24 +89,52 @@ std::vector<Edge> edges_of(const std::string& policy, const Param& param) {
   return edges;
 }
 
-/// Each param at the ends of its range, the others as they are. A batch that cannot be tried there is told, and the next is.
-void try_edges_of_params(Verification& all, const PolicyUnderCheck& policy, const Group& group,
-                         const Signature& signature, uint64_t seed) {
-  for (size_t i = 0; i < signature.params.size(); ++i)
-    for (const auto& [value, text] : edges_of(all.policy, signature.params[i])) {
-      const std::string with = fmt::format("with {} = {}", signature.params[i].name, text);
-      try {
-        PolicyUnderCheck at_edge = policy;
-        at_edge.params[i] = value;
-        PolicySubject subject(at_edge);
-        Verification found = check_laws(subject, group.inputs, {0, seed});
-        for (LawResult& law : found.laws)
-          for (Violation& violation : law.violations) violation.what += fmt::format(" ({})", with);
-        diagnose::merge(all, std::move(found));
-      } catch (const std::exception& error) {
-        all.left_out.push_back(fmt::format("{}, {}: {}", group.from, with, messages::message_of(error)));
+/// Some params at ends of their ranges.
+struct Corner {
+  std::vector<std::pair<size_t, Edge>> params;
+  std::string text;  // "lo = 4, hi = 4"
+};
+
+/// Each param at its ends, the others as they are; of two or three params with ranges, all their ends together, too.
+std::vector<Corner> corners_of(const std::string& policy, const Signature& signature) {
+  constexpr size_t most_together = 3;
+  std::vector<Corner> single, together(1);
+  size_t ranged = 0;
+  for (size_t i = 0; i < signature.params.size(); ++i) {
+    const std::vector<Edge> edges = edges_of(policy, signature.params[i]);
+    if (edges.empty()) continue;
+    ++ranged;
+    std::vector<Corner> wider;
+    for (const Edge& edge : edges) {
+      const std::string text = fmt::format("{} = {}", signature.params[i].name, edge.text);
+      single.push_back({{{i, edge}}, text});
+      for (const Corner& corner : together) {
+        wider.push_back({corner.params, corner.text + (corner.text.empty() ? "" : ", ") + text});
+        wider.back().params.emplace_back(i, edge);
       }
     }
+    if (ranged <= most_together) together = std::move(wider);
+  }
+  if (ranged > 1 && ranged <= most_together) single.insert(single.end(), together.begin(), together.end());
+  return single;
+}
+
+/// A batch that cannot be tried there is told, and the next is.
+void try_edges_of_params(Verification& all, const PolicyUnderCheck& policy, const Group& group,
+                         const Signature& signature, uint64_t seed) {
+  for (const Corner& corner : corners_of(all.policy, signature)) {
+    try {
+      PolicyUnderCheck at_edge = policy;
+      for (const auto& [param, edge] : corner.params) at_edge.params[param] = edge.value;
+      PolicySubject subject(at_edge);
+      Verification found = check_laws(subject, group.inputs, {0, seed});
+      for (LawResult& law : found.laws)
+        for (Violation& violation : law.violations) violation.what += fmt::format(" (with {})", corner.text);
+      diagnose::merge(all, std::move(found));
+    } catch (const std::exception& error) {
+      all.left_out.push_back(fmt::format("{}, with {}: {}", group.from, corner.text, messages::message_of(error)));
+    }
+  }
 }
 
 /// Batches of other sizes are made of the samples, which such types forbid.

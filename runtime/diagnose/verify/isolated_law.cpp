@@ -4,12 +4,14 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <numeric>
 #include <set>
 #include <utility>
 
 #include "runtime/diagnose/bits.h"
 #include "runtime/diagnose/isolation/start_batches.h"
 #include "runtime/diagnose/verify/blame.h"
+#include "runtime/diagnose/verify/smallest.h"
 #include "runtime/diagnose/verify/trial.h"
 #include "runtime/messages/debugging/verbose.h"
 
@@ -152,7 +154,10 @@ class IsolatedLaw : public Trial {
       violation.sample = crossing.poisons.front();
       for (const OutputIsolation& output : isolation.outputs)
         for (const Leak& leak : output.leaks)
-          if (violation.inputs.empty() && output.name == crossing.outputs.front()) describe(violation, leak, inputs);
+          if (violation.inputs.empty() && output.name == crossing.outputs.front()) {
+            describe(violation, leak, inputs);
+            if (leak.how.empty() && !leak.hurt.empty()) show_least(violation, leak, output.name, inputs);
+          }
       place(violation, crossing.step);
       if (!crossing.step) violation.what += ": " + crossing.why_unnamed;
       const std::vector<std::string>& only = promise(Law::isolated).outputs;
@@ -163,8 +168,87 @@ class IsolatedLaw : public Trial {
     }
   }
 
+  /// The rows of an output that another sample in place of `row` changes. `samples`: a batch, and behind it that sample.
+  std::vector<int64_t> changed_rows(const TriedSamples& samples, size_t row, size_t output, bool later) {
+    const TriedSamples clean(samples.begin(), samples.end() - 1);
+    TriedSamples bad = clean;
+    bad[row] = samples.back();
+    try {
+      const Answers before = later ? (ask(clean), ask_next(clean)) : ask(clean);
+      const Answers after = later ? (ask(bad), ask_next(clean)) : ask(bad);
+      const at::Tensor &a = before.outputs.at(output), &b = after.outputs.at(output);
+      if (!a.defined() || !same_kind(a, b) || a.dim() == 0 || a.size(0) != before.samples) return {};
+      const at::Tensor differs = differing(a, b).reshape({a.size(0), -1}).any(1);
+      std::vector<int64_t> rows;
+      for (int64_t i = 0; i < a.size(0); ++i)
+        if (differs[i].item<bool>() && (later || i != static_cast<int64_t>(row))) rows.push_back(i);
+      return rows;
+    } catch (const std::exception&) {  // of samples that were cut
+      return {};
+    }
+  }
+
+  /// With as few samples, and of these as few values, as show the leak.
+  void show_least(Violation& violation, const Leak& leak, const std::string& name,
+                  const std::vector<IsolationInput>& inputs) {
+    const auto output = static_cast<size_t>(std::find(names_.begin(), names_.end(), name) - names_.begin());
+    const auto samples = inputs.front().tensor.size(0);
+    TriedSamples all(static_cast<size_t>(samples) + 1, TriedSample{"", Tensors(inputs.size())});
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      if (!inputs[i].has_samples) continue;
+      for (int64_t row = 0; row < samples; ++row)
+        all[static_cast<size_t>(row)].rows[i] = inputs[i].tensor.narrow(0, row, 1);
+      const bool is_poisoned = inputs[i].name == leak.input;
+      all.back().rows[i] =
+          (is_poisoned ? poisoned(inputs[i].tensor, leak.row, leak.poison) : inputs[i].tensor).narrow(0, leak.row, 1);
+    }
+    const auto which = static_cast<size_t>(leak.row);
+    const auto picked_of = [&](const std::vector<size_t>& batch) {
+      TriedSamples some;
+      for (const size_t i : batch) some.push_back(all[i]);
+      some.push_back(all.back());
+      return some;
+    };
+    const auto place_in = [&](const std::vector<size_t>& batch) {
+      return static_cast<size_t>(std::find(batch.begin(), batch.end(), which) - batch.begin());
+    };
+    const auto shows = [&](const std::vector<size_t>& batch) {
+      return !changed_rows(picked_of(batch), place_in(batch), output, leak.later).empty();
+    };
+    std::vector<size_t> batch(static_cast<size_t>(samples));
+    std::iota(batch.begin(), batch.end(), size_t{0});
+    if (output == names_.size() || !shows(batch)) return;
+    batch = fewest(std::move(batch), which, shows);
+    const size_t row = place_in(batch);
+    const auto still_shows = [&](const TriedSamples& some) {
+      return !changed_rows(some, row, output, leak.later).empty();
+    };
+    TriedSamples least = shortest(picked_of(batch), inputs_, still_shows);
+    for (size_t sample = 0; sample + 1 < least.size(); ++sample)  // the last one is bad, and stays so
+      for (size_t input = 0; input < inputs_.size(); ++input) {
+        const at::Tensor& values = least[sample].rows[input];
+        if (values.defined() && !inputs_[input].is_flags && !values.is_complex())
+          simplify(least, sample, input, still_shows);
+      }
+    const size_t hurt = changed_rows(least, row, output, leak.later).size();
+    TriedSamples shown(least.begin(), least.end() - 1);
+    shown[row] = least.back();
+    violation.row = static_cast<int64_t>(row);
+    violation.what = leak_text(leak, violation.row, hurt);
+    violation.inputs = named(diagnose::batch_of(inputs_, shown));
+  }
+
+  static std::string leak_text(const Leak& leak, int64_t row, size_t hurt) {
+    return fmt::format("{} as sample {} changes {} other samples, {}", poison_text(leak.poison, leak.dtype), row, hurt,
+                       call_text(leak));
+  }
+
+  static const char* call_text(const Leak& leak) {
+    return leak.later ? "in the next call, which has the batch without it" : "in its call";
+  }
+
   static void describe(Violation& violation, const Leak& leak, const std::vector<IsolationInput>& inputs) {
-    const std::string call = leak.later ? "in the next call, which has the batch without it" : "in its call";
+    const std::string call = call_text(leak);
     violation.samples = static_cast<size_t>(leak.rows);
     violation.row = leak.row;
     if (!leak.how.empty())
@@ -174,8 +258,7 @@ class IsolatedLaw : public Trial {
       violation.what = fmt::format("{} as sample {} changes what all samples share, {}",
                                    poison_text(leak.poison, leak.dtype), leak.row, call);
     else
-      violation.what = fmt::format("{} as sample {} changes {} other samples, {}", poison_text(leak.poison, leak.dtype),
-                                   leak.row, leak.hurt.size(), call);
+      violation.what = leak_text(leak, leak.row, leak.hurt.size());
     for (const IsolationInput& input : inputs)
       violation.inputs.emplace_back(
           input.name, input.name == leak.input ? poisoned(input.tensor, leak.row, leak.poison) : input.tensor);

@@ -79,7 +79,18 @@ class Maker {
     samples_.push_back(std::move(sample));
   }
 
+  /// Inputs of one form that are equal: what divides by their difference.
+  void make_equal() {
+    for (size_t i = 0; i < inputs_.size(); ++i)
+      for (size_t other = i + 1; other < inputs_.size(); ++other)
+        if (has_floats(i) && has_floats(other) && same_kind(good_.rows[i], good_.rows[other]))
+          add(other, fmt::format("{} itself", inputs_[i].name), [&](at::Tensor& row) { row = good_.rows[i].clone(); });
+  }
+
  private:
+  bool has_floats(size_t input) const {
+    return good_.rows[input].defined() && !inputs_[input].is_flags && is_real(good_.rows[input].scalar_type());
+  }
   void add(size_t input, const std::string& what, const std::function<void(at::Tensor& row)>& change) {
     TriedSample sample{fmt::format("{} in {}", what, inputs_[input].name), good_.rows};
     sample.rows[input] = sample.rows[input].clone(at::MemoryFormat::Contiguous);
@@ -285,6 +296,7 @@ TriedSamples samples_to_try(const std::vector<IsolationInput>& inputs, const std
   for (size_t i = 0; i < inputs.size(); ++i)
     if (inputs[i].has_samples) maker.make_bad(i, numbers);
   maker.make_all_nan();
+  maker.make_equal();
   return samples;
 }
 

@@ -248,6 +248,19 @@ TEST_CASE("verify: a value beside its bound is told from it") {
   CHECK(of(found, Law::finite).violations.front().what == "z leaves with 4.0000005, and is declared -4 to 4");
 }
 
+TEST_CASE("verify: a sample that changes another one is shown beside one, with few values") {
+  const Verification found = verified(
+      "return policy { inputs = {'z'}, outputs = {'y', 'f'}, signature = {z = Tensor(float32_t, {'N', 'D'})},\n"
+      "run = function(z)\n  local f = flag_nan_and_inf(z, 'z')\n  z, f = fix(z, f, 'z')\n"
+      "  return z - z:roll({1}, {0}), f\nend}");
+  const LawResult& isolated = of(found, Law::isolated);
+  REQUIRE(isolated.verdict == LawResult::Verdict::broken);
+  const Violation& violation = isolated.violations.front();
+  CHECK(violation.source.line == 5);
+  CHECK(violation.inputs.front().second.sizes() == at::IntArrayRef({2, 1}));
+  CHECK(violation.what.find("changes 1 other samples, in its call") != std::string::npos);
+}
+
 TEST_CASE("verify: an input that all samples share, and that is taken for one that has them") {
   triage::VerifyOptions options;
   options.batches = {{at::ones({4, 4}), at::eye(4)}};
