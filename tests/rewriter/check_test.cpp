@@ -160,6 +160,8 @@ TEST_CASE("torch.where whose branch has no finite gradient where it is not taken
       {"s > 0", "x:norm({p = 2, dim = 1})"},
       {"s > 0", "x:std(1)"},
       {"s > 0", "x / s"},
+      {"(s > 0) & (x > 0)", "x:log()"},
+      {"(x > 0) & (s ~= 0)", "torch.log(x)"},
       {"m:any(1, true)", "torch.where(m, x, -math.huge):softmax(1)"},
       {"m:any(1, true)", "torch.softmax(x:masked_fill(~m, -1/0), 1)"},
   };

@@ -140,11 +140,13 @@ class Finder {
     if (const Expression* value = value_of(e); value && locals > 0) return compared_in(*value, compared, locals - 1);
     const auto note = [&](const Expression* operand, bool equals, bool may_be_nan = false) {
       while (operand && operand->kind == ExpressionKind::Parenthesized) operand = operand->left;
-      if (operand && kSameOrder.count(operation(*operand, called_global(*operand)))) operand = argument(*operand, 0);
+      const std::string inner = operand ? called_global(*operand) : "";
+      if (operand && kSameOrder.count(operation(*operand, inner))) operand = argument(*operand, 0);
       if (!operand || operand->kind != ExpressionKind::Name || !operand->variable) return;
-      const auto [known, fresh] = compared.emplace(operand->variable, Comparison{equals, may_be_nan});
-      if (!fresh) known->second.equals = known->second.equals && equals;
-      known->second.may_be_nan = known->second.may_be_nan || may_be_nan;
+      Comparison& known = compared.try_emplace(operand->variable, Comparison{equals, false, true}).first->second;
+      known.equals = equals && (known.equals || known.is_derived);
+      known.is_derived = false;
+      known.may_be_nan = known.may_be_nan || may_be_nan;
       if (const Expression* const value = value_of(*operand)) note_origins(*value, compared, most_locals);
     };
     const std::string path = called_global(e);
@@ -164,8 +166,9 @@ class Finder {
   /// The variables that a compared local was made of.
   void note_origins(const Expression& e, Compared& compared, int locals) const {
     if (e.kind == ExpressionKind::Name && e.variable) {
-      compared.emplace(e.variable, Comparison{true, false, true});
-      if (const Expression* value = value_of(e); value && locals > 0) note_origins(*value, compared, locals - 1);
+      const bool fresh = compared.try_emplace(e.variable, Comparison{true, false, true}).second;
+      const Expression* const value = fresh && locals > 0 ? value_of(e) : nullptr;
+      if (value) note_origins(*value, compared, locals - 1);
       return;
     }
     if (e.kind == ExpressionKind::Function || e.kind == ExpressionKind::Table) return;
@@ -192,7 +195,8 @@ class Finder {
     if (const Expression* value = e ? value_of(*e) : nullptr; value && locals > 0)
       return may_be_all_minus_inf(value, locals - 1);
     if (!e) return false;
-    const std::string_view name = operation(*e, called_global(*e));
+    const std::string path = called_global(*e);
+    const std::string_view name = operation(*e, path);
     return (name == "where" || name == "masked_fill") &&
            std::any_of(e->items.begin(), e->items.end(), [](const Expression* item) { return is_minus_inf(*item); });
   }
