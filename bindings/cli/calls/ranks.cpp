@@ -32,6 +32,7 @@ int in_ranks(const std::string&, double, const std::function<int(const Group&)>&
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <optional>
 #include <system_error>
 #include <vector>
 
@@ -57,6 +58,13 @@ Group connect(const Store& store, const Rank& rank, std::shared_ptr<gloo::transp
   return Group(c10::make_intrusive<Gloo>(store, rank.number, rank.count, options));
 }
 
+std::optional<int> parsed(const std::string& text, int least, int most) {
+  int number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const bool is_whole = error == std::errc() && end == text.data() + text.size();
+  return is_whole && number >= least && number <= most ? std::optional(number) : std::nullopt;
+}
+
 /// A rank writes to the sockets of one that has ended: that is an error of its operation, not its own end.
 void ignore_broken_pipes() { std::signal(SIGPIPE, SIG_IGN); }
 
@@ -76,13 +84,12 @@ std::string variable(const char* name) {
 
 int number_of(const char* name, int least, int most) {
   const std::string text = variable(name);
-  int number = -1;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size() || number < least || number > most)
+  const auto number = parsed(text, least, most);
+  if (!number)
     throw UsageError(
         fmt::format("--ranks env: expected a number from {} to {} in the environment variable {}, got '{}'", least,
                     most, name, text));
-  return number;
+  return *number;
 }
 
 /// Where all ranks meet: at rank 0, unless the launcher itself waits there, as torchrun does.
@@ -210,12 +217,11 @@ int in_ranks(const std::string& ranks, double timeout, const std::function<int(c
     throw UsageError(fmt::format("--timeout: expected seconds from 0.001 to 1000000, got {}", timeout));
   const std::chrono::milliseconds limit(static_cast<int64_t>(timeout * 1000));
   if (ranks == "env") return run_launched(limit, work);
-  int count = 0;
-  const auto [end, error] = std::from_chars(ranks.data(), ranks.data() + ranks.size(), count);
-  if (error != std::errc() || end != ranks.data() + ranks.size() || count < 1 || count > most_ranks)
+  const auto count = parsed(ranks, 1, most_ranks);
+  if (!count)
     throw UsageError(
         fmt::format("--ranks: expected a number of processes from 1 to {}, or env, got '{}'", most_ranks, ranks));
-  return run_here(count, limit, work);
+  return run_here(*count, limit, work);
 }
 
 }  // namespace triage::cli

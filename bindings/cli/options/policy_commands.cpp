@@ -63,8 +63,7 @@ void add_exec(CLI::App& app, Action& action, std::vector<std::string> arguments)
   CLI::Option* const ranks = command->add_option(
       "--ranks", options->ranks,
       "run the script in N processes of this machine, which train together: `dist.agree`, `dist.all_reduce` and others "
-      "ask "
-      "all of them; env: as one of the processes that a launcher such as torchrun has started (RANK, WORLD_SIZE, "
+      "ask all of them; env: as one of the processes that a launcher such as torchrun has started (RANK, WORLD_SIZE, "
       "MASTER_ADDR, MASTER_PORT)");
   ranks->type_name("N|env");
   command

@@ -90,8 +90,8 @@ BranchGuard::BranchGuard(std::vector<at::Tensor> before, at::Tensor own, const v
       own_(std::move(own)),
       enclosing_(context.branch),
       natural_(thread != nullptr),
-      decides_(natural_ || is_per_sample(own_) || std::any_of(before_.begin(), before_.end(), is_per_sample)),
-      selects_(decides_ || (enclosing_ && enclosing_->selects_)),
+      per_sample_(is_per_sample(own_) || std::any_of(before_.begin(), before_.end(), is_per_sample)),
+      selects_(runs_for_all() || (enclosing_ && enclosing_->selects_)),
       selects_elements_((own_.defined() && elements::is_mask(own_)) ||
                         std::any_of(before_.begin(), before_.end(), elements::is_mask) ||
                         (enclosing_ && enclosing_->selects_elements_)) {
@@ -230,12 +230,13 @@ at::Tensor BranchGuard::guarded_samples(const at::Tensor& tensor) {
   if (known != guarded_.end()) return known->second.inner;
   at::Tensor inner = guarded_rows(tensor);
   const Suspended outside(enclosing_);
-  for (size_t i = 0; i < taken_elements().size() && may_require_grad(tensor); ++i) {
-    const at::Tensor& mask = taken_elements_[i];
+  const std::vector<at::Tensor>& masks = taken_elements();
+  taken_samples_.resize(masks.size());
+  for (size_t i = 0; i < masks.size() && tensor.dim() > 0; ++i) {
+    const at::Tensor& mask = masks[i];
     // A mask of fewer dimensions broadcasts: its first one may be another than that of the samples.
-    if (tensor.dim() == 0 || mask.dim() < tensor.dim() || mask.size(0) != tensor.size(0)) continue;
+    if (mask.dim() < tensor.dim() || mask.size(0) != tensor.size(0)) continue;
     if (Recorder* recorder = Recorder::current()) recorder->sizes().rely_on({{mask, 0, tensor, 0}});
-    taken_samples_.resize(taken_elements_.size());
     if (!taken_samples_[i].defined())
       taken_samples_[i] = run("aten::any", {run("aten::flatten", {mask, 1, -1}, "using_ints"), 1, false}, "dim");
     inner = run("triage::guard_grad", {inner, taken_samples_[i]});
@@ -353,7 +354,7 @@ bool BranchGuard::made_storage(const at::Tensor& tensor) const { return storages
 bool BranchGuard::is_from_outside(const at::Tensor& tensor) const {
   for (const BranchGuard* guard = this; guard && guard->selects(); guard = guard->enclosing_) {
     if (guard->made_storage(tensor)) return false;
-    if (guard->decides_) return true;
+    if (guard->runs_for_all()) return true;
   }
   return false;
 }
@@ -368,9 +369,7 @@ void BranchGuard::refuse_change(const at::Tensor& tensor, const std::string& cha
 
 bool BranchGuard::chooses_per_sample() noexcept {
   for (const BranchGuard* guard = context.branch; guard && guard->selection_.depth > 0; guard = guard->enclosing_)
-    if (guard->natural_ &&
-        (is_per_sample(guard->own_) || std::any_of(guard->before_.begin(), guard->before_.end(), is_per_sample)))
-      return true;
+    if (guard->natural_ && guard->per_sample_) return true;
   return false;
 }
 

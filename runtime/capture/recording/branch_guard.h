@@ -71,7 +71,9 @@ class BranchGuard {
   /// For an operator that broadcasts it to `others`, or where that is null mixes elements.
   at::Tensor guarded_elements(const at::Tensor& tensor, const std::vector<at::Tensor>* others);
   at::Tensor guarded_as(const at::Tensor& tensor, const at::Tensor& like);
-  /// Runs for samples that it, or a branch around it, does not decide.
+  /// Runs for samples that it does not decide; in natural Lua as a graph holds it, whatever the condition.
+  bool runs_for_all() const noexcept { return natural_ || per_sample_; }
+  /// It, or a branch around it, does.
   bool selects() const noexcept { return selects_; }
   /// All rows that come this far are its own: a script that a condition of the batch decided. It is a part of the branch around it.
   bool is_only_branch() const noexcept { return !own_.defined() && before_.empty(); }
@@ -98,7 +100,7 @@ class BranchGuard {
   std::map<std::pair<const c10::TensorImpl*, const c10::TensorImpl*>, GuardedElements> guarded_elements_;
   BranchGuard* enclosing_;
   bool natural_;
-  bool decides_;  // of samples, or as natural Lua: what it writes to from outside, it writes for all
+  bool per_sample_;  // a condition of its own is a mask
   bool selects_;
   bool selects_elements_;
   Selection selection_;

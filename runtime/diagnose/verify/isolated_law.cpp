@@ -59,7 +59,8 @@ class IsolatedLaw : public Trial {
     good.resize(neighbours);
     const std::vector<Answers> clean = two_calls(good, good), again = two_calls(good, good);
     for (const size_t output : outputs_with_samples(clean[0]))
-      if (other_row(clean[0], again[0], output, {})) return;  // not the same bits twice: check_isolation says so
+      if (!other_rows(clean[0], again[0], output, {}).empty())
+        return;  // not the same bits twice: check_isolation says so
     for (size_t i = 0; i < std::min(bad.size(), most_neighbours); ++i)
       for (const size_t row : {size_t{0}, neighbours / 2}) {
         std::vector<size_t> batch = good;
@@ -106,15 +107,16 @@ class IsolatedLaw : public Trial {
     return outputs;
   }
 
-  /// The first row with other bits, but for `rows`.
-  static std::optional<size_t> other_row(const Answers& one, const Answers& other, size_t output,
-                                         const std::set<size_t>& rows) {
-    const at::Tensor &a = one.outputs[output], &b = other.outputs[output];
-    if (!same_kind(a, b)) return std::nullopt;
+  /// The rows with other bits, but for `rows`.
+  static std::vector<size_t> other_rows(const Answers& one, const Answers& other, size_t output,
+                                        const std::set<size_t>& rows) {
+    const at::Tensor &a = one.outputs.at(output), &b = other.outputs.at(output);
+    std::vector<size_t> found;
+    if (!same_kind(a, b)) return found;
     const at::Tensor differs = differing(a, b).reshape({a.size(0), -1}).any(1);
     for (int64_t row = 0; row < a.size(0); ++row)
-      if (!rows.count(static_cast<size_t>(row)) && differs[row].item<bool>()) return static_cast<size_t>(row);
-    return std::nullopt;
+      if (!rows.count(static_cast<size_t>(row)) && differs[row].item<bool>()) found.push_back(static_cast<size_t>(row));
+    return found;
   }
 
   void compare_neighbours(const std::vector<Answers>& clean, const std::vector<size_t>& good,
@@ -128,16 +130,16 @@ class IsolatedLaw : public Trial {
     for (size_t call = 0; call < got.size(); ++call)
       for (const size_t output : outputs_with_samples(clean[call])) {
         if (!is_promised(Law::isolated, clean[call].names[output])) continue;
-        const auto hurt = other_row(clean[call], got[call], output, call == 0 ? rows : std::set<size_t>());
-        if (!hurt || (call == 1 && rows.count(*hurt))) continue;
+        const auto hurt = other_rows(clean[call], got[call], output, call == 0 ? rows : std::set<size_t>());
+        if (hurt.empty() || (call == 1 && rows.count(hurt.front()))) continue;
         Violation violation{
             clean[call].names[output],
-            fmt::format("{} changes sample {}, {}", what, *hurt, call == 0 ? "in its call" : "in the next call"), what,
-            1};
+            fmt::format("{} changes sample {}, {}", what, hurt.front(), call == 0 ? "in its call" : "in the next call"),
+            what, 1};
         violation.row = static_cast<int64_t>(*rows.begin());
         const Tensors shown = diagnose::batch_of(inputs_, picked(batch));
         violation.inputs = named(shown);
-        const auto row = static_cast<int64_t>(*hurt), count = static_cast<int64_t>(batch.size());
+        const auto row = static_cast<int64_t>(hurt.front()), count = static_cast<int64_t>(batch.size());
         if (call == 0)
           place(violation, first_other({subject_.record(diagnose::batch_of(inputs_, picked(good))), count, row},
                                        {subject_.record(shown), count, row}));
@@ -168,74 +170,68 @@ class IsolatedLaw : public Trial {
     }
   }
 
-  /// The rows of an output that another sample in place of `row` changes. `samples`: a batch, and behind it that sample.
-  std::vector<int64_t> changed_rows(const TriedSamples& samples, size_t row, size_t output, bool later) {
-    const TriedSamples clean(samples.begin(), samples.end() - 1);
-    TriedSamples bad = clean;
-    bad[row] = samples.back();
+  /// The samples that another one in place of `row` changes. `samples`: a batch, and behind it that other one.
+  std::vector<size_t> changed_rows(const TriedSamples& samples, size_t row, size_t output, bool later) {
+    const TriedSamples clean(samples.begin(), samples.end() - 1), bad = with_last_at(samples, row);
     try {
       const Answers before = later ? (ask(clean), ask_next(clean)) : ask(clean);
       const Answers after = later ? (ask(bad), ask_next(clean)) : ask(bad);
-      const at::Tensor &a = before.outputs.at(output), &b = after.outputs.at(output);
-      if (!a.defined() || !same_kind(a, b) || a.dim() == 0 || a.size(0) != before.samples) return {};
-      const at::Tensor differs = differing(a, b).reshape({a.size(0), -1}).any(1);
-      std::vector<int64_t> rows;
-      for (int64_t i = 0; i < a.size(0); ++i)
-        if (differs[i].item<bool>() && (later || i != static_cast<int64_t>(row))) rows.push_back(i);
-      return rows;
+      const std::vector<size_t> outputs = outputs_with_samples(before);
+      if (std::find(outputs.begin(), outputs.end(), output) == outputs.end()) return {};
+      return other_rows(before, after, output, later ? std::set<size_t>() : std::set<size_t>{row});
     } catch (const std::exception&) {  // of samples that were cut
       return {};
     }
+  }
+
+  static TriedSamples with_last_at(const TriedSamples& samples, size_t row) {
+    TriedSamples batch(samples.begin(), samples.end() - 1);
+    batch[row] = samples.back();
+    return batch;
+  }
+
+  /// The samples of a batch, and behind them the bad one of the leak.
+  static TriedSamples with_bad_one(const std::vector<IsolationInput>& inputs, const Leak& leak) {
+    const auto own = std::find_if(inputs.begin(), inputs.end(), [](const auto& input) { return input.has_samples; });
+    const int64_t count = own->tensor.size(0);
+    TriedSamples all(static_cast<size_t>(count) + 1, TriedSample{"", Tensors(inputs.size())});
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      const at::Tensor& clean = inputs[i].tensor;
+      if (!inputs[i].has_samples) continue;
+      for (int64_t row = 0; row < count; ++row) all[static_cast<size_t>(row)].rows[i] = clean.narrow(0, row, 1);
+      const at::Tensor bad = inputs[i].name == leak.input ? poisoned(clean, leak.row, leak.poison) : clean;
+      all.back().rows[i] = bad.narrow(0, leak.row, 1);
+    }
+    return all;
   }
 
   /// With as few samples, and of these as few values, as show the leak.
   void show_least(Violation& violation, const Leak& leak, const std::string& name,
                   const std::vector<IsolationInput>& inputs) {
     const auto output = static_cast<size_t>(std::find(names_.begin(), names_.end(), name) - names_.begin());
-    const auto samples = inputs.front().tensor.size(0);
-    TriedSamples all(static_cast<size_t>(samples) + 1, TriedSample{"", Tensors(inputs.size())});
-    for (size_t i = 0; i < inputs.size(); ++i) {
-      if (!inputs[i].has_samples) continue;
-      for (int64_t row = 0; row < samples; ++row)
-        all[static_cast<size_t>(row)].rows[i] = inputs[i].tensor.narrow(0, row, 1);
-      const bool is_poisoned = inputs[i].name == leak.input;
-      all.back().rows[i] =
-          (is_poisoned ? poisoned(inputs[i].tensor, leak.row, leak.poison) : inputs[i].tensor).narrow(0, leak.row, 1);
-    }
     const auto which = static_cast<size_t>(leak.row);
-    const auto picked_of = [&](const std::vector<size_t>& batch) {
+    const TriedSamples all = with_bad_one(inputs, leak);
+    const auto picked_of = [&](std::vector<size_t> batch) {
+      batch.push_back(all.size() - 1);
       TriedSamples some;
       for (const size_t i : batch) some.push_back(all[i]);
-      some.push_back(all.back());
       return some;
     };
-    const auto place_in = [&](const std::vector<size_t>& batch) {
-      return static_cast<size_t>(std::find(batch.begin(), batch.end(), which) - batch.begin());
-    };
     const auto shows = [&](const std::vector<size_t>& batch) {
-      return !changed_rows(picked_of(batch), place_in(batch), output, leak.later).empty();
+      return !changed_rows(picked_of(batch), place_of(which, batch), output, leak.later).empty();
     };
-    std::vector<size_t> batch(static_cast<size_t>(samples));
+    std::vector<size_t> batch(all.size() - 1);
     std::iota(batch.begin(), batch.end(), size_t{0});
-    if (output == names_.size() || !shows(batch)) return;
+    if (!shows(batch)) return;
     batch = fewest(std::move(batch), which, shows);
-    const size_t row = place_in(batch);
+    const size_t row = place_of(which, batch);
     const auto still_shows = [&](const TriedSamples& some) {
       return !changed_rows(some, row, output, leak.later).empty();
     };
-    TriedSamples least = shortest(picked_of(batch), inputs_, still_shows);
-    for (size_t sample = 0; sample + 1 < least.size(); ++sample)  // the last one is bad, and stays so
-      for (size_t input = 0; input < inputs_.size(); ++input) {
-        const at::Tensor& values = least[sample].rows[input];
-        if (values.defined() && !inputs_[input].is_flags && !values.is_complex())
-          simplify(least, sample, input, still_shows);
-      }
-    const size_t hurt = changed_rows(least, row, output, leak.later).size();
-    TriedSamples shown(least.begin(), least.end() - 1);
-    shown[row] = least.back();
+    const TriedSamples least = smallest(picked_of(batch), inputs_, still_shows, /*kept=*/1);  // the bad one stays bad
     violation.row = static_cast<int64_t>(row);
-    violation.what = leak_text(leak, violation.row, hurt);
-    violation.inputs = named(diagnose::batch_of(inputs_, shown));
+    violation.what = leak_text(leak, violation.row, changed_rows(least, row, output, leak.later).size());
+    violation.inputs = named(diagnose::batch_of(inputs_, with_last_at(least, row)));
   }
 
   static std::string leak_text(const Leak& leak, int64_t row, size_t hurt) {

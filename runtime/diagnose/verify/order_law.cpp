@@ -63,12 +63,10 @@ class OrderLaw : public Trial {
       batch.resize(samples_.size());
       std::iota(batch.begin(), batch.end(), size_t{0});
     }
-    const auto row_in = [&](const std::vector<size_t>& some) {
-      return static_cast<size_t>(std::find(some.begin(), some.end(), which) - some.begin());
-    };
-    batch = fewest(std::move(batch), which,
-                   [&](const std::vector<size_t>& some) { return record_of(picked(some), row_in(some)) != by_itself; });
-    const size_t row = row_in(batch);
+    batch = fewest(std::move(batch), which, [&](const std::vector<size_t>& some) {
+      return record_of(picked(some), place_of(which, some)) != by_itself;
+    });
+    const size_t row = place_of(which, batch);
     const TriedSamples least = smallest(picked(batch), inputs_, [&](const TriedSamples& some) {
       try {
         return record_of(some, row) != record_of({some[row]}, 0);

@@ -100,11 +100,13 @@ void simplify(TriedSamples& samples, size_t which, size_t input, const Shows& sh
       }
 }
 
-/// Samples of a batch with fewer elements, and 0 or 1 in the place of those that do not matter.
+/// Samples of a batch with fewer elements, and 0 or 1 in the place of those that do not matter. The last `kept` samples keep
+/// their values.
 template <class Shows>
-TriedSamples smallest(TriedSamples samples, const std::vector<IsolationInput>& inputs, const Shows& shows) {
+TriedSamples smallest(TriedSamples samples, const std::vector<IsolationInput>& inputs, const Shows& shows,
+                      size_t kept = 0) {
   samples = shortest(std::move(samples), inputs, shows);
-  for (size_t which = 0; which < samples.size(); ++which)
+  for (size_t which = 0; which + kept < samples.size(); ++which)
     for (size_t input = 0; input < inputs.size(); ++input) {
       const at::Tensor& row = samples[which].rows[input];
       if (row.defined() && !inputs[input].is_flags && !row.is_complex()) simplify(samples, which, input, shows);
@@ -116,6 +118,10 @@ template <class Shows>
 TriedSample smallest(TriedSample sample, const std::vector<IsolationInput>& inputs, const Shows& shows) {
   const auto shows_one = [&](const TriedSamples& samples) { return shows(samples.front()); };
   return smallest(TriedSamples{std::move(sample)}, inputs, shows_one).front();
+}
+
+inline size_t place_of(size_t which, const std::vector<size_t>& batch) {
+  return static_cast<size_t>(std::find(batch.begin(), batch.end(), which) - batch.begin());
 }
 
 /// `which` of `batch`, and as few others as `shows` needs.

@@ -77,6 +77,24 @@ TEST_CASE("verify: wrong use") {
                 {"the declared type of 'z' ties dimension 1 to the number of samples (\"N\")"});
 }
 
+TEST_CASE("verify shows the fewest samples of a leak, also where an input that all share is the first") {
+  const PolicyFolder folder(R"(return policy { inputs = {"w", "z"}, outputs = {"y", "f"}, run = function(w, z)
+  local f = flag_nan_and_inf(z, "z")
+  return (z - z:roll({1}, {0})) * w, f
+end})");
+  const Ran ran =
+      folder({"verify", "repair.lua", "--input", "w=ones:4", "--input", "z=randn:3x4", "--shared", "w", "--json"});
+  const auto json = ran.json();
+  for (const auto& law : json["laws"]) {
+    if (law["law"] != "isolated") continue;
+    REQUIRE(law["verdict"] == "broken");
+    CHECK(law["violations"][0]["inputs"]["w"]["shape"] == nlohmann::json::parse("[4]"));
+    CHECK(law["violations"][0]["inputs"]["z"]["shape"][0] == 2);
+    return;
+  }
+  FAIL("the law `isolated` was not tried");
+}
+
 TEST_CASE("triage test tries the laws that a policy promises") {
   const PolicyFolder folder(unit);
   const Ran ran = folder({"test", "repair.lua"});

@@ -5,9 +5,9 @@
 
 namespace triage::cli {
 
-/// How many samples the calls of a version had, and how many of them were flagged. A log has lines only for some calls, but each line has the totals of its version
-/// by then: what lies between two lines is their difference. Totals begin anew with each process, and each load of a policy has its
-/// own: a line belongs to the row of totals that it can go on.
+/// How many samples the calls of a version had, and how many of them were flagged. A log has lines only for some calls, but
+/// each line has the totals of its version by then: what lies between two lines is their difference. Totals begin anew with
+/// each process, and each load of a policy has its own: a line belongs to the row of totals that it can go on.
 class SampleCount {
  public:
   struct Totals {
