@@ -37,29 +37,42 @@ std::vector<std::string> first_dims(const Signature& signature) {
   return names.size() == signature.inputs.size() ? names : std::vector<std::string>();
 }
 
+/// A name is the number of samples where it begins a type and stands behind in none: a fixed size is a size of all samples, and `D` of
+/// {"D"} beside {"N", "D"} is one of their dims.
+bool names_samples(const std::vector<std::optional<TensorSpec>>& types, size_t of) {
+  if (!types[of] || types[of]->flags || types[of]->dims.empty() || types[of]->dims[0].kind != Dim::Kind::name) return false;
+  return std::none_of(types.begin(), types.end(), [&](const std::optional<TensorSpec>& type) {
+    return type && type->dims.size() > 1 &&
+           std::find(type->dims.begin() + 1, type->dims.end(), types[of]->dims[0]) != type->dims.end();
+  });
+}
+
 }  // namespace
 
 std::vector<diagnose::IsolationInput> isolation_inputs(const Signature& signature,
                                                        const std::vector<at::Tensor>& tensors,
                                                        const std::vector<std::string>& shared) {
   const std::vector<std::string> declared = first_dims(signature);
-  int64_t samples = -1;
-  std::string dim;
   std::vector<diagnose::IsolationInput> inputs;
+  std::vector<size_t> candidates;  // for the input that says how many samples there are
   for (size_t i = 0; i < tensors.size(); ++i) {
     diagnose::IsolationInput input{signature.inputs[i], tensors[i], false, false};
     input.is_flags = i < signature.input_types.size() && signature.input_types[i] && signature.input_types[i]->flags;
     const bool is_shared = std::find(shared.begin(), shared.end(), input.name) != shared.end();
-    if (tensors[i].dim() > 0 && !is_shared) {
-      if (samples < 0) {
-        samples = tensors[i].size(0);
-        if (!declared.empty()) dim = declared[i];
-      }
-      const bool fits =
-          declared.empty() || dim.empty() || input.is_flags ? !is_one_sample(tensors[i], tensors) : declared[i] == dim;
-      input.has_samples = tensors[i].size(0) == samples && fits;
-    }
+    if (tensors[i].dim() > 0 && !is_shared) candidates.push_back(i);
     inputs.push_back(std::move(input));
+  }
+  if (candidates.empty()) return inputs;
+  const auto first_where = [&](auto has, size_t otherwise) {
+    const auto found = std::find_if(candidates.begin(), candidates.end(), has);
+    return found == candidates.end() ? otherwise : *found;
+  };
+  size_t first = first_where([&](size_t i) { return !is_one_sample(tensors[i], tensors); }, candidates.front());
+  if (!declared.empty()) first = first_where([&](size_t i) { return names_samples(signature.input_types, i); }, first);
+  const std::string dim = declared.empty() ? std::string() : declared[first];
+  for (const size_t i : candidates) {
+    const bool fits = dim.empty() || inputs[i].is_flags ? !is_one_sample(tensors[i], tensors) : declared[i] == dim;
+    inputs[i].has_samples = tensors[i].size(0) == tensors[first].size(0) && fits;
   }
   return inputs;
 }

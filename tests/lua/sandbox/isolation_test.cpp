@@ -290,6 +290,27 @@ TEST_CASE("inputs: which have samples, what they are made bad with, and two of t
   CHECK(diagnose::poisoned(at::ones({1}).expand({3}), 1, diagnose::Poison::nan).isnan().sum().item<int64_t>() == 1);
 }
 
+TEST_CASE("the input with the samples is found by its type, wherever it stands") {
+  const auto samples = [](const char* types, const Tensors& inputs) {
+    LuaScript script("return policy { inputs = {'a', 'b'}, outputs = {'y'}, signature = {" + std::string(types) +
+                         "}, run = function(a, b) return a * 2, b end }",
+                     {});
+    std::string with;
+    for (const diagnose::IsolationInput& input : isolation_inputs(script.signature(), inputs))
+      if (input.has_samples) with += input.name;
+    return with;
+  };
+  const at::Tensor row = at::ones({4}), batch = at::ones({6, 4}), square = at::ones({4, 4});
+  CHECK(samples("a = Tensor(float32_t, {4}), b = Tensor(float32_t, {'N', 4})", {row, square}) == "b");
+  CHECK(samples("a = Tensor(float32_t, {4, 4}), b = Tensor(float32_t, {'N', 4})", {square, square}) == "b");
+  CHECK(samples("a = Tensor(float32_t, {'D'}), b = Tensor(float32_t, {'N', 'D'})", {row, square}) == "b");
+  CHECK(samples("a = Tensor(float32_t, {'D', 'H'}), b = Tensor(float32_t, {'N', 'D'})", {square, square}) == "b");
+  CHECK(samples("a = Tensor(float32_t, {'N', 4}), b = Tensor(float32_t, {'N', 'D'})", {batch, batch}) == "ab");
+  CHECK(samples("a = Tensor(float32_t, {'N', 'N'}), b = Tensor(float32_t, {'N', 'N'})", {square, square}) == "ab");
+  CHECK(samples("a = Tensor(float32_t, {4}), b = Tensor(float32_t, {6, 4})", {row, batch}) == "b");
+  CHECK(samples("a = Tensor(float32_t, {6, 4}), b = Tensor(float32_t, {4})", {batch, row}) == "a");
+}
+
 TEST_CASE("flags that come in: one sample's record is its own") {
   const char* source =
       "return policy { inputs = {'z', 'f'}, outputs = {'z', 'f'},\n"
