@@ -15,6 +15,7 @@ struct Example {
   std::string from;                // "the inputs given", "test \"two bad samples\"", "its declared types"
   std::vector<at::Tensor> inputs;  // in the order of the signature
   std::vector<at::Tensor> params;  // likewise
+  bool is_form = false;            // of many that the declared types allow: a policy may refuse it
 };
 
 /// What the policy's own tests call it with. Throws what the script raises.
@@ -28,7 +29,11 @@ std::optional<Example> example_of_types(const Signature& signature, std::vector<
 constexpr int64_t most_values_of_types = 1 << 20;
 int64_t count_values(const std::vector<at::Tensor>& tensors);
 
-/// Where nobody gives a batch to verify the policy with: those of its tests, and one of its declared types.
+/// Small batches of other forms that the declared types allow: named dims of size 1 and of odd sizes, the other floating dtypes, "..." as no
+/// dim and as two. Without NaN and Inf.
+std::vector<Example> examples_of_forms(const Signature& signature, const std::vector<at::Tensor>& params);
+
+/// Where nobody gives a batch to verify the policy with: those of its tests, one of its declared types, and their other forms.
 std::vector<Example> examples_to_verify(LuaScript& script);
 
 }  // namespace triage::lua

@@ -40,7 +40,8 @@ std::vector<std::string> first_dims(const Signature& signature) {
 /// A name is the number of samples where it begins a type and stands behind in none: a fixed size is a size of all samples, and `D` of
 /// {"D"} beside {"N", "D"} is one of their dims.
 bool names_samples(const std::vector<std::optional<TensorSpec>>& types, size_t of) {
-  if (!types[of] || types[of]->flags || types[of]->dims.empty() || types[of]->dims[0].kind != Dim::Kind::name) return false;
+  if (!types[of] || types[of]->flags || types[of]->dims.empty() || types[of]->dims[0].kind != Dim::Kind::name)
+    return false;
   return std::none_of(types.begin(), types.end(), [&](const std::optional<TensorSpec>& type) {
     return type && type->dims.size() > 1 &&
            std::find(type->dims.begin() + 1, type->dims.end(), types[of]->dims[0]) != type->dims.end();

@@ -61,7 +61,10 @@ class AnswersLaw : public Trial {
           answered(search_for_sides(subject_, inputs_, samples_, {options_.search, options_.seed, numbers_}));
       samples_.insert(samples_.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
     }
+    if (samples_.empty()) return;
     if (samples_.size() > 1) try_batch_of_one();
+    try_empty_batch();
+    try_sizes();
     if (!promise(Law::answers).kept) result(Law::answers).verdict = Verdict::not_promised;
   }
 
@@ -70,16 +73,38 @@ class AnswersLaw : public Trial {
     Source where;
     const std::string failure = failure_of(batch_of(samples_.front()), &where);
     answers_one_ = failure.empty();
-    if (answers_one_ || !promise(Law::answers).kept) return;
-    Violation violation{"",
-                        "a batch of one sample fails, which larger ones do not: " + failure,
-                        samples_.front().what,
-                        1,
-                        where,
-                        "",
-                        named(batch_of(samples_.front())),
-                        0};
-    add(Law::answers, std::move(violation));
+    if (!answers_one_) note_size("a batch of one sample fails, which larger ones do not: " + failure, 1, where);
+  }
+
+  void try_empty_batch() {
+    Tensors batch = batch_of(samples_.front());
+    for (size_t i = 0; i < batch.size(); ++i)
+      if (inputs_[i].has_samples) batch[i] = batch[i].narrow(0, 0, 0);
+    Source where;
+    const std::string failure = failure_of(batch, &where);
+    if (!failure.empty()) note_size("a batch without samples fails: " + failure, 0, where);
+  }
+
+  /// Of samples that are answered: a batch of some size may be read as something else.
+  void try_sizes() {
+    for (const size_t size : {2, 3, 4, 5, 6, 7, 8, 9, 31, 33, 64, 65}) {
+      TriedSamples batch;
+      for (size_t i = 0; i < size; ++i) batch.push_back(samples_[i % samples_.size()]);
+      Source where;
+      const std::string failure = failure_of(diagnose::batch_of(inputs_, batch), &where);
+      if (failure.empty()) continue;
+      const std::string what = fmt::format("a batch of {} samples fails, which others do not: {}", size, failure);
+      return add(Law::answers,
+                 {"", what, batch.front().what, 1, where, "", named(diagnose::batch_of(inputs_, batch)), 0});
+    }
+  }
+
+  void note_size(std::string what, int64_t samples, const Source& where) {
+    if (!promise(Law::answers).kept) return;
+    std::vector<std::pair<std::string, at::Tensor>> shown = named(batch_of(samples_.front()));
+    for (size_t i = 0; i < shown.size(); ++i)
+      if (inputs_[i].has_samples) shown[i].second = shown[i].second.narrow(0, 0, samples);
+    add(Law::answers, {"", std::move(what), samples_.front().what, 1, where, "", std::move(shown), 0});
   }
 
   TriedSamples answered(const TriedSamples& samples) {

@@ -57,7 +57,7 @@ class IsolatedLaw : public Trial {
     if (good.empty() || bad.empty()) return;
     for (size_t i = 0; good.size() < neighbours; ++i) good.push_back(good[i]);
     good.resize(neighbours);
-    const std::vector<Answers> clean = two_calls(good, good), again = two_calls(good, good);
+    const std::vector<Answers> clean = calls_with(good, good), again = calls_with(good, good);
     for (const size_t output : outputs_with_samples(clean[0]))
       if (!other_rows(clean[0], again[0], output, {}).empty())
         return;  // not the same bits twice: check_isolation says so
@@ -65,7 +65,8 @@ class IsolatedLaw : public Trial {
       for (const size_t row : {size_t{0}, neighbours / 2}) {
         std::vector<size_t> batch = good;
         batch[row] = bad[i * bad.size() / std::min(bad.size(), most_neighbours)];
-        compare_neighbours(clean, good, batch, {row}, samples_[batch[row]].what + fmt::format(" as sample {}", row));
+        compare_neighbours(clean, good, batch, {row},
+                           samples_[batch[row]].what + fmt::format(", in place {} of the batch,", row));
       }
     for (size_t i = 0; i < std::min<size_t>(bad.size(), 8); ++i) {
       const size_t one = bad[i * bad.size() / std::min<size_t>(bad.size(), 8)];
@@ -74,7 +75,7 @@ class IsolatedLaw : public Trial {
       std::set<size_t> rows;
       for (size_t row = 0; row < neighbours; ++row)
         if (row != 1) rows.insert(row);
-      compare_neighbours(clean, good, batch, rows, samples_[one].what + " as all samples but sample 1");
+      compare_neighbours(clean, good, batch, rows, samples_[one].what + ", in all places of the batch but 1,");
     }
   }
 
@@ -92,9 +93,14 @@ class IsolatedLaw : public Trial {
     return false;
   }
 
-  std::vector<Answers> two_calls(const std::vector<size_t>& batch, const std::vector<size_t>& next) {
+  static constexpr const char* calls_text[] = {"in its call", "in the same call once more", "in the next call",
+                                               "in the call after the next"};
+
+  /// Where a state may carry something: twice, and the two calls after that.
+  std::vector<Answers> calls_with(const std::vector<size_t>& batch, const std::vector<size_t>& next) {
     std::vector<Answers> answers = {ask(picked(batch))};
-    if (subject_.has_state()) answers.push_back(ask_next(picked(next)));
+    if (subject_.has_state())
+      for (const auto* later : {&batch, &next, &next}) answers.push_back(ask_next(picked(*later)));
     return answers;
   }
 
@@ -123,28 +129,34 @@ class IsolatedLaw : public Trial {
                           const std::vector<size_t>& batch, const std::set<size_t>& rows, const std::string& what) {
     std::vector<Answers> got;
     try {
-      got = two_calls(batch, good);
+      got = calls_with(batch, good);
     } catch (const std::exception&) {  // of samples that another batch answers: told by Law::answers
       return;
     }
     for (size_t call = 0; call < got.size(); ++call)
       for (const size_t output : outputs_with_samples(clean[call])) {
         if (!is_promised(Law::isolated, clean[call].names[output])) continue;
-        const auto hurt = other_rows(clean[call], got[call], output, call == 0 ? rows : std::set<size_t>());
-        if (hurt.empty() || (call == 1 && rows.count(hurt.front()))) continue;
-        Violation violation{
-            clean[call].names[output],
-            fmt::format("{} changes sample {}, {}", what, hurt.front(), call == 0 ? "in its call" : "in the next call"),
-            what, 1};
+        const auto hurt = other_rows(clean[call], got[call], output, rows);  // a sample's own state is its own
+        if (hurt.empty()) continue;
+        Violation violation{clean[call].names[output],
+                            fmt::format("{} changes sample {}, {}", what, hurt.front(), calls_text[call]), what, 1};
         violation.row = static_cast<int64_t>(*rows.begin());
         const Tensors shown = diagnose::batch_of(inputs_, picked(batch));
         violation.inputs = named(shown);
-        const auto row = static_cast<int64_t>(hurt.front()), count = static_cast<int64_t>(batch.size());
-        if (call == 0)
-          place(violation, first_other({subject_.record(diagnose::batch_of(inputs_, picked(good))), count, row},
-                                       {subject_.record(shown), count, row}));
+        const Recording before = subject_.record(diagnose::batch_of(inputs_, picked(good)));
+        const Recording after = subject_.record(shown);
+        const auto hurt_row = static_cast<int64_t>(hurt.front()), count = static_cast<int64_t>(batch.size());
+        place(violation, call == 0 ? first_other({before, count, hurt_row}, {after, count, hurt_row})
+                                   : crossing_to_state(before, after, count, violation.row));
         add(Law::isolated, std::move(violation));
       }
+  }
+
+  /// The operator through which sample `row` reached what the next call begins with.
+  std::optional<Step> crossing_to_state(const Recording& before, const Recording& after, int64_t samples, int64_t row) {
+    for (size_t output = names_.size(); output < before.outputs.size(); ++output)
+      if (const auto step = first_crossing(before, after, samples, row, output)) return before.steps[*step];
+    return std::nullopt;
   }
 
   void note_isolation(const Isolation& isolation, const std::vector<IsolationInput>& inputs) {

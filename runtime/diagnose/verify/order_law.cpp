@@ -25,7 +25,7 @@ class OrderLaw : public Trial {
     std::vector<size_t> order(samples_.size());
     for (size_t i = 0; i < order.size(); ++i) order[i] = i;
     std::mt19937_64 random(options_.seed);
-    for (const size_t size : {samples_.size(), size_t{1}, size_t{2}, size_t{31}, size_t{33}}) {
+    for (const size_t size : {samples_.size(), size_t{1}, size_t{2}, size_t{3}, size_t{5}, size_t{31}, size_t{33}}) {
       if (size == 1 && !answers_one_) continue;
       for (size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random() % i]);
       for (size_t begin = 0; begin < order.size(); begin += size) {

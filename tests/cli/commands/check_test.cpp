@@ -1,5 +1,6 @@
 // What `triage check` finds when it calls a policy with the inputs of its own tests.
 #include "tests/cli/scene.h"
+#include "tests/policy_library.h"
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
@@ -72,4 +73,16 @@ TEST_CASE("check says what a promise of gradients does not cover") {
   CHECK(ran.out.rfind("repair.lua:2: note: it promises `gradients`, which hold for its own graph", 0) == 0);
   CHECK(has(ran.out, "repair.lua: ok\n"));
   CHECK(folder({"check", "repair.lua", "--json"}).json()["files"][0]["notes"].size() == 1);
+}
+
+TEST_CASE("check warns of nothing in the library, and of no boolean that item() gives") {
+  const PolicyFolder folder(
+      "return function(z)\n  if not z:isnan():any():item() then z = z + 1 end\n  return z\nend\n");
+  CHECK(folder({"check", "repair.lua"}).out.find("a number alone") == std::string::npos);
+  for (const auto& policy : triage::test::library()) {
+    const Ran ran = folder({"check", policy.string()});
+    CAPTURE(ran.out);
+    CHECK(ran.status == 0);
+    CHECK(ran.out.find(" warning: ") == std::string::npos);
+  }
 }

@@ -83,6 +83,12 @@ const Planted planted[] = {
     z, f = fix(z, f, "z")
     return torch.where((z > 7.25) & (z < 7.5), 0/0, z), f
   end})"},
+    {"a number that the script computes of constants", Law::finite, 4,
+     R"(local c = torch.tensor({1000.0, 234.5, 0.125})
+return policy { inputs = {"z"}, outputs = {"z", "f"}, verify = {unchanged = false, stable = false}, run = function(z)
+    local f = flag_nan_and_inf(z, "z") z, f = fix(z, f, "z")
+    return torch.where(z == c:sum(), 0/0, z), f
+  end})"},
     {"values that are clamped in silence", Law::unchanged, 4,
      R"(return policy { inputs = {"z"}, outputs = {"z", "f"}, run = function(z)
     local f = flag_nan_and_inf(z, "z")
@@ -121,6 +127,46 @@ const Planted planted[] = {
     local table = torch.arange(11):to(torch.float32)
     return table:index_select(0, z:select(-1, 0):nan_to_num():clamp(0, 12):to(torch.int64)), flag_nan(z, "z")
   end})"},
+    {"a batch of three samples", Law::answers, 4,
+     R"(return policy { inputs = {"z"}, outputs = {"z", "f"}, run = function(z)
+    local f = flag_nan_and_inf(z, "z")
+    z, f = fix(z, f, "z")
+    if z:size(0) == 3 then error("three") end
+    return z, f
+  end})"},
+    {"a batch without samples", Law::answers, 4,
+     R"(return policy { inputs = {"z"}, outputs = {"z", "f"}, verify = {unchanged = false}, run = function(z)
+    local f = flag_nan_and_inf(z, "z")
+    z, f = fix(z, f, "z")
+    local most = z:max()
+    return z + (most - most), f
+  end})"},
+    {"state that makes others bad after two bad calls", Law::isolated, 5,
+     R"(return policy { inputs = {"z"}, outputs = {"z", "f"}, state = {n = {shape = {}, dtype = torch.int64}},
+  verify = {unchanged = false, stable = false}, run = function(z, s)
+    local f = flag_nan_and_inf(z, "z")
+    z, f = fix(z, f, "z")
+    local n = s.n + err.has_nan(f):any():to(torch.int64)
+    local limit = torch.where(s.n >= 2, 1.0, 1e30)
+    f = push(f, err.OUT_OF_BOUNDS, "z", {where = (z > limit):any(-1)})
+    return z, f, {n = n}
+  end})"},
+};
+
+/// Faults in a form that the declared types allow.
+struct PlantedForm {
+  const char *what, *types, *body;
+  int line;
+};
+
+const PlantedForm planted_forms[] = {
+    {"its declared types with dims of size 1", "{'N', 'D'}",
+     "z, f = fix(z, f, 'z')\n z = z / (1 + z:std(-1, true, true))", 4},
+    {"its declared types with dims of size 7", "{'N', 'D'}",
+     "z, f = fix(z, f, 'z')\n z = z:size(1) == 7 and z / 0 or z", 4},
+    {"its declared types with dims of size 7", "{'N', '...'}",
+     "z, f = fix(z, f, 'z')\n z = z:dim() == 3 and z / 0 or z", 4},
+    {"its declared types in float16", "{'N', 'D'}", "z, f = fix(z, f, 'z')\n z = z:clamp(-1e4, 1e4) * 10", 4},
 };
 
 }  // namespace
@@ -146,6 +192,37 @@ TEST_CASE("verify finds each planted fault, and the line that has it") {
     }
     CHECK_FALSE(found.ok());
   }
+}
+
+TEST_CASE("verify tries the forms that declared types leave open") {
+  for (const PlantedForm& fault : planted_forms) {
+    CAPTURE(fault.what);
+    const TemporaryFolder folder;
+    const std::string path = folder / "policy.lua";
+    std::ofstream(path) << "return policy { inputs = {'z'}, outputs = {'z', 'f'}, signature = {z = Tensor(floating_t, "
+                        << fault.types << ")}, verify = {unchanged = false, stable = false}, run = function(z)\n"
+                        << " local f = flag_nan_and_inf(z, 'z')\n " << fault.body << "\n return z, f\nend }";
+    const Verification found = triage::verify_policy(path);
+    CHECK(found.left_out.empty());
+    const LawResult& finite = of(found, Law::finite);
+    REQUIRE(finite.violations.size() == 1);
+    CHECK(finite.violations[0].what.find(std::string("(with ") + fault.what) != std::string::npos);
+    CHECK(finite.violations[0].source.line == fault.line);
+  }
+}
+
+TEST_CASE("verify: a form whose good samples fail is left out, with the reason") {
+  const TemporaryFolder folder;
+  const std::string path = folder / "policy.lua";
+  std::ofstream(path) << R"(return policy { inputs = {'z'}, outputs = {'z', 'f'},
+  signature = {z = Tensor(float32_t, {'N', 'D'})}, run = function(z)
+    z:reshape(z:size(0), -1, 2)
+    return z, flag_nan_and_inf(z, 'z')
+  end })";
+  const Verification found = triage::verify_policy(path);
+  REQUIRE(found.left_out.size() == 2);
+  CHECK(found.left_out[1].find("its declared types with dims of size 7") == 0);
+  CHECK(found.left_out[1].find("policy.lua:3") != std::string::npos);
 }
 
 TEST_CASE("verify: the sample that it shows is small, and shows the fault by itself") {

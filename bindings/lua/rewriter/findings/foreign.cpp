@@ -53,7 +53,7 @@ bool gives_pair(const Expression& e) {
 
 constexpr std::array<std::string_view, 6> kLists = {"chunk",        "split",        "unbind",
                                                     "tensor_split", "unsafe_chunk", "split_with_sizes"};
-constexpr std::array<std::string_view, 6> kNumbers = {"numel", "nelement", "dim", "ndimension", "size", "item"};
+constexpr std::array<std::string_view, 5> kNumbers = {"numel", "nelement", "dim", "ndimension", "size"};
 
 bool is_field(const Expression& e, std::string_view name) {
   return e.kind == ExpressionKind::Index && e.right->kind == ExpressionKind::String && e.right->text == name;
