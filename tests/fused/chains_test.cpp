@@ -66,9 +66,10 @@ class Chain {
   Tensors values_, numbers_, rows_;
 };
 
-Tensors inputs_of(int64_t n, int64_t width, uint32_t seed) {
+/// Without bad rows, rows that lie side by side are searched at once.
+Tensors inputs_of(int64_t n, int64_t width, uint32_t seed, bool is_clean = false) {
   const auto number = [&](uint32_t bit) { return at::full({}, (seed >> bit & 1) != 0, at::kBool); };
-  const at::Tensor x = with_bad_rows({n, width});
+  const at::Tensor x = is_clean ? data({n, width}) : with_bad_rows({n, width});
   return {x, x.roll(3, 0) * 0.75, data({n, width}), number(0), number(1), (at::arange(n) % 3 == 0).view({n, 1})};
 }
 
@@ -99,8 +100,35 @@ TEST_CASE("selections made at random have ATen's bits, whatever level of a loop 
     const Tensors example = inputs_of(5, 4, seed);
     const auto tapes = compiled(program, example);
     for (const uint32_t shape : {seed, seed / 8 + 1, seed / 48 + 2})
-      check(seed, *tapes, inputs_of(batches[shape / 8 % 6], widths[shape % 8], seed));
+      for (const bool is_clean : {false, true})
+        check(seed, *tapes, inputs_of(batches[shape / 8 % 6], widths[shape % 8], seed, is_clean));
   }
+}
+
+TEST_CASE("one input that is searched several times is searched at once, in batches of every size") {
+  using Search = at::Tensor (*)(const at::Tensor&);
+  constexpr Search searches[] = {[](const at::Tensor& x) { return flag_nan(x, 1); },
+                                 [](const at::Tensor& x) { return flag_inf(x, 1); },
+                                 [](const at::Tensor& x) { return flag_nan_and_inf(x, 1); },
+                                 [](const at::Tensor& x) { return at::isnan(x).any(-1); },
+                                 [](const at::Tensor& x) { return at::isinf(x).any(-1); },
+                                 [](const at::Tensor& x) { return at::isfinite(x).all(-1); },
+                                 [](const at::Tensor& x) { return (x > 1.5).any(-1); },
+                                 [](const at::Tensor& x) { return (x <= 3).all(-1); },
+                                 [](const at::Tensor& x) { return x.amax(-1); }};
+  for (const Search one : searches)
+    for (const Search other : searches) {
+      const Program program = [=](const Tensors& in) { return Tensors{one(in[0]), other(in[0])}; };
+      const auto tapes = compiled(program, {data({5, 4})});
+      for (const int64_t n : {1, 2, 3, 4, 5, 31, 32, 33, 64})
+        for (const int64_t width : {1, 3, 4, 33, 600})
+          for (const bool is_clean : {false, true}) {
+            const Tensors given = {is_clean ? data({n, width}) : with_bad_rows({n, width})};
+            const Tensors expected = program(given), got = run(*tapes, given);
+            for (size_t i = 0; i < expected.size(); ++i)
+              CHECK_MESSAGE(same_bits(expected[i], got[i]), "result " << i << " of " << n << "x" << width);
+          }
+    }
 }
 
 TEST_CASE("selections of rows within selections have ATen's bits, however deep they are") {

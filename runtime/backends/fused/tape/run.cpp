@@ -281,11 +281,13 @@ class TapeRun {
     };
     if (!std::all_of(loop.reductions.begin(), loop.reductions.end(), says_nothing)) return false;
     for (const Steps::Edges& one : loop.edges) edges_.repeat(one, row, rows - 1);
-    for (const Steps::Reduction& one : loop.reductions)
+    for (const Steps::Reduction& one : loop.reductions) {
+      if (one.edges >= 0) continue;  // told by these, wherever somebody asks
       with_number_of(memory_.slot(one.total).size, [&](auto type) {
         auto* const total = reinterpret_cast<decltype(type)*>(memory_.memory(one.total, row));
         std::fill_n(total + 1, rows - 1, *total);
       });
+    }
     return true;
   }
 
