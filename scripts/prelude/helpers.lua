@@ -30,6 +30,21 @@ local function code_set(codes)
   return set
 end
 
+local told = {}   -- locations, each once
+
+--- Integers of more digits than a float has would change without a word: 16777217 becomes 16777216.
+local function tell_of_floats(z, fallback, location)
+  if math.type(fallback) ~= "float" or z:is_floating_point() or z:is_complex() or told[location] then
+    return
+  end
+  told[location] = true
+  local whole = math.tointeger(fallback)
+  core.warn(("fix: '%s' is of integers (%s) and its fallback is %s, so all its samples become floats, and large integers lose "
+    .. "their last digits; %s"):format(
+    location, tostring(z.dtype), fallback,
+    whole and ("write %d to keep integers"):format(whole) or "give an integer to keep integers"))
+end
+
 local fix_options = {fallback = true, codes = true, min_severity = true, config = true}
 
 function globals.fix(z, flags, location, options)
@@ -54,6 +69,7 @@ function globals.fix(z, flags, location, options)
   local min_severity = options.min_severity == nil and WARN or core.severity(options.min_severity, "fix")
   local slots, policy = core.resolve_config(options.config)
   local fix = core.is_tensor(fallback) and fix_rows or fix_rows_number
+  tell_of_floats(z, fallback, tostring(location))
   return fix(z, flags, fallback, core.location(location, "fix"), codes, min_severity, slots, policy)
 end
 
