@@ -99,7 +99,15 @@ auto operation(const char* name, const char* overload = "") {
   return c10::Dispatcher::singleton().findSchemaOrThrow(name, overload).typed<Signature>();
 }
 
-bool wants_grad(const Tensor& z) { return at::GradMode::is_enabled() && z.requires_grad(); }
+/// Throws where `z` has a tangent of forward mode, which would be lost.
+bool wants_grad(const Tensor& z) {
+  if (z._fw_grad(/*level=*/0).defined())
+    throw InputError(
+        "Operations on flags have no forward-mode derivative, and a tensor has a tangent (forward_ad, torch.func.jvp): "
+        "take gradients by "
+        "backward, or pass the tensor detached.");
+  return at::GradMode::is_enabled() && z.requires_grad();
+}
 
 /// `grad` where `mask` holds, else 0. LibTorch 1.13 has no `where` for Meta tensors.
 Tensor kept_where(const Tensor& mask, const Tensor& grad) {
