@@ -1,10 +1,13 @@
 // torch.classes.triage: Runtime, Policy and Watch as TorchBind classes, for the package in triage/, which gives them the shape
 // that Python's users know. Nothing here needs Python: LibTorch converts the arguments, and releases the interpreter's lock
 // while a method runs.
+#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/custom_class.h>
+#include <triage/decisions.h>
 #include <triage/runtime.h>
 #include <triage/statistics.h>
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
@@ -16,8 +19,11 @@
 #include <utility>
 #include <vector>
 
+#include "bindings/python/autocast.h"
+#include "bindings/python/forms.h"
 #include "bindings/python/interpreter.h"
 #include "bindings/python/registry.h"
+#include "bindings/python/saved_tensors.h"
 #include "bindings/python/values.h"
 
 namespace triage::python {
@@ -44,8 +50,45 @@ class PolicyObject : public torch::CustomClassHolder {
       chosen.params = params_from(params);
       RunInfo info;
       chosen.info = &info;
+      const WithoutSavedTensorHooks kept;
       Tensors outputs = policy_.run(inputs, chosen);
       return std::make_tuple(std::move(outputs), to_dict(info));
+    });
+  }
+
+  /// What it returns for inputs with open sizes, as text of numbers: see triage/_fake.py. `sizes`: of each input its rank, then each size, or
+  /// -1 - n for open size n; `values`: of the open sizes, near which it is asked.
+  std::vector<int64_t> output_forms(const std::vector<int64_t>& dtypes, const std::vector<std::string>& devices,
+                                    const std::vector<int64_t>& sizes, const std::vector<int64_t>& values,
+                                    const std::string& autocast) const {
+    return for_python([&] {
+      const c10::impl::ForceDispatchKeyGuard plain{c10::impl::LocalDispatchKeySet(c10::impl::PODLocalDispatchKeySet{})};
+      const AutocastScope scope(autocast);
+      std::vector<OpenInput> inputs;
+      size_t next = 0;
+      for (size_t i = 0; i < dtypes.size(); ++i) {
+        inputs.push_back({static_cast<at::ScalarType>(dtypes[i]), c10::Device(devices.at(i)), {}});
+        for (int64_t rank = sizes.at(next++); rank > 0; --rank, ++next)
+          inputs.back().sizes.push_back(sizes.at(next) >= 0 ? OpenSize{sizes[next], -1}
+                                                            : OpenSize{0, static_cast<int>(-1 - sizes[next])});
+      }
+      std::vector<OpenOutput> outputs = learn_outputs(policy_, inputs, values);
+      std::vector<int64_t> told;
+      for (const OpenOutput& output : outputs) {
+        told.push_back(static_cast<int64_t>(output.dtype));
+        const auto like = std::find_if(inputs.begin(), inputs.end(), [&](const OpenInput& input) {
+          return input.device.type() == output.device.type();
+        });
+        told.push_back(like == inputs.end() ? -1 : like - inputs.begin());
+        told.push_back(static_cast<int64_t>(output.sizes.size()));
+        for (const SizeRule& rule : output.sizes) {
+          told.push_back(rule.is_product);
+          told.push_back(rule.constant);
+          told.insert(told.end(), rule.factors.begin(), rule.factors.end());
+        }
+      }
+      promise(key_, {std::move(inputs), std::move(outputs)});
+      return told;
     });
   }
 
@@ -147,18 +190,32 @@ class WatchObject : public torch::CustomClassHolder {
 
 class RuntimeObject : public torch::CustomClassHolder {
  public:
-  explicit RuntimeObject(const Dict& options)
-      : runtime_(for_python([&] { return Runtime(runtime_options_from(options)); })) {}
+  explicit RuntimeObject(const Dict& options) {
+    for_python([&] {
+      RuntimeOptions chosen = runtime_options_from(options);
+      decisions_ = chosen.decisions;
+      runtime_.emplace(std::move(chosen));
+    });
+  }
   ~RuntimeObject() override {
     const WithoutLock waiting;
     if (!is_finalizing())
       close();
     else if (runtime_)
-      new Runtime(std::move(*runtime_));  // its thread may wait for the lock
+      new std::pair(std::move(*runtime_), std::move(decisions_));  // their threads may wait for the lock
   }
 
   /// Waits until what its policies no longer use is freed. Later calls throw InputError.
-  void close() { runtime_.reset(); }
+  void close() {
+    runtime_.reset();
+    decisions_ = nullptr;
+  }
+
+  /// Waits until all decisions so far are written.
+  void flush() {
+    for_python([&] { open(); });
+    if (decisions_) decisions_->flush();
+  }
 
   c10::intrusive_ptr<PolicyObject> load(const std::string& path, const std::string& key) {
     return for_python([&] { return c10::make_intrusive<PolicyObject>(open().load(path), key); });
@@ -183,6 +240,7 @@ class RuntimeObject : public torch::CustomClassHolder {
     return *runtime_;
   }
 
+  std::shared_ptr<DecisionLog> decisions_;
   std::optional<Runtime> runtime_;
 };
 
@@ -202,6 +260,7 @@ int to_int(int64_t number) { return std::in_range<int>(number) ? static_cast<int
 TORCH_LIBRARY_FRAGMENT(triage, m) {
   m.class_<PolicyObject>("Policy")
       .def("run_with", &PolicyObject::run_with)
+      .def("output_forms", &PolicyObject::output_forms)
       .def("prepare", with_policy<Tensors>([](const Policy& p, const Tensors& inputs) { p.prepare(inputs); }))
       .def("set_params", &PolicyObject::set_params)
       .def("manual_seed",
@@ -234,6 +293,7 @@ TORCH_LIBRARY_FRAGMENT(triage, m) {
       .def("load_source", &RuntimeObject::load_source)
       .def("watch", &RuntimeObject::watch)
       .def("metrics", &RuntimeObject::metrics)
+      .def("flush", &RuntimeObject::flush)
       .def("close", &RuntimeObject::close);
 }
 

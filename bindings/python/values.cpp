@@ -9,6 +9,7 @@
 #include <triage/version.h>
 
 #include <chrono>
+#include <limits>
 #include <memory>
 #include <stdexcept>
 #include <vector>
@@ -354,6 +355,7 @@ RuntimeOptions runtime_options_from(const Dict& values) {
   RuntimeOptions result;
   std::string masked_rows = masked_rows_name(result.masked_rows);
   std::string cache_dir, decision_log;
+  bool decisions_at_once = false;  // of a child process, whose parent has the log too
   options.take("backend", result.backend);
   options.take("on_error", result.on_error);
   options.take("fullgraph", result.fullgraph);
@@ -371,6 +373,7 @@ RuntimeOptions runtime_options_from(const Dict& values) {
   options.take("seed", result.seed);
   options.take("count_flags", result.count_flags);
   options.take("decision_log", decision_log);
+  options.take("decisions_at_once", decisions_at_once);
   options.take("instructions", result.limits.instructions);
   options.take("seconds", result.limits.seconds);
   options.take("script_bytes", result.limits.script_bytes);
@@ -384,6 +387,8 @@ RuntimeOptions runtime_options_from(const Dict& values) {
   if (!decision_log.empty()) {
     DecisionLogOptions log;
     log.file = decision_log;
+    log.at_once = decisions_at_once;
+    if (decisions_at_once) log.max_file_bytes = std::numeric_limits<uint64_t>::max();  // the parent rotates it
     result.decisions = std::make_shared<DecisionLog>(log);
   }
   return result;

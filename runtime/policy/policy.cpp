@@ -8,6 +8,7 @@
 #include "runtime/messages/boundary.h"
 #include "runtime/policy/calls/call.h"
 #include "runtime/policy/core/policy_core.h"
+#include "runtime/policy/core/rehearsal.h"
 #include "runtime/policy/files/policy_files.h"
 #include "runtime/policy/loading.h"
 #include "runtime/policy/releases/releases.h"
@@ -125,6 +126,10 @@ Outputs Policy::run_named(const NamedTensors& inputs, const RunOptions& options)
 
 void Policy::prepare(at::ArrayRef<at::Tensor> inputs, const RunOptions& options) const {
   errors_only([&] { policy::Call(core(), inputs, options).prepare(); });
+}
+
+std::vector<TensorMetadata> output_metadata(const Policy& policy, const std::vector<TensorMetadata>& inputs) {
+  return errors_only([&] { return policy::outputs_for(policy.core(), inputs); });
 }
 
 void Policy::set_param(const std::string& name, ParamValue value) const {

@@ -6,6 +6,7 @@
 """
 
 from . import _library  # isort: skip  checks that the library fits this PyTorch, and loads it
+from . import _logs  # isort: skip  before runtimes, which it outlives at the end of the process
 from . import _fake, err, flags
 from ._build import TRIAGE_VERSION as __version__
 from ._config import AccumulationConfig, Dedupe, ErrorConfig, ErrorLocation, Order, Priority, get_config, set_config

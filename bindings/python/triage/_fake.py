@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ._config import get_config, words_for
-from ._errors import InputError
+from ._errors import InputError, called
 from ._policy import find
 
 # The numbers of c10::ScalarType, as torch::jit's schemas have them.
@@ -18,10 +18,7 @@ _DTYPES = {
     7: torch.float64, 9: torch.complex64, 10: torch.complex128, 11: torch.bool, 15: torch.bfloat16,
 }  # fmt: skip
 
-_HOW = (
-    'Declare the outputs in the policy: outputs = {"z", "f"}, signature = {z = Tensor(float32_t, {"N", 4}), '
-    'f = Tensor(error_t, {"N", "words"})}. A name of a dimension must be one that an input has.'
-)
+_NUMBERS = {dtype: number for number, dtype in _DTYPES.items()}
 
 
 def _bind(sizes: dict[str, Any], dims: Sequence[Any], tensor: Tensor) -> None:
@@ -35,14 +32,10 @@ def _bind(sizes: dict[str, Any], dims: Sequence[Any], tensor: Tensor) -> None:
                 sizes.setdefault(dim, tensor.shape[place])
 
 
-def _output(key: str, name: str, spec: dict[str, Any] | None, sizes: dict[str, Any], like: Tensor) -> Tensor:
-    def unknown(what: str) -> InputError:
-        return InputError(f"policy {key!r}: {what}, so torch.compile and torch.export do not know what it returns. {_HOW}")
-
-    if spec is None:
-        raise unknown(f"output `{name}` has no declared type")
-    if not spec["flags"] and spec["dtype"] is None:
-        raise unknown(f"output `{name}`, {spec['text']}, has no single dtype")
+def _output(spec: dict[str, Any] | None, sizes: dict[str, Any], like: Tensor) -> Tensor | None:
+    """None where the declared type leaves something open."""
+    if spec is None or not (spec["flags"] or spec["dtype"] in _DTYPES):
+        return None
     shape = []
     for i, dim in enumerate(spec["dims"]):
         if spec["flags"] and i == 1 and dim not in sizes:
@@ -50,24 +43,86 @@ def _output(key: str, name: str, spec: dict[str, Any] | None, sizes: dict[str, A
         if isinstance(dim, str) and dim in sizes:
             dim = sizes[dim]
         elif dim is None or isinstance(dim, str):
-            raise unknown(f"output `{name}`, {spec['text']}, has a size that no input has")
+            return None
         shape.append(dim)
     return like.new_empty(shape, dtype=get_config().flag_dtype if spec["flags"] else _DTYPES[spec["dtype"]])
 
 
-@torch.library.register_fake("triage::run_policy")
-def _run_policy(key: str, inputs: list[Tensor]) -> list[Tensor]:
-    signature = find(key).signature
+def _declared(key: str, inputs: list[Tensor], signature: dict[str, Any]) -> list[Tensor] | None:
+    """The outputs by their declared types; None where these leave something open."""
     names, input_types, output_types = signature["outputs"], signature["input_types"], signature["output_types"]
-    if len(inputs) != len(signature["inputs"]):
-        raise InputError(f"policy {key!r} takes {len(signature['inputs'])} inputs ({', '.join(signature['inputs'])}); got {len(inputs)}.")
     if not output_types:
-        raise InputError(f"policy {key!r} declares no types of its outputs, so torch.compile and torch.export do not know what it returns. {_HOW}")
+        return None
     sizes: dict[str, Any] = {}
     for spec, tensor in zip(input_types, inputs):
         if spec is not None:
             _bind(sizes, spec["dims"], tensor)
-    return [_output(key, name, spec, sizes, inputs[0]) for name, spec in zip(names, output_types)]
+    outputs = [_output(spec, sizes, inputs[0]) for _, spec in zip(names, output_types)]
+    return None if None in outputs else outputs
+
+
+def _learned(key: str, inputs: list[Tensor], autocast: str) -> list[Tensor]:
+    """The outputs as the policy gives them for made-up values of these sizes. Open sizes are varied, so that the sizes of outputs are
+    known by those of inputs."""
+    numbers: dict[Any, int] = {}  # of open sizes, by their expressions
+    opens: list[Any] = []
+    near: list[int] = []
+    sizes: list[int] = []
+    for tensor in inputs:
+        sizes.append(tensor.dim())
+        for size in tensor.shape:
+            if isinstance(size, torch.SymInt) and not size.node.expr.is_number:
+                if size.node.expr not in numbers:
+                    numbers[size.node.expr] = len(opens)
+                    opens.append(size)
+                    near.append(_near(size, len(near)))
+                sizes.append(-1 - numbers[size.node.expr])
+            else:
+                sizes.append(int(size))
+    dtypes = [_NUMBERS[tensor.dtype] for tensor in inputs]
+    told = called(find(key)._native().output_forms, dtypes, [str(tensor.device) for tensor in inputs], sizes, near, autocast)
+    outputs, next = [], 0
+    while next < len(told):
+        dtype, like, rank = told[next : next + 3]
+        next += 3
+        shape = []
+        for _ in range(rank):
+            is_product, size, *factors = told[next : next + 2 + len(opens)]
+            next += 2 + len(opens)
+            for factor, open in zip(factors, opens):
+                if factor:
+                    size = size * open if is_product else size + factor * open
+            shape.append(size)
+        device = inputs[like].device if like >= 0 else "cpu"
+        outputs.append(inputs[0].new_empty(shape, dtype=_DTYPES[dtype], device=device))
+    return outputs
+
+
+def _near(size: torch.SymInt, number: int) -> int:
+    """A value of an open size: as the program was called, if that is not much; else a small one that no other open size has."""
+    hint = size.node.hint if size.node.has_hint() else None
+    return hint if hint is not None and 2 <= hint <= 4096 else 5 + 2 * number
+
+
+@torch.library.register_fake("triage::run_policy")
+def _run_policy(key: str, inputs: list[Tensor], autocast: str = "") -> list[Tensor]:
+    signature = find(key).signature
+    if len(inputs) != len(signature["inputs"]):
+        raise InputError(f"policy {key!r} takes {len(signature['inputs'])} inputs ({', '.join(signature['inputs'])}); got {len(inputs)}.")
+    if not inputs:
+        raise InputError(f"policy {key!r} has no inputs: torch.compile and torch.export hold policies of tensors. Call it outside of the program.")
+    declared = _declared(key, inputs, signature)
+    return _learned(key, inputs, autocast) if declared is None else declared
+
+
+@torch.library.register_fake("triage::run_policy_train")
+def _run_policy_train(key: str, inputs: list[Tensor], differentiable: list[int], autocast: str, serial: int) -> list[Tensor]:
+    return [*_run_policy(key, inputs, autocast), torch.empty((1,), dtype=torch.uint8, device="cpu")]
+
+
+@torch.library.register_fake("triage::run_policy_backward")
+def _run_policy_backward(ticket: Tensor, gradients: list[Tensor | None], inputs: list[Tensor], differentiable: list[int]) -> list[Tensor]:
+    return [inputs[i].new_empty(inputs[i].shape) for i in differentiable]
 
 
 # --- operations on flags: the library's own kernels for this, in C++, take sizes as numbers, and so would compile a program anew

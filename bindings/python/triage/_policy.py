@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import ctypes
 import difflib
+import multiprocessing
 import os
 import threading
 import weakref
@@ -376,7 +377,10 @@ class Runtime:
         _all_runtimes.add(self)
 
     def _open(self) -> Any:
-        return called(torch.classes.triage.Runtime, dict(self.options))
+        options = dict(self.options)
+        if options.get("decision_log") and (_generation or multiprocessing.parent_process() is not None):
+            options["decisions_at_once"] = True  # a child process ends by os._exit, and its parent has the file too
+        return called(torch.classes.triage.Runtime, options)
 
     def _native(self) -> Any:
         if self._generation != _generation:
@@ -404,6 +408,10 @@ class Runtime:
 
     def __repr__(self) -> str:
         return f"<triage.Runtime {', '.join(f'{name}={value!r}' for name, value in self.options.items()) or 'without options'}>"
+
+    def flush(self) -> None:
+        """Waits until the decision log holds all decisions so far."""
+        called(self._native().flush)
 
     def metrics_text(self) -> str:
         """Statistics of all policies in Prometheus' text format."""

@@ -49,6 +49,8 @@ struct DecisionLogOptions {
   /// At most so many bad samples of a call (10,000 or fewer) are listed, with at most 64 errors each; the line has the
   /// number of all.
   size_t max_samples = 100;
+  /// A call returns when its line is written: for processes that end without destructors, such as forked workers of a data loader.
+  bool at_once = false;
   /// Names of fields that are left out ("sample_id", "path"), and of fields of text that are replaced by a hash: equal
   /// values stay equal.
   std::vector<std::string> drop = {};

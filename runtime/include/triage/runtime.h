@@ -224,6 +224,14 @@ enum class Reload : uint8_t {
   refused,    ///< the old version stays live; version().last_error says why
 };
 
+/// What a tensor is without its values.
+struct TensorMetadata {
+  c10::ScalarType dtype = c10::ScalarType::Float;
+  std::vector<int64_t> sizes = {};  ///< -1: depends on values
+  c10::Device device = c10::kCPU;
+  bool is_flags = false;  ///< of an output
+};
+
 /// One policy of a Runtime: a cheap handle; copies share the policy, and keep working after the Runtime is gone. Do not
 /// destroy or assign a handle while a call through it runs: a host function that does so must call through a copy.
 class TRIAGE_API Policy {
@@ -353,11 +361,19 @@ class TRIAGE_API Policy {
  private:
   friend class Bundle;
   friend class Runtime;
+  friend TRIAGE_API std::vector<TensorMetadata> output_metadata(const Policy& policy,
+                                                                const std::vector<TensorMetadata>& inputs);
   explicit Policy(std::shared_ptr<policy::PolicyCore> core) : core_(std::move(core)) {}
   policy::PolicyCore& core() const;
   [[noreturn]] void throw_output_count(size_t wanted, size_t got) const;
   std::shared_ptr<policy::PolicyCore> core_;
 };
+
+/// What a call of the policy with such inputs returns. The source of its live version runs on made-up values, in an interpreter of its
+/// own: what it remembers, its state, its random numbers and its statistics stay as they are, and functions of the host are not called.
+/// Throws InputError for inputs that it does not take, PolicyError where it fails on each of these values or would call such a
+/// function, LimitError.
+TRIAGE_API std::vector<TensorMetadata> output_metadata(const Policy& policy, const std::vector<TensorMetadata>& inputs);
 
 /// An event in a watched directory.
 struct WatchEvent {

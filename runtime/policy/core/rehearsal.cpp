@@ -3,6 +3,7 @@
 #include "runtime/capture/recording/recorder.h"
 #include "runtime/messages/debugging/verbose.h"
 #include "runtime/operators/logical_bytes.h"
+#include "runtime/policy/core/policy_core.h"
 #include "runtime/policy/state/state_of_call.h"
 #include "runtime/policy/trials/output_types.h"
 
@@ -38,13 +39,17 @@ double bytes_of(const Kind& kind) {
   return bytes;
 }
 
-bool fits(const Signature& signature, at::ArrayRef<at::Tensor> inputs) {
-  TensorMatcher matcher("");
+/// The first input that is of another type than declared.
+std::optional<ValidationFailure> misfit(const std::string& policy, const Signature& signature,
+                                        at::ArrayRef<at::Tensor> inputs) {
+  TensorMatcher matcher(policy);
   for (size_t i = 0; i < signature.input_types.size() && i < inputs.size(); ++i)
     if (const auto& type = signature.input_types[i])
-      if (matcher.match(inputs[i], *type, {Subject::Role::input, signature.inputs[i]})) return false;
-  return true;
+      if (auto failure = matcher.match(inputs[i], *type, {Subject::Role::input, signature.inputs[i]})) return failure;
+  return std::nullopt;
 }
+
+bool fits(const Signature& signature, at::ArrayRef<at::Tensor> inputs) { return !misfit("", signature, inputs); }
 
 /// Whether it takes all inputs that fit the types it declares.
 bool has_typed_inputs(const Signature& signature) {
@@ -301,6 +306,45 @@ std::optional<std::string> check_declared_outputs(Script& script, const Limits& 
   if (const Rehearsed answer = run_once(script, inputs, {}); answer.misfits)
     throw LoadError(answer.why, script.definition().where);
   return std::nullopt;
+}
+
+std::vector<TensorMetadata> outputs_for(const PolicyCore& policy, const std::vector<TensorMetadata>& inputs) {
+  const std::shared_ptr<PolicyVersion> live = policy.line().live();
+  const Params params = [&] {
+    const std::lock_guard lock(policy.line().mutex());
+    return policy.line().params();
+  }();
+  Kind kind;
+  for (const TensorMetadata& input : inputs) kind.push_back({input.sizes, input.dtype, input.device, false});
+  const messages::LogTo log_to(policy.runtime().logger());
+  const auto script = policy.runtime().load_script(live->contents, live->path, /*silent=*/true);
+  if (kind.size() != live->signature.inputs.size())
+    throw InputError(fmt::format("policy '{}' takes {} inputs ({}), got {}", live->name, live->signature.inputs.size(),
+                                 fmt::join(live->signature.inputs, ", "), kind.size()));
+  Rehearsed answer;
+  for (const SyntheticValues values : {SyntheticValues::ones, SyntheticValues::zeros, SyntheticValues::identity}) {
+    const std::vector<at::Tensor> made = inputs_of(kind, values);
+    if (auto failure = misfit(live->name, live->signature, made)) throw_validation(*std::move(failure));
+    answer = run_once(*script, made, params);
+    if (answer.form) break;
+  }
+  if (!answer.form && answer.error) std::rethrow_exception(answer.error);
+  if (!answer.form)
+    throw PolicyError(
+        fmt::format("policy '{}': what it returns cannot be known without a call: {}", live->name, answer.why),
+        live->defined_at);
+  OpenSizes open;
+  const std::vector<at::Tensor> mixed = inputs_of(kind, SyntheticValues::mixed);
+  if (const Rehearsed other = run_once(*script, mixed, params); other.form)
+    add_open_sizes(open, *answer.form, *other.form);
+  std::vector<TensorMetadata> outputs;
+  for (const OutputForm& form : *answer.form) {
+    const size_t output = outputs.size();
+    outputs.push_back({form.dtype, form.sizes, c10::Device(form.device), form.is_flags});
+    for (size_t dim = 0; dim < form.sizes.size(); ++dim)
+      if (open.count({output, dim})) outputs.back().sizes[dim] = -1;
+  }
+  return outputs;
 }
 
 }  // namespace triage::policy

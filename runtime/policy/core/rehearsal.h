@@ -13,6 +13,8 @@
 
 namespace triage::policy {
 
+class PolicyCore;
+
 /// While alive, graphs of `version` that run on this thread, on values that nobody sent, are held to their contracts
 /// and end within the budget of a call.
 class OnSyntheticValues {
@@ -45,5 +47,8 @@ Trial::Known rehearse(Script& before, Script& next, const PolicyVersion& live, c
 /// Tries a script that declares the types of its inputs and outputs on inputs made of those types. Throws LoadError
 /// where it gives others. What it cannot be tried on tells nothing; where no such inputs can be made, why.
 std::optional<std::string> check_declared_outputs(Script& script, const Limits& limits);
+
+/// triage::output_metadata.
+std::vector<TensorMetadata> outputs_for(const PolicyCore& policy, const std::vector<TensorMetadata>& inputs);
 
 }  // namespace triage::policy

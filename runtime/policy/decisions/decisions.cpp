@@ -83,6 +83,7 @@ void DecisionQueue::note_entry(Entry&& entry, size_t room) noexcept {
     wake = doing_ == Thread::waits || (doing_ == Thread::lingers && many);
   }
   if (wake) more_.notify_one();
+  if (options_.at_once) flush();
 }
 
 void DecisionQueue::drop() noexcept {
@@ -103,7 +104,7 @@ void DecisionQueue::stop_noting() noexcept {
   taking_ = false;
 }
 
-void DecisionQueue::flush() {
+void DecisionQueue::flush() noexcept {
   if (process_.is_another()) return;
   if (std::this_thread::get_id() == thread_.get_id()) return;
   std::unique_lock lock(mutex_);

@@ -48,7 +48,7 @@ class DecisionQueue : public std::enable_shared_from_this<DecisionQueue> {
   /// What is noted from now on is dropped, and not counted.
   void stop_noting() noexcept;
 
-  void flush();
+  void flush() noexcept;
   DecisionCounts counts() const noexcept;
 
  private:

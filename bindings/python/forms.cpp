@@ -1,0 +1,222 @@
+#include "bindings/python/forms.h"
+
+#include <c10/util/StringUtil.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+namespace triage::python {
+namespace {
+
+std::vector<TensorMetadata> with_sizes(const std::vector<OpenInput>& inputs, const std::vector<int64_t>& values) {
+  std::vector<TensorMetadata> tensors;
+  for (const OpenInput& input : inputs) {
+    tensors.push_back({input.dtype, {}, input.device});
+    for (const OpenSize& size : input.sizes)
+      tensors.back().sizes.push_back(size.number < 0 ? size.fixed : values[static_cast<size_t>(size.number)]);
+  }
+  return tensors;
+}
+
+class Learner {
+ public:
+  Learner(const Policy& policy, const std::vector<OpenInput>& inputs, std::vector<int64_t> values)
+      : policy_(policy), inputs_(inputs), values_(std::move(values)) {}
+
+  std::vector<OpenOutput> learn() {
+    usual_ = ask(values_);
+    check_open();
+    for (size_t i = 0; i < values_.size(); ++i) vary(i);
+    std::vector<int64_t> all = values_;
+    for (size_t i = 0; i < all.size(); ++i) all[i] += 3 * (varied_[i].value - values_[i]);
+    proof_ = try_ask(all);
+    proof_values_ = std::move(all);
+    std::vector<OpenOutput> outputs;
+    for (size_t output = 0; output < usual_.size(); ++output) {
+      outputs.push_back({usual_[output].dtype, usual_[output].device, {}});
+      for (size_t dim = 0; dim < usual_[output].sizes.size(); ++dim) outputs.back().sizes.push_back(rule(output, dim));
+    }
+    return outputs;
+  }
+
+ private:
+  using Answer = std::vector<TensorMetadata>;
+  struct Varied {
+    int64_t value;
+    Answer answer;
+  };
+
+  Answer ask(const std::vector<int64_t>& values) const { return output_metadata(policy_, with_sizes(inputs_, values)); }
+
+  /// Nothing: the policy does not take these sizes, or answers in another form.
+  std::optional<Answer> try_ask(const std::vector<int64_t>& values) const {
+    try {
+      Answer answer = ask(values);
+      const bool alike = std::equal(answer.begin(), answer.end(), usual_.begin(), usual_.end(),
+                                    [](const TensorMetadata& a, const TensorMetadata& b) {
+                                      return a.dtype == b.dtype && a.sizes.size() == b.sizes.size();
+                                    });
+      if (alike) return answer;
+    } catch (const PolicyError&) {
+    } catch (const InputError&) {
+    }
+    return std::nullopt;
+  }
+
+  void vary(size_t number) {
+    for (const int64_t value : {values_[number] + 1, values_[number] * 2, values_[number] + 8}) {
+      std::vector<int64_t> values = values_;
+      values[number] = value;
+      if (auto answer = try_ask(values)) {
+        varied_.push_back({value, *std::move(answer)});
+        return;
+      }
+    }
+    fail("takes no other size than " + std::to_string(values_[number]) + " for " + place_of(number) +
+         ", which the program leaves open");
+  }
+
+  std::string place_of(size_t number) const {
+    const Signature signature = policy_.signature();
+    for (size_t i = 0; i < inputs_.size(); ++i)
+      for (size_t dim = 0; dim < inputs_[i].sizes.size(); ++dim)
+        if (inputs_[i].sizes[dim].number == static_cast<int>(number))
+          return c10::str("dimension ", dim, " of input '", signature.inputs.at(i), "'");
+    return "an input";
+  }
+
+  std::string name_of(size_t output) const {
+    const std::vector<std::string> names = policy_.signature().outputs;
+    return output < names.size() ? "'" + names[output] + "'" : std::to_string(output + 1);
+  }
+
+  [[noreturn]] void fail(const std::string& what) const {
+    throw PolicyError(
+        c10::str("policy '", policy_.name(), "' ", what,
+                 ", so that torch.compile and torch.export cannot know what it returns. Keep it out of the "
+                 "program: torch.compiler.disable(policy.__call__)."));
+  }
+
+  void check_open() const {
+    for (size_t output = 0; output < usual_.size(); ++output)
+      for (size_t dim = 0; dim < usual_[output].sizes.size(); ++dim)
+        if (usual_[output].sizes[dim] < 0)
+          fail(c10::str("gives output ", name_of(output), " whose dimension ", dim, " depends on values"));
+  }
+
+  SizeRule rule(size_t output, size_t dim) const {
+    for (const bool is_product : {false, true})
+      if (const auto found = is_product ? product(output, dim) : sum(output, dim))
+        if (!proof_ || found->of(proof_values_) == proof_->at(output).sizes[dim]) return *found;
+    fail(c10::str("gives output ", name_of(output), " whose dimension ", dim,
+                  " is neither a sum nor a product of sizes of its inputs"));
+  }
+
+  std::optional<SizeRule> sum(size_t output, size_t dim) const {
+    const int64_t usual = usual_[output].sizes[dim];
+    SizeRule rule{false, usual, {}};
+    for (size_t i = 0; i < values_.size(); ++i) {
+      const int64_t more = varied_[i].answer[output].sizes[dim] - usual, step = varied_[i].value - values_[i];
+      if (more % step != 0) return std::nullopt;
+      rule.factors.push_back(more / step);
+      rule.constant -= rule.factors.back() * values_[i];
+    }
+    return rule;
+  }
+
+  std::optional<SizeRule> product(size_t output, size_t dim) const {
+    int64_t constant = usual_[output].sizes[dim];
+    SizeRule rule{true, 0, {}};
+    for (size_t i = 0; i < values_.size(); ++i) {
+      const int64_t with = varied_[i].answer[output].sizes[dim], usual = usual_[output].sizes[dim];
+      rule.factors.push_back(with != usual);
+      if (with == usual) continue;
+      if (with * values_[i] != usual * varied_[i].value || constant % values_[i] != 0) return std::nullopt;
+      constant /= values_[i];
+    }
+    rule.constant = constant;
+    return rule;
+  }
+
+  const Policy& policy_;
+  const std::vector<OpenInput>& inputs_;
+  const std::vector<int64_t> values_;
+  Answer usual_;
+  std::vector<Varied> varied_;
+  std::optional<Answer> proof_;
+  std::vector<int64_t> proof_values_;
+};
+
+/// The open sizes of a call; nothing where it is of other inputs.
+std::optional<std::vector<int64_t>> open_sizes(const std::vector<OpenInput>& promised, at::TensorList inputs) {
+  if (promised.size() != inputs.size()) return std::nullopt;
+  std::vector<int64_t> open;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const OpenInput& input = promised[i];
+    if (inputs[i].scalar_type() != input.dtype || inputs[i].dim() != static_cast<int64_t>(input.sizes.size()))
+      return std::nullopt;
+    for (size_t dim = 0; dim < input.sizes.size(); ++dim) {
+      const int64_t size = inputs[i].size(static_cast<int64_t>(dim));
+      if (input.sizes[dim].number < 0) {
+        if (size != input.sizes[dim].fixed) return std::nullopt;
+        continue;
+      }
+      const auto number = static_cast<size_t>(input.sizes[dim].number);
+      if (open.size() <= number) open.resize(number + 1, -1);
+      if (open[number] >= 0 && open[number] != size) return std::nullopt;
+      open[number] = size;
+    }
+  }
+  return open;
+}
+
+bool is_as_promised(const OpenOutput& promised, const at::Tensor& output, const std::vector<int64_t>& open) {
+  if (output.scalar_type() != promised.dtype || output.dim() != static_cast<int64_t>(promised.sizes.size()))
+    return false;
+  for (size_t dim = 0; dim < promised.sizes.size(); ++dim)
+    if (output.size(static_cast<int64_t>(dim)) != promised.sizes[dim].of(open)) return false;
+  return true;
+}
+
+}  // namespace
+
+int64_t SizeRule::of(const std::vector<int64_t>& open) const {
+  int64_t size = constant;
+  for (size_t i = 0; i < factors.size(); ++i) {
+    if (is_product)
+      size *= factors[i] ? open[i] : 1;
+    else
+      size += factors[i] * open[i];
+  }
+  return size;
+}
+
+std::vector<OpenOutput> learn_outputs(const Policy& policy, const std::vector<OpenInput>& inputs,
+                                      const std::vector<int64_t>& values) {
+  return Learner(policy, inputs, values).learn();
+}
+
+void check_promises(const Policy& policy, const Promises& promises, at::TensorList inputs, at::TensorList outputs) {
+  for (const Promise& promise : promises) {
+    const auto open = open_sizes(promise.inputs, inputs);
+    if (!open) continue;
+    if (promise.outputs.size() != outputs.size())
+      throw PolicyError(c10::str("policy '", policy.name(), "' gave ", outputs.size(),
+                                 " outputs to a compiled program that was made for ", promise.outputs.size(),
+                                 "; compile it again"));
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      if (is_as_promised(promise.outputs[i], outputs[i], *open)) continue;
+      std::vector<int64_t> sizes;
+      for (const SizeRule& rule : promise.outputs[i].sizes) sizes.push_back(rule.of(*open));
+      throw PolicyError(c10::str("policy '", policy.name(), "' gave output ", i + 1, " as ", outputs[i].scalar_type(),
+                                 " of shape ", outputs[i].sizes(), " to a compiled program that was made for ",
+                                 promise.outputs[i].dtype, " of shape ", at::IntArrayRef(sizes),
+                                 ": its form depends on values, or another version gives another one. "
+                                 "Compile the program again, or declare the types of the outputs in the policy."));
+    }
+    return;
+  }
+}
+
+}  // namespace triage::python
