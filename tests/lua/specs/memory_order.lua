@@ -159,3 +159,26 @@ test("dropout of an input, an outside tensor or a view is drawn once, and all re
     end
   end
 end)
+
+--- Such writes read what they have written, as far as ATen has come by then.
+test("a write that reads the tensor that it writes to gives what the script gives", function()
+  for _, write in ipairs({"m:masked_scatter_(m > 0, m)", "m:index_copy_(0, two, m[{{0, 1}}])",
+    "m:masked_fill_(m > 0, m:sum())", "m:copy_(m)", "m:add_(m)", "m:lerp_(m, m)", "m:addcmul_(m, m)",
+    "m:index_add_(0, two, m[{{0, 1}}])", "m:put_(two, m[0][{{0, 1}}])",
+    "m:scatter_(0, torch.zeros_like(m):to(torch.int64), m)", "m:take(two)", "m:where(m > 0, m)", "m[m > 0] = m[m > 0]",
+    "m:index_put_({two}, m[{{0, 1}}])", "m:copysign_(m)", "m:masked_scatter_(m > 0, m:flatten())"}) do
+    local text = "return function(a) local two, m = torch.tensor({1, 0}), a + 0 " .. write .. " return m end"
+    local fn = assert(load(text))()
+    for _, backend in ipairs({"eager", "fused"}) do
+      local compiled = triage.compile(fn, {backend = backend, warn = false})
+      for _, rows in ipairs({32, 2, 3, 33, 32}) do
+        for order, a in pairs({["row-major"] = numbers(rows, 4), transposed = numbers(4, rows):t()}) do
+          local what = ("%s, %s, %d rows, %s"):format(write, backend, rows, order)
+          local expected, got = table.pack(pcall(fn, a)), table.pack(pcall(compiled, a))
+          eq(got[1], expected[1], what)
+          if expected[1] then eq(got[2], expected[2], what) end
+        end
+      end
+    end
+  end
+end)
