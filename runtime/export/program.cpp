@@ -263,8 +263,9 @@ void ExportedProgram::save_torchscript(const std::string& path) const {
   messages::errors_only([&] {
     std::string archive;
     try {
-      archive = exporting::to_torchscript(graph::decompose(state_->graph, graph::Numbers::as_they_are), state_->options,
-                                          state_->params);
+      const graph::Graph in_aten =
+          graph::decompose(state_->graph, graph::Numbers::as_they_are, graph::Choices::as_they_are);
+      archive = exporting::to_torchscript(in_aten, state_->options, state_->params);
     } catch (const c10::Error& error) {
       const std::string text = error.what_without_backtrace();
       throw InputError(fmt::format(

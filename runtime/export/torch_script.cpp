@@ -170,6 +170,7 @@ class Emitter {
     if (const Value* tensor = graph::item_of(node)) return add_item(node, *tensor);
     if (const auto size = graph::size_read(node)) return add_size(node, *size);
     if (graph::is_assertion(node)) return add_assertion(node);
+    if (graph::is_choice(node)) return add_choice(node);
     if (const graph::MathFunction* function = graph::math_of(node)) return add_math(node, *function);
     const std::string& name = node.op.operator_name().name;
     std::vector<jit::Value*> arguments;
@@ -233,6 +234,21 @@ class Emitter {
     const bool worded = words && words->isString() && !words->toStringRef().empty();
     require(as_number(map_.at(node.operands[0].value()), Kind::boolean),
             worded ? words->toStringRef() : "Runtime assertion failed");
+  }
+
+  /// An `if`: the result has the order of dims of what it chooses, as that of a script's IF.
+  void add_choice(const Node& node) {
+    const auto& schema = node.op.schema().arguments();
+    jit::Value* const condition = as_number(map_.at(node.operands[0].value()), Kind::boolean);
+    jit::Node* choice = out_->insertNode(out_->create(jit::prim::If, {condition}, 1));
+    for (const size_t i : {1, 2}) {
+      jit::Block* const block = choice->addBlock();
+      const jit::WithInsertPoint inside(block);
+      block->registerOutput(
+          out_->insert(c10::aten::clone, {argument(node, node.operands[i], graph::type_of(schema[i]))}));
+    }
+    choice->output()->setType(c10::TensorType::get());
+    map_[node.results.front()] = choice->output();
   }
 
   void require(jit::Value* condition, const std::string& message) {

@@ -58,6 +58,7 @@ std::set<std::string> operators_called(const Executable& executable, const Tenso
 }
 
 Tensors run_in_loops(const Executable& executable, const Tensors& inputs) {
+  run(executable, inputs);  // after which it knows the order in memory that ATen's results of such inputs have
   Tensors outputs;
   const auto called = operators_called(executable, inputs, &outputs);
   const std::set<std::string> copies{"aten::contiguous",          "aten::clone",     "aten::empty_like",

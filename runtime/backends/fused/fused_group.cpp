@@ -109,15 +109,11 @@ FusedGroup::FusedGroup(const FusionGroup& part, OutputPool* shared)
     if (where.output < direct_.size()) variants_.emplace_back().where = where;
 }
 
-bool FusedGroup::run_loops(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs, const CallContext& call,
-                           StepTimes* times) const {
+bool FusedGroup::run_row_major(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs,
+                               const CallContext& call, StepTimes* times) const {
   const messages::ProfilerSpan span([this] { return "fused group " + label_; });
   check_deadline(call.deadline);
   const auto interpret = [&] { interpreter_->run(inputs, outputs, {call.deadline}); };
-  if (order_matters(inputs)) {
-    interpret();
-    return true;
-  }
   Memory memory(loops_, at::kCPU, shared_ ? shared_ : &copies_);
   if (!memory.lay_out(inputs)) {
     interpret();

@@ -27,8 +27,8 @@ class FusedGroup final : public LoopGroup {
   explicit FusedGroup(const FusionGroup& part, OutputPool* shared = nullptr);
   /// One output may come in the memory of an input that is donated: where that is dense, without grad, and shares
   /// memory with no other input.
-  bool run_loops(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs, const CallContext& call,
-                 StepTimes* times) const override;
+  bool run_row_major(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs, const CallContext& call,
+                     StepTimes* times) const override;
   LoopTiers loops() const override;
   size_t bytes() const override { return sizeof(*this) + interpreter_->bytes(); }
 

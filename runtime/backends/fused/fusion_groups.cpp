@@ -514,9 +514,9 @@ class Cutter {
 
 namespace {
 
-/// What loops give is contiguous, where ATen would have kept the order of dims that a transposed input has, or have
-/// given a view. No part asks that of the others, nor do the operators that serve where a group has no loop. `made`: by
-/// loops, or computed from that.
+/// Loops write a view of their own as memory without gaps, where ATen repeats elements (`expand`) or leaves some out. What can be
+/// viewed in other sizes there need not be so here; no part asks that of the others, nor do the operators that serve where a group
+/// has no loop. `made`: such views, and what is computed from them.
 void reshape_what_loops_made(std::vector<FusionGroup>& parts, std::unordered_set<const Value*> made) {
   for (FusionGroup& part : parts) {
     std::unordered_set<const Value*> inside;
@@ -524,53 +524,19 @@ void reshape_what_loops_made(std::vector<FusionGroup>& parts, std::unordered_set
       if (made.count(part.inputs[i])) inside.insert(part.graph.inputs()[i].value);
     graph::reshape_what_follows(part.graph, inside);
     for (size_t i = 0; i < part.outputs.size(); ++i)
-      if (part.fused || inside.count(part.graph.outputs()[i])) made.insert(part.outputs[i]);
+      if ((part.fused && is_view(*part.outputs[i])) || inside.count(part.graph.outputs()[i]))
+        made.insert(part.outputs[i]);
   }
-}
-
-/// Whether a random operator gives its numbers to elements as they lie in memory. These are known to give them by indices.
-bool draws_by_memory(const Node& node) {
-  static const auto& by_index =
-      *new std::unordered_set<std::string>{"aten::bernoulli", "aten::bernoulli.p", "aten::normal.Tensor_float",
-                                           "aten::normal.float_Tensor", "aten::normal.Tensor_Tensor"};
-  return graph::is_random(node.op) && !by_index.count(graph::op_name(node.op));
-}
-
-/// Of a transposed input ATen makes transposed results where loops make contiguous ones: a number that is drawn for one of their
-/// elements would go to another one. Marks the parts that such a draw follows from.
-void keep_order_of_draws(const Graph& graph, std::vector<FusionGroup>& parts) {
-  std::unordered_set<const Value*> drawn_for;
-  const auto is_marked = [&](const Value* value) { return drawn_for.count(value) != 0; };
-  const auto& nodes = graph.nodes();
-  for (auto node = nodes.rbegin(); node != nodes.rend(); ++node) {
-    const auto& results = (*node)->results;
-    if (!draws_by_memory(**node) && std::none_of(results.begin(), results.end(), is_marked)) continue;
-    graph::for_each_use(**node, [&](const Value* value) {
-      if (!value->meta || value->meta->sizes.size() > 1) drawn_for.insert(value);
-    });
-  }
-  if (drawn_for.empty()) return;
-  const auto code_of = [&](FusionGroup& part) -> FusionGroup& { return part.same_as ? parts[*part.same_as] : part; };
-  for (FusionGroup& part : parts)
-    if (std::any_of(part.outputs.begin(), part.outputs.end(), is_marked)) code_of(part).keeps_order = true;
-  for (FusionGroup& part : parts) part.pooled &= !code_of(part).keeps_order;  // that memory is contiguous, too
-}
-
-std::vector<FusionGroup> cut_by_operators(const Graph& graph, c10::Device device, bool inputs_from_loops) {
-  std::vector<FusionGroup> parts = Cutter(graph, device).run();
-  std::unordered_set<const Value*> made;
-  if (inputs_from_loops)
-    for (const auto& input : graph.inputs()) made.insert(input.value);
-  reshape_what_loops_made(parts, std::move(made));
-  return parts;
 }
 
 }  // namespace
 
-std::vector<FusionGroup> cut(const Graph& graph, c10::Device device, bool inputs_from_loops) {
-  std::vector<FusionGroup> parts =
-      has_regions(graph) ? cut_by_regions(graph, device) : cut_by_operators(graph, device, inputs_from_loops);
-  if (!inputs_from_loops) keep_order_of_draws(graph, parts);  // else whoever has the whole graph does
+bool is_view(const Value& value) { return value.producer && graph::sharing(*value.producer) != graph::Sharing::none; }
+
+std::vector<FusionGroup> cut(const Graph& graph, c10::Device device, std::unordered_set<const Value*> views_of_loops) {
+  if (has_regions(graph)) return cut_by_regions(graph, device);
+  std::vector<FusionGroup> parts = Cutter(graph, device).run();
+  reshape_what_loops_made(parts, std::move(views_of_loops));
   return parts;
 }
 

@@ -2,6 +2,7 @@
 #include <triage/graph.h>
 
 #include <optional>
+#include <unordered_set>
 #include <vector>
 
 #include "runtime/backends/fused/loop_ir.h"
@@ -27,15 +28,18 @@ struct FusionGroup {
   bool in_place = false;  // one call of ATen that can write to its first argument (parts/in_place_call.h)
   Loops loops;            // reads inputs[LoopInput::argument]; first those of `outputs` that are no joins, then pieces
   std::vector<Concatenation> joins;
-  bool keeps_order = false;  // random numbers are drawn for a result in the order in which its elements lie in memory
   /// Index of an earlier part, of another call of the same region: its code runs this one too, and has `graph`, `loops` and `joins`.
   std::optional<size_t> same_as = {};
 };
 
 /// Cuts a graph into parts that run one after the other: groups that loops over rows compute, and what is left between them.
-/// Random operators and assertions keep their order. Calls of regions are parts by themselves (regions.h). `inputs_from_loops`: its
-/// inputs may be what loops gave, which is contiguous where a result of ATen is not. `device`: where its loops run.
-std::vector<FusionGroup> cut(const graph::Graph& graph, c10::Device device = at::kCPU, bool inputs_from_loops = false);
+/// Random operators and assertions keep their order. Calls of regions are parts by themselves (regions.h). `views_of_loops`: those
+/// inputs that are views of other parts, which loops write without gaps. `device`: where its loops run.
+std::vector<FusionGroup> cut(const graph::Graph& graph, c10::Device device = at::kCPU,
+                             std::unordered_set<const graph::Value*> views_of_loops = {});
+
+/// Whether it may be a view of what it is made of.
+bool is_view(const graph::Value& value);
 
 /// A call of ATen was planned for a tensor such as `seen` at capture: of as many dims, of that dtype, on the CPU.
 bool is_as_seen(const at::Tensor& tensor, const std::optional<graph::TensorMeta>& seen);

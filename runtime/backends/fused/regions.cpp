@@ -118,7 +118,8 @@ class NumberedSlice {
       if (fresh) {
         values_.push_back(&value);
         read_.push_back(&value);
-        declared += fmt::format("%{}: {}{}\n", found->second, type_of(value), whole_.is_param(&value) ? " param" : "");
+        declared += fmt::format("%{}: {}{}{}\n", found->second, type_of(value), whole_.is_param(&value) ? " param" : "",
+                                is_view(value) ? " view" : "");
       }
       return fmt::format("%{}", found->second);
     };
@@ -179,7 +180,10 @@ class RegionCutter {
     std::unordered_map<const Node*, const Node*> nodes;
     for (size_t i = 0; i < graph.nodes().size(); ++i) nodes[graph.nodes()[i].get()] = &whole_.node(slice.begin + i);
     const size_t first = groups_.size();
-    for (FusionGroup& group : cut(graph, device_, /*inputs_from_loops=*/true)) {
+    std::unordered_set<const Value*> views;
+    for (const auto& input : graph.inputs())
+      if (is_view(*originals.at(input.value))) views.insert(input.value);
+    for (FusionGroup& group : cut(graph, device_, std::move(views))) {
       for (const Value*& value : group.inputs) value = originals.at(value);
       for (const Value*& value : group.outputs) value = originals.at(value);
       for (const Node*& node : group.nodes) node = nodes.at(node);

@@ -35,6 +35,16 @@ bool writes_in_order(const std::optional<c10::OperatorHandle>& twin, const at::T
          (target.dim() < 4 || std::find(sizes.begin(), sizes.end(), 1) == sizes.end());
 }
 
+/// Dropout of no elements hands its argument back. To write to a tensor that was computed is the same then; a view, or a tensor that
+/// requires grad and was there before the call, may not be written to.
+bool may_be_given_back(const graph::Node& node, const at::Tensor& result) {
+  if (!graph::is_random(node.op) || graph::sharing(node.op) != graph::Sharing::maybe || !result.requires_grad())
+    return false;
+  const graph::Value* const argument = node.operands[0].value();
+  const graph::Node* const computed = argument ? argument->producer : nullptr;
+  return !computed || graph::sharing(*computed) != graph::Sharing::none;
+}
+
 /// The vectors of LibTorch 1.13 compare the two parts of complex numbers one by one where the answer takes their place.
 bool compares(const c10::OperatorHandle& op) {
   static const auto& names = *new std::unordered_set<std::string>{"aten::eq_", "aten::ne_", "aten::not_equal_"};
@@ -67,6 +77,9 @@ void Recorder::record_write(const c10::OperatorHandle& op, torch::jit::Stack& st
   if (tensors_.shares_memory(target))
     return stop("writes to a tensor that shares its memory with another tensor",
                 "Use the form without the underscore, or clone first.");
+  if (producer && may_be_given_back(*producer, target))
+    return stop("writes to the result of `" + base_name(producer->op) + "`, which is its argument where that is empty",
+                "Write to a copy: x:clone().");
   if (graph::is_random(op))
     return stop("fills a tensor with random numbers in place",
                 "Use torch.rand_like, torch.randn_like or torch.bernoulli.");

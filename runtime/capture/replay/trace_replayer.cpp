@@ -229,7 +229,7 @@ bool TraceReplayer::can_replay(const c10::OperatorHandle& op, const std::vector<
   for (const size_t training : traits.training)
     if (arguments[training].isBool() && arguments[training].toBool()) return false;
   // Autograd knows a view by what made it, which a tensor that comes later cannot take over: with gradients, views are made
-  // at once.
+  // at once. Without, a view of what requires grad does too, and so does an argument that is handed back.
   const bool aliases = traits.aliases || tree_->aliasing.count(&op.schema()) != 0;
   if (aliases && state.grad_mode && !c10::InferenceMode::is_enabled()) return false;
   bool with_gradients = false, odd = false;
@@ -238,7 +238,7 @@ bool TraceReplayer::can_replay(const c10::OperatorHandle& op, const std::vector<
     odd |= tensor.defined() && !compat::has_only(tensor, compat::captured_keys);
   });
   if (!odd && with_gradients && state.grad_mode) note_gradients(op);
-  return !odd && !(with_gradients && state.grad_mode);
+  return !odd && !(with_gradients && (state.grad_mode || aliases));
 }
 
 void TraceReplayer::call(const c10::OperatorHandle& op, torch::jit::Stack& stack) {

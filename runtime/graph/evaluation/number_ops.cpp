@@ -132,6 +132,13 @@ bool is_assertion(const Node& node) {
   return name == kAssert || name == kAssertInAten;
 }
 
+bool is_choice(const Node& node) {
+  const auto& name = node.op.operator_name();
+  if (name.name != "triage::select" || !name.overload_name.empty()) return false;
+  const Value* const condition = node.operands[0].value();
+  return condition && condition->meta && condition->meta->sizes.empty();
+}
+
 c10::OperatorHandle number_op(std::string_view name) {
   return c10::Dispatcher::singleton().findSchemaOrThrow(std::string(name).c_str(), "");
 }

@@ -24,7 +24,12 @@ c10::OperatorHandle number_op(std::string_view name);
 /// `triage::decompose`, which puts plain ATen in the place of these operators too, or leaves them to who has better words for
 /// them.
 enum class Numbers : uint8_t { in_aten, as_they_are };
-Graph decompose(const Graph& graph, Numbers numbers);
+/// What the calls are for which `is_choice` holds. In ATen the result may have another order of dims than the tensor that is chosen.
+enum class Choices : uint8_t { in_aten, as_they_are };
+Graph decompose(const Graph& graph, Numbers numbers, Choices choices = Choices::in_aten);
+
+/// Whether it gives all of one tensor or all of another (`triage::select` by one truth value).
+bool is_choice(const Node& node);
 
 /// What a node is, in these operators or in the ATen that `decompose` puts in their place.
 const Value* item_of(const Node& node);  // the tensor whose only element it gives as a number; null elsewhere

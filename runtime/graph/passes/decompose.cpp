@@ -27,13 +27,20 @@ bool is_ours(const Node& node) {
   return name.rfind("triage::", 0) == 0 && name != "triage::guard_grad" && !given::is_host_call(node.op);
 }
 
-bool goes(const Node& node, Numbers numbers) {
-  return is_ours(node) && (numbers == Numbers::in_aten || !is_number_op(node.op));
+/// What is to stay.
+struct Left {
+  Numbers numbers;
+  Choices choices;
+};
+
+bool goes(const Node& node, const Left& left) {
+  return is_ours(node) && (left.numbers == Numbers::in_aten || !is_number_op(node.op)) &&
+         (left.choices == Choices::in_aten || !is_choice(node));
 }
 
-bool any_goes(const Graph& graph, Numbers numbers) {
+bool any_goes(const Graph& graph, const Left& left) {
   for (const auto& node : graph.nodes())
-    if (goes(*node, numbers)) return true;
+    if (goes(*node, left)) return true;
   return false;
 }
 
@@ -114,14 +121,13 @@ struct Known {
 
 class Decomposer {
  public:
-  Decomposer(const Graph& graph, Numbers numbers)
-      : graph_(graph), numbers_(numbers), examples_(graph), out_(graph.name()) {}
+  Decomposer(const Graph& graph, const Left& left) : graph_(graph), left_(left), examples_(graph), out_(graph.name()) {}
 
   Graph run() {
     for (const auto& input : graph_.inputs()) copy_input(out_, input, map_);
     for (const auto& constant : graph_.constants()) copy_constant(out_, constant, map_);
     for (const auto& node : graph_.nodes()) {
-      if (!goes(*node, numbers_))
+      if (!goes(*node, left_))
         copy_node(out_, *node, map_);
       else if (is_number_op(node->op))
         spell_out(*node);
@@ -323,7 +329,7 @@ class Decomposer {
   }
 
   const Graph& graph_;
-  Numbers numbers_;
+  const Left left_;
   Examples examples_;
   Graph out_;
   Copies map_;
@@ -334,16 +340,17 @@ class Decomposer {
 
 Graph decompose(const Graph& graph) { return decompose(graph, Numbers::in_aten); }
 
-Graph decompose(const Graph& graph, Numbers numbers) {
+Graph decompose(const Graph& graph, Numbers numbers, Choices choices) {
+  const Left left{numbers, choices};
   // Where autograd or inference mode are on, the composites would record what belongs to them.
   at::NoGradGuard no_grad;
   verify(graph);
   Graph result = graph.clone();
   constexpr int kMaxDepth = 8;  // composites that call operators of ours
-  for (int depth = 0; any_goes(result, numbers); ++depth) {
+  for (int depth = 0; any_goes(result, left); ++depth) {
     if (depth == kMaxDepth)
       throw GraphError(fmt::format("cannot decompose graph `{}`: its decompositions form a cycle", graph.name()));
-    result = Decomposer(result, numbers).run();
+    result = Decomposer(result, left).run();
   }
   clean(result);
   return result;

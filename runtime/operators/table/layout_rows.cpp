@@ -27,7 +27,7 @@ constexpr Row shape[] = {
     {"view_as_real", ".", "", "*: complex", view},
     {"view_as_complex", ".", "view_or_copy", "*: single", view},
     {"resolve_conj resolve_neg", ".", "sizes:like_first moves view_or_copy", "*: any", copying},
-    {"view", ".", "sizes:view moves raises_by_sizes masked:reshaped", "*: any; size: inferred", view},
+    {"view", ".", "sizes:view moves masked:reshaped", "*: any; size: inferred", view},
     {"view_as", ".", "moves form_of_second", "*: any", view},
     {"expand", ".", "moves_records raises_by_sizes repeats masked:expanded", "*: any; size: inferred", view},
     {"broadcast_to", ".", "moves repeats", "*: any; size: inferred", view},

@@ -257,3 +257,40 @@ test("equal calls of a program are nodes of autograd's graph each, as the script
   b:sum():backward()
   eq(x.grad, y.grad)
 end)
+
+test("TorchScript chooses a branch for all samples as the script does: results lie in memory as it does", function()
+  local path = saved("choice.pt")
+  local bodies = {
+    "IF((x > 0):any(), function() return x * 2 end):ELSE(function() return y - 1 end)",
+    "IF((x > 0):any(), function() return y end):ELSE(function() return x end)",
+    "IF((x > 0):all(), function() return y end):ELIF((y > 0):any(), function() return x + y end)"
+      .. ":ELSE(function() return x end)",
+    "IF((y > 0):any(), function() return IF((x > 0):all(), function() return y * x end)"
+      .. ":ELSE(function() return x end) end):ELSE(function() return y * 2 end)",
+  }
+  local function laid_out(order, value) return order == "row-major" and value or value:t():contiguous():t() end
+  for _, body in ipairs(bodies) do
+    local fn = assert(load("return function(x, y) local z = " .. body .. " return z, z + torch.randn_like(z) end"))()
+    local program = triage.export(fn, {torch.randn({4, 3}), torch.randn({4, 3})}, {dynamic_shapes = "batch"})
+    program:to_torchscript(path)
+    local module = nn.load(path)
+    for _, call in ipairs({program, function(x, y) return module(x, y) end}) do
+      for _, rows in ipairs({2, 33}) do
+        for _, orders in ipairs({{"row-major", "turned"}, {"turned", "row-major"}, {"turned", "turned"}}) do
+          for _, signs in ipairs({{1, 1}, {-1, 1}, {1, -1}, {-1, -1}}) do
+            local x = laid_out(orders[1], torch.full({rows, 3}, 2.0 * signs[1]))
+            local y = laid_out(orders[2], torch.full({rows, 3}, 3.0 * signs[2]))
+            local results = {}
+            for i, each in ipairs({fn, call}) do
+              torch.manual_seed(rows)
+              local z, drawn = each(x, y)
+              results[i] = {z, drawn, torch.rand({2}), strides = {z:stride(0), z:stride(1)}}
+            end
+            eq(results[2], results[1], body)
+          end
+        end
+      end
+    end
+  end
+  os.remove(path)
+end)

@@ -83,15 +83,14 @@ const GpuGroup::Version& GpuGroup::version(Lanes lanes) const {
   return version;
 }
 
-bool GpuGroup::run_loops(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs, const CallContext& call,
-                         StepTimes*) const {
+bool GpuGroup::run_row_major(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs, const CallContext& call,
+                             StepTimes*) const {
   const messages::ProfilerSpan span([this] { return "fused group " + label_; });
   check_deadline(call.deadline);
   const auto interpret = [&] {
     interpreter_->run(inputs, outputs, {call.deadline});
     return true;
   };
-  if (order_matters(inputs)) return interpret();
   CallLayout layout(loops_, device_, nullptr);
   if (!layout.lay_out(inputs)) {
     interpret();

@@ -20,8 +20,8 @@ class GpuGroup final : public LoopGroup {
  public:
   /// `can_be_gpu_group(part)` holds.
   GpuGroup(const FusionGroup& part, c10::Device device);
-  bool run_loops(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs, const CallContext& call,
-                 StepTimes* times) const override;
+  bool run_row_major(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs, const CallContext& call,
+                     StepTimes* times) const override;
   void finish_compiling() const override;
   LoopTiers loops() const override;
   size_t bytes() const override { return sizeof(*this) + interpreter_->bytes(); }

@@ -4,21 +4,36 @@
 #include <utility>
 
 #include "runtime/backends/fused/loops/groups_text.h"
+#include "runtime/backends/fused/lowering/lowering.h"
+#include "runtime/graph/text/describe.h"
 
 namespace triage::fused {
+namespace {
+
+/// Whether it counts elements in other sizes: strides decide whether they can be viewed so, or where a copy has them.
+bool counts_anew(const std::string& op) {
+  return is_reshape(op) && op != "aten::unsqueeze" && op != "aten::squeeze.dim";
+}
+
+}  // namespace
 
 LoopGroup::LoopGroup(const FusionGroup& part, std::unique_ptr<Executable> interpreter)
     : graph_(part.graph.name()),
       label_(label_of(part)),
       loops_(part.loops),
       operators_(part.graph.nodes().size()),
-      keeps_order_(part.keeps_order),
-      interpreter_(std::move(interpreter)) {}
+      interpreter_(std::move(interpreter)),
+      orders_(std::any_of(part.graph.nodes().begin(), part.graph.nodes().end(),
+                          [](const auto& node) { return counts_anew(graph::op_name(node->op)); })) {}
 
-bool LoopGroup::order_matters(at::ArrayRef<at::Tensor> inputs) const {
-  return keeps_order_ && !std::all_of(inputs.begin(), inputs.end(), [](const at::Tensor& input) {
-           return !input.defined() || input.dim() < 2 || input.is_contiguous();
-         });
+bool LoopGroup::run_loops(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs, const CallContext& call,
+                          StepTimes* times) const {
+  if (std::all_of(inputs.begin(), inputs.end(), is_row_major)) return run_row_major(inputs, outputs, call, times);
+  const auto in_aten = [&](std::vector<at::Tensor>& results) { interpreter_->run(inputs, results, {call.deadline}); };
+  const std::vector<DimOrder> orders = orders_.find(inputs, in_aten);
+  const bool fits = run_row_major(inputs, outputs, call, times);
+  for (size_t i = 0; i < outputs.size(); ++i) outputs[i] = in_order(outputs[i], orders.at(i));
+  return fits;
 }
 
 }  // namespace triage::fused

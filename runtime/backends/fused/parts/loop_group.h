@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "runtime/backends/fused/fusion_groups.h"
+#include "runtime/backends/fused/parts/result_orders.h"
 
 namespace triage::fused {
 
@@ -16,8 +17,8 @@ class LoopGroup : public Executable {
  public:
   /// Runs the loops, else the interpreter. False where that had to serve since the loops were made for other inputs. `times`:
   /// null, or what is to be told of a tape.
-  virtual bool run_loops(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs, const CallContext& call,
-                         StepTimes* times) const = 0;
+  bool run_loops(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs, const CallContext& call,
+                 StepTimes* times) const;
   void run(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs, const CallContext& call) const final {
     run_loops(inputs, outputs, {call.deadline}, nullptr);
   }
@@ -27,15 +28,18 @@ class LoopGroup : public Executable {
  protected:
   LoopGroup(const FusionGroup& part, std::unique_ptr<Executable> interpreter);
 
-  /// Whether results of ATen may lie in another order in memory than those of loops, and random numbers are drawn in it.
-  bool order_matters(at::ArrayRef<at::Tensor> inputs) const;
+  /// The same, with results that are row-major where loops made them.
+  virtual bool run_row_major(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs, const CallContext& call,
+                             StepTimes* times) const = 0;
 
   const std::string graph_;  // its name, for messages
   const std::string label_;  // for spans
   const Loops loops_;
   const size_t operators_;
-  const bool keeps_order_;
   const std::unique_ptr<Executable> interpreter_;
+
+ private:
+  const ResultOrders orders_;
 };
 
 }  // namespace triage::fused
