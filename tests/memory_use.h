@@ -9,7 +9,8 @@
 
 namespace triage::test {
 
-/// What the CPU's tensors take: now, and at most since it was asked to begin; and how many large blocks were taken since then.
+/// What the CPU's tensors take: now, and at most since it was asked to begin; and how many large blocks were taken
+/// since then.
 class CountedTensorMemory final : public c10::Allocator {
  public:
   CountedTensorMemory() : inner_(c10::GetCPUAllocator()) { c10::SetCPUAllocator(this, 100); }

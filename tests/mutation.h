@@ -7,7 +7,8 @@
 #include <string>
 #include <vector>
 
-/// Changes of files and texts for tests of what reads them: whatever comes out, a reader gives something whole or an error.
+/// Changes of files and texts for tests of what reads them: whatever comes out, a reader gives something whole or an
+/// error.
 namespace triage::test {
 
 /// How many to try: `bounded`, or TRIAGE_MUTATIONS in a run by hand.
@@ -38,8 +39,8 @@ class Mutator {
  public:
   explicit Mutator(std::vector<std::string> originals) : originals_(std::move(originals)) {}
 
-  /// One of the originals with up to four changes: bytes and bits, ranges cut, doubled or taken from another original, numbers at
-  /// the ends of their ranges, its end missing.
+  /// One of the originals with up to four changes: bytes and bits, ranges cut, doubled or taken from another original,
+  /// numbers at the ends of their ranges, its end missing.
   std::string next() {
     std::string bytes = pick(originals_);
     for (size_t count = 1 + below(4); count > 0; --count) change(bytes);

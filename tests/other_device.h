@@ -5,10 +5,10 @@
 #include <string>
 #include <vector>
 
-/// A device for which nothing of triage is registered, so that operations on flags run as composites there: the one that
-/// TRIAGE_TEST_DEVICE names ("cuda"), else one that stands in for a GPU. The memory of that one is the host's, and it runs each
-/// operator of LibTorch by itself with the kernel for the CPU. Tests of it show which calls are made and that none waits for the
-/// device; they say nothing about time.
+/// A device for which nothing of triage is registered, so that operations on flags run as composites there: the one
+/// that TRIAGE_TEST_DEVICE names ("cuda"), else one that stands in for a GPU. The memory of that one is the host's, and
+/// it runs each operator of LibTorch by itself with the kernel for the CPU. Tests of it show which calls are made and
+/// that none waits for the device; they say nothing about time.
 namespace triage::test {
 
 extern const c10::Device OTHER_DEVICE;

@@ -112,8 +112,8 @@ void use_stream(void* stream, at::ArrayRef<at::Tensor> inputs, c10::OptionalStre
       std::find_if(inputs.begin(), inputs.end(), [](const at::Tensor& input) { return input.is_cuda(); });
   if (on_device == inputs.end()) throw Misuse("`options->stream` is set, but no input is on a CUDA device; pass null");
   const at::Device device = on_device->device();
-  // The handle of a stream is the id that c10::cuda::getStreamFromExternal gives it; that function is in a library that only a
-  // LibTorch with CUDA has. 1 is cudaStreamLegacy, the default stream.
+  // The handle of a stream is the id that c10::cuda::getStreamFromExternal gives it; that function is in a library that
+  // only a LibTorch with CUDA has. 1 is cudaStreamLegacy, the default stream.
   const auto id = reinterpret_cast<c10::StreamId>(stream);
   guard.reset_stream(id == 1 ? c10::Stream(c10::Stream::DEFAULT, device)
                              : c10::Stream(c10::Stream::UNSAFE, device, id));
@@ -132,7 +132,8 @@ class Call {
   explicit Call(const TriageRunOptions* options)
       : given_(options_of(options, "options")), params_(given_.params, given_.param_count), report_(given_.info) {}
 
-  /// Calls `run(tensors, options)` with what the host passed as C++ takes it; then the memory of the host is its own again.
+  /// Calls `run(tensors, options)` with what the host passed as C++ takes it; then the memory of the host is its own
+  /// again.
   template <class Run>
   auto with(Taken& inputs, const Run& run) {
     try {

@@ -1,8 +1,8 @@
 #pragma once
 #include "bindings/c/thread_context.h"
 
-/// Callbacks of the host may free handles. triage calls some of them in the middle of its work, when the thread holds locks
-/// or goes on to use what was freed: nothing is destroyed inside those.
+/// Callbacks of the host may free handles. triage calls some of them in the middle of its work, when the thread holds
+/// locks or goes on to use what was freed: nothing is destroyed inside those.
 namespace triage::c {
 
 /// Destroys what callbacks of this thread have freed.

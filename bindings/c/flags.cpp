@@ -20,9 +20,9 @@ struct Name {
   Name* next;
 };
 
-/// The same text, for the life of the process. There are at most about two thousand: names of locations, and `(3 dropped)`; and
-/// few names of a policy's own codes.
-/// No lock: a child forked while another thread held it would wait forever. Two threads at once may keep a name twice.
+/// The same text, for the life of the process. There are at most about two thousand: names of locations, and `(3
+/// dropped)`; and few names of a policy's own codes. No lock: a child forked while another thread held it would wait
+/// forever. Two threads at once may keep a name twice.
 const char* kept(const std::string& name) {
   static std::atomic<Name*> lists[256];
   std::atomic<Name*>& newest = lists[std::hash<std::string>()(name) % std::size(lists)];

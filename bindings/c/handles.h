@@ -18,9 +18,9 @@
 
 /// The handles of the host. Their memory is never given back, so that a call can read in a freed one that it is freed.
 ///
-/// A call uses what a handle stands for until it ends (Use), whoever frees the handle meanwhile: a callback of that call,
-/// or another thread. A freed handle is refused by later calls at once; what it stood for is destroyed by the last call
-/// that leaves it, and never inside a callback (callbacks.h).
+/// A call uses what a handle stands for until it ends (Use), whoever frees the handle meanwhile: a callback of that
+/// call, or another thread. A freed handle is refused by later calls at once; what it stood for is destroyed by the
+/// last call that leaves it, and never inside a callback (callbacks.h).
 namespace triage::c {
 
 /// The first word of a handle: what it is. Its last two bits say what has become of it.
@@ -122,8 +122,8 @@ class Use {
   H* handle_;
 };
 
-/// Programs in C end without freeing what they have. exit() then destroys what the threads of runtimes use, the latest made first:
-/// so each new handle, which may have made more of it, calls this again.
+/// Programs in C end without freeing what they have. exit() then destroys what the threads of runtimes use, the latest
+/// made first: so each new handle, which may have made more of it, calls this again.
 void end_threads_at_exit();
 
 /// Lives until the process ends: threads may still use handles then.

@@ -15,8 +15,8 @@ namespace triage::c {
 /// Over the memory of `tensor`, which stays whose it is. Throws Misuse that begins with `what` and `number`.
 at::Tensor borrow(const DLManagedTensor* tensor, const char* what, size_t number = 0);
 
-/// Tensors that a call gets. Those with a deleter it takes over: the deleter is called when nothing uses them any more. The
-/// others it borrows: their memory is the host's again when the call ends.
+/// Tensors that a call gets. Those with a deleter it takes over: the deleter is called when nothing uses them any more.
+/// The others it borrows: their memory is the host's again when the call ends.
 class Taken {
  public:
   explicit Taken(const char* what) : what_(what) {}

@@ -4,9 +4,10 @@
 #include <string>
 #include <vector>
 
-/// The `triage` program. options.cpp fills in the command that the command line names, and main runs it: `run` returns the
-/// exit status, 0 fine, 1 the policy or script failed, 2 wrong use. What it throws is printed by main as one message:
-/// UsageError, InputError, FileError and ConfigError are wrong use, every other triage::Error is a failure of the policy.
+/// The `triage` program. options.cpp fills in the command that the command line names, and main runs it: `run` returns
+/// the exit status, 0 fine, 1 the policy or script failed, 2 wrong use. What it throws is printed by main as one
+/// message: UsageError, InputError, FileError and ConfigError are wrong use, every other triage::Error is a failure of
+/// the policy.
 namespace triage::cli {
 
 struct UsageError : std::runtime_error {

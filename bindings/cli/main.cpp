@@ -68,7 +68,8 @@ int run_action(const Chosen& chosen) {
 
 int main(int argc, char** argv) {
   triage::cli::reserve_standard_streams();
-  // Standard output is for results; and LibTorch 1.13 spends 5 ms on the backtrace of every error, which few want to see.
+  // Standard output is for results; and LibTorch 1.13 spends 5 ms on the backtrace of every error, which few want to
+  // see.
   triage::set_log(log_to_standard_error);
   c10::SetStackTraceFetcher([]() -> std::string { return triage::messages::verbose() ? c10::get_backtrace() : ""; });
   std::optional<std::string> wrong_variable;

@@ -58,7 +58,8 @@ std::function<void(const std::string&)> prints_to(std::FILE* to);
 /// A warning or error of the runtime, or an artefact that TRIAGE_LOGS asks for; nothing for what is less.
 void log_to_standard_error(const LogRecord& record);
 
-/// One JSON value to standard output in ASCII, ended by a newline, flushed. Text that is not UTF-8 is mended, never an error.
+/// One JSON value to standard output in ASCII, ended by a newline, flushed. Text that is not UTF-8 is mended, never an
+/// error.
 void print_json(const nlohmann::ordered_json& json, bool on_one_line = false);
 /// The object of what went wrong: `kind` is "usage", "input", "file", "config", "policy", "libtorch" or "other".
 nlohmann::ordered_json error_json(const std::string& command, int status, const char* kind, const std::string& message,

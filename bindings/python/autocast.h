@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-/// The autocast of a thread as an argument of an operator: a compiled program runs where no autocast is on, and calls the policy with that
-/// of the line which it was made of.
+/// The autocast of a thread as an argument of an operator: a compiled program runs where no autocast is on, and calls
+/// the policy with that of the line which it was made of.
 namespace triage::python {
 
 /// "cpu=BFloat16,cuda=Half"; empty where none is on.

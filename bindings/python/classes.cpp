@@ -1,6 +1,6 @@
-// torch.classes.triage: Runtime, Policy and Watch as TorchBind classes, for the package in triage/, which gives them the shape
-// that Python's users know. Nothing here needs Python: LibTorch converts the arguments, and releases the interpreter's lock
-// while a method runs.
+// torch.classes.triage: Runtime, Policy and Watch as TorchBind classes, for the package in triage/, which gives them
+// the shape that Python's users know. Nothing here needs Python: LibTorch converts the arguments, and releases the
+// interpreter's lock while a method runs.
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/custom_class.h>
 #include <triage/decisions.h>
@@ -56,8 +56,8 @@ class PolicyObject : public torch::CustomClassHolder {
     });
   }
 
-  /// What it returns for inputs with open sizes, as text of numbers: see triage/_fake.py. `sizes`: of each input its rank, then each size, or
-  /// -1 - n for open size n; `values`: of the open sizes, near which it is asked.
+  /// What it returns for inputs with open sizes, as text of numbers: see triage/_fake.py. `sizes`: of each input its
+  /// rank, then each size, or -1 - n for open size n; `values`: of the open sizes, near which it is asked.
   std::vector<int64_t> output_forms(const std::vector<int64_t>& dtypes, const std::vector<std::string>& devices,
                                     const std::vector<int64_t>& sizes, const std::vector<int64_t>& values,
                                     const std::string& autocast) const {
@@ -137,7 +137,8 @@ class WatchObject : public torch::CustomClassHolder {
       new Watch(std::move(watch_));  // its thread may wait for the lock
   }
 
-  /// The next event, within `seconds`; else none. `dropped` in an event counts those before it that nobody read in time.
+  /// The next event, within `seconds`; else none. `dropped` in an event counts those before it that nobody read in
+  /// time.
   c10::optional<Dict> next(double seconds) {
     const auto time = for_python([&] { return milliseconds(seconds); });
     std::unique_lock lock(mutex_);

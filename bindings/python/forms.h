@@ -23,8 +23,8 @@ struct OpenInput {
   friend bool operator==(const OpenInput&, const OpenInput&) = default;
 };
 
-/// A size of an output by the open sizes: `constant` + the sum of factors[i] * open size i; of a product, `constant` times those whose
-/// factor is 1.
+/// A size of an output by the open sizes: `constant` + the sum of factors[i] * open size i; of a product, `constant`
+/// times those whose factor is 1.
 struct SizeRule {
   bool is_product = false;
   int64_t constant = 0;
@@ -45,8 +45,8 @@ struct Promise {
 };
 using Promises = std::vector<Promise>;
 
-/// Learned by runs on made-up values, with the open sizes near `values`. Throws what output_metadata throws, and PolicyError where a
-/// size depends on values, or is neither a sum nor a product of open sizes.
+/// Learned by runs on made-up values, with the open sizes near `values`. Throws what output_metadata throws, and
+/// PolicyError where a size depends on values, or is neither a sum nor a product of open sizes.
 std::vector<OpenOutput> learn_outputs(const Policy& policy, const std::vector<OpenInput>& inputs,
                                       const std::vector<int64_t>& values);
 

@@ -1,10 +1,12 @@
 #pragma once
 
-/// Python's lock and its end, seen from destructors. The functions are looked up: nothing here is compiled against Python.
+/// Python's lock and its end, seen from destructors. The functions are looked up: nothing here is compiled against
+/// Python.
 namespace triage::python {
 
-/// While one lives, this thread does not hold the interpreter's lock. A thread of triage that frees a tensor which Python knows waits
-/// for the lock; who waits for that thread must not hold it. Methods need none of this: LibTorch releases the lock for them.
+/// While one lives, this thread does not hold the interpreter's lock. A thread of triage that frees a tensor which
+/// Python knows waits for the lock; who waits for that thread must not hold it. Methods need none of this: LibTorch
+/// releases the lock for them.
 class WithoutLock {
  public:
   WithoutLock() noexcept;

@@ -24,8 +24,8 @@ struct Registry {
   std::map<std::string, Registered> policies;
 };
 
-/// Never destroyed: Python may drop policies after this library's own objects are gone. Locked during a fork, so that a child
-/// never inherits it half changed.
+/// Never destroyed: Python may drop policies after this library's own objects are gone. Locked during a fork, so that a
+/// child never inherits it half changed.
 Registry& registry() {
   static auto* const the = [] {
     pthread_atfork([] { registry().mutex.lock(); }, [] { registry().mutex.unlock(); },

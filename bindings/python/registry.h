@@ -10,7 +10,8 @@
 /// Policies as the operator `triage::run_policy`, which finds them by their keys. Thread-safe.
 namespace triage::python {
 
-/// Throws InputError if a living policy of this process has the key. (A forked child inherits keys, and may take them anew.)
+/// Throws InputError if a living policy of this process has the key. (A forked child inherits keys, and may take them
+/// anew.)
 void register_policy(const std::string& key, const Policy& policy);
 void forget_policy(const std::string& key) noexcept;
 /// Throws InputError that says how to load it, if there is none.

@@ -1,4 +1,5 @@
-// triage::run_policy: a policy as one operator of the programs of torch.compile and torch.export, with its gradient; and the plain call.
+// triage::run_policy: a policy as one operator of the programs of torch.compile and torch.export, with its gradient;
+// and the plain call.
 #include <ATen/ATen.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
@@ -38,8 +39,9 @@ auto operation(const char* name) {
 /// A tensor that a class in Python implements, such as FakeTensor.
 bool of_python(const at::Tensor& tensor) { return tensor.key_set().has(c10::DispatchKey::Python); }
 
-/// Whether Python code sees each operator that is called: a TorchDispatchMode is on, or an input is no plain tensor. A policy is
-/// then called as the one operator that it is for Python: its inner operators take what Python cannot pass on (numbers as tensors).
+/// Whether Python code sees each operator that is called: a TorchDispatchMode is on, or an input is no plain tensor. A
+/// policy is then called as the one operator that it is for Python: its inner operators take what Python cannot pass on
+/// (numbers as tensors).
 bool is_seen_by_python(at::TensorList inputs) {
   return c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::Python) ||
          std::any_of(inputs.begin(), inputs.end(), of_python);
@@ -55,11 +57,11 @@ auto for_program(Function&& function) -> decltype(function()) {
   }
 }
 
-/// While alive, operators go the way of a plain call: a program runs below autograd, which records the policy all the same.
+/// While alive, operators go the way of a plain call: a program runs below autograd, which records the policy all the
+/// same.
 class AsOutside {
  private:
-  const c10::impl::ForceDispatchKeyGuard guard_{
-      c10::impl::LocalDispatchKeySet(c10::impl::PODLocalDispatchKeySet{})};
+  const c10::impl::ForceDispatchKeyGuard guard_{c10::impl::LocalDispatchKeySet(c10::impl::PODLocalDispatchKeySet{})};
 };
 
 /// Tensors as compilers expect them of an operator: dense, and in memory of their own. (A policy may return an input.)
@@ -85,8 +87,8 @@ Tensors run_policy(const std::string& key, at::TensorList inputs, const std::str
   return for_program([&] { return own(answer(key, inputs, autocast), inputs); });
 }
 
-/// The same, and last a ticket that holds what autograd recorded. `differentiable`: the inputs that have gradients, in their order. `serial`: of
-/// the traced call, so that two equal ones are not one.
+/// The same, and last a ticket that holds what autograd recorded. `differentiable`: the inputs that have gradients, in
+/// their order. `serial`: of the traced call, so that two equal ones are not one.
 Tensors run_policy_train(const std::string& key, at::TensorList inputs, at::IntArrayRef differentiable,
                          const std::string& autocast, int64_t /*serial*/) {
   return for_program([&] {
@@ -135,8 +137,9 @@ Tensors run_policy_backward(const at::Tensor& ticket, const c10::List<std::optio
 struct PolicyGradient : torch::autograd::Function<PolicyGradient> {
   static variable_list forward(AutogradContext* ctx, const std::string& key, const std::vector<int64_t>& differentiable,
                                const std::string& autocast, at::TensorList inputs) {
-    static const auto op = operation<Tensors(const std::string&, at::TensorList, at::IntArrayRef, const std::string&, int64_t)>(
-        "triage::run_policy_train");
+    static const auto op =
+        operation<Tensors(const std::string&, at::TensorList, at::IntArrayRef, const std::string&, int64_t)>(
+            "triage::run_policy_train");
     static std::atomic<int64_t> traced_calls{0};
     at::AutoDispatchBelowADInplaceOrView below;
     Tensors outputs = op.call(key, inputs, differentiable, autocast, ++traced_calls);
@@ -171,7 +174,8 @@ struct PolicyGradient : torch::autograd::Function<PolicyGradient> {
   }
 };
 
-/// With real tensors, autograd records the operators of the policy. A traced program has one node for the policy and its gradient.
+/// With real tensors, autograd records the operators of the policy. A traced program has one node for the policy and
+/// its gradient.
 Tensors run_policy_autograd(const std::string& key, at::TensorList inputs, const std::string& autocast) {
   std::vector<int64_t> differentiable;
   for (size_t i = 0; i < inputs.size() && at::GradMode::is_enabled(); ++i)
@@ -252,9 +256,9 @@ Tensors run_transformed(const std::string& key, at::TensorList /*inputs*/, const
 }
 
 TORCH_LIBRARY_FRAGMENT(triage, m) {
-  // Two equal calls are not one: a policy may count, draw random numbers, and change between them. The tag says so. Under activation
-  // checkpointing a program saves the random numbers of operators with this tag, by a device that it does not find in a list of tensors: the
-  // operator with a gradient says it by a serial number.
+  // Two equal calls are not one: a policy may count, draw random numbers, and change between them. The tag says so.
+  // Under activation checkpointing a program saves the random numbers of operators with this tag, by a device that it
+  // does not find in a list of tensors: the operator with a gradient says it by a serial number.
   m.def("run_policy(str policy, Tensor[] inputs, str autocast=\"\") -> Tensor[]", {at::Tag::nondeterministic_seeded});
   m.def("run_policy_train(str policy, Tensor[] inputs, int[] differentiable, str autocast, int serial) -> Tensor[]");
   m.def("run_policy_backward(Tensor ticket, Tensor?[] gradients, Tensor[] inputs, int[] differentiable) -> Tensor[]");

@@ -5,8 +5,9 @@
 
 namespace triage::python {
 
-/// While alive, what autograd saves is kept as it is. Hooks of torch.utils.checkpoint count the tensors that a forward saves, and end it by an
-/// exception of theirs; but the first call of a policy saves others than later ones, and a policy takes exceptions for failures.
+/// While alive, what autograd saves is kept as it is. Hooks of torch.utils.checkpoint count the tensors that a forward
+/// saves, and end it by an exception of theirs; but the first call of a policy saves others than later ones, and a
+/// policy takes exceptions for failures.
 class WithoutSavedTensorHooks {
  public:
   WithoutSavedTensorHooks() {

@@ -3,8 +3,8 @@
 
 #include <vector>
 
-/// What ties the backward of a program to the forward call that it belongs to: a compiled program keeps tensors between the two, so what
-/// autograd recorded of a call is owned by the memory of a tensor, and freed with it.
+/// What ties the backward of a program to the forward call that it belongs to: a compiled program keeps tensors between
+/// the two, so what autograd recorded of a call is owned by the memory of a tensor, and freed with it.
 namespace triage::python {
 
 struct Recorded {

@@ -34,8 +34,8 @@ RuntimeOptions runtime_options_from(const Dict& values);
 /// Texts in the result refer to those in `values`.
 RunOptions run_options_from(const Dict& values);
 
-/// Throws std::runtime_error with `error` as text that triage/_errors.py takes apart: the class, the place, the script's
-/// traceback, the message.
+/// Throws std::runtime_error with `error` as text that triage/_errors.py takes apart: the class, the place, the
+/// script's traceback, the message.
 [[noreturn]] void throw_to_python(const std::exception& error);
 
 /// Calls `function`; errors of triage leave it as `throw_to_python` writes them.

@@ -31,8 +31,8 @@ std::vector<Request> make_requests(int64_t count);
 /// Gives some of the requests a fault, at a random token of the first half of what they said without it.
 void add_faults(std::vector<Request>& requests, int64_t faulty, const std::vector<Request>& clean);
 
-/// Decodes requests in a batch of at most `rows` rows. A request that ends leaves its row to one that waits, and the rows
-/// change their order in every step, as those of serving engines do.
+/// Decodes requests in a batch of at most `rows` rows. A request that ends leaves its row to one that waits, and the
+/// rows change their order in every step, as those of serving engines do.
 class Engine {
  public:
   /// `decoding` takes logits and temperatures, `quarantine` is that of the library.

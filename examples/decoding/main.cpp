@@ -1,7 +1,7 @@
-// A decoding loop whose requests do not pay for each other's faults. A model of random weights serves 64 requests in 24 rows
-// that change their order in every step; in eight requests it computes NaN or Inf from some token on. Policies repair or end
-// those rows, and the policy file changes twice meanwhile. The tokens of the other 56 and their probabilities must be, bit for
-// bit, those of a run without faults and changes.
+// A decoding loop whose requests do not pay for each other's faults. A model of random weights serves 64 requests in 24
+// rows that change their order in every step; in eight requests it computes NaN or Inf from some token on. Policies
+// repair or end those rows, and the policy file changes twice meanwhile. The tokens of the other 56 and their
+// probabilities must be, bit for bit, those of a run without faults and changes.
 //
 //   demo_decoding [--policies examples/decoding/policies] [--library scripts/policies/serving]
 #include "engine.h"
@@ -33,8 +33,8 @@ void replace_file(const fs::path& file, const std::string& text) {
   fs::rename(temporary, file);
 }
 
-/// Changes the policy at two steps. Decoding goes on until the new version is live; where it is not by the next of these
-/// steps, decoding waits for it, so that each version decodes some.
+/// Changes the policy at two steps. Decoding goes on until the new version is live; where it is not by the next of
+/// these steps, decoding waits for it, so that each version decodes some.
 class Edits {
  public:
   Edits(fs::path file, triage::Policy policy)

@@ -1,6 +1,7 @@
-// One bad sample should not cost the batch. A digit classifier that keeps its activations in half precision meets images
-// from a camera that sends raw counts instead of 0..1: some overflow to Inf, and then to NaN. A policy in Lua finds them,
-// says where it happened and repairs those rows; then the policy file is edited, and the running program follows.
+// One bad sample should not cost the batch. A digit classifier that keeps its activations in half precision meets
+// images from a camera that sends raw counts instead of 0..1: some overflow to Inf, and then to NaN. A policy in Lua
+// finds them, says where it happened and repairs those rows; then the policy file is edited, and the running program
+// follows.
 //
 //   demo_digits [--data examples/data/digits.npy] [--policies examples/digits/policies]
 #include "model.h"
@@ -60,7 +61,8 @@ bool wait_until(const Done& done) {
   return done();
 }
 
-/// How many images get their digit, another one, or none: ten equal logits say "no digit". NaN counts as a wrong answer.
+/// How many images get their digit, another one, or none: ten equal logits say "no digit". NaN counts as a wrong
+/// answer.
 void print_answers(const std::string& who, const at::Tensor& logits, const at::Tensor& labels) {
   at::Tensor answers = logits.to(at::kFloat);
   at::Tensor none = answers.eq(answers.select(1, 0).unsqueeze(1)).all(1);

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-/// A small classifier of 8×8 digits, trained here and run the way mixed precision runs models: computed in f32, activations
-/// stored as f16.
+/// A small classifier of 8×8 digits, trained here and run the way mixed precision runs models: computed in f32,
+/// activations stored as f16.
 struct Model {
   at::Tensor w0, b0;  // encoder.0: 64 -> 64, then ReLU
   at::Tensor w2, b2;  // encoder.2: 64 -> 32, then ReLU

@@ -2,8 +2,8 @@
 //
 //   demo_distributed [RANKS]
 //
-// It starts the ranks itself (4 by default). Ranks of a real job are started on their machines, each with its number and
-// the address of a store that all reach, such as c10d::TCPStore.
+// It starts the ranks itself (4 by default). Ranks of a real job are started on their machines, each with its number
+// and the address of a store that all reach, such as c10d::TCPStore.
 #include <torch/torch.h>
 #include <triage/triage.h>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
@@ -49,7 +49,8 @@ torch::Tensor next_batch(int rank, int step) {
   return x;
 }
 
-/// The mean of the gradients of all ranks. It is a collective operation, which a rank that skipped alone would leave out.
+/// The mean of the gradients of all ranks. It is a collective operation, which a rank that skipped alone would leave
+/// out.
 void average_gradients(torch::nn::Linear& model, const Backend& backend) {
   for (torch::Tensor& parameter : model->parameters()) {
     std::vector<at::Tensor> gradients{parameter.grad()};

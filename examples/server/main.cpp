@@ -1,7 +1,8 @@
-// An inference server. A model answers, a policy finds and repairs the bad samples of each batch, and the policy changes while it
-// serves: edit the file, or send commands to the admin port.
+// An inference server. A model answers, a policy finds and repairs the bad samples of each batch, and the policy
+// changes while it serves: edit the file, or send commands to the admin port.
 //
-//   demo_server POLICY.lua [--port 8080] [--admin-port 8081] [--log decisions.jsonl] [--capsules DIR] [--cache DIR] [--drain 5]
+//   demo_server POLICY.lua [--port 8080] [--admin-port 8081] [--log decisions.jsonl] [--capsules DIR] [--cache DIR]
+//   ... [--drain 5]
 //   curl -d '{"samples": [[1,2,3,4,5,6,7,8], [null,2,3,4,5,6,7,8]]}' localhost:8080/predict
 #include <ATen/ATen.h>
 #include <triage/triage.h>

@@ -32,7 +32,8 @@ class Port : public httplib::Server {
   void post(const std::string& pattern, const Handler& handler);
   /// Serves from now on. Throws if the port is taken.
   void open(const std::string& address, int port);
-  /// Takes no more connections, and answers what has come on those that it has. Returns whether it did so within `limit`.
+  /// Takes no more connections, and answers what has come on those that it has. Returns whether it did so within
+  /// `limit`.
   bool close(std::chrono::seconds limit);
 
  private:

@@ -11,8 +11,9 @@
 
 namespace triage {
 
-/// The moment at which the call that runs on this thread gives up, for what it cannot be handed to: a function of the host that
-/// a script calls, and that calls the runtime; gradients, which autograd computes. All else gets it in its CallContext.
+/// The moment at which the call that runs on this thread gives up, for what it cannot be handed to: a function of the
+/// host that a script calls, and that calls the runtime; gradients, which autograd computes. All else gets it in its
+/// CallContext.
 class Deadline {
  public:
   using Moment = std::chrono::steady_clock::time_point;
@@ -35,8 +36,8 @@ class Deadline {
     return moment && current() ? std::min(*moment, *current()) : moment ? moment : current();
   }
 
-  /// So much time as Limits has it: nothing for 0, which is no limit, and for more than anybody waits (three years). Of what is left,
-  /// ten times as much still fits the clock.
+  /// So much time as Limits has it: nothing for 0, which is no limit, and for more than anybody waits (three years). Of
+  /// what is left, ten times as much still fits the clock.
   static std::optional<Moment::duration> span(double seconds) {
     constexpr double longest = 1e8;
     if (!(seconds > 0) || seconds > longest) return std::nullopt;

@@ -19,8 +19,8 @@
 #include "runtime/messages/profiling/profiler_spans.h"
 #include "runtime/operators/untrusted.h"
 
-// The ATen interpreter. An Executable is immutable, so any number of threads run it at once; what a run needs besides is
-// kept a thread, and emptied at the end of every run, also when an operator throws.
+// The ATen interpreter. An Executable is immutable, so any number of threads run it at once; what a run needs besides
+// is kept a thread, and emptied at the end of every run, also when an operator throws.
 
 namespace triage {
 namespace {
@@ -63,8 +63,8 @@ class ResultBytes {
  public:
   explicit ResultBytes(const operators::Untrusted::Terms* terms) : most_(terms ? terms->bytes : 0) {}
 
-  /// Whether `registers`, of which those from `first` on are new, hold no more than they may besides the memory of the inputs.
-  /// What has died since is only looked for when all that was made would be too much.
+  /// Whether `registers`, of which those from `first` on are new, hold no more than they may besides the memory of the
+  /// inputs. What has died since is only looked for when all that was made would be too much.
   bool fits(const std::vector<c10::IValue>& registers, size_t first, size_t count, at::ArrayRef<at::Tensor> inputs) {
     if (most_ <= 0) return true;
     for (size_t i = first; i < first + count; ++i)

@@ -6,9 +6,9 @@
 
 namespace triage {
 
-/// Backends that fail on purpose, for tests of what handles failures: the interpreter, with a fault at every call of one
-/// operator. `name` is the kind of fault, and behind a colon the operator (`relu` where none is named; with or without
-/// namespace and overload):
+/// Backends that fail on purpose, for tests of what handles failures: the interpreter, with a fault at every call of
+/// one operator. `name` is the kind of fault, and behind a colon the operator (`relu` where none is named; with or
+/// without namespace and overload):
 ///   faulty_compile:OP   cannot compile a graph with OP: throws GraphError
 ///   faulty_run:OP       compiles it; the run throws PolicyError when it comes to OP
 ///   faulty_result:OP    gives wrong values for the results of OP: 1 more than is right, for masks the opposite

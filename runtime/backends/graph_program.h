@@ -55,15 +55,16 @@ struct GraphProgram {
 };
 
 /// The program for `graph`, called with tensors like `examples`. Constants that cannot be printed become inputs. With
-/// `keep_values` the inputs have the values of `examples`, else random numbers: programs that only show shapes and types
-/// are smaller, and hold none of the user's data.
+/// `keep_values` the inputs have the values of `examples`, else random numbers: programs that only show shapes and
+/// types are smaller, and hold none of the user's data.
 GraphProgram program_of(const Graph& graph, const std::vector<at::Tensor>& examples, const std::string& backend,
                         bool keep_values);
 
-/// The program as Lua, with a header of versions and machine. It refers to `values_file` (a .pt file beside the program)
-/// where values are too many to be printed.
+/// The program as Lua, with a header of versions and machine. It refers to `values_file` (a .pt file beside the
+/// program) where values are too many to be printed.
 std::string text(const GraphProgram& program, const std::string& values_file = "");
-/// Writes the program to `path`, and values that do not fit into it to `path` with `.pt` in place of `.lua`. Throws FileError.
+/// Writes the program to `path`, and values that do not fit into it to `path` with `.pt` in place of `.lua`. Throws
+/// FileError.
 void save(const GraphProgram& program, const std::string& path);
 
 }  // namespace triage::graph

@@ -76,8 +76,8 @@ class Cutter {
   /// What is made behind may be computed in front as well: a call that draws would draw twice.
   static bool runs_once(const Node* node) { return graph::draws(*node) || graph::is_effect(node->op); }
 
-  /// A look at memory that the caller can see otherwise. What is computed may lie in another order of dims than ATen gives it:
-  /// calls for which that decides whether they copy stay with the backend.
+  /// A look at memory that the caller can see otherwise. What is computed may lie in another order of dims than ATen
+  /// gives it: calls for which that decides whether they copy stay with the backend.
   bool is_made_behind(const Value* output) {
     if (!graph::OutputMemory::is_view(output) || runs_once(output->producer)) return false;
     if (graph::repeats_elements(output)) return true;

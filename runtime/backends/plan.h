@@ -11,9 +11,9 @@
 #include "runtime/graph/argument_type.h"
 #include "runtime/operators/contract.h"
 
-/// A graph laid out for the interpreter: everything that can be decided before the first call is decided here, so that a
-/// call looks nothing up. Values live in registers: first the inputs, in graph order (read from the caller's array), then
-/// the results of the nodes.
+/// A graph laid out for the interpreter: everything that can be decided before the first call is decided here, so that
+/// a call looks nothing up. Values live in registers: first the inputs, in graph order (read from the caller's array),
+/// then the results of the nodes.
 namespace triage::eager {
 
 using Register = uint32_t;

@@ -32,8 +32,8 @@ constexpr int numbers_level = 4, every_graph_level = 3, minify_level = 2;
 
 void warn(const std::string& text) { messages::LogTo::current().write(LogLevel::warn, text); }
 
-/// Lua that registers a backend which other processes have not: a file of the user, as it is. Its locals stay inside. A function
-/// that it returns is the backend.
+/// Lua that registers a backend which other processes have not: a file of the user, as it is. Its locals stay inside. A
+/// function that it returns is the backend.
 std::string registration_of(const std::string& backend, const ReproSettings& settings) {
   if (is_shipped_backend(backend)) return "";
   const std::string file = settings.backends.empty() ? messages::backend_file(backend) : settings.backends;

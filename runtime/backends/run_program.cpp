@@ -22,8 +22,8 @@ namespace {
 
 constexpr size_t longest_output = 1 << 20;  // bytes; what is longer is read and dropped
 
-/// It is left to be waited for, so that its id and its group's stay its own. A host that ignores SIGCHLD, or waits for all its
-/// children itself, leaves nothing to wait for; then the file that should have been made tells how it went.
+/// It is left to be waited for, so that its id and its group's stay its own. A host that ignores SIGCHLD, or waits for
+/// all its children itself, leaves nothing to wait for; then the file that should have been made tells how it went.
 bool has_ended(pid_t child) {
   siginfo_t info{};
   return ::waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOHANG | WNOWAIT) != 0 ? errno == ECHILD

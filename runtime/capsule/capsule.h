@@ -11,13 +11,13 @@
 
 /// A call with all that it depended on, as one file, which repeats it elsewhere.
 ///
-/// The file is a `.pt` file, which Python reads with torch.load(weights_only=True): a dict of `capsule` (JSON, below), `checksum`
-/// (of that text) and `memories` (a list of tensors). It is data: nothing in it runs when it is read.
+/// The file is a `.pt` file, which Python reads with torch.load(weights_only=True): a dict of `capsule` (JSON, below),
+/// `checksum` (of that text) and `memories` (a list of tensors). It is data: nothing in it runs when it is read.
 ///
-/// The JSON has: `format` (capsule_format), `kind` ("policy" or "function"), `name`, `why`, `when`, `versions`, `machine`, `modes`,
-/// `config`, `compiler_config`, `locations` (by id), `random` (the state of the generator, as a tensor), `script` (what the
-/// function sees besides its arguments, by the front end), `call` (by who records), `result`, `tensors` (SavedTensors), and
-/// `memories` (their checksums).
+/// The JSON has: `format` (capsule_format), `kind` ("policy" or "function"), `name`, `why`, `when`, `versions`,
+/// `machine`, `modes`, `config`, `compiler_config`, `locations` (by id), `random` (the state of the generator, as a
+/// tensor), `script` (what the function sees besides its arguments, by the front end), `call` (by who records),
+/// `result`, `tensors` (SavedTensors), and `memories` (their checksums).
 namespace triage::capsule {
 
 constexpr int capsule_format = 1;
@@ -38,8 +38,8 @@ Json common_facts();
 /// Modes of this thread, settings of the process, and locations.
 Json surroundings();
 
-/// While one lives, modes, settings and locations are as the capsule says. Locations must be the same under the same ids: throws
-/// InputError where this process has given an id to another name.
+/// While one lives, modes, settings and locations are as the capsule says. Locations must be the same under the same
+/// ids: throws InputError where this process has given an id to another name.
 class Surroundings {
  public:
   explicit Surroundings(const Json& facts);

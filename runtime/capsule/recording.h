@@ -34,8 +34,8 @@ bool wanted() noexcept;
 /// What a call depended on, while it runs on this thread. Whoever makes it writes the capsule.
 class Recording {
  public:
-  /// `generator`: where the call's random numbers on the CPU come from. `whole`: of a call that somebody asked for, which is told to
-  /// `done` whether or not it fails.
+  /// `generator`: where the call's random numbers on the CPU come from. `whole`: of a call that somebody asked for,
+  /// which is told to `done` whether or not it fails.
   explicit Recording(const at::Generator& generator, bool later = false);
   struct Whole {
     bool bad_rows = false;            // only samples with flags
@@ -52,7 +52,8 @@ class Recording {
   /// The one that somebody has begun for a call that is still to be made; null where there is none.
   static Recording* asked_for() noexcept;
 
-  /// Before the script runs for the first time in the call: what it sees, which it may change. Does not throw what that fails with.
+  /// Before the script runs for the first time in the call: what it sees, which it may change. Does not throw what that
+  /// fails with.
   void before_script(SavesState& script);
   bool has_script() const { return !script_.is_null(); }
   void note_host_call(const std::string& name, const std::vector<at::Tensor>& results);
@@ -65,17 +66,18 @@ class Recording {
   void note_node_call(NodeCall call);
   const std::vector<NodeCall>& node_calls() const { return node_calls_; }
 
-  /// Common facts, what the script saw, calls of the host; to which the caller adds `kind`, `name`, `call` and `result`.
+  /// Common facts, what the script saw, calls of the host; to which the caller adds `kind`, `name`, `call` and
+  /// `result`.
   Json facts();
   SavedTensors& tensors() { return tensors_; }
   bool is_masked(const std::string& name) const;
-  /// Whether values of this call were left out: what was computed from them tells of them. Once `facts` was asked for, and inputs
-  /// were saved.
+  /// Whether values of this call were left out: what was computed from them tells of them. Once `facts` was asked for,
+  /// and inputs were saved.
   bool leaves_out() const { return tensors_.leaves_out() || (script_.is_object() && script_.value("masked", false)); }
   /// Null where nobody asked for this call.
   Whole* whole() const { return whole_; }
-  /// Where the call's random numbers on the CPU come from: copied now, or with `later` when the script is about to run, where
-  /// nothing else draws in the call.
+  /// Where the call's random numbers on the CPU come from: copied now, or with `later` when the script is about to run,
+  /// where nothing else draws in the call.
   void set_generator(at::Generator generator, bool later = false);
 
  private:
@@ -94,8 +96,8 @@ class Recording {
 /// {"kind": "PolicyError", "message": ..., "file": ..., "line": ...}
 Json error_facts(const std::exception& error);
 
-/// Writes the capsule of a call that failed to the folder of such, and says in the log where it is, or why it cannot be. Its path;
-/// empty where there is none.
+/// Writes the capsule of a call that failed to the folder of such, and says in the log where it is, or why it cannot
+/// be. Its path; empty where there is none.
 std::string write_failure(const std::string& name, Json facts, const SavedTensors& tensors) noexcept;
 
 }  // namespace triage::capsule

@@ -14,8 +14,8 @@ using Json = nlohmann::ordered_json;
 /// Copies tensors as they are now. The memories are tensors on the CPU, for a `.pt` file.
 class SavedTensors {
  public:
-  /// The number of the tensor; the same tensor has one number. `masked`: its values are not kept. Throws files::Malformed with a
-  /// clause for a tensor that has no strided memory.
+  /// The number of the tensor; the same tensor has one number. `masked`: its values are not kept. Throws
+  /// files::Malformed with a clause for a tensor that has no strided memory.
   size_t add(const at::Tensor& tensor, bool masked = false);
   /// The values of tensor `number`, and of those that share its memory, are not kept after all.
   void leave_out(size_t number);
@@ -42,8 +42,8 @@ class SavedTensors {
   uint64_t bytes_ = 0;
 };
 
-/// The tensors again: their own memory each, at the same strides, shared where it was. Throws files::Malformed where layouts and
-/// memories do not fit together.
+/// The tensors again: their own memory each, at the same strides, shared where it was. Throws files::Malformed where
+/// layouts and memories do not fit together.
 class RestoredTensors {
  public:
   RestoredTensors() = default;

@@ -3,8 +3,8 @@
 
 #include <locale.h>
 
-/// The host may set any locale, in any thread and at any time (`setlocale`). Lua and parts of the C library that it uses read and
-/// write numbers, classify characters and compare strings by it. What scripts do must not depend on that.
+/// The host may set any locale, in any thread and at any time (`setlocale`). Lua and parts of the C library that it
+/// uses read and write numbers, classify characters and compare strings by it. What scripts do must not depend on that.
 namespace triage::capture {
 
 /// While alive, the C locale is that of this thread, whatever the process has.

@@ -1,4 +1,5 @@
-// A call that is captured: the script runs once while a recorder looks on, and what was recorded becomes a graph with guards.
+// A call that is captured: the script runs once while a recorder looks on, and what was recorded becomes a graph with
+// guards.
 #include "runtime/backends/call_inputs.h"
 #include "runtime/backends/deadline.h"
 #include "runtime/backends/eager.h"
@@ -95,7 +96,8 @@ std::vector<std::string> output_names(const Signature& signature) {
 
 }  // namespace
 
-/// For one call. What the members set for the thread holds until the capture has ended, in the order in which they stand here.
+/// For one call. What the members set for the thread holds until the capture has ended, in the order in which they
+/// stand here.
 class Compiled::CallCapture {
  public:
   CallCapture(Compiled& compiled, const Call& call);
@@ -339,7 +341,8 @@ std::unique_ptr<Executable> Compiled::CallCapture::compile(const graph::Graph& g
   return nullptr;
 }
 
-/// What the declared types of the inputs ask of their sizes. Flags last: where they disagree with data, they are malformed.
+/// What the declared types of the inputs ask of their sizes. Flags last: where they disagree with data, they are
+/// malformed.
 std::vector<SizeFact> Compiled::check_signature(at::ArrayRef<at::Tensor> inputs) {
   const Signature& signature = script_->signature();
   TensorMatcher matcher("policy '" + script_->name() + "'");

@@ -46,8 +46,9 @@ std::string name_of_input(const Script& script, size_t input) {
   return input < names.size() ? names[input] : "#" + std::to_string(input);
 }
 
-/// Sparse tensors and those of MKL-DNN have no strides, by which tensors that share memory are told; and of tensors that LibTorch
-/// wraps (functional, batched, zeros of forward-mode AD, subclasses) only its dispatcher knows what they are.
+/// Sparse tensors and those of MKL-DNN have no strides, by which tensors that share memory are told; and of tensors
+/// that LibTorch wraps (functional, batched, zeros of forward-mode AD, subclasses) only its dispatcher knows what they
+/// are.
 std::optional<GraphBreak> find_not_captured(const Script& script, at::ArrayRef<at::Tensor> inputs) {
   for (size_t i = 0; i < inputs.size(); ++i) {
     const bool strided = inputs[i].layout() == c10::kStrided;
@@ -98,8 +99,8 @@ int settings_of(const CompilerConfig& config) {
   return (config.capture_dynamic_output_shape_ops ? 1 : 0) | (config.capture_scalar_outputs ? 2 : 0);
 }
 
-/// In full, and once for each line of the script: what breaks there again, for other arguments or variables, is the same to
-/// who reads it. `always`: also one that was told.
+/// In full, and once for each line of the script: what breaks there again, for other arguments or variables, is the
+/// same to who reads it. `always`: also one that was told.
 void warn_of(const Script& script, const CompileOptions& options, const GraphBreak& graph_break, bool always) {
   if (!options.warn || !options.warn_of_breaks || !messages::logs(messages::Artefact::graph_breaks)) return;
   std::vector<GraphBreak>& told = options.warned->breaks;
@@ -175,8 +176,9 @@ Compiled::Compiled(std::shared_ptr<Script> script, Options options)
   for (const HostTensor& given : options_.host_tensors) host_memory_.add(given.tensor, given.name);
 }
 
-/// The script runs on one thread at a time, for the life of this object on this one. A thread that holds the lock already would
-/// wait for itself (the script called a function of the host, which called the policy); a deadline may pass while others hold it.
+/// The script runs on one thread at a time, for the life of this object on this one. A thread that holds the lock
+/// already would wait for itself (the script called a function of the host, which called the policy); a deadline may
+/// pass while others hold it.
 class ScriptLock {
  public:
   ScriptLock(Compiled& compiled, const Compiled::Deadline& deadline)
@@ -372,7 +374,8 @@ void Compiled::note_break(const GraphBreak& graph_break, size_t times) {
   warn_of(*script_, options_, graph_break, always);
 }
 
-/// What the call is followed for meets it as well, and counts it; if the capture was given up, the call that follows does.
+/// What the call is followed for meets it as well, and counts it; if the capture was given up, the call that follows
+/// does.
 void Compiled::note_broken(const GraphBreak& graph_break, const TraceReplayer* replayer) {
   broken_under_.store(settings_of(get_compiler_config()), std::memory_order_relaxed);
   broken_.store(true, std::memory_order_relaxed);
@@ -397,8 +400,8 @@ void Compiled::finish_script(TraceReplayer* replayer, at::ArrayRef<at::Tensor> o
     refuse_unmasked_rows("'" + script_->name() + "'", unmasked_by_script());
 }
 
-/// Following costs about as much as the calls of two operators. Other ways through the script, where more may be gained, are
-/// looked for now and then. What is not followed meets no graph breaks, which a profiler counts.
+/// Following costs about as much as the calls of two operators. Other ways through the script, where more may be
+/// gained, are looked for now and then. What is not followed meets no graph breaks, which a profiler counts.
 bool Compiled::is_worth_following() {
   constexpr uint64_t first_calls = 4;
   constexpr size_t fewest_spared = 2;

@@ -72,27 +72,29 @@ struct CompileOptions {
   };
   std::string backend = "fused";
   Backend compile_with;  // where set, in place of the backend of that name
-  /// Passes over a graph, and then the backend, may take so long each, as the script may; 0: any time. A graph that the backend
-  /// has not compiled by then is one that it cannot compile.
+  /// Passes over a graph, and then the backend, may take so long each, as the script may; 0: any time. A graph that the
+  /// backend has not compiled by then is one that it cannot compile.
   double compile_seconds = 0;
   bool fail_on_backend_error =
       false;               // else a graph that the backend cannot compile runs with `eager`; so under fullgraph
   bool fullgraph = false;  // a graph break is an error instead of a fall-back to running the script
   MaskedRows masked_rows = MaskedRows::warn;
-  /// Is told of each graph, when it is captured, whether masked rows may reach gradients; may be null: then nobody asks.
+  /// Is told of each graph, when it is captured, whether masked rows may reach gradients; may be null: then nobody
+  /// asks.
   std::function<void(const std::optional<UnmaskedRows>&)> masked_rows_of_graph;
   bool dynamic = true;  // false: a graph holds for the sizes of its inputs alone
-  /// Inputs and outputs belong to the host: a script that writes to them in place gets an error, and what it keeps is never
-  /// handed out (policies).
+  /// Inputs and outputs belong to the host: a script that writes to them in place gets an error, and what it keeps is
+  /// never handed out (policies).
   bool protect_inputs = true;
   /// Beyond it the script runs instead, and entries that match are still used; nothing: what the CompilerConfig says.
   std::optional<size_t> recompile_limit;
   /// Graphs made so far by all that count together for the accumulated limit.
   std::shared_ptr<std::atomic<int64_t>> graphs_made;
-  /// Why graphs of the others that count together do not fit this call: where the accumulated limit is met before a graph
-  /// is made here.
+  /// Why graphs of the others that count together do not fit this call: where the accumulated limit is met before a
+  /// graph is made here.
   std::function<std::string()> last_reason;
-  /// What the graphs of this object hold for besides tensors, a line each; without it, nothing of the script may change.
+  /// What the graphs of this object hold for besides tensors, a line each; without it, nothing of the script may
+  /// change.
   std::function<std::string()> other_guards;
   std::shared_ptr<TraceTree> traces;               // of what breaks graphs, when several share it
   std::shared_ptr<CompileClock> clock;             // when several share it
@@ -108,9 +110,9 @@ struct CompileOptions {
   std::vector<HostTensor> host_tensors;  // that the script was given, and may not write to
 };
 
-/// A script's function with its cache of captured graphs: a call whose guards hold runs the compiled graph, any other call
-/// runs the script once and adds an entry. Thread-safe. The warm path takes no lock: entries are only ever added, and live
-/// as long as this object.
+/// A script's function with its cache of captured graphs: a call whose guards hold runs the compiled graph, any other
+/// call runs the script once and adds an entry. Thread-safe. The warm path takes no lock: entries are only ever added,
+/// and live as long as this object.
 class Compiled {
  public:
   using Options = CompileOptions;
@@ -120,27 +122,30 @@ class Compiled {
   Compiled(const Compiled&) = delete;
   Compiled& operator=(const Compiled&) = delete;
 
-  /// `inputs` and `params` in the order of the signature, where the state counts as params; appends the outputs, then the new state. Throws what the script or ATen throws, and
-  /// ValidationError where an input does not fit its declared type: the guards hold only where that was checked.
+  /// `inputs` and `params` in the order of the signature, where the state counts as params; appends the outputs, then
+  /// the new state. Throws what the script or ATen throws, and ValidationError where an input does not fit its declared
+  /// type: the guards hold only where that was checked.
   Ran run(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> params, const CallContext& context,
           std::vector<at::Tensor>& outputs);
-  /// Captures and compiles for inputs of this kind (synthetic values, in the grad and inference mode of this thread) unless there is
-  /// an entry for it already. Where the script cannot run on synthetic values, because some operator takes none of several kinds of
-  /// them or a function of the host would be called, says why: the first real call captures. Throws where the script is at fault.
+  /// Captures and compiles for inputs of this kind (synthetic values, in the grad and inference mode of this thread)
+  /// unless there is an entry for it already. Where the script cannot run on synthetic values, because some operator
+  /// takes none of several kinds of them or a function of the host would be called, says why: the first real call
+  /// captures. Throws where the script is at fault.
   std::optional<std::string> prepare(const std::vector<InputShape>& shape, at::ArrayRef<at::Tensor> params,
                                      at::ArrayRef<size_t> donated = {});
-  /// The variables of the script have other numbers from now on: `now[old]` is the new one, or more than there are where one is
-  /// gone. False where a graph reads such a one: nothing is changed then, and this object is of no use any more. Not while it runs.
+  /// The variables of the script have other numbers from now on: `now[old]` is the new one, or more than there are
+  /// where one is gone. False where a graph reads such a one: nothing is changed then, and this object is of no use any
+  /// more. Not while it runs.
   bool renumber_variables(at::ArrayRef<size_t> now) {
     return cache_.renumber_variables(now, script_->variables().size());
   }
-  /// Waits until the best code for a call with these inputs (params included) is ready, where there is an entry for them;
-  /// `donated`: also for one that donates these.
+  /// Waits until the best code for a call with these inputs (params included) is ready, where there is an entry for
+  /// them; `donated`: also for one that donates these.
   void finish_compiling(at::ArrayRef<at::Tensor> all, at::ArrayRef<size_t> donated = {}) const;
   /// Runs the graph for such inputs (params included); false where there is none, or the script would have to run.
   bool run_graph(at::ArrayRef<at::Tensor> all, std::vector<at::Tensor>& outputs) const;
-  /// Why the gradients of such a call (params included) may get values of masked rows; see Executable::unmasked_rows. A call that the
-  /// script answers has those of ATen.
+  /// Why the gradients of such a call (params included) may get values of masked rows; see Executable::unmasked_rows. A
+  /// call that the script answers has those of ATen.
   std::optional<UnmaskedRows> unmasked_rows(at::ArrayRef<at::Tensor> all) const;
 
   /// Introspection. Entries in the order in which they were captured; the pointers live as long as this object.
@@ -156,13 +161,13 @@ class Compiled {
   /// A graph break was met under the settings of now: calls that no graph fits are not captured again.
   bool gave_up() const;
   bool has_breaks() const noexcept { return broken_.load(std::memory_order_relaxed); }
-  /// Where following gains nothing: that many calls may go to the script directly (under NotFollowed), from the thread that
-  /// runs it. They count as made.
+  /// Where following gains nothing: that many calls may go to the script directly (under NotFollowed), from the thread
+  /// that runs it. They count as made.
   size_t skip_calls();
   /// The kinds of inputs that calls came with: those of graphs, and up to 16 that the script answered.
   std::vector<std::vector<InputShape>> shapes_in_use() const;
-  /// The first call of a kind that the script answered, captured or not. `other_sizes`: of outputs (output, dimension), which
-  /// were neither the same nor that of the batch in a later call.
+  /// The first call of a kind that the script answered, captured or not. `other_sizes`: of outputs (output, dimension),
+  /// which were neither the same nor that of the batch in a later call.
   struct Answered {
     std::vector<InputShape> inputs, outputs;
     std::vector<bool> flags_outputs;

@@ -20,8 +20,8 @@ class UntakenBranch;
 /// What happens at a graph break. The last: in a function with `fullgraph` that is called inside.
 enum class OnBreak : uint8_t { go_on, raise, raise_for_good };
 
-/// What this thread captures, and the scopes around it: of each kind the innermost object that is alive, which sets the field
-/// and puts it back. Only the class that a field names writes to it; others ask that class.
+/// What this thread captures, and the scopes around it: of each kind the innermost object that is alive, which sets the
+/// field and puts it back. Only the class that a field names writes to it; others ask that class.
 struct CaptureContext {
   Recorder* recorder;
   TraceReplayer* replayer;
@@ -43,8 +43,8 @@ struct CaptureContext {
   const char *stack_low, *stack_high;  // of the thread, once stack_left was asked
 };
 
-/// Of the thread, because operators reach a capture from calls that know nothing of it: Lua's, the host's functions, LibTorch's
-/// observers. Zero where nothing is captured.
+/// Of the thread, because operators reach a capture from calls that know nothing of it: Lua's, the host's functions,
+/// LibTorch's observers. Zero where nothing is captured.
 extern thread_local constinit CaptureContext context;
 
 }  // namespace triage::capture

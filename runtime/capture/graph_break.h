@@ -56,8 +56,8 @@ class ScriptScope {
   ScriptScope* previous_;
 };
 
-/// The script does what one graph cannot hold. While one is captured: it ends there, or this throws GraphBreakError, where the
-/// capture asked for one graph or `error_on_graph_break` is set. Otherwise nothing happens.
+/// The script does what one graph cannot hold. While one is captured: it ends there, or this throws GraphBreakError,
+/// where the capture asked for one graph or `error_on_graph_break` is set. Otherwise nothing happens.
 void graph_break(Break kind, const std::string& what, const std::string& hint);
 
 /// What a graph break does on this thread, besides what the capture asked for. The innermost scope wins.
@@ -105,8 +105,8 @@ class NotCaptured {
   bool nested_, not_followed_;
 };
 
-/// While alive, a function with graph breaks runs as a script because following it would gain nothing. The script cannot tell:
-/// `triage.is_compiling` says the same as in calls that are followed.
+/// While alive, a function with graph breaks runs as a script because following it would gain nothing. The script
+/// cannot tell: `triage.is_compiling` says the same as in calls that are followed.
 class NotFollowed {
  public:
   NotFollowed();

@@ -5,7 +5,8 @@
 #include <string>
 #include <vector>
 
-/// What a script returns last (Script::call), and no host sees: masks of the outputs with a declared range, then first positions.
+/// What a script returns last (Script::call), and no host sees: masks of the outputs with a declared range, then first
+/// positions.
 namespace triage::capture {
 
 inline size_t num_hidden(const Signature& signature) { return signature.num_ranges() + signature.positions.size(); }

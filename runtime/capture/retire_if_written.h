@@ -5,8 +5,8 @@
 
 namespace triage::capture {
 
-/// What a script writes to its own variables while nothing is recorded, no guard sees: graphs of before may be wrong then, and
-/// are not used again, whether or not the script comes to its end.
+/// What a script writes to its own variables while nothing is recorded, no guard sees: graphs of before may be wrong
+/// then, and are not used again, whether or not the script comes to its end.
 class RetireIfWritten {
  public:
   RetireIfWritten(const Script& script, EntryCache& cache) : script_(script), cache_(cache), before_(script.writes()) {}

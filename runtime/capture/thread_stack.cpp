@@ -10,7 +10,8 @@
 namespace triage::capture {
 namespace {
 
-/// For the first thread the C library reads a file for this, so it is asked once. Where it does not know, the stack has no bytes.
+/// For the first thread the C library reads a file for this, so it is asked once. Where it does not know, the stack has
+/// no bytes.
 void find_bounds() noexcept {
   static constexpr char nowhere = 0;
   context.stack_low = context.stack_high = &nowhere;

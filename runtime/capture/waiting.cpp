@@ -27,8 +27,8 @@ struct Wait {
   std::string name;
 };
 
-/// The graph of waits: an edge leads from a waiting thread to the holder of what it wants. Whoever closes a cycle sees all of it: each
-/// other thread in it noted what it holds before it began to wait.
+/// The graph of waits: an edge leads from a waiting thread to the holder of what it wants. Whoever closes a cycle sees
+/// all of it: each other thread in it noted what it holds before it began to wait.
 struct Waits {
   messages::ForkSafeMutex mutex;  // what follows
   std::map<std::thread::id, Wait> by_thread;

@@ -27,9 +27,10 @@ class HeldBy final : public Held {
   const std::thread::id holder_;
 };
 
-/// While alive, this thread waits for what `wanted` is held by. Policies call each other through functions of the host, so a thread
-/// that holds one may ask for another: a cycle of such waits would never end. Who would close it gets a PolicyError that names all
-/// that is waited for. Only threads that really wait come here; nobody pays for it who does not.
+/// While alive, this thread waits for what `wanted` is held by. Policies call each other through functions of the host,
+/// so a thread that holds one may ask for another: a cycle of such waits would never end. Who would close it gets a
+/// PolicyError that names all that is waited for. Only threads that really wait come here; nobody pays for it who does
+/// not.
 class Waiting {
  public:
   /// `name` of what is wanted: "policy 'repair'". `wanted` lives as long as this.
@@ -44,8 +45,8 @@ class OwnedMutex final : public Held {
  public:
   using Deadline = std::optional<std::chrono::steady_clock::time_point>;
 
-  /// False where `deadline` passed first. Throws PolicyError for a cycle of waits; `describe` returns the name for that, and is
-  /// called only if another thread holds it.
+  /// False where `deadline` passed first. Throws PolicyError for a cycle of waits; `describe` returns the name for
+  /// that, and is called only if another thread holds it.
   template <class Describe>
   bool lock(const Deadline& deadline, const Describe& describe) {
     if (!mutex_.try_lock() && !wait(deadline, describe())) return false;

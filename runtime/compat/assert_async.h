@@ -6,8 +6,9 @@
 
 #include <string>
 
-/// `aten::_assert_async.msg`, an assertion with words of its own. LibTorch has it since 2.1; for those before it is defined here,
-/// so that graphs in plain ATen read the same everywhere. Registers an operator: for one source file to include.
+/// `aten::_assert_async.msg`, an assertion with words of its own. LibTorch has it since 2.1; for those before it is
+/// defined here, so that graphs in plain ATen read the same everywhere. Registers an operator: for one source file to
+/// include.
 #if TORCH_VERSION_MAJOR < 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR < 1)
 namespace triage::compat {
 

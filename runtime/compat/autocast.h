@@ -6,8 +6,8 @@
 
 #include <cstdint>
 
-/// Autocast of this thread, by device type. LibTorch 1.13 has a pair of functions for each device, current ones take the
-/// device.
+/// Autocast of this thread, by device type. LibTorch 1.13 has a pair of functions for each device, current ones take
+/// the device.
 namespace triage::compat {
 
 struct Autocast {
@@ -39,8 +39,8 @@ inline void set_autocast(c10::DeviceType device, Autocast mode) {
 }
 #endif
 
-/// Whether autocast, where it is on, gives the kernels of `op` on this device other dtypes than the caller's: all float arguments that
-/// are no float64 become of one dtype, or of one that is as wide as the widest of them.
+/// Whether autocast, where it is on, gives the kernels of `op` on this device other dtypes than the caller's: all float
+/// arguments that are no float64 become of one dtype, or of one that is as wide as the widest of them.
 inline bool autocast_casts(const c10::OperatorHandle& op, c10::DeviceType device) {
   const bool cpu = device == c10::kCPU;
   if (!cpu && device != c10::kCUDA) return false;

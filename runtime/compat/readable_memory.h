@@ -3,12 +3,14 @@
 
 #include <cstdint>
 
-/// Whether a tensor has memory that a loop may read. Everything that takes the pointer of a tensor which it did not make
-/// itself asks this first: LibTorch computes with tensors that have none, or whose elements are not what lies there (zeros that
-/// forward-mode AD makes, functional, batched and wrapped tensors, lazily conjugated or negated ones).
+/// Whether a tensor has memory that a loop may read. Everything that takes the pointer of a tensor which it did not
+/// make itself asks this first: LibTorch computes with tensors that have none, or whose elements are not what lies
+/// there (zeros that forward-mode AD makes, functional, batched and wrapped tensors, lazily conjugated or negated
+/// ones).
 namespace triage::compat {
 
-/// Dispatch keys of tensors whose elements are what lies in their storage. An allow-list: a key of a later LibTorch is none of these.
+/// Dispatch keys of tensors whose elements are what lies in their storage. An allow-list: a key of a later LibTorch is
+/// none of these.
 constexpr c10::DispatchKeySet dense_keys =
     c10::DispatchKeySet(
         c10::DispatchKeySet::RAW,
@@ -39,12 +41,12 @@ inline bool is_readable(const at::Tensor& tensor) noexcept {
   return has_only(tensor, dense_keys) && (tensor.unsafeGetTensorImpl()->numel() == 0 || readable_memory(tensor));
 }
 
-/// The context of a null pointer to memory that comes before anybody reads it: a call that is followed knows the form of its
-/// tensors before their elements.
+/// The context of a null pointer to memory that comes before anybody reads it: a call that is followed knows the form
+/// of its tensors before their elements.
 inline char memory_to_come = 0;
 
-/// A tensor of the CPU or of CUDA that promises elements in memory which it does not have, or no longer: its storage was freed or
-/// made smaller, or it was made of a null pointer. LibTorch's operators crash on these.
+/// A tensor of the CPU or of CUDA that promises elements in memory which it does not have, or no longer: its storage
+/// was freed or made smaller, or it was made of a null pointer. LibTorch's operators crash on these.
 inline bool lacks_memory(const at::Tensor& tensor) noexcept {
   const c10::TensorImpl* const impl = tensor.unsafeGetTensorImpl();
   if (!has_only(tensor, captured_keys) || impl->numel() == 0 || !impl->has_storage()) return false;

@@ -7,9 +7,9 @@
 
 namespace triage::compat {
 
-/// The values of a tensor in memory of the CPU that a loop may read, row after row, from `data_ptr()` on: the tensor itself where it
-/// is so already, else a copy. Throws InputError where LibTorch has no such values, as for tensors on the meta device or batched by
-/// vmap.
+/// The values of a tensor in memory of the CPU that a loop may read, row after row, from `data_ptr()` on: the tensor
+/// itself where it is so already, else a copy. Throws InputError where LibTorch has no such values, as for tensors on
+/// the meta device or batched by vmap.
 inline at::Tensor readable_values(const at::Tensor& tensor) {
   namespace functional = at::functionalization::impl;
   at::Tensor values = tensor.detach();

@@ -1,7 +1,7 @@
 #pragma once
 
-/// Whether an intrusive_ptr is the only owner of its object, with all that former owners wrote to it visible from here on.
-/// LibTorch 1.13 loads the count with acquire order in `unique`; current ones do only in `is_uniquely_owned`.
+/// Whether an intrusive_ptr is the only owner of its object, with all that former owners wrote to it visible from here
+/// on. LibTorch 1.13 loads the count with acquire order in `unique`; current ones do only in `is_uniquely_owned`.
 namespace triage::compat {
 
 template <typename Pointer>

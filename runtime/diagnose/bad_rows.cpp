@@ -143,7 +143,8 @@ void Trail::note_output(const std::string& name, const BadRows& bad) {
   if (bad.is_bad()) result_.outputs.push_back({name, indices(bad.any())});
 }
 
-/// Samples that have this kind in the results and in none of the operands. What has no samples in front was made of all.
+/// Samples that have this kind in the results and in none of the operands. What has no samples in front was made of
+/// all.
 at::Tensor Trail::fresh_rows(BadKind kind, const BadRows& read, const BadRows& made, const Rerun& rerun) const {
   if (!read.has(kind)) return made.of[kind];
   if (!made.per_sample) return at::zeros_like(made.of[kind]);

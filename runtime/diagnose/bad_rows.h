@@ -41,8 +41,8 @@ class Trail {
  public:
   explicit Trail(int64_t samples) : samples_(samples) {}
 
-  /// What is bad in a tensor. `varies`: it depends on the inputs; what does not (a weight) has no samples in front, however
-  /// many rows it has.
+  /// What is bad in a tensor. `varies`: it depends on the inputs; what does not (a weight) has no samples in front,
+  /// however many rows it has.
   BadRows bad_rows(const at::Tensor& tensor, bool varies) const;
   /// The tensor with other values, all fine, in the rows with this kind.
   at::Tensor cleaned(const at::Tensor& tensor, bool varies, BadKind kind) const;
@@ -53,8 +53,9 @@ class Trail {
   BadRows note_input(const std::string& name, const at::Tensor& tensor);
   BadRows note_held(const std::string& name, const at::Tensor& tensor);
   void note_output(const std::string& name, const BadRows& bad);
-  /// One run of operation `index` (in the order in which they stand), which `like` describes. Whether an operation that was
-  /// given bad rows mixes rows is asked of `rerun`; empty: it does not. Returns who produced the Inf in the results.
+  /// One run of operation `index` (in the order in which they stand), which `like` describes. Whether an operation that
+  /// was given bad rows mixes rows is asked of `rerun`; empty: it does not. Returns who produced the Inf in the
+  /// results.
   Origins note_operation(size_t index, const Producer& like, const BadRows& read, const BadRows& made,
                          const Rerun& rerun);
   Provenance finish() &&;

@@ -50,8 +50,8 @@ at::Tensor units_apart(const at::Tensor& given, const at::Tensor& eager) {
       .masked_fill(given.isnan() & eager.isnan(), 0);
 }
 
-/// In units in the last place of the largest finite number of `eager`: what cancels out leaves numbers whose own units say
-/// nothing.
+/// In units in the last place of the largest finite number of `eager`: what cancels out leaves numbers whose own units
+/// say nothing.
 at::Tensor units_of_largest(const at::Tensor& given, const at::Tensor& eager) {
   const at::Tensor own = units_apart(given, eager);
   const at::Tensor finite = eager.isfinite() & given.isfinite();

@@ -17,7 +17,8 @@ graph::Graph in_float64(const graph::Graph& graph);
 /// `inputs` of `graph` for in_float64(graph).
 std::vector<at::Tensor> inputs_in_float64(const graph::Graph& graph, const std::vector<at::Tensor>& inputs);
 
-/// What is wrong with `given`; nothing where it is as good as `eager`, times kErrorFactor. `judge` is the result in float64.
+/// What is wrong with `given`; nothing where it is as good as `eager`, times kErrorFactor. `judge` is the result in
+/// float64.
 std::optional<std::string> wrong_numbers(at::Tensor given, at::Tensor eager, at::Tensor judge);
 
 }  // namespace triage::diagnose

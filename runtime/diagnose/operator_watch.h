@@ -8,8 +8,8 @@
 
 namespace triage::diagnose {
 
-/// While it lives, it is told of the operators that this thread calls: not of those inside of others, and not of those that it
-/// calls itself when it is told. One at a time on a thread.
+/// While it lives, it is told of the operators that this thread calls: not of those inside of others, and not of those
+/// that it calls itself when it is told. One at a time on a thread.
 class OperatorWatch {
  public:
   /// The number of the call, for the end of it; nothing: the end is not told.

@@ -36,8 +36,8 @@ struct ProgramOutcome {
 
 std::vector<at::Tensor> make_inputs(const GraphProgram& program);
 
-/// One call of what a backend made of the program's graph, and its gradients with `program.backward`; random numbers are
-/// those of the program's seed, and `results.next_random` is what they go on with. `stage` follows what is done.
+/// One call of what a backend made of the program's graph, and its gradients with `program.backward`; random numbers
+/// are those of the program's seed, and `results.next_random` is what they go on with. `stage` follows what is done.
 ProgramResults call_program(const GraphProgram& program, const Executable& executable,
                             const std::vector<at::Tensor>& inputs, ProgramFailure::Stage& stage);
 
@@ -57,8 +57,8 @@ class Judgement {
   ProgramResults eager_, judge_;
 };
 
-/// Compiles the graph with `backend` and calls it twice: what a backend prepares in the first call serves later ones. With
-/// ProgramCheck::numbers, both results are checked.
+/// Compiles the graph with `backend` and calls it twice: what a backend prepares in the first call serves later ones.
+/// With ProgramCheck::numbers, both results are checked.
 ProgramOutcome run_program(const GraphProgram& program, const Backend& backend);
 
 }  // namespace triage::diagnose

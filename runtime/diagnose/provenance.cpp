@@ -1,5 +1,5 @@
-// Provenance of a captured graph: its nodes are run one by one. Of a TorchScript model: everything is inlined, and an observer
-// stands before and after each operation: before, because an operation may write to what it reads.
+// Provenance of a captured graph: its nodes are run one by one. Of a TorchScript model: everything is inlined, and an
+// observer stands before and after each operation: before, because an operation may write to what it reads.
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 #include <torch/csrc/jit/ir/ir.h>

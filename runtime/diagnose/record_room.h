@@ -15,9 +15,9 @@ struct RecordRoom {
   Source source = {};  // where the first one is added that may find no slot
 };
 
-/// The first output of flags with too little room, counted as the records accumulate entries: where they join equal ones, each counts
-/// once. An entry that a branch adds counts, whatever the other one adds. Nothing where there is room, where overflow is tracked, or where
-/// records keep the worst.
+/// The first output of flags with too little room, counted as the records accumulate entries: where they join equal
+/// ones, each counts once. An entry that a branch adds counts, whatever the other one adds. Nothing where there is
+/// room, where overflow is tracked, or where records keep the worst.
 std::optional<RecordRoom> too_little_room(const graph::Graph& graph);
 
 }  // namespace triage::diagnose

@@ -18,8 +18,8 @@ using torch::jit::Stack;
 using torch::jit::Symbol;
 using torch::jit::Value;
 
-/// triage::observe(observer, point, values...). Its effects are conservative, so that no pass of LibTorch drops it, moves it
-/// past a write, or merges two.
+/// triage::observe(observer, point, values...). Its effects are conservative, so that no pass of LibTorch drops it,
+/// moves it past a write, or merges two.
 void observe(Stack& stack) {
   const auto count = static_cast<size_t>(torch::jit::pop(stack).toInt());
   const at::ArrayRef<c10::IValue> arguments(stack.data() + (stack.size() - count), count);

@@ -35,8 +35,8 @@ void check_option(const Exchange& exchange, const std::vector<Exchange::Given>& 
                                          text_of(given[0][column])));
 }
 
-/// What `parse` makes of the values of all ranks, by rank. `own` makes that of this one. CBOR and not JSON, because names
-/// of locations may be any bytes.
+/// What `parse` makes of the values of all ranks, by rank. `own` makes that of this one. CBOR and not JSON, because
+/// names of locations may be any bytes.
 template <class Make, class Parse>
 auto gather(Exchange& exchange, const Make& own, int64_t option, const char* option_name, const Parse& parse) {
   const std::string bytes = exchange.own([&] {
@@ -239,8 +239,8 @@ void check_count(const char* name, const Tensors& arguments, size_t least, size_
                                  arguments.size()));
 }
 
-/// Who takes part in an operation that a script calls. Ranks load and test a policy at different moments: the others would
-/// take an operation of a load for one of theirs.
+/// Who takes part in an operation that a script calls. Ranks load and test a policy at different moments: the others
+/// would take an operation of a load for one of theirs.
 Group taking_part(const char* name, const Group& group) {
   if (policy::Loading::now() == policy::Loading::What::source)
     throw InputError(
@@ -258,7 +258,8 @@ AgreeOptions options_of(const Tensors& arguments) {
   return {.share = arguments[1].item<double>()};
 }
 
-/// The report of all ranks as numbers: rows of location, code, severity and count, and the samples and those with errors.
+/// The report of all ranks as numbers: rows of location, code, severity and count, and the samples and those with
+/// errors.
 Tensors as_tensors(const ErrorReport& report) {
   at::Tensor rows = at::empty({static_cast<int64_t>(report.counts.size()), 4}, at::kLong);
   auto values = rows.accessor<int64_t, 2>();

@@ -45,7 +45,8 @@ const char* name_of(int64_t operation) {
   return "an unknown operation";
 }
 
-/// Gloo writes to the sockets of ranks that have ended. triage changes no signal handler of the process, so it asks for it.
+/// Gloo writes to the sockets of ranks that have ended. triage changes no signal handler of the process, so it asks for
+/// it.
 void check_signals() {
   struct sigaction now {};
   if (::sigaction(SIGPIPE, nullptr, &now) == 0 && now.sa_handler == SIG_DFL)

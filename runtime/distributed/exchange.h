@@ -11,7 +11,8 @@
 namespace triage {
 
 /// One collective operation, made of sums: each rank adds its own row to a table of zeros, so that all ranks see the
-/// same table. Holds the group while it lives. Every error that all ranks see comes from the table, so that all throw it.
+/// same table. Holds the group while it lives. Every error that all ranks see comes from the table, so that all throw
+/// it.
 class Exchange {
  public:
   /// Numbers that ranks send. A row of zeros was filled by no rank.
@@ -28,12 +29,13 @@ class Exchange {
   std::vector<Given> give(const Given& own);
   /// The bytes of each rank. `lengths` are what all gave.
   std::vector<std::string> gather(const std::string& own, const std::vector<int64_t>& lengths);
-  /// Replaces it by the sum over all ranks. Throws DistributedError, here and in all later operations, if it does not come.
+  /// Replaces it by the sum over all ranks. Throws DistributedError, here and in all later operations, if it does not
+  /// come.
   void sum(at::Tensor& values);
   /// Tells the others that this rank takes no part, and throws InputError.
   [[noreturn]] void refuse(const std::string& message);
-  /// What `make` gives, before anything is sent. If it throws, the others are told, as by `refuse`: a rank that left without a
-  /// word would meet them in its next operation, which they take for this one.
+  /// What `make` gives, before anything is sent. If it throws, the others are told, as by `refuse`: a rank that left
+  /// without a word would meet them in its next operation, which they take for this one.
   template <class Make>
   auto own(const Make& make) {
     try {
@@ -52,7 +54,8 @@ class Exchange {
   at::Tensor table(int64_t columns) const;
   /// What all ranks give at the beginning, with `operation` and `own` of this one.
   at::Tensor sum_of(Operation operation, const Given& own);
-  /// What the ranks that call something else, or at another step, call; empty where none does. Refused operations fit to all.
+  /// What the ranks that call something else, or at another step, call; empty where none does. Refused operations fit
+  /// to all.
   std::string differing(const at::Tensor& table) const;
   void check_operations(const at::Tensor& table);
 

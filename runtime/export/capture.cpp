@@ -22,8 +22,8 @@
 #include "runtime/graph/passes/uses.h"
 #include "runtime/random/sequence.h"
 
-/// A function can tell whether two of its arguments are one tensor, and no operator shows that it did. So a program is recorded
-/// with its inputs the same in every way that their types allow.
+/// A function can tell whether two of its arguments are one tensor, and no operator shows that it did. So a program is
+/// recorded with its inputs the same in every way that their types allow.
 namespace triage::exporting {
 namespace {
 
@@ -38,8 +38,8 @@ struct Recorded {
   std::optional<Sameness> held_to;  // what the graph holds for; nothing where it holds for all
 };
 
-/// Four inputs of one type can be the same in so many ways besides being four. With more of them the graph is held to what
-/// the inputs are.
+/// Four inputs of one type can be the same in so many ways besides being four. With more of them the graph is held to
+/// what the inputs are.
 constexpr size_t kMostSamenesses = 14;
 
 /// Whether some call of the program may pass one tensor for both.
@@ -105,9 +105,9 @@ Sameness sameness_of(at::ArrayRef<at::Tensor> inputs) {
   return same;
 }
 
-/// `record` runs the function on inputs that are the same as told, and throws what it throws. The first run is for what `inputs`
-/// are, and its errors are passed on; an error of another one tells that the function then does something else. Those draw
-/// no random numbers that anybody sees.
+/// `record` runs the function on inputs that are the same as told, and throws what it throws. The first run is for what
+/// `inputs` are, and its errors are passed on; an error of another one tells that the function then does something
+/// else. Those draw no random numbers that anybody sees.
 Recorded record_for_all_samenesses(at::ArrayRef<at::Tensor> inputs, const ExportOptions& options,
                                    const std::function<Recorder::Result(const Sameness&)>& record) {
   const Sameness given = sameness_of(inputs);

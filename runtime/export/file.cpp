@@ -1,6 +1,6 @@
-// The file of an exported program: a line that says so, a JSON object, behind it the graph as it is printed, and a checksum of it
-// all. Constants that the graph's text leaves out (more than 1,000 elements) stand in the object, as base64 of their bytes, and
-// in the text as inputs of their names.
+// The file of an exported program: a line that says so, a JSON object, behind it the graph as it is printed, and a
+// checksum of it all. Constants that the graph's text leaves out (more than 1,000 elements) stand in the object, as
+// base64 of their bytes, and in the text as inputs of their names.
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 #include <triage/error.h>
@@ -241,7 +241,8 @@ void check_held(const Graph& lifted, const std::unordered_map<std::string, Copie
   if (found != held.size()) throw GraphError("it holds values for a constant that its graph lacks");
 }
 
-/// Nothing where the content reads well, but is not what was saved: a flipped bit is a graph as well, of something else.
+/// Nothing where the content reads well, but is not what was saved: a flipped bit is a graph as well, of something
+/// else.
 std::shared_ptr<ExportedProgram::State> read(std::string_view content, bool as_saved, bool trusted) {
   const size_t rule = content.find(kRule);
   if (rule == std::string::npos) throw GraphError("it ends before its graph begins");

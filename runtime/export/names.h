@@ -6,7 +6,8 @@
 
 namespace triage::exporting {
 
-/// A name for every value of the graph, each an identifier: inputs and constants their own, results that of their operator
+/// A name for every value of the graph, each an identifier: inputs and constants their own, results that of their
+/// operator
 /// (`slice`, `slice_1`, `topk_values`).
 using Names = std::unordered_map<const graph::Value*, std::string>;
 Names names_of(const graph::Graph& graph);

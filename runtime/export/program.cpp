@@ -148,8 +148,8 @@ ExportedProgram::State::State(graph::Graph graph_, ExportOptions options_, std::
 
 namespace {
 
-/// Of a program that is not trusted: nothing has called its operators with such arguments before. In a script that is not
-/// trusted it takes no more than the script.
+/// Of a program that is not trusted: nothing has called its operators with such arguments before. In a script that is
+/// not trusted it takes no more than the script.
 operators::Untrusted::Terms all_calls() {
   operators::Untrusted::Terms terms{.captured = false};
   if (const auto* around = operators::Untrusted::current()) terms.bytes = around->bytes;

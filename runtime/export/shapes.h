@@ -17,9 +17,9 @@ struct Shapes {
   std::unordered_map<const graph::Value*, std::vector<std::string>> dims;
 };
 
-/// Symbols of inputs and numbers are known; sizes of results are found by running the graph, on synthetic values, with the symbols
-/// at several values each, 0 and 1 among them, and comparing. A size that follows no simple law is printed as `?`, and so are all
-/// where the inputs are too large to be made up.
+/// Symbols of inputs and numbers are known; sizes of results are found by running the graph, on synthetic values, with
+/// the symbols at several values each, 0 and 1 among them, and comparing. A size that follows no simple law is printed
+/// as `?`, and so are all where the inputs are too large to be made up.
 Shapes shapes_of(const graph::Graph& graph, const ExportOptions& options);
 
 /// Of each input, its sizes: symbols and numbers. Nothing is run for that.

@@ -1,6 +1,6 @@
-// A graph as a TorchScript module. Nodes become nodes of TorchScript's own IR; numbers, which are tensors in a graph, become
-// numbers there. TorchScript keeps no overload names and chooses overloads again by the types of arguments: what it chooses is
-// compared with what was captured, here and again in the archive as it will be loaded.
+// A graph as a TorchScript module. Nodes become nodes of TorchScript's own IR; numbers, which are tensors in a graph,
+// become numbers there. TorchScript keeps no overload names and chooses overloads again by the types of arguments: what
+// it chooses is compared with what was captured, here and again in the archive as it will be loaded.
 #include <ATen/ATen.h>
 #include <ATen/native/TypeProperties.h>
 #include <fmt/format.h>
@@ -79,7 +79,8 @@ class Emitter {
     }
   }
 
-  /// A module is held to the types and sizes of its program too: what was computed of them at capture stands in it as numbers.
+  /// A module is held to the types and sizes of its program too: what was computed of them at capture stands in it as
+  /// numbers.
   void check_input(size_t i) {
     const Value& input = *graph_.inputs()[i].value;
     jit::Value* tensor = map_.at(&input);
@@ -315,8 +316,8 @@ class Emitter {
     return this->constant(constant);
   }
 
-  /// The text of an archive writes whole reals of many digits as integers (1e10 as 10000000000), and has no -0: those are
-  /// computed there.
+  /// The text of an archive writes whole reals of many digits as integers (1e10 as 10000000000), and has no -0: those
+  /// are computed there.
   jit::Value* constant(const c10::IValue& value) {
     constexpr double many = 1e10, most = 0x1p63;
     const double real = value.isDouble() ? value.toDouble() : 1.0;
@@ -330,8 +331,8 @@ class Emitter {
     return value->producer ? dtype_of(value) : promoted(node).dtype().toScalarType();
   }
 
-  /// What the tensors and numbers of a call are computed in. TorchScript has no wrapped numbers: a 0-dim tensor of this dtype
-  /// promotes nothing.
+  /// What the tensors and numbers of a call are computed in. TorchScript has no wrapped numbers: a 0-dim tensor of this
+  /// dtype promotes nothing.
   at::TensorOptions promoted(const Node& node) const {
     at::native::ResultTypeState state{};
     const auto note = [&](const Operand& operand) {
@@ -366,7 +367,8 @@ class Emitter {
   std::map<std::string, jit::Value*> sizes_;  // by symbol
 };
 
-/// The ATen operators of a module's forward, sorted: a text may have them in another order than the graph it was made of.
+/// The ATen operators of a module's forward, sorted: a text may have them in another order than the graph it was made
+/// of.
 std::vector<std::string> operators_of(const jit::Module& module) {
   std::vector<std::string> names;
   const auto is_constant = [](const jit::Node* node) {  // what `constant` computes is one once it is loaded

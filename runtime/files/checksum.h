@@ -10,8 +10,8 @@ namespace triage::files {
 
 inline constexpr uint64_t kChecksumOfNothing = 0xcbf29ce484222325u;
 
-/// 64 bits that tell one content from another (FNV-1a); stable over machines and releases. With the checksum of what stands before
-/// `bytes` it goes on from there.
+/// 64 bits that tell one content from another (FNV-1a); stable over machines and releases. With the checksum of what
+/// stands before `bytes` it goes on from there.
 inline uint64_t checksum(std::string_view bytes, uint64_t before = kChecksumOfNothing) noexcept {
   for (const char byte : bytes) before = (before ^ static_cast<unsigned char>(byte)) * 0x100000001b3u;
   return before;

@@ -13,8 +13,8 @@ struct Malformed : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// A regular file, open for reading, or bytes that were read before. Throws FileError where there is none (missing, a folder, no
-/// permission).
+/// A regular file, open for reading, or bytes that were read before. Throws FileError where there is none (missing, a
+/// folder, no permission).
 class InputFile {
  public:
   explicit InputFile(const std::string& path);
@@ -40,20 +40,21 @@ class InputFile {
 /// No script is larger, and no file of text that is read whole.
 inline constexpr uint64_t largest_text = uint64_t{16} << 20;
 
-/// All bytes of a regular file. Throws FileError: where there is none, where it cannot be read, or is larger than `largest`.
+/// All bytes of a regular file. Throws FileError: where there is none, where it cannot be read, or is larger than
+/// `largest`.
 std::string read_text(const std::string& path, uint64_t largest = largest_text);
 
 /// Writes all `count` bytes to an open descriptor. False, with `errno` set, where a write fails.
 bool write_all(int fd, const void* data, size_t count);
 
-/// Of a file or folder that the runtime made: a regular file or folder itself (no link), of this user, to which nobody else may
-/// write. Then what is in it is what this user put there. `kind` is S_IFREG or S_IFDIR.
+/// Of a file or folder that the runtime made: a regular file or folder itself (no link), of this user, to which nobody
+/// else may write. Then what is in it is what this user put there. `kind` is S_IFREG or S_IFDIR.
 bool is_ours(const std::string& path, uint32_t kind);
 
 /// A file in the making: bytes go to a temporary file beside `path`; `commit` flushes it and renames it over `path`.
 /// Destroyed without commit, it leaves nothing behind. A symbolic link stays one: what it points to is replaced. The
-/// permissions of a replaced file are kept. `own`, of a file that the runtime keeps for itself: nobody else may read it, and a link in
-/// its place is replaced.
+/// permissions of a replaced file are kept. `own`, of a file that the runtime keeps for itself: nobody else may read
+/// it, and a link in its place is replaced.
 class OutputFile {
  public:
   explicit OutputFile(const std::string& path, bool own = false);

@@ -12,11 +12,12 @@ struct Entry {
   bool is_file = false, is_folder = false;
 };
 
-/// What `folder` holds, hidden entries aside, in any order. The iterators of std::filesystem end the process where memory is short.
+/// What `folder` holds, hidden entries aside, in any order. The iterators of std::filesystem end the process where
+/// memory is short.
 std::vector<Entry> entries_of(const std::filesystem::path& folder, std::error_code& error);
 
-/// Makes a folder that the runtime keeps things in, for this user alone, where there is none. Why what is there cannot be trusted;
-/// empty: it can.
+/// Makes a folder that the runtime keeps things in, for this user alone, where there is none. Why what is there cannot
+/// be trusted; empty: it can.
 std::string make_own_folder(const std::filesystem::path& folder);
 
 }  // namespace triage::files

@@ -30,7 +30,8 @@ c10::IValue read_pt(const InputFile& file);
 /// `note`: text that stands beside the value, for `read_note`; torch.load passes over it. Empty: none.
 void write_pt(OutputFile& file, const c10::IValue& value, const std::string& note = {});
 std::string read_pt_note(const InputFile& file);
-/// Of the file at `path`, in which a key may stand; empty where there is none, as in all files of another format. Throws FileError.
+/// Of the file at `path`, in which a key may stand; empty where there is none, as in all files of another format.
+/// Throws FileError.
 std::string read_note(const std::string& path);
 
 struct SavedFile {
@@ -50,8 +51,8 @@ void write_npy(OutputFile& file, const at::Tensor& tensor);
 c10::IValue read_safetensors(const InputFile& file, const std::string& key);
 void write_safetensors(OutputFile& file, const c10::IValue& value);
 
-/// `load_file` of bytes that were read before. `path`, in which a key may stand, selects the format and names the file in
-/// messages. Throws FileError.
+/// `load_file` of bytes that were read before. `path`, in which a key may stand, selects the format and names the file
+/// in messages. Throws FileError.
 c10::IValue load_bytes(const std::string& path, std::string_view bytes);
 /// Whether a file of this name is one of tensors.
 bool has_known_ending(const std::string& file);

@@ -12,8 +12,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-/// Looks at a text before anything is made of it. (A callback of Json::parse could, but the library then looks through all
-/// members of an object for each that ends.)
+/// Looks at a text before anything is made of it. (A callback of Json::parse could, but the library then looks through
+/// all members of an object for each that ends.)
 class Checker final : public nlohmann::json_sax<Json> {
  public:
   Checker(std::string_view what, const JsonBounds& bounds) : what_(what), bounds_(bounds) {}

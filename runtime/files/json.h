@@ -15,9 +15,9 @@ struct JsonBounds {
 /// Throws Malformed as `parse_json` does; makes nothing of the text, for those who parse it into another type.
 void check_json(std::string_view text, std::string_view what, const JsonBounds& bounds = {});
 
-/// Throws Malformed with a clause that begins with `what` ("its header"): for text that is no JSON, for what is beyond the
-/// bounds, and for a name that stands twice in one object, since readers differ in which of the two they take. Takes time in
-/// proportion to the text.
+/// Throws Malformed with a clause that begins with `what` ("its header"): for text that is no JSON, for what is beyond
+/// the bounds, and for a name that stands twice in one object, since readers differ in which of the two they take.
+/// Takes time in proportion to the text.
 nlohmann::json parse_json(std::string_view text, std::string_view what, const JsonBounds& bounds = {});
 
 }  // namespace triage::files

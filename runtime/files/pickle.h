@@ -40,8 +40,8 @@ struct Pickle {
   const PickleObject& at(PickleRef ref) const { return objects[ref]; }
 };
 
-/// Protocols 2 to 5, without out-of-band buffers. Throws Malformed. Takes time in proportion to `bytes`, and makes up to 2,000,000
-/// objects.
+/// Protocols 2 to 5, without out-of-band buffers. Throws Malformed. Takes time in proportion to `bytes`, and makes up
+/// to 2,000,000 objects.
 Pickle parse_pickle(std::string_view bytes);
 
 }  // namespace triage::files

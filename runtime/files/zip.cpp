@@ -1,5 +1,5 @@
-// PKWARE's APPNOTE: 4.3.7 (header of a member), 4.3.12 (its entry in the directory), 4.3.14 to 4.3.16 (ends of the directory),
-// 4.5.3 (numbers of 64 bits).
+// PKWARE's APPNOTE: 4.3.7 (header of a member), 4.3.12 (its entry in the directory), 4.3.14 to 4.3.16 (ends of the
+// directory), 4.5.3 (numbers of 64 bits).
 #include "runtime/files/zip.h"
 
 #include <fmt/format.h>
@@ -31,8 +31,8 @@ uint64_t number(std::string_view bytes, size_t at, size_t count) {
   return value;
 }
 
-/// Where the directory begins and how many bytes it has. As LibTorch and Python do, the wide numbers go first where there are
-/// such, so that a file is not one archive to them and another one here.
+/// Where the directory begins and how many bytes it has. As LibTorch and Python do, the wide numbers go first where
+/// there are such, so that a file is not one archive to them and another one here.
 std::pair<uint64_t, uint64_t> directory(const InputFile& file) {
   const uint64_t size = std::min<uint64_t>(file.size(), end64_locator + end_record + longest_comment);
   std::string tail(size, '\0');

@@ -11,9 +11,9 @@ namespace triage::files {
 inline constexpr const char* is_torch_script =
     "it is a TorchScript module, not tensors; load it with nn.load in a script";
 
-/// A zip archive of members that are stored as they are, as torch.save writes them. LibTorch's own reader is not used: it gives
-/// each member the memory that the directory asks for. Here a directory whose members together are larger than the file is
-/// refused, so that no read asks for more than that.
+/// A zip archive of members that are stored as they are, as torch.save writes them. LibTorch's own reader is not used:
+/// it gives each member the memory that the directory asks for. Here a directory whose members together are larger than
+/// the file is refused, so that no read asks for more than that.
 class ZipArchive {
  public:
   struct Member {

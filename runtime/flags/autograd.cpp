@@ -1,5 +1,5 @@
-// Gradients. A repaired row contributes nothing to any gradient: its own gradient at `z` is exactly 0, whatever came from
-// below (0 * NaN is NaN: multiplying by a mask would not do). Flags never require grad.
+// Gradients. A repaired row contributes nothing to any gradient: its own gradient at `z` is exactly 0, whatever came
+// from below (0 * NaN is NaN: multiplying by a mask would not do). Flags never require grad.
 #include <ATen/ATen.h>
 #include <ATen/ExpandUtils.h>
 #include <ATen/SequenceNumber.h>
@@ -169,8 +169,8 @@ struct Fix : Function<Fix> {
   }
 };
 
-// What keeps some of `z` and overwrites the rest with a constant: the gradient passes where `kept` holds, a mask over rows or
-// over elements.
+// What keeps some of `z` and overwrites the rest with a constant: the gradient passes where `kept` holds, a mask over
+// rows or over elements.
 struct Keep : Function<Keep> {
   using Run = std::function<Tensor(const Tensor&)>;
   static Tensor forward(AutogradContext* ctx, const Tensor& z, const Run& run, const Tensor& kept) {
@@ -202,7 +202,8 @@ struct Select : Function<Select> {
   }
 };
 
-// One branch for the whole batch, which is known: the other is no part of autograd's graph, as it is none of the script's.
+// One branch for the whole batch, which is known: the other is no part of autograd's graph, as it is none of the
+// script's.
 struct Take : Function<Take> {
   using Run = std::function<Tensor()>;
   static Tensor forward(AutogradContext*, const Tensor& /*taken*/, const Run& run) { return run(); }

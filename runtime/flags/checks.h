@@ -1,6 +1,6 @@
 #pragma once
-// What the operations refuse, at every level alike. Each check throws InputError that names the operation, what it wants,
-// what came, and what to do. No check reads the data of a tensor.
+// What the operations refuse, at every level alike. Each check throws InputError that names the operation, what it
+// wants, what came, and what to do. No check reads the data of a tensor.
 #include <ATen/core/Tensor.h>
 #include <runtime/flags/operators.h>
 #include <triage/config.h>

@@ -34,8 +34,8 @@ struct Before {
   bool operator()(const ErrorConfig& a, const ErrorConfig& b) const { return fields(a) < fields(b); }
 };
 
-// Configurations that were ever set are kept, each once, so that readers need no lock, their references stay valid, and what
-// depends on one (a captured graph) knows it again by its address.
+// Configurations that were ever set are kept, each once, so that readers need no lock, their references stay valid, and
+// what depends on one (a captured graph) knows it again by its address.
 struct Global {
   messages::ForkSafeMutex mutex;
   std::set<ErrorConfig, Before> seen{ErrorConfig{}};

@@ -5,8 +5,8 @@ namespace triage::flags {
 class KnownForms;
 class KnownRows;
 
-/// What the operators on flags have to know of who calls them. Of the thread, because LibTorch's dispatcher and autograd call
-/// them, which hand nothing on.
+/// What the operators on flags have to know of who calls them. Of the thread, because LibTorch's dispatcher and
+/// autograd call them, which hand nothing on.
 struct ThreadContext {
   KnownForms* forms_of_script;  // KnownForms::enter
   bool of_all_branches;         // autograd::OfAllBranches

@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-/// Flags in files. Ids of locations are numbers of one process, and names of codes those of one policy: a `.pt` file says both, as a
-/// note (files/formats.h) beside its tensors.
+/// Flags in files. Ids of locations are numbers of one process, and names of codes those of one policy: a `.pt` file
+/// says both, as a note (files/formats.h) beside its tensors.
 namespace triage::flags {
 
 /// What a file says of its flags.
@@ -29,13 +29,14 @@ FileNames names_in(const std::string& path);
 /// Whether flags may have this carrier and width: those of the configuration, or of another one that is known.
 bool has_known_form(const at::Tensor& tensor);
 
-/// Flags of a file as those of this process: each id becomes that of its name (adopt_location), `Location_<id>` where it has none. The
-/// same tensor where all ids stay, else a copy on the CPU. Throws InputError for what has not the form of flags.
+/// Flags of a file as those of this process: each id becomes that of its name (adopt_location), `Location_<id>` where
+/// it has none. The same tensor where all ids stay, else a copy on the CPU. Throws InputError for what has not the form
+/// of flags.
 at::Tensor with_own_ids(const char* op, const at::Tensor& f, const std::map<int64_t, std::string>& locations,
                         const ConfigOptions& options = {});
 
-/// Of a tensor that may be flags whose locations nobody can name: their ids get no other name from here on (reserve_location). Tells
-/// which of them have one already; none where the words cannot be those of flags.
+/// Of a tensor that may be flags whose locations nobody can name: their ids get no other name from here on
+/// (reserve_location). Tells which of them have one already; none where the words cannot be those of flags.
 std::vector<int64_t> reserve_ids(const at::Tensor& maybe_flags);
 
 }  // namespace triage::flags

@@ -1,8 +1,9 @@
 #pragma once
-// Which forms (carrier and width) flags have. Nothing in a tensor tells flags from data; its form tells most data from flags:
-// flags have that of the configuration in force, of another one that was set, or of one that an operation recorded or read with.
-// Questions and combinators take no configuration and so ask this. A script knows the forms that it met itself, so that its
-// answers do not depend on what else ran in the process; a host knows all that the process met.
+// Which forms (carrier and width) flags have. Nothing in a tensor tells flags from data; its form tells most data from
+// flags: flags have that of the configuration in force, of another one that was set, or of one that an operation
+// recorded or read with. Questions and combinators take no configuration and so ask this. A script knows the forms that
+// it met itself, so that its answers do not depend on what else ran in the process; a host knows all that the process
+// met.
 #include <ATen/core/Tensor.h>
 #include <runtime/flags/context.h>
 #include <runtime/flags/operators.h>
@@ -72,8 +73,9 @@ class KnownForms {
 namespace check {
 /// Whether it has the form of flags that are known here.
 bool has_known_form(const Tensor& tensor);
-/// Refuses a tensor of another rank than flags, and one that has the shape and dtype that some flags could have, but not those
-/// of known flags. What else flags cannot have is left to the operator. `beside`: the other tensor of the call, for the question whether the two are swapped.
+/// Refuses a tensor of another rank than flags, and one that has the shape and dtype that some flags could have, but
+/// not those of known flags. What else flags cannot have is left to the operator. `beside`: the other tensor of the
+/// call, for the question whether the two are swapped.
 void known(const char* op, const Tensor& flags, const Tensor* beside = nullptr);
 }  // namespace check
 

@@ -15,7 +15,8 @@
 namespace triage::flags {
 namespace {
 
-// Flags of the configuration, which is known from then on, of the global one where none is given, or of another that is known.
+// Flags of the configuration, which is known from then on, of the global one where none is given, or of another that is
+// known.
 void inspected(const char* op, const Tensor& f, const InspectOptions& options) {
   check::flags(op, f);
   KnownForms::add(options.config);

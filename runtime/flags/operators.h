@@ -1,9 +1,11 @@
 #pragma once
-// Every flags operation, once: its name, the function that does it, its schema. Each function exists at three levels with
-// one signature: `cpu` (hand-written, one pass over the data), `meta` (shapes only), `composite` (plain ATen calls; serves
-// every other device and is the operation's decomposition). What the arguments mean, and which are refused, is in checks.h.
+// Every flags operation, once: its name, the function that does it, its schema. Each function exists at three levels
+// with one signature: `cpu` (hand-written, one pass over the data), `meta` (shapes only), `composite` (plain ATen
+// calls; serves every other device and is the operation's decomposition). What the arguments mean, and which are
+// refused, is in checks.h.
 //
-// `policy` packs how errors accumulate: priority | order << 2 | dedupe << 3 | track_overflow << 5 (ErrorConfig::policy).
+// `policy` packs how errors accumulate: priority | order << 2 | dedupe << 3 | track_overflow << 5
+// (ErrorConfig::policy).
 #include <ATen/core/Tensor.h>
 #include <c10/util/Optional.h>
 

@@ -1,5 +1,5 @@
-// Registers every flags operation with LibTorch's dispatcher: CPU kernel, Meta kernel, composite for all other devices, and
-// above them either gradients or, for results that are flags and masks, a step below autograd (without any Autograd
+// Registers every flags operation with LibTorch's dispatcher: CPU kernel, Meta kernel, composite for all other devices,
+// and above them either gradients or, for results that are flags and masks, a step below autograd (without any Autograd
 // registration LibTorch 1.13 cannot reach the Meta kernels).
 #include <ATen/ATen.h>
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -190,7 +190,8 @@ namespace {
 TRIAGE_FLAGS_OPERATORS(TRIAGE_NAMED)
 #undef TRIAGE_NAMED
 
-// The step below autograd, with the signature of the operator: a boxed one for all would allocate a stack in every call.
+// The step below autograd, with the signature of the operator: a boxed one for all would allocate a stack in every
+// call.
 template <class Operator, class Function>
 struct Below;
 template <class Operator, class Result, class... Args>

@@ -9,8 +9,9 @@
 #include <string>
 #include <vector>
 
-/// Functions and modules of the host as nodes of graphs: the operators `triage::call_host` and `triage::call_module`, which a
-/// number tells what to call. What a number stands for lives as long as somebody holds it: the scripts that were given it do.
+/// Functions and modules of the host as nodes of graphs: the operators `triage::call_host` and `triage::call_module`,
+/// which a number tells what to call. What a number stands for lives as long as somebody holds it: the scripts that
+/// were given it do.
 namespace triage::given {
 
 using Tensors = std::vector<at::Tensor>;

@@ -23,7 +23,8 @@ bool in_range(const c10::IValue& value, int64_t count) {
   return value.isInt() && value.toInt() >= 0 && value.toInt() < count;
 }
 
-/// Whether `value` fits an element of the type (list and None aside). LibTorch coerces nothing, and kernels do not check.
+/// Whether `value` fits an element of the type (list and None aside). LibTorch coerces nothing, and kernels do not
+/// check.
 bool fits(Kind kind, const c10::IValue& value) {
   switch (kind) {
     case Kind::tensor:

@@ -14,9 +14,9 @@ struct ListedModule {
   bool holds_parameters = false;
 };
 
-/// What `tracked` gives every module that holds parameters or has a submodule that does, in the order of the list; modules
-/// with neither get an entry with an empty path. Registers the locations, at most `most_new` that nobody had named
-/// before, for `owner`, or for the host.
+/// What `tracked` gives every module that holds parameters or has a submodule that does, in the order of the list;
+/// modules with neither get an entry with an empty path. Registers the locations, at most `most_new` that nobody had
+/// named before, for `owner`, or for the host.
 std::vector<TrackedModule> assign_locations(const std::vector<ListedModule>& modules, const TrackOptions& options,
                                             int64_t most_new = ErrorLocation::MAX_LOCATION_ID + 1,
                                             LocationOwner* owner = nullptr);

@@ -47,11 +47,11 @@ class LocationOwner {
 /// A flag with this location reaches somebody who may store it. Lock-free.
 void note_left(int64_t location) noexcept;
 
-/// The id of a path that stood under `id` where flags came from. That very id, unless it is another path's here, or was. The path
-/// lasts, as the host's do. Throws InputError for an empty path.
+/// The id of a path that stood under `id` where flags came from. That very id, unless it is another path's here, or
+/// was. The path lasts, as the host's do. Throws InputError for an empty path.
 int64_t adopt_location(std::string_view path, int64_t id);
-/// Flags whose locations nobody can name may have this id: no other path gets it, as long as there are others. False where a path
-/// has it already.
+/// Flags whose locations nobody can name may have this id: no other path gets it, as long as there are others. False
+/// where a path has it already.
 bool reserve_location(int64_t id);
 
 /// How many new names find an id that is not another's.

@@ -1,5 +1,5 @@
-// Locations for the modules of a model. Modules are remembered by address, each with a weak pointer that tells it from another one
-// that comes to lie at the same address later.
+// Locations for the modules of a model. Modules are remembered by address, each with a weak pointer that tells it from
+// another one that comes to lie at the same address later.
 #include <torch/csrc/jit/api/module.h>
 #include <torch/nn/module.h>
 
@@ -76,8 +76,8 @@ void warn_of_untracked_module() {
 
 namespace {
 
-/// A torch::jit::Module is a handle: the object behind it is remembered. A weak reference to that keeps the memory of a dead object
-/// taken, so that no other comes to lie there while it is remembered.
+/// A torch::jit::Module is a handle: the object behind it is remembered. A weak reference to that keeps the memory of a
+/// dead object taken, so that no other comes to lie there while it is remembered.
 using Object = c10::ivalue::Object;
 using WeakObject = c10::weak_intrusive_ptr<Object>;
 using torch::nn::Module;
@@ -123,8 +123,8 @@ using Objects = Locations<Object, WeakObject>;
 
 using Found = std::pair<std::string, const Module*>;
 
-/// Depth first, as `named_modules`, which however wants the module itself to be shared. A module in several places has its
-/// first path.
+/// Depth first, as `named_modules`, which however wants the module itself to be shared. A module in several places has
+/// its first path.
 void list_modules(const Module& module, const std::string& path, std::unordered_set<const Module*>& seen,
                   std::vector<Found>& found) {
   if (!seen.insert(&module).second) return;

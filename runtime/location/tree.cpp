@@ -1,6 +1,6 @@
-// A trie of path components. `Pruning` decides which nodes keep an id. The order in which nodes give way is fixed before the
-// first does (by weight, depth, size, place), descendants always before their ancestors: that is what makes the result
-// independent of the order of adding, and a heavier subtree never worse off.
+// A trie of path components. `Pruning` decides which nodes keep an id. The order in which nodes give way is fixed
+// before the first does (by weight, depth, size, place), descendants always before their ancestors: that is what makes
+// the result independent of the order of adding, and a heavier subtree never worse off.
 #include <triage/error.h>
 #include <triage/location_tree.h>
 
@@ -151,8 +151,8 @@ class LocationTree::Pruning {
     return order;
   }
 
-  /// Everything below `node` has given way already, so that each of its children holds one id or none. Takes from as many
-  /// children as are too many, lightest and last first; the node then stands for them.
+  /// Everything below `node` has given way already, so that each of its children holds one id or none. Takes from as
+  /// many children as are too many, lightest and last first; the node then stands for them.
   void collapse(size_t node, int64_t excess) {
     const bool has_id = node == 0 || nodes_[node].kept;  // the root is `Unknown`
     if (facts_[node].kept_below <= (has_id ? 0 : 1)) return;

@@ -6,12 +6,13 @@
 #include <cstdint>
 #include <functional>
 
-/// The one answer to the question whether tensors share memory. Two views of one tensor have one storage, but blobs of a
-/// host (all tensors of the C interface are blobs) have a storage each, whatever memory they describe: addresses decide.
+/// The one answer to the question whether tensors share memory. Two views of one tensor have one storage, but blobs of
+/// a host (all tensors of the C interface are blobs) have a storage each, whatever memory they describe: addresses
+/// decide.
 namespace triage {
 
-/// Whether a write to one of them may change the other. Disjoint views of one storage count as shared, because a view may
-/// be made larger again. Tensors without memory (undefined, sparse, meta) share none.
+/// Whether a write to one of them may change the other. Disjoint views of one storage count as shared, because a view
+/// may be made larger again. Tensors without memory (undefined, sparse, meta) share none.
 inline bool share_memory(const at::Tensor& a, const at::Tensor& b) {
   if (!a.defined() || !b.defined() || !a.has_storage() || !b.has_storage()) return false;
   if (a.is_alias_of(b)) return true;

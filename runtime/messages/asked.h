@@ -11,8 +11,8 @@ inline std::string variable(const char* name) {
   return value ? value : "";
 }
 
-/// What `ask` returns of settings of the process, which are read from the environment where they are first asked for. `otherwise` where
-/// there is no memory for that: the next question tries again.
+/// What `ask` returns of settings of the process, which are read from the environment where they are first asked for.
+/// `otherwise` where there is no memory for that: the next question tries again.
 template <class Ask, class Answer>
 Answer asked(const Ask& ask, Answer otherwise) noexcept {
   try {

@@ -2,9 +2,9 @@
 #include <cstdio>
 #include <cstdlib>
 
-/// TRIAGE_ASSERT(condition) states what the code around it relies on, and no caller, script or file can break. A build with
-/// TRIAGE_ASSERTIONS (Debug, `./dev sanitize`) checks it and aborts where it is false; others compile it but never evaluate it.
-/// What a caller can break throws instead.
+/// TRIAGE_ASSERT(condition) states what the code around it relies on, and no caller, script or file can break. A build
+/// with TRIAGE_ASSERTIONS (Debug, `./dev sanitize`) checks it and aborts where it is false; others compile it but never
+/// evaluate it. What a caller can break throws instead.
 #ifdef TRIAGE_ASSERTIONS
 #define TRIAGE_ASSERT(...) \
   ((__VA_ARGS__) ? static_cast<void>(0) : ::triage::assertion_failed(#__VA_ARGS__, __FILE__, __LINE__))

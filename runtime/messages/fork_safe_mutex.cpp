@@ -14,7 +14,8 @@ struct ForkSafeLocks {
   static inline ForkSafeLock* newest = nullptr;
   static inline std::atomic<std::thread::id> holder{};  // of all; a child has its id
 
-  /// Holds `listing` and all mutexes afterwards, or nothing. A thread that holds one may wait for another, so none is waited for.
+  /// Holds `listing` and all mutexes afterwards, or nothing. A thread that holds one may wait for another, so none is
+  /// waited for.
   static bool try_to_hold_all() {
     listing.lock();
     for (ForkSafeLock* lock = newest; lock; lock = lock->after_) {

@@ -26,8 +26,8 @@ class ForkSafeLock {
   ForkSafeLock *before_ = nullptr, *after_ = nullptr;
 };
 
-/// A mutex that a forked child finds open, though a thread that does not exist there may have held it. They may be nested in any order.
-/// Whoever holds one must not fork.
+/// A mutex that a forked child finds open, though a thread that does not exist there may have held it. They may be
+/// nested in any order. Whoever holds one must not fork.
 template <class Mutex>
 class ForkSafe final : public Mutex, ForkSafeLock {
  public:

@@ -1,8 +1,8 @@
 #pragma once
 #include <string>
 
-/// What earlier versions had for machine code of fused loops on the CPU: options and commands (triage::text_if_gone), and
-/// variables of the environment.
+/// What earlier versions had for machine code of fused loops on the CPU: options and commands (triage::text_if_gone),
+/// and variables of the environment.
 namespace triage::messages {
 
 /// What to say of the variables that are set; empty where none is.

@@ -3,8 +3,8 @@
 
 namespace triage::messages {
 
-/// The one object of this type that lives until the process ends, threads included. It takes no memory from the heap, so what needs it
-/// cannot fail where none is left.
+/// The one object of this type that lives until the process ends, threads included. It takes no memory from the heap,
+/// so what needs it cannot fail where none is left.
 template <class Object>
 Object& immortal() {
   alignas(Object) static unsigned char memory[sizeof(Object)];

@@ -7,7 +7,8 @@ namespace triage::messages {
 
 class Logger;
 
-/// What messages of this thread are about: of each kind the innermost scope that is alive, which sets the field and puts it back.
+/// What messages of this thread are about: of each kind the innermost scope that is alive, which sets the field and
+/// puts it back.
 struct ThreadContext {
   const Logger* logger;             // LogTo
   int64_t graph;                    // TraceScope
@@ -16,7 +17,8 @@ struct ThreadContext {
   int64_t number;                   // thread_number
 };
 
-/// Of the thread, because kernels, passes and backends deep below a Runtime write messages, and are handed none of this.
+/// Of the thread, because kernels, passes and backends deep below a Runtime write messages, and are handed none of
+/// this.
 inline thread_local constinit ThreadContext context{};
 
 /// From 1 on, in the order in which threads asked.

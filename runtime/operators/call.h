@@ -11,8 +11,8 @@
 
 namespace triage::operators {
 
-/// The name of an argument that bounds and relations of the table ask for. Each is a number when the program is compiled, and where a
-/// schema has it is found once, when the table is read: calls look no text up.
+/// The name of an argument that bounds and relations of the table ask for. Each is a number when the program is
+/// compiled, and where a schema has it is found once, when the table is read: calls look no text up.
 class Name {
  public:
   static constexpr std::string_view all[] = {"A",
@@ -114,7 +114,8 @@ class Positions {
   std::array<int8_t, std::size(Name::all)> positions_;
 };
 
-/// One call, as bounds and relations of the table look at it. What is not there, or None, gives the value that stands for it.
+/// One call, as bounds and relations of the table look at it. What is not there, or None, gives the value that stands
+/// for it.
 struct Call {
   const c10::FunctionSchema& schema;
   const Positions& positions;

@@ -12,14 +12,15 @@ struct Terms {
       true;  // the calls ran within their contracts once: what sizes and numbers do not change is not asked again
 };
 
-/// What bounds the call that runs on this thread. Of each kind the innermost scope that is alive sets the field and puts it back.
+/// What bounds the call that runs on this thread. Of each kind the innermost scope that is alive sets the field and
+/// puts it back.
 struct CallBounds {
   const Terms* terms;                                             // Untrusted; null where what runs is trusted
   std::optional<std::chrono::steady_clock::time_point> deadline;  // Deadline
 };
 
-/// Of the thread, because autograd runs the backward half of a graph, and a function of the host runs other graphs: neither is
-/// handed a CallContext.
+/// Of the thread, because autograd runs the backward half of a graph, and a function of the host runs other graphs:
+/// neither is handed a CallContext.
 inline thread_local constinit CallBounds call_bounds{};
 
 }  // namespace triage::operators

@@ -4,8 +4,8 @@
 
 namespace triage::operators {
 
-/// What a tensor of these sizes takes where it is copied: an expanded one has as many elements as it says. A double, which the
-/// product of any sizes fits into.
+/// What a tensor of these sizes takes where it is copied: an expanded one has as many elements as it says. A double,
+/// which the product of any sizes fits into.
 inline double logical_bytes(at::IntArrayRef sizes, at::ScalarType dtype) {
   auto bytes = static_cast<double>(c10::elementSize(dtype));
   for (const int64_t size : sizes) bytes *= static_cast<double>(size);

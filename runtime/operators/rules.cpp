@@ -320,8 +320,8 @@ class RuleReader {
   std::vector<bool> said_;
 };
 
-/// Whether two elements of it may lie at one address. Strided memory is free of that where every dimension steps over all
-/// that those with smaller strides reach.
+/// Whether two elements of it may lie at one address. Strided memory is free of that where every dimension steps over
+/// all that those with smaller strides reach.
 bool may_overlap_itself(const at::Tensor& tensor) {
   if (tensor.is_contiguous() || tensor.numel() < 2) return false;
   std::vector<std::pair<int64_t, int64_t>> dims;  // stride, size
@@ -531,7 +531,8 @@ class RuleCheck {
     return tensor.scalar_type() == at::kHalf || tensor.scalar_type() == at::kBFloat16;
   }
 
-  /// Autocast gives the kernel the same dtypes whether these are float32 or narrower. So what holds for float32 holds for all.
+  /// Autocast gives the kernel the same dtypes whether these are float32 or narrower. So what holds for float32 holds
+  /// for all.
   bool is_cast(const at::Tensor& tensor) const {
     if (!is_narrow(tensor) && tensor.scalar_type() != at::kFloat) return false;
     const c10::DeviceType device = tensor.device().type();

@@ -8,20 +8,21 @@
 
 #include "runtime/operators/call.h"
 
-/// What a contract says of single arguments, read from the text of a row. "name: word word; name: word": `*` names all tensors.
+/// What a contract says of single arguments, read from the text of a row. "name: word word; name: word": `*` names all
+/// tensors.
 ///
 ///   tensors   any real number float single integer bool mask index int64   its dtype (real: the default)
 ///             rank:1..3  filled (has elements)  contiguous  like:self (of its dtype)
 ///             mixed:self (of its dtype, or float32 where that is narrower)
-///             apart (what is written to shares no memory with another argument)  unexpanded (no two elements share theirs)
+///             apart (what is written to shares no memory with another argument)  unexpanded (nor do two elements)
 ///   integers  0..2  any  offset (of a position)  dim (of `self`)  newdim (where a dimension is put in)  absent (None)
 ///   lists     the same of each element; dims  sizes  inferred (sizes, of which one may be -1)  len:1..2
 ///   numbers   finite  0..1
 ///   strings   one:none|tanh
 ///   booleans  false
 ///
-/// What stands in no row follows from the type and the name of the argument; an integer, list or string of which nothing is
-/// said is a fault of the table.
+/// What stands in no row follows from the type and the name of the argument; an integer, list or string of which
+/// nothing is said is a fault of the table.
 namespace triage::operators {
 
 struct Rule {

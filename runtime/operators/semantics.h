@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
-/// What an operator does, as far as its schema does not say it. The rows of the table (table/*.cpp) state it, with the contracts;
-/// capture, the passes over graphs, and the backends read it. An operator without a row, such as one of another library, has
-/// none of these properties: capture then assumes less, and is right with more guards.
+/// What an operator does, as far as its schema does not say it. The rows of the table (table/*.cpp) state it, with the
+/// contracts; capture, the passes over graphs, and the backends read it. An operator without a row, such as one of
+/// another library, has none of these properties: capture then assumes less, and is right with more guards.
 namespace triage::operators {
 
 /// How the sizes of the result follow from the arguments: capture computes which input's size a dimension has
@@ -116,7 +116,8 @@ struct Semantics {
     form_of_first = 1u << 3,   // argument 0 gives only its form
     form_of_second = 1u << 4,  // argument 1 gives only its form
     gives_flags = 1u << 5,     // the last result is flags
-    // Errors, for arguments of the dtypes and ranks of a call that did not raise. Neither: sizes that do not broadcast raise
+    // Errors, for arguments of the dtypes and ranks of a call that did not raise. Neither: sizes that do not broadcast
+    // raise
     // where the operator is elementwise, else any size or value may.
     never_raises = 1u << 6,
     raises_by_sizes = 1u << 7,  // whatever the values are
@@ -153,8 +154,8 @@ struct Semantics {
   ResultSizes sizes = ResultSizes::unknown;
   MaskedRows masked_rows = MaskedRows::unknown;
   Arithmetic arithmetic = Arithmetic::none;
-  /// What it computes for one element, and for which dtypes: "real: a * (1 - b * b); whole: a". Empty: loops do not have it, or
-  /// it depends on more (runtime/backends/fused/lowering).
+  /// What it computes for one element, and for which dtypes: "real: a * (1 - b * b); whole: a". Empty: loops do not
+  /// have it, or it depends on more (runtime/backends/fused/lowering).
   std::string_view formula;
 
   constexpr bool has(uint32_t any_of) const { return (properties & any_of) != 0; }
@@ -163,7 +164,8 @@ struct Semantics {
 /// "+", "//", "<=", "max": as Lua and messages write it.
 const char* sign(Arithmetic op);
 
-/// Those of the row that has the operator, for in-place forms of the form without the underscore. Takes no lock once the table is read.
+/// Those of the row that has the operator, for in-place forms of the form without the underscore. Takes no lock once
+/// the table is read.
 const Semantics& semantics_of(const c10::OperatorHandle& op);
 
 /// The operators that are formulas: "aten::mul.Tensor", and Semantics::formula.

@@ -25,8 +25,9 @@ Replayed replay(const capsule::Capsule& capsule, const std::string& file, const 
 using UseOfScript =
     std::function<void(Script& script, const std::vector<at::Tensor>& inputs, const std::vector<at::Tensor>& values)>;
 
-/// Calls `use` with the script of a capsule, in surroundings that are as the capsule says. Throws what `replay` throws, InputError
-/// for a capsule of a function, and what `use` throws. `limits`: of the load and of each call that `use` makes.
+/// Calls `use` with the script of a capsule, in surroundings that are as the capsule says. Throws what `replay` throws,
+/// InputError for a capsule of a function, and what `use` throws. `limits`: of the load and of each call that `use`
+/// makes.
 void use_recorded_script(const capsule::Capsule& capsule, const std::string& file, const ReplayOptions& options,
                          const Limits& limits, const UseOfScript& use);
 

@@ -192,7 +192,8 @@ Range whole_range(Arithmetic op, const Range& a, const Range& b) {
   return fits_int64(result) ? result : Range{};
 }
 
-/// Of an operation on doubles neither of which is NaN: rounding keeps the order, so the ends of the result are among the corners.
+/// Of an operation on doubles neither of which is NaN: rounding keeps the order, so the ends of the result are among
+/// the corners.
 Range float_range(Arithmetic op, const Range& a, const Range& b) {
   const bool known = a.has_min() && a.has_max() && b.has_min() && b.has_max();
   if (!known || (op == Arithmetic::divide && b.min <= 0 && b.max >= 0)) return {};
@@ -353,7 +354,8 @@ void SymbolTable::add_math(const graph::Node& node, const Expression& a) {
   expressions_[node.results.front()] = opaque(shortened(text), function.whole, false, to);
 }
 
-/// scale * symbol + offset, where it is that and no integer wraps around on the way. Floats round: of them only what is exact.
+/// scale * symbol + offset, where it is that and no integer wraps around on the way. Floats round: of them only what is
+/// exact.
 std::optional<Expression> SymbolTable::linear(Arithmetic op, const Expression& a, const Expression& b) const {
   if (!a.whole || !b.whole) return std::nullopt;
   Expression result;

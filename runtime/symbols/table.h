@@ -10,8 +10,8 @@
 #include "runtime/operators/semantics.h"
 #include "runtime/symbols/range.h"
 
-/// What is known of the numbers in a graph that have no value before it runs: which symbol they are (`u0` was read from a
-/// tensor, `s0` is a size), which expression of symbols, and in which range they lie by the assertions before.
+/// What is known of the numbers in a graph that have no value before it runs: which symbol they are (`u0` was read from
+/// a tensor, `s0` is a size), which expression of symbols, and in which range they lie by the assertions before.
 namespace triage::symbols {
 
 /// No dimension is larger: memory ends long before.
@@ -43,8 +43,8 @@ struct Expression {
 /// Fed with the nodes of a graph one after the other.
 class SymbolTable {
  public:
-  /// `size_of`: a name for the size of a dimension of a value; a name that is a number is that constant. Equal names are
-  /// one symbol.
+  /// `size_of`: a name for the size of a dimension of a value; a name that is a number is that constant. Equal names
+  /// are one symbol.
   using SizeName = std::function<std::string(const graph::Value*, int64_t)>;
   explicit SymbolTable(SizeName size_of = {});
 

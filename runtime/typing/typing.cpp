@@ -1,5 +1,5 @@
-// Declared types: what they may be, how they read, and one tensor against one declaration. Contract of the matcher: it reads no
-// values; every size that a result depends on is in `facts`.
+// Declared types: what they may be, how they read, and one tensor against one declaration. Contract of the matcher: it
+// reads no values; every size that a result depends on is in `facts`.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <triage/config.h>

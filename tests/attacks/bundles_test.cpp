@@ -1,5 +1,5 @@
-// Bundles of hostile authors: folders and bundle.json that no honest tool writes. Each is refused with these words, and the process
-// goes on.
+// Bundles of hostile authors: folders and bundle.json that no honest tool writes. Each is refused with these words, and
+// the process goes on.
 #include "runtime/policy/bundles/manifest.h"
 #include "runtime/policy/files/sha256.h"
 #include "tests/attacks/forked.h"

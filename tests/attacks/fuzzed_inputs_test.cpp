@@ -1,6 +1,7 @@
-// Readers of bytes from outside run on valid inputs, on inputs that once showed a fault (tests/fuzz/inputs/found, one folder a
-// target), and on the inputs that libFuzzer keeps because each reaches something new (tests/fuzz/inputs/corpus, one archive a
-// target). Each input is read whole or refused. Each target runs in a process of its own.
+// Readers of bytes from outside run on valid inputs, on inputs that once showed a fault (tests/fuzz/inputs/found, one
+// folder a target), and on the inputs that libFuzzer keeps because each reaches something new
+// (tests/fuzz/inputs/corpus, one archive a target). Each input is read whole or refused. Each target runs in a process
+// of its own.
 #include "tests/attacks/forked.h"
 #include "tests/cli/folder.h"
 #include "tests/fuzz/inputs/targets.h"

@@ -1,6 +1,7 @@
-// Attacks on what policies have besides their function: state, params, what hosts give, bundles, the decision log. They come from
-// authors of policies and of bundles, and from hosts that make mistakes. Each is one row: it ends in an error with these words, or in
-// none where that is said, in a process with a watchdog, in which a healthy policy runs afterwards.
+// Attacks on what policies have besides their function: state, params, what hosts give, bundles, the decision log. They
+// come from authors of policies and of bundles, and from hosts that make mistakes. Each is one row: it ends in an error
+// with these words, or in none where that is said, in a process with a watchdog, in which a healthy policy runs
+// afterwards.
 #include "tests/attacks/forked.h"
 #include "tests/logs.h"
 

@@ -1,4 +1,5 @@
-// Policies that call what they have with values of every kind: through the whole binding layer, no call ends the process or hangs.
+// Policies that call what they have with values of every kind: through the whole binding layer, no call ends the
+// process or hangs.
 #include "bindings/lua/engine/script_state.h"
 #include "bindings/lua/sandbox/sandbox.h"
 #include "bindings/lua/semantics/chunk.h"

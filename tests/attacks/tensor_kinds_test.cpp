@@ -1,6 +1,6 @@
-// Tensors that have no memory that a loop may read, or whose elements are not what lies there: every kind that LibTorch makes, in
-// every place where a host's tensor enters. The result is LibTorch's, or a triage::Error; never a crash. A new kind is a line of
-// `kinds`, a new place one of `places`. TRIAGE_KINDS=all tries all places with each backend.
+// Tensors that have no memory that a loop may read, or whose elements are not what lies there: every kind that LibTorch
+// makes, in every place where a host's tensor enters. The result is LibTorch's, or a triage::Error; never a crash. A
+// new kind is a line of `kinds`, a new place one of `places`. TRIAGE_KINDS=all tries all places with each backend.
 #include "tests/attacks/forked.h"
 #include "tests/logs.h"
 

@@ -1,5 +1,5 @@
-// Every policy of the library on a batch in which each sample is bad, against the same batch without a bad sample: the cost of a
-// call is that of the data, not of the errors in it.
+// Every policy of the library on a batch in which each sample is bad, against the same batch without a bad sample: the
+// cost of a call is that of the data, not of the errors in it.
 #include "table.h"
 #include "work.h"
 

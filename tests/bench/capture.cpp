@@ -1,6 +1,6 @@
-// What capture costs: guards by the number of tensors and of graphs, the capture itself, recompiles, and calls of policies whose
-// graph breaks. Goals: 0.1 us for three tensors and 0.03 us for one more; 0.05 us for a second graph; 5 ms for 50 operators;
-// the 1,000th recompile no slower than the 10th.
+// What capture costs: guards by the number of tensors and of graphs, the capture itself, recompiles, and calls of
+// policies whose graph breaks. Goals: 0.1 us for three tensors and 0.03 us for one more; 0.05 us for a second graph; 5
+// ms for 50 operators; the 1,000th recompile no slower than the 10th.
 #include "runtime/capture/compiled.h"
 #include "table.h"
 #include "work.h"

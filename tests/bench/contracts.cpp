@@ -1,5 +1,5 @@
-// What it costs to hold one call to its contract: the rules, and the bounds of memory and time. And what that makes of a call from
-// a script, against the same script when it is trusted.
+// What it costs to hold one call to its contract: the rules, and the bounds of memory and time. And what that makes of
+// a call from a script, against the same script when it is trusted.
 #include "runtime/operators/contract.h"
 #include "table.h"
 

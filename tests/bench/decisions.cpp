@@ -1,5 +1,6 @@
-// What it costs to know what calls did: to count flags, and to log decisions. Goal on clean batches: 2% of the call each. Pairs are
-// measured turn by turn; a line without a goal says what a batch with bad rows pays for its line, or what chance does.
+// What it costs to know what calls did: to count flags, and to log decisions. Goal on clean batches: 2% of the call
+// each. Pairs are measured turn by turn; a line without a goal says what a batch with bad rows pays for its line, or
+// what chance does.
 #include "table.h"
 #include "work.h"
 
@@ -46,8 +47,8 @@ at::Tensor with_bad_rows(int64_t bad) {
 
 using Make = std::function<std::unique_ptr<Case>()>;
 
-/// Where its memory lies makes a call up to 5% slower or faster, for as long as a policy lives: so several pairs, each begun by the
-/// other one, and the median over them.
+/// Where its memory lies makes a call up to 5% slower or faster, for as long as a policy lives: so several pairs, each
+/// begun by the other one, and the median over them.
 void measure_pairs(const Add& add, const Make& without, const Make& with, int64_t bad, const std::string& work,
                    const std::string& limit, double goal) {
   constexpr int pairs = 24;

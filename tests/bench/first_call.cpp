@@ -30,8 +30,8 @@ std::string new_source(const std::string& source) {
          std::to_string(++count) + ".5) end";
 }
 
-/// As in a new process: what calls before have left to the allocator is given back, so that neither of two calls lives on the
-/// memory of the other.
+/// As in a new process: what calls before have left to the allocator is given back, so that neither of two calls lives
+/// on the memory of the other.
 void forget_freed_memory() {
 #ifdef __GLIBC__
   malloc_trim(0);

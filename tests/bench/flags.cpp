@@ -146,7 +146,8 @@ void measure_reading(const Add& add) {
   }
 }
 
-// The table of TorchGuard's README: records of several widths for 32 samples, and detection in (32, 512) data as its `push`.
+// The table of TorchGuard's README: records of several widths for 32 samples, and detection in (32, 512) data as its
+// `push`.
 void measure_slots(const Add& add) {
   at::NoGradGuard no_grad;
   const auto z = noise(32, 512);

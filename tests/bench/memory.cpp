@@ -1,4 +1,5 @@
-// What a warm call of a policy takes in memory: at most, beside its inputs, and in pages that the system has to give it.
+// What a warm call of a policy takes in memory: at most, beside its inputs, and in pages that the system has to give
+// it.
 #include "table.h"
 #include "tests/memory_use.h"
 #include "work.h"

@@ -1,6 +1,7 @@
-// What flags cost on a whole model: an MLP, a block of a ResNet and a stack of transformer blocks, with flags after every layer and
-// a repair at the end, against the same model without; the forward pass, and a step of training (forward, loss, backward, SGD).
-// On the fused backend the model is a policy that takes its parameters as inputs. In TorchScript `triage::instrument` looks.
+// What flags cost on a whole model: an MLP, a block of a ResNet and a stack of transformer blocks, with flags after
+// every layer and a repair at the end, against the same model without; the forward pass, and a step of training
+// (forward, loss, backward, SGD). On the fused backend the model is a policy that takes its parameters as inputs. In
+// TorchScript `triage::instrument` looks.
 #include "models.h"
 #include "table.h"
 

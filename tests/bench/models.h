@@ -20,8 +20,8 @@ struct Model {
 /// For training, BatchNorm takes the statistics of the batch; else those that it has.
 std::vector<Model> models(bool training);
 
-/// `forward` as a policy that takes the input and the parameters, and gives the output; with flags after each layer and a repair of
-/// the output, where asked.
+/// `forward` as a policy that takes the input and the parameters, and gives the output; with flags after each layer and
+/// a repair of the output, where asked.
 std::string policy_source(const Model& model, bool with_flags);
 
 }  // namespace triage::bench

@@ -1,5 +1,5 @@
-// What one warm call of a policy costs besides its operators: everything from the host's `run` to its outputs for a policy
-// that does nothing, and the check of the guards alone.
+// What one warm call of a policy costs besides its operators: everything from the host's `run` to its outputs for a
+// policy that does nothing, and the check of the guards alone.
 #include "runtime/capture/compiled.h"
 #include "table.h"
 #include "work.h"

@@ -14,7 +14,8 @@ void print_line(const Line& line);
 /// Every report, with the versions and the load of the machine.
 void write_json(const std::string& path, const std::vector<Report>& reports);
 
-/// Puts each report between `<!-- bench NAME: begin -->` and `<!-- bench NAME: end -->` of a Markdown page, where it has them.
+/// Puts each report between `<!-- bench NAME: begin -->` and `<!-- bench NAME: end -->` of a Markdown page, where it
+/// has them.
 void write_page(const std::string& path, const std::vector<Report>& reports);
 
 }  // namespace triage::bench

@@ -1,4 +1,5 @@
-// What a load or a reload pays for the rewriter: a script of 1,001 lines with all that it rewrites (20 ms at most on a quiet core).
+// What a load or a reload pays for the rewriter: a script of 1,001 lines with all that it rewrites (20 ms at most on a
+// quiet core).
 #include "bindings/lua/rewriter/rewriter.h"
 
 #include <benchmark/benchmark.h>

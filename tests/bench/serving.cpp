@@ -1,4 +1,5 @@
-// The policies for language models on the logits of 32 requests, in all ways to run them, against one read of the logits.
+// The policies for language models on the logits of 32 requests, in all ways to run them, against one read of the
+// logits.
 #include "table.h"
 #include "work.h"
 

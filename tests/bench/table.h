@@ -8,8 +8,8 @@
 
 namespace triage::bench {
 
-/// One line of a table. Where something was measured beside it (`limit`), the goal is a multiple of that, above the floor that
-/// every call has; else it is an amount.
+/// One line of a table. Where something was measured beside it (`limit`), the goal is a multiple of that, above the
+/// floor that every call has; else it is an amount.
 struct Line {
   std::string work, shape;      // "detect_repair", "32x512"
   double took = 0, spread = 0;  // of `unit`: the median, and half the distance between the quartiles

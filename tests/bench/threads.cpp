@@ -1,4 +1,5 @@
-// What a second thread brings policies on the fused backend, against what it brings to a read of the same data (at::sum).
+// What a second thread brings policies on the fused backend, against what it brings to a read of the same data
+// (at::sum).
 #include "table.h"
 #include "work.h"
 
@@ -13,8 +14,8 @@
 namespace triage::bench {
 namespace {
 
-/// Candidate 0 on one thread, candidate 1 on two, in time on the wall. The number of threads changes between rounds only, since
-/// that takes milliseconds; the first calls after it are not counted.
+/// Candidate 0 on one thread, candidate 1 on two, in time on the wall. The number of threads changes between rounds
+/// only, since that takes milliseconds; the first calls after it are not counted.
 Timing speed_up(const std::function<void()>& work) {
   constexpr int rounds = 15;
   constexpr double round_micros = 5000;

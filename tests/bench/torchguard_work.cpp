@@ -1,9 +1,10 @@
-// The work that `./dev bench --torchguard` compares: the same policies and operations as tests/bench/against_torchguard.py runs with
-// TorchGuard, on data made the same way. Benchmarks are named `torchguard/WORK/SHAPE`: policies on the fused backend. Of the
-// policies there are also `torchguard_eager/...` (the eager backend), `torchguard_script/...` (the script, not captured) and
-// `torchguard_limit/...` (what bounds it, alone: a read, a copy, or the one transcendental operator, into a warm buffer).
-// TRIAGE_TEST_DEVICE=cuda puts the data on a GPU, where wall time counts: each benchmark ends when the GPU has done its work. There
-// is `torchguard_graph/...` as well: the warm call as a CUDA graph, replayed.
+// The work that `./dev bench --torchguard` compares: the same policies and operations as
+// tests/bench/against_torchguard.py runs with TorchGuard, on data made the same way. Benchmarks are named
+// `torchguard/WORK/SHAPE`: policies on the fused backend. Of the policies there are also `torchguard_eager/...` (the
+// eager backend), `torchguard_script/...` (the script, not captured) and `torchguard_limit/...` (what bounds it, alone:
+// a read, a copy, or the one transcendental operator, into a warm buffer). TRIAGE_TEST_DEVICE=cuda puts the data on a
+// GPU, where wall time counts: each benchmark ends when the GPU has done its work. There is `torchguard_graph/...` as
+// well: the warm call as a CUDA graph, replayed.
 #include "tests/cuda_graph.h"
 #include "work.h"
 

@@ -1,5 +1,5 @@
-// A callback of the host may free any handle, whichever call or thread of triage it runs in: what was freed is refused from then on,
-// the call that is under way comes to its end, and nothing is destroyed twice or never.
+// A callback of the host may free any handle, whichever call or thread of triage it runs in: what was freed is refused
+// from then on, the call that is under way comes to its end, and nothing is destroyed twice or never.
 #include <atomic>
 #include <chrono>
 #include <cstring>

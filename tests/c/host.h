@@ -111,7 +111,8 @@ struct Host {
     for (size_t i = 0; i < count; ++i) outputs.emplace_back(room[i]);
     return outputs;
   }
-  /// Captures for such an input, so that no script runs later, which would keep the input until its garbage is collected.
+  /// Captures for such an input, so that no script runs later, which would keep the input until its garbage is
+  /// collected.
   void warm_up(DLManagedTensor input, const TriageRunOptions* options = nullptr) const {
     input.deleter = nullptr;
     DLManagedTensor* inputs[] = {&input};

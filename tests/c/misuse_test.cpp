@@ -1,4 +1,5 @@
-// Every misuse gives a status, and a message that says what was expected, what came and what to do. None ends the process.
+// Every misuse gives a status, and a message that says what was expected, what came and what to do. None ends the
+// process.
 #include <functional>
 #include <utility>
 

@@ -1,5 +1,5 @@
-// Every number that a host passes in a struct is tried at the ends of its type: the call works, with the right answer, or fails with
-// an error of the host; and the next call works. The list of numbers is that of the header.
+// Every number that a host passes in a struct is tried at the ends of its type: the call works, with the right answer,
+// or fails with an error of the host; and the next call works. The list of numbers is that of the header.
 #include <functional>
 #include <limits>
 

@@ -29,7 +29,8 @@ class Unlimited {
   CompilerConfig before_;
 };
 
-/// Every graph multiplies by another number: that of the call which captured it. `reads` names the sizes that it holds fast.
+/// Every graph multiplies by another number: that of the call which captured it. `reads` names the sizes that it holds
+/// fast.
 struct Numbered {
   using Reads = std::function<std::vector<int64_t>(const at::Tensor&)>;
   explicit Numbered(Reads reads)

@@ -1,5 +1,5 @@
-// The law of size rules: whatever a graph was made to rely on of a result's sizes holds at every size for which the graph
-// answers. A rule that claims too much breaks it; one that claims too little costs only graphs.
+// The law of size rules: whatever a graph was made to rely on of a result's sizes holds at every size for which the
+// graph answers. A rule that claims too much breaks it; one that claims too little costs only graphs.
 #include "tests/capture/script.h"
 
 #include <ATen/ATen.h>

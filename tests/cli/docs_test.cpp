@@ -1,6 +1,7 @@
-// Blocks of `console` in the README and the docs: what `$ triage ...` prints is what follows it, times aside. A block of Lua or
-// Python that begins with a comment `-- name.lua` or `# name.py` is that file in the folder where they run. `triage repl` is given
-// the lines behind the prompts. Words such as TRIAGE_LOGS=graph before the program are its environment. `python3 name.py` runs where TRIAGE_PYTHON names an interpreter with torch.
+// Blocks of `console` in the README and the docs: what `$ triage ...` prints is what follows it, times aside. A block
+// of Lua or Python that begins with a comment `-- name.lua` or `# name.py` is that file in the folder where they run.
+// `triage repl` is given the lines behind the prompts. Words such as TRIAGE_LOGS=graph before the program are its
+// environment. `python3 name.py` runs where TRIAGE_PYTHON names an interpreter with torch.
 #include <doctest/doctest.h>
 
 #include <cstdlib>
@@ -82,7 +83,8 @@ std::string without_counts_of_incidents(const std::string& text) {
   return std::regex_replace(countless, std::regex("[0-9]+ %"), "N %");
 }
 
-/// How long things took, and when, is another number each time, and what a graph takes is one of the compiler and the library.
+/// How long things took, and when, is another number each time, and what a graph takes is one of the compiler and the
+/// library.
 std::string without_measures(const std::string& text) {
   const std::string dateless = std::regex_replace(text, std::regex("[0-9]{4}-[0-9-]+T[0-9:.]+Z"), "TIME");
   const std::string timeless = std::regex_replace(dateless, std::regex("\\b\\d\\d:\\d\\d:\\d\\d\\b"), "T");

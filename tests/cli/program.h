@@ -30,6 +30,6 @@ std::string program_path();
 
 /// Runs `command` of the shell in `folder`, with the program as "$triage". What it redirects is not in the result.
 Ran shell(const TemporaryFolder& folder, const std::string& command);
-/// Runs the program in `folder`, without a terminal. A fork of a program that has started before runs it, which saves the start of
-/// LibTorch.
+/// Runs the program in `folder`, without a terminal. A fork of a program that has started before runs it, which saves
+/// the start of LibTorch.
 Ran triage_program(const TemporaryFolder& folder, const std::vector<std::string>& arguments);

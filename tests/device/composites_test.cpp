@@ -1,5 +1,5 @@
-// Policies on a device where operations on flags run as composites: how many calls of LibTorch they make there, as scripts and
-// captured, that none waits for the device, and that writes end what is known of records.
+// Policies on a device where operations on flags run as composites: how many calls of LibTorch they make there, as
+// scripts and captured, that none waits for the device, and that writes end what is known of records.
 #include "tests/other_device.h"
 
 #include <ATen/ATen.h>

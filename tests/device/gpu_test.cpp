@@ -1,6 +1,6 @@
-// Policies on a real GPU: what they give there, that no call waits for it, and that their warm calls can be recorded in a CUDA graph.
-// Without a GPU there is nothing to test, and the program says so. More of it: TRIAGE_TEST_DEVICE=cuda with test_flags, test_parity
-// and the other file here (tests/other_device.h).
+// Policies on a real GPU: what they give there, that no call waits for it, and that their warm calls can be recorded in
+// a CUDA graph. Without a GPU there is nothing to test, and the program says so. More of it: TRIAGE_TEST_DEVICE=cuda
+// with test_flags, test_parity and the other file here (tests/other_device.h).
 #include "bindings/lua/engine/policies/lua_script.h"
 #include "runtime/diagnose/bits.h"
 #include "runtime/policy/state/state_of_call.h"

@@ -1,4 +1,5 @@
-// The policies that ship on a device without kernels of triage: warm calls wait for nothing there, and give what they give on the host.
+// The policies that ship on a device without kernels of triage: warm calls wait for nothing there, and give what they
+// give on the host.
 #include "bindings/lua/engine/policies/lua_script.h"
 #include "tests/cli/folder.h"
 #include "tests/logs.h"

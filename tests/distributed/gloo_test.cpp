@@ -1,4 +1,5 @@
-// Four processes over c10d's Gloo: what they decide, report and compare, and what the others get when one of them is gone.
+// Four processes over c10d's Gloo: what they decide, report and compare, and what the others get when one of them is
+// gone.
 #include "tests/distributed/ranks.h"
 #include "tests/paths.h"
 

@@ -13,8 +13,9 @@ namespace triage::test {
 using RankWork = std::function<std::string(const Group& group)>;
 
 /// Runs `work` in as many processes, connected by Gloo over a file and the loopback device. Gives what each returned,
-/// "threw: ..." for an exception, "signal: ..." for one that a signal ended, and "stopped" for one that was stopped when
-/// all others had ended. Processes that are there after a minute, which nothing here takes, are killed: "it hangs".
+/// "threw: ..." for an exception, "signal: ..." for one that a signal ended, and "stopped" for one that was stopped
+/// when all others had ended. Processes that are there after a minute, which nothing here takes, are killed: "it
+/// hangs".
 std::vector<std::string> in_ranks(int count, std::chrono::milliseconds timeout, const RankWork& work);
 
 /// What the exception says that `call` throws; "no error" where it throws none.

@@ -1,4 +1,5 @@
-// Every example of the README and the docs runs: Lua that returns something is a policy, other Lua is a script; a comment
+// Every example of the README and the docs runs: Lua that returns something is a policy, other Lua is a script; a
+// comment
 // `--> text` tells what its line prints. C++ is part of a program that is built.
 #include "bindings/lua/engine/exec.h"
 #include "tests/paths.h"

@@ -1,5 +1,5 @@
-// docs/coming-from-pytorch.md: the examples of its tables print what the tables say, and triage says of each mistake what the last
-// table says, with file and line.
+// docs/coming-from-pytorch.md: the examples of its tables print what the tables say, and triage says of each mistake
+// what the last table says, with file and line.
 #include <doctest/doctest.h>
 #include <triage/triage.h>
 

@@ -155,7 +155,8 @@ std::string long_source(int version) {
   return text + "return y, f end}";
 }
 
-/// Exits while a Watch captures and compiles a new version for the shapes in use, after `part` of the time that it takes.
+/// Exits while a Watch captures and compiles a new version for the shapes in use, after `part` of the time that it
+/// takes.
 [[noreturn]] void exit_in_reload(const Folder& folder, double part) {
   const auto write = [&](int version) {
     std::ofstream(folder.path / "new") << long_source(version);

@@ -90,8 +90,8 @@ _Unwind_Reason_Code step(_Unwind_Context* context, void* data) {
   return _URC_END_OF_STACK;
 }
 
-/// Whether triage asked for it, directly or through the standard library. What LibTorch asks for is left alone: it does not
-/// promise to survive that.
+/// Whether triage asked for it, directly or through the standard library. What LibTorch asks for is left alone: it does
+/// not promise to survive that.
 __attribute__((noinline)) bool is_ours(void* caller) noexcept {
   const auto address = reinterpret_cast<uintptr_t>(caller);
   if (code().own.holds(address)) return true;

@@ -15,10 +15,11 @@ enum class Fails : uint8_t {
 
 /// Whether the operation of that kind that `caller`, a return address, asks for now is to fail.
 bool fails_now(Fails kind, void* caller) noexcept;
-/// What `work` allocates is never failed, wherever it is called: for code of LibTorch in headers that ends the process without memory.
+/// What `work` allocates is never failed, wherever it is called: for code of LibTorch in headers that ends the process
+/// without memory.
 void excuse(const std::function<void()>& work);
-/// From now on the operations of that kind are counted, on all threads; the one with the number `nth` fails, and so do the
-/// `more` ones after it. 0: none does.
+/// From now on the operations of that kind are counted, on all threads; the one with the number `nth` fails, and so do
+/// the `more` ones after it. 0: none does.
 void arm(Fails kind, uint64_t nth, uint64_t more = 0);
 /// Nothing fails any more. Returns how many operations were counted.
 uint64_t disarm();

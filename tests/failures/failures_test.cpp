@@ -1,8 +1,9 @@
-// Whatever fails, triage survives it: no crash, no hang, no damaged file, and the last good version serves. Each failure happens in
-// a process of its own, which goes through a life of policies (lives.cpp).
+// Whatever fails, triage survives it: no crash, no hang, no damaged file, and the last good version serves. Each
+// failure happens in a process of its own, which goes through a life of policies (lives.cpp).
 //
-// TRIAGE_FAILURE_STEP=1 tries every N, from TRIAGE_FAILURE_FROM to TRIAGE_FAILURE_TO, and takes hours; TRIAGE_FAILURE_STEP=stacks
-// tries the first allocation of each call stack; without it some are tried. TRIAGE_FAILURE_LIFE=NAME: only in that life.
+// TRIAGE_FAILURE_STEP=1 tries every N, from TRIAGE_FAILURE_FROM to TRIAGE_FAILURE_TO, and takes hours;
+// TRIAGE_FAILURE_STEP=stacks tries the first allocation of each call stack; without it some are tried.
+// TRIAGE_FAILURE_LIFE=NAME: only in that life.
 #include "tests/attacks/forked.h"
 #include "tests/failures/failing.h"
 #include "tests/failures/life.h"
@@ -38,8 +39,8 @@ uint64_t asked(const char* name, uint64_t usual) {
   return std::max<uint64_t>(1, text ? std::strtoull(text, nullptr, 10) : usual);
 }
 
-/// What was wrong in the life; empty where all is well. With `nth` 0: the numbers of first_of_each_stack, and how many operations there
-/// were.
+/// What was wrong in the life; empty where all is well. With `nth` 0: the numbers of first_of_each_stack, and how many
+/// operations there were.
 testing::Ended lived(const NamedLife& life, const Failure& failure) {
   constexpr double seconds = 60;
   return testing::in_fork(

@@ -60,8 +60,8 @@ class Life {
   std::shared_ptr<DecisionLog> decisions_;
 };
 
-/// Version `version` of a policy that repairs with that number; it calls the function `same` of the host, adds the tensor `nothing`
-/// of the host, and counts its calls in the state `calls`.
+/// Version `version` of a policy that repairs with that number; it calls the function `same` of the host, adds the
+/// tensor `nothing` of the host, and counts its calls in the state `calls`.
 std::string repair_source(int version, const char* behind = "");
 /// The same with an expression for the number.
 std::string repair_source(const char* number, const char* behind);

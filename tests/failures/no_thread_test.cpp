@@ -1,4 +1,5 @@
-// A process to which the system gives no thread any more: it is told which limit it met and what still works, and that works.
+// A process to which the system gives no thread any more: it is told which limit it met and what still works, and that
+// works.
 #include "tests/attacks/forked.h"
 #include "tests/failures/life.h"
 #include "tests/logs.h"
@@ -15,7 +16,8 @@
 namespace triage::test {
 namespace {
 
-/// While it lives there are too few addresses left for the stack of a thread, which is so large that none of an earlier thread does.
+/// While it lives there are too few addresses left for the stack of a thread, which is so large that none of an earlier
+/// thread does.
 class FewAddresses {
  public:
   FewAddresses() {

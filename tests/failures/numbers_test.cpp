@@ -1,5 +1,6 @@
-// Every number that a host passes in a struct of the C++ headers is tried at the ends of its type: what it is passed to works, with
-// the right answer, or throws a triage::Error; and the next call works. The list of numbers is that of the headers.
+// Every number that a host passes in a struct of the C++ headers is tried at the ends of its type: what it is passed to
+// works, with the right answer, or throws a triage::Error; and the next call works. The list of numbers is that of the
+// headers.
 #include "tests/attacks/forked.h"
 #include "tests/failures/life.h"
 #include "tests/logs.h"

@@ -1,5 +1,6 @@
-// The functions of the system that this program, and the libraries that work for it, call in place of those of the C library: each
-// fails on demand (failing.h) as its manual page says that it may. A function that triage comes to call gets a line here.
+// The functions of the system that this program, and the libraries that work for it, call in place of those of the C
+// library: each fails on demand (failing.h) as its manual page says that it may. A function that triage comes to call
+// gets a line here.
 #include "tests/failures/failing.h"
 
 #include <dirent.h>

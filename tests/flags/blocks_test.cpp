@@ -1,5 +1,5 @@
-// Kernels take rows in groups, blocks and stretches, and pass over what is empty: here are the edges of all of them, for every
-// kind of width, against the composites, which know nothing of blocks.
+// Kernels take rows in groups, blocks and stretches, and pass over what is empty: here are the edges of all of them,
+// for every kind of width, against the composites, which know nothing of blocks.
 #include "levels.h"
 
 #include <random>

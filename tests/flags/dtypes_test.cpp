@@ -1,5 +1,5 @@
-// T34: every dtype that this LibTorch has, found by asking it: what can hold numbers is detected, repaired and selected alike
-// on both levels, and the Meta kernels foretell dtypes and shapes.
+// T34: every dtype that this LibTorch has, found by asking it: what can hold numbers is detected, repaired and selected
+// alike on both levels, and the Meta kernels foretell dtypes and shapes.
 #include "levels.h"
 
 #include <limits>
@@ -15,8 +15,8 @@ bool holds_numbers(ScalarType dtype) {
 
 bool can_be_non_finite(ScalarType dtype) { return at::isFloatingType(dtype) || at::isComplexType(dtype); }
 
-// Some formats cannot even be made or copied (packed pairs of 4 bits): those hold no tensor of numbers. Of unsigned integers,
-// LibTorch before 2.13 does not choose.
+// Some formats cannot even be made or copied (packed pairs of 4 bits): those hold no tensor of numbers. Of unsigned
+// integers, LibTorch before 2.13 does not choose.
 bool is_served(ScalarType dtype) {
   try {
     const Tensor ones = at::ones({2, 2}, at::kFloat).to(dtype);

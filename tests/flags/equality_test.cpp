@@ -1,4 +1,5 @@
-// Properties, on random operations, configurations and carriers: all levels give the same bits, and merge is what pushes give.
+// Properties, on random operations, configurations and carriers: all levels give the same bits, and merge is what
+// pushes give.
 #include "levels.h"
 
 #include <rapidcheck.h>

@@ -1,5 +1,5 @@
-// Flags in files: whatever process wrote them, they are shown with the names of their file, and never with this process's name of
-// another place.
+// Flags in files: whatever process wrote them, they are shown with the names of their file, and never with this
+// process's name of another place.
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>
 #include <triage/triage.h>

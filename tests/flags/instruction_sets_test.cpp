@@ -1,5 +1,6 @@
-// Kernels record in several records at once, in vectors as wide as the machine's. Here they run in all instruction sets that it
-// has, against slots.h, which records in one record at a time and is held against the reference by the other tests.
+// Kernels record in several records at once, in vectors as wide as the machine's. Here they run in all instruction sets
+// that it has, against slots.h, which records in one record at a time and is held against the reference by the other
+// tests.
 #include "levels.h"
 
 #include <rapidcheck.h>
@@ -32,7 +33,8 @@ uint16_t draw_packed_slot() {
   return flags::pack_slot(code, place, severity);
 }
 
-// Clean records, some with a few entries and holes, some full; unused slots of a record hold what nobody may read or change.
+// Clean records, some with a few entries and holes, some full; unused slots of a record hold what nobody may read or
+// change.
 Tensor draw_flags_with_holes(int64_t samples, const ErrorConfig& config, int clean_in_ten) {
   auto f = err::new_t(samples, {at::kCPU, config});
   auto* slots = static_cast<uint16_t*>(f.data_ptr());

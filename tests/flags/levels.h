@@ -1,5 +1,6 @@
 #pragma once
-// Every operation exists twice: as the registered kernel, and as its composite of ATen calls, which other devices run. Tests run all.
+// Every operation exists twice: as the registered kernel, and as its composite of ATen calls, which other devices run.
+// Tests run all.
 #include <ATen/ATen.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <doctest/doctest.h>

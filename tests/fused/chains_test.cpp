@@ -1,5 +1,6 @@
-// Selections made at random: by rows, by one number, by elements, of values that several levels of a loop read. Loops give the
-// bits of ATen, by tapes in every form of rows, and where inputs are donated. TRIAGE_CHAINS=N makes N programs.
+// Selections made at random: by rows, by one number, by elements, of values that several levels of a loop read. Loops
+// give the bits of ATen, by tapes in every form of rows, and where inputs are donated. TRIAGE_CHAINS=N makes N
+// programs.
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>
 

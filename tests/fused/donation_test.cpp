@@ -1,4 +1,5 @@
-// Donated inputs: the repair happens where the data is, and only the bad rows are written. And what a call costs in memory.
+// Donated inputs: the repair happens where the data is, and only the bad rows are written. And what a call costs in
+// memory.
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>
 #include <sys/mman.h>

@@ -1,4 +1,5 @@
-// Random numbers that are drawn like a result: for the elements that the script's have, in whatever order loops give theirs.
+// Random numbers that are drawn like a result: for the elements that the script's have, in whatever order loops give
+// theirs.
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>
 #include <runtime/backends/eager.h>

@@ -1,5 +1,5 @@
-// Operators one by one, on numbers of every size and those that are none, against ATen: with its bits where both do the same
-// IEEE operations, near elsewhere.
+// Operators one by one, on numbers of every size and those that are none, against ATen: with its bits where both do the
+// same IEEE operations, near elsewhere.
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>
 #include <triage/graph.h>
@@ -109,7 +109,8 @@ const Operators rounding = {
     {"frac", [](const at::Tensor& x, const at::Tensor&) { return x.frac(); }},
 };
 
-/// Without the ends of the line of hardswish, and NaN, which ATen's vectors treat otherwise than what is left over behind them.
+/// Without the ends of the line of hardswish, and NaN, which ATen's vectors treat otherwise than what is left over
+/// behind them.
 at::Tensor between_ends(const at::Tensor& x) { return at::nan_to_num(at::where(x.abs() == 3, x * 0.5, x)); }
 
 const Operators piecewise = {
@@ -212,8 +213,8 @@ const Operators near_powers = {
     {"pow 4", [](const at::Tensor& x, const at::Tensor&) { return x.clamp(-30, 30).pow(4); }},
 };
 
-/// In half precision some versions of ATen round in between, one of them only where the processor is not one that oneDNN computes
-/// bfloat16 on: theirs are not in loops.
+/// In half precision some versions of ATen round in between, one of them only where the processor is not one that
+/// oneDNN computes bfloat16 on: theirs are not in loops.
 const Operators derivatives_of_some_versions = {
     {"gelu_backward",  // dense: LibTorch 1.13 mixes up the elements of operands of unlike strides
      [](const at::Tensor& x, const at::Tensor& g) {

@@ -1,5 +1,5 @@
-// Programs made at random from all that loops compute, on data of all forms, against the program itself. What a loop must not
-// compute is left to ATen in between.
+// Programs made at random from all that loops compute, on data of all forms, against the program itself. What a loop
+// must not compute is left to ATen in between.
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>
 #include <triage/flags.h>
@@ -15,7 +15,8 @@
 namespace triage::fused {
 namespace {
 
-/// A tensor of a program as it is made: `exact` where a loop gives ATen's bits, so that it may be compared, rounded and cast.
+/// A tensor of a program as it is made: `exact` where a loop gives ATen's bits, so that it may be compared, rounded and
+/// cast.
 struct MadeTensor {
   at::Tensor tensor;
   bool exact = true;
@@ -56,14 +57,16 @@ class Writer {
     of_batch_ |= found->of_batch;
     return *found;
   }
-  /// In odd programs the first operand is data of the batch, whose dim to reduce over is not 1: loops compute all of them.
+  /// In odd programs the first operand is data of the batch, whose dim to reduce over is not 1: loops compute all of
+  /// them.
   const MadeTensor& first(const std::function<bool(const MadeTensor&)>& wanted) {
     const auto fits = [&](const MadeTensor& m) {
       return m.of_batch && m.tensor.dim() > 1 && m.tensor.size(dim()) != 1;
     };
     return any([&](const MadeTensor& m) { return wanted(m) && (seed_ % 2 == 0 || fits(m)); });
   }
-  /// What is reduced over: in odd programs always the last dim, or always the one before: one loop looks at rows in one way.
+  /// What is reduced over: in odd programs always the last dim, or always the one before: one loop looks at rows in one
+  /// way.
   int64_t dim() { return seed_ % 2 == 0 ? int64_t{1} + below(2) : seed_ % 4 == 1 ? -1 : 1; }
   static bool is_real(const MadeTensor& m) { return m.tensor.is_floating_point(); }
   static bool is_single(const MadeTensor& m) { return is_real(m) && m.tensor.scalar_type() != at::kBFloat16; }

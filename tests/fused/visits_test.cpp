@@ -1,5 +1,6 @@
-// What a compile costs, counted in visits (runtime/graph/visits.h) and not in time: whatever is done to a graph looks at each value a
-// bounded number of times, however much is shared and however long a chain is. TRIAGE_SHARING=N makes N programs.
+// What a compile costs, counted in visits (runtime/graph/visits.h) and not in time: whatever is done to a graph looks
+// at each value a bounded number of times, however much is shared and however long a chain is. TRIAGE_SHARING=N makes N
+// programs.
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
-// The bound of bytes beside what LibTorch itself says a call gives: on Meta tensors, which have sizes and no memory, so that sizes
-// can be of any kind.
+// The bound of bytes beside what LibTorch itself says a call gives: on Meta tensors, which have sizes and no memory, so
+// that sizes can be of any kind.
 #include "tests/fuzz/operators/arguments.h"
 #include "tests/fuzz/operators/targets.h"
 
@@ -42,7 +42,8 @@ void visit_tensors(const IValue& value, const std::function<void(const at::Tenso
     for (const at::Tensor& tensor : value.toTensorVector()) visit(tensor);
 }
 
-/// Bytes of the results, but for memory that was given; nothing where this LibTorch does not know them without computing.
+/// Bytes of the results, but for memory that was given; nothing where this LibTorch does not know them without
+/// computing.
 std::optional<double> bytes_of_results(const Target& target, const torch::jit::Stack& arguments) {
   torch::jit::Stack stack;
   std::set<const void*> seen;

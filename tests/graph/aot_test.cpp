@@ -23,7 +23,8 @@ using test::Tensors;
 constexpr float nan = std::numeric_limits<float>::quiet_NaN();
 constexpr float inf = std::numeric_limits<float>::infinity();
 
-/// A function of samples %x and weights %w, %v that ends in a selection over rows: %keep says which it leaves, others are 0.
+/// A function of samples %x and weights %w, %v that ends in a selection over rows: %keep says which it leaves, others
+/// are 0.
 struct Model {
   std::string name;
   std::vector<int64_t> x;                     // without the samples

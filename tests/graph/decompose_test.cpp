@@ -14,7 +14,8 @@ namespace {
 
 constexpr int64_t kColumns = 6, kSlots = 16;
 const at::ScalarType kCarriers[] = {at::kLong, at::kInt, at::kFloat, at::kDouble};
-// Severity first and replacing the oldest; order by time; by location, last, one entry a code; ... see AccumulationConfig.
+// Severity first and replacing the oldest; order by time; by location, last, one entry a code; ... see
+// AccumulationConfig.
 const int64_t kPolicies[] = {0, 1, 4 + 1, 4 + (1 << 3), 2 + (2 << 3), 3 << 3};
 
 struct Variant {
@@ -139,8 +140,8 @@ void check_decomposition(const Graph& graph, const Variant& variant) {
   }
 }
 
-/// All operators of ours on flags and data, but those of the tests themselves. No calls of the host, of which nobody knows what they
-/// compute, and no layers, which are ATen's.
+/// All operators of ours on flags and data, but those of the tests themselves. No calls of the host, of which nobody
+/// knows what they compute, and no layers, which are ATen's.
 std::vector<c10::OperatorHandle> our_operators() {
   std::vector<c10::OperatorHandle> found;
   for (const auto& name : c10::Dispatcher::singleton().getAllOpNames())

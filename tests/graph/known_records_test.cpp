@@ -1,4 +1,5 @@
-// What decomposition knows of records that were empty: how long the graphs become, where the knowledge ends, and the same bits.
+// What decomposition knows of records that were empty: how long the graphs become, where the knowledge ends, and the
+// same bits.
 #include <doctest/doctest.h>
 #include <rapidcheck.h>
 #include <triage/flags.h>

@@ -1,4 +1,5 @@
-// Rows that a selection masks stay out of gradients, or the graph says that they may not: over all differentiable operators.
+// Rows that a selection masks stay out of gradients, or the graph says that they may not: over all differentiable
+// operators.
 //
 // TRIAGE_MASKED_ROWS=20000 tries that many programs, TRIAGE_MASKED_ROWS_SEED=7 begins with that one, and
 // TRIAGE_MASKED_ROWS_TOLD=1 prints which operators are told to be outside.

@@ -1,5 +1,5 @@
-// `./dev COMMAND --help` is answered at once: it neither configures nor builds. An OpenBLAS that cannot be installed is a warning.
-// docs/versions.md says what the build takes.
+// `./dev COMMAND --help` is answered at once: it neither configures nor builds. An OpenBLAS that cannot be installed is
+// a warning. docs/versions.md says what the build takes.
 #include "tests/paths.h"
 
 #include <doctest/doctest.h>

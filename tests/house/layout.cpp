@@ -97,6 +97,18 @@ TEST_CASE("an include that closes a cycle between folders is found") {
   CHECK(upward_includes(layered[0], "policy", "#include <lua.hpp>\n").size() == 1);
 }
 
+TEST_CASE("a line has at most 120 columns") {
+  for (const fs::path& file : files_in({"runtime", "bindings"}, {".cpp", ".h"})) {
+    std::istringstream text(read(file));
+    int number = 0;
+    for (std::string line; std::getline(text, line);) {
+      ++number;
+      const auto columns = std::count_if(line.begin(), line.end(), [](char c) { return (c & 0xC0) != 0x80; });
+      CHECK_MESSAGE(columns <= 120, file.string() << ":" << number);
+    }
+  }
+}
+
 TEST_CASE("the C interface and the examples use the public headers only") {
   const std::regex own(R"re(#include "(?!bindings/c/|examples/|\w+\.h"))re");
   for (const fs::path& file : files_in({"bindings/c", "examples"}, {".cpp", ".h"}))
@@ -104,7 +116,8 @@ TEST_CASE("the C interface and the examples use the public headers only") {
 }
 
 TEST_CASE("few things are a thread's own") {
-  // Hidden from whoever reads a call: what can be an argument, or a field of a context that is there, is no variable of its own.
+  // Hidden from whoever reads a call: what can be an argument, or a field of a context that is there, is no variable of
+  // its own.
   constexpr int most = 14;
   static const std::regex declared(R"re(^\s*(inline |static )*thread_local )re");
   std::string found;
@@ -127,7 +140,8 @@ TEST_CASE("nothing orders memory in a way that the thread sanitizer does not see
 
 namespace {
 
-/// The objects that `text` declares as statics by value, of functions or of the file: each is destroyed at exit if it has a destructor.
+/// The objects that `text` declares as statics by value, of functions or of the file: each is destroyed at exit if it
+/// has a destructor.
 std::vector<std::string> statics_by_value(const std::string& text) {
   static const auto& of_function = *new std::regex(
       R"re(^\s+(?:inline )?static (?:const )?([A-Za-z][\w:]*(?:<[^()]*>)?|std::function<.*>) \w+(?:\[\])?(?: = |\{|;|\((?:R?"|\[)).*)re");
@@ -147,7 +161,8 @@ std::vector<std::string> statics_by_value(const std::string& text) {
   return found;
 }
 
-/// The locks of a process in `text` that a forked child may find taken for good: a thread that does not exist there held them.
+/// The locks of a process in `text` that a forked child may find taken for good: a thread that does not exist there
+/// held them.
 std::vector<std::string> locks_lost_in_forks(const std::string& text) {
   std::vector<std::string> found;
   if (text.find("pthread_atfork") != std::string::npos) return found;  // it sees to its own
@@ -179,8 +194,8 @@ TEST_CASE("a forked child finds the locks of the process open") {
 }
 
 TEST_CASE("what background threads read is never destroyed") {
-  // A Watch, a candidate or the compiler may be at work while the process exits: `static const auto& x = *new T`. Only what stops
-  // these threads at exit has to have a destructor.
+  // A Watch, a candidate or the compiler may be at work while the process exits: `static const auto& x = *new T`. Only
+  // what stops these threads at exit has to have a destructor.
   const std::set<std::string> stops = {"  static Stops stops;"};
   for (const fs::path& file : files_in({"runtime", "bindings"}, {".cpp", ".h"}))
     for (const std::string& line : statics_by_value(read(file)))

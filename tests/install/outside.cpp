@@ -1,5 +1,5 @@
-// What a program outside of triage does with the installed headers alone: a script engine, a backend and a log of its own, and
-// errors caught by their types. `run` builds it against the package; it ends with 0 where all holds.
+// What a program outside of triage does with the installed headers alone: a script engine, a backend and a log of its
+// own, and errors caught by their types. `run` builds it against the package; it ends with 0 where all holds.
 #include <ATen/ATen.h>
 #include <triage/triage.h>
 

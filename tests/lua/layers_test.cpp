@@ -1,5 +1,6 @@
-// The layers of Lua against the modules of LibTorch: the same seed draws the same parameters, the same state gives the same
-// outputs, gradients and statistics, in training and in evaluation, plainly and captured. tests/python has PyTorch's own modules.
+// The layers of Lua against the modules of LibTorch: the same seed draws the same parameters, the same state gives the
+// same outputs, gradients and statistics, in training and in evaluation, plainly and captured. tests/python has
+// PyTorch's own modules.
 #include "tests/lua/lua_fixture.h"
 
 #include <doctest/doctest.h>

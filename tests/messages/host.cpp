@@ -1,5 +1,5 @@
-// A host that gives its policies a function: the messages about the graph break (TB0005) at the call of the function, and about a
-// policy that is captured again. `run` runs this.
+// A host that gives its policies a function: the messages about the graph break (TB0005) at the call of the function,
+// and about a policy that is captured again. `run` runs this.
 #include <ATen/ops/ones.h>
 #include <fmt/core.h>
 #include <triage/runtime.h>

@@ -24,8 +24,8 @@ Tensors orders(at::ScalarType dtype) {
           filled({2, 3, 4, 2, 3}).permute({4, 0, 3, 1, 2})};
 }
 
-/// Arguments for a call with this tensor first: row-major tensors of its sizes, and small numbers. False where the operator
-/// takes others.
+/// Arguments for a call with this tensor first: row-major tensors of its sizes, and small numbers. False where the
+/// operator takes others.
 bool push_arguments(const c10::FunctionSchema& schema, const at::Tensor& self, torch::jit::Stack& stack) {
   stack = {self};
   for (size_t i = 1; i < schema.arguments().size(); ++i) {

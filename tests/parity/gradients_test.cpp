@@ -1,5 +1,5 @@
-// Gradients of every program: where they are finite, each backend's are those of the interpreter, bit for bit; with `fused`, up
-// to what docs/backends.md allows.
+// Gradients of every program: where they are finite, each backend's are those of the interpreter, bit for bit; with
+// `fused`, up to what docs/backends.md allows.
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -47,8 +47,8 @@ Policy load_with_breaks(const Program& program, const std::string& backend) {
   return Runtime(options).load_source(program.source, "programs.lua");
 }
 
-/// Equal bits (or so many units in the last place of the largest gradient), or not finite in what is expected: there, a backend
-/// may know better.
+/// Equal bits (or so many units in the last place of the largest gradient), or not finite in what is expected: there, a
+/// backend may know better.
 bool agree(const at::Tensor& got, const at::Tensor& expected, double ulps) {
   if (got.defined() != expected.defined()) return false;
   if (!got.defined()) return true;

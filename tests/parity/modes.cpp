@@ -54,7 +54,8 @@ Tensors each(const Tensors& tensors, at::Tensor (*change)(const at::Tensor&)) {
   return results;
 }
 
-/// On a device where operations on flags are composites. Policies may use the one that stands in for a GPU if they are trusted.
+/// On a device where operations on flags are composites. Policies may use the one that stands in for a GPU if they are
+/// trusted.
 Tensors run_elsewhere(const Program& program, const std::string& backend, const Tensors& given,
                       const Tensors* warm_up) {
   const Policy policy = load(program, backend, /*trusted=*/!triage::test::is_real_device());

@@ -1,6 +1,7 @@
-// Each operator that policies may call, with arguments that the fuzzer of operators makes and numbers that are special: captured,
-// in place or not, by every backend, it gives what the script gives. TRIAGE_OPERATOR_CALLS=N makes N calls of each operator,
-// beginning with call TRIAGE_OPERATOR_FIRST of seed TRIAGE_OPERATOR_SEED; TRIAGE_OPERATOR=NAME calls those whose name has it.
+// Each operator that policies may call, with arguments that the fuzzer of operators makes and numbers that are special:
+// captured, in place or not, by every backend, it gives what the script gives. TRIAGE_OPERATOR_CALLS=N makes N calls of
+// each operator, beginning with call TRIAGE_OPERATOR_FIRST of seed TRIAGE_OPERATOR_SEED; TRIAGE_OPERATOR=NAME calls
+// those whose name has it.
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>
 

@@ -18,8 +18,8 @@ struct Program {
 const std::vector<Program>& programs();
 const Program& program(const std::string& name);
 
-/// A way of running a program. Each gives what the plain script gives, bit for bit. A new backend needs no line here: every
-/// registered one is a mode.
+/// A way of running a program. Each gives what the plain script gives, bit for bit. A new backend needs no line here:
+/// every registered one is a mode.
 struct Mode {
   std::string name;
   bool needs_graph;  // makes no sense for a program that one graph cannot hold

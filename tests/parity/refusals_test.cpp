@@ -1,5 +1,5 @@
-// Bad input gives the same clear error from the plain script, from the call that records, and from the captured graph; and
-// the policy goes on to serve the next batch.
+// Bad input gives the same clear error from the plain script, from the call that records, and from the captured graph;
+// and the policy goes on to serve the next batch.
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>
 #include <triage/triage.h>

@@ -10,7 +10,7 @@
 /// a list of lines, each one statement; `z` is the first input:
 ///
 ///   inputs a b | outputs a b | param limit 2.0 | name n | fullgraph | pass_through      the contract
-///   declare z float N 3   the type of an input or output, after their names: float, double, floating or error; sizes and names
+///   declare z float N 3   an input or output, after their names: float, double, floating or error; sizes and names
 ///   add 1 | mul 2 | add_param limit | fail_unless_rows 4                 operations on z; the last throws in ATen
 ///   pair 3         two outputs: (z + 3, a tensor of threes)
 ///   narrow 2       the first 2 columns
@@ -20,7 +20,7 @@
 ///   raise why      throws PolicyError whenever the script runs
 ///   broken why     LoadError at its line
 ///   sleep ms       when it is loaded
-///   add_file name  adds the number that a file of the policy's folder holds; `add_file name 5`: 5 where it cannot be read
+///   add_file name  adds the number in a file of the policy's folder; `add_file name 5`: 5 where it cannot be read
 ///   hook           calls `fake::when_loaded` when it is loaded
 ///   count          z = z + how often this script has run, which breaks its graph
 ///   remember       keeps a number as its state: z = z + the number of calls with this key that were answered before

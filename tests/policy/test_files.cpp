@@ -1,5 +1,5 @@
-// What policies read beside their source: which files, that all interpreters of a version see the same bytes, and that a change of them
-// is a change of the policy.
+// What policies read beside their source: which files, that all interpreters of a version see the same bytes, and that
+// a change of them is a change of the policy.
 #include "tests/logs.h"
 #include "tests/policy/answers.h"
 #include "tests/policy/fake_script.h"

@@ -1,4 +1,5 @@
-// The gates behind the tests of a new version: one that is much slower than the live one, and one that breaks its graph.
+// The gates behind the tests of a new version: one that is much slower than the live one, and one that breaks its
+// graph.
 #include "tests/logs.h"
 #include "tests/policy/answers.h"
 #include "tests/policy/fake_script.h"
@@ -76,7 +77,8 @@ struct Scene {
 
 at::Tensor zeros(at::ScalarType dtype = at::kFloat) { return at::zeros({4, 2}, dtype); }
 
-/// Sources that take 20 ms where the live one takes microseconds: in a graph, between breaks, with state, for another kind of inputs.
+/// Sources that take 20 ms where the live one takes microseconds: in a graph, between breaks, with state, for another
+/// kind of inputs.
 const char* const slow_sources[] = {"host slow\nadd 2", "count\nhost slow\nadd 2", "remember\nhost slow\nadd 2",
                                     "param more 0.5\nhost slow\nadd_param more", "for_double host slow\nadd 2"};
 

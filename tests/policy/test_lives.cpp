@@ -85,7 +85,8 @@ uint64_t from_environment(const char* name, uint64_t otherwise) {
   return text ? std::strtoull(text, nullptr, 10) : otherwise;
 }
 
-/// What goes wrong in the shortest life that is left when steps are taken out: half of them at once, at last single ones.
+/// What goes wrong in the shortest life that is left when steps are taken out: half of them at once, at last single
+/// ones.
 template <class WhatGoesWrong>
 std::string shortest(Steps steps, std::string wrong, const WhatGoesWrong& what_goes_wrong) {
   for (size_t count = steps.size() / 2; count > 0; count /= 2) {

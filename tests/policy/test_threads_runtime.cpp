@@ -1,4 +1,5 @@
-// What threads may do at once with one Runtime, its bundles, watches and decision log, and with what the process shares.
+// What threads may do at once with one Runtime, its bundles, watches and decision log, and with what the process
+// shares.
 #include "runtime/messages/logs/log.h"
 #include "runtime/operators/untrusted.h"
 #include "runtime/policy/bundles/manifest.h"

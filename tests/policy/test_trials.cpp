@@ -1,5 +1,5 @@
-// What versions that fail, come late or do not fit each other leave behind: which one is live, which sources are trusted, which one
-// stands in. The order of steps is brought about by functions of the host that wait, never by time.
+// What versions that fail, come late or do not fit each other leave behind: which one is live, which sources are
+// trusted, which one stands in. The order of steps is brought about by functions of the host that wait, never by time.
 #include "runtime/backends/deadline.h"
 #include "runtime/operators/untrusted.h"
 #include "tests/policy/answers.h"

@@ -11,8 +11,8 @@
 
 namespace triage::test {
 
-/// Threads that do something over and over while the test does something else. What they throw, and what they find wrong, is
-/// what `end` tells.
+/// Threads that do something over and over while the test does something else. What they throw, and what they find
+/// wrong, is what `end` tells.
 class Threads {
  public:
   Threads() = default;

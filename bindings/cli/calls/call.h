@@ -13,10 +13,11 @@
 
 namespace triage::cli {
 
-/// The text of a script; "-" is standard input, which is read once. Throws FileError where there is no such file, or it is a
-/// folder.
+/// The text of a script; "-" is standard input, which is read once. Throws FileError where there is no such file, or it
+/// is a folder.
 std::string read_source(const std::string& path);
-/// The same for a script that is trusted: pipes and devices that can be read to an end are taken too, as the shell makes of
+/// The same for a script that is trusted: pipes and devices that can be read to an end are taken too, as the shell
+/// makes of
 /// `<(...)`.
 std::string read_script(const std::string& path);
 /// How messages name a script: its path, "stdin.lua" for standard input.
@@ -54,8 +55,8 @@ using Assignments = std::vector<std::pair<std::string, std::string>>;
 /// `NAME=FILE` for each of `names`, in their order.
 Assignments match_inputs(const std::vector<std::string>& texts, const std::vector<std::string>& names,
                          const std::string& policy);
-/// Several calls in turn, of which each has `NAME=FILE` for its inputs: an input that is given several times has one for each
-/// call, any other is the same in all. Throws UsageError where two are given several times, but not as often.
+/// Several calls in turn, of which each has `NAME=FILE` for its inputs: an input that is given several times has one
+/// for each call, any other is the same in all. Throws UsageError where two are given several times, but not as often.
 std::vector<std::vector<std::string>> inputs_of_calls(const std::vector<std::string>& texts);
 /// The tensor that a file holds or a generator makes.
 at::Tensor read_input(const std::string& source, c10::Device device);
@@ -70,8 +71,8 @@ struct Call {
   std::shared_ptr<CompileProfiler> profiler;  // counts why it was captured again
   CodeNames codes = {};  // of what is shown of the call: those of the policy, and of flags that it is given
 };
-/// Options for a Runtime in this program. What it would log of a policy goes nowhere, because that is in the report, or is
-/// thrown. What scripts print goes to standard error where standard output must hold nothing but JSON.
+/// Options for a Runtime in this program. What it would log of a policy goes nowhere, because that is in the report, or
+/// is thrown. What scripts print goes to standard error where standard output must hold nothing but JSON.
 RuntimeOptions quiet_runtime(bool json);
 
 /// Loads the policy and reads the inputs. Throws UsageError for names that do not fit the signature, and for a backend
@@ -88,7 +89,8 @@ nlohmann::ordered_json loops_json(const LoopTiers& loops);
 /// What broke its graphs, each in full.
 void print_breaks(const std::vector<BreakReport>& breaks);
 
-/// All graphs that the policy became: those that hold a whole call, and those between graph breaks, which have no guards.
+/// All graphs that the policy became: those that hold a whole call, and those between graph breaks, which have no
+/// guards.
 std::vector<CapturedGraph> graphs_of(const Policy& policy);
 
 }  // namespace triage::cli

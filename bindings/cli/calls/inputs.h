@@ -20,9 +20,9 @@ std::optional<at::Tensor> generate(const std::string& text);
 
 using lua::Example;
 
-/// The inputs given on the command line; where there are none, what each of the policy's own tests calls it with; where it
-/// has no tests, a batch made from the declared types. Throws UsageError that says what to give where there is nothing of
-/// these. `script` runs the tests' `args` functions.
+/// The inputs given on the command line; where there are none, what each of the policy's own tests calls it with; where
+/// it has no tests, a batch made from the declared types. Throws UsageError that says what to give where there is
+/// nothing of these. `script` runs the tests' `args` functions.
 std::vector<Example> examples_for(lua::LuaScript& script, const CallOptions& options);
 
 /// A batch made from the declared types, with some bad rows; nothing where an input has no declared type.

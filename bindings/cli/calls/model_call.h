@@ -21,8 +21,8 @@ struct ModelCall {
   std::vector<std::string> names;      // theirs
 };
 
-/// Reads the model, tensors as inputs and numbers as params. Throws FileError for a file that holds none, UsageError for
-/// arguments that do not fit.
+/// Reads the model, tensors as inputs and numbers as params. Throws FileError for a file that holds none, UsageError
+/// for arguments that do not fit.
 ModelCall prepare_model(const CallOptions& options);
 
 }  // namespace triage::cli

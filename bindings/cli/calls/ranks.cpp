@@ -140,7 +140,8 @@ void share_cores(int count) {
   if (!std::getenv("OMP_NUM_THREADS")) at::set_num_threads(std::max(1, at::get_num_threads() / count));
 }
 
-/// In a process of its own, which ends without destructors: the meeting place is the parent's, and a group waits for its threads.
+/// In a process of its own, which ends without destructors: the meeting place is the parent's, and a group waits for
+/// its threads.
 [[noreturn]] void run_as(const Rank& rank, const MeetingPlace& place, const std::function<int(const Group&)>& work) {
   int status = 1;
   try {

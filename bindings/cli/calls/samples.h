@@ -30,8 +30,8 @@ struct BadSamples {
   size_t count = 0;
 };
 
-/// Of the samples that `flags` tells of, as `options` say, the first `most`. An output belongs to the input of its name; without one, to the only
-/// input that has its sizes and dtype; other outputs are not compared.
+/// Of the samples that `flags` tells of, as `options` say, the first `most`. An output belongs to the input of its
+/// name; without one, to the only input that has its sizes and dtype; other outputs are not compared.
 BadSamples bad_samples(const at::Tensor& flags, const InspectOptions& options, const std::vector<NamedTensor>& inputs,
                        const std::vector<NamedTensor>& outputs, size_t most);
 

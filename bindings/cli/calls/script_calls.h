@@ -28,8 +28,8 @@ class ScriptCalls {
   policy::StateOfCall state_;
 };
 
-/// The inputs that `texts` give (NAME=FILE), in the order of the signature. `codes`: names of codes in what is shown, to which
-/// those of flags from files come. Throws UsageError, and what a host gets for inputs of other types.
+/// The inputs that `texts` give (NAME=FILE), in the order of the signature. `codes`: names of codes in what is shown,
+/// to which those of flags from files come. Throws UsageError, and what a host gets for inputs of other types.
 std::vector<at::Tensor> inputs_of(const CallOptions& options, const std::vector<std::string>& texts,
                                   const lua::LuaScript& script, CodeNames& codes);
 

@@ -82,7 +82,8 @@ Blas loaded_blas() {
   Dl_info info{};
   std::string file;
   if (product && ::dladdr(product, &info) && info.dli_fname) file = real_file(info.dli_fname);
-  // A wheel has MKL within libtorch_cpu.so, which need not export sgemm_; another BLAS of the process is not the one it calls.
+  // A wheel has MKL within libtorch_cpu.so, which need not export sgemm_; another BLAS of the process is not the one it
+  // calls.
   if (at::hasMKL()) {
     const bool of_torch = ::dladdr(reinterpret_cast<const void*>(&at::show_config), &info) && info.dli_fname;
     return {"MKL", contains(file, "mkl") || !of_torch ? file : real_file(info.dli_fname)};
@@ -108,7 +109,8 @@ std::string slow_blas_advice(const Blas& blas) {
 }
 
 bool calls_blas(const std::string& aten_operator) {
-  // In place, into an output, or with a new result: addmm_, addmm. Convolutions come down to one where oneDNN computes none of them.
+  // In place, into an output, or with a new result: addmm_, addmm. Convolutions come down to one where oneDNN computes
+  // none of them.
   constexpr std::string_view names[] = {"mm",  "addmm", "bmm", "baddbmm", "addbmm", "_addmm_activation",
                                         "mv",  "addmv", "dot", "addr",    "ger",    "_slow_conv2d_forward",
                                         "vdot"};

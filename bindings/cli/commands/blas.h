@@ -2,8 +2,8 @@
 #include <functional>
 #include <string>
 
-/// Which library computes LibTorch's matrix products. A fresh Debian has the reference implementation, which computes one number
-/// at a time: on one core it was 14 times slower than OpenBLAS (8 against 115 GFLOP/s on AVX-512).
+/// Which library computes LibTorch's matrix products. A fresh Debian has the reference implementation, which computes
+/// one number at a time: on one core it was 14 times slower than OpenBLAS (8 against 115 GFLOP/s on AVX-512).
 namespace triage::cli {
 
 struct Blas {

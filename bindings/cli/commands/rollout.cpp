@@ -1,4 +1,5 @@
-// `triage watch POLICY --canary FILE` and `--shadow FILE`: calls the policy with a candidate beside it, and prints how that ends.
+// `triage watch POLICY --canary FILE` and `--shadow FILE`: calls the policy with a candidate beside it, and prints how
+// that ends.
 #include <fmt/format.h>
 #include <poll.h>
 #include <triage/decisions.h>
@@ -28,7 +29,8 @@ using Batch = std::vector<at::Tensor>;
 constexpr double canary_share = 0.05, shadow_share = 1;
 constexpr int64_t shadow_calls = 1000;
 
-/// What the policy is called with, in turn. A generator without a seed gives several batches; anything else is the same in each.
+/// What the policy is called with, in turn. A generator without a seed gives several batches; anything else is the same
+/// in each.
 std::vector<Batch> batches_of(const Assignments& inputs, const Batch& first) {
   constexpr int64_t most = 16;
   const auto varies = [](const std::string& text) {

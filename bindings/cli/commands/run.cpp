@@ -273,7 +273,8 @@ void check_output_names(const Destinations& destinations, const std::vector<std:
   }
 }
 
-/// Writes all files or none. Several outputs with keys go into one file as a dict. Beside flags stand the names of what they tell of.
+/// Writes all files or none. Several outputs with keys go into one file as a dict. Beside flags stand the names of what
+/// they tell of.
 void write_outputs(const Destinations& destinations, std::vector<Result>& outputs, const CodeNames& codes) {
   struct Content {
     c10::IValue value;

@@ -176,8 +176,8 @@ std::optional<LineReader::Line> LineReader::read(const std::string& prompt) {
   terminal_->prompt = prompt;
   terminal_->cancelled = false;
   int count = 0;
-  // By itself el_gets shows the prompt first and takes the terminal over only then: a Ctrl-C in between would be a signal,
-  // which nobody waits for here, and a Ctrl-D would be lost.
+  // By itself el_gets shows the prompt first and takes the terminal over only then: a Ctrl-C in between would be a
+  // signal, which nobody waits for here, and a Ctrl-D would be lost.
   ::el_set(terminal_->editor, EL_PREP_TERM, 1);
   const char* const typed = ::el_gets(terminal_->editor, &count);
   if (terminal_->cancelled) return Line{"", true};

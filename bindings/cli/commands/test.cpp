@@ -294,8 +294,8 @@ std::string suite(const TestedFile& file, bool full_coverage) {
   return text + "  </testsuite>\n";
 }
 
-/// The form that CI systems read: a `testsuite` a file, a `testcase` a test; a file that cannot be loaded is an `error`.
-/// Always well-formed XML 1.0, whatever the names of tests and the messages hold.
+/// The form that CI systems read: a `testsuite` a file, a `testcase` a test; a file that cannot be loaded is an
+/// `error`. Always well-formed XML 1.0, whatever the names of tests and the messages hold.
 std::string to_junit(const TestRun& run) {
   std::string suites;
   size_t tests = 0, failures = 0, errors = 0;

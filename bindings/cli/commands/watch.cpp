@@ -102,7 +102,8 @@ class Follower {
 
   bool has_never_loaded() const { return !never_loaded_.empty(); }
 
-  /// Tries again those that have changed since they were refused, or beside which something has: they may have missed a module.
+  /// Tries again those that have changed since they were refused, or beside which something has: they may have missed a
+  /// module.
   void retry() {
     if (never_loaded_.empty()) return;
     std::vector<std::string> changed, gone;

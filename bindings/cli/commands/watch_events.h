@@ -77,8 +77,8 @@ struct Line {
 
 void print_line(const Line& line, bool json);
 
-/// Until Ctrl-C: what happens in the folder, as `Follower` prints it. It loads what it follows, and looks again at what could not be
-/// loaded, which no Watch follows.
+/// Until Ctrl-C: what happens in the folder, as `Follower` prints it. It loads what it follows, and looks again at what
+/// could not be loaded, which no Watch follows.
 template <class Follower>
 int follow_events(const WatchCommand& options, const std::string& watched) {
   StopSignal stop;

@@ -347,7 +347,8 @@ std::string parse_message(const CLI::App& app, const CLI::ParseError& error, int
   return with_help(text.substr(0, text.find_last_not_of(" .") + 1) + guess_option(app, text), chosen_command(app));
 }
 
-/// Most often a variable of the shell that is not set. Taken for an option that is not given, it would ask for everything.
+/// Most often a variable of the shell that is not set. Taken for an option that is not given, it would ask for
+/// everything.
 void refuse_empty_values(CLI::App& app) {
   for (CLI::App* command : app.get_subcommands({}))
     for (CLI::Option* option : command->get_options())

@@ -53,8 +53,8 @@ void add_run(CLI::App& app, Action& action) {
   add_json(*command, options->json);
 }
 
-/// `arguments` is what follows the script on the command line: it is kept from the parser, which would take the script's
-/// options for its own.
+/// `arguments` is what follows the script on the command line: it is kept from the parser, which would take the
+/// script's options for its own.
 void add_exec(CLI::App& app, Action& action, std::vector<std::string> arguments) {
   auto [command, options] = add_command<ExecCommand>(
       app, action, "exec", "Run a trusted Lua script with the full library; `arg` holds its arguments");

@@ -1,7 +1,8 @@
 #pragma once
 #include <string>
 
-/// What editors and linters read to know the library: made of the tables that scripts see, and of the schemas of operators.
+/// What editors and linters read to know the library: made of the tables that scripts see, and of the schemas of
+/// operators.
 namespace triage::lua {
 
 /// A `---@meta` file for lua-language-server. Run as Lua, it makes tables with the library's names.

@@ -22,7 +22,8 @@ namespace {
 
 const char registry_key = 0;  // its address is the key of the table name -> function
 
-/// A value kept in the registry of its state. Whoever holds one lives in userdata of that state, so the state is there still.
+/// A value kept in the registry of its state. Whoever holds one lives in userdata of that state, so the state is there
+/// still.
 class Reference {
  public:
   /// Takes the value on top of the stack.

@@ -32,7 +32,8 @@ using Fill = ProgramInput::Fill;
 
 const char* const function_name = "triage.run_graph";
 
-/// Fields of the table on top of the stack; `read(name)` has the value on top, and returns false for a name it does not know.
+/// Fields of the table on top of the stack; `read(name)` has the value on top, and returns false for a name it does not
+/// know.
 template <typename Read>
 void read_fields(lua_State* L, const std::string& what, const char* known, const Read& read) {
   for (lua_pushnil(L); lua_next(L, -2); lua_pop(L, 1)) {

@@ -15,8 +15,8 @@ using capture::Recorder;
 
 const char open_chains = 0;  // registry key: its address; a list of the lines of chains that wait for ELSE, false: done
 
-/// core.open_chain([place]) -> place, which is "file:line" of the script, nil where there is none; ticket, false where nothing
-/// is captured
+/// core.open_chain([place]) -> place, which is "file:line" of the script, nil where there is none; ticket, false where
+/// nothing is captured
 int open_chain(lua_State* L) {
   lua_settop(L, 1);
   const Source line = current_line(L);

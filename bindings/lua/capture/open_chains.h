@@ -4,7 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 
-/// Chains of IF that a script began while capturing and did not end with ELSE yet: one that is never ended selects nothing.
+/// Chains of IF that a script began while capturing and did not end with ELSE yet: one that is never ended selects
+/// nothing.
 namespace triage::lua {
 
 /// Adds `open_chain` and `close_chain`, for scripts/prelude/control_flow.lua, to the table on top of the stack.
@@ -18,8 +19,8 @@ void forget_chains(lua_State* L);
 class CaughtErrors {
  public:
   explicit CaughtErrors(lua_State* L);
-  /// There was one. It closes the chains that the call opened, and is a graph break where the call went into a branch on a
-  /// condition of the batch: other batches may not raise it.
+  /// There was one. It closes the chains that the call opened, and is a graph break where the call went into a branch
+  /// on a condition of the batch: other batches may not raise it.
   void note() const;
 
  private:

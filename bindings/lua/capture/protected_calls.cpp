@@ -82,9 +82,9 @@ bool is_protected_call(lua_CFunction function) {
   return function == guarded<protected_call> || function == guarded<protected_call_with_handler>;
 }
 
-/// Pushes the handler of the innermost xpcall around, where no pcall is inside of it; false where something else catches.
-/// Nothing does where true comes without a handler (nil). To find a level Lua walks over all above it: further away, the handler is
-/// called when the stack is unwound.
+/// Pushes the handler of the innermost xpcall around, where no pcall is inside of it; false where something else
+/// catches. Nothing does where true comes without a handler (nil). To find a level Lua walks over all above it: further
+/// away, the handler is called when the stack is unwound.
 bool push_handler_around(lua_State* L) {
   constexpr int most = 1'000;
   lua_Debug frame;

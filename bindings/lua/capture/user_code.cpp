@@ -34,8 +34,8 @@ std::string source_lines(std::istream& text, int number, int count) {
   return lines;
 }
 
-/// Of the script that the function on top of the stack is from: as it was loaded, where that is known, else as its file is now.
-/// `source` is lua_Debug's.
+/// Of the script that the function on top of the stack is from: as it was loaded, where that is known, else as its file
+/// is now. `source` is lua_Debug's.
 std::string source_lines(lua_State* L, const char* source, int number, int count) {
   std::string_view text = chunk_text(L, -1);
   if (*source != '@' && *source != '=') text = source;  // a chunk that is named by its text
@@ -48,8 +48,8 @@ std::string source_lines(lua_State* L, const char* source, int number, int count
   return source_lines(file, number, count);
 }
 
-/// A place of a script as messages quote it: "  file:line: in function 'name'", and on the next line what stands there. The
-/// function is on top of the stack.
+/// A place of a script as messages quote it: "  file:line: in function 'name'", and on the next line what stands there.
+/// The function is on top of the stack.
 std::string quoted(lua_State* L, const lua_Debug& frame, int line, const char* name) {
   std::string text = std::string("  ") + frame.short_src + ":" + std::to_string(line);
   if (name) text += std::string(": in function '") + name + "'";

@@ -44,8 +44,9 @@ CompiledFunction& check_compiled(lua_State* L, int index) {
   return **holder;
 }
 
-/// Plain arguments are part of the graph (by value and subtype): they come as bytes, tensors as they are. Returns the stack
-/// index of an argument that graphs cannot take; 0 where there is none. A tensor that is given twice is one value.
+/// Plain arguments are part of the graph (by value and subtype): they come as bytes, tensors as they are. Returns the
+/// stack index of an argument that graphs cannot take; 0 where there is none. A tensor that is given twice is one
+/// value.
 int read_arguments(lua_State* L, int first, std::vector<at::Tensor>& tensors, std::string& plain) {
   c10::SmallVector<const void*, 8> userdata;
   for (int i = first; i <= lua_gettop(L); ++i) {
@@ -79,8 +80,8 @@ int read_arguments(lua_State* L, int first, std::vector<at::Tensor>& tensors, st
   return 0;
 }
 
-/// With every line but the first behind a blank: messages quote names, errors and lines of scripts, none of which may look like a
-/// message of its own.
+/// With every line but the first behind a blank: messages quote names, errors and lines of scripts, none of which may
+/// look like a message of its own.
 std::string continued(std::string_view text) {
   std::string lines;
   for (size_t begin = 0; begin <= text.size();) {
@@ -134,8 +135,8 @@ struct Running {
   Context& own;
 };
 
-/// Inside of a capture it is a part of that, except that one graph stays promised; a call of itself, a call under `disable`,
-/// and one with arguments that are not for graphs, are calls of the plain function.
+/// Inside of a capture it is a part of that, except that one graph stays promised; a call of itself, a call under
+/// `disable`, and one with arguments that are not for graphs, are calls of the plain function.
 int call_as_script(lua_State* L, const CompiledFunction& function) {
   lua_rawgeti(L, LUA_REGISTRYINDEX, function.function);
   lua_replace(L, 1);

@@ -116,11 +116,11 @@ struct CompiledFunction {
   std::map<std::string_view, std::shared_ptr<CachePartition>>
       partitions;  // by the key of their environment; a call keeps its own alive
   lua_Integer partitions_made = 0;
-  size_t sweep_at = 0;       // that many partitions: time to look for those without graphs
-  int misses = 0;            // calls that found no partition
-  size_t calls_to_skip = 0;  // may_skip
-  std::shared_ptr<CachePartition>
-      followed;  // for all environments: the function broke in several, or reads too much, and is not tried in one graph again
+  size_t sweep_at = 0;                       // that many partitions: time to look for those without graphs
+  int misses = 0;                            // calls that found no partition
+  size_t calls_to_skip = 0;                  // may_skip
+  std::shared_ptr<CachePartition> followed;  // for all environments: the function broke in several, or reads too much,
+                                             // and is not tried in one graph again
   std::shared_ptr<CachePartition>
       beyond;  // for all environments: the accumulated limit was met, and the function runs as a script
   std::shared_ptr<CachePartition> last;       // of the last call, still right while the epoch has not moved
@@ -148,12 +148,12 @@ int compiled_function_of(lua_State* L, int index);
 /// What a compiled function does when it is called; it stands at stack index 1.
 int call_compiled(lua_State* L);
 
-/// The names that the function (or module: its `forward`) at `index` gives its first `count` arguments; "x0", "x1", ... where
-/// it has none, or one twice.
+/// The names that the function (or module: its `forward`) at `index` gives its first `count` arguments; "x0", "x1", ...
+/// where it has none, or one twice.
 std::vector<std::string> parameter_names(lua_State* L, int index, size_t count);
 
-/// Where the function begins, with its source line; what has no line of a script, such as a module of the library, is told to be
-/// where it was compiled.
+/// Where the function begins, with its source line; what has no line of a script, such as a module of the library, is
+/// told to be where it was compiled.
 Script::Definition place_of(lua_State* L, int function, const Source& made_at);
 
 /// Registers the metatable of compiled functions, and that of explanations.
@@ -163,8 +163,8 @@ void open_explanation(lua_State* L);
 /// triage.explain(fn, ...)
 int explain(lua_State* L);
 
-/// Pushes what a call gave. An argument that comes back (they end at `last`) is the caller's own value, and what is returned twice
-/// is one value.
+/// Pushes what a call gave. An argument that comes back (they end at `last`) is the caller's own value, and what is
+/// returned twice is one value.
 int push_results(lua_State* L, int last, const std::vector<at::Tensor>& results);
 
 }  // namespace triage::lua

@@ -75,7 +75,8 @@ bool is_diagnosis_setting(const std::string& name) {
 
 std::string setting_name(lua_State* L) { return lua_type(L, 2) == LUA_TSTRING ? lua_tostring(L, 2) : describe(L, 2); }
 
-/// Those of `known` that begin with the same word: torch.compile has `replay_record_enabled` where there is `replay_dir` here.
+/// Those of `known` that begin with the same word: torch.compile has `replay_record_enabled` where there is
+/// `replay_dir` here.
 std::vector<std::string> named_like(const std::string& name, const std::vector<std::string>& known) {
   constexpr size_t most = 3, shortest = 4;
   const std::string word = name.substr(0, std::min(name.find('_'), name.size()));
@@ -255,7 +256,8 @@ void apply_table(lua_State* L, messages::Logs& logs) {
   if (only) messages::set_debug_function(*only);
 }
 
-/// triage.set_logs{recompiles = true, capture = "+", graph_breaks = false}, triage.set_logs("recompiles,+capture,-graph_breaks")
+/// triage.set_logs{recompiles = true, capture = "+", graph_breaks = false},
+/// triage.set_logs("recompiles,+capture,-graph_breaks")
 int set_logs(lua_State* L) {
   refuse_in_selection(L, "`triage.set_logs`");
   return on_behalf_of("triage.set_logs", [&] {

@@ -22,8 +22,8 @@
 namespace triage::lua {
 namespace {
 
-/// Calls the function below its `arguments`. Errors pass through to the script that called. Where natural Lua may have to give
-/// up the capture, that ends here.
+/// Calls the function below its `arguments`. Errors pass through to the script that called. Where natural Lua may have
+/// to give up the capture, that ends here.
 void call_function(lua_State* L, int arguments) {
   if (!capture::Recorder::current() || !has_natural_chunks(L)) return call_for_all(L, arguments);
   capture::OutsideBranches::allow_restart(stack_depth(L));

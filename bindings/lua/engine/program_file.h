@@ -14,7 +14,8 @@ struct ProgramFile {
   Backend backend;
 };
 
-/// Runs the script up to its first `triage.run_graph`. Throws what the script raises before, and InputError where it calls none.
+/// Runs the script up to its first `triage.run_graph`. Throws what the script raises before, and InputError where it
+/// calls none.
 ProgramFile read_program_file(const std::string& path);
 
 }  // namespace triage::lua

@@ -1,4 +1,5 @@
-// The replay of a compiled function from a capsule (runtime/policy/replay.h): in a fresh interpreter, the function alone.
+// The replay of a compiled function from a capsule (runtime/policy/replay.h): in a fresh interpreter, the function
+// alone.
 #include "bindings/lua/compile/closures/closure_environments.h"
 #include "bindings/lua/compile/compiled_function.h"
 #include "bindings/lua/engine/script_state.h"
@@ -86,8 +87,9 @@ void call_once(lua_State* L, int last) {
   lua_call(L, last, LUA_MULTRET);
 }
 
-/// Calls the function at 1 with the arguments above it; the results are what is on the stack then. The call that captures may be
-/// answered by the script; a function that is one graph, and writes to no argument, is called again, so that its backend answers.
+/// Calls the function at 1 with the arguments above it; the results are what is on the stack then. The call that
+/// captures may be answered by the script; a function that is one graph, and writes to no argument, is called again, so
+/// that its backend answers.
 void call_again(lua_State* L, const Json& facts, const ReplayOptions& options,
                 const std::function<void()>& begin_numbers) {
   const int last = lua_gettop(L);

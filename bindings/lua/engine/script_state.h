@@ -11,7 +11,8 @@ namespace triage::lua {
 std::unique_ptr<State> make_script_state(StateOptions options, const std::vector<HostFunction>& host_functions = {},
                                          const std::vector<HostTensor>& host_tensors = {});
 
-/// "; the file looks like JSON text, not like a script in Lua", behind the error of a source that is no Lua; empty where it is a text.
+/// "; the file looks like JSON text, not like a script in Lua", behind the error of a source that is no Lua; empty
+/// where it is a text.
 std::string not_lua(std::string_view source);
 
 /// Pushes the rewritten main function of `source`, its globals those of the state. Raises a Lua error.

@@ -173,8 +173,8 @@ struct Reference {
   ~Reference() { luaL_unref(L, LUA_REGISTRYINDEX, id); }
 };
 
-/// The function at `index`, called as `export_function` does: errors of the first call belong to the script that exports, those
-/// of later ones to `export_function`.
+/// The function at `index`, called as `export_function` does: errors of the first call belong to the script that
+/// exports, those of later ones to `export_function`.
 class ExportedFunction {
  public:
   ExportedFunction(lua_State* L, int index) : L_(L), index_(index) {}

@@ -28,8 +28,8 @@
 #include <utility>
 #include <vector>
 
-/// What IF asks of tensors. Shapes are compared here without telling the recorder: `triage::select` checks them again at
-/// run time, so that they need not become guards.
+/// What IF asks of tensors. Shapes are compared here without telling the recorder: `triage::select` checks them again
+/// at run time, so that they need not become guards.
 namespace triage::lua {
 namespace {
 
@@ -108,8 +108,9 @@ int element_mismatch(lua_State* L) {
   return 1;
 }
 
-/// core.masks_rows(condition over elements, value, other) -> whether what is captured has a gradient for each row of `value`, and the
-/// condition elements of these rows; and none for the value beside it. A graph then holds where that is so.
+/// core.masks_rows(condition over elements, value, other) -> whether what is captured has a gradient for each row of
+/// `value`, and the condition elements of these rows; and none for the value beside it. A graph then holds where that
+/// is so.
 int masks_rows(lua_State* L) {
   const at::Tensor& condition = check_tensor(L, 1);
   const at::Tensor *value = test_tensor(L, 2), *other = test_tensor(L, 3);
@@ -130,14 +131,16 @@ int branches_differ(lua_State* L) {
                                           luaL_optstring(L, 6, check::same_results)));
 }
 
-/// core.numbers_differ(construct, branch, number, other, number): raises the error of branches that return different numbers of values.
+/// core.numbers_differ(construct, branch, number, other, number): raises the error of branches that return different
+/// numbers of values.
 int numbers_differ(lua_State* L) {
   const auto number = [&](int index) { return static_cast<size_t>(luaL_checkinteger(L, index)); };
   throw InputError(check::numbers_differ(luaL_checkstring(L, 1), luaL_checkstring(L, 2), number(3),
                                          luaL_checkstring(L, 4), number(5), in_lua));
 }
 
-/// core.fits(operation, z, made) -> whether what a function made of `z` has its shape; false where it has to be broadcast.
+/// core.fits(operation, z, made) -> whether what a function made of `z` has its shape; false where it has to be
+/// broadcast.
 int fits(lua_State* L) {
   const at::Tensor &z = check_tensor(L, 2), &made = check_tensor(L, 3);
   check::hold(luaL_checkstring(L, 1), check::fitting(z, made, in_lua), in_lua);
@@ -209,7 +212,8 @@ void break_for_error(lua_State* L, int index) {
       "Make the branch work for every batch. Or write a plain `if`: the script then runs only the branch it takes.");
 }
 
-/// core.in_branch(fn, condition or nil, conditions of the branches before) -> what fn returns; nothing where it was left
+/// core.in_branch(fn, condition or nil, conditions of the branches before) -> what fn returns; nothing where it was
+/// left
 int in_branch(lua_State* L) {
   const at::Tensor own = optional_condition(L, 2);
   const std::vector<at::Tensor> before = conditions_before(L, 3);
@@ -264,8 +268,9 @@ struct NaturalBranch {
 using BranchBox = std::unique_ptr<NaturalBranch>;
 const char branch_mark = 0;  // its address: registry key of the metatable
 
-/// core.before_branch(condition or nil, conditions of the branches before): a branch that the batch does not take is for a
-/// graph only. If the call could not restart where the branch does what no graph can hold, the graph ends in front of it.
+/// core.before_branch(condition or nil, conditions of the branches before): a branch that the batch does not take is
+/// for a graph only. If the call could not restart where the branch does what no graph can hold, the graph ends in
+/// front of it.
 int before_branch(lua_State* L) {
   const at::Tensor own = optional_condition(L, 1);
   if (!Recorder::current() || capture::UntakenBranch::active() || capture::OutsideBranches::may_restart()) return 0;
@@ -324,7 +329,8 @@ int may_break(lua_State* L) {
   return 1;
 }
 
-/// core.attempt(fn, argument) -> true, what fn returns; or false, the error. No script handles errors there, as in pcall.
+/// core.attempt(fn, argument) -> true, what fn returns; or false, the error. No script handles errors there, as in
+/// pcall.
 int attempt(lua_State* L) {
   lua_settop(L, 2);
   const bool fine = lua_pcall(L, 1, 1, 0) == LUA_OK;

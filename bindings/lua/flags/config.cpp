@@ -23,7 +23,8 @@
 ///
 /// Contract: a config object holds its values itself; the global one (`CONFIG`) reads and writes those of the process.
 /// What `get_config` returns is the object that is global now: written to, it changes the global configuration for as
-/// long as it is that object, so that `local saved = get_config(); set_config(other); ...; set_config(saved)` restores it.
+/// long as it is that object, so that `local saved = get_config(); set_config(other); ...; set_config(saved)` restores
+/// it.
 namespace triage::lua {
 namespace {
 

@@ -67,8 +67,8 @@ int is_guarded_tensor(lua_State* L) {
   return 1;
 }
 
-/// core.guarded(operation or nil, z, flags) -> both as one. Those that an operation is given have as many samples in every run of
-/// a graph.
+/// core.guarded(operation or nil, z, flags) -> both as one. Those that an operation is given have as many samples in
+/// every run of a graph.
 int make_guarded(lua_State* L) {
   if (!lua_isnil(L, 1)) {
     check_data(L);
@@ -157,8 +157,8 @@ int same_sizes(lua_State* L) {
   return 1;
 }
 
-/// core.check_data(operation, z, f), core.check_mask(operation, name, mask, f): what C++ hosts are refused too. For operations
-/// made of several operators, whose own errors speak of something else; those check again at run time.
+/// core.check_data(operation, z, f), core.check_mask(operation, name, mask, f): what C++ hosts are refused too. For
+/// operations made of several operators, whose own errors speak of something else; those check again at run time.
 int check_data(lua_State* L) {
   const std::string name = operation(L, 1);
   const at::Tensor& f = check_tensor(L, 3);
@@ -167,8 +167,8 @@ int check_data(lua_State* L) {
   return 0;
 }
 
-/// core.known_flags(operation, f, the call's other tensor or nil) -> f. A graph holds for flags as wide as these: questions do
-/// not check that again.
+/// core.known_flags(operation, f, the call's other tensor or nil) -> f. A graph holds for flags as wide as these:
+/// questions do not check that again.
 int known_flags(lua_State* L) {
   if (is_guarded(L, 2) || is_guarded(L, 3))
     throw InputError(operation(L, 1) + ": takes no guarded tensor; write x.flags for its flags, and x.data");
@@ -280,8 +280,8 @@ int make_limited(lua_State* L) {
   return 1;
 }
 
-/// core.wrapping(outer, inner, name, ...) -> outer, whose parameters are those of `inner`; the library's function `name` made it of
-/// the arguments that follow.
+/// core.wrapping(outer, inner, name, ...) -> outer, whose parameters are those of `inner`; the library's function
+/// `name` made it of the arguments that follow.
 int make_wrapping(lua_State* L) {
   luaL_checktype(L, 1, LUA_TFUNCTION);
   set_wrapped(L, 1, 2);

@@ -8,9 +8,9 @@
 #include <string>
 #include <string_view>
 
-/// What the Lua prelude (scripts/prelude) needs from C++: checked arguments, the configuration, locations, inspection of
-/// flags, and what control flow must ask without telling the recorder. All of it goes into the table `core` that prelude
-/// chunks are given; scripts never see that table itself.
+/// What the Lua prelude (scripts/prelude) needs from C++: checked arguments, the configuration, locations, inspection
+/// of flags, and what control flow must ask without telling the recorder. All of it goes into the table `core` that
+/// prelude chunks are given; scripts never see that table itself.
 namespace triage::lua {
 
 struct Context;
@@ -18,21 +18,22 @@ struct Context;
 /// The functions of the prelude. After open_torch, before open_prelude.
 void open_flags(lua_State* L);
 
-/// The configuration at `index`, the one in force where there is nil; throws InputError for anything else. Of another value than an
-/// ErrorConfig: nothing.
+/// The configuration at `index`, the one in force where there is nil; throws InputError for anything else. Of another
+/// value than an ErrorConfig: nothing.
 ErrorConfig error_config(lua_State* L, int index);
 std::optional<ErrorConfig> test_error_config(lua_State* L, int index);
 
 /// AccumulationConfig{...}, or a table of its fields, at `index`. Throws ConfigError.
 AccumulationConfig check_accumulation(lua_State* L, int index);
 
-/// The table of options at `index` of a function that reads flags: {config = ..., codes = {MISSING = 4}}. Without `codes`, the names that
-/// the script's policy has. Throws InputError.
+/// The table of options at `index` of a function that reads flags: {config = ..., codes = {MISSING = 4}}. Without
+/// `codes`, the names that the script's policy has. Throws InputError.
 InspectOptions inspect_options(lua_State* L, int index, const char* operation);
 /// The same where only `config` is an option.
 std::optional<ErrorConfig> config_option(lua_State* L, int index, const char* operation);
 
-/// How many locations a policy may still be the first to name: ids are shared by all of them. Refuses a name that is too long.
+/// How many locations a policy may still be the first to name: ids are shared by all of them. Refuses a name that is
+/// too long.
 int64_t free_location_names(const Context& context);
 void check_location_name(const Context& context, std::string_view path);
 

@@ -190,7 +190,8 @@ int has_err(lua_State* L) {
   return 1;
 }
 
-/// core.dynamic_shape(operation): how many rows come out depends on values, which one graph holds only where it is asked to.
+/// core.dynamic_shape(operation): how many rows come out depends on values, which one graph holds only where it is
+/// asked to.
 int dynamic_shape(lua_State* L) {
   const std::string operation = luaL_checkstring(L, 1);
   const auto* recorder = capture::Recorder::current();

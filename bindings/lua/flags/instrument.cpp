@@ -81,8 +81,8 @@ int instrument_script(lua_State* L) {
   return 3;
 }
 
-/// core.call_instrumented_script(userdata, ...) -> checked, unlooked paths, then the model's results (a tuple as several)
-/// and the flags
+/// core.call_instrumented_script(userdata, ...) -> checked, unlooked paths, then the model's results (a tuple as
+/// several) and the flags
 int call_instrumented_script(lua_State* L) {
   const Instrumented& instrumented = check_instrumented(L);
   capture::graph_break(capture::Break::opaque_module, "a TorchScript module runs operators that capture does not see",

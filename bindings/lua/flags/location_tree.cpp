@@ -10,8 +10,8 @@
 #include <memory>
 #include <string>
 
-/// `LocationTree` and `WeightedLocationTree` as Lua values. What a tree holds counts against the budget of the script that
-/// fills it.
+/// `LocationTree` and `WeightedLocationTree` as Lua values. What a tree holds counts against the budget of the script
+/// that fills it.
 namespace triage::lua {
 namespace {
 

@@ -63,8 +63,9 @@ std::optional<std::string> text_field(lua_State* L, int index, const char* field
   return text;
 }
 
-/// The id of what `tracked` wrote into a module: the one it gave, as long as that is the id of the module's location. After
-/// ErrorLocation.reset() it may be another's, and the location gets a new one. A table that only has a path is that path.
+/// The id of what `tracked` wrote into a module: the one it gave, as long as that is the id of the module's location.
+/// After ErrorLocation.reset() it may be another's, and the location gets a new one. A table that only has a path is
+/// that path.
 std::optional<int64_t> id_of_tracked(lua_State* L, int index) {
   const auto location = text_field(L, index, "_fx_location");
   if (location) {

@@ -13,8 +13,9 @@ namespace {
 
 int finish_forwarded(lua_State* L, int, lua_KContext) { return lua_gettop(L); }
 
-/// Calls its first upvalue, a function of the prelude; the others: how many arguments that takes (-1: any), and its name. A tail call (`return fix(z, f)`) leaves no trace of the script's function
-/// when it goes to a Lua function, but does when it goes to a C function: messages and graphs can then name the line.
+/// Calls its first upvalue, a function of the prelude; the others: how many arguments that takes (-1: any), and its
+/// name. A tail call (`return fix(z, f)`) leaves no trace of the script's function when it goes to a Lua function, but
+/// does when it goes to a C function: messages and graphs can then name the line.
 int forward(lua_State* L) {
   if (const auto most = lua_tointeger(L, lua_upvalueindex(2)); most >= 0)
     at_most(L, static_cast<int>(most), lua_tostring(L, lua_upvalueindex(3)));

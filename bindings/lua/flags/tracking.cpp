@@ -37,8 +37,8 @@ TrackOptions read_options(lua_State* L, int prefix, int tree, const char* who) {
   return options;
 }
 
-/// core.assign_locations(who, paths, holds, prefix, tree) -> for each path {path, location, id}, or false where the module
-/// holds no parameters.
+/// core.assign_locations(who, paths, holds, prefix, tree) -> for each path {path, location, id}, or false where the
+/// module holds no parameters.
 int assign(lua_State* L) {
   const char* who = luaL_checkstring(L, 1);
   const TrackOptions options = read_options(L, 4, 5, who);
@@ -86,8 +86,8 @@ int is_script_module(lua_State* L) {
   return 1;
 }
 
-/// core.swap_call(value, function) -> what calling values of its kind did before; nil, and nothing changed, where it cannot
-/// be called. The metatable stays the same table, so that whoever knows values by it still does.
+/// core.swap_call(value, function) -> what calling values of its kind did before; nil, and nothing changed, where it
+/// cannot be called. The metatable stays the same table, so that whoever knows values by it still does.
 int swap_call(lua_State* L) {
   lua_settop(L, 2);
   if (!lua_getmetatable(L, 1)) return 0;
@@ -103,8 +103,8 @@ int swap_call(lua_State* L) {
 /// core.metatable_of(value): its identity tells values of one class.
 int metatable_of(lua_State* L) { return lua_getmetatable(L, 1) ? 1 : 0; }
 
-/// core.rows_match(a, b): have both as many samples? Asked without telling the recorder, for what is decided here holds at run
-/// time too: flags of another number of samples are an error of the operator.
+/// core.rows_match(a, b): have both as many samples? Asked without telling the recorder, for what is decided here holds
+/// at run time too: flags of another number of samples are an error of the operator.
 int rows_match(lua_State* L) {
   const at::Tensor &a = check_tensor(L, 1), &b = check_tensor(L, 2);
   lua_pushboolean(L, a.dim() > 0 && b.dim() > 0 && a.size(0) == b.size(0));

@@ -67,7 +67,8 @@ int reset_values(lua_State* L) {
   return 0;
 }
 
-/// core.run_uncaptured(what, fn, ...) -> what fn returns, run as a script because `what` writes to what graphs do not hold
+/// core.run_uncaptured(what, fn, ...) -> what fn returns, run as a script because `what` writes to what graphs do not
+/// hold
 int run_uncaptured(lua_State* L) {
   capture::graph_break(capture::Break::outside_write, luaL_checkstring(L, 1),
                        "Call it before or after the compiled code.");

@@ -49,8 +49,8 @@ int drop_grad(lua_State* L) {
   return 0;
 }
 
-/// core.convert_data(tensor, dtype or nil, device or nil): the same tensor with other data, its gradient too. Integers keep
-/// their dtype.
+/// core.convert_data(tensor, dtype or nil, device or nil): the same tensor with other data, its gradient too. Integers
+/// keep their dtype.
 int convert_data(lua_State* L) {
   at::Tensor tensor = check_tensor(L, 1);
   capture::BranchGuard::refuse_change(tensor, "`to` of a module");

@@ -4,7 +4,8 @@
 /// What the modules of scripts/prelude/nn*.lua need from C++, and the optimizers.
 namespace triage::lua {
 
-/// Adds to `core`; in trusted states also TorchScript modules, and the global `optim`. After open_torch, before open_prelude.
+/// Adds to `core`; in trusted states also TorchScript modules, and the global `optim`. After open_torch, before
+/// open_prelude.
 void open_nn(lua_State* L);
 
 /// Adds to the table on top of the stack; each of the parts.

@@ -360,7 +360,8 @@ class Kept {
   int reference_;
 };
 
-/// LBFGS calls the closure itself, several times. An error in it ends the step; the parameters stay where the search was.
+/// LBFGS calls the closure itself, several times. An error in it ends the step; the parameters stay where the search
+/// was.
 int step_of_lbfgs(lua_State* L, OptimizerHolder& holder) {
   if (lua_isnoneornil(L, 2))
     throw std::invalid_argument(
@@ -386,7 +387,8 @@ int step_of_lbfgs(lua_State* L, OptimizerHolder& holder) {
   return 1;
 }
 
-/// optimizer:step() or optimizer:step(closure): the closure computes the loss again and calls backward; returns its loss.
+/// optimizer:step() or optimizer:step(closure): the closure computes the loss again and calls backward; returns its
+/// loss.
 int step(lua_State* L) {
   OptimizerHolder& holder = check_optimizer(L, 1);
   refuse_in_selection(L, "a step of an optimizer");

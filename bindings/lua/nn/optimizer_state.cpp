@@ -1,4 +1,5 @@
-// What optimizers know of their parameters, by PyTorch's names: for `optimizer:state_dict()` in scripts/prelude/optim.lua.
+// What optimizers know of their parameters, by PyTorch's names: for `optimizer:state_dict()` in
+// scripts/prelude/optim.lua.
 #include "bindings/lua/nn/optimizer.h"
 #include "bindings/lua/state/stack.h"
 #include "bindings/lua/state/state.h"

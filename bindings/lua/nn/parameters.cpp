@@ -1,4 +1,5 @@
-// The parameters of layers, drawn as PyTorch's modules draw theirs: the table of layers (scripts/prelude/nn_*.lua) says how.
+// The parameters of layers, drawn as PyTorch's modules draw theirs: the table of layers (scripts/prelude/nn_*.lua) says
+// how.
 #include "bindings/lua/nn/nn.h"
 #include "bindings/lua/state/state.h"
 #include "bindings/lua/tensors/calls/convert.h"
@@ -51,8 +52,8 @@ at::TensorOptions read_options(lua_State* L, int dtype, int device, bool whole) 
   return options;
 }
 
-/// core.new_tensor(operation, how, sizes, dtype or nil, device or nil, a, b): "uniform" from a to b, "normal" of mean a and
-/// deviation b, "constant" a, each a parameter; "buffer" of the constant a; "count": a buffer of whole numbers.
+/// core.new_tensor(operation, how, sizes, dtype or nil, device or nil, a, b): "uniform" from a to b, "normal" of mean a
+/// and deviation b, "constant" a, each a parameter; "buffer" of the constant a; "count": a buffer of whole numbers.
 int new_tensor(lua_State* L) {
   const std::string operation = luaL_checkstring(L, 1), how = luaL_checkstring(L, 2);
   const std::vector<int64_t> sizes = check_integers(L, 3, operation.c_str());

@@ -122,7 +122,8 @@ struct Bitwise {
   const char* name;  // aten; null for shifts
 };
 
-/// Of integers. A shift by a number of bits that stands in the script multiplies or divides, where no sign is in the way.
+/// Of integers. A shift by a number of bits that stands in the script multiplies or divides, where no sign is in the
+/// way.
 std::optional<at::Tensor> record(lua_State* L, const Bitwise& op, Operand left, Operand right) {
   if (!left.whole || !right.whole) return std::nullopt;
   if (op.name) {
@@ -210,7 +211,8 @@ at::Tensor record_comparison(lua_State* L, const std::string& name, const at::Te
                         {left, scalar ? c10::IValue(right.number) : c10::IValue(right.tensor)});
 }
 
-/// A whole symbol against a float that stands in the script. Nothing where neither can be put so that int64 compares them.
+/// A whole symbol against a float that stands in the script. Nothing where neither can be put so that int64 compares
+/// them.
 std::optional<bool> make_whole(const std::string& name, Operand& right) {
   const double real = right.number.toDouble();
   const bool equal = name == "eq", differ = name == "ne";
@@ -224,8 +226,8 @@ std::optional<bool> make_whole(const std::string& name, Operand& right) {
   return std::nullopt;
 }
 
-/// A symbol that is a float against an integer that stands in the script: against the float next to it, on the side that keeps
-/// the order.
+/// A symbol that is a float against an integer that stands in the script: against the float next to it, on the side
+/// that keeps the order.
 std::optional<bool> make_float(const std::string& name, Operand& right) {
   const int64_t whole = right.number.toLong();
   const double nearest = static_cast<double>(whole);
@@ -249,8 +251,8 @@ at::Tensor either(lua_State* L, const at::Tensor& a, const at::Tensor& b) {
   return run_for_tensor(L, "aten::logical_or", "", {a, b});
 }
 
-/// Two symbols, a whole one and a float, as Lua compares them: by their values. As doubles they are ordered as they are, unless
-/// the whole one was rounded to the float; then the float is whole too, and int64 decides.
+/// Two symbols, a whole one and a float, as Lua compares them: by their values. As doubles they are ordered as they
+/// are, unless the whole one was rounded to the float; then the float is whole too, and int64 decides.
 at::Tensor record_mixed(lua_State* L, const std::string& name, const at::Tensor& whole, const at::Tensor& real) {
   if (name == "ne") return run_for_tensor(L, "aten::logical_not", "", {record_mixed(L, "eq", whole, real)});
   const at::Tensor rounded = as_double(L, whole);

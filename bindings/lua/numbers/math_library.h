@@ -10,8 +10,8 @@ inline constexpr const char* kMathOfNumbers[] = {"abs", "acos", "asin",  "atan",
                                                  "deg", "exp",  "floor", "fmod", "log",  "max",
                                                  "min", "rad",  "sin",   "sqrt", "tan",  "tointeger"};
 
-/// Pushes `math.<name>` of the arguments on the stack as a symbolic number. False, and nothing pushed, where none of them is
-/// one, or the graph cannot give just what Lua gives.
+/// Pushes `math.<name>` of the arguments on the stack as a symbolic number. False, and nothing pushed, where none of
+/// them is one, or the graph cannot give just what Lua gives.
 bool push_math(lua_State* L, const char* name);
 
 }  // namespace triage::lua

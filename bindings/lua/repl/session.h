@@ -9,8 +9,8 @@ namespace triage::lua {
 /// thread-safe, but for `interrupt`.
 ///
 /// Local variables of a chunk's outermost block become globals of the session, so that the next line still knows them
-/// (rewriter/prompt_lines.h). They live in a table of the session's own in front of the library: `local err = 3` hides the
-/// library's `err`, and `err = nil` brings it back.
+/// (rewriter/prompt_lines.h). They live in a table of the session's own in front of the library: `local err = 3` hides
+/// the library's `err`, and `err = nil` brings it back.
 class Session {
  public:
   /// Throws LoadError.
@@ -30,7 +30,8 @@ class Session {
   /// What a name is: the value and, for an operator (`torch.gather`, `z:sum`), what it takes and gives.
   Answer help(const std::string& name);
 
-  /// Stops the chunk that is running, with an error; nothing happens where none is. May be called from a signal handler.
+  /// Stops the chunk that is running, with an error; nothing happens where none is. May be called from a signal
+  /// handler.
   void interrupt() noexcept;
 
   /// What the last word of `line` may become: whole words (`x:softmax`, `torch.nn.functional`), sorted.

@@ -1,7 +1,7 @@
 #pragma once
 
-/// A chain: the table that stands for an `if` of natural Lua while it runs. Rewritten code (natural_edits.h), the functions that it
-/// calls (semantics/natural_functions.h) and scripts/prelude/natural.lua find in it, from 1 on:
+/// A chain: the table that stands for an `if` of natural Lua while it runs. Rewritten code (natural_edits.h), the
+/// functions that it calls (semantics/natural_functions.h) and scripts/prelude/natural.lua find in it, from 1 on:
 #define TRIAGE_CHAIN_FIELDS(FIELD)                                                                        \
   FIELD(arm)     /* the branch that runs for every sample; 0: conditions are asked; -1: no branch runs */ \
   FIELD(masks)   /* the conditions that are masks, once there is one */                                   \

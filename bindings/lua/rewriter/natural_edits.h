@@ -9,16 +9,16 @@
 #include "bindings/lua/rewriter/syntax/work.h"
 
 /// Natural Lua: chunks in which `if`, `and`, `or` and `not` take masks. A branch stays where it is in the text, so that
-/// on Lua values everything (return, break, goto, `...`) is plain Lua. Where a condition turns out a mask, the `if` runs
-/// once for each branch:
+/// on Lua values everything (return, break, goto, `...`) is plain Lua. Where a condition turns out a mask, the `if`
+/// runs once for each branch:
 ///
 ///     do local __triage_k<close> =__triage_chain("z",1) ::__triage_again_0::
 ///     if __triage_k[1]==1 or __triage_k[1]==0 and __triage_decide(__triage_k,1,m,4) then z = a end
 ///     if __triage_k[2] then z=__triage_next(__triage_k,z) if __triage_k[1]>0 then goto __triage_again_0 end end end
 ///
 /// What the chain holds at [1] and [2] is in chain_fields.h. `__triage_next` keeps what a branch
-/// has left in its variables, puts back what they were, and at the end gives the selection. Where functions share some of the
-/// variables, `__triage_chain` takes a function that puts them back when an error ends the `if`.
+/// has left in its variables, puts back what they were, and at the end gives the selection. Where functions share some
+/// of the variables, `__triage_chain` takes a function that puts them back when an error ends the `if`.
 namespace triage::lua::rewriter {
 
 /// Does the chunk say so: by `--!tensor` on its first line, or by a call `policy {... lua = "tensor" ...}`?
@@ -50,8 +50,8 @@ class NaturalEdits {
   /// The operand of a loop, which must be no mask.
   void loop_operand(const Expression& e, std::string_view loop);
 
-  /// A whole chain of one operator, `a and b and c`, whose operands have been edited, as a condition or a value; likewise
-  /// `not a`.
+  /// A whole chain of one operator, `a and b and c`, whose operands have been edited, as a condition or a value;
+  /// likewise `not a`.
   void logical_chain(const Expression& whole, bool is_condition);
   void negation(const Expression& e);
 

@@ -16,8 +16,8 @@
 namespace triage::lua::rewriter {
 namespace {
 
-/// What becomes of a value. `x or y` as a value asks whether there is an x: a mask is tested, and a tensor of numbers stands for
-/// itself, as does `x` of `c and x or y`; so does a variable in any condition.
+/// What becomes of a value. `x or y` as a value asks whether there is an x: a mask is tested, and a tensor of numbers
+/// stands for itself, as does `x` of `c and x or y`; so does a variable in any condition.
 enum class Use : uint8_t { Value, Present, Condition };
 
 /// The truth test of a whole is moved down to those of its operands that can become its value.
@@ -368,7 +368,8 @@ class Rewriter {
     edits_.after(e.end, ")");
   }
 
-  /// A list ends where a nil is, so that `z[{":", nil}]` would be `z[{":"}]`. No list as a key finds anything in a table.
+  /// A list ends where a nil is, so that `z[{":", nil}]` would be `z[{":"}]`. No list as a key finds anything in a
+  /// table.
   void index_list(const Expression& e, int depth = 0) {
     if (e.kind != ExpressionKind::Table) return;
     for (size_t i = 0; i < e.items.size(); i++) {
@@ -399,7 +400,8 @@ class Rewriter {
     edits_.after(e.end, table.empty() ? ")" : "," + std::string(table) + ")");
   }
 
-  /// A key that a table is written at. In a policy whatever it can be is looked at, but constants that are plain to see.
+  /// A key that a table is written at. In a policy whatever it can be is looked at, but constants that are plain to
+  /// see.
   void key(const Expression& e) {
     if (!policy_) return plain(e);
     expression(e);

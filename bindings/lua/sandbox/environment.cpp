@@ -5,7 +5,8 @@
 namespace triage::lua {
 namespace {
 
-// Absent on purpose: os io debug package require dofile loadfile coroutine warn, and what is marked so in the API: set_config.
+// Absent on purpose: os io debug package require dofile loadfile coroutine warn, and what is marked so in the API:
+// set_config.
 constexpr const char* allowed_globals[] = {
     // Lua
     "_VERSION", "assert", "collectgarbage", "error", "getmetatable", "ipairs", "load", "next", "pairs", "pcall",

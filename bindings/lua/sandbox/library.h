@@ -4,13 +4,14 @@
 
 #include <lua.hpp>
 
-/// Replacements for the functions of Lua's library that allocate or loop inside C, where the count hook sees nothing: each
-/// charges the budgets before it works. They keep Lua's meaning and messages. Each function here changes the global
-/// library tables of a state that belongs to one policy; what a policy can reach of them is decided in
+/// Replacements for the functions of Lua's library that allocate or loop inside C, where the count hook sees nothing:
+/// each charges the budgets before it works. They keep Lua's meaning and messages. Each function here changes the
+/// global library tables of a state that belongs to one policy; what a policy can reach of them is decided in
 /// sandbox/environment.h. To be called before the rest of the bindings wraps the same functions for tensors.
 namespace triage::lua {
 
-/// `guarded` for these functions: a LibraryError is raised as luaL_error raises, with the caller's line where that is known.
+/// `guarded` for these functions: a LibraryError is raised as luaL_error raises, with the caller's line where that is
+/// known.
 template <lua_CFunction F>
 int library_function(lua_State* L) {
   try {
@@ -36,13 +37,13 @@ void budget_loading(lua_State* L);  // load and setmetatable, once our own modul
 /// What `tostring` gives in a policy: as Lua's, but an address shows as a number of its own ("table: 3").
 void push_text_without_address(lua_State* L, int index);
 
-/// Puts a closure over the function that stands at `name` in the table on top of the stack in that one's place, with the
-/// old function as its first upvalue. Does nothing where there is none.
+/// Puts a closure over the function that stands at `name` in the table on top of the stack in that one's place, with
+/// the old function as its first upvalue. Does nothing where there is none.
 void wrap_function(lua_State* L, const char* name, lua_CFunction wrapper);
 
-/// From such a wrapper: runs the old function on what now are the arguments, and returns the number of its results. In the
-/// same frame where it can, so that Lua's messages name the function. (Unlike run_original of wrapping.h it may itself be
-/// wrapped again by that.)
+/// From such a wrapper: runs the old function on what now are the arguments, and returns the number of its results. In
+/// the same frame where it can, so that Lua's messages name the function. (Unlike run_original of wrapping.h it may
+/// itself be wrapped again by that.)
 int call_wrapped(lua_State* L);
 
 }  // namespace triage::lua

@@ -5,8 +5,8 @@
 #include <string>
 #include <utility>
 
-/// Contract: positions are offsets into subject and pattern; `failed` stands for "no match". Recursion is limited to 200
-/// levels as in Lua ("pattern too complex"); everything that can loop counts its steps.
+/// Contract: positions are offsets into subject and pattern; `failed` stands for "no match". Recursion is limited to
+/// 200 levels as in Lua ("pattern too complex"); everything that can loop counts its steps.
 namespace triage::lua {
 namespace {
 
@@ -101,8 +101,8 @@ size_t PatternMatcher::match_from(size_t s, size_t p) {
   return s;
 }
 
-/// Matches what stands at `p`. Either it finishes the rest of the pattern and returns where, or it sets `again`: go on at
-/// `next_s`, `next_p` without recursion.
+/// Matches what stands at `p`. Either it finishes the rest of the pattern and returns where, or it sets `again`: go on
+/// at `next_s`, `next_p` without recursion.
 size_t PatternMatcher::match_item(size_t s, size_t p, bool& again, size_t& next_s, size_t& next_p) {
   switch (pattern_[p]) {
     case '(':

@@ -7,7 +7,8 @@
 #include <stdexcept>
 #include <string_view>
 
-/// Lua 5.4 patterns, matched step by step under a budget. The matcher of Lua's own string library cannot be interrupted:
+/// Lua 5.4 patterns, matched step by step under a budget. The matcher of Lua's own string library cannot be
+/// interrupted:
 /// `("x"):rep(200000):find((".-"):rep(5) .. "y")` runs for days. Results and error messages are those of Lua.
 namespace triage::lua {
 

@@ -33,8 +33,8 @@
 namespace triage::lua {
 namespace {
 
-// Instructions between two looks at the budgets. One instruction may compare two strings of a megabyte, or copy thousands of
-// values; that hooks are there at all costs far more than that they run often.
+// Instructions between two looks at the budgets. One instruction may compare two strings of a megabyte, or copy
+// thousands of values; that hooks are there at all costs far more than that they run often.
 constexpr int hook_interval = 100;
 
 void* allocate(void* user, void* block, size_t old_size, size_t new_size) {
@@ -127,8 +127,8 @@ std::function<void(const std::string&)> throws_errors(std::function<void(const s
 
 }  // namespace
 
-// A tensor is a few bytes to Lua's collector, and much more to the machine. With Lua's own settings (200, 100) garbage tensors
-// pile up faster than they are freed: a loop of a million small calls then takes 4 times as long.
+// A tensor is a few bytes to Lua's collector, and much more to the machine. With Lua's own settings (200, 100) garbage
+// tensors pile up faster than they are freed: a loop of a million small calls then takes 4 times as long.
 constexpr int collector_pause = 120;  // percent of the memory in use after a cycle, at which the next one begins
 constexpr int collector_speed = 400;  // percent
 

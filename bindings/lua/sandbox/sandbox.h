@@ -17,12 +17,13 @@ struct StateOptions {
   std::vector<std::string> args;                  // `arg` of a trusted script
 };
 
-/// One interpreter, complete: libraries, tensors, prelude, and the environment that scripts see. Shares nothing with any
-/// other. Not thread-safe; whoever uses it holds a mutex.
+/// One interpreter, complete: libraries, tensors, prelude, and the environment that scripts see. Shares nothing with
+/// any other. Not thread-safe; whoever uses it holds a mutex.
 ///
-/// Budgets count only between `arm` and `disarm`. When one runs out, a LimitError is raised in the script, and raised again
-/// at every further instruction, so that no `pcall` of the script can absorb it. Memory limits are soft: the allocator
-/// counts and never refuses (Lua 5.4.4 uses freed memory when it is refused some); the hook and the bindings look.
+/// Budgets count only between `arm` and `disarm`. When one runs out, a LimitError is raised in the script, and raised
+/// again at every further instruction, so that no `pcall` of the script can absorb it. Memory limits are soft: the
+/// allocator counts and never refuses (Lua 5.4.4 uses freed memory when it is refused some); the hook and the bindings
+/// look.
 class State {
  public:
   /// Throws LoadError when the libraries could not be set up.
@@ -34,8 +35,8 @@ class State {
   lua_State* lua() const noexcept { return lua_; }
   Context& context() noexcept { return context_; }
 
-  /// Starts a load or a call: full budgets, and the nearer of `deadline` and limits.seconds from now. Throws capture::StackError.
-  /// Returns when the time of the limits is over, or `deadline`, whatever is first.
+  /// Starts a load or a call: full budgets, and the nearer of `deadline` and limits.seconds from now. Throws
+  /// capture::StackError. Returns when the time of the limits is over, or `deadline`, whatever is first.
   std::optional<Deadline::Moment> arm(std::optional<Deadline::Moment> deadline = {});
   void disarm() noexcept;
 

@@ -183,8 +183,8 @@ uint64_t draw_up_to(uint64_t most) {
     if (const uint64_t drawn = random::draw_bits() & mask; drawn <= most) return drawn;
 }
 
-/// What Lua's `math.random` gives, drawn from where the tensors of a policy draw. (Lua seeds its own generator by addresses and the
-/// clock, which no host can repeat.)
+/// What Lua's `math.random` gives, drawn from where the tensors of a policy draw. (Lua seeds its own generator by
+/// addresses and the clock, which no host can repeat.)
 int draw_number(lua_State* L) {
   lua_Integer low = 1, high = 0;
   switch (lua_gettop(L)) {

@@ -7,8 +7,8 @@
 #include <string>
 #include <string_view>
 
-/// Contract: one instruction is charged for each step of the matcher and for each 16 bytes that C code walks over; bytes
-/// are charged before they are allocated.
+/// Contract: one instruction is charged for each step of the matcher and for each 16 bytes that C code walks over;
+/// bytes are charged before they are allocated.
 namespace triage::lua {
 namespace {
 
@@ -252,7 +252,8 @@ size_t conversion_bytes(char conversion) {
   return conversion == 'f' || conversion == 'a' || conversion == 'A' ? 512 : 128;
 }
 
-/// Turns the arguments of %s into strings and charges for all that the result can hold; Lua's own function does the rest.
+/// Turns the arguments of %s into strings and charges for all that the result can hold; Lua's own function does the
+/// rest.
 int string_format(lua_State* L) {
   const std::string format(check_text(L, 1));
   size_t bytes = format.size();
@@ -285,8 +286,8 @@ int charge_arguments(lua_State* L) {
   return call_wrapped(L);
 }
 
-/// Bytes of what string.pack makes by `format`, at most: each option needs up to 16 bytes and as many to align it, strings their
-/// own, `c` the number behind it.
+/// Bytes of what string.pack makes by `format`, at most: each option needs up to 16 bytes and as many to align it,
+/// strings their own, `c` the number behind it.
 size_t packed_bytes(lua_State* L, std::string_view format) {
   constexpr size_t per_option = 32, too_many = SIZE_MAX / 4;
   size_t bytes = 0;

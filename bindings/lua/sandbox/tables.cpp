@@ -4,8 +4,8 @@
 #include <climits>
 #include <string>
 
-/// Contract: the length of a table, which a script's `__len` may make anything, is asked for once and charged before the
-/// loop over it begins.
+/// Contract: the length of a table, which a script's `__len` may make anything, is asked for once and charged before
+/// the loop over it begins.
 namespace triage::lua {
 namespace {
 
@@ -14,8 +14,8 @@ uint64_t span(lua_Integer first, lua_Integer last) {
   return last < first ? 0 : static_cast<uint64_t>(last) - static_cast<uint64_t>(first) + 1;
 }
 
-/// A loop over elements: charged before it begins, and the clock is looked at on the way, for one element may take long: it may
-/// stand at the end of a chain of `__index`.
+/// A loop over elements: charged before it begins, and the clock is looked at on the way, for one element may take
+/// long: it may stand at the end of a chain of `__index`.
 class Loop {
  public:
   Loop(lua_State* L, uint64_t steps) : L_(L) { charge(L, 0, 0, steps); }

@@ -1,5 +1,5 @@
-// A registry table: address of an upvalue -> a function that has it, name of a global or table -> true. It keeps alive what it
-// names, so that an address is never that of something else.
+// A registry table: address of an upvalue -> a function that has it, name of a global or table -> true. It keeps alive
+// what it names, so that an address is never that of something else.
 #include "bindings/lua/semantics/allowed_writes.h"
 
 #include "bindings/lua/state/stack.h"

@@ -1,11 +1,12 @@
 #pragma once
 #include <lua.hpp>
 
-/// What functions under `triage.allow_in_graph` wrote to while they were captured: counters, lists, caches. It changes again with
-/// every capture, and no graph computes anything from it: guards do not look at it.
+/// What functions under `triage.allow_in_graph` wrote to while they were captured: counters, lists, caches. It changes
+/// again with every capture, and no graph computes anything from it: guards do not look at it.
 namespace triage::lua {
 
-/// The function (or callable) at `index` runs under `triage.allow_in_graph`: guards look for those writes on the way from it.
+/// The function (or callable) at `index` runs under `triage.allow_in_graph`: guards look for those writes on the way
+/// from it.
 void note_allowed_function(lua_State* L, int index);
 bool is_allowed_function(lua_State* L, int index);
 

@@ -26,7 +26,8 @@ void note_write_to_argument(lua_State* L, int index) {
 
 // --- basic functions
 
-/// An error that a script raises itself where each sample takes its own branch: it is raised whether any takes that or not.
+/// An error that a script raises itself where each sample takes its own branch: it is raised whether any takes that or
+/// not.
 void explain_error_in_branch(lua_State* L, int index) {
   if (lua_type(L, index) != LUA_TSTRING || !branch_per_sample()) return;
   lua_pushvalue(L, index);
@@ -304,8 +305,8 @@ constexpr Replacement kReplacements[] = {
     {LUA_GNAME, "select", with_plain<1, 1>},     {LUA_TABLIBNAME, "concat", table_concat},
 };
 
-/// Every other function of these is given plain values (run_original); of the others that reach outside, and wait for their own
-/// wrappers, too (sandbox/side_effects.h).
+/// Every other function of these is given plain values (run_original); of the others that reach outside, and wait for
+/// their own wrappers, too (sandbox/side_effects.h).
 constexpr const char* kPlainLibraries[] = {LUA_MATHLIBNAME, LUA_STRLIBNAME, LUA_UTF8LIBNAME, LUA_TABLIBNAME,
                                            LUA_DBLIBNAME};
 

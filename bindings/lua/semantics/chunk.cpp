@@ -74,7 +74,8 @@ void note_source(lua_State* L, std::string_view text) {
   if (std::string_view(info.source).substr(0, 2) != "=[") messages::trace_source(info.short_src, text);
 }
 
-/// Hands a text to Lua's compiler piece by piece, so that the budgets are looked at in between. Lua catches what is raised here.
+/// Hands a text to Lua's compiler piece by piece, so that the budgets are looked at in between. Lua catches what is
+/// raised here.
 struct Pieces {
   std::string_view rest;
 

@@ -24,12 +24,12 @@ bool has_natural_chunks(lua_State* L);
 /// Is the function at `index` from a chunk of natural Lua (rewriter/natural_edits.h)?
 bool is_natural_function(lua_State* L, int index);
 
-/// The text that the Lua function at `index` was loaded from, for messages to quote: the file may have changed since. Empty
-/// where it is not kept. Lives as long as the state.
+/// The text that the Lua function at `index` was loaded from, for messages to quote: the file may have changed since.
+/// Empty where it is not kept. Lives as long as the state.
 std::string_view chunk_text(lua_State* L, int index);
 
-/// The globals that stand in the text of the Lua function at `index`, functions inside of it included (and perhaps some of
-/// what stands on its first and last line). Nothing where that is not known: its text was not rewritten, say.
+/// The globals that stand in the text of the Lua function at `index`, functions inside of it included (and perhaps some
+/// of what stands on its first and last line). Nothing where that is not known: its text was not rewritten, say.
 std::optional<std::set<std::string>> globals_of(lua_State* L, int index);
 
 }  // namespace triage::lua

@@ -37,7 +37,8 @@ void push_metatable(lua_State* L) {
   lua_rawsetp(L, LUA_REGISTRYINDEX, &kHolder);
 }
 
-/// Puts in the place of the value at `index` what Lua is to close for it. Userdata are the library's own and run no script.
+/// Puts in the place of the value at `index` what Lua is to close for it. Userdata are the library's own and run no
+/// script.
 void hold(lua_State* L, int index, const char* variable) {
   if (!lua_toboolean(L, index)) return;  // Lua closes neither nil nor false
   if (luaL_getmetafield(L, index, "__close") == LUA_TNIL) {

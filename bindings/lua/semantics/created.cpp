@@ -108,8 +108,8 @@ void mark_created_function(lua_State* L, int index) {
 
 namespace {
 
-/// Is the upvalue that the function at level 1 took from `levels_out` functions out a variable of this capture, or of the
-/// branch at `depth`?
+/// Is the upvalue that the function at level 1 took from `levels_out` functions out a variable of this capture, or of
+/// the branch at `depth`?
 bool owns_upvalue(lua_State* L, const Layer& layer, int levels_out, int depth) {
   // The variable belongs to the call that made the outermost function on the way to it.
   push_running_function(L);

@@ -46,7 +46,8 @@ int compare_as_tensors(lua_State* L, const char* method) {
   return finish_comparison(L);
 }
 
-/// What comes of a metamethod's result: a boolean or the opposite, or, as of a comparison of tensors, a tensor or symbol as it is.
+/// What comes of a metamethod's result: a boolean or the opposite, or, as of a comparison of tensors, a tensor or
+/// symbol as it is.
 enum Outcome : lua_KContext { truth, opposite, as_it_is };
 
 int finish_metamethod(lua_State* L, int, lua_KContext outcome) {
@@ -207,7 +208,8 @@ int equal_sizes(lua_State* L) {
   return static_cast<int>(same);
 }
 
-/// Arguments: value, position, true where a tensor of numbers is read; else it stands for itself, as a value that may be missing.
+/// Arguments: value, position, true where a tensor of numbers is read; else it stands for itself, as a value that may
+/// be missing.
 int test(lua_State* L) {
   if (is_tensor(L, 1) && (lua_toboolean(L, 3) || !is_number_tensor(L, 1))) {
     push_where(L, 1, lua_tointeger(L, 2), true);
@@ -312,8 +314,8 @@ int function(lua_State* L) {
   return 1;
 }
 
-/// What Lua itself takes for a number or key: bounds of loops, indices. Argument 2: what is indexed, where it has a name; a
-/// tensor takes numbers as they are.
+/// What Lua itself takes for a number or key: bounds of loops, indices. Argument 2: what is indexed, where it has a
+/// name; a tensor takes numbers as they are.
 int plain(lua_State* L) {
   if (lua_type(L, 1) == LUA_TUSERDATA && !(lua_type(L, 2) == LUA_TUSERDATA && is_tensor(L, 2))) specialize(L, 1);
   lua_settop(L, 1);
@@ -344,8 +346,8 @@ int table(lua_State* L) {
   return 1;
 }
 
-/// Arguments: name, position, for an upvalue how many functions out it was declared, and in natural Lua the chain of the
-/// `if` around the place, which selects it; none for a local that inner functions share.
+/// Arguments: name, position, for an upvalue how many functions out it was declared, and in natural Lua the chain of
+/// the `if` around the place, which selects it; none for a local that inner functions share.
 int touch(lua_State* L) {
   constexpr int all = 255;
   go_on_unwinding(L);
@@ -357,8 +359,8 @@ int touch(lua_State* L) {
   return 0;
 }
 
-/// Assigning to a value that is no table fails only when the right side has been evaluated. Upvalues: position, or an empty
-/// string for the line of the assignment; message.
+/// Assigning to a value that is no table fails only when the right side has been evaluated. Upvalues: position, or an
+/// empty string for the line of the assignment; message.
 int fail_assignment(lua_State* L) {
   lua_pushvalue(L, lua_upvalueindex(1));
   if (lua_rawlen(L, -1) == 0) push_where(L, 1, 0, false);

@@ -1,4 +1,5 @@
-// Registry tables: library -> list of the libraries that have it as a field, `true` for the environment; function of a library
+// Registry tables: library -> list of the libraries that have it as a field, `true` for the environment; function of a
+// library
 // -> true; function or library -> true where it leads anywhere.
 #include "bindings/lua/semantics/libraries.h"
 

@@ -1,15 +1,17 @@
 #pragma once
 #include <lua.hpp>
 
-/// The tables that scripts find when they begin: Lua's library and ours. They hold many values and are seldom changed, so
-/// what a captured graph depends on (compile/closures/closure_state.h) leaves them out. A library that a script writes to becomes a
-/// table like others, which is read whole.
+/// The tables that scripts find when they begin: Lua's library and ours. They hold many values and are seldom changed,
+/// so what a captured graph depends on (compile/closures/closure_state.h) leaves them out. A library that a script
+/// writes to becomes a table like others, which is read whole.
 namespace triage::lua {
 
-/// Remembers the table at `index`, and all that its fields lead to, as libraries. `environment`: it is the table of globals.
+/// Remembers the table at `index`, and all that its fields lead to, as libraries. `environment`: it is the table of
+/// globals.
 void mark_libraries(lua_State* L, int index, bool environment = false);
 
-/// Remembers the functions that are fields of the libraries in the table of globals at `index`, once its libraries are marked.
+/// Remembers the functions that are fields of the libraries in the table of globals at `index`, once its libraries are
+/// marked.
 void mark_library_functions(lua_State* L, int index);
 
 /// Was the function at `index` there when scripts began?

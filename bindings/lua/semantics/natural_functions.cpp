@@ -27,8 +27,8 @@ void set_integer(lua_State* L, int index, int field, lua_Integer value) {
   lua_rawseti(L, index, field);
 }
 
-/// Ends the `if` where an error, or a coroutine that was given up, did not come to its end. Argument 2: the error. What a call left that
-/// ran out of its budget is forgotten before the next one (forget_chains).
+/// Ends the `if` where an error, or a coroutine that was given up, did not come to its end. Argument 2: the error. What
+/// a call left that ran out of its budget is forgotten before the next one (forget_chains).
 int close_chain(lua_State* L) {
   if (has_expired(L)) return 0;
   lua_settop(L, 2);
@@ -81,8 +81,8 @@ void take_as_mask(lua_State* L, int index) {
 
 }  // namespace
 
-/// Arguments: names of the variables, line, the chain around it, and where functions share some of the variables, a function
-/// that assigns to those.
+/// Arguments: names of the variables, line, the chain around it, and where functions share some of the variables, a
+/// function that assigns to those.
 int natural_chain(lua_State* L) {
   lua_settop(L, 4);
   lua_createtable(L, 5, 0);
@@ -171,9 +171,9 @@ int natural_loop(lua_State* L) {
   return 1;
 }
 
-/// Arguments: the function's table, slot (negative: of `or`), operand, true for the first of a chain, true where the chain is a
-/// condition. Returns the operand as Lua's operator shall see it: for a mask what makes it go on. In `x or y` as a value, a
-/// tensor of numbers stands for itself.
+/// Arguments: the function's table, slot (negative: of `or`), operand, true for the first of a chain, true where the
+/// chain is a condition. Returns the operand as Lua's operator shall see it: for a mask what makes it go on. In `x or
+/// y` as a value, a tensor of numbers stands for itself.
 int natural_keep(lua_State* L) {
   luaL_checktype(L, 1, LUA_TTABLE);
   const lua_Integer slot = lua_tointeger(L, 2);
@@ -208,7 +208,8 @@ int natural_keep(lua_State* L) {
   return 1;
 }
 
-/// Arguments: the function's table, slot, last operand, true where the chain is a condition. Returns the value of the chain.
+/// Arguments: the function's table, slot, last operand, true where the chain is a condition. Returns the value of the
+/// chain.
 int natural_join(lua_State* L) {
   luaL_checktype(L, 1, LUA_TTABLE);
   const lua_Integer slot = lua_tointeger(L, 2);

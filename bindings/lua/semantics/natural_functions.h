@@ -1,8 +1,8 @@
 #pragma once
 #include <lua.hpp>
 
-/// The functions that natural Lua calls (bindings/lua/rewriter/natural_edits.h). On Lua values they are Lua's own `if`, `and`,
-/// `or` and `not`; masks go on to the library (scripts/prelude/natural.lua).
+/// The functions that natural Lua calls (bindings/lua/rewriter/natural_edits.h). On Lua values they are Lua's own `if`,
+/// `and`, `or` and `not`; masks go on to the library (scripts/prelude/natural.lua).
 namespace triage::lua {
 
 int natural_chain(lua_State* L);

@@ -14,15 +14,16 @@ bool is_mask(lua_State* L, int index);
 /// A tensor that is no mask: as a condition it is true unless it is 0, and has to have one element.
 bool is_number_tensor(lua_State* L, int index);
 bool has_one_element(lua_State* L, int index);
-/// Puts the mask of shape () that is true unless it is 0 into the place of such a tensor. For several elements it raises an
-/// error that begins with `where`.
+/// Puts the mask of shape () that is true unless it is 0 into the place of such a tensor. For several elements it
+/// raises an error that begins with `where`.
 void replace_by_mask(lua_State* L, int index, const char* where);
 
 /// Pushes the function `name` of scripts/prelude/natural.lua.
 void push_library_function(lua_State* L, const char* name);
 
-/// A number or truth value that a captured graph finds out again (values/number.h): "integer", "float" or "boolean"; null for
-/// other values. `specialize` puts the plain value in its place, which may be a graph break; other values stay.
+/// A number or truth value that a captured graph finds out again (values/number.h): "integer", "float" or "boolean";
+/// null for other values. `specialize` puts the plain value in its place, which may be a graph break; other values
+/// stay.
 const char* symbolic_kind(lua_State* L, int index);
 void specialize(lua_State* L, int index);
 
@@ -30,8 +31,8 @@ void specialize(lua_State* L, int index);
 /// result: a mask, or for eq and ne with what is no number a boolean.
 void compare_tensors(lua_State* L, const char* method);
 
-/// Pushes what a tensor is as a condition: itself where that is true, else false. A tensor of one element is its value, and
-/// true unless that is 0; of several it raises an error that begins with `where` ("file:line:column: ").
+/// Pushes what a tensor is as a condition: itself where that is true, else false. A tensor of one element is its value,
+/// and true unless that is 0; of several it raises an error that begins with `where` ("file:line:column: ").
 void push_truth(lua_State* L, int index, const char* where);
 
 /// `ipairs(x)`: leaves iterator, tensor and start on the stack; iterates (0, x[0]), (1, x[1]), ...

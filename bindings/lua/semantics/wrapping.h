@@ -12,8 +12,8 @@ void wrap_library_function(lua_State* L, const char* name, lua_CFunction wrapper
 /// The same for the C function on top of the stack.
 void wrap_function(lua_State* L, lua_CFunction wrapper);
 
-/// From the wrapper: runs the old function on what now are the arguments; returns the number of its results. A function of C
-/// sees numbers, not what stands for them while a graph is captured (tensor_semantics.h, specialize).
+/// From the wrapper: runs the old function on what now are the arguments; returns the number of its results. A function
+/// of C sees numbers, not what stands for them while a graph is captured (tensor_semantics.h, specialize).
 int run_original(lua_State* L);
 
 /// The same for functions that hand their arguments on, to the script or into its tables.

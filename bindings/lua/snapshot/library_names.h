@@ -11,7 +11,8 @@ namespace triage::lua {
 using LibraryNames = std::unordered_map<const void*, std::vector<std::string>>;
 LibraryNames library_names(lua_State* L);
 
-/// Pushes the value of the library under that path, as the script would see it; false, and nothing, where there is none.
+/// Pushes the value of the library under that path, as the script would see it; false, and nothing, where there is
+/// none.
 bool push_library_value(lua_State* L, const std::vector<std::string>& path);
 
 /// Pushes the function `name` of core.modules (scripts/prelude/nn.lua).

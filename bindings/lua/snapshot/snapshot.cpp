@@ -1,8 +1,10 @@
-// VALUE: null, true, false, an integer, a string; {"d": "0.5"} a float; {"b": "00ff"} a string that is no UTF-8; {"t": n} a tensor;
+// VALUE: null, true, false, an integer, a string; {"d": "0.5"} a float; {"b": "00ff"} a string that is no UTF-8; {"t":
+// n} a tensor;
 // {"o": n} an object; {"lib": [path]} of the library; {"lost": what} what a capsule cannot hold.
-// OBJECT: {"table": [[VALUE, VALUE]], "meta": VALUE}; {"module": class, "name", "order", "kinds", "fields": [[VALUE, VALUE]]};
-// {"function": number in its chunk, "chunk": n, "line": n, "upvalues": [[name, cell]]}, {"made": function of the library,
-// "arguments": [VALUE]}.
+// OBJECT: {"table": [[VALUE, VALUE]], "meta": VALUE}; {"module": class, "name", "order", "kinds", "fields": [[VALUE,
+// VALUE]]};
+// {"function": number in its chunk, "chunk": n, "line": n, "upvalues": [[name, cell]]}, {"made": function of the
+// library, "arguments": [VALUE]}.
 #include "bindings/lua/snapshot/snapshot.h"
 
 #include "bindings/lua/capture/user_code.h"

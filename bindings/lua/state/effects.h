@@ -15,11 +15,12 @@ uint64_t current_capture() noexcept;
 /// How many branches of IF are being recorded, one inside the other.
 int current_branch() noexcept;
 
-/// Number of the outermost branch of natural Lua now running on this thread outside or inside of the capture, unique in the
-/// process; 0 when there is none. And how many such branches are running, one inside the other.
+/// Number of the outermost branch of natural Lua now running on this thread outside or inside of the capture, unique in
+/// the process; 0 when there is none. And how many such branches are running, one inside the other.
 uint64_t current_selection() noexcept;
 int selection_depth() noexcept;
-/// Whether one of them has a mask of shape (N,) as its condition: each sample takes its own branch, and every branch runs.
+/// Whether one of them has a mask of shape (N,) as its condition: each sample takes its own branch, and every branch
+/// runs.
 bool branch_per_sample() noexcept;
 /// Raises the error of a write that would happen to all samples.
 [[noreturn]] void refuse_write(lua_State* L, const std::string& what, const std::string& hint);

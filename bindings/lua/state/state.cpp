@@ -91,8 +91,8 @@ std::string located(const Source& where, std::string_view text) {
   return prefix + std::string(text);
 }
 
-/// The line of the script where the error was raised, in luaL_traceback's words: "\n\tfile:line: in function 'f'", innermost first;
-/// names that begin with "[" are of C, of our own Lua code and of texts given to `load`.
+/// The line of the script where the error was raised, in luaL_traceback's words: "\n\tfile:line: in function 'f'",
+/// innermost first; names that begin with "[" are of C, of our own Lua code and of texts given to `load`.
 Source place_in(const std::string& traceback) {
   for (size_t begin = traceback.find("\n\t"); begin != std::string::npos; begin = traceback.find("\n\t", begin)) {
     begin += 2;

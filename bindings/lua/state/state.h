@@ -75,7 +75,8 @@ struct Context {
   std::function<void(lua_State*, lua_Debug*)> on_line;
   std::string chunk;              // path of the script
   bool calls_everything = false;  // every operator with any arguments; else those with a contract
-  // Storages that userdata of this state hold, or held: how many tensors share each, and its size. Kept by push_tensor and __gc.
+  // Storages that userdata of this state hold, or held: how many tensors share each, and its size. Kept by push_tensor
+  // and __gc.
   struct Storage {
     int64_t tensors = 0;
     int64_t bytes = 0;
@@ -113,24 +114,26 @@ ErrorConfig config_in_force(lua_State* L);
 /// every function of ours that allocates or loops, with what it is about to charge.
 void charge(lua_State* L, size_t script_bytes, size_t tensor_bytes = 0, uint64_t instructions = 0);
 
-/// The same for a string that grows to so many bytes by `added`. The strings of a policy have a bound of their own: instructions of Lua's that compare
-/// or convert them cannot be interrupted.
+/// The same for a string that grows to so many bytes by `added`. The strings of a policy have a bound of their own:
+/// instructions of Lua's that compare or convert them cannot be interrupted.
 void charge_text(lua_State* L, size_t bytes, size_t added);
 inline void charge_text(lua_State* L, size_t bytes) { charge_text(L, bytes, bytes); }
 constexpr size_t longest_text = 1 << 20;
 
-/// Throws LimitError where `what`, which cannot be interrupted, may take longer than the script's budget of time leaves.
+/// Throws LimitError where `what`, which cannot be interrupted, may take longer than the script's budget of time
+/// leaves.
 void check_time(lua_State* L, const std::string& what, double nanoseconds);
 
 /// Counts no longer what Lua let go and nobody holds any more; with `all`, neither what is still held.
 void drop_held_memory(Context& context, bool all) noexcept;
 
-/// The value at `index` becomes a key of a table. Of a policy: refuses the keys that Lua's own work on tables has no bound for.
-/// Weak keys ("__mode") make its collector take time that grows with their square; so does a table that grows when many of its
-/// keys come to the same place, for which they must be large numbers, or fractions.
+/// The value at `index` becomes a key of a table. Of a policy: refuses the keys that Lua's own work on tables has no
+/// bound for. Weak keys ("__mode") make its collector take time that grows with their square; so does a table that
+/// grows when many of its keys come to the same place, for which they must be large numbers, or fractions.
 void note_key(lua_State* L, int index);
 
-/// Counts text of a script that is about to be shown outside. False where a policy has used up its share of a load or call.
+/// Counts text of a script that is about to be shown outside. False where a policy has used up its share of a load or
+/// call.
 bool may_show(Context& context, size_t bytes) noexcept;
 constexpr size_t most_shown = 1 << 20;  // bytes: what a policy prints goes to the log or the disk of its host
 

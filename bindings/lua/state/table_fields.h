@@ -7,12 +7,12 @@
 /// Fields of tables without metamethods.
 namespace triage::lua {
 
-/// Pushes the own field `name` of the table at `index`; returns its type. Runs no Lua code, so that it may be called where a
-/// script has no budget.
+/// Pushes the own field `name` of the table at `index`; returns its type. Runs no Lua code, so that it may be called
+/// where a script has no budget.
 int push_own_field(lua_State* L, int index, const char* name);
 
-/// As messages show them, `{codes = table, kind = "X", num_slots = 4}`: the fields with names, in their order, at most six;
-/// empty where there is none. Runs no Lua code.
+/// As messages show them, `{codes = table, kind = "X", num_slots = 4}`: the fields with names, in their order, at most
+/// six; empty where there is none. Runs no Lua code.
 std::string fields_text(lua_State* L, int index);
 
 /// Sets field `name` of the table on top of the stack. The text is charged.

@@ -24,8 +24,8 @@ T* test_userdata(lua_State* L, int index, const void* key) {
                                                                              : nullptr;
 }
 
-/// `behind`: bytes that the value holds where Lua's collector and the script's budget of memory do not see them. As many are
-/// taken in Lua, too, so that both count them.
+/// `behind`: bytes that the value holds where Lua's collector and the script's budget of memory do not see them. As
+/// many are taken in Lua, too, so that both count them.
 template <typename T>
 T& push_userdata(lua_State* L, T value, const void* key, size_t behind = 0) {
   T* const box = new (lua_newuserdatauv(L, sizeof(T) + behind, 0)) T(std::move(value));

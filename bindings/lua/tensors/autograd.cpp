@@ -48,7 +48,8 @@ int is_grad_enabled(lua_State* L) {
   return 1;
 }
 
-/// Whatever was deferred meanwhile belongs to the mode that ends. The outermost to end drops the weights that were cast.
+/// Whatever was deferred meanwhile belongs to the mode that ends. The outermost to end drops the weights that were
+/// cast.
 void end_autocast(c10::DeviceType device, compat::Autocast before) {
   struct Restore {
     ~Restore() {

@@ -37,7 +37,8 @@ std::vector<std::string> first_dims(const Signature& signature) {
   return names.size() == signature.inputs.size() ? names : std::vector<std::string>();
 }
 
-/// A name is the number of samples where it begins a type and stands behind in none: a fixed size is a size of all samples, and `D` of
+/// A name is the number of samples where it begins a type and stands behind in none: a fixed size is a size of all
+/// samples, and `D` of
 /// {"D"} beside {"N", "D"} is one of their dims.
 bool names_samples(const std::vector<std::optional<TensorSpec>>& types, size_t of) {
   if (!types[of] || types[of]->flags || types[of]->dims.empty() || types[of]->dims[0].kind != Dim::Kind::name)

@@ -24,8 +24,8 @@ struct PolicyUnderCheck {
   std::optional<AccumulationConfig> accumulation = {};  // of its flags, where it declares it
 };
 
-/// A policy as hosts call it. Its operators are the nodes of its captured graph; where it is none, or more than one, those that
-/// its script calls.
+/// A policy as hosts call it. Its operators are the nodes of its captured graph; where it is none, or more than one,
+/// those that its script calls.
 class PolicySubject final : public diagnose::VerifySubject {
  public:
   explicit PolicySubject(PolicyUnderCheck policy);
@@ -57,8 +57,9 @@ class PolicySubject final : public diagnose::VerifySubject {
   std::unique_ptr<Loaded> loaded_;
 };
 
-/// The inputs of a signature, and which of them have the samples of the batch in dim 0: by their declared types, where all have
-/// types; else those as long as the first, but for tensors as large as one sample of another. Those that `shared` names have none.
+/// The inputs of a signature, and which of them have the samples of the batch in dim 0: by their declared types, where
+/// all have types; else those as long as the first, but for tensors as large as one sample of another. Those that
+/// `shared` names have none.
 std::vector<diagnose::IsolationInput> isolation_inputs(const Signature& signature,
                                                        const std::vector<at::Tensor>& tensors,
                                                        const std::vector<std::string>& shared = {});

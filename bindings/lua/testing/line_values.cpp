@@ -54,7 +54,8 @@ class LineWatch {
     for (int i = 1; const char* variable = lua_getupvalue(L, -1, i); ++i) note(L, variable);
     lua_pop(L, 1);
   }
-  /// Pops the value of the variable. Those that the compiler or the rewriter made have no name that stands in the script.
+  /// Pops the value of the variable. Those that the compiler or the rewriter made have no name that stands in the
+  /// script.
   void note(lua_State* L, std::string_view variable) {
     const at::Tensor* const tensor = test_tensor(L, -1);
     const bool is_made = variable.empty() || variable[0] == '(' || variable.substr(0, 8) == "__triage";

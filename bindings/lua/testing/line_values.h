@@ -12,15 +12,15 @@
 #include "bindings/lua/engine/policies/lua_script.h"
 #include "runtime/diagnose/isolation/check.h"
 
-/// A call of a policy as a debugger shows it: which tensors each line of the script made, for one sample. The script itself runs,
-/// operator by operator, so graph breaks hide nothing.
+/// A call of a policy as a debugger shows it: which tensors each line of the script made, for one sample. The script
+/// itself runs, operator by operator, so graph breaks hide nothing.
 namespace triage::lua {
 
 struct ValueOfSample {
-  std::string name;  // of the input, param, output, or the first variable that held it; empty: none did
-  std::string op;    // "aten::mul.Tensor"; empty: the script was given it
-  at::Tensor
-      tensor;  // the sample alone, of flags as (1, words); the whole tensor where it has no samples. Undefined: not kept
+  std::string name;   // of the input, param, output, or the first variable that held it; empty: none did
+  std::string op;     // "aten::mul.Tensor"; empty: the script was given it
+  at::Tensor tensor;  // the sample alone, of flags as (1, words); the whole tensor where it has no samples. Undefined:
+                      // not kept
   bool has_samples = false, is_flags = false;
   CodeNames codes = {};  // of flags: the names of free codes
 };
@@ -44,7 +44,8 @@ struct CallOfScript {
   CodeNames codes = {};            // names of codes in what is shown; empty: those of the script
 };
 
-/// Copies of all values take longer than the call that makes them: the time that a script gets, where nobody says another.
+/// Copies of all values take longer than the call that makes them: the time that a script gets, where nobody says
+/// another.
 inline constexpr double seconds_by_line = 60;
 
 /// One call, recorded as a whole by the constructor, which alone needs the script.

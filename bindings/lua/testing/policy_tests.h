@@ -37,11 +37,11 @@ struct PolicyTests {
   std::vector<std::string> graph_breaks;  // why it runs as a script, where it does
 };
 
-/// Loads the policy and runs its tests. A test passes when `check` is content with what the policy's function returns as
-/// a plain script, and when the captured policy gives the same bits, at capture and when its graph runs again; where an
-/// input requires grad, the gradients too. Where the policy has a `verify`, each law that it promises is one more test, tried with what
-/// the tests call it with. Random numbers start from the same seed each time. A test that fails does not
-/// keep the next from running. Throws LoadError and LimitError where the file cannot be loaded.
+/// Loads the policy and runs its tests. A test passes when `check` is content with what the policy's function returns
+/// as a plain script, and when the captured policy gives the same bits, at capture and when its graph runs again; where
+/// an input requires grad, the gradients too. Where the policy has a `verify`, each law that it promises is one more
+/// test, tried with what the tests call it with. Random numbers start from the same seed each time. A test that fails
+/// does not keep the next from running. Throws LoadError and LimitError where the file cannot be loaded.
 PolicyTests run_policy_tests(std::string_view source, const TestOptions& options);
 
 }  // namespace triage::lua

@@ -71,7 +71,8 @@ struct Edge {
   std::string text;
 };
 
-/// Where a declared param ends, but for its default: a boolean at its other value, a list and a tensor with all elements there.
+/// Where a declared param ends, but for its default: a boolean at its other value, a list and a tensor with all
+/// elements there.
 std::vector<Edge> edges_of(const std::string& policy, const Param& param) {
   std::vector<c10::Scalar> ends = param.values;
   if (ends.empty() && param.min) ends.push_back(*param.min);
@@ -138,8 +139,8 @@ void try_edges_of_params(Verification& all, const PolicyUnderCheck& policy, cons
   }
 }
 
-/// Good samples of a form that is refused say nothing of bad ones: the policy may mean other sizes than it declares, or this LibTorch lacks
-/// an operator for the dtype.
+/// Good samples of a form that is refused say nothing of bad ones: the policy may mean other sizes than it declares, or
+/// this LibTorch lacks an operator for the dtype.
 void try_form(Verification& all, PolicySubject& subject, const Group& group, uint64_t seed) {
   diagnose::Tensors batch;
   for (const IsolationInput& input : group.inputs) batch.push_back(input.tensor);

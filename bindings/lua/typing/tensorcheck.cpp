@@ -1,5 +1,5 @@
-// One call of a function whose tensors are declared. While capturing, what the checks relied on goes to the recorder: sizes
-// become guards on inputs, and a captured graph runs without any check.
+// One call of a function whose tensors are declared. While capturing, what the checks relied on goes to the recorder:
+// sizes become guards on inputs, and a captured graph runs without any check.
 #include "bindings/lua/capture/user_code.h"
 #include "bindings/lua/flags/flags_library.h"
 #include "bindings/lua/state/stack.h"
@@ -167,8 +167,8 @@ bool may_share_samples(const TensorSpec& data, const TensorSpec& flags) {
   return !named(data) || !named(flags) || data.dims[0] == flags.dims[0];
 }
 
-/// Pushes the number of the flags result, the detector's name and the numbers of the results it looks at; three nils where
-/// nothing is detected.
+/// Pushes the number of the flags result, the detector's name and the numbers of the results it looks at; three nils
+/// where nothing is detected.
 void push_detection(lua_State* L, const Plan& plan, int auto_detect) {
   const char* name = detector(L, auto_detect);
   std::vector<const Declared*> flags;

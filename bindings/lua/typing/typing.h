@@ -3,11 +3,12 @@
 
 #include <lua.hpp>
 
-/// Declared types of tensors in Lua: `Tensor(float32_t, {"N", Dim.hidden})`, `tensorcheck`, and the tables that are raised where a
-/// tensor does not fit. What fits is decided by triage::TensorMatcher.
+/// Declared types of tensors in Lua: `Tensor(float32_t, {"N", Dim.hidden})`, `tensorcheck`, and the tables that are
+/// raised where a tensor does not fit. What fits is decided by triage::TensorMatcher.
 namespace triage::lua {
 
-/// `Tensor`, `Dim`, `Broadcast` and the dtype aliases as globals, and what the prelude needs. After open_torch, before open_prelude.
+/// `Tensor`, `Dim`, `Broadcast` and the dtype aliases as globals, and what the prelude needs. After open_torch, before
+/// open_prelude.
 void open_typing(lua_State* L);
 
 constexpr size_t max_name = 200;  // bytes of the name of a dimension, or of a function

@@ -7,9 +7,10 @@
 #include <stdexcept>
 #include <string>
 
-/// Arguments of functions of C++ as scripts give them. A wrong one is an InputError that says whose it is, as those of the
-/// prelude do (scripts/prelude/arguments.lua): "triage.set_stance: expected a string as `name`, got int 3"; `guarded` puts
-/// the script's line before it. luaL_check* would name the function by the variable that it was called through.
+/// Arguments of functions of C++ as scripts give them. A wrong one is an InputError that says whose it is, as those of
+/// the prelude do (scripts/prelude/arguments.lua): "triage.set_stance: expected a string as `name`, got int 3";
+/// `guarded` puts the script's line before it. luaL_check* would name the function by the variable that it was called
+/// through.
 namespace triage::lua {
 
 struct Argument {
@@ -56,7 +57,8 @@ auto on_behalf_of(const char* function, const Action& action) {
 
 // Arguments that a function does not take: Lua drops them, and what was meant would be silently ignored.
 
-/// Refuses arguments beyond `most`, of which a method's self is one: they would be ignored, and options among them. nil is none.
+/// Refuses arguments beyond `most`, of which a method's self is one: they would be ignored, and options among them. nil
+/// is none.
 void at_most(lua_State* L, int most, const char* function);
 
 /// A function that refuses more arguments than it takes, for which it is registered so.

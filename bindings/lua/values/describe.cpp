@@ -111,7 +111,8 @@ std::string did_you_mean(const std::vector<std::string>& words) {
 
 namespace {
 
-/// Of a constructor that scripts/prelude/nn_build.lua makes of a row: "in_features, out_features, bias". Empty: it is none.
+/// Of a constructor that scripts/prelude/nn_build.lua makes of a row: "in_features, out_features, bias". Empty: it is
+/// none.
 std::string names_of_row(lua_State* L, int function) {
   std::string names;
   for (int i = 1; lua_getupvalue(L, function, i); ++i) {

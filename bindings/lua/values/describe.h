@@ -20,7 +20,8 @@ std::vector<std::string> close_words(const std::string& word, const std::vector<
 /// "; did you mean 'a' or 'b'?", empty where there are none.
 std::string did_you_mean(const std::vector<std::string>& words);
 
-/// "z, f, ..." of the function at `index`: a Lua function, or one of the library behind its checks. Nothing for one of C.
+/// "z, f, ..." of the function at `index`: a Lua function, or one of the library behind its checks. Nothing for one of
+/// C.
 std::optional<std::string> parameters_of(lua_State* L, int index);
 
 }  // namespace triage::lua

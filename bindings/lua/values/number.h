@@ -6,9 +6,10 @@
 
 #include <optional>
 
-/// Numbers and truth values that a captured graph finds out again in every run (`x:item()` under capture_scalar_outputs, sizes).
-/// Scripts take them for numbers: arithmetic and comparisons give more of them and are recorded; whatever needs the value itself
-/// (a condition, a loop, a key, a string) *settles* it. When the capture is over they are the plain values they were in it.
+/// Numbers and truth values that a captured graph finds out again in every run (`x:item()` under
+/// capture_scalar_outputs, sizes). Scripts take them for numbers: arithmetic and comparisons give more of them and are
+/// recorded; whatever needs the value itself (a condition, a loop, a key, a string) *settles* it. When the capture is
+/// over they are the plain values they were in it.
 namespace triage::lua {
 
 /// The table on top of the stack becomes the metatable of all such numbers. Pops it. (numbers/arithmetic.h)
@@ -24,7 +25,8 @@ void push_numel(lua_State* L, const at::Tensor& tensor);
 
 /// The tensor of a number or truth value; null where the value at `index` is no such thing.
 const at::Tensor* test_symbolic(lua_State* L, int index);
-/// The same of numbers only, and only while the capture that it belongs to runs: what may stand for a number in a recorded call.
+/// The same of numbers only, and only while the capture that it belongs to runs: what may stand for a number in a
+/// recorded call.
 const at::Tensor* test_number(lua_State* L, int index);
 bool is_whole_number(const at::Tensor& number);
 

@@ -50,8 +50,8 @@ void count_in(Context& own, TensorBox& box) {
   own.tensor_bytes += storage.bytes;
 }
 
-/// Whether a capture, or autograd, may hold memory that Lua lets go. Of interest to a budget alone: without one, nothing would
-/// ever take the entries away.
+/// Whether a capture, or autograd, may hold memory that Lua lets go. Of interest to a budget alone: without one,
+/// nothing would ever take the entries away.
 bool may_hold(const Context& own) {
   return own.limits.tensor_bytes &&
          (capture::Recorder::current() || capture::TraceReplayer::current() || c10::GradMode::is_enabled());

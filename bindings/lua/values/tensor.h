@@ -3,8 +3,8 @@
 
 #include <utility>
 
-/// Tensors as Lua values: a userdata that owns an at::Tensor, and counts its memory in the script's account; methods in a table
-/// apart from the metatable. What scripts do with them is defined above (tensors/types/tensor_type.h).
+/// Tensors as Lua values: a userdata that owns an at::Tensor, and counts its memory in the script's account; methods in
+/// a table apart from the metatable. What scripts do with them is defined above (tensors/types/tensor_type.h).
 namespace triage::lua {
 
 void push_tensor(lua_State* L, at::Tensor tensor);  // undefined: nil
@@ -22,8 +22,8 @@ void push_methods(lua_State* L);
 /// Installs functions in the method table. Each part of the bindings adds its own.
 void add_methods(lua_State* L, const luaL_Reg* functions);
 
-/// A tensor of the script, known to the recorder as `recorded` as long as this object lives: the script has the same value all
-/// the time, which is the caller's own tensor wherever nothing is recorded.
+/// A tensor of the script, known to the recorder as `recorded` as long as this object lives: the script has the same
+/// value all the time, which is the caller's own tensor wherever nothing is recorded.
 class LentTensor {
  public:
   LentTensor(lua_State* L, int index, at::Tensor recorded);

@@ -29,8 +29,8 @@ using aot::Tensors;
 using graph::Graph;
 using graph::Value;
 
-/// The graph as a function of everything that may change: inputs, then variables. Its outputs are those that it computes, each
-/// once.
+/// The graph as a function of everything that may change: inputs, then variables. Its outputs are those that it
+/// computes, each once.
 struct Function {
   Graph graph;
   std::vector<at::Tensor> variables;

@@ -24,7 +24,8 @@ using graph::Value;
 
 using Tensors = std::vector<at::Tensor>;
 
-/// Called by autograd before a function of the backward run: what that calls is recorded as of the line that it is derived from.
+/// Called by autograd before a function of the backward run: what that calls is recorded as of the line that it is
+/// derived from.
 class SetTraceSource final : public torch::autograd::FunctionPreHook {
  public:
   explicit SetTraceSource(Source source) : source_(std::move(source)) {}

@@ -13,9 +13,9 @@
 #include "runtime/graph/passes/uses.h"
 #include "runtime/operators/semantics.h"
 
-// For every gradient the pass knows, where it can, a mask of what is dead in it: exactly 0 because a selection over rows made
-// it so. A mask is a bool value of the gradient's rank that broadcasts to it: along the rows it has their number, else 1. Where
-// a view moves the rows, the mask moves along.
+// For every gradient the pass knows, where it can, a mask of what is dead in it: exactly 0 because a selection over
+// rows made it so. A mask is a bool value of the gradient's rank that broadcasts to it: along the rows it has their
+// number, else 1. Where a view moves the rows, the mask moves along.
 
 namespace triage::aot {
 namespace {
@@ -338,7 +338,8 @@ class MaskedRows : MaskValues {
     return reshaped(mask, sizes);
   }
 
-  /// By elements, the row itself may say which are taken: then whoever looks at the graph sees by the mask that none is.
+  /// By elements, the row itself may say which are taken: then whoever looks at the graph sees by the mask that none
+  /// is.
   void note_selected(const Node& call, size_t condition, Value* result, Value* mask) {
     row_mask(call.operands[condition], result) ? note(result, mask) : clear(result, mask);
   }
@@ -431,8 +432,8 @@ class MaskedRows : MaskValues {
     return reshaped(mask, rest);
   }
 
-  // --- where a part of the dimensions is taken, or the gradient stands in a larger one. Along other dimensions than the mask
-  // nothing changes; along its own it is taken, or stands among masked rows, in the same way.
+  // --- where a part of the dimensions is taken, or the gradient stands in a larger one. Along other dimensions than
+  // the mask nothing changes; along its own it is taken, or stands among masked rows, in the same way.
 
   Value* taken(const Node& call, Value* mask) {
     return size_at(mask, dim_of(call, 1, mask)) == 1 ? mask : moved(call, mask);
@@ -577,8 +578,8 @@ class MaskedRows : MaskValues {
     return reshaped(mask, sizes);
   }
 
-  /// mm and bmm: masked rows of the first factor (columns of the second) are masked in the product; masked where the sum runs
-  /// means that the other factor has no part there.
+  /// mm and bmm: masked rows of the first factor (columns of the second) are masked in the product; masked where the
+  /// sum runs means that the other factor has no part there.
   void visit_product(graph::NodePtr node) {
     Node& call = *node;
     Value *a = dead(call.operands[0]), *b = dead(call.operands[1]), *kept = nullptr;

@@ -34,13 +34,13 @@ class Version {
   uint32_t then_;
 };
 
-// No contract is asked of what formulas of gradients call (runtime/operators): these are LibTorch's own, and a script chooses none of
-// their arguments. They take tensors and numbers of a forward call that was within its contract, unchanged since (see Version), and
-// gradients, whose sizes and dtype autograd compares with those of the outputs. So their time and memory are in proportion to what
-// the forward call was allowed.
+// No contract is asked of what formulas of gradients call (runtime/operators): these are LibTorch's own, and a script
+// chooses none of their arguments. They take tensors and numbers of a forward call that was within its contract,
+// unchanged since (see Version), and gradients, whose sizes and dtype autograd compares with those of the outputs. So
+// their time and memory are in proportion to what the forward call was allowed.
 
-/// One call in autograd's graph. Where the backward half that was prepared does not fit (other gradients come in, or the
-/// gradient itself is to be differentiated), it runs the graph again from the primals, which it holds for that.
+/// One call in autograd's graph. Where the backward half that was prepared does not fit (other gradients come in, or
+/// the gradient itself is to be differentiated), it runs the graph again from the primals, which it holds for that.
 class JointBackward final : public torch::autograd::Node {
  public:
   JointBackward(torch::autograd::edge_list edges, std::shared_ptr<Program> program, const Layout& layout,
@@ -78,8 +78,9 @@ class JointBackward final : public torch::autograd::Node {
     return result;
   }
 
-  /// Called after a run that frees the graph, and before the node goes. What no run went over may still be gone back through,
-  /// as in a graph of ATen's nodes, by computing the graph again; what was gone over can only if it saves nothing.
+  /// Called after a run that frees the graph, and before the node goes. What no run went over may still be gone back
+  /// through, as in a graph of ATen's nodes, by computing the graph again; what was gone over can only if it saves
+  /// nothing.
   void release_variables() override {
     const std::lock_guard<std::mutex> lock(mutex_);
     saved_.clear();
@@ -229,8 +230,8 @@ class JointBackward final : public torch::autograd::Node {
   History history_;
 };
 
-/// An output that autograd may take for its own: no view of what the graph made inside. Writes to it are still seen by what
-/// was saved.
+/// An output that autograd may take for its own: no view of what the graph made inside. Writes to it are still seen by
+/// what was saved.
 at::Tensor own(const at::Tensor& tensor) {
   return at::Tensor(tensor.unsafeGetTensorImpl()->shallow_copy_and_detach(
       torch::autograd::impl::version_counter(tensor), /*allow_tensor_metadata_change=*/true));

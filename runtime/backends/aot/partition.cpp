@@ -69,7 +69,8 @@ class Partitioner {
     }
   }
 
-  /// Decides for a value that the backward graph needs, and all that it is computed from there: computed there, or saved.
+  /// Decides for a value that the backward graph needs, and all that it is computed from there: computed there, or
+  /// saved.
   void want(const Value* asked) {
     std::vector<const Value*> left{asked};
     while (!left.empty()) {
@@ -142,8 +143,8 @@ class Partitioner {
     backward.set_outputs(std::move(results));
   }
 
-  /// What the forward half computes as well comes just before what reads it here: so it stays with the call of a region that both
-  /// belong to.
+  /// What the forward half computes as well comes just before what reads it here: so it stays with the call of a region
+  /// that both belong to.
   void copy_with_operands(const Node& asked, Copies& copies) {
     std::vector<const Node*> left{&asked};
     const auto is_done = [&](const Node& node) { return !inside_.count(&node) || copies.count(node.results[0]); };

@@ -17,7 +17,8 @@
 
 #include "runtime/messages/logs/log.h"
 
-/// What `aot_eager` and `fused` keep of one graph: forward and backward halves for each kind of inputs and incoming gradients.
+/// What `aot_eager` and `fused` keep of one graph: forward and backward halves for each kind of inputs and incoming
+/// gradients.
 namespace triage::aot {
 
 using Tensors = std::vector<at::Tensor>;
@@ -41,8 +42,8 @@ struct BackwardRun {
   }
 };
 
-/// What happened to one call since: backward runs that freed what they went over, and which primals and outputs (in this
-/// order) were written to in place.
+/// What happened to one call since: backward runs that freed what they went over, and which primals and outputs (in
+/// this order) were written to in place.
 struct History {
   std::set<BackwardRun> released;
   std::vector<bool> written;
@@ -92,7 +93,8 @@ class Layout {
 class Program {
  public:
   /// `graph` has no variables: what it reaches from outside are inputs, behind the `num_samples` of a call.
-  /// `half` compiles what runs with grad mode off, for backend `backend`. `examples` of the graph's inputs, if there are any.
+  /// `half` compiles what runs with grad mode off, for backend `backend`. `examples` of the graph's inputs, if there
+  /// are any.
   Program(graph::Graph graph, size_t num_samples, std::vector<bool> read_as_number, std::string backend, Backend half,
           const Tensors& examples);
   ~Program();
@@ -111,9 +113,9 @@ class Program {
   /// The gradients as autograd itself computes them, by running the graph again: at any time right, and differentiable
   /// with `create_graph`. `tangents`: one for each output, undefined where none came in.
   Tensors differentiate(const Tensors& primals, const Tensors& tangents, bool create_graph) const;
-  /// Why ATen's own graph of a call, which frees what it saved step by step and sees writes to it, would not run `next` after
-  /// that history; empty where it would. Found out by doing so, once for each layout. Of the primals only sizes, and the
-  /// numbers read out of them, matter.
+  /// Why ATen's own graph of a call, which frees what it saved step by step and sees writes to it, would not run `next`
+  /// after that history; empty where it would. Found out by doing so, once for each layout. Of the primals only sizes,
+  /// and the numbers read out of them, matter.
   std::string refusal(const Layout& layout, const Tensors& primals, const History& history,
                       const BackwardRun& next) const;
   /// A tensor like a primal of the layout, for one whose values are lost.
@@ -127,7 +129,8 @@ class Program {
   /// The graph, or its gradients, cannot be compiled: `eager` serves, unless that is an error (never_fall_back).
   void fail(const UnmaskedRows& why) const;
   void never_fall_back() { strict_ = true; }
-  /// Says once in the log that, and why, `eager` serves in place of this backend. Throws GraphError where rows must be masked.
+  /// Says once in the log that, and why, `eager` serves in place of this backend. Throws GraphError where rows must be
+  /// masked.
   void hand_over(const UnmaskedRows& why) const;
   void require_masked_rows() { required_ = true; }
   /// Whether gradients of calls of this layout, which come in as the outputs lie, may get values of masked rows.

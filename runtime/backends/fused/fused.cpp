@@ -39,8 +39,8 @@ namespace {
 using graph::Graph;
 using graph::Value;
 
-/// Sizes that were equal when parts were cut, by chance or not: two of inputs, or one of an input and one of a constant. What is
-/// data of the batch, and what belongs to a row, is told by them.
+/// Sizes that were equal when parts were cut, by chance or not: two of inputs, or one of an input and one of a
+/// constant. What is data of the batch, and what belongs to a row, is told by them.
 class EqualSizes {
  public:
   explicit EqualSizes(const Graph& graph) {
@@ -139,8 +139,8 @@ bool computes_only(const Graph& graph) {
                      [](const auto& node) { return graph::computes_only(node->op); });
 }
 
-/// The same graph with the sizes that its values have for these inputs: it runs once, without the random numbers, which belong
-/// to the calls. Null where that cannot be.
+/// The same graph with the sizes that its values have for these inputs: it runs once, without the random numbers, which
+/// belong to the calls. Null where that cannot be.
 std::unique_ptr<Graph> with_sizes_of(const Graph& graph, at::ArrayRef<at::Tensor> inputs) {
   const at::NoGradGuard no_grad;
   auto made = std::make_unique<Graph>(graph.clone());
@@ -189,8 +189,8 @@ std::optional<std::vector<at::Tensor>> synthetic_inputs(const Graph& graph) {
   return inputs;
 }
 
-/// The same graph with the types that its values have in a run on `examples`, or on synthetic inputs where there are none: loops
-/// read and write memory by these types. Nothing where it cannot run.
+/// The same graph with the types that its values have in a run on `examples`, or on synthetic inputs where there are
+/// none: loops read and write memory by these types. Nothing where it cannot run.
 std::optional<Graph> with_types_of_run(const Graph& graph, const std::vector<at::Tensor>& examples) {
   const at::NoGradGuard no_grad;
   const random::Replay unseen(true);
@@ -313,7 +313,8 @@ bool gains(const fused::FusionGroup& part) {
                      fused::OutputPool::smallest;
 }
 
-/// Each operation by itself, as it is before groups are made: what it reads and writes, with types and sizes, and its call.
+/// Each operation by itself, as it is before groups are made: what it reads and writes, with types and sizes, and its
+/// call.
 std::string text_of_nodes(const Graph& graph) {
   std::string text;
   const auto declared = [](const Value& value) {

@@ -28,8 +28,9 @@ using graph::Value;
 
 constexpr int64_t fewest_nodes = 2;  // but for those below, a single operator gains nothing
 
-/// Sums and functions that ATen rounds by where an element lies, so that a row's bits follow its neighbours and the threads. In
-/// loops they do not. (FusedGroup leaves those of short rows to ATen, where one by itself would take longer.)
+/// Sums and functions that ATen rounds by where an element lies, so that a row's bits follow its neighbours and the
+/// threads. In loops they do not. (FusedGroup leaves those of short rows to ATen, where one by itself would take
+/// longer.)
 bool is_worth_a_loop(const Node& node) {
   const auto& meta = node.results[0]->meta;
   return meta && at::isFloatingType(meta->dtype) &&
@@ -120,8 +121,8 @@ class Cutter {
                        [](const Node* user) { return can_lower(graph::op_name(user->op)); });
   }
 
-  /// What computes numbers from sizes and numbers alone, and is no loop's: where a loop reads them, they come first, else what
-  /// reads them would have to wait for the loop after that.
+  /// What computes numbers from sizes and numbers alone, and is no loop's: where a loop reads them, they come first,
+  /// else what reads them would have to wait for the loop after that.
   void take_numbers() {
     std::unordered_set<const Node*> taken;
     std::vector<const Node*> nodes;
@@ -152,8 +153,8 @@ class Cutter {
     }
   };
 
-  /// The largest group that can run now becomes a part. It gives no numbers: those that calls read are calls, and another group
-  /// computes them once more.
+  /// The largest group that can run now becomes a part. It gives no numbers: those that calls read are calls, and
+  /// another group computes them once more.
   void take_group() {
     for (;;) {
       const Candidate best = largest_group();
@@ -182,8 +183,8 @@ class Cutter {
     return best;
   }
 
-  /// Where only others read what loops have, they look at it in other sizes by themselves: it is not written once more. So it is with
-  /// numbers.
+  /// Where only others read what loops have, they look at it in other sizes by themselves: it is not written once more.
+  /// So it is with numbers.
   void drop_last_reshapes(std::vector<const Node*>& nodes) const {
     std::set<const Node*> inside;
     std::vector<const Node*> kept;
@@ -202,7 +203,8 @@ class Cutter {
     nodes.assign(kept.rbegin(), kept.rend());
   }
 
-  /// What loops over `batch` rows can compute, where `made` were there and the nodes that make them are not to be looked at.
+  /// What loops over `batch` rows can compute, where `made` were there and the nodes that make them are not to be
+  /// looked at.
   std::vector<const Node*> group(int64_t batch, const Values& made) const {
     Lowering lowering(batch, device_, &wrapped_);
     std::vector<const Node*> nodes;
@@ -304,7 +306,8 @@ class Cutter {
     return done;
   }
 
-  /// The calls that join what the group makes with one another, or with data that is there: loops can write to their results.
+  /// The calls that join what the group makes with one another, or with data that is there: loops can write to their
+  /// results.
   std::set<const Node*> joins_of(const std::vector<const Node*>& nodes, Lowering& lowering) const {
     std::set<const Node*> joins;
     if (!device_.is_cpu()) return joins;
@@ -342,8 +345,8 @@ class Cutter {
     return (name == "aten::stack" && (at == 0 || at == -rank)) ? std::nullopt : std::optional(at < 0 ? at + rank : at);
   }
 
-  /// Everything that can run now and that no group could take; where there is nothing and `refuse`, one node that a group could
-  /// have taken and did not.
+  /// Everything that can run now and that no group could take; where there is nothing and `refuse`, one node that a
+  /// group could have taken and did not.
   void take_others(bool refuse) {
     const std::vector<const Node*> ordered = waiting_.ordered();
     size_t next = 0;  // of these
@@ -377,8 +380,8 @@ class Cutter {
     return nodes.empty() ? std::vector{&refused} : nodes;
   }
 
-  /// Calls that can write to pooled memory are parts of their own, with the views that they alone read; so are those that can write
-  /// in the place of what another part has made.
+  /// Calls that can write to pooled memory are parts of their own, with the views that they alone read; so are those
+  /// that can write in the place of what another part has made.
   void finish_calls(const std::vector<const Node*>& nodes) {
     std::vector<std::vector<const Node*>> groups(1);
     std::set<const Node*> pooled;
@@ -438,8 +441,8 @@ class Cutter {
     groups_.push_back(std::move(part));
   }
 
-  /// A graph of these nodes. Its inputs are what they read from outside (of a fused group the constants too), its outputs
-  /// what others read.
+  /// A graph of these nodes. Its inputs are what they read from outside (of a fused group the constants too), its
+  /// outputs what others read.
   FusionGroup make_group(const std::vector<const Node*>& nodes, bool fused) {
     return make_group(nodes, fused, {nodes.begin(), nodes.end()});
   }
@@ -514,9 +517,9 @@ class Cutter {
 
 namespace {
 
-/// Loops write a view of their own as memory without gaps, where ATen repeats elements (`expand`) or leaves some out. What can be
-/// viewed in other sizes there need not be so here; no part asks that of the others, nor do the operators that serve where a group
-/// has no loop. `made`: such views, and what is computed from them.
+/// Loops write a view of their own as memory without gaps, where ATen repeats elements (`expand`) or leaves some out.
+/// What can be viewed in other sizes there need not be so here; no part asks that of the others, nor do the operators
+/// that serve where a group has no loop. `made`: such views, and what is computed from them.
 void reshape_what_loops_made(std::vector<FusionGroup>& parts, std::unordered_set<const Value*> made) {
   for (FusionGroup& part : parts) {
     std::unordered_set<const Value*> inside;

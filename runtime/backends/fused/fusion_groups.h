@@ -28,13 +28,15 @@ struct FusionGroup {
   bool in_place = false;  // one call of ATen that can write to its first argument (parts/in_place_call.h)
   Loops loops;            // reads inputs[LoopInput::argument]; first those of `outputs` that are no joins, then pieces
   std::vector<Concatenation> joins;
-  /// Index of an earlier part, of another call of the same region: its code runs this one too, and has `graph`, `loops` and `joins`.
+  /// Index of an earlier part, of another call of the same region: its code runs this one too, and has `graph`, `loops`
+  /// and `joins`.
   std::optional<size_t> same_as = {};
 };
 
-/// Cuts a graph into parts that run one after the other: groups that loops over rows compute, and what is left between them.
-/// Random operators and assertions keep their order. Calls of regions are parts by themselves (regions.h). `views_of_loops`: those
-/// inputs that are views of other parts, which loops write without gaps. `device`: where its loops run.
+/// Cuts a graph into parts that run one after the other: groups that loops over rows compute, and what is left between
+/// them. Random operators and assertions keep their order. Calls of regions are parts by themselves (regions.h).
+/// `views_of_loops`: those inputs that are views of other parts, which loops write without gaps. `device`: where its
+/// loops run.
 std::vector<FusionGroup> cut(const graph::Graph& graph, c10::Device device = at::kCPU,
                              std::unordered_set<const graph::Value*> views_of_loops = {});
 

@@ -21,8 +21,8 @@ struct Call {
 /// Bytes of scratch memory, up to the end of their cache line.
 constexpr int64_t whole_lines(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
-/// What the lanes of vectors are given: in long rows the positions, one lane after the other; where rows (or the segments of
-/// rows) are short, each lane has a row (a segment) of its own and goes through its positions one by one.
+/// What the lanes of vectors are given: in long rows the positions, one lane after the other; where rows (or the
+/// segments of rows) are short, each lane has a row (a segment) of its own and goes through its positions one by one.
 enum class Lanes : uint8_t { positions, segments, rows };
 /// Whether segments of the extent go side by side, each in a lane of its own.
 inline bool has_segment_lanes(const Extent& whole, Lanes lanes) {
@@ -39,8 +39,8 @@ class LaneChoice {
   std::vector<int32_t> segments_;  // the extents of what segments hold
 };
 
-/// An output that is written where an input lies: both are elements of the same sizes and dtype, and once a row of the output
-/// is written nobody reads that row of the input.
+/// An output that is written where an input lies: both are elements of the same sizes and dtype, and once a row of the
+/// output is written nobody reads that row of the input.
 struct InPlace {
   size_t output, slot;  // index into Loops::outputs and Loops::inputs
 };

@@ -16,7 +16,8 @@
 #include "runtime/graph/visits.h"
 
 /// What a fused group computes for one row of the batch, values in the order in which they are
-/// computed. A value is a number (the same for all rows), belongs to the row, or has one element for each position of a row.
+/// computed. A value is a number (the same for all rows), belongs to the row, or has one element for each position of a
+/// row.
 namespace triage::fused {
 
 /// `cpu` and `cpu:0` are one.
@@ -56,9 +57,9 @@ class Refs {
   std::vector<Ref> refs_;
 };
 
-/// The positions that some values have in a row: dims of the data without the batch, but for those of size 1, along which
-/// values are the same. Where a reduction runs over some of them, or a value is the same along some, the row is looked at as
-/// segments, each of which has positions: those of the last dims, or (`inner`) of dims that others follow.
+/// The positions that some values have in a row: dims of the data without the batch, but for those of size 1, along
+/// which values are the same. Where a reduction runs over some of them, or a value is the same along some, the row is
+/// looked at as segments, each of which has positions: those of the last dims, or (`inner`) of dims that others follow.
 struct Extent {
   std::vector<int64_t> sizes;  // as captured; at run time they come from the inputs of that extent
   bool fixed = false;          // the sizes stand in the graph (`expand`): such they are, or the loops do not fit
@@ -89,10 +90,11 @@ struct Reshape {
 
 struct LoopValue {
   enum class Kind : uint8_t {
-    input,   // read from memory
-    map,     // `opcode` of the operands, at each place alone
-    reduce,  // operand 0 over its positions, joined by `join`; belongs to the row, or to a segment of it
-    classify,  // of element operand 0, whose largest magnitude is operand 1: are there NaNs, are there Infs (two flags in one)
+    input,     // read from memory
+    map,       // `opcode` of the operands, at each place alone
+    reduce,    // operand 0 over its positions, joined by `join`; belongs to the row, or to a segment of it
+    classify,  // of element operand 0, whose largest magnitude is operand 1: are there NaNs, are there Infs (two flags
+               // in one)
   };
   Kind kind = Kind::map;
   Place place = Place::row;
@@ -132,8 +134,8 @@ struct TensorForm {
   int64_t words = 0;  // record
 };
 
-/// A number that the host finds before the loops run: a size, or what a function gives for numbers, which are the operands of the
-/// value that reads it. Loops read it as they read a number that is an argument.
+/// A number that the host finds before the loops run: a size, or what a function gives for numbers, which are the
+/// operands of the value that reads it. Loops read it as they read a number that is an argument.
 struct HostNumber {
   /// Nothing where ATen would raise: the call is then ATen's.
   using Function = std::function<std::optional<c10::Scalar>(at::ArrayRef<c10::Scalar>)>;

@@ -10,9 +10,9 @@ namespace triage::fused {
 /// Whether some nodes belong to calls of regions (Source::region).
 bool has_regions(const graph::Graph& graph);
 
-/// Cuts each call of a region by itself, and what lies between two calls: no group reaches over the border of a call. Of calls
-/// that compute alike (the same nodes of the same lines on values of the same types) the first is cut; the groups of the others
-/// refer to its groups (FusionGroup::same_as).
+/// Cuts each call of a region by itself, and what lies between two calls: no group reaches over the border of a call.
+/// Of calls that compute alike (the same nodes of the same lines on values of the same types) the first is cut; the
+/// groups of the others refer to its groups (FusionGroup::same_as).
 std::vector<FusionGroup> cut_by_regions(const graph::Graph& graph, c10::Device device);
 
 /// More nodes than these are not cut together: that looks at every node many times.

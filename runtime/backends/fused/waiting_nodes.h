@@ -10,8 +10,8 @@
 
 namespace triage::fused {
 
-/// The nodes of a graph that are in no part yet. Who asks for those that can run is shown these alone, however many wait: a graph
-/// that alternates between loops and calls of ATen has as many parts as nodes.
+/// The nodes of a graph that are in no part yet. Who asks for those that can run is shown these alone, however many
+/// wait: a graph that alternates between loops and calls of ATen has as many parts as nodes.
 class WaitingNodes {
  public:
   using Values = std::unordered_set<const graph::Value*>;
@@ -30,14 +30,15 @@ class WaitingNodes {
   /// The nodes have run: their results are there.
   void finish(const std::vector<const graph::Node*>& nodes);
 
-  /// Shows `take` the nodes all of whose operands are there, among `made`, or results of nodes that it has taken (by returning
-  /// true), in their order in the graph.
+  /// Shows `take` the nodes all of whose operands are there, among `made`, or results of nodes that it has taken (by
+  /// returning true), in their order in the graph.
   void walk(const Values& made, const std::function<bool(const graph::Node&)>& take) const;
 
   /// The waiting nodes that keep their order among themselves (graph::has_order).
   std::vector<const graph::Node*> ordered() const;
 
-  /// The first sizes of tensors that are there and that a waiting node for loops reads, those first that most such nodes read.
+  /// The first sizes of tensors that are there and that a waiting node for loops reads, those first that most such
+  /// nodes read.
   std::vector<int64_t> batches() const;
 
  private:

@@ -123,8 +123,9 @@ struct Entry {
   size_t chain = 1;             // how many there are from here on
   /// Of the chain that ends here, where it is long: finds this entry and all before it, and may find later ones.
   const EntryIndex* index = nullptr;
-  /// Of a graph that holds branches for a condition of the whole batch, of which a script takes one: where it fails, the script
-  /// runs, and where that does not fail, the graph is not for such inputs. Null where there are no such branches.
+  /// Of a graph that holds branches for a condition of the whole batch, of which a script takes one: where it fails,
+  /// the script runs, and where that does not fail, the graph is not for such inputs. Null where there are no such
+  /// branches.
   std::unique_ptr<FailedSizes> failed;
 
   /// What the graph takes: the inputs of the call, then those variables of the script that it reads.

@@ -10,8 +10,8 @@
 
 namespace triage::capture {
 
-/// Finds one of many entries without a look at the others, by what guards ask most: kinds of the inputs, and sizes that the
-/// script read. `add`: one thread at a time. `find`: any number meanwhile, without a lock.
+/// Finds one of many entries without a look at the others, by what guards ask most: kinds of the inputs, and sizes that
+/// the script read. `add`: one thread at a time. `find`: any number meanwhile, without a lock.
 class EntryIndex {
  public:
   EntryIndex();

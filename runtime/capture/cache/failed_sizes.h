@@ -8,8 +8,9 @@
 
 namespace triage::capture {
 
-/// Sizes of inputs for which a graph failed and its script did not: in a graph all branches run, also those that the script
-/// does not take. Such calls are not for the graph. `exclude`: any number of threads, without a lock; `add`: one at a time.
+/// Sizes of inputs for which a graph failed and its script did not: in a graph all branches run, also those that the
+/// script does not take. Such calls are not for the graph. `exclude`: any number of threads, without a lock; `add`: one
+/// at a time.
 class FailedSizes {
  public:
   /// `captured`: the inputs of the call that was captured.

@@ -1,5 +1,6 @@
-// Autocast is a layer of the dispatcher: it casts the arguments of an operator, and calls the operator once more with itself
-// left out. Which operators it has, and what it casts for them, is LibTorch's own affair; the second call shows it.
+// Autocast is a layer of the dispatcher: it casts the arguments of an operator, and calls the operator once more with
+// itself left out. Which operators it has, and what it casts for them, is LibTorch's own affair; the second call shows
+// it.
 #include "runtime/capture/recording/autocast.h"
 
 #include "runtime/capture/context.h"

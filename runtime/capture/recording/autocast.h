@@ -7,8 +7,8 @@
 
 namespace triage::capture {
 
-/// What autocast made of a call: the arguments that the operator worked on, cast where it casts them. A graph that casts them
-/// itself computes the same without autocast.
+/// What autocast made of a call: the arguments that the operator worked on, cast where it casts them. A graph that
+/// casts them itself computes the same without autocast.
 struct CastCall {
   std::vector<c10::IValue> arguments;
   std::string refusal;  // why no such arguments are known; empty where they are

@@ -52,7 +52,8 @@ bool is_product(const c10::OperatorHandle& op) {
          sizes == ResultSizes::embedding || sizes == ResultSizes::convolution;
 }
 
-/// Whether an operator that broadcasts the two gives more elements than `tensor` has. A graph holds where the answer is the same.
+/// Whether an operator that broadcasts the two gives more elements than `tensor` has. A graph holds where the answer is
+/// the same.
 bool grows(const at::Tensor& tensor, const at::Tensor& other) {
   if (!at::are_expandable(tensor.sizes(), other.sizes())) return false;  // the operator says so
   if (other.dim() > tensor.dim()) return true;
@@ -213,8 +214,8 @@ void BranchGuard::take_elements(const at::Tensor& mask) {
 bool BranchGuard::is_outer_data(const at::Tensor& tensor) {
   if (!may_require_grad(tensor) || made_.count(tensor.unsafeGetTensorImpl())) return false;
   if (taken().dim() == 0) return true;
-  // A graph is replayed on batches of other sizes, so there the operator decides; what is from before the capture holds no
-  // samples.
+  // A graph is replayed on batches of other sizes, so there the operator decides; what is from before the capture holds
+  // no samples.
   if (const Recorder* recorder = Recorder::current()) return recorder->tensors().is_captured(tensor);
   return tensor.dim() > 0 && tensor.size(0) == taken().size(0);
 }

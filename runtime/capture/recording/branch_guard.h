@@ -14,24 +14,25 @@
 
 namespace triage::capture {
 
-/// While alive on a thread, what `call` runs belongs to one branch of a selection (IF, map_ok, bind, ...). Every tensor from
-/// outside that an operator of the branch takes then goes through `triage::guard_grad`: the identity, whose backward makes
-/// non-finite gradients of the rows that the branch does not decide 0. Recorded or not: a captured graph holds the guards on
-/// the edges that enter its branches, and eager code has the same gradients.
+/// While alive on a thread, what `call` runs belongs to one branch of a selection (IF, map_ok, bind, ...). Every tensor
+/// from outside that an operator of the branch takes then goes through `triage::guard_grad`: the identity, whose
+/// backward makes non-finite gradients of the rows that the branch does not decide 0. Recorded or not: a captured graph
+/// holds the guards on the edges that enter its branches, and eager code has the same gradients.
 ///
-/// Only what requires grad is guarded, so code without gradients pays nothing. A tensor counts as data of the samples when it
-/// has as many rows as there are samples; where the branch is for the whole batch, every tensor is guarded.
+/// Only what requires grad is guarded, so code without gradients pays nothing. A tensor counts as data of the samples
+/// when it has as many rows as there are samples; where the branch is for the whole batch, every tensor is guarded.
 ///
-/// Where a condition is over elements (a mask of two or more dimensions), operators inside of the branch may mix elements, and one of
-/// those would then spoil others before its gradient leaves the branch. So what other than elementwise operators make of it is guarded
-/// when it is used, and what an operator broadcasts is broadcast by the guard, which sums its gradient up behind the elements not taken.
+/// Where a condition is over elements (a mask of two or more dimensions), operators inside of the branch may mix
+/// elements, and one of those would then spoil others before its gradient leaves the branch. So what other than
+/// elementwise operators make of it is guarded when it is used, and what an operator broadcasts is broadcast by the
+/// guard, which sums its gradient up behind the elements not taken.
 class BranchGuard {
  public:
-  /// Rows, or elements, of the branch: those for which none of `before` holds, and `own` (where it is defined) does. Combined when the
-  /// first tensor asks.
-  /// In a branch whose condition is a mask, writing to tensors that were made outside of it raises PolicyError, for the branch runs for
-  /// every sample. A branch of natural Lua, where that holds for every condition, says on which coroutine it runs, as `thread`. It ends where it may be out of order (a coroutine that
-  /// was given up), so it leaves only guards that it finds.
+  /// Rows, or elements, of the branch: those for which none of `before` holds, and `own` (where it is defined) does.
+  /// Combined when the first tensor asks. In a branch whose condition is a mask, writing to tensors that were made
+  /// outside of it raises PolicyError, for the branch runs for every sample. A branch of natural Lua, where that holds
+  /// for every condition, says on which coroutine it runs, as `thread`. It ends where it may be out of order (a
+  /// coroutine that was given up), so it leaves only guards that it finds.
   BranchGuard(std::vector<at::Tensor> before, at::Tensor own, const void* thread = nullptr);
   ~BranchGuard();
   BranchGuard(const BranchGuard&) = delete;
@@ -40,7 +41,8 @@ class BranchGuard {
   /// The innermost of this thread; null outside of branches.
   static BranchGuard* current() noexcept;
 
-  /// The branches of natural Lua that run on this thread: how many, and a number of the outermost, unique in the process.
+  /// The branches of natural Lua that run on this thread: how many, and a number of the outermost, unique in the
+  /// process.
   struct Selection {
     uint64_t serial = 0;
     int depth = 0;
@@ -49,8 +51,8 @@ class BranchGuard {
   static Selection selection() noexcept;
   /// Whether one of those chooses for each sample.
   static bool chooses_per_sample() noexcept;
-  /// Raises PolicyError where such a branch runs, and `tensor` was not made in it: what `change` does to it, it does for all
-  /// samples.
+  /// Raises PolicyError where such a branch runs, and `tensor` was not made in it: what `change` does to it, it does
+  /// for all samples.
   static void refuse_change(const at::Tensor& tensor, const std::string& change);
 
   /// What code of the branch sees in place of `tensor`.
@@ -75,7 +77,8 @@ class BranchGuard {
   bool runs_for_all() const noexcept { return natural_ || per_sample_; }
   /// It, or a branch around it, does.
   bool selects() const noexcept { return selects_; }
-  /// All rows that come this far are its own: a script that a condition of the batch decided. It is a part of the branch around it.
+  /// All rows that come this far are its own: a script that a condition of the batch decided. It is a part of the
+  /// branch around it.
   bool is_only_branch() const noexcept { return !own_.defined() && before_.empty(); }
   void refuse_writes(const c10::OperatorHandle& op, const torch::jit::Stack& stack) const;
   void note_storages(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments,
@@ -113,12 +116,13 @@ class CaptureAbort : public PolicyError {
   using PolicyError::PolicyError;
 };
 
-/// While alive on a thread, a branch runs that the batch does not take, for a graph must hold it all the same. What cannot be
-/// in a graph must not happen there: a graph break unwinds the script. Of several such branches only the outermost counts.
+/// While alive on a thread, a branch runs that the batch does not take, for a graph must hold it all the same. What
+/// cannot be in a graph must not happen there: a graph break unwinds the script. Of several such branches only the
+/// outermost counts.
 class UntakenBranch {
  public:
-  /// How far the script is unwound. A branch of IF is a function, which can be left. A branch of natural Lua stands in the
-  /// middle of one: there the whole capture is given up, and its call restarts as a script (OutsideBranches).
+  /// How far the script is unwound. A branch of IF is a function, which can be left. A branch of natural Lua stands in
+  /// the middle of one: there the whole capture is given up, and its call restarts as a script (OutsideBranches).
   enum class Unwinds : uint8_t { branch, call };
   /// `frames`: how many functions on the script's stack are around what is unwound.
   explicit UntakenBranch(Unwinds unwinds, int frames = 0);
@@ -140,8 +144,8 @@ class UntakenBranch {
   bool left_ = false;
 };
 
-/// While alive, what this thread runs belongs to no branch. A capture begins so: a branch around the call that is captured
-/// is none of the function's, and its rows are those of one batch.
+/// While alive, what this thread runs belongs to no branch. A capture begins so: a branch around the call that is
+/// captured is none of the function's, and its rows are those of one batch.
 class OutsideBranches {
  public:
   OutsideBranches();
@@ -149,8 +153,8 @@ class OutsideBranches {
   OutsideBranches(const OutsideBranches&) = delete;
   OutsideBranches& operator=(const OutsideBranches&) = delete;
 
-  /// A front end can unwind the script to where it was called, with so many functions on its stack. Then, as long as nothing
-  /// happened that would happen again, the capture may be given up: its call restarts, and nothing is recorded.
+  /// A front end can unwind the script to where it was called, with so many functions on its stack. Then, as long as
+  /// nothing happened that would happen again, the capture may be given up: its call restarts, and nothing is recorded.
   static void allow_restart(int frames) noexcept;
   /// Something happened that would happen again (random numbers were drawn, a side effect was allowed).
   static void forbid_restart() noexcept;
@@ -168,7 +172,8 @@ class OutsideBranches {
   int frames_ = 0;
 };
 
-/// While alive, code runs that may give up coroutines in the middle of a branch; behind it the branches are what they were.
+/// While alive, code runs that may give up coroutines in the middle of a branch; behind it the branches are what they
+/// were.
 class KeepBranches {
  public:
   KeepBranches();

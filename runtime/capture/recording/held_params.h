@@ -11,8 +11,9 @@ struct HeldParam {
   Source where;  // the line that decided first
 };
 
-/// The script goes its way by the truth of `tensor`. True where that is a boolean param, which the host knows before each call: its
-/// value becomes a guard of the graph that is captured, or a way through the segments of a script that is followed.
+/// The script goes its way by the truth of `tensor`. True where that is a boolean param, which the host knows before
+/// each call: its value becomes a guard of the graph that is captured, or a way through the segments of a script that
+/// is followed.
 bool hold_param(const at::Tensor& tensor);
 
 }  // namespace triage::capture

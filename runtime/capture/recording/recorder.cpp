@@ -95,7 +95,8 @@ void call(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
 
 namespace {
 
-/// On synthetic inputs, notes where errors may come of the values: an operator that does not take them, or tells the script of them.
+/// On synthetic inputs, notes where errors may come of the values: an operator that does not take them, or tells the
+/// script of them.
 template <typename Run>
 void run_noting_refusals(const c10::OperatorHandle& op, const torch::jit::Stack& stack, const Run& run) {
   SyntheticInputs* synthetic = SyntheticInputs::current();
@@ -261,8 +262,8 @@ void Recorder::record(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
 
 namespace {
 
-/// What a graph holds at most, of operations and of constants each; so long may a list of tensors be, too. Passes and backends
-/// work on a graph when the script's own budgets are not looked at.
+/// What a graph holds at most, of operations and of constants each; so long may a list of tensors be, too. Passes and
+/// backends work on a graph when the script's own budgets are not looked at.
 constexpr size_t most_in_graph = 10'000;
 
 bool has_long_list(const std::vector<c10::IValue>& arguments) {

@@ -31,9 +31,9 @@ void call(const c10::OperatorHandle& op, torch::jit::Stack& stack);
 /// The same without `divide_integers` in front.
 void call_plainly(const c10::OperatorHandle& op, torch::jit::Stack& stack);
 
-/// While alive on a thread, the script runs on inputs that nobody sent (`prepare`): functions of the host are not called with
-/// them. Who would have called one notes it by `stop`; an operator that takes no such values, as cholesky of what is not
-/// positive definite, by `refuse_values`: others may do.
+/// While alive on a thread, the script runs on inputs that nobody sent (`prepare`): functions of the host are not
+/// called with them. Who would have called one notes it by `stop`; an operator that takes no such values, as cholesky
+/// of what is not positive definite, by `refuse_values`: others may do.
 class SyntheticInputs {
  public:
   SyntheticInputs() : previous_(context.synthetic_inputs) { context.synthetic_inputs = this; }
@@ -72,19 +72,19 @@ class Recorder {
   at::Tensor add_input(const std::string& name, graph::InputKind kind, const at::Tensor& tensor);
 
   /// --- what front ends report while the script runs ---
-  /// An error was raised to the script that may not come again on other inputs. If the script catches it, and so goes its
-  /// own way, `check_caught_errors` at its end makes that a graph break.
+  /// An error was raised to the script that may not come again on other inputs. If the script catches it, and so goes
+  /// its own way, `check_caught_errors` at its end makes that a graph break.
   void note_error(const std::string& message);
   void check_caught_errors();
-  /// Scopes of autocast that the script opens are part of the graph, as casts of what operators take. The outermost one ended:
-  /// weights are cast again from here on.
+  /// Scopes of autocast that the script opens are part of the graph, as casts of what operators take. The outermost one
+  /// ended: weights are cast again from here on.
   void forget_casts() { leaf_casts_.clear(); }
-  /// What `capture::graph_break` tells the recorder. A strict one (fullgraph) throws GraphBreakError, and remembers it: a script
-  /// that swallows the error cannot make the capture succeed. Any other stops recording and returns: the script goes on with
-  /// its real values, and from here on `current()` is null on this thread.
+  /// What `capture::graph_break` tells the recorder. A strict one (fullgraph) throws GraphBreakError, and remembers it:
+  /// a script that swallows the error cannot make the capture succeed. Any other stops recording and returns: the
+  /// script goes on with its real values, and from here on `current()` is null on this thread.
   void graph_break(const GraphBreak& graph_break);
-  /// Around a protected call (pcall): an operator that raises there on other inputs is the script's to handle, so such a
-  /// graph hands over to the script when it fails.
+  /// Around a protected call (pcall): an operator that raises there on other inputs is the script's to handle, so such
+  /// a graph hands over to the script when it fails.
   void enter_protected() { ++protected_depth_; }
   void leave_protected() { --protected_depth_; }
   bool has_protected_calls() const noexcept { return protected_calls_; }
@@ -106,8 +106,8 @@ class Recorder {
   TracedTensors& tensors() { return tensors_; }
   const TracedTensors& tensors() const { return tensors_; }
   HeldSizes& sizes() { return sizes_; }
-  /// Of two branches for a condition of the batch, one may require grad where the other does not. The tensor that the script
-  /// has then is that of the branch taken in this call, and what is recorded holds for batches that take either.
+  /// Of two branches for a condition of the batch, one may require grad where the other does not. The tensor that the
+  /// script has then is that of the branch taken in this call, and what is recorded holds for batches that take either.
   bool may_require_grad(const at::Tensor& tensor) const;
   void read_requires_grad(const at::Tensor& tensor);
   /// The script goes its way by the truth of a boolean: a guard, if it is a param; else false.
@@ -123,8 +123,8 @@ class Recorder {
   };
   /// What broke the capture, if anything did.
   const std::optional<GraphBreak>& broken() const { return broken_; }
-  /// Before the end, for a graph that stands for the script: calls that no output needs would raise nothing where the graph
-  /// holds, or stay in it.
+  /// Before the end, for a graph that stands for the script: calls that no output needs would raise nothing where the
+  /// graph holds, or stay in it.
   void hold_unused_calls(const std::vector<at::Tensor>& outputs);
   /// Ends the capture: `outputs` become the graph's outputs. The graph is not cleaned yet.
   Result finish(const std::vector<at::Tensor>& outputs, const std::vector<std::string>& names = {});
@@ -172,8 +172,8 @@ class Recorder {
   Recorder* previous_ = nullptr;
 };
 
-/// While alive on a thread, remembers which tensors that `call` made are flags, recorded or not: a script that runs without
-/// a recorder can then still say which of its outputs are flags.
+/// While alive on a thread, remembers which tensors that `call` made are flags, recorded or not: a script that runs
+/// without a recorder can then still say which of its outputs are flags.
 class FlagsTracker {
  public:
   FlagsTracker();

@@ -40,8 +40,8 @@ class TracedTensors {
     const Traced* found = trace(tensor);
     return found ? found->value : nullptr;
   }
-  /// The tensor that the script has where this one is recorded: the caller's own input, or what an operator handed back as it is.
-  /// Undefined where that is the same one.
+  /// The tensor that the script has where this one is recorded: the caller's own input, or what an operator handed back
+  /// as it is. Undefined where that is the same one.
   at::Tensor original(const at::Tensor& tensor) const {
     const Traced* found = trace(tensor);
     return found && found->original ? found->original->tensor() : at::Tensor();
@@ -52,8 +52,8 @@ class TracedTensors {
   bool shares_memory(const at::Tensor& tensor) const;
   const std::vector<at::Tensor>& inputs() const { return inputs_; }
 
-  /// The script made a tensor of numbers that stand in it: nobody else can change it. Any other tensor that no operator of
-  /// the capture gave is a variable of the graph.
+  /// The script made a tensor of numbers that stand in it: nobody else can change it. Any other tensor that no operator
+  /// of the capture gave is a variable of the graph.
   void add_literal(const at::Tensor& tensor) { literals_[tensor.unsafeGetTensorImpl()] = tensor; }
   bool is_literal(const at::Tensor& tensor) const { return literals_.count(tensor.unsafeGetTensorImpl()) != 0; }
 

@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-/// Calls whose results nobody uses are left out of a graph. The script makes them, and may get an error from them, which it may
-/// even catch: a graph without the call holds only where the call raises nothing.
+/// Calls whose results nobody uses are left out of a graph. The script makes them, and may get an error from them,
+/// which it may even catch: a graph without the call holds only where the call raises nothing.
 namespace triage::capture {
 
 struct Checks {
@@ -22,8 +22,8 @@ struct Checks {
   std::vector<std::pair<Extent, Extent>> same;    // sizes of inputs that must be equal
 };
 
-/// What the call checks of its arguments beyond what every replay of the capture has in common. `numbers_vary`: it takes a number that may be
-/// another one in the next call.
+/// What the call checks of its arguments beyond what every replay of the capture has in common. `numbers_vary`: it
+/// takes a number that may be another one in the next call.
 Checks checks_of(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments, bool numbers_vary,
                  const SizeOrigins& origins);
 

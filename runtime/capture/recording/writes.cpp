@@ -1,5 +1,5 @@
-// In-place operators while capturing. The graph has no mutation: `x:add_(y)` is recorded as `add`, and x stands for the new
-// value from then on. That is sound as long as nothing else looks at x's memory.
+// In-place operators while capturing. The graph has no mutation: `x:add_(y)` is recorded as `add`, and x stands for the
+// new value from then on. That is sound as long as nothing else looks at x's memory.
 #include "runtime/capture/recording/autocast.h"
 #include "runtime/capture/recording/recorder.h"
 #include "runtime/capture/rules/arguments.h"
@@ -25,8 +25,9 @@ bool broadcasts(const std::vector<c10::IValue>& operands) {
   return false;
 }
 
-/// Whether the result of the twin of a write lies as the target does, for any strides that the target has in other calls.
-/// Elementwise operators choose other strides for dims of one element, and convolutions choose a memory format by these.
+/// Whether the result of the twin of a write lies as the target does, for any strides that the target has in other
+/// calls. Elementwise operators choose other strides for dims of one element, and convolutions choose a memory format
+/// by these.
 bool writes_in_order(const std::optional<c10::OperatorHandle>& twin, const at::Tensor& target) {
   if (target.dim() < 2 || (twin && graph::is_view(*twin))) return true;
   if (!twin || !graph::keeps_order(*twin)) return false;
@@ -35,8 +36,8 @@ bool writes_in_order(const std::optional<c10::OperatorHandle>& twin, const at::T
          (target.dim() < 4 || std::find(sizes.begin(), sizes.end(), 1) == sizes.end());
 }
 
-/// Dropout of no elements hands its argument back. To write to a tensor that was computed is the same then; a view, or a tensor that
-/// requires grad and was there before the call, may not be written to.
+/// Dropout of no elements hands its argument back. To write to a tensor that was computed is the same then; a view, or
+/// a tensor that requires grad and was there before the call, may not be written to.
 bool may_be_given_back(const graph::Node& node, const at::Tensor& result) {
   if (!graph::is_random(node.op) || graph::sharing(node.op) != graph::Sharing::maybe || !result.requires_grad())
     return false;

@@ -9,13 +9,14 @@
 
 #include "runtime/capture/replay/trace_tree.h"
 
-/// Tensors whose values come later: what a TraceReplayer hands to the script in place of results. Sizes, strides, dtype and
-/// device are those of the result to come.
+/// Tensors whose values come later: what a TraceReplayer hands to the script in place of results. Sizes, strides, dtype
+/// and device are those of the result to come.
 namespace triage::capture {
 
 using WeakTensor = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
 
-/// A segment of one call that was followed: enough to compute any of its values. Shared by the lazy tensors of the segment.
+/// A segment of one call that was followed: enough to compute any of its values. Shared by the lazy tensors of the
+/// segment.
 struct PendingSegment {
   std::shared_ptr<TraceTree> tree;  // owns the steps
   std::vector<TraceStep*> path;
@@ -27,8 +28,8 @@ struct PendingSegment {
   std::vector<uint32_t> versions;                       // of the inputs when it was closed
   std::vector<std::optional<uint32_t>> value_versions;  // of the values that had their data then
 
-  /// Runs the steps with ATen, and fills every lazy tensor that has no data yet. `want`: from now on the compiled graph gives
-  /// those. Throws where an input has been written to since.
+  /// Runs the steps with ATen, and fills every lazy tensor that has no data yet. `want`: from now on the compiled graph
+  /// gives those. Throws where an input has been written to since.
   void compute(bool want = false);
   /// Whether values that are not there yet may be computed of the memory of `tensor`.
   bool looks_at(const at::Tensor& tensor) const;
@@ -39,7 +40,8 @@ class LazyTensor final : public c10::TensorImpl {
  public:
   LazyTensor(const ResultLayout& layout, std::shared_ptr<PendingSegment> pending, uint32_t value);
   ~LazyTensor() override;
-  /// What only weak references keep must keep nothing itself: the segment, which refers to its values, would live for ever.
+  /// What only weak references keep must keep nothing itself: the segment, which refers to its values, would live for
+  /// ever.
   void release_resources() override;
   LazyTensor(const LazyTensor&) = delete;
   LazyTensor& operator=(const LazyTensor&) = delete;

@@ -72,8 +72,8 @@ bool same_layout(const ResultLayout& a, const ResultLayout& b) {
          (a.storage_bytes == 0) == (b.storage_bytes == 0);
 }
 
-/// Without memory the operator says what it gives. Nothing where it has no such form, or something is wrong: ATen says what,
-/// when it computes.
+/// Without memory the operator says what it gives. Nothing where it has no such form, or something is wrong: ATen says
+/// what, when it computes.
 std::optional<std::vector<ResultLayout>> by_running(const TraceStep& step, const std::vector<c10::IValue>& arguments) {
   const std::vector<ResultLayout>& like = step.results.front().second;
   try {

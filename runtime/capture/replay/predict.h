@@ -6,8 +6,8 @@
 
 #include "runtime/capture/replay/trace_tree.h"
 
-/// What a step gives for sizes that it did not come with before, found out without computing it: the operator runs on tensors
-/// without memory, or else the rules for sizes tell it (SizeRules).
+/// What a step gives for sizes that it did not come with before, found out without computing it: the operator runs on
+/// tensors without memory, or else the rules for sizes tell it (SizeRules).
 namespace triage::capture {
 
 /// The layouts of the results of `step` for these arguments. Nothing where they cannot be told without running it.

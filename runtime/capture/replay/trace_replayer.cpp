@@ -37,7 +37,8 @@ bool gives_lazy(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
                      [](const c10::IValue& result) { return result.isTensor() && can_be_lazy(result.toTensor()); });
 }
 
-/// The mode in which a tensor is made decides whether it has a version counter. In inference mode, a view of a usual tensor has one.
+/// The mode in which a tensor is made decides whether it has a version counter. In inference mode, a view of a usual
+/// tensor has one.
 at::Tensor make_lazy(const ResultLayout& layout, const std::shared_ptr<PendingSegment>& pending, uint32_t value) {
   std::optional<c10::InferenceMode> other_mode;
   if (layout.inference != c10::InferenceMode::is_enabled()) other_mode.emplace(layout.inference);
@@ -166,7 +167,8 @@ TraceReplayer::TraceReplayer(std::shared_ptr<TraceTree> tree, at::ArrayRef<at::T
 TraceReplayer::~TraceReplayer() {
   context.replayer = previous_;
   if (finished_) return;
-  try {  // the script failed: what it kept, or its error holds, must be there whatever happens to what it is computed of
+  try {  // the script failed: what it kept, or its error holds, must be there whatever happens to what it is computed
+         // of
     abandon_segment();
     compute_closed();
   } catch (const std::exception&) {  // the tensor says so when it is read
@@ -228,8 +230,8 @@ bool TraceReplayer::can_replay(const c10::OperatorHandle& op, const std::vector<
   if (full_ || protected_depth_ > 0 || !traits.computes || state.autocast != 0) return false;
   for (const size_t training : traits.training)
     if (arguments[training].isBool() && arguments[training].toBool()) return false;
-  // Autograd knows a view by what made it, which a tensor that comes later cannot take over: with gradients, views are made
-  // at once. Without, a view of what requires grad does too, and so does an argument that is handed back.
+  // Autograd knows a view by what made it, which a tensor that comes later cannot take over: with gradients, views are
+  // made at once. Without, a view of what requires grad does too, and so does an argument that is handed back.
   const bool aliases = traits.aliases || tree_->aliasing.count(&op.schema()) != 0;
   if (aliases && state.grad_mode && !c10::InferenceMode::is_enabled()) return false;
   bool with_gradients = false, odd = false;
@@ -243,7 +245,8 @@ bool TraceReplayer::can_replay(const c10::OperatorHandle& op, const std::vector<
 
 void TraceReplayer::call(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   const std::vector<c10::IValue> arguments = arguments_of(op, stack);
-  // Front ends touch what they hand over; one call of theirs may be several operators, the first of which ended a segment.
+  // Front ends touch what they hand over; one call of theirs may be several operators, the first of which ended a
+  // segment.
   for_each_tensor(arguments, materialize_if_lazy);
   const ThreadState state = ThreadState::now();
   const auto refused = refusal(op, arguments, false);
@@ -304,8 +307,8 @@ void TraceReplayer::compute_closed() {
   for (const auto& pending : pending_closed_) pending->compute(/*want=*/true);
 }
 
-/// Goes on with the segment, or begins one where there is none, or none that takes another operator. False where the tree takes
-/// no more.
+/// Goes on with the segment, or begins one where there is none, or none that takes another operator. False where the
+/// tree takes no more.
 bool TraceReplayer::enter_segment(const ThreadState& state) {
   if (now_.path.size() >= TraceTree::max_path || (!now_.path.empty() && !(state == now_.state))) end_segment();
   if (!now_.path.empty()) return true;
@@ -366,7 +369,8 @@ void TraceReplayer::note_results(TraceStep& step, const std::vector<c10::IValue>
     now_.add_value(result);
   }
   if (!step.layouts(now_.signature)) {
-    // With sizes of one kind there is nothing to predict yet: most traces are thrown away with a graph that has no break.
+    // With sizes of one kind there is nothing to predict yet: most traces are thrown away with a graph that has no
+    // break.
     if (step.results.empty())
       for_each_tensor(arguments,
                       [&](const at::Tensor& tensor) { step.first_arguments.push_back(ResultLayout::of(tensor)); });

@@ -45,10 +45,11 @@ struct FollowedSegment {
   bool raises = false;    // one of them was called where an error of the backend is one of the call
 };
 
-/// Runs a function that one graph cannot hold: the script runs on every call, and its operators in segments, which end where
-/// the graph breaks. As long as the operators come as they came before, none is executed; the script gets lazy tensors, and
-/// where the segment ends its compiled graph runs at once. An operator that did not come before ends that: what was deferred
-/// is executed by ATen, and the tree grows by what follows. So every call does what the script says; only when differs.
+/// Runs a function that one graph cannot hold: the script runs on every call, and its operators in segments, which end
+/// where the graph breaks. As long as the operators come as they came before, none is executed; the script gets lazy
+/// tensors, and where the segment ends its compiled graph runs at once. An operator that did not come before ends that:
+/// what was deferred is executed by ATen, and the tree grows by what follows. So every call does what the script says;
+/// only when differs.
 ///
 /// Current on its thread from construction to destruction: with a Recorder, after one that broke, or without one.
 class TraceReplayer {
@@ -70,13 +71,13 @@ class TraceReplayer {
   /// An operator that was recorded with these arguments; `stack` ends with its results.
   void observe(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments,
                const torch::jit::Stack& stack);
-  /// An operator is about to write to its arguments: what was deferred is executed, and what would be computed of their memory
-  /// later is computed now.
+  /// An operator is about to write to its arguments: what was deferred is executed, and what would be computed of their
+  /// memory later is computed now.
   void before_write(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
   /// The script hands `tensor` to something.
   void note_use(const at::Tensor& tensor);
-  /// All operators so far are executed before this returns. Before whatever must see their results, or would change what they
-  /// compute in.
+  /// All operators so far are executed before this returns. Before whatever must see their results, or would change
+  /// what they compute in.
   void end_segment();
   void graph_break(const GraphBreak& graph_break);
   /// Whether it was met before, in this call or another: then nobody needs the stack that it is met under.
@@ -92,9 +93,9 @@ class TraceReplayer {
   void enter_protected();
   void leave_protected() { --protected_depth_; }
 
-  /// After the script returned `outputs`: executes what is left, and compiles the segments that were new. Says why a segment
-  /// could not be compiled; such a one is run by ATen. That is thrown instead where an operator of it was called under
-  /// `error_on_graph_break`, or for `fail_on_error`.
+  /// After the script returned `outputs`: executes what is left, and compiles the segments that were new. Says why a
+  /// segment could not be compiled; such a one is run by ATen. That is thrown instead where an operator of it was
+  /// called under `error_on_graph_break`, or for `fail_on_error`.
   std::string finish(at::ArrayRef<at::Tensor> outputs, bool fail_on_error);
   /// The script hands tensors out in another way than as results: in a table, in a closure.
   void note_escape() noexcept { escaped_ = true; }

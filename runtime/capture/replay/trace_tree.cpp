@@ -158,7 +158,8 @@ void compile_segment(TraceTree& tree, TraceSegment& segment, const std::vector<T
                      const std::vector<at::Tensor>& inputs) {
   SegmentGraph builder(tree, inputs);
   for (const TraceStep* step : path) builder.append(*step);
-  // An alias is made again from what it looks at, so that a later write shows where it should. That has to be there then.
+  // An alias is made again from what it looks at, so that a later write shows where it should. That has to be there
+  // then.
   std::vector<bool> needed = segment.wanted;
   segment.outputs.clear();
   segment.aliases.clear();

@@ -20,7 +20,8 @@
 /// begin alike make a tree. Built by a TraceReplayer; one thread at a time.
 namespace triage::capture {
 
-/// What stands for an argument of an operator in a trace. Values and inputs are numbered from the beginning of the segment.
+/// What stands for an argument of an operator in a trace. Values and inputs are numbered from the beginning of the
+/// segment.
 struct TraceArgument {
   enum class From : uint8_t { constant, value, input, list };
   From from = From::constant;

@@ -10,7 +10,8 @@
 
 namespace triage::capture {
 
-/// Who wants to know what capture does. Called on the thread of the call, for calls that no graph answered; thread-safe.
+/// Who wants to know what capture does. Called on the thread of the call, for calls that no graph answered;
+/// thread-safe.
 class CompileObserver {
  public:
   virtual ~CompileObserver() = default;

@@ -50,14 +50,15 @@ namespace {
 
 using Values = std::unordered_set<const graph::Value*>;
 
-/// Whether the words of a value are those of flags, or were told to be flags: it was looked at then where they come from.
+/// Whether the words of a value are those of flags, or were told to be flags: it was looked at then where they come
+/// from.
 bool is_origin_of_flags(const graph::Value& value) {
   if (!value.is_flags) return false;
   return !value.producer || !moves(value.producer->op);
 }
 
-/// Visits the value and what its words were moved out of, until `visit` says that it is found: returns that. Where nothing is
-/// found, all of them are `without`. A mask holds no words.
+/// Visits the value and what its words were moved out of, until `visit` says that it is found: returns that. Where
+/// nothing is found, all of them are `without`. A mask holds no words.
 template <typename Visit>
 const graph::Value* find_source(const graph::Value& value, Values& without, const Visit& visit) {
   std::vector<const graph::Value*> left = {&value};

@@ -27,8 +27,8 @@ bool is_aten(const c10::OperatorHandle& op);
 /// The values of its arguments decide the shape of what this call of `op` gives.
 bool gives_dynamic_shape(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments);
 
-/// Whether `op` may raise because of the values it is given, where others of their shapes and dtypes are fine: an index out
-/// of range, an integer divided by zero. (Linear algebra tells by LinAlgError.)
+/// Whether `op` may raise because of the values it is given, where others of their shapes and dtypes are fine: an index
+/// out of range, an integer divided by zero. (Linear algebra tells by LinAlgError.)
 bool judges_values(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments);
 
 /// The call changes this argument in place.

@@ -56,7 +56,8 @@ void HeldSizes::note_all_sizes() {
   if (!std::exchange(all_sizes_, true)) all_sizes_line_ = guard_line_();
 }
 
-/// What was read follows from the sizes of the inputs, one way or another; but not where a param or values decide a shape too.
+/// What was read follows from the sizes of the inputs, one way or another; but not where a param or values decide a
+/// shape too.
 void HeldSizes::hold_all_sizes() {
   note_all_sizes();
   if (shaped_by_values_)
@@ -68,8 +69,8 @@ void HeldSizes::hold_all_sizes() {
                          "Replace the param by a number in the script, or use the size in tensor operations only.");
 }
 
-/// How many tensors an operator returned may depend on sizes, which become guards, and on numbers that it was given: a graph has
-/// as many results in every call.
+/// How many tensors an operator returned may depend on sizes, which become guards, and on numbers that it was given: a
+/// graph has as many results in every call.
 void HeldSizes::hold_count(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments) {
   const auto dim = parted_dim(op, arguments);
   if (!dim) note_all_sizes();
@@ -170,8 +171,8 @@ bool HeldSizes::varies(const std::vector<c10::IValue>& arguments) const {
   return false;
 }
 
-/// Is there one in the place of a number, which the operator may refuse: a dim out of range? Where it refuses those that the dtype does not
-/// hold, sizes count, too.
+/// Is there one in the place of a number, which the operator may refuse: a dim out of range? Where it refuses those
+/// that the dtype does not hold, sizes count, too.
 bool HeldSizes::numbers_vary(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments) const {
   const auto& declared = op.schema().arguments();
   for (size_t i = 0; i < arguments.size(); ++i) {

@@ -40,14 +40,14 @@ class HeldSizes {
   };
   HeldSizes(const graph::Graph& graph, const TracedTensors& tensors, std::function<Source()> guard_line);
 
-  /// The script goes its way by a size or the rank: the graph then holds for these sizes only. A size of something computed is
-  /// traced back to the inputs (SizeOrigins); where that cannot be done, every size is held fast.
+  /// The script goes its way by a size or the rank: the graph then holds for these sizes only. A size of something
+  /// computed is traced back to the inputs (SizeOrigins); where that cannot be done, every size is held fast.
   void read_size(const at::Tensor& tensor, int64_t dim);
   void read_rank(const at::Tensor& tensor);
   /// What comes next follows from these facts (TensorMatcher): the graph then holds wherever they do.
   void rely_on(const std::vector<SizeFact>& facts);
-  /// The script goes its way by a comparison of sizes, which is `truth` here. False where it cannot be a guard, because it is
-  /// not computed of sizes of inputs alone.
+  /// The script goes its way by a comparison of sizes, which is `truth` here. False where it cannot be a guard, because
+  /// it is not computed of sizes of inputs alone.
   bool hold_condition(const graph::Value* condition, bool truth);
   void hold_size(const Extent& extent, int64_t size);
   void hold_same_size(const Extent& a, const Extent& b);

@@ -11,8 +11,9 @@
 
 #include "runtime/symbols/table.h"
 
-/// Numbers of a capture that a replay finds out again: items of tensors, sizes, and what is computed of them. A front end holds
-/// each as the 0-dim tensor (int64, float64 or bool) that stands for it in the graph, and records arithmetic as ATen calls.
+/// Numbers of a capture that a replay finds out again: items of tensors, sizes, and what is computed of them. A front
+/// end holds each as the 0-dim tensor (int64, float64 or bool) that stands for it in the graph, and records arithmetic
+/// as ATen calls.
 namespace triage::capture {
 
 class Recorder;
@@ -45,8 +46,8 @@ class Numbers {
   std::function<bool(const graph::Value*)> is_literal_;
 };
 
-/// What follows records with the recorder of this thread, and asks it. An operator may be a graph break, behind which nothing is
-/// captured: numbers are then plain tensors, of which nothing is known.
+/// What follows records with the recorder of this thread, and asks it. An operator may be a graph break, behind which
+/// nothing is captured: numbers are then plain tensors, of which nothing is known.
 
 /// The element of `tensor`, which has one.
 at::Tensor record_item(const at::Tensor& tensor);
@@ -58,8 +59,8 @@ bool is_captured_number(const at::Tensor& number);
 std::optional<bool> known_truth(const at::Tensor& condition);
 /// Leaves an assertion in the graph: a replay raises where the condition, in words `expression`, does not hold.
 void record_check(const at::Tensor& condition, const std::string& expression, const std::string& message);
-/// The script goes its way by the number's value. A condition on sizes becomes a guard: the graph holds for all sizes that take
-/// the same way. Any other number of sizes: it holds for these sizes only. An item is a graph break.
+/// The script goes its way by the number's value. A condition on sizes becomes a guard: the graph holds for all sizes
+/// that take the same way. Any other number of sizes: it holds for these sizes only. An item is a graph break.
 void specialize(const at::Tensor& number);
 /// "u0 + 1", for messages; empty where it has no words.
 std::string number_text(const at::Tensor& number);

@@ -10,8 +10,8 @@
 
 #include "runtime/operators/semantics.h"
 
-/// A condition on the sizes of inputs by which a script went its way, such as `x:size(0) % 2 == 0`. The graph holds for all sizes
-/// that take the same way: the condition is a guard, worked out again on every call.
+/// A condition on the sizes of inputs by which a script went its way, such as `x:size(0) % 2 == 0`. The graph holds for
+/// all sizes that take the same way: the condition is a guard, worked out again on every call.
 namespace triage::capture {
 
 class SizeCondition {
@@ -29,8 +29,8 @@ class SizeCondition {
   };
   using OriginOf = std::function<Origin(const graph::Value*)>;
 
-  /// `condition`: a comparison of integers computed of sizes, which was `truth` in the capture. Nothing where it is computed of
-  /// anything else, or by operators that are not known here.
+  /// `condition`: a comparison of integers computed of sizes, which was `truth` in the capture. Nothing where it is
+  /// computed of anything else, or by operators that are not known here.
   static std::optional<SizeCondition> of(const graph::Value* condition, bool truth, const OriginOf& origin);
 
   /// No allocation.

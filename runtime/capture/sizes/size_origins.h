@@ -11,9 +11,9 @@
 
 #include "runtime/operators/semantics.h"
 
-/// Where sizes come from. A recorded call replays on inputs of other sizes, so that what a script learnt of a size holds
-/// again only if it follows from the sizes of inputs. For common operators the relation is known (size_rules.cpp); any
-/// other gives results of unknown sizes.
+/// Where sizes come from. A recorded call replays on inputs of other sizes, so that what a script learnt of a size
+/// holds again only if it follows from the sizes of inputs. For common operators the relation is known
+/// (size_rules.cpp); any other gives results of unknown sizes.
 namespace triage::capture {
 
 /// The size of one dimension of a tensor of a capture.
@@ -36,8 +36,8 @@ struct Extent {
 /// One extent a dimension; nothing where even their number may differ in a replay.
 using Shape = std::optional<std::vector<Extent>>;
 
-/// The shapes of the tensors of one capture. A tensor that was never added was there before: its sizes are constant. The
-/// caller keeps the addresses of the tensors from being used again.
+/// The shapes of the tensors of one capture. A tensor that was never added was there before: its sizes are constant.
+/// The caller keeps the addresses of the tensors from being used again.
 class SizeOrigins {
  public:
   void add_input(const at::Tensor& traced, size_t input);
@@ -46,7 +46,8 @@ class SizeOrigins {
                    const std::vector<at::Tensor*>& results);
   /// `target` was written to and now has the shape of `value`.
   void replace(const at::Tensor& target, const at::Tensor& value);
-  /// From now on a dimension of an input is known to be of one size with another, or of a constant size, in every replay.
+  /// From now on a dimension of an input is known to be of one size with another, or of a constant size, in every
+  /// replay.
   void unite(const Extent& a, const Extent& b);
 
   bool knows(const at::Tensor& tensor) const { return shapes_.count(tensor.unsafeGetTensorImpl()) != 0; }
@@ -63,8 +64,8 @@ class SizeOrigins {
   std::vector<std::pair<Extent, Extent>> united_;  // each first one is represented by its second one
 };
 
-/// The shape that an operator gives its result number `result`, as far as a rule is known; `shape_of` tells those of its
-/// tensor arguments. Holds for all sizes for which the call does not raise.
+/// The shape that an operator gives its result number `result`, as far as a rule is known; `shape_of` tells those of
+/// its tensor arguments. Holds for all sizes for which the call does not raise.
 class SizeRules {
  public:
   SizeRules(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments, const SizeOrigins& origins);
@@ -120,7 +121,8 @@ class SizeRules {
   bool number_is_param_ = false;  // some number of the call may differ in a replay
 };
 
-/// The dimension along which an operator cuts its first argument into a list, whose length follows from that size alone.
+/// The dimension along which an operator cuts its first argument into a list, whose length follows from that size
+/// alone.
 std::optional<int64_t> parted_dim(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments);
 
 }  // namespace triage::capture

@@ -1,5 +1,5 @@
-// The shapes that operators give. A rule holds for every size for which the call does not raise, or answers "unknown": what
-// is not certain costs a graph for each size, a wrong rule would cost a wrong answer.
+// The shapes that operators give. A rule holds for every size for which the call does not raise, or answers "unknown":
+// what is not certain costs a graph for each size, a wrong rule would cost a wrong answer.
 #include "runtime/capture/rules/rules.h"
 #include "runtime/capture/sizes/size_origins.h"
 #include "runtime/given/host_call.h"
@@ -294,8 +294,8 @@ Shape SizeRules::flatten() const {
   return result;
 }
 
-/// Sizes in the list are the same in every replay. What -1 stands for is one input's dimension where the constants on both
-/// sides cancel out.
+/// Sizes in the list are the same in every replay. What -1 stands for is one input's dimension where the constants on
+/// both sides cancel out.
 Shape SizeRules::view() const {
   const Shape input = first();
   const c10::IValue* list = argument("size") ? argument("size") : argument("shape");
@@ -492,7 +492,8 @@ std::vector<Varying> varying_dims(const std::vector<at::Tensor>& inputs, const s
 
 }  // namespace
 
-/// A function of the host is asked what it gives for other sizes: what then is the size of an input is so in every replay.
+/// A function of the host is asked what it gives for other sizes: what then is the size of an input is so in every
+/// replay.
 Shape SizeRules::of_host(size_t index) const {
   const c10::IValue* number = argument("function");
   const auto callee = number && number->isInt() ? given::find(number->toInt()) : nullptr;

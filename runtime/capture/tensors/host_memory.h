@@ -8,8 +8,9 @@
 
 namespace triage::capture {
 
-/// Memory that belongs to the host of a policy beyond the call in which it was seen: inputs, which the script may have kept,
-/// and outputs. It is known as long as anybody has it. Not thread-safe: the script's calls come one after the other.
+/// Memory that belongs to the host of a policy beyond the call in which it was seen: inputs, which the script may have
+/// kept, and outputs. It is known as long as anybody has it. Not thread-safe: the script's calls come one after the
+/// other.
 class HostMemory {
  public:
   /// `name`: of a tensor that the host gave the script under it.
@@ -39,8 +40,8 @@ class HostMemory {
   size_t most_ = 64;  // when so many are known, those that are gone are looked for
 };
 
-/// While alive on a thread, operators that write to memory of the host raise an error: to the inputs and params of the call that
-/// runs, and to what is in `kept`, which gets them too. `kept` may be null; else it must live as long.
+/// While alive on a thread, operators that write to memory of the host raise an error: to the inputs and params of the
+/// call that runs, and to what is in `kept`, which gets them too. `kept` may be null; else it must live as long.
 class ProtectInputs {
  public:
   explicit ProtectInputs(at::ArrayRef<at::Tensor> inputs, HostMemory* kept = nullptr);
@@ -51,8 +52,8 @@ class ProtectInputs {
   static bool active() noexcept;
   /// Whether the memory of `tensor` is protected.
   static bool covers(const at::Tensor& tensor);
-  /// Protects what belongs to the host, too: a gradient of an input, what a function of the host keeps. Without effect where
-  /// nothing is protected.
+  /// Protects what belongs to the host, too: a gradient of an input, what a function of the host keeps. Without effect
+  /// where nothing is protected.
   static void add(const at::Tensor& tensor);
   /// Throws when `op`, called with `stack`, would write to protected memory.
   static void check(const c10::OperatorHandle& op, const torch::jit::Stack& stack);

@@ -1,9 +1,9 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
-/// Which tensor it was that a capture saw. No other tensor gets its address while this lives, nor other memory that of its
-/// StorageImpl; but its elements are given back as soon as nobody else holds them, so that a capture needs no more memory than
-/// the script by itself.
+/// Which tensor it was that a capture saw. No other tensor gets its address while this lives, nor other memory that of
+/// its StorageImpl; but its elements are given back as soon as nobody else holds them, so that a capture needs no more
+/// memory than the script by itself.
 namespace triage::capture {
 
 class Identity {
@@ -15,8 +15,8 @@ class Identity {
         memory_(tensor.has_storage() ? tensor.storage().unsafeGetStorageImpl() : nullptr) {}
   /// Undefined once the tensor is gone.
   at::Tensor tensor() const { return at::Tensor(tensor_.lock()); }
-  /// Whether it had the memory of `other`. Still true when it is gone: what depends on it may not depend on the time at which a
-  /// script's garbage is collected.
+  /// Whether it had the memory of `other`. Still true when it is gone: what depends on it may not depend on the time at
+  /// which a script's garbage is collected.
   bool shared_memory_with(const at::Tensor& other) const {
     return memory_ && other.has_storage() && other.storage().unsafeGetStorageImpl() == memory_;
   }

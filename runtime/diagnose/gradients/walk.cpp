@@ -114,8 +114,8 @@ void GradientWalk::look(Node& node, const Gradients& made, const Gradients& give
   }
 }
 
-/// What is bad in the gradient of a result of `node`. Its parts were sent before; where they have this kind nowhere, their sum made
-/// it.
+/// What is bad in the gradient of a result of `node`. Its parts were sent before; where they have this kind nowhere,
+/// their sum made it.
 BadRows GradientWalk::arrived(const Node& node, uint32_t result, const at::Tensor& gradient) {
   BadRows bad = trail_.bad_rows(gradient, varies(&node));
   if (!bad.is_bad()) return bad;
@@ -136,9 +136,9 @@ BadRows GradientWalk::arrived(const Node& node, uint32_t result, const at::Tenso
   return bad;
 }
 
-/// The gradient of a parameter has no samples: those that made it bad are found by the gradients of single samples, or where no
-/// gradient is needed for it, by the operands of the forward.
-/// What passes on a bad gradient passes on its samples.
+/// The gradient of a parameter has no samples: those that made it bad are found by the gradients of single samples, or
+/// where no gradient is needed for it, by the operands of the forward. What passes on a bad gradient passes on its
+/// samples.
 void GradientWalk::find_samples(Node& node, const Gradients& given, size_t operand, const BadRows& read,
                                 BadRows& bad) const {
   if (!bad.is_bad() || bad.per_sample || samples_ == 0) return;

@@ -11,8 +11,9 @@
 #include "runtime/diagnose/isolation/poison.h"
 #include "runtime/diagnose/isolation/recording.h"
 
-/// Whether a bad sample stays alone: a batch is run as it is, then with one sample after another made bad in every way that
-/// its dtype knows, and the other samples of all outputs are compared with the first run, bit for bit (all NaN count as one).
+/// Whether a bad sample stays alone: a batch is run as it is, then with one sample after another made bad in every way
+/// that its dtype knows, and the other samples of all outputs are compared with the first run, bit for bit (all NaN
+/// count as one).
 namespace triage::diagnose {
 
 using Tensors = std::vector<at::Tensor>;
@@ -87,8 +88,8 @@ struct IsolationOptions {
   std::function<void(size_t done, size_t all)> progress = {};
 };
 
-/// Throws InputError where there are not two samples, or no input that has any; what the clean batch throws; and Error where the
-/// same batch does not give the same bits again.
+/// Throws InputError where there are not two samples, or no input that has any; what the clean batch throws; and Error
+/// where the same batch does not give the same bits again.
 Isolation check_isolation(IsolationSubject& subject, const std::vector<IsolationInput>& inputs,
                           const IsolationOptions& options = {});
 

@@ -51,8 +51,8 @@ class Crossed {
            same_kind(clean_.values[value].tensor, poisoned_.values[value].tensor);
   }
 
-  /// A part of the batch that was copied keeps the dims of what it is taken from; a reduction loses that of the samples, or
-  /// has one index there.
+  /// A part of the batch that was copied keeps the dims of what it is taken from; a reduction loses that of the
+  /// samples, or has one index there.
   bool is_slice(size_t value) {
     const Value& was = clean_.values[value];
     const auto dim = dim_of_one_index(was.tensor, poisoned_.values[value].tensor, samples_, was.is_flags);

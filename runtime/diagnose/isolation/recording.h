@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-/// A computation operator by operator, with the values between them: two recordings, of a batch and of the same batch with a
-/// bad sample, show which operator carries the difference from one sample to others.
+/// A computation operator by operator, with the values between them: two recordings, of a batch and of the same batch
+/// with a bad sample, show which operator carries the difference from one sample to others.
 namespace triage::diagnose {
 
 struct Value {
@@ -57,8 +57,9 @@ std::vector<std::pair<std::string, at::Tensor>> named_tensors(const c10::IValue&
 /// How many steps two recordings have in common, from the first on.
 size_t common_steps(const Recording& a, const Recording& b);
 
-/// The first step on the way to `output` (none given: on any way) whose result differs outside of sample `row`, though what it
-/// read differs in that sample only. Of a computation that raised: the step that raised, or that let it be known.
+/// The first step on the way to `output` (none given: on any way) whose result differs outside of sample `row`, though
+/// what it read differs in that sample only. Of a computation that raised: the step that raised, or that let it be
+/// known.
 std::optional<size_t> first_crossing(const Recording& clean, const Recording& poisoned, int64_t samples, int64_t row,
                                      std::optional<size_t> output);
 

@@ -15,12 +15,12 @@ enum class Spread : uint8_t {
   others       // in the part of another sample, or in what all samples share
 };
 
-/// Of a value inside of a computation, whose samples may lie along any dim: that of a transposed batch, or a dim in which
-/// samples were merged with others.
+/// Of a value inside of a computation, whose samples may lie along any dim: that of a transposed batch, or a dim in
+/// which samples were merged with others.
 Spread spread_of(const at::Tensor& clean, const at::Tensor& other, int64_t samples, int64_t row, bool is_flags);
 
-/// The dim along which one index alone differs, for values in which no dim has a multiple of the samples: a slice of the batch, or
-/// a reduction of which one feature changed. Who knows where the value comes from can tell.
+/// The dim along which one index alone differs, for values in which no dim has a multiple of the samples: a slice of
+/// the batch, or a reduction of which one feature changed. Who knows where the value comes from can tell.
 std::optional<int64_t> dim_of_one_index(const at::Tensor& clean, const at::Tensor& other, int64_t samples,
                                         bool is_flags);
 

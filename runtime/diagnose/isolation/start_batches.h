@@ -14,8 +14,8 @@ struct StartBatch {
   std::vector<at::Tensor> tensors;
 };
 inline constexpr const char* made_good = ", bad samples made good";
-/// Two of them. Without bad samples, which could hide what one more does; and with some, as it is given or made so, because a
-/// policy may give a bad sample what others have.
+/// Two of them. Without bad samples, which could hide what one more does; and with some, as it is given or made so,
+/// because a policy may give a bad sample what others have.
 std::vector<StartBatch> start_batches(const std::vector<IsolationInput>& inputs);
 
 }  // namespace triage::diagnose

@@ -8,9 +8,9 @@
 
 namespace triage::diagnose {
 
-/// Values of a recording that are known by the tensors that hold them. A tensor that was written to since is another value.
-/// Keeps copies, because operators may write to what they read, and weak references to the tensors, so that addresses stay theirs
-/// and their memory goes with whoever computes.
+/// Values of a recording that are known by the tensors that hold them. A tensor that was written to since is another
+/// value. Keeps copies, because operators may write to what they read, and weak references to the tensors, so that
+/// addresses stay theirs and their memory goes with whoever computes.
 class TensorValues {
  public:
   explicit TensorValues(Recording& recording) : recording_(recording) {}

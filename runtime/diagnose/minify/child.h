@@ -22,8 +22,8 @@ struct ChildEnd {
 /// What became of a child that did not finish: "crashes the process with signal 11 (Segmentation fault)".
 std::string describe(const ChildEnd& end, const ChildLimits& limits);
 
-/// Runs `work` in a fork of this process, which must not have started threads that `work` needs: a fork has one thread, and
-/// LibTorch's pool of threads would be waited for without end. The child prints nothing. `work` must not throw.
+/// Runs `work` in a fork of this process, which must not have started threads that `work` needs: a fork has one thread,
+/// and LibTorch's pool of threads would be waited for without end. The child prints nothing. `work` must not throw.
 ChildEnd run_in_child(const std::function<std::string()>& work, const ChildLimits& limits);
 
 }  // namespace triage::diagnose

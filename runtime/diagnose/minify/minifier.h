@@ -7,8 +7,8 @@
 #include "runtime/diagnose/minify/child.h"
 #include "runtime/diagnose/program_run.h"
 
-/// Makes a graph program that fails as small as it gets, while it fails the same way: delta debugging. Each candidate runs in a
-/// child process.
+/// Makes a graph program that fails as small as it gets, while it fails the same way: delta debugging. Each candidate
+/// runs in a child process.
 namespace triage::diagnose {
 
 struct MinifierOptions {

@@ -1,6 +1,6 @@
-// One read of each value. The bits of floats, seen as integers, are in the order of the numbers: the first loop over a block finds
-// its smallest and largest ones and counts zeros. Only in a block with a value near the limit a second loop, in the cache, counts
-// the rest.
+// One read of each value. The bits of floats, seen as integers, are in the order of the numbers: the first loop over a
+// block finds its smallest and largest ones and counts zeros. Only in a block with a value near the limit a second
+// loop, in the cache, counts the rest.
 #include "runtime/diagnose/statistics/value_counts.h"
 
 #include <ATen/ATen.h>

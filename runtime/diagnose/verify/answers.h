@@ -27,9 +27,9 @@ struct Answers {
   bool gives_flags() const;
   /// The entries of each sample, those of all outputs of flags.
   std::vector<Record> records() const;
-  /// Whether a record of this sample tells of a value that is still bad: it has an entry of severity ERROR or worse that no repair came
-  /// after. Each output of flags is one record, because a repair in one says nothing of what another tells. `kept`: how errors
-  /// accumulated.
+  /// Whether a record of this sample tells of a value that is still bad: it has an entry of severity ERROR or worse
+  /// that no repair came after. Each output of flags is one record, because a repair in one says nothing of what
+  /// another tells. `kept`: how errors accumulated.
   bool tells_of_bad(int64_t row, const AccumulationConfig& kept) const;
 
  private:

@@ -18,8 +18,8 @@ class AnswersLaw : public Trial {
  public:
   using Trial::Trial;
 
-  /// The batch given, twice: the first call may be the script, which captures. Then names and forms are known. Of a batch that
-  /// fails, the samples that are answered; false where none is.
+  /// The batch given, twice: the first call may be the script, which captures. Then names and forms are known. Of a
+  /// batch that fails, the samples that are answered; false where none is.
   bool learn() {
     samples_ = samples_to_try(inputs_, {});
     if (samples_.empty())

@@ -70,7 +70,8 @@ class BadElements {
   at::Tensor mask_;
 };
 
-/// Where the recording does not show what a call did, with more samples or another state: the last operator that has a line.
+/// Where the recording does not show what a call did, with more samples or another state: the last operator that has a
+/// line.
 std::optional<Step> last_with_line(const Ways& ways, size_t value) {
   for (std::optional<size_t> producer = ways.producer(value); producer; producer = ways.producer(value)) {
     const Step& step = ways.step(*producer);

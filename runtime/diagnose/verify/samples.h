@@ -24,9 +24,9 @@ inline Tensors batch_of(const std::vector<IsolationInput>& inputs, const TriedSa
   return batch_of(inputs, samples.data(), samples.data() + samples.size());
 }
 
-/// The samples of the batch given, then one of its good samples made bad in every way that is known: special values of each dtype,
-/// alone and in the whole sample; constants, permutations, other scales; `numbers` (of the script, and its params) and
-/// their neighbours. Empty where no input has samples.
+/// The samples of the batch given, then one of its good samples made bad in every way that is known: special values of
+/// each dtype, alone and in the whole sample; constants, permutations, other scales; `numbers` (of the script, and its
+/// params) and their neighbours. Empty where no input has samples.
 TriedSamples samples_to_try(const std::vector<IsolationInput>& inputs, const std::vector<double>& numbers);
 
 /// Whether it is without NaN and Inf.

@@ -13,9 +13,9 @@ struct SearchOptions {
   std::vector<double> numbers;
 };
 
-/// Draws samples from those that are there (other scales, special values, numbers of the script, halves of two samples), and keeps
-/// those that take a side of a comparison that no sample took before. Samples with which the policy raises are kept, too. The
-/// sides are those of values of dtype bool in recordings of `subject`.
+/// Draws samples from those that are there (other scales, special values, numbers of the script, halves of two
+/// samples), and keeps those that take a side of a comparison that no sample took before. Samples with which the policy
+/// raises are kept, too. The sides are those of values of dtype bool in recordings of `subject`.
 TriedSamples search_for_sides(IsolationSubject& subject, const std::vector<IsolationInput>& inputs,
                               const TriedSamples& samples, const SearchOptions& options);
 

@@ -100,8 +100,8 @@ void simplify(TriedSamples& samples, size_t which, size_t input, const Shows& sh
       }
 }
 
-/// Samples of a batch with fewer elements, and 0 or 1 in the place of those that do not matter. The last `kept` samples keep
-/// their values.
+/// Samples of a batch with fewer elements, and 0 or 1 in the place of those that do not matter. The last `kept` samples
+/// keep their values.
 template <class Shows>
 TriedSamples smallest(TriedSamples samples, const std::vector<IsolationInput>& inputs, const Shows& shows,
                       size_t kept = 0) {

@@ -10,7 +10,8 @@
 /// Where elements of a result come from, as far as the operator says it.
 namespace triage::diagnose {
 
-/// Of an operator that chooses, element by element: `aten::where`, `triage::select` of branches, `triage::fix`, `aten::masked_fill`.
+/// Of an operator that chooses, element by element: `aten::where`, `triage::select` of branches, `triage::fix`,
+/// `aten::masked_fill`.
 struct Choice {
   at::Tensor condition;                         // bool, in the sizes of the result
   std::optional<size_t> when_true, when_false;  // values; nothing where it is a number
@@ -22,8 +23,8 @@ struct Part {
   size_t value;
   at::Tensor mask;  // bool, in the sizes of the value
 };
-/// What elements `mask` of `result` may have come of, in the order of the operands; without flags and conditions. What was not chosen
-/// is not among it. Operators of which nothing is known may have made each element of all.
+/// What elements `mask` of `result` may have come of, in the order of the operands; without flags and conditions. What
+/// was not chosen is not among it. Operators of which nothing is known may have made each element of all.
 std::vector<Part> parts_behind(const Recording& recording, const Step& step, size_t result, const at::Tensor& mask);
 
 }  // namespace triage::diagnose

@@ -94,8 +94,9 @@ class Trial {
   Answers answers_of(Tensors (IsolationSubject::*call)(const Tensors&), const TriedSamples& samples);
 };
 
-/// The batch given, twice: the first call may be the script, which captures. Then names and forms are known. Of a batch that
-/// fails, the samples that are answered; false where none is. Throws InputError for a batch that does not fit the declaration.
+/// The batch given, twice: the first call may be the script, which captures. Then names and forms are known. Of a batch
+/// that fails, the samples that are answered; false where none is. Throws InputError for a batch that does not fit the
+/// declaration.
 bool learn(TrialState& state);
 
 /// Each tries one law.

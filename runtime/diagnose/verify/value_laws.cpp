@@ -73,7 +73,8 @@ class ValueLaws : public Trial {
     }
   }
 
-  /// `how(answers, output, row, record, sample)` says how a sample breaks the law, `blame(sample, output)` which operator does.
+  /// `how(answers, output, row, record, sample)` says how a sample breaks the law, `blame(sample, output)` which
+  /// operator does.
   template <class How, class Blame>
   void judge(Law law, const How& how, const Blame& blame) {
     struct Broken {
@@ -111,8 +112,8 @@ class ValueLaws : public Trial {
     }
   }
 
-  /// Samples that break a law, with how. `alone` says how one does by itself, `blame` which operator does then. Samples beside each
-  /// other mostly show the same, so those that are looked at are spread over all.
+  /// Samples that break a law, with how. `alone` says how one does by itself, `blame` which operator does then. Samples
+  /// beside each other mostly show the same, so those that are looked at are spread over all.
   template <class Alone, class Blame>
   void note(Law law, size_t output, const std::vector<std::pair<size_t, std::string>>& broken, const Alone& alone,
             const Blame& blame) {

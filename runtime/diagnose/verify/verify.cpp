@@ -29,7 +29,8 @@ void try_law(TrialState& state, Law law, void (*check)(TrialState&)) {
   }
 }
 
-/// Numbers that the policy computes of constants: what is the same for two samples. Comparisons have their sides there, too.
+/// Numbers that the policy computes of constants: what is the same for two samples. Comparisons have their sides there,
+/// too.
 void add_computed_numbers(TrialState& state) {
   constexpr size_t most = 64;
   constexpr int64_t most_elements = 4;

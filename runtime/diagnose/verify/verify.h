@@ -29,7 +29,8 @@ struct LawsOptions {
   std::function<void(const std::string& step)> progress = {};  // as in VerifyOptions
 };
 
-/// Tries all laws with the samples of one batch. Throws InputError where no input has samples, and what the batch given throws.
+/// Tries all laws with the samples of one batch. Throws InputError where no input has samples, and what the batch given
+/// throws.
 Verification check_laws(VerifySubject& subject, const std::vector<IsolationInput>& inputs,
                         const LawsOptions& options = {});
 

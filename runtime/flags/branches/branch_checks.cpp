@@ -53,7 +53,8 @@ std::string selectable(const at::Tensor& condition, const at::Tensor& a, const a
 
 namespace {
 
-/// Of floats, too much data has the form of some flags: only that of the configuration in force counts, and flags have no gradient.
+/// Of floats, too much data has the form of some flags: only that of the configuration in force counts, and flags have
+/// no gradient.
 bool looks_like_flags(const at::Tensor& tensor) {
   if (!has_known_form(tensor) || tensor.requires_grad()) return false;
   const ErrorConfig& config = get_config();

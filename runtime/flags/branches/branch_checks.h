@@ -1,7 +1,8 @@
 #pragma once
-// What IF and the combinators refuse, of C++ hosts (control_flow.cpp, api.cpp) and of scripts (bindings/lua/flags/branches.cpp) alike.
-// Each check gives the complaint, empty where there is none. None reads the data of a tensor, or asks for its sizes where a capture
-// would notice: the operators that follow check again at run time.
+// What IF and the combinators refuse, of C++ hosts (control_flow.cpp, api.cpp) and of scripts
+// (bindings/lua/flags/branches.cpp) alike. Each check gives the complaint, empty where there is none. None reads the
+// data of a tensor, or asks for its sizes where a capture would notice: the operators that follow check again at run
+// time.
 #include <ATen/core/Tensor.h>
 
 #include <string>
@@ -32,7 +33,8 @@ std::string batch_condition(const at::Tensor& condition, const Language& languag
 
 /// What two branches returned in the same place, for `condition` to select between.
 std::string selectable(const at::Tensor& condition, const at::Tensor& a, const at::Tensor& b, const Language& language);
-/// The same where the condition is over elements: the three broadcast as in `where`. Undefined: a number in the place of a tensor.
+/// The same where the condition is over elements: the three broadcast as in `where`. Undefined: a number in the place
+/// of a tensor.
 std::string selectable_elements(const at::Tensor& condition, const at::Tensor& a, const at::Tensor& b,
                                 const Language& language);
 /// The complaint about flags there.

@@ -1,5 +1,6 @@
-// The operations on flags as plain ATen calls: detection, repair, selection and questions (records: composite_records.cpp). No call
-// here names the batch size, and none reads a value. At the end they are boxed, and found by name.
+// The operations on flags as plain ATen calls: detection, repair, selection and questions (records:
+// composite_records.cpp). No call here names the batch size, and none reads a value. At the end they are boxed, and
+// found by name.
 #include "runtime/flags/composites/composite.h"
 
 #include <ATen/ATen.h>
@@ -30,8 +31,8 @@ bool can_be_non_finite(const Tensor& z) {
   return at::isFloatingType(z.scalar_type()) || at::isComplexType(z.scalar_type());
 }
 
-// Data that ATen can compare: floats of one byte and complex numbers of halves are widened, which changes no NaN, no Inf and
-// no order.
+// Data that ATen can compare: floats of one byte and complex numbers of halves are widened, which changes no NaN, no
+// Inf and no order.
 Tensor comparable(const Tensor& z) {
   const auto dtype = z.scalar_type();
   if (dtype == at::kComplexHalf) return z.to(at::kComplexFloat);
@@ -62,7 +63,8 @@ int64_t count_in(const Row& row, Wanted wanted) {
 
 bool is_any(uint16_t) { return true; }
 
-/// Which records have errors that are `wanted`: a mask (N, 1) which is known, where they are; else what `general` gives, (N,).
+/// Which records have errors that are `wanted`: a mask (N, 1) which is known, where they are; else what `general`
+/// gives, (N,).
 template <class Wanted, class General>
 Tensor rows_with(const Tensor& flags, Wanted wanted, General general) {
   const auto table = KnownRows::of(flags);

@@ -1,6 +1,7 @@
-// Records as plain ATen calls. Where it is known what the rows can be (known_rows.h), the new rows are computed here, and a mask or
-// two choose among them. Otherwise a record becomes (N, slots) integers, one column a slot; an update is one `masked_fill` of the
-// columns; then they are packed into words again. No call here names the batch size, and none reads a value.
+// Records as plain ATen calls. Where it is known what the rows can be (known_rows.h), the new rows are computed here,
+// and a mask or two choose among them. Otherwise a record becomes (N, slots) integers, one column a slot; an update is
+// one `masked_fill` of the columns; then they are packed into words again. No call here names the batch size, and none
+// reads a value.
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -151,8 +152,9 @@ Recorded record_in_front(const Tensor& slots, const Fresh& fresh, Dedupe dedupe,
   return result;
 }
 
-/// A number for each entry: the least one of a row is where the error goes, if it is at most `most`. Duplicates come first, from
-/// -count; then empty entries, from 0; then those that it outranks, from `count`, the weakest first; then the others.
+/// A number for each entry: the least one of a row is where the error goes, if it is at most `most`. Duplicates come
+/// first, from -count; then empty entries, from 0; then those that it outranks, from `count`, the weakest first; then
+/// the others.
 struct Places {
   Tensor places;
   Number most;
@@ -215,8 +217,8 @@ Tensor with_dropped(const Tensor& last, const Number& more, const Dropped& dropp
   return at::where(dropped.where, at::add(at::clamp_max(sum, MAX_DROPPED * one + CODE_IN_SLOT), worst), last);
 }
 
-/// Records an error in the first `num_slots` columns, of which the last is the overflow record where `policy` asks for it. The other
-/// columns stay as they are.
+/// Records an error in the first `num_slots` columns, of which the last is the overflow record where `policy` asks for
+/// it. The other columns stay as they are.
 Tensor record_slot(const Tensor& slots, const Fresh& fresh, int64_t num_slots, int64_t policy) {
   const bool track = (policy & TRACK_OVERFLOW) != 0;
   const int64_t count = num_slots - track, capacity = slots.size(1);

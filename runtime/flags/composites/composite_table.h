@@ -1,5 +1,6 @@
 #pragma once
-// Tensors made of tables of rows (known_rows.h), as ATen calls: a `where` for each mask and value, and nothing for the rest.
+// Tensors made of tables of rows (known_rows.h), as ATen calls: a `where` for each mask and value, and nothing for the
+// rest.
 #include <ATen/core/Tensor.h>
 #include <runtime/flags/composites/known_rows.h>
 

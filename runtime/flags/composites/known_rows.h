@@ -12,8 +12,8 @@
 
 namespace triage::flags {
 
-/// Each row of a tensor is one of 2^k constant rows, chosen by k masks. A row of flags is all its slots; a row of a mask (N,) is
-/// one number, 0 or 1.
+/// Each row of a tensor is one of 2^k constant rows, chosen by k masks. A row of flags is all its slots; a row of a
+/// mask (N,) is one number, 0 or 1.
 struct RowTable {
   using Row = std::vector<uint16_t>;
   std::vector<at::Tensor> masks;  // bool, (N, 1)
@@ -30,13 +30,14 @@ struct RowTable {
   std::optional<RowTable> joined(const RowTable& other, const std::function<Row(const Row&, const Row&)>& row) const;
 };
 
-/// While alive on a thread, composites note the tables of what they make there, and ask for those of their arguments. Without
-/// one they know nothing: whoever calls them may write to records unseen.
+/// While alive on a thread, composites note the tables of what they make there, and ask for those of their arguments.
+/// Without one they know nothing: whoever calls them may write to records unseen.
 class KnownRows {
  public:
   enum class Writes : uint8_t {
     none,       // as in a graph
-    versioned,  // they raise the version of the tensor, as those of scripts do: nothing is known of one that was written to
+    versioned,  // they raise the version of the tensor, as those of scripts do: nothing is known of one that was
+                // written to
     unseen      // nothing is known, and nothing is known afterwards of what there was before
   };
   explicit KnownRows(Writes writes) noexcept;

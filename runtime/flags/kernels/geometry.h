@@ -1,6 +1,6 @@
 #pragma once
-// How the samples of a tensor lie in memory. For detection the order of a sample's elements does not matter, nor how often
-// one is seen: dims are sorted by stride and merged, expanded dims are dropped.
+// How the samples of a tensor lie in memory. For detection the order of a sample's elements does not matter, nor how
+// often one is seen: dims are sorted by stride and merged, expanded dims are dropped.
 #include <ATen/core/Tensor.h>
 #include <c10/util/SmallVector.h>
 

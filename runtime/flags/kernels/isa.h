@@ -1,7 +1,7 @@
 #pragma once
-// The library is built for the plainest machine of its architecture; inner loops exist for AVX2 and AVX-512 too, chosen once
-// at run time. A loop is a struct with `template <int bytes> auto run(args...) const`, always inlined, where `bytes` is the
-// width of a vector; `on_this_machine(loop, args...)` runs it in the best of the builds.
+// The library is built for the plainest machine of its architecture; inner loops exist for AVX2 and AVX-512 too, chosen
+// once at run time. A loop is a struct with `template <int bytes> auto run(args...) const`, always inlined, where
+// `bytes` is the width of a vector; `on_this_machine(loop, args...)` runs it in the best of the builds.
 #if defined(__x86_64__) && defined(__GNUC__)
 #define TRIAGE_ISA_X86 1
 #define TRIAGE_TARGET(isa) __attribute__((target(isa)))

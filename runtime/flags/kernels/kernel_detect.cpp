@@ -1,5 +1,5 @@
-// CPU kernels of detection: the data is read once. A stretch of rows is scanned for anything wrong at all; only where there
-// is, its rows are looked at one by one, while they are still in the cache.
+// CPU kernels of detection: the data is read once. A stretch of rows is scanned for anything wrong at all; only where
+// there is, its rows are looked at one by one, while they are still in the cache.
 #include <ATen/ATen.h>
 #include <runtime/flags/kernels/geometry.h>
 #include <runtime/flags/kernels/scan.h>
@@ -91,7 +91,8 @@ Found classify_row(const Bits* row, const Geometry& shape) {
   return found;
 }
 
-// The result of a detection, its rows as they were before. `fill(out rows, from, begin, end)` starts and marks a part of them.
+// The result of a detection, its rows as they were before. `fill(out rows, from, begin, end)` starts and marks a part
+// of them.
 template <class Mark>
 Tensor detected(const Tensor& z, const Geometry& shape, size_t element, const MaybeTensor& flags, int64_t num_slots,
                 ScalarType dtype, Mark mark) {

@@ -1,6 +1,7 @@
-// CPU kernels of records. Those that ask about them make one pass over the words. Of those that make and change them: most rows of most batches are empty, and most calls change few of them: a stretch
-// of rows is copied as a whole, and while it is in the cache, those that need more than that are picked out and changed. The copy
-// comes before the look, never after it: what is changed right behind a copy waits for it.
+// CPU kernels of records. Those that ask about them make one pass over the words. Of those that make and change them:
+// most rows of most batches are empty, and most calls change few of them: a stretch of rows is copied as a whole, and
+// while it is in the cache, those that need more than that are picked out and changed. The copy comes before the look,
+// never after it: what is changed right behind a copy waits for it.
 #include <ATen/ATen.h>
 
 #include <atomic>
@@ -27,8 +28,8 @@ struct Change {
         how(policy),
         in_groups(cpu::in_groups(after.width, how)) {}
 
-  /// Records what `fresh` says in those of the rows [first, last) that hold some of the places, several rows at a time: from
-  /// `source` to the result, which are the same where it was copied already.
+  /// Records what `fresh` says in those of the rows [first, last) that hold some of the places, several rows at a time:
+  /// from `source` to the result, which are the same where it was copied already.
   template <class Fresh>
   void record(const Rows& source, int64_t first, int64_t last, const Places& places, const Fresh& fresh) const {
     const uint16_t* from_there = source[first];
@@ -60,8 +61,8 @@ struct FreshSlots {
   int64_t step;
 };
 
-// A copy of the flags in which a slot is pushed into each row whose value is not 0, of values `step` apart. slot_of(row) tells
-// which; prepare(fresh, places, first) where several rows are done at a time.
+// A copy of the flags in which a slot is pushed into each row whose value is not 0, of values `step` apart.
+// slot_of(row) tells which; prepare(fresh, places, first) where several rows are done at a time.
 template <class T, class SlotOf, class Prepare>
 Tensor pushed_rows(Change& change, const T* values, int64_t step, SlotOf slot_of, Prepare prepare) {
   constexpr int64_t rows = Places::TOGETHER;
@@ -99,7 +100,8 @@ Tensor push_codes(Change& change, const Tensor& code, int64_t location, int64_t 
   });
 }
 
-// Calls visit(row) for the rows of [first, last) that hold some of the places, which are words counted from the first of them.
+// Calls visit(row) for the rows of [first, last) that hold some of the places, which are words counted from the first
+// of them.
 template <class Visit>
 void each_row_of(const Places& places, const Rows& rows, int64_t first, int64_t last, Visit visit) {
   int64_t next = first;

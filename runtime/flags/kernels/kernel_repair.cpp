@@ -1,5 +1,5 @@
-// CPU kernels that pass data through: contiguous rows are copied or replaced whole, in one pass. Other layouts, and results
-// of another dtype than the data, go through ATen's `where` (the composite).
+// CPU kernels that pass data through: contiguous rows are copied or replaced whole, in one pass. Other layouts, and
+// results of another dtype than the data, go through ATen's `where` (the composite).
 #include <ATen/ATen.h>
 #include <ATen/Dispatch.h>
 #include <runtime/flags/branches/element_masks.h>
@@ -102,8 +102,8 @@ bool fills(const Tensor& z, const Scalar& value, Element& element) {
          to_element(value, z.scalar_type(), element);
 }
 
-// How the fallback's rows lie beside those of contiguous z: elements from one row to the next; nothing where it is neither
-// z's form nor one row.
+// How the fallback's rows lie beside those of contiguous z: elements from one row to the next; nothing where it is
+// neither z's form nor one row.
 c10::optional<int64_t> fallback_step(const Tensor& z, const Tensor& fallback) {
   if (!z.is_contiguous() || fallback.scalar_type() != z.scalar_type() || !fallback.is_contiguous()) return c10::nullopt;
   const int64_t row = Data(z).row_elements;

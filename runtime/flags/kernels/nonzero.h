@@ -1,6 +1,6 @@
 #pragma once
-// Where memory is not zero. Most flags, masks and codes are zero nearly everywhere: kernels look for the rest 64 places at a
-// time, one bit a place, and change only that.
+// Where memory is not zero. Most flags, masks and codes are zero nearly everywhere: kernels look for the rest 64 places
+// at a time, one bit a place, and change only that.
 #include <runtime/flags/kernels/scan.h>
 
 #include <algorithm>
@@ -9,8 +9,8 @@
 
 namespace triage::flags::cpu {
 
-/// Some places of a stretch of memory. Of every 64 that were looked at, those are kept that have some: what goes through them
-/// is not led by bits that are as good as random.
+/// Some places of a stretch of memory. Of every 64 that were looked at, those are kept that have some: what goes
+/// through them is not led by bits that are as good as random.
 struct Places {
   static constexpr int64_t MOST = 8192, TOGETHER = 64;
 
@@ -29,8 +29,8 @@ struct Places {
 
 namespace loops {
 
-// Which of 64 words are not zero. Each lane of the comparisons sets bits of its own, as many as it has, so that nothing leaves
-// its vector before the end.
+// Which of 64 words are not zero. Each lane of the comparisons sets bits of its own, as many as it has, so that nothing
+// leaves its vector before the end.
 template <int bytes, class Word>
 TRIAGE_INLINE uint64_t nonzero_words(const Word* words) {
   typedef Word Vector __attribute__((vector_size(bytes)));
@@ -53,7 +53,8 @@ TRIAGE_INLINE uint64_t nonzero_words(const Word* words) {
   return result;
 }
 
-// What is not zero among `count` values, `together` of which are 64 places: bits_from(first) tells which of those are not.
+// What is not zero among `count` values, `together` of which are 64 places: bits_from(first) tells which of those are
+// not.
 template <class BitsFrom>
 TRIAGE_INLINE void fill_places(Places* places, int64_t count, int64_t together, const BitsFrom& bits_from) {
   int64_t filled = 0, found = 0;

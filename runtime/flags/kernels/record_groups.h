@@ -1,7 +1,8 @@
 #pragma once
-// Recording in several records at once, as many as a vector holds: the arithmetic of push_slot and merge_slots (slots.h) on all
-// of their slots side by side, without branches. What a record says as a whole, as where an entry goes, each of its lanes holds
-// in the end. For records of 4, 8, 16, 32 and 64 slots, under every policy that does not count what is dropped.
+// Recording in several records at once, as many as a vector holds: the arithmetic of push_slot and merge_slots
+// (slots.h) on all of their slots side by side, without branches. What a record says as a whole, as where an entry
+// goes, each of its lanes holds in the end. For records of 4, 8, 16, 32 and 64 slots, under every policy that does not
+// count what is dropped.
 #include <runtime/flags/kernels/nonzero.h>
 #include <runtime/flags/records/slots.h>
 
@@ -11,8 +12,9 @@
 
 namespace triage::flags::cpu {
 
-/// Whether RecordGroups serves records of `width` slots under this policy. In vectors of 16 bytes it gains where several records
-/// share one, and takes longer than one record at a time where they do not (measured: 4096 records of 16 slots).
+/// Whether RecordGroups serves records of `width` slots under this policy. In vectors of 16 bytes it gains where
+/// several records share one, and takes longer than one record at a time where they do not (measured: 4096 records of
+/// 16 slots).
 inline bool in_groups(int64_t width, const Recording& how) {
   const int64_t widest = chosen_isa == Isa::plain ? 8 : 64;
   return !how.track_overflow && std::has_single_bit(static_cast<uint64_t>(width)) && width >= 4 && width <= widest;
@@ -22,9 +24,9 @@ namespace loops {
 
 inline constexpr int64_t MOST_LANES = 32;  // slots that the widest vector holds
 
-/// As many records of `width` slots as a vector of `bytes` holds; a record that is wider lies in several vectors, its parts.
-/// Vectors are passed by reference: by value their ABI would depend on the build. Conditions that several things decide are
-/// made of the signs of numbers, never of two comparisons: g++ 12 would do those lane by lane.
+/// As many records of `width` slots as a vector of `bytes` holds; a record that is wider lies in several vectors, its
+/// parts. Vectors are passed by reference: by value their ABI would depend on the build. Conditions that several things
+/// decide are made of the signs of numbers, never of two comparisons: g++ 12 would do those lane by lane.
 template <int bytes, int width>
 class Group {
  public:
@@ -154,8 +156,8 @@ class Group {
     }
   }
 
-  // The new entry replaces the first of the weakest, if it outranks that; where it has no other place. A rank and the number of
-  // its slot are one number, moved so that the order is that of signed ones.
+  // The new entry replaces the first of the weakest, if it outranks that; where it has no other place. A rank and the
+  // number of its slot are one number, moved so that the order is that of signed ones.
   TRIAGE_INLINE void replace_weakest(Parts& in, const Vector& fresh, const Vector& none) const {
     constexpr int number_bits = 6;
     const bool severity = how.priority == Priority::severity;
@@ -228,7 +230,8 @@ struct SameSlot {
   }
 };
 
-/// ... a slot of its own in each that has its bit; `slots` lie `step` (0 or 1) apart, and may be read as far as a vector.
+/// ... a slot of its own in each that has its bit; `slots` lie `step` (0 or 1) apart, and may be read as far as a
+/// vector.
 struct SlotOfRecord {
   static constexpr bool a_bit_a_record = true;
   const uint16_t* slots;
@@ -258,8 +261,8 @@ struct SlotsOfOthers {
   }
 };
 
-/// Records what `fresh` says in those of `rows` records whose bits are set, from `from` to `to`; a group that has a bit is
-/// written as a whole.
+/// Records what `fresh` says in those of `rows` records whose bits are set, from `from` to `to`; a group that has a bit
+/// is written as a whole.
 template <class Fresh>
 struct RecordGroups {
   Fresh fresh;

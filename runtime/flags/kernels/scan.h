@@ -8,8 +8,8 @@
 
 namespace triage::flags::cpu {
 
-/// Marks floats whose exponent is all ones. `exponent` is the mask of a format's exponent bits: adding the lowest of them
-/// carries into the sign bit exactly when all are set. `add` takes one word, or a vector of them.
+/// Marks floats whose exponent is all ones. `exponent` is the mask of a format's exponent bits: adding the lowest of
+/// them carries into the sign bit exactly when all are set. `add` takes one word, or a vector of them.
 template <class Bits, uint64_t exponent>
 struct NonFinite {
   using Word = Bits;

@@ -24,8 +24,8 @@ void each_error(const at::Tensor& contiguous, int64_t begin, int64_t end, Visit 
   }
 }
 
-/// The last slot of a record that errors go to: of the configuration, where it makes such flags, else of the words. Operators fill a
-/// record from slot 0 on, so it is full where that slot is taken.
+/// The last slot of a record that errors go to: of the configuration, where it makes such flags, else of the words.
+/// Operators fill a record from slot 0 on, so it is full where that slot is taken.
 inline int64_t last_slot(const at::Tensor& f, const ErrorConfig& config) {
   const bool as_configured = f.size(1) == check::words_for(config.num_slots, f.scalar_type());
   return (as_configured ? config.num_slots : f.size(1) * check::slots_per_word(f.scalar_type())) - 1;

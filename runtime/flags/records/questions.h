@@ -1,7 +1,7 @@
 #pragma once
-// What is asked of records, as arithmetic on words of four slots. A question gathers from the words of one record, in any
-// order, into two words `a` and `b` that begin as 0 (`add`; `join` where they were gathered in parts), and answers from
-// them. Without branches, so that several records are asked at once.
+// What is asked of records, as arithmetic on words of four slots. A question gathers from the words of one record, in
+// any order, into two words `a` and `b` that begin as 0 (`add`; `join` where they were gathered in parts), and answers
+// from them. Without branches, so that several records are asked at once.
 #include <runtime/flags/kernels/scan.h>
 #include <runtime/flags/records/slots.h>
 
@@ -61,8 +61,8 @@ struct CountErrors {  // a lane counts to 65,535, and a record has at most 8,192
   }
 };
 
-/// Any error that is at least this bad and of one of these codes (bit c for code c). Slot by slot: the one question that has
-/// no arithmetic on words.
+/// Any error that is at least this bad and of one of these codes (bit c for code c). Slot by slot: the one question
+/// that has no arithmetic on words.
 struct Matches : AnyBits {
   int64_t codes, min_severity;
   Matches(int64_t code_set, int64_t least) : codes(code_set), min_severity(least) {}
@@ -75,9 +75,9 @@ struct Matches : AnyBits {
   TRIAGE_INLINE bool answer(uint64_t a, uint64_t) const { return a != 0; }
 };
 
-/// Asks the records [begin, end) of `width` slots each; the answers go to out[begin..end). Most records are empty: a stretch
-/// of them is looked at as a whole first. Not so when many stretches in a row had errors: then most of the next ones are asked
-/// outright.
+/// Asks the records [begin, end) of `width` slots each; the answers go to out[begin..end). Most records are empty: a
+/// stretch of them is looked at as a whole first. Not so when many stretches in a row had errors: then most of the next
+/// ones are asked outright.
 template <class Question, class Answer>
 struct AskRecords {
   // Never as `auto`, which forgets how they are aligned.
@@ -124,8 +124,8 @@ struct AskRecords {
     }
   }
 
-  // Several records at once: the loop over the rows is the one that vectorises. Answers are made narrow in a loop of their
-  // own, for else as many rows would be done at once as a vector has narrow ones.
+  // Several records at once: the loop over the rows is the one that vectorises. Answers are made narrow in a loop of
+  // their own, for else as many rows would be done at once as a vector has narrow ones.
   template <int words>
   TRIAGE_INLINE void narrow(const uint16_t* slots, int64_t begin, int64_t end, Answer* out) const {
     const FourSlots* from = reinterpret_cast<const FourSlots*>(slots) + begin * words;

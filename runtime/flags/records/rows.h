@@ -13,14 +13,15 @@
 
 namespace triage::flags::cpu {
 
-/// An uninitialised contiguous CPU tensor, without the way through the dispatcher that at::empty takes: at the size of a
-/// usual batch of flags that is a quarter of a call.
+/// An uninitialised contiguous CPU tensor, without the way through the dispatcher that at::empty takes: at the size of
+/// a usual batch of flags that is a quarter of a call.
 inline Tensor new_tensor(at::IntArrayRef sizes, ScalarType dtype) { return at::detail::empty_cpu(sizes, dtype); }
 
 /// Rows a thread should at least get, when a row costs about as much as reading `bytes`.
 inline int64_t rows_per_task(int64_t bytes) { return std::max<int64_t>(1, (128 << 10) / std::max<int64_t>(bytes, 1)); }
 
-/// Calls part(begin, end) for parts of [0, rows), on several threads where they are worth it; small batches take no step aside.
+/// Calls part(begin, end) for parts of [0, rows), on several threads where they are worth it; small batches take no
+/// step aside.
 template <class Part>
 void in_parallel(int64_t rows, size_t row_bytes, Part part) {
   const int64_t grain = rows_per_task(static_cast<int64_t>(row_bytes));

@@ -1,6 +1,6 @@
 #pragma once
-// Records in memory: a row of 16-bit slots, slot 0 first. On a little-endian machine this is how the words of every carrier
-// lie in memory, so one code serves int64, int32, float32 and float64. Scans look at four slots at a time.
+// Records in memory: a row of 16-bit slots, slot 0 first. On a little-endian machine this is how the words of every
+// carrier lie in memory, so one code serves int64, int32, float32 and float64. Scans look at four slots at a time.
 #include <triage/layout.h>
 
 #include <bit>
@@ -71,7 +71,8 @@ struct Recording {
   uint16_t mask = 0;  // what two slots must share to be duplicates
 };
 
-/// Of a full record, replaces the first of the weakest entries if `slot` outranks it. Returns which of the two was dropped.
+/// Of a full record, replaces the first of the weakest entries if `slot` outranks it. Returns which of the two was
+/// dropped.
 inline uint16_t push_by_rank(uint16_t* slots, int64_t count, uint16_t slot, const Recording& how) {
   auto key = [&](uint16_t s) {
     const int rank = how.priority == Priority::severity ? s & SEVERITY_MASK : s >> LOCATION_SHIFT;
@@ -87,8 +88,8 @@ inline uint16_t push_by_rank(uint16_t* slots, int64_t count, uint16_t slot, cons
   return dropped;
 }
 
-// Where an entry goes, as one number, the least of what each slot says by itself: DUPLICATE_PLACE and the index of the first
-// slot that it duplicates, which makes it negative; else the index of the first empty slot; else NO_PLACE.
+// Where an entry goes, as one number, the least of what each slot says by itself: DUPLICATE_PLACE and the index of the
+// first slot that it duplicates, which makes it negative; else the index of the first empty slot; else NO_PLACE.
 inline constexpr int16_t DUPLICATE_PLACE = -0x8000;
 inline constexpr int16_t NO_PLACE = 0x7FFF;
 
@@ -168,8 +169,8 @@ inline uint16_t push_without_place(uint16_t* slots, int64_t count, uint16_t slot
   return how.priority == Priority::chrono ? slot : push_by_rank(slots, count, slot, how);
 }
 
-/// Records `slot` among `count` entries, in place. A slot of code 0 or severity 0 is not recorded. Returns the entry that was
-/// dropped because the slots are full, 0 where none was.
+/// Records `slot` among `count` entries, in place. A slot of code 0 or severity 0 is not recorded. Returns the entry
+/// that was dropped because the slots are full, 0 where none was.
 inline uint16_t push_entry(uint16_t* slots, int64_t count, uint16_t slot, const Recording& how) {
   if (!(slot & SEVERITY_MASK) || !(slot & CODE_IN_SLOT)) return 0;
   const int16_t place = find_place(slots, count, slot, how);
@@ -190,7 +191,8 @@ inline void add_dropped(uint16_t& last, int64_t more, int64_t severity) {
   last = pack_slot(to_int(err::unknown), more < MAX_DROPPED ? more : MAX_DROPPED, known > severity ? known : severity);
 }
 
-/// Records `slot` in a row of `count` slots, in place; the last of them is the overflow record where the policy asks for it.
+/// Records `slot` in a row of `count` slots, in place; the last of them is the overflow record where the policy asks
+/// for it.
 inline void push_slot(uint16_t* slots, int64_t count, uint16_t slot, const Recording& how) {
   if (!how.track_overflow) {
     push_entry(slots, count, slot, how);

@@ -5,15 +5,15 @@
 #include <string_view>
 #include <vector>
 
-/// Functions of <cmath> of numbers of a graph, to the bits that scripts get: ATen's own differ from them in the last bit (measured:
-/// on AVX512 even `sqrt`).
+/// Functions of <cmath> of numbers of a graph, to the bits that scripts get: ATen's own differ from them in the last
+/// bit (measured: on AVX512 even `sqrt`).
 ///
 ///     triage::math(Tensor self, str function) -> Tensor                        sqrt(self)
 ///     triage::math.Scalar(Tensor self, str function, Scalar second) -> Tensor   pow(self, 0.5)
 ///     triage::math.Tensor(Tensor self, str function, Tensor second) -> Tensor
 ///
-/// Of 0-dim float64 or int64 tensors, computed in double. The result is float64, of "floor" and "ceil" int64; it raises where
-/// int64 does not hold it. "pow" of 2 is a product, as in Lua.
+/// Of 0-dim float64 or int64 tensors, computed in double. The result is float64, of "floor" and "ceil" int64; it raises
+/// where int64 does not hold it. "pow" of 2 is a product, as in Lua.
 namespace triage::graph {
 
 inline constexpr std::string_view kMath = "triage::math";

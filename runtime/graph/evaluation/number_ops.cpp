@@ -53,7 +53,8 @@ Value* append_size(Graph& graph, const Node& node, const std::vector<Operand>& o
   return append_to(graph, node, select, {shape, c10::IValue(int64_t{0}), operands[1]}, {at::kLong, {}, c10::kCPU});
 }
 
-/// The options of a `scalar_tensor` that stands for an item: all of them are given, which scripts hardly do, so that it is known again.
+/// The options of a `scalar_tensor` that stands for an item: all of them are given, which scripts hardly do, so that it
+/// is known again.
 std::array<c10::IValue, 4> options_of_item(at::ScalarType dtype) {
   return {static_cast<int64_t>(dtype), static_cast<int64_t>(at::kStrided), c10::Device(c10::kCPU), false};
 }

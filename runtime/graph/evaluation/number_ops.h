@@ -7,8 +7,8 @@
 
 #include "runtime/operators/semantics.h"
 
-/// Numbers of a graph that are known only when it runs. They are values like all others, 0-dim tensors on the CPU of int64 or
-/// float64; where an operator wants a number the interpreter reads them.
+/// Numbers of a graph that are known only when it runs. They are values like all others, 0-dim tensors on the CPU of
+/// int64 or float64; where an operator wants a number the interpreter reads them.
 ///
 ///     triage::item(Tensor self) -> Tensor                          the only element of `self`
 ///     triage::size(Tensor self, int dim) -> Tensor                 the size of one dimension
@@ -21,10 +21,11 @@ inline constexpr std::string_view kItem = "triage::item", kSize = "triage::size"
 bool is_number_op(const c10::OperatorHandle& op);
 c10::OperatorHandle number_op(std::string_view name);
 
-/// `triage::decompose`, which puts plain ATen in the place of these operators too, or leaves them to who has better words for
-/// them.
+/// `triage::decompose`, which puts plain ATen in the place of these operators too, or leaves them to who has better
+/// words for them.
 enum class Numbers : uint8_t { in_aten, as_they_are };
-/// What the calls are for which `is_choice` holds. In ATen the result may have another order of dims than the tensor that is chosen.
+/// What the calls are for which `is_choice` holds. In ATen the result may have another order of dims than the tensor
+/// that is chosen.
 enum class Choices : uint8_t { in_aten, as_they_are };
 Graph decompose(const Graph& graph, Numbers numbers, Choices choices = Choices::in_aten);
 
@@ -42,8 +43,8 @@ std::optional<SizeRead> size_read(const Node& node);
 operators::Arithmetic arithmetic_of(const Node& node);
 bool is_assertion(const Node& node);  // `aten::_assert_async` too, which has no message in one of its forms
 
-/// Appends to `graph` the same as `node` in plain ATen, `operands` taking the place of the node's own. Returns the result;
-/// null for an assertion, which has none.
+/// Appends to `graph` the same as `node` in plain ATen, `operands` taking the place of the node's own. Returns the
+/// result; null for an assertion, which has none.
 Value* append_in_aten(Graph& graph, const Node& node, const std::vector<Operand>& operands);
 
 }  // namespace triage::graph

@@ -13,8 +13,8 @@
 namespace triage::graph {
 namespace {
 
-/// ATen's elementwise operators, and those that take only the form of their first argument, give its order to the result.
-/// These do not, because they are made of other calls.
+/// ATen's elementwise operators, and those that take only the form of their first argument, give its order to the
+/// result. These do not, because they are made of other calls.
 bool makes_row_major(std::string_view name) {
   static const auto& names = *new std::unordered_set<std::string_view>{"aten::masked_fill", "aten::copy"};
   return names.count(name) != 0;

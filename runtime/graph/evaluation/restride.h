@@ -2,14 +2,14 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 
-/// A tensor that is written to in place keeps its order in memory. The graph has no writes: it has operators that return
-/// their result, and these choose the order of its dimensions themselves (`cumsum` of transposed data is row-major). What
-/// follows may depend on that order: `rand_like` draws for elements as they lie in memory, and views and later writes
-/// follow strides.
+/// A tensor that is written to in place keeps its order in memory. The graph has no writes: it has operators that
+/// return their result, and these choose the order of its dimensions themselves (`cumsum` of transposed data is
+/// row-major). What follows may depend on that order: `rand_like` draws for elements as they lie in memory, and views
+/// and later writes follow strides.
 namespace triage::graph {
 
-/// `triage::restride(Tensor self, Tensor like) -> Tensor`: the elements of `self` in memory of their own, with the strides
-/// of `like` (but for gaps).
+/// `triage::restride(Tensor self, Tensor like) -> Tensor`: the elements of `self` in memory of their own, with the
+/// strides of `like` (but for gaps).
 inline constexpr const char* kRestride = "triage::restride";
 c10::OperatorHandle restride();
 

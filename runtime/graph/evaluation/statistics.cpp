@@ -1,5 +1,6 @@
-// `triage::batch_norm`, one step of torch.nn.BatchNorm in training: it counts the batch, which decides how much the batch
-// weighs in the running statistics where no momentum is given, and calls `aten::batch_norm`, which writes these statistics.
+// `triage::batch_norm`, one step of torch.nn.BatchNorm in training: it counts the batch, which decides how much the
+// batch weighs in the running statistics where no momentum is given, and calls `aten::batch_norm`, which writes these
+// statistics.
 #include "runtime/graph/evaluation/statistics.h"
 
 #include <ATen/ATen.h>

@@ -23,9 +23,9 @@
 #include "runtime/operators/semantics.h"
 
 // LibTorch tells an observer of every call that goes through the dispatcher, also of those that operators make inside
-// themselves; only the outermost are recorded, or, for primitives, the outermost of those that are not made of others. Values
-// are told apart by the identity of their tensors. What autograd saved of a result comes back as another tensor on the same
-// memory: primitives are told apart by their memory, too.
+// themselves; only the outermost are recorded, or, for primitives, the outermost of those that are not made of others.
+// Values are told apart by the identity of their tensors. What autograd saved of a result comes back as another tensor
+// on the same memory: primitives are told apart by their memory, too.
 
 namespace triage::graph {
 namespace {
@@ -66,8 +66,8 @@ bool is_made_of_others(const c10::OperatorHandle& op) {
   return !below && is_differentiable_of_ours(op.operator_name().name);
 }
 
-/// What stands in the graph for an in-place operator. `bernoulli_` has a form that makes a contiguous tensor, and draws the same
-/// numbers for one that is contiguous.
+/// What stands in the graph for an in-place operator. `bernoulli_` has a form that makes a contiguous tensor, and draws
+/// the same numbers for one that is contiguous.
 std::optional<c10::OperatorHandle> functional_form(const c10::OperatorHandle& op) {
   if (op.operator_name() == c10::OperatorName{"aten::bernoulli_", "float"})
     return c10::Dispatcher::singleton().findSchemaOrThrow("aten::bernoulli", "p");
@@ -77,8 +77,8 @@ std::optional<c10::OperatorHandle> functional_form(const c10::OperatorHandle& op
 /// Gives its result the strides among its arguments, which are those of one tensor in memory.
 bool sets_strides(const c10::OperatorHandle& op) { return op.operator_name().name.rfind("aten::as_strided", 0) == 0; }
 
-/// What `reshape` calls of what it can view: a view in other sizes, with the strides that these have in the memory at hand. Applied
-/// to other memory such strides would lead out of it.
+/// What `reshape` calls of what it can view: a view in other sizes, with the strides that these have in the memory at
+/// hand. Applied to other memory such strides would lead out of it.
 bool is_view_with_strides(const c10::OperatorHandle& op, at::ArrayRef<const c10::IValue> arguments) {
   if (op.operator_name().name != "aten::_reshape_alias") return false;
   const at::Tensor& tensor = arguments[0].toTensor();

@@ -19,7 +19,8 @@ enum class Sharing : uint8_t {
 Sharing sharing(const c10::OperatorHandle& op);  // whatever its arguments are
 Sharing sharing(const Node& node);
 
-/// Whether a value is a view in which one element of memory stands in many places (`expand`): who writes to it is told so.
+/// Whether a value is a view in which one element of memory stands in many places (`expand`): who writes to it is told
+/// so.
 bool repeats_elements(const Value* value);
 
 /// Whether results may have the memory of this argument; of an operator that shares.
@@ -28,13 +29,13 @@ bool may_share(const c10::OperatorHandle& op, size_t argument);
 /// Calls `visit(Value*)` for each argument whose memory results of the call may share.
 void for_each_shared(const Node& node, const std::function<void(Value*)>& visit);
 
-/// Values whose memory an output may have: outputs, and what they are views of, through any number of calls. Whether two of
-/// them are one memory or two, and one tensor or two, shows behind the graph.
+/// Values whose memory an output may have: outputs, and what they are views of, through any number of calls. Whether
+/// two of them are one memory or two, and one tensor or two, shows behind the graph.
 std::unordered_set<const Value*> seen_through_outputs(const Graph& graph);
 
-/// Makes reshapes of the views in other sizes of what is computed from `values`, and adds all that is computed from them. It is for
-/// values that need not lie in memory as they did when the graph was recorded: whether they can be viewed so is not known. A reshape
-/// has the same elements, and nobody writes to it.
+/// Makes reshapes of the views in other sizes of what is computed from `values`, and adds all that is computed from
+/// them. It is for values that need not lie in memory as they did when the graph was recorded: whether they can be
+/// viewed so is not known. A reshape has the same elements, and nobody writes to it.
 void reshape_what_follows(Graph& graph, std::unordered_set<const Value*>& values);
 
 /// Where the memory of the outputs of a graph comes from.

@@ -20,8 +20,8 @@
 namespace triage::graph {
 namespace {
 
-/// An operator of ours that is replaced. `guard_grad` stays: forward it is the identity, and no ATen operator has its backward.
-/// Calls of the host stay: nobody knows what they compute.
+/// An operator of ours that is replaced. `guard_grad` stays: forward it is the identity, and no ATen operator has its
+/// backward. Calls of the host stay: nobody knows what they compute.
 bool is_ours(const Node& node) {
   const std::string& name = node.op.operator_name().name;
   return name.rfind("triage::", 0) == 0 && name != "triage::guard_grad" && !given::is_host_call(node.op);
@@ -44,8 +44,8 @@ bool any_goes(const Graph& graph, const Left& left) {
   return false;
 }
 
-/// Makes up tensors for values, as far as their call's decomposition needs them: what it records depends on ranks, dtypes
-/// and constants only.
+/// Makes up tensors for values, as far as their call's decomposition needs them: what it records depends on ranks,
+/// dtypes and constants only.
 class Examples {
  public:
   explicit Examples(const Graph& graph) : graph_(graph) {
@@ -113,7 +113,8 @@ constexpr int64_t kIntStandIn = 0x5eed'0f7a'1a6e'c0de;
 
 constexpr int64_t kMostZeros = 1 << 20;  // of a constant, to be looked at
 
-/// What is known of a value's rows (runtime/flags/composites/known_rows.h), with masks that are values of the new graph.
+/// What is known of a value's rows (runtime/flags/composites/known_rows.h), with masks that are values of the new
+/// graph.
 struct Known {
   std::vector<Value*> masks;
   std::vector<flags::RowTable::Row> rows;

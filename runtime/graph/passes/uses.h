@@ -34,7 +34,8 @@ void replace_uses(Graph& graph, const Replacements& replacements);
 /// Operators whose results hold whatever was in memory: equal calls do not give equal values.
 bool is_uninitialized(const c10::OperatorHandle& op);
 
-/// Whether a call keeps its place among others of its kind, whoever uses its results: it draws, has an effect, or may raise.
+/// Whether a call keeps its place among others of its kind, whoever uses its results: it draws, has an effect, or may
+/// raise.
 bool has_order(const Node& node);
 
 /// Whether a call may draw random numbers: dropout that hands its argument back (p = 0, or no training) draws none.

@@ -15,8 +15,8 @@ std::string describe(const Value& value);
 std::string describe(const Node& node);
 /// "aten::add.Tensor".
 std::string op_name(const c10::OperatorHandle& op);
-/// "aten::add.Tensor(%z, %3, alpha=2)", each value by what `name` calls it: tensors first by position, then all else by name;
-/// what equals the schema's default is left out.
+/// "aten::add.Tensor(%z, %3, alpha=2)", each value by what `name` calls it: tensors first by position, then all else by
+/// name; what equals the schema's default is left out.
 using Namer = std::function<std::string(const Value&)>;
 std::string call_text(const Node& node, const Namer& name);
 
@@ -28,8 +28,8 @@ std::string literal(const c10::IValue& value, const ArgumentType& type);
 std::string string_literal(std::string_view text);
 bool is_identifier(std::string_view text);
 
-/// Shortest text that reads back to the same bits, and cannot be taken for an integer. `nan(0x...)` gives the bits of a NaN
-/// that is not the ordinary one.
+/// Shortest text that reads back to the same bits, and cannot be taken for an integer. `nan(0x...)` gives the bits of a
+/// NaN that is not the ordinary one.
 std::string float_text(double value);
 std::string float_text(float value);
 

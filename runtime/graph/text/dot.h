@@ -5,7 +5,8 @@
 
 namespace triage::graph {
 
-/// The graph as a diagram, in the language of Graphviz: inputs, calls and outputs, and what flows between them, with types.
+/// The graph as a diagram, in the language of Graphviz: inputs, calls and outputs, and what flows between them, with
+/// types.
 std::string dot_text(const Graph& graph);
 
 }  // namespace triage::graph

@@ -22,7 +22,8 @@ struct Token {
 /// A text may have this much; one that comes from outside shall not ask for more memory than its size explains.
 inline constexpr size_t kLargestText = size_t{64} << 20, kMostTokens = 2'000'000;
 
-/// All tokens of a graph's text, closed by one of type `end`. Words are names, dtypes and operators (`aten::add.Tensor`).
+/// All tokens of a graph's text, closed by one of type `end`. Words are names, dtypes and operators
+/// (`aten::add.Tensor`).
 std::vector<Token> tokens_of(std::string_view text);
 
 /// Undoes the escapes of string_literal. False where the text ends inside of one or it is none that we write.

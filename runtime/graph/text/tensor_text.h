@@ -14,7 +14,8 @@ constexpr int64_t kPrintedElements = 1000;
 
 /// Strided, small enough, and of a dtype whose elements stand alone (no quantized or packed ones).
 bool is_printable(const at::Tensor& tensor);
-/// "f32[2, 3]"; strides follow where the tensor is not contiguous: "f32[2, 3][1, 2]"; then the device unless it is the CPU.
+/// "f32[2, 3]"; strides follow where the tensor is not contiguous: "f32[2, 3][1, 2]"; then the device unless it is the
+/// CPU.
 std::string layout_text(const at::Tensor& tensor);
 /// "[[1.0, 2.0], [3.0, nan]]", "3.5" without dimensions, "[]" without elements.
 std::string values_text(const at::Tensor& tensor);
@@ -29,8 +30,8 @@ struct Layout {
 /// Throws GraphError that says what is wrong with `text`.
 Layout layout_of(std::string_view text);
 
-/// One element of a real dtype (complex ones are two), from a number, a word (`nan`, `inf`, `True`) or the bits of a NaN.
-/// `bits`: `text` is the hexadecimal inside `nan(...)`. False where the text is no such element.
+/// One element of a real dtype (complex ones are two), from a number, a word (`nan`, `inf`, `True`) or the bits of a
+/// NaN. `bits`: `text` is the hexadecimal inside `nan(...)`. False where the text is no such element.
 bool read_element(std::string_view text, bool bits, at::ScalarType dtype, void* out);
 
 }  // namespace triage::graph

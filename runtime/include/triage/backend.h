@@ -47,8 +47,8 @@ class TRIAGE_API Executable {
   /// From now on it throws GraphError instead of falling back to another backend when it cannot compile what a call
   /// needs (`fail_on_backend_error`). Called before the first `run`.
   virtual void never_fall_back() {}
-  /// Why the gradients of a call with these inputs may get values of rows that the graph masks; empty if they cannot, or if the
-  /// call has no gradients. An Executable that leaves gradients to ATen says so, as this one does.
+  /// Why the gradients of a call with these inputs may get values of rows that the graph masks; empty if they cannot,
+  /// or if the call has no gradients. An Executable that leaves gradients to ATen says so, as this one does.
   virtual std::optional<UnmaskedRows> unmasked_rows(at::ArrayRef<at::Tensor> inputs) const;
   /// From now on it throws GraphError instead of computing such gradients. Called before the first `run`.
   virtual void require_masked_rows() {}
@@ -56,8 +56,8 @@ class TRIAGE_API Executable {
   virtual size_t bytes() const { return 0; }
 };
 
-/// Compiles a finished, verified graph to an Executable. `examples` are inputs of the shapes in use, in graph order. The
-/// graph is constant: a backend that transforms or keeps it does so with a copy, `graph.clone()`.
+/// Compiles a finished, verified graph to an Executable. `examples` are inputs of the shapes in use, in graph order.
+/// The graph is constant: a backend that transforms or keeps it does so with a copy, `graph.clone()`.
 using Backend =
     std::function<std::unique_ptr<Executable>(const graph::Graph& graph, const std::vector<at::Tensor>& examples)>;
 

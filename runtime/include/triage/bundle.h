@@ -42,16 +42,16 @@ struct BundleVersion {
 /// A bundle of a Runtime: a cheap handle; copies share the bundle, which keeps working after the Runtime is gone, and
 /// lives as long as a handle of it or of one of its policies. Thread-safe.
 ///
-/// A new version goes live as a whole: every policy is loaded, tried against its live version, and compiled; then all of
-/// them are exchanged. A call that began before that keeps its version. After `reload` has returned (or the Watch has
-/// told `reloaded`), every call meets the new version. While the policies are exchanged, which takes some microseconds, a
-/// call may meet the new version of one policy, and a later call the old version of another.
+/// A new version goes live as a whole: every policy is loaded, tried against its live version, and compiled; then all
+/// of them are exchanged. A call that began before that keeps its version. After `reload` has returned (or the Watch
+/// has told `reloaded`), every call meets the new version. While the policies are exchanged, which takes some
+/// microseconds, a call may meet the new version of one policy, and a later call the old version of another.
 ///
 /// If a call of one of the policies takes its version back, as it does for a single policy, all policies of the bundle
 /// go back to the versions of the last earlier bundle version that has not failed.
 ///
-/// Its policies change only with it: their `reload`, `replace`, `rollback`, `pin`, `unpin`, `canary` and `promote` throw
-/// InputError.
+/// Its policies change only with it: their `reload`, `replace`, `rollback`, `pin`, `unpin`, `canary` and `promote`
+/// throw InputError.
 class TRIAGE_API Bundle {
  public:
   Bundle() = default;  // no bundle: every call but `operator bool` throws InputError
@@ -59,7 +59,8 @@ class TRIAGE_API Bundle {
 
   /// As bundle.json says; it never changes.
   const std::string& name() const;
-  /// The policy of file `name`, without the extension: "repair", "fraud/detect". Throws InputError that lists the names.
+  /// The policy of file `name`, without the extension: "repair", "fraud/detect". Throws InputError that lists the
+  /// names.
   Policy policy(std::string_view name) const;
   /// The names of all policies, sorted. A new version may add some, and drops none.
   std::vector<std::string> policies() const;

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-/// A new version of a policy that is tried beside the live one, before it goes live: `Policy::shadow`, `Policy::canary`.
-/// docs/rollouts.md shows both at work.
+/// A new version of a policy that is tried beside the live one, before it goes live: `Policy::shadow`,
+/// `Policy::canary`. docs/rollouts.md shows both at work.
 namespace triage {
 
 enum class CandidateKind : uint8_t {
@@ -29,14 +29,14 @@ TRIAGE_API const char* to_string(CandidateState state) noexcept;
 
 struct CandidateReport;
 
-/// Which calls are of the share: those whose `RunOptions::decision_id` the hash of the candidate's source selects, so that a
-/// decision meets the same side in every process, and a larger share has all decisions of a smaller one. Calls without an
-/// id take turns.
+/// Which calls are of the share: those whose `RunOptions::decision_id` the hash of the candidate's source selects, so
+/// that a decision meets the same side in every process, and a larger share has all decisions of a smaller one. Calls
+/// without an id take turns.
 struct ShadowOptions {
   /// Of the calls, more than 0, at most 1.
   double share = 0.1;
-  /// Calls that wait for the candidate, of all policies of the Runtime, and the memory of their tensors. Calls beyond either
-  /// are not compared, and are counted (ShadowReport::dropped).
+  /// Calls that wait for the candidate, of all policies of the Runtime, and the memory of their tensors. Calls beyond
+  /// either are not compared, and are counted (ShadowReport::dropped).
   size_t queue = 64, queue_bytes = size_t{256} << 20;
   /// Differences up to this, absolute, are none.
   double tolerance = 0;
@@ -56,25 +56,27 @@ struct RevertIf {
 
 struct CanaryOptions {
   double share = 0.05;  ///< as in ShadowOptions
-  /// The candidate goes live when it has answered this many calls and no rule was broken. 0: only `Policy::promote` does it.
+  /// The candidate goes live when it has answered this many calls and no rule was broken. 0: only `Policy::promote`
+  /// does it.
   uint64_t promote_after = 10'000;
   RevertIf revert_if = {};
-  /// Both sides must have this many before the ratios are compared. A ratio counts as broken when it is beyond its bound by
-  /// more than four standard errors: noise does not revert a candidate (docs/rollouts.md).
+  /// Both sides must have this many before the ratios are compared. A ratio counts as broken when it is beyond its
+  /// bound by more than four standard errors: noise does not revert a candidate (docs/rollouts.md).
   uint64_t min_calls = 500, min_samples = 1'000;
-  /// Called once when the candidate is promoted, reverted or ended, on a thread of the Runtime. Its exceptions are logged.
-  /// It may call the policy. It is not called after the Runtime is gone.
+  /// Called once when the candidate is promoted, reverted or ended, on a thread of the Runtime. Its exceptions are
+  /// logged. It may call the policy. It is not called after the Runtime is gone.
   std::function<void(const CandidateReport&)> on_end = {};
 };
 
-/// Calls of one side, since the comparison began. Canary: the calls that each version answered. Shadow: the calls that were
-/// compared, as answered by each.
+/// Calls of one side, since the comparison began. Canary: the calls that each version answered. Shadow: the calls that
+/// were compared, as answered by each.
 struct CandidateSide {
   uint64_t calls = 0;
   uint64_t failures = 0;  ///< of the candidate: that the live version answered
   uint64_t samples = 0, flagged = 0;
-  /// Upper bounds, within 1/8, of the time that half, 90 % and 99 % of the calls took. Calls that captured a graph, and those of
-  /// a canary that was still compared with the form of the live version's answers, are left out. 0: there were none.
+  /// Upper bounds, within 1/8, of the time that half, 90 % and 99 % of the calls took. Calls that captured a graph, and
+  /// those of a canary that was still compared with the form of the live version's answers, are left out. 0: there were
+  /// none.
   std::chrono::nanoseconds p50{0}, p90{0}, p99{0};
 };
 

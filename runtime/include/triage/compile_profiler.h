@@ -15,8 +15,9 @@ class CompileObserver;
 }
 
 /// Counts graph breaks by reason and recompiles by guard, and says what to change: for a program whose graphs break, or
-/// are captured again and again. Give it to RuntimeOptions::profiler, run the program for at least as long as it took to
-/// see the trouble, and print report(). As torch._dynamo.utils.CompileProfiler. Thread-safe; copies share their counts.
+/// are captured again and again. Give it to RuntimeOptions::profiler, run the program for at least as long as it took
+/// to see the trouble, and print report(). As torch._dynamo.utils.CompileProfiler. Thread-safe; copies share their
+/// counts.
 class TRIAGE_API CompileProfiler {
  public:
   struct Break {

@@ -19,9 +19,9 @@
 ///                        .ELIF(triage::err::has_inf(f), [&] { return z.clamp(-10, 10); })
 ///                        .ELSE([&] { return z.tanh(); });
 ///
-/// A condition is a bool tensor: shape (N,) selects per sample, shape () decides for the batch, more dimensions select per
-/// element. The first true condition wins, ELSE if none is true. A branch of the first and the last kind runs on all
-/// samples, and `triage::select` takes its rows, `at::where` its elements. A condition for the batch is read (which
+/// A condition is a bool tensor: shape (N,) selects per sample, shape () decides for the batch, more dimensions select
+/// per element. The first true condition wins, ELSE if none is true. A branch of the first and the last kind runs on
+/// all samples, and `triage::select` takes its rows, `at::where` its elements. A condition for the batch is read (which
 /// synchronizes with an accelerator), and a branch that it rules out does not run. For a plain bool, write `if`.
 ///
 /// Branches return an at::Tensor, a std::pair or std::tuple of them, or a std::vector of them; all branches of one
@@ -29,11 +29,12 @@
 /// broadcast and dtypes are promoted as by `at::where`; a condition has no more dimensions than results that have any,
 /// and flags cannot be results. A tensor that every branch returns is returned unchanged.
 ///
-/// Rows, or elements, that do not take a branch contribute nothing to any gradient: a NaN or Inf in the backward pass of
-/// such a row (the log of a 0 in a branch not taken) stops at the entry of the branch; where elements are selected, at
-/// every operation of the branch. That holds for everything that the functions capture, and for data with the samples in
-/// dim 0, or of sizes that broadcast with the condition. Not for a tensor that an operation broadcasts, where the *other*
-/// operand is not finite (x * w with an Inf in x, for the gradient of a scale w): write w.expand_as(x).
+/// Rows, or elements, that do not take a branch contribute nothing to any gradient: a NaN or Inf in the backward pass
+/// of such a row (the log of a 0 in a branch not taken) stops at the entry of the branch; where elements are selected,
+/// at every operation of the branch. That holds for everything that the functions capture, and for data with the
+/// samples in dim 0, or of sizes that broadcast with the condition. Not for a tensor that an operation broadcasts,
+/// where the *other* operand is not finite (x * w with an Inf in x, for the gradient of a scale w): write
+/// w.expand_as(x).
 ///
 /// Errors are InputError with the name of the branch; exceptions of the functions pass through. No shared state.
 namespace triage {
@@ -148,9 +149,9 @@ Chain<control_flow::ResultOf<Fn>> IF(const at::Tensor& condition, Fn fn) {
   return chain;
 }
 
-/// `at::where` with functions for branches: both run, and nothing that is not finite comes back from elements (with a condition
-/// of shape (N,): from samples) that did not take a branch. `at::where` itself multiplies 0 by what the other branch's
-/// derivative is there. A condition of shape () is not read. A number, or a tensor, may stand for a function:
+/// `at::where` with functions for branches: both run, and nothing that is not finite comes back from elements (with a
+/// condition of shape (N,): from samples) that did not take a branch. `at::where` itself multiplies 0 by what the other
+/// branch's derivative is there. A condition of shape () is not read. A number, or a tensor, may stand for a function:
 ///
 ///     at::Tensor y = triage::WHERE(x > 0, [&] { return x.log(); }, 0.0);
 template <control_flow::Choice A, control_flow::Choice B>

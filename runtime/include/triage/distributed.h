@@ -75,14 +75,14 @@ class TRIAGE_API Group {
 };
 
 struct AgreeOptions {
-  /// The decision is yes if more than this share of the samples of all ranks is bad. 0: any. From 0 up to, but without, 1; the same
-  /// on all ranks.
+  /// The decision is yes if more than this share of the samples of all ranks is bad. 0: any. From 0 up to, but without,
+  /// 1; the same on all ranks.
   double share = 0;
 };
 
 /// Whether to skip: the same answer on every rank. `bad` is a bool mask of this rank's samples, of any shape; empty for
-/// a rank without samples. One all-reduce. Throws DistributedError. A rank with a wrong argument tells the others: it throws
-/// InputError, and they a DistributedError at once. The group can go on then.
+/// a rank without samples. One all-reduce. Throws DistributedError. A rank with a wrong argument tells the others: it
+/// throws InputError, and they a DistributedError at once. The group can go on then.
 TRIAGE_API bool agree(const at::Tensor& bad, const Group& group, const AgreeOptions& options = {});
 /// The same for a rank as a whole, for example if its loss is not finite: counts as one sample.
 TRIAGE_API bool agree(bool bad, const Group& group, const AgreeOptions& options = {});
@@ -96,31 +96,32 @@ struct ReduceOptions {
 TRIAGE_API ErrorReport reduce(const ErrorReport& report, const Group& group, const ReduceOptions& options = {});
 
 /// The sum of each tensor over all ranks, for example of gradients: new tensors of the same sizes, dtypes and devices,
-/// which carry no gradient (PyTorch's torch.distributed.all_reduce writes in place). Numbers of any dtype but complex ones:
-/// float16 and bfloat16 are added as float32, integers as int64. All go through the CPU. The ranks give tensors of the same
-/// sizes and dtypes, in the same order: else all get a DistributedError that shows them, and the group can go on. Up to four
-/// all-reduces: one to compare, one for each dtype that is added. Throws as `agree` does.
+/// which carry no gradient (PyTorch's torch.distributed.all_reduce writes in place). Numbers of any dtype but complex
+/// ones: float16 and bfloat16 are added as float32, integers as int64. All go through the CPU. The ranks give tensors
+/// of the same sizes and dtypes, in the same order: else all get a DistributedError that shows them, and the group can
+/// go on. Up to four all-reduces: one to compare, one for each dtype that is added. Throws as `agree` does.
 TRIAGE_API std::vector<at::Tensor> all_reduce(at::ArrayRef<at::Tensor> tensors, const Group& group);
 
 struct SameOptions {
   /// What the host has set with Policy::set_param, which a policy does not tell.
   Params params = {};
   /// If the ranks differ: how often to reload the policy from its file and compare again, and the pause before each.
-  /// A file that is written while ranks read it, or that reaches some machines later, is no error then. The same on all ranks.
+  /// A file that is written while ranks read it, or that reaches some machines later, is no error then. The same on all
+  /// ranks.
   int reloads = 0;
   std::chrono::milliseconds pause{100};
 };
 
-/// Checks that all ranks run the same policy: the source with the files that it reads, inputs, outputs, defaults of params, and
-/// `SameOptions::params`. Throws DistributedError, on every rank, that names the ranks and what differs; for a wrong argument as
-/// `agree` does.
+/// Checks that all ranks run the same policy: the source with the files that it reads, inputs, outputs, defaults of
+/// params, and `SameOptions::params`. Throws DistributedError, on every rank, that names the ranks and what differs;
+/// for a wrong argument as `agree` does.
 TRIAGE_API void check_same(const Policy& policy, const Group& group, const SameOptions& options = {});
 
-/// Gives policies that are loaded later the table `dist`: `dist.agree`, `dist.reduce_report`, `dist.all_reduce`, `dist.rank`,
-/// `dist.world_size` (docs/distributed.md). Calls are graph breaks: the script runs in each call, and each operation
-/// exactly as often as the script says. The policy's own tests get the answers of this rank alone, and a call while its file is
-/// loaded is an error. `Policy::run` throws PolicyError where these operations throw. Without this function, a policy that
-/// uses `dist` gets an error.
+/// Gives policies that are loaded later the table `dist`: `dist.agree`, `dist.reduce_report`, `dist.all_reduce`,
+/// `dist.rank`, `dist.world_size` (docs/distributed.md). Calls are graph breaks: the script runs in each call, and each
+/// operation exactly as often as the script says. The policy's own tests get the answers of this rank alone, and a call
+/// while its file is loaded is an error. `Policy::run` throws PolicyError where these operations throw. Without this
+/// function, a policy that uses `dist` gets an error.
 TRIAGE_API void define_dist(Runtime& runtime, const Group& group);
 
 }  // namespace triage

@@ -16,9 +16,10 @@ struct Source {
 };
 
 /// Base of all exceptions of triage. `what()` is complete: what was done, what was expected, what came, what to do. A
-/// bad *sample* never throws; these are for bad scripts, bad calls and bad files, and for what the system refuses. Public functions
-/// throw nothing else, but std::bad_alloc without memory. Functions that only call LibTorch's operators (err, flags, graph) also pass
-/// what these throw (c10::Error), and who calls a function of the host what it throws, where its comment says so.
+/// bad *sample* never throws; these are for bad scripts, bad calls and bad files, and for what the system refuses.
+/// Public functions throw nothing else, but std::bad_alloc without memory. Functions that only call LibTorch's
+/// operators (err, flags, graph) also pass what these throw (c10::Error), and who calls a function of the host what it
+/// throws, where its comment says so.
 class TRIAGE_API Error : public std::runtime_error {
  public:
   explicit Error(const std::string& message, Source source = {}, std::string traceback = {})

@@ -251,19 +251,19 @@ TRIAGE_API std::string pretty_print(const at::Tensor& f, int64_t sample, const I
 /// Every error of the batch, samples in order, slot 0 first.
 TRIAGE_API std::vector<TableRow> to_table(const at::Tensor& f, const InspectOptions& options = {});
 
-/// Writes flags as save_tensor (files.h) does and, into `.pt` and `.pth` files, the names of their locations and codes beside them:
-/// a record of the file that `torch.load` passes over.
+/// Writes flags as save_tensor (files.h) does and, into `.pt` and `.pth` files, the names of their locations and codes
+/// beside them: a record of the file that `torch.load` passes over.
 TRIAGE_API void save(const std::string& path, const at::Tensor& f, const InspectOptions& options = {});
 /// Flags of a file, and what the policy that they are of calls the free codes.
 struct Loaded {
   at::Tensor f;
   CodeNames codes;
 };
-/// The flags of a file, whichever process wrote it. An id of a location is a number of one process: it becomes the id that its
-/// name has here, which the host then has registered. An id without a name in the file, as all ids of an .npy file, is the location
-/// `Location_<id>`. The words are those of the file where no other location has one of the ids here. Throws FileError, and
-/// InputError for a tensor that has not the form of flags. The configuration (default: the global one) says which form that is, and
-/// whether the last slot is an overflow record.
+/// The flags of a file, whichever process wrote it. An id of a location is a number of one process: it becomes the id
+/// that its name has here, which the host then has registered. An id without a name in the file, as all ids of an .npy
+/// file, is the location `Location_<id>`. The words are those of the file where no other location has one of the ids
+/// here. Throws FileError, and InputError for a tensor that has not the form of flags. The configuration (default: the
+/// global one) says which form that is, and whether the last slot is an overflow record.
 TRIAGE_API Loaded load(const std::string& path, const ConfigOptions& options = {});
 
 }  // namespace flags

@@ -28,14 +28,14 @@ namespace given {
 struct Callee;
 }
 
-/// A value that the host may change per call, and what it may change it to. A value that is not allowed is an InputError of the
-/// call, or of `set_param`.
+/// A value that the host may change per call, and what it may change it to. A value that is not allowed is an
+/// InputError of the call, or of `set_param`.
 struct Param {
   std::string name;
   /// The default, which sets the type: int64, double, bool, a list of int64 or double, or a tensor.
   c10::IValue value;
-  /// The smallest and the largest allowed number, which each element of a list or tensor is held to; none: no bound. NaN is not
-  /// allowed where there is a bound.
+  /// The smallest and the largest allowed number, which each element of a list or tensor is held to; none: no bound.
+  /// NaN is not allowed where there is a bound.
   std::optional<c10::Scalar> min = {};
   std::optional<c10::Scalar> max = {};
   std::vector<c10::Scalar> values = {};  ///< unless empty: these numbers alone
@@ -46,8 +46,8 @@ struct Param {
 /// A tensor that a policy keeps from one call to the next.
 struct StateSpec {
   std::string name;
-  /// An exact dtype and fixed sizes. The name "N" as the first dimension is the batch: the first size of the first input
-  /// that has dimensions.
+  /// An exact dtype and fixed sizes. The name "N" as the first dimension is the batch: the first size of the first
+  /// input that has dimensions.
   TensorSpec type;
   c10::Scalar init = 0;  // the value of all elements before the first call
 };
@@ -62,8 +62,8 @@ struct TRIAGE_API OutputRange {
   std::string text() const;
 };
 
-/// What `run` does with samples of an output that are not within its declared range. Each is counted (CallStatistics::violations),
-/// whatever is done.
+/// What `run` does with samples of an output that are not within its declared range. Each is counted
+/// (CallStatistics::violations), whatever is done.
 enum class OnViolation : uint8_t {
   flag,          ///< their records get NAN, INF or OUT_OF_BOUNDS, CRITICAL, at the location `output.<name>`
   pass_through,  ///< the same, and their rows of outputs that are named as inputs are those of these inputs
@@ -126,7 +126,8 @@ struct Limits {
 struct HostFunction {
   std::string name;
   std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)> fn;
-  /// Of pure functions and modules, which are nodes of graphs; null for others, whose calls are graph breaks. `fn` is empty then.
+  /// Of pure functions and modules, which are nodes of graphs; null for others, whose calls are graph breaks. `fn` is
+  /// empty then.
   std::shared_ptr<const given::Callee> callee = nullptr;
 };
 
@@ -167,10 +168,10 @@ class TRIAGE_API Script {
   virtual std::optional<AccumulationConfig> accumulation() const { return {}; }
   /// Runs the policy's function once. It calls operators with `call_operator`, which may record and defer them. Before
   /// it, or a function that it calls, reads values of a tensor without an operator, it calls `break_graph`, and
-  /// `materialize` with the tensor. `params` are in the order of the signature: 0-dim tensors for numbers and booleans, 1-D
-  /// ones for lists (float32 or int64); then come the tensors of its state. The new state comes behind the outputs, in the
-  /// same order, and then for each output with a range a mask, bool of shape (N): true for samples that are not within it.
-  /// Throws PolicyError, GraphBreakError, LimitError.
+  /// `materialize` with the tensor. `params` are in the order of the signature: 0-dim tensors for numbers and booleans,
+  /// 1-D ones for lists (float32 or int64); then come the tensors of its state. The new state comes behind the outputs,
+  /// in the same order, and then for each output with a range a mask, bool of shape (N): true for samples that are not
+  /// within it. Throws PolicyError, GraphBreakError, LimitError.
   virtual std::vector<at::Tensor> call(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> params,
                                        std::optional<std::chrono::steady_clock::time_point> deadline) = 0;
   /// Counts writes to variables and tables so far (it may overcount): triage does not use a graph again that was
@@ -210,10 +211,10 @@ TRIAGE_API void break_graph(const std::string& what, const std::string& hint = {
 /// Loads `source`, throws LoadError or LimitError. Thread-safe.
 using FrontEnd = std::function<std::unique_ptr<Script>(std::string_view source, const ScriptOptions& options)>;
 
-/// Calls a function of the host (ScriptOptions::host_functions), which is a graph break, unless it has a `callee`: then it is an
-/// operator like others. A reload tries a new version on synthetic inputs: then it does not call a function without `callee`
-/// but throws Error, which the front end passes on. It throws GraphBreakError if one graph is required; exceptions of the function pass through, as PolicyError if they are no
-/// std::exception.
+/// Calls a function of the host (ScriptOptions::host_functions), which is a graph break, unless it has a `callee`: then
+/// it is an operator like others. A reload tries a new version on synthetic inputs: then it does not call a function
+/// without `callee` but throws Error, which the front end passes on. It throws GraphBreakError if one graph is
+/// required; exceptions of the function pass through, as PolicyError if they are no std::exception.
 TRIAGE_API std::vector<at::Tensor> call_host_function(const HostFunction& function,
                                                       const std::vector<at::Tensor>& arguments);
 

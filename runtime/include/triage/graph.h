@@ -18,8 +18,8 @@
 /// The IR: a straight-line sequence of dispatcher operator calls in SSA form. Every value is a tensor. A graph has no
 /// control flow (branches are `triage::select` / `aten::where`) and no mutation (in-place operators are recorded as
 /// their functional forms). One thread builds a Graph; a finished Graph is immutable and may be shared. Nothing that a
-/// const Graph returns can change it; `clone` makes a copy that can be changed. (Constants are tensors: nobody may write
-/// to them.)
+/// const Graph returns can change it; `clone` makes a copy that can be changed. (Constants are tensors: nobody may
+/// write to them.)
 namespace triage::graph {
 
 struct Node;

@@ -28,7 +28,8 @@ struct InstrumentOptions {
   std::vector<Benign> benign = {};
   /// Checks only every n-th call (the first, the n+1st, ...); the others run the model unchanged.
   int64_t every = 1;
-  /// Also counts the values of these outputs, of all calls that are checked; on the CPU by the one read that finds NaN and Inf.
+  /// Also counts the values of these outputs, of all calls that are checked; on the CPU by the one read that finds NaN
+  /// and Inf.
   bool statistics = false;
   std::string method = "forward";
   std::optional<ErrorConfig> config = {};
@@ -62,9 +63,9 @@ class TRIAGE_API Instrumented {
   /// calls them through an interface or in a fork.
   const std::vector<std::string>& unseen() const;
 
-  /// With `statistics`: the values of all calls since it was made or reset, also of outputs that do not have the samples in dim 0;
-  /// first the modules that come nearest to the limit of their dtype. Other threads may call the model meanwhile. Both throw
-  /// InputError without `statistics`.
+  /// With `statistics`: the values of all calls since it was made or reset, also of outputs that do not have the
+  /// samples in dim 0; first the modules that come nearest to the limit of their dtype. Other threads may call the
+  /// model meanwhile. Both throw InputError without `statistics`.
   std::vector<ValueStatistics> statistics() const;
   void reset_statistics() const;
 

@@ -53,9 +53,9 @@ inline constexpr int64_t MAX_DROPPED = 1023;
 /// The bit of an operator's `policy` that enables it.
 inline constexpr int64_t TRACK_OVERFLOW = 1 << 5;
 
-/// The kind of error. The upper two bits of a code are its Domain. Codes 4, 8 and 12 have no meaning of their own: a host
-/// or a policy may use them for its own errors, as `code_from(4)` (config.h). They print as `CODE_4`, `CODE_8` and `CODE_12`, or
-/// by the names that the policy gives them (CodeNames).
+/// The kind of error. The upper two bits of a code are its Domain. Codes 4, 8 and 12 have no meaning of their own: a
+/// host or a policy may use them for its own errors, as `code_from(4)` (config.h). They print as `CODE_4`, `CODE_8` and
+/// `CODE_12`, or by the names that the policy gives them (CodeNames).
 enum class Code : int64_t {
   ok = 0,
   nan = 1,

@@ -75,10 +75,10 @@ class TRIAGE_API ErrorLocation {
   static std::map<std::string, int64_t> get_all_paths();
 };
 
-/// A location argument: an id, a path, or a tracked module. Construction from a path is explicit, `Location("encoder")`,
-/// because it registers a new path for the whole process (ErrorLocation::register_path) and takes a lock: in a hot loop,
-/// construct it once. The other constructors register nothing. Throws InputError for an id outside 0..1023, an empty
-/// path, and a null pointer to text or a module.
+/// A location argument: an id, a path, or a tracked module. Construction from a path is explicit,
+/// `Location("encoder")`, because it registers a new path for the whole process (ErrorLocation::register_path) and
+/// takes a lock: in a hot loop, construct it once. The other constructors register nothing. Throws InputError for an id
+/// outside 0..1023, an empty path, and a null pointer to text or a module.
 struct TRIAGE_API Location {
   int64_t id = ErrorLocation::UNKNOWN;
   Location() = default;

@@ -33,8 +33,8 @@ struct LogRecord {
   const std::vector<LogField>& fields;  ///< values as they are, which may be several lines; empty for many records
 };
 
-/// Any thread may call it, also several at once; the thread that reports waits until it returns. It may call the runtime,
-/// whose records then reach it again. Its exceptions are dropped: none reaches a call.
+/// Any thread may call it, also several at once; the thread that reports waits until it returns. It may call the
+/// runtime, whose records then reach it again. Its exceptions are dropped: none reaches a call.
 using Log = std::function<void(const LogRecord&)>;
 
 /// Sets the log for records without a Runtime, and for Runtimes without a log of their own. Empty: standard error, from

@@ -11,11 +11,12 @@ namespace triage {
 /// gradients, or an operator mixes rows (docs/training.md lists the cases).
 enum class MaskedRows : uint8_t {
   warn,     ///< the log says it once a graph, with the operator and its script line
-  require,  ///< GraphError: at the capture, so that a load or reload that tries the policy is refused, or at the gradient
+  require,  ///< GraphError: at the capture, so that a load or reload that tries the policy is refused, or at the
+            ///< gradient
 };
 
-/// Why values of rows that a graph masks may reach gradients: "`aten::mean.dim` may mix masked rows with others", and its script
-/// line (docs/training.md).
+/// Why values of rows that a graph masks may reach gradients: "`aten::mean.dim` may mix masked rows with others", and
+/// its script line (docs/training.md).
 struct UnmaskedRows {
   std::string reason;
   Source where = {};

@@ -11,8 +11,8 @@
 
 namespace triage {
 
-/// A value for a param of a policy: a number or boolean, a list of numbers, or a tensor. Converts from each of them. A value, safe
-/// to copy; copies share the memory of a tensor.
+/// A value for a param of a policy: a number or boolean, a list of numbers, or a tensor. Converts from each of them. A
+/// value, safe to copy; copies share the memory of a tensor.
 class TRIAGE_API ParamValue {
  public:
   /// A number or boolean: whatever is a c10::Scalar.
@@ -25,7 +25,8 @@ class TRIAGE_API ParamValue {
             std::vector<std::conditional_t<std::is_integral_v<T>, int64_t, double>>(numbers.begin(), numbers.end())) {}
   ParamValue(const std::vector<int64_t>& numbers);  // NOLINT(google-explicit-constructor)
   ParamValue(const std::vector<double>& numbers);   // NOLINT(google-explicit-constructor)
-  /// A tensor, which is not copied: do not write to it while a call may read it. Calls that come later see what was written.
+  /// A tensor, which is not copied: do not write to it while a call may read it. Calls that come later see what was
+  /// written.
   ParamValue(at::Tensor tensor);  // NOLINT(google-explicit-constructor)
 
   bool is_number() const noexcept { return kind_ == Kind::number; }

@@ -58,34 +58,35 @@ TRIAGE_API Provenance provenance(const graph::Graph& graph, at::ArrayRef<at::Ten
 TRIAGE_API Provenance provenance(const torch::jit::Module& module, std::vector<c10::IValue> inputs,
                                  const std::string& method = "forward");
 
-// Where a gradient became bad. The same, of the way back: the producer of a kind for a sample is the first operation whose
-// derivative makes that kind in that sample of gradients that have it nowhere there: the square root of 0, a product of a
-// gradient 0 with an Inf that the forward left. `operations` and `passed_on` count derivatives, `outputs` are the inputs and
-// parameters whose gradients are bad. Gradients of parameters have no samples; where one is bad, `rows` are the samples whose
-// gradients, or whose operands in the forward, made it so, and all samples if none can be told from the others.
-// PyTorch's anomaly mode finds the first NaN, without samples, and no Inf.
+// Where a gradient became bad. The same, of the way back: the producer of a kind for a sample is the first operation
+// whose derivative makes that kind in that sample of gradients that have it nowhere there: the square root of 0, a
+// product of a gradient 0 with an Inf that the forward left. `operations` and `passed_on` count derivatives, `outputs`
+// are the inputs and parameters whose gradients are bad. Gradients of parameters have no samples; where one is bad,
+// `rows` are the samples whose gradients, or whose operands in the forward, made it so, and all samples if none can be
+// told from the others. PyTorch's anomaly mode finds the first NaN, without samples, and no Inf.
 //
-// All keep autograd's graph, write no `grad` and run hooks of tensors. Derivatives run once more where they got something bad.
+// All keep autograd's graph, write no `grad` and run hooks of tensors. Derivatives run once more where they got
+// something bad.
 
-/// Of a captured graph: forward and backward, to all inputs with floats and to constants that require grad. `gradients`: of the
-/// outputs of the graph, in their order; one that is undefined, or none: 1 for each element. Throws InputError where no output
-/// depends on these, or for gradients of other sizes.
+/// Of a captured graph: forward and backward, to all inputs with floats and to constants that require grad.
+/// `gradients`: of the outputs of the graph, in their order; one that is undefined, or none: 1 for each element. Throws
+/// InputError where no output depends on these, or for gradients of other sizes.
 TRIAGE_API Provenance gradient_provenance(const graph::Graph& graph, at::ArrayRef<at::Tensor> inputs,
                                           at::ArrayRef<at::Tensor> gradients = {});
-/// Of a method of a TorchScript model: to all inputs with floats and to parameters that require grad. `gradients`: of the
-/// tensors in what it returns, in their order.
+/// Of a method of a TorchScript model: to all inputs with floats and to parameters that require grad. `gradients`: of
+/// the tensors in what it returns, in their order.
 TRIAGE_API Provenance gradient_provenance(const torch::jit::Module& module, std::vector<c10::IValue> inputs,
                                           at::ArrayRef<at::Tensor> gradients = {},
                                           const std::string& method = "forward");
-/// Of what has been computed: to all leaves that it depends on. Without a GradientTrace around the forward, operations have the
-/// names of autograd (`SqrtBackward0`) and no lines. `samples`: dim 0 of the batch; 0: that of the first tensor that the trace
-/// saw an operation take, without a trace that of `outputs`.
+/// Of what has been computed: to all leaves that it depends on. Without a GradientTrace around the forward, operations
+/// have the names of autograd (`SqrtBackward0`) and no lines. `samples`: dim 0 of the batch; 0: that of the first
+/// tensor that the trace saw an operation take, without a trace that of `outputs`.
 TRIAGE_API Provenance gradient_provenance(at::ArrayRef<at::Tensor> outputs, at::ArrayRef<at::Tensor> gradients = {},
                                           int64_t samples = 0);
 
 /// While alive, operations of this thread leave their names, and the lines of the policies that they stand in, for
-/// gradient_provenance, which may be called later. Policies and compiled functions run operator by operator meanwhile, in all
-/// threads (Stance::force_eager). For debugging: each operation looks for NaN and Inf in its operands.
+/// gradient_provenance, which may be called later. Policies and compiled functions run operator by operator meanwhile,
+/// in all threads (Stance::force_eager). For debugging: each operation looks for NaN and Inf in its operands.
 class TRIAGE_API GradientTrace {
  public:
   GradientTrace();

@@ -40,11 +40,12 @@ struct Module;
 ///
 /// Thread-safe: any number of threads may use everything here at once. A warm `run` takes no lock.
 ///
-/// Functions throw triage::Error and classes derived from it (triage/error.h), and std::bad_alloc without memory; nothing else.
+/// Functions throw triage::Error and classes derived from it (triage/error.h), and std::bad_alloc without memory;
+/// nothing else.
 ///
-/// `fork`: the threads of a Runtime (one that frees old versions, one for candidates, one for each Watch) do not exist in a
-/// forked child. A prefork server must create its Runtime in the child, or fork before it creates one. The child may destroy what it
-/// inherited: that waits for no thread, and the memory stays until the child ends.
+/// `fork`: the threads of a Runtime (one that frees old versions, one for candidates, one for each Watch) do not exist
+/// in a forked child. A prefork server must create its Runtime in the child, or fork before it creates one. The child
+/// may destroy what it inherited: that waits for no thread, and the memory stays until the child ends.
 namespace triage {
 
 class Bundle;
@@ -62,9 +63,9 @@ class WatchCore;
 enum class ReloadGate : uint8_t {
   warn,    ///< it goes live, and the log says what was found
   refuse,  ///< the live version stays live
-  /// The live version stays live, and the new one runs in its shadow (Policy::candidate, with the defaults of ShadowOptions) until the
-  /// host promotes or ends it, or a reload brings another version. Where the host has started a candidate, that goes on, and this is
-  /// `refuse`.
+  /// The live version stays live, and the new one runs in its shadow (Policy::candidate, with the defaults of
+  /// ShadowOptions) until the host promotes or ends it, or a reload brings another version. Where the host has started
+  /// a candidate, that goes on, and this is `refuse`.
   shadow,
 };
 TRIAGE_API const char* to_string(ReloadGate gate) noexcept;
@@ -76,8 +77,8 @@ struct RuntimeOptions {
   /// error. Called only while the Runtime, one of its policies or a Watch lives.
   Log log = {};
   /// Folder for the last good bytes of each policy file, so that a restart with a broken file still finds a policy, and
-  /// for what `pin` and `rollback` made live, or stayed live when a source was refused or taken back, so that it holds over a
-  /// restart. Empty: nothing is written.
+  /// for what `pin` and `rollback` made live, or stayed live when a source was refused or taken back, so that it holds
+  /// over a restart. Empty: nothing is written.
   std::filesystem::path cache_dir = {};
   /// Budgets of every script, at load and at every run of its function.
   Limits limits = {};
@@ -97,15 +98,15 @@ struct RuntimeOptions {
   /// version answers that call and is live again. The trial also waits for a call of each kind of inputs that triage
   /// could not try before the version went live, for at most 100 times as many calls. 0: no trial.
   size_t trial_calls = 100;
-  /// The trial also lasts at least this long from its first call, because calls may follow one another quickly; 0: the calls alone
-  /// end it. Infinite, or more than 1e8: it never ends.
+  /// The trial also lasts at least this long from its first call, because calls may follow one another quickly; 0: the
+  /// calls alone end it. Infinite, or more than 1e8: it never ends.
   double trial_seconds = 10;
   /// After the trial: when a version fails this many calls in a row, the previous version answers the last of them and
   /// is live again. 0: never.
   size_t failures_to_revert = 3;
-  /// The gate for slow versions: a reload times the new version and the live one on synthetic inputs of each kind that calls came with.
-  /// It stops a version that takes more than 1 ms for a call, and more than this many times as long as the live one. At least 1; 0:
-  /// nothing is timed.
+  /// The gate for slow versions: a reload times the new version and the live one on synthetic inputs of each kind that
+  /// calls came with. It stops a version that takes more than 1 ms for a call, and more than this many times as long as
+  /// the live one. At least 1; 0: nothing is timed.
   double reload_latency_ratio = 10;
   ReloadGate on_slow_reload = ReloadGate::refuse;
   /// The gate for graph breaks: for a new version that has some for such inputs, where the live one has none.
@@ -141,8 +142,8 @@ struct RunOptions {
   /// and the input is dense, does not require grad, and shares memory with no other input). The content of such an
   /// input after the call is unspecified.
   std::vector<size_t> donate = {};
-  /// Values for this call. Throws InputError as set_param does; the elements of a tensor are checked if it lies on the CPU and has
-  /// at most 1,024: a call waits for no GPU to check a param.
+  /// Values for this call. Throws InputError as set_param does; the elements of a tensor are checked if it lies on the
+  /// CPU and has at most 1,024: a call waits for no GPU to check a param.
   Params params = {};
   /// After this time the call ends with LimitError (checked while script code runs and between the operators of a
   /// captured graph, not inside an operator). The clock's largest moment is no deadline.
@@ -260,16 +261,16 @@ class TRIAGE_API Policy {
   using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
   Outputs run_named(const NamedTensors& inputs, const RunOptions& options = {}) const;
 
-  /// Captures and compiles for such inputs now, by a run on them, so that the first real call is warm. State stays as it
-  /// is. If `options` names donated inputs, this also prepares donated calls, but does not donate or write to these
+  /// Captures and compiles for such inputs now, by a run on them, so that the first real call is warm. State stays as
+  /// it is. If `options` names donated inputs, this also prepares donated calls, but does not donate or write to these
   /// inputs. Throws as `run` does with OnError::raise.
   void prepare(at::ArrayRef<at::Tensor> inputs, const RunOptions& options = {}) const;
 
-  /// Changes a param for all later calls, also after reloads. RunOptions::params overrides it. Throws InputError for an unknown
-  /// name, and for a value that does not fit or that the policy does not allow (Param::min, ...). While a candidate runs,
-  /// both versions must allow it. All elements of a tensor are checked, also on a GPU; what the host writes to it later is
-  /// not. Other numbers in a list or a tensor never compile anything anew; another length, shape, dtype or device may, and so
-  /// may the other value of a boolean.
+  /// Changes a param for all later calls, also after reloads. RunOptions::params overrides it. Throws InputError for an
+  /// unknown name, and for a value that does not fit or that the policy does not allow (Param::min, ...). While a
+  /// candidate runs, both versions must allow it. All elements of a tensor are checked, also on a GPU; what the host
+  /// writes to it later is not. Other numbers in a list or a tensor never compile anything anew; another length, shape,
+  /// dtype or device may, and so may the other value of a boolean.
   void set_param(const std::string& name, ParamValue value) const;
 
   /// Reseeds the policy's random numbers. A script, its graphs and every backend draw the same numbers in the same
@@ -308,10 +309,10 @@ class TRIAGE_API Policy {
   /// --- versions ---
   VersionInfo version() const;                // the live one, with the last error
   std::vector<VersionInfo> versions() const;  // those kept, oldest first
-  /// Makes version `number` live again, at once: a reload of the file that is running is cancelled. The policy follows its file
-  /// again from the next change on. Throws InputError if that version is no longer kept. With RuntimeOptions::cache_dir
-  /// this holds over a restart: a later Runtime that loads the file starts with that version, unless the file has changed
-  /// since.
+  /// Makes version `number` live again, at once: a reload of the file that is running is cancelled. The policy follows
+  /// its file again from the next change on. Throws InputError if that version is no longer kept. With
+  /// RuntimeOptions::cache_dir this holds over a restart: a later Runtime that loads the file starts with that version,
+  /// unless the file has changed since.
   void rollback(int number) const;
   /// Makes version `number` live, as `rollback` does, and keeps it live, whatever happens to the file; with
   /// RuntimeOptions::cache_dir also in a later Runtime that loads the file.
@@ -323,27 +324,28 @@ class TRIAGE_API Policy {
   /// Replaces the live version with `source`, with all checks of a reload (for policies that are not in files).
   Reload replace(std::string_view source) const;
 
-  /// --- candidates (triage/candidate.h): at most one at a time --- Each of these four loads and tries a source as a reload
-  /// does, and starts it beside the live version. Returns the candidate's version. Throws FileError, LoadError and LimitError
-  /// where a reload would refuse the source; InputError for options out of range, if there is a candidate, or if the source is
-  /// the live one. A change of the policy's file goes live as usual; the candidate then goes on, and its comparison
-  /// begins anew.
+  /// --- candidates (triage/candidate.h): at most one at a time --- Each of these four loads and tries a source as a
+  /// reload does, and starts it beside the live version. Returns the candidate's version. Throws FileError, LoadError
+  /// and LimitError where a reload would refuse the source; InputError for options out of range, if there is a
+  /// candidate, or if the source is the live one. A change of the policy's file goes live as usual; the candidate then
+  /// goes on, and its comparison begins anew.
   VersionInfo shadow(const std::filesystem::path& path, const ShadowOptions& options = {}) const;
   VersionInfo shadow_source(std::string_view source, const ShadowOptions& options = {}) const;
   VersionInfo canary(const std::filesystem::path& path, const CanaryOptions& options = {}) const;
   VersionInfo canary_source(std::string_view source, const CanaryOptions& options = {}) const;
   /// Of the candidate, or of the last one after its end (CandidateReport::state); nothing if there was none.
   std::optional<CandidateReport> candidate() const;
-  /// Makes the candidate live, as a reload does; its file is not followed. Throws InputError if there is none or a version is
-  /// pinned, LoadError if it no longer fits the contract of the live version.
+  /// Makes the candidate live, as a reload does; its file is not followed. Throws InputError if there is none or a
+  /// version is pinned, LoadError if it no longer fits the contract of the live version.
   void promote() const;
   /// Ends the candidate, and returns its last report. Throws InputError if there is none.
   CandidateReport end_candidate() const;
 
   /// --- compiler results of the live version --- The graphs that hold a whole call.
   std::vector<CapturedGraph> graphs() const;
-  /// Why the gradients of such a call may get values of rows that the policy masks (docs/training.md); empty if they cannot, or
-  /// if the call has no gradients. Call the policy once with such inputs before. Throws InputError as a call does.
+  /// Why the gradients of such a call may get values of rows that the policy masks (docs/training.md); empty if they
+  /// cannot, or if the call has no gradients. Call the policy once with such inputs before. Throws InputError as a call
+  /// does.
   std::optional<UnmaskedRows> unmasked_rows(const std::vector<at::Tensor>& inputs, const Params& params = {}) const;
   /// The graphs between graph breaks, of all calls so far. In each call the script decides which of them run.
   std::vector<std::shared_ptr<const graph::Graph>> segments() const;
@@ -369,10 +371,10 @@ class TRIAGE_API Policy {
   std::shared_ptr<policy::PolicyCore> core_;
 };
 
-/// What a call of the policy with such inputs returns. The source of its live version runs on made-up values, in an interpreter of its
-/// own: what it remembers, its state, its random numbers and its statistics stay as they are, and functions of the host are not called.
-/// Throws InputError for inputs that it does not take, PolicyError where it fails on each of these values or would call such a
-/// function, LimitError.
+/// What a call of the policy with such inputs returns. The source of its live version runs on made-up values, in an
+/// interpreter of its own: what it remembers, its state, its random numbers and its statistics stay as they are, and
+/// functions of the host are not called. Throws InputError for inputs that it does not take, PolicyError where it fails
+/// on each of these values or would call such a function, LimitError.
 TRIAGE_API std::vector<TensorMetadata> output_metadata(const Policy& policy, const std::vector<TensorMetadata>& inputs);
 
 /// An event in a watched directory.
@@ -419,8 +421,8 @@ class TRIAGE_API Watch {
   explicit operator bool() const noexcept;
   /// Stops now, as the destructor does. From `on_event` it does not wait: the running callback is the last one.
   void stop();
-  /// Checks the directory now and returns when it is done. Do not call it from `on_event`. Throws PolicyError in a function of the
-  /// host that a policy calls, if the watching thread waits for that call.
+  /// Checks the directory now and returns when it is done. Do not call it from `on_event`. Throws PolicyError in a
+  /// function of the host that a policy calls, if the watching thread waits for that call.
   void rescan();
 
  private:
@@ -431,16 +433,17 @@ class TRIAGE_API Watch {
 
 /// How policies may call a function of the host.
 struct FunctionOptions {
-  /// The function is pure: equal inputs give equal outputs, and it does nothing else. Then a call is a node of the policy's graph, and
-  /// no graph break. Equal calls may become one, unused ones may not run, and a reload may try a new version by calling it
-  /// with synthetic values. Called on every thread that runs policies, on several at once. The outputs are copied if the host
-  /// keeps them or they share memory with inputs; inputs must not be written to. Gradients go through it as through any code that
-  /// calls LibTorch; with grad mode on, ATen runs its graphs, without loops.
+  /// The function is pure: equal inputs give equal outputs, and it does nothing else. Then a call is a node of the
+  /// policy's graph, and no graph break. Equal calls may become one, unused ones may not run, and a reload may try a
+  /// new version by calling it with synthetic values. Called on every thread that runs policies, on several at once.
+  /// The outputs are copied if the host keeps them or they share memory with inputs; inputs must not be written to.
+  /// Gradients go through it as through any code that calls LibTorch; with grad mode on, ATen runs its graphs, without
+  /// loops.
   bool pure = false;
-  /// Of a pure function: dtype and sizes of its outputs for inputs of such dtypes, sizes and devices (the device of the results is
-  /// ignored). Called for the inputs of each call, and for other sizes, which tell triage which sizes of the outputs are those of
-  /// inputs: it must be right for all sizes, or throw. A call whose outputs are others throws. Null: there is one output, of the dtype and
-  /// sizes of the first input.
+  /// Of a pure function: dtype and sizes of its outputs for inputs of such dtypes, sizes and devices (the device of the
+  /// results is ignored). Called for the inputs of each call, and for other sizes, which tell triage which sizes of the
+  /// outputs are those of inputs: it must be right for all sizes, or throw. A call whose outputs are others throws.
+  /// Null: there is one output, of the dtype and sizes of the first input.
   std::function<std::vector<graph::TensorMeta>(const std::vector<graph::TensorMeta>&)> shapes = nullptr;
 };
 
@@ -466,29 +469,30 @@ class TRIAGE_API Runtime {
   Bundle load_bundle(const std::filesystem::path& dir);
 
   /// Defines a host function for policies that are loaded later: tensors in, tensors out. A call of it is a graph
-  /// break, unless it is pure. If it throws, so does the call, as PolicyError with the line of the script. What is defined under one
-  /// name last, by this or the next two, holds. Throws InputError for an empty name, a null function, and `shapes` of a function that is
-  /// not pure.
+  /// break, unless it is pure. If it throws, so does the call, as PolicyError with the line of the script. What is
+  /// defined under one name last, by this or the next two, holds. Throws InputError for an empty name, a null function,
+  /// and `shapes` of a function that is not pure.
   void define(const std::string& name, std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)> fn,
               FunctionOptions options = {});
 
-  /// Gives policies that are loaded later a tensor under a global name. It is not copied: the host may write new values to it between
-  /// calls, and the next call reads them without compiling anything. Scripts cannot write to it. Graphs hold as long as its
-  /// dtype, device, shape and requires_grad stay. Throws InputError for an empty name or an undefined tensor.
+  /// Gives policies that are loaded later a tensor under a global name. It is not copied: the host may write new values
+  /// to it between calls, and the next call reads them without compiling anything. Scripts cannot write to it. Graphs
+  /// hold as long as its dtype, device, shape and requires_grad stay. Throws InputError for an empty name or an
+  /// undefined tensor.
   void define_tensor(const std::string& name, at::Tensor tensor);
 
-  /// Gives policies that are loaded later a TorchScript module as a function: `forward` with tensors gives a tensor, or a tuple
-  /// or list of them, always as many. A call is a node of the policy's graph, and no graph break; it runs exactly where the script calls
-  /// it, also for samples that another branch takes. The module is shared, not copied: its parameters and its training mode are the
-  /// host's, and it must bear calls on several threads at once. A reload tries new versions by calling it with synthetic values,
-  /// unless it is in training mode. With grad mode on, ATen runs the graphs that call it, without loops. Where `forward` may write to an
-  /// argument (torch::jit::AliasDb says so, now), it gets copies. Throws InputError for an empty name, and for a module without
-  /// `forward`.
+  /// Gives policies that are loaded later a TorchScript module as a function: `forward` with tensors gives a tensor, or
+  /// a tuple or list of them, always as many. A call is a node of the policy's graph, and no graph break; it runs
+  /// exactly where the script calls it, also for samples that another branch takes. The module is shared, not copied:
+  /// its parameters and its training mode are the host's, and it must bear calls on several threads at once. A reload
+  /// tries new versions by calling it with synthetic values, unless it is in training mode. With grad mode on, ATen
+  /// runs the graphs that call it, without loops. Where `forward` may write to an argument (torch::jit::AliasDb says
+  /// so, now), it gets copies. Throws InputError for an empty name, and for a module without `forward`.
   void define_module(const std::string& name, const torch::jit::Module& module);
 
-  /// Policies loaded from files directly in `dir`, before or after this call, follow these files and those they read while the
-  /// Watch lives; a bundle loaded from `dir` follows its bundle.json. Two seconds after the last change, what is live is what
-  /// a fresh load would give. Throws FileError without such a directory, or without a file descriptor.
+  /// Policies loaded from files directly in `dir`, before or after this call, follow these files and those they read
+  /// while the Watch lives; a bundle loaded from `dir` follows its bundle.json. Two seconds after the last change, what
+  /// is live is what a fresh load would give. Throws FileError without such a directory, or without a file descriptor.
   Watch watch(const std::filesystem::path& dir, WatchOptions options = {});
 
   /// The policies that still have a handle, in the order of loading.

@@ -64,10 +64,12 @@ struct RunInfo {
   /// Samples with an error in an output of flags, and how many of those an output differs for from the input that it
   /// belongs to. -1: not counted (RuntimeOptions::count_flags, no output of flags, flags on another device).
   int64_t flagged = -1, repaired = -1;
-  /// Samples of outputs that were not within their declared ranges; a sample of two such outputs counts twice. -1: not counted (masks on another device).
+  /// Samples of outputs that were not within their declared ranges; a sample of two such outputs counts twice. -1: not
+  /// counted (masks on another device).
   int64_t violations = 0;
   std::string failure;  ///< the message of the live version's failure; empty if it answered
-  /// Of the locations that the policy lists in `positions`; pass them to flags::pretty_print (InspectOptions::positions).
+  /// Of the locations that the policy lists in `positions`; pass them to flags::pretty_print
+  /// (InspectOptions::positions).
   std::vector<FirstPositions> positions = {};
 };
 
@@ -106,7 +108,8 @@ struct TRIAGE_API CallStatistics {
   uint64_t uncounted = 0;            ///< calls whose flags lie on another device, and were not counted
   uint64_t full = 0;                 ///< samples whose record has no free slot: later errors of theirs may be lost
   std::vector<FlagCount> flags;      ///< by location, code and its name, and severity
-  /// Of the outputs with a range, in the order of the signature; also those without a violation. Masks on another device are not read.
+  /// Of the outputs with a range, in the order of the signature; also those without a violation. Masks on another
+  /// device are not read.
   std::vector<ViolationCount> violations;
   uint64_t recompiles = 0;  ///< calls that no captured graph fitted, after the first
   uint64_t graph_breaks = 0;
@@ -119,8 +122,8 @@ struct TRIAGE_API CallStatistics {
   CallStatistics& operator+=(const CallStatistics& other);
 };
 
-/// Of one policy since it was loaded. A call counts for the version that was live when it began, whatever answered it; a
-/// call that a candidate was asked for counts for the candidate.
+/// Of one policy since it was loaded. A call counts for the version that was live when it began, whatever answered it;
+/// a call that a candidate was asked for counts for the candidate.
 struct PolicyStatistics {
   struct Version {
     int number = 0;

@@ -32,8 +32,8 @@ struct ValueStatistics {
   }
 };
 
-/// Collects the values of batches. Thread-safe: other threads may read and reset it while batches run. Copies share their
-/// counts.
+/// Collects the values of batches. Thread-safe: other threads may read and reset it while batches run. Copies share
+/// their counts.
 class TRIAGE_API ValueCollector {
  public:
   ValueCollector();
@@ -45,9 +45,9 @@ class TRIAGE_API ValueCollector {
     ~Batch();
     Batch(const Batch&) = delete;
     Batch& operator=(const Batch&) = delete;
-    /// Reads the values once. Integers and booleans are not counted. On the CPU, false says that no value is NaN or Inf; on
-    /// another device the counts stay there until somebody reads them, and the result is true. Throws InputError for a tensor
-    /// without values that can be read.
+    /// Reads the values once. Integers and booleans are not counted. On the CPU, false says that no value is NaN or
+    /// Inf; on another device the counts stay there until somebody reads them, and the result is true. Throws
+    /// InputError for a tensor without values that can be read.
     bool add(std::string_view location, const at::Tensor& values);
 
    private:
@@ -57,8 +57,8 @@ class TRIAGE_API ValueCollector {
 
   /// A batch of one tensor.
   void add(std::string_view location, const at::Tensor& values);
-  /// For each location and dtype; first those whose values come nearest to the limit of their dtype: those with Inf, then by
-  /// largest() / limit. Waits for the devices of the values.
+  /// For each location and dtype; first those whose values come nearest to the limit of their dtype: those with Inf,
+  /// then by largest() / limit. Waits for the devices of the values.
   std::vector<ValueStatistics> statistics() const;
   /// Forgets all that was counted.
   void reset();
@@ -72,8 +72,8 @@ class TRIAGE_API ValueCollector {
 TRIAGE_API std::string value_statistics_text(const std::vector<ValueStatistics>& statistics);
 /// One JSON object, which `triage statistics FILE.json` reads.
 TRIAGE_API std::string value_statistics_json(const std::vector<ValueStatistics>& statistics);
-/// Metrics in Prometheus' text format, labelled by `location` and `dtype`. Give it the statistics of all models at once: a name
-/// may stand only once in what Prometheus reads.
+/// Metrics in Prometheus' text format, labelled by `location` and `dtype`. Give it the statistics of all models at
+/// once: a name may stand only once in what Prometheus reads.
 TRIAGE_API std::string value_statistics_metrics(const std::vector<ValueStatistics>& statistics);
 
 }  // namespace triage

@@ -79,8 +79,8 @@ struct Verification {
 };
 
 struct VerifyOptions {
-  /// Batches to begin with, each in the order of the policy's inputs. Their good samples are those that are made bad. Empty:
-  /// those that the policy's tests call it with.
+  /// Batches to begin with, each in the order of the policy's inputs. Their good samples are those that are made bad.
+  /// Empty: those that the policy's tests call it with.
   std::vector<std::vector<at::Tensor>> batches = {};
   Params params = {};           ///< else the defaults, or what a test sets
   RuntimeOptions runtime = {};  ///< backend, limits; `print` and `log` are not used
@@ -93,10 +93,10 @@ struct VerifyOptions {
   std::function<void(const std::string& step)> progress = {};
 };
 
-/// Loads the policy, which no Runtime of the caller notices, and tries each law that it promises. It finds what the samples show,
-/// and proves nothing: a law that held may be broken by a sample that was not tried. The same options give the same result.
-/// Throws InputError where there is no batch to begin with, FileError, LoadError, and what the policy throws for the
-/// batches given.
+/// Loads the policy, which no Runtime of the caller notices, and tries each law that it promises. It finds what the
+/// samples show, and proves nothing: a law that held may be broken by a sample that was not tried. The same options
+/// give the same result. Throws InputError where there is no batch to begin with, FileError, LoadError, and what the
+/// policy throws for the batches given.
 TRIAGE_API Verification verify_policy(const std::filesystem::path& policy, const VerifyOptions& options = {});
 
 }  // namespace triage

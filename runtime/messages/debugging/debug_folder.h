@@ -8,8 +8,8 @@
 
 #include "runtime/messages/debugging/trace_file.h"
 
-/// The debug folder: what captures and compilations make, as files. Each process that writes one makes `run_<time>-pid_<pid>` in
-/// it, and there a folder for each graph, `<function>_<n>`. What is off costs one load.
+/// The debug folder: what captures and compilations make, as files. Each process that writes one makes
+/// `run_<time>-pid_<pid>` in it, and there a folder for each graph, `<function>_<n>`. What is off costs one load.
 namespace triage::messages {
 
 enum class DebugFile : uint8_t {
@@ -35,13 +35,13 @@ std::string folder_name(const std::string& graph);
 bool debug_folder_on() noexcept;
 bool wants_debug_file(DebugFile file) noexcept;
 
-/// Where the runs go; empty: nowhere. At first TRIAGE_DEBUG_DIR, or "triage_debug", where TRIAGE_COMPILE_DEBUG is set: to 1,
-/// or to words such as "profile.json,-output_code.txt", which turn files on and off. Thread-safe.
+/// Where the runs go; empty: nowhere. At first TRIAGE_DEBUG_DIR, or "triage_debug", where TRIAGE_COMPILE_DEBUG is set:
+/// to 1, or to words such as "profile.json,-output_code.txt", which turn files on and off. Thread-safe.
 std::string debug_dir();
 void set_debug_dir(const std::string& path);
 
-/// While it lives, what this thread makes and logs goes to the folder of a graph: a new one, or that of the newest graph of this
-/// name; and so do events of the trace. Scopes nest. Nothing where both are off.
+/// While it lives, what this thread makes and logs goes to the folder of a graph: a new one, or that of the newest
+/// graph of this name; and so do events of the trace. Scopes nest. Nothing where both are off.
 class DebugScope {
  public:
   enum class Of : uint8_t { new_graph, known_graph };
@@ -64,8 +64,8 @@ class DebugScope {
   bool active_ = false;
 };
 
-/// Appends to a file of the scope; outside of one, of the newest graph of that name. Where that cannot be, or the bound of the run
-/// is reached, one error is logged, and the process goes on without.
+/// Appends to a file of the scope; outside of one, of the newest graph of that name. Where that cannot be, or the bound
+/// of the run is reached, one error is logged, and the process goes on without.
 void write_debug_file(DebugFile file, std::string_view text, const std::string& graph = {}) noexcept;
 /// The path of that file of the scope, for those who write it themselves; empty outside of a scope.
 std::string debug_file_path(DebugFile file);

@@ -3,18 +3,19 @@
 #include <string>
 
 /// When a graph that fails is written as a program for the minifier. For the process; at first what TRIAGE_REPRO_AFTER,
-/// TRIAGE_REPRO_LEVEL, TRIAGE_REPRO_DIR and TRIAGE_REPRO_BACKENDS say. Thread-safe. What is wrong there is a warning here, and
-/// an error of the program `triage` (check_repro_of_environment).
+/// TRIAGE_REPRO_LEVEL, TRIAGE_REPRO_DIR and TRIAGE_REPRO_BACKENDS say. Thread-safe. What is wrong there is a warning
+/// here, and an error of the program `triage` (check_repro_of_environment).
 namespace triage::messages {
 
-/// Which graphs: those that are captured, or those that come out of the joint graph of forward and backward computation (`fused`
-/// compiles these; of other backends, the graphs that they get).
+/// Which graphs: those that are captured, or those that come out of the joint graph of forward and backward computation
+/// (`fused` compiles these; of other backends, the graphs that they get).
 enum class ReproAfter : uint8_t { nothing, capture, aot };
 
 struct ReproSettings {
   ReproAfter after = ReproAfter::nothing;
-  /// 1: a graph that its backend cannot compile is written. 2: and minified. 3: each graph is tried in a process of its own before
-  /// its backend gets it, so that crashes, hangs and failures at run time are found too. 4: and its numbers are checked.
+  /// 1: a graph that its backend cannot compile is written. 2: and minified. 3: each graph is tried in a process of its
+  /// own before its backend gets it, so that crashes, hangs and failures at run time are found too. 4: and its numbers
+  /// are checked.
   int level = 2;
   std::string folder = "triage_repro";
   std::string backends;  // a Lua file that registers backends: the programs begin with it

@@ -6,8 +6,8 @@
 #include <string>
 #include <string_view>
 
-/// The trace: what captures, compilations, reloads and flags there were, as lines of JSON for `triage report`. Each process writes
-/// one file, `trace-<time>-pid_<pid>.jsonl`, from its first event on. What is off costs one load.
+/// The trace: what captures, compilations, reloads and flags there were, as lines of JSON for `triage report`. Each
+/// process writes one file, `trace-<time>-pid_<pid>.jsonl`, from its first event on. What is off costs one load.
 namespace triage::messages {
 
 /// The first line of a file says which format the others have. A reader takes this one only.
@@ -66,8 +66,8 @@ void trace(const Make& make) noexcept {
 /// The text that functions of `file` are made of: once for each text of a file.
 void trace_source(const std::string& file, std::string_view text) noexcept;
 
-/// While it lives, events of this thread belong to a graph: a new one, or the newest of this name. At the end of that of a new
-/// graph, an event has how long it took. Scopes nest. Nothing where the trace is off.
+/// While it lives, events of this thread belong to a graph: a new one, or the newest of this name. At the end of that
+/// of a new graph, an event has how long it took. Scopes nest. Nothing where the trace is off.
 class TraceScope {
  public:
   TraceScope(const std::string& graph, bool is_new);

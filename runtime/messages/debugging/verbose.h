@@ -2,8 +2,8 @@
 #include <exception>
 #include <string>
 
-/// Whether messages about a failed capture or backend show the C++ side as well: LibTorch's errors with where in C++ they came
-/// from. For the process; at first what TRIAGE_VERBOSE says. Thread-safe.
+/// Whether messages about a failed capture or backend show the C++ side as well: LibTorch's errors with where in C++
+/// they came from. For the process; at first what TRIAGE_VERBOSE says. Thread-safe.
 namespace triage::messages {
 
 bool verbose() noexcept;
@@ -13,7 +13,8 @@ void set_verbose(bool on) noexcept;
 std::string message_without_backtrace(const std::exception& error);
 /// What the error says; its C++ side only where `verbose`.
 std::string message_of(const std::exception& error);
-/// The same, and where it has a C++ side that is not shown, how to see that. For messages about what is not the script's fault.
+/// The same, and where it has a C++ side that is not shown, how to see that. For messages about what is not the
+/// script's fault.
 std::string message_with_hint(const std::exception& error);
 
 }  // namespace triage::messages

@@ -336,7 +336,8 @@ Step::~Step() {
 
 namespace {
 
-/// What TRIAGE_DEBUG_FUNCTION was compared with. A name that matches nothing would else look like a program that captures nothing.
+/// What TRIAGE_DEBUG_FUNCTION was compared with. A name that matches nothing would else look like a program that
+/// captures nothing.
 class SeenFunctions {
  public:
   void note(const std::string& name, const std::string& place, bool matches) {

@@ -42,8 +42,8 @@ struct StandardError {
   spdlog::logger logger{"triage", std::make_shared<spdlog::sinks::stderr_sink_st>()};
 };
 
-/// Standard output belongs to the host's program. Artefacts were asked for, whatever their level; where there is a log file, they are
-/// there.
+/// Standard output belongs to the host's program. Artefacts were asked for, whatever their level; where there is a log
+/// file, they are there.
 void write_to_standard_error(const LogRecord& record) {
   static auto& standard_error = *new StandardError;
   const bool artefact = !artefact_of(record).empty();
@@ -72,7 +72,8 @@ struct Logger::Sink {
     done_.notify_all();
   }
 
-  /// Returns when what was there before runs no more; in one of its calls at once, for two of them would wait for each other.
+  /// Returns when what was there before runs no more; in one of its calls at once, for two of them would wait for each
+  /// other.
   void replace(std::shared_ptr<const Log> log) {
     auto lock = locked();
     log_ = std::move(log);

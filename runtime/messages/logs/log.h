@@ -19,7 +19,8 @@ class Logger {
   explicit Logger(Log log);
 
   void write(LogLevel level, std::string_view text, const std::vector<LogField>& fields = {}) const noexcept;
-  /// Returns when the callback does not run in another thread. It is never called again: what is written later is dropped.
+  /// Returns when the callback does not run in another thread. It is never called again: what is written later is
+  /// dropped.
   void close() noexcept;
   static void set_log_of_process(Log log);
 

@@ -74,7 +74,8 @@ class RotatingFile::Sink {
     events.before_open = [](const std::string& path) { make_private(path); };
     events.after_open = [this](const std::string&, std::FILE* file) {
       ::fcntl(::fileno(file), F_SETFD, FD_CLOEXEC);
-      // A line goes to the system whole: at the end of the process, `exit` flushes buffers that this thread may be filling.
+      // A line goes to the system whole: at the end of the process, `exit` flushes buffers that this thread may be
+      // filling.
       std::setvbuf(file, nullptr, _IONBF, 0);
       ::fstat(::fileno(file), &opened_);
     };

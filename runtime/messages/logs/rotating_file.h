@@ -6,8 +6,8 @@
 
 namespace triage::messages {
 
-/// A file of lines that, where it would get larger than a bound, becomes NAME.1.EXT, that one NAME.2.EXT, and so on. Files
-/// and folders that it makes belong to the user alone. Not thread-safe.
+/// A file of lines that, where it would get larger than a bound, becomes NAME.1.EXT, that one NAME.2.EXT, and so on.
+/// Files and folders that it makes belong to the user alone. Not thread-safe.
 class RotatingFile {
  public:
   /// At most `most_files` rotated ones are kept.

@@ -8,9 +8,9 @@ namespace at {
 struct RecordFunction;
 }
 
-/// Policies, functions, graphs, groups and kernels as spans of LibTorch's own profiler, beside ATen's operators. For the process; at
-/// first what TRIAGE_PROFILER_SPANS says. Asking LibTorch whether anybody listens takes as long as a tenth of a small call, so only a
-/// process that wants spans asks: what is off costs one load. Thread-safe.
+/// Policies, functions, graphs, groups and kernels as spans of LibTorch's own profiler, beside ATen's operators. For
+/// the process; at first what TRIAGE_PROFILER_SPANS says. Asking LibTorch whether anybody listens takes as long as a
+/// tenth of a small call, so only a process that wants spans asks: what is off costs one load. Thread-safe.
 namespace triage::messages {
 
 enum class SpansState : uint8_t { unread, off, on };
@@ -24,7 +24,8 @@ inline bool profiler_spans() noexcept {
 }
 void set_profiler_spans(bool on) noexcept;
 
-/// What goes on while it lives, under the name "triage::" and what `name()` returns, which is asked only where a profiler listens.
+/// What goes on while it lives, under the name "triage::" and what `name()` returns, which is asked only where a
+/// profiler listens.
 class ProfilerSpan {
  public:
   template <class Name>

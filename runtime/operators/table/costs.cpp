@@ -246,8 +246,8 @@ double rows_of_pairs(const Call& call) {
   return matrices(*a, *b) * (size_of(*a, -2) + size_of(*b, -2)) * (size_of(*a, -1) + 2);
 }
 
-/// Work that each piece of a batch is, however small it is: ATen sets out again for each product of matrices, for each matrix that LAPACK
-/// takes apart, and for each group of channels that are convolved.
+/// Work that each piece of a batch is, however small it is: ATen sets out again for each product of matrices, for each
+/// matrix that LAPACK takes apart, and for each group of channels that are convolved.
 constexpr double each_product = 3000, each_matrix = 500, each_group = 8000, each_image = 500;
 constexpr double small_product =
     400;  // multiplications up to which ATen computes a whole batch of products by one loop
@@ -457,8 +457,8 @@ static double records(const Call& call) {
   for_each_tensor(call.arguments, [&](const at::Tensor& tensor) { rows = std::max(rows, size_of(tensor, 0)); });
   return rows;
 }
-/// Records go with the rows of data, conditions and codes, and results have the shape of an argument: nothing is broadcast to
-/// more than was given.
+/// Records go with the rows of data, conditions and codes, and results have the shape of an argument: nothing is
+/// broadcast to more than was given.
 double flags(const Call& call) {
   constexpr double bytes_of_slot = 40;  // its fields side by side, each as an integer of 64 bits
   return records(call) * slots_of_record(call) * bytes_of_slot + (2 * given_elements(call) + 64) * width(call, 8) * 4;

@@ -1,8 +1,8 @@
 #pragma once
 #include "runtime/operators/table/row.h"
 
-/// Bounds that rows name. All count in doubles, which do not overflow. A size of 0 counts as 1: a tensor without elements may
-/// still be long, and what is made of it along its other dimensions is then as long.
+/// Bounds that rows name. All count in doubles, which do not overflow. A size of 0 counts as 1: a tensor without
+/// elements may still be long, and what is made of it along its other dimensions is then as long.
 namespace triage::operators::cost {
 
 /// --- elements and bytes of what is given ---

@@ -134,7 +134,8 @@ constexpr Row indexing[] = {
      "self: any; indices: real len:0..16", indexed, relation::indexes},
     {"index_put", "_ .", "moves_records judges_values masked:index_put",
      "self: any apart; indices: real len:0..16; values: any like:self", indexed, relation::indexes},
-    // of a 0-dim tensor and an empty index, LibTorch 1.13 gives memory that nobody wrote; so do the gradients of the others
+    // of a 0-dim tensor and an empty index, LibTorch 1.13 gives memory that nobody wrote; so do the gradients of the
+    // others
     {"index_select", ".", "moves_records judges_values same_out masked:taken",
      "self: any rank:1..16; index: index rank:0..1", indexed},
     {"index_add", "_ .", "judges_values masked:scattered_rows",

@@ -16,8 +16,8 @@ std::vector<int64_t> pooled(const Call& call);
 /// Sizes of `self` with `pad`.
 std::vector<int64_t> padded(const Call& call);
 
-/// Of an equation that fits its tensors: how many elements the result has, the product of all sizes there are, and how many
-/// products of matrices it may come to. A size of 0 counts as 1.
+/// Of an equation that fits its tensors: how many elements the result has, the product of all sizes there are, and how
+/// many products of matrices it may come to. A size of 0 counts as 1.
 struct Einsum {
   double result = 1;
   double all = 1;

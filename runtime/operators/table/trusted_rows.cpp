@@ -1,7 +1,7 @@
 #include "runtime/operators/table/row.h"
 
-/// Operators that policies and loaded programs may not call. Functions of a host that capture compiles may, and LibTorch's own
-/// decompositions and gradients do.
+/// Operators that policies and loaded programs may not call. Functions of a host that capture compiles may, and
+/// LibTorch's own decompositions and gradients do.
 namespace triage::operators {
 namespace {
 

@@ -54,7 +54,8 @@ std::optional<Counters::Flagged> count_flags(const AnsweredCall& call, Counters&
   return count_totals(*totals, counters);
 }
 
-/// Kinds of errors are counted for the version that was called, unless another one answered that calls the codes otherwise.
+/// Kinds of errors are counted for the version that was called, unless another one answered that calls the codes
+/// otherwise.
 FlagCounts& kinds_of(const PolicyVersion& called, const PolicyVersion& answered) {
   return (called.signature.codes == answered.signature.codes ? called : answered).counters->flags();
 }

@@ -119,7 +119,8 @@ void Call::answer_as_live(const std::exception& error) {
   if (at_fault && !is_innocent) blame_canary(error);
 }
 
-/// Promotes or reverts the canary where its rules say so. One thread at a time; who comes meanwhile has it look once more.
+/// Promotes or reverts the canary where its rules say so. One thread at a time; who comes meanwhile has it look once
+/// more.
 void Call::judge_canary() const noexcept {
   const CandidateLineup& beside = *lineup_.beside;
   std::atomic<uint32_t>& asked = beside.comparison->judges;

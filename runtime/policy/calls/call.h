@@ -29,7 +29,7 @@ struct ShadowCall;
 ///       take_turn  where the policy has state, calls with the same key are over
 ///       VersionCall::run  the version runs
 ///       accept   its answer has the form that callers know, and lies in its ranges
-///       stand_in  where one of these fails, another answers: the version before, the inputs themselves, the last good version
+///       stand_in  where one of these fails, another answers: the version before, the inputs, the last good version
 ///       settle   a trial goes on, ends, or leads back; the state is kept
 ///     account  counts, RunInfo, the decision log
 ///

@@ -85,8 +85,8 @@ bool Call::is_form_of_before() const {
   return true;
 }
 
-/// Throws FormChanged where the answer has another form than callers got before for such inputs, and the version before it would not
-/// give that one either. Where there is none before, sizes are free.
+/// Throws FormChanged where the answer has another form than callers got before for such inputs, and the version before
+/// it would not give that one either. Where there is none before, sizes are free.
 void Call::hold_to_form() const {
   using Seen = AnswerForms::Seen;
   PolicyVersion& version = *asked_->version;

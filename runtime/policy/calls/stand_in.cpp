@@ -36,9 +36,9 @@ at::Tensor unknown_flags(const at::Tensor& like) {
   }
 }
 
-/// Answers without the policy, whose error is being handled: an output named as an input is that input; a flags output says UNKNOWN,
-/// at ERROR, for every sample, because nobody has looked at them. Throws PolicyError, with what the policy had thrown in it, where an
-/// output is neither.
+/// Answers without the policy, whose error is being handled: an output named as an input is that input; a flags output
+/// says UNKNOWN, at ERROR, for every sample, because nobody has looked at them. Throws PolicyError, with what the
+/// policy had thrown in it, where an output is neither.
 std::vector<at::Tensor> pass_through(const PolicyVersion& version, at::ArrayRef<at::Tensor> inputs) {
   const std::vector<std::string> names = version.known_signature().outputs;
   if (names.empty()) give_up(version, "its outputs are not known yet; name them in the script's `outputs`");
@@ -169,8 +169,8 @@ void Call::count_violations() {
   if (any) afterwards(policy_.runtime().logger(), [&] { policy_.report_violations(version, *answer_.violations); });
 }
 
-/// The version before answers, and is live again, where it keeps to its own ranges; else the inputs are at fault, and the answer stays.
-/// What a candidate promises and does not keep is a failure of it.
+/// The version before answers, and is live again, where it keeps to its own ranges; else the inputs are at fault, and
+/// the answer stays. What a candidate promises and does not keep is a failure of it.
 void Call::revert_for_violations() {
   const PolicyVersion& version = *asked_->version;
   const auto [message, where] = told_of(version, fmt::format(" has {} out of range, and on_violation = \"revert\"",

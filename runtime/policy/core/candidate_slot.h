@@ -29,8 +29,8 @@ class CandidateSlot {
   /// Loads and tries `source`, and runs it as the candidate that `make` makes of it. Throws InputError where there is
   /// one already, and where a script that is loaded for one asks for another; LoadError where the source is refused.
   VersionInfo start(NewSource source, const Make& make);
-  /// Runs a version that a gate of a reload has stopped, in place of one that was started so before. Throws InputError where the
-  /// host has started a candidate.
+  /// Runs a version that a gate of a reload has stopped, in place of one that was started so before. Throws InputError
+  /// where the host has started a candidate.
   VersionInfo start_stopped(std::shared_ptr<Candidate> candidate, const PolicyVersion& tried_beside);
   /// A reload has brought another version: what a gate has started ends.
   void end_stopped();

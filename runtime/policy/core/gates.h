@@ -9,7 +9,8 @@
 #include <string>
 #include <utility>
 
-/// The gates behind the tests of a new version, which works, and may yet be no good in the place of the live one (ReloadGate).
+/// The gates behind the tests of a new version, which works, and may yet be no good in the place of the live one
+/// (ReloadGate).
 namespace triage::policy {
 
 class PolicyCore;
@@ -37,8 +38,8 @@ struct MetBreak {
 
 /// What calls and reloads have met in a version.
 std::optional<MetBreak> met_break(const PolicyVersion& version);
-/// The first break that a capture meets for inputs that the version could not be tried on, because it calls the host for example;
-/// nothing where it comes to its end, or fails for another reason. The script ran in part.
+/// The first break that a capture meets for inputs that the version could not be tried on, because it calls the host
+/// for example; nothing where it comes to its end, or fails for another reason. The script ran in part.
 std::optional<MetBreak> find_break(PolicyVersion& version, const Kind& kind, at::ArrayRef<at::Tensor> params);
 
 /// What the gates say.

@@ -77,8 +77,8 @@ class Measurement {
  public:
   explicit Measurement(const LatencyGate& gate) : gate_(gate) {}
 
-  /// Of calls with usual values, or with rows of NaN and the like, which may take another way, where those are too slow. Nothing
-  /// where one of both versions does not answer.
+  /// Of calls with usual values, or with rows of NaN and the like, which may take another way, where those are too
+  /// slow. Nothing where one of both versions does not answer.
   std::optional<CallTimes> times_of(const Kind& kind) {
     const auto with = [&](SyntheticValues values) { return times_with(kind, values); };
     auto usual = with(SyntheticValues::ones);

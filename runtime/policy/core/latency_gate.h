@@ -9,12 +9,12 @@
 #include <optional>
 #include <vector>
 
-/// Whether a new version is much slower than the one before it: both answer the same synthetic inputs in turn, and the fastest call
-/// of each counts.
+/// Whether a new version is much slower than the one before it: both answer the same synthetic inputs in turn, and the
+/// fastest call of each counts.
 namespace triage::policy {
 
-/// A version with its graphs, and its source in an interpreter of its own for inputs that no graph answers: what the version remembers
-/// stays as it is.
+/// A version with its graphs, and its source in an interpreter of its own for inputs that no graph answers: what the
+/// version remembers stays as it is.
 struct TimedSide {
   const PolicyVersion& version;
   Script& alone;
@@ -32,8 +32,8 @@ struct CallTimes {
 
   void note(Time of_before, Time of_next);
   enum class Verdict : uint8_t { undecided, fast_enough, slow };
-  /// On a busy machine most calls of an operator with threads may wait for one of them: a version is slow where none of a hundred
-  /// calls is fast, or none of those of a second, two at least.
+  /// On a busy machine most calls of an operator with threads may wait for one of them: a version is slow where none of
+  /// a hundred calls is fast, or none of those of a second, two at least.
   Verdict judge(double ratio) const;
 };
 

@@ -9,7 +9,8 @@
 
 /// How a version is made: its source is loaded, tried beside the live version, and compiled for the inputs in use.
 ///
-/// A new source is loaded up to five times, each into an interpreter of its own, because a script remembers what it did:
+/// A new source is loaded up to five times, each into an interpreter of its own, because a script remembers what it
+/// did:
 ///   1. the version itself, which goes live with nothing remembered;
 ///   2. one that runs its tests, and gives the outputs that it declares;
 ///   3. and 4. the live source and the new one, side by side on synthetic inputs;
@@ -39,8 +40,8 @@ std::shared_ptr<PolicyVersion> load_kept_version(PolicyCore& policy, const Conte
 /// tests.
 std::shared_ptr<PolicyVersion> make_first(PolicyCore& policy, NewSource source, bool tests);
 enum class Becomes : uint8_t { live, candidate };
-/// Loads, tries and compiles what is to follow the live version; throws where it may not, with a place in the script: GateStop
-/// where all is well with it but for a gate of the host.
+/// Loads, tries and compiles what is to follow the live version; throws where it may not, with a place in the script:
+/// GateStop where all is well with it but for a gate of the host.
 std::shared_ptr<PolicyVersion> make_successor(PolicyCore& policy, NewSource source, Becomes becomes);
 
 }  // namespace triage::policy

@@ -30,7 +30,8 @@ std::vector<at::Tensor> inputs_of(const Kind& kind, capture::SyntheticValues val
 /// "[32, 8], [32]": the sizes of such inputs.
 std::string sizes_text(const Kind& kind);
 
-/// A plain run of a script on such inputs; false where it fails, or would call a function of the host. Throws LimitError.
+/// A plain run of a script on such inputs; false where it fails, or would call a function of the host. Throws
+/// LimitError.
 bool run_alone(Script& script, at::ArrayRef<at::Tensor> inputs, const Params& params);
 
 /// What is known of the answers of `live` without asking it.

@@ -17,7 +17,8 @@
 
 namespace triage::policy {
 
-/// The versions of one policy: the live one, which calls read without a lock, those that are kept for a rollback, and a candidate.
+/// The versions of one policy: the live one, which calls read without a lock, those that are kept for a rollback, and a
+/// candidate.
 ///
 /// A change is staged, which may fail, and then committed, which cannot; whoever does that holds mutex() all the while.
 /// What calls use of a version that was replaced is freed when none of them can use it any more.
@@ -63,9 +64,9 @@ class VersionLine {
     return look(*lineup().version);
   }
   std::shared_ptr<PolicyVersion> live() const;
-  /// Sets a param of all calls. Throws InputError where neither the live version nor the candidate takes it, and where one of
-  /// them does not allow the value: both answer calls with it. Returns the value that was set before; nothing where none
-  /// was.
+  /// Sets a param of all calls. Throws InputError where neither the live version nor the candidate takes it, and where
+  /// one of them does not allow the value: both answer calls with it. Returns the value that was set before; nothing
+  /// where none was.
   std::optional<ParamValue> set_param(const std::string& name, ParamValue value);
 
   /// Short, of all that follows.
@@ -80,8 +81,8 @@ class VersionLine {
   int newest_live() const noexcept { return newest_live_; }
   uint64_t went_live() const noexcept { return went_live_; }
 
-  /// Throws LoadError where `next` was never live and does not allow what the host has set. A way back stays open: there such
-  /// a param has its default.
+  /// Throws LoadError where `next` was never live and does not allow what the host has set. A way back stays open:
+  /// there such a param has its default.
   void check_params(const PolicyVersion& next) const;
   Staged stage(const std::shared_ptr<PolicyVersion>& version) { return stage(version, params_); }
   void commit(Staged staged) noexcept;

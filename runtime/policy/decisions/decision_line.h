@@ -45,7 +45,8 @@ struct Decision {
   std::unique_ptr<UnsavedCapsule> unsaved;
 };
 
-/// What happened to a policy or a bundle. docs/decisions.md has the words of `event` and `by`. What is empty or 0 is not in the line.
+/// What happened to a policy or a bundle. docs/decisions.md has the words of `event` and `by`. What is empty or 0 is
+/// not in the line.
 struct PolicyEvent {
   const char* event;
   const char* by = "";

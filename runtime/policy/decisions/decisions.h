@@ -19,9 +19,9 @@
 
 namespace triage::policy {
 
-/// What is behind a DecisionLog: decisions and events that wait, and the thread that writes them. The thread keeps it alive, so
-/// that the log may be destroyed in `on_line`. In a forked child, which has no such thread, all that touches the queue
-/// does nothing.
+/// What is behind a DecisionLog: decisions and events that wait, and the thread that writes them. The thread keeps it
+/// alive, so that the log may be destroyed in `on_line`. In a forked child, which has no such thread, all that touches
+/// the queue does nothing.
 class DecisionQueue : public std::enable_shared_from_this<DecisionQueue> {
  public:
   /// Throws ConfigError, FileError. Then `start`; `close` before the last owner but the thread lets go.

@@ -31,7 +31,8 @@ class KeptTexts {
   std::string label_;
 };
 
-/// The last contents that went live for each policy file (`packed_or_source`), so that a restart with a broken file finds a policy.
+/// The last contents that went live for each policy file (`packed_or_source`), so that a restart with a broken file
+/// finds a policy.
 KeptTexts last_good_in(const std::filesystem::path& cache_dir);
 
 /// Why another version is live than the one on the disk, or is to be after a restart.

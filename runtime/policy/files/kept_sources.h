@@ -7,10 +7,11 @@
 
 namespace triage::policy {
 
-/// Sources that were live, one file for each, for whoever asks later what has changed. No restart reads them. Thread-safe.
+/// Sources that were live, one file for each, for whoever asks later what has changed. No restart reads them.
+/// Thread-safe.
 ///
-/// The file "repair-05adcc29d2b3c284.lua" is the source with this hash of repair.lua, byte for byte; of a policy that read
-/// other files it is `packed`.
+/// The file "repair-05adcc29d2b3c284.lua" is the source with this hash of repair.lua, byte for byte; of a policy that
+/// read other files it is `packed`.
 class KeptSources {
  public:
   /// Without a folder it keeps nothing.

@@ -26,8 +26,8 @@ void verify_file(const Verify& verify, const std::filesystem::path& path, std::s
 /// characters.
 void check_name(const std::string& name);
 
-/// All bytes of the file of a policy, read once; nothing where there is no such file. Throws FileError for one that cannot be read, is
-/// not a regular file, or is larger than any script should be; NotNow where that passes.
+/// All bytes of the file of a policy, read once; nothing where there is no such file. Throws FileError for one that
+/// cannot be read, is not a regular file, or is larger than any script should be; NotNow where that passes.
 std::optional<std::string> read_source(const std::filesystem::path& path);
 
 /// Reads a regular file of `folder`. Symbolic links are followed as long as each step stays inside the folder; no file

@@ -9,8 +9,8 @@
 
 namespace triage::policy {
 
-/// Says in the log of the host what happens to a policy or a bundle; to a policy also in the trace. What changes them is told
-/// in the decision log, too. Thread-safe, but for set_name.
+/// Says in the log of the host what happens to a policy or a bundle; to a policy also in the trace. What changes them
+/// is told in the decision log, too. Thread-safe, but for set_name.
 class ChangeLog {
  public:
   /// `what`: "policy" or "bundle". `path` is as the user gave it.

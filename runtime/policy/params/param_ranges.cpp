@@ -32,7 +32,8 @@ double held(double number, at::ScalarType dtype) {
   }
 }
 
-/// What a param allows of numbers of type T, int64_t or double, that stand in a tensor of dtype `of` and become one of dtype `to`.
+/// What a param allows of numbers of type T, int64_t or double, that stand in a tensor of dtype `of` and become one of
+/// dtype `to`.
 template <class T>
 class Allowed {
  public:

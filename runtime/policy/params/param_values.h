@@ -6,13 +6,13 @@
 #include <optional>
 #include <string>
 
-/// What a param takes, and what it makes of that. Every door of a host comes here: calls, `set_param`, the command line, tests of
-/// policies, reloads.
+/// What a param takes, and what it makes of that. Every door of a host comes here: calls, `set_param`, the command
+/// line, tests of policies, reloads.
 namespace triage::policy {
 
-/// Whose elements are read to check them. `small`: those of lists, and of tensors on the CPU with at most `most_read_in_calls`
-/// elements. No call waits for a GPU, or reads a large tensor again each time; nor does what a call brings about, as the end of a
-/// trial and a way back.
+/// Whose elements are read to check them. `small`: those of lists, and of tensors on the CPU with at most
+/// `most_read_in_calls` elements. No call waits for a GPU, or reads a large tensor again each time; nor does what a
+/// call brings about, as the end of a trial and a way back.
 enum class Reading : uint8_t { small, all };
 constexpr int64_t most_read_in_calls = 1024;
 

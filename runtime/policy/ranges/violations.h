@@ -19,7 +19,8 @@ struct Violations {
   };
   std::vector<Output> outputs;
 
-  /// Samples of which an output is out of its range; undefined where none of the masks lies on the CPU, or they differ in size.
+  /// Samples of which an output is out of its range; undefined where none of the masks lies on the CPU, or they differ
+  /// in size.
   at::Tensor rows() const;
   /// Of all outputs; -1 where one was not read.
   int64_t count() const;
@@ -29,12 +30,12 @@ struct Violations {
   std::string text(const Signature& signature) const;
 };
 
-/// Takes the hidden results from the end of what a script or its graph returned (Script::call). Null, and nothing is allocated, where no
-/// sample is out of range.
+/// Takes the hidden results from the end of what a script or its graph returned (Script::call). Null, and nothing is
+/// allocated, where no sample is out of range.
 std::unique_ptr<Violations> take_violations(const Signature& signature, std::vector<at::Tensor>& outputs);
 
-/// Each such sample gets an entry in all outputs of flags: NAN, INF or OUT_OF_BOUNDS, CRITICAL, at `output.<name>`. In a full record it
-/// takes the place of a weaker entry.
+/// Each such sample gets an entry in all outputs of flags: NAN, INF or OUT_OF_BOUNDS, CRITICAL, at `output.<name>`. In
+/// a full record it takes the place of a weaker entry.
 void flag(const Violations& violations, const Signature& signature, const std::vector<bool>& is_flags,
           std::vector<at::Tensor>& outputs);
 /// The rows of such samples in outputs of data that are named as inputs become those of the inputs.

@@ -243,8 +243,8 @@ void Releases::rollback(int number, bool pin) {
   });
 }
 
-/// What is kept for a restart changes when it is known what is live without the pin: were it forgotten first, a process that
-/// ends meanwhile would leave a source that is to be refused, and that a start takes as it is.
+/// What is kept for a restart changes when it is known what is live without the pin: were it forgotten first, a process
+/// that ends meanwhile would leave a source that is to be refused, and that a start takes as it is.
 Reloads::Change Releases::unpin() {
   uint64_t decisions = 0;
   const Reloads::Change change = reloads_.follow(/*retry=*/true, [&] {

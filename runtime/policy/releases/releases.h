@@ -31,13 +31,13 @@ struct Switch {
 };
 using Switches = std::vector<Switch>;
 
-/// Which release of a policy, or of the policies of a bundle, is live. It owns these policies: whoever has a handle of one has
-/// one of all.
+/// Which release of a policy, or of the policies of a bundle, is live. It owns these policies: whoever has a handle of
+/// one has one of all.
 ///
-/// Two kinds of changes meet here. A *reload* (Reloads) takes up what is on the disk, one at a time: it reads, loads, tries and
-/// compiles without a lock, however long that takes, and exchanges what is live at its end. A *decision* (rollback, pin, promote, a
-/// release that fails its calls) exchanges what is live at once. One of the host overtakes a reload that is running: that one stops
-/// at its next check, and changes nothing.
+/// Two kinds of changes meet here. A *reload* (Reloads) takes up what is on the disk, one at a time: it reads, loads,
+/// tries and compiles without a lock, however long that takes, and exchanges what is live at its end. A *decision*
+/// (rollback, pin, promote, a release that fails its calls) exchanges what is live at once. One of the host overtakes a
+/// reload that is running: that one stops at its next check, and changes nothing.
 ///
 /// Locks are taken in this order: that of the reload, `mutex()`, the mutexes of the lines of the policies in the order
 /// of their names.

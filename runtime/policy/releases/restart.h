@@ -17,7 +17,8 @@ class Restart {
   explicit Restart(Releases& releases) : releases_(releases) {}
 
   std::shared_ptr<const Choice> choice() const;
-  /// By a reload that began after so many `decisions`, where there were no more since: a restart begins with what is on the disk.
+  /// By a reload that began after so many `decisions`, where there were no more since: a restart begins with what is on
+  /// the disk.
   void select_disk(std::optional<uint64_t> decisions);
   /// ... or with the live release, because what is on the disk was refused.
   void select_live(std::optional<uint64_t> decisions);

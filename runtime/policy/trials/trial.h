@@ -38,8 +38,8 @@ class Trial {
     std::chrono::nanoseconds time{0};  // from the first call on
   };
 
-  /// It compares answers until `calls` calls were answered, and one of each kind that was not tried; at most for 100 times
-  /// `calls`. It is on until then, and for `time` at least.
+  /// It compares answers until `calls` calls were answered, and one of each kind that was not tried; at most for 100
+  /// times `calls`. It is on until then, and for `time` at least.
   void begin(Known known, Length length);
   /// With what is known already.
   void begin_again(Length length);

@@ -87,11 +87,11 @@ auto take_back(PolicyVersion& version, const Choose& choose) {
 
 /// The params of a call, in the order of the signature: numbers and booleans as 0-dim tensors that count as wrapped
 /// numbers in type promotion, as Python numbers do; lists as 1-D tensors. Made of the defaults, then of `values`;
-/// passed over are names that the signature lacks, and values that do not fit or are not allowed: a host set them while a
-/// version with another type or range of this param was live.
+/// passed over are names that the signature lacks, and values that do not fit or are not allowed: a host set them while
+/// a version with another type or range of this param was live.
 std::vector<at::Tensor> param_tensors(const Signature& signature, const Params& values);
-/// The same with `values` of one call on top of `base`. Throws InputError for a name that the signature lacks, and for a value
-/// that does not fit or is not allowed.
+/// The same with `values` of one call on top of `base`. Throws InputError for a name that the signature lacks, and for
+/// a value that does not fit or is not allowed.
 std::vector<at::Tensor> override_params(const PolicyVersion& version, std::vector<at::Tensor> base,
                                         const Params& values, Reading reading = Reading::small);
 
@@ -101,8 +101,8 @@ void check_params(const std::string& policy, const Signature& signature, const P
 bool has_param(const PolicyVersion& version, const std::string& name);
 /// Params of `version` that `values` name with values that do not fit or are not allowed.
 std::vector<std::string> unfitting(const PolicyVersion& version, const Params& values);
-/// Those of `values` that `version` has as params of their type: an earlier version may lack some of the params, or have them
-/// as another type. One that it does not allow stays: it then answers no such call.
+/// Those of `values` that `version` has as params of their type: an earlier version may lack some of the params, or
+/// have them as another type. One that it does not allow stays: it then answers no such call.
 Params those_of(const PolicyVersion& version, const Params& values);
 /// Where an error of a script happened: as it says itself, else `otherwise`, else the file at `path`.
 Source source_of(const std::exception& error, const Source& otherwise, const std::string& path);

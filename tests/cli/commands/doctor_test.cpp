@@ -30,7 +30,8 @@ struct Report {
     return findings.at(name);
   }
   std::string severity(const std::string& name) const { return (*this)[name]["severity"]; }
-  /// Names of what is not fine. The machine's own oddities (few processors, no watches left, a slow BLAS) are not what is tested.
+  /// Names of what is not fine. The machine's own oddities (few processors, no watches left, a slow BLAS) are not what
+  /// is tested.
   std::set<std::string> troubles() const {
     std::set<std::string> names;
     for (const auto& [name, finding] : findings)

@@ -175,8 +175,8 @@ TEST_CASE("E04: what Lua's math makes of sizes goes to TorchScript with the bits
   }
 }
 
-// The seed's programs, whole and in plain ATen: saved by one process, loaded by another, and TorchScript for this one, which has
-// no operator of triage.
+// The seed's programs, whole and in plain ATen: saved by one process, loaded by another, and TorchScript for this one,
+// which has no operator of triage.
 constexpr const char* escape_hatches = R"(
 local get_item = triage.assume_constant_result(function(y) return y:int():item() end)
 local function checked(x) local a = x:item() triage.check(a >= 0) triage.check(a <= 5, "at most five") return a end

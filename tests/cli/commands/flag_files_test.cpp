@@ -10,7 +10,8 @@
 
 namespace {
 
-/// Flags what is NaN, at `location` and with the code `code`; then adds a note of its own, at the place that was named last before.
+/// Flags what is NaN, at `location` and with the code `code`; then adds a note of its own, at the place that was named
+/// last before.
 std::string marks(const std::string& codes, const std::string& code, const std::string& location) {
   return "return policy {outputs = {'z', 'f'}, codes = {" + codes + "}, run = function(z)\n" +
          "  return z, push(err.new(z), " + code + ", '" + location + "', {where = z:isnan():any(-1)}) end}";

@@ -1,4 +1,5 @@
-// `triage minify`: faults in the middle of large random graphs shrink to the operator at fault, and what is written fails alone.
+// `triage minify`: faults in the middle of large random graphs shrink to the operator at fault, and what is written
+// fails alone.
 #include <doctest/doctest.h>
 
 #include <algorithm>

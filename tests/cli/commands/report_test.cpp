@@ -1,5 +1,5 @@
-// Traces (TRIAGE_TRACE) and the page that `triage report` makes of them: what is in both, hostile names, damaged files, and the page in
-// a browser.
+// Traces (TRIAGE_TRACE) and the page that `triage report` makes of them: what is in both, hostile names, damaged files,
+// and the page in a browser.
 #include <doctest/doctest.h>
 
 #include <cstdlib>

@@ -1,8 +1,9 @@
-// Most of a short call of `triage` is LibTorch's start. Preloaded into the program, this library takes the place of its main
-// function: the program starts once, and each call that tests/cli/program.cpp sends goes on in a fork of it.
+// Most of a short call of `triage` is LibTorch's start. Preloaded into the program, this library takes the place of its
+// main function: the program starts once, and each call that tests/cli/program.cpp sends goes on in a fork of it.
 //
-// A call comes through the socket `calls` as its size (uint64_t) and texts that end with a zero byte: the folder to run in, the
-// files for standard output and error, the environment, an empty text, the arguments. Back comes the status, as waitpid has it.
+// A call comes through the socket `calls` as its size (uint64_t) and texts that end with a zero byte: the folder to run
+// in, the files for standard output and error, the environment, an empty text, the arguments. Back comes the status, as
+// waitpid has it.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/wait.h>

@@ -1,5 +1,5 @@
-// The edges of rows tell exactly what a look at each float does, in every instruction set; steps that watch make the bits of those that
-// do not.
+// The edges of rows tell exactly what a look at each float does, in every instruction set; steps that watch make the
+// bits of those that do not.
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>
 #include <runtime/backends/fused/tape/merges.h>
@@ -135,7 +135,8 @@ bool same_floats(const Floats& a, const Floats& b) {
   return a.size() == b.size();
 }
 
-/// `watched` does what `plain` does, and finds edges that what it makes is within; exactly its edges, where it looks for all.
+/// `watched` does what `plain` does, and finds edges that what it makes is within; exactly its edges, where it looks
+/// for all.
 void watches(const EdgeSteps& steps, MapStep plain, WatchedStep watched, Watching what, const void* const* in,
              int64_t n, const std::string& name) {
   Floats expected(static_cast<size_t>(n)), got(static_cast<size_t>(n));

@@ -1,8 +1,8 @@
 #pragma once
 #include <vector>
 
-/// The functions of support/transcendental.h and divisions.h as two sets: a * b + c inside polynomials as two roundings, and as one,
-/// where this processor can.
+/// The functions of support/transcendental.h and divisions.h as two sets: a * b + c inside polynomials as two
+/// roundings, and as one, where this processor can.
 namespace triage::kernel_functions {
 
 struct OfOne {

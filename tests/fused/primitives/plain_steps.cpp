@@ -1,5 +1,5 @@
-// The steps of tapes as processors get them for which there are no vector instructions: without pragmas, and the code of the
-// runtime includes no header of intrinsics.
+// The steps of tapes as processors get them for which there are no vector instructions: without pragmas, and the code
+// of the runtime includes no header of intrinsics.
 #define TRIAGE_INSTRUCTIONS plain
 #include "runtime/backends/fused/tape/primitives.inc"
 

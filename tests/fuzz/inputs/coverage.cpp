@@ -1,6 +1,8 @@
-// libFuzzer takes what clang's instrumentation tells it of the code that ran. GCC's -fsanitize-coverage=trace-pc calls one function at
-// each edge instead, which libFuzzer's runtime library answers by ending the process: the linker puts this one in its place
-// (--wrap). The counters are what libFuzzer calls extra counters: it clears them before each input, and reads them after it.
+// libFuzzer takes what clang's instrumentation tells it of the code that ran. GCC's -fsanitize-coverage=trace-pc calls
+// one function at each edge instead, which libFuzzer's runtime library answers by ending the process: the linker puts
+// this one in its place
+// (--wrap). The counters are what libFuzzer calls extra counters: it clears them before each input, and reads them
+// after it.
 #include <cstdint>
 
 extern "C" const char __executable_start;

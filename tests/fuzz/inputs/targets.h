@@ -5,10 +5,11 @@
 #include <string_view>
 #include <vector>
 
-/// What reads bytes from outside. For any bytes a target gives something whole, or throws an Error of triage; everything else is a
-/// fault: a crash, another exception, a hang, memory without bound, a broken law (throw Broken).
+/// What reads bytes from outside. For any bytes a target gives something whole, or throws an Error of triage;
+/// everything else is a fault: a crash, another exception, a hang, memory without bound, a broken law (throw Broken).
 ///
-/// `fuzz_inputs` is libFuzzer over these targets (./dev fuzz). test_fuzz runs them on the seeds, and on what the fuzzer has found.
+/// `fuzz_inputs` is libFuzzer over these targets (./dev fuzz). test_fuzz runs them on the seeds, and on what the fuzzer
+/// has found.
 namespace triage::fuzz {
 
 struct InputTarget {

@@ -26,7 +26,8 @@ constexpr int64_t slack_resident = 96 << 20;        // kernels that a library lo
 constexpr int64_t slack_nanoseconds = 300'000'000;  // a first call, a machine that is busy
 constexpr int64_t most_compared = 4 << 20;          // elements of results
 
-/// What tells two outcomes of one call apart. Of many elements the first count: comparing may not take longer than the call.
+/// What tells two outcomes of one call apart. Of many elements the first count: comparing may not take longer than the
+/// call.
 class Digest {
  public:
   void add(const void* data, size_t bytes) {

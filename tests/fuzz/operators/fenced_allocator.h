@@ -9,9 +9,10 @@
 
 namespace triage::fuzz {
 
-/// The CPU's allocator while operators are tried. A block lies against a page that nobody may touch, behind it or in front of
-/// it: a kernel that reads or writes beyond a tensor ends by a signal, instrumented or not. New memory is filled, so that
-/// results made of it differ between two fills; what is left of the block's pages is checked when it is freed.
+/// The CPU's allocator while operators are tried. A block lies against a page that nobody may touch, behind it or in
+/// front of it: a kernel that reads or writes beyond a tensor ends by a signal, instrumented or not. New memory is
+/// filled, so that results made of it differ between two fills; what is left of the block's pages is checked when it is
+/// freed.
 class FencedAllocator final : public c10::Allocator {
  public:
   /// Takes the place of the CPU's allocator, for ever.
@@ -36,8 +37,8 @@ class FencedAllocator final : public c10::Allocator {
   uint64_t highest() const { return highest_ - at_begin_; }
   /// Whether a block was found with writes beside it since then.
   bool damaged() const { return damaged_; }
-  /// "12 bytes behind a block of 48": what lies at an address of a fault; empty where it is none of ours. For signal handlers:
-  /// it takes no lock and allocates nothing.
+  /// "12 bytes behind a block of 48": what lies at an address of a fault; empty where it is none of ours. For signal
+  /// handlers: it takes no lock and allocates nothing.
   bool describe(const void* address, char* text, size_t size) const;
 
  private:

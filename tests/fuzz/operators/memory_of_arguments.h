@@ -13,8 +13,8 @@ class MemoryOfArguments {
  public:
   MemoryOfArguments(const c10::FunctionSchema& schema, const torch::jit::Stack& arguments);
 
-  /// What changed that the schema does not declare written: bytes that no written argument has as an element, or sizes of
-  /// arguments that are only read. Empty where nothing did.
+  /// What changed that the schema does not declare written: bytes that no written argument has as an element, or sizes
+  /// of arguments that are only read. Empty where nothing did.
   std::string undeclared_change() const;
 
  private:

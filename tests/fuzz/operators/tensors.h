@@ -37,8 +37,8 @@ at::Tensor make_alias(const at::Tensor& tensor, Random& random);
 
 at::ScalarType any_dtype(Random& random);
 
-/// How many elements tensors have: some thousand at most; or (vast) dimensions of 0 beside such of thousands, where what is large is one
-/// element that is expanded.
+/// How many elements tensors have: some thousand at most; or (vast) dimensions of 0 beside such of thousands, where
+/// what is large is one element that is expanded.
 enum class Reach : uint8_t { ordinary, vast };
 
 /// Sizes of rank 0 to 4, sometimes with a 0.

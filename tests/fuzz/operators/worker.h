@@ -24,8 +24,8 @@ struct WorkerOptions {
   uint64_t extra_bytes = 3ull << 30;  // of address space, beyond what the process has at its start
 };
 
-/// Makes calls `first` to `first + count - 1` (call i is of target i % targets.size()); new processes go on after those that
-/// died.
+/// Makes calls `first` to `first + count - 1` (call i is of target i % targets.size()); new processes go on after those
+/// that died.
 class Worker {
  public:
   Worker(const std::vector<Target>& targets, WorkerOptions options, size_t most_calls);
@@ -33,7 +33,8 @@ class Worker {
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
 
-  /// `fill`: of new memory. A target whose entry in `skipped` is set is left out. The records are good until the next run.
+  /// `fill`: of new memory. A target whose entry in `skipped` is set is left out. The records are good until the next
+  /// run.
   const Record* run(int64_t first, size_t count, unsigned char fill, const std::vector<bool>& skipped);
 
  private:

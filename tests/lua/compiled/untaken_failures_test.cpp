@@ -1,5 +1,5 @@
-// Graphs that fail in a branch that the script does not take, as a host sees them: what it gets, how often a graph fails,
-// donated inputs, and the numbers of a policy.
+// Graphs that fail in a branch that the script does not take, as a host sees them: what it gets, how often a graph
+// fails, donated inputs, and the numbers of a policy.
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>
 #include <triage/backend.h>

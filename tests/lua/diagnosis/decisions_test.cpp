@@ -1,4 +1,5 @@
-// The decision log with policies in Lua: what stands in a line, and capsules of decisions, which replay to the same bits.
+// The decision log with policies in Lua: what stands in a line, and capsules of decisions, which replay to the same
+// bits.
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>
 #include <sys/stat.h>

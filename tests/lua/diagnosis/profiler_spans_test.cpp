@@ -1,4 +1,5 @@
-// What LibTorch's profiler sees of triage: spans of policies, functions, graphs, groups and kernels, as at::RecordFunction tells them.
+// What LibTorch's profiler sees of triage: spans of policies, functions, graphs, groups and kernels, as
+// at::RecordFunction tells them.
 #include "tests/lua/lua_fixture.h"
 
 #include <ATen/ATen.h>

@@ -1,4 +1,5 @@
-// The trace for a C++ host (Diagnostics::trace_dir): forks, threads, reloads and flags. `triage report` reads it: tests/cli/commands/report_test.cpp.
+// The trace for a C++ host (Diagnostics::trace_dir): forks, threads, reloads and flags. `triage report` reads it:
+// tests/cli/commands/report_test.cpp.
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>
 #include <sys/wait.h>

@@ -1,4 +1,5 @@
-// The line that `triage verify` names for a fault, and the batch that it shows: policies with one fault each, whose line is that of
+// The line that `triage verify` names for a fault, and the batch that it shows: policies with one fault each, whose
+// line is that of
 // `-- here`.
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>

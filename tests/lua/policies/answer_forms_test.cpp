@@ -1,4 +1,5 @@
-// The form of every answer: what a version gives after its trial is what callers got before, or the version is taken back.
+// The form of every answer: what a version gives after its trial is what callers got before, or the version is taken
+// back.
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>
 #include <fmt/format.h>

@@ -1,7 +1,7 @@
-// What a policy costs does not depend on how it is written. Each policy here is a text with places, and each place has several forms
-// that say the same; the policies that they make are cut into as many parts as the one with the fewest, and give the same results.
-// A part is a group of loops, or a call of ATen outside of loops. TRIAGE_FORMULATIONS=N takes N of each policy (0: all),
-// TRIAGE_FORMULATIONS_SEED others.
+// What a policy costs does not depend on how it is written. Each policy here is a text with places, and each place has
+// several forms that say the same; the policies that they make are cut into as many parts as the one with the fewest,
+// and give the same results. A part is a group of loops, or a call of ATen outside of loops. TRIAGE_FORMULATIONS=N
+// takes N of each policy (0: all), TRIAGE_FORMULATIONS_SEED others.
 #include "bindings/lua/engine/policies/lua_script.h"
 #include "tests/cli/folder.h"
 #include "tests/policy_library.h"

@@ -1,5 +1,5 @@
-// What a host gives policies: lists and tensors as params, tensors, TorchScript modules, and pure functions. All are parts of
-// graphs.
+// What a host gives policies: lists and tensors as params, tensors, TorchScript modules, and pure functions. All are
+// parts of graphs.
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 #include <doctest/doctest.h>

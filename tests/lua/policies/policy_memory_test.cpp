@@ -1,4 +1,5 @@
-// What a host says about memory: inputs that it donates, before and after a reload, and outputs that are kept for later calls.
+// What a host says about memory: inputs that it donates, before and after a reload, and outputs that are kept for later
+// calls.
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>
 #include <triage/output_memory.h>

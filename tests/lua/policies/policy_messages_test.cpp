@@ -1,4 +1,5 @@
-// What a script, a file or a path says, as logs and terminals get it: one line a message, and nothing that acts on a terminal.
+// What a script, a file or a path says, as logs and terminals get it: one line a message, and nothing that acts on a
+// terminal.
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>
 #include <triage/triage.h>

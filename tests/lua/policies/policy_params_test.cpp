@@ -191,7 +191,8 @@ const WithInteger with_integers[] = {
     {"torch.one_hot(z:long() % 3, p.n)", {3, 5}, {2}},
 };
 
-/// Calls a policy with this body for the values in turn, twice, captured by each backend; `expected` says what it gives for a good one.
+/// Calls a policy with this body for the values in turn, twice, captured by each backend; `expected` says what it gives
+/// for a good one.
 template <typename Expected>
 void check_values(const WithInteger& one, const std::string& body, const Expected& expected) {
   const at::Tensor z = at::arange(20, at::kFloat).reshape({5, 4});

@@ -1,4 +1,5 @@
-// What becomes of a policy's state over restarts, reloads, candidates, other answers and threads, and in capsules and tests.
+// What becomes of a policy's state over restarts, reloads, candidates, other answers and threads, and in capsules and
+// tests.
 #include "tests/cli/folder.h"
 #include "tests/lua/policies/policy_state.h"
 #include "tests/mutation.h"

@@ -1,4 +1,5 @@
-// State of policies in calls: kept by key, the same bits in scripts and graphs, untouched by calls that fail and by who holds outputs.
+// State of policies in calls: kept by key, the same bits in scripts and graphs, untouched by calls that fail and by who
+// holds outputs.
 #include "tests/lua/policies/policy_state.h"
 
 #include <ATen/ATen.h>

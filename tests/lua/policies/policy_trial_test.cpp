@@ -1,5 +1,5 @@
-// Reloads of policies that cannot run on synthetic inputs: captured on kinder ones where there are any, else at the first call,
-// which the version before answers when the new one fails.
+// Reloads of policies that cannot run on synthetic inputs: captured on kinder ones where there are any, else at the
+// first call, which the version before answers when the new one fails.
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>
 #include <triage/triage.h>

@@ -1,4 +1,5 @@
-// Declared tensors in policies, as a host sees them: signatures, tensorcheck in captured code, what is thrown and warned.
+// Declared tensors in policies, as a host sees them: signatures, tensorcheck in captured code, what is thrown and
+// warned.
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>
 #include <triage/triage.h>

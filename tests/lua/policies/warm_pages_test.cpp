@@ -1,6 +1,6 @@
-// A warm call takes no fresh page: outputs and what lies between parts come from memory that is kept, however the heap of the process
-// lies. Each layout of the heap is a process of its own, since glibc reads its settings when it begins. TRIAGE_WARM_PAGES=1 shows the
-// faults of each policy and size, up to 64 MB.
+// A warm call takes no fresh page: outputs and what lies between parts come from memory that is kept, however the heap
+// of the process lies. Each layout of the heap is a process of its own, since glibc reads its settings when it begins.
+// TRIAGE_WARM_PAGES=1 shows the faults of each policy and size, up to 64 MB.
 #include "bindings/lua/engine/policies/lua_script.h"
 #include "tests/cli/folder.h"
 #include "tests/policy_library.h"

@@ -1,5 +1,5 @@
-// Reloads under load: four threads call while good, broken, slow and failing versions come. TRIAGE_RELOADS sets how many, for a
-// long run by hand.
+// Reloads under load: four threads call while good, broken, slow and failing versions come. TRIAGE_RELOADS sets how
+// many, for a long run by hand.
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>
 #include <triage/triage.h>
@@ -19,7 +19,8 @@ namespace {
 
 using triage::Reload;
 
-/// Version `i` adds it to every element, and gives it as a second output, so that an answer shows which version it is of.
+/// Version `i` adds it to every element, and gives it as a second output, so that an answer shows which version it is
+/// of.
 std::string version(int i, const std::string& first, const std::string& then = "") {
   const std::string number = std::to_string(i);
   return "local calls = 0\nreturn policy {outputs = {'y', 'v'}, run = function(z)\n" + first + "\nlocal y, v = z + " +

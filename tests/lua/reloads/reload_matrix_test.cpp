@@ -1,5 +1,5 @@
-// Each kind of live version against each kind of bad new one, while threads call: no call fails or gets another form of answer, the
-// failure is told once, and putting the file back works.
+// Each kind of live version against each kind of bad new one, while threads call: no call fails or gets another form of
+// answer, the failure is told once, and putting the file back works.
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>
 #include <triage/triage.h>

@@ -1,5 +1,5 @@
-// Ways back: what a revert of the file, a rollback and a pin do with versions that are no good; failures in a row; the time that a
-// version on trial has; declared outputs.
+// Ways back: what a revert of the file, a rollback and a pin do with versions that are no good; failures in a row; the
+// time that a version on trial has; declared outputs.
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>
 #include <triage/triage.h>

@@ -1,6 +1,6 @@
-// Once a budget has run out, nothing of a script goes on: its to-be-closed variables, closing values of loops, message handlers,
-// metamethods of errors. Where script code would begin, it is stopped, and that costs time of its own: so the tests count how often.
-// Lua has at most 200 calls of C inside each other; each may catch the error once.
+// Once a budget has run out, nothing of a script goes on: its to-be-closed variables, closing values of loops, message
+// handlers, metamethods of errors. Where script code would begin, it is stopped, and that costs time of its own: so the
+// tests count how often. Lua has at most 200 calls of C inside each other; each may catch the error once.
 //
 // TRIAGE_CLOSERS=N runs N random programs, TRIAGE_CLOSERS_SEED=N begins elsewhere.
 #include "bindings/lua/semantics/chunk.h"

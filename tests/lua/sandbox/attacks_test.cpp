@@ -1,8 +1,8 @@
-// Scripts that try to take more time or memory than their budget allows: tests/lua/sandbox/attacks/*.txt. They run in a process of their
-// own, which is killed when it hangs; after each of them that process runs a healthy policy.
+// Scripts that try to take more time or memory than their budget allows: tests/lua/sandbox/attacks/*.txt. They run in a
+// process of their own, which is killed when it hangs; after each of them that process runs a healthy policy.
 //
-// TRIAGE_ATTACKS=1 shows what each took, TRIAGE_ATTACK=NAME runs those with NAME in their names, TRIAGE_ATTACKS_FOLDER=DIR runs
-// others.
+// TRIAGE_ATTACKS=1 shows what each took, TRIAGE_ATTACK=NAME runs those with NAME in their names,
+// TRIAGE_ATTACKS_FOLDER=DIR runs others.
 #include "bindings/lua/engine/script_state.h"
 #include "bindings/lua/sandbox/sandbox.h"
 #include "bindings/lua/semantics/chunk.h"

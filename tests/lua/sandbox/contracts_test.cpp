@@ -97,7 +97,8 @@ void in_every_mode(const std::string& source, const std::vector<at::Tensor>& inp
   }
 }
 
-/// What ATen gives; nothing where this LibTorch takes no such call (1.13 has no norms of narrow inputs by float32 weights).
+/// What ATen gives; nothing where this LibTorch takes no such call (1.13 has no norms of narrow inputs by float32
+/// weights).
 template <typename Call>
 std::optional<at::Tensor> by_aten(const Call& call) {
   try {

@@ -1,5 +1,5 @@
-// What belongs to the host of a policy stays as the host has it, in this call and in later ones: inputs, outputs, params,
-// gradients, and what functions of the host keep.
+// What belongs to the host of a policy stays as the host has it, in this call and in later ones: inputs, outputs,
+// params, gradients, and what functions of the host keep.
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>
 #include <triage/triage.h>

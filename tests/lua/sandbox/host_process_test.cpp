@@ -1,4 +1,5 @@
-// triage runs in a host's process: it leaves the settings of the process, of LibTorch and of the calling thread as they were.
+// triage runs in a host's process: it leaves the settings of the process, of LibTorch and of the calling thread as they
+// were.
 #include "tests/logs.h"
 
 #include <ATen/ATen.h>

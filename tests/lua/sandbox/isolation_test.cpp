@@ -1,5 +1,5 @@
-// Whether a bad sample touches its neighbours: every policy of the library, policies that mix samples in the ways people do it,
-// and the operator that is named for it.
+// Whether a bad sample touches its neighbours: every policy of the library, policies that mix samples in the ways
+// people do it, and the operator that is named for it.
 #include "bindings/lua/testing/isolation.h"
 #include "runtime/diagnose/isolation/start_batches.h"
 
@@ -48,7 +48,8 @@ bool is_independent(const std::string& source) {
   return source.find("\n-- Samples: each on its own.\n") != std::string::npos;
 }
 
-/// Batches of more samples than a vector register or a tape's block has, and with several dims where the policy takes them.
+/// Batches of more samples than a vector register or a tape's block has, and with several dims where the policy takes
+/// them.
 Tensors larger_batch(const std::string& policy) {
   if (policy == "index_range") return {at::randint(0, 50000, {37, 5}, at::kLong)};
   if (policy == "masked_attention") return {at::randn({37, 2, 3, 5})};
@@ -63,8 +64,8 @@ Tensors larger_batch(const std::string& policy) {
   return {at::randn({37, 19})};
 }
 
-/// In how many batches a bad sample changed others: those of the policy's own tests, and a larger one, with and without samples
-/// that are bad from the start.
+/// In how many batches a bad sample changed others: those of the policy's own tests, and a larger one, with and without
+/// samples that are bad from the start.
 size_t batches_that_cross(const fs::path& path, const std::string& backend, size_t& checked) {
   const std::string source = read_bytes(path);
   const ScriptOptions options = test::script_options(path);

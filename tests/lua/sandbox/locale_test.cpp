@@ -19,7 +19,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// German numbers have a comma, and "a" comes before "B". Made from the sources of the C library where it is not installed.
+/// German numbers have a comma, and "a" comes before "B". Made from the sources of the C library where it is not
+/// installed.
 class German {
  public:
   German() : folder_(fs::temp_directory_path() / ("triage-locale-" + std::to_string(::getpid()))) {

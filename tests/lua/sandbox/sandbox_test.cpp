@@ -62,7 +62,8 @@ std::string error_of(const std::string& source) {
   return error_of(state, source);
 }
 
-/// The attack ends (a test that hangs is stopped by its runner), and leaves the process (and, after it, its own state) able to work.
+/// The attack ends (a test that hangs is stopped by its runner), and leaves the process (and, after it, its own state)
+/// able to work.
 void check_stopped(const std::string& attack, const char* expected) {
   INFO(attack);
   {

@@ -1,6 +1,6 @@
-// Nothing that a script or a host passes to C++ makes it overrun a stack, Lua's or its own: long lists of arguments, options,
-// results, inputs and upvalues, deep tables, recursion without end, and a stack that is nearly full. On a Lua that checks its
-// stack (`./dev sanitize lua`) a push without room ends the program where it happens.
+// Nothing that a script or a host passes to C++ makes it overrun a stack, Lua's or its own: long lists of arguments,
+// options, results, inputs and upvalues, deep tables, recursion without end, and a stack that is nearly full. On a Lua
+// that checks its stack (`./dev sanitize lua`) a push without room ends the program where it happens.
 #include "bindings/lua/semantics/chunk.h"
 #include "bindings/lua/semantics/libraries.h"
 #include "bindings/lua/testing/policy_tests.h"

@@ -1,5 +1,5 @@
-// The specification of releases in plain code: states, arrows, what a caller sees, and what survives a process. Its text
-// is runtime/policy/releases/README.md.
+// The specification of releases in plain code: states, arrows, what a caller sees, and what survives a process. Its
+// text is runtime/policy/releases/README.md.
 #pragma once
 #include <triage/candidate.h>
 #include <triage/runtime.h>

@@ -155,8 +155,8 @@ Answer Policy::recover(const Call& call) {
   return {Answered::failed, version.number};
 }
 
-/// What the version before would have answered is compared with the first answers on trial. Where nothing is known of that, the
-/// question takes as long as the call may.
+/// What the version before would have answered is compared with the first answers on trial. Where nothing is known of
+/// that, the question takes as long as the call may.
 void Policy::ask_for_form(Version& version, const VersionPtr& before, const Call& call) {
   if (version.trial.form_known || !answers(*before, call, /*bounded=*/false)) return;
   before->knows_inputs = true;

@@ -224,8 +224,8 @@ class Subject {
     report.first_ms = bench::milliseconds([&] { fused().run(example_.inputs, call_); });
   }
 
-  /// Of no rows at all: the line through the two smallest of what was measured and batches of 1 and 8, where the policy takes
-  /// those. Without two sizes there is no telling: 0.
+  /// Of no rows at all: the line through the two smallest of what was measured and batches of 1 and 8, where the policy
+  /// takes those. Without two sizes there is no telling: 0.
   double call_itself(const std::vector<BatchTimes>& measured) {
     std::map<int64_t, double> times;
     for (const BatchTimes& batch : measured) times[batch.rows] = batch.fused;

@@ -82,7 +82,8 @@ std::string closing_words(const BenchReport& report) {
   return fmt::format("Bottleneck of the fused code: {}.", fmt::join(parts, "; "));
 }
 
-/// The first batch sizes for which a warm call of `fused` takes as long as the script or longer; empty where there is none.
+/// The first batch sizes for which a warm call of `fused` takes as long as the script or longer; empty where there is
+/// none.
 std::string does_not_pay(const BenchReport& report) {
   std::vector<std::string> batches;
   for (const BatchTimes& batch : report.batches)

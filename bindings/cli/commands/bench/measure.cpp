@@ -22,7 +22,8 @@ double wall_micros() {
   return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// On one thread its processor time, which other programs on the machine disturb little; on several, the time on the wall.
+// On one thread its processor time, which other programs on the machine disturb little; on several, the time on the
+// wall.
 double now_micros() {
   if (at::get_num_threads() > 1) return wall_micros();
   timespec time{};

@@ -1,6 +1,6 @@
 #pragma once
-// What a call costs against the limit that the machine sets, both measured in the same run, turn by turn, as medians. Wall
-// times of two separate runs say little on a shared machine; their ratio in one run says much.
+// What a call costs against the limit that the machine sets, both measured in the same run, turn by turn, as medians.
+// Wall times of two separate runs say little on a shared machine; their ratio in one run says much.
 #include <cstdint>
 #include <functional>
 #include <limits>
@@ -14,9 +14,9 @@ struct Summary {
 };
 Summary summarize(std::vector<double> times);
 
-/// Median microseconds a call of each candidate. In every round each candidate runs for about a millisecond, once at least.
-/// `spread[i]` is half the distance between the quartiles of its times; `ratio[i]` the median over the rounds of candidate i
-/// against candidate 0 of the same round.
+/// Median microseconds a call of each candidate. In every round each candidate runs for about a millisecond, once at
+/// least. `spread[i]` is half the distance between the quartiles of its times; `ratio[i]` the median over the rounds of
+/// candidate i against candidate 0 of the same round.
 struct Timing {
   std::vector<double> micros;
   std::vector<double> spread;

@@ -16,7 +16,8 @@ inline int64_t now() {
       .count();
 }
 
-/// While it lives, keeps what LibTorch tells of the operators and spans of this thread (at::RecordFunction). One at a time.
+/// While it lives, keeps what LibTorch tells of the operators and spans of this thread (at::RecordFunction). One at a
+/// time.
 class SpanRecorder {
  public:
   struct Span {

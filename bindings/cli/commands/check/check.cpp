@@ -78,7 +78,8 @@ lua::WrittenCodes codes_of(const std::vector<std::string>& policies) {
   return all;
 }
 
-/// A module runs only in a policy that requires it; by itself it has its text and its names. It may use the `codes` of such a policy.
+/// A module runs only in a policy that requires it; by itself it has its text and its names. It may use the `codes` of
+/// such a policy.
 Checked check_file(const std::string& file, const lua::WrittenCodes* codes, const CheckCommand& options) {
   const std::string path = script_name(file);
   Checked checked{path, {}, {}, {}, {}};

@@ -11,8 +11,9 @@ namespace triage::cli {
 
 using DecisionFiles = std::vector<std::unique_ptr<DecisionFile>>;
 
-/// Rotated files in the order of time, whatever their names: the first line of each says when it begins. A file that is no log
-/// is told, and is an error where there is no other. `command` is "triage decisions" in messages. Throws UsageError, FileError.
+/// Rotated files in the order of time, whatever their names: the first line of each says when it begins. A file that is
+/// no log is told, and is an error where there is no other. `command` is "triage decisions" in messages. Throws
+/// UsageError, FileError.
 DecisionFiles open_decision_files(const char* command, const std::vector<std::string>& paths);
 
 /// What could not be read, once all was.

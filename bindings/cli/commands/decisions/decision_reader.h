@@ -16,15 +16,15 @@ struct DamagedLines {
   std::vector<uint64_t> first = {};
 };
 
-/// One file of a decision log, line by line. It comes from elsewhere, and may end amid a line: what is no line of a log is counted,
-/// and the rest is read. Takes the memory of one line.
+/// One file of a decision log, line by line. It comes from elsewhere, and may end amid a line: what is no line of a log
+/// is counted, and the rest is read. Takes the memory of one line.
 class DecisionFile {
  public:
   /// "-" is standard input. Throws FileError.
   explicit DecisionFile(std::string path);
 
-  /// Null at the end. An object with a `time`, and `dropped`, or `event` and its fields, or the fields of a decision, each of
-  /// its type.
+  /// Null at the end. An object with a `time`, and `dropped`, or `event` and its fields, or the fields of a decision,
+  /// each of its type.
   std::optional<nlohmann::ordered_json> next();
   /// The time of the first such line; empty where there is none.
   const std::string& first_time();

@@ -4,8 +4,8 @@
 
 #include "runtime/files/disk.h"
 
-/// `triage doctor --bundle`: one file for a bug report, a zip archive. What goes into it is collected before the doctor looks, whose
-/// probes leave logs of their own.
+/// `triage doctor --bundle`: one file for a bug report, a zip archive. What goes into it is collected before the doctor
+/// looks, whose probes leave logs of their own.
 namespace triage::cli::doctor {
 
 struct Attachment {

@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
-/// What `triage doctor` looks at. Each function returns what it found of its subject, and throws nothing for what is missing or
-/// broken: that is the finding.
+/// What `triage doctor` looks at. Each function returns what it found of its subject, and throws nothing for what is
+/// missing or broken: that is the finding.
 namespace triage::cli::doctor {
 
 enum class Severity { fine, note, warning, error };

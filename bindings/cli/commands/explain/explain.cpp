@@ -55,8 +55,8 @@ const fused::GraphTime* times_of(const graph::Graph& graph, const std::vector<fu
   return found == times.end() ? nullptr : &*found;
 }
 
-/// The fusion groups that a call with inputs on this graph's device runs, each on the CPU with the listing of its tape, and
-/// where the graph was timed with its times.
+/// The fusion groups that a call with inputs on this graph's device runs, each on the CPU with the listing of its tape,
+/// and where the graph was timed with its times.
 std::string loops_text(const graph::Graph& graph, const std::vector<fused::GraphTime>& times) {
   c10::Device device = at::kCPU;
   for (const auto& input : graph.inputs())

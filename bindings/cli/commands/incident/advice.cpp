@@ -106,8 +106,8 @@ const IncidentVersion* left_behind(const PolicyIncident& policy, const IncidentV
   return found;
 }
 
-/// Puts the file back, where its text is kept as a file that a policy can be. Where the folder of the service is not known, no new
-/// file is made elsewhere.
+/// Puts the file back, where its text is kept as a file that a policy can be. Where the folder of the service is not
+/// known, no new file is made elsewhere.
 void add_restore(Json& commands, const PolicyIncident& policy, const IncidentVersion& to, const LogSources& sources) {
   const auto kept = sources.texts.find(to.hash, to.kept);
   const bool is_file = kept.contents && kept.contents->files.empty() && !policy::is_packed(kept.contents->source);

@@ -15,8 +15,9 @@ struct LogSources {
   std::vector<std::string> folders;  // in which the path of a policy may begin, where the log has a relative one
 };
 
-/// What to do: {"do": "rollback" | "restore" | "nothing" | "unknown", "text", "commands": [...]}. A way back is the version that was
-/// live last of those with less than half of the share of the live one, by all that the log tells of its source.
+/// What to do: {"do": "rollback" | "restore" | "nothing" | "unknown", "text", "commands": [...]}. A way back is the
+/// version that was live last of those with less than half of the share of the live one, by all that the log tells of
+/// its source.
 nlohmann::ordered_json advice_for(const PolicyIncident& policy, const LogSources& sources);
 
 }  // namespace triage::cli

@@ -7,7 +7,8 @@
 
 namespace triage::cli {
 
-/// What `triage incident --json` prints of a policy; the text and the page are made of it, too. `ids`: with the flagged samples.
+/// What `triage incident --json` prints of a policy; the text and the page are made of it, too. `ids`: with the flagged
+/// samples.
 nlohmann::ordered_json report_of(const PolicyIncident& policy, const LogSources& sources, bool ids);
 
 /// What happened, in a sentence without a full stop: "version 2 went live: the file on the disk changed".

@@ -83,7 +83,8 @@ void PolicyIncident::note_live(IncidentVersion& version, const Json& line) {
   live_ = &version;
 }
 
-/// Of a version that is replaced. Where no line of its calls is there, for older files are gone, its totals say what it did.
+/// Of a version that is replaced. Where no line of its calls is there, for older files are gone, its totals say what it
+/// did.
 void PolicyIncident::note_end(IncidentVersion& version, const Json& line, bool counts, bool whole) {
   const SampleCount::Totals totals = totals_in(line, "previous_totals");
   if (totals.samples == 0) return;
@@ -140,8 +141,8 @@ IncidentVersion& PolicyIncident::called_by(const Json& line, IncidentVersion& ve
   return found == of_number_.end() ? version_of(number, "") : *found->second;
 }
 
-/// The live version had this call. A log without events tells in no other way what is live: a number that comes again with
-/// another source, or a lower one, is of another process.
+/// The live version had this call. A log without events tells in no other way what is live: a number that comes again
+/// with another source, or a lower one, is of another process.
 void PolicyIncident::note_answer(IncidentVersion& version, const Json& line, bool counts) {
   if (has_events_ || live_ == &version) return;
   Event noted{line, &version, live_};

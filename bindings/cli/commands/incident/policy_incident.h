@@ -48,8 +48,8 @@ class PolicyIncident {
 
   explicit PolicyIncident(std::string name) : name_(std::move(name)) {}
 
-  /// `counts`: whether the line is in the time that is asked for; what lies before it says what was live. `whole`: all lines are
-  /// asked for.
+  /// `counts`: whether the line is in the time that is asked for; what lies before it says what was live. `whole`: all
+  /// lines are asked for.
   void add_event(const Json& line, bool counts, bool whole);
   /// `ids`: the names of flagged samples are kept.
   void add_call(const Json& line, bool counts, bool whole, bool ids);

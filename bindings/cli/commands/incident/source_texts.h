@@ -8,8 +8,8 @@
 
 namespace triage::cli {
 
-/// The sources that a Runtime kept in its cache_dir while it wrote a decision log. What a log says of files is checked: a text is
-/// used only where its hash is the one that is asked for.
+/// The sources that a Runtime kept in its cache_dir while it wrote a decision log. What a log says of files is checked:
+/// a text is used only where its hash is the one that is asked for.
 class SourceTexts {
  public:
   /// `cache_dir`: where they lie; empty: where the log says.
@@ -30,7 +30,8 @@ class SourceTexts {
   std::string trouble_;
 };
 
-/// What changes from one version to the next: its source, and the files that it reads. `name` is that of the source in the lines.
+/// What changes from one version to the next: its source, and the files that it reads. `name` is that of the source in
+/// the lines.
 std::vector<std::string> diff_of(const policy::Contents& before, const policy::Contents& after, const std::string& name,
                                  const std::string& version_before, const std::string& version_after);
 

@@ -222,8 +222,8 @@ void ReportData::add_graph(const Event& event) {
                            {"groups", Json::array()}});
 }
 
-/// Which nodes each group computes, in the first stage that has these nodes and was not cut into groups before. Stages of one graph
-/// have one name: the halves of a graph with gradients are cut in their order.
+/// Which nodes each group computes, in the first stage that has these nodes and was not cut into groups before. Stages
+/// of one graph have one name: the halves of a graph with gradients are cut in their order.
 void ReportData::add_groups(const Event& event) {
   Graph* const graph = graph_of(event);
   std::set<std::string> computed;
@@ -363,8 +363,8 @@ ReportData::Json ReportData::summary() const {
 
 namespace {
 
-/// The stages of a graph. What was captured with gradients is computed by its forward half: where that has the same lines of the
-/// script, its groups are those of what was captured, too.
+/// The stages of a graph. What was captured with gradients is computed by its forward half: where that has the same
+/// lines of the script, its groups are those of what was captured, too.
 Json with_groups(Json stages) {
   Json& captured = stages[0];
   for (size_t i = 1; i < stages.size() && captured["groups"].empty(); ++i) {

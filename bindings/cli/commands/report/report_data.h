@@ -12,8 +12,8 @@
 
 namespace triage::cli {
 
-/// Gathers the events of traces into what the page shows, in bounded memory: whatever there is more of is counted in `skipped`.
-/// Events may lack fields, or have others than expected: a missing text is empty, a missing number 0.
+/// Gathers the events of traces into what the page shows, in bounded memory: whatever there is more of is counted in
+/// `skipped`. Events may lack fields, or have others than expected: a missing text is empty, a missing number 0.
 class ReportData {
  public:
   using Json = nlohmann::ordered_json;

@@ -6,7 +6,8 @@
 
 namespace triage::cli {
 
-/// Traces come from elsewhere, and from processes that were killed: what cannot be read is counted, and the rest is used.
+/// Traces come from elsewhere, and from processes that were killed: what cannot be read is counted, and the rest is
+/// used.
 struct SkippedLines {
   size_t damaged = 0;    // no JSON object with an event: the end of a process that was killed, other text
   size_t too_long = 0;   // beyond any line that is written
@@ -15,8 +16,8 @@ struct SkippedLines {
   size_t all() const { return damaged + too_long + left_out + malformed; }
 };
 
-/// Calls `on_event` with each event of a trace file, its header first. Throws FileError where the file cannot be read, or is no
-/// trace, or has another format than this program knows.
+/// Calls `on_event` with each event of a trace file, its header first. Throws FileError where the file cannot be read,
+/// or is no trace, or has another format than this program knows.
 void read_trace(const std::string& path, const std::function<void(const nlohmann::json&)>& on_event,
                 SkippedLines& skipped);
 

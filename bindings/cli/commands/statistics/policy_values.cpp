@@ -24,8 +24,8 @@
 namespace triage::cli {
 namespace {
 
-/// Counts the floating results of the operators that a script calls, as one batch. A view is not counted: its values are those
-/// of what it shows.
+/// Counts the floating results of the operators that a script calls, as one batch. A view is not counted: its values
+/// are those of what it shows.
 class CountedCalls {
  public:
   CountedCalls(const lua::LuaScript& script, ValueCollector::Batch& batch, int64_t& uncounted)

@@ -61,7 +61,8 @@ void set_weak_references(lua_State* L, CompiledFunction& function, CachePartitio
   lua_pop(L, 1);
 }
 
-/// Is all alive that the partition's key names by address? Else it may name something new, at the address of something old.
+/// Is all alive that the partition's key names by address? Else it may name something new, at the address of something
+/// old.
 bool is_alive(lua_State* L, CompiledFunction& function, const CachePartition& partition) {
   push_weak_references(L, function);
   lua_rawgeti(L, -1, partition.number);
@@ -195,8 +196,8 @@ void forget_graphs(lua_State* L, CompiledFunction& function) {
   luaL_unref(L, LUA_REGISTRYINDEX, std::exchange(function.weak_references, LUA_NOREF));
 }
 
-/// Environments that came to no graph (under a stance that makes none, say) are not kept for ever: no limit counts them. Nor are those
-/// that cannot come again, which hold the tensors that their graphs read.
+/// Environments that came to no graph (under a stance that makes none, say) are not kept for ever: no limit counts
+/// them. Nor are those that cannot come again, which hold the tensors that their graphs read.
 void drop_useless_environments(lua_State* L, CompiledFunction& function) {
   const bool too_many = function.partitions.size() >= std::max(function.sweep_at, max_environments_without_graphs);
   if (!too_many && ++function.misses % misses_between_sweeps != 0) return;
@@ -220,7 +221,8 @@ std::string variables_among(lua_State* L, int last, const Variables& variables) 
   return found;
 }
 
-/// What the function can see besides its arguments goes into `environment`. Pushes the table of what the key names by address.
+/// What the function can see besides its arguments goes into `environment`. Pushes the table of what the key names by
+/// address.
 void read_closure_environment(lua_State* L, const CompiledFunction& function, const std::string& arguments,
                               ClosureEnvironment& environment) {
   const int last_argument = lua_gettop(L);
@@ -236,8 +238,8 @@ void read_closure_environment(lua_State* L, const CompiledFunction& function, co
   environment.key += state;
 }
 
-/// For all environments from now on: the function broke in several (it counts its calls, say), or can read so much that a graph would
-/// hold until the next write only.
+/// For all environments from now on: the function broke in several (it counts its calls, say), or can read so much that
+/// a graph would hold until the next write only.
 std::shared_ptr<CachePartition> replayed_partition(lua_State* L, CompiledFunction& function,
                                                    ClosureEnvironment environment) {
   if (!function.followed) {

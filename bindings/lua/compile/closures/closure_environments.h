@@ -7,15 +7,17 @@
 #include <string>
 #include <vector>
 
-/// The caches of a compiled function: one partition of graphs for each environment, which is its plain arguments and all it can read.
+/// The caches of a compiled function: one partition of graphs for each environment, which is its plain arguments and
+/// all it can read.
 namespace triage::lua {
 
-/// The partition of the environment as it is, for plain arguments such as `arguments` (as bytes); the call's own begin at stack index 2.
+/// The partition of the environment as it is, for plain arguments such as `arguments` (as bytes); the call's own begin
+/// at stack index 2.
 std::shared_ptr<CompiledFunction::CachePartition> partition_for(lua_State* L, CompiledFunction& function,
                                                                 const std::string& arguments);
 
-/// What a function under allow_in_graph wrote in the call that captured is no part of the key any more: the graphs of that call
-/// are found under what is left.
+/// What a function under allow_in_graph wrote in the call that captured is no part of the key any more: the graphs of
+/// that call are found under what is left.
 void find_without_allowed_writes(lua_State* L, CompiledFunction& function, const std::string& arguments,
                                  const std::shared_ptr<CompiledFunction::CachePartition>& partition);
 

@@ -28,8 +28,8 @@
 namespace triage::lua {
 namespace {
 
-// Its address is the registry key of a table: what any function may read, as bytes -> its number. It has more than one where a
-// script changes its library.
+// Its address is the registry key of a table: what any function may read, as bytes -> its number. It has more than one
+// where a script changes its library.
 const char kGlobalsFingerprint = 0;
 
 constexpr int max_depth = 180;
@@ -60,8 +60,8 @@ class Reader {
   void find_place(size_t at) { wanted_ = at; }
   const std::optional<StatePlace>& place() const noexcept { return place_; }
 
-  /// What any function may read, as one number where it is as it was when the state began: what the library finds by name, and
-  /// the metatables of types (methods of a string come from one table).
+  /// What any function may read, as one number where it is as it was when the state began: what the library finds by
+  /// name, and the metatables of types (methods of a string come from one table).
   void globals_fingerprint() {
     push_script_globals(L_);
     const int environment = lua_gettop(L_);
@@ -436,8 +436,8 @@ class Reader {
   std::string root_;                                            // the variable of the function that is read
   bool any_global_ = false;  // it may be read through something that a function has at hand
   std::string text_;
-  // What functions under triage.allow_in_graph wrote is left out where they lead to it, and only there: with how deep in such a
-  // function the reader is, and apart, what it has come across in there.
+  // What functions under triage.allow_in_graph wrote is left out where they lead to it, and only there: with how deep
+  // in such a function the reader is, and apart, what it has come across in there.
   int allowed_ = 0;
   std::unordered_map<const void*, size_t> seen_[2];
   std::unordered_set<const void*> wholly_read_[2];  // tables of globals

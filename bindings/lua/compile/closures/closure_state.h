@@ -12,8 +12,8 @@
 
 namespace triage::lua {
 
-/// Remembers as libraries (semantics/libraries.h) the tables in the environment at the top of the stack, and our own tables
-/// that values of scripts lead to. Pops the environment.
+/// Remembers as libraries (semantics/libraries.h) the tables in the environment at the top of the stack, and our own
+/// tables that values of scripts lead to. Pops the environment.
 void mark_libraries(lua_State* L);
 
 /// Tensors that a function reaches by itself: its variables.
@@ -25,12 +25,14 @@ struct Variables {
 
 /// Everything that the function (or callable) at `index` can read besides its arguments, as bytes: the values of its
 /// upvalues and of the globals that its text names (all of them where it has `load` or `_G` at hand), tables and nested
-/// functions followed through. Two calls with equal bytes see the same environment, if what they name by address has stayed alive: that
-/// is added to the table at `weak_references`, as keys. Only the tensors in it may be others, of the same dtype, device, shape and
-/// requires_grad, and the same ones in the same places: graphs take them again on every run.
+/// functions followed through. Two calls with equal bytes see the same environment, if what they name by address has
+/// stayed alive: that is added to the table at `weak_references`, as keys. Only the tensors in it may be others, of the
+/// same dtype, device, shape and requires_grad, and the same ones in the same places: graphs take them again on every
+/// run.
 ///
-/// `parts`: each upvalue of the function itself and each global that it names, as a person says it ("upvalue 'n'"), with where
-/// in the bytes what it holds ends. `too_much`: it is more than is read, so that the bytes are others after any write at all.
+/// `parts`: each upvalue of the function itself and each global that it names, as a person says it ("upvalue 'n'"),
+/// with where in the bytes what it holds ends. `too_much`: it is more than is read, so that the bytes are others after
+/// any write at all.
 using StateParts = std::vector<std::pair<std::string, size_t>>;
 std::string closure_state(lua_State* L, int index, int weak_references, Variables& variables, StateParts& parts,
                           bool& too_much);
@@ -40,8 +42,8 @@ struct StatePlace {
   std::string name;  // as a person says it: "upvalue 'cfg.k'"
   size_t begin;      // of its bytes
 };
-/// Reads all of it again, so that no other reading has to note names: for an explanation. Nothing where the state is not `state`
-/// any more, or no name leads there.
+/// Reads all of it again, so that no other reading has to note names: for an explanation. Nothing where the state is
+/// not `state` any more, or no name leads there.
 std::optional<StatePlace> place_in_state(lua_State* L, int index, std::string_view state, size_t at);
 
 }  // namespace triage::lua

@@ -67,7 +67,8 @@ T number_in(std::string_view bytes) {
   return number;
 }
 
-/// The plain value whose bytes in closure_state begin here, as a person writes it; nothing where it is long, or no plain value.
+/// The plain value whose bytes in closure_state begin here, as a person writes it; nothing where it is long, or no
+/// plain value.
 std::optional<std::string> plain_value(lua_State* L, std::string_view bytes) {
   constexpr size_t longest = 40;
   const char tag = bytes.empty() ? '\0' : bytes[0];

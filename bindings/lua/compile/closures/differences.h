@@ -18,8 +18,8 @@ bool is_tensor_argument(const CompiledFunction::ClosureEnvironment& environment,
 std::string differing_guard(const CompiledFunction::ClosureEnvironment& before,
                             const CompiledFunction::ClosureEnvironment& now);
 
-/// ... with its values, where they are short, and for a field of a table the way there: "upvalue 'cfg.k' was 3, is now 4". `now` is
-/// the environment of the function as `L` has it: it is read once more.
+/// ... with its values, where they are short, and for a field of a table the way there: "upvalue 'cfg.k' was 3, is now
+/// 4". `now` is the environment of the function as `L` has it: it is read once more.
 std::string difference(lua_State* L, int function, const CompiledFunction::ClosureEnvironment& before,
                        const CompiledFunction::ClosureEnvironment& now);
 

@@ -5,8 +5,8 @@
 
 namespace triage::lua {
 
-/// What graphs of an environment hold for besides the tensors that are given, a line each: plain arguments, upvalues, globals, and
-/// the plain values in the tables and functions among them. The variables as they are now.
+/// What graphs of an environment hold for besides the tensors that are given, a line each: plain arguments, upvalues,
+/// globals, and the plain values in the tables and functions among them. The variables as they are now.
 std::string environment_guards(lua_State* L, const CompiledFunction& function,
                                const CompiledFunction::ClosureEnvironment& environment);
 

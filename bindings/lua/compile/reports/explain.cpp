@@ -20,7 +20,8 @@
 #include <string_view>
 #include <vector>
 
-// triage.explain: what was captured of a function, as a table and as a text in the order in which torch.compile's says it.
+// triage.explain: what was captured of a function, as a table and as a text in the order in which torch.compile's says
+// it.
 namespace triage::lua {
 namespace {
 

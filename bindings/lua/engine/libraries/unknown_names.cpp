@@ -168,8 +168,8 @@ void add_params(std::vector<UnknownName>& unknown, std::string_view source, cons
   }
 }
 
-/// What the source says in another language's way and Lua takes, in the log: once for each place of a process, for a policy is
-/// loaded several times.
+/// What the source says in another language's way and Lua takes, in the log: once for each place of a process, for a
+/// policy is loaded several times.
 void tell_once(const std::string& path, int line, int column, const std::string& message) {
   constexpr size_t most = 1000;  // of a process; policies come and go
   static auto& mutex = *new messages::ForkSafeMutex;

@@ -17,13 +17,14 @@ struct UnknownName {
 
 /// Everything that `triage check` says of names: globals that neither the policy nor its environment has, fields that
 /// libraries do not have, params that the policy does not have; in the order of the source. `host_functions` are names
-/// that the host defines; `codes` those of the policies that may require the source as a module. Throws rewriter::SyntaxError, LoadError.
+/// that the host defines; `codes` those of the policies that may require the source as a module. Throws
+/// rewriter::SyntaxError, LoadError.
 std::vector<UnknownName> unknown_names(std::string_view source, const std::string& path,
                                        const std::vector<std::string>& host_functions, const WrittenCodes& codes = {});
 
 /// Throws LoadError for the first global that the source calls, indexes or reckons with, and that neither it nor the
-/// environment of `state` has. Quiet where the source may make globals in ways that its text does not show. False where it
-/// is to be asked again once the source has run (`has_run`): its modules may define what it uses.
+/// environment of `state` has. Quiet where the source may make globals in ways that its text does not show. False where
+/// it is to be asked again once the source has run (`has_run`): its modules may define what it uses.
 bool refuse_unknown_globals(State& state, std::string_view source, const std::string& path, bool has_run = false);
 
 }  // namespace triage::lua

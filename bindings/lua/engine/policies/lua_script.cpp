@@ -55,8 +55,8 @@ namespace {
 using capture::FlagsTracker;
 using capture::Recorder;
 
-/// The table `p` of a policy's params: tensors, 0-dim ones for numbers, whether or not the call is recorded, so that the script sees the same on
-/// every call and a graph need not be made again when one changes.
+/// The table `p` of a policy's params: tensors, 0-dim ones for numbers, whether or not the call is recorded, so that
+/// the script sees the same on every call and a graph need not be made again when one changes.
 void push_params(lua_State* L, const std::vector<triage::Param>& params, at::ArrayRef<at::Tensor> values) {
   lua_createtable(L, 0, static_cast<int>(params.size()));
   for (size_t i = 0; i < params.size(); ++i) {
@@ -66,15 +66,16 @@ void push_params(lua_State* L, const std::vector<triage::Param>& params, at::Arr
   refuse_unknown_fields(L, "there is no param");
 }
 
-/// What `run` gets behind the inputs: run(z), run(z, p), run(z, s), run(z, p, s). `p` is there without params, too, unless there is state.
+/// What `run` gets behind the inputs: run(z), run(z, p), run(z, s), run(z, p, s). `p` is there without params, too,
+/// unless there is state.
 void push_values(lua_State* L, const Signature& signature, at::ArrayRef<at::Tensor> values) {
   const size_t num_params = signature.params.size();
   if (num_params > 0 || signature.state.empty()) push_params(L, signature.params, values.slice(0, num_params));
   if (!signature.state.empty()) push_state(L, signature.state, values.slice(num_params));
 }
 
-/// The host may write to what it is given: what the script keeps (an upvalue, a global) must not be that. `wrote`: it may have
-/// stored what it made in this call.
+/// The host may write to what it is given: what the script keeps (an upvalue, a global) must not be that. `wrote`: it
+/// may have stored what it made in this call.
 void separate_from_state(const FlagsTracker& tracker, bool wrote, at::ArrayRef<at::Tensor> inputs,
                          std::vector<at::Tensor>& results) {
   copy_lent(results, [&](const at::Tensor& result) {
@@ -88,9 +89,10 @@ void separate_from_params(lua_State* L, at::ArrayRef<at::Tensor> params, std::ve
     if (shares_memory(result, params)) result = run_for_tensor(L, "aten::clone", "", {result, c10::IValue()});
 }
 
-/// A captured script may not run again for long, and what it let go would stay: megabytes behind a few pointers. `before`: bytes
-/// of its tensors before the call. Of many small calls each leaves little, and a collection takes longer than such a capture. With
-/// gradients it leaves nodes of autograd, too, which tell a tensor of the host what sizes its gradient has, also if it has others now.
+/// A captured script may not run again for long, and what it let go would stay: megabytes behind a few pointers.
+/// `before`: bytes of its tensors before the call. Of many small calls each leaves little, and a collection takes
+/// longer than such a capture. With gradients it leaves nodes of autograd, too, which tell a tensor of the host what
+/// sizes its gradient has, also if it has others now.
 void collect_after_capture(lua_State* L, int64_t before, at::ArrayRef<at::Tensor> results) {
   constexpr int64_t of_one_call = 1 << 16, in_all = 1 << 20;
   const int64_t now = context(L).tensor_bytes - context(L).held_bytes;
@@ -99,8 +101,8 @@ void collect_after_capture(lua_State* L, int64_t before, at::ArrayRef<at::Tensor
   if (now - before > of_one_call || now > in_all || has_gradients) lua_gc(L, LUA_GCCOLLECT);
 }
 
-/// Pushes a field of a test; returns its type. No metamethod runs: not every caller has a budget. The script may have changed its
-/// tests since they were read.
+/// Pushes a field of a test; returns its type. No metamethod runs: not every caller has a budget. The script may have
+/// changed its tests since they were read.
 int push_test_field(lua_State* L, const PolicyDefinition& policy, size_t index, const char* field) {
   lua_rawgeti(L, LUA_REGISTRYINDEX, policy.tests);
   if (lua_rawgeti(L, -1, static_cast<lua_Integer>(index) + 1) == LUA_TTABLE)
@@ -161,7 +163,8 @@ std::string shown(lua_State* L, const Signature& signature, at::ArrayRef<at::Ten
   return text;
 }
 
-/// Inputs that are declared as flags are some to every question of the script, whatever configuration the host made them with.
+/// Inputs that are declared as flags are some to every question of the script, whatever configuration the host made
+/// them with.
 void note_declared_flags(const Signature& signature, at::ArrayRef<at::Tensor> inputs) {
   for (size_t i = 0; i < inputs.size() && i < signature.input_types.size(); ++i)
     if (signature.input_types[i] && signature.input_types[i]->flags && inputs[i].dim() == 2)

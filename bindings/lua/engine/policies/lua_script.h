@@ -43,7 +43,8 @@ class LuaScript final : public Script, public capsule::HasState {
 
   /// The line that runs now; empty where none does. From the thread that runs the script.
   Source current_line() const;
-  /// From the next call on, `watch` is called before each line that runs; null: no more. It raises no error and runs no Lua.
+  /// From the next call on, `watch` is called before each line that runs; null: no more. It raises no error and runs no
+  /// Lua.
   void watch_lines(std::function<void(lua_State*, lua_Debug*)> watch);
 
   /// The parts of a test, by its 0-based index. Each runs under a budget of its own and throws what the script raised.

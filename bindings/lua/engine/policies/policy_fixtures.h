@@ -20,15 +20,15 @@
 /// Files are read while the policy is loaded, and are part of the version, so that tests read nothing later.
 namespace triage::lua {
 
-/// Checks the field of a test, a table at the top of the stack, but for the names of its entries: inputs may not be known yet.
-/// `where` names the field. Throws LoadError.
+/// Checks the field of a test, a table at the top of the stack, but for the names of its entries: inputs may not be
+/// known yet. `where` names the field. Throws LoadError.
 void check_fixtures(lua_State* L, const std::string& where);
 
 /// Checks the names of the entries in the tests of `policy`, and reads the files. Throws LoadError, FileError.
 FixtureFiles load_fixtures(lua_State* L, const PolicyDefinition& policy, const FilesOfLoad& files);
 
-/// The inputs that the table `args` at the top holds, in their order: numbers have the declared dtype, else that which torch.tensor
-/// gives them.
+/// The inputs that the table `args` at the top holds, in their order: numbers have the declared dtype, else that which
+/// torch.tensor gives them.
 std::vector<at::Tensor> fixture_inputs(lua_State* L, const PolicyDefinition& policy);
 
 /// How the outputs differ from what the table `expect` at the top holds; empty: nowhere. Floats may differ by rounding.

@@ -12,7 +12,7 @@ namespace triage::lua {
 /// Gives a policy what reads files of its folder, while it is loaded:
 ///
 ///     require "checks"         the value of lib/checks.lua, which runs once for each version of the policy
-///     torch.load("table.pt")   what is in the file, as for trusted scripts (torch_files.h); `FILE:KEY` one tensor of several
+///     torch.load("table.pt")   what is in the file, as for trusted scripts (torch_files.h); `FILE:KEY` one of several
 void add_policy_files(State& state);
 
 /// While one lives, the script is being loaded: it may read files.

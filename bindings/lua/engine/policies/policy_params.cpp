@@ -24,7 +24,8 @@ const std::vector<std::string>& declaration_fields() {
   return fields;
 }
 
-/// The list at `index` of numbers, as int64 where all are whole numbers of Lua, else as double. None where it is no such list.
+/// The list at `index` of numbers, as int64 where all are whole numbers of Lua, else as double. None where it is no
+/// such list.
 c10::IValue read_numbers(lua_State* L, int index) {
   const size_t count = lua_rawlen(L, index);
   size_t keys = 0;

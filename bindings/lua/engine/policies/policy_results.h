@@ -8,8 +8,8 @@
 
 namespace triage::lua {
 
-/// What the function of the policy returned, from `first` to the top of the stack: its outputs, then the new state. Throws PolicyError, with the line of the
-/// function, where these are not the tensors that the policy names.
+/// What the function of the policy returned, from `first` to the top of the stack: its outputs, then the new state.
+/// Throws PolicyError, with the line of the function, where these are not the tensors that the policy names.
 std::vector<at::Tensor> read_results(lua_State* L, int first, const PolicyDefinition& policy);
 
 /// What a value is, in few words: "nil", "a string", "an IF without ELSE".

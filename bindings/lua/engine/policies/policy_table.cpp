@@ -165,8 +165,8 @@ void set_type(std::vector<std::optional<TensorSpec>>& types, const std::vector<s
   types[static_cast<size_t>(place - names.begin())] = spec;
 }
 
-/// signature = { z = Tensor(float32_t, {"N", 512}), f = Tensor(error_t) }: types of inputs and outputs, by name. What is both an
-/// input and an output has the type in both places.
+/// signature = { z = Tensor(float32_t, {"N", 512}), f = Tensor(error_t) }: types of inputs and outputs, by name. What
+/// is both an input and an output has the type in both places.
 void read_signature(lua_State* L, int table, Signature& signature) {
   if (!get_field(L, table, "signature", LUA_TTABLE, "a table of inputs and their types")) return;
   const int list = lua_gettop(L);
@@ -191,8 +191,8 @@ void read_signature(lua_State* L, int table, Signature& signature) {
   lua_pop(L, 1);
 }
 
-/// Names of the parameters of the function at the top of the stack, or of the one that it checks. Throws `complaint` where
-/// it takes any number.
+/// Names of the parameters of the function at the top of the stack, or of the one that it checks. Throws `complaint`
+/// where it takes any number.
 std::vector<std::string> parameter_names(lua_State* L, const char* complaint) {
   push_wrapped(L, -1);
   if (!lua_isfunction(L, -1)) throw LoadError(complaint);  // a module
@@ -207,7 +207,8 @@ std::vector<std::string> parameter_names(lua_State* L, const char* complaint) {
   return names;
 }
 
-/// Of the parameters of `run`, the last receives `what`: run(z, f, p), or run(z, p, s). One alone that has not the name of such
+/// Of the parameters of `run`, the last receives `what`: run(z, f, p), or run(z, p, s). One alone that has not the name
+/// of such
 /// (`short_name`, or `what`) is an input that was forgotten to be told from them.
 void drop_last_parameter(std::vector<std::string>& names, const std::string& what, const std::string& short_name) {
   if (names.size() == 1 && names[0] != short_name && names[0] != what && names[0] != "_")
@@ -255,8 +256,8 @@ void check_is_list_of_tests(lua_State* L, int list) {
   }
 }
 
-/// Of a test, at the top: a function makes the inputs, or a table has them; a function judges the outputs, or a table has what they
-/// should be, or both.
+/// Of a test, at the top: a function makes the inputs, or a table has them; a function judges the outputs, or a table
+/// has what they should be, or both.
 void check_args_and_check(lua_State* L, const std::string& where) {
   const int args = push_own_field(L, -1, "args");
   if (args == LUA_TTABLE)

@@ -211,7 +211,8 @@ class Checker {
     if (s.function) function(*s.function);
   }
 
-  /// Is a condition of the `if` a mask, as far as one can tell: made by err.*, HAS, IS, or compared with what a method gave?
+  /// Is a condition of the `if` a mask, as far as one can tell: made by err.*, HAS, IS, or compared with what a method
+  /// gave?
   bool asks_samples(const Statement& s) {
     bool any = false;
     for (const Expression* const condition : s.values) {
@@ -289,8 +290,8 @@ class Checker {
                              "IF)"});
   }
 
-  /// The tensor whose rows are counted: `z` of `z:size(0) - 1`, `z.shape[1]` or `#z - 1`, also where locals hold these. (`#z`
-  /// alone may be the length of a table.)
+  /// The tensor whose rows are counted: `z` of `z:size(0) - 1`, `z.shape[1]` or `#z - 1`, also where locals hold these.
+  /// (`#z` alone may be the length of a table.)
   const Expression* counted_rows(const Expression& given) const {
     const Expression* bound = value_of_local(&given);
     const bool less_one =

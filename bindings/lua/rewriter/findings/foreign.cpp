@@ -11,7 +11,8 @@
 namespace triage::lua::rewriter {
 namespace {
 
-/// Operators with two results, of values and of indices, and how many arguments a call of the method has at least that gives both.
+/// Operators with two results, of values and of indices, and how many arguments a call of the method has at least that
+/// gives both.
 struct Pair {
   std::string_view name;
   size_t arguments;

@@ -114,8 +114,8 @@ const Expression* field(const Expression& table, std::string_view key) {
   return nullptr;
 }
 
-/// The variable of `run` that receives the params of this call of `policy`, and their names; null where the text does not
-/// show them.
+/// The variable of `run` that receives the params of this call of `policy`, and their names; null where the text does
+/// not show them.
 const Variable* params_variable(const Expression& call, std::vector<std::string>& names) {
   if (called_global(call) != "policy" || call.items.size() != 1) return nullptr;
   const Expression& table = *call.items[0];

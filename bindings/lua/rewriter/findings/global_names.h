@@ -11,7 +11,8 @@ namespace triage::lua::rewriter {
 
 struct Chunk;
 
-/// The line of each global's name, read or written, in order, each pair once. Where `_ENV` is written out it is one of them.
+/// The line of each global's name, read or written, in order, each pair once. Where `_ENV` is written out it is one of
+/// them.
 std::vector<std::pair<int, std::string>> global_names(const Chunk& chunk);
 
 /// One place where a script reads a global, or a field of one by name.
@@ -38,7 +39,8 @@ struct GlobalReads {
 /// Throws SyntaxError.
 GlobalReads global_reads(std::string_view source, std::string_view chunk_name, const Options& options = {});
 
-/// A field of the params that a policy does not have: `p.lmit` in policy { params = {limit = 1}, run = function(z, p) }.
+/// A field of the params that a policy does not have: `p.lmit` in policy { params = {limit = 1}, run = function(z, p)
+/// }.
 struct UnknownParam {
   std::string name;
   int line = 0, column = 0;
@@ -50,7 +52,8 @@ struct UnknownParam {
 std::vector<UnknownParam> unknown_params(std::string_view source, std::string_view chunk_name,
                                          const Options& options = {});
 
-/// Names and numbers of `codes = { MISSING = 4 }` in calls of `policy`, where they are written as such. Throws SyntaxError.
+/// Names and numbers of `codes = { MISSING = 4 }` in calls of `policy`, where they are written as such. Throws
+/// SyntaxError.
 std::vector<std::pair<std::string, int64_t>> declared_codes(std::string_view source, std::string_view chunk_name,
                                                             const Options& options = {});
 

@@ -73,7 +73,8 @@ Ranges test_ranges(const Chunk& chunk, std::string_view source) {
   return ranges;
 }
 
-/// Where a rule is, what calls it (in natural Lua its keyword), and of which expression or at which byte it is announced.
+/// Where a rule is, what calls it (in natural Lua its keyword), and of which expression or at which byte it is
+/// announced.
 struct Site {
   size_t place;
   std::string called;

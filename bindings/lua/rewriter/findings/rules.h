@@ -16,7 +16,8 @@ struct Rules {
   std::vector<Rule> rules;  // in the order of the source
   /// The source, lines kept, in which every rule announces itself by its index in `rules`: a call `fix(...)` reads
   /// `_triage_cover(3, "fix", fix)(...)`, a branch `:ELSE(fn)` reads `:ELSE(_triage_branch(4, fn))`. Of a torch.where
-  /// the index is that of its true side; the false side is the next. A branch of natural Lua, `then` or `else`, begins with
+  /// the index is that of its true side; the false side is the next. A branch of natural Lua, `then` or `else`, begins
+  /// with
   /// `_triage_arm(5);`.
   std::string announcing;
 };

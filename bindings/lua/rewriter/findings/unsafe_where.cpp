@@ -1,6 +1,6 @@
-// Says only what the text shows: the condition compares a variable, and a branch takes the same variable, as it is, to an operation that
-// has no finite derivative, or no finite value, for some numbers; or squares what the condition asks for NaN; or takes a softmax of a row
-// that may be all -Inf.
+// Says only what the text shows: the condition compares a variable, and a branch takes the same variable, as it is, to
+// an operation that has no finite derivative, or no finite value, for some numbers; or squares what the condition asks
+// for NaN; or takes a softmax of a row that may be all -Inf.
 #include "bindings/lua/rewriter/findings/unsafe_where.h"
 
 #include <algorithm>

@@ -3,8 +3,8 @@
 #include <string>
 #include <string_view>
 
-/// What people write who come from Python and PyTorch, and what to write in its place. docs/coming-from-pytorch.md lists the habits
-/// for readers; tests/docs/habits_test.cpp holds that page and these tables to each other.
+/// What people write who come from Python and PyTorch, and what to write in its place. docs/coming-from-pytorch.md
+/// lists the habits for readers; tests/docs/habits_test.cpp holds that page and these tables to each other.
 namespace triage::lua::rewriter {
 
 /// What to write in the place of a text that is no Lua.
@@ -26,7 +26,8 @@ std::string_view hint_of_name(std::string_view path);
 /// Of a field or method that a table or a text does not have: "append". Empty for other names.
 std::string_view hint_of_field(std::string_view name);
 
-/// Of `x:name(...)` or `x.name` that tensors do not have: "astype". A name such as "1:3" is a slice. Empty for other names.
+/// Of `x:name(...)` or `x.name` that tensors do not have: "astype". A name such as "1:3" is a slice. Empty for other
+/// names.
 std::string hint_of_method(std::string_view name);
 
 /// `z[{":", 0}]` for the index `:, 0` of `tensor`; empty where the index has neither a range nor several dimensions.

@@ -9,9 +9,9 @@
 namespace triage::lua::rewriter {
 namespace {
 
-/// Words stand for themselves, separated by blanks, but these: NAME and STRING are one such word, ANY is one word of a line, REST
-/// any words of a line, MORE any words, COLON a `:` with a blank behind it, BEGIN and END a line's begin and end. The
-/// parser gave up at one of the words or right behind the last; where a word begins with `>`, at that one.
+/// Words stand for themselves, separated by blanks, but these: NAME and STRING are one such word, ANY is one word of a
+/// line, REST any words of a line, MORE any words, COLON a `:` with a blank behind it, BEGIN and END a line's begin and
+/// end. The parser gave up at one of the words or right behind the last; where a word begins with `>`, at that one.
 struct Pattern {
   std::string_view written, hint;
 };

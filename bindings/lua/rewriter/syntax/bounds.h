@@ -2,8 +2,8 @@
 #include <cstddef>
 
 /// How large the text of a policy may be. Lua's compiler walks over lists that these constructs lengthen, some of them
-/// once for each member, and nothing can interrupt it; trees and rewritten text are several times as large as the source.
-/// Texts of trusted scripts have no such bounds. docs/writing-policies.md lists them.
+/// once for each member, and nothing can interrupt it; trees and rewritten text are several times as large as the
+/// source. Texts of trusted scripts have no such bounds. docs/writing-policies.md lists them.
 namespace triage::lua::rewriter::bounds {
 
 constexpr size_t kBytes = 512 << 10;   // of one text

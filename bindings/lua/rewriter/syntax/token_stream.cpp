@@ -38,8 +38,8 @@ void TokenStream::expect(char character) {
   if (!accept(character)) fail_expected(show_token(TokenKind::Character, character));
 }
 
-/// Where blocks were closed by an `end` that stands further left than the line that opened them, the first of them is the one
-/// that lacks its own: Lua itself names the outermost. Empty where none is.
+/// Where blocks were closed by an `end` that stands further left than the line that opened them, the first of them is
+/// the one that lacks its own: Lua itself names the outermost. Empty where none is.
 std::string TokenStream::misplaced_end() const {
   const std::string_view source = lexer_.source();
   std::vector<size_t> lines = {0, 0};  // where each begins; the first has number 1

@@ -5,8 +5,8 @@
 
 namespace triage::lua::rewriter {
 
-/// Counts what parsing and rewriting do, and reports it about every thousand steps: whoever asked for the work may throw
-/// there to end it.
+/// Counts what parsing and rewriting do, and reports it about every thousand steps: whoever asked for the work may
+/// throw there to end it.
 class Work {
  public:
   explicit Work(std::function<void(size_t steps)> report) : report_(std::move(report)) {}

@@ -59,9 +59,9 @@ void push_result(lua_State* L, const Overload& overload, const Binding& binding,
   push_ivalue(L, value);
 }
 
-/// Beside tensors of a GPU most operators take a number of the host (a param) for a tensor. Those of Overload::one_device refuse it
-/// or copy it. Their numbers are made there, as a product of a tensor there and the number: that copies no memory of the host, so
-/// that the call may be part of a CUDA graph.
+/// Beside tensors of a GPU most operators take a number of the host (a param) for a tensor. Those of
+/// Overload::one_device refuse it or copy it. Their numbers are made there, as a product of a tensor there and the
+/// number: that copies no memory of the host, so that the call may be part of a CUDA graph.
 void bring_numbers(lua_State* L, const Overload& overload, torch::jit::Stack& stack) {
   if (!overload.one_device || !stack[0].toTensor().defined() || stack[0].toTensor().is_cpu()) return;
   const auto tensor = [&](size_t i) { return stack[i].isTensor() ? stack[i].toTensor() : at::Tensor(); };
@@ -77,8 +77,8 @@ void bring_numbers(lua_State* L, const Overload& overload, torch::jit::Stack& st
   }
 }
 
-/// An expanded tensor has as many elements as it says, for whoever reads or copies it: beyond the budget of memory that is
-/// work for minutes, which no hook can stop.
+/// An expanded tensor has as many elements as it says, for whoever reads or copies it: beyond the budget of memory that
+/// is work for minutes, which no hook can stop.
 void check_logical_sizes(lua_State* L, const torch::jit::Stack& stack, const std::string& name) {
   const size_t budget = context(L).limits.tensor_bytes;
   if (!budget) return;

@@ -24,8 +24,8 @@ bool is_operator_function(lua_State* L, int index);
 
 torch::jit::Stack run(lua_State* L, const Overload& overload, torch::jit::Stack arguments, const std::string& name);
 
-/// Calls an operator from C++ with all of its schema's arguments and returns its results. It is held to what the script of `L`
-/// may call.
+/// Calls an operator from C++ with all of its schema's arguments and returns its results. It is held to what the script
+/// of `L` may call.
 torch::jit::Stack run(lua_State* L, const char* name, const char* overload,
                       std::initializer_list<c10::IValue> arguments);
 at::Tensor run_for_tensor(lua_State* L, const char* name, const char* overload,
@@ -35,8 +35,8 @@ at::Tensor run_for_tensor(lua_State* L, const char* name, const char* overload,
 /// the names that may have been meant) or where the script may not call it.
 void push_named_operator(lua_State* L, const std::string& name, bool method);
 
-/// Of a method that was called on what is at `index` (0: on nothing) and no tensor, as with '.' in place of ':'. `method` may
-/// be null.
+/// Of a method that was called on what is at `index` (0: on nothing) and no tensor, as with '.' in place of ':'.
+/// `method` may be null.
 [[noreturn]] void refuse_without_tensor(lua_State* L, int index, const char* method);
 
 }  // namespace triage::lua

@@ -120,7 +120,8 @@ lua_Integer first_misfit(lua_State* L, int index, const Param& param) {
   return 0;
 }
 
-/// Calls `visit` with the place of each element of a table, which is the top of the stack; of any other value, with its own place.
+/// Calls `visit` with the place of each element of a table, which is the top of the stack; of any other value, with its
+/// own place.
 template <typename Visit>
 void for_each_element(lua_State* L, int index, const Visit& visit) {
   if (lua_type(L, index) != LUA_TTABLE) return visit(index);
@@ -179,8 +180,8 @@ std::string expected(const Param& param) {
   return text;
 }
 
-/// Read from a 0-dim tensor: no graph can hold it, since the next call's value will differ. A param is read between two graphs, too, as it is
-/// no value of the data.
+/// Read from a 0-dim tensor: no graph can hold it, since the next call's value will differ. A param is read between two
+/// graphs, too, as it is no value of the data.
 at::Scalar number_in(const at::Tensor& tensor, const std::string& what) {
   const auto* replayer = capture::TraceReplayer::current();
   if (!capture::Recorder::current() && replayer && replayer->is_param(tensor)) return tensor.item();

@@ -12,7 +12,8 @@ namespace triage::lua {
 constexpr int no_fit = -1;
 constexpr int cost_of_missing = 3;
 int fit(lua_State* L, int index, const Param& param);
-/// The same of an element of a list of integers: a number, or a 0-dim integer tensor, which is read (a param, or a graph break).
+/// The same of an element of a list of integers: a number, or a 0-dim integer tensor, which is read (a param, or a
+/// graph break).
 int fit_integer(lua_State* L, int index);
 
 /// Why a value fits none of `params` (the parameters that overloads have there): "expected int, got string "x"".

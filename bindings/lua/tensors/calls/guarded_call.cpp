@@ -142,8 +142,8 @@ bool GuardedArguments::beside_rows(const Guard& guard, const char* name, int64_t
   return std::none_of(list.begin(), list.end(), [&](int64_t dim) { return names_rows(dim, rank); });
 }
 
-/// Results of the first argument's rows: operators that go along dimensions say so, the others leave each element where it is or
-/// give it a value of its own.
+/// Results of the first argument's rows: operators that go along dimensions say so, the others leave each element where
+/// it is or give it a value of its own.
 bool GuardedArguments::keeps_in_form(const Guard& guard) const {
   const Semantics& does = operators::semantics_of(overload_->handle);
   if (guard.param != 0) return false;
@@ -263,7 +263,8 @@ at::Tensor GuardedArguments::selected(lua_State* L) const {
   return run_for_tensor(L, "triage::select", "", {arguments_[0], one, other});
 }
 
-/// Is the result what was asked about the data, and not made of it? What moves masks, or joins them, gives masks with flags.
+/// Is the result what was asked about the data, and not made of it? What moves masks, or joins them, gives masks with
+/// flags.
 bool GuardedArguments::answers(const at::Tensor& result) const {
   const Semantics& does = operators::semantics_of(overload_->handle);
   if (does.has(Semantics::queries)) return true;

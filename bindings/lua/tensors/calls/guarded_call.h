@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-/// Flags that follow guarded tensors through operators. Dim 0 is the batch. Which samples the rows of a result are is read from
-/// the operator table (runtime/operators/semantics.h); where it does not say so, the call is an error.
+/// Flags that follow guarded tensors through operators. Dim 0 is the batch. Which samples the rows of a result are is
+/// read from the operator table (runtime/operators/semantics.h); where it does not say so, the call is an error.
 namespace triage::lua {
 
 /// The guarded tensors among the arguments of one call.
@@ -17,7 +17,8 @@ class GuardedArguments {
   GuardedArguments(lua_State* L, const Arguments& arguments);
   bool empty() const noexcept { return guards_.empty(); }
 
-  /// Before the call, whose arguments are kept. Throws where it would write bad samples into a tensor whose flags do not tell.
+  /// Before the call, whose arguments are kept. Throws where it would write bad samples into a tensor whose flags do
+  /// not tell.
   void prepare(const Overload& overload, const Binding& binding, const torch::jit::Stack& arguments,
                const std::string& name);
   /// The flags of a result; undefined where it has none, as an answer (a mask) or a tensor of the same form.

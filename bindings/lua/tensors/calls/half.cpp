@@ -48,7 +48,8 @@ int64_t elements_of_stand_in(const at::Tensor& tensor) {
   return elements > static_cast<double>(most_elements) ? most_elements + 1 : static_cast<int64_t>(elements);
 }
 
-/// What kernels take without complaint: indices within bounds, rows that are chosen. Values that are not there yet have none.
+/// What kernels take without complaint: indices within bounds, rows that are chosen. Values that are not there yet have
+/// none.
 at::Tensor stand_in(const at::Tensor& tensor, bool one_element) {
   const bool has_values = tensor.numel() > 0 && !capture::LazyTensor::unfilled(tensor);
   if (has_values && (!one_element || tensor.dim() == 0)) return tensor;
@@ -73,8 +74,8 @@ bool can_be_tried(const c10::OperatorHandle& op) {
          !graph::is_effect(op);
 }
 
-/// A kernel that has no elements to compute does not say that it lacks float16; but the graph that is captured of the call runs
-/// on full batches too. So the operator is asked with one row in the place of none.
+/// A kernel that has no elements to compute does not say that it lacks float16; but the graph that is captured of the
+/// call runs on full batches too. So the operator is asked with one row in the place of none.
 bool lacks_kernel_when_full(const c10::OperatorHandle& op, const torch::jit::Stack& arguments) {
   bool empty = false, plain = true;
   int64_t elements = 0;
@@ -108,7 +109,8 @@ c10::IValue widened(const c10::IValue& value) {
   return tensors;
 }
 
-/// Whether the call would have float32 results without the widening too: it asks for a dtype, or mixes float16 with float32.
+/// Whether the call would have float32 results without the widening too: it asks for a dtype, or mixes float16 with
+/// float32.
 bool gives_float32(const c10::OperatorHandle& op, const torch::jit::Stack& arguments) {
   for (size_t i = 0; i < arguments.size(); ++i) {
     if (op.schema().arguments()[i].name() == "dtype" && !arguments[i].isNone()) return true;

@@ -82,7 +82,8 @@ std::vector<std::string> close_operators(const std::string& name);
 /// Whether calls of this state are held to contracts: those of policies are, unless the host trusts them.
 bool by_contract(lua_State* L);
 
-/// Whether scripts of this state may call the overload, and any of an operator: it has a contract, or they may call all.
+/// Whether scripts of this state may call the overload, and any of an operator: it has a contract, or they may call
+/// all.
 bool may_call(lua_State* L, const Overload& overload);
 bool may_call(lua_State* L, const Operator& op);
 

@@ -25,8 +25,8 @@ void check_guarded(lua_State* L, int index) {
     throw std::invalid_argument("expected a guarded tensor, got " + describe(L, index) + "; make one with guard(x)");
 }
 
-/// A method that is no operator, on the data: upvalue 1. What gives a tensor of the same sizes is a conversion (`to`, `float`),
-/// and the flags stay with it, on its device.
+/// A method that is no operator, on the data: upvalue 1. What gives a tensor of the same sizes is a conversion (`to`,
+/// `float`), and the flags stay with it, on its device.
 int method_on_data(lua_State* L) {
   check_guarded(L, 1);
   const at::Tensor flags = flags_of(L, 1);

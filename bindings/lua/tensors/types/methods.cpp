@@ -146,7 +146,8 @@ void push_nested(lua_State* L, const T* data, at::IntArrayRef sizes, void (*push
   }
 }
 
-/// Charges the nested tables of a tensor, its values as Lua has them, and the work: an empty one of sizes {1000000, 0} has a million.
+/// Charges the nested tables of a tensor, its values as Lua has them, and the work: an empty one of sizes {1000000, 0}
+/// has a million.
 void charge_table(lua_State* L, const at::Tensor& tensor) {
   constexpr size_t bytes_of_table = 56, bytes_of_value = 16, most = size_t{1} << 60;
   size_t tables = 1, bytes = bytes_of_table;

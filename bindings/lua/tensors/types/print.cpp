@@ -88,7 +88,8 @@ bool is_too_large(const at::Tensor& tensor) {
   return tensor.dim() > most_dims || count > most_elements;
 }
 
-/// The elements that a summary shows, on the CPU. Nothing else is copied: an expanded tensor has any number of elements.
+/// The elements that a summary shows, on the CPU. Nothing else is copied: an expanded tensor has any number of
+/// elements.
 at::Tensor edges(const at::Tensor& tensor, int64_t dim = 0) {
   if (dim == tensor.dim()) return tensor.cpu().resolve_conj().resolve_neg();
   const int64_t size = tensor.size(dim);

@@ -3,8 +3,8 @@
 
 namespace triage::lua {
 
-/// Registers the metatable of tensors and the methods that are more than a call of an operator. Registry key of the method table:
-/// "triage.tensor.methods"; the source rewriter's comparisons call its `lt le gt ge eq ne`.
+/// Registers the metatable of tensors and the methods that are more than a call of an operator. Registry key of the
+/// method table: "triage.tensor.methods"; the source rewriter's comparisons call its `lt le gt ge eq ne`.
 void open_tensor(lua_State* L);
 
 /// Registers the metatable of guarded tensors.

@@ -8,8 +8,8 @@
 
 namespace triage::fused {
 
-/// How many threads run a kernel: blocks of `threads` x `rows` (see support/gpu.h), `blocks` x `shared` of them; `shared` blocks
-/// compute the same rows.
+/// How many threads run a kernel: blocks of `threads` x `rows` (see support/gpu.h), `blocks` x `shared` of them;
+/// `shared` blocks compute the same rows.
 struct GpuGrid {
   uint32_t threads, rows;
   uint32_t blocks, shared;
@@ -20,8 +20,8 @@ struct GpuGrid {
 class GpuCode {
  public:
   virtual ~GpuCode() = default;
-  /// Enqueues it on the current stream. `arguments`: one for each of GpuSource::parameters. Throws PolicyError where the device
-  /// refuses it. Any thread.
+  /// Enqueues it on the current stream. `arguments`: one for each of GpuSource::parameters. Throws PolicyError where
+  /// the device refuses it. Any thread.
   virtual void launch(const GpuGrid& grid, at::ArrayRef<int64_t> arguments) const = 0;
 };
 

@@ -1,5 +1,6 @@
-// CUDA without its headers: triage is built once, and takes what the LibTorch at hand has loaded. The declarations here are those
-// of the driver's interface (https://docs.nvidia.com/cuda/cuda-driver-api) and of NVRTC (https://docs.nvidia.com/cuda/nvrtc).
+// CUDA without its headers: triage is built once, and takes what the LibTorch at hand has loaded. The declarations here
+// are those of the driver's interface (https://docs.nvidia.com/cuda/cuda-driver-api) and of NVRTC
+// (https://docs.nvidia.com/cuda/nvrtc).
 #include <ATen/Context.h>
 #include <c10/core/Allocator.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -65,8 +66,8 @@ struct Cuda {
   Handle (*stream_of)(const c10::Stream* stream);  // cudaStream_t c10::cuda::CUDAStream::stream() const
 };
 
-/// Where LibTorch lies, with a '/'. (The address of a function may be one in the program that calls it. A table of virtual
-/// functions is where it is defined.)
+/// Where LibTorch lies, with a '/'. (The address of a function may be one in the program that calls it. A table of
+/// virtual functions is where it is defined.)
 std::string folder_of_libtorch() {
   Dl_info info;
   const void* const table = *reinterpret_cast<const void* const*>(c10::GetAllocator(c10::kCPU));
@@ -75,8 +76,8 @@ std::string folder_of_libtorch() {
   return path.substr(0, path.rfind('/') + 1);
 }
 
-/// LibTorch's own way to NVRTC and the driver, which it loads when it first needs them: what it depends on can be looked up in it.
-/// And its library of streams, which it has loaded.
+/// LibTorch's own way to NVRTC and the driver, which it loads when it first needs them: what it depends on can be
+/// looked up in it. And its library of streams, which it has loaded.
 std::vector<Handle> open_libraries() {
   std::vector<Handle> libraries;
   for (const char* name : {"libcaffe2_nvrtc.so", "libc10_cuda.so"})
@@ -242,7 +243,8 @@ class CudaAccelerator final : public Accelerator {
                                          const std::string& /*parameters*/) const override {
     const int major = attribute(compute_capability_major, device), minor = attribute(compute_capability_minor, device);
     Program program(cuda_source() + gpu_source() + source);
-    // Without contraction, for the bits (support/polynomial.h). Numbers that are no floats, and attributes of GCC, are meant.
+    // Without contraction, for the bits (support/polynomial.h). Numbers that are no floats, and attributes of GCC, are
+    // meant.
     const std::string cubin =
         program.compiled({fmt::format("--gpu-architecture=sm_{}{}", major, minor), "--std=c++20", "--fmad=false",
                           "--device-as-default-execution-space", "-diag-suppress", "1046,1097,177"});

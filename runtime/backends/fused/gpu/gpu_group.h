@@ -14,8 +14,8 @@ namespace triage::fused {
 /// Whether loops of the group can run on the device of its tensors.
 bool can_be_gpu_group(const FusionGroup& part);
 
-/// A fused group on a GPU: one kernel, where it is there and the inputs are such as it was made for, else the interpreter.
-/// Outputs come from LibTorch's allocator for the device.
+/// A fused group on a GPU: one kernel, where it is there and the inputs are such as it was made for, else the
+/// interpreter. Outputs come from LibTorch's allocator for the device.
 class GpuGroup final : public LoopGroup {
  public:
   /// `can_be_gpu_group(part)` holds.

@@ -7,8 +7,8 @@
 
 namespace triage::fused {
 
-/// The values that are written where they are used, in the expression of another: numbers of the loops, and steps that one value
-/// of the same place takes.
+/// The values that are written where they are used, in the expression of another: numbers of the loops, and steps that
+/// one value of the same place takes.
 std::vector<bool> inlined_values(const Loops& loops);
 
 /// A value as C++, by the names of those that it takes; inlined ones are written out.

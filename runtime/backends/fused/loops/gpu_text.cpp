@@ -209,8 +209,9 @@ class GpuText {
     line(1, fmt::format("const NonFinite {0} = {{tells_nan({1}), {0}inf}};", name(ref), name(at(ref).operands[1])));
   }
 
-  /// Values that tell NaN and Inf in a row apart, whose largest magnitude this loop finds. The CPU looks for an Inf only where
-  /// there is a NaN as well; here that look would take as long as the whole row, and the comparison takes nothing.
+  /// Values that tell NaN and Inf in a row apart, whose largest magnitude this loop finds. The CPU looks for an Inf
+  /// only where there is a NaN as well; here that look would take as long as the whole row, and the comparison takes
+  /// nothing.
   std::vector<Ref> classified(const std::vector<Ref>& reductions) const {
     std::vector<Ref> list;
     for (size_t i = 0; i < loops_.values.size(); ++i)
@@ -250,8 +251,8 @@ class GpuText {
     return loaded(at(ref).dtype, fmt::format("load(i{} + i)", at(ref).slot));
   }
 
-  /// Of an input that is there to be picked in some rows alone, a condition for these: others need not wait for memory. Empty
-  /// where all need it.
+  /// Of an input that is there to be picked in some rows alone, a condition for these: others need not wait for memory.
+  /// Empty where all need it.
   std::string rows_that_read(Ref input, const std::set<Ref>& needed) const {
     std::string condition;
     if (at(input).kind != Kind::input) return condition;
@@ -272,7 +273,8 @@ class GpuText {
     return stored ? "" : condition;
   }
 
-  /// Of cheap values many loads may be under way; what takes long fills the time by itself, and its text is long enough.
+  /// Of cheap values many loads may be under way; what takes long fills the time by itself, and its text is long
+  /// enough.
   int at_once(const Run& run) const {
     const std::set<Ref> needed = plan_.needed_in(run.now, run.extent);
     return std::any_of(needed.begin(), needed.end(), [&](Ref ref) { return at(ref).expensive; }) ? 2 : 8;

@@ -6,8 +6,8 @@
 
 namespace triage::fused {
 
-/// The parts that a graph is cut into, in their order; of each the operators, what it reads and writes with sizes, and of loops
-/// over rows the body, a line a value.
+/// The parts that a graph is cut into, in their order; of each the operators, what it reads and writes with sizes, and
+/// of loops over rows the body, a line a value.
 std::string text_of(const std::vector<FusionGroup>& groups);
 std::string text_of(const std::vector<FusionGroup>& groups, size_t index);
 

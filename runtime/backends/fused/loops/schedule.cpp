@@ -160,7 +160,8 @@ std::set<Ref> Schedule::needed_in(int pass, int32_t loop) const {
   return needed;
 }
 
-/// What is worth it and needed again after it was computed; and what is reduced over segments where another loop reads it.
+/// What is worth it and needed again after it was computed; and what is reduced over segments where another loop reads
+/// it.
 void Schedule::choose_kept() {
   struct Uses {
     int first = 0, again = 0;  // where it would be kept, and where it would be read then

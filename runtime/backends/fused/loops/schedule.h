@@ -8,9 +8,10 @@
 
 namespace triage::fused {
 
-/// When what is computed. A row is gone through in passes; in a pass, loops over the extents run one after the other, those
-/// first whose positions are segments of others. A loop that looks at segments runs over them, and over the positions of each
-/// in steps. What needs a reduction over the row comes in a later pass, what needs one over the segment in a later step.
+/// When what is computed. A row is gone through in passes; in a pass, loops over the extents run one after the other,
+/// those first whose positions are segments of others. A loop that looks at segments runs over them, and over the
+/// positions of each in steps. What needs a reduction over the row comes in a later pass, what needs one over the
+/// segment in a later step.
 class Schedule {
  public:
   struct Time {
@@ -26,8 +27,8 @@ class Schedule {
 
   /// `keeps`: what is worth it is kept from one pass to the next, else all is computed again.
   explicit Schedule(const Loops& loops, bool keeps = true);
-  /// What a selection takes in rows that stay as they are is written as it goes by in pass 0, where it is an input that is
-  /// read there anyhow; only the others, which are rare, are written again.
+  /// What a selection takes in rows that stay as they are is written as it goes by in pass 0, where it is an input that
+  /// is read there anyhow; only the others, which are rare, are written again.
   void choose_early();
 
   const LoopValue& at(Ref ref) const { return loops_.values[static_cast<size_t>(ref)]; }

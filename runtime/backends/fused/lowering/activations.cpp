@@ -1,5 +1,5 @@
-// Activations and derivatives whose formula depends on their arguments or on what this LibTorch does. In half precision it
-// computes in float and rounds once; some derivatives are left to ATen there, by versions that round in between.
+// Activations and derivatives whose formula depends on their arguments or on what this LibTorch does. In half precision
+// it computes in float and rounds once; some derivatives are left to ATen there, by versions that round in between.
 #include <ATen/ATen.h>
 
 #include <limits>
@@ -13,8 +13,8 @@ namespace {
 #define TRIAGE_TANH_OF(x) "tanh(0.79788456080286535588 * (" x " + 0.044715 * " x " * " x " * " x "))"
 #define TRIAGE_GELU "a * 0.5 * (1 + erf(a * 0.70710678118654752440))"
 
-/// The formula gives Inf for it; where ATen leaves dense tensors to oneDNN, they get NaN. Whether a row holds one is not for the
-/// backend to decide.
+/// The formula gives Inf for it; where ATen leaves dense tensors to oneDNN, they get NaN. Whether a row holds one is
+/// not for the backend to decide.
 bool gelu_of_infinity_is_nan(at::ScalarType dtype) {
   return at::gelu(at::full({2}, std::numeric_limits<double>::infinity(), at::TensorOptions(dtype)))
       .isnan()
@@ -25,8 +25,8 @@ bool gelu_of_infinity_is_nan(at::ScalarType dtype) {
 /// A function of x, or of what comes in from behind (`gradient`) and x.
 using OfTwo = at::Tensor (*)(const at::Tensor& gradient, const at::Tensor& x);
 
-/// Whether ATen computes this function of values of `dtype` in float, and rounds once: some versions round in between, which
-/// leaves other bits, and of small results few.
+/// Whether ATen computes this function of values of `dtype` in float, and rounds once: some versions round in between,
+/// which leaves other bits, and of small results few.
 bool rounds_once(at::ScalarType dtype, OfTwo function) {
   if (dtype == at::kFloat || dtype == at::kDouble) return true;
   if (!at::isFloatingType(dtype)) return false;
@@ -65,8 +65,8 @@ bool gelu(Lowering& l) {
       is_nan ? "is_inf(a) ? a - a : " TRIAGE_GELU : TRIAGE_GELU);
 }
 
-/// elu(x, alpha, scale, input_scale). Versions differ in whether they compute exp(x) - 1 in two steps: of small numbers, and of -0,
-/// these give others.
+/// elu(x, alpha, scale, input_scale). Versions differ in whether they compute exp(x) - 1 in two steps: of small
+/// numbers, and of -0, these give others.
 bool elu(Lowering& l) {
   static const bool in_two_steps =
       at::elu(at::full({64}, -1e-3)).ne(at::expm1(at::full({64}, -1e-3))).all().item<bool>();
@@ -96,8 +96,8 @@ bool gelu_backward(Lowering& l) {
       "a * (0.5 * (1 + erf(b * 0.70710678118654752440)) + b * exp(-0.5 * b * b) * 0.39894228040143267794)");
 }
 
-/// hardswish_backward(gradient, x): versions differ in what NaN has, and the place where the line begins. Asked of as many as
-/// vectors have, behind which some versions compute another thing once more.
+/// hardswish_backward(gradient, x): versions differ in what NaN has, and the place where the line begins. Asked of as
+/// many as vectors have, behind which some versions compute another thing once more.
 bool hardswish_backward(Lowering& l) {
   const at::Tensor ends = at::tensor({-3.0f, std::numeric_limits<float>::quiet_NaN()}).repeat({64});
   const at::Tensor seen = at::hardswish_backward(at::ones_like(ends), ends);
@@ -109,8 +109,8 @@ bool hardswish_backward(Lowering& l) {
                                          : "b < 3 ? (b < -3 ? 0 : a * (b / 3 + 0.5)) : a"));
 }
 
-/// elu_backward(gradient, alpha, scale, input_scale, is_result, x). NaN has the gradient NaN, as in ATen's vectors; what is left
-/// over behind them has that of positive numbers there.
+/// elu_backward(gradient, alpha, scale, input_scale, is_result, x). NaN has the gradient NaN, as in ATen's vectors;
+/// what is left over behind them has that of positive numbers there.
 bool elu_backward(Lowering& l) {
   const auto of_result = l.flag(4);
   return of_result && elementwise(l, Dtypes::real,

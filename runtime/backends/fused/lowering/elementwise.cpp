@@ -78,8 +78,8 @@ bool lone_nan_bound_is_ignored() {
 
 namespace {
 
-/// In which dtype ATen computes: where a number is of a higher category than the tensors (a mask times 2, a count above 0.5), another
-/// one than theirs. What is no condition says it by its result.
+/// In which dtype ATen computes: where a number is of a higher category than the tensors (a mask times 2, a count above
+/// 0.5), another one than theirs. What is no condition says it by its result.
 std::optional<at::ScalarType> computed_dtype(Lowering& l, const Formula& formula) {
   const auto dtype = l.common_dtype(formula.operands());
   const auto& seen = l.node().results[0]->meta;

@@ -39,8 +39,8 @@ std::optional<std::vector<int64_t>> integers(Lowering& l, size_t first, size_t c
   return list;
 }
 
-/// Whether a record has room for so many slots, and they for the policy: capture saw to it, a graph that was read from text
-/// may say anything.
+/// Whether a record has room for so many slots, and they for the policy: capture saw to it, a graph that was read from
+/// text may say anything.
 bool fits(const TensorForm& form, int64_t num_slots, int64_t policy) {
   return num_slots >= (policy & TRACK_OVERFLOW ? 2 : 1) && num_slots <= slots_of(form);
 }

@@ -6,9 +6,10 @@
 
 namespace triage::fused {
 
-/// What an operator computes for one element, written as in C: "a * (1 - b * b)". `a`, `b`, ... are its operands 0, 1, ...;
-/// functions have the names of opcodes (`reciprocal(1 + exp(-a))`); numbers, `inf` and `nan` have the type of what they meet.
-/// Conditions are bool: `c ? x : y`, `&`, `|` and `!` take them. Every step is one opcode, in the type of its operands.
+/// What an operator computes for one element, written as in C: "a * (1 - b * b)". `a`, `b`, ... are its operands 0, 1,
+/// ...; functions have the names of opcodes (`reciprocal(1 + exp(-a))`); numbers, `inf` and `nan` have the type of what
+/// they meet. Conditions are bool: `c ? x : y`, `&`, `|` and `!` take them. Every step is one opcode, in the type of
+/// its operands.
 struct Formula {
   struct Step {
     enum class Kind : uint8_t { operand, number, operation };

@@ -1,5 +1,5 @@
-// Numbers that the host finds before the loops run: sizes, and what scripts compute of sizes, params and numbers. Tensors that are
-// made of numbers and sizes alone.
+// Numbers that the host finds before the loops run: sizes, and what scripts compute of sizes, params and numbers.
+// Tensors that are made of numbers and sizes alone.
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -175,8 +175,8 @@ bool Lowering::host_call() {
   return result(0, form, host_number(std::move(made), form.dtype, std::move(operands)));
 }
 
-/// The form of a new tensor of the sizes that argument `argument` asks for, `seen` at capture: those of data that is there. What is
-/// not known to be such a size is looked at in each call.
+/// The form of a new tensor of the sizes that argument `argument` asks for, `seen` at capture: those of data that is
+/// there. What is not known to be such a size is looked at in each call.
 std::optional<TensorForm> Lowering::form_of_known_sizes(size_t argument, const std::vector<int64_t>& seen,
                                                         at::ScalarType dtype) {
   const size_t extents = loops_.extents.size();

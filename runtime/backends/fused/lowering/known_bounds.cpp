@@ -1,5 +1,5 @@
-// Functions whose results have bounds, such as a sigmoid or a clamp: whether a result is in a range, or finite, is whether what it was
-// computed from is no NaN. That is often known already.
+// Functions whose results have bounds, such as a sigmoid or a clamp: whether a result is in a range, or finite, is
+// whether what it was computed from is no NaN. That is often known already.
 #include "runtime/backends/fused/lowering/known_bounds.h"
 
 #include <algorithm>

@@ -93,8 +93,8 @@ at::ScalarType LoopBuilder::joint_dtype(const OpcodeRow& row, const std::vector<
   return dtypes.size() == 1 ? *dtypes.begin() : dtype_of(value(operands.back()).type);
 }
 
-/// Where there is a value of `operands`, each in its own place: that of the elements among them, or whose segments and positions
-/// they are.
+/// Where there is a value of `operands`, each in its own place: that of the elements among them, or whose segments and
+/// positions they are.
 int32_t LoopBuilder::joint_extent(const std::vector<Ref>& operands) const {
   std::set<int32_t> used;
   for (const Ref ref : operands)
@@ -116,8 +116,8 @@ Ref LoopBuilder::as_step(Ref ref) {
   return ref;
 }
 
-/// The formula, each of its steps a value. Numbers take the type of what they meet; where only numbers meet, that of the first
-/// operand that is no condition.
+/// The formula, each of its steps a value. Numbers take the type of what they meet; where only numbers meet, that of
+/// the first operand that is no condition.
 Ref LoopBuilder::steps(const Formula& formula, const std::vector<Ref>& operands) {
   using Step = Formula::Step;
   Type common = Type::boolean;

@@ -40,7 +40,8 @@ class LoopBuilder {
   const LoopValue& value(Ref ref) const { return loops_.values[static_cast<size_t>(ref)]; }
   /// Whether it is computed from values that belong to segments, or are the same in all of them.
   bool in_segments(Ref ref) const;
-  /// An element that a selection of rows made, or conditions on such ones: so what is asked of a row need not wait for the selection.
+  /// An element that a selection of rows made, or conditions on such ones: so what is asked of a row need not wait for
+  /// the selection.
   std::optional<PickedRows> picked_rows(Ref element);
   /// How many positions there are to reduce.
   Ref count(Ref element, int32_t segments);

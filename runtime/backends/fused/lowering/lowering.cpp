@@ -87,8 +87,8 @@ int32_t line_of(const Source& source, std::vector<std::string>& lines) {
   return static_cast<int32_t>(lines.size() - 1);
 }
 
-/// Each reduction that waits for others is one more pass over the row, which computes again what is cheap: what loops take would
-/// grow with the square of their number.
+/// Each reduction that waits for others is one more pass over the row, which computes again what is cheap: what loops
+/// take would grow with the square of their number.
 bool is_too_deep(const std::vector<LoopValue>& values, size_t first) {
   constexpr int32_t most = 64;
   return std::any_of(values.begin() + static_cast<int64_t>(first), values.end(),
@@ -319,7 +319,8 @@ std::optional<TensorForm> Lowering::broadcast(const std::vector<size_t>& list) {
   if (!seen) return std::nullopt;
   for (const size_t argument : list) {
     const Value* value = tensor(argument);
-    // Sizes are matched from the last on: the first one of a tensor of fewer dimensions is not the batch, even if it is as large.
+    // Sizes are matched from the last on: the first one of a tensor of fewer dimensions is not the batch, even if it is
+    // as large.
     if (!value || !value->meta || value->meta->sizes.size() != seen->sizes.size()) continue;
     const auto one = lowered(argument);
     if (one && (one->form.kind == Kind::row || one->form.kind == Kind::element))
@@ -381,7 +382,8 @@ std::optional<Ref> Lowering::operand(size_t argument, at::ScalarType dtype, cons
   return extents_.covers(one->form, shape) ? std::optional(in_dtype(one->value, dtype)) : std::nullopt;
 }
 
-/// Whether ATen takes the number that argument `argument` is. One from outside, or of sizes, is looked at in every call.
+/// Whether ATen takes the number that argument `argument` is. One from outside, or of sizes, is looked at in every
+/// call.
 bool Lowering::fits(size_t argument, const Lowered& number, at::ScalarType dtype) {
   const bool is_number = graph::type_of(node_->op.schema().arguments()[argument]).kind != graph::Kind::tensor;
   if (!refuses_numbers_ || !is_number || is_within(number.form.dtype, dtype)) return true;

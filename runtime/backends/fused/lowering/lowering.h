@@ -12,7 +12,8 @@
 
 #include "runtime/backends/fused/lowering/loop_builder.h"
 
-/// From graph nodes to what they compute for one row. A node that cannot be written so is refused, and stays a call of ATen.
+/// From graph nodes to what they compute for one row. A node that cannot be written so is refused, and stays a call of
+/// ATen.
 namespace triage::fused {
 
 /// A tensor of the group while it is being built: its form and the value that stands for it.
@@ -23,8 +24,8 @@ struct Lowered {
 
 class Lowering : public LoopBuilder {
  public:
-  /// `batch`: how many rows there were at capture. `device`: of all tensors but numbers, which may be the host's. `wrapped`: numbers
-  /// that take part in promotion as those of a script do.
+  /// `batch`: how many rows there were at capture. `device`: of all tensors but numbers, which may be the host's.
+  /// `wrapped`: numbers that take part in promotion as those of a script do.
   using Values = std::unordered_set<const graph::Value*>;
   explicit Lowering(int64_t batch, c10::Device device = at::kCPU, const Values* wrapped = nullptr)
       : batch_(batch), device_(device), wrapped_(wrapped) {}
@@ -47,23 +48,25 @@ class Lowering : public LoopBuilder {
   /// The value of tensor argument `argument`, in its own form.
   std::optional<Lowered> lowered(size_t argument);
   std::optional<Lowered> lowered(const graph::Value& value);
-  /// The argument, a tensor or a number, as an operand of an elementwise operation computed in `dtype` on tensors of form
-  /// `shape`. Nothing where ATen would have to promote or broadcast in a way that loops do not.
+  /// The argument, a tensor or a number, as an operand of an elementwise operation computed in `dtype` on tensors of
+  /// form `shape`. Nothing where ATen would have to promote or broadcast in a way that loops do not.
   std::optional<Ref> operand(size_t argument, at::ScalarType dtype, const TensorForm& shape);
   /// The form of an elementwise result of these arguments, at least one of which is data of the batch.
   std::optional<TensorForm> broadcast(const std::vector<size_t>& arguments);
-  /// The dtype in which tensors and numbers among these arguments are computed: that of all tensors, or to which theirs are
-  /// promoted.
+  /// The dtype in which tensors and numbers among these arguments are computed: that of all tensors, or to which theirs
+  /// are promoted.
   std::optional<at::ScalarType> common_dtype(const std::vector<size_t>& arguments);
   std::optional<Ref> number(const c10::IValue& value, at::ScalarType dtype);
   /// The value in another dtype, as `to` converts it; nothing where that is not known.
   std::optional<Ref> cast(Ref value, at::ScalarType from, at::ScalarType to);
 
-  /// The values of `x` where its rows are split so beside the way in which they are split; nothing where that would take long.
+  /// The values of `x` where its rows are split so beside the way in which they are split; nothing where that would
+  /// take long.
   std::optional<Lowered> split_again(const Lowered& x, const std::vector<bool>& outside);
   /// The sizes that argument `argument`, a list, asks for; nothing where loops cannot find them.
   std::optional<std::vector<Reshape::Size>> asked_sizes(size_t argument);
-  /// The result has the values of `x`, rows of these sizes (the batch in front). `is_view`: ATen raises where it would have to copy.
+  /// The result has the values of `x`, rows of these sizes (the batch in front). `is_view`: ATen raises where it would
+  /// have to copy.
   bool reshaped(const Lowered& x, const std::vector<Reshape::Size>& sizes, bool is_view);
   /// ATen raises for numbers of this node that do not fit, though its row does not say so.
   void check_numbers() { refuses_numbers_ = true; }
@@ -71,11 +74,12 @@ class Lowering : public LoopBuilder {
   std::optional<TensorForm> form_of_known_sizes(size_t argument, const std::vector<int64_t>& seen,
                                                 at::ScalarType dtype);
   int64_t batch() const { return batch_; }
-  /// Holds fast the sizes that argument `argument`, a list, asks of the result, which has form `form` and the sizes `seen` of
-  /// it. False where they are not constants.
+  /// Holds fast the sizes that argument `argument`, a list, asks of the result, which has form `form` and the sizes
+  /// `seen` of it. False where they are not constants.
   bool fix_sizes(size_t argument, const std::vector<int64_t>& seen, const TensorForm& form);
 
-  /// Result `index` of the node. A value that was computed in another dtype (float for halves) is rounded to that of `form`.
+  /// Result `index` of the node. A value that was computed in another dtype (float for halves) is rounded to that of
+  /// `form`.
   bool result(size_t index, TensorForm form, Ref computed);
   /// The form, of rows or of elements, of captured sizes `sizes`; nothing where they are not of the batch.
   std::optional<TensorForm> batch_form(const std::vector<int64_t>& sizes, at::ScalarType dtype);
@@ -126,8 +130,8 @@ enum class Dtypes : uint8_t {
 };
 bool includes(Dtypes dtypes, at::ScalarType dtype);
 
-/// A result of the form that the operands of the formula, arguments of the operator, broadcast to, in the dtype that they are
-/// promoted to, or bool where it is a condition. False where it cannot be so, or the dtype is another one.
+/// A result of the form that the operands of the formula, arguments of the operator, broadcast to, in the dtype that
+/// they are promoted to, or bool where it is a condition. False where it cannot be so, or the dtype is another one.
 bool elementwise(Lowering& l, Dtypes dtypes, const char* formula);
 bool clamp(Lowering& l);  // to the bounds in arguments 1 and 2
 

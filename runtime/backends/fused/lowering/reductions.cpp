@@ -1,4 +1,5 @@
-// Reductions over everything but the batch, or over some dims of it, and what is made of them: softmax, standard deviations.
+// Reductions over everything but the batch, or over some dims of it, and what is made of them: softmax, standard
+// deviations.
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -286,7 +287,8 @@ bool extreme_with_position(Lowering& l) {
   return l.result(0, r->result, found) && l.result(1, positions, position(l, *r, found));
 }
 
-/// layer_norm and native_layer_norm: x, the last sizes of it, weight, bias, eps. The latter gives mean and 1 / deviation too.
+/// layer_norm and native_layer_norm: x, the last sizes of it, weight, bias, eps. The latter gives mean and 1 /
+/// deviation too.
 template <bool native>
 bool layer_norm(Lowering& l) {
   const auto x = l.lowered(0);

@@ -87,8 +87,8 @@ bool unsqueeze(Lowering& l) {
   return l.reshaped(*x, sizes, false);
 }
 
-/// squeeze(dim) of a size that is 1 in every call. The graph holds for other sizes of inputs, too: where one of those may be 1, also
-/// that of the batch, squeeze is no part of a loop.
+/// squeeze(dim) of a size that is 1 in every call. The graph holds for other sizes of inputs, too: where one of those
+/// may be 1, also that of the batch, squeeze is no part of a loop.
 bool squeeze_dim(Lowering& l) {
   const auto x = l.lowered(0);
   const auto dim = x ? dim_of(l, 1, x->form.rank) : std::nullopt;

@@ -1,6 +1,6 @@
-// One tensor whose rows are looked at as segments in two ways: for reductions over different dims. Each way is an extent of its own,
-// with loops of its own over the row, which is in the cache after the first. What belongs to the positions is computed again there,
-// where that takes no longer than to read it.
+// One tensor whose rows are looked at as segments in two ways: for reductions over different dims. Each way is an
+// extent of its own, with loops of its own over the row, which is in the cache after the first. What belongs to the
+// positions is computed again there, where that takes no longer than to read it.
 #include <algorithm>
 
 #include "runtime/backends/fused/lowering/lowering.h"
@@ -12,7 +12,8 @@ using ValueKind = LoopValue::Kind;
 /// Fewer steps than to read a value from memory takes.
 constexpr size_t most_repeated = 8;
 
-/// The value at the positions of `extent`, those of extent `first` looked at in another way; nothing where it takes long.
+/// The value at the positions of `extent`, those of extent `first` looked at in another way; nothing where it takes
+/// long.
 std::optional<Ref> Lowering::value_again(Ref ref, int32_t first, int32_t extent, std::map<Ref, Ref>& known) {
   const LoopValue from = value(ref);
   if (from.place != Place::element) return ref;

@@ -40,9 +40,9 @@ void write_number(const c10::Scalar& number, at::ScalarType dtype, void* memory)
 
 }  // namespace
 
-/// Whether a call of what is not trusted may take what the loops take, with values that loops keep to a row counted as tensors. Operators
-/// that broadcast make more of their inputs than what these hold. Where it may not, the interpreter refuses the operator that is too
-/// much.
+/// Whether a call of what is not trusted may take what the loops take, with values that loops keep to a row counted as
+/// tensors. Operators that broadcast make more of their inputs than what these hold. Where it may not, the interpreter
+/// refuses the operator that is too much.
 bool CallLayout::within_terms(const std::optional<std::chrono::steady_clock::time_point>& deadline) const {
   const operators::Untrusted::Terms* const terms = operators::Untrusted::current();
   if (!terms) return true;
@@ -76,8 +76,8 @@ bool CallLayout::numbers_fit() const {
   });
 }
 
-/// Finds the numbers that the host computes or compares with others; false where one is not the host's, ATen would raise for it, or
-/// it is another one than the size that it stands for.
+/// Finds the numbers that the host computes or compares with others; false where one is not the host's, ATen would
+/// raise for it, or it is another one than the size that it stands for.
 bool CallLayout::find_numbers() {
   if (loops_.last_asked < 0) return true;
   bool there = true;
@@ -148,8 +148,8 @@ bool CallLayout::tell_parts(const Extent& extent, at::IntArrayRef whole) {
   return tell(segments, outside) && tell(positions, whole.slice(first, count));
 }
 
-/// Of an extent that is looked at as segments: its sizes are those of segments and positions. False where they do not agree; as yet
-/// unknown ones may.
+/// Of an extent that is looked at as segments: its sizes are those of segments and positions. False where they do not
+/// agree; as yet unknown ones may.
 bool CallLayout::resolve_parts(size_t index) {
   const Extent& extent = loops_.extents[index];
   if (extent.segments < 0) return true;

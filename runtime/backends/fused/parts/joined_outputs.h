@@ -14,7 +14,8 @@ using Sizes = c10::SmallVector<int64_t, 6>;
 /// The sizes of what a join makes of tensors of these sizes; false where they do not fit together.
 bool joined_sizes(const Concatenation& join, c10::ArrayRef<Sizes> pieces, Sizes& sizes);
 
-/// Where the rows of loop output `output` go that is a piece of a join: each is `count` times `bytes`, `pitch` bytes apart.
+/// Where the rows of loop output `output` go that is a piece of a join: each is `count` times `bytes`, `pitch` bytes
+/// apart.
 struct Piece {
   size_t output;
   char* memory;
@@ -22,13 +23,13 @@ struct Piece {
   int64_t row_bytes() const { return count * bytes; }
 };
 
-/// Lays the pieces into the memory of `joined`. Those that have their rows one after the other there go into `out`, others into
-/// `pieces`.
+/// Lays the pieces into the memory of `joined`. Those that have their rows one after the other there go into `out`,
+/// others into `pieces`.
 void lay_out(const Concatenation& join, c10::ArrayRef<Sizes> sizes, const at::Tensor& joined,
              c10::SmallVectorImpl<void*>& out, c10::SmallVectorImpl<Piece>& pieces);
 
-/// Loops write rows without gaps: they write some rows of each piece to memory of this thread, from where these go to their
-/// places while they are in the cache.
+/// Loops write rows without gaps: they write some rows of each piece to memory of this thread, from where these go to
+/// their places while they are in the cache.
 class PieceWriter {
  public:
   explicit PieceWriter(c10::ArrayRef<Piece> pieces);

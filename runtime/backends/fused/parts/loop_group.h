@@ -15,8 +15,8 @@ class StepTimes;
 /// A part of a graph that loops compute, where they can: else the interpreter.
 class LoopGroup : public Executable {
  public:
-  /// Runs the loops, else the interpreter. False where that had to serve since the loops were made for other inputs. `times`:
-  /// null, or what is to be told of a tape.
+  /// Runs the loops, else the interpreter. False where that had to serve since the loops were made for other inputs.
+  /// `times`: null, or what is to be told of a tape.
   bool run_loops(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs, const CallContext& call,
                  StepTimes* times) const;
   void run(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs, const CallContext& call) const final {

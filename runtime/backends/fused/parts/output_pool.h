@@ -7,10 +7,11 @@
 
 namespace triage::fused {
 
-/// Memory for an output of a group, for the result of a call between two, or for all of those of a graph of several parts. A fresh
-/// tensor of megabytes costs more in page faults than in the work on it, and from 64 kB on `free` puts the whole heap in order, which
-/// costs more than the work on so many bytes; memory that an earlier call gave out, or an earlier part of this one, is given again
-/// when nobody holds it any more (no tensor, no view, no storage). Small tensors are the allocator's. Lock-free.
+/// Memory for an output of a group, for the result of a call between two, or for all of those of a graph of several
+/// parts. A fresh tensor of megabytes costs more in page faults than in the work on it, and from 64 kB on `free` puts
+/// the whole heap in order, which costs more than the work on so many bytes; memory that an earlier call gave out, or
+/// an earlier part of this one, is given again when nobody holds it any more (no tensor, no view, no storage). Small
+/// tensors are the allocator's. Lock-free.
 class OutputPool {
  public:
   /// Of one output: four buffers of one size, until a call of another.

@@ -13,9 +13,9 @@
 
 namespace triage::fused {
 
-/// The parts of a graph, which run one after the other on a file of registers: the inputs and constants of the graph, and what parts
-/// made. A part gives its memory back when nobody reads it any more: to the part that reads it last, where that can write in its
-/// place, else to those that follow.
+/// The parts of a graph, which run one after the other on a file of registers: the inputs and constants of the graph,
+/// and what parts made. A part gives its memory back when nobody reads it any more: to the part that reads it last,
+/// where that can write in its place, else to those that follow.
 class PartSequence {
  public:
   /// `device`: where loops run.

@@ -146,8 +146,8 @@ void PartTimer::restart() {
   calls_ = all_ = 0;
 }
 
-/// Steps on several threads together take longer than the call waits for them: they are scaled to that. What the clock took
-/// of it is in no step, and so it is taken away from the part.
+/// Steps on several threads together take longer than the call waits for them: they are scaled to that. What the clock
+/// took of it is in no step, and so it is taken away from the part.
 PartTime PartTimer::average_of(const Part& part, int64_t calls) {
   PartTime time{part.label, part.source, 0, {}, {}};
   const double waited = static_cast<double>(part.loops) / 1e3 / static_cast<double>(calls);

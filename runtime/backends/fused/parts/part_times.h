@@ -47,13 +47,15 @@ class TimeCalls {
   ~TimeCalls();
   TimeCalls(const TimeCalls&) = delete;
   TimeCalls& operator=(const TimeCalls&) = delete;
-  /// Of the graphs that were called since the first object of this type began to live, in the order of their first calls.
+  /// Of the graphs that were called since the first object of this type began to live, in the order of their first
+  /// calls.
   std::vector<GraphTime> times() const;
 };
 
 class TimedCall;
 
-/// Times the parts of one graph: where a TimeCalls lives; and the first calls, where the trace or the debug folder is on.
+/// Times the parts of one graph: where a TimeCalls lives; and the first calls, where the trace or the debug folder is
+/// on.
 class PartTimer {
  public:
   explicit PartTimer(std::string graph);

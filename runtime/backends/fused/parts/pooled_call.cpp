@@ -56,7 +56,8 @@ bool PooledCall::is_held(const std::vector<c10::IValue>& arguments, const CallCo
          !operators::refusal(*contract_, graph_.nodes().back()->op.schema(), arguments, *terms, call.deadline);
 }
 
-/// As at capture: a tensor of another dtype would be converted into the result silently, one of other dims is another call.
+/// As at capture: a tensor of another dtype would be converted into the result silently, one of other dims is another
+/// call.
 bool PooledCall::can_run(at::ArrayRef<at::Tensor> inputs) const {
   if (last_bytes_.load(std::memory_order_relaxed) < OutputPool::smallest || compat::autocast(c10::kCPU).enabled ||
       inputs.size() != graph_.inputs().size())
@@ -88,7 +89,8 @@ void PooledCall::run(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& o
   const graph::Lookup lookup = [&](const graph::Value* value) { return values.at(value); };
   const graph::Node& last = *graph_.nodes().back();
   const at::ScalarType dtype = last.results[0]->meta->dtype;
-  // Of no elements, on memory that is as large as the last result: the call gives it its sizes, and takes more where it must.
+  // Of no elements, on memory that is as large as the last result: the call gives it its sizes, and takes more where it
+  // must.
   at::Tensor out = pool_.get({static_cast<int64_t>(before / c10::elementSize(dtype))}, dtype);
   out.unsafeGetTensorImpl()->set_sizes_contiguous({0});
   try {

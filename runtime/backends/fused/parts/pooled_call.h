@@ -9,8 +9,9 @@
 
 namespace triage::fused {
 
-/// A call of ATen whose result goes into pooled memory: its `out` variant writes it there. What the call is not made for (small
-/// results, gradients, autocast, other dtypes) is the interpreter's, and so is a call that is out of its contract: it says so.
+/// A call of ATen whose result goes into pooled memory: its `out` variant writes it there. What the call is not made
+/// for (small results, gradients, autocast, other dtypes) is the interpreter's, and so is a call that is out of its
+/// contract: it says so.
 class PooledCall final : public Executable {
  public:
   /// Whether ATen computes this operator in the same way into memory that it is given.

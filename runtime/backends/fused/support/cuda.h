@@ -1,4 +1,5 @@
-// What loops on a GPU take from CUDA, in front of everything else that NVRTC compiles: it has no headers of the C++ library.
+// What loops on a GPU take from CUDA, in front of everything else that NVRTC compiles: it has no headers of the C++
+// library.
 typedef signed char int8_t;
 typedef short int16_t;
 typedef int int32_t;

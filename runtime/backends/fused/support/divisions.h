@@ -1,6 +1,6 @@
 #pragma once
-// Divisions to whole numbers and what they leave, exactly. Of floats without a branch, in double; doubles go to the C library,
-// one at a time.
+// Divisions to whole numbers and what they leave, exactly. Of floats without a branch, in double; doubles go to the C
+// library, one at a time.
 #include "runtime/backends/fused/support/polynomial.h"
 
 namespace triage::fused {
@@ -12,9 +12,10 @@ TRIAGE_INLINE T left_over(T a, T b) {
   return static_cast<T>(a % b);
 }
 TRIAGE_INLINE double left_over(double a, double b) { return __builtin_fmod(a, b); }
-/// `left`, below 2^(bits steps) divisors, less multiples of the divisor, until it is nearest to 0. A step takes as many as are
-/// nearest, or nearly, of 2^(bits (steps - 1)) divisors: fewer than 2^(bits + 1), whose product with a divisor that was a float is
-/// exact in double, or which are one operation with the difference. What it leaves has no more bits than the floats had.
+/// `left`, below 2^(bits steps) divisors, less multiples of the divisor, until it is nearest to 0. A step takes as many
+/// as are nearest, or nearly, of 2^(bits (steps - 1)) divisors: fewer than 2^(bits + 1), whose product with a divisor
+/// that was a float is exact in double, or which are one operation with the difference. What it leaves has no more bits
+/// than the floats had.
 template <int steps, int bits>
 TRIAGE_INLINE double less_multiples(double left, double divisor, double inverse) {
   if constexpr (steps > 0) {

@@ -1,12 +1,13 @@
 #pragma once
-// What the bits of floats tell of all of them: the smallest and the largest number, the largest magnitude, and whether there is a NaN
-// or an Inf. That takes three comparisons of whole numbers a value, in whatever order, and is exact.
+// What the bits of floats tell of all of them: the smallest and the largest number, the largest magnitude, and whether
+// there is a NaN or an Inf. That takes three comparisons of whole numbers a value, in whatever order, and is exact.
 #include "runtime/backends/fused/support/lanes.h"
 
 namespace triage::fused {
 inline namespace TRIAGE_SUPPORT {
 
-/// Of the bits of some floats. As unsigned numbers, bits with a sign are above those without, and rise with the distance from 0.
+/// Of the bits of some floats. As unsigned numbers, bits with a sign are above those without, and rise with the
+/// distance from 0.
 struct Edges {
   int32_t highest = INT32_MIN;  // the largest of them as signed numbers: of a float without a sign, where there is one
   uint32_t farthest = 0;        // the largest as unsigned ones: of the smallest float, where one has a sign

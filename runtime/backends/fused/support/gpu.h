@@ -1,7 +1,8 @@
 #pragma once
-// What loops on a GPU have beside the rest of this folder: which threads compute a row, and how they join what its positions give.
-// Position i of a block of block_positions goes into lane i % lane_count, and lanes and blocks are joined in the order of the CPU's
-// loops (joins.h): sums have the same bits. A warp takes one block after the other, and its threads the lanes.
+// What loops on a GPU have beside the rest of this folder: which threads compute a row, and how they join what its
+// positions give. Position i of a block of block_positions goes into lane i % lane_count, and lanes and blocks are
+// joined in the order of the CPU's loops (joins.h): sums have the same bits. A warp takes one block after the other,
+// and its threads the lanes.
 //
 // In front of it stands what the device has (cuda.h): warp_threads, threadIdx and its kind, shared memory, and
 //   wait_for_warp(), wait_for_block(), wait_for_cluster()
@@ -46,8 +47,8 @@ struct RowThreads {
   }
 };
 
-/// Calls visit(position, lane) for what this thread has of a block of positions. `at_once`: so many loads of each lane can be
-/// under way.
+/// Calls visit(position, lane) for what this thread has of a block of positions. `at_once`: so many loads of each lane
+/// can be under way.
 template <int at_once, class Visit>
 inline void each_position(const RowThreads& threads, int64_t block, int64_t count, Visit visit) {
   const int64_t first = block * block_positions + threads.thread;

@@ -15,8 +15,8 @@ struct VectorOf {
   typedef T type __attribute__((vector_size(count * sizeof(T))));  // NOLINT: `using` does not take the attribute
 };
 
-/// Brings what lane_count values occupy, `bytes` away from `at`, into the first cache. (A call would have no effect that
-/// compilers see, and be left out.)
+/// Brings what lane_count values occupy, `bytes` away from `at`, into the first cache. (A call would have no effect
+/// that compilers see, and be left out.)
 template <class T>
 [[gnu::always_inline]] inline void fetch_to_read(const T* at, int64_t bytes) {
 #pragma GCC unroll 8
@@ -52,7 +52,8 @@ template <class Join, int64_t count, class T>
   }
 }
 
-/// What `count` lanes, a power of two, come to. They are overwritten: by halves in memory, until a register holds what is left.
+/// What `count` lanes, a power of two, come to. They are overwritten: by halves in memory, until a register holds what
+/// is left.
 template <class Join, int64_t count = lane_count, class T>
 inline T joined(T* lanes) {
   constexpr int64_t in_register = vector_bytes / static_cast<int64_t>(sizeof(T));

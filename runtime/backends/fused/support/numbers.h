@@ -1,10 +1,11 @@
 #pragma once
-// What generated loops do with numbers. Every function is plain scalar code that vectorises inside a loop; NaN and Inf are told
-// by the bits. This file is compiled into the program for the tests, and its text goes in front of every generated source.
+// What generated loops do with numbers. Every function is plain scalar code that vectorises inside a loop; NaN and Inf
+// are told by the bits. This file is compiled into the program for the tests, and its text goes in front of every
+// generated source.
 #include <cstdint>
 
-// Where these functions are compiled for several instruction sets, each has them under a name of its own: linkers keep one
-// function of a name.
+// Where these functions are compiled for several instruction sets, each has them under a name of its own: linkers keep
+// one function of a name.
 #ifndef TRIAGE_SUPPORT
 #define TRIAGE_SUPPORT support
 #endif
@@ -37,7 +38,8 @@ inline bool is_finite(T) {
   return true;
 }
 
-/// The bits but for the sign, in which Inf is above all numbers and NaN above Inf. (Signed: what every processor compares.)
+/// The bits but for the sign, in which Inf is above all numbers and NaN above Inf. (Signed: what every processor
+/// compares.)
 inline int32_t magnitude_bits(float x) { return bits_as<int32_t>(x) & 0x7FFFFFFF; }
 inline int64_t magnitude_bits(double x) { return bits_as<int64_t>(x) & 0x7FFFFFFFFFFFFFFF; }
 /// Of the largest of them in a row: it has a NaN; it has an Inf and no NaN.
@@ -89,7 +91,8 @@ inline bfloat16 to_bfloat16(float x) {
 inline float as_half(float x) { return widen(to_half(x)); }
 inline float as_bfloat16(float x) { return widen(to_bfloat16(x)); }
 
-/// `condition ? a : b` by the bits, for a condition that is the same for a whole row: as a branch it would end vectorisation.
+/// `condition ? a : b` by the bits, for a condition that is the same for a whole row: as a branch it would end
+/// vectorisation.
 inline float pick(bool condition, float a, float b) {
   const uint32_t mask = 0u - static_cast<uint32_t>(condition);
   return bits_as<float>((bits_as<uint32_t>(a) & mask) | (bits_as<uint32_t>(b) & ~mask));
@@ -105,8 +108,8 @@ inline T pick(bool condition, T a, T b) {
 }
 inline bool pick(bool condition, bool a, bool b) { return (condition & a) | (!condition & b); }
 
-/// A real number as a whole one, as x86 does it and ATen with it: NaN and what is beyond 32 (64) bits become the lowest number of
-/// so many, of which narrower ones are the last bits.
+/// A real number as a whole one, as x86 does it and ATen with it: NaN and what is beyond 32 (64) bits become the lowest
+/// number of so many, of which narrower ones are the last bits.
 template <class T, class Real>
 inline T truncated(Real x) {
   if constexpr (sizeof(T) == 8 || static_cast<T>(-1) > T(0)) {
@@ -118,8 +121,8 @@ inline T truncated(Real x) {
   }
 }
 
-/// A whole number that comes of a real one, as a real one again. Compilers make one rounding of the two conversions, which keeps
-/// the sign of a zero.
+/// A whole number that comes of a real one, as a real one again. Compilers make one rounding of the two conversions,
+/// which keeps the sign of a zero.
 template <class Real, class T>
 inline Real whole_as_real(T x) {
   return x == 0 ? Real(0) : static_cast<Real>(x);

@@ -1,6 +1,6 @@
 #pragma once
-// What generated loops and tapes do with the record of one sample: slots of 16 bits (layout.h, slots.h), of which some hold
-// entries. The operations of runtime/flags, one row at a time.
+// What generated loops and tapes do with the record of one sample: slots of 16 bits (layout.h, slots.h), of which some
+// hold entries. The operations of runtime/flags, one row at a time.
 #include <runtime/flags/records/slots.h>
 
 #include "runtime/backends/fused/support/numbers.h"
@@ -23,7 +23,8 @@ struct RecordOperations {
   }
 
   bool is_err() const { return (all_bits() & SEVERITIES) != 0; }
-  /// Of all slots, four in a word. Looked at as one vector: in pieces the record would have to come back from memory to be copied.
+  /// Of all slots, four in a word. Looked at as one vector: in pieces the record would have to come back from memory to
+  /// be copied.
   uint64_t all_bits() const {
     uint64_t any = 0;
     int64_t i = 0;

@@ -1,8 +1,8 @@
 #pragma once
-// Functions of floats and doubles as polynomials that vectorise inside a loop: no call, which would end it, and no branch.
-// Accuracy against the exact value, at every argument, is tested: 2 ulp for exp, exp2, expm1, log, log2, log10, log1p, erf, cosh,
-// acos and atan, 3 ulp for tanh, sigmoid, sinh and asin, 1 ulp for pow and atan2, which are there for floats alone and are
-// computed in double.
+// Functions of floats and doubles as polynomials that vectorise inside a loop: no call, which would end it, and no
+// branch. Accuracy against the exact value, at every argument, is tested: 2 ulp for exp, exp2, expm1, log, log2, log10,
+// log1p, erf, cosh, acos and atan, 3 ulp for tanh, sigmoid, sinh and asin, 1 ulp for pow and atan2, which are there for
+// floats alone and are computed in double.
 #include "runtime/backends/fused/support/transcendental_double.h"
 #include "runtime/backends/fused/support/transcendental_float.h"
 

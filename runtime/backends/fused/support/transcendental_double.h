@@ -1,7 +1,7 @@
 #pragma once
-// exp, log, erf and their kind of doubles, without conversions between doubles and whole numbers, which processors have of floats
-// alone before AVX-512. Coefficients: minimax fits (Remez) of (e^r - 1 - r) / r^2, (2 atanh(s) / s - 2) / s^2 in s^2, erf(x) / x - 1
-// in x^2, log(erfc(x)) / -x over [1, 6], and asin and atan as of floats.
+// exp, log, erf and their kind of doubles, without conversions between doubles and whole numbers, which processors have
+// of floats alone before AVX-512. Coefficients: minimax fits (Remez) of (e^r - 1 - r) / r^2, (2 atanh(s) / s - 2) / s^2
+// in s^2, erf(x) / x - 1 in x^2, log(erfc(x)) / -x over [1, 6], and asin and atan as of floats.
 #include "runtime/backends/fused/support/polynomial.h"
 
 namespace triage::fused {
@@ -84,7 +84,8 @@ TRIAGE_INLINE SplitDouble split(double x) {
   return {f, biased - (tiny ? 0x1p52 + 1023 + 54 : 0x1p52 + 1023)};
 }
 
-/// f - log(1 + f), for f of a SplitDouble: log(1 + f) = 2 atanh(s) with s = f / (2 + f), and 2 s = f - f^2 / 2 + s f^2 / 2.
+/// f - log(1 + f), for f of a SplitDouble: log(1 + f) = 2 atanh(s) with s = f / (2 + f), and 2 s = f - f^2 / 2 + s f^2
+/// / 2.
 TRIAGE_INLINE double below(double f) {
   const double s = f / (2.0 + f), z = s * s, half = 0.5 * f * f;
   const double p = polynomial(z, 0x1.2f07b672a181bp-3, 0x1.39a188e4b1293p-3, 0x1.74664074e73bfp-3, 0x1.c71c5203c50e6p-3,

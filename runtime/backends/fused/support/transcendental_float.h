@@ -1,6 +1,6 @@
 #pragma once
-// exp, log, erf and their kind of floats. Coefficients: Cephes, single precision (S. Moshier); those of erf beyond 1 are a
-// least-squares fit of log(erfc(x)) / -x over [1, 4], those of asin and atan minimax fits (Remez).
+// exp, log, erf and their kind of floats. Coefficients: Cephes, single precision (S. Moshier); those of erf beyond 1
+// are a least-squares fit of log(erfc(x)) / -x over [1, 4], those of asin and atan minimax fits (Remez).
 #include "runtime/backends/fused/support/polynomial.h"
 
 namespace triage::fused {
@@ -29,8 +29,8 @@ TRIAGE_INLINE uint32_t whole_in(float shifted) {
   return bits_as<uint32_t>(shifted) - bits_as<uint32_t>(rounder_of_floats);
 }
 
-/// e^x, of x whose power is a number. What it gives of others is replaced by a selection at the end: bounds at the beginning
-/// would become branches.
+/// e^x, of x whose power is a number. What it gives of others is replaced by a selection at the end: bounds at the
+/// beginning would become branches.
 TRIAGE_INLINE ReducedFloat reduced_exponential(float x) {
   const float shifted = multiply_add(x, 1.44269504088896341f, rounder_of_floats);  // x = n ln 2 + r
   const float n = shifted - rounder_of_floats;

@@ -109,7 +109,8 @@ class Levels {
     return width_ == 1 || loops_.extents[static_cast<size_t>(extent)].inner >= 0;
   }
 
-  // --- what is read after the loop that makes it: it is computed again where that is cheap, else kept for all positions
+  // --- what is read after the loop that makes it: it is computed again where that is cheap, else kept for all
+  // positions
 
   /// How many steps it takes to compute elements again. (Operands come first.)
   void count_steps_again() {
@@ -132,8 +133,8 @@ class Levels {
     return width_ == 1 && at(ref).kind == Kind::map && steps_again_[static_cast<size_t>(ref)] <= few;
   }
 
-  /// Elements are computed where they are read first, if that does not keep others for them: so rows that do not take them need
-  /// not compute them, and fewer are kept.
+  /// Elements are computed where they are read first, if that does not keep others for them: so rows that do not take
+  /// them need not compute them, and fewer are kept.
   void delay() {
     std::vector<int> latest(loops_.values.size(), -1);
     for (const LoopOutput& output : loops_.outputs)
@@ -516,8 +517,9 @@ class Builder : Levels {
     return op;
   }
 
-  /// Of an output that selects an input in all rows but those where a condition holds (`wanted`): these alone are written in
-  /// their turn. The others hold the input already, or slot `copied` is written to all rows as it goes by in the first level.
+  /// Of an output that selects an input in all rows but those where a condition holds (`wanted`): these alone are
+  /// written in their turn. The others hold the input already, or slot `copied` is written to all rows as it goes by in
+  /// the first level.
   struct Changed {
     bool wanted;
     int32_t copied;

@@ -1,5 +1,5 @@
-// Selections by a condition that holds for a whole row: the row takes one operand or the other, so what the other one needs is
-// not computed, and the values go straight to where they belong.
+// Selections by a condition that holds for a whole row: the row takes one operand or the other, so what the other one
+// needs is not computed, and the values go straight to where they belong.
 #include <algorithm>
 #include <iterator>
 #include <map>
@@ -84,8 +84,8 @@ class ChoicesOfLoop {
     return producers_.count(slot) && uses_.at(slot).size() == 1 && !reduced_.count(slot);
   }
 
-  /// The conditions under which all that read the result are needed, but no more of them than are soon looked at: each spares
-  /// work. Only an op that writes through to another slot needs them for the values.
+  /// The conditions under which all that read the result are needed, but no more of them than are soon looked at: each
+  /// spares work. Only an op that writes through to another slot needs them for the values.
   void inherit_guards(Steps::Op& op) const {
     if (steps_.slot(op.out).home != Home::chunk || reduced_.count(op.out) || !uses_.count(op.out)) return;
     std::set<Steps::Guard> common;

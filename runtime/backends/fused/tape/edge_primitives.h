@@ -150,8 +150,9 @@ inline void answer_of_edges(EdgeQuestion question, void* out, const EdgeTotals& 
 inline constexpr EdgeSteps edge_steps{&start_edges, &joined_edges, &start_edge_lanes, &finish_edge_lanes,
                                       &answer_of_edges};
 
-/// Computes `n` floats, which join the lanes on their way to memory. Where it takes long until a vector is there (`slow`), those are
-/// joined that were made a while ago: the processor would look ahead less far with instructions that wait.
+/// Computes `n` floats, which join the lanes on their way to memory. Where it takes long until a vector is there
+/// (`slow`), those are joined that were made a while ago: the processor would look ahead less far with instructions
+/// that wait.
 template <class Lanes, bool slow, class ValueAt>
 [[gnu::always_inline]] inline void watch(float* to, int64_t n, void* memory, const ValueAt& value) {
   constexpr int64_t count = EdgeLanes::count, behind = slow && std::is_same_v<Lanes, AllEdges> ? 8 * count : 0;
@@ -184,7 +185,8 @@ template <class Lanes, bool slow, class ValueAt>
   }
   lanes_to(memory, lanes);
 }
-/// The exponentials of `n` floats, which may lie where they go: some at a time, which are in the first cache when they are looked at.
+/// The exponentials of `n` floats, which may lie where they go: some at a time, which are in the first cache when they
+/// are looked at.
 template <class Lanes>
 [[gnu::always_inline]] inline void watch_exponentials(float* to, const float* x, int64_t n, void* memory) {
   constexpr int64_t count = EdgeLanes::count, chains = 4, piece = 512;

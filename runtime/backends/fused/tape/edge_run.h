@@ -8,7 +8,8 @@ class EdgeRun {
  public:
   explicit EdgeRun(SlotMemory& memory) : memory_(memory) {}
 
-  /// Before the loops of a level; and behind them, where reductions that edges tell get their results in `rows` rows of the block.
+  /// Before the loops of a level; and behind them, where reductions that edges tell get their results in `rows` rows of
+  /// the block.
   void start_level(const Steps::Level& level) const;
   void finish_level(const Steps::Level& level, int64_t rows) const;
   char* lanes(int32_t index) const { return memory_.edge_lanes + index * edge_lanes_bytes; }

@@ -1,5 +1,5 @@
-// Reductions that ask the same floats for a NaN, an Inf, or a value beyond a bound: their edges (support/edges.h) tell all of it. Where
-// an op of the loop makes the floats, it finds the edges of a block of rows by the way.
+// Reductions that ask the same floats for a NaN, an Inf, or a value beyond a bound: their edges (support/edges.h) tell
+// all of it. Where an op of the loop makes the floats, it finds the edges of a block of rows by the way.
 #include <algorithm>
 #include <map>
 #include <set>

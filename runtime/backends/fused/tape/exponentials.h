@@ -60,9 +60,9 @@ TRIAGE_INLINE Floats between(float low, float high, Floats x) {
 TRIAGE_INLINE Floats by_sign_of(Floats x, float negative, float positive) {
   return {_mm256_blendv_ps(Floats::all(positive).v, Floats::all(negative).v, x.v)};
 }
-/// 2^n (1 + m) is made in the exponent of 1 + m, which does not hold subnormal numbers, nor what is beyond the largest one. So it
-/// is 2^24 times the result of a negative x, and half of others; then one multiplication rounds. The rounder brings the offset, and
-/// a zero made of x keeps its NaN.
+/// 2^n (1 + m) is made in the exponent of 1 + m, which does not hold subnormal numbers, nor what is beyond the largest
+/// one. So it is 2^24 times the result of a negative x, and half of others; then one multiplication rounds. The rounder
+/// brings the offset, and a zero made of x keeps its NaN.
 TRIAGE_INLINE Floats exponential(Floats of) {
   const Floats x = between(-104.0f, 89.0f, of), rounder = by_sign_of(x, rounder_of_floats + 24, rounder_of_floats - 1);
   const Floats shifted = multiply_add(x, Floats::all(1.44269504088896341f), rounder), n = shifted - rounder;

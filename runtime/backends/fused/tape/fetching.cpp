@@ -6,8 +6,8 @@
 namespace triage::fused {
 namespace {
 
-/// The last of the levels from `begin` to `end` that computes long enough to fetch memory meanwhile: of those with a loop that is
-/// slow, else of those with a merge that joins.
+/// The last of the levels from `begin` to `end` that computes long enough to fetch memory meanwhile: of those with a
+/// loop that is slow, else of those with a merge that joins.
 Steps::Fetch fetched_in(const Steps& steps, size_t begin, size_t end, int32_t slot) {
   Steps::Fetch last{-1, slot};
   for (size_t i = begin; i < end; ++i)

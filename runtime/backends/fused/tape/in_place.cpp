@@ -1,5 +1,5 @@
-// Memory of outputs that is used before they are written: by an input that the caller gives away, and by values that a row keeps
-// from one level to a later one. Nobody may read those once the output has written there.
+// Memory of outputs that is used before they are written: by an input that the caller gives away, and by values that a
+// row keeps from one level to a later one. Nobody may read those once the output has written there.
 #include <algorithm>
 #include <array>
 #include <map>
@@ -52,7 +52,8 @@ class Chosen {
   std::multimap<int32_t, int32_t> also_;  // where the first lies, the second may
 };
 
-/// When a slot, or one of several, is read and written. The ops of a loop come one after the other, then its reductions.
+/// When a slot, or one of several, is read and written. The ops of a loop come one after the other, then its
+/// reductions.
 struct SlotUse {
   using Time = std::pair<size_t, size_t>;  // level, step
   bool only_in_loops = true;

@@ -8,8 +8,8 @@
 #include "runtime/backends/fused/opcodes.h"
 #include "runtime/backends/fused/tape/primitives.h"
 
-/// Steps that often follow each other, as one: what is between them stays in registers. The table is read by what finds them
-/// (merging.cpp) and by what compiles them (primitives.inc).
+/// Steps that often follow each other, as one: what is between them stays in registers. The table is read by what finds
+/// them (merging.cpp) and by what compiles them (primitives.inc).
 namespace triage::fused {
 
 /// An opcode of operands: k is the k-th of the merged step, -1 - k is the k-th node.

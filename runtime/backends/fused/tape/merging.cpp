@@ -106,8 +106,9 @@ class MergesOfLoop {
   }
 
   using Gone = std::array<bool, Merge::most_nodes>;
-  /// The nodes that nobody else reads, so that the merge leaves nothing of them. Nothing where it does not pay: what others read
-  /// too is computed twice, which must be cheap, and some step must be saved. `reduction`: that the merge becomes a part of, or -1.
+  /// The nodes that nobody else reads, so that the merge leaves nothing of them. Nothing where it does not pay: what
+  /// others read too is computed twice, which must be cheap, and some step must be saved. `reduction`: that the merge
+  /// becomes a part of, or -1.
   std::optional<Gone> leaves(const Merge& merge, const Found& found, int reduction) const {
     Gone gone{};
     const auto root = static_cast<size_t>(reduction >= 0 ? merge.joined : merge.stored);

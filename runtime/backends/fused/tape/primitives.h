@@ -9,7 +9,8 @@
 /// once for each instruction set, from the C++ of opcodes.inc.
 namespace triage::fused {
 
-/// Computes `n` values of `out`. An operand that is `single` is one value for all of them. `numbers`: LoopValue::numbers.
+/// Computes `n` values of `out`. An operand that is `single` is one value for all of them. `numbers`:
+/// LoopValue::numbers.
 using MapStep = void (*)(void* out, const void* const* in, int64_t n, const int64_t* numbers);
 
 /// The values of a reduction. Lanes and totals are those of support/lanes.h, which says in which order they are added.
@@ -51,8 +52,8 @@ using MergedJoin = void (*)(const JoinedRows& rows, int64_t n, int64_t start);
 
 /// What the edges of a row of floats (support/edges.h) tell of it. A NaN is below and above every bound.
 enum class EdgeQuestion : uint8_t { magnitude, below, above, outside, nan, not_finite };
-/// What is looked for while floats are made. Those that take long have steps that look for less: whether all lie between 0 and a
-/// bound, and whether all are finite.
+/// What is looked for while floats are made. Those that take long have steps that look for less: whether all lie
+/// between 0 and a bound, and whether all are finite.
 enum class Watching : uint8_t { edges, far_edge, finite };
 /// The edges of rows that follow each other.
 struct EdgeTotals {
@@ -64,12 +65,12 @@ struct EdgeSteps {
   void (*start)(const EdgeTotals& totals, int64_t rows);
   /// `n` floats of each row join its edges, and go to `stored` where it is not null. JoinedRows::total is not used.
   void (*join)(const JoinedRows& rows, const EdgeTotals& totals, int64_t n);
-  /// Of what watched steps write, whatever the row: memory of edge_lanes_bytes. What comes to `total` are edges that all of it is
-  /// within; where it is more than was looked for, such of a NaN.
+  /// Of what watched steps write, whatever the row: memory of edge_lanes_bytes. What comes to `total` are edges that
+  /// all of it is within; where it is more than was looked for, such of a NaN.
   void (*start_lanes)(Watching what, void* lanes);
   void (*finish_lanes)(Watching what, const EdgeTotals& total, const void* lanes);
-  /// Of each row: for `magnitude` the largest of magnitude_bits, else 0 or 1. `bounds`: the floats of `below`, `above` and
-  /// `outside`.
+  /// Of each row: for `magnitude` the largest of magnitude_bits, else 0 or 1. `bounds`: the floats of `below`, `above`
+  /// and `outside`.
   void (*answer)(EdgeQuestion question, void* out, const EdgeTotals& of, int64_t rows, const void* const* bounds);
 };
 constexpr int64_t edge_lanes_bytes = 3 * 64;
@@ -87,8 +88,8 @@ struct TileSteps {
 /// Of one instruction set.
 struct Primitives {
   const char* name;
-  /// Null where no primitive has these types: such loops are not for this tier. `operand`: the type of the operands that are
-  /// no conditions. `single`: a bit for each operand.
+  /// Null where no primitive has these types: such loops are not for this tier. `operand`: the type of the operands
+  /// that are no conditions. `single`: a bit for each operand.
   MapStep (*map)(Opcode opcode, Type operand, Type result, unsigned single);
   const JoinSteps* (*join)(Join join, Type type);
   /// Of `merges`, for operands of the type; null where there is none. `merged_join`: of those that join.

@@ -187,7 +187,8 @@ class TapeRun {
       run_prepared(loop, rows, count, active);
     }
   }
-  /// How many rows of `count` values can go through the loop step by step: as many as registers hold, or all where none is written.
+  /// How many rows of `count` values can go through the loop step by step: as many as registers hold, or all where none
+  /// is written.
   int64_t most_together(const Steps::Loop& loop, int64_t count, size_t active) const {
     if (count > Steps::chunk) return 1;
     const bool is_one_step = active + loop.passes == 1;
@@ -239,7 +240,8 @@ class TapeRun {
 
   // --- rows that are searched
 
-  /// Rows that lie side by side are searched at once; where something is there, one by one. Whether that was all of the level.
+  /// Rows that lie side by side are searched at once; where something is there, one by one. Whether that was all of the
+  /// level.
   bool search_level(const Steps::Level& level) {
     bool all = level.has_only_loops();
     for (const Steps::Loop& loop : level.loops) is_searched(loop) ? search_loop(loop) : void(all = false);
@@ -385,7 +387,8 @@ class TapeRun {
     return how == How::run || how == How::copy;
   }
 
-  /// Values go straight to where the last of the selections that they pass belongs; then others are read where they are.
+  /// Values go straight to where the last of the selections that they pass belongs; then others are read where they
+  /// are.
   void choose(const Steps::Loop& loop, int64_t row) {
     for (size_t i = loop.choices.size(); i-- > 0;) {
       const Steps::Choice& one = steps_.choices[static_cast<size_t>(loop.choices[i])];
@@ -430,7 +433,8 @@ class TapeRun {
     }
     return all;
   }
-  /// The largest magnitude tells all but whether there is an Inf beside a NaN: such a row, which is rare, is looked at once more.
+  /// The largest magnitude tells all but whether there is an Inf beside a NaN: such a row, which is rare, is looked at
+  /// once more.
   void classify(const Steps::Classified& one) const {
     one.type == Type::f64 ? classify<double, int64_t>(one) : classify<float, int32_t>(one);
   }

@@ -1,5 +1,6 @@
-// Loops that only ask whether a row holds something. What mostly holds nothing can be asked of many rows at once: the answers of
-// all are known where there is nothing, and so are their bits, because these joins do not depend on the order of values.
+// Loops that only ask whether a row holds something. What mostly holds nothing can be asked of many rows at once: the
+// answers of all are known where there is nothing, and so are their bits, because these joins do not depend on the
+// order of values.
 #include <algorithm>
 #include <set>
 

@@ -39,8 +39,8 @@ template <class T>
 int64_t bytes_of(size_t count) {
   return static_cast<int64_t>(count * sizeof(T));
 }
-/// What every call keeps in scratch memory, in this order: places, those of the row at hand, active steps, cells, registers, lanes,
-/// totals, tile, lanes of edges.
+/// What every call keeps in scratch memory, in this order: places, those of the row at hand, active steps, cells,
+/// registers, lanes, totals, tile, lanes of edges.
 std::array<int64_t, 9> fixed_bytes(const Steps& steps) {
   const size_t count = steps.slots.size();
   return {bytes_of<SlotMemory::Place>(count),

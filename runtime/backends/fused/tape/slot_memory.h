@@ -57,8 +57,8 @@ class SlotMemory {
 inline int64_t total_size(const Steps& steps, const Steps::Reduction& one) {
   return one.wide ? 8 : steps.slot(one.out).size;
 }
-/// Sums of blocks are added up as doubles: in one float a lane would lose a row of a million elements. What a sum begins with
-/// has the same bits as a double; totals of others have the size of the value.
+/// Sums of blocks are added up as doubles: in one float a lane would lose a row of a million elements. What a sum
+/// begins with has the same bits as a double; totals of others have the size of the value.
 inline void start_total(const Steps& steps, const Steps::Reduction& one, char* total) {
   std::memcpy(total, &one.start, static_cast<size_t>(total_size(steps, one)));
 }

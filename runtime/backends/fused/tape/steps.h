@@ -15,9 +15,9 @@
 
 /// How the steps of a tape are stored; for the files of this folder.
 ///
-/// Where lanes go through positions, up to rows_at_once rows are a block: what belongs to the row is computed for all rows of
-/// the block at once, then each row goes through the loops of the level. Where each lane has a row of its own, a block is one
-/// tile, whose rows go through loops side by side.
+/// Where lanes go through positions, up to rows_at_once rows are a block: what belongs to the row is computed for all
+/// rows of the block at once, then each row goes through the loops of the level. Where each lane has a row of its own,
+/// a block is one tile, whose rows go through loops side by side.
 namespace triage::fused {
 
 struct Steps {
@@ -104,8 +104,8 @@ struct Steps {
   struct Edges {
     int32_t values, stored;
     std::array<int32_t, 3> totals;  // cells, as in EdgeTotals
-    // The values are watched by the op that makes them, for all rows of a block: index of its lanes. Where these tell that one of
-    // the reductions finds something, each row is looked at once more.
+    // The values are watched by the op that makes them, for all rows of a block: index of its lanes. Where these tell
+    // that one of the reductions finds something, each row is looked at once more.
     int32_t lanes = -1;
     Watching watching = Watching::edges;
     int32_t line = -1;  // LoopValue::line
@@ -127,7 +127,8 @@ struct Steps {
     bool searches = false;  // only asks whether there is something, of the caller's memory; mostly there is nothing
     size_t first_step = 0;  // of its ops in the listing; the edges and the reductions follow them
   };
-  /// A reduction over the segments of an extent: one value for each, or (`whole`) one of the row, segment after segment.
+  /// A reduction over the segments of an extent: one value for each, or (`whole`) one of the row, segment after
+  /// segment.
   struct SegmentReduction {
     Reduction of;
     int32_t extent;
@@ -152,7 +153,8 @@ struct Steps {
     std::vector<Loop> loops;
     std::vector<SegmentReduction> segments;
     std::optional<Guard> only{};  // rows that do not meet this need none of the loops, and there is nothing else
-    // Numbers in the listing: of the first cell, which `classified`, `after` and `spreads` follow; of the first segment.
+    // Numbers in the listing: of the first cell, which `classified`, `after` and `spreads` follow; of the first
+    // segment.
     size_t first_step = 0, first_segment_step = 0;
     /// Nothing else is done for single rows.
     bool has_only_loops() const { return spreads.empty() && segments.empty(); }
@@ -186,19 +188,20 @@ struct Steps {
   std::vector<Spread> spread_once;
   std::vector<Positions> positions;
   std::vector<Transfer> reads, writes;  // of each block
-  // Slots: all, those of one home side by side; inputs and outputs, which lie elsewhere for each block; those of whose rows a
-  // block must hold as many as it has.
+  // Slots: all, those of one home side by side; inputs and outputs, which lie elsewhere for each block; those of whose
+  // rows a block must hold as many as it has.
   std::vector<int32_t> by_home, of_caller, held;
   std::vector<Level> levels;
-  /// Memory of the caller that comes in while a level computes; level -1: none. A level that is not slow takes longer by it: there
-  /// it pays only where the memory has left the caches.
+  /// Memory of the caller that comes in while a level computes; level -1: none. A level that is not slow takes longer
+  /// by it: there it pays only where the memory has left the caches.
   struct Fetch {
     int32_t level = -1, slot = -1;
     bool slow = false;
     int32_t rows_ahead = 0;
   };
   Fetch fetched_input, fetched_output;  // of the next block; of this one
-  // How many steps the listing has, and the numbers of the first of `reads` and of `writes`. What is done once comes first.
+  // How many steps the listing has, and the numbers of the first of `reads` and of `writes`. What is done once comes
+  // first.
   size_t count = 0, first_read_step = 0, first_write_step = 0;
 
   const Slot& slot(int32_t index) const { return slots[static_cast<size_t>(index)]; }

@@ -11,8 +11,8 @@ namespace triage::fused {
 
 struct Steps;
 
-/// The outputs and inputs that are alike, those first in which rows that a selection leaves as they are need not be written. Where
-/// an input is read once the output is written, there is no such tape.
+/// The outputs and inputs that are alike, those first in which rows that a selection leaves as they are need not be
+/// written. Where an input is read once the output is written, there is no such tape.
 std::vector<InPlace> in_place_choices(const Loops& loops);
 
 /// A line of the listing of a tape.

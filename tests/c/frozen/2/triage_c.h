@@ -1,4 +1,5 @@
-/// The C interface of triage (docs/c.md): load policies, run them on batches, read the flags, reload while the program runs.
+/// The C interface of triage (docs/c.md): load policies, run them on batches, read the flags, reload while the program
+/// runs.
 ///
 ///     const TriageApi* triage = triage_get_api(TRIAGE_C_VERSION);
 ///     TriageRuntime* runtime;
@@ -9,17 +10,19 @@
 ///     DLManagedTensor* outputs[2];
 ///     if (triage->run(policy, inputs, 1, NULL, outputs, &count) != TRIAGE_OK) puts(triage->last_error()->message);
 ///
-/// Errors: a function returns TRIAGE_OK, or another status; `last_error` then has the message. No exception leaves the library.
-/// After a failure, what a function would have written through its pointers is null, 0 or unchanged, but for RunInfo.
+/// Errors: a function returns TRIAGE_OK, or another status; `last_error` then has the message. No exception leaves the
+/// library. After a failure, what a function would have written through its pointers is null, 0 or unchanged, but for
+/// RunInfo.
 ///
-/// Threads: any number of threads may use everything here at once, also one handle. Callbacks may call everything, if their
-/// comment says nothing else. The error of a call is kept for its thread: a handle is shared by threads, so its last error would
-/// be that of any of them.
+/// Threads: any number of threads may use everything here at once, also one handle. Callbacks may call everything, if
+/// their comment says nothing else. The error of a call is kept for its thread: a handle is shared by threads, so its
+/// last error would be that of any of them.
 ///
 /// Ownership: who creates a handle frees it, in any order; what is freed is refused by later calls, until the
-/// library uses the memory for a new handle. A handle may be freed while calls use it, by another thread or by a callback: those
-/// calls come to their end, and the last of them destroys what it stood for. Text and arrays that a call gets are read during
-/// the call only. Text that it gives says how long it lives. Null is refused where no comment allows it.
+/// library uses the memory for a new handle. A handle may be freed while calls use it, by another thread or by a
+/// callback: those calls come to their end, and the last of them destroys what it stood for. Text and arrays that a
+/// call gets are read during the call only. Text that it gives says how long it lives. Null is refused where no comment
+/// allows it.
 ///
 /// Structs with a first member `size`: set it to sizeof the struct, and all else to 0 (`TriageRunOptions options =
 /// {.size = sizeof options};`); 0 is always the default. Later versions
@@ -132,7 +135,8 @@ enum {
 /// Gone: triage compiles nothing for the CPU. Only OFF is taken.
 enum { TRIAGE_COMPILER_OFF = 0, TRIAGE_COMPILER_BACKGROUND = 1, TRIAGE_COMPILER_WAIT = 2 };
 
-/// What happens where values of rows that a policy masks may reach gradients: the log says it, or the load, reload or call fails.
+/// What happens where values of rows that a policy masks may reach gradients: the log says it, or the load, reload or
+/// call fails.
 enum { TRIAGE_MASKED_ROWS_WARN = 0, TRIAGE_MASKED_ROWS_REQUIRE = 1 };
 
 /// 0 and null are the defaults. Of the signed numbers, -1 means "none" or "unlimited".
@@ -333,8 +337,8 @@ typedef struct TriageApi {
   const char* (*torch_version)(void);               ///< of the LibTorch that it runs on: "1.13"
   const TriageError* (*last_error)(void);           ///< of this thread; never null
   const char* (*status_name)(TriageStatus status);  ///< "TRIAGE_ERROR_INPUT"; "unknown status" for another number
-  /// The log for all runtimes without one of their own. Null: standard error, from level info on. `user` must live until
-  /// another set_log has returned.
+  /// The log for all runtimes without one of their own. Null: standard error, from level info on. `user` must live
+  /// until another set_log has returned.
   TriageStatus (*set_log)(TriageLog log, void* user);
   void (*free_text)(char* text);                 ///< what metrics_text gave; null is allowed
   void (*free_tensor)(DLManagedTensor* tensor);  ///< calls its deleter; null is allowed
@@ -342,8 +346,8 @@ typedef struct TriageApi {
   /// --- runtimes --- Options may be null. A policy and a watch may outlive their runtime.
   TriageStatus (*create_runtime)(const TriageRuntimeOptions* options, TriageRuntime** runtime);
   TriageStatus (*free_runtime)(TriageRuntime* runtime);  ///< waits for unused versions, not in a callback; null: no-op
-  /// Loads a policy from a file (its extension selects the front end), or from `length` bytes; messages show `name`, which may
-  /// be null. Two loads of one file give two policies.
+  /// Loads a policy from a file (its extension selects the front end), or from `length` bytes; messages show `name`,
+  /// which may be null. Two loads of one file give two policies.
   TriageStatus (*load_file)(TriageRuntime* runtime, const char* path, TriagePolicy** policy);
   TriageStatus (*load_source)(TriageRuntime* runtime, const char* source, size_t length, const char* name,
                               TriagePolicy** policy);
@@ -359,21 +363,21 @@ typedef struct TriageApi {
 
   /// --- calls ---
   /// Runs the live version on one batch. Inputs may have any strides but negative ones, and null for dense.
-  /// An input with a deleter belongs to the call, whatever it returns: the deleter is called once, on any thread, when nothing
-  /// uses the memory any more. That may be after the call: for an output that is this very input, or a script that keeps it, if only
-  /// until its next garbage collection; free_policy ends that.
-  /// An input without one stays the host's. Its memory is not used when the call has returned: what keeps it gets a
-  /// copy. Only where scripts keep inputs in variables, and several threads call, give inputs a deleter: another call may
-  /// be reading the memory just then.
-  /// `outputs` has room for `*output_count` tensors; the call sets `*output_count` to their number, also if the room
-  /// was too small, and the rest of `outputs` to null. The host frees each output by its deleter, on any thread. Outputs
-  /// are not copied: strides may be other than dense.
-  /// On a CUDA device, the call enqueues its work on options->stream: inputs must be ready there, outputs are
-  /// ready there when the host has synchronized, and must be used on it or freed after that. "When the call has returned" then
-  /// means: behind it on the stream. Options may be null.
+  /// An input with a deleter belongs to the call, whatever it returns: the deleter is called once, on any thread, when
+  /// nothing uses the memory any more. That may be after the call: for an output that is this very input, or a script
+  /// that keeps it, if only until its next garbage collection; free_policy ends that. An input without one stays the
+  /// host's. Its memory is not used when the call has returned: what keeps it gets a copy. Only where scripts keep
+  /// inputs in variables, and several threads call, give inputs a deleter: another call may be reading the memory just
+  /// then. `outputs` has room for `*output_count` tensors; the call sets `*output_count` to their number, also if the
+  /// room was too small, and the rest of `outputs` to null. The host frees each output by its deleter, on any thread.
+  /// Outputs are not copied: strides may be other than dense. On a CUDA device, the call enqueues its work on
+  /// options->stream: inputs must be ready there, outputs are ready there when the host has synchronized, and must be
+  /// used on it or freed after that. "When the call has returned" then means: behind it on the stream. Options may be
+  /// null.
   TriageStatus (*run)(TriagePolicy* policy, DLManagedTensor* const* inputs, size_t input_count,
                       const TriageRunOptions* options, DLManagedTensor** outputs, size_t* output_count);
-  /// The same by name. The host sets the names in `outputs`, the call their tensors; it drops outputs that are not named.
+  /// The same by name. The host sets the names in `outputs`, the call their tensors; it drops outputs that are not
+  /// named.
   TriageStatus (*run_named)(TriagePolicy* policy, const TriageNamedTensor* inputs, size_t input_count,
                             const TriageRunOptions* options, TriageNamedTensor* outputs, size_t output_count);
   /// Captures and compiles for such inputs, so that the first call is warm. Takes the inputs over as `run` does.
@@ -382,8 +386,8 @@ typedef struct TriageApi {
   /// For all later calls, also after reloads.
   TriageStatus (*set_param)(TriagePolicy* policy, const TriageParam* param);
   TriageStatus (*manual_seed)(TriagePolicy* policy, uint64_t seed);
-  /// The errors in an output of flags, samples in order. The tensor stays the host's. `*count` is the room in `flags` (null if
-  /// it is 0), and becomes the number of errors; those beyond the room are left out.
+  /// The errors in an output of flags, samples in order. The tensor stays the host's. `*count` is the room in `flags`
+  /// (null if it is 0), and becomes the number of errors; those beyond the room are left out.
   TriageStatus (*read_flags)(const DLManagedTensor* tensor, TriageFlag* flags, size_t* count);
 
   /// --- versions --- `result` gets TRIAGE_RELOAD_..., and may be null.
@@ -408,8 +412,8 @@ typedef struct TriageApi {
   TriageStatus (*reset_state)(TriagePolicy* policy, const char* key);  ///< null: of all keys
 
   /// --- since version 2 ---
-  /// read_flags of an output of this policy: its own names of codes 4, 8 and 12 (`codes = { MISSING = 4 }`), as the live version
-  /// has them.
+  /// read_flags of an output of this policy: its own names of codes 4, 8 and 12 (`codes = { MISSING = 4 }`), as the
+  /// live version has them.
   TriageStatus (*read_policy_flags)(TriagePolicy* policy, const DLManagedTensor* tensor, TriageFlag* flags,
                                     size_t* count);
 } TriageApi;
