@@ -109,6 +109,21 @@ TEST_CASE("a line has at most 120 columns") {
   }
 }
 
+TEST_CASE("docs/logs.md lists the variables of the environment that triage reads") {
+  const std::regex literal(R"re("(TRIAGE_[A-Z_]*[A-Z])")re"), row(R"re(\| `(TRIAGE_[A-Z_]+)` \|)re");
+  const auto names_in = [](const std::string& text, const std::regex& name) {
+    std::set<std::string> names;
+    for (std::sregex_iterator match(text.begin(), text.end(), name), end; match != end; ++match)
+      names.insert((*match)[1]);
+    return names;
+  };
+  std::set<std::string> read_there;
+  for (const fs::path& file : files_in({"runtime", "bindings/lua", "bindings/cli"}, {".cpp", ".h"}))
+    if (file.filename() != "gone.cpp") read_there.merge(names_in(read(file), literal));
+  read_there.erase("TRIAGE_LOG");  // where several names begin
+  CHECK(read_there == names_in(read(root / "docs" / "logs.md"), row));
+}
+
 TEST_CASE("the C interface and the examples use the public headers only") {
   const std::regex own(R"re(#include "(?!bindings/c/|examples/|\w+\.h"))re");
   for (const fs::path& file : files_in({"bindings/c", "examples"}, {".cpp", ".h"}))
