@@ -15,19 +15,24 @@ from ._errors import (
     FileError,
     GraphBreakError,
     InputError,
+    InputTypeError,
     LimitError,
     LoadError,
+    MemoryLimitError,
     PolicyError,
+    TimeLimitError,
     ValidationError,
 )
+from ._events import Event, LoadFailure, Version
 from ._generate import Finding, LogitsProcessor
-from ._policy import Event, LoadFailure, Policy, Runtime, Version, Watch, load, load_source, metrics_text, watch
+from ._options import Limits
+from ._policy import Policy, Runtime, Watch, load, load_source, metrics_text, watch
 from ._short import find, fix, flag_inf, flag_nan, flag_nan_and_inf, flag_oob_indices, has_err, push
 
 __all__ = [
     "AccumulationConfig", "ConfigError", "Dedupe", "Error", "ErrorConfig", "ErrorLocation", "Event", "FileError", "Finding", "GraphBreakError",
-    "InputError", "LimitError", "LoadError", "LoadFailure", "LogitsProcessor", "Order", "Policy", "PolicyError", "Priority", "Runtime",
-    "ValidationError", "Version", "Watch", "err", "find", "fix", "flag_inf", "flag_nan", "flag_nan_and_inf", "flag_oob_indices", "flags", "get_config",
+    "InputError", "InputTypeError", "LimitError", "Limits", "LoadError", "LoadFailure", "LogitsProcessor", "MemoryLimitError", "Order", "Policy",
+    "PolicyError", "Priority", "Runtime", "TimeLimitError", "ValidationError", "Version", "Watch", "err", "find", "fix", "flag_inf", "flag_nan", "flag_nan_and_inf", "flag_oob_indices", "flags", "get_config",
     "has_err", "load", "load_source", "metrics_text", "push", "set_config", "watch",
 ]  # fmt: skip
 
