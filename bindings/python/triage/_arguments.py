@@ -85,13 +85,18 @@ def path(operation: str, name: str, value: Any) -> str:
 def whole(operation: str, name: str, value: Any, least: int | None = None, expected: str = "") -> int:
     """An integer of any type but bool, of 64 bits."""
     expected = expected or f"an int{f' of {least} or more' if least is not None else ''}"
-    if isinstance(value, bool) or not isinstance(value, Integral):
+    if isinstance(value, bool) or not isinstance(value, (int, Integral)):
         raise wrong(operation, name, expected, value)
     number = int(value)
     if (least is not None and number < least) or not -_MOST <= number < _MOST:
         bits = f"an int of {number.bit_length()} bits, and there are 64" if number.bit_length() > 63 else str(number)
         raise InputError(f"{operation}: `{name}` is {expected}; got {bits}.")
     return number
+
+
+def size(operation: str, name: str, value: Any) -> Any:
+    """An int, or the one that a compiler has in its place."""
+    return value if isinstance(value, torch.SymInt) else whole(operation, name, value)
 
 
 def number(operation: str, name: str, value: Any, expected: str = "a number") -> float:

@@ -153,4 +153,4 @@ def raised_by_operator(error: RuntimeError) -> RuntimeError:
     if not text.startswith("triage::"):
         return error
     wrong = refused(text)
-    return InputError(in_python(text)) if wrong is None else InputTypeError(wrong)
+    return InputError(in_python(text).replace("`flags`", "`f`")) if wrong is None else InputTypeError(wrong)

@@ -31,6 +31,7 @@ _WORDS: list[tuple[re.Pattern[str], str]] = [
         (r"\bPolicy::prepare\b", "Policy.prepare"),
         (r"\btriage::Runtime::load\b|\bRuntime::load\b", "triage.load"),
         (r"\bRuntime::watch\b", "triage.watch"),
+        (r"\blayout Strided\b", "layout torch.strided"),
         (r"\bErrorConfig::policy\(\)", "ErrorConfig.policy"),
         (r"\btriage::([A-Z]\w*)", r"triage.\1"),
         (r"\btriage::(\w+)", r"\1"),
