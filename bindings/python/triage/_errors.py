@@ -13,6 +13,17 @@ from ._texts import advice_in, in_python, refused, types_in_python
 _MARK = "\x1ftriage\x1f"
 _Result = TypeVar("_Result")
 
+# The files that this process loaded or tried to: messages name a long path by its end, "...policies/repair.lua", and `file` is whole.
+known_files: set[str] = set()
+
+
+def _whole(file: str) -> str:
+    if not file.startswith("..."):
+        return file
+    ends = [each for each in known_files if each.endswith(file[3:])]
+    return ends[0] if len(ends) == 1 else file
+
+
 
 class Error(RuntimeError):
     """Base of all. The message is complete: what was done, what was expected, what came, what to do.
@@ -31,7 +42,7 @@ class Error(RuntimeError):
         super().__init__(message)
         if not file and message.startswith("Caught "):
             message, file, line = _from_a_worker(message)
-        self.file = file
+        self.file = _whole(file)
         self.line = line
         self.traceback = traceback
         self.hint = advice_in(message) if hint is None else hint

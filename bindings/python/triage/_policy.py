@@ -18,7 +18,7 @@ from . import _arguments as arguments
 from . import _library  # noqa: F401  registers the classes
 from ._arguments import Array, of_array
 from ._config import constant_in_programs
-from ._errors import InputError, InputTypeError, LoadError, called, raised
+from ._errors import InputError, InputTypeError, LoadError, called, known_files, raised
 from ._events import Event, Version
 from ._options import Gate, Limits, MaskedRows, OnError, of_call, of_runtime, unknown_of_call
 from ._params import plain_params
@@ -490,6 +490,7 @@ def _key(operation: str, key: Any) -> str | None:
 def _loaded(runtime: Runtime, path: str, key: str | None) -> Policy:
     """The policy of the file and these options that is there, after a look at its file, or a new one."""
     origin = ("load", os.path.abspath(path))
+    known_files.add(origin[-1])
     with _lock:
         chosen = _key("load", key) or _key_of(runtime, origin)
         known = _policies.get(chosen)
@@ -503,6 +504,12 @@ def _loaded(runtime: Runtime, path: str, key: str | None) -> Policy:
             why.line,
         )
     return known
+
+
+def shared(path: str) -> Policy:
+    """The policy of a file with the whole path as its key, as it is: its file is read only if it is not there."""
+    known_files.add(path)
+    return _opened(_runtime_for({}), ("load", path), path, path)
 
 
 def _key_of(runtime: Runtime, origin: tuple[str, ...]) -> str:
