@@ -20,6 +20,7 @@ from ._arguments import Array, of_array
 from ._config import constant_in_programs
 from ._errors import InputError, InputTypeError, LoadError, called, known_files, raised
 from ._events import Event, Version
+from ._html import of_policy
 from ._options import Gate, Limits, MaskedRows, OnError, of_call, of_runtime, unknown_of_call
 from ._params import plain_params
 from ._texts import in_python
@@ -220,8 +221,6 @@ class Policy:
         return f"<triage.Policy {self.name} {shape}, version {version.number} of {where}{' (newest file refused)' if version.last_error else ''}>"
 
     def _repr_html_(self) -> str:
-        from ._html import of_policy
-
         return of_policy(self)
 
     # --- params and state ---
@@ -428,6 +427,10 @@ class Runtime:
                     self._generation = _generation
         return self._object
 
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
     def close(self) -> None:
         """Ends its watches and threads, and writes its decision log to the end. Its policies still run; it loads no others."""
         if self._closed:
@@ -489,6 +492,7 @@ def _key(operation: str, key: Any) -> str | None:
 
 def _loaded(runtime: Runtime, path: str, key: str | None) -> Policy:
     """The policy of the file and these options that is there, after a look at its file, or a new one."""
+    runtime._native()  # a closed one gives no policy, also none that is there
     origin = ("load", os.path.abspath(path))
     known_files.add(origin[-1])
     with _lock:

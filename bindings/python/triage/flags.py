@@ -16,6 +16,7 @@ from . import _arguments as arguments
 from ._arguments import Array
 from ._config import ErrorConfig, checked_config, checked_flags
 from ._errors import InputError, called
+from ._html import of_flags
 
 _ops = torch.ops.triage
 
@@ -107,6 +108,28 @@ def pretty_print(
     """One sample as text."""
     flags, slots, overflow, names = _layout("flags.pretty_print", f, config, codes)
     return str(called(_ops._flags_pretty, flags, _sample("flags.pretty_print", flags, sample), slots, overflow, names))
+
+
+class View:
+    """Flags as a notebook shows them: `triage.flags.html(f)` at the end of a cell. `html` has the text, for a report."""
+
+    def __init__(self, html: str, line: str) -> None:
+        self.html = html
+        self._line = line
+
+    def _repr_html_(self) -> str:
+        return self.html
+
+    def __repr__(self) -> str:
+        return self._line
+
+
+def html(f: Array, *, config: ErrorConfig | None = None, codes: Mapping[str, int] | None = None, most: int = 50) -> View:
+    """A table of the samples that have an entry, the first `most` of them, for notebooks and reports."""
+    arguments.whole("flags.html", "most", most, 0)
+    f = checked_flags("flags.html", f, config)
+    line = repr(f, config=config, codes=codes)
+    return View(of_flags(line, f.shape[0], to_table(f, config=config, codes=codes), most), line)
 
 
 def save(
