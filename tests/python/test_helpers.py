@@ -303,6 +303,7 @@ from triage.metrics import Collector
 with triage.Runtime(backend="eager", on_error="last_good", limits=triage.Limits(seconds=1.0), seed=3) as runtime:
     policy: triage.Policy = runtime.load("repair.lua")
 outputs: torch.Tensor | tuple[torch.Tensor, ...] = policy(torch.ones(2, 4))
+first, second = policy(np.ones((2, 4)))
 z, f = policy.run([torch.ones(2, 4), np.ones(3)], params={"k": 1.0}, deadline=1.0, on_error="raise")
 fine: torch.Tensor = err.is_ok(f)
 repaired, g = triage.fix(z, triage.flag_nan(z, "a"), "a", codes=[err.NAN])

@@ -105,7 +105,7 @@ def number(operation: str, name: str, value: Any, expected: str = "a number") ->
     try:
         return float(value)
     except OverflowError:
-        raise InputError(f"{operation}: `{name}` is {expected}; got an int of {int(value).bit_length()} bits.") from None
+        raise InputError(f"{operation}: `{name}` is {expected}; got an int of more than 1024 bits.") from None
 
 
 def seconds(operation: str, name: str, value: Any) -> float:

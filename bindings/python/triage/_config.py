@@ -156,7 +156,7 @@ def constant_in_programs(function: _Function) -> _Function:
 
 @constant_in_programs
 def _registered(path: str) -> int:
-    return called(_ops._register_location, path)
+    return int(called(_ops._register_location, path))
 
 
 def location_id(operation: str, location: object) -> int:

@@ -65,7 +65,7 @@ class Steps:
     def run(self, logits: Tensor, given: Mapping[str, Callable[[], Tensor]]) -> tuple[Tensor, Tensor, Tensor]:
         """The logits to sample from, the verdicts int8 (rows,), and the flags of all policies. Waits for no device."""
         made: dict[str, Tensor] = {}
-        flags = None
+        flags: list[Tensor] = []
         for known, policy, names in zip(self._known, self.policies, self._inputs, strict=True):
             for name in names:
                 if name == "verdict" and name not in made:
@@ -75,8 +75,8 @@ class Steps:
             outputs = known.run([logits, *(made[name] for name in names)])
             logits, verdict, f = _checked(policy, logits, outputs)
             made["verdict"] = torch.maximum(made["verdict"], verdict) if "verdict" in made else verdict
-            flags = f if flags is None else err.merge(flags, f)
-        return logits, made["verdict"], flags
+            flags.append(f)
+        return logits, made["verdict"], err.merge(*flags) if len(flags) > 1 else flags[0]
 
 
 class _Known:
@@ -200,11 +200,12 @@ class Ended:
     """Logs which requests ended, without waiting for the device: verdicts are read a step later, or when they have come."""
 
     def __init__(self) -> None:
-        self._pending: deque[tuple[torch.cuda.Event | None, Tensor, Tensor | Sequence[Any]]] = deque()
+        self._pending: deque[tuple[Any, Tensor, Tensor | Sequence[Any]]] = deque()
 
     def note(self, verdict: Tensor, requests: Tensor | Sequence[Any]) -> None:
         self.tell()
-        event = torch.cuda.Event() if verdict.is_cuda else None
+        cuda: Any = torch.cuda
+        event = cuda.Event() if verdict.is_cuda else None
         if isinstance(requests, Tensor):
             requests = requests.to("cpu", non_blocking=True)
         self._pending.append((event, verdict.to("cpu", non_blocking=True), requests))

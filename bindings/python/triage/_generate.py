@@ -161,7 +161,8 @@ class LogitsProcessor:
 
     def _history(self, input_ids: Tensor) -> Tensor:
         if self._begins is None:  # of a prompt, behind its padding
-            self._begins = (input_ids == self._pad).to(torch.int8).cumprod(1).sum(1, keepdim=True)
+            padding = input_ids.eq(-1 if self._pad is None else self._pad)
+            self._begins = padding.to(torch.int8).cumprod(1).sum(1, keepdim=True)
         length = input_ids.shape[1]
         first = max(0, length - self._window)
         place = torch.arange(first, length, device=input_ids.device)

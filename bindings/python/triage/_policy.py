@@ -150,7 +150,7 @@ class Policy:
             raise unknown_of_call(next(iter(unknown)))
         values = self._inputs_of_run(inputs)
         options = None
-        if not (on_error is None is deadline is state_key is decision_id is trace_id):
+        if on_error is not None or deadline is not None or state_key is not None or decision_id is not None or trace_id is not None:
             options = {"on_error": on_error, "deadline": deadline, "state_key": state_key, "decision_id": decision_id, "trace_id": trace_id}
         if params is None and info is None and options is None and not torch.compiler.is_compiling():
             return tuple(self._plain_call(values))
@@ -183,7 +183,7 @@ class Policy:
 
     @property
     def name(self) -> str:
-        return called(self._native().name)
+        return str(called(self._native().name))
 
     @property
     def key(self) -> str:
@@ -471,7 +471,7 @@ class Runtime:
 
     def metrics_text(self) -> str:
         """Statistics of all policies in Prometheus' text format."""
-        return called(self._native().metrics)
+        return str(called(self._native().metrics))
 
 
 def _runtime_for(options: Mapping[str, Any]) -> Runtime:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from typing import TypeAlias
 
 _DTYPES = {
     "Byte": "uint8", "Char": "int8", "Short": "int16", "Int": "int32", "Long": "int64", "Half": "float16", "BFloat16": "bfloat16",
@@ -11,43 +13,46 @@ _DTYPES = {
 }  # fmt: skip
 _DTYPE = "|".join(sorted(_DTYPES, key=len, reverse=True))
 
-# What a text says of the C++ interface, and what Python has in its place. First those that name one thing, then whole families.
-_WORDS: list[tuple[re.Pattern[str], str]] = [
-    (re.compile(pattern), text)
-    for pattern, text in [
-        (r"or have the host raise triage::Limits", "or raise the `limits` of its triage.Runtime"),
-        (r"or raise triage::Limits", "or raise the `limits` of its triage.Runtime"),
-        (r"triage::Limits", "the `limits` of its triage.Runtime"),
-        (r"RuntimeOptions::limits: ", "limits: "),
-        (r"give ReloadGate::warn, refuse or shadow", 'give "warn", "refuse" or "shadow"'),
-        (r"RuntimeOptions::on_new_graph_breaks = refuse or shadow", 'on_new_graph_breaks="refuse" or "shadow"'),
-        (r"RuntimeOptions::on_slow_reload = refuse or shadow", 'on_slow_reload="refuse" or "shadow"'),
-        (r"(?:RuntimeOptions|RunOptions)::(\w+)", r"`\1`"),
-        (r"; use triage::Bundle for that", "; only a C++ program has bundles"),
-        (r" \(Runtime::define_module\)", " (a C++ program; Python cannot)"),
-        (r" \(Runtime::define, define_tensor, define_module\)", ""),
-        (r" \(triage::define_dist\)", " (a C++ program can; Python cannot)"),
-        (r" \(triage::FunctionOptions\)", ""),
-        (r"\bPolicy::prepare\b", "Policy.prepare"),
-        (r"\btriage::Runtime::load\b|\bRuntime::load\b", "triage.load"),
-        (r"\bRuntime::watch\b", "triage.watch"),
-        (r"\blayout Strided\b", "layout torch.strided"),
-        (r"\bErrorConfig::policy\(\)", "ErrorConfig.policy"),
-        (r"\btriage::([A-Z]\w*)", r"triage.\1"),
-        (r"\btriage::(\w+)", r"\1"),
-        (rf"\b({_DTYPE})(?= (?:words|of shape|and )|\.$|\. | ?[\[{{]\d)", lambda found: f"torch.{_DTYPES[found[1]]}"),
-        (r"\b((?:[Ff]lags? and )?[Ss]hapes? |torch\.\w+ (?:of shape )?)\[([\d, ]*)\]", lambda found: found[1] + _shape(found[2])),
-        (r"(?<=and )\[([\d, ]*)\](?=\))", lambda found: _shape(found[1])),
-        (r"(?<=z's shape )\[([\d, ]*)\]", lambda found: _shape(found[1])),
-        (r"(torch\.\w+) \{([\d, ]*)\}", lambda found: f"{found[1]} {_shape(found[2])}"),
-    ]
-]  # fmt: skip
+_Words: TypeAlias = "str | Callable[[re.Match[str]], str]"
+
+
+def _table(*rows: tuple[str, _Words]) -> list[tuple[re.Pattern[str], _Words]]:
+    return [(re.compile(pattern), words) for pattern, words in rows]
 
 
 def _shape(sizes: str) -> str:
     """As Python writes it: (8,) for one."""
     return f"({sizes}{',' if sizes and ',' not in sizes else ''})"
 
+
+# What a text says of the C++ interface, and what Python has in its place. First those that name one thing, then whole families.
+_WORDS = _table(
+    (r"or have the host raise triage::Limits", "or raise the `limits` of its triage.Runtime"),
+    (r"or raise triage::Limits", "or raise the `limits` of its triage.Runtime"),
+    (r"triage::Limits", "the `limits` of its triage.Runtime"),
+    (r"RuntimeOptions::limits: ", "limits: "),
+    (r"give ReloadGate::warn, refuse or shadow", 'give "warn", "refuse" or "shadow"'),
+    (r"RuntimeOptions::on_new_graph_breaks = refuse or shadow", 'on_new_graph_breaks="refuse" or "shadow"'),
+    (r"RuntimeOptions::on_slow_reload = refuse or shadow", 'on_slow_reload="refuse" or "shadow"'),
+    (r"(?:RuntimeOptions|RunOptions)::(\w+)", r"`\1`"),
+    (r"; use triage::Bundle for that", "; only a C++ program has bundles"),
+    (r" \(Runtime::define_module\)", " (a C++ program; Python cannot)"),
+    (r" \(Runtime::define, define_tensor, define_module\)", ""),
+    (r" \(triage::define_dist\)", " (a C++ program can; Python cannot)"),
+    (r" \(triage::FunctionOptions\)", ""),
+    (r"\bPolicy::prepare\b", "Policy.prepare"),
+    (r"\btriage::Runtime::load\b|\bRuntime::load\b", "triage.load"),
+    (r"\bRuntime::watch\b", "triage.watch"),
+    (r"\blayout Strided\b", "layout torch.strided"),
+    (r"\bErrorConfig::policy\(\)", "ErrorConfig.policy"),
+    (r"\btriage::([A-Z]\w*)", r"triage.\1"),
+    (r"\btriage::(\w+)", r"\1"),
+    (rf"\b({_DTYPE})(?= (?:words\b|of shape)| ?[\[{{]\d)|(?<=got )({_DTYPE})(?=\.)", lambda found: f"torch.{_DTYPES[found[1] or found[2]]}"),
+    (r"\b((?:[Ff]lags? and )?[Ss]hapes? |torch\.\w+ (?:of shape )?)\[([\d, ]*)\]", lambda found: found[1] + _shape(found[2])),
+    (r"(?<=and )\[([\d, ]*)\](?=\))", lambda found: _shape(found[1])),
+    (r"(?<=z's shape )\[([\d, ]*)\]", lambda found: _shape(found[1])),
+    (r"(torch\.\w+) \{([\d, ]*)\}", lambda found: f"{found[1]} {_shape(found[2])}"),
+)
 
 _KINDS = {"floating_t": "a floating dtype", "integer_t": "an integer dtype", "any_t": "any dtype", "error_t": "flags"}
 _DECLARED = re.compile(r"Tensor\((\w+_t)(?:, \{([^{}]*)\})?\)")

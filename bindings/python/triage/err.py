@@ -45,7 +45,7 @@ _SEVERITIES = {OK: OK, NAN: CRITICAL, INF: CRITICAL, OVERFLOW: ERROR, OUT_OF_BOU
 ANY_CODE = 0xFFFF
 
 
-def _code(operation: str, code: int) -> int:
+def _code(operation: str, code: object) -> int:
     if not isinstance(code, int) or not 0 <= code <= 15:
         error = InputError if isinstance(code, int) else InputTypeError
         raise error(f"{operation}: a code is a number of 0 to 15, such as err.NAN; got {arguments.shown(code)}.")
@@ -135,10 +135,11 @@ def push(
             codes = torch.where(where, codes, torch.zeros_like(codes))
         how_bad = _severity("err.push", severity, c.default_severity)
         return operated(_ops.push, f, codes, where_to, how_bad, c.num_slots, c.policy)
-    how_bad = _severity("err.push", severity, default_severity(_code("err.push", code)))
+    number = _code("err.push", code)
+    how_bad = _severity("err.push", severity, default_severity(number))
     if where is None:
-        return operated(_ops.push.scalar, f, code, where_to, how_bad, c.num_slots, c.policy)
-    return operated(_ops.push.where, f, code, where_to, how_bad, where, c.num_slots, c.policy)
+        return operated(_ops.push.scalar, f, number, where_to, how_bad, c.num_slots, c.policy)
+    return operated(_ops.push.where, f, number, where_to, how_bad, where, c.num_slots, c.policy)
 
 
 def push_scalar(
