@@ -152,8 +152,12 @@ class Policy:
         options = None
         if on_error is not None or deadline is not None or state_key is not None or decision_id is not None or trace_id is not None:
             options = {"on_error": on_error, "deadline": deadline, "state_key": state_key, "decision_id": decision_id, "trace_id": trace_id}
-        if params is None and info is None and options is None and not torch.compiler.is_compiling():
+        if params is None and info is None and options is None:
+            if torch.compiler.is_compiling():
+                return tuple(torch.ops.triage.run_policy(self._key, list(values)))
             return tuple(self._plain_call(values))
+        if torch.compiler.is_compiling():
+            raise InputError(f"{self._key}: inside torch.compile and torch.export, run takes no options; set_param works there, too.")
         if info is not None and not isinstance(info, dict):
             raise arguments.wrong("run", "info", "a dict, which the call fills", info)
         params = {} if params is None else plain_params("run", params)
