@@ -197,7 +197,10 @@ def test_hints(tmp_path):
     z = torch.ones(8, 4)
     assert hint(lambda: triage.flag_nan(z, f=z)) == "Pass the config that the flags were made with."
     assert hint(lambda: triage.Runtime(trial_seconds=-1)) == "give 0 where calls alone end a trial, or a number above 0"
-    assert hint(lambda: triage.Runtime(instructions=10_000).load_source(ENDLESS)) == "reduce the work, or raise the `limits` of its triage.Runtime"
+    assert (
+        hint(lambda: triage.Runtime(instructions=10_000).load_source(ENDLESS))
+        == "reduce the work, or raise the `limits` of its triage.Runtime"
+    )
     broken = "return function(z) if z:sum():item() > 0 then return z end return z + 1 end"
     assert hint(lambda: triage.Runtime(fullgraph=True).load_source(broken)(z)).startswith("Keep it a tensor: ")
     assert hint(lambda: triage.load(tmp_path / "none.lua")) == ""
@@ -270,5 +273,3 @@ def test_texts_of_reloads_are_in_pythons_words(tmp_path):
 def test_declared_types_stay_lua_where_a_script_is_to_be_changed():
     with pytest.raises(triage.LoadError, match=r'signature = \{ z = Tensor\(float32_t, \{"N", 512\}\) \}'):
         triage.load_source("return policy {outputs={'z'}, signature={y=Tensor(floating_t,{'N'})}, run=function(z) return z end}")
-
-

@@ -136,7 +136,16 @@ HARMLESS = {"div", "b", "table", "thead", "tbody", "tr", "th", "td", "code", "sp
 def test_a_policy_in_a_notebook(policy, policy_file):
     policy(bad_batch())
     text = policy._repr_html_()
-    for part in ("triage.Policy repair", "version 1", f"key <code>{policy.key}</code>", "Tensor(float32_t, {&quot;N&quot;, 4})", "fallback", "flagged", "logits", "NAN"):
+    for part in (
+        "triage.Policy repair",
+        "version 1",
+        f"key <code>{policy.key}</code>",
+        "Tensor(float32_t, {&quot;N&quot;, 4})",
+        "fallback",
+        "flagged",
+        "logits",
+        "NAN",
+    ):
         assert part in text, part
     assert tags_of(text) <= HARMLESS and "refused" not in text
     policy_file.write_text("return function(z <script>alert(1)</script>")
@@ -219,7 +228,10 @@ def test_arrays_go_in_without_a_copy(policy):
 @pytest.mark.parametrize(
     "array, text",
     [
-        (np.array([["a"]]), 'input 1 is a NumPy array of <U1, a dtype that PyTorch has not; convert it, as in array.astype\\("float32"\\).'),
+        (
+            np.array([["a"]]),
+            'input 1 is a NumPy array of <U1, a dtype that PyTorch has not; convert it, as in array.astype\\("float32"\\).',
+        ),
         (np.array([[1]], dtype=object), "input 1 is a NumPy array of object, a dtype that PyTorch has not"),
         (np.ones((2, 4), np.float32)[::-1], r"that PyTorch cannot read \(.*\); pass array.copy\(\) in native byte order"),
         (np.ones((2, 4), ">f4"), "in native byte order"),
@@ -279,7 +291,10 @@ def test_same_bits():
 def test_isolated(policy):
     testing.assert_isolated(policy, torch.randn(6, 4))
     mean = triage.load_source("return policy {outputs = {'z'}, run = function(z) return z - z:mean(0, true) end}", "mean.lua")
-    with pytest.raises(AssertionError, match=r"mean.lua.*: sample 0 of `z` became nan, and other samples of `z` with it: sample 1: its values differ in 4 of 4"):
+    with pytest.raises(
+        AssertionError,
+        match=r"mean.lua.*: sample 0 of `z` became nan, and other samples of `z` with it: sample 1: its values differ in 4 of 4",
+    ):
         testing.assert_isolated(mean, torch.randn(6, 4))
     counting = triage.load_source(
         "return policy {outputs = {'y'}, state = {n = {shape = {}}}, run = function(z, s) local n = s.n + 1 return z * 0 + torch.rand_like(z) + n, {n = n} end}"
@@ -293,7 +308,7 @@ def test_isolated(policy):
 
 # --- types ---
 
-GOOD = '''
+GOOD = """
 import numpy as np
 import torch
 import triage
@@ -321,12 +336,12 @@ except triage.PolicyError as error:
     place: tuple[str, int, str, str] = (error.file, error.line, error.traceback, error.hint)
 processor = triage.LogitsProcessor(policy, eos=2)
 ended: torch.Tensor = processor.ended
-'''
+"""
 BAD = {
     'triage.Runtime(backnd="eager")': "Runtime",
     'triage.Runtime(on_error="ignore")': "Runtime",
     "triage.Runtime(seed='x')": "Runtime",
-    'policy.run([z], dead_line=1)': "run",
+    "policy.run([z], dead_line=1)": "run",
     'policy.run([z], on_error="no")': "run",
     "triage.Limits(second=1)": "Limits",
     "policy.pin('a')": "pin",

@@ -30,10 +30,11 @@ from ._policy import Policy, Runtime, Watch, load, load_source, metrics_text, wa
 from ._short import find, fix, flag_inf, flag_nan, flag_nan_and_inf, flag_oob_indices, has_err, push
 
 __all__ = [
-    "AccumulationConfig", "ConfigError", "Dedupe", "Error", "ErrorConfig", "ErrorLocation", "Event", "FileError", "Finding", "GraphBreakError",
-    "InputError", "InputTypeError", "LimitError", "Limits", "LoadError", "LoadFailure", "LogitsProcessor", "MemoryLimitError", "Order", "Policy",
-    "PolicyError", "Priority", "Runtime", "TimeLimitError", "ValidationError", "Version", "Watch", "err", "find", "fix", "flag_inf", "flag_nan", "flag_nan_and_inf", "flag_oob_indices", "flags", "get_config",
-    "has_err", "load", "load_source", "metrics_text", "push", "set_config", "watch",
+    "AccumulationConfig", "ConfigError", "Dedupe", "Error", "ErrorConfig", "ErrorLocation", "Event", "FileError", "Finding",
+    "GraphBreakError", "InputError", "InputTypeError", "LimitError", "Limits", "LoadError", "LoadFailure", "LogitsProcessor",
+    "MemoryLimitError", "Order", "Policy", "PolicyError", "Priority", "Runtime", "TimeLimitError", "ValidationError", "Version", "Watch",
+    "err", "find", "fix", "flag_inf", "flag_nan", "flag_nan_and_inf", "flag_oob_indices", "flags", "get_config", "has_err", "load",
+    "load_source", "metrics_text", "push", "set_config", "watch",
 ]  # fmt: skip
 
 for _name in __all__:  # messages and pickles name the public place: triage.InputError

@@ -63,7 +63,9 @@ def of_array(operation: str, what: str, value: Any) -> Tensor:
             f'{operation}: {what} is a NumPy array of {value.dtype}, a dtype that PyTorch has not; convert it, as in array.astype("float32").'
         ) from None
     except ValueError as error:  # strides below 0, or the bytes of another processor
-        raise InputError(f"{operation}: {what} is a NumPy array that PyTorch cannot read ({error}); pass array.copy() in native byte order.") from None
+        raise InputError(
+            f"{operation}: {what} is a NumPy array that PyTorch cannot read ({error}); pass array.copy() in native byte order."
+        ) from None
 
 
 def text(operation: str, name: str, value: Any) -> str:
@@ -148,6 +150,6 @@ def by_name(operation: str, name: str, value: Any, of: str) -> Mapping[str, Any]
 
 
 def meant(name: object, known: Collection[str]) -> str:
-    """"; did you mean `backend`?" where one of `known` is close, else ""."""
+    """ "; did you mean `backend`?" where one of `known` is close, else ""."""
     close = difflib.get_close_matches(str(name), known, 1)
     return f"; did you mean {close[0]!r}?" if close else ""

@@ -24,7 +24,6 @@ def _whole(file: str) -> str:
     return ends[0] if len(ends) == 1 else file
 
 
-
 class Error(RuntimeError):
     """Base of all. The message is complete: what was done, what was expected, what came, what to do.
 

@@ -134,7 +134,9 @@ class LogitsProcessor:
         if not self._verdicts:
             beams = _beams_of_generate()
             if beams is not None and beams != self._beams:
-                raise InputError(f"`generate` runs with num_beams={beams}, and this processor was made for {self._beams}: give it num_beams={beams}.")
+                raise InputError(
+                    f"`generate` runs with num_beams={beams}, and this processor was made for {self._beams}: give it num_beams={beams}."
+                )
             if rows % self._beams:
                 raise InputError(f"num_beams={self._beams}, and the scores have {rows} rows: pass the num_beams of `generate`.")
             self._rows, self._prompt, self._first = rows, length, new_requests(rows // self._beams)
@@ -197,9 +199,7 @@ class LogitsProcessor:
         for step, (verdict, f) in enumerate(zip(self.verdicts.tolist(), self._flags, strict=True)):
             if any(verdict):
                 entries = unpack_all(f.cpu(), codes=_codes(self._steps.policies))
-                findings += [
-                    Finding(step, row, row // self._beams, said, tuple(entries[row])) for row, said in enumerate(verdict) if said
-                ]
+                findings += [Finding(step, row, row // self._beams, said, tuple(entries[row])) for row, said in enumerate(verdict) if said]
         return findings
 
     def __repr__(self) -> str:

@@ -30,11 +30,11 @@ def _types(names: Sequence[str], specs: Sequence[Any], ranges: dict[str, str]) -
 def of_policy(policy: Policy) -> str:
     signature, version, statistics = policy.signature, policy.version, policy.statistics()
     live = f"version {version.number}" + (", pinned" if version.pinned else "") + (", on trial" if version.on_trial else "")
-    parts = [
-        f"<div><b>triage.Policy {escape(policy.name)}</b> · {live} of {escape(policy.path or 'text')} · key <code>{escape(policy.key)}</code></div>"
-    ]
+    where = f"{live} of {escape(policy.path or 'text')} · key <code>{escape(policy.key)}</code>"
+    parts = [f"<div><b>triage.Policy {escape(policy.name)}</b> · {where}</div>"]
     if version.last_error:
-        parts.append(f"<div style='color:{_BAD['CRITICAL']}'>the newest file was refused: <code>{escape(version.last_error.message)}</code></div>")
+        why = f"the newest file was refused: <code>{escape(version.last_error.message)}</code>"
+        parts.append(f"<div style='color:{_BAD['CRITICAL']}'>{why}</div>")
     rows = [("input", *each) for each in _types(signature["inputs"], signature["input_types"], {})]
     rows += [("output", *each) for each in _types(signature["outputs"], signature["output_types"], signature["output_ranges"])]
     rows += [("param", name, f"{value}{_range(signature['param_ranges'].get(name))}") for name, value in policy.params.items()]
@@ -67,8 +67,11 @@ def of_flags(title: str, samples: int, rows: Sequence[TableRow], most: int) -> s
     shown = list(by_sample.items())[:most]
     lines = [f"<div><b>{escape(title)}</b></div>"]
     if shown:
-        body = "".join(f"<tr><td>{sample}</td><td style='text-align:left'>{'<br>'.join(map(_entry, entries))}</td></tr>" for sample, entries in shown)
-        lines.append(f"<table><thead><tr><th>sample</th><th style='text-align:left'>entries</th></tr></thead><tbody>{body}</tbody></table>")
+        left_aligned = "style='text-align:left'"
+        texts = [(sample, "<br>".join(map(_entry, entries))) for sample, entries in shown]
+        body = "".join(f"<tr><td>{sample}</td><td {left_aligned}>{text}</td></tr>" for sample, text in texts)
+        head = f"<tr><th>sample</th><th {left_aligned}>entries</th></tr>"
+        lines.append(f"<table><thead>{head}</thead><tbody>{body}</tbody></table>")
     left = len(by_sample) - len(shown)
     fine = samples - len(by_sample)
     lines.append(f"<div>{f'and {left} more with entries; ' if left else ''}{fine} of {samples} samples without an entry</div>")

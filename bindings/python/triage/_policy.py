@@ -124,9 +124,7 @@ class Policy:
             raise raised(error) from None
 
     def _tensors(self, inputs: Sequence[Any]) -> list[Tensor]:
-        return [
-            each if isinstance(each, Tensor) else of_array(self._key, f"input {i}", each) for i, each in enumerate(inputs, 1)
-        ]
+        return [each if isinstance(each, Tensor) else of_array(self._key, f"input {i}", each) for i, each in enumerate(inputs, 1)]
 
     def run(
         self,
@@ -176,8 +174,12 @@ class Policy:
         if isinstance(inputs, Mapping):
             return _in_order(self._key, (), inputs, self.inputs)
         if isinstance(inputs, Tensor) or arguments.is_array(inputs):
-            raise InputTypeError(f"{self._key}: run takes a list of tensors, or a dict of them by name: run([z]); got {arguments.shown(inputs)}.")
-        raise InputTypeError(f"{self._key}: run takes a list of tensors, or a dict of them by name; got {arguments.shown(inputs)}.")
+            raise self._no_inputs(": run([z])", inputs)
+        raise self._no_inputs("", inputs)
+
+    def _no_inputs(self, example: str, got: object) -> InputTypeError:
+        shown = arguments.shown(got)
+        return InputTypeError(f"{self._key}: run takes a list of tensors, or a dict of them by name{example}; got {shown}.")
 
     def prepare(self, *inputs: Array) -> None:
         """Captures and compiles for such inputs now, so that the first real call is warm."""
@@ -221,8 +223,8 @@ class Policy:
     def __repr__(self) -> str:
         signature, version = self.signature, self.version
         shape = f"({', '.join(signature['inputs'])}) -> ({', '.join(signature['outputs']) or '?'})"
-        where = self.path or "text"
-        return f"<triage.Policy {self.name} {shape}, version {version.number} of {where}{' (newest file refused)' if version.last_error else ''}>"
+        where = f"{self.path or 'text'}{' (newest file refused)' if version.last_error else ''}"
+        return f"<triage.Policy {self.name} {shape}, version {version.number} of {where}>"
 
     def _repr_html_(self) -> str:
         return of_policy(self)
@@ -471,7 +473,8 @@ class Runtime:
         return Watch(self, os.path.abspath(arguments.path("watch", "folder", folder)), debounce, poll_interval)
 
     def __repr__(self) -> str:
-        return f"<triage.Runtime {', '.join(f'{name}={value!r}' for name, value in self.options.items()) or 'without options'}{', closed' if self._closed else ''}>"
+        options = ", ".join(f"{name}={value!r}" for name, value in self.options.items()) or "without options"
+        return f"<triage.Runtime {options}{', closed' if self._closed else ''}>"
 
     def metrics_text(self) -> str:
         """Statistics of all policies in Prometheus' text format."""
@@ -540,7 +543,9 @@ def _free_key(base: str) -> str:
 
 def _is(known: Policy, runtime: Runtime, origin: tuple[str, ...]) -> bool:
     """Whether `load` of this means the policy that is there."""
-    return known._origin == origin and known._runtime.options == runtime.options and (known._runtime is runtime or not known._runtime._closed)
+    if known._origin != origin or known._runtime.options != runtime.options:
+        return False
+    return known._runtime is runtime or not known._runtime._closed
 
 
 def _opened(runtime: Runtime, origin: tuple[str, ...], key: str | None, shown: str) -> Policy:

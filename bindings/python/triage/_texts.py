@@ -47,7 +47,10 @@ _WORDS = _table(
     (r"\bErrorConfig::policy\(\)", "ErrorConfig.policy"),
     (r"\btriage::([A-Z]\w*)", r"triage.\1"),
     (r"\btriage::(\w+)", r"\1"),
-    (rf"\b({_DTYPE})(?= (?:words\b|of shape)| ?[\[{{]\d)|(?<=got )({_DTYPE})(?=\.)", lambda found: f"torch.{_DTYPES[found[1] or found[2]]}"),
+    (
+        rf"\b({_DTYPE})(?= (?:words\b|of shape)| ?[\[{{]\d)|(?<=got )({_DTYPE})(?=\.)",
+        lambda found: f"torch.{_DTYPES[found[1] or found[2]]}",
+    ),
     (r"\b((?:[Ff]lags? and )?[Ss]hapes? |torch\.\w+ (?:of shape )?)\[([\d, ]*)\]", lambda found: found[1] + _shape(found[2])),
     (r"(?<=and )\[([\d, ]*)\](?=\))", lambda found: _shape(found[1])),
     (r"(?<=z's shape )\[([\d, ]*)\]", lambda found: _shape(found[1])),

@@ -124,8 +124,8 @@ def assert_isolated(policy: Policy, *inputs: Array, samples: Sequence[int] | Non
                 others = [row for row in range(rows) if row != sample % rows]
                 for name, one, other in zip(names, after, before, strict=True):
                     if other.dim() and other.shape[0] == rows and one.shape == other.shape:
-                        what = f"{policy.key}: sample {sample} of `{policy.inputs[at]}` became {kind}, and other samples of `{name}` with it: they"
-                        _same_rows(one, other, others, what)
+                        what = f"sample {sample} of `{policy.inputs[at]}` became {kind}, and other samples of `{name}` with it"
+                        _same_rows(one, other, others, f"{policy.key}: {what}")
 
 
 def _call(policy: Policy, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
@@ -137,9 +137,9 @@ def _call(policy: Policy, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
 
 def _same_rows(actual: Tensor, expected: Tensor, rows: Sequence[int], what: str) -> None:
     if actual.dtype != expected.dtype:
-        raise AssertionError(f"{what} are {actual.dtype}, and were {expected.dtype}.")
+        raise AssertionError(f"{what}: they are {actual.dtype}, and were {expected.dtype}.")
     for row in rows:
-        assert_same_bits(actual[row], expected[row], f"{what[: -len('they')]}sample {row}: its values")
+        assert_same_bits(actual[row], expected[row], f"{what}: sample {row}: its values")
 
 
 def check_policy(path: str | os.PathLike[str], runtime: Runtime | None = None) -> Policy:
