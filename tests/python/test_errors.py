@@ -11,11 +11,12 @@ from multiprocessing import get_context
 import numpy as np
 import pytest
 import torch
-from conftest import bad_batch
+from conftest import ROOT, bad_batch
 from torch.utils.data import DataLoader, Dataset
 
 import triage
 from triage import err, flags
+from triage._texts import in_python
 
 # What a Python program cannot know: names of C++, of TorchScript's types and of Lua's, and dtypes as C++ prints them.
 FOREIGN = re.compile(
@@ -268,6 +269,21 @@ def test_texts_of_reloads_are_in_pythons_words(tmp_path):
         assert policy.reload() == "refused"
     message = policy.version.last_error.message
     assert "`on_new_graph_breaks` keeps it from calls" in message and not re.search("RuntimeOptions|::", message)
+
+
+def test_no_text_of_the_sources_keeps_a_name_of_their_interface():
+    """Texts that a script, a file or a call can provoke: whoever writes a new one finds here what Python would show."""
+    text = re.compile(r'"((?:[^"\\]|\\.)*)"')
+    names = re.compile(r"\b(?:RuntimeOptions|RunOptions|Policy|Runtime|ReloadGate|ErrorConfig)::\w|\btriage::[A-Z]\w+")
+    seen, left = 0, []
+    for folder in ("runtime/policy", "runtime/backends", "runtime/flags", "runtime/location", "runtime/typing", "bindings/lua", "bindings/python"):
+        for file in sorted((ROOT / folder).rglob("*.cpp")):
+            code = re.sub(r"^\s*(?:#include|//).*$", "", file.read_text(), flags=re.M)
+            for found in text.findall(re.sub(r'"\s*\n\s*"', "", code)):
+                if names.search(found):
+                    seen += 1
+                    left += [f"{file.name}: {said}"] if "::" in (said := in_python(found.replace("{}", "x"))) else []
+    assert seen > 20 and not left, "\n".join(left)
 
 
 def test_declared_types_stay_lua_where_a_script_is_to_be_changed():

@@ -7,6 +7,8 @@ import importlib.util
 import os
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -44,6 +46,9 @@ def test_a_file_that_broke_is_an_error_when_it_is_loaded_again(policy_file):
     with pytest.raises(triage.LoadError, match=rf"version 1 of '{first.key}', which is loaded from this file, stays live") as caught:
         triage.load(policy_file)
     assert caught.value.line == 1 and first.version.number == 1
+    policy_file.unlink()
+    with pytest.raises(triage.FileError, match="there is no such file"):
+        triage.load(policy_file)
 
 
 def test_keys_are_the_same_in_every_run(tmp_path):
@@ -84,6 +89,8 @@ def test_a_runtime_ends_with_its_block(policy_file):
         assert runtime.options == {"backend": "eager", "seconds": 2.0} and not runtime.closed
     assert runtime.closed and "closed" in repr(runtime) and "closed" in repr(watch)
     assert torch.equal(policy(bad_batch())[0][2], torch.full((4,), 0.5))
+    policy_file.write_text(DECLARED.replace("0.5", "2.5"))
+    assert policy.reload() == "swapped" and policy(bad_batch())[0][2, 0] == 2.5
     runtime.close()
     for use in (
         lambda: runtime.load(policy_file), lambda: runtime.load_source(PLAIN), lambda: runtime.watch(policy_file.parent),
@@ -93,6 +100,29 @@ def test_a_runtime_ends_with_its_block(policy_file):
             use()
     with triage.Runtime(backend="eager", seconds=2.0) as another:
         assert another.load(policy_file) is not policy
+
+
+def test_a_runtime_ends_while_other_threads_use_it(policy_file):
+    for _ in range(10):
+        runtime, said = triage.Runtime(backend="eager"), []
+
+        def use(runtime=runtime, said=said):
+            try:
+                while True:
+                    runtime.load_source(PLAIN)(bad_batch())
+                    runtime.metrics_text()
+                    runtime.watch(policy_file.parent).close()
+            except triage.InputError as error:
+                said.append(str(error))
+
+        threads = [threading.Thread(target=use) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        time.sleep(0.02)
+        runtime.close()
+        for thread in threads:
+            thread.join()
+        assert len(said) == 3 and all("closed: make another" in each for each in said)
 
 
 def test_a_watch_that_ended_says_so(policy_file):

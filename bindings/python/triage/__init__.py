@@ -6,7 +6,7 @@
 """
 
 from . import _library  # isort: skip  checks that the library fits this PyTorch, and loads it
-from . import _fake, err, flags
+from . import _fake, err, flags, metrics, testing
 from ._build import TRIAGE_VERSION as __version__
 from ._config import AccumulationConfig, Dedupe, ErrorConfig, ErrorLocation, Order, Priority, get_config, set_config
 from ._errors import (
@@ -34,7 +34,7 @@ __all__ = [
     "GraphBreakError", "InputError", "InputTypeError", "LimitError", "Limits", "LoadError", "LoadFailure", "LogitsProcessor",
     "MemoryLimitError", "Order", "Policy", "PolicyError", "Priority", "Runtime", "TimeLimitError", "ValidationError", "Version", "Watch",
     "err", "find", "fix", "flag_inf", "flag_nan", "flag_nan_and_inf", "flag_oob_indices", "flags", "get_config", "has_err", "load",
-    "load_source", "metrics_text", "push", "set_config", "watch",
+    "load_source", "metrics", "metrics_text", "push", "set_config", "testing", "watch",
 ]  # fmt: skip
 
 for _name in __all__:  # messages and pickles name the public place: triage.InputError

@@ -18,7 +18,7 @@ from . import _arguments as arguments
 from . import _library  # noqa: F401  registers the classes
 from ._arguments import Array, of_array
 from ._config import constant_in_programs
-from ._errors import InputError, InputTypeError, LoadError, called, known_files, raised
+from ._errors import FileError, InputError, InputTypeError, LoadError, called, known_files, raised
 from ._events import Event, Version
 from ._html import of_policy
 from ._options import Gate, Limits, MaskedRows, OnError, of_call, of_runtime, unknown_of_call
@@ -322,7 +322,8 @@ class Watch:
         self._runtime = runtime
         self._generation = _generation
         times = [arguments.seconds("watch", "debounce", debounce), arguments.seconds("watch", "poll_interval", poll_interval)]
-        self._object = called(runtime._native().watch, folder, *times)
+        with _lock:
+            self._object = called(runtime._native().watch, folder, *times)
         self._closed = False
         _watches.add(self)
 
@@ -438,15 +439,16 @@ class Runtime:
         return self._closed
 
     def close(self) -> None:
-        """Ends its watches and threads, and writes its decision log to the end. Its policies still run; it loads no others."""
-        if self._closed:
-            return
-        self._closed = True
-        for watch in list(_watches):
-            if watch._runtime is self:
-                watch.close()
-        if self._generation == _generation:
-            called(self._object.close)
+        """Ends its watches, and what of it no policy uses. Its policies still run, and write to its decision log; it loads no others."""
+        with _lock:  # no other thread is inside of it: the library expects that of a runtime that ends
+            if self._closed:
+                return
+            self._closed = True
+            for watch in list(_watches):
+                if watch._runtime is self:
+                    watch.close()
+            if self._generation == _generation:
+                called(self._object.close)
 
     def __enter__(self) -> Self:
         self._native()
@@ -478,7 +480,8 @@ class Runtime:
 
     def metrics_text(self) -> str:
         """Statistics of all policies in Prometheus' text format."""
-        return str(called(self._native().metrics))
+        with _lock:
+            return str(called(self._native().metrics))
 
 
 def _runtime_for(options: Mapping[str, Any]) -> Runtime:
@@ -507,6 +510,8 @@ def _loaded(runtime: Runtime, path: str, key: str | None) -> Policy:
         known = _policies.get(chosen)
         if known is None or not _is(known, runtime, origin):
             return _opened(runtime, origin, chosen, path)
+    if not os.path.exists(path):
+        raise FileError(f"cannot load the policy '{path}': there is no such file")
     if known.reload() == "refused" and (why := known.version.last_error) is not None:
         raise LoadError(
             f"{why.message}\n(version {known.version.number} of {chosen!r}, which is loaded from this file, stays live; a policy beside it "

@@ -40,12 +40,11 @@ _WORDS = _table(
     (r" \(Runtime::define, define_tensor, define_module\)", ""),
     (r" \(triage::define_dist\)", " (a C++ program can; Python cannot)"),
     (r" \(triage::FunctionOptions\)", ""),
-    (r"\bPolicy::prepare\b", "Policy.prepare"),
     (r"\btriage::Runtime::load\b|\bRuntime::load\b", "triage.load"),
     (r"\bRuntime::watch\b", "triage.watch"),
     (r"\blayout Strided\b", "layout torch.strided"),
-    (r"\bErrorConfig::policy\(\)", "ErrorConfig.policy"),
     (r"\btriage::([A-Z]\w*)", r"triage.\1"),
+    (r"\b([A-Z]\w*)::(\w+)", r"\1.\2"),
     (r"\btriage::(\w+)", r"\1"),
     (
         rf"\b({_DTYPE})(?= (?:words\b|of shape)| ?[\[{{]\d)|(?<=got )({_DTYPE})(?=\.)",
@@ -110,8 +109,7 @@ def refused(text: str) -> str | None:
 
 _VERBS = (
     "add|allow|build|call|check|choose|compute|convert|create|declare|drop|give|install|keep|leave|link|load|lower|make|move|name|open|pass|"
-    "pick|put|raise|read|reduce|remove|rename|return|send|set|start|take|try|turn|use|wait|write|did you mean|is the name right|"
-    "there are:|it has|it keeps|it takes one of"
+    "pick|put|raise|read|reduce|remove|rename|return|send|set|start|take|try|turn|use|wait|write|did you mean|is the name right"
 )
 _HINT = re.compile(r"^\s*Hint: (.*)$", re.M)
 _ADVICE = re.compile(rf"(?:; |\. |, (?=did you))(?=(?:{_VERBS})\b)", re.I)

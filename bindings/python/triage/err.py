@@ -7,7 +7,6 @@ All may be used inside torch.compile and torch.export, except those whose result
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from numbers import Number
 from typing import Any, TypeAlias
 
 import torch
@@ -67,8 +66,9 @@ def _value(operation: str, name: str, value: Any) -> Any:
         return value
     if arguments.is_array(value):
         return arguments.tensor(operation, name, value)
-    if isinstance(value, Number):  # of NumPy
-        return value.item() if hasattr(value, "item") else value
+    number = value.item() if hasattr(value, "item") else value  # of NumPy
+    if isinstance(number, (int, float, complex)):
+        return number
     raise arguments.wrong(operation, name, "a number or a tensor", value)
 
 
