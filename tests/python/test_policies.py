@@ -175,6 +175,9 @@ def test_wrong_inputs(policy):
         policy([1.0])
     with pytest.raises(triage.InputError, match="there is no input `x`.*its inputs are: z"):
         policy(x=bad_batch())
+    long = triage.load_source("return function(logits, masks) return logits end", "long.lua")
+    with pytest.raises(triage.InputError, match="there is no input `mask`; did you mean 'masks'. Its inputs are: logits, masks"):
+        long(logits=bad_batch(), mask=bad_batch())
     with pytest.raises(triage.InputError, match=r"run\(\[z\]\)"):
         policy.run(bad_batch())
     with pytest.raises(triage.InputError, match="by position"):

@@ -129,7 +129,7 @@ def one_of(operation: str, name: str, value: Any, choices: Collection[str]) -> s
     if not isinstance(value, str):
         raise wrong(operation, name, expected, value)
     if value not in choices:
-        raise InputError(f"{operation}: `{name}` is {expected}{meant(value, choices)}; got {value!r}.")
+        raise InputError(f"{operation}: `{name}` is {expected}; got {value!r}{meant(value, choices) or '.'}")
     return value
 
 
@@ -141,7 +141,7 @@ def function(operation: str, name: str, value: Any, of: str) -> Any:
 
 def by_name(operation: str, name: str, value: Any, of: str) -> Mapping[str, Any]:
     """A dict whose keys are texts. `of`: what its values are."""
-    if not isinstance(value, Mapping):
+    if type(value) is not dict and not isinstance(value, Mapping):  # to ask an abstract class takes longer
         raise wrong(operation, name, f"a dict of {of} by name", value)
     for key in value:
         if not isinstance(key, str):

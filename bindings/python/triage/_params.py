@@ -18,6 +18,8 @@ def plain_params(operation: str, params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _plain(name: str, value: Any) -> Any:
+    if type(value) is float or type(value) is bool:
+        return value
     if hasattr(value, "tolist") and not isinstance(value, Tensor):
         value = value.tolist()
     if isinstance(value, (list, tuple)):

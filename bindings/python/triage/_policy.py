@@ -82,6 +82,7 @@ class Policy:
         self._inputs: tuple[str, ...] | None = None
         self._generation = _generation
         self._object = self._open(shown)
+        self._run_with = self._object.run_with  # bound once: to bind a method of the library takes as long as a small call
 
     def _open(self, shown: str) -> Any:
         """`shown`: what messages call it; of a file, a path that leads there."""
@@ -95,6 +96,7 @@ class Policy:
             with _lock:
                 if self._generation != _generation:
                     self._object = self._open(self._origin[-1])
+                    self._run_with = self._object.run_with
                     self._inputs = None
                     self._generation = _generation
                     if self._set:
@@ -159,9 +161,10 @@ class Policy:
         if info is not None and not isinstance(info, dict):
             raise arguments.wrong("run", "info", "a dict, which the call fills", info)
         params = {} if params is None else plain_params("run", params)
-        native = self._native()
+        chosen = of_call("run", options) if options else {}
+        self._native()
         try:
-            outputs, told = native.run_with(self._tensors(values), params, of_call("run", options) if options else {})
+            outputs, told = self._run_with(self._tensors(values), params, chosen)
         except RuntimeError as error:
             raise raised(error) from None
         if info is not None:
@@ -584,8 +587,10 @@ def _in_order(key: str, inputs: Sequence[Any], named: Mapping[str, Any], names: 
         return [named[name] for name in names]
     for name in named:
         if name not in names or name in names[: len(inputs)]:
-            twice = " (it is there by position)" if name in names else ""
-            raise InputError(f"{key}: there is no input `{name}`{twice}; its inputs are: {', '.join(names)}.")
+            if name in names:
+                raise InputError(f"{key}: there is no input `{name}` (it is there by position); its inputs are: {', '.join(names)}.")
+            close = arguments.meant(name, names)
+            raise InputError(f"{key}: there is no input `{name}`{f'{close} Its' if close else '; its'} inputs are: {', '.join(names)}.")
     missing = [name for name in names[len(inputs) :] if name not in named]
     if missing:
         raise InputError(f"{key}: these inputs are missing: {', '.join(missing)}; its inputs are: {', '.join(names)}.")
