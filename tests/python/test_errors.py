@@ -11,7 +11,7 @@ from multiprocessing import get_context
 import numpy as np
 import pytest
 import torch
-from conftest import ROOT, bad_batch
+from conftest import PLAIN, ROOT, bad_batch
 from torch.utils.data import DataLoader, Dataset
 
 import triage
@@ -20,7 +20,7 @@ from triage._texts import in_python
 
 # What a Python program cannot know: names of C++, of TorchScript's types and of Lua's, and dtypes as C++ prints them.
 FOREIGN = re.compile(
-    r"::|__torch__|RuntimeOptions|RunOptions|GenericDict|Declaration|pybind|Optional\[|List\[|Dict[\[(]|Unable to cast|Tracer|\bTensor\b|\bStrided\b|"
+    r"::|__torch__|RuntimeOptions|RunOptions|GenericDict|Declaration|pybind|Optional\[|List\[|Dict[\[(]|Unable to cast|Tracer|\bTensor\b|\bStrided\b|\bSparse|Float8|"
     r"got (?:Int|String|Double|Bool|None?Type|Float|Long)\b|\b(?:Float|Double|Long|Half|Bool|Byte|Char|Short)\b|\bNoneType\b"
 )
 
@@ -80,6 +80,10 @@ def mistakes() -> dict[str, tuple]:
         "call(shape)": (lambda z, f, p, a: p(z[:, :2]), triage.ValidationError),
         "call(objects)": (lambda z, f, p, a: p(np.array(["a"])), t),
         "call(meta)": (lambda z, f, p, a: p(z.to("meta")), triage.Error),
+        "call(sparse)": (lambda z, f, p, a: p(z.to_sparse()), triage.PolicyError),
+        "call(param)": (lambda z, f, p, a: p(z, fallback=1.0), s),
+        "operation(float8)": (lambda z, f, p, a: triage.load_source(PLAIN)(z.to(torch.float8_e4m3fn)), triage.PolicyError),
+        "operation(sparse)": (lambda z, f, p, a: triage.flag_nan(z.to_sparse()), s),
         "run(int)": (lambda z, f, p, a: p.run(3), t),
         "run(text)": (lambda z, f, p, a: p.run("x"), t),
         "run(params list)": (lambda z, f, p, a: p.run([z], params=[1]), t),
@@ -147,6 +151,12 @@ def test_no_message_has_a_name_that_python_has_not(name, policy):
         (lambda p: p(3), "KEY: input 1 is a tensor or a NumPy array; got int 3."),
         (lambda p: p(torch.ones(2, 5)), "DimensionMismatchError: policy 'repair': input 'z': dimension 1: expected 4, got 5; "
                                         "it is torch.float32 (2, 5) and declared torch.float32 (N, 4)"),
+        (lambda p: p(torch.ones(1, 4), fallback=1.0),
+         "KEY: `fallback` is a param; its inputs are: z. A param is given to run: policy.run([...], params={'fallback': ...})."),
+        (lambda p: p(torch.ones(1, 4), deadline=1.0),
+         "KEY: there is no input `deadline`; its inputs are: z. `deadline` is an option of run: policy.run([...], deadline=...)."),
+        (lambda p: p.run([torch.ones(1, 4)], fallback=1.0),
+         "run: `fallback` is a param of KEY, not an option: run([...], params={'fallback': ...})."),
         (lambda p: p.pin("a"), "pin: `number` is the number of a version; got str 'a'."),
         (lambda p: p.manual_seed(-1), "manual_seed: `seed` is an int of 0 or more; got -1."),
         (lambda p: triage.load(3), "load: `path` is a path: a str or an os.PathLike; got int 3."),
@@ -231,6 +241,13 @@ def test_an_exception_of_a_worker_keeps_its_place(tmp_path, context):
     with pytest.raises(triage.LoadError) as caught:
         list(DataLoader(loading, num_workers=1, multiprocessing_context=context))
     assert (caught.value.file, caught.value.line) == (str(file), 3)
+
+
+def test_a_missing_file_in_a_worker_is_the_one_that_is_named(tmp_path):
+    missing = str(tmp_path / "missing.lua")
+    with pytest.raises(OSError) as caught:
+        list(DataLoader(Loading(missing), num_workers=1, multiprocessing_context="fork"))
+    assert (type(caught.value), caught.value.errno, caught.value.filename) == (triage.FileError, errno.ENOENT, missing)
 
 
 class Loading(Dataset):

@@ -407,6 +407,8 @@ def test_types_in_pyright(tmp_path):
     head = '# pyright: strict\nimport torch\nimport triage\npolicy = triage.load("a.lua")\nz = torch.ones(2)\n'
     (tmp_path / "bad.py").write_text(head + "\n".join(BAD))
     pyright = [sys.executable, "-m", "pyright", "--pythonpath", sys.executable]
+    if check_types([*pyright, "--version"], tmp_path).returncode:
+        pytest.skip("pyright cannot get the program that it is a wrapper of")
     said = check_types([*pyright, "good.py"], tmp_path)
     assert said.returncode == 0, said.stdout
     said = check_types([*pyright, "bad.py"], tmp_path)

@@ -35,7 +35,11 @@ def shown(value: object) -> str:
         return str(value)
     if isinstance(value, type) or callable(value):
         return f"{type(value).__name__} {getattr(value, '__name__', reprlib.repr(value))}"
-    return f"{type(value).__name__} {reprlib.repr(value)}"
+    name = type(value).__name__
+    if isinstance(value, (list, tuple)) and any(isinstance(each, Tensor) for each in value):
+        return f"{name} of {len(value)} values, of them tensors"
+    text = reprlib.repr(value)
+    return text if text.startswith(name) else f"{name} {text}"
 
 
 def wrong(operation: str, name: str, expected: str, value: object) -> InputTypeError:

@@ -44,6 +44,7 @@ class Error(RuntimeError):
         self.file = _whole(file)
         self.line = line
         self.traceback = traceback
+        self._own = message  # without the text that PyTorch puts around it
         self.hint = advice_in(message) if hint is None else hint
 
     def __str__(self) -> str:  # OSError has another one, for what has a file name
@@ -102,11 +103,11 @@ class FileError(Error, OSError):
 
     def __init__(self, message: str, file: str = "", line: int = 0, traceback: str = "", hint: str | None = None) -> None:
         super().__init__(message, file, line, traceback, hint)
-        self.strerror = message
-        quoted = re.search(r"[\"']([^\"']+)[\"']", message)
+        self.strerror = self._own
+        quoted = re.search(r"[\"']([^\"']+)[\"']", self._own)
         if quoted:
             self.filename = quoted[1]
-            self.errno = _number(quoted[1], message)
+            self.errno = _number(quoted[1], self._own)
 
 
 def _number(path: str, message: str) -> int | None:

@@ -63,6 +63,7 @@ _OF_RUNTIMES: dict[str, _Check] = {
 _OF_CALLS: dict[str, _Check] = {
     "on_error": _ON_ERROR, "deadline": _deadline, "state_key": arguments.text, "decision_id": arguments.text, "trace_id": arguments.text,
 }  # fmt: skip
+OPTIONS_OF_CALLS = ("params", "info", *_OF_CALLS)
 
 
 def _unknown(operation: str, name: str, known: tuple[str, ...]) -> InputError:
@@ -70,7 +71,7 @@ def _unknown(operation: str, name: str, known: tuple[str, ...]) -> InputError:
 
 
 def unknown_of_call(name: str) -> InputError:
-    return _unknown("run", name, ("params", "info", *_OF_CALLS))
+    return _unknown("run", name, OPTIONS_OF_CALLS)
 
 
 def of_runtime(given: Mapping[str, Any]) -> dict[str, Any]:

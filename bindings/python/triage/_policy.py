@@ -21,7 +21,7 @@ from ._config import constant_in_programs
 from ._errors import FileError, InputError, InputTypeError, LoadError, called, known_files, raised
 from ._events import Event, Version
 from ._html import of_policy
-from ._options import Gate, Limits, MaskedRows, OnError, of_call, of_runtime, unknown_of_call
+from ._options import OPTIONS_OF_CALLS, Gate, Limits, MaskedRows, OnError, of_call, of_runtime, unknown_of_call
 from ._params import plain_params
 from ._texts import in_python
 
@@ -147,7 +147,10 @@ class Policy:
         on_error: "raise", "pass_through" or "last_good". deadline: seconds. state_key, decision_id, trace_id: texts.
         """
         if unknown:
-            raise unknown_of_call(next(iter(unknown)))
+            name = next(iter(unknown))
+            if name in self.params:
+                raise InputError(f"run: `{name}` is a param of {self._key}, not an option: run([...], params={{{name!r}: ...}}).")
+            raise unknown_of_call(name)
         values = self._inputs_of_run(inputs)
         options = None
         if on_error is not None or deadline is not None or state_key is not None or decision_id is not None or trace_id is not None:
@@ -589,12 +592,22 @@ def _in_order(key: str, inputs: Sequence[Any], named: Mapping[str, Any], names: 
         if name not in names or name in names[: len(inputs)]:
             if name in names:
                 raise InputError(f"{key}: there is no input `{name}` (it is there by position); its inputs are: {', '.join(names)}.")
-            close = arguments.meant(name, names)
-            raise InputError(f"{key}: there is no input `{name}`{f'{close} Its' if close else '; its'} inputs are: {', '.join(names)}.")
+            raise _no_input(key, name, names)
     missing = [name for name in names[len(inputs) :] if name not in named]
     if missing:
         raise InputError(f"{key}: these inputs are missing: {', '.join(missing)}; its inputs are: {', '.join(names)}.")
     return [*inputs, *(named[name] for name in names[len(inputs) :])]
+
+
+def _no_input(key: str, name: str, names: Sequence[str]) -> InputError:
+    inputs = f"inputs are: {', '.join(names)}."
+    if name in OPTIONS_OF_CALLS:
+        return InputError(f"{key}: there is no input `{name}`; its {inputs} `{name}` is an option of run: policy.run([...], {name}=...).")
+    policy = _policies.get(key)
+    if policy is not None and name in policy.params:
+        return InputError(f"{key}: `{name}` is a param; its {inputs} A param is given to run: policy.run([...], params={{{name!r}: ...}}).")
+    close = arguments.meant(name, names)
+    return InputError(f"{key}: there is no input `{name}`{f'{close} Its' if close else '; its'} {inputs}")
 
 
 @constant_in_programs

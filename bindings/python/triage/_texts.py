@@ -25,6 +25,15 @@ def _shape(sizes: str) -> str:
     return f"({sizes}{',' if sizes and ',' not in sizes else ''})"
 
 
+def _dtype(found: re.Match[str]) -> str:
+    return f"torch.{_DTYPES.get(found[0], found[0].lower())}"
+
+
+def _layout(name: str) -> str:
+    words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
+    return f"torch.{'sparse_coo' if words == 'sparse' else words if words.startswith(('s', 'j')) else f'_{words}'}"
+
+
 # What a text says of the C++ interface, and what Python has in its place. First those that name one thing, then whole families.
 _WORDS = _table(
     (r"or have the host raise triage::Limits", "or raise the `limits` of its triage.Runtime"),
@@ -42,7 +51,9 @@ _WORDS = _table(
     (r" \(triage::FunctionOptions\)", ""),
     (r"\btriage::Runtime::load\b|\bRuntime::load\b", "triage.load"),
     (r"\bRuntime::watch\b", "triage.watch"),
-    (r"\blayout Strided\b", "layout torch.strided"),
+    (r"\blayout (Strided|Sparse|SparseCsr|SparseCsc|SparseBsr|SparseBsc|Mkldnn|Jagged)\b", lambda found: f"layout {_layout(found[1])}"),
+    (rf"\b(?:(?:{_DTYPE})(?:, | or )){{2,}}(?:{_DTYPE})\b", lambda found: re.sub(r"\w+", _dtype, found[0].replace(" or ", ", "))),
+    (r"(?<=is a tensor of )(\w+)(?=;)", lambda found: _dtype(found)),
     (r"\btriage::([A-Z]\w*)", r"triage.\1"),
     (r"\b([A-Z]\w*)::(\w+)", r"\1.\2"),
     (r"\btriage::(\w+)", r"\1"),
