@@ -258,7 +258,7 @@ class Loading(Dataset):
         return 1
 
     def __getitem__(self, i):
-        triage.load(self.file, key="another")
+        triage.load(self.file, key=f"in a worker: {self.file}")
 
 
 def _load(file: str) -> None:
