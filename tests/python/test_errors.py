@@ -175,6 +175,23 @@ def test_messages(call, message, policy_file):
     assert str(caught.value) == message.replace("KEY", policy.key)
 
 
+@pytest.mark.parametrize(
+    "call, message",
+    [
+        (lambda z: triage.flag_nan(z, 5000), "an id of 0 to 1023, or None; got int 5000."),
+        (lambda z: triage.fix(z, z), "`f` is not a flags tensor, but torch.float32 (8, 4)"),
+        (lambda z: err.push(err.new(z), "x"), "a code is a number of 0 to 15, such as err.NAN; got str 'x'."),
+    ],
+)
+def test_a_mistake_inside_a_compiled_function_shows_its_message(call, message):
+    with pytest.raises(Exception) as caught:
+        torch.compile(call, fullgraph=True, backend="eager")(torch.ones(8, 4))
+    assert re.search(r"raised exception \w+\(.*" + re.escape(message), str(caught.value))
+    with pytest.raises(triage.InputError) as caught:
+        torch.compile(call, backend="eager")(torch.ones(8, 4))
+    assert message in str(caught.value)
+
+
 def test_none_is_the_default(policy):
     z = bad_batch()
     options = {"params": None, "info": None, "on_error": None, "deadline": None, "state_key": None, "decision_id": None, "trace_id": None}

@@ -30,28 +30,39 @@ class Error(RuntimeError):
     file, line: the line of the script that caused it; "" and 0 if no script was involved.
     traceback: the script's own traceback; "" if no script was running.
     hint: what the message says to do; "" if it says nothing of it.
+
+    The arguments are message, file, line, traceback, of which all but the first may be left out. There is no `__init__`: torch.compile,
+    which meets exceptions when it traces, shows the message only of a class without one.
     """
-
-    file: str
-    line: int
-    traceback: str
-    hint: str
-
-    def __init__(self, message: str, file: str = "", line: int = 0, traceback: str = "", hint: str | None = None) -> None:
-        super().__init__(message)
-        if not file and message.startswith("Caught "):
-            message, file, line = _from_a_worker(message)
-        self.file = _whole(file)
-        self.line = line
-        self.traceback = traceback
-        self._own = message  # without the text that PyTorch puts around it
-        self.hint = advice_in(message) if hint is None else hint
 
     def __str__(self) -> str:  # OSError has another one, for what has a file name
         return str(self.args[0]) if self.args else ""
 
-    def __reduce__(self) -> tuple[Any, ...]:  # exceptions of processes reach the main one pickled
-        return type(self), (str(self), self.file, self.line, self.traceback, self.hint)
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self)!r})"
+
+    def _own(self) -> tuple[str, str, int]:
+        """Message, file and line, without the text that PyTorch puts around the message of a worker."""
+        message = str(self)
+        if len(self.args) == 1 and message.startswith("Caught "):
+            return _from_a_worker(message)
+        return message, *(self.args[1:3] if len(self.args) > 2 else ("", 0))
+
+    @property
+    def file(self) -> str:
+        return _whole(self._own()[1])
+
+    @property
+    def line(self) -> int:
+        return self._own()[2]
+
+    @property
+    def traceback(self) -> str:
+        return str(self.args[3]) if len(self.args) > 3 else ""
+
+    @property
+    def hint(self) -> str:
+        return advice_in(self._own()[0])
 
 
 def _from_a_worker(text: str) -> tuple[str, str, int]:
@@ -101,13 +112,18 @@ class MemoryLimitError(LimitError, MemoryError):
 class FileError(Error, OSError):
     """A file could not be read or written. `filename` and `errno` as in any OSError, None where they are not known."""
 
-    def __init__(self, message: str, file: str = "", line: int = 0, traceback: str = "", hint: str | None = None) -> None:
-        super().__init__(message, file, line, traceback, hint)
-        self.strerror = self._own
-        quoted = re.search(r"[\"']([^\"']+)[\"']", self._own)
-        if quoted:
-            self.filename = quoted[1]
-            self.errno = _number(quoted[1], self._own)
+    @property
+    def filename(self) -> str | None:
+        quoted = re.search(r"[\"']([^\"']+)[\"']", self._own()[0])
+        return quoted[1] if quoted else None
+
+    @property
+    def errno(self) -> int | None:  # type: ignore[override]
+        return None if self.filename is None else _number(self.filename, self._own()[0])
+
+    @property
+    def strerror(self) -> str:  # type: ignore[override]
+        return self._own()[0]
 
 
 def _number(path: str, message: str) -> int | None:
