@@ -327,6 +327,34 @@ def test_copies_and_pickles_go_on():
         assert other.verdicts.tolist() == [[0, 2], [0, 2]] and other.ended.tolist() == [-1]
 
 
+def test_num_beams_that_differ_from_those_of_generate_are_an_error():
+    """Without them an ended hypothesis would be the best one of its request."""
+    model, ids = gpt2(), prompts(2)
+    with pytest.raises(triage.InputError, match="`generate` runs with num_beams=3, and this processor was made for 1: give it num_beams=3"):
+        decode(model, triage.LogitsProcessor(policy("nan_rows"), eos=EOS), ids, num_beams=3)
+    with pytest.raises(triage.InputError, match="runs with num_beams=1, and this processor was made for 2"):
+        decode(model, triage.LogitsProcessor(policy("nan_rows"), eos=EOS, num_beams=2), ids, num_beams=1)
+    options = copy.deepcopy(model.generation_config)
+    options.num_beams = 2
+    with pytest.raises(triage.InputError, match="num_beams=2"):
+        decode(model, triage.LogitsProcessor(policy("nan_rows"), eos=EOS), ids, generation_config=options)
+
+
+def test_a_version_with_another_param_has_its_value_in_the_same_step():
+    body = "run = function(logits, p) return logits {}, torch.zeros({{logits:size(0)}}, {{dtype = torch.int8}}), err.new(logits) end"
+    with_param = "return policy {inputs = {'logits'}, outputs = {'logits', 'verdict', 'f'}, params = {more = 1.0}, " + body.format("+ p.more") + "}"
+    without = "return policy {inputs = {'logits'}, outputs = {'logits', 'verdict', 'f'}, " + body.format("+ 0.5") + "}"
+    one = triage.load_source(without)
+    assert one.replace(with_param) == "swapped"
+    processor = triage.LogitsProcessor(one, params={"more": 7.0})
+    ids, scores = torch.ones(2, 9, dtype=torch.int64), torch.zeros(2, 4)
+    assert processor(ids[:, :3], scores)[0, 0] == 7
+    one.rollback(1)
+    assert processor(ids[:, :4], scores)[0, 0] == 0.5
+    one.rollback(2)
+    assert processor(ids[:, :5], scores)[0, 0] == 7
+
+
 def test_what_does_not_fit_is_said():
     nan_rows, ids, scores = policy("nan_rows"), prompts(2), torch.zeros(2, 4)
     for arguments, options, message in [
@@ -339,8 +367,8 @@ def test_what_does_not_fit_is_said():
         ((nan_rows,), {"eos": EOS, "params": {"most": 2}}, "param `most`"),
         ((nan_rows,), {"eos": EOS, "inputs": {"temperature": ids}}, "asks for the input `temperature`"),
         ((policy("temperature_floor"),), {"eos": EOS}, "asks for an input `temperature`"),
-        ((nan_rows,), {"eos": EOS, "num_beams": 0}, "at least 1"),
-        ((nan_rows,), {"eos": EOS, "num_beams": None}, "at least 1"),  # as a GenerationConfig has it where nobody chose
+        ((nan_rows,), {"eos": EOS, "num_beams": 0}, "`num_beams` is an int of 1 or more; got 0"),
+        ((nan_rows,), {"eos": EOS, "num_beams": None}, "`num_beams` is an int of 1 or more; got None"),  # as a GenerationConfig has it where nobody chose
     ]:
         with pytest.raises(triage.InputError, match=message):
             triage.LogitsProcessor(*arguments, **options)

@@ -99,6 +99,15 @@ def test_params_cannot_be_given_inside(policy):
     assert torch.compile(lambda z: policy(z)[0], fullgraph=True, backend="eager")(bad_batch())[2, 0] == 8
 
 
+def test_run_inside(policy):
+    compiled = torch.compile(lambda z: policy.run([z])[0], fullgraph=True, backend="eager")
+    assert torch.equal(compiled(bad_batch()), policy(bad_batch())[0])
+    with pytest.raises(Exception, match="raised exception InputError.*run takes no options; set_param works there, too"):
+        torch.compile(lambda z: policy.run([z], params={"fallback": 2.0})[0], fullgraph=True, backend="eager")(bad_batch())
+    with_break = torch.compile(lambda z: policy.run([z], params={"fallback": 2.0})[0], backend="eager")
+    assert with_break(bad_batch())[2, 0] == 2  # a program that may break makes the plain call between its parts
+
+
 def test_a_mode_that_sees_operators_sees_one(policy):
     from torch.utils._python_dispatch import TorchDispatchMode
 

@@ -12,9 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from . import _arguments as arguments
 from . import err
-from ._errors import InputError
-from ._policy import Policy, Watch, load, watch
+from ._errors import InputError, InputTypeError
+from ._params import plain_params
+from ._policy import Policy, Watch, shared, watch
 
 _numbers = itertools.count()  # of requests: none is used twice in a process
 _log = logging.getLogger("triage")
@@ -46,12 +48,14 @@ class Steps:
             raise InputError("A processor of logits needs at least one policy, or the path of one; got none.")
         self.policies = tuple(_policy(each) for each in policies)
         self.eos = _tokens(eos)
-        self._given = {**(params or {}), **({"eos": self.eos[0]} if self.eos else {})}
+        mine = {} if params is None else plain_params("LogitsProcessor", params)
+        self._given = {**mine, **({"eos": self.eos[0]} if self.eos else {})}
         self._inputs = tuple(_inputs(each, known) for each in self.policies)
+        self._known = [_Known(each, self._given) for each in self.policies]
         for policy in self.policies:
             if "eos" in policy.params and not self.eos:
                 raise InputError(f"{policy.key} ends a request with the token `eos`: pass the one of the model's tokenizer, as in eos=2.")
-        for name in params or {}:
+        for name in mine:
             if not any(name in each.params for each in self.policies):
                 raise InputError(f"No policy has the param `{name}`: {', '.join(each.key for each in self.policies)}.")
 
@@ -61,23 +65,60 @@ class Steps:
     def run(self, logits: Tensor, given: Mapping[str, Callable[[], Tensor]]) -> tuple[Tensor, Tensor, Tensor]:
         """The logits to sample from, the verdicts int8 (rows,), and the flags of all policies. Waits for no device."""
         made: dict[str, Tensor] = {}
-        flags = None
-        for policy, names in zip(self.policies, self._inputs, strict=True):
+        flags: list[Tensor] = []
+        for known, policy, names in zip(self._known, self.policies, self._inputs, strict=True):
             for name in names:
                 if name == "verdict" and name not in made:
                     made[name] = torch.zeros(logits.shape[0], dtype=torch.int8, device=logits.device)
                 elif name not in made:
                     made[name] = given[name]()
-            known = policy.signature["params"]  # a reload may add some, and a version that comes back has none of these
-            params = {name: value for name, value in self._given.items() if name in known}
-            outputs = policy.run([logits, *(made[name] for name in names)], params=params)
+            outputs = known.run([logits, *(made[name] for name in names)])
             logits, verdict, f = _checked(policy, logits, outputs)
             made["verdict"] = torch.maximum(made["verdict"], verdict) if "verdict" in made else verdict
-            flags = f if flags is None else err.merge(flags, f)
-        return logits, made["verdict"], flags
+            flags.append(f)
+        return logits, made["verdict"], err.merge(*flags) if len(flags) > 1 else flags[0]
 
 
-def _checked(policy: Policy, given: Tensor, outputs: Sequence[Tensor]) -> Sequence[Tensor]:
+class _Known:
+    """Runs one policy with those of the given params that its live version has: a reload may add some, and a version that comes back
+    has none of these. To ask for them takes longer than a small policy, so it is asked only when the version has changed: the call says
+    which one answered, and runs again if that one takes others. A policy with state is asked before each call, for a call that runs
+    again would count twice."""
+
+    def __init__(self, policy: Policy, given: Mapping[str, Any]) -> None:
+        self._policy, self._given = policy, given
+        self._ask()
+
+    def _ask(self) -> None:
+        signature = self._policy.signature
+        self._params = {name: value for name, value in self._given.items() if name in signature["params"]}
+        self._has_state = bool(signature["state"])
+        self._version = 0
+
+    def run(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        if not self._given:
+            return self._policy.run(inputs)
+        if self._has_state:
+            self._ask()
+            return self._policy.run(inputs, params=self._params)
+        told: dict[str, Any] = {}
+        before = self._params
+        try:
+            outputs = self._policy.run(inputs, params=before, info=told)
+        except InputError:  # also of a param that the version that is live now has not
+            self._ask()
+            if self._params == before:
+                raise
+            return self._policy.run(inputs, params=self._params)
+        if told["version"] != self._version:
+            self._ask()
+            if self._params != before:
+                return self._policy.run(inputs, params=self._params)
+            self._version = told["version"]
+        return outputs
+
+
+def _checked(policy: Policy, given: Tensor, outputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     """The outputs, or an error: another order, or a verdict of another kind, would broadcast to nonsense without a word."""
     if len(outputs) != 3:
         raise InputError(f"{policy.key} returned {len(outputs)} tensors; a policy on logits returns three: logits, verdict, flags.")
@@ -95,8 +136,8 @@ def _policy(given: Policy | str | os.PathLike[str]) -> Policy:
     if isinstance(given, Policy):
         return given
     if isinstance(given, (str, os.PathLike)):
-        return load(given, key=os.path.abspath(given))  # the same policy for the same file
-    raise InputError(f"A policy of a processor of logits is a triage.Policy or the path of one; got {type(given).__name__}.")
+        return shared(os.path.abspath(given))
+    raise InputTypeError(f"A policy of a processor of logits is a triage.Policy or the path of one; got {arguments.shown(given)}.")
 
 
 def _tokens(eos: Any) -> tuple[int, ...]:
@@ -159,11 +200,12 @@ class Ended:
     """Logs which requests ended, without waiting for the device: verdicts are read a step later, or when they have come."""
 
     def __init__(self) -> None:
-        self._pending: deque[tuple[torch.cuda.Event | None, Tensor, Tensor | Sequence[Any]]] = deque()
+        self._pending: deque[tuple[Any, Tensor, Tensor | Sequence[Any]]] = deque()
 
     def note(self, verdict: Tensor, requests: Tensor | Sequence[Any]) -> None:
         self.tell()
-        event = torch.cuda.Event() if verdict.is_cuda else None
+        cuda: Any = torch.cuda
+        event = cuda.Event() if verdict.is_cuda else None
         if isinstance(requests, Tensor):
             requests = requests.to("cpu", non_blocking=True)
         self._pending.append((event, verdict.to("cpu", non_blocking=True), requests))

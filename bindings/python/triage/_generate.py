@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from types import FrameType
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from . import _arguments as arguments
 from ._decoding import Steps, new_requests
 from ._errors import InputError
 from ._policy import Policy
@@ -29,13 +33,29 @@ class Finding:
     errors: tuple[UnpackedError, ...]
 
 
-def _codes(policies) -> dict[str, int]:
+def _codes(policies: Sequence[Policy]) -> dict[str, int]:
     """What the policies call the free codes, but for those that two of them call differently."""
     names: dict[int, set[str]] = {}
     for policy in policies:
         for name, number in policy.signature["codes"].items():
             names.setdefault(number, set()).add(name)
     return {each.pop(): number for number, each in names.items() if len(each) == 1}
+
+
+def _beams_of_generate() -> int | None:
+    """The num_beams of the `generate` that calls, None where none does. transformers does not tell it to a processor, and without it
+    the best hypothesis of a request would be one that a policy ended. Only the frame of `generate` itself is read: to read one keeps what
+    its names hold, and in a frame of a step that would be the logits."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_name == "generate" and "generation_config" in frame.f_code.co_varnames:
+            return getattr(frame.f_locals.get("generation_config"), "num_beams", None)
+        frame = frame.f_back
+    return None
+
+
+def _as_it_is(tensor: Tensor) -> Tensor:
+    return tensor
 
 
 class LogitsProcessor:
@@ -71,15 +91,16 @@ class LogitsProcessor:
         params: Mapping[str, Any] | None = None,
         inputs: Mapping[str, Tensor | Callable[[Tensor], Tensor]] | None = None,
     ) -> None:
-        self._inputs = dict(inputs or {})
+        given = {} if inputs is None else arguments.by_name("LogitsProcessor", "inputs", inputs, "tensors and functions")
+        self._inputs = dict(given)
         self._steps = Steps(policies, eos, params, ("request_ids", "history", *self._inputs))
         for name in self._inputs:
             if not self._steps.asks_for(name):
                 raise InputError(f"No policy asks for the input `{name}`: {', '.join(each.key for each in self._steps.policies)}.")
         if self._steps.asks_for("history") and "history" not in self._inputs and pad is None:
             raise InputError("A policy reads histories: pass pad=, the token in front of shorter prompts (-1: there is none).")
-        if not all(isinstance(each, int) and each >= 1 for each in (num_beams, history)):
-            raise InputError(f"num_beams and history are at least 1; got {num_beams} and {history}.")
+        for what, number in (("num_beams", num_beams), ("history", history)):
+            arguments.whole("LogitsProcessor", what, number, 1)
         if assisted and any(each.signature["state"] for each in self._steps.policies):
             raise InputError("A policy with state counts steps, and in assisted decoding many never become tokens: leave it out.")
         self._pad, self._beams, self._assisted, self._window = pad, num_beams, assisted, history
@@ -100,7 +121,7 @@ class LogitsProcessor:
             "history": lambda: self._history(input_ids),
         }
         for name, each in self._inputs.items():
-            given[name] = (lambda each=each: each(input_ids)) if callable(each) else (lambda each=each: each)
+            given[name] = partial(each, input_ids) if callable(each) else partial(_as_it_is, each)
         scores, verdict, f = self._steps.run(scores, given)
         if self._beams > 1:  # the token `eos` has the score 0 in a row that ends, which no healthy hypothesis can have
             scores = scores + torch.where(verdict == 2, _LAST_CHOICE, -0.0).to(scores.dtype).unsqueeze(1)
@@ -111,6 +132,11 @@ class LogitsProcessor:
     def _find_step(self, input_ids: Tensor, scores: Tensor) -> None:
         rows, length = scores.shape[0], input_ids.shape[1]
         if not self._verdicts:
+            beams = _beams_of_generate()
+            if beams is not None and beams != self._beams:
+                raise InputError(
+                    f"`generate` runs with num_beams={beams}, and this processor was made for {self._beams}: give it num_beams={beams}."
+                )
             if rows % self._beams:
                 raise InputError(f"num_beams={self._beams}, and the scores have {rows} rows: pass the num_beams of `generate`.")
             self._rows, self._prompt, self._first = rows, length, new_requests(rows // self._beams)
@@ -137,7 +163,8 @@ class LogitsProcessor:
 
     def _history(self, input_ids: Tensor) -> Tensor:
         if self._begins is None:  # of a prompt, behind its padding
-            self._begins = (input_ids == self._pad).to(torch.int8).cumprod(1).sum(1, keepdim=True)
+            padding = input_ids.eq(-1 if self._pad is None else self._pad)
+            self._begins = padding.to(torch.int8).cumprod(1).sum(1, keepdim=True)
         length = input_ids.shape[1]
         first = max(0, length - self._window)
         place = torch.arange(first, length, device=input_ids.device)
@@ -172,9 +199,7 @@ class LogitsProcessor:
         for step, (verdict, f) in enumerate(zip(self.verdicts.tolist(), self._flags, strict=True)):
             if any(verdict):
                 entries = unpack_all(f.cpu(), codes=_codes(self._steps.policies))
-                findings += [
-                    Finding(step, row, row // self._beams, said, tuple(entries[row])) for row, said in enumerate(verdict) if said
-                ]
+                findings += [Finding(step, row, row // self._beams, said, tuple(entries[row])) for row, said in enumerate(verdict) if said]
         return findings
 
     def __repr__(self) -> str:

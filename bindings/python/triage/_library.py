@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -31,7 +32,8 @@ def check(running: str) -> None:
 def load() -> None:
     check(torch.__version__)
     try:
-        torch.ops.load_library(Path(__file__).with_name("libtriage_torch.so"))
+        operators: Any = torch.ops
+        operators.load_library(Path(__file__).with_name("libtriage_torch.so"))
     except OSError as error:
         raise ImportError(
             f"the library of triage cannot be loaded: {error}. A wheel links the Lua, fmt, spdlog and OpenSSL of the system that "

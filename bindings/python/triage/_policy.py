@@ -4,25 +4,32 @@ from __future__ import annotations
 
 import atexit
 import ctypes
-import difflib
 import multiprocessing
 import os
 import threading
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from numbers import Integral, Real
-from types import MappingProxyType
-from typing import Any
+from types import MappingProxyType, TracebackType
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
+from . import _arguments as arguments
 from . import _library  # noqa: F401  registers the classes
+from ._arguments import Array, of_array
 from ._config import constant_in_programs
-from ._errors import InputError, called, raised
+from ._errors import FileError, InputError, InputTypeError, LoadError, called, known_files, raised
+from ._events import Event, Version
+from ._html import of_policy
+from ._options import OPTIONS_OF_CALLS, Gate, Limits, MaskedRows, OnError, of_call, of_runtime, unknown_of_call
+from ._params import plain_params
+from ._texts import in_python
 
-_LIMITS = ("instructions", "seconds", "script_bytes", "tensor_bytes")
+if TYPE_CHECKING:
+    from typing_extensions import Never, Self
+
+_call_policy = torch.ops.triage._call_policy
 _RELOADS = ("unchanged", "swapped", "refused")
 
 # The threads of a runtime do not exist in a forked child, where even its end would wait for them. There, what was inherited is
@@ -30,7 +37,8 @@ _RELOADS = ("unchanged", "swapped", "refused")
 _generation = 0
 _lock = threading.RLock()
 _policies: weakref.WeakValueDictionary[str, Policy] = weakref.WeakValueDictionary()  # by key
-_runtimes: dict[tuple, Runtime] = {}  # by options
+_keys: dict[tuple[Any, ...], str] = {}  # of files, by path and options: a file that is loaded again has the key that it had
+_runtimes: dict[tuple[Any, ...], Runtime] = {}  # by options
 _all_runtimes: weakref.WeakSet[Runtime] = weakref.WeakSet()
 _watches: weakref.WeakSet[Watch] = weakref.WeakSet()
 
@@ -60,55 +68,6 @@ def _close_all() -> None:
 atexit.register(_close_all)
 
 
-@dataclass(frozen=True)
-class LoadFailure:
-    """Why the newest file did not go live. `file` is empty if the failure concerns no line."""
-
-    message: str
-    file: str
-    line: int
-    when: float
-
-
-@dataclass(frozen=True)
-class Version:
-    """A version of a policy. `since`: when it went live (last), in seconds since 1970; so is LoadFailure.when."""
-
-    number: int
-    hash: str
-    path: str
-    since: float
-    live: bool
-    pinned: bool
-    on_trial: bool
-    taken_back: bool
-    failures: int
-    last_error: LoadFailure | None
-
-    @staticmethod
-    def _of(fields: dict[str, Any]) -> Version:
-        error = fields.pop("last_error")
-        return Version(**fields, last_error=LoadFailure(**error) if error else None)
-
-
-@dataclass(frozen=True)
-class Event:
-    """Something that happened in a watched folder.
-
-    kind: "reloaded", "refused", "reverted", "deleted", "restored", "added", "lost", "found".
-    version: the live version of the policy; 0 if there is none. file, line: of what was refused.
-    dropped: how many events before this one were lost because nobody read them.
-    """
-
-    kind: str
-    path: str
-    version: int
-    message: str
-    file: str
-    line: int
-    dropped: int = 0
-
-
 class Policy:
     """One policy: `z, f = policy(logits)`. Made by `triage.load`. Any number of threads may use it at once.
 
@@ -121,8 +80,10 @@ class Policy:
         self._origin = origin
         self._key = key
         self._set: dict[str, Any] = {}
+        self._inputs: tuple[str, ...] | None = None
         self._generation = _generation
         self._object = self._open(shown)
+        self._run_with = self._object.run_with  # bound once: to bind a method of the library takes as long as a small call
 
     def _open(self, shown: str) -> Any:
         """`shown`: what messages call it; of a file, a path that leads there."""
@@ -136,6 +97,8 @@ class Policy:
             with _lock:
                 if self._generation != _generation:
                     self._object = self._open(self._origin[-1])
+                    self._run_with = self._object.run_with
+                    self._inputs = None
                     self._generation = _generation
                     if self._set:
                         called(self._object.set_params, self._set)
@@ -143,57 +106,102 @@ class Policy:
 
     # --- calls ---
 
-    def __call__(self, *inputs: Tensor, **named: Tensor) -> Any:
-        """Runs the live version on one batch: tensors in the order of `inputs`, or by name."""
+    def __call__(self, *inputs: Array, **named: Array) -> Tensor | tuple[Tensor, ...]:
+        """Runs the live version on one batch: tensors or NumPy arrays in the order of `inputs`, or by name."""
         if torch.compiler.is_compiling():
             outputs = torch.ops.triage.run_policy(self._key, _in_order(self._key, inputs, named))
         else:
-            values = _in_order(self._key, inputs, named, self.inputs) if named else list(inputs)
-            self._native()
-            try:
-                outputs = torch.ops.triage._call_policy(self._key, values)
-            except RuntimeError as error:
-                raise _explained(error, self, values) from None
+            outputs = self._plain_call(_in_order(self._key, inputs, named, self.inputs) if named else inputs)
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
+
+    def _plain_call(self, inputs: Sequence[Any]) -> list[Tensor]:
+        if self._generation != _generation:
+            self._native()
+        for each in inputs:
+            if not isinstance(each, Tensor):
+                inputs = self._tensors(inputs)
+                break
+        try:
+            return _call_policy(self._key, inputs)  # type: ignore[no-any-return]
+        except RuntimeError as error:
+            raise raised(error) from None
+
+    def _tensors(self, inputs: Sequence[Any]) -> list[Tensor]:
+        return [each if isinstance(each, Tensor) else of_array(self._key, f"input {i}", each) for i, each in enumerate(inputs, 1)]
 
     def run(
         self,
-        inputs: Sequence[Tensor] | Mapping[str, Tensor],
+        inputs: Sequence[Array] | Mapping[str, Array],
         *,
         params: Mapping[str, Any] | None = None,
         info: dict[str, Any] | None = None,
-        **options: Any,
+        on_error: OnError | None = None,
+        deadline: float | None = None,
+        state_key: str | None = None,
+        decision_id: str | None = None,
+        trace_id: str | None = None,
+        **unknown: Never,
     ) -> tuple[Tensor, ...]:
-        """A call with options; always returns a tuple.
+        """A call with options; always returns a tuple. None, of any option, is what the policy's runtime has.
 
         params: values for this call alone. info: a dict that is filled with version, answered, form, seconds, flagged, ...
         on_error: "raise", "pass_through" or "last_good". deadline: seconds. state_key, decision_id, trace_id: texts.
         """
-        if isinstance(inputs, Tensor):
-            raise InputError(f"{self._key}: run takes a list of tensors, or a dict of them by name: run([z]); got one tensor.")
-        if isinstance(inputs, Mapping):
-            inputs = _in_order(self._key, (), inputs, self.inputs)
+        if unknown:
+            name = next(iter(unknown))
+            if name in self.params:
+                raise InputError(f"run: `{name}` is a param of {self._key}, not an option: run([...], params={{{name!r}: ...}}).")
+            raise unknown_of_call(name)
+        values = self._inputs_of_run(inputs)
+        options = None
+        if on_error is not None or deadline is not None or state_key is not None or decision_id is not None or trace_id is not None:
+            options = {"on_error": on_error, "deadline": deadline, "state_key": state_key, "decision_id": decision_id, "trace_id": trace_id}
+        if params is None and info is None and options is None:
+            if torch.compiler.is_compiling():
+                return tuple(torch.ops.triage.run_policy(self._key, list(values)))
+            return tuple(self._plain_call(values))
+        if torch.compiler.is_compiling():
+            raise InputError(f"{self._key}: inside torch.compile and torch.export, run takes no options; set_param works there, too.")
+        if info is not None and not isinstance(info, dict):
+            raise arguments.wrong("run", "info", "a dict, which the call fills", info)
+        params = {} if params is None else plain_params("run", params)
+        chosen = of_call("run", options) if options else {}
+        self._native()
         try:
-            outputs, told = self._native().run_with(list(inputs), _plain(params or {}), options)
+            outputs, told = self._run_with(self._tensors(values), params, chosen)
         except RuntimeError as error:
-            raise _explained(error, self, inputs) from None
+            raise raised(error) from None
         if info is not None:
-            info.update(told)
+            info.update(told, failure=in_python(told["failure"]))
         return tuple(outputs)
 
-    def prepare(self, *inputs: Tensor) -> None:
+    def _inputs_of_run(self, inputs: Any) -> Sequence[Any]:
+        if isinstance(inputs, (list, tuple)):
+            return inputs
+        if isinstance(inputs, Mapping):
+            return _in_order(self._key, (), inputs, self.inputs)
+        if isinstance(inputs, Tensor) or arguments.is_array(inputs):
+            raise self._no_inputs(": run([z])", inputs)
+        raise self._no_inputs("", inputs)
+
+    def _no_inputs(self, example: str, got: object) -> InputTypeError:
+        shown = arguments.shown(got)
+        return InputTypeError(f"{self._key}: run takes a list of tensors, or a dict of them by name{example}; got {shown}.")
+
+    def prepare(self, *inputs: Array) -> None:
         """Captures and compiles for such inputs now, so that the first real call is warm."""
-        called(self._native().prepare, list(inputs))
+        called(self._native().prepare, self._tensors(inputs))
 
     # --- what it is ---
 
     @property
     def name(self) -> str:
-        return called(self._native().name)
+        return str(called(self._native().name))
 
     @property
     def key(self) -> str:
-        """The name by which compiled and exported programs find it."""
+        """The name by which compiled and exported programs find it: the one given to `load`, else the name of its file, with #2, #3,
+        ... for other files of that name in the order in which the process loaded them first."""
         return self._key
 
     @property
@@ -208,7 +216,11 @@ class Policy:
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        return tuple(self.signature["inputs"])
+        names = self._inputs  # kept: no reload changes them
+        if names is None or self._generation != _generation:
+            self._native()
+            names = self._inputs = tuple(self.signature["inputs"])
+        return names
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -218,8 +230,11 @@ class Policy:
     def __repr__(self) -> str:
         signature, version = self.signature, self.version
         shape = f"({', '.join(signature['inputs'])}) -> ({', '.join(signature['outputs']) or '?'})"
-        where = self.path or "text"
-        return f"<triage.Policy {self.name} {shape}, version {version.number} of {where}{' (newest file refused)' if version.last_error else ''}>"
+        where = f"{self.path or 'text'}{' (newest file refused)' if version.last_error else ''}"
+        return f"<triage.Policy {self.name} {shape}, version {version.number} of {where}>"
+
+    def _repr_html_(self) -> str:
+        return of_policy(self)
 
     # --- params and state ---
 
@@ -230,21 +245,22 @@ class Policy:
 
     def set_param(self, name: str, value: Any) -> None:
         """Changes a param for all later calls, also after reloads."""
-        plain = _plain({name: value})
+        plain = plain_params("set_param", {arguments.text("set_param", "name", name): value})
         called(self._native().set_params, plain)
         self._set.update(plain)
 
     def manual_seed(self, seed: int) -> None:
-        called(self._native().manual_seed, seed)
+        """Of the random numbers that the policy draws: an int of 0 or more."""
+        called(self._native().manual_seed, arguments.whole("manual_seed", "seed", seed, 0))
 
     def reset_state(self) -> None:
         called(self._native().reset_state)
 
     def save_state(self, file: str | os.PathLike[str]) -> None:
-        called(self._native().save_state, os.fspath(file))
+        called(self._native().save_state, arguments.path("save_state", "file", file))
 
     def load_state(self, file: str | os.PathLike[str]) -> None:
-        called(self._native().load_state, os.fspath(file))
+        called(self._native().load_state, arguments.path("load_state", "file", file))
 
     # --- versions ---
 
@@ -263,18 +279,18 @@ class Policy:
 
     def replace(self, source: str) -> str:
         """The same with a text instead of the file."""
-        result = _RELOADS[called(self._native().replace, source)]
+        result = _RELOADS[called(self._native().replace, arguments.text("replace", "source", source))]
         if result == "swapped" and self._origin[0] == "load_source":
             self._origin = ("load_source", source, self._origin[2])
         return result
 
     def rollback(self, number: int) -> None:
         """Makes a version live again, until the file changes."""
-        called(self._native().rollback, number)
+        called(self._native().rollback, arguments.whole("rollback", "number", number, expected="the number of a version"))
 
     def pin(self, number: int) -> None:
         """Makes a version live and keeps it live, whatever happens to the file."""
-        called(self._native().pin, number)
+        called(self._native().pin, arguments.whole("pin", "number", number, expected="the number of a version"))
 
     def unpin(self) -> str:
         return _RELOADS[called(self._native().unpin)]
@@ -291,7 +307,7 @@ class Policy:
 
     def graph_breaks(self) -> list[str]:
         """Why it is several graphs, one line each."""
-        return called(self._native().graph_breaks)
+        return [in_python(each) for each in called(self._native().graph_breaks)]
 
     # --- copies ---
 
@@ -310,19 +326,22 @@ class Watch:
 
     def __init__(self, runtime: Runtime, folder: str, debounce: float, poll_interval: float) -> None:
         self.folder = folder
+        self._runtime = runtime
         self._generation = _generation
-        self._object = called(runtime._native().watch, folder, debounce, poll_interval)
+        times = [arguments.seconds("watch", "debounce", debounce), arguments.seconds("watch", "poll_interval", poll_interval)]
+        with _lock:
+            self._object = called(runtime._native().watch, folder, *times)
         self._closed = False
         _watches.add(self)
 
     def wait(self, timeout: float | None = None) -> Event | None:
         """The next event, or None after `timeout` seconds (None: no limit) or when the watch is closed."""
-        left = timeout
+        left = None if timeout is None else arguments.seconds("wait", "timeout", timeout)
         while not self._closed and self._generation == _generation:
             slice = 0.2 if left is None else min(left, 0.2)  # Ctrl-C is heard between slices
             event = called(self._object.next, slice)
             if event is not None:
-                return Event(**event)
+                return Event._of(event)
             if left is not None:
                 left -= slice
                 if left <= 0:
@@ -339,19 +358,26 @@ class Watch:
 
     def rescan(self) -> None:
         """Checks the folder now, and returns when that is done."""
-        if self._closed or self._generation != _generation:
-            raise InputError(f"{self!r} follows nothing: it was closed, or made in the process that this one was forked from.")
+        self._check()
         called(self._object.rescan)
+
+    def _check(self) -> None:
+        if self._closed or self._generation != _generation:
+            raise InputError(
+                f"{self!r} follows nothing: it was closed, or made in the process that this one was forked from; make another with "
+                f"triage.watch({self.folder!r})."
+            )
 
     def close(self) -> None:
         if not self._closed and self._generation == _generation:
             called(self._object.stop)
         self._closed = True
 
-    def __enter__(self) -> Watch:
+    def __enter__(self) -> Self:
+        self._check()
         return self
 
-    def __exit__(self, *exc: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None) -> None:
         self.close()
 
     def __repr__(self) -> str:
@@ -361,17 +387,43 @@ class Watch:
 class Runtime:
     """Holds policies with options of their own. `triage.load` and the like use one without options.
 
-    Options: backend ("fused"), on_error ("raise", "pass_through", "last_good"), fullgraph,
-    masked_rows ("warn", "require"), trusted, cache_dir, keep_versions, trial_calls, trial_seconds,
-    failures_to_revert, reload_latency_ratio, on_slow_reload and on_new_graph_breaks ("warn", "refuse", "shadow"),
-    state_keys, seed, count_flags, decision_log (a file), limits (the budgets of a script, a dict of instructions, seconds,
-    script_bytes, tensor_bytes, which may also be options of their own). docs/embedding.md describes them.
+        with triage.Runtime(backend="eager", limits=triage.Limits(seconds=1.0)) as runtime:
+            policy = runtime.load("repair.lua")
+
+    None, of any option, is the default. cache_dir is a folder, decision_log a file; the four budgets of `limits` may also be options
+    of their own. docs/embedding.md describes them.
     """
 
-    def __init__(self, **options: Any) -> None:
-        self.options: Mapping[str, Any] = MappingProxyType(
-            {name: os.fspath(value) if isinstance(value, os.PathLike) else value for name, value in _flat(options).items()}
-        )
+    def __init__(
+        self,
+        *,
+        backend: str | None = None,
+        on_error: OnError | None = None,
+        fullgraph: bool | None = None,
+        masked_rows: MaskedRows | None = None,
+        trusted: bool | None = None,
+        cache_dir: str | os.PathLike[str] | None = None,
+        keep_versions: int | None = None,
+        trial_calls: int | None = None,
+        trial_seconds: float | None = None,
+        failures_to_revert: int | None = None,
+        reload_latency_ratio: float | None = None,
+        on_slow_reload: Gate | None = None,
+        on_new_graph_breaks: Gate | None = None,
+        state_keys: int | None = None,
+        seed: int | None = None,
+        count_flags: bool | None = None,
+        decision_log: str | os.PathLike[str] | None = None,
+        limits: Limits | Mapping[str, float] | None = None,
+        instructions: int | None = None,
+        seconds: float | None = None,
+        script_bytes: int | None = None,
+        tensor_bytes: int | None = None,
+        **unknown: Never,
+    ) -> None:
+        given = {name: value for name, value in locals().items() if name not in ("self", "unknown")}
+        self.options: Mapping[str, Any] = MappingProxyType(of_runtime({**given, **unknown}))
+        self._closed = False
         self._generation = _generation
         self._object = self._open()
         _all_runtimes.add(self)
@@ -383,6 +435,8 @@ class Runtime:
         return called(torch.classes.triage.Runtime, options)
 
     def _native(self) -> Any:
+        if self._closed:
+            raise InputError(f"{self!r} is closed: make another triage.Runtime. (Its policies still run, in the process that loaded them.)")
         if self._generation != _generation:
             with _lock:
                 if self._generation != _generation:
@@ -390,72 +444,136 @@ class Runtime:
                     self._generation = _generation
         return self._object
 
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    def close(self) -> None:
+        """Ends its watches, and what of it no policy uses. Its policies still run, and write to its decision log; it loads no others."""
+        with _lock:  # no other thread is inside of it: the library expects that of a runtime that ends
+            if self._closed:
+                return
+            self._closed = True
+            for watch in list(_watches):
+                if watch._runtime is self:
+                    watch.close()
+            if self._generation == _generation:
+                called(self._object.close)
+
+    def __enter__(self) -> Self:
+        self._native()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None) -> None:
+        self.close()
+
     def load(self, path: str | os.PathLike[str], *, key: str | None = None) -> Policy:
-        """Loads a policy from a file. Loading a file again under its `key` gives the policy that is there."""
-        path = os.fspath(path)
+        """Loads a policy from a file. Loading a file again gives the policy that is there, with the text that the file has now."""
+        path = arguments.path("load", "path", path)
         if not path:
-            raise InputError("load: the path of the policy is empty.")
-        return _opened(self, ("load", os.path.abspath(path)), key, path)
+            raise InputError("load: `path` is empty; name the file of a policy.")
+        return _loaded(self, path, key)
 
     def load_source(self, source: str, name: str = "policy.lua", *, key: str | None = None) -> Policy:
         """Loads a policy from text; messages show `name`."""
-        return _opened(self, ("load_source", source, name), key, name)
+        arguments.text("load_source", "source", source)
+        return _opened(self, ("load_source", source, arguments.text("load_source", "name", name)), _key("load_source", key), name)
 
     def watch(self, folder: str | os.PathLike[str], *, debounce: float = 0.05, poll_interval: float = 0) -> Watch:
         """Every policy loaded from a file in `folder` follows its file, while the watch is open. poll_interval: in seconds, for
         file systems that report no changes."""
-        return Watch(self, os.path.abspath(folder), debounce, poll_interval)
+        return Watch(self, os.path.abspath(arguments.path("watch", "folder", folder)), debounce, poll_interval)
 
     def __repr__(self) -> str:
-        return f"<triage.Runtime {', '.join(f'{name}={value!r}' for name, value in self.options.items()) or 'without options'}>"
+        options = ", ".join(f"{name}={value!r}" for name, value in self.options.items()) or "without options"
+        return f"<triage.Runtime {options}{', closed' if self._closed else ''}>"
 
     def flush(self) -> None:
         """Waits until the decision log holds all decisions so far."""
-        called(self._native().flush)
+        with _lock:
+            called(self._native().flush)
 
     def metrics_text(self) -> str:
         """Statistics of all policies in Prometheus' text format."""
-        return called(self._native().metrics)
-
-
-def _flat(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The entries of `limits` as options of their own, as the class takes them."""
-    flat = dict(options)
-    limits = flat.pop("limits", None)
-    if limits is None:
-        return flat
-    if not isinstance(limits, Mapping):
-        raise InputError(f"`limits` is a dict with {', '.join(_LIMITS)}; got {limits!r}.")
-    for name, value in limits.items():
-        if name not in _LIMITS:
-            meant = difflib.get_close_matches(str(name), _LIMITS, 1)
-            raise InputError(
-                f"`limits` has no {name!r}{f'; did you mean {meant[0]!r}?' if meant else '.'} There are: {', '.join(_LIMITS)}."
-            )
-        if name in flat:
-            raise InputError(f"`{name}` is given twice: as an option, and in `limits`.")
-        flat[name] = value
-    return flat
+        with _lock:
+            return str(called(self._native().metrics))
 
 
 def _runtime_for(options: Mapping[str, Any]) -> Runtime:
     with _lock:
-        known = tuple(sorted(options.items()))
-        if known not in _runtimes:
+        known = _options(options)
+        if known not in _runtimes or _runtimes[known]._closed:
             _runtimes[known] = Runtime(**options)
         return _runtimes[known]
+
+
+def _options(options: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+    return tuple(sorted(options.items()))
+
+
+def _key(operation: str, key: Any) -> str | None:
+    return None if key is None else arguments.text(operation, "key", key)
+
+
+def _loaded(runtime: Runtime, path: str, key: str | None) -> Policy:
+    """The policy of the file and these options that is there, after a look at its file, or a new one."""
+    runtime._native()  # a closed one gives no policy, also none that is there
+    origin = ("load", os.path.abspath(path))
+    known_files.add(origin[-1])
+    with _lock:
+        chosen = _key("load", key) or _key_of(runtime, origin)
+        known = _policies.get(chosen)
+        if known is None or not _is(known, runtime, origin):
+            return _opened(runtime, origin, chosen, path)
+    if not os.path.exists(path):
+        raise FileError(f"cannot load the policy '{path}': there is no such file")
+    if known.reload() == "refused" and (why := known.version.last_error) is not None:
+        raise LoadError(
+            f"{why.message}\n(version {known.version.number} of {chosen!r}, which is loaded from this file, stays live; a policy beside it "
+            f"needs a key of its own: load(path, key=...))",
+            why.file,
+            why.line,
+        )
+    return known
+
+
+def shared(path: str) -> Policy:
+    """The policy of a file with the whole path as its key, as it is: its file is read only if it is not there."""
+    known_files.add(path)
+    return _opened(_runtime_for({}), ("load", path), path, path)
+
+
+def _key_of(runtime: Runtime, origin: tuple[str, ...]) -> str:
+    """Without a key of the caller's: the name of the file, with a number for another file of this name. The same file has the same key
+    for as long as the process lives, so that exported programs find its policy."""
+    file = (origin, _options(runtime.options))
+    known = _policies.get(_keys.get(file, ""))
+    if file not in _keys or (known is not None and not _is(known, runtime, origin)):
+        _keys[file] = _free_key(os.path.basename(origin[-1]))
+    return _keys[file]
+
+
+def _free_key(base: str) -> str:
+    key, number, taken = base, 1, set(_keys.values())
+    while key in _policies or key in taken:
+        number += 1
+        key = f"{base}#{number}"
+    return key
+
+
+def _is(known: Policy, runtime: Runtime, origin: tuple[str, ...]) -> bool:
+    """Whether `load` of this means the policy that is there."""
+    if known._origin != origin or known._runtime.options != runtime.options:
+        return False
+    return known._runtime is runtime or not known._runtime._closed
 
 
 def _opened(runtime: Runtime, origin: tuple[str, ...], key: str | None, shown: str) -> Policy:
     with _lock:
         if key is None:
-            base, number = os.path.basename(shown), 1
-            key = base
-            while key in _policies:
-                number += 1
-                key = f"{base}#{number}"
+            key = _free_key(os.path.basename(shown))
         elif (known := _policies.get(key)) is not None:
-            if known._origin == origin and known._runtime.options == runtime.options:
+            if _is(known, runtime, origin):
                 return known
             raise InputError(f"The key {key!r} is taken by {known!r}: choose another for {origin[-1]!r}.")
         policy = Policy(runtime, origin, key, shown)
@@ -472,19 +590,33 @@ def _reopened(origin: tuple[str, ...], key: str, options: dict[str, Any], params
     return policy
 
 
-def _in_order(key: str, inputs: Sequence[Tensor], named: Mapping[str, Tensor], names: Sequence[str] = ()) -> list[Tensor]:
+def _in_order(key: str, inputs: Sequence[Any], named: Mapping[str, Any], names: Sequence[str] = ()) -> list[Any]:
     """All inputs in the order of the signature."""
     if not named:
         return list(inputs)
     names = names or _input_names(key)
+    if not inputs and len(named) == len(names) and all(name in named for name in names):
+        return [named[name] for name in names]
     for name in named:
         if name not in names or name in names[: len(inputs)]:
-            twice = " (it is there by position)" if name in names else ""
-            raise InputError(f"{key}: there is no input `{name}`{twice}; its inputs are: {', '.join(names)}.")
+            if name in names:
+                raise InputError(f"{key}: there is no input `{name}` (it is there by position); its inputs are: {', '.join(names)}.")
+            raise _no_input(key, name, names)
     missing = [name for name in names[len(inputs) :] if name not in named]
     if missing:
         raise InputError(f"{key}: these inputs are missing: {', '.join(missing)}; its inputs are: {', '.join(names)}.")
     return [*inputs, *(named[name] for name in names[len(inputs) :])]
+
+
+def _no_input(key: str, name: str, names: Sequence[str]) -> InputError:
+    inputs = f"inputs are: {', '.join(names)}."
+    if name in OPTIONS_OF_CALLS:
+        return InputError(f"{key}: there is no input `{name}`; its {inputs} `{name}` is an option of run: policy.run([...], {name}=...).")
+    policy = _policies.get(key)
+    if policy is not None and name in policy.params:
+        return InputError(f"{key}: `{name}` is a param; its {inputs} A param is given to run: policy.run([...], params={{{name!r}: ...}}).")
+    close = arguments.meant(name, names)
+    return InputError(f"{key}: there is no input `{name}`{f'{close} Its' if close else '; its'} {inputs}")
 
 
 @constant_in_programs
@@ -498,41 +630,6 @@ def find(key: str) -> Policy:
     if policy is None:
         raise InputError(f"This process has no policy with the key {key!r}; it has: {', '.join(sorted(_policies)) or 'none'}.")
     return policy
-
-
-def _plain(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Params as the library takes them: lists of one type, tuples as lists, and Python's values for NumPy's."""
-
-    def plain(name: str, value: Any) -> Any:
-        if hasattr(value, "tolist") and not isinstance(value, Tensor):
-            value = value.tolist()
-        if isinstance(value, (list, tuple)):
-            if not value or not all(isinstance(each, Real) for each in value):
-                raise InputError(f"param `{name}`: a list holds numbers, at least one; got {value!r}.")
-            kind = int if all(isinstance(each, Integral) and fits(each) for each in value) else float
-            return [real(name, each) if kind is float else int(each) for each in value]
-        if not isinstance(value, (bool, int, float, Tensor)):
-            raise InputError(f"param `{name}`: a value is a number, a boolean, a list of numbers or a tensor; got {value!r}.")
-        return value if isinstance(value, (bool, float, Tensor)) or fits(value) else real(name, value)
-
-    def fits(value: Any) -> bool:
-        return -(2**63) <= value < 2**63
-
-    def real(name: str, value: Any) -> float:
-        try:  # of an integer that has more than 64 bits: the library says what the param takes
-            return float(value)
-        except OverflowError:
-            bits = int(value).bit_length()
-            raise InputError(f"param `{name}`: a number has at most 64 bits; got an integer of {bits} bits.") from None
-
-    return {name: plain(name, value) for name, value in params.items()}
-
-
-def _explained(error: RuntimeError, policy: Policy, inputs: Sequence[Any]) -> RuntimeError:
-    for i, each in enumerate(inputs):
-        if not isinstance(each, Tensor):
-            return InputError(f"{policy.key}: input {i + 1} is no tensor but {type(each).__name__}.")
-    return raised(error)
 
 
 # --- with the runtime that has no options ---

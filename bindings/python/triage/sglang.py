@@ -19,15 +19,18 @@ from __future__ import annotations
 import hashlib
 import logging
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from torch import Tensor
 
-try:
-    from sglang.srt.sampling.custom_logit_processor import CustomLogitProcessor
-except ImportError as error:
-    raise ImportError(f"triage.sglang needs SGLang (pip install sglang), and it cannot be imported: {error}") from error
+if TYPE_CHECKING:  # a checker has another SGLang, or none
+    CustomLogitProcessor: TypeAlias = object
+else:
+    try:
+        from sglang.srt.sampling.custom_logit_processor import CustomLogitProcessor
+    except ImportError as error:
+        raise ImportError(f"triage.sglang needs SGLang (pip install sglang), and it cannot be imported: {error}") from error
 
 from ._decoding import Ended, configured, newest
 

@@ -19,20 +19,25 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from torch import Tensor
 
-try:
-    from vllm.v1.sample.logits_processor import LogitsProcessor as _ForV1
-    from vllm.v1.sample.logits_processor import MoveDirectionality
-except ImportError as error:
-    raise ImportError(f"triage.vllm needs vLLM with its V1 engine (pip install vllm), and it cannot be imported: {error}") from error
-try:
-    from vllm.v1.worker.gpu.sample.logits_processor import LogitsProcessor as _ForV2
-except ImportError:  # an older one
-    _ForV2 = None
+if TYPE_CHECKING:  # a checker has another vLLM, or none
+    MoveDirectionality: Any
+    _ForV1: TypeAlias = object
+    _ForV2: TypeAlias = object
+else:
+    try:
+        from vllm.v1.sample.logits_processor import LogitsProcessor as _ForV1
+        from vllm.v1.sample.logits_processor import MoveDirectionality
+    except ImportError as error:
+        raise ImportError(f"triage.vllm needs vLLM with its V1 engine (pip install vllm), and it cannot be imported: {error}") from error
+    try:
+        from vllm.v1.worker.gpu.sample.logits_processor import LogitsProcessor as _ForV2
+    except ImportError:  # an older one
+        _ForV2 = None
 
 from ._decoding import Ended, configured, new_requests, newest
 
@@ -68,7 +73,7 @@ class LogitsProcessor(_ForV1):
         return False
 
     def needs_output_token_ids(self) -> bool:
-        return self._steps.asks_for("history")
+        return bool(self._steps.asks_for("history"))
 
     def update_state(self, batch_update: Any) -> None:
         self._ended.tell()

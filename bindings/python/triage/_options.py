@@ -1,0 +1,115 @@
+"""Options of runtimes and calls: their types, and the form in which the library takes them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, TypeAlias
+
+import torch
+
+from . import _arguments as arguments
+from . import _library  # noqa: F401  registers the classes
+from ._arguments import meant, shown
+from ._errors import InputError, InputTypeError, called
+
+OnError: TypeAlias = Literal["raise", "pass_through", "last_good"]
+Gate: TypeAlias = Literal["warn", "refuse", "shadow"]
+MaskedRows: TypeAlias = Literal["warn", "require"]
+
+_Check: TypeAlias = Callable[[str, str, Any], Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Limits:
+    """The budgets of a script, for each load and each call. 0: no limit; None: the runtime's default."""
+
+    instructions: int | None = None
+    seconds: float | None = None
+    script_bytes: int | None = None
+    tensor_bytes: int | None = None
+
+
+LIMITS = tuple(each.name for each in dataclasses.fields(Limits))
+
+
+def _choice(*choices: str) -> _Check:
+    return lambda operation, name, value: arguments.one_of(operation, name, value, choices)
+
+
+def _count(operation: str, name: str, value: Any) -> int:
+    return arguments.whole(operation, name, value, 0)
+
+
+def _real(operation: str, name: str, value: Any) -> float:
+    return arguments.number(operation, name, value)
+
+
+def _deadline(operation: str, name: str, value: Any) -> float:
+    time = arguments.number(operation, name, value, "the time for the call, in seconds above 0")
+    if not time > 0:
+        raise InputError(f"{operation}: `{name}` is the time for the call, in seconds above 0; got {time:g}.")
+    return time
+
+
+_GATE, _ON_ERROR = _choice("warn", "refuse", "shadow"), _choice("raise", "pass_through", "last_good")
+_OF_RUNTIMES: dict[str, _Check] = {
+    "backend": arguments.text, "on_error": _ON_ERROR, "fullgraph": arguments.switch, "masked_rows": _choice("warn", "require"),
+    "trusted": arguments.switch, "cache_dir": arguments.path, "keep_versions": _count, "trial_calls": _count, "trial_seconds": _real,
+    "failures_to_revert": _count, "reload_latency_ratio": _real, "on_slow_reload": _GATE, "on_new_graph_breaks": _GATE,
+    "state_keys": _count, "seed": _count, "count_flags": arguments.switch, "decision_log": arguments.path,
+    "instructions": _count, "seconds": _real, "script_bytes": _count, "tensor_bytes": _count,
+}  # fmt: skip
+_OF_CALLS: dict[str, _Check] = {
+    "on_error": _ON_ERROR, "deadline": _deadline, "state_key": arguments.text, "decision_id": arguments.text, "trace_id": arguments.text,
+}  # fmt: skip
+OPTIONS_OF_CALLS = ("params", "info", *_OF_CALLS)
+
+
+def _unknown(operation: str, name: str, known: tuple[str, ...]) -> InputError:
+    return InputError(f"{operation}: there is no option `{name}`{meant(name, known) or '.'} There are: {', '.join(known)}.")
+
+
+def unknown_of_call(name: str) -> InputError:
+    return _unknown("run", name, OPTIONS_OF_CALLS)
+
+
+def of_runtime(given: Mapping[str, Any]) -> dict[str, Any]:
+    """What is not None of the options of a Runtime, each of the type that the library takes, and those of `limits` among them."""
+    known = (*list(_OF_RUNTIMES)[:-4], "limits", *LIMITS)
+    for name in given:
+        if name not in known:
+            called(_check_in_library, name)
+            raise _unknown("Runtime", name, known)
+    limits = given.get("limits")
+    checked = _checked("Runtime", {name: value for name, value in given.items() if name != "limits"}, _OF_RUNTIMES)
+    if limits is None:
+        return checked
+    if isinstance(limits, Limits):
+        limits = dataclasses.asdict(limits)
+    if not isinstance(limits, Mapping):
+        raise InputTypeError(f"Runtime: `limits` is a triage.Limits, or a dict with {', '.join(LIMITS)}; got {shown(limits)}.")
+    for name, value in limits.items():
+        if name not in LIMITS:
+            raise InputError(f"Runtime: `limits` has no {name!r}{meant(name, LIMITS) or '.'} There are: {', '.join(LIMITS)}.")
+        if name in checked and value is not None:
+            raise InputError(f"Runtime: `{name}` is given twice: as an option, and in `limits`.")
+    return checked | _checked("Runtime", limits, _OF_RUNTIMES)
+
+
+def _check_in_library(name: str) -> None:
+    """Raises for an option that earlier versions had: the library knows what there is in its place."""
+    try:
+        torch.classes.triage.Runtime({name: True})
+    except RuntimeError as error:
+        if "There is no option" not in str(error):
+            raise
+
+
+def of_call(operation: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The same of the options of one call."""
+    return _checked(operation, given, _OF_CALLS)
+
+
+def _checked(operation: str, given: Mapping[str, Any], checks: Mapping[str, _Check]) -> dict[str, Any]:
+    return {name: checks[name](operation, name, value) for name, value in given.items() if value is not None}
