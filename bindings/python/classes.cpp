@@ -44,15 +44,17 @@ class PolicyObject : public torch::CustomClassHolder {
 
   const Policy& policy() const { return policy_; }
 
-  std::tuple<Tensors, Dict> run_with(const Tensors& inputs, const Dict& params, const Dict& options) const {
+  /// The second of the results is empty unless it is wanted.
+  std::tuple<Tensors, Dict> run_with(const Tensors& inputs, const Dict& params, const Dict& options,
+                                     bool wants_info) const {
     return for_python([&] {
       RunOptions chosen = run_options_from(options);
       chosen.params = params_from(params);
       RunInfo info;
-      chosen.info = &info;
+      if (wants_info) chosen.info = &info;
       const WithoutSavedTensorHooks kept;
       Tensors outputs = policy_.run(inputs, chosen);
-      return std::make_tuple(std::move(outputs), to_dict(info));
+      return std::make_tuple(std::move(outputs), wants_info ? to_dict(info) : Dict());
     });
   }
 
@@ -208,6 +210,7 @@ class RuntimeObject : public torch::CustomClassHolder {
 
   /// Waits until what its policies no longer use is freed. Later calls throw InputError.
   void close() {
+    if (decisions_) decisions_->flush();  // its policies may keep it open
     runtime_.reset();
     decisions_ = nullptr;
   }

@@ -168,7 +168,7 @@ class Policy:
         chosen = of_call("run", options) if options else {}
         self._native()
         try:
-            outputs, told = self._run_with(self._tensors(values), params, chosen)
+            outputs, told = self._run_with(self._tensors(values), params, chosen, info is not None)
         except RuntimeError as error:
             raise raised(error) from None
         if info is not None:
