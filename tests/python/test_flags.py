@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import subprocess
 import sys
+import warnings
 
 import pytest
 import torch
@@ -254,3 +255,14 @@ def test_questions_take_the_configuration_of_their_flags():
     assert err.is_ok(err.clear(foreign, err.NAN, config=config), config=config).item()
     with pytest.raises(triage.InputError, match="ErrorConfig"):
         err.has_code(foreign, err.NAN, config=6)
+
+
+def test_a_fallback_that_makes_integers_floats_is_told():
+    ids = torch.tensor([[16777217, 2]])
+    f = err.push(err.new(ids), err.NAN, "ids")
+    with pytest.warns(UserWarning, match="the fallback is 0.0, so all samples of torch.int64 become floats"):
+        assert triage.fix(ids, f, "ids", fallback=0.0)[0].dtype == torch.float32
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert triage.fix(ids, f, "ids", fallback=0)[0].dtype == torch.int64
+        assert triage.fix(ids, f, "ids")[0].dtype == torch.int64

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 
 import torch
@@ -81,6 +82,12 @@ def fix(
     if fallback is None:
         fallback = 0.0 if z.is_floating_point() else False  # False is the zero of every dtype: integers stay integers
     fallback = err._value("fix", "fallback", fallback)
+    if isinstance(fallback, float) and not (z.is_floating_point() or z.is_complex() or torch.compiler.is_compiling()):
+        warnings.warn(
+            f"fix: the fallback is {fallback}, so all samples of {z.dtype} become floats, and large integers lose their last digits; "
+            f"give an integer to keep them",
+            stacklevel=2,
+        )
     chosen = err.ANY_CODE if codes is None else _codes(codes)
     severity = err._severity("fix", min_severity, err.WARN)
     operation = _ops.fix if isinstance(fallback, Tensor) else _ops.fix.scalar

@@ -363,3 +363,17 @@ return policy {
   write_bytes(triage.folder / "total.pt", "nothing");
   CHECK(triage(run).status == 2);
 }
+
+TEST_CASE("run says where a fallback makes floats of integers, once") {
+  const PolicyFolder folder(
+      "return function(z)\n  local f = push(err.new(z), err.NAN, 'ids')\n  z = fix(z, f, 'ids', {fallback = 0.0})\n"
+      "  return z, f\nend\n");
+  const Ran ran = folder({"run", "repair.lua", "--input", "z=ones:2x2,dtype=int64"});
+  CHECK(ran.status == 0);
+  const std::string told = "fix: 'ids' is of integers";
+  const size_t first = ran.err.find(told);
+  REQUIRE(first != std::string::npos);
+  CHECK(ran.err.find("write 0 to keep integers") != std::string::npos);
+  CHECK(ran.err.find(told, first + 1) == std::string::npos);
+  CHECK(folder({"run", "repair.lua", "--input", "z=ones:2x2"}).err.find(told) == std::string::npos);
+}
