@@ -223,6 +223,7 @@ TEST_CASE("strides: rows with gaps, transposed data, expanded rows") {
     const Tensors expected = softmax_repair({z}), got = run(*fused, {z});
     CHECK(same(expected[0], got[0]));
     CHECK(expected[1].equal(got[1]));
+    for (size_t i = 0; i < got.size(); ++i) CHECK(got[i].strides() == expected[i].strides());
   }
 }
 

@@ -234,7 +234,10 @@ TEST_CASE("strides of data of three dims") {
         cube(12, 3, 7).slice(0, 0, 12, 2)}) {
     const Tensors given{z, data({14}).slice(0, 0, 14, 2), data({7})};
     const Tensors expected = policy(given), got = run_in_loops(*fused, given);
-    for (size_t i = 0; i < got.size(); ++i) CHECK(same(expected[i], got[i]));
+    for (size_t i = 0; i < got.size(); ++i) {
+      CHECK(same(expected[i], got[i]));
+      CHECK(got[i].strides() == expected[i].strides());
+    }
   }
 }
 
