@@ -18,13 +18,13 @@ end })",
   for (int again = 0; again < 2; ++again) {
     const auto outputs = triage::output_metadata(policy, inputs);
     REQUIRE(outputs.size() == 3);
-    CHECK(outputs[0].dtype == at::kDouble);
+    CHECK((outputs[0].dtype == at::kDouble));
     CHECK(outputs[0].sizes == std::vector<int64_t>{9, 4});
     CHECK(outputs[1].is_flags);
     CHECK(outputs[1].sizes == std::vector<int64_t>{6, 4});
     CHECK(outputs[2].sizes == std::vector<int64_t>{-1, 4});
   }
-  CHECK(policy.statistics().calls == 0);
+  CHECK(policy.statistics().total.calls() == 0);
   CHECK(policy.state().empty());
   policy.run({at::zeros({6, 4}), at::zeros({3, 4})});
   CHECK(triage::output_metadata(policy, {{at::kFloat, {2, 5}}, {at::kFloat, {3, 5}}})[0].sizes ==
