@@ -39,10 +39,10 @@ local function tell_of_floats(z, fallback, location)
   end
   told[location] = true
   local whole = math.tointeger(fallback)
-  core.warn(("fix: '%s' is of integers (%s) and its fallback is %s, so all its samples become floats, and large integers lose "
-    .. "their last digits; %s"):format(
-    location, tostring(z.dtype), fallback,
-    whole and ("write %d to keep integers"):format(whole) or "give an integer to keep integers"))
+  local text = "fix: '%s' is of integers (%s) and its fallback is %s, so all its samples become floats, and large "
+    .. "integers lose their last digits; %s"
+  local advice = whole and ("write %d to keep integers"):format(whole) or "give an integer to keep integers"
+  core.warn(text:format(location, tostring(z.dtype), fallback, advice))
 end
 
 local fix_options = {fallback = true, codes = true, min_severity = true, config = true}
