@@ -81,6 +81,7 @@ class Policy:
         self._key = key
         self._set: dict[str, Any] = {}
         self._inputs: tuple[str, ...] | None = None
+        self._forms_told: tuple[tuple[Any, ...], list[int]] | None = None  # of the last program that was traced (_fake.py)
         self._generation = _generation
         self._object = self._open(shown)
         self._run_with = self._object.run_with  # bound once: to bind a method of the library takes as long as a small call
