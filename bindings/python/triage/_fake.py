@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -57,8 +57,13 @@ def _declared(key: str, inputs: list[Tensor], signature: dict[str, Any]) -> list
     for spec, tensor in zip(input_types, inputs):
         if spec is not None:
             _bind(sizes, spec["dims"], tensor)
-    outputs = [_output(spec, sizes, inputs[0]) for _, spec in zip(names, output_types)]
-    return None if None in outputs else outputs
+    outputs = []
+    for _, spec in zip(names, output_types):
+        output = _output(spec, sizes, inputs[0])
+        if output is None:
+            return None
+        outputs.append(output)
+    return outputs
 
 
 def _learned(key: str, inputs: list[Tensor], autocast: str) -> list[Tensor]:
@@ -112,7 +117,7 @@ def _near(size: torch.SymInt, number: int) -> int:
     return hint if hint is not None and 2 <= hint <= 4096 else 5 + 2 * number
 
 
-@torch.library.register_fake("triage::run_policy")
+@torch.library.register_fake("triage::run_policy")  # type: ignore[untyped-decorator]
 def _run_policy(key: str, inputs: list[Tensor], autocast: str = "") -> list[Tensor]:
     signature = find(key).signature
     if len(inputs) != len(signature["inputs"]):
@@ -123,12 +128,12 @@ def _run_policy(key: str, inputs: list[Tensor], autocast: str = "") -> list[Tens
     return _learned(key, inputs, autocast) if declared is None else declared
 
 
-@torch.library.register_fake("triage::run_policy_train")
+@torch.library.register_fake("triage::run_policy_train")  # type: ignore[untyped-decorator]
 def _run_policy_train(key: str, inputs: list[Tensor], differentiable: list[int], autocast: str, serial: int) -> list[Tensor]:
     return [*_run_policy(key, inputs, autocast), torch.empty((1,), dtype=torch.uint8, device="cpu")]
 
 
-@torch.library.register_fake("triage::run_policy_backward")
+@torch.library.register_fake("triage::run_policy_backward")  # type: ignore[untyped-decorator]
 def _run_policy_backward(ticket: Tensor, gradients: list[Tensor | None], inputs: list[Tensor], differentiable: list[int]) -> list[Tensor]:
     return [inputs[i].new_empty(inputs[i].shape) for i in differentiable]
 
@@ -137,7 +142,7 @@ def _run_policy_backward(ticket: Tensor, gradients: list[Tensor | None], inputs:
 # for each size of a batch ---
 
 
-def _rows(dtype: torch.dtype):
+def _rows(dtype: torch.dtype) -> Callable[..., Tensor]:
     return lambda f, *_: f.new_empty((f.shape[0],), dtype=dtype)
 
 
@@ -165,7 +170,7 @@ def _replace(z: Tensor, value: Any, *targets: Any) -> Tensor:
     return _filled(z, value) if any(targets) else torch.empty_like(z)
 
 
-_lib = torch.library.Library("triage", "IMPL")
+_lib = torch.library.Library("triage", "IMPL")  # type: ignore[no-untyped-call]
 for _names, _meta in {
     "new": _new,
     "push push.where push.scalar merge clear": _flags,
@@ -180,7 +185,7 @@ for _names, _meta in {
     "replace": _replace,
     "select": lambda cond, a, b: torch.empty_like(a),
     "guard_grad": lambda z, taken: torch.ops.aten.alias(z),
-    "guard_grad.elements": lambda a, b, taken: a.expand(torch.broadcast_shapes(a.shape, b.shape)),
+    "guard_grad.elements": lambda a, b, taken: a.expand(torch.broadcast_shapes(a.shape, b.shape)),  # type: ignore[no-untyped-call]
 }.items():
     for _name in _names.split():
-        _lib.impl(_name, _meta, "Meta", allow_override=True)
+        _lib.impl(_name, _meta, "Meta", allow_override=True)  # type: ignore[no-untyped-call]

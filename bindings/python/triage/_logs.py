@@ -14,7 +14,6 @@ logger = logging.getLogger("triage")
 _LEVELS = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR)
 
 
-@ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p)
 def _record(level: int, text: bytes, fields: bytes) -> None:
     number = _LEVELS[level] if level < len(_LEVELS) else logging.ERROR
     if not logger.isEnabledFor(number):
@@ -23,6 +22,7 @@ def _record(level: int, text: bytes, fields: bytes) -> None:
     logger.log(number, "%s", text.decode(errors="replace"), extra={"triage": dict(pairs)})
 
 
-torch.ops.triage._set_log(ctypes.cast(_record, ctypes.c_void_p).value)
+_callback = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p)(_record)  # lives as long as the process
+torch.ops.triage._set_log(ctypes.cast(_callback, ctypes.c_void_p).value)
 # A thread of the library that reported while the interpreter ends would wait for it for ever.
 atexit.register(torch.ops.triage._set_log, 0)
