@@ -48,7 +48,8 @@ class PolicyObject : public torch::CustomClassHolder {
   std::tuple<Tensors, Dict> run_with(const Tensors& inputs, const Dict& params, const Dict& options,
                                      bool wants_info) const {
     return for_python([&] {
-      RunOptions chosen = run_options_from(options);
+      std::vector<std::string> sample_ids;
+      RunOptions chosen = run_options_from(options, sample_ids);
       chosen.params = params_from(params);
       RunInfo info;
       if (wants_info) chosen.info = &info;

@@ -172,6 +172,15 @@ class Options {
       into = value->isInt() ? static_cast<double>(value->toInt()) : value->toDouble();
     }
   }
+  void take(const char* name, std::vector<std::string>& into) {
+    if (const auto value = found(name)) {
+      if (!value->isList()) wrong_type(name, "a list of texts", *value);
+      for (const c10::IValue& one : value->toListRef()) {
+        if (!one.isString()) wrong_type(name, "a list of texts", one);
+        into.push_back(one.toStringRef());
+      }
+    }
+  }
   void take(const char* name, OnError& into) {
     choose(name, {OnError::raise, OnError::pass_through, OnError::last_good}, into);
   }
@@ -394,7 +403,7 @@ RuntimeOptions runtime_options_from(const Dict& values) {
   return result;
 }
 
-RunOptions run_options_from(const Dict& values) {
+RunOptions run_options_from(const Dict& values, std::vector<std::string>& sample_ids) {
   Options options(values);
   RunOptions result;
   OnError on_error = OnError::raise;
@@ -404,7 +413,9 @@ RunOptions run_options_from(const Dict& values) {
   options.take("decision_id", result.decision_id);
   options.take("trace_id", result.trace_id);
   options.take("state_key", result.state_key);
-  options.nothing_else("on_error, deadline, decision_id, trace_id, state_key");
+  options.take("sample_ids", sample_ids);
+  result.sample_ids = sample_ids;
+  options.nothing_else("on_error, deadline, decision_id, trace_id, state_key, sample_ids");
   if (values.contains("on_error")) result.on_error = on_error;
   if (values.contains("deadline")) {
     if (!(deadline > 0)) throw InputError("`deadline` is the time for the call, in seconds above 0.");

@@ -8,6 +8,7 @@
 #include <exception>
 #include <string>
 #include <utility>
+#include <vector>
 
 /// What crosses to Python: dictionaries of numbers, texts, lists and tensors, which TorchBind turns into Python's own.
 namespace triage::python {
@@ -31,8 +32,8 @@ c10::IValue to_list(const Values& values) {
 /// Throw InputError for a value of the wrong type, and for a name that is no option.
 Params params_from(const Dict& values);
 RuntimeOptions runtime_options_from(const Dict& values);
-/// Texts in the result refer to those in `values`.
-RunOptions run_options_from(const Dict& values);
+/// Texts in the result refer to those in `values` and `sample_ids`, which is filled.
+RunOptions run_options_from(const Dict& values, std::vector<std::string>& sample_ids);
 
 /// Throws std::runtime_error with `error` as text that triage/_errors.py takes apart: the class, the place, the
 /// script's traceback, the message.

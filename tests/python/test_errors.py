@@ -165,7 +165,7 @@ def test_no_message_has_a_name_that_python_has_not(name, policy):
         (lambda p: triage.Runtime(on_slow_reload="refus"),
          "Runtime: `on_slow_reload` is \"warn\", \"refuse\" or \"shadow\"; got 'refus'; did you mean 'refuse'?"),
         (lambda p: p.run([torch.ones(1, 4)], trace="x"),
-         "run: there is no option `trace`; did you mean 'trace_id'? There are: params, info, on_error, deadline, state_key, decision_id, trace_id."),
+         "run: there is no option `trace`; did you mean 'trace_id'? There are: params, info, on_error, deadline, state_key, decision_id, trace_id, sample_ids."),
     ],
 )  # fmt: skip
 def test_messages(call, message, policy_file):

@@ -70,6 +70,19 @@ def lines_of(file):
     return [json.loads(line) for line in file.read_text().splitlines() if '"event"' not in line]
 
 
+def test_samples_have_names_in_the_log(tmp_path):
+    file = tmp_path / "decisions.jsonl"
+    runtime = triage.Runtime(decision_log=file)
+    policy = runtime.load_source(FLAGS, "told.lua")
+    policy.run([bad_batch(4)], sample_ids=["a", "b", "c", "d"])
+    runtime.flush()
+    assert [one["sample_id"] for one in lines_of(file)[0]["samples"]] == ["c"]
+    with pytest.raises(triage.InputError, match="2 names for a batch of 4 samples"):
+        policy.run([bad_batch(4)], sample_ids=["a", "b"])
+    with pytest.raises(triage.InputTypeError, match="`sample_ids` is a list of texts"):
+        policy.run([bad_batch(4)], sample_ids="abcd")
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
 def test_decisions_of_a_forked_child_are_on_disk_when_it_ends(tmp_path):
     file = tmp_path / "decisions.jsonl"

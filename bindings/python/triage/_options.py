@@ -52,6 +52,12 @@ def _deadline(operation: str, name: str, value: Any) -> float:
     return time
 
 
+def _texts(operation: str, name: str, value: Any) -> list[str]:
+    if not isinstance(value, (list, tuple)) or not all(isinstance(one, str) for one in value):
+        raise InputTypeError(f"{operation}: `{name}` is a list of texts, one for each sample; got {shown(value)}.")
+    return list(value)
+
+
 _GATE, _ON_ERROR = _choice("warn", "refuse", "shadow"), _choice("raise", "pass_through", "last_good")
 _OF_RUNTIMES: dict[str, _Check] = {
     "backend": arguments.text, "on_error": _ON_ERROR, "fullgraph": arguments.switch, "masked_rows": _choice("warn", "require"),
@@ -62,6 +68,7 @@ _OF_RUNTIMES: dict[str, _Check] = {
 }  # fmt: skip
 _OF_CALLS: dict[str, _Check] = {
     "on_error": _ON_ERROR, "deadline": _deadline, "state_key": arguments.text, "decision_id": arguments.text, "trace_id": arguments.text,
+    "sample_ids": _texts,
 }  # fmt: skip
 OPTIONS_OF_CALLS = ("params", "info", *_OF_CALLS)
 

@@ -141,12 +141,14 @@ class Policy:
         state_key: str | None = None,
         decision_id: str | None = None,
         trace_id: str | None = None,
+        sample_ids: Sequence[str] | None = None,
         **unknown: Never,
     ) -> tuple[Tensor, ...]:
         """A call with options; always returns a tuple. None, of any option, is what the policy's runtime has.
 
         params: values for this call alone. info: a dict that is filled with version, answered, form, seconds, flagged, ...
         on_error: "raise", "pass_through" or "last_good". deadline: seconds. state_key, decision_id, trace_id: texts.
+        sample_ids: what the decision log calls the samples, one text for each.
         """
         if unknown:
             name = next(iter(unknown))
@@ -155,8 +157,12 @@ class Policy:
             raise unknown_of_call(name)
         values = self._inputs_of_run(inputs)
         options = None
-        if on_error is not None or deadline is not None or state_key is not None or decision_id is not None or trace_id is not None:
-            options = {"on_error": on_error, "deadline": deadline, "state_key": state_key, "decision_id": decision_id, "trace_id": trace_id}
+        named = on_error is not None or deadline is not None or state_key is not None
+        if named or decision_id is not None or trace_id is not None or sample_ids is not None:
+            options = {
+                "on_error": on_error, "deadline": deadline, "state_key": state_key, "decision_id": decision_id, "trace_id": trace_id,
+                "sample_ids": sample_ids,
+            }  # fmt: skip
         if params is None and info is None and options is None:
             if torch.compiler.is_compiling():
                 return tuple(torch.ops.triage.run_policy(self._key, list(values)))
