@@ -55,8 +55,7 @@ class PolicyObject : public torch::CustomClassHolder {
       if (wants_info) chosen.info = &info;
       const WithoutSavedTensorHooks kept;
       Tensors outputs = policy_.run(inputs, chosen);
-      return std::make_tuple(std::move(outputs),
-                             wants_info ? to_dict(info) : Dict(c10::StringType::get(), c10::AnyType::get()));
+      return std::make_tuple(std::move(outputs), wants_info ? to_dict(info) : empty_dict());
     });
   }
 

@@ -20,12 +20,12 @@ namespace triage::python {
 
 using messages::printable;  // Python takes no text that is not UTF-8, and scripts may say anything
 
-namespace {
-
 Dict empty_dict() {
   return c10::impl::toTypedDict<std::string, c10::IValue>(
       c10::impl::GenericDict(c10::StringType::get(), c10::AnyType::get()));
 }
+
+namespace {
 
 double seconds_since_epoch(std::chrono::system_clock::time_point when) {
   return std::chrono::duration<double>(when.time_since_epoch()).count();

@@ -15,6 +15,7 @@ namespace triage::python {
 
 using Dict = c10::Dict<std::string, c10::IValue>;
 
+Dict empty_dict();
 Dict to_dict(const Signature& signature);
 Dict to_dict(const VersionInfo& version);
 Dict to_dict(const PolicyStatistics& statistics);
