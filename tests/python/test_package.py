@@ -14,7 +14,7 @@ import triage
 def test_the_policy_library():
     z, f = triage.load(triage.policies / "repair_zero.lua")(torch.tensor([[1.0, float("nan")], [1.0, 2.0]]))
     assert z.tolist() == [[0, 0], [1, 2]] and triage.err.has_nan(f).tolist() == [True, False]
-    assert (triage.policies / "lib").is_dir() and (triage.policies / "serving" / "nan_rows.lua").exists()
+    assert (triage.policies / "serving" / "lib").is_dir() and (triage.policies / "serving" / "nan_rows.lua").exists()
 
 
 def test_the_program(tmp_path):
