@@ -59,39 +59,27 @@ class PolicyObject : public torch::CustomClassHolder {
     });
   }
 
-  /// What it returns for inputs with open sizes, as text of numbers: see triage/_fake.py. `sizes`: of each input its
-  /// rank, then each size, or -1 - n for open size n; `values`: of the open sizes, near which it is asked.
-  std::vector<int64_t> output_forms(const std::vector<int64_t>& dtypes, const std::vector<std::string>& devices,
-                                    const std::vector<int64_t>& sizes, const std::vector<int64_t>& values,
-                                    const std::string& autocast) const {
+  /// What it returns for inputs with open sizes, as text_of says it. `sizes`: of each input its rank, then each size,
+  /// or -1 - n for open size n; `values`: of the open sizes, near which it is asked.
+  std::string output_forms(const std::vector<int64_t>& dtypes, const std::vector<std::string>& devices,
+                           const std::vector<int64_t>& sizes, const std::vector<int64_t>& values,
+                           const std::string& autocast) const {
     return for_python([&] {
-      const c10::impl::ForceDispatchKeyGuard plain{c10::impl::LocalDispatchKeySet(c10::impl::PODLocalDispatchKeySet{})};
+      c10::impl::LocalDispatchKeySet keys(c10::impl::PODLocalDispatchKeySet{});
+      keys.excluded_ =
+          keys.excluded_ | c10::DispatchKeySet({c10::DispatchKey::Python, c10::DispatchKey::PythonTLSSnapshot});
+      const c10::impl::ForceDispatchKeyGuard plain{keys};
       const AutocastScope scope(autocast);
-      std::vector<OpenInput> inputs;
+      Promise promise;
       size_t next = 0;
       for (size_t i = 0; i < dtypes.size(); ++i) {
-        inputs.push_back({static_cast<at::ScalarType>(dtypes[i]), c10::Device(devices.at(i)), {}});
+        promise.inputs.push_back({static_cast<at::ScalarType>(dtypes[i]), c10::Device(devices.at(i)), {}});
         for (int64_t rank = sizes.at(next++); rank > 0; --rank, ++next)
-          inputs.back().sizes.push_back(sizes.at(next) >= 0 ? OpenSize{sizes[next], -1}
-                                                            : OpenSize{0, static_cast<int>(-1 - sizes[next])});
+          promise.inputs.back().sizes.push_back(sizes.at(next) >= 0 ? OpenSize{sizes[next], -1}
+                                                                    : OpenSize{0, static_cast<int>(-1 - sizes[next])});
       }
-      std::vector<OpenOutput> outputs = learn_outputs(policy_, inputs, values);
-      std::vector<int64_t> told;
-      for (const OpenOutput& output : outputs) {
-        told.push_back(static_cast<int64_t>(output.dtype));
-        const auto like = std::find_if(inputs.begin(), inputs.end(), [&](const OpenInput& input) {
-          return input.device.type() == output.device.type();
-        });
-        told.push_back(like == inputs.end() ? -1 : like - inputs.begin());
-        told.push_back(static_cast<int64_t>(output.sizes.size()));
-        for (const SizeRule& rule : output.sizes) {
-          told.push_back(rule.is_product);
-          told.push_back(rule.constant);
-          told.insert(told.end(), rule.factors.begin(), rule.factors.end());
-        }
-      }
-      promise(key_, {std::move(inputs), std::move(outputs)});
-      return told;
+      promise.outputs = learn_outputs(policy_, promise.inputs, values);
+      return text_of(promise);
     });
   }
 

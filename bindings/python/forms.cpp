@@ -3,6 +3,10 @@
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>
+#include <charconv>
+#include <map>
+#include <memory>
+#include <mutex>
 #include <optional>
 #include <utility>
 
@@ -27,11 +31,11 @@ class Learner {
   std::vector<OpenOutput> learn() {
     usual_ = ask(values_);
     check_open();
+    varied_.resize(values_.size());
     for (size_t i = 0; i < values_.size(); ++i) vary(i);
-    std::vector<int64_t> all = values_;
-    for (size_t i = 0; i < all.size(); ++i) all[i] += 3 * (varied_[i].value - values_[i]);
-    proof_ = try_ask(all);
-    proof_values_ = std::move(all);
+    proof_values_ = values_;
+    for (size_t i = 0; i < values_.size(); ++i) proof_values_[i] += 3 * (varied_[varied_[i].leader].value - values_[i]);
+    proof_ = try_ask(proof_values_);
     std::vector<OpenOutput> outputs;
     for (size_t output = 0; output < usual_.size(); ++output) {
       outputs.push_back({usual_[output].dtype, usual_[output].device, {}});
@@ -43,8 +47,10 @@ class Learner {
  private:
   using Answer = std::vector<TensorMetadata>;
   struct Varied {
-    int64_t value;
+    int64_t value = 0;
     Answer answer;
+    size_t leader = 0;  // itself, or the one that it must be as large as
+    bool is_done = false;
   };
 
   Answer ask(const std::vector<int64_t>& values) const { return output_metadata(policy_, with_sizes(inputs_, values)); }
@@ -64,15 +70,26 @@ class Learner {
     return std::nullopt;
   }
 
+  /// Alone; where the policy wants several to be the same, together with another one, or with all.
   void vary(size_t number) {
-    for (const int64_t value : {values_[number] + 1, values_[number] * 2, values_[number] + 8}) {
-      std::vector<int64_t> values = values_;
-      values[number] = value;
-      if (auto answer = try_ask(values)) {
-        varied_.push_back({value, *std::move(answer)});
+    if (varied_[number].is_done) return;
+    std::vector<std::vector<size_t>> ties{{number}};
+    std::vector<size_t> all{number};
+    for (size_t i = number + 1; i < values_.size(); ++i)
+      if (!varied_[i].is_done && values_[i] == values_[number]) {
+        ties.push_back({number, i});
+        all.push_back(i);
+      }
+    if (all.size() > 2) ties.push_back(all);
+    for (const std::vector<size_t>& tied : ties)
+      for (const int64_t value : {values_[number] + 1, values_[number] * 2, values_[number] + 8}) {
+        std::vector<int64_t> values = values_;
+        for (const size_t i : tied) values[i] = value;
+        auto answer = try_ask(values);
+        if (!answer) continue;
+        for (const size_t i : tied) varied_[i] = {value, *answer, number, true};
         return;
       }
-    }
     fail("takes no other size than " + std::to_string(values_[number]) + " for " + place_of(number) +
          ", which the program leaves open");
   }
@@ -117,6 +134,10 @@ class Learner {
     const int64_t usual = usual_[output].sizes[dim];
     SizeRule rule{false, usual, {}};
     for (size_t i = 0; i < values_.size(); ++i) {
+      if (varied_[i].leader != i) {
+        rule.factors.push_back(0);
+        continue;
+      }
       const int64_t more = varied_[i].answer[output].sizes[dim] - usual, step = varied_[i].value - values_[i];
       if (more % step != 0) return std::nullopt;
       rule.factors.push_back(more / step);
@@ -129,7 +150,8 @@ class Learner {
     int64_t constant = usual_[output].sizes[dim];
     SizeRule rule{true, 0, {}};
     for (size_t i = 0; i < values_.size(); ++i) {
-      const int64_t with = varied_[i].answer[output].sizes[dim], usual = usual_[output].sizes[dim];
+      const int64_t usual = usual_[output].sizes[dim];
+      const int64_t with = varied_[i].leader == i ? varied_[i].answer[output].sizes[dim] : usual;
       rule.factors.push_back(with != usual);
       if (with == usual) continue;
       if (with * values_[i] != usual * varied_[i].value || constant % values_[i] != 0) return std::nullopt;
@@ -197,25 +219,134 @@ std::vector<OpenOutput> learn_outputs(const Policy& policy, const std::vector<Op
   return Learner(policy, inputs, values).learn();
 }
 
-void check_promises(const Policy& policy, const Promises& promises, at::TensorList inputs, at::TensorList outputs) {
-  for (const Promise& promise : promises) {
-    const auto open = open_sizes(promise.inputs, inputs);
-    if (!open) continue;
-    if (promise.outputs.size() != outputs.size())
-      throw PolicyError(c10::str("policy '", policy.name(), "' gave ", outputs.size(),
-                                 " outputs to a compiled program that was made for ", promise.outputs.size(),
-                                 "; compile it again"));
-    for (size_t i = 0; i < outputs.size(); ++i) {
-      if (is_as_promised(promise.outputs[i], outputs[i], *open)) continue;
-      std::vector<int64_t> sizes;
-      for (const SizeRule& rule : promise.outputs[i].sizes) sizes.push_back(rule.of(*open));
-      throw PolicyError(c10::str("policy '", policy.name(), "' gave output ", i + 1, " as ", outputs[i].scalar_type(),
-                                 " of shape ", outputs[i].sizes(), " to a compiled program that was made for ",
-                                 promise.outputs[i].dtype, " of shape ", at::IntArrayRef(sizes),
-                                 ": its form depends on values, or another version gives another one. "
-                                 "Compile the program again, or declare the types of the outputs in the policy."));
+std::string text_of(const Promise& promise) {
+  std::vector<int64_t> numbers{0, static_cast<int64_t>(promise.inputs.size())};
+  for (const OpenInput& input : promise.inputs) {
+    numbers.push_back(static_cast<int64_t>(input.dtype));
+    numbers.push_back(static_cast<int64_t>(input.sizes.size()));
+    for (const OpenSize& size : input.sizes) {
+      numbers.push_back(size.number < 0 ? size.fixed : -1 - size.number);
+      numbers[0] = std::max<int64_t>(numbers[0], size.number + 1);
     }
-    return;
+  }
+  numbers.push_back(static_cast<int64_t>(promise.outputs.size()));
+  for (const OpenOutput& output : promise.outputs) {
+    const auto like = std::find_if(promise.inputs.begin(), promise.inputs.end(),
+                                   [&](const OpenInput& input) { return input.device.type() == output.device.type(); });
+    numbers.push_back(static_cast<int64_t>(output.dtype));
+    numbers.push_back(like == promise.inputs.end() ? -1 : like - promise.inputs.begin());
+    numbers.push_back(static_cast<int64_t>(output.sizes.size()));
+    for (const SizeRule& rule : output.sizes) {
+      numbers.push_back(rule.is_product);
+      numbers.push_back(rule.constant);
+      numbers.insert(numbers.end(), rule.factors.begin(), rule.factors.end());
+    }
+  }
+  std::string text;
+  for (const int64_t number : numbers) text += (text.empty() ? "" : ",") + std::to_string(number);
+  return text;
+}
+
+std::string learn_form(const Policy& policy, at::TensorList inputs) {
+  Promise promise;
+  std::map<std::string, int> numbers;  // of open sizes, by their expressions
+  for (const at::Tensor& input : inputs) {
+    promise.inputs.push_back({input.scalar_type(), input.device(), {}});
+    for (const c10::SymInt& size : input.sym_sizes()) {
+      if (const auto fixed = size.maybe_as_int())
+        promise.inputs.back().sizes.push_back({*fixed, -1});
+      else
+        promise.inputs.back().sizes.push_back(
+            {0, numbers.emplace(size.toSymNode()->str(), static_cast<int>(numbers.size())).first->second});
+    }
+  }
+  // Small values first; a policy may want more, or several to be the same.
+  for (const int64_t least : {5, 64, 1024})
+    for (const int64_t step : {2, 0}) {
+      std::vector<int64_t> values;
+      for (size_t i = 0; i < numbers.size(); ++i) values.push_back(least + step * static_cast<int64_t>(i));
+      try {
+        promise.outputs = learn_outputs(policy, promise.inputs, values);
+        return text_of(promise);
+      } catch (const Error&) {
+        if (numbers.empty() || (least == 1024 && step == 0)) throw;
+      }
+    }
+  return {};
+}
+
+namespace {
+
+class Reader {
+ public:
+  explicit Reader(const std::string& text) : next_(text.c_str()), end_(next_ + text.size()) {}
+
+  Promise read() {
+    const int64_t open = take();
+    Promise promise;
+    for (int64_t left = take(); left > 0; --left) {
+      promise.inputs.push_back({static_cast<at::ScalarType>(take()), at::kCPU, {}});
+      for (int64_t rank = take(); rank > 0; --rank) {
+        const int64_t size = take();
+        promise.inputs.back().sizes.push_back(size >= 0 ? OpenSize{size, -1}
+                                                        : OpenSize{0, static_cast<int>(-1 - size)});
+      }
+    }
+    for (int64_t left = take(); left > 0; --left) {
+      promise.outputs.push_back({static_cast<at::ScalarType>(take()), at::kCPU, {}});
+      take();  // the device
+      for (int64_t rank = take(); rank > 0; --rank) {
+        SizeRule rule{take() != 0, take(), {}};
+        for (int64_t i = 0; i < open; ++i) rule.factors.push_back(take());
+        promise.outputs.back().sizes.push_back(std::move(rule));
+      }
+    }
+    return promise;
+  }
+
+ private:
+  int64_t take() {
+    int64_t number = 0;
+    const auto [behind, error] = std::from_chars(next_, end_, number);
+    if (error != std::errc()) throw InputError("triage::run_policy: the argument `form` is none that triage wrote.");
+    next_ = behind == end_ ? behind : behind + 1;
+    return number;
+  }
+
+  const char* next_;
+  const char* const end_;
+};
+
+/// Programs have few forms and make many calls.
+std::shared_ptr<const Promise> promise_of(const std::string& form) {
+  static auto* const mutex = new std::mutex;
+  static auto* const known = new std::map<std::string, std::shared_ptr<const Promise>>;
+  const std::lock_guard lock(*mutex);
+  std::shared_ptr<const Promise>& promise = (*known)[form];
+  if (!promise) promise = std::make_shared<Promise>(Reader(form).read());
+  return promise;
+}
+
+}  // namespace
+
+void check_form(const Policy& policy, const std::string& form, at::TensorList inputs, at::TensorList outputs) {
+  const std::shared_ptr<const Promise> promise = promise_of(form);
+  const auto open = open_sizes(promise->inputs, inputs);
+  const std::string advice =
+      "its form depends on values or on params, or another version gives another one. Compile the program again "
+      "(torch._dynamo.reset()), or declare the types of the outputs in the policy.";
+  if (!open || promise->outputs.size() != outputs.size())
+    throw PolicyError(c10::str("policy '", policy.name(), "' gave ", outputs.size(),
+                               " outputs to a compiled program that was "
+                               "made for ",
+                               promise->outputs.size(), " of other inputs: ", advice));
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    if (is_as_promised(promise->outputs[i], outputs[i], *open)) continue;
+    std::vector<int64_t> sizes;
+    for (const SizeRule& rule : promise->outputs[i].sizes) sizes.push_back(rule.of(*open));
+    throw PolicyError(c10::str("policy '", policy.name(), "' gave output ", i + 1, " as ", outputs[i].scalar_type(),
+                               " of shape ", outputs[i].sizes(), " to a compiled program that was made for ",
+                               promise->outputs[i].dtype, " of shape ", at::IntArrayRef(sizes), ": ", advice));
   }
 }
 

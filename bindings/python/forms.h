@@ -43,14 +43,23 @@ struct Promise {
   std::vector<OpenInput> inputs;
   std::vector<OpenOutput> outputs;
 };
-using Promises = std::vector<Promise>;
+
+/// As a text of whole numbers, which a program keeps as an argument of the operator: the count of open sizes; the count
+/// of inputs, and of each its dtype, its rank and its sizes (-1 - n: open size n); the count of outputs, and of each
+/// its dtype, the input that is on its device (-1: the CPU), its rank, and of each size whether it is a product, the
+/// constant and the factors. triage/_fake.py reads it, too.
+std::string text_of(const Promise& promise);
 
 /// Learned by runs on made-up values, with the open sizes near `values`. Throws what output_metadata throws, and
 /// PolicyError where a size depends on values, or is neither a sum nor a product of open sizes.
 std::vector<OpenOutput> learn_outputs(const Policy& policy, const std::vector<OpenInput>& inputs,
                                       const std::vector<int64_t>& values);
 
-/// Throws PolicyError where the outputs are not what a program was told of such inputs: it would read other memory.
-void check_promises(const Policy& policy, const Promises& promises, at::TensorList inputs, at::TensorList outputs);
+/// The same for tensors of a program that is traced, whose sizes may be symbols.
+std::string learn_form(const Policy& policy, at::TensorList inputs);
+
+/// Throws PolicyError where the outputs are not what the program was told (`form`, of text_of) of such inputs: it would
+/// read other memory.
+void check_form(const Policy& policy, const std::string& form, at::TensorList inputs, at::TensorList outputs);
 
 }  // namespace triage::python

@@ -4,11 +4,11 @@
 #include <pthread.h>
 #include <unistd.h>
 
-#include <algorithm>
+#include <atomic>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <utility>
-#include <vector>
 
 namespace triage::python {
 namespace {
@@ -16,7 +16,6 @@ namespace {
 struct Registered {
   Policy policy;
   pid_t process;
-  std::shared_ptr<const Promises> promises = {};
 };
 
 struct Registry {
@@ -35,15 +34,17 @@ Registry& registry() {
   return *the;
 }
 
-/// With the mutex.
-Registered& found(Registry& all, const std::string& key) {
+std::optional<Policy> found(const std::string& key, bool* is_of_parent = nullptr) {
+  Registry& all = registry();
+  const std::lock_guard lock(all.mutex);
   const auto known = all.policies.find(key);
-  if (known == all.policies.end() || known->second.process != ::getpid())
-    throw InputError(c10::str("triage::run_policy: this process has no policy with the key \"", key,
-                              "\". Load it before the program runs, and keep it: policy = triage.load(path, key=\"",
-                              key, "\")."));
-  return known->second;
+  if (known == all.policies.end()) return std::nullopt;
+  if (known->second.process == ::getpid()) return known->second.policy;
+  if (is_of_parent) *is_of_parent = true;
+  return std::nullopt;
 }
+
+std::atomic<void (*)(const char*)> reopener{nullptr};
 
 }  // namespace
 
@@ -71,27 +72,21 @@ void forget_policy(const std::string& key) noexcept {
   all.policies.erase(known);
 }
 
+void set_reopener(int64_t callback) {
+  reopener = reinterpret_cast<void (*)(const char*)>(callback);  // NOLINT(performance-no-int-to-ptr)
+}
+
 Policy find_policy(const std::string& key) {
-  Registry& all = registry();
-  const std::lock_guard lock(all.mutex);
-  return found(all, key).policy;
-}
-
-std::pair<Policy, std::shared_ptr<const Promises>> find_with_promises(const std::string& key) {
-  Registry& all = registry();
-  const std::lock_guard lock(all.mutex);
-  const Registered& known = found(all, key);
-  return {known.policy, known.promises};
-}
-
-void promise(const std::string& key, Promise promise) {
-  Registry& all = registry();
-  const std::lock_guard lock(all.mutex);
-  Registered& known = found(all, key);
-  auto next = known.promises ? std::make_shared<Promises>(*known.promises) : std::make_shared<Promises>();
-  std::erase_if(*next, [&](const Promise& one) { return one.inputs == promise.inputs; });
-  next->push_back(std::move(promise));
-  known.promises = std::move(next);
+  bool is_of_parent = false;
+  std::optional<Policy> policy = found(key, &is_of_parent);
+  if (!policy && is_of_parent && reopener) {
+    reopener.load()(key.c_str());
+    policy = found(key);
+  }
+  if (policy) return *std::move(policy);
+  throw InputError(c10::str("triage::run_policy: this process has no policy with the key \"", key,
+                            "\". Load it before the program runs, and keep it: policy = triage.load(path, key=\"", key,
+                            "\")."));
 }
 
 }  // namespace triage::python

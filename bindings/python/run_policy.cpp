@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "bindings/python/autocast.h"
+#include "bindings/python/forms.h"
 #include "bindings/python/registry.h"
 #include "bindings/python/saved_tensors.h"
 #include "bindings/python/ticket.h"
@@ -60,9 +61,36 @@ auto for_program(Function&& function) -> decltype(function()) {
 /// While alive, operators go the way of a plain call: a program runs below autograd, which records the policy all the
 /// same.
 class AsOutside {
+ public:
+  AsOutside() : guard_(plain()) {}
+
  private:
-  const c10::impl::ForceDispatchKeyGuard guard_{c10::impl::LocalDispatchKeySet(c10::impl::PODLocalDispatchKeySet{})};
+  static c10::impl::LocalDispatchKeySet plain() {
+    c10::impl::LocalDispatchKeySet keys(c10::impl::PODLocalDispatchKeySet{});
+    keys.excluded_ =
+        keys.excluded_ | c10::DispatchKeySet({c10::DispatchKey::Python, c10::DispatchKey::PythonTLSSnapshot});
+    return keys;
+  }
+
+  const c10::impl::ForceDispatchKeyGuard guard_;
 };
+
+/// What the program that is traced is told of the outputs.
+std::string form_of(const std::string& key, at::TensorList inputs, const std::string& autocast) {
+  return for_program([&] {
+    const Policy policy = find_policy(key);
+    if (inputs.empty() || inputs.size() != policy.signature().inputs.size())
+      return std::string();  // triage/_fake.py says what is wrong
+    const AsOutside above;
+    const AutocastScope scope(autocast);
+    try {
+      return learn_form(policy, inputs);
+    } catch (const Error&) {
+      if (policy.signature().output_types.empty()) throw;
+      return std::string();  // the declared types tell it
+    }
+  });
+}
 
 /// Tensors as compilers expect them of an operator: dense, and in memory of their own. (A policy may return an input.)
 Tensors own(Tensors tensors, at::TensorList inputs) {
@@ -74,23 +102,29 @@ Tensors own(Tensors tensors, at::TensorList inputs) {
   return tensors;
 }
 
-Tensors answer(const std::string& key, at::TensorList inputs, const std::string& autocast) {
-  const auto [policy, promises] = find_with_promises(key);
+Tensors answer(const std::string& key, at::TensorList inputs, const std::string& autocast, const std::string& form) {
+  const Policy policy = find_policy(key);
   const AutocastScope scope(autocast);
   const WithoutSavedTensorHooks kept;
   Tensors outputs = policy.run(inputs);
-  if (promises) check_promises(policy, *promises, inputs, outputs);
+  if (!form.empty()) check_form(policy, form, inputs, outputs);
   return outputs;
 }
 
-Tensors run_policy(const std::string& key, at::TensorList inputs, const std::string& autocast) {
-  return for_program([&] { return own(answer(key, inputs, autocast), inputs); });
+/// `source` is of no use but to caches of compilers: two texts under one key are not one program.
+Tensors run_policy(const std::string& key, at::TensorList inputs, const std::string& autocast, const std::string& form,
+                   const std::string& /*source*/) {
+  return for_program([&] {
+    std::optional<AsOutside> above;  // modes of Python that look at operators are none of the policy's
+    if (!c10::InferenceMode::is_enabled()) above.emplace();
+    return own(answer(key, inputs, autocast, form), inputs);
+  });
 }
 
 /// The same, and last a ticket that holds what autograd recorded. `differentiable`: the inputs that have gradients, in
 /// their order. `serial`: of the traced call, so that two equal ones are not one.
 Tensors run_policy_train(const std::string& key, at::TensorList inputs, at::IntArrayRef differentiable,
-                         const std::string& autocast, int64_t /*serial*/) {
+                         const std::string& autocast, const std::string& form, int64_t /*serial*/) {
   return for_program([&] {
     const AsOutside above;
     const at::AutoGradMode recorded(true);
@@ -100,7 +134,7 @@ Tensors run_policy_train(const std::string& key, at::TensorList inputs, at::IntA
       at::Tensor& input = given.at(static_cast<size_t>(i));
       call.inputs.push_back(input = input.detach().requires_grad_());
     }
-    call.outputs = answer(key, given, autocast);
+    call.outputs = answer(key, given, autocast, form);
     Tensors outputs;
     for (const at::Tensor& output : call.outputs) outputs.push_back(output.detach());
     outputs = own(std::move(outputs), inputs);
@@ -136,13 +170,12 @@ Tensors run_policy_backward(const at::Tensor& ticket, const c10::List<std::optio
 /// What a traced program has for a policy whose inputs have gradients.
 struct PolicyGradient : torch::autograd::Function<PolicyGradient> {
   static variable_list forward(AutogradContext* ctx, const std::string& key, const std::vector<int64_t>& differentiable,
-                               const std::string& autocast, at::TensorList inputs) {
-    static const auto op =
-        operation<Tensors(const std::string&, at::TensorList, at::IntArrayRef, const std::string&, int64_t)>(
-            "triage::run_policy_train");
+                               const std::string& autocast, const std::string& form, at::TensorList inputs) {
+    static const auto op = operation<Tensors(const std::string&, at::TensorList, at::IntArrayRef, const std::string&,
+                                             const std::string&, int64_t)>("triage::run_policy_train");
     static std::atomic<int64_t> traced_calls{0};
     at::AutoDispatchBelowADInplaceOrView below;
-    Tensors outputs = op.call(key, inputs, differentiable, autocast, ++traced_calls);
+    Tensors outputs = op.call(key, inputs, differentiable, autocast, form, ++traced_calls);
     Tensors saved = inputs.vec();
     saved.push_back(outputs.back());
     outputs.pop_back();
@@ -167,27 +200,32 @@ struct PolicyGradient : torch::autograd::Function<PolicyGradient> {
     for (const at::Tensor& gradient : gradients)
       given.push_back(gradient.defined() ? std::optional(gradient) : std::nullopt);
     const Tensors found = op.call(ticket, given, inputs, differentiable);
-    constexpr size_t others = 3;  // key, differentiable, autocast
+    constexpr size_t others = 4;  // key, differentiable, autocast, form
     variable_list result(others + inputs.size());
     for (size_t i = 0; i < found.size(); ++i) result[others + static_cast<size_t>(differentiable[i])] = found[i];
     return result;
   }
 };
 
+using RunPolicy = Tensors(const std::string&, at::TensorList, const std::string&, const std::string&,
+                          const std::string&);
+
 /// With real tensors, autograd records the operators of the policy. A traced program has one node for the policy and
-/// its gradient.
-Tensors run_policy_autograd(const std::string& key, at::TensorList inputs, const std::string& autocast) {
+/// its gradient, and is told the form of the outputs.
+Tensors run_policy_autograd(const std::string& key, at::TensorList inputs, const std::string& autocast,
+                            const std::string& form, const std::string& source) {
+  const bool traced = std::any_of(inputs.begin(), inputs.end(), of_python);
+  const std::string told = traced && form.empty() ? form_of(key, inputs, autocast) : form;
   std::vector<int64_t> differentiable;
   for (size_t i = 0; i < inputs.size() && at::GradMode::is_enabled(); ++i)
     if (inputs[i].requires_grad()) differentiable.push_back(static_cast<int64_t>(i));
-  const bool traced = std::any_of(inputs.begin(), inputs.end(), of_python);
   if (!differentiable.empty())
-    return traced ? PolicyGradient::apply(key, differentiable, autocast, inputs) : run_policy(key, inputs, autocast);
-  if (!is_seen_by_python(inputs)) return run_policy(key, inputs, autocast);
-  static const auto op =
-      operation<Tensors(const std::string&, at::TensorList, const std::string&)>("triage::run_policy");
+    return traced ? PolicyGradient::apply(key, differentiable, autocast, told, inputs)
+                  : run_policy(key, inputs, autocast, told, source);
+  if (!is_seen_by_python(inputs)) return run_policy(key, inputs, autocast, told, source);
+  static const auto op = operation<RunPolicy>("triage::run_policy");
   at::AutoDispatchBelowADInplaceOrView below;
-  return op.call(key, inputs, autocast);
+  return op.call(key, inputs, autocast, told, source);
 }
 
 Tensors refuse_second_derivative(const at::Tensor& ticket, const c10::List<std::optional<at::Tensor>>& gradients,
@@ -205,18 +243,17 @@ Tensors refuse_second_derivative(const at::Tensor& ticket, const c10::List<std::
 }
 
 /// A program keeps the autocast of the line that called the policy.
-Tensors run_policy_autocast(const std::string& key, at::TensorList inputs, const std::string& autocast) {
-  static const auto op =
-      operation<Tensors(const std::string&, at::TensorList, const std::string&)>("triage::run_policy");
+Tensors run_policy_autocast(const std::string& key, at::TensorList inputs, const std::string& autocast,
+                            const std::string& form, const std::string& source) {
+  static const auto op = operation<RunPolicy>("triage::run_policy");
   const std::string here = autocast.empty() ? autocast_text() : autocast;
   const c10::impl::ExcludeDispatchKeyGuard below(c10::autocast_dispatch_keyset);
-  return op.call(key, inputs, here);
+  return op.call(key, inputs, here, form, source);
 }
 
 Tensors call_as_operator(const std::string& key, at::TensorList inputs) {
-  static const auto op =
-      operation<Tensors(const std::string&, at::TensorList, const std::string&)>("triage::run_policy");
-  return op.call(key, inputs, "");
+  static const auto op = operation<RunPolicy>("triage::run_policy");
+  return op.call(key, inputs, "", "", "");
 }
 
 /// A tangent would be lost on the way.
@@ -251,7 +288,8 @@ Tensors call_policy(const std::string& key, at::TensorList inputs) {
 Tensors call_transformed(const std::string& key, at::TensorList /*inputs*/) {
   return for_python([&]() -> Tensors { throw_transformed(key); });
 }
-Tensors run_transformed(const std::string& key, at::TensorList /*inputs*/, const std::string& /*autocast*/) {
+Tensors run_transformed(const std::string& key, at::TensorList /*inputs*/, const std::string& /*autocast*/,
+                        const std::string& /*form*/, const std::string& /*source*/) {
   return for_program([&]() -> Tensors { throw_transformed(key); });
 }
 
@@ -259,9 +297,13 @@ TORCH_LIBRARY_FRAGMENT(triage, m) {
   // Two equal calls are not one: a policy may count, draw random numbers, and change between them. The tag says so.
   // Under activation checkpointing a program saves the random numbers of operators with this tag, by a device that it
   // does not find in a list of tensors: the operator with a gradient says it by a serial number.
-  m.def("run_policy(str policy, Tensor[] inputs, str autocast=\"\") -> Tensor[]", {at::Tag::nondeterministic_seeded});
-  m.def("run_policy_train(str policy, Tensor[] inputs, int[] differentiable, str autocast, int serial) -> Tensor[]");
+  m.def("run_policy(str policy, Tensor[] inputs, str autocast=\"\", str form=\"\", str source=\"\") -> Tensor[]",
+        {at::Tag::nondeterministic_seeded});
+  m.def(
+      "run_policy_train(str policy, Tensor[] inputs, int[] differentiable, str autocast, str form, "
+      "int serial) -> Tensor[]");
   m.def("run_policy_backward(Tensor ticket, Tensor?[] gradients, Tensor[] inputs, int[] differentiable) -> Tensor[]");
+  m.def("_set_reopener(int callback) -> ()", TORCH_FN(set_reopener));
   m.def("_call_policy(str policy, Tensor[] inputs) -> Tensor[]", TORCH_FN(call_policy));
 }
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+import threading
 
 import pytest
 import torch
@@ -161,6 +164,114 @@ def test_autocast_is_that_of_the_line(backend):
     assert same_bits(product(z), program(z))  # and none where none is on
 
 
+def test_one_program_under_two_autocasts_in_turn():
+    product = triage.load_source('return policy { inputs = {"z"}, outputs = {"y"}, run = function(z) return z:matmul(z) end }')
+    program = compiled(lambda z: product(z))
+    z = torch.randn(8, 8)
+    for _ in range(2):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            assert program(z).dtype == torch.bfloat16
+        assert program(z).dtype == torch.float32
+
+
+def test_each_program_is_held_to_what_it_was_told():
+    wide = triage.load_source(
+        'return policy { inputs = {"z"}, outputs = {"y"}, params = {wide = false}, '
+        "run = function(z, p) if p.wide then return (z * 3):to(torch.float64) end return z * 2 end }"
+    )
+    first, second = compiled(lambda z: wide(z) + 1, "inductor"), compiled(lambda z: wide(z) + 2, "inductor")
+    assert first(torch.ones(4))[0] == 3
+    wide.set_param("wide", True)
+    with pytest.raises(RuntimeError, match="gave output 1 as Double"):
+        first(torch.ones(4))
+    assert second(torch.ones(4)).dtype == torch.float64
+    with pytest.raises(RuntimeError, match="gave output 1 as Double"):  # the other program has not changed it
+        first(torch.ones(4))
+
+
+def test_programs_kept_on_disk_are_of_one_text(tmp_path):
+    program = (
+        "import sys, torch, triage\n"
+        "p = triage.load_source('return policy { inputs = {\"z\"}, outputs = {\"a\"}, run = function(z) return ' + sys.argv[1] + ' end }', key='k')\n"
+        "z = torch.arange(8.0)\n"
+        "print(torch.equal(torch.compile(lambda z: p(z) * 1 + 1, fullgraph=True)(z), p(z) * 1 + 1))\n"
+    )
+    for body in ("z * 2", "(z * 2):to(torch.float64)", "z:to(torch.int32)", "z:sum()"):
+        environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(tmp_path)}
+        said = subprocess.run([sys.executable, "-c", program, body], capture_output=True, text=True, env=environment)
+        assert said.stdout == "True\n", said.stderr
+
+
+def test_random_numbers_are_the_policys_own_from_the_first_call_on():
+    draws = triage.load_source('return policy { inputs = {"z"}, outputs = {"y"}, run = function(z) return z * torch.rand(z:size()) end }')
+    one = torch.ones(4)
+    for backend in ("aot_eager", "inductor"):
+        draws.manual_seed(3)
+        plain = [draws(one) for _ in range(3)]
+        draws.manual_seed(3)
+        program = compiled(lambda z: draws(z), backend)
+        assert all(torch.equal(a, program(one)) for a in plain)
+        torch._dynamo.reset()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
+def test_a_program_in_a_forked_child(repair):
+    program = compiled(lambda x: repair(x)[0])
+    program(bad_batch())
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if program(bad_batch())[2, 0] == 0.5 else 1)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+@pytest.mark.parametrize("body", ["z:detach() * 2", "z:detach()", "z * p.list", "z * p.tensor", "z * made"])
+def test_what_policies_make_while_a_program_is_traced(body):
+    made = triage.load_source(
+        'local made = torch.ones({4})\nreturn policy { inputs = {"z"}, outputs = {"y"}, '
+        f"params = {{list = {{0.5, 1.0, 1.5, 2.0}}, tensor = torch.ones({{4}})}}, run = function(z, p) return {body} end }}"
+    )
+    z = torch.ones(2, 4)
+    assert torch.equal(compiled(lambda z: made(z))(z), made(z))
+
+
+def test_inputs_that_must_be_as_large_as_each_other():
+    loss = triage.load_source(
+        'return policy { inputs = {"pred", "wanted"}, outputs = {"d", "f"}, run = function(pred, wanted) local d = pred - wanted '
+        'local f = flag_nan(d, "d") return fix(d, f, "d") end }'
+    )
+    program = compiled(lambda a, b: loss(a, b)[0])
+    for rows in (4, 6, 9, 33):
+        assert program(torch.ones(rows, 4), torch.zeros(rows, 4)).shape == (rows, 4)
+
+    class Both(torch.nn.Module):
+        def forward(self, a, b):
+            return loss(a, b)[0]
+
+    batch = torch.export.Dim("batch")
+    exported = torch.export.export(Both(), (torch.ones(4, 4), torch.zeros(4, 4)), dynamic_shapes=({0: batch}, {0: batch}))
+    assert exported.module()(torch.ones(7, 4), torch.zeros(7, 4)).shape == (7, 4)
+
+
+def test_other_threads_call_while_a_program_is_compiled(repair):
+    ended, failures = threading.Event(), []
+
+    def call():
+        while not ended.is_set():
+            try:
+                repair.run([bad_batch()], info={})
+            except Exception as error:
+                failures.append(error)
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    try:
+        compiled(lambda x: repair(x)[0].softmax(-1), "inductor")(torch.randn(6, 4))
+    finally:
+        ended.set()
+        thread.join()
+    assert not failures
+
+
 def test_a_reload_takes_effect_in_a_program_and_not_in_a_backward_that_waits(repair):
     program = compiled(lambda x: repair(x)[0])
     x = bad_batch().requires_grad_()
@@ -313,7 +424,7 @@ def test_transforms_of_torch_func_are_refused_at_the_door(repair):
 
 def test_a_ticket_is_good_for_its_call_alone(repair):
     z = bad_batch()
-    *outputs, ticket = torch.ops.triage.run_policy_train(repair.key, [z], [0], "", 0)
+    *outputs, ticket = torch.ops.triage.run_policy_train(repair.key, [z], [0], "", "", 0)
     (gradient,) = torch.ops.triage.run_policy_backward(ticket, [torch.ones(8, 4), None], [z], [0])
     assert gradient[0, 0] == 1 and gradient[2, 0] == 0 and outputs[0][2, 0] == 0.5
     with pytest.raises(RuntimeError, match="got a copy of the tensor that ties it to its call"):

@@ -135,7 +135,7 @@ def checked_flags(operation: str, f: Any, config: ErrorConfig | None = None) -> 
 
 def operated(operator: Callable[..., Any], *given: Any) -> Tensor:
     """Calls an operator of flags; its own errors are of triage's classes. A compiler sees the operator alone."""
-    if torch.compiler.is_compiling():
+    if torch.compiler.is_dynamo_compiling():
         return cast(Tensor, operator(*given))
     try:
         return cast(Tensor, operator(*given))

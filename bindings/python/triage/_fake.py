@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ._config import get_config, words_for
 from ._errors import InputError, called
-from ._policy import Policy, find
+from ._policy import find
 
 # The numbers of c10::ScalarType, as torch::jit's schemas have them.
 _DTYPES = {
@@ -66,11 +66,10 @@ def _declared(key: str, inputs: list[Tensor], signature: dict[str, Any]) -> list
     return outputs
 
 
-def _learned(key: str, inputs: list[Tensor], autocast: str) -> list[Tensor]:
-    """The outputs as the policy gives them for made-up values of these sizes. Open sizes are varied, so that the sizes of outputs are
-    known by those of inputs."""
+def _learned(key: str, inputs: list[Tensor], autocast: str) -> str:
+    """The form of the outputs, as the policy gives them for made-up values of these sizes. Open sizes are varied, so that the sizes of
+    outputs are known by those of inputs."""
     numbers: dict[Any, int] = {}  # of open sizes, by their expressions
-    opens: list[Any] = []
     near: list[int] = []
     sizes: list[int] = []
     for tensor in inputs:
@@ -78,37 +77,14 @@ def _learned(key: str, inputs: list[Tensor], autocast: str) -> list[Tensor]:
         for size in tensor.shape:
             if isinstance(size, torch.SymInt) and not size.node.expr.is_number:
                 if size.node.expr not in numbers:
-                    numbers[size.node.expr] = len(opens)
-                    opens.append(size)
+                    numbers[size.node.expr] = len(near)
                     near.append(_near(size, len(near)))
                 sizes.append(-1 - numbers[size.node.expr])
             else:
                 sizes.append(int(size))
-    told = _told(find(key), [_NUMBERS[tensor.dtype] for tensor in inputs], [str(tensor.device) for tensor in inputs], sizes, near, autocast)
-    outputs, next = [], 0
-    while next < len(told):
-        dtype, like, rank = told[next : next + 3]
-        next += 3
-        shape = []
-        for _ in range(rank):
-            is_product, size, *factors = told[next : next + 2 + len(opens)]
-            next += 2 + len(opens)
-            for factor, open in zip(factors, opens):
-                if factor:
-                    size = size * open if is_product else size + factor * open
-            shape.append(size)
-        device = inputs[like].device if like >= 0 else "cpu"
-        outputs.append(inputs[0].new_empty(shape, dtype=_DTYPES[dtype], device=device))
-    return outputs
-
-
-def _told(policy: Policy, dtypes: list[int], devices: list[str], sizes: list[int], near: list[int], autocast: str) -> list[int]:
-    """Of one program, the fake kernel runs several times."""
-    config = get_config()
-    asked = (policy.version.number, config.num_words, config.flag_dtype, *dtypes, *devices, *sizes, *near, autocast)
-    if policy._forms_told is None or policy._forms_told[0] != asked or policy._set:
-        policy._forms_told = asked, called(policy._native().output_forms, dtypes, devices, sizes, near, autocast)
-    return policy._forms_told[1]
+    dtypes = [_NUMBERS[tensor.dtype] for tensor in inputs]
+    native = find(key)._native()
+    return str(called(native.output_forms, dtypes, [str(tensor.device) for tensor in inputs], sizes, near, autocast))
 
 
 def _near(size: torch.SymInt, number: int) -> int:
@@ -117,20 +93,47 @@ def _near(size: torch.SymInt, number: int) -> int:
     return hint if hint is not None and 2 <= hint <= 4096 else 5 + 2 * number
 
 
+def _of_form(form: str, inputs: list[Tensor]) -> list[Tensor]:
+    """Outputs of the form that a program was told (bindings/python/forms.h)."""
+    numbers = iter(map(int, form.split(",")))
+    opens: list[Any] = [0] * next(numbers)
+    for tensor in inputs[: next(numbers)]:
+        next(numbers)  # the dtype
+        for dim in range(next(numbers)):
+            size = next(numbers)
+            if size < 0:
+                opens[-1 - size] = tensor.shape[dim]
+    outputs = []
+    for _ in range(next(numbers)):
+        dtype, like, rank = next(numbers), next(numbers), next(numbers)
+        shape = []
+        for _ in range(rank):
+            is_product, size = next(numbers), next(numbers)
+            for open in opens:
+                factor = next(numbers)
+                if factor:
+                    size = size * open if is_product else size + factor * open
+            shape.append(size)
+        outputs.append(inputs[0].new_empty(shape, dtype=_DTYPES[dtype], device=inputs[like].device if like >= 0 else "cpu"))
+    return outputs
+
+
 @torch.library.register_fake("triage::run_policy")  # type: ignore[untyped-decorator]
-def _run_policy(key: str, inputs: list[Tensor], autocast: str = "") -> list[Tensor]:
+def _run_policy(key: str, inputs: list[Tensor], autocast: str = "", form: str = "", source: str = "") -> list[Tensor]:
+    if form:
+        return _of_form(form, inputs)
     signature = find(key).signature
     if len(inputs) != len(signature["inputs"]):
         raise InputError(f"policy {key!r} takes {len(signature['inputs'])} inputs ({', '.join(signature['inputs'])}); got {len(inputs)}.")
     if not inputs:
         raise InputError(f"policy {key!r} has no inputs: torch.compile and torch.export hold policies of tensors. Call it outside of the program.")
     declared = _declared(key, inputs, signature)
-    return _learned(key, inputs, autocast) if declared is None else declared
+    return _of_form(_learned(key, inputs, autocast), inputs) if declared is None else declared
 
 
 @torch.library.register_fake("triage::run_policy_train")  # type: ignore[untyped-decorator]
-def _run_policy_train(key: str, inputs: list[Tensor], differentiable: list[int], autocast: str, serial: int) -> list[Tensor]:
-    return [*_run_policy(key, inputs, autocast), torch.empty((1,), dtype=torch.uint8, device="cpu")]
+def _run_policy_train(key: str, inputs: list[Tensor], differentiable: list[int], autocast: str, form: str, serial: int) -> list[Tensor]:
+    return [*_run_policy(key, inputs, autocast, form), torch.empty((1,), dtype=torch.uint8, device="cpu")]
 
 
 @torch.library.register_fake("triage::run_policy_backward")  # type: ignore[untyped-decorator]

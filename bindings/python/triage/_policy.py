@@ -56,6 +56,22 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
+def _is_child() -> bool:
+    """Of multiprocessing, also while such a process still imports the program's main module."""
+    return multiprocessing.parent_process() is not None or bool(getattr(multiprocessing.current_process(), "_inheriting", False))
+
+
+def _reopen(key: bytes) -> None:
+    """For the operator of compiled programs, in a forked child."""
+    policy = _policies.get(key.decode())
+    if policy is not None:
+        policy._native()
+
+
+_reopener = ctypes.CFUNCTYPE(None, ctypes.c_char_p)(_reopen)  # lives as long as the process
+torch.ops.triage._set_reopener(ctypes.cast(_reopener, ctypes.c_void_p).value)
+
+
 def _close_all() -> None:
     """Threads of a runtime free tensors that Python knows. They end before the interpreter does, which would end them in the middle."""
     for watch in list(_watches):
@@ -81,7 +97,6 @@ class Policy:
         self._key = key
         self._set: dict[str, Any] = {}
         self._inputs: tuple[str, ...] | None = None
-        self._forms_told: tuple[tuple[Any, ...], list[int]] | None = None  # of the last program that was traced (_fake.py)
         self._generation = _generation
         self._object = self._open(shown)
         self._run_with = self._object.run_with  # bound once: to bind a method of the library takes as long as a small call
@@ -109,8 +124,8 @@ class Policy:
 
     def __call__(self, *inputs: Array, **named: Array) -> Tensor | tuple[Tensor, ...]:
         """Runs the live version on one batch: tensors or NumPy arrays in the order of `inputs`, or by name."""
-        if torch.compiler.is_compiling():
-            outputs = torch.ops.triage.run_policy(self._key, _in_order(self._key, inputs, named))
+        if torch.compiler.is_dynamo_compiling() or _is_exported(inputs, named):
+            outputs = torch.ops.triage.run_policy(self._key, _in_order(self._key, inputs, named), "", "", _source_of(self._key))
         else:
             outputs = self._plain_call(_in_order(self._key, inputs, named, self.inputs) if named else inputs)
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
@@ -164,10 +179,10 @@ class Policy:
                 "sample_ids": sample_ids,
             }  # fmt: skip
         if params is None and info is None and options is None:
-            if torch.compiler.is_compiling():
-                return tuple(torch.ops.triage.run_policy(self._key, list(values)))
+            if torch.compiler.is_dynamo_compiling() or _is_exported(values):
+                return tuple(torch.ops.triage.run_policy(self._key, list(values), "", "", _source_of(self._key)))
             return tuple(self._plain_call(values))
-        if torch.compiler.is_compiling():
+        if torch.compiler.is_dynamo_compiling() or _is_exported(values):
             raise InputError(f"{self._key}: inside torch.compile and torch.export, run takes no options; set_param works there, too.")
         if info is not None and not isinstance(info, dict):
             raise arguments.wrong("run", "info", "a dict, which the call fills", info)
@@ -437,7 +452,7 @@ class Runtime:
 
     def _open(self) -> Any:
         options = dict(self.options)
-        if options.get("decision_log") and (_generation or multiprocessing.parent_process() is not None):
+        if options.get("decision_log") and (_generation or _is_child()):
             options["decisions_at_once"] = True  # a child process ends by os._exit, and its parent has the file too
         return called(torch.classes.triage.Runtime, options)
 
@@ -624,6 +639,23 @@ def _no_input(key: str, name: str, names: Sequence[str]) -> InputError:
         return InputError(f"{key}: `{name}` is a param; its {inputs} A param is given to run: policy.run([...], params={{{name!r}: ...}}).")
     close = arguments.meant(name, names)
     return InputError(f"{key}: there is no input `{name}`{f'{close} Its' if close else '; its'} {inputs}")
+
+
+def _is_exported(inputs: Sequence[Any], named: Mapping[str, Any] | None = None) -> bool:
+    """Whether torch.export makes a program of this call. Other threads of the process call on meanwhile."""
+    if not torch.compiler.is_exporting():
+        return False
+    return any(isinstance(each, Tensor) and type(each) not in _OF_CALLS for each in (*inputs, *(named or {}).values()))
+
+
+_OF_CALLS = (Tensor, torch.nn.Parameter)
+
+
+@constant_in_programs
+def _source_of(key: str) -> str:
+    """What tells programs of two texts under one key apart, where a compiler keeps programs on disk."""
+    policy = find(key)
+    return f"{policy.version.hash} {sorted((name, str(value)) for name, value in policy._set.items())}"
 
 
 @constant_in_programs
