@@ -1,7 +1,6 @@
 // torch.classes.triage: Runtime, Policy and Watch as TorchBind classes, for the package in triage/, which gives them
 // the shape that Python's users know. Nothing here needs Python: LibTorch converts the arguments, and releases the
 // interpreter's lock while a method runs.
-#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/custom_class.h>
 #include <triage/decisions.h>
 #include <triage/runtime.h>
@@ -19,7 +18,6 @@
 #include <utility>
 #include <vector>
 
-#include "bindings/python/autocast.h"
 #include "bindings/python/forms.h"
 #include "bindings/python/interpreter.h"
 #include "bindings/python/registry.h"
@@ -56,30 +54,6 @@ class PolicyObject : public torch::CustomClassHolder {
       const WithoutSavedTensorHooks kept;
       Tensors outputs = policy_.run(inputs, chosen);
       return std::make_tuple(std::move(outputs), wants_info ? to_dict(info) : empty_dict());
-    });
-  }
-
-  /// What it returns for inputs with open sizes, as text_of says it. `sizes`: of each input its rank, then each size,
-  /// or -1 - n for open size n; `values`: of the open sizes, near which it is asked.
-  std::string output_forms(const std::vector<int64_t>& dtypes, const std::vector<std::string>& devices,
-                           const std::vector<int64_t>& sizes, const std::vector<int64_t>& values,
-                           const std::string& autocast) const {
-    return for_python([&] {
-      c10::impl::LocalDispatchKeySet keys(c10::impl::PODLocalDispatchKeySet{});
-      keys.excluded_ =
-          keys.excluded_ | c10::DispatchKeySet({c10::DispatchKey::Python, c10::DispatchKey::PythonTLSSnapshot});
-      const c10::impl::ForceDispatchKeyGuard plain{keys};
-      const AutocastScope scope(autocast);
-      Promise promise;
-      size_t next = 0;
-      for (size_t i = 0; i < dtypes.size(); ++i) {
-        promise.inputs.push_back({static_cast<at::ScalarType>(dtypes[i]), c10::Device(devices.at(i)), {}});
-        for (int64_t rank = sizes.at(next++); rank > 0; --rank, ++next)
-          promise.inputs.back().sizes.push_back(sizes.at(next) >= 0 ? OpenSize{sizes[next], -1}
-                                                                    : OpenSize{0, static_cast<int>(-1 - sizes[next])});
-      }
-      promise.outputs = learn_outputs(policy_, promise.inputs, values);
-      return text_of(promise);
     });
   }
 
@@ -253,7 +227,10 @@ int to_int(int64_t number) { return std::in_range<int>(number) ? static_cast<int
 TORCH_LIBRARY_FRAGMENT(triage, m) {
   m.class_<PolicyObject>("Policy")
       .def("run_with", &PolicyObject::run_with)
-      .def("output_forms", &PolicyObject::output_forms)
+      .def("form",
+           with_policy<Tensors, std::string>([](const Policy& p, const Tensors& inputs, const std::string& autocast) {
+             return learn_form(p, inputs, autocast);
+           }))
       .def("prepare", with_policy<Tensors>([](const Policy& p, const Tensors& inputs) { p.prepare(inputs); }))
       .def("set_params", &PolicyObject::set_params)
       .def("manual_seed",

@@ -5,13 +5,58 @@
 #include <algorithm>
 #include <charconv>
 #include <map>
-#include <memory>
-#include <mutex>
 #include <optional>
 #include <utility>
+#include <vector>
+
+#include "bindings/python/as_outside.h"
+#include "bindings/python/autocast.h"
 
 namespace triage::python {
 namespace {
+
+/// Open sizes have numbers. A size is fixed, or is one of them.
+struct OpenSize {
+  int64_t fixed = 0;
+  int number = -1;
+};
+
+struct OpenInput {
+  at::ScalarType dtype;
+  c10::Device device;
+  std::vector<OpenSize> sizes;
+};
+
+/// A size of an output by the open sizes: `constant` + the sum of factors[i] * open size i; of a product, `constant`
+/// times those whose factor is 1.
+struct SizeRule {
+  bool is_product = false;
+  int64_t constant = 0;
+  std::vector<int64_t> factors;
+
+  int64_t of(const std::vector<int64_t>& open) const {
+    int64_t size = constant;
+    for (size_t i = 0; i < factors.size(); ++i) {
+      if (is_product)
+        size *= factors[i] ? open[i] : 1;
+      else
+        size += factors[i] * open[i];
+    }
+    return size;
+  }
+};
+
+struct OpenOutput {
+  at::ScalarType dtype;
+  c10::Device device;
+  std::vector<SizeRule> sizes;
+};
+
+/// What a program is told: for such inputs, such outputs.
+struct Promise {
+  std::vector<OpenInput> inputs;
+  std::vector<OpenOutput> outputs;
+};
 
 std::vector<TensorMetadata> with_sizes(const std::vector<OpenInput>& inputs, const std::vector<int64_t>& values) {
   std::vector<TensorMetadata> tensors;
@@ -201,24 +246,6 @@ bool is_as_promised(const OpenOutput& promised, const at::Tensor& output, const 
   return true;
 }
 
-}  // namespace
-
-int64_t SizeRule::of(const std::vector<int64_t>& open) const {
-  int64_t size = constant;
-  for (size_t i = 0; i < factors.size(); ++i) {
-    if (is_product)
-      size *= factors[i] ? open[i] : 1;
-    else
-      size += factors[i] * open[i];
-  }
-  return size;
-}
-
-std::vector<OpenOutput> learn_outputs(const Policy& policy, const std::vector<OpenInput>& inputs,
-                                      const std::vector<int64_t>& values) {
-  return Learner(policy, inputs, values).learn();
-}
-
 std::string text_of(const Promise& promise) {
   std::vector<int64_t> numbers{0, static_cast<int64_t>(promise.inputs.size())};
   for (const OpenInput& input : promise.inputs) {
@@ -247,7 +274,11 @@ std::string text_of(const Promise& promise) {
   return text;
 }
 
-std::string learn_form(const Policy& policy, at::TensorList inputs) {
+}  // namespace
+
+std::string learn_form(const Policy& policy, at::TensorList inputs, const std::string& autocast) {
+  const AsOutside plain;
+  const AutocastScope scope(autocast);
   Promise promise;
   std::map<std::string, int> numbers;  // of open sizes, by their expressions
   for (const at::Tensor& input : inputs) {
@@ -266,7 +297,7 @@ std::string learn_form(const Policy& policy, at::TensorList inputs) {
       std::vector<int64_t> values;
       for (size_t i = 0; i < numbers.size(); ++i) values.push_back(least + step * static_cast<int64_t>(i));
       try {
-        promise.outputs = learn_outputs(policy, promise.inputs, values);
+        promise.outputs = Learner(policy, promise.inputs, std::move(values)).learn();
         return text_of(promise);
       } catch (const Error&) {
         if (numbers.empty() || (least == 1024 && step == 0)) throw;
@@ -317,36 +348,26 @@ class Reader {
   const char* const end_;
 };
 
-/// Programs have few forms and make many calls.
-std::shared_ptr<const Promise> promise_of(const std::string& form) {
-  static auto* const mutex = new std::mutex;
-  static auto* const known = new std::map<std::string, std::shared_ptr<const Promise>>;
-  const std::lock_guard lock(*mutex);
-  std::shared_ptr<const Promise>& promise = (*known)[form];
-  if (!promise) promise = std::make_shared<Promise>(Reader(form).read());
-  return promise;
-}
-
 }  // namespace
 
 void check_form(const Policy& policy, const std::string& form, at::TensorList inputs, at::TensorList outputs) {
-  const std::shared_ptr<const Promise> promise = promise_of(form);
-  const auto open = open_sizes(promise->inputs, inputs);
+  const Promise promise = Reader(form).read();
+  const auto open = open_sizes(promise.inputs, inputs);
   const std::string advice =
       "its form depends on values or on params, or another version gives another one. Compile the program again "
       "(torch._dynamo.reset()), or declare the types of the outputs in the policy.";
-  if (!open || promise->outputs.size() != outputs.size())
+  if (!open || promise.outputs.size() != outputs.size())
     throw PolicyError(c10::str("policy '", policy.name(), "' gave ", outputs.size(),
                                " outputs to a compiled program that was "
                                "made for ",
-                               promise->outputs.size(), " of other inputs: ", advice));
+                               promise.outputs.size(), " of other inputs: ", advice));
   for (size_t i = 0; i < outputs.size(); ++i) {
-    if (is_as_promised(promise->outputs[i], outputs[i], *open)) continue;
+    if (is_as_promised(promise.outputs[i], outputs[i], *open)) continue;
     std::vector<int64_t> sizes;
-    for (const SizeRule& rule : promise->outputs[i].sizes) sizes.push_back(rule.of(*open));
+    for (const SizeRule& rule : promise.outputs[i].sizes) sizes.push_back(rule.of(*open));
     throw PolicyError(c10::str("policy '", policy.name(), "' gave output ", i + 1, " as ", outputs[i].scalar_type(),
                                " of shape ", outputs[i].sizes(), " to a compiled program that was made for ",
-                               promise->outputs[i].dtype, " of shape ", at::IntArrayRef(sizes), ": ", advice));
+                               promise.outputs[i].dtype, " of shape ", at::IntArrayRef(sizes), ": ", advice));
   }
 }
 

@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "bindings/python/as_outside.h"
 #include "bindings/python/autocast.h"
 #include "bindings/python/forms.h"
 #include "bindings/python/registry.h"
@@ -58,33 +59,14 @@ auto for_program(Function&& function) -> decltype(function()) {
   }
 }
 
-/// While alive, operators go the way of a plain call: a program runs below autograd, which records the policy all the
-/// same.
-class AsOutside {
- public:
-  AsOutside() : guard_(plain()) {}
-
- private:
-  static c10::impl::LocalDispatchKeySet plain() {
-    c10::impl::LocalDispatchKeySet keys(c10::impl::PODLocalDispatchKeySet{});
-    keys.excluded_ =
-        keys.excluded_ | c10::DispatchKeySet({c10::DispatchKey::Python, c10::DispatchKey::PythonTLSSnapshot});
-    return keys;
-  }
-
-  const c10::impl::ForceDispatchKeyGuard guard_;
-};
-
 /// What the program that is traced is told of the outputs.
 std::string form_of(const std::string& key, at::TensorList inputs, const std::string& autocast) {
   return for_program([&] {
     const Policy policy = find_policy(key);
     if (inputs.empty() || inputs.size() != policy.signature().inputs.size())
       return std::string();  // triage/_fake.py says what is wrong
-    const AsOutside above;
-    const AutocastScope scope(autocast);
     try {
-      return learn_form(policy, inputs);
+      return learn_form(policy, inputs, autocast);
     } catch (const Error&) {
       if (policy.signature().output_types.empty()) throw;
       return std::string();  // the declared types tell it
@@ -115,7 +97,7 @@ Tensors answer(const std::string& key, at::TensorList inputs, const std::string&
 Tensors run_policy(const std::string& key, at::TensorList inputs, const std::string& autocast, const std::string& form,
                    const std::string& /*source*/) {
   return for_program([&] {
-    std::optional<AsOutside> above;  // modes of Python that look at operators are none of the policy's
+    std::optional<AsOutside> above;
     if (!c10::InferenceMode::is_enabled()) above.emplace();
     return own(answer(key, inputs, autocast, form), inputs);
   });

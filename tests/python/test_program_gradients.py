@@ -386,6 +386,13 @@ def test_opcheck(source, gradients):
     assert set(opcheck(torch.ops.triage.run_policy, (policy.key, [z])).values()) == {"SUCCESS"}
 
 
+def test_inference_mode(repair):
+    program = compiled(lambda x: repair(x)[0], dynamic=True)
+    with torch.inference_mode():
+        for rows in (8, 3):
+            assert torch.equal(program(bad_batch(rows)), repair(bad_batch(rows))[0])
+
+
 def test_what_cannot_be_known_is_said():
     rows = triage.load_source('return policy { inputs = {"z"}, outputs = {"kept"}, run = function(z) return z[z:isfinite():all(-1)] end }')
     with pytest.raises(Exception, match="output 'kept' whose dimension 0 depends on values.*torch.compiler.disable"):

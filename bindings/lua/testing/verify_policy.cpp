@@ -121,6 +121,14 @@ std::vector<Corner> corners_of(const std::string& policy, const Signature& signa
   return single;
 }
 
+/// Without a search. What is found says with what.
+void try_with(Verification& all, PolicySubject& subject, const Group& group, uint64_t seed, const std::string& with) {
+  Verification found = check_laws(subject, group.inputs, {0, seed});
+  for (LawResult& law : found.laws)
+    for (Violation& violation : law.violations) violation.what += fmt::format(" (with {})", with);
+  diagnose::merge(all, std::move(found));
+}
+
 /// A batch that cannot be tried there is told, and the next is.
 void try_edges_of_params(Verification& all, const PolicyUnderCheck& policy, const Group& group,
                          const Signature& signature, uint64_t seed) {
@@ -129,10 +137,7 @@ void try_edges_of_params(Verification& all, const PolicyUnderCheck& policy, cons
       PolicyUnderCheck at_edge = policy;
       for (const auto& [param, edge] : corner.params) at_edge.params[param] = edge.value;
       PolicySubject subject(at_edge);
-      Verification found = check_laws(subject, group.inputs, {0, seed});
-      for (LawResult& law : found.laws)
-        for (Violation& violation : law.violations) violation.what += fmt::format(" (with {})", corner.text);
-      diagnose::merge(all, std::move(found));
+      try_with(all, subject, group, seed, corner.text);
     } catch (const std::exception& error) {
       all.left_out.push_back(fmt::format("{}, with {}: {}", group.from, corner.text, messages::message_of(error)));
     }
@@ -145,10 +150,7 @@ void try_form(Verification& all, PolicySubject& subject, const Group& group, uin
   diagnose::Tensors batch;
   for (const IsolationInput& input : group.inputs) batch.push_back(input.tensor);
   subject.call(batch);
-  Verification found = check_laws(subject, group.inputs, {0, seed});
-  for (LawResult& law : found.laws)
-    for (Violation& violation : law.violations) violation.what += fmt::format(" (with {})", group.from);
-  diagnose::merge(all, std::move(found));
+  try_with(all, subject, group, seed, group.from);
 }
 
 /// Batches of other sizes are made of the samples, which such types forbid.

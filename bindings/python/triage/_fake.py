@@ -18,8 +18,6 @@ _DTYPES = {
     7: torch.float64, 9: torch.complex64, 10: torch.complex128, 11: torch.bool, 15: torch.bfloat16,
 }  # fmt: skip
 
-_NUMBERS = {dtype: number for number, dtype in _DTYPES.items()}
-
 
 def _bind(sizes: dict[str, Any], dims: Sequence[Any], tensor: Tensor) -> None:
     """Adds the sizes that the names in `dims` have in `tensor`."""
@@ -66,33 +64,6 @@ def _declared(key: str, inputs: list[Tensor], signature: dict[str, Any]) -> list
     return outputs
 
 
-def _learned(key: str, inputs: list[Tensor], autocast: str) -> str:
-    """The form of the outputs, as the policy gives them for made-up values of these sizes. Open sizes are varied, so that the sizes of
-    outputs are known by those of inputs."""
-    numbers: dict[Any, int] = {}  # of open sizes, by their expressions
-    near: list[int] = []
-    sizes: list[int] = []
-    for tensor in inputs:
-        sizes.append(tensor.dim())
-        for size in tensor.shape:
-            if isinstance(size, torch.SymInt) and not size.node.expr.is_number:
-                if size.node.expr not in numbers:
-                    numbers[size.node.expr] = len(near)
-                    near.append(_near(size, len(near)))
-                sizes.append(-1 - numbers[size.node.expr])
-            else:
-                sizes.append(int(size))
-    dtypes = [_NUMBERS[tensor.dtype] for tensor in inputs]
-    native = find(key)._native()
-    return str(called(native.output_forms, dtypes, [str(tensor.device) for tensor in inputs], sizes, near, autocast))
-
-
-def _near(size: torch.SymInt, number: int) -> int:
-    """A value of an open size: as the program was called, if that is not much; else a small one that no other open size has."""
-    hint = size.node.hint if size.node.has_hint() else None
-    return hint if hint is not None and 2 <= hint <= 4096 else 5 + 2 * number
-
-
 def _of_form(form: str, inputs: list[Tensor]) -> list[Tensor]:
     """Outputs of the form that a program was told (bindings/python/forms.h)."""
     numbers = iter(map(int, form.split(",")))
@@ -128,7 +99,7 @@ def _run_policy(key: str, inputs: list[Tensor], autocast: str = "", form: str = 
     if not inputs:
         raise InputError(f"policy {key!r} has no inputs: torch.compile and torch.export hold policies of tensors. Call it outside of the program.")
     declared = _declared(key, inputs, signature)
-    return _of_form(_learned(key, inputs, autocast), inputs) if declared is None else declared
+    return _of_form(called(find(key)._native().form, inputs, autocast), inputs) if declared is None else declared
 
 
 @torch.library.register_fake("triage::run_policy_train")  # type: ignore[untyped-decorator]

@@ -62,49 +62,30 @@ class AnswersLaw : public Trial {
       samples_.insert(samples_.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
     }
     if (samples_.empty()) return;
-    if (samples_.size() > 1) try_batch_of_one();
-    try_empty_batch();
     try_sizes();
     if (!promise(Law::answers).kept) result(Law::answers).verdict = Verdict::not_promised;
   }
 
-  /// Each sample was answered in a batch of more.
-  void try_batch_of_one() {
-    Source where;
-    const std::string failure = failure_of(batch_of(samples_.front()), &where);
-    answers_one_ = failure.empty();
-    if (!answers_one_) note_size("a batch of one sample fails, which larger ones do not: " + failure, 1, where);
+  /// Of samples that are answered: a batch of some size may be read as something else.
+  void try_sizes() {
+    if (samples_.size() > 1) answers_one_ = answers_batch(1, "a batch of one sample fails, which larger ones do not");
+    answers_batch(0, "a batch without samples fails");
+    for (const size_t size : {2, 3, 4, 5, 6, 7, 8, 9, 31, 33, 64, 65})
+      if (!answers_batch(size, fmt::format("a batch of {} samples fails, which others do not", size))) return;
   }
 
-  void try_empty_batch() {
-    Tensors batch = batch_of(samples_.front());
-    for (size_t i = 0; i < batch.size(); ++i)
+  /// Says `fails` where that is not so.
+  bool answers_batch(size_t size, const std::string& fails) {
+    TriedSamples samples;
+    for (size_t i = 0; i < std::max<size_t>(size, 1); ++i) samples.push_back(samples_[i % samples_.size()]);
+    Tensors batch = diagnose::batch_of(inputs_, samples);
+    for (size_t i = 0; i < batch.size() && size == 0; ++i)
       if (inputs_[i].has_samples) batch[i] = batch[i].narrow(0, 0, 0);
     Source where;
     const std::string failure = failure_of(batch, &where);
-    if (!failure.empty()) note_size("a batch without samples fails: " + failure, 0, where);
-  }
-
-  /// Of samples that are answered: a batch of some size may be read as something else.
-  void try_sizes() {
-    for (const size_t size : {2, 3, 4, 5, 6, 7, 8, 9, 31, 33, 64, 65}) {
-      TriedSamples batch;
-      for (size_t i = 0; i < size; ++i) batch.push_back(samples_[i % samples_.size()]);
-      Source where;
-      const std::string failure = failure_of(diagnose::batch_of(inputs_, batch), &where);
-      if (failure.empty()) continue;
-      const std::string what = fmt::format("a batch of {} samples fails, which others do not: {}", size, failure);
-      return add(Law::answers,
-                 {"", what, batch.front().what, 1, where, "", named(diagnose::batch_of(inputs_, batch)), 0});
-    }
-  }
-
-  void note_size(std::string what, int64_t samples, const Source& where) {
-    if (!promise(Law::answers).kept) return;
-    std::vector<std::pair<std::string, at::Tensor>> shown = named(batch_of(samples_.front()));
-    for (size_t i = 0; i < shown.size(); ++i)
-      if (inputs_[i].has_samples) shown[i].second = shown[i].second.narrow(0, 0, samples);
-    add(Law::answers, {"", std::move(what), samples_.front().what, 1, where, "", std::move(shown), 0});
+    if (!failure.empty() && promise(Law::answers).kept)
+      add(Law::answers, {"", fails + ": " + failure, samples.front().what, 1, where, "", named(batch), 0});
+    return failure.empty();
   }
 
   TriedSamples answered(const TriedSamples& samples) {

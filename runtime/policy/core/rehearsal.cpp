@@ -316,11 +316,11 @@ std::vector<TensorMetadata> outputs_for(const PolicyCore& policy, const std::vec
   }();
   Kind kind;
   for (const TensorMetadata& input : inputs) kind.push_back({input.sizes, input.dtype, input.device, false});
-  const messages::LogTo log_to(policy.runtime().logger());
-  const auto script = policy.runtime().load_script(live->contents, live->path, /*silent=*/true);
   if (kind.size() != live->signature.inputs.size())
     throw InputError(fmt::format("policy '{}' takes {} inputs ({}), got {}", live->name, live->signature.inputs.size(),
                                  fmt::join(live->signature.inputs, ", "), kind.size()));
+  const messages::LogTo log_to(policy.runtime().logger());
+  const auto script = policy.runtime().load_script(live->contents, live->path, /*silent=*/true);
   Rehearsed answer;
   for (const SyntheticValues values : {SyntheticValues::ones, SyntheticValues::zeros, SyntheticValues::identity}) {
     const std::vector<at::Tensor> made = inputs_of(kind, values);

@@ -182,14 +182,6 @@ local computed = {
   "local z = (a * 2):detach() + 1 z:mul_(3) return z, z:view({-1, 1})",
 }
 
-local function results_of(fn, make)
-  local a = make()
-  torch.manual_seed(5)
-  local results = table.pack(pcall(fn, a, a:contiguous() - 1))
-  results.next = torch.rand({2})
-  return results
-end
-
 test("results lie in memory as the script's, whatever order a function was captured in, and raise where it does",
   function()
   for _, body in ipairs(computed) do
@@ -197,11 +189,11 @@ test("results lie in memory as the script's, whatever order a function was captu
     for first, make_first in pairs(orders) do
       for _, backend in ipairs({"eager", "aot_eager", "fused"}) do
         local compiled = triage.compile(fn, {backend = backend, warn = false})
-        results_of(compiled, make_first)
+        outcome(compiled, make_first)
         for round = 1, 2 do
           for order, make in pairs(orders) do
             local what = ("%s, %s, captured %s, called %s, round %d"):format(body, backend, first, order, round)
-            local expected, got = results_of(fn, make), results_of(compiled, make)
+            local expected, got = outcome(fn, make), outcome(compiled, make)
             if got[1] ~= expected[1] then
               error(("%s: script %s / %s"):format(what, tostring(expected[2]), tostring(got[2])), 0)
             end
