@@ -74,10 +74,10 @@ endfunction()
 # ATen/ATen.h takes 10 s a file; precompiled once (in triage_precompiled_aten) and shared by every target that includes it.
 function(triage_precompiled target)
   if(NOT TARGET triage_precompiled_aten)
-    file(WRITE ${CMAKE_BINARY_DIR}/precompiled.cpp "")
-    add_library(triage_precompiled_aten OBJECT ${CMAKE_BINARY_DIR}/precompiled.cpp)
+    file(WRITE ${PROJECT_BINARY_DIR}/precompiled.cpp "")
+    add_library(triage_precompiled_aten OBJECT ${PROJECT_BINARY_DIR}/precompiled.cpp)
     target_link_libraries(triage_precompiled_aten PUBLIC triage_torch)
-    target_precompile_headers(triage_precompiled_aten PRIVATE ${CMAKE_SOURCE_DIR}/runtime/compat/precompiled.h)
+    target_precompile_headers(triage_precompiled_aten PRIVATE ${PROJECT_SOURCE_DIR}/runtime/compat/precompiled.h)
   endif()
   target_precompile_headers(${target} REUSE_FROM triage_precompiled_aten)
   # Executables would get -fPIE, and a header precompiled with -fPIC is then silently not used.

@@ -13,6 +13,38 @@ macro(triage_prefer_python_torch)
   endif()
 endmacro()
 
+# triage_find_torch(ARGUMENTS): find_package(Torch ARGUMENTS). The PyTorch of PyPI is built with CUDA, and its CMake files end
+# the configuration where they find no CUDA toolkit, which nothing here needs: such a LibTorch is taken as it lies.
+macro(triage_find_torch)
+  find_file(triage_torch_config TorchConfig.cmake PATHS ${Torch_DIR} $ENV{Torch_DIR} ${CMAKE_PREFIX_PATH} $ENV{CMAKE_PREFIX_PATH}
+            PATH_SUFFIXES share/cmake/Torch Torch NO_DEFAULT_PATH NO_CACHE)
+  get_filename_component(triage_torch_folder "${triage_torch_config}/../../../.." ABSOLUTE)
+  if(EXISTS "${triage_torch_folder}/lib/libtorch_cuda.so")
+    triage_torch_as_it_lies("${triage_torch_folder}")
+  else()
+    find_package(Torch ${ARGN})
+  endif()
+  unset(triage_torch_config)
+  unset(triage_torch_folder)
+endmacro()
+
+# Sets what find_package(Torch) sets, for the LibTorch in a folder.
+macro(triage_torch_as_it_lies folder)
+  set(TORCH_INSTALL_PREFIX "${folder}")
+  set(TORCH_INCLUDE_DIRS "${folder}/include" "${folder}/include/torch/csrc/api/include")
+  set(TORCH_LIBRARY "${folder}/lib/libtorch.so")
+  file(STRINGS "${folder}/share/cmake/Torch/TorchConfig.cmake" TORCH_CXX_FLAGS REGEX "set\\(TORCH_CXX_FLAGS ")
+  string(REGEX REPLACE ".*\"(.*)\".*" "\\1" TORCH_CXX_FLAGS "${TORCH_CXX_FLAGS}")
+  if(NOT TARGET triage_libtorch)
+    add_library(triage_libtorch INTERFACE IMPORTED)
+    # libtorch.so has no symbols: it loads the library of each device, and a linker would drop it.
+    target_link_options(triage_libtorch INTERFACE "LINKER:--push-state,--no-as-needed,${TORCH_LIBRARY},--pop-state")
+    target_link_libraries(triage_libtorch INTERFACE "${folder}/lib/libtorch_cpu.so" "${folder}/lib/libc10.so")
+  endif()
+  set(TORCH_LIBRARIES triage_libtorch)
+  set(Torch_FOUND TRUE)
+endmacro()
+
 # triage_check_torch(RESULT): an error message when the libraries that find_package(Torch) chose do not belong to its headers,
 # else empty. With a LibTorch under /usr as well, the CMake files of a PyTorch wheel resolve `torch` and `c10` to the
 # system's libraries unless the prefix path holds the torch package folder itself; such a program aborts at start.

@@ -5,7 +5,7 @@ set(CPACK_PACKAGE_NAME triage)
 set(CPACK_PACKAGE_VENDOR triage)
 set(CPACK_PACKAGE_CONTACT "The triage developers <triage@localhost>")
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "${PROJECT_DESCRIPTION}")
-set(CPACK_PACKAGE_DIRECTORY ${CMAKE_BINARY_DIR}/packages)
+set(CPACK_PACKAGE_DIRECTORY ${PROJECT_BINARY_DIR}/packages)
 set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
 set(CPACK_STRIP_FILES ON)
 set(CPACK_COMPONENTS_ALL runtime c development policies program)
@@ -24,7 +24,7 @@ function(triage_package component name section depends summary text)
   set(CPACK_DEBIAN_${upper}_PACKAGE_DEPENDS "${depends}" PARENT_SCOPE)
   set(CPACK_COMPONENT_${upper}_DESCRIPTION "${summary}\n${text}" PARENT_SCOPE)
   # What every Debian package has of itself.
-  install(FILES ${CMAKE_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/${name} RENAME copyright COMPONENT ${component}
+  install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/${name} RENAME copyright COMPONENT ${component}
           EXCLUDE_FROM_ALL)
 endfunction()
 # Debian's LibTorch is content with the reference BLAS, whose matrix products take 10 to 30 times as long.
