@@ -1,4 +1,5 @@
-"""triage.vllm and triage.sglang against stand-ins of the interfaces of vLLM 0.33.0 and sglang 0.5.23: no engine runs here."""
+"""triage.vllm and triage.sglang against stand-ins of the interfaces of vLLM 0.33.0 and sglang 0.5.23: no engine runs here.
+tests/python/engines has the classes of the engines themselves."""
 
 from __future__ import annotations
 
@@ -80,6 +81,7 @@ def engines(monkeypatch):
     put(monkeypatch, "vllm.v1.sample.logits_processor", LogitsProcessor=V1, MoveDirectionality=MoveDirectionality)
     put(monkeypatch, "vllm.v1.worker.gpu.sample.logits_processor", LogitsProcessor=V2)
     put(monkeypatch, "sglang.srt.sampling.custom_logit_processor", CustomLogitProcessor=Custom)
+    put(monkeypatch, "sglang.srt.managers.schedule_batch", FINISH_ABORT=lambda *given: given)
     monkeypatch.delenv("TRIAGE_POLICIES", raising=False)
     monkeypatch.delenv("TRIAGE_EOS", raising=False)
     yield SimpleNamespace(vllm=importlib.import_module("triage.vllm"), sglang=importlib.import_module("triage.sglang"))
@@ -259,6 +261,7 @@ def test_policies_in_an_engine_follow_their_files(engines, tmp_path):
 class Request:
     def __init__(self, rid: str, prompt=(), output=()):
         self.rid, self.origin_input_ids, self.output_ids = rid, list(prompt), list(output)
+        self.to_finish, self.skip_radix_cache_insert = None, False
 
 
 def sglang(engines, monkeypatch, *policies: str):
@@ -267,8 +270,8 @@ def sglang(engines, monkeypatch, *policies: str):
     return Custom.from_str(engines.sglang.LogitProcessor.to_str())
 
 
-def params(*requests):
-    return [{"__req__": weakref.proxy(each)} for each in requests]
+def params(*requests, **others):
+    return [{"__req__": weakref.proxy(each), **others} for each in requests]
 
 
 def test_sglang_rows_and_requests(engines, monkeypatch, caplog):
@@ -286,6 +289,27 @@ def test_sglang_rows_and_requests(engines, monkeypatch, caplog):
         assert out[1].tolist() == GONE
         processor(logits(rows=1), params(b))
     assert [record.args[0] for record in caplog.records] == ["b", "a"]
+
+
+def test_sglang_aborts_the_requests_that_ask_for_it(engines, monkeypatch):
+    processor = sglang(engines, monkeypatch, "nan_rows")
+    a, b, c, d, e = (Request(each) for each in "abcde")
+    e.to_finish = "another reason"
+    given = logits(rows=6)
+    given[[0, 2, 4, 5]] = NAN
+    asked = params(a, b, triage_on_bad="abort") + params(c) + params(d, triage_on_bad="retry") + params(e, triage_on_bad="abort")
+    out = processor(given, [*asked, {"triage_on_bad": "abort"}])  # the last does not say who it is
+    assert a.to_finish[1:] == (503, "BadLogitsError") and a.skip_radix_cache_insert and out[0].tolist() == GONE
+    assert [(each.to_finish, each.skip_radix_cache_insert) for each in (b, c)] == [(None, False)] * 2 and out[2].tolist() == GONE
+    assert d.to_finish[1] == 400 and "got 'retry'" in d.to_finish[0] and e.to_finish == "another reason"
+
+
+def test_vllm_refuses_to_abort(engines):
+    assert v1(engines, "nan_rows", on_bad="stop")
+    with pytest.raises(triage.InputError, match="got 'abort'. vLLM does not tell"):
+        v1(engines, "nan_rows", on_bad="abort")
+    with pytest.raises(triage.InputError, match="got 'abort'. vLLM does not tell"):
+        engines.vllm.LogitsProcessorV2(config("nan_rows", on_bad="abort"), v2_states(4, 16))
 
 
 def test_sglang_in_the_oldest_python(engines, monkeypatch):

@@ -8,17 +8,21 @@ and a request asks for them, with a dict of custom params (it may be empty), by 
 
     {"text": ..., "custom_logit_processor": triage.sglang.LogitProcessor.to_str(), "sampling_params": {"custom_params": {}}}
 
+With `{"triage_on_bad": "abort"}` in its custom params, a request that a policy ends is an error 503 for its client, who may send it
+again, and SGLang does not keep its cache of keys and values for others. Without it (`"stop"`) its answer ends as after `eos`.
+
 Policies may ask for `verdict`, `request_ids` and `history`. They follow their files.
 
-Written against sglang 0.5.23 (python/sglang/srt/sampling/custom_logit_processor.py, python/sglang/srt/layers/sampler.py), and tested
-with a stand-in of this interface, not with the engine.
+Tested with the classes of sglang 0.5.22 and 0.5.23 (`./dev engines`), without a model.
 """
 
 from __future__ import annotations
 
 import hashlib
+import importlib
 import logging
 from functools import lru_cache
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
@@ -55,7 +59,8 @@ class LogitProcessor(CustomLogitProcessor):
 
     def __call__(self, logits: Tensor, custom_param_list: list[dict[str, Any] | None] | None = None) -> Tensor:
         steps, window, _, ended = _shared()
-        requests = [_request(each) for each in custom_param_list or [None] * logits.shape[0]]
+        params = custom_param_list or [None] * logits.shape[0]
+        requests = [_request(each) for each in params]
         names = [None if each is None else str(each.rid) for each in requests]
 
         def history() -> Tensor:
@@ -69,6 +74,7 @@ class LogitProcessor(CustomLogitProcessor):
             _warn_of_nobody()
         logits, verdict, _ = steps.run(logits, {"request_ids": request_ids, "history": history})
         ended.note(verdict, names)
+        _abort(verdict, [(each or {}).get("triage_on_bad", "stop") for each in params], requests)
         return logits
 
 
@@ -79,6 +85,27 @@ def _request(params: dict[str, Any] | None) -> Any:
         return request if request is None or request.rid is not None else None
     except ReferenceError:
         return None
+
+
+def _abort(verdict: Tensor, on_bad: list[Any], requests: list[Any]) -> None:
+    """Ends the requests that asked for it in this very step: one later SGLang has ended them as after `eos`. So it waits for the device.
+    An error would end the server; a value that is unknown is an error of its request alone."""
+    asking = [row for row, each in enumerate(requests) if each is not None and on_bad[row] != "stop"]
+    said = verdict.tolist() if asking else []
+    for row in asking:
+        if on_bad[row] != "abort":
+            text = f'triage_on_bad in custom_params is "stop" or "abort"; got {on_bad[row]!r}'
+            _finish(requests[row], text, HTTPStatus.BAD_REQUEST, "BadRequestError")
+        elif said[row] == 2:
+            requests[row].skip_radix_cache_insert = True
+            text = "a policy ended this request, because its logits are bad; it may be sent again"
+            _finish(requests[row], text, HTTPStatus.SERVICE_UNAVAILABLE, "BadLogitsError")
+
+
+def _finish(request: Any, text: str, status: HTTPStatus, kind: str) -> None:
+    if request.to_finish is None:  # else it ends already, for another reason
+        batches = importlib.import_module("sglang.srt.managers.schedule_batch")
+        request.to_finish = batches.FINISH_ABORT(text, status, kind)
 
 
 def _number(name: str | None) -> int:

@@ -10,8 +10,10 @@ Or from Python, with the configuration that every worker gets:
 `LogitsProcessor` is for the V1 model runner, `LogitsProcessorV2` for the V2 one (VLLM_USE_V2_MODEL_RUNNER=1). Policies may ask for
 `verdict`, `request_ids` and `history`; `eos` is that of TRIAGE_EOS, else of the model's configuration. Policies follow their files.
 
-Written against the files of vLLM 0.33.0 (vllm/v1/sample/logits_processor/interface.py and
-vllm/v1/worker/gpu/sample/logits_processor/interface.py), and tested with stand-ins of these interfaces, not with the engine.
+A request that a policy ends has finish_reason `stop`: vLLM gives a processor neither the request nor its id, and no way to end it as an
+error, so `on_bad` may only be "stop".
+
+Tested with the classes of vLLM 0.32.0 and 0.33.0 (`./dev engines`), without a model.
 """
 
 from __future__ import annotations
@@ -40,12 +42,18 @@ else:
         _ForV2 = None
 
 from ._decoding import Ended, configured, new_requests, newest
+from ._errors import InputError
 
 
 def _of_engine(vllm_config: Any) -> tuple[Any, int, list[Any]]:
     """What `configured` gives, from the configuration of the engine."""
     additional = getattr(vllm_config, "additional_config", None)
-    mine = additional.get("triage", {}) if isinstance(additional, Mapping) else {}
+    mine = dict(additional.get("triage", {})) if isinstance(additional, Mapping) else {}
+    if (on_bad := mine.pop("on_bad", "stop")) != "stop":
+        raise InputError(
+            f"`on_bad` of triage.vllm is 'stop', the end as after `eos`; got {on_bad!r}. vLLM does not tell a processor of logits which "
+            f"request a row belongs to and lets it end none as an error."
+        )
     model = getattr(vllm_config, "model_config", None)
     texts = (getattr(getattr(model, name, None), "eos_token_id", None) for name in ("hf_text_config", "hf_config"))
     return configured(mine, next((each for each in texts if each is not None), None))
