@@ -5,8 +5,12 @@
 #include <torch/csrc/jit/api/module.h>
 #include <triage/files.h>
 
+#include <filesystem>
+#include <fstream>
+
 #include "tests/cli/files/expect_error.h"
 #include "tests/cli/folder.h"
+#include "tests/memory_use.h"
 
 using triage::FileError;
 using triage::load_file;
@@ -102,6 +106,23 @@ TEST_CASE("a .safetensors file: a dtype that LibTorch lacks spoils no other tens
   expect_error<FileError>([&] { load_tensor(path + ":bad"); }, {"x.safetensors:bad", "dtype F4"});
   expect_error<FileError>([&] { load_file(path); }, {"x.safetensors:bad", "dtype F4"});
   expect_error<FileError>([&] { load_tensor(path); }, {"bad (cannot be read)", "x.safetensors:good"});
+}
+
+TEST_CASE("a .safetensors file: a tensor behind 4 GiB is read from its place, in memory of its own size") {
+  TemporaryFolder folder;
+  const std::string path = folder / "x.safetensors";
+  const std::string header = R"({"hole":{"dtype":"U8","shape":[5368709120],"data_offsets":[0,5368709120]},)"
+                             R"("last":{"dtype":"I64","shape":[1],"data_offsets":[5368709120,5368709128]}})";
+  std::string bytes;
+  for (int i = 0; i < 8; ++i) bytes += static_cast<char>(header.size() >> 8 * i);
+  write_bytes(path, bytes + header);
+  std::filesystem::resize_file(path, 8 + header.size() + 5368709120);  // sparse: takes no room on the disk
+  std::ofstream(path, std::ios::binary | std::ios::app) << std::string(8, '\1');
+  triage::test::CountedTensorMemory memory;
+  memory.begin();
+  const size_t before = memory.now();
+  CHECK(load_tensor(path + ":last").item<int64_t>() == 0x0101010101010101);
+  CHECK(memory.highest() - before < 4096);
 }
 
 TEST_CASE("a TorchScript file given as data is called that") {
