@@ -92,7 +92,7 @@ c10::IValue read(const std::string& path, const std::string& key, const From& fr
     if (file.size() == 0) throw Malformed("it is empty");
     switch (format) {
       case Format::pt:
-        return files::read_pt(file);
+        return files::read_pt(file, key);
       case Format::npy:
         return files::read_npy(file);
       case Format::safetensors:

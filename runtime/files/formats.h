@@ -26,7 +26,8 @@ c10::IValue not_read(std::string why);
 /// Why `value` could not be read; null for all other values.
 const std::string* why_not_read(const c10::IValue& value);
 
-c10::IValue read_pt(const InputFile& file);
+/// With a key of the dict in the file, or `key:inner`, only that entry is read.
+c10::IValue read_pt(const InputFile& file, const std::string& key);
 /// `note`: text that stands beside the value, for `read_note`; torch.load passes over it. Empty: none.
 void write_pt(OutputFile& file, const c10::IValue& value, const std::string& note = {});
 std::string read_pt_note(const InputFile& file);

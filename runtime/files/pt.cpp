@@ -37,7 +37,8 @@ struct Storage {
 
 class Reader {
  public:
-  Reader(const ZipArchive& archive, const Pickle& pickle) : archive_(archive), pickle_(pickle) {}
+  Reader(const ZipArchive& archive, const Pickle& pickle, const std::string& key)
+      : archive_(archive), pickle_(pickle), key_(key) {}
 
   c10::IValue read() { return value(pickle_.root, 0); }
 
@@ -105,7 +106,17 @@ class Reader {
     return values;
   }
 
+  /// Whether the reader was asked for this entry of the whole value, or for one inside of it (`entry:inner`).
+  bool is_asked_for(PickleRef name) const {
+    const PickleObject& object = pickle_.at(name);
+    return object.kind == Kind::string && key_.compare(0, object.text.size(), object.text) == 0 &&
+           (key_.size() == object.text.size() || key_[object.text.size()] == ':');
+  }
+
   c10::IValue dict(const std::vector<PickleRef>& pairs, int depth) {
+    bool some_asked_for = false;
+    for (size_t i = 0; depth == 0 && !key_.empty() && i + 1 < pairs.size(); i += 2)
+      some_asked_for = some_asked_for || is_asked_for(pairs[i]);
     bool integers = !pairs.empty() && pickle_.at(pairs[0]).kind == Kind::integer;
     Kind expected = integers ? Kind::integer : Kind::string;
     c10::TypePtr key_type = integers ? c10::TypePtr(c10::IntType::get()) : c10::TypePtr(c10::StringType::get());
@@ -113,6 +124,7 @@ class Reader {
     for (size_t i = 0; i + 1 < pairs.size(); i += 2) {
       if (pickle_.at(pairs[i]).kind != expected)
         throw NotRead("the keys of a dict in it are not all strings, or all integers");
+      if (some_asked_for && !is_asked_for(pairs[i])) continue;
       values.insert_or_assign(value(pairs[i], depth + 1), entry(pairs[i + 1], depth));
     }
     return values;
@@ -128,7 +140,7 @@ class Reader {
     if (function == "collections.OrderedDict") return dict(object.pairs, depth);
     if (function == "torch.Size") return value(object.items[1], depth + 1);
     std::optional<at::Tensor> result = tensor(function, arguments, depth);
-    if (!result) refuse(function);
+    if (!result) refuse(function, arguments);
     return tensors_.emplace(ref, *result).first->second;
   }
 
@@ -275,15 +287,18 @@ class Reader {
     return result;
   }
 
-  [[noreturn]] static void refuse(const std::string& function) {
+  [[noreturn]] void refuse(const std::string& function, const std::vector<PickleRef>& arguments) const {
     if (function.find("sparse") != std::string::npos)
       throw NotRead("it holds a sparse tensor; save x.to_dense() instead");
     if (function.find("qtensor") != std::string::npos)
       throw NotRead("it holds a quantized tensor; save x.dequantize() instead");
     if (function == "torch._utils._rebuild_tensor_v3") {
+      // (storage, offset, sizes, strides, requires_grad, hooks, dtype)
+      const bool named = arguments.size() >= 7 && pickle_.at(arguments[6]).kind == Kind::global;
       throw NotRead(
-          "it holds a tensor of a dtype that triage does not read (uint16, float8, ...); convert it before saving "
-          "(x.to(torch.float32)), or save it as .safetensors");
+          fmt::format("it holds a tensor of {}, a dtype that triage does not read from .pt files; convert it before "
+                      "saving (x.to(torch.float32)), or save it as .safetensors",
+                      named ? pickle_.at(arguments[6]).text : "uint16, float8 or the like"));
     }
     if (function.compare(0, 5, "numpy") == 0)
       throw NotRead(
@@ -297,6 +312,7 @@ class Reader {
 
   const ZipArchive& archive_;
   const Pickle& pickle_;
+  const std::string& key_;
   std::unordered_map<std::string, Storage> storages_;
   std::unordered_map<PickleRef, at::Tensor> tensors_;
   std::unordered_map<const Storage*, size_t> copied_;  // elements of a storage that stand in memory of their own
@@ -327,7 +343,7 @@ void check_byte_order(const ZipArchive& archive) {
 
 }  // namespace
 
-c10::IValue read_pt(const InputFile& file) {
+c10::IValue read_pt(const InputFile& file, const std::string& key) {
   check_kind(file);
   const ZipArchive archive(file);
   const ZipArchive::Member* structure = archive.find("data.pkl");
@@ -338,7 +354,7 @@ c10::IValue read_pt(const InputFile& file) {
     throw Malformed(fmt::format("its data.pkl has {} bytes; the limit is {}", structure->size, largest_structure));
   const std::string bytes = archive.read(*structure);
   const Pickle pickle = parse_pickle(bytes);
-  return Reader(archive, pickle).read();
+  return Reader(archive, pickle, key).read();
 }
 
 std::string read_pt_note(const InputFile& file) {

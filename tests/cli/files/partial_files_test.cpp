@@ -62,6 +62,7 @@ std::vector<Kind> not_read() {
           {std::string("\x8a\x09") + std::string(9, '\1'), "64 bits"},
           {numpy_scalar, "NumPy"},
           {"ctorch._utils\n_rebuild_tensor_v3\n)R", "float8"},
+          {"ctorch._utils\n_rebuild_tensor_v3\n(NNNNNNctorch\nfloat8_e5m2\ntR", "tensor of torch.float8_e5m2"},
           {tensor("StrangeStorage"), "StrangeStorage"},
           {"ctorch._utils\n_rebuild_sparse_tensor\n)R", "sparse"},
           {std::string("ccollections\ndeque\n)R(") + integer(1) + "e", "collections.deque"},
@@ -133,4 +134,34 @@ TEST_CASE("a TorchScript file given as data is called that") {
   net.save(path);
   for (const std::string& given : {path, path + ":weight"})
     expect_error<FileError>([&] { load_tensor(given); }, {"net.pt", "TorchScript module", "nn.load"});
+}
+
+TEST_CASE("a .pt file: of several tensors, the one that is asked for is read, in memory of its own size") {
+  TemporaryFolder folder;
+  const std::string path = folder / "large.pt";
+  c10::impl::GenericDict inner(c10::StringType::get(), c10::AnyType::get());
+  inner.insert("b", at::full({2}, 3.0));
+  c10::impl::GenericDict values(c10::StringType::get(), c10::AnyType::get());
+  values.insert("large", at::zeros({100'000}));
+  values.insert("a", at::full({3}, 2.0));
+  values.insert("inner", inner);
+  values.insert("inner:b", at::full({1}, 4.0));  // a whole name goes before a way of two
+  triage::save_file(path, values);
+  const auto sum_and_bytes = [&](const std::string& key) {
+    triage::test::CountedTensorMemory memory;
+    memory.begin();
+    const size_t before = memory.now();
+    const double sum = load_tensor(path + ":" + key).sum().item<double>();
+    return std::pair(sum, memory.highest() - before);
+  };
+  for (const auto& [key, sum] : {std::pair("a", 6.0), {"inner:b", 4.0}}) {
+    CAPTURE(key);
+    const auto [found, bytes] = sum_and_bytes(key);
+    CHECK(found == sum);
+    CHECK(bytes < 4096);
+  }
+  CHECK(sum_and_bytes("large").second >= 400'000);
+  CHECK(load_file(path + ":inner").toGenericDict().at("b").toTensor().sum().item<double>() == 6.0);
+  expect_error<FileError>([&] { load_file(path + ":inner:c"); }, {"no \"c\"", "b (float32 2)"});
+  expect_error<FileError>([&] { load_file(path + ":b"); }, {"large (float32", "a (float32"});
 }

@@ -59,7 +59,10 @@ std::vector<std::string> safetensors_seeds() {
   return all;
 }
 
-void read_pt_file(std::string_view bytes) { touch(files::load_bytes("input.pt", bytes)); }
+void read_pt_file(std::string_view bytes) {
+  touch(files::load_bytes("input.pt", bytes));
+  touch(files::load_bytes("input.pt:weight", bytes));
+}
 std::vector<std::string> pt_seeds() { return data_files(".pt"); }
 
 void read_pickle(std::string_view bytes) { touch(files::load_bytes("input.pt", zip_of(bytes))); }
