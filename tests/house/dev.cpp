@@ -81,3 +81,22 @@ TEST_CASE("./dev: an OpenBLAS that cannot be installed is a warning, once a day;
   for (const char* fast : {"/usr/lib/x86_64-linux-gnu/openblas-pthread/libblas.so.3", "/opt/mkl/libmkl_rt.so.2"})
     CHECK(wants_fast_blas(fast) == "goes on\n");
 }
+
+TEST_CASE("./dev --torch VERSION: an environment and a build folder for each version of PyTorch") {
+  const std::string script =
+      "set -euo pipefail; root=$(mktemp -d); trap \"rm -r $root\" EXIT; torch_version=2.13.0\n"
+      "torch_of_python() { echo \"torch of $1\"; }; die() { echo \"$*\"; exit; }\n"
+      "for version in 2.13.0 2.14.1; do\n"
+      "  folder=$root/build/venv; [[ $version == 2.13.0 ]] || folder+=-$version\n"
+      "  mkdir -p \"$folder\"; touch \"$folder/.torch-$version\"\n"
+      "done\n"
+      "source <(sed -n \"/^make_wheel_environment()/,/^}/p; /^choose_torch()/,/^}/p\" " +
+      triage::test::source_dir() +
+      "/dev)\n"
+      "for choice in wheel 2.13.0 2.14.1; do choose_torch $choice; echo \"$leg ${python#\"$root\"}\"; done\n"
+      "choose_torch 2.14";
+  const std::string text = printed_by_command("bash -c '" + script + "' 2>&1");
+  CHECK(text ==
+        "wheel /build/venv/bin/python\nwheel /build/venv/bin/python\ntorch-2.14.1 /build/venv-2.14.1/bin/python\n"
+        "--torch 2.14: no such folder (and neither `system`, nor `wheel`, nor a version such as 2.13.0)\n");
+}
