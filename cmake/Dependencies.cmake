@@ -70,6 +70,9 @@ target_include_directories(triage_interface SYSTEM INTERFACE ${TORCH_INCLUDE_DIR
 target_include_directories(triage_interface INTERFACE ${PROJECT_SOURCE_DIR}/runtime/include)
 target_compile_options(triage_interface INTERFACE ${torch_flags})
 target_compile_features(triage_interface INTERFACE cxx_std_20)
+if(TRIAGE_SANITIZE)
+  target_link_options(triage_interface INTERFACE -fsanitize=${TRIAGE_SANITIZE})  # programs load the sanitizer, for the library too
+endif()
 
 # triage_library(NAME OBJECTS...): the shared library NAME of these objects, `triage::NAME` for programs, as in the installed
 # package. It registers operators when it is loaded, so a linker must not drop it where a program names no symbol of it.
