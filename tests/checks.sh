@@ -1,4 +1,5 @@
-# For tests/*/run that source it: `check`, which counts, `leave_out` and `sum_up`. $work is a folder that goes when the test ends.
+# For tests/*/run that source it: `check`, which counts, `fails_saying`, `leave_out` and `sum_up`.
+# $work is a folder that goes when the test ends.
 # shellcheck shell=bash
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -15,6 +16,17 @@ check() {
     printf 'FAILED: %s\n' "$name"
     tail -n 200 "$work/log" | sed 's/^/  /'
   fi
+}
+
+# fails_saying TEXT COMMAND...: the command fails, and says TEXT whatever the line breaks.
+fails_saying() {
+  local text=$1 output
+  shift
+  if output=$("$@" 2>&1); then
+    echo "succeeded, and should have failed saying: $text"
+    return 1
+  fi
+  grep -qF "$text" <<<"$(tr -s ' \n' ' ' <<<"$output")" || { echo "$output"; echo "does not say: $text"; return 1; }
 }
 
 # leave_out WHY: ends the test without a check.

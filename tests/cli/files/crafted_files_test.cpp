@@ -10,10 +10,12 @@
 #include "tests/cli/files/expect_error.h"
 #include "tests/cli/folder.h"
 #include "tests/mutation.h"
+#include "tests/safetensors_bytes.h"
 
 using triage::FileError;
 using triage::load_file;
 using triage::load_tensor;
+using triage::test::safetensors;
 
 namespace {
 
@@ -88,12 +90,6 @@ std::string archive(const std::string& path, const std::string& pickle, const st
 std::string npy(const std::string& header, size_t data_bytes) {
   std::string bytes("\x93NUMPY\1\0", 8);
   bytes += {static_cast<char>(header.size() & 0xff), static_cast<char>(header.size() >> 8)};
-  return bytes + header + std::string(data_bytes, '\1');
-}
-
-std::string safetensors(const std::string& header, size_t data_bytes) {
-  std::string bytes;
-  for (int i = 0; i < 8; ++i) bytes += static_cast<char>(header.size() >> 8 * i);
   return bytes + header + std::string(data_bytes, '\1');
 }
 

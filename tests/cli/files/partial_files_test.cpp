@@ -11,10 +11,12 @@
 #include "tests/cli/files/expect_error.h"
 #include "tests/cli/folder.h"
 #include "tests/memory_use.h"
+#include "tests/safetensors_bytes.h"
 
 using triage::FileError;
 using triage::load_file;
 using triage::load_tensor;
+using triage::test::safetensors;
 
 namespace {
 
@@ -100,9 +102,7 @@ TEST_CASE("a .safetensors file: a dtype that LibTorch lacks spoils no other tens
   const std::string path = folder / "x.safetensors";
   const std::string header = R"({"bad":{"dtype":"F4","shape":[3],"data_offsets":[0,2]},)"
                              R"("good":{"dtype":"F32","shape":[2],"data_offsets":[2,10]}})";
-  std::string bytes;
-  for (int i = 0; i < 8; ++i) bytes += static_cast<char>(header.size() >> 8 * i);
-  write_bytes(path, bytes + header + std::string(10, '\1'));
+  write_bytes(path, safetensors(header, 10));
   CHECK(load_tensor(path + ":good").numel() == 2);
   expect_error<FileError>([&] { load_tensor(path + ":bad"); }, {"x.safetensors:bad", "dtype F4"});
   expect_error<FileError>([&] { load_file(path); }, {"x.safetensors:bad", "dtype F4"});
@@ -114,9 +114,7 @@ TEST_CASE("a .safetensors file: a tensor behind 4 GiB is read from its place, in
   const std::string path = folder / "x.safetensors";
   const std::string header = R"({"hole":{"dtype":"U8","shape":[5368709120],"data_offsets":[0,5368709120]},)"
                              R"("last":{"dtype":"I64","shape":[1],"data_offsets":[5368709120,5368709128]}})";
-  std::string bytes;
-  for (int i = 0; i < 8; ++i) bytes += static_cast<char>(header.size() >> 8 * i);
-  write_bytes(path, bytes + header);
+  write_bytes(path, safetensors(header, 0));
   std::filesystem::resize_file(path, 8 + header.size() + 5368709120);  // sparse: takes no room on the disk
   std::ofstream(path, std::ios::binary | std::ios::app) << std::string(8, '\1');
   triage::test::CountedTensorMemory memory;

@@ -2,6 +2,7 @@
 #include "tests/cli/folder.h"
 #include "tests/fuzz/inputs/targets.h"
 #include "tests/fuzz/inputs/zip.h"
+#include "tests/safetensors_bytes.h"
 
 #include <ATen/ATen.h>
 
@@ -52,9 +53,7 @@ std::vector<std::string> safetensors_seeds() {
       {R"({"weight":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]},"bias":{"dtype":"I64","shape":[1],"data_offsets":[24,32]}})",
        R"({"__metadata__":{"format":"pt"},"weight":{"dtype":"BF16","shape":[4,4],"data_offsets":[0,32]}})",
        R"({"weight":{"dtype":"BOOL","shape":[32],"data_offsets":[0,32]},"empty":{"dtype":"F64","shape":[0],"data_offsets":[32,32]}})"}) {
-    std::string bytes;
-    for (int i = 0; i < 8; ++i) bytes += static_cast<char>(header.size() >> 8 * i);
-    all.push_back(bytes + header + std::string(32, '\1'));
+    all.push_back(triage::test::safetensors(header, 32));
   }
   return all;
 }
