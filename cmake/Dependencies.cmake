@@ -45,8 +45,11 @@ if((EXISTS "${TORCH_INSTALL_PREFIX}/include/fmt" AND NOT TORCH_INSTALL_PREFIX ST
 endif()
 separate_arguments(torch_flags UNIX_COMMAND "${TORCH_CXX_FLAGS}")
 # GCC 12 sees overflows in LibTorch's reference counting where there are none.
-target_compile_options(triage_torch INTERFACE ${torch_flags} -Wall -Wextra -Wno-unused-parameter -Wno-stringop-overflow
-                       -Wno-array-bounds -Wno-restrict -ffp-contract=off)
+set(gcc_without -Wno-stringop-overflow -Wno-array-bounds -Wno-restrict)
+# Clang warns of loops that it does not vectorise, and of `|` between conditions, which is there to do without a branch.
+set(clang_without -Wno-pass-failed -Wno-bitwise-instead-of-logical -Wno-bitwise-conditional-parentheses)
+target_compile_options(triage_torch INTERFACE ${torch_flags} -Wall -Wextra -Wno-unused-parameter
+                       "$<$<CXX_COMPILER_ID:GNU>:${gcc_without}>" "$<$<CXX_COMPILER_ID:Clang>:${clang_without}>" -ffp-contract=off)
 # LibTorch is built with NDEBUG, and some of its classes have members more without it (at::RecordFunction): in whatever
 # build type, our objects must see the layout of the library.
 target_compile_definitions(triage_torch INTERFACE NDEBUG)

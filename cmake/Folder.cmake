@@ -58,7 +58,7 @@ function(triage_unity target)
     set_source_files_properties(${source} PROPERTIES UNITY_GROUP ${target}_${group})
   endforeach()
   set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
-  target_compile_options(${target} PRIVATE -Wno-subobject-linkage)  # GCC takes what is included for a header
+  target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)  # GCC takes what is included for a header
 endfunction()
 
 # Of what the objects of the shared library TARGET mark as visible, exports only what MAP lists. A name that no library exports

@@ -83,7 +83,8 @@ class HostCall {
 
   /// Results are written to tensors that are empty before.
   void keep_resized() const {
-    for (const auto& [host, original] : originals_) {
+    for (const auto& [impl_of_host, original] : originals_) {
+      const auto* const host = impl_of_host;
       if (!is_other(original)) continue;
       auto* const impl = original.unsafeGetTensorImpl();
       const Tensor& now = *std::find_if(kept_.begin(), kept_.end(),

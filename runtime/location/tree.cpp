@@ -97,7 +97,7 @@ std::vector<size_t> LocationTree::depth_first() const {
 
 class LocationTree::Pruning {
  public:
-  explicit Pruning(LocationTree& tree) : tree_(tree), nodes_(tree.nodes_), facts_(nodes_.size()) {
+  explicit Pruning(LocationTree& tree) : nodes_(tree.nodes_), facts_(nodes_.size()) {
     for (Node& node : nodes_) node.kept = node.added;
     const std::vector<size_t> order = tree.depth_first();
     for (size_t place = 0; place < order.size(); ++place) facts_[order[place]].place = place;
@@ -190,7 +190,6 @@ class LocationTree::Pruning {
     }
   }
 
-  LocationTree& tree_;
   std::vector<Node>& nodes_;
   std::vector<Facts> facts_;
 };

@@ -135,9 +135,7 @@ AskedAgain asked_again(const Contract& contract, const c10::FunctionSchema& sche
   });
   if (contract.row->relation || of_sizes) return AskedAgain::always;
   if (cost.bytes == cost::nothing) return AskedAgain::never;
-  using cost::broadcast, cost::twice_given, cost::eightfold, cost::broadcast_eightfold, cost::conversion;
-  for (const auto bytes : {broadcast, twice_given, eightfold, broadcast_eightfold, conversion})
-    if (cost.bytes == bytes && !cost.work) return AskedAgain::where_large;
+  if (cost.of_elements) return AskedAgain::where_large;
   const bool of_flags = cost.bytes == cost::flags && !schema.argumentIndexWithName("num_slots");
   return of_flags ? AskedAgain::where_large : AskedAgain::always;
 }

@@ -26,13 +26,13 @@ return policy {
       z = torch.zeros_like(z)
       f = push(f, err.CONSTANT_OUTPUT, "features")
     else
-      local wide = z.dtype == torch.float64 and z or z:float()   -- float16 has no room for squares
-      local top = wide:abs():amax(-1, true)
-      wide = wide / torch.where(top > 1e15, top, 1.0)            -- nor has float32 for those of 1e20,
-      local centred = wide - wide:mean(-1, true)
-      top = centred:abs():amax(-1, true)
-      centred = centred / torch.where(top < 1e-15, top, 1.0)     -- or of 1e-25
-      z = (centred / centred:square():mean(-1, true):sqrt()):to(z.dtype)
+      local x = z.dtype == torch.float64 and z or z:float()   -- float16 has no room for squares
+      local top = x:abs():amax(-1, true)
+      x = x / torch.where(top > 1e15, top, 1.0)               -- nor has float32 for those of 1e20,
+      x = x - x:mean(-1, true)
+      top = x:abs():amax(-1, true)
+      x = x / torch.where(top < 1e-15, top, 1.0)              -- or of 1e-25
+      z = (x / x:square():mean(-1, true):sqrt()):to(z.dtype)
       if z:abs():amax(-1) > p.limit then
         z = z:clamp(-p.limit, p.limit)
         f = push(f, err.VALUE_CLAMPED, "features")

@@ -133,7 +133,9 @@ std::string name_of(const std::string& family, const std::string& work, int64_t 
 const bool registered = [] {
   for (const auto& [rows, columns] : POLICY_SHAPES) {
     for (const auto& [name, work] : works()) {
-      const auto named = [&, &work = name](const char* family) { return name_of(family, work, rows, columns); };
+      const auto named = [&work = name, &rows = rows, &columns = columns](const char* family) {
+        return name_of(family, work, rows, columns);
+      };
       benchmark::RegisterBenchmark(named("torchguard").c_str(), run_policy, work.source, "fused", rows, columns);
       benchmark::RegisterBenchmark(named("torchguard_eager").c_str(), run_policy, work.source, "eager", rows, columns);
       benchmark::RegisterBenchmark(named("torchguard_script").c_str(), run_script, work.source, rows, columns);

@@ -258,7 +258,8 @@ TEST_CASE("every dtype goes in and comes out") {
   } const dtypes[] = {{kDLFloat, 16}, {kDLFloat, 32}, {kDLFloat, 64},   {kDLBfloat, 16},
                       {kDLInt, 8},    {kDLInt, 16},   {kDLInt, 32},     {kDLInt, 64},
                       {kDLUInt, 8},   {6, 8},         {kDLComplex, 64}, {kDLComplex, 128}};
-  for (const auto& [code, bits] : dtypes) {
+  for (const auto& dtype : dtypes) {
+    const uint8_t code = dtype.code, bits = dtype.bits;
     CAPTURE(int{code});
     CAPTURE(int{bits});
     HostTensor<double> z({0, 0, 0, 0}, {2}, {code, bits, 1});

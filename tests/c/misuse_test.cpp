@@ -62,7 +62,8 @@ TEST_CASE("a version that the library does not have gives no table") {
 TEST_CASE("every function of policies refuses null, a handle of another kind, and what is no handle") {
   const Host host;
   uint64_t memory[8] = {};
-  for (const auto& [name, call] : calls_of_policies()) {
+  for (const auto& [function, call] : calls_of_policies()) {
+    const std::string name = function;
     CAPTURE(name);
     check_failed(call(nullptr), TRIAGE_ERROR_ARGUMENT, {name + ": `policy` is null", "pass the handle of a policy"});
     check_failed(call(cast<TriagePolicy>(host.runtime)), TRIAGE_ERROR_ARGUMENT,
@@ -83,7 +84,8 @@ TEST_CASE("a freed handle is refused, and frees nothing twice") {
     policy = host.policy;
     runtime = host.runtime;
   }
-  for (const auto& [name, call] : calls_of_policies()) {
+  for (const auto& [function, call] : calls_of_policies()) {
+    const std::string name = function;
     CAPTURE(name);
     check_failed(call(policy), TRIAGE_ERROR_ARGUMENT, {name + ": `policy` was freed"});
   }

@@ -94,11 +94,12 @@ for order in 'CF':
         np.save(d + name + '.npy', np.array(np.arange(24).reshape(2, 3, 4).astype(dtype), order=order))
 )");
     for (std::string order : {"C", "F"}) {
-      for (auto [name, dtype] :
+      for (auto [code, dtype] :
            {std::pair("i2", at::kShort), std::pair("i8", at::kLong), std::pair("c16", at::kComplexDouble),
             std::pair("u1", at::kByte), std::pair("b", at::kBool)}) {
-        CAPTURE(order + name);
-        CHECK(triage::load_tensor(folder / (order + name + ".npy")).equal(at::arange(24).reshape({2, 3, 4}).to(dtype)));
+        const std::string name = order + code;
+        CAPTURE(name);
+        CHECK(triage::load_tensor(folder / (name + ".npy")).equal(at::arange(24).reshape({2, 3, 4}).to(dtype)));
       }
     }
   }

@@ -91,10 +91,11 @@ void check_program(const Program& program, const Tensors& inputs) {
 TEST_CASE("loops on a GPU give the bits of the CPU's, for batches and rows of all sizes") {
   const std::pair<const char*, Program> programs[] = {
       {"detect_repair", detect_repair}, {"softmax_repair", softmax_repair}, {"zscore_clip", zscore_clip}};
-  for (const auto& [name, program] : programs)
+  for (const auto& [title, program] : programs)
     for (const int64_t rows : {1, 2, 31, 32, 33})
       for (const int64_t positions : {1, 5, 16, 17, 64, 65, 1000, 2048, 2049, 5000}) {
-        CAPTURE(std::string(name));
+        const std::string name = title;
+        CAPTURE(name);
         CAPTURE(rows);
         CAPTURE(positions);
         check_program(program, {with_bad_rows({rows, positions})});

@@ -149,7 +149,7 @@ TEST_CASE("policies in the docs run, and their tests pass") {
       CHECK(triage::has_err(f) == (rows > 0));
     }
     CHECK(policy.graphs().size() == 1);
-    for (const auto& [name, failure] : policy.run_tests()) CHECK_MESSAGE(failure.empty(), name << ": " << failure);
+    for (const auto& test : policy.run_tests()) CHECK_MESSAGE(test.second.empty(), test.first << ": " << test.second);
     ++ran;
   }
   CHECK(ran >= 5);
@@ -190,7 +190,8 @@ TEST_CASE("C++ in the docs is taken from programs that run") {
       {"docs/decisions.md", {"tests/docs/decision_log.cpp"}},
       {"docs/incidents.md", {"tests/docs/decision_log.cpp"}},
       {"docs/profiling.md", {"tests/docs/profiled_host.cpp"}}};
-  for (const auto& [page, sources] : pages) {
+  for (const auto& [path, sources] : pages) {
+    const std::string page = path;
     CAPTURE(page);
     std::string program;
     for (const char* source : sources) program += without_indent(read(root / source));

@@ -110,7 +110,8 @@ TEST_CASE("T30: a warm call allocates its result and nothing else") {
     const auto plain = counted([&] { at::empty({samples, 4}, at::kLong); });
     REQUIRE(plain.buffers == 1);
     const auto sliced = counted([z = at::randn({samples, 40})] { z.slice(1, 0, 30); });
-    for (const auto& [name, call] : calls(samples)) {
+    for (const auto& [call_name, call] : calls(samples)) {
+      const std::string name = call_name;
       CAPTURE(name);
       CAPTURE(samples);
       const auto cost = counted([&call = call] { call(); });

@@ -161,7 +161,8 @@ TEST_CASE("T11 T12 T13 T14: functions and tensors that are none are input errors
       {"has_err", [&] { has_err(none); }},
       {"repr", [&] { flags::repr(none); }},
   };
-  for (const auto& [name, call] : wrong) {
+  for (const auto& [function, call] : wrong) {
+    const std::string name = function;
     CAPTURE(name);
     CHECK_THROWS_AS(call(), InputError);
   }
@@ -213,7 +214,8 @@ TEST_CASE("T07 T08 T09 T11 T14: data in the place of flags is refused by every q
         {"unpack", [&] { flags::unpack(data, 0); }},
         {"summary", [&] { flags::summary(data); }},
     };
-    for (const auto& [name, ask] : questions) {
+    for (const auto& [function, ask] : questions) {
+      const std::string name = function;
       CAPTURE(name);
       check_refused(message_of(ask), {"not a flags tensor", "[3, 7001]", "(N, 4)"});
     }

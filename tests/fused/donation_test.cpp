@@ -81,7 +81,8 @@ TEST_CASE("donated: rows of every shape, which lanes go through in other ways") 
     return Tensors{z - z.mean(1, true) * z.exp().amax(1, true), f};
   };
   for (const Program& one : {program, over_time, Program(detect_repair)})
-    for (const auto& [t, d] : {std::pair{3, 5}, {40, 7}, {5, 40}, {9, 100}}) {
+    for (const auto& sizes : {std::pair{3, 5}, {40, 7}, {5, 40}, {9, 100}}) {
+      const int t = sizes.first, d = sizes.second;
       const Tensors examples{with_bad_rows({5, t, d})};
       const auto fused = compiled(one, examples);
       warm_up(*fused, examples);

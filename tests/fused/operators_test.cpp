@@ -272,7 +272,8 @@ TEST_CASE("T34: clamp to limits that are tensors, numbers of the caller or value
     CHECK(shares(clamps, inputs(5, -2, 3)).second == 0);
     const auto fused = compiled(clamps, inputs(5, -2, 3));
     for (const int64_t n : {0, 1, 2, 31, 32, 33})
-      for (const auto& [low, high] : std::vector<std::pair<double, double>>{{-2, 3}, {3, -2}, {NAN, 2}, {-2, NAN}}) {
+      for (const auto& bounds : std::vector<std::pair<double, double>>{{-2, 3}, {3, -2}, {NAN, 2}, {-2, NAN}}) {
+        const double low = bounds.first, high = bounds.second;
         if (!at::isFloatingType(dtype) && !(low == low && high == high)) continue;
         const Tensors given = inputs(n, low, high), expected = clamps(given), got = run_in_loops(*fused, given);
         for (size_t i = 0; i < got.size(); ++i)

@@ -72,7 +72,8 @@ TEST_CASE("reshapes that keep the rows do not cut a loop in two") {
 
 TEST_CASE("reshapes in loops: ATen's values, at other sizes too") {
   for (const Shown& one : programs())
-    for (const auto& [t, d] : {std::pair{5, 40}, {3, 4}, {40, 6}, {7, 130}}) {
+    for (const auto& sizes : {std::pair{5, 40}, {3, 4}, {40, 6}, {7, 130}}) {
+      const int t = sizes.first, d = sizes.second;
       const Tensors examples{data({6, t, d})};
       const auto fused = compiled(one.program, examples);
       const Tensors given{with_bad_rows({6, t, d})}, expected = one.program(given);
@@ -89,11 +90,11 @@ TEST_CASE("reductions over different dims of one tensor are one group, with the 
       {"amax", [](const at::Tensor& x, int64_t dim) { return x.amax(dim); }},
       {"std", [](const at::Tensor& x, int64_t dim) { return x.std(dim, true, true); }},
       {"argmax", [](const at::Tensor& x, int64_t dim) { return x.argmax(dim); }}};
-  for (const auto& [name, reduction] : reductions)
+  for (const auto& one : reductions)
     for (const bool first_last : {false, true}) {
-      const auto over = [&, reduction = reduction](int64_t dim, const Tensors& in) {
-        return reduction(in[0] * 2 + 1, dim);
-      };
+      const char* const name = one.first;
+      const auto& reduction = one.second;
+      const auto over = [&](int64_t dim, const Tensors& in) { return reduction(in[0] * 2 + 1, dim); };
       const Program both = [&](const Tensors& in) {
         const at::Tensor x = in[0] * 2 + 1;
         const at::Tensor a = reduction(x, first_last ? 1 : -1), b = reduction(x, first_last ? -1 : 1);
@@ -101,7 +102,8 @@ TEST_CASE("reductions over different dims of one tensor are one group, with the 
       };
       const Program time = [&](const Tensors& in) { return Tensors{over(1, in)}; };
       const Program features = [&](const Tensors& in) { return Tensors{over(-1, in)}; };
-      for (const auto& [t, d] : {std::pair{30, 70}, {5, 5}, {130, 3}, {3, 200}, {12, 40}}) {
+      for (const auto& sizes : {std::pair{30, 70}, {5, 5}, {130, 3}, {3, 200}, {12, 40}}) {
+        const int t = sizes.first, d = sizes.second;
         const Tensors given{with_bad_rows({9, t, d})};
         CHECK_MESSAGE(parts_of(both, given) == "F", name << ", " << t << " " << d << ": " << parts_of(both, given));
         const auto make = [&](const Program& program) { return run(*compiled(program, given), given); };
@@ -117,7 +119,8 @@ TEST_CASE("centered over time, then normed over features: one group") {
     const at::Tensor x = in[0] - in[0].mean(1, true);
     return Tensors{x / (x.std(-1, true, true) + 1), x.amax(1), in[0].sum({1, 2})};
   };
-  for (const auto& [t, d] : {std::pair{30, 70}, {5, 5}, {130, 3}, {3, 200}}) {
+  for (const auto& sizes : {std::pair{30, 70}, {5, 5}, {130, 3}, {3, 200}}) {
+    const int t = sizes.first, d = sizes.second;
     const Tensors given{data({9, t, d})}, expected = program(given);
     if (t != d) CHECK_MESSAGE(parts_of(program, given) == "F", t << " " << d << ": " << parts_of(program, given));
     const Tensors got = run(*compiled(program, given), given);

@@ -1,6 +1,7 @@
 // The bound of bytes beside what LibTorch itself says a call gives: on Meta tensors, which have sizes and no memory, so
 // that sizes can be of any kind.
 #include "tests/fuzz/operators/arguments.h"
+#include "tests/fuzz/operators/large_calls.h"
 #include "tests/fuzz/operators/targets.h"
 
 #include <ATen/ATen.h>
@@ -67,6 +68,23 @@ std::optional<double> bytes_of_results(const Target& target, const torch::jit::S
 }
 
 }  // namespace
+
+// A budget that charges far more than a call takes refuses batches that would fit; one that charges less stops nothing.
+TEST_CASE("contracts: on large inputs the bound of bytes is what a call takes, and at most four times that") {
+  constexpr int64_t slack = 1 << 20;
+  size_t plain = 0;
+  for (const Target& target : contract_targets())
+    for (const LargeCall& call : large_calls(target, 2, 1)) {
+      CHECK_MESSAGE(call.peak - slack <= call.bound, target.name << " took " << call.peak << " bytes, its bound is "
+                                                                 << call.bound << ": " << call.arguments);
+      if (!call.plain || has_wide_bound(target)) continue;
+      ++plain;
+      CHECK_MESSAGE(excess_of_bytes(call) <= 4.1, target.name << " took " << call.peak << " bytes of " << call.given
+                                                              << " given, its bound is " << call.bound << ": "
+                                                              << call.arguments);
+    }
+  CHECK(plain > 400);
+}
 
 TEST_CASE("contracts: the bound of bytes holds what LibTorch says results have, with sizes of 0 beside large ones") {
   c10::SetStackTraceFetcher([]() -> std::string { return ""; });  // takes a millisecond for each error

@@ -60,7 +60,9 @@ TEST_CASE("a class has at most 40 member functions, and they are defined in one 
                                      "ctags -L - --language-force=C++ --kinds-C++=pfscg --fields=sK -n -f -");
   const auto classes = members_of_classes(tags);
   CHECK(classes.size() > 500);
-  for (const auto& [name, members] : classes) {
+  for (const auto& one : classes) {
+    const auto& name = one.first;
+    const auto& members = one.second;
     CHECK_MESSAGE(members.names.size() <= 40,
                   name << " has " << members.names.size() << " functions: it does two jobs");
     std::string where;

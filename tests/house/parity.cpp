@@ -135,8 +135,9 @@ TEST_CASE("the parity page and the tests say the same") {
         (row.state == "not yet") == cell.empty(),
         "row " << row.id << " is `" << row.state << "`, and tests that name it: " << (cell.empty() ? "none" : cell));
   }
-  for (const auto& [id, files] : tests)
-    CHECK_MESSAGE(ids.count(id), cell_of(files) << " names the row " << id << ", which is not on the page");
+  for (const auto& row : tests)
+    CHECK_MESSAGE(ids.count(row.first), cell_of(row.second)
+                                            << " names the row " << row.first << ", which is not on the page");
 }
 
 TEST_CASE("names of tests are found in both languages") {

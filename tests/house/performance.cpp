@@ -84,7 +84,9 @@ TEST_CASE("the first page of figures says what the tables say") {
   CHECK(counts.size() >= 5);
   const size_t list = page.find("<!-- over: begin -->");
   REQUIRE(list != std::string::npos);
-  for (const auto& [name, count] : counts) {
+  for (const auto& table : counts) {
+    const auto& name = table.first;
+    const auto& count = table.second;
     const std::string link = "[" + name + "](performance-tables.md#";
     const std::string said = count.first ? ", " + std::to_string(count.first) + " of " + std::to_string(count.second)
                                          : " (" + std::to_string(count.second) + ")";

@@ -195,14 +195,14 @@ TEST_CASE("T08: filters refuse data of another batch, of none, or elsewhere, and
         {input("z", n - 1, false), "5 samples"},
         {at::zeros({}), "0-dim"},
         {at::empty(z.sizes(), z.options().device(at::kMeta)), "on meta"}};
-    for (const auto& [bad, says] : wrong) {
+    for (const auto& [bad, text] : wrong) {
+      const std::string says = text;
       Runtime runtime(options);
       const Policy policy = runtime.load_source(program.source);
       const Tensors given{f, bad};
       for (const std::string& said :
            {message_of([&] { run_script(program, given); }), message_of([&] { policy.run(given); })})
-        CHECK_MESSAGE(said.find(says) != std::string::npos,
-                      "expected '" << std::string(says) << "', it said: " << said);
+        CHECK_MESSAGE(said.find(says) != std::string::npos, "expected '" << says << "', it said: " << said);
     }
   }
 }

@@ -217,7 +217,7 @@ TEST_CASE("bundle.json is read strictly") {
       {"{" + ok + R"(, "note": "x"})", "there is no field \"note\""},
       {R"({"name": "n", "version": "1", "policies": {"a.fake": ")" + hash + R"(", "a.lua": ")" + hash + "\"}}",
        "two policies with the name 'a'"}};
-  for (const auto& [text, why] : wrong) CHECK_MESSAGE(says(refusal(text), why), refusal(text));
+  for (const auto& one : wrong) CHECK_MESSAGE(says(refusal(one.first), one.second), refusal(one.first));
   for (const char* range : {"", ">=0.1", ">=0.1, <2", "=0.1.0", ">0, <=0.1.0"})
     CHECK(triage::policy::fits_range(range, "0.1.0"));
   for (const char* range : {">0.1", "<0.1.0", ">=0.1, <0.1", "=1"})

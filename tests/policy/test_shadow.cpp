@@ -120,7 +120,6 @@ TEST_CASE(
 
 TEST_CASE("the host may write to tensors of a call that a shadow is still to see") {
   Runtime runtime;
-  std::atomic<bool> closed{false};
   const Policy policy = runtime.load_source("outputs z\nadd 1", "p.fake");
   policy.run({at::zeros({4, 2})});
   policy.shadow_source("outputs z\nbreak\nadd 1", {.share = 1});

@@ -305,7 +305,8 @@ TEST_CASE(
   const Policy policy = runtime.load_source("add 1", "p.fake");
   float number = 1;
   using Mode = std::pair<bool, bool>;
-  for (const auto& [gradients, inference] : {Mode(true, false), {false, false}, {false, true}, {true, false}}) {
+  for (const Mode& mode : {Mode(true, false), {false, false}, {false, true}, {true, false}}) {
+    const bool gradients = mode.first, inference = mode.second;
     CAPTURE(gradients);
     CAPTURE(inference);
     const c10::InferenceMode inference_mode(inference);

@@ -165,8 +165,9 @@ TEST_CASE("torch.where whose branch has no finite gradient where it is not taken
       {"m:any(1, true)", "torch.where(m, x, -math.huge):softmax(1)"},
       {"m:any(1, true)", "torch.softmax(x:masked_fill(~m, -1/0), 1)"},
   };
-  for (const auto& [condition, branch] : warned) {
-    CAPTURE(std::string(branch));
+  for (const auto& [condition, text] : warned) {
+    const std::string branch = text;
+    CAPTURE(branch);
     CHECK(says(where(condition, branch), "3:8", "torch.where computes both branches"));
   }
   const std::pair<const char*, const char*> fine[] = {
@@ -183,8 +184,9 @@ TEST_CASE("torch.where whose branch has no finite gradient where it is not taken
       {"x > 0", "x:detach():log()"},
       {"y > 0", "x:norm({p = 2, dim = 1})"},
   };
-  for (const auto& [condition, branch] : fine) {
-    CAPTURE(std::string(branch));
+  for (const auto& [condition, text] : fine) {
+    const std::string branch = text;
+    CAPTURE(branch);
     CHECK(where(condition, branch) == "");
   }
 }

@@ -32,7 +32,7 @@ void add_bundle(CLI::App& app, Action& action) {
       ->required();
   command->add_option("DIR", options->folder, "the folder of a bundle")->required();
   command->add_option("NEW", options->other, "of diff: the folder of the other bundle");
-  const auto add = [&](const char* name, std::string& into, const char* help, const char* type) {
+  const auto add = [&command = command](const char* name, std::string& into, const char* help, const char* type) {
     command->add_option(name, into, help)->type_name(type);
   };
   add("--output,-o", options->output, "of pack: the file to write. Default: DIR/bundle.json", "FILE");

@@ -35,7 +35,7 @@ bool can_be_non_finite(const Tensor& z) {
 // Inf and no order.
 Tensor comparable(const Tensor& z) {
   const auto dtype = z.scalar_type();
-  if (dtype == at::kComplexHalf) return z.to(at::kComplexFloat);
+  if (at::isComplexType(dtype) && c10::elementSize(dtype) == 4) return z.to(at::kComplexFloat);
   return at::isFloatingType(dtype) && c10::elementSize(dtype) == 1 ? z.to(at::kFloat) : z;
 }
 

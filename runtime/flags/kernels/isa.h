@@ -38,7 +38,6 @@ inline Isa machine_isa() {
 inline Isa chosen_isa = machine_isa();
 
 template <class Loop, class... Args>
-TRIAGE_TARGET("default")
 auto run_plain(const Loop& loop, Args... args) {
   return loop.template run<16>(args...);
 }

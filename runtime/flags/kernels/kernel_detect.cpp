@@ -134,17 +134,14 @@ Tensor detect_as(const Tensor& z, const MaybeTensor& flags, int64_t location, in
 Tensor detect(const char* op, const Tensor& z, const MaybeTensor& flags, int64_t location, int64_t num_slots,
               int64_t policy, ScalarType dtype, Wanted wanted) {
   check::detection(op, z, flags, location, num_slots, policy, dtype);
-  switch (z.scalar_type()) {
+  switch (c10::toRealValueType(z.scalar_type())) {  // a complex number is two of them
     case ScalarType::Half:
-    case ScalarType::ComplexHalf:
       return detect_as<uint16_t, 0x7C00>(z, flags, location, num_slots, policy, dtype, wanted);
     case ScalarType::BFloat16:
       return detect_as<uint16_t, 0x7F80>(z, flags, location, num_slots, policy, dtype, wanted);
     case ScalarType::Float:
-    case ScalarType::ComplexFloat:
       return detect_as<uint32_t, 0x7F800000>(z, flags, location, num_slots, policy, dtype, wanted);
     case ScalarType::Double:
-    case ScalarType::ComplexDouble:
       return detect_as<uint64_t, 0x7FF0000000000000>(z, flags, location, num_slots, policy, dtype, wanted);
     default:
       break;

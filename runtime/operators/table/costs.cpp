@@ -61,6 +61,30 @@ double width(const Call& call, double least) {
   return widest;
 }
 
+double computed_width(const Call& call, double least) {
+  double widest = least;
+  bool masks = false, others = false;
+  for_each_tensor(call.arguments, [&](const at::Tensor& tensor) {
+    const bool mask = tensor.scalar_type() == at::kBool;
+    (mask ? masks : others) = true;
+    if (mask) return;
+    const bool whole = at::isIntegralType(tensor.scalar_type(), /*includeBool=*/false);
+    widest = std::max(widest, whole ? 8 : static_cast<double>(tensor.element_size()));
+  });
+  if (masks && !others) widest = std::max(widest, 8.0);
+  if (const c10::IValue& dtype = call.value("dtype"); dtype.isInt())
+    widest = std::max(widest, static_cast<double>(c10::elementSize(dtype.toScalarType())));
+  return widest;
+}
+
+double given_bytes(const Call& call) {
+  double bytes = 0;
+  for_each_tensor(call.arguments, [&](const at::Tensor& tensor) {
+    bytes += elements(tensor) * std::max(4.0, static_cast<double>(tensor.element_size()));
+  });
+  return bytes;
+}
+
 double nothing(const Call&) { return 0; }
 
 /// Where dtypes differ, or a number or a function of reals makes them differ, all is converted to the common one first.
@@ -79,13 +103,29 @@ double broadcast(const Call& call) {
   });
   const double least = mixed && complex ? 16 : narrow ? 8 : 4;
   const double results = std::max<double>(1, static_cast<double>(call.schema.returns().size()));
-  const double copies = mixed || narrow ? tensors + 1 : whole || complex ? 1 : 0;  // abs is complex first
+  const double copies = mixed || narrow ? tensors + 1 : complex ? 2 : whole ? 1 : 0;  // abs is complex first
   return broadcast_elements(call) * width(call, least) * (results + copies);
 }
 
-double twice_given(const Call& call) { return (given_elements(call) + 1) * width(call, 8) * 2; }
-double eightfold(const Call& call) { return (given_elements(call) + 1) * width(call, 8) * 8; }
-double broadcast_eightfold(const Call& call) { return (broadcast_elements(call) + 1) * width(call, 8) * 8; }
+/// Only the two inputs broadcast with each other.
+double cosine_loss(const Call& call) {
+  Sizes sizes;
+  for (const Name name : {Name("input1"), Name("input2")}) broadcast_with(sizes, call.tensor(name)->sizes());
+  return std::max(given<4>(call), 6 * product(sizes) * computed_width(call));
+}
+
+double placed(const Call& call) {
+  const at::Tensor* self = call.tensor("self");
+  const c10::IValue& dim = call.value("dim");
+  const double rows = dim.isInt() ? elements(*self) / size_of(*self, dim.toInt()) : 1;
+  const double each = static_cast<double>(std::max<int64_t>(call.integer("k", 1), 1));
+  return reduced(call) + rows * each * (computed_width(call) + 8);
+}
+
+double normed_channels(const Call& call) {
+  const at::Tensor* input = call.tensor("input");
+  return given<3>(call) + 6 * size_of(*input, 0) * size_of(*input, 1) * computed_width(call);
+}
 
 double conversion(const Call& call) {
   const at::Tensor* self = call.tensor("self");
@@ -96,10 +136,16 @@ double conversion(const Call& call) {
 double rolled_work(const Call& call) {
   return given_elements(call) * static_cast<double>(std::max<size_t>(1, call.integers("shifts").size()));
 }
-double rolled(const Call& call) { return (rolled_work(call) + 1) * width(call, 8) * 2; }
+double rolled(const Call& call) { return (rolled_work(call) + 1) * width(call) * 2; }
 
-/// How many places an index names, and how many elements lie at each.
-double indexed_work(const Call& call) {
+namespace {
+
+/// How many places an index names, times the elements that lie at each; and the positions that masks become.
+struct Indexed {
+  double elements = 1, positions = 0;
+};
+
+Indexed indexed_elements(const Call& call) {
   const at::Tensor* self = call.tensor(call.tensor("weight") ? Name("weight") : Name("self"));
   double places = 1, rest = 1, masks = 0;
   if (const c10::IValue& indices = call.value("indices"); indices.isList()) {
@@ -135,17 +181,25 @@ double indexed_work(const Call& call) {
         if (i != (dim < 0 ? dim + self->dim() : dim)) rest *= size_of(*self, i);
     }
   }
-  return places * rest + 2 * masks + given_elements(call);
+  return {places * rest, 2 * masks};
+}
+
+}  // namespace
+
+double indexed_work(const Call& call) {
+  const Indexed found = indexed_elements(call);
+  return found.elements + found.positions + given_elements(call);
 }
 double indexed(const Call& call) {
-  const bool copies = call.positions.of("values") >= 0;  // index_put
-  return (indexed_work(call) + 8) * width(call, 8) * (copies ? 4 : 2);
+  const at::Tensor* self = call.tensor(call.tensor("weight") ? Name("weight") : Name("self"));
+  const Indexed found = indexed_elements(call);
+  return found.elements * static_cast<double>(self->element_size()) + 8 * found.positions + 2 * given_bytes(call) + 64;
 }
 
 double positions(const Call& call) {
   double rank = 1;
   for_each_tensor(call.arguments, [&](const at::Tensor& tensor) { rank = static_cast<double>(tensor.dim()) + 1; });
-  return (given_elements(call) + 8) * rank * 8 * 3;
+  return (given_elements(call) + 8) * rank * 8;
 }
 
 double creation_elements(const Call& call) {
@@ -172,7 +226,9 @@ double creation(const Call& call) {
   const c10::IValue& dtype = call.value("dtype");
   const bool whole =
       name == "aten::full" || name == "aten::arange" || name == "aten::randint" || name == "aten::randperm";
+  const bool truth = name == "aten::full" && call.value("fill_value").isBool();
   double bytes = dtype.isInt()                  ? static_cast<double>(c10::elementSize(dtype.toScalarType()))
+                 : truth                        ? 1
                  : whole || call.tensor("self") ? width(call, 8)
                                                 : static_cast<double>(at::get_default_dtype().itemsize());
   if (name == "aten::randperm") bytes *= 2;
@@ -210,6 +266,7 @@ double matrices(const at::Tensor& a, const at::Tensor& b) {
 /// Sizes of a product of matrices: batch, rows, inner, columns.
 struct Product {
   double batch = 1, rows = 1, inner = 1, columns = 1;
+  bool expands_first = false, expands_second = false;  // to the batch; matrices alone are one with its rows
 };
 
 Product product_of(const Call& call) {
@@ -233,6 +290,8 @@ Product product_of(const Call& call) {
   if (a->dim() > 1) sizes.rows = size_of(*a, -2);
   if (b->dim() > 1) sizes.columns = size_of(*b, -1);
   sizes.batch = matrices(*a, *b);
+  sizes.expands_first = a->dim() > 2 || b->dim() > 2;
+  sizes.expands_second = b->dim() > 2;
   return sizes;
 }
 
@@ -260,8 +319,10 @@ double of_spatial(const at::Tensor& tensor, size_t spatial) {
 
 double matrix_product(const Call& call) {
   const Product p = product_of(call);
-  const double operands = p.batch * (p.rows * p.inner + p.inner * p.columns);
-  return (2 * p.batch * p.rows * p.columns + 2 * operands + 2 * given_elements(call)) * width(call, 4);
+  const double operands =
+      (p.expands_first ? p.batch * p.rows * p.inner : 0) + (p.expands_second ? p.batch * p.inner * p.columns : 0);
+  const double results = call.schema.name() == "aten::addbmm" ? 1 : p.batch;
+  return 2 * results * p.rows * p.columns * width(call, 2) + (operands + given_elements(call)) * width(call, 4);
 }
 
 double matrix_product_work(const Call& call) {
@@ -274,7 +335,7 @@ double einsum(const Call& call) {
   const auto read = read_einsum(call);
   if (!read) return 0;
   const bool pair = call.tensors("tensors").size() < 3;
-  return (4 * given_elements(call) + 4 * (pair ? read->result : read->all)) * width(call, 8);
+  return (2 * given_elements(call) + 2 * (pair ? read->result : read->all)) * computed_width(call);
 }
 
 double einsum_work(const Call& call) {
@@ -282,7 +343,7 @@ double einsum_work(const Call& call) {
   return read ? read->all + read->batch * each_product + given_elements(call) : 0;
 }
 
-double distances(const Call& call) { return (4 * pairs(call) + 6 * rows_of_pairs(call)) * width(call) + 4096; }
+double distances(const Call& call) { return (2 * pairs(call) + 2 * rows_of_pairs(call)) * width(call) + 4096; }
 double distance_work(const Call& call) {
   const double products = matrices(*call.tensor("x1"), *call.tensor("x2"));
   return pairs(call) * (size_of(*call.tensor("x1"), -1) + 2) + rows_of_pairs(call) + products * each_product / 5;
@@ -306,7 +367,7 @@ static std::pair<double, double> solved(const Call& call) {
 }
 double solutions(const Call& call) {
   const auto [result, matrix] = solved(call);
-  return (result + matrix + given_elements(call) + 1) * width(call, 8) * 8;
+  return (result + matrix + given_elements(call) + 1) * width(call) * 2;
 }
 double solutions_work(const Call& call) {
   const auto [result, matrix] = solved(call);
@@ -326,7 +387,7 @@ double convolution(const Call& call) {
   const double batch = of_spatial(*input, sizes.size() + 1);
   const double columns = places * kernel * static_cast<double>(call.integer("groups", 1));
   const double result = batch * places * size_of(*weight, 0);
-  return (4 * result + 4 * given_elements(call) + (batch + 1) * columns * 2 + 1e5) * width(call, 8);
+  return (2 * result + 2 * given_elements(call) + (batch + 1) * columns + 1e5) * width(call, 4);
 }
 
 double convolution_work(const Call& call) {
@@ -344,7 +405,7 @@ double transposed_convolution(const Call& call) {
   const double places = product(input->sizes().slice(static_cast<size_t>(input->dim()) - spatial));
   const double columns = places * elements(*weight) / size_of(*weight, 0) * groups;
   const double result = batch * size_of(*weight, 1) * groups * product(unconvolved(call));
-  return (4 * result + 4 * given_elements(call) + (batch + 1) * columns * 2 + 1e5) * width(call, 8);
+  return (2 * result + 2 * given_elements(call) + 2 * columns + 1e5) * width(call, 4);  // of one image after the other
 }
 
 double transposed_convolution_work(const Call& call) {
@@ -381,7 +442,7 @@ Recurrent recurrent_sizes(const Call& call) {
 double recurrent(const Call& call) {
   const Recurrent sizes = recurrent_sizes(call);
   const double given = given_elements(call);
-  return (sizes.steps * sizes.batch * sizes.states * 8 + 4 * given + 4 * sizes.weights + 1e5) * width(call, 8);
+  return (sizes.steps * sizes.batch * sizes.states * 1.5 + 2 * given + sizes.weights + 1e5) * width(call, 4);
 }
 
 double recurrent_work(const Call& call) {
@@ -393,7 +454,7 @@ double recurrent_work(const Call& call) {
 
 double recurrent_cell(const Call& call) {
   const double rows = size_of(*call.tensor("input"), 0), gates = size_of(*call.tensor("w_hh"), 0);
-  return (16 * rows * gates + 4 * given_elements(call) + 1e4) * width(call, 8);
+  return (4 * rows * gates + 2 * given_elements(call) + 1e4) * width(call, 4);
 }
 
 double recurrent_cell_work(const Call& call) {
@@ -402,10 +463,14 @@ double recurrent_cell_work(const Call& call) {
          given_elements(call);
 }
 
+/// The largest of a window comes with its position.
+static double beside_each(const Call& call) { return call.schema.name().find("max_pool") != std::string::npos ? 8 : 2; }
+
 double pooling(const Call& call) {
   const at::Tensor* self = call.tensor("self");
   const auto sizes = pooled(call);
-  return (of_spatial(*self, sizes.size()) * product(sizes) * 4 + given_elements(call) * 4 + 1) * 8;
+  const double results = of_spatial(*self, sizes.size()) * product(sizes), each = width(call, 4);
+  return results * (each + beside_each(call)) + (given_elements(call) + 1) * each;
 }
 
 double pooling_work(const Call& call) {
@@ -423,7 +488,8 @@ double pooling_work(const Call& call) {
 double adaptive_pooling(const Call& call) {
   const at::Tensor* self = call.tensor("self");
   const auto sizes = filled_up(call, "output_size", 1);
-  return (of_spatial(*self, sizes.size()) * product(sizes) * 2 + given_elements(call) * 2 + 1) * width(call, 8);
+  const double results = of_spatial(*self, sizes.size()) * product(sizes), each = width(call, 4);
+  return results * (each + beside_each(call)) + (given_elements(call) + 1) * each;
 }
 
 double adaptive_pooling_work(const Call& call) {
@@ -438,7 +504,7 @@ double adaptive_pooling_work(const Call& call) {
 }
 
 double padding_work(const Call& call) { return product(padded(call)) + given_elements(call); }
-double padding(const Call& call) { return (3 * padding_work(call) + 1) * width(call); }
+double padding(const Call& call) { return (2 * padding_work(call) + 1) * width(call); }
 
 double quantile_work(const Call& call) {
   const at::Tensor *self = call.tensor("self"), *q = call.tensor("q");
@@ -447,7 +513,7 @@ double quantile_work(const Call& call) {
   const double rows = all ? 1 : elements(*self) / size_of(*self, call.integer("dim", 0));
   return elements(*self) + 8 * count * rows;
 }
-double quantiles(const Call& call) { return (quantile_work(call) + 8) * 8 * 8; }
+double quantiles(const Call& call) { return (quantile_work(call) + 8) * computed_width(call) * 6; }
 
 static double slots_of_record(const Call& call) {
   return static_cast<double>(std::clamp<int64_t>(call.integer("num_slots", 1), 1, 32768));
@@ -460,8 +526,21 @@ static double records(const Call& call) {
 /// Records go with the rows of data, conditions and codes, and results have the shape of an argument: nothing is
 /// broadcast to more than was given.
 double flags(const Call& call) {
-  constexpr double bytes_of_slot = 40;  // its fields side by side, each as an integer of 64 bits
-  return records(call) * slots_of_record(call) * bytes_of_slot + (2 * given_elements(call) + 64) * width(call, 8) * 4;
+  bool on_cpu = true, narrow = false;
+  for_each_tensor(call.arguments, [&](const at::Tensor& tensor) {
+    on_cpu &= tensor.is_cpu();
+    narrow |= at::isIntegralType(tensor.scalar_type(), /*includeBool=*/true) && tensor.element_size() < 4;
+  });
+  // Where slots are compared by ATen, their fields lie side by side, each as an integer of 64 bits.
+  constexpr double kept = 4, compared = 41;
+  double slots = records(call) * slots_of_record(call), each = on_cpu ? kept : compared;
+  const bool some_codes = call.integer("codes", 0xFFFF) != 0xFFFF || call.integer("min_severity", 1) > 1;
+  if (const at::Tensor* flags = call.tensor("flags"); flags && some_codes) {
+    slots = elements(*flags) * static_cast<double>(flags->element_size()) / 2;
+    each = compared;
+  }
+  const double copies = on_cpu && !narrow ? moved<2>(call) : given<2>(call);
+  return slots * each + copies * (on_cpu ? 1 : 2) + 4096;
 }
 double flags_work(const Call& call) {
   return std::max(given_elements(call), records(call) * slots_of_record(call) / 4);
@@ -487,7 +566,7 @@ double multinomial_work(const Call& call) {
   const double rows = elements(*self) / size_of(*self, -1);
   return elements(*self) + rows * static_cast<double>(call.integer("num_samples", 1));
 }
-double multinomial(const Call& call) { return (multinomial_work(call) + 8) * 8 * 8; }
+double multinomial(const Call& call) { return (multinomial_work(call) + 8) * width(call, 8) * 2; }
 
 double diagonal_work(const Call& call) {
   const at::Tensor* self = call.tensor("self");
@@ -504,28 +583,26 @@ double diagonal_matrix(const Call& call) { return (2 * diagonal_work(call) + giv
 double orthogonal(const Call& call) {
   const at::Tensor* self = call.tensor("A");
   const auto rank = static_cast<size_t>(self->dim());
-  if (call.value("mode").toStringRef() != "complete") return eightfold(call);
+  if (call.value("mode").toStringRef() != "complete") return given<4>(call);
   const double rows = size_of(*self, -2);
-  return eightfold(call) + 8 * product(self->sizes().slice(0, rank - 2)) * rows * rows * width(call, 8);
+  return given<4>(call) + 2 * product(self->sizes().slice(0, rank - 2)) * rows * rows * width(call, 4);
 }
 
-double loss_of_pairs(const Call& call) { return (broadcast_elements(call) + given_elements(call) + 64) * 8 * 32; }
+double repeated_difference(const Call& call) { return (given_elements(call) + 8) * width(call) * 4; }
 
-double repeated_difference(const Call& call) {
-  return (given_elements(call) + 8) * width(call) * (8 + 2 * static_cast<double>(call.integer("n", 1)));
-}
-
-double repetition_work(const Call& call) {
-  const at::Tensor* self = call.tensor("self");
+static double repeated_elements(const Call& call) {
   double times = 1;
   for (const Name name : {Name("repeats"), Name("dims")})
     for (const int64_t count : call.integers(name)) times *= static_cast<double>(std::max<int64_t>(count, 1));
-  return elements(*self) * times + sum_of(self->sizes());
+  return elements(*call.tensor("self")) * times;
+}
+double repetition_work(const Call& call) {  // without elements there are still dimensions to go along
+  return repeated_elements(call) + sum_of(call.tensor("self")->sizes());
 }
 double repetition(const Call& call) {
   const bool interleave = call.schema.name() == "aten::repeat_interleave";
-  return (repetition_work(call) + given_elements(call) + 8) * (interleave ? 4 : 2) *
-         (interleave ? width(call, 8) : width(call));
+  const bool places = interleave && call.value("dim").isNone();  // for each element where it comes from
+  return (repeated_elements(call) + given_elements(call) + 8) * (places ? width(call, 8) + 8 : 2 * width(call));
 }
 
 }  // namespace triage::operators::cost

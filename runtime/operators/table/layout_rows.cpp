@@ -6,13 +6,18 @@
 namespace triage::operators {
 namespace {
 
+using cost::composed;
 using cost::copying;
+using cost::moving;
 using cost::of_each;
+using cost::of_elements;
+using cost::of_given;
 using cost::view;
 
-constexpr Cost indexed{cost::indexed, 20, cost::indexed_work};
+constexpr Cost indexed{cost::indexed, 10, cost::indexed_work};
 constexpr Cost sized{cost::creation, 20, cost::creation_elements};
-constexpr Cost alike{cost::twice_given, 20};
+constexpr Cost alike = of_given(cost::given<2>, 20);
+constexpr Cost drawn = of_elements(cost::spread<2>, 40);
 
 // Views, copies, and tensors put together or apart. They move elements and look at none.
 constexpr Row shape[] = {
@@ -72,12 +77,9 @@ constexpr Row shape[] = {
     {"ravel", ".", "moves view_or_copy", "*: any", copying},
     {"contiguous", ".", "sizes:like_first moves_records never_raises view_or_copy", "*: any", copying},
     {"clone", ".", "sizes:like_first moves_records never_raises masked:kept", "*: any", copying},
-    {"to",
-     "device dtype dtype_layout other",
-     "sizes:like_first moves never_raises view_or_copy",
-     "*: any",
-     {cost::conversion, 10}},
-    {"type_as", ".", "sizes:like_first moves form_of_second view_or_copy", "*: any", {cost::conversion, 10}},
+    {"to", "device dtype dtype_layout other", "sizes:like_first moves never_raises view_or_copy", "*: any",
+     of_elements(cost::conversion, 10)},
+    {"type_as", ".", "sizes:like_first moves form_of_second view_or_copy", "*: any", of_elements(cost::conversion, 10)},
 
     // copies
     {"select_copy", "int", "sizes:select moves_records raises_by_sizes", "*: any; index: any", copying},
@@ -87,7 +89,7 @@ constexpr Row shape[] = {
     {"select_scatter", ".", "moves_records", "*: any; index: any", copying},
     {"slice_scatter", ".", "moves_records", "*: any; start: any; end: any; step: 1..1048576", copying},
     {"diagonal_scatter", ".", "", "*: any; self: any rank:2..16; offset: offset", copying},
-    {"copy_", ".", "moves form_of_first", "*: any", {cost::conversion, 10}},
+    {"copy_", ".", "moves form_of_first", "*: any", of_elements(cost::conversion, 10)},
     {"fill", "_ Scalar Tensor", "moves form_of_first", "*: any; value: rank:0..0", copying},
     {"zero", "_ .", "moves form_of_first zeros", "", copying},
     {"flip", ".", "sizes:like_first moves_records never_raises masked:turned", "*: any", copying},
@@ -139,37 +141,31 @@ constexpr Row indexing[] = {
     {"index_select", ".", "moves_records judges_values same_out masked:taken",
      "self: any rank:1..16; index: index rank:0..1", indexed},
     {"index_add", "_ .", "judges_values masked:scattered_rows",
-     "self: apart rank:1..16; index: index rank:0..1; source: like:self", copying},
+     "self: apart rank:1..16; index: index rank:0..1; source: like:self", moving},
     {"index_copy", "_ .", "moves judges_values",
-     "self: any apart rank:1..16; index: int64 rank:0..1; source: any like:self", copying},
+     "self: any apart rank:1..16; index: int64 rank:0..1; source: any like:self", moving},
     {"index_fill",
      "_ int_Scalar int_Tensor",
      "moves judges_values",
      "self: any apart rank:1..16; index: int64 rank:0..1; value: rank:0..0",
-     {cost::twice_given, 10, cost::indexed_work}},
+     {cost::moved<2>, 10, cost::indexed_work}},
     {"gather", ".", "moves judges_values same_out", "self: any; index: int64; sparse_grad: false", indexed},
     {"scatter", "_ src value", "moves judges_values masked:scattered",
-     "self: any apart; index: int64; src: any like:self", copying},
+     "self: any apart; index: int64; src: any like:self", moving},
     {"scatter", "_ reduce value_reduce", "moves judges_values masked:scattered",
-     "self: number apart; index: int64; src: like:self; reduce: one:add|multiply", copying},
-    {"scatter_add", "_ .", "judges_values masked:scattered", "self: apart; index: int64; src: like:self", copying},
+     "self: number apart; index: int64; src: like:self; reduce: one:add|multiply", moving},
+    {"scatter_add", "_ .", "judges_values masked:scattered", "self: apart; index: int64; src: like:self", moving},
     {"scatter_reduce", "_ two", "judges_values",
-     "self: number apart; index: int64; src: like:self; reduce: one:sum|prod|mean|amax|amin", of_each},
+     "self: number apart; index: int64; src: like:self; reduce: one:sum|prod|mean|amax|amin",
+     of_given(cost::moved<3>, 20)},
     {"take", ".", "moves judges_values", "self: any; index: int64", indexed},
-    {"take_along_dim", ".", "moves judges_values", "self: any; indices: int64", {cost::broadcast_eightfold, 50}},
-    {"put", "_ .", "moves judges_values", "self: apart; index: int64; source: like:self", of_each},
-    {"masked_scatter",
-     "_ .",
-     "moves",
-     "self: any apart; mask: bool; source: any like:self",
-     {cost::broadcast_eightfold, 50}},
-    {"masked_select",
-     ".",
-     "sizes:unknown_length moves dynamic",
-     "self: any; mask: bool",
-     {cost::broadcast_eightfold, 50}},
-    {"nonzero argwhere", ".", "sizes:positions queries never_raises dynamic", "", {cost::positions, 50}},
-    {"where", ".", "queries never_raises dynamic view_or_copy", "", {cost::positions, 50}},
+    {"take_along_dim", ".", "moves judges_values", "self: any; indices: int64", composed},
+    {"put", "_ .", "moves judges_values", "self: apart; index: int64; source: like:self", moving},
+    {"masked_scatter", "_ .", "moves", "self: any apart; mask: bool; source: any like:self", composed},
+    {"masked_select", ".", "sizes:unknown_length moves dynamic", "self: any; mask: bool",
+     of_elements(cost::spread<5>, 20)},
+    {"nonzero argwhere", ".", "sizes:positions queries never_raises dynamic", "", {cost::positions, 20}},
+    {"where", ".", "queries never_raises dynamic view_or_copy", "", {cost::positions, 20}},
     {"embedding", ".", "sizes:embedding judges_values",
      "weight: float rank:2..2; indices: index; padding_idx: offset; scale_grad_by_freq: false; sparse: false", indexed},
     {"one_hot",
@@ -177,13 +173,15 @@ constexpr Row indexing[] = {
      "judges_values dynamic_by_classes",
      "self: int64 rank:0..15; num_classes: 1..2147483647",
      {cost::one_hot, 20, cost::one_hot_work}},
-    {"bucketize", "Tensor Scalar", "", "boundaries: number rank:1..1", {cost::eightfold, 100}},
-    {"searchsorted",
-     "Tensor Scalar",
-     "",
-     "*: number; sorted_sequence: rank:1..16; side: one:left|right; sorter: absent",
-     {cost::eightfold, 100}},
-    {"isin", "Tensor_Tensor Tensor_Scalar Scalar_Tensor", "queries", "*: number", {cost::eightfold, 1000}},
+    {"bucketize", "Tensor", "", "boundaries: number rank:1..1", of_given(cost::given<4>, 20)},
+    {"bucketize", "Scalar", "", "boundaries: number rank:1..1", of_given(cost::given<2>, 20)},
+    {"searchsorted", "Tensor", "", "*: number; sorted_sequence: rank:1..16; side: one:left|right; sorter: absent",
+     of_given(cost::given<4>, 20)},
+    {"searchsorted", "Scalar", "", "*: number; sorted_sequence: rank:1..16; side: one:left|right; sorter: absent",
+     of_given(cost::given<2>, 20)},
+    {"isin", "Tensor_Tensor", "queries", "*: number", of_given(cost::given<8>, 1000)},
+    {"isin", "Scalar_Tensor", "queries", "*: number", of_given(cost::given<8>, 1000)},
+    {"isin", "Tensor_Scalar", "queries", "*: number", of_given(cost::given<3>, 20)},
 };
 
 // Tensors out of numbers, and random ones.
@@ -206,26 +204,15 @@ constexpr Row creation[] = {
     {"full_like", ".", "sizes:like_first queries never_raises no_gradient checks_numbers", "", alike},
     {"rand_like randn_like", ".", "sizes:like_first queries random", "", alike},
     {"randint_like", ". low_dtype", "queries random", "low: any; high: any; dtype: number", alike},
-    {"bernoulli", ".", "sizes:like_first judges_values", "", {cost::broadcast_eightfold, 50}},
-    {"bernoulli",
-     "p Tensor",
-     "sizes:like_first form_of_first judges_values",
-     "p: 0..1",
-     {cost::broadcast_eightfold, 50}},
-    {"bernoulli_", "float", "sizes:like_first form_of_first judges_values", "p: 0..1", {cost::broadcast_eightfold, 50}},
-    {"normal",
-     "Tensor_float float_Tensor Tensor_Tensor",
-     "judges_values",
-     "*: single; mean: finite; std: finite",
-     {cost::broadcast_eightfold, 50}},
+    {"bernoulli", ".", "sizes:like_first judges_values", "", drawn},
+    {"bernoulli", "p Tensor", "sizes:like_first form_of_first judges_values", "p: 0..1", drawn},
+    {"bernoulli_", "float", "sizes:like_first form_of_first judges_values", "p: 0..1", drawn},
+    {"normal", "Tensor_float float_Tensor Tensor_Tensor", "judges_values", "*: single; mean: finite; std: finite",
+     drawn},
     {"normal", "float_float", "judges_values", "mean: finite; std: finite; dtype: float", sized},
     {"normal_", ".", "judges_values", "self: float; mean: finite; std: finite; from: finite; to: finite", alike},
     {"uniform_", ".", "", "self: float; mean: finite; std: finite; from: finite; to: finite", alike},
-    {"dropout",
-     "_ .",
-     "sizes:like_first random view_or_copy",
-     "input: float; self: float; p: 0..1",
-     {cost::broadcast_eightfold, 50}},
+    {"dropout", "_ .", "sizes:like_first random view_or_copy", "input: float; self: float; p: 0..1", drawn},
     {"multinomial",
      ".",
      "judges_values",

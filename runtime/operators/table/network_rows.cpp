@@ -7,14 +7,18 @@ namespace triage::operators {
 namespace {
 
 using cost::of_each;
+using cost::of_elements;
+using cost::of_given;
 
 constexpr Cost product{cost::matrix_product, 1, cost::matrix_product_work};
-constexpr Cost decomposition{cost::eightfold, 2, cost::cubic_work};
-constexpr Cost loss{cost::broadcast_eightfold, 100};
-constexpr Cost recording{cost::flags, 50, cost::flags_work};
+constexpr Cost decomposition{cost::given<3>, 2, cost::cubic_work};
+constexpr Cost loss = of_elements(cost::joined<4>, 20);
+constexpr Cost loss_of_classes = of_given(cost::moved<4>, 20);
+constexpr Cost recording{cost::flags, 20, cost::flags_work};
+constexpr Cost choosing{cost::flags, 8, cost::flags_work};
 constexpr Cost merging{cost::flags, 2, cost::merging_work};
 constexpr Cost replacing{cost::flags, 2, cost::replacing_work};
-constexpr Cost number{cost::twice_given, 100};
+constexpr Cost number = of_given(cost::given<2>, 100);
 constexpr const char* kAny =
     "*: any; num_slots: any; dtype: any; location: any; severity: any; policy: any; code: any; codes: any; "
     "min_severity: any; domain: any; index: any; num_embeddings: any; integers: any len:0..100000";
@@ -48,8 +52,8 @@ constexpr Row linear[] = {
      "",
      "*: single rank:2..16; p: 0..1000000; compute_mode: 0..2",
      {cost::distances, 5, cost::distance_work}},
-    {"cross", ".", "", "*: number", {cost::broadcast_eightfold, 20}},
-    {"linalg_cross", ".", "", "*: number", {cost::broadcast_eightfold, 20}},
+    {"cross", ".", "", "*: number", of_elements(cost::joined<4>, 20)},
+    {"linalg_cross", ".", "", "*: number", of_elements(cost::joined<4>, 20)},
     {"linalg_cholesky linalg_cholesky_ex cholesky", ".", "", "*: single rank:2..16", decomposition},
     {"linalg_inv linalg_inv_ex inverse linalg_det det linalg_slogdet slogdet logdet", ".", "", "*: single rank:2..16",
      decomposition},
@@ -74,7 +78,7 @@ constexpr Row network[] = {
      "input: float rank:2..16; num_groups: 1..1099511627776; weight: mixed:input rank:1..1; bias: mixed:input "
      "rank:1..1; "
      "eps: finite",
-     of_each, relation::groups},
+     of_given(cost::normed_channels, 20), relation::groups},
     {"batch_norm", ".", "sizes:like_first keeps_rows",
      "input: float rank:2..5; weight: mixed:input rank:1..1 contiguous; bias: mixed:input rank:1..1 contiguous; "
      "running_mean: mixed:input rank:1..1 contiguous; running_var: mixed:input rank:1..1 contiguous; momentum: finite; "
@@ -128,7 +132,7 @@ constexpr Row network[] = {
     {"instance_norm", ".", "sizes:like_first keeps_rows",
      "input: float rank:3..5 filled; weight: mixed:input rank:1..1 contiguous; bias: mixed:input rank:1..1 contiguous; "
      "running_mean: absent; running_var: absent; momentum: finite; eps: finite",
-     of_each, relation::instance_norm},
+     of_given(cost::normed_channels, 20), relation::instance_norm},
     {"lstm gru rnn_tanh rnn_relu",
      "input",
      "random",
@@ -144,11 +148,8 @@ constexpr Row network[] = {
      "b_ih: like:input rank:1..1; b_hh: like:input rank:1..1",
      {cost::recurrent_cell, 2, cost::recurrent_cell_work},
      relation::recurrent_cell},
-    {"pixel_shuffle pixel_unshuffle",
-     ".",
-     "moves",
-     "self: any rank:3..14; upscale_factor: 1..65536; downscale_factor: 1..65536",
-     {cost::twice_given, 20},
+    {"pixel_shuffle pixel_unshuffle", ".", "moves",
+     "self: any rank:3..14; upscale_factor: 1..65536; downscale_factor: 1..65536", of_given(cost::given<2>, 20),
      relation::shuffled_pixels},
     {"avg_pool1d max_pool1d max_pool1d_with_indices",
      ".",
@@ -207,19 +208,17 @@ constexpr Row network[] = {
     {"nll_loss", ".", "judges_values",
      "self: single rank:1..2; target: int64 rank:0..1; weight: like:self rank:1..1; reduction: 0..2; "
      "ignore_index: any",
-     loss},
+     loss_of_classes},
     {"cross_entropy_loss", ".", "judges_values",
      "self: single rank:1..5; target: number; weight: like:self rank:1..1; reduction: 0..2; "
      "ignore_index: any; label_smoothing: 0..1",
-     loss},
+     loss_of_classes},
     {"kl_div soft_margin_loss", ".", "", "*: single; reduction: 0..2", loss},
     {"cosine_similarity", ".", "", "*: single; eps: finite", loss},
     {"pairwise_distance", ".", "", "*: single; p: finite; eps: finite", loss},
-    {"cosine_embedding_loss margin_ranking_loss hinge_embedding_loss triplet_margin_loss poisson_nll_loss",
-     ".",
-     "",
-     "*: float; reduction: 0..2; margin: finite; p: finite; eps: finite",
-     {cost::loss_of_pairs, 100}},
+    {"cosine_embedding_loss", ".", "", "*: float; reduction: 0..2; margin: finite", of_elements(cost::cosine_loss, 20)},
+    {"margin_ranking_loss hinge_embedding_loss triplet_margin_loss poisson_nll_loss", ".", "",
+     "*: float; reduction: 0..2; margin: finite; p: finite; eps: finite", of_elements(cost::joined<6>, 20)},
 };
 
 // Operators of triage itself. They check what they are given (runtime/flags/checks.h): the rows bound what they cost.
@@ -232,23 +231,18 @@ constexpr Row flags[] = {
      ".", "sizes:row_each never_raises", kAny, recording, nullptr, "triage"},
     {"all_ok any_err", ".", "sizes:scalar never_raises", kAny, recording, nullptr, "triage"},
     {"get_slot match", ".", "sizes:row_each", kAny, recording, nullptr, "triage"},
-    {"take_ok_p take_err_p", ".", "sizes:like_z moves_records raises_by_sizes checks_numbers", kAny, recording, nullptr,
+    {"take_ok_p take_err_p", ".", "sizes:like_z moves_records raises_by_sizes checks_numbers", kAny, choosing, nullptr,
      "triage"},
-    {"select", ".", "sizes:either moves_records raises_by_sizes", kAny, recording, nullptr, "triage"},
-    {"guard_grad", ".", "sizes:like_first", kAny, recording, nullptr, "triage"},
-    {"guard_grad", "elements", "sizes:either", kAny, recording, nullptr, "triage"},
+    {"select", ".", "sizes:either moves_records raises_by_sizes", kAny, choosing, nullptr, "triage"},
+    {"guard_grad", ".", "sizes:like_first", kAny, choosing, nullptr, "triage"},
+    {"guard_grad", "elements", "sizes:either", kAny, choosing, nullptr, "triage"},
     {"merge", ".", "sizes:like_first gives_flags raises_by_sizes", kAny, merging, nullptr, "triage"},
     {"replace", ".", "sizes:like_first checks_numbers", kAny, replacing, nullptr, "triage"},
     {"push", ". where scalar", "sizes:like_first gives_flags raises_by_sizes", kAny, recording, nullptr, "triage"},
     {"fix", ". scalar", "sizes:repaired gives_flags raises_by_sizes checks_numbers", kAny, recording, nullptr,
      "triage"},
-    {"restride",
-     ".",
-     "sizes:like_first moves_records never_raises form_of_second masked:kept",
-     "*: any",
-     {cost::broadcast_eightfold, 10},
-     nullptr,
-     "triage"},
+    {"restride", ".", "sizes:like_first moves_records never_raises form_of_second masked:kept", "*: any",
+     of_elements(cost::spread<3>, 10), nullptr, "triage"},
     {"math", ". Scalar Tensor", "sizes:scalar never_raises no_gradient", "*: any; function: any", number, nullptr,
      "triage"},
     {"item", ".", "sizes:scalar never_raises no_gradient", "*: any", number, nullptr, "triage"},

@@ -16,6 +16,7 @@ struct Cost {
   double (*bytes)(const Call& call) = nullptr;  // allocated: results and workspace
   double nanoseconds = 0;                       // for each unit of work, on one slow core
   double (*work)(const Call& call) = nullptr;   // units; null: the larger of what the tensors hold and broadcast to
+  bool of_elements = false;                     // bytes are in proportion to what the tensors hold or broadcast to
 };
 
 /// What holds between arguments: how the sentence "..." ends where it does not hold.

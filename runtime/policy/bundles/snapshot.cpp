@@ -105,7 +105,7 @@ Snapshot snapshot_of(const fs::path& dir, const std::string& text, const Verify&
   uint64_t left = most_bytes;
   for (const auto& [name, hash] : snapshot.manifest.files()) {
     FileContent content = read(name, std::min(left, is_script(name) ? files::largest_text : largest_file));
-    const auto refuse_file = [&](const std::string& why) { refuse(snapshot.manifest, dir / name, why); };
+    const auto refuse_file = [&, &name = name](const std::string& why) { refuse(snapshot.manifest, dir / name, why); };
     if (content.passing) throw NotNow(unread_message(name, content.error), {(dir / name).string(), 0});
     if (!content.bytes) refuse_file(fmt::format("cannot be read: {}", content.error));
     left -= content.bytes->size();

@@ -12,7 +12,7 @@ namespace triage::policy {
 
 /// The thread may outlive its CandidateThread, where a task ends that.
 struct CandidateThreadState {
-  const Process process;  // in another one, what follows is left as it is
+  const Process process{};  // in another one, what follows is left as it is
   std::mutex mutex;
   std::condition_variable wake;
   std::list<CandidateThread::Task> tasks, calls;

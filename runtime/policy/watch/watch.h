@@ -28,7 +28,7 @@ namespace triage::policy {
 /// through a link, a renamed parent or a mount, the kernel gives another watch. And whatever is not watched, because
 /// the user polls or the kernel refuses, is read and compared with what the last look saw. What could not be read for a
 /// reason that passes is read again until it can.
-class WatchCore : public Watcher, public std::enable_shared_from_this<WatchCore> {
+class WatchCore final : public Watcher, public std::enable_shared_from_this<WatchCore> {
  public:
   /// Throws FileError where `dir` is no directory or cannot be watched.
   WatchCore(std::shared_ptr<RuntimeCore> runtime, const std::filesystem::path& dir, WatchOptions options);

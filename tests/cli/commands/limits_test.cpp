@@ -1,6 +1,8 @@
 // `--limits`, the budgets of a script, in the commands that run one.
 #include "tests/cli/scene.h"
 
+#include <map>
+
 namespace {
 
 constexpr const char* loop = R"(return policy {
@@ -69,4 +71,41 @@ TEST_CASE("--limits: wrong use") {
   check_message(triage({"test", "repair.lua", "--limits", "x=1"}), 2, "triage test", {"--limits x=1"});
   check_message(triage({"check", "repair.lua", "--limits", "x=1"}), 2, "triage check", {"--limits x=1"});
   check_message(triage({"verify", "repair.lua", "--limits", "x=1"}), 2, "triage verify", {"--limits x=1"});
+}
+
+// At 1/32 of the size: 512x152064 logits, 512x3x224x224 images, 2048x32768 features, 64x8x1536x256 scores, within 4 GiB.
+TEST_CASE("the default budget of memory holds every policy of the library on large batches") {
+  const std::filesystem::path library = triage::test::source_dir() + "/scripts/policies";
+  const std::map<std::string, std::vector<std::string>> inputs = {
+      {"gradients", {"g=randn:16x3x224x224"}},
+      {"index_range", {"ids=zeros:16x3x224x224,dtype=int64"}},
+      {"masked_attention", {"scores=randn:2x8x1536x256"}},
+      {"probabilities", {"z=randn:16x152064"}},
+      {"repair_last_good", {"z=randn:16x3x224x224", "last=randn:16x3x224x224"}},
+      {"repair_neighbour", {"z=randn:16x672x224"}},
+      {"robust_scale", {"z=randn:64x32768"}},
+      {"training_loss", {"losses=randn:1048576"}},
+      {"zscore_clip", {"z=randn:64x32768"}},
+      {"serving/quarantine",
+       {"logits=randn:16x152064", "verdict=zeros:16,dtype=int8", "request_ids=zeros:16,dtype=int64"}},
+      {"serving/repetition", {"logits=randn:16x152064", "history=zeros:16x64,dtype=int64"}},
+      {"serving/temperature_floor", {"logits=randn:16x152064", "temperature=ones:16"}},
+      {"serving/token_range", {"ids=zeros:16x152064,dtype=int64"}},
+  };
+  const PolicyFolder triage(loop);
+  size_t ran = 0;
+  for (const char* const folder : {"", "serving/"})
+    for (const auto& file : std::filesystem::directory_iterator(library / folder)) {
+      if (file.path().extension() != ".lua") continue;
+      const std::string name = folder + file.path().stem().string();
+      std::vector<std::string> arguments{"run", file.path().string(), "--limits", "tensor_bytes=134217728"};
+      const auto found = inputs.find(name);
+      const std::string plain = *folder ? "logits=randn:16x152064" : "z=randn:16x3x224x224";
+      for (const std::string& input : found == inputs.end() ? std::vector{plain} : found->second)
+        arguments.insert(arguments.end(), {"--input", input});
+      const Ran result = triage(arguments);
+      CHECK_MESSAGE(result.status == 0, name << ": " << result.err);
+      ++ran;
+    }
+  CHECK(ran >= 23);
 }

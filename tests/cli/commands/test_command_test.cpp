@@ -221,7 +221,8 @@ TEST_CASE("wrong use of test ends with status 2") {
            {{"test", "policies", "--batches", "1,-2"}, "--batches"},
            {{"test", "policies/good.lua", "--json", "--junit", "no/report.xml"}, "no/report.xml"},
            {{"test", "policies", "--junit", "./policies/good.lua"}, "it is the policy itself"}}) {
-    CAPTURE(part);
+    const std::string expected = part;
+    CAPTURE(expected);
     Ran ran = triage(arguments);
     CHECK(ran.status == 2);
     CHECK(ran.err.rfind("triage test: ", 0) == 0);

@@ -152,7 +152,8 @@ TEST_CASE("a .pt file: of several tensors, the one that is asked for is read, in
     const double sum = load_tensor(path + ":" + key).sum().item<double>();
     return std::pair(sum, memory.highest() - before);
   };
-  for (const auto& [key, sum] : {std::pair("a", 6.0), {"inner:b", 4.0}}) {
+  for (const auto& [name, sum] : {std::pair("a", 6.0), {"inner:b", 4.0}}) {
+    const std::string key = name;
     CAPTURE(key);
     const auto [found, bytes] = sum_and_bytes(key);
     CHECK(found == sum);

@@ -153,7 +153,8 @@ TEST_CASE("formulas: faults say what was expected, and where") {
       {"a = b", "an operator or the end at \"= b\""},
       {"{0} * 2", "a number, an operand or a function at \"{0} * 2\""},
   };
-  for (const auto& [text, message] : faults) {
+  for (const auto& [formula, message] : faults) {
+    const std::string text = formula;
     CAPTURE(text);
     CHECK_THROWS_WITH_AS(parse_formula(text), doctest::Contains(message), GraphError);
   }

@@ -70,7 +70,9 @@ class Maker {
         reach_(reach),
         symbols_(random, reach),
         base_sizes_(any_sizes(random, reach)),
-        base_dtype_(any_dtype(random)) {
+        base_dtype_(reach == Reach::large_plain
+                        ? random.pick({at::kFloat, at::kFloat, at::kDouble, at::kBFloat16, at::kLong})
+                        : any_dtype(random)) {
     const std::string& name = schema.name();
     const std::vector<Hint>& hints = hints_for(name.substr(name.rfind(':') + 1));
     if (!hints.empty() && random.percent(85)) hint_ = &random.pick(hints);
@@ -82,6 +84,7 @@ class Maker {
       stack.push_back(value_for(argument));
       remember(stack.back());
     }
+    if (is_large(reach_)) return stack;
     if (random_.percent(25)) make_wild(stack);
     if (random_.percent(3)) make_wild(stack);
     return stack;
@@ -151,11 +154,14 @@ class Maker {
 
   IValue plausible_tensor(const c10::Argument& argument) {
     const std::string& name = argument.name();
-    if (first_.defined() && random_.percent(5)) return make_alias(random_.pick(tensors_), random_);
-    if (first_.defined() && random_.percent(4)) return number_as_tensor();
+    const bool large = is_large(reach_), plain = reach_ == Reach::large_plain;
+    if (!large && first_.defined() && random_.percent(5)) return make_alias(random_.pick(tensors_), random_);
+    if (!large && first_.defined() && random_.percent(4)) return number_as_tensor();
     TensorPlan plan;
+    plan.large = large;
+    plan.plain = plain;
     plan.sizes = first_.defined() ? sizes_beside_first() : base_sizes_;
-    plan.dtype = first_.defined() && random_.percent(12) ? any_dtype(random_) : base_dtype_;
+    plan.dtype = !plain && first_.defined() && random_.percent(12) ? any_dtype(random_) : base_dtype_;
     plan.values = random_.pick({Values::ordinary, Values::ordinary, Values::positive, Values::special, Values::small});
     if (is_one_of(name, {"index", "indices", "target", "offsets", "repeats", "tensor_indices_or_sections"})) {
       plan.dtype = at::kLong;
@@ -334,7 +340,9 @@ class Maker {
     TensorPlan plan;
     plan.sizes = symbols_.list(std::string_view(text).substr(1, end - 1));
     plan.dtype = base_dtype_;
-    if (random_.percent(5)) plan.dtype = any_dtype(random_);
+    plan.large = is_large(reach_);
+    plan.plain = reach_ == Reach::large_plain;
+    if (!plan.plain && random_.percent(5)) plan.dtype = any_dtype(random_);
     plan.values = random_.pick({Values::ordinary, Values::ordinary, Values::ordinary, Values::special});
     const bool real = at::isFloatingType(plan.dtype);
     switch (end + 1 < text.size() ? text[end + 1] : ' ') {

@@ -62,10 +62,10 @@ const std::vector<Hint>& hints_for(const std::string& base_name) {
 int64_t Symbols::letter(char name) {
   auto found = letters_.find(name);
   if (found == letters_.end()) {
-    const int64_t value = reach_ == Reach::vast ? any_size(random_, reach_)
-                          : random_.percent(4)  ? 0
-                          : random_.percent(4)  ? random_.pick<int64_t>({8, 16, 17, 33})
-                                                : random_.pick<int64_t>({1, 2, 2, 3, 3, 4, 5, 7});
+    const int64_t value = reach_ != Reach::ordinary ? any_size(random_, reach_)
+                          : random_.percent(4)      ? 0
+                          : random_.percent(4)      ? random_.pick<int64_t>({8, 16, 17, 33})
+                                                    : random_.pick<int64_t>({1, 2, 2, 3, 3, 4, 5, 7});
     found = letters_.emplace(name, value).first;
   }
   return found->second;

@@ -2,6 +2,7 @@
 #include "tests/fuzz/operators/arguments.h"
 #include "tests/fuzz/operators/campaign.h"
 #include "tests/fuzz/operators/fenced_allocator.h"
+#include "tests/fuzz/operators/large_calls.h"
 #include "tests/fuzz/operators/targets.h"
 
 #include <CLI/CLI.hpp>
@@ -35,6 +36,18 @@ int repeat(const std::vector<Target>& targets, uint64_t seed, int64_t index) {
   return 0;
 }
 
+/// A line for each large call: what the contract says and what was taken, of memory and of time.
+int print_large_calls(const std::vector<Target>& targets, int64_t count, uint64_t seed) {
+  std::cout << "plain,bytes_bound,bytes_peak,bytes_given,excess,ns_bound,ns_taken,operator,arguments\n";
+  for (const Target& target : targets)
+    for (const LargeCall& call : large_calls(target, count, seed))
+      std::cout << call.plain << ',' << call.bound << ',' << call.peak << ',' << call.given << ','
+                << excess_of_bytes(call) << ',' << call.time_bound << ',' << call.nanoseconds << ',' << target.name
+                << ",\"" << call.arguments << "\"\n"
+                << std::flush;
+  return 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -44,6 +57,7 @@ int main(int argc, char** argv) {
   CampaignOptions options;
   std::vector<std::string> names;
   int64_t at = -1;
+  int64_t large = 0;
   bool table = false, progress = false, one_fill = false;
   app.add_option("--seed", options.seed, "decides all arguments");
   app.add_option("--calls", options.calls, "how many");
@@ -54,6 +68,8 @@ int main(int argc, char** argv) {
   app.add_option("--least", options.least_successes, "calls of each operator that must succeed");
   app.add_option("--deaths", options.most_deaths, "of one operator, which is then left out");
   app.add_flag("--one-fill", one_fill, "no second run with another fill of memory");
+  app.add_option("--large", large,
+                 "so many calls of each on large inputs: a line for each, with its bounds and what it took");
   app.add_flag("--print", table, "a line for each operator");
   app.add_flag("--progress", progress, "say how far it is");
   CLI11_PARSE(app, argc, argv);
@@ -71,6 +87,7 @@ int main(int argc, char** argv) {
     std::cerr << "fuzz_operators: no such operator has a contract\n";
     return 2;
   }
+  if (large > 0) return print_large_calls(targets, large, options.seed);
   if (at >= 0) return repeat(targets, options.seed, at);
   options.compare_fills = !one_fill;
   if (progress) options.progress = &std::cerr;

@@ -101,9 +101,16 @@ void fill_any(at::Tensor& tensor, const TensorPlan& plan, Random& random) {
   }
 }
 
+constexpr int64_t most_elements = 1 << 14, most_large_elements = 4 << 20;
+
 at::Tensor filled(const TensorPlan& plan, const Sizes& sizes, Random& random) {
+  constexpr int64_t piece = 4096;
   at::Tensor tensor = at::empty(sizes, plan.dtype);
-  fill_any(tensor, plan, random);
+  if (!plan.large || tensor.numel() <= piece) return fill_any(tensor, plan, random), tensor;
+  at::Tensor values = at::empty({piece}, plan.dtype), flat = tensor.view({-1});
+  fill_any(values, plan, random);
+  for (int64_t i = 0; i < flat.numel(); i += piece)
+    flat.slice(0, i, i + piece).copy_(values.slice(0, 0, flat.numel() - i));
   return tensor;
 }
 
@@ -160,7 +167,8 @@ at::Tensor with_offset(const TensorPlan& plan, Random& random) {
 at::Tensor make_tensor(const TensorPlan& plan, Random& random) {
   double count = 1;
   for (const int64_t size : plan.sizes) count *= static_cast<double>(std::max<int64_t>(1, size));
-  if (count > 1 << 14) return filled(plan, Sizes(plan.sizes.size(), 1), random).expand(plan.sizes);
+  if (count > static_cast<double>(plan.large ? most_large_elements : most_elements))
+    return filled(plan, Sizes(plan.sizes.size(), 1), random).expand(plan.sizes);
   if (plan.values == Values::definite) return definite(plan);
   const int64_t layout = plan.plain || plan.sizes.empty() ? 0 : random.below(100);
   if (layout >= 98) return overlapping(plan, random);
@@ -201,11 +209,14 @@ at::ScalarType any_dtype(Random& random) {
 
 int64_t any_size(Random& random, Reach reach) {
   if (reach == Reach::vast) return random.pick<int64_t>({0, 0, 1, 1, 2, 3, 17, 3000, 20000});
+  if (is_large(reach)) return random.pick<int64_t>({16, 31, 64, 128, 257, 1000, 4096});
   if (random.percent(2)) return random.pick<int64_t>({64, 100, 257, 1025});
   return random.percent(5) ? 0 : random.pick<int64_t>({1, 1, 2, 2, 3, 3, 4, 5, 7, 8, 16, 17, 32, 33});
 }
 
 Sizes any_sizes(Random& random, Reach reach) {
+  if (is_large(reach))
+    return random.pick({Sizes{1 << 20}, Sizes{512, 3000}, Sizes{64, 65, 257}, Sizes{33, 3, 64, 128}});
   Sizes sizes(static_cast<size_t>(random.pick<int64_t>({0, 1, 1, 2, 2, 2, 3, 3, 4})));
   int64_t count = 1;
   for (int64_t& size : sizes) {

@@ -28,6 +28,7 @@ struct TensorPlan {
   Values values = Values::ordinary;
   int64_t limit = 1;   // of indices
   bool plain = false;  // contiguous
+  bool large = false;  // of up to some million elements, whose values repeat
 };
 
 at::Tensor make_tensor(const TensorPlan& plan, Random& random);
@@ -38,8 +39,10 @@ at::Tensor make_alias(const at::Tensor& tensor, Random& random);
 at::ScalarType any_dtype(Random& random);
 
 /// How many elements tensors have: some thousand at most; or (vast) dimensions of 0 beside such of thousands, where
-/// what is large is one element that is expanded.
-enum class Reach : uint8_t { ordinary, vast };
+/// what is large is one element that is expanded; or (large) up to some million, and no wild arguments beside them; or
+/// (large_plain) such that are contiguous and of one dtype.
+enum class Reach : uint8_t { ordinary, vast, large, large_plain };
+inline bool is_large(Reach reach) { return reach == Reach::large || reach == Reach::large_plain; }
 
 /// Sizes of rank 0 to 4, sometimes with a 0.
 Sizes any_sizes(Random& random, Reach reach = Reach::ordinary);

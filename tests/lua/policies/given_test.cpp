@@ -608,8 +608,8 @@ TEST_CASE("the policies of examples/given pass their tests, and run as one graph
     runtime.define_module("small", small);
     runtime.define_tensor("means", at::full({2}, 0.25));
     for (const char* const name : {"thresholds.lua", "fallback_model.lua"})
-      for (const auto& [test, failure] : runtime.load(folder + name).run_tests())
-        CHECK_MESSAGE(failure.empty(), name << ": " << test << ": " << failure);
+      for (const auto& test : runtime.load(folder + name).run_tests())
+        CHECK_MESSAGE(test.second.empty(), name << ": " << test.first << ": " << test.second);
     const Policy policy = runtime.load(folder + "fallback_model.lua");
     const c10::NoGradGuard no_grad;
     for (const int64_t batch : batches) {

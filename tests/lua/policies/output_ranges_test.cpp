@@ -455,7 +455,8 @@ TEST_CASE("what is wrong in a declaration of an output is named") {
       {"outputs = {'z'}, accumulation = {ordr = 1}", "did you mean 'order'"},
   }};
   Runtime runtime({.log = no_log()});
-  for (const auto& [fields, message] : cases) {
+  for (const auto& [declared, message] : cases) {
+    const std::string fields = declared;
     CAPTURE(fields);
     CHECK_THROWS_WITH_AS(
         runtime.load_source(fmt::format("return policy {{ {}, run = function(x) return x end }}", fields), "bad.lua"),

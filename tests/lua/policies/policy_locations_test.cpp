@@ -87,8 +87,8 @@ TEST_CASE("T16: where flags leave unseen, names last") {
       "return function(z) local f = flag_nan(z, 'unseen') return z, err.get_first_location(f) end",
       "return function(z) return z, torch.tensor(ErrorLocation.register('unseen')):to(torch.float32) end",
       "return function(z) local f = flag_nan(z, 'unseen') return z, f:view({-1}) end",
-      "return policy{inputs = {'z'}, outputs = {'z'}, state = {f = {dtype = torch.int64, shape = {'N', 4}}},"
-      " run = function(z, s) return z, {f = flag_nan(z, 'unseen')} end}",
+      ("return policy{inputs = {'z'}, outputs = {'z'}, state = {f = {dtype = torch.int64, shape = {'N', 4}}},"
+       " run = function(z, s) return z, {f = flag_nan(z, 'unseen')} end}"),
   };
   for (const char* const way : ways) {
     CAPTURE(std::string(way));

@@ -239,7 +239,8 @@ TEST_CASE("guarded tensors take integer params, in lists too, where they do not 
       {"x:unsqueeze(2):permute({0, p.two, 1})", z.unsqueeze(2).permute({0, 2, 1})},
       {"(x:topk(p.two, 1)):topk(p.two, 1)", std::get<0>(z.topk(2, 1))},
   };
-  for (const auto& [call, expected] : calls) {
+  for (const auto& [text, expected] : calls) {
+    const std::string& call = text;
     for (const std::string backend : {"eager", "aot_eager", "fused"}) {
       CAPTURE(call);
       CAPTURE(backend);

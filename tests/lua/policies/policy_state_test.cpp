@@ -282,7 +282,8 @@ TEST_CASE("state requires no grad, and holds no graph of autograd; gradients go 
   for (int call = 0; call < 3; ++call) {
     const at::Tensor z = at::ones({2, 3}).requires_grad_();
     CHECK_FALSE(policy.run({z})[0].requires_grad());
-    for (const auto& [name, tensor] : policy.state()[0].tensors) CHECK_FALSE(tensor.requires_grad());
+    const auto state = policy.state();
+    for (const auto& [name, tensor] : state[0].tensors) CHECK_FALSE(tensor.requires_grad());
   }
   const Policy scaled = runtime.load_source(
       "return policy { state = {k = {shape = {}, init = 1}}, run = function(z, s) return z * s.k, {k = s.k + z:mean()} "

@@ -106,7 +106,7 @@ const Bad bads[] = {
 
 class Host {
  public:
-  Host(const Live& live, bool watched, double seconds) : live_(live), file_(folder() / "p.lua") {
+  Host(const Live& live, bool watched, double seconds) : file_(folder() / "p.lua") {
     triage::RuntimeOptions options;
     options.backend = live.backend;
     options.limits.seconds = seconds;
@@ -186,7 +186,6 @@ class Host {
     fs::create_directories(path);
     return path;
   }
-  const Live& live_;
   const fs::path file_;
   std::vector<std::string> errors_;
   mutable std::mutex mutex_;

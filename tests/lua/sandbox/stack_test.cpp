@@ -72,8 +72,8 @@ const char* const endless[] = {
     "local t = setmetatable({}, {__newindex = function(t, k, v) t[k] = v end}) t.x = 1",
     "local t = setmetatable({}, {__add = function(a, b) return a + b end}) local _ = t + 1",
     "local t = setmetatable({}, {__concat = function(a, b) return a .. b end}) local _ = t .. 'x' .. t",
-    "local t = setmetatable({}, {__eq = function(a, b) return a == b end}) local _ = t == setmetatable({}, "
-    "getmetatable(t))",
+    ("local t = setmetatable({}, {__eq = function(a, b) return a == b end}) "
+     "local _ = t == setmetatable({}, getmetatable(t))"),
     "local t = setmetatable({}, {__lt = function(a, b) return a < b end}) local _ = t < t, t > t",
     "local t = setmetatable({}, {__le = function(a, b) return a <= b end}) local _ = t <= t",
     "local t = setmetatable({}, {__len = function(t) return #t end}) local _ = #t",

@@ -153,7 +153,7 @@ Finding check_lua() {
   Finding finding{"Lua", Severity::fine, fmt::format("{}\n{}", release, library), "", {}};
   const bool unwinds = lua_errors_unwind();
   finding.facts = {
-      {"version", release}, {"headers", LUA_RELEASE + 4}, {"library", library}, {"errors_unwind", unwinds}};
+      {"version", release}, {"headers", &LUA_RELEASE[4]}, {"library", library}, {"errors_unwind", unwinds}};
   if (!unwinds) {
     finding.severity = Severity::error;
     finding.text += "\nit is compiled as C: its errors jump over C++ code, which then leaks or crashes";
