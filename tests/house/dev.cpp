@@ -82,6 +82,27 @@ TEST_CASE("./dev: an OpenBLAS that cannot be installed is a warning, once a day;
     CHECK(wants_fast_blas(fast) == "goes on\n");
 }
 
+TEST_CASE("./dev matrix: one run of the tests for each LibTorch and compiler, and a table; one that fails does not end it") {
+  const std::string script =
+      "set -euo pipefail; root=$(mktemp -d); trap \"rm -r $root\" EXIT; say() { :; }; wrong_use() { echo \"$*\"; exit; }\n"
+      "cat >$root/dev <<\"END\"\n"
+      "#!/bin/bash\necho ${CXX:-c++} $*; [[ $3 != 2.14.1 ]] || { echo 4 passed, 1 failed; exit 1; }\n"
+      "[[ $3 != 1.0.0 ]] || exit 1; echo 5 passed, 0 failed\nEND\n"
+      "chmod +x $root/dev; source <(sed -n \"/^command_matrix()/,/^}/p\" " +
+      triage::test::source_dir() +
+      "/dev)\n"
+      "command_matrix system 2.14.1 1.0.0 clang++-14:2.13.0 | sed \"s/  [0-9]* s$//\" || true\n"
+      "cat $root/build/matrix/system.log; head -n 1 $root/build/matrix/clang*; command_matrix 2.14";
+  CHECK(printed_by_command("bash -c '" + script + "' 2>&1") ==
+        "system                   5 passed, 0 failed\n"
+        "2.14.1                   4 passed, 1 failed\n"
+        "1.0.0                    no test ran\n"
+        "clang++-14:2.13.0        5 passed, 0 failed\n"
+        "c++ test --torch system --torch-dependent\n5 passed, 0 failed\n"
+        "clang++-14 test --torch 2.13.0 --torch-dependent\n"
+        "matrix takes items such as system, 2.14.1 and clang++-14:2.14.1; got 2.14\n");
+}
+
 TEST_CASE("./dev --torch VERSION: an environment and a build folder for each version of PyTorch") {
   const std::string script =
       "set -euo pipefail; root=$(mktemp -d); trap \"rm -r $root\" EXIT; torch_version=2.13.0\n"
@@ -98,5 +119,5 @@ TEST_CASE("./dev --torch VERSION: an environment and a build folder for each ver
   const std::string text = printed_by_command("bash -c '" + script + "' 2>&1");
   CHECK(text ==
         "wheel /build/venv/bin/python\nwheel /build/venv/bin/python\ntorch-2.14.1 /build/venv-2.14.1/bin/python\n"
-        "--torch 2.14: no such folder (and neither `system`, nor `wheel`, nor a version such as 2.13.0)\n");
+        "--torch 2.14: no such folder (and neither `system`, nor `wheel`, nor a version such as 2.14.1)\n");
 }
