@@ -82,9 +82,11 @@ TEST_CASE("./dev: an OpenBLAS that cannot be installed is a warning, once a day;
     CHECK(wants_fast_blas(fast) == "goes on\n");
 }
 
-TEST_CASE("./dev matrix: one run of the tests for each LibTorch and compiler, and a table; one that fails does not end it") {
+TEST_CASE(
+    "./dev matrix: one run of the tests for each LibTorch and compiler, and a table; one that fails does not end it") {
   const std::string script =
-      "set -euo pipefail; root=$(mktemp -d); trap \"rm -r $root\" EXIT; say() { :; }; wrong_use() { echo \"$*\"; exit; }\n"
+      "set -euo pipefail; root=$(mktemp -d); trap \"rm -r $root\" EXIT; say() { :; }; wrong_use() { echo \"$*\"; exit; "
+      "}\n"
       "cat >$root/dev <<\"END\"\n"
       "#!/bin/bash\necho ${CXX:-c++} $*; [[ $3 != 2.14.1 ]] || { echo 4 passed, 1 failed; exit 1; }\n"
       "[[ $3 != 1.0.0 ]] || exit 1; echo 5 passed, 0 failed\nEND\n"

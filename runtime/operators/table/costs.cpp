@@ -405,7 +405,7 @@ double transposed_convolution(const Call& call) {
   const double places = product(input->sizes().slice(static_cast<size_t>(input->dim()) - spatial));
   const double columns = places * elements(*weight) / size_of(*weight, 0) * groups;
   const double result = batch * size_of(*weight, 1) * groups * product(unconvolved(call));
-  return (2 * result + 2 * given_elements(call) + 2 * columns + 1e5) * width(call, 4);  // of one image after the other
+  return (5 * result + 2 * given_elements(call) + 2 * columns + 1e5) * width(call, 4);  // columns: of one image at once
 }
 
 double transposed_convolution_work(const Call& call) {
@@ -442,7 +442,8 @@ Recurrent recurrent_sizes(const Call& call) {
 double recurrent(const Call& call) {
   const Recurrent sizes = recurrent_sizes(call);
   const double given = given_elements(call);
-  return (sizes.steps * sizes.batch * sizes.states * 1.5 + 2 * given + sizes.weights + 1e5) * width(call, 4);
+  const double numbers = sizes.steps * sizes.batch * sizes.states * 2.5 + 2 * given + sizes.weights + 1e5;
+  return numbers * width(call, 4) + sizes.steps * 8192;  // what tensors take beside their numbers
 }
 
 double recurrent_work(const Call& call) {

@@ -73,7 +73,8 @@ TEST_CASE("--limits: wrong use") {
   check_message(triage({"verify", "repair.lua", "--limits", "x=1"}), 2, "triage verify", {"--limits x=1"});
 }
 
-// At 1/32 of the size: 512x152064 logits, 512x3x224x224 images, 2048x32768 features, 64x8x1536x256 scores, within 4 GiB.
+// At 1/32 of the size: 512x152064 logits, 512x3x224x224 images, 2048x32768 features, 64x8x1536x256 scores, within 4
+// GiB.
 TEST_CASE("the default budget of memory holds every policy of the library on large batches") {
   const std::filesystem::path library = triage::test::source_dir() + "/scripts/policies";
   const std::map<std::string, std::vector<std::string>> inputs = {

@@ -79,7 +79,9 @@ bool has_wide_bound(const Target& target) {
   if (operators::semantics_of(target.op).has(Semantics::dynamic | Semantics::dynamic_by_mask)) return true;
   const std::string& name = target.op.schema().name();
   const auto is = [&](std::string_view begin) { return name.rfind(begin, 0) == 0; };
-  return is("aten::conv") || is("aten::isin");  // by columns or by oneDNN; by sorting or by comparing
+  // By columns or by oneDNN; by sorting or by comparing; one LibTorch copies more than another.
+  return is("aten::conv") || is("aten::isin") || is("aten::quantile") || is("aten::nanquantile") ||
+         is("aten::repeat_interleave") || is("aten::lstm");
 }
 
 double excess_of_bytes(const LargeCall& call) {
