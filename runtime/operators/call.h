@@ -51,6 +51,7 @@ class Name {
                                              "kernel_size",
                                              "left",
                                              "m",
+                                             "mask",
                                              "mat",
                                              "mat1",
                                              "mat2",

@@ -107,12 +107,19 @@ double broadcast(const Call& call) {
   return broadcast_elements(call) * width(call, least) * (results + copies);
 }
 
-/// Only the two inputs broadcast with each other.
-double cosine_loss(const Call& call) {
+/// What two of the arguments broadcast to.
+static double broadcast_elements(const Call& call, Name first, Name second) {
   Sizes sizes;
-  for (const Name name : {Name("input1"), Name("input2")}) broadcast_with(sizes, call.tensor(name)->sizes());
-  return std::max(given<4>(call), 6 * product(sizes) * computed_width(call));
+  for (const Name name : {first, second}) broadcast_with(sizes, call.tensor(name)->sizes());
+  return product(sizes);
 }
+
+double cosine_loss(const Call& call) {
+  return std::max(given<4>(call), 6 * broadcast_elements(call, "input1", "input2") * computed_width(call));
+}
+
+double masked_scatter_work(const Call& call) { return broadcast_elements(call, "self", "mask") + given_elements(call); }
+double masked_scatter(const Call& call) { return masked_scatter_work(call) * computed_width(call) * 2 + 64; }
 
 double placed(const Call& call) {
   const at::Tensor* self = call.tensor("self");
@@ -343,7 +350,7 @@ double einsum_work(const Call& call) {
   return read ? read->all + read->batch * each_product + given_elements(call) : 0;
 }
 
-double distances(const Call& call) { return (2 * pairs(call) + 2 * rows_of_pairs(call)) * width(call) + 4096; }
+double distances(const Call& call) { return (2 * pairs(call) + 3 * rows_of_pairs(call)) * width(call) + 4096; }
 double distance_work(const Call& call) {
   const double products = matrices(*call.tensor("x1"), *call.tensor("x2"));
   return pairs(call) * (size_of(*call.tensor("x1"), -1) + 2) + rows_of_pairs(call) + products * each_product / 5;
@@ -405,7 +412,7 @@ double transposed_convolution(const Call& call) {
   const double places = product(input->sizes().slice(static_cast<size_t>(input->dim()) - spatial));
   const double columns = places * elements(*weight) / size_of(*weight, 0) * groups;
   const double result = batch * size_of(*weight, 1) * groups * product(unconvolved(call));
-  return (5 * result + 2 * given_elements(call) + 2 * columns + 1e5) * width(call, 4);  // columns: of one image at once
+  return (5 * result + 2 * given_elements(call) + (batch + 1) * columns + 1e5) * width(call, 4);
 }
 
 double transposed_convolution_work(const Call& call) {
@@ -442,7 +449,7 @@ Recurrent recurrent_sizes(const Call& call) {
 double recurrent(const Call& call) {
   const Recurrent sizes = recurrent_sizes(call);
   const double given = given_elements(call);
-  const double numbers = sizes.steps * sizes.batch * sizes.states * 2.5 + 2 * given + sizes.weights + 1e5;
+  const double numbers = sizes.steps * sizes.batch * sizes.states * 4 + 2 * given + sizes.weights + 1e5;
   return numbers * width(call, 4) + sizes.steps * 8192;  // what tensors take beside their numbers
 }
 

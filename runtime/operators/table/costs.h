@@ -54,6 +54,8 @@ double joined(const Call& call) {
 
 double conversion(const Call& call);
 double cosine_loss(const Call& call);
+double masked_scatter(const Call& call);
+double masked_scatter_work(const Call& call);
 double rolled(const Call& call);
 double rolled_work(const Call& call);
 double repetition(const Call& call);
