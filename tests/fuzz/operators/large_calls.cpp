@@ -82,7 +82,8 @@ bool has_wide_bound(const Target& target) {
   // By columns or by oneDNN; by sorting or by comparing; one LibTorch copies
   // more than another; flags whose rows are known are not compared again.
   return is("aten::conv") || is("aten::isin") || is("aten::quantile") || is("aten::nanquantile") ||
-         is("aten::repeat_interleave") || is("aten::lstm") || is("triage::match") || is("triage::fix");
+         is("aten::repeat_interleave") || is("aten::lstm") || is("aten::gru") || is("aten::rnn") ||
+         is("triage::match") || is("triage::fix");
 }
 
 double excess_of_bytes(const LargeCall& call) {
