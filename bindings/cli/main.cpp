@@ -3,6 +3,7 @@
 #include <triage/error.h>
 #include <triage/log.h>
 
+#include <csignal>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -68,6 +69,7 @@ int run_action(const Chosen& chosen) {
 
 int main(int argc, char** argv) {
   triage::cli::reserve_standard_streams();
+  std::signal(SIGXFSZ, SIG_IGN);  // a file beyond `ulimit -f` is an error of the write, with a message
   // Standard output is for results; and LibTorch 1.13 spends 5 ms on the backtrace of every error, which few want to
   // see.
   triage::set_log(log_to_standard_error);

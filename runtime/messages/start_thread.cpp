@@ -41,7 +41,8 @@ std::string tasks_of_group() {
   return "";
 }
 
-std::string met_limit() {
+std::string met_limit(const std::error_code& error) {
+  if (error == std::errc::operation_not_permitted) return "a filter of system calls (seccomp) refuses to start one";
   if (const std::string of_group = tasks_of_group(); !of_group.empty()) return of_group;
   rlimit space{}, tasks{};
   ::getrlimit(RLIMIT_AS, &space);
@@ -63,7 +64,7 @@ std::thread start_thread(std::function<void()> work, const char* task, const cha
     return std::thread(std::move(work));
   } catch (const std::system_error& error) {
     throw LimitError(fmt::format("the system gives this process no thread {} ({}): {}. {}", task,
-                                 error.code().message(), met_limit(), otherwise));
+                                 error.code().message(), met_limit(error.code()), otherwise));
   }
 }
 

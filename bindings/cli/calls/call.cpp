@@ -71,12 +71,15 @@ std::vector<std::string> with_files_of_folders(const std::vector<std::string>& p
       continue;
     }
     std::vector<std::string> found, shared;
-    for (const auto& entry : fs::recursive_directory_iterator(path, fs::directory_options::skip_permission_denied)) {
-      if (entry.path().extension() != ".lua" || !entry.is_regular_file(ignored)) continue;  // nor a link in a circle
-      const fs::path folder = entry.path().lexically_relative(path).parent_path();
+    std::error_code failed;
+    fs::recursive_directory_iterator entry(path, fs::directory_options::skip_permission_denied, failed);
+    for (; !failed && entry != fs::recursive_directory_iterator(); entry.increment(failed)) {
+      if (entry->path().extension() != ".lua" || !entry->is_regular_file(ignored)) continue;  // nor a link in a circle
+      const fs::path folder = entry->path().lexically_relative(path).parent_path();
       const bool is_module = std::find(folder.begin(), folder.end(), "lib") != folder.end();
-      (is_module ? shared : found).push_back(entry.path().string());
+      (is_module ? shared : found).push_back(entry->path().string());
     }
+    if (failed) throw FileError(fmt::format("cannot list the folder \"{}\": {}", path, failed.message()));
     std::sort(shared.begin(), shared.end());
     if (modules) modules->insert(modules->end(), shared.begin(), shared.end());
     if (found.empty()) throw FileError(fmt::format("there is no policy under \"{}\": no file ends in .lua", path));
