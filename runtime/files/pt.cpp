@@ -140,14 +140,15 @@ class Reader {
     if (function == "collections.OrderedDict") return dict(object.pairs, depth);
     if (function == "torch.Size") return value(object.items[1], depth + 1);
     std::optional<at::Tensor> result = tensor(function, arguments, depth);
-    if (!result) refuse(function, arguments);
+    if (!result) refuse(function);
     return tensors_.emplace(ref, *result).first->second;
   }
 
   std::optional<at::Tensor> tensor(const std::string& function, const std::vector<PickleRef>& arguments, int depth) {
     check_depth(depth);
     if (function == "torch._utils._rebuild_tensor_v2" || function == "torch._utils._rebuild_tensor")
-      return strided(arguments);
+      return strided(arguments, std::nullopt, 6);
+    if (function == "torch._utils._rebuild_tensor_v3") return strided(arguments, named_dtype(arguments), 7);
     if (function == "torch._utils._rebuild_parameter" && arguments.size() >= 2) {
       at::Tensor data = nested_tensor(arguments[0], depth);
       return data.alias().set_requires_grad(integer(arguments[1]) != 0);
@@ -165,16 +166,29 @@ class Reader {
     return inner.toTensor();
   }
 
-  /// (storage, offset, sizes, strides, requires_grad, hooks[, {"conj": True, "neg": True}])
-  at::Tensor strided(const std::vector<PickleRef>& arguments) {
+  /// Of dtypes without a class of storages: (storage, offset, sizes, strides, requires_grad, hooks, dtype[, metadata])
+  at::ScalarType named_dtype(const std::vector<PickleRef>& arguments) const {
+    const bool named = arguments.size() >= 7 && pickle_.at(arguments[6]).kind == Kind::global;
+    const std::string name = named ? pickle_.at(arguments[6]).text : "uint16, float8 or the like";
+    const auto dtype = find_dtype(&DtypeNames::torch, named ? std::string_view(name).substr(name.rfind('.') + 1) : "");
+    if (dtype) return *dtype;
+    throw NotRead(
+        fmt::format("it holds a tensor of {}, a dtype that triage does not read from .pt files with this "
+                    "LibTorch; convert it before saving (x.to(torch.float32))",
+                    name));
+  }
+
+  /// (storage, offset, sizes, strides, requires_grad, hooks[, {"conj": True, "neg": True}], of which the last is number
+  /// `metadata`)
+  at::Tensor strided(const std::vector<PickleRef>& arguments, std::optional<at::ScalarType> dtype, size_t metadata) {
     if (arguments.size() < 4) throw Malformed("a tensor in it is made from too few arguments");
-    const Storage& from = storage(arguments[0]);
+    const Storage& from = storage(arguments[0], dtype);
     int64_t offset = integer(arguments[1]);
     std::vector<int64_t> sizes = integers(arguments[2]);
     std::vector<int64_t> strides = integers(arguments[3]);
     check_bounds(from, offset, sizes, strides);
     at::Tensor result = at::empty({0}, at::TensorOptions(from.dtype)).set_(from.storage, offset, sizes, strides);
-    if (arguments.size() >= 7) set_bits(result, pickle_.at(arguments[6]), from);
+    if (arguments.size() > metadata) set_bits(result, pickle_.at(arguments[metadata]), from);
     if (arguments.size() >= 5 && integer(arguments[4]) != 0) {
       if (!result.is_floating_point() && !result.is_complex()) throw Malformed("an integer tensor in it requires grad");
       result.set_requires_grad(true);
@@ -220,8 +234,8 @@ class Reader {
     }
   }
 
-  /// ("storage", class, key, device, number of elements)
-  const Storage& storage(PickleRef ref) {
+  /// ("storage", class, key, device, number of elements). `dtype`: of a storage of bytes, which has none itself.
+  const Storage& storage(PickleRef ref, std::optional<at::ScalarType> dtype) {
     const PickleObject& object = pickle_.at(ref);
     if (object.kind != Kind::persistent) throw Malformed("a tensor in it has no storage");
     const std::vector<PickleRef>& id = items(object.items[0], "id of a storage");
@@ -229,7 +243,7 @@ class Reader {
       throw Malformed("the id of a storage in it is damaged");
     std::string class_name = global(id[1]);
     class_name = class_name.substr(class_name.rfind('.') + 1);
-    std::optional<at::ScalarType> dtype = find_dtype(&DtypeNames::storage, class_name);
+    if (!dtype) dtype = find_dtype(&DtypeNames::storage, class_name);
     if (!dtype) {
       throw NotRead(fmt::format(
           "it holds a tensor of {}, a dtype that triage does not read; convert it before saving (x.to(torch.float32))",
@@ -287,19 +301,11 @@ class Reader {
     return result;
   }
 
-  [[noreturn]] void refuse(const std::string& function, const std::vector<PickleRef>& arguments) const {
+  [[noreturn]] void refuse(const std::string& function) const {
     if (function.find("sparse") != std::string::npos)
       throw NotRead("it holds a sparse tensor; save x.to_dense() instead");
     if (function.find("qtensor") != std::string::npos)
       throw NotRead("it holds a quantized tensor; save x.dequantize() instead");
-    if (function == "torch._utils._rebuild_tensor_v3") {
-      // (storage, offset, sizes, strides, requires_grad, hooks, dtype)
-      const bool named = arguments.size() >= 7 && pickle_.at(arguments[6]).kind == Kind::global;
-      throw NotRead(
-          fmt::format("it holds a tensor of {}, a dtype that triage does not read from .pt files; convert it before "
-                      "saving (x.to(torch.float32)), or save it as .safetensors",
-                      named ? pickle_.at(arguments[6]).text : "uint16, float8 or the like"));
-    }
     if (function.compare(0, 5, "numpy") == 0)
       throw NotRead(
           "it holds a NumPy array or scalar; save torch.from_numpy(x), or x.item(), or use numpy.save and .npy");
