@@ -84,6 +84,7 @@ def engines(monkeypatch):
     put(monkeypatch, "sglang.srt.managers.schedule_batch", FINISH_ABORT=lambda *given: given)
     monkeypatch.delenv("TRIAGE_POLICIES", raising=False)
     monkeypatch.delenv("TRIAGE_EOS", raising=False)
+    monkeypatch.delenv("TRIAGE_DECISION_LOG", raising=False)
     yield SimpleNamespace(vllm=importlib.import_module("triage.vllm"), sglang=importlib.import_module("triage.sglang"))
     for name in "vllm", "sglang":
         del sys.modules[f"triage.{name}"]
@@ -289,6 +290,31 @@ def test_sglang_rows_and_requests(engines, monkeypatch, caplog):
         assert out[1].tolist() == GONE
         processor(logits(rows=1), params(b))
     assert [record.args[0] for record in caplog.records] == ["b", "a"]
+
+
+def bad_requests(log) -> list[list[str]]:
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    return [[sample.get("sample_id") for sample in line["samples"]] for line in lines if "samples" in line]
+
+
+def test_the_decision_log_of_an_engine_names_requests(engines, monkeypatch, tmp_path):
+    given = logits(rows=2)
+    given[1] = NAN
+    log = tmp_path / "sglang.jsonl"
+    monkeypatch.setenv("TRIAGE_DECISION_LOG", str(log))
+    processor = sglang(engines, monkeypatch, "nan_rows", "quarantine")
+    a, b = Request("a"), Request("b-7")
+    processor(given.clone(), params(a, b))
+    processor(given.clone(), [*params(a), None])
+    engines.sglang._shared()[0].policies[0]._runtime.flush()
+    assert bad_requests(log) == [["b-7"], [None]]  # this row has no request
+
+    log = tmp_path / "vllm.jsonl"
+    processor = v1(engines, "nan_rows", decision_log=str(log))
+    processor.update_state(update(added=[(0, None, [1], []), (1, None, [2], [])]))
+    processor.apply(given.clone())
+    processor._steps.policies[0]._runtime.flush()
+    assert bad_requests(log) == [[str(processor._requests[1].number)]]
 
 
 def test_sglang_aborts_the_requests_that_ask_for_it(engines, monkeypatch):

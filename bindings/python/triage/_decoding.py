@@ -16,7 +16,7 @@ from . import _arguments as arguments
 from . import err
 from ._errors import InputError, InputTypeError
 from ._params import plain_params
-from ._policy import Policy, Watch, shared, watch
+from ._policy import Policy, Runtime, Watch, shared, watch
 
 _numbers = itertools.count()  # of requests: none is used twice in a process
 _log = logging.getLogger("triage")
@@ -62,17 +62,21 @@ class Steps:
     def asks_for(self, name: str) -> bool:
         return any(name in names for names in self._inputs)
 
-    def run(self, logits: Tensor, given: Mapping[str, Callable[[], Tensor]]) -> tuple[Tensor, Tensor, Tensor]:
-        """The logits to sample from, the verdicts int8 (rows,), and the flags of all policies. Waits for no device."""
+    def run(
+        self, logits: Tensor, given: Mapping[str, Callable[[], Tensor]], names: Callable[[], Sequence[str]]
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The logits to sample from, the verdicts int8 (rows,), and the flags of all policies. Waits for no device. `names`: of the
+        requests of the rows, for the decision logs of policies that have one."""
         made: dict[str, Tensor] = {}
         flags: list[Tensor] = []
-        for known, policy, names in zip(self._known, self.policies, self._inputs, strict=True):
-            for name in names:
+        requests = list(names()) if any(each.is_logged for each in self._known) else None
+        for known, policy, inputs in zip(self._known, self.policies, self._inputs, strict=True):
+            for name in inputs:
                 if name == "verdict" and name not in made:
                     made[name] = torch.zeros(logits.shape[0], dtype=torch.int8, device=logits.device)
                 elif name not in made:
                     made[name] = given[name]()
-            outputs = known.run([logits, *(made[name] for name in names)])
+            outputs = known.run([logits, *(made[name] for name in inputs)], requests)
             logits, verdict, f = _checked(policy, logits, outputs)
             made["verdict"] = torch.maximum(made["verdict"], verdict) if "verdict" in made else verdict
             flags.append(f)
@@ -87,6 +91,7 @@ class _Known:
 
     def __init__(self, policy: Policy, given: Mapping[str, Any]) -> None:
         self._policy, self._given = policy, given
+        self.is_logged = policy._is_logged
         self._ask()
 
     def _ask(self) -> None:
@@ -95,25 +100,26 @@ class _Known:
         self._has_state = bool(signature["state"])
         self._version = 0
 
-    def run(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    def run(self, inputs: Sequence[Tensor], requests: Sequence[str] | None) -> tuple[Tensor, ...]:
+        named: dict[str, Any] = {"sample_ids": requests} if self.is_logged else {}
         if not self._given:
-            return self._policy.run(inputs)
+            return self._policy.run(inputs, **named)
         if self._has_state:
             self._ask()
-            return self._policy.run(inputs, params=self._params)
+            return self._policy.run(inputs, params=self._params, **named)
         told: dict[str, Any] = {}
         before = self._params
         try:
-            outputs = self._policy.run(inputs, params=before, info=told)
+            outputs = self._policy.run(inputs, params=before, info=told, **named)
         except InputError:  # also of a param that the version that is live now has not
             self._ask()
             if self._params == before:
                 raise
-            return self._policy.run(inputs, params=self._params)
+            return self._policy.run(inputs, params=self._params, **named)
         if told["version"] != self._version:
             self._ask()
             if self._params != before:
-                return self._policy.run(inputs, params=self._params)
+                return self._policy.run(inputs, params=self._params, **named)
             self._version = told["version"]
         return outputs
 
@@ -175,8 +181,8 @@ def newest(requests: Sequence[tuple[Sequence[int], Sequence[int]]], window: int,
 def configured(mine: Mapping[str, Any], eos: int | Sequence[int] | None) -> tuple[Steps, int, list[Watch]]:
     """Policies, the length of histories, and watches, from the configuration of an engine or the environment."""
     for name in mine:
-        if name not in ("policies", "eos", "params", "history"):
-            raise InputError(f"The configuration of triage has no `{name}`; it has: policies, eos, params, history.")
+        if name not in ("policies", "eos", "params", "history", "decision_log"):
+            raise InputError(f"The configuration of triage has no `{name}`; it has: policies, eos, params, history, decision_log.")
     policies = mine.get("policies") or [each for each in os.environ.get("TRIAGE_POLICIES", "").split(os.pathsep) if each]
     if not policies:
         raise InputError(
@@ -188,12 +194,16 @@ def configured(mine: Mapping[str, Any], eos: int | Sequence[int] | None) -> tupl
     said = os.environ.get("TRIAGE_EOS", "")
     if said and not said.isdecimal():
         raise InputError(f"TRIAGE_EOS is the id of a token; got {said!r}.")
-    steps = Steps(policies, mine.get("eos", int(said) if said else eos), mine.get("params"), ("request_ids", "history"))
+    log = mine.get("decision_log", os.environ.get("TRIAGE_DECISION_LOG")) or None
+    runtime = None if log is None else Runtime(decision_log=log)
+    loaded = policies if runtime is None else [runtime.load(os.path.abspath(each)) for each in policies]
+    steps = Steps(loaded, mine.get("eos", int(said) if said else eos), mine.get("params"), ("request_ids", "history"))
     window = mine.get("history", 256)
     if not isinstance(window, int) or window < 1:
         raise InputError(f"`history` is a number of tokens, at least 1; got {window!r}.")
     folders = {os.path.dirname(each.path) for each in steps.policies if each.path}
-    return steps, window, [watch(folder) for folder in sorted(folders)]
+    follow = watch if runtime is None else runtime.watch
+    return steps, window, [follow(folder) for folder in sorted(folders)]
 
 
 class Ended:

@@ -122,7 +122,7 @@ class LogitsProcessor:
         }
         for name, each in self._inputs.items():
             given[name] = partial(each, input_ids) if callable(each) else partial(_as_it_is, each)
-        scores, verdict, f = self._steps.run(scores, given)
+        scores, verdict, f = self._steps.run(scores, given, lambda: [str(self._first + row // self._beams) for row in range(self._rows)])
         if self._beams > 1:  # the token `eos` has the score 0 in a row that ends, which no healthy hypothesis can have
             scores = scores + torch.where(verdict == 2, _LAST_CHOICE, -0.0).to(scores.dtype).unsqueeze(1)
         self._verdicts.append(verdict.masked_fill(finished, 0))

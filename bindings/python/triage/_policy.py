@@ -101,6 +101,10 @@ class Policy:
         self._object = self._open(shown)
         self._run_with = self._object.run_with  # bound once: to bind a method of the library takes as long as a small call
 
+    @property
+    def _is_logged(self) -> bool:
+        return self._runtime.options.get("decision_log") is not None
+
     def _open(self, shown: str) -> Any:
         """`shown`: what messages call it; of a file, a path that leads there."""
         native = self._runtime._native()

@@ -11,7 +11,8 @@ and a request asks for them, with a dict of custom params (it may be empty), by 
 With `{"triage_on_bad": "abort"}` in its custom params, a request that a policy ends is an error 503 for its client, who may send it
 again, and SGLang does not keep its cache of keys and values for others. Without it (`"stop"`) its answer ends as after `eos`.
 
-Policies may ask for `verdict`, `request_ids` and `history`. They follow their files.
+Policies may ask for `verdict`, `request_ids` and `history`. They follow their files. TRIAGE_DECISION_LOG is the file of a decision log,
+which has the rid of each request with a bad row.
 
 Tested with the classes of sglang 0.5.22 and 0.5.23 (`./dev engines`), without a model.
 """
@@ -72,7 +73,7 @@ class LogitProcessor(CustomLogitProcessor):
 
         if None in names and (steps.asks_for("history") or steps.asks_for("request_ids")):
             _warn_of_nobody()
-        logits, verdict, _ = steps.run(logits, {"request_ids": request_ids, "history": history})
+        logits, verdict, _ = steps.run(logits, {"request_ids": request_ids, "history": history}, lambda: [each or "" for each in names])
         ended.note(verdict, names)
         _abort(verdict, [(each or {}).get("triage_on_bad", "stop") for each in params], requests)
         return logits

@@ -122,7 +122,8 @@ class LogitsProcessor(_ForV1):
             tokens = [(each.prompt, each.output) if each else ((), ()) for each in batch]
             return newest(tokens, self._window, logits.device)
 
-        logits, self.verdict, _ = self._steps.run(logits, {"request_ids": lambda: ids, "history": history})
+        given = {"request_ids": lambda: ids, "history": history}
+        logits, self.verdict, _ = self._steps.run(logits, given, lambda: [str(each.number) if each else "" for each in batch])
         self._ended.note(self.verdict, [each.number if each else -1 for each in batch])
         return logits
 
@@ -156,7 +157,7 @@ if _ForV2 is not None:
             slots = ctx.expanded_idx_mapping.to(torch.int64)
             ids = self._ids[slots]
             given = {"request_ids": lambda: ids, "history": lambda: self._history(slots, ctx.pos)}
-            logits, self.verdict, _ = self._steps.run(logits, given)
+            logits, self.verdict, _ = self._steps.run(logits, given, lambda: [str(each) for each in ids.tolist()])
             self._ended.note(self.verdict, ids)
             return logits
 
