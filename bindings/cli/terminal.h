@@ -67,7 +67,7 @@ nlohmann::ordered_json error_json(const std::string& command, int status, const 
 /// Whether the one object of a command is out: what goes wrong then is no second one.
 bool has_printed_json();
 
-/// "; did you mean \"z\"?" for the candidate that is nearest to `word`; empty where none is near.
+/// "; did you mean \"z\"?" for the candidates that are near to `word`; empty where none is.
 std::string did_you_mean(const std::string& word, const std::vector<std::string>& candidates);
 
 /// To standard error, for a person who waits; overwritten by the next one. Nothing where that is no terminal.

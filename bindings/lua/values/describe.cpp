@@ -21,20 +21,6 @@ std::string describe_number(lua_State* L, int index) {
   return text;
 }
 
-/// Letters to insert, drop, change or swap with a neighbour.
-size_t edit_distance(const std::string& a, const std::string& b) {
-  std::vector<std::vector<size_t>> d(a.size() + 1, std::vector<size_t>(b.size() + 1));
-  for (size_t i = 0; i <= a.size(); ++i) d[i][0] = i;
-  for (size_t j = 0; j <= b.size(); ++j) d[0][j] = j;
-  for (size_t i = 1; i <= a.size(); ++i)
-    for (size_t j = 1; j <= b.size(); ++j) {
-      d[i][j] = std::min({d[i - 1][j] + 1, d[i][j - 1] + 1, d[i - 1][j - 1] + (a[i - 1] != b[j - 1])});
-      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
-        d[i][j] = std::min(d[i][j], d[i - 2][j - 2] + 1);
-    }
-  return d[a.size()][b.size()];
-}
-
 }  // namespace
 
 std::string describe(const at::Tensor& tensor) {
@@ -84,29 +70,6 @@ std::string describe(lua_State* L, int index) {
     default:
       return luaL_typename(L, index);
   }
-}
-
-std::vector<std::string> close_words(const std::string& word, const std::vector<std::string>& candidates) {
-  std::vector<std::pair<size_t, std::string>> ranked;
-  size_t allowed = word.size() < 4 ? 1 : word.size() < 8 ? 2 : 3;
-  for (const std::string& candidate : candidates) {
-    size_t difference = std::max(candidate.size(), word.size()) - std::min(candidate.size(), word.size());
-    if (difference > allowed) continue;
-    size_t distance = edit_distance(word, candidate);
-    if (distance > 0 && distance <= allowed) ranked.emplace_back(distance, candidate);
-  }
-  std::sort(ranked.begin(), ranked.end());
-  ranked.erase(std::unique(ranked.begin(), ranked.end()), ranked.end());
-  std::vector<std::string> words;
-  for (size_t i = 0; i < ranked.size() && i < 3; ++i) words.push_back(ranked[i].second);
-  return words;
-}
-
-std::string did_you_mean(const std::vector<std::string>& words) {
-  if (words.empty()) return "";
-  std::string text = "; did you mean '" + words[0] + "'";
-  for (size_t i = 1; i < words.size(); ++i) text += (i + 1 == words.size() ? " or '" : ", '") + words[i] + "'";
-  return text + "?";
 }
 
 namespace {

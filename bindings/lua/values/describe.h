@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "runtime/messages/near_words.h"
+
 /// What error messages say of values, and of names that are unknown.
 namespace triage::lua {
 
@@ -14,11 +16,8 @@ namespace triage::lua {
 std::string describe(lua_State* L, int index);
 std::string describe(const at::Tensor& tensor);
 
-/// Of `candidates`, those that `word` may be a misspelling of.
-std::vector<std::string> close_words(const std::string& word, const std::vector<std::string>& candidates);
-
-/// "; did you mean 'a' or 'b'?", empty where there are none.
-std::string did_you_mean(const std::vector<std::string>& words);
+using messages::close_words;
+using messages::did_you_mean;
 
 /// "z, f, ..." of the function at `index`: a Lua function, or one of the library behind its checks. Nothing for one of
 /// C.

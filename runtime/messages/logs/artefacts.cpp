@@ -10,13 +10,13 @@
 #include <cstdlib>
 #include <exception>
 #include <mutex>
-#include <numeric>
 #include <utility>
 
 #include "runtime/messages/asked.h"
 #include "runtime/messages/debugging/debug_folder.h"
 #include "runtime/messages/fork_safe_mutex.h"
 #include "runtime/messages/logs/log.h"
+#include "runtime/messages/near_words.h"
 #include "runtime/messages/printable.h"
 #include "runtime/messages/profiling/phase_times.h"
 
@@ -32,18 +32,6 @@ struct LevelName {
 constexpr std::array<LevelName, 4> levels = {
     {{"error", LogLevel::error}, {"warning", LogLevel::warn}, {"info", LogLevel::info}, {"debug", LogLevel::debug}}};
 
-/// Insertions, deletions and replacements that make one word of the other.
-size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), size_t{0});
-  for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = std::exchange(row[0], i);
-    for (size_t j = 1; j <= b.size(); ++j)
-      diagonal = std::exchange(row[j], std::min({row[j] + 1, row[j - 1] + 1, diagonal + (a[i - 1] != b[j - 1])}));
-  }
-  return row.back();
-}
-
 std::vector<std::string> known_words() {
   std::vector<std::string> words;
   for (const ArtefactInfo& info : artefacts()) words.emplace_back(info.name);
@@ -53,21 +41,10 @@ std::vector<std::string> known_words() {
   return words;
 }
 
-/// Names begin alike ("graphs", "graph_cod"), or differ by few letters.
-std::string guess(std::string_view word) {
-  std::string best;
-  size_t least = std::max<size_t>(3, word.size() / 2 + 1);
-  for (const std::string& known : known_words()) {
-    const size_t distance = edit_distance(word, known);
-    if (distance < least) least = distance, best = known;
-  }
-  return best.empty() ? "" : fmt::format("; did you mean '{}'?", best);
-}
-
 [[noreturn]] void throw_unknown(std::string_view word) {
   std::string names;
   for (const std::string& known : known_words()) names += (names.empty() ? "" : ", ") + known;
-  const std::string nearest = guess(word);
+  const std::string nearest = did_you_mean(close_words(word, known_words()));
   throw ConfigError(fmt::format("there is no log '{}'{} {}", one_line(word),
                                 nearest.empty() ? "; there are:" : nearest + " There are:", names));
 }
