@@ -7,6 +7,7 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
 #include <c10/core/Device.h>
+#include <triage/files.h>
 
 #include <array>
 #include <cstring>
@@ -196,7 +197,7 @@ const at::Generator* test_generator(lua_State* L, int index) {
 std::string dtype_name(at::ScalarType type) {
   for (const Dtype& dtype : dtypes)
     if (dtype.type == type) return std::string("torch.") + dtype.name;
-  return std::string("torch.") + c10::toString(type);
+  return "torch." + triage::dtype_name(type);  // uint16, float8_e5m2: scripts get them from files
 }
 
 std::string constant_name(const Constant& constant) {
