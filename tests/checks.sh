@@ -1,4 +1,4 @@
-# For tests/*/run that source it: `check`, which counts, `fails_saying`, `leave_out` and `sum_up`.
+# For tests/*/run that source it: `check`, which counts, `fails_saying`, `torch_of_build`, `leave_out` and `sum_up`.
 # $work is a folder that goes when the test ends.
 # shellcheck shell=bash
 work=$(mktemp -d)
@@ -27,6 +27,11 @@ fails_saying() {
     return 1
   fi
   grep -qF "$text" <<<"$(tr -s ' \n' ' ' <<<"$output")" || { echo "$output"; echo "does not say: $text"; return 1; }
+}
+
+# The folder of the LibTorch that the build was made with.
+torch_of_build() {
+  sed -n 's/^# It was built against LibTorch [^ ]* under \(.*\), and that is.*/\1/p' "$TRIAGE_BUILD/package/triageConfig.cmake"
 }
 
 # leave_out WHY: ends the test without a check.

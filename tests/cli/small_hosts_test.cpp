@@ -28,23 +28,23 @@ struct Host {
 };
 
 constexpr Host hosts[] = {
-    {"no HOME", "unset HOME"},
-    {"HOME is no folder", "export HOME=/nonexistent"},
-    {"no folder for temporary files", "export TMPDIR=/nonexistent"},
-    {"a locale that is not installed", "export LC_ALL=xx_YY.UTF-8"},
+    {"no HOME", "unset HOME;"},
+    {"HOME is no folder", "export HOME=/nonexistent;"},
+    {"no folder for temporary files", "export TMPDIR=/nonexistent;"},
+    {"a locale that is not installed", "export LC_ALL=xx_YY.UTF-8;"},
     {"the folder of the process was removed",
-     "cp repair.lua /tmp/small-host-$$.lua; mkdir gone; cd gone; rmdir ../gone", 0, "",
+     "cp repair.lua /tmp/small-host-$$.lua; mkdir gone; cd gone; rmdir ../gone;", 0, "",
      "run /tmp/small-host-$$.lua --input z=randn:32x8", "; status=$?; rm /tmp/small-host-$$.lua; exit $status"},
-    {"standard input is closed", ":", 0, "", run, " <&-"},
-    {"standard output is closed", ":", 1, "cannot write to standard output: Bad file descriptor", run, " >&-"},
-    {"standard output is full", ":", 1, "cannot write to standard output: No space left on device", run, " >/dev/full"},
-    {"standard error is closed", ":", 0, "", run, " 2>&-"},
-    {"eight open files", "ulimit -n 8"},
-    {"no locked memory", "ulimit -l 0"},
-    {"no pending signals", "ulimit -i 0"},
-    {"a stack without an end", "ulimit -s unlimited"},
-    {"a stack of 128 KiB", "ulimit -s 128", 2, "KiB of stack left, and a script needs 512 KiB"},
-    {"files of no size", "set -o pipefail; (ulimit -f 0", 2,
+    {"standard input is closed", "", 0, "", run, " <&-"},
+    {"standard output is closed", "", 1, "cannot write to standard output: Bad file descriptor", run, " >&-"},
+    {"standard output is full", "", 1, "cannot write to standard output: No space left on device", run, " >/dev/full"},
+    {"standard error is closed", "", 0, "", run, " 2>&-"},
+    {"eight open files", "ulimit -n 8;"},
+    {"no locked memory", "ulimit -l 0;"},
+    {"no pending signals", "ulimit -i 0;"},
+    {"a stack without an end", "ulimit -s unlimited;"},
+    {"a stack of 128 KiB", "ulimit -s 128;", 2, "KiB of stack left, and a script needs 512 KiB"},
+    {"files of no size", "set -o pipefail; (ulimit -f 0;", 2,
      "cannot write \"z.pt\": writing failed: File too large; the file is unchanged",
      "run repair.lua --input z=randn:32x8 --output z=z.pt", ") 2>&1 | cat >&2"},
     {"an environment without variables", "exec env -i"},
@@ -61,11 +61,7 @@ constexpr Host hosts_of_root[] = {
 };
 
 void check_host(const Scene& scene, const Host& host) {
-  const std::string before = host.before,
-                    start = before.rfind("exec", 0) == std::string::npos && before.find("; exec") == std::string::npos
-                                ? before + "; \"$triage\" "
-                                : before + " \"$triage\" ";
-  const std::string command = start + host.arguments + host.after;
+  const std::string command = std::string(host.before) + " \"$triage\" " + host.arguments + host.after;
   const Ran ran = shell(scene.folder, "export triage; bash -c " + shell_quoted(command));
   INFO(std::string(host.name) << ": " << ran.out << ran.err);
   CHECK(ran.status == host.status);

@@ -194,11 +194,7 @@ const at::Generator* test_generator(lua_State* L, int index) {
   return test_userdata<const at::Generator>(L, index, &generator_metatable);
 }
 
-std::string dtype_name(at::ScalarType type) {
-  for (const Dtype& dtype : dtypes)
-    if (dtype.type == type) return std::string("torch.") + dtype.name;
-  return "torch." + triage::dtype_name(type);  // uint16, float8_e5m2: scripts get them from files
-}
+std::string dtype_name(at::ScalarType type) { return "torch." + triage::dtype_name(type); }
 
 std::string constant_name(const Constant& constant) {
   if (constant.kind == ConstantKind::dtype) return dtype_name(static_cast<at::ScalarType>(constant.value));

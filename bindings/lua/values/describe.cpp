@@ -6,9 +6,7 @@
 #include "bindings/lua/values/number.h"
 #include "bindings/lua/values/tensor.h"
 
-#include <algorithm>
 #include <sstream>
-#include <utility>
 
 namespace triage::lua {
 namespace {

@@ -7,6 +7,7 @@ import logging
 import os
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -52,6 +53,7 @@ class Steps:
         self._given = {**mine, **({"eos": self.eos[0]} if self.eos else {})}
         self._inputs = tuple(_inputs(each, known) for each in self.policies)
         self._known = [_Known(each, self._given) for each in self.policies]
+        self._is_logged = any(each._is_logged for each in self.policies)
         for policy in self.policies:
             if "eos" in policy.params and not self.eos:
                 raise InputError(f"{policy.key} ends a request with the token `eos`: pass the one of the model's tokenizer, as in eos=2.")
@@ -69,7 +71,7 @@ class Steps:
         requests of the rows, for the decision logs of policies that have one."""
         made: dict[str, Tensor] = {}
         flags: list[Tensor] = []
-        requests = list(names()) if any(each.is_logged for each in self._known) else None
+        requests = names() if self._is_logged else None
         for known, policy, inputs in zip(self._known, self.policies, self._inputs, strict=True):
             for name in inputs:
                 if name == "verdict" and name not in made:
@@ -91,7 +93,6 @@ class _Known:
 
     def __init__(self, policy: Policy, given: Mapping[str, Any]) -> None:
         self._policy, self._given = policy, given
-        self.is_logged = policy._is_logged
         self._ask()
 
     def _ask(self) -> None:
@@ -101,25 +102,26 @@ class _Known:
         self._version = 0
 
     def run(self, inputs: Sequence[Tensor], requests: Sequence[str] | None) -> tuple[Tensor, ...]:
-        named: dict[str, Any] = {"sample_ids": requests} if self.is_logged else {}
+        named: dict[str, Any] = {"sample_ids": requests} if self._policy._is_logged else {}
+        run = partial(self._policy.run, inputs, **named)
         if not self._given:
-            return self._policy.run(inputs, **named)
+            return run()
         if self._has_state:
             self._ask()
-            return self._policy.run(inputs, params=self._params, **named)
+            return run(params=self._params)
         told: dict[str, Any] = {}
         before = self._params
         try:
-            outputs = self._policy.run(inputs, params=before, info=told, **named)
+            outputs = run(params=before, info=told)
         except InputError:  # also of a param that the version that is live now has not
             self._ask()
             if self._params == before:
                 raise
-            return self._policy.run(inputs, params=self._params, **named)
+            return run(params=self._params)
         if told["version"] != self._version:
             self._ask()
             if self._params != before:
-                return self._policy.run(inputs, params=self._params, **named)
+                return run(params=self._params)
             self._version = told["version"]
         return outputs
 

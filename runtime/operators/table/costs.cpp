@@ -51,14 +51,18 @@ double product(c10::ArrayRef<int64_t> sizes) {
   return all;
 }
 
+/// Bytes of an element of the dtype that is asked for, 0 where none is.
+static double asked_width(const Call& call) {
+  const c10::IValue& dtype = call.value("dtype");
+  return dtype.isInt() ? static_cast<double>(c10::elementSize(dtype.toScalarType())) : 0;
+}
+
 double width(const Call& call, double least) {
   double widest = least;
   for_each_tensor(call.arguments, [&](const at::Tensor& tensor) {
     widest = std::max(widest, static_cast<double>(tensor.element_size()));
   });
-  const c10::IValue& dtype = call.value("dtype");
-  if (dtype.isInt()) widest = std::max(widest, static_cast<double>(c10::elementSize(dtype.toScalarType())));
-  return widest;
+  return std::max(widest, asked_width(call));
 }
 
 double computed_width(const Call& call, double least) {
@@ -72,9 +76,7 @@ double computed_width(const Call& call, double least) {
     widest = std::max(widest, whole ? 8 : static_cast<double>(tensor.element_size()));
   });
   if (masks && !others) widest = std::max(widest, 8.0);
-  if (const c10::IValue& dtype = call.value("dtype"); dtype.isInt())
-    widest = std::max(widest, static_cast<double>(c10::elementSize(dtype.toScalarType())));
-  return widest;
+  return std::max(widest, asked_width(call));
 }
 
 double given_bytes(const Call& call) {
@@ -152,8 +154,12 @@ struct Indexed {
   double elements = 1, positions = 0;
 };
 
+const at::Tensor* indexed_tensor(const Call& call) {
+  return call.tensor(call.tensor("weight") ? Name("weight") : Name("self"));
+}
+
 Indexed indexed_elements(const Call& call) {
-  const at::Tensor* self = call.tensor(call.tensor("weight") ? Name("weight") : Name("self"));
+  const at::Tensor* self = indexed_tensor(call);
   double places = 1, rest = 1, masks = 0;
   if (const c10::IValue& indices = call.value("indices"); indices.isList()) {
     Sizes sizes;
@@ -198,9 +204,9 @@ double indexed_work(const Call& call) {
   return found.elements + found.positions + given_elements(call);
 }
 double indexed(const Call& call) {
-  const at::Tensor* self = call.tensor(call.tensor("weight") ? Name("weight") : Name("self"));
   const Indexed found = indexed_elements(call);
-  return found.elements * static_cast<double>(self->element_size()) + 8 * found.positions + 2 * given_bytes(call) + 64;
+  const auto each = static_cast<double>(indexed_tensor(call)->element_size());
+  return found.elements * each + 8 * found.positions + 2 * given_bytes(call) + 64;
 }
 
 double positions(const Call& call) {
@@ -471,15 +477,14 @@ double recurrent_cell_work(const Call& call) {
          given_elements(call);
 }
 
-/// The largest of a window comes with its position.
-static double beside_each(const Call& call) { return call.schema.name().find("max_pool") != std::string::npos ? 8 : 2; }
-
-double pooling(const Call& call) {
-  const at::Tensor* self = call.tensor("self");
-  const auto sizes = pooled(call);
-  const double results = of_spatial(*self, sizes.size()) * product(sizes), each = width(call, 4);
-  return results * (each + beside_each(call)) + (given_elements(call) + 1) * each;
+/// `sizes`: of the windows. The largest of each comes with its position.
+static double of_windows(const Call& call, c10::ArrayRef<int64_t> sizes) {
+  const double results = of_spatial(*call.tensor("self"), sizes.size()) * product(sizes), each = width(call, 4);
+  const double beside_each = call.schema.name().find("max_pool") != std::string::npos ? 8 : 2;
+  return results * (each + beside_each) + (given_elements(call) + 1) * each;
 }
+
+double pooling(const Call& call) { return of_windows(call, pooled(call)); }
 
 double pooling_work(const Call& call) {
   const at::Tensor* self = call.tensor("self");
@@ -493,12 +498,7 @@ double pooling_work(const Call& call) {
   return of_spatial(*self, sizes.size()) * product(sizes) * window + given_elements(call);
 }
 
-double adaptive_pooling(const Call& call) {
-  const at::Tensor* self = call.tensor("self");
-  const auto sizes = filled_up(call, "output_size", 1);
-  const double results = of_spatial(*self, sizes.size()) * product(sizes), each = width(call, 4);
-  return results * (each + beside_each(call)) + (given_elements(call) + 1) * each;
-}
+double adaptive_pooling(const Call& call) { return of_windows(call, filled_up(call, "output_size", 1)); }
 
 double adaptive_pooling_work(const Call& call) {
   const at::Tensor* self = call.tensor("self");

@@ -117,7 +117,6 @@ constexpr Cost slow_pointwise = of_elements(broadcast, 30);  // functions that t
 constexpr Cost choosing = of_elements(spread<2>, 8);
 constexpr Cost composed = of_elements(spread<2>, 20);  // made of several operators
 constexpr Cost dividing = of_elements(spread<2>, 50);
-constexpr Cost adding = of_given(reduced, 10);
 constexpr Cost of_each = of_given(given<2>, 20);
 constexpr Cost spreading = of_given(reduced, 35);  // a standard deviation, a norm
 constexpr Cost copying = of_given(given<2>, 10);

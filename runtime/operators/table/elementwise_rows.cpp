@@ -6,7 +6,6 @@
 namespace triage::operators {
 namespace {
 
-using cost::adding;
 using cost::choosing;
 using cost::composed;
 using cost::dividing;
@@ -213,8 +212,8 @@ constexpr Row elementwise[] = {
 
 // What draws elements together, along dimensions or of the whole tensor, and what runs along one dimension.
 constexpr Row reduction[] = {
-    {"sum", ". dim_IntList", "sizes:reduced never_raises rounds_by_position masked:reduced", "", adding},
-    {"mean", ". dim", "sizes:reduced never_raises rounds_by_position", "", adding},
+    {"sum", ". dim_IntList", "sizes:reduced never_raises rounds_by_position masked:reduced", "", reducing},
+    {"mean", ". dim", "sizes:reduced never_raises rounds_by_position", "", reducing},
     {"nansum nanmean", ".", "sizes:reduced never_raises", "", of_given(cost::given<3>, 30)},
     {"prod", ". dim_int", "sizes:reduced never_raises rounds_by_position", "", reducing},
     {"amax amin", ".", "sizes:reduced raises_by_sizes", "", reducing},

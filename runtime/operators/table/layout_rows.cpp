@@ -183,8 +183,7 @@ constexpr Row indexing[] = {
      of_given(cost::given<4>, 20)},
     {"searchsorted", "Scalar", "", "*: number; sorted_sequence: rank:1..16; side: one:left|right; sorter: absent",
      of_given(cost::given<2>, 20)},
-    {"isin", "Tensor_Tensor", "queries", "*: number", of_given(cost::given<8>, 1000)},
-    {"isin", "Scalar_Tensor", "queries", "*: number", of_given(cost::given<8>, 1000)},
+    {"isin", "Tensor_Tensor Scalar_Tensor", "queries", "*: number", of_given(cost::given<8>, 1000)},
     {"isin", "Tensor_Scalar", "queries", "*: number", of_given(cost::given<3>, 20)},
 };
 

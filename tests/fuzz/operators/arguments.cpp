@@ -152,16 +152,21 @@ class Maker {
     }
   }
 
+  TensorPlan plan_of_reach() const {
+    TensorPlan plan;
+    plan.large = is_large(reach_);
+    plan.plain = reach_ == Reach::large_plain;
+    return plan;
+  }
+
   IValue plausible_tensor(const c10::Argument& argument) {
     const std::string& name = argument.name();
-    const bool large = is_large(reach_), plain = reach_ == Reach::large_plain;
+    const bool large = is_large(reach_);
     if (!large && first_.defined() && random_.percent(5)) return make_alias(random_.pick(tensors_), random_);
     if (!large && first_.defined() && random_.percent(4)) return number_as_tensor();
-    TensorPlan plan;
-    plan.large = large;
-    plan.plain = plain;
+    TensorPlan plan = plan_of_reach();
     plan.sizes = first_.defined() ? sizes_beside_first() : base_sizes_;
-    plan.dtype = !plain && first_.defined() && random_.percent(12) ? any_dtype(random_) : base_dtype_;
+    plan.dtype = !plan.plain && first_.defined() && random_.percent(12) ? any_dtype(random_) : base_dtype_;
     plan.values = random_.pick({Values::ordinary, Values::ordinary, Values::positive, Values::special, Values::small});
     if (is_one_of(name, {"index", "indices", "target", "offsets", "repeats", "tensor_indices_or_sections"})) {
       plan.dtype = at::kLong;
@@ -337,11 +342,9 @@ class Maker {
 
   at::Tensor hinted_tensor(const std::string& text) {
     const size_t end = text.find(']');
-    TensorPlan plan;
+    TensorPlan plan = plan_of_reach();
     plan.sizes = symbols_.list(std::string_view(text).substr(1, end - 1));
     plan.dtype = base_dtype_;
-    plan.large = is_large(reach_);
-    plan.plain = reach_ == Reach::large_plain;
     if (!plan.plain && random_.percent(5)) plan.dtype = any_dtype(random_);
     plan.values = random_.pick({Values::ordinary, Values::ordinary, Values::ordinary, Values::special});
     const bool real = at::isFloatingType(plan.dtype);

@@ -1,5 +1,6 @@
 #pragma once
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <time.h>
 
 #include <cstdint>
 #include <functional>
@@ -49,6 +50,9 @@ struct CallId {
   uint64_t seed = 0;
   int64_t index = 0;
 };
+
+/// What this clock of processors says: of the thread, or of the process with all its threads.
+uint64_t cpu_nanoseconds(clockid_t clock);
 
 /// The arguments of a call: within the contract if some are found soon.
 torch::jit::Stack arguments_of(const Target& target, CallId id, std::optional<std::string>& violation);

@@ -4,10 +4,10 @@
 #include "tests/fuzz/operators/fenced_allocator.h"
 
 #include <ATen/ATen.h>
-#include <time.h>
 
 #include <algorithm>
 
+#include "runtime/operators/call.h"
 #include "runtime/operators/semantics.h"
 
 namespace triage::fuzz {
@@ -19,22 +19,10 @@ constexpr int64_t most_nanoseconds = 2'000'000'000, most_bytes = int64_t{2} << 3
 /// Of narrow ones as if they were float32, which most are computed in.
 int64_t bytes_given(const torch::jit::Stack& arguments) {
   int64_t bytes = 0;
-  const auto add = [&](const c10::IValue& value) {
-    if (value.isTensor() && value.toTensor().defined())
-      bytes += value.toTensor().numel() * std::max<int64_t>(4, static_cast<int64_t>(value.toTensor().element_size()));
-  };
-  for (const c10::IValue& value : arguments) {
-    add(value);
-    if (value.isList())
-      for (const c10::IValue& item : value.toListRef()) add(item);
-  }
+  operators::for_each_tensor(arguments, [&](const at::Tensor& tensor) {
+    bytes += tensor.numel() * std::max<int64_t>(4, static_cast<int64_t>(tensor.element_size()));
+  });
   return bytes;
-}
-
-int64_t cpu_nanoseconds() {
-  timespec now{};
-  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
-  return now.tv_sec * 1'000'000'000 + now.tv_nsec;
 }
 
 std::optional<LargeCall> large_call(const Target& target, Random& random) {
@@ -50,13 +38,13 @@ std::optional<LargeCall> large_call(const Target& target, Random& random) {
   FencedAllocator& memory = FencedAllocator::install();
   torch::jit::Stack stack = arguments;
   memory.begin();
-  const int64_t start = cpu_nanoseconds();
+  const uint64_t start = cpu_nanoseconds(CLOCK_PROCESS_CPUTIME_ID);
   try {
     target.op.callBoxed(stack);
   } catch (const std::exception&) {
     return std::nullopt;
   }
-  call.nanoseconds = cpu_nanoseconds() - start;
+  call.nanoseconds = static_cast<int64_t>(cpu_nanoseconds(CLOCK_PROCESS_CPUTIME_ID) - start);
   call.peak = static_cast<int64_t>(memory.highest());
   if (std::max(call.given, call.peak) < least_given) return std::nullopt;
   call.arguments = describe_arguments(target.op.schema(), arguments);
