@@ -131,6 +131,9 @@ class Call {
  public:
   explicit Call(const TriageRunOptions* options)
       : given_(options_of(options, "options")), params_(given_.params, given_.param_count), report_(given_.info) {}
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
+  ~Call() { context.stream = outer_stream_; }
 
   /// Calls `run(tensors, options)` with what the host passed as C++ takes it; then the memory of the host is its own
   /// again.
@@ -152,6 +155,7 @@ class Call {
     RunOptions options = options_for_cpp();
     const at::NoGradGuard no_grad;  // nothing here can ask for a gradient
     use_stream(given_.stream, tensors, on_stream_);
+    context.stream = given_.stream;
     options.info = report_.begin();
     return run(tensors, options);
   }
@@ -183,7 +187,8 @@ class Call {
   TakenParams params_;
   std::vector<std::string> sample_ids_;
   Report report_;
-  c10::OptionalStreamGuard on_stream_;  // until all that reads the inputs is enqueued
+  c10::OptionalStreamGuard on_stream_;   // until all that reads the inputs is enqueued
+  void* outer_stream_ = context.stream;  // of the call that a callback, which makes this one, belongs to
 };
 
 Taken taken(DLManagedTensor* const* inputs, size_t count) {

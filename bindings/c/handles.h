@@ -3,6 +3,8 @@
 #include "bindings/c/status.h"
 
 #include <fmt/format.h>
+#include <triage/bundle.h>
+#include <triage/decisions.h>
 #include <triage/runtime.h>
 
 #include <algorithm>
@@ -10,6 +12,7 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <mutex>
 #include <new>
 #include <optional>
@@ -24,7 +27,12 @@
 namespace triage::c {
 
 /// The first word of a handle: what it is. Its last two bits say what has become of it.
-enum class Kind : uint64_t { runtime = 0x747269616765'5210, policy = 0x747269616765'5010, watch = 0x747269616765'5710 };
+enum class Kind : uint64_t {
+  runtime = 0x747269616765'5210,
+  policy = 0x747269616765'5010,
+  watch = 0x747269616765'5710,
+  bundle = 0x747269616765'4210
+};
 constexpr uint64_t freed_bit = 1, destroyed_bit = 2;
 
 /// How many calls use something. Threads count in different places: a counter that all of them wrote to would cost more
@@ -59,11 +67,16 @@ struct Handle {
   Freed freed;
 };
 
+struct RuntimeOfHost : Runtime {
+  std::shared_ptr<DecisionLog> decisions;  // null: it has none
+};
+
 }  // namespace triage::c
 
-struct TriageRuntime : triage::c::Handle<triage::Runtime, triage::c::Kind::runtime> {};
+struct TriageRuntime : triage::c::Handle<triage::c::RuntimeOfHost, triage::c::Kind::runtime> {};
 struct TriagePolicy : triage::c::Handle<triage::Policy, triage::c::Kind::policy> {};
 struct TriageWatch : triage::c::Handle<triage::Watch, triage::c::Kind::watch> {};
+struct TriageBundle : triage::c::Handle<triage::Bundle, triage::c::Kind::bundle> {};
 
 namespace triage::c {
 
@@ -75,6 +88,8 @@ constexpr const char* kind_name(uint64_t kind) {
       return "policy";
     case Kind::watch:
       return "watch";
+    case Kind::bundle:
+      return "bundle";
   }
   return nullptr;
 }

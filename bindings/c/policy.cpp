@@ -13,7 +13,7 @@
 namespace triage::c {
 namespace {
 
-TriageVersion told(const VersionInfo& info) {
+TriageVersion told_version(const VersionInfo& info) {
   TriageVersion version{};
   version.number = info.number;
   version.live = info.live;
@@ -30,10 +30,6 @@ TriageVersion told(const VersionInfo& info) {
   version.last_error_file = error ? error->source.file.c_str() : "";
   version.last_error_line = error ? error->source.line : 0;
   return version;
-}
-
-void tell(Reload reloaded, int32_t* result) {
-  if (result) *result = static_cast<int32_t>(reloaded);
 }
 
 TriageStatistics told(const PolicyStatistics& all) {
@@ -79,23 +75,14 @@ TriageStatus version(TriagePolicy* policy, TriageVersion* version) {
   return guarded("version", [&] {
     check_size(required(version, "version", "the address of a TriageVersion"), "version");
     context.versions = {Use(policy)->version()};
-    fill(*version, told(context.versions.front()));
+    fill(*version, told_version(context.versions.front()));
   });
 }
 
 TriageStatus versions(TriagePolicy* policy, TriageVersion* versions, size_t* count) {
   return guarded("versions", [&] {
-    size_t& places = required(count, "count", "the address of the number of versions that there is room for");
-    if (places > 0) check_size(required(versions, "versions", "an array, or 0 as its room"), "versions");
-    context.versions = Use(policy)->versions();
-    const size_t placed = place(versions, places, context.versions.size(), "versions");
-    const size_t size = placed > 0 ? versions->size : 0;
-    for (size_t i = 0; i < placed; ++i) {
-      // The array has elements of the size that the host's version of the struct has.
-      auto* version = reinterpret_cast<TriageVersion*>(reinterpret_cast<char*>(versions) + i * size);
-      version->size = size;
-      fill(*version, told(context.versions[i]));
-    }
+    const auto find = [&]() -> const auto& { return context.versions = Use(policy)->versions(); };
+    fill_array(versions, count, "versions", find, told_version);
   });
 }
 

@@ -1,7 +1,8 @@
 // Runtimes, their policies and watches, logs and metrics.
+#include "bindings/c/decisions.h"
 #include "bindings/c/functions.h"
 #include "bindings/c/handles.h"
-#include "bindings/c/structs.h"
+#include "bindings/c/options.h"
 
 #include <triage/runtime.h>
 #include <triage/version.h>
@@ -10,6 +11,7 @@
 #include <limits>
 #include <new>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace triage::c {
@@ -28,22 +30,6 @@ Log log_of(TriageLog log, void* user) {
     const InCallback inside;
     log(&given, user);
   };
-}
-
-/// 0: `otherwise`, the default of C++; -1: `none`.
-template <class To, class From>
-To number(From given, To otherwise, const char* name, To none = 0) {
-  if (given == 0) return otherwise;
-  if (given == -1) return none;
-  if (!(given > 0))
-    throw Misuse(
-        fmt::format("`options->{}` is {}; pass a positive number, 0 for the default or -1 for none", name, given));
-  return static_cast<To>(given);
-}
-
-int64_t not_negative(int64_t given, const char* name) {
-  if (given < 0) throw Misuse(fmt::format("`options->{}` is {}; pass 0 or more", name, given));
-  return given;
 }
 
 ReloadGate gate(int32_t given, ReloadGate otherwise, const char* name) {
@@ -70,8 +56,7 @@ RuntimeOptions runtime_options(const TriageRuntimeOptions* options) {
   result.fullgraph = choice(given.fullgraph, 2, "options->fullgraph");
   result.masked_rows = choice<MaskedRows>(given.masked_rows, 2, "options->masked_rows");
   result.count_flags = !choice(given.skip_flag_counts, 2, "options->skip_flag_counts");
-  result.keep_versions =
-      number(not_negative(given.keep_versions, "keep_versions"), result.keep_versions, "keep_versions");
+  result.keep_versions = positive(given.keep_versions, result.keep_versions, "keep_versions");
   result.trial_calls = number(given.trial_calls, result.trial_calls, "trial_calls");
   result.trial_seconds = number(given.trial_seconds, result.trial_seconds, "trial_seconds");
   result.reload_latency_ratio = number(given.reload_latency_ratio, result.reload_latency_ratio, "reload_latency_ratio");
@@ -79,13 +64,14 @@ RuntimeOptions runtime_options(const TriageRuntimeOptions* options) {
   result.on_new_graph_breaks =
       gate(given.on_new_graph_breaks, result.on_new_graph_breaks, "options->on_new_graph_breaks");
   result.failures_to_revert = number(given.failures_to_revert, result.failures_to_revert, "failures_to_revert");
-  if (const int64_t keys = not_negative(given.state_keys, "state_keys")) result.state_keys = static_cast<size_t>(keys);
+  result.state_keys = positive(given.state_keys, result.state_keys, "state_keys");
   result.state_age = std::chrono::seconds(not_negative(given.state_age_seconds, "state_age_seconds"));
   Limits& limits = result.limits;
   limits.instructions = number(given.max_instructions, limits.instructions, "max_instructions");
   limits.seconds = number(given.max_seconds, limits.seconds, "max_seconds");
   limits.script_bytes = number(given.max_script_bytes, limits.script_bytes, "max_script_bytes");
   limits.tensor_bytes = number(given.max_tensor_bytes, limits.tensor_bytes, "max_tensor_bytes");
+  if (given.decisions) result.decisions = decision_log(*given.decisions, result.log);
   return result;
 }
 
@@ -127,7 +113,11 @@ TriageStatus set_log(TriageLog log, void* user) {
 }
 
 TriageStatus create_runtime(const TriageRuntimeOptions* options, TriageRuntime** runtime) {
-  return create("create_runtime", runtime, [&] { return Runtime(runtime_options(options)); });
+  return create("create_runtime", runtime, [&] {
+    RuntimeOptions given = runtime_options(options);
+    auto decisions = given.decisions;
+    return RuntimeOfHost{Runtime(std::move(given)), std::move(decisions)};
+  });
 }
 
 TriageStatus free_runtime(TriageRuntime* runtime) { return release("free_runtime", runtime); }

@@ -2,6 +2,7 @@
 #include "bindings/c/status.h"
 
 #include <fmt/format.h>
+#include <triage/runtime.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -77,6 +78,25 @@ size_t place(T* array, size_t& count, size_t found, const char* name) {
   if (room > 0) required(array, name, "an array, or 0 as its room");
   count = found;
   return std::min(room, found);
+}
+
+/// `found` in an array of the host, whose elements have the size that its version of the struct has: as many as
+/// `*count`, the room, which becomes their number.
+template <class T, class Found, class Tell>
+void fill_array(T* array, size_t* count, const char* name, const Found& find, const Tell& tell) {
+  size_t& room = required(count, "count", "the address of the number of elements that there is room for");
+  if (room > 0) check_size(required(array, name, "an array, or 0 as its room"), name);
+  const auto& found = find();
+  const size_t placed = place(array, room, found.size(), name), size = placed > 0 ? array->size : 0;
+  for (size_t i = 0; i < placed; ++i) {
+    auto* element = reinterpret_cast<T*>(reinterpret_cast<char*>(array) + i * size);
+    element->size = size;
+    fill(*element, tell(found[i]));
+  }
+}
+
+inline void tell(Reload reloaded, int32_t* result) {
+  if (result) *result = static_cast<int32_t>(reloaded);
 }
 
 inline void copy_hash(char (&to)[24], std::string_view hash) {

@@ -37,6 +37,10 @@ constexpr Dtype dtypes[] = {{at::kFloat, kDLFloat, 32},
                             {at::kComplexFloat, kDLComplex, 64},
                             {at::kComplexDouble, kDLComplex, 128}};
 
+DLDataType described_as(const Dtype& dtype) {
+  return {static_cast<uint8_t>(dtype.code), static_cast<uint8_t>(dtype.bits), 1};
+}
+
 /// Which tensor a message is about.
 struct Named {
   const char* what;
@@ -60,6 +64,12 @@ at::ScalarType dtype_of(const DLDataType& dtype, const Named& name) {
       bool_code, int{kDLComplex});
 }
 
+const Dtype& dtype_for(at::ScalarType type, const Named& name) {
+  for (const Dtype& row : dtypes)
+    if (row.type == type) return row;
+  name.refuse("it has dtype {}, which DLPack cannot describe; let the policy convert it", c10::toString(type));
+}
+
 at::Device device_of(const DLDevice& device, const Named& name) {
   if (device.device_type == kDLCPU || device.device_type == kDLCUDAHost) return at::kCPU;
   if (device.device_type != kDLCUDA)
@@ -73,16 +83,28 @@ at::Device device_of(const DLDevice& device, const Named& name) {
   return {at::kCUDA, static_cast<c10::DeviceIndex>(device.device_id)};
 }
 
-/// Throws for sizes and strides that no memory can have: LibTorch would compute with numbers that overflow.
-void check_layout(const DLTensor& tensor, size_t item_size, const Named& name) {
+DLDevice device_for(at::Device device, const Named& name) {
+  if (!device.is_cpu() && !device.is_cuda())
+    name.refuse("it is on device {}, which this interface cannot describe; let the policy return it on the CPU",
+                device.str());
+  return {device.is_cuda() ? kDLCUDA : kDLCPU, device.is_cuda() ? device.index() : 0};
+}
+
+void check_shape(const DLTensor& tensor, const Named& name) {
   if (tensor.ndim < 0 || tensor.ndim > max_dims) name.refuse("ndim is {}; pass 0 to {}", tensor.ndim, max_dims);
   if (tensor.ndim > 0 && !tensor.shape) name.refuse("shape is null, but ndim is {}; pass that many sizes", tensor.ndim);
+  for (int32_t d = 0; d < tensor.ndim; ++d)
+    if (tensor.shape[d] < 0) name.refuse("size {} of dimension {} is negative", tensor.shape[d], d);
+}
+
+/// Throws for sizes and strides that no memory can have: LibTorch would compute with numbers that overflow.
+void check_layout(const DLTensor& tensor, size_t item_size, const Named& name) {
+  check_shape(tensor, name);
   int64_t elements = 1, last = 0;
   bool fits = true;
   for (int32_t d = tensor.ndim; d-- > 0;) {
     const int64_t size = tensor.shape[d], stride = tensor.strides ? tensor.strides[d] : elements;
     int64_t step = 0;
-    if (size < 0) name.refuse("size {} of dimension {} is negative", size, d);
     if (stride < 0)
       name.refuse("stride {} of dimension {} is negative, which LibTorch does not support; copy the tensor", stride, d);
     fits &= !__builtin_mul_overflow(elements, size, &elements);
@@ -191,14 +213,8 @@ DLManagedTensor* give(at::Tensor tensor, const char* what, size_t number) {
   const Named name{what, number};
   if (tensor.layout() != at::kStrided || tensor.is_quantized())
     name.refuse("it is a sparse or quantized tensor, which DLPack cannot describe; let the policy return a dense one");
-  if (!tensor.device().is_cpu() && !tensor.device().is_cuda())
-    name.refuse("it is on device {}, which this interface cannot describe; let the policy return it on the CPU",
-                tensor.device().str());
-  const Dtype* dtype = std::find_if(std::begin(dtypes), std::end(dtypes),
-                                    [&](const Dtype& row) { return row.type == tensor.scalar_type(); });
-  if (dtype == std::end(dtypes))
-    name.refuse("it has dtype {}, which DLPack cannot describe; let the policy convert it",
-                c10::toString(tensor.scalar_type()));
+  const DLDevice device = device_for(tensor.device(), name);
+  const Dtype& dtype = dtype_for(tensor.scalar_type(), name);
   tensor = tensor.resolve_conj().resolve_neg();
   if (tensor.numel() > 0 && !tensor.data_ptr()) tensor = tensor.clone();  // zeros that LibTorch keeps without memory
   if (tensor.numel() > 0 && !tensor.data_ptr())
@@ -207,15 +223,34 @@ DLManagedTensor* give(at::Tensor tensor, const char* what, size_t number) {
   const at::Tensor& held = given->tensor;
   DLTensor& described = given->managed.dl_tensor;
   described.data = held.data_ptr();
-  described.device.device_type = held.is_cuda() ? kDLCUDA : kDLCPU;
-  described.device.device_id = held.is_cuda() ? held.device().index() : 0;
+  described.device = device;
   described.ndim = static_cast<int32_t>(held.dim());
-  described.dtype = {static_cast<uint8_t>(dtype->code), static_cast<uint8_t>(dtype->bits), 1};
+  described.dtype = described_as(dtype);
   described.shape = const_cast<int64_t*>(held.sizes().data());      // NOLINT: DLPack has no const
   described.strides = const_cast<int64_t*>(held.strides().data());  // NOLINT
   given->managed.manager_ctx = given.get();
   given->managed.deleter = [](DLManagedTensor* self) { delete static_cast<Given*>(self->manager_ctx); };
   return &given.release()->managed;
 }
+
+Form::Form(const graph::TensorMeta& meta, const char* what, size_t number) : sizes(meta.sizes) {
+  const Named name{what, number};
+  DLTensor& described = managed.dl_tensor;
+  described.device = device_for(meta.device, name);
+  described.ndim = static_cast<int32_t>(sizes.size());
+  described.dtype = described_as(dtype_for(meta.dtype, name));
+  described.shape = sizes.data();
+}
+
+graph::TensorMeta form_of(const DLManagedTensor* tensor, const char* what, size_t number) {
+  const Named name{what, number};
+  if (!tensor) name.refuse("it is null; pass a DLManagedTensor");
+  const DLTensor& form = tensor->dl_tensor;
+  check_shape(form, name);
+  const at::IntArrayRef sizes(form.shape, static_cast<size_t>(form.ndim));
+  return {dtype_of(form.dtype, name), sizes.vec(), device_of(form.device, name)};
+}
+
+at::Device device_of(const DLDevice& device, const char* what) { return device_of(device, Named{what, 0}); }
 
 }  // namespace triage::c

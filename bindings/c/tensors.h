@@ -5,8 +5,12 @@
 // After LibTorch's DLPack, which the header then takes.
 #include <triage_c.h>
 
+#include <triage/graph.h>
+
 #include <cstddef>
+#include <memory>
 #include <utility>
+#include <vector>
 
 /// DLPack tensors as ATen tensors and back, without copies. LibTorch's own conversion is not used: in 1.13 it ignores
 /// byte_offset, never frees a tensor without elements, and refuses bool.
@@ -38,5 +42,32 @@ class Taken {
 
 /// Its deleter releases `tensor`. Throws Misuse for what DLPack cannot describe.
 DLManagedTensor* give(at::Tensor tensor, const char* what, size_t number);
+
+/// Tensors that a callback of the host reads, and frees none of.
+class Lent {
+ public:
+  Lent() = default;
+  Lent(const Lent&) = delete;
+  Lent& operator=(const Lent&) = delete;
+  ~Lent() {
+    for (DLManagedTensor* tensor : tensors_) tensor->deleter(tensor);
+  }
+  void add(DLManagedTensor* tensor) { tensors_.push_back(tensor); }
+  const std::vector<DLManagedTensor*>& tensors() const { return tensors_; }
+
+ private:
+  std::vector<DLManagedTensor*> tensors_;
+};
+
+/// Describes a tensor without its data. Throws as `give` does.
+struct Form {
+  Form(const graph::TensorMeta& meta, const char* what, size_t number);
+  std::vector<int64_t> sizes;  // its memory is that of managed's shape, wherever this is moved
+  DLManagedTensor managed{};
+};
+/// What such a tensor says of dtype, sizes and device. Throws Misuse.
+graph::TensorMeta form_of(const DLManagedTensor* tensor, const char* what, size_t number);
+/// Throws Misuse for a device that this LibTorch does not have.
+at::Device device_of(const DLDevice& device, const char* what);
 
 }  // namespace triage::c

@@ -14,10 +14,13 @@ const std::string source = repair_source;
 
 /// Structs that the library fills, but for their `size`.
 bool is_result(const std::string& field) {
-  static const std::set<std::string> results = {"TriageError",   "TriageLogRecord",  "TriageRunInfo",    "TriageFlag",
-                                                "TriageVersion", "TriageStatistics", "TriageWatchEvent", "TriageApi"};
+  static const std::set<std::string> results = {
+      "TriageError",         "TriageLogRecord",       "TriageRunInfo",       "TriageFlag",
+      "TriageVersion",       "TriageStatistics",      "TriageWatchEvent",    "TriageApi",
+      "TriageCandidateSide", "TriageCandidateReport", "TriageBundleVersion", "TriageFunctionCall"};
   const size_t colon = field.find("::");
-  return results.count(field.substr(0, colon)) != 0 && field.substr(colon) != "::size";
+  if (results.count(field.substr(0, colon)) == 0) return false;
+  return field.substr(colon) != "::size" || field == "TriageFunctionCall::size";  // that one it sets, too
 }
 
 /// What a call may say to a number: that it is wrong, or that a limit so small is met.
@@ -102,6 +105,51 @@ TriageStatus live(const TriageWatchOptions& options) {
   else
     check_told(status);
   check_ok(api().free_watch(watch));
+  return status;
+}
+
+TriageStatus live(const TriageDecisionLogOptions& given) {
+  TriageDecisionLogOptions options = given;
+  options.on_line = [](const char*, size_t, void*) {};
+  TriageRuntimeOptions with = {};
+  with.size = sizeof with;
+  with.decisions = &options;
+  return live(with);
+}
+
+/// A candidate for a call, with what the host says of its end.
+template <class Start>
+TriageStatus live_with_candidate(const Start& start) {
+  const std::string next = source + "\n-- next";
+  const TriageStatus status = start(host().policy, next);
+  if (status != TRIAGE_OK) check_told(status);
+  CHECK(run_of(host().policy) == TRIAGE_OK);
+  if (status == TRIAGE_OK) check_ok(api().end_candidate(host().policy, nullptr));
+  return status;
+}
+TriageStatus live(const TriageShadowOptions& options) {
+  return live_with_candidate([&](TriagePolicy* policy, const std::string& next) {
+    return api().shadow_source(policy, next.data(), next.size(), &options, nullptr);
+  });
+}
+TriageStatus live(const TriageCanaryOptions& given) {
+  TriageCanaryOptions options = given;
+  if (options.promote_after == 0) options.promote_after = -1;  // it must be there to be ended
+  return live_with_candidate([&](TriagePolicy* policy, const std::string& next) {
+    return api().canary_source(policy, next.data(), next.size(), &options, nullptr);
+  });
+}
+
+TriageStatus live(const TriageFunctionOptions& options) {
+  const TriageStatus status = api().define_function(
+      host().runtime, "unused", [](TriageFunctionCall*, void*) {}, nullptr, &options);
+  if (status != TRIAGE_OK) check_told(status);
+  return status;
+}
+TriageStatus live(const TriageModuleOptions& options) {
+  const TriageStatus status =
+      api().define_module(host().runtime, "unused", (source_dir() + "/tests/data/none.pt").c_str(), &options);
+  if (status != TRIAGE_ERROR_FILE) check_told(status);
   return status;
 }
 
@@ -227,7 +275,39 @@ std::vector<Row> rows() {
       OF(TriageWatchOptions, size),
       LIMIT(TriageWatchOptions, debounce_ms),
       LIMIT(TriageWatchOptions, poll_ms),
+      OF(TriageDecisionLogOptions, size),
+      LIMIT(TriageDecisionLogOptions, max_file_bytes),
+      OF(TriageDecisionLogOptions, max_files),
+      OF(TriageDecisionLogOptions, clean_share),
+      OF(TriageDecisionLogOptions, queue_records),
+      OF(TriageDecisionLogOptions, max_samples),
+      OF(TriageDecisionLogOptions, at_once),
+      OF(TriageDecisionLogOptions, skip_events),
+      OF(TriageDecisionLogOptions, drop_count),
+      OF(TriageDecisionLogOptions, mask_count),
+      OF(TriageShadowOptions, size),
+      OF(TriageShadowOptions, share),
+      LIMIT(TriageShadowOptions, queue),
+      LIMIT(TriageShadowOptions, queue_bytes),
+      OF(TriageShadowOptions, tolerance),
+      OF(TriageShadowOptions, examples),
+      OF(TriageCanaryOptions, size),
+      OF(TriageCanaryOptions, share),
+      OF(TriageCanaryOptions, promote_after),
+      LIMIT(TriageCanaryOptions, failures),
+      LIMIT(TriageCanaryOptions, flagged_ratio),
+      LIMIT(TriageCanaryOptions, p99_ratio),
+      LIMIT(TriageCanaryOptions, min_calls),
+      LIMIT(TriageCanaryOptions, min_samples),
+      OF(TriageFunctionOptions, size),
+      OF(TriageFunctionOptions, pure),
+      OF(TriageFunctionOptions, reserved),
+      OF(TriageModuleOptions, size),
+      OF(TriageModuleOptions, training),
+      OF(TriageModuleOptions, reserved),
       OF_RESULT(TriageRunInfo, run_with(given)),
+      OF_RESULT(TriageCandidateReport, api().candidate(host().policy, &given)),
+      OF_RESULT(TriageBundleVersion, api().bundle_version(nullptr, &given)),
       OF_RESULT(TriageVersion, api().version(host().policy, &given)),
       OF_RESULT(TriageStatistics, api().statistics(host().policy, &given)),
       OF_TENSOR("DLDevice::device_id", device.device_id),

@@ -74,11 +74,12 @@ extern "C" {
 #endif
 
 /// The version of this header. A table only grows at its end, with a new version.
-#define TRIAGE_C_VERSION 2
+#define TRIAGE_C_VERSION 3
 
 typedef struct TriageRuntime TriageRuntime;
 typedef struct TriagePolicy TriagePolicy;
 typedef struct TriageWatch TriageWatch;
+typedef struct TriageBundle TriageBundle;
 
 typedef int32_t TriageStatus;
 enum {
@@ -147,6 +148,29 @@ enum {
   TRIAGE_RELOAD_GATE_SHADOW = 3   ///< the live version stays live, and the new one runs in its shadow
 };
 
+/// The decision log: a line of JSON for each call with flagged samples or a failure, and for what happens to policies
+/// (docs/decisions.md). A thread of its own writes it; `run` never waits for it.
+typedef struct TriageDecisionLogOptions {
+  size_t size;
+  const char* file;  ///< lines are appended to it. Null: none; then there must be `on_line`
+  /// Gets each line, of `length` bytes, on the thread of the log.
+  void (*on_line)(const char* line, size_t length, void* user);
+  void* user;
+  int64_t max_file_bytes;   ///< beyond which the file is renamed, and a new one begun. 0: 64 MiB
+  int64_t max_files;        ///< of the renamed ones that are kept. 0: 5
+  double clean_share;       ///< 0 to 1: the share of other calls that get a line, too
+  int64_t queue_records;    ///< decisions that may wait; further ones are dropped. 0: 1024
+  int64_t max_samples;      ///< bad samples that a line lists. 0: 100
+  int32_t at_once;          ///< 1: a call returns when its line is written
+  int32_t skip_events;      ///< 1: what happens to policies gets no lines
+  const char* const* drop;  ///< names of fields that are left out
+  size_t drop_count;
+  const char* const* mask;  ///< names of fields of text that are replaced by a hash
+  size_t mask_count;
+  const char* mask_key;     ///< the key of these hashes. Null: none, so that short texts can be guessed
+  const char* capsule_dir;  ///< a folder for capsules of flagged and of failed calls (docs/replay.md). Null: none
+} TriageDecisionLogOptions;
+
 /// 0 and null are the defaults. Of the signed numbers, -1 means "none" or "unlimited".
 typedef struct TriageRuntimeOptions {
   size_t size;
@@ -179,6 +203,7 @@ typedef struct TriageRuntimeOptions {
   double reload_latency_ratio;  ///< to the live version, beyond which a new one is too slow. 0: 10, -1: none
   int32_t on_slow_reload;       ///< TRIAGE_RELOAD_GATE_... 0: REFUSE
   int32_t on_new_graph_breaks;  ///< TRIAGE_RELOAD_GATE_... 0: WARN
+  const TriageDecisionLogOptions* decisions;  ///< null: no decision log
 } TriageRuntimeOptions;
 
 enum {
@@ -341,7 +366,135 @@ typedef struct TriageWatchOptions {
   void* user;
 } TriageWatchOptions;
 
-/// The functions of version 1.
+/// --- candidates: a new version beside the live one, before it goes live (docs/rollouts.md) ---
+
+enum {
+  TRIAGE_CANDIDATE_SHADOW = 0,  ///< runs on a share of the batches after they were answered; it answers no call
+  TRIAGE_CANDIDATE_CANARY = 1   ///< answers a share of the calls
+};
+enum {
+  TRIAGE_CANDIDATE_RUNNING = 0,
+  TRIAGE_CANDIDATE_PROMOTED = 1,  ///< it went live
+  TRIAGE_CANDIDATE_REVERTED = 2,  ///< a rule of TriageCanaryOptions was broken
+  TRIAGE_CANDIDATE_ENDED = 3      ///< the host ended it, or the runtime is gone
+};
+
+/// Calls of one side since the comparison began. Times are upper bounds; 0: there were no such calls.
+typedef struct TriageCandidateSide {
+  uint64_t calls;
+  uint64_t failures;  ///< of the candidate: that the live version answered
+  uint64_t samples, flagged;
+  uint64_t p50_ns, p90_ns, p99_ns;
+} TriageCandidateSide;
+
+/// Its texts are valid until this thread's next call of `candidate` or `end_candidate`; in on_end while that runs.
+typedef struct TriageCandidateReport {
+  size_t size;
+  int32_t kind, state;   ///< TRIAGE_CANDIDATE_...
+  int32_t version;       ///< of the candidate. 0: there was none, and all else is 0 and empty
+  int32_t live_version;  ///< that it is compared with
+  double share;          ///< of the calls
+  uint64_t restarts;     ///< of the comparison, because another version went live
+  TriageCandidateSide live, candidate;
+  /// Of a shadow: calls that were compared, that the candidate failed or answered in another form, that its queue had
+  /// no room for, and that nothing can be said of.
+  uint64_t compared, failed, dropped, not_comparable;
+  uint64_t only_live, only_candidate;       ///< samples that one of the two flags
+  uint64_t different, different_unflagged;  ///< samples whose outputs differ; of these, those that neither flags
+  double max_difference;
+  const char* reason;        ///< why it was promoted, reverted or ended; empty while it runs
+  const char* last_failure;  ///< of the candidate; may be empty
+  const char* text;          ///< the whole report, several lines
+  const char* json;          ///< the same as one object, on one line
+} TriageCandidateReport;
+
+typedef struct TriageShadowOptions {
+  size_t size;
+  double share;         ///< of the calls, at most 1. 0: 0.1
+  int64_t queue;        ///< calls that wait for the candidate. 0: 64
+  int64_t queue_bytes;  ///< memory of their tensors. 0: 256 MiB, -1: unlimited
+  double tolerance;     ///< absolute differences up to this are none
+  int64_t examples;     ///< samples that the report lists. 0: 10, -1: none
+} TriageShadowOptions;
+
+typedef struct TriageCanaryOptions {
+  size_t size;
+  double share;           ///< of the calls, at most 1. 0: 0.05
+  int64_t promote_after;  ///< calls that it answers before it goes live. 0: 10000, -1: only `promote` does it
+  int64_t failures;       ///< calls that it fails before it is reverted. 0: 1, -1: any number
+  double flagged_ratio;   ///< the highest share of flagged samples, to that of the live version. 0: 2, -1: any
+  double p99_ratio;       ///< the highest 99th percentile of the time, to that of the live version. 0: 1.5, -1: any
+  int64_t min_calls;      ///< of both sides before the times are compared. 0: 500
+  int64_t min_samples;    ///< of both sides before the flagged samples are compared. 0: 1000
+  /// Called once when it is promoted, reverted or ended, on a thread of the runtime, but not after free_runtime.
+  void (*on_end)(const TriageCandidateReport* report, void* user);
+  void* user;
+} TriageCanaryOptions;
+
+/// --- bundles: policies that change together (docs/bundles.md) ---
+
+/// A version of a bundle. Its texts and arrays are valid until this thread's next call of `bundle_version` or
+/// `bundle_versions`.
+typedef struct TriageBundleVersion {
+  size_t size;
+  int32_t number;                              ///< 1, 2, ... in the order of going live
+  int32_t live, pinned, on_trial, taken_back;  ///< 0 or 1
+  int32_t reserved;
+  int64_t since_ns;                 ///< when it went live (last), since 1970
+  const char* version;              ///< as its bundle.json says
+  const char* sha256;               ///< of its bundle.json, 64 hexadecimal digits
+  size_t policy_count;              ///< its policies, in the order of their names,
+  const char* const* policy_names;  ///< and the number of the version of each
+  const int32_t* policy_versions;
+  const char* last_error;  ///< of the live version: why the newest bundle.json is not it. Empty: it is
+  const char* last_error_file;
+  int64_t last_error_line;
+} TriageBundleVersion;
+
+/// --- what policies get of the host ---
+
+/// One call of a function of the host by a policy.
+typedef struct TriageFunctionCall {
+  size_t size;                     ///< of this struct in the library
+  DLManagedTensor* const* inputs;  ///< valid while the function runs; it must not write to them, and frees none
+  size_t input_count;
+  DLManagedTensor** outputs;  ///< room for `output_room` tensors, all null
+  size_t output_room;         ///< 16
+  size_t output_count;        ///< to be set: the number of outputs. 0 at first
+  /// To be set if the function fails: why. The call of the policy fails with it, and with the line of the script. The
+  /// library reads it as soon as the function has returned.
+  const char* error;
+  void* stream;  ///< of inputs on a CUDA device: the stream of the run. Null: the default stream
+} TriageFunctionCall;
+
+/// It may be called on every thread that runs policies, on several at once. The library takes over an output with a
+/// deleter, and copies one without a deleter before the function is called again on this thread. No output may be one
+/// of `inputs`.
+typedef void (*TriageFunction)(TriageFunctionCall* call, void* user);
+
+typedef struct TriageFunctionOptions {
+  size_t size;
+  /// 1: equal inputs give equal outputs, and the function does nothing else. A call of it is then a node of the
+  /// policy's graph, and no graph break. Equal calls may become one, unused ones may not run, and a reload may try a
+  /// new version by calling it with synthetic values.
+  int32_t pure;
+  int32_t reserved;  ///< 0
+  /// Of a pure function: which outputs it returns for such inputs. It is called as the function is; the inputs have no
+  /// data (null), and of the outputs, which need none, only dtype and shape are read. It must be right for all shapes,
+  /// or fail. Null: there is one output, of the dtype and shape of the first input.
+  TriageFunction shapes;
+  /// If the function was defined: called with `user`, once, when no policy can call it any more. Null: nothing is.
+  void (*free_user)(void* user);
+} TriageFunctionOptions;
+
+typedef struct TriageModuleOptions {
+  size_t size;
+  DLDevice device;   ///< that its parameters are moved to. Type 0: they stay where the file has them
+  int32_t training;  ///< 1: the module is in training mode; else in evaluation mode
+  int32_t reserved;  ///< 0
+} TriageModuleOptions;
+
+/// The functions of all versions.
 typedef struct TriageApi {
   uint32_t interface_version;  ///< of the library: at least the version that was asked for
 
@@ -429,6 +582,49 @@ typedef struct TriageApi {
   /// live version has them.
   TriageStatus (*read_policy_flags)(TriagePolicy* policy, const DLManagedTensor* tensor, TriageFlag* flags,
                                     size_t* count);
+
+  /// --- since version 3: candidates --- Each of the first four loads and tries a source as a reload does, and starts
+  /// it beside the live version. Options may be null. `number` gets the number of its version, and may be null. A
+  /// policy has at most one candidate at a time.
+  TriageStatus (*shadow)(TriagePolicy* policy, const char* path, const TriageShadowOptions* options, int32_t* number);
+  TriageStatus (*shadow_source)(TriagePolicy* policy, const char* source, size_t length,
+                                const TriageShadowOptions* options, int32_t* number);
+  TriageStatus (*canary)(TriagePolicy* policy, const char* path, const TriageCanaryOptions* options, int32_t* number);
+  TriageStatus (*canary_source)(TriagePolicy* policy, const char* source, size_t length,
+                                const TriageCanaryOptions* options, int32_t* number);
+  TriageStatus (*candidate)(TriagePolicy* policy, TriageCandidateReport* report);  ///< also of one that has ended
+  TriageStatus (*promote)(TriagePolicy* policy);                                   ///< makes it live, as a reload does
+  TriageStatus (*end_candidate)(TriagePolicy* policy, TriageCandidateReport* report);  ///< `report` may be null
+
+  /// --- since version 3: bundles --- Their policies change only with them: `reload`, `replace`, `rollback`, `pin`,
+  /// `unpin`, `canary` and `promote` of such a policy are errors. `watch` of the folder follows its bundle.json.
+  TriageStatus (*load_bundle)(TriageRuntime* runtime, const char* folder, TriageBundle** bundle);
+  TriageStatus (*free_bundle)(TriageBundle* bundle);  ///< null is allowed; the policies that the host holds stay
+  /// The policy of file `name`, without the extension: a handle of its own, for free_policy.
+  TriageStatus (*bundle_policy)(TriageBundle* bundle, const char* name, TriagePolicy** policy);
+  TriageStatus (*bundle_version)(TriageBundle* bundle, TriageBundleVersion* version);  ///< the live one
+  /// Those kept, oldest first, as `versions` gives them.
+  TriageStatus (*bundle_versions)(TriageBundle* bundle, TriageBundleVersion* versions, size_t* count);
+  TriageStatus (*reload_bundle)(TriageBundle* bundle, int32_t* result);  ///< these four as those of a policy
+  TriageStatus (*rollback_bundle)(TriageBundle* bundle, int32_t number);
+  TriageStatus (*pin_bundle)(TriageBundle* bundle, int32_t number);
+  TriageStatus (*unpin_bundle)(TriageBundle* bundle, int32_t* result);
+
+  /// --- since version 3: what policies get of the host --- Policies that are loaded later have it as a global. What is
+  /// defined under one name last holds.
+  TriageStatus (*define_function)(TriageRuntime* runtime, const char* name, TriageFunction function, void* user,
+                                  const TriageFunctionOptions* options);
+  /// The tensor is not copied: the host may write new values to it between calls, and the next call reads them. Without
+  /// a deleter its memory must live as long as the runtime and all its policies.
+  TriageStatus (*define_tensor)(TriageRuntime* runtime, const char* name, DLManagedTensor* tensor);
+  /// A TorchScript module from a file, as a function: its `forward`. The file is code that runs in this process,
+  /// without any limit: load only files that you trust. Options may be null.
+  TriageStatus (*define_module)(TriageRuntime* runtime, const char* name, const char* path,
+                                const TriageModuleOptions* options);
+
+  /// --- since version 3: the decision log --- Returns when all decisions so far are written. TRIAGE_ERROR_ARGUMENT if
+  /// the runtime has none.
+  TriageStatus (*flush_decisions)(TriageRuntime* runtime);
 } TriageApi;
 
 /// The table, or null if the library is older than `version`, or `version` is 0. It lives until the process ends.

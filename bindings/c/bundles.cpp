@@ -1,0 +1,94 @@
+// Bundles and their versions.
+#include <triage/bundle.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bindings/c/functions.h"
+#include "bindings/c/handles.h"
+#include "bindings/c/structs.h"
+#include "bindings/c/thread_context.h"
+
+namespace triage::c {
+namespace {
+
+/// For this thread, which may read them until its next call.
+std::vector<BundleTexts>& keep(std::vector<BundleVersion> versions) {
+  std::vector<BundleTexts>& kept = context.bundle_versions;
+  kept.clear();
+  for (BundleVersion& version : versions) {
+    BundleTexts& texts = kept.emplace_back();
+    texts.version = std::move(version);
+    for (const auto& [name, number] : texts.version.policies) {
+      texts.policy_names.push_back(name.c_str());
+      texts.policy_versions.push_back(number);
+    }
+  }
+  return kept;
+}
+
+TriageBundleVersion told_bundle(const BundleTexts& texts) {
+  const BundleVersion& from = texts.version;
+  TriageBundleVersion version{};
+  version.number = from.number;
+  version.live = from.live;
+  version.pinned = from.pinned;
+  version.on_trial = from.on_trial;
+  version.taken_back = from.taken_back;
+  version.since_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(from.since.time_since_epoch()).count();
+  version.version = from.version.c_str();
+  version.sha256 = from.sha256.c_str();
+  version.policy_count = texts.policy_names.size();
+  version.policy_names = texts.policy_names.data();
+  version.policy_versions = texts.policy_versions.data();
+  const LoadFailure* error = from.last_error ? &*from.last_error : nullptr;
+  version.last_error = error ? error->message.c_str() : "";
+  version.last_error_file = error ? error->source.file.c_str() : "";
+  version.last_error_line = error ? error->source.line : 0;
+  return version;
+}
+
+}  // namespace
+
+TriageStatus load_bundle(TriageRuntime* runtime, const char* folder, TriageBundle** bundle) {
+  return create("load_bundle", bundle, [&] { return Use(runtime)->load_bundle(text(folder, "folder")); });
+}
+
+TriageStatus free_bundle(TriageBundle* bundle) { return release("free_bundle", bundle); }
+
+TriageStatus bundle_policy(TriageBundle* bundle, const char* name, TriagePolicy** policy) {
+  return create("bundle_policy", policy, [&] { return Use(bundle)->policy(text(name, "name")); });
+}
+
+TriageStatus bundle_version(TriageBundle* bundle, TriageBundleVersion* version) {
+  return guarded("bundle_version", [&] {
+    check_size(required(version, "version", "the address of a TriageBundleVersion"), "version");
+    fill(*version, told_bundle(keep({Use(bundle)->version()}).front()));
+  });
+}
+
+TriageStatus bundle_versions(TriageBundle* bundle, TriageBundleVersion* versions, size_t* count) {
+  return guarded("bundle_versions", [&] {
+    const auto find = [&]() -> const auto& { return keep(Use(bundle)->versions()); };
+    fill_array(versions, count, "versions", find, told_bundle);
+  });
+}
+
+TriageStatus reload_bundle(TriageBundle* bundle, int32_t* result) {
+  return guarded("reload_bundle", [&] { tell(Use(bundle)->reload(), result); });
+}
+
+TriageStatus rollback_bundle(TriageBundle* bundle, int32_t number) {
+  return guarded("rollback_bundle", [&] { Use(bundle)->rollback(number); });
+}
+
+TriageStatus pin_bundle(TriageBundle* bundle, int32_t number) {
+  return guarded("pin_bundle", [&] { Use(bundle)->pin(number); });
+}
+
+TriageStatus unpin_bundle(TriageBundle* bundle, int32_t* result) {
+  return guarded("unpin_bundle", [&] { tell(Use(bundle)->unpin(), result); });
+}
+
+}  // namespace triage::c
