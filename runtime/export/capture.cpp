@@ -21,6 +21,7 @@
 #include "runtime/graph/passes/clean.h"
 #include "runtime/graph/passes/uses.h"
 #include "runtime/random/sequence.h"
+#include "runtime/typing/first_state.h"
 
 /// A function can tell whether two of its arguments are one tensor, and no operator shows that it did. So a program is
 /// recorded with its inputs the same in every way that their types allow.
@@ -178,6 +179,7 @@ struct Given {
   const std::vector<std::string>& input_names;
   at::ArrayRef<at::Tensor> inputs, params;
   std::vector<std::string> output_names;
+  std::vector<std::string> notes = {};  // on the inputs
 };
 
 using Function = std::function<std::vector<at::Tensor>(at::ArrayRef<at::Tensor>)>;
@@ -290,9 +292,49 @@ ExportedProgram capture_program(const Given& given, ExportOptions options, const
   if (recorded.held_to) options.same_inputs = *recorded.held_to;
   graph::clean(captured.graph, differentiable(captured.graph));
   check_sizes(captured, options);
-  return ExportedProgram(std::move(captured.graph), std::move(options), defaults_of(given.params),
-                         std::move(captured.notes));
+  std::vector<std::string> notes = given.notes;
+  notes.insert(notes.end(), captured.notes.begin(), captured.notes.end());
+  return ExportedProgram(std::move(captured.graph), std::move(options), defaults_of(given.params), std::move(notes));
 }
+
+/// What a policy keeps between calls is, for a program, inputs behind its own and outputs behind its own.
+struct StateInputs {
+  std::vector<at::Tensor> with_inputs;    // the inputs, then the state before the first call
+  std::vector<std::string> names, notes;  // of each state
+  ExportOptions options;                  // its batch varies as that of the inputs does
+
+  StateInputs(const Signature& signature, at::ArrayRef<at::Tensor> inputs, ExportOptions given)
+      : with_inputs(inputs.vec()), options(std::move(given)) {
+    const auto* rows =
+        std::find_if(inputs.begin(), inputs.end(), [](const at::Tensor& input) { return input.dim() > 0; });
+    const std::string batch = rows == inputs.end() ? "" : symbol_of(options, rows - inputs.begin(), 0);
+    for (const StateSpec& spec : signature.state) {
+      if (has_batch(spec) && !batch.empty()) options.dynamic_dims.push_back({with_inputs.size(), 0, batch});
+      with_inputs.push_back(first_state(spec, rows_of(inputs), inputs.empty() ? c10::kCPU : inputs[0].device()));
+      names.push_back(spec.name);
+      notes.push_back(fmt::format("{} is state: {} before the first call; the output {} is what the next call takes",
+                                  spec.name, c10::str(spec.init), spec.name));
+    }
+  }
+
+  /// Throws where the last of `outputs` are not as the state is declared.
+  std::vector<std::string> output_names(const Signature& signature, at::ArrayRef<at::Tensor> outputs) const {
+    std::vector<std::string> all = signature.outputs;
+    if (signature.state.empty()) return all;
+    const size_t own = outputs.size() - signature.state.size();
+    while (all.size() < own) all.push_back(fmt::format("out{}", all.size()));
+    for (size_t i = 0; i < signature.state.size(); ++i) {
+      const at::Tensor &before = with_inputs[with_inputs.size() - signature.state.size() + i],
+                       &after = outputs[own + i];
+      if (after.scalar_type() != before.scalar_type() || after.sizes() != before.sizes())
+        throw InputError(fmt::format("export: `run` returns the state '{}' as {} of shape {}, and it is declared as {}",
+                                     names[i], c10::toString(after.scalar_type()), c10::str(after.sizes()),
+                                     signature.state[i].type.text()));
+      all.push_back(signature.state[i].name);
+    }
+    return all;
+  }
+};
 
 }  // namespace
 
@@ -309,19 +351,21 @@ ExportedProgram export_script(Script& script, at::ArrayRef<at::Tensor> inputs, a
   if (names.size() != inputs.size())
     throw InputError(
         fmt::format("export: policy '{}' takes {} inputs, got {}", script.name(), names.size(), inputs.size()));
-  if (!script.signature().state.empty())
-    throw InputError(
-        fmt::format("export: policy '{}' has state (`state = {{...}}`), and an exported program keeps nothing between "
-                    "calls; make its state an input and an output",
-                    script.name()));
-  for (const Param& param : script.signature().params) names.push_back(param.name);
+  const Signature& signature = script.signature();
+  StateInputs state(signature, inputs, options);
+  names.insert(names.end(), state.names.begin(), state.names.end());
+  for (const Param& param : signature.params) names.push_back(param.name);
+  Given given{script.name(), names, state.with_inputs, params, signature.outputs, state.notes};
   const auto call = [&](at::ArrayRef<at::Tensor> traced) {
-    std::vector<at::Tensor> outputs =
-        script.call(traced.slice(0, inputs.size()), traced.slice(inputs.size()), std::nullopt);
-    capture::drop_hidden(script.signature(), outputs);  // a program has no Runtime that looks at them
+    const at::ArrayRef<at::Tensor> first = traced.slice(inputs.size(), state.names.size());
+    std::vector<at::Tensor> behind = traced.slice(state.with_inputs.size()).vec();  // params, then state
+    behind.insert(behind.end(), first.begin(), first.end());
+    std::vector<at::Tensor> outputs = script.call(traced.slice(0, inputs.size()), behind, std::nullopt);
+    capture::drop_hidden(signature, outputs);  // a program has no Runtime that looks at them
+    given.output_names = state.output_names(signature, outputs);
     return outputs;
   };
-  return capture_program({script.name(), names, inputs, params, script.signature().outputs}, options, call);
+  return capture_program(given, state.options, call);
 }
 
 }  // namespace triage

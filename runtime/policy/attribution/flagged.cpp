@@ -54,12 +54,6 @@ uint64_t each_left(const at::Tensor& output, const Tell& tell) {
 
 }  // namespace
 
-int64_t rows_of(at::ArrayRef<at::Tensor> inputs) {
-  for (const at::Tensor& input : inputs)
-    if (input.defined() && input.dim() > 0) return input.size(0);
-  return 0;
-}
-
 bool is_dense_cpu(const at::Tensor& tensor) {
   return tensor.defined() && tensor.is_cpu() && compat::is_readable(tensor);
 }

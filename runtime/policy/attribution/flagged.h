@@ -21,8 +21,6 @@ struct AnsweredCall {
   at::Tensor out_of_range = {};  // bool, (N): samples out of a declared range; undefined where there is none
 };
 
-/// The samples of a call: the rows of its first input that has any, 0 where none has.
-int64_t rows_of(at::ArrayRef<at::Tensor> inputs);
 /// A tensor whose values can be read as they lie, without waiting for a device.
 bool is_dense_cpu(const at::Tensor& tensor);
 

@@ -12,6 +12,7 @@
 #include "runtime/policy/calls/call.h"
 #include "runtime/policy/core/policy_core.h"
 #include "runtime/policy/decisions/decisions.h"
+#include "runtime/typing/first_state.h"
 
 namespace triage::policy {
 namespace {

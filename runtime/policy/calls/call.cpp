@@ -15,6 +15,7 @@
 #include "runtime/policy/decisions/decisions.h"
 #include "runtime/policy/releases/releases.h"
 #include "runtime/random/sequence.h"
+#include "runtime/typing/first_state.h"
 
 namespace triage::policy {
 namespace {

@@ -8,6 +8,7 @@
 #include "runtime/policy/trials/form.h"
 #include "runtime/policy/versions/version_call.h"
 #include "runtime/random/sequence.h"
+#include "runtime/typing/first_state.h"
 
 #include <ATen/ATen.h>
 #include <c10/core/InferenceMode.h>

@@ -10,22 +10,10 @@
 #include "runtime/capture/hidden_results.h"
 #include "runtime/memory/overlap.h"
 #include "runtime/policy/attribution/flagged.h"
+#include "runtime/typing/first_state.h"
 
 namespace triage::policy {
 namespace {
-
-bool is_batch(const Dim& dim) { return dim.kind == Dim::Kind::name; }
-
-std::vector<int64_t> sizes_for(const StateSpec& spec, int64_t batch) {
-  std::vector<int64_t> sizes;
-  for (const Dim& dim : spec.type.dims) sizes.push_back(is_batch(dim) ? batch : dim.value);
-  return sizes;
-}
-
-at::Tensor at_first(const StateSpec& spec, int64_t batch, c10::Device device) {
-  const c10::InferenceMode outside(false);
-  return at::full(sizes_for(spec, batch), spec.init, at::TensorOptions(spec.type.dtype).device(device));
-}
 
 c10::Device device_of(at::ArrayRef<at::Tensor> inputs) {
   return inputs.empty() ? c10::Device(c10::kCPU) : inputs[0].device();
@@ -40,21 +28,18 @@ const at::Tensor* find(const KeptState& state, const StateSpec& spec) {
 }
 
 std::string misfit(const StateSpec& spec, const at::Tensor& tensor, int64_t batch) {
-  const bool has_batch = !spec.type.dims.empty() && is_batch(spec.type.dims[0]);
   return fmt::format(
       "`run` returned the state '{0}' as {1} of shape [{2}], and it is declared as {3}{4}; return it in that dtype and "
       "shape, or change its declaration",
       spec.name, c10::toString(tensor.scalar_type()), fmt::join(tensor.sizes(), ", "), spec.type.text(),
-      has_batch ? fmt::format(" in a batch of {}", batch) : "");
+      has_batch(spec) ? fmt::format(" in a batch of {}", batch) : "");
 }
 
 }  // namespace
 
 bool fits(const StateSpec& spec, const at::Tensor& tensor, int64_t batch) {
-  const auto& dims = spec.type.dims;
   return tensor.scalar_type() == spec.type.dtype && tensor.layout() == c10::kStrided &&
-         std::equal(dims.begin(), dims.end(), tensor.sizes().begin(), tensor.sizes().end(),
-                    [&](const Dim& dim, int64_t size) { return size == (is_batch(dim) ? batch : dim.value); });
+         tensor.sizes() == sizes_for(spec, batch);
 }
 
 bool fits(const StateSpec& spec, const at::Tensor& tensor) {
@@ -102,7 +87,7 @@ void begin_state(const Signature& signature, at::ArrayRef<at::Tensor> inputs, St
     const at::Tensor* const kept = find(state.before, spec);
     const bool usable = kept && fits(spec, *kept, batch);
     if (kept && !usable) state.other_batch = true;
-    state.given.push_back(usable ? *kept : at_first(spec, batch, device));
+    state.given.push_back(usable ? *kept : first_state(spec, batch, device));
     if (state.given.back().device() != device) {
       const c10::InferenceMode outside(false);
       state.given.back() = state.given.back().to(device);
@@ -139,7 +124,7 @@ std::optional<std::string> take_state(const Signature& signature, at::ArrayRef<a
 std::vector<at::Tensor> with_first_state(const Signature& signature, int64_t batch, c10::Device device,
                                          std::vector<at::Tensor> params) {
   check_state_bytes(signature, batch, most_state_bytes);
-  for (const StateSpec& spec : signature.state) params.push_back(at_first(spec, batch, device));
+  for (const StateSpec& spec : signature.state) params.push_back(first_state(spec, batch, device));
   return params;
 }
 

@@ -456,13 +456,66 @@ TEST_CASE("the tests of a policy begin with a state, and check the new one") {
   CHECK(refused("3").find("field 'state': expected a table") != std::string::npos);
 }
 
-TEST_CASE("a policy with state cannot be exported") {
+/// The program of a policy from text.
+triage::ExportedProgram exported(const std::string& source, const std::vector<at::Tensor>& inputs,
+                                 const triage::ExportOptions& options = {}) {
+  triage::ScriptOptions script_options;
+  script_options.path = "exported.lua";
+  const auto script = triage::find_front_end("exported.lua")(source, script_options);
+  return triage::export_script(*script, inputs, {}, options);
+}
+
+TEST_CASE("the state of a policy is an input and an output of its program") {
+  const std::string source = R"(
+    return policy {
+      inputs = {"z"}, outputs = {"z"},
+      state = {
+        total = {shape = {"N", 2}, init = 1},
+        calls = {shape = {}, dtype = torch.int64},
+      },
+      run = function(z, s)
+        local total = s.total + z
+        return total * 2, {total = total, calls = s.calls + 1}
+      end,
+    })";
+  triage::ExportOptions options;
+  options.dynamic_dims = {{0, 0, "s0"}};
+  const triage::ExportedProgram program = exported(source, {at::ones({3, 2})}, options);
+  const std::string text = program.text();
+  CAPTURE(text);
+  CHECK(text.find("# calls is state: 0 before the first call; the output calls is what the next call takes") !=
+        std::string::npos);
+  CHECK(text.find("# total is state: 1 before the first call; the output total") != std::string::npos);
   Runtime runtime(quiet());
-  const triage::FrontEnd load = triage::find_front_end("counter.lua");
-  triage::ScriptOptions options;
-  options.path = "counter.lua";
-  const auto script = load(counter, options);
+  const Policy policy = runtime.load_source(source, "exported.lua");
+  for (const int64_t batch : {2, 33}) {
+    CAPTURE(batch);
+    policy.reset_state();
+    at::Tensor calls = at::zeros({}, at::kLong), total = at::ones({batch, 2});
+    for (int i = 1; i <= 3; ++i) {
+      const at::Tensor z = at::rand({batch, 2});
+      // In the order in which the policy declares them, which is that of their names.
+      const std::vector<at::Tensor> results = program.run({z, calls, total});
+      REQUIRE(results.size() == 3);
+      CHECK(results[0].equal(policy.run<1>({z})[0]));
+      calls = results[1], total = results[2];
+      CHECK(calls.item<int64_t>() == i);
+    }
+    const triage::PolicyState kept = policy.state();
+    for (const auto& [name, tensor] : kept.at(0).tensors)
+      CHECK(tensor.equal(name == "total" ? total : calls));
+  }
+}
+
+TEST_CASE("a program refuses new state that is not as declared") {
+  const auto source = [](const std::string& after) {
+    return "return policy { inputs = {'z'}, outputs = {'z'}, state = { mean = { shape = {2} } },\n"
+           "  run = function(z, s) return z, {mean = " +
+           after + "} end }";
+  };
+  CHECK(exported(source("s.mean + z:mean(1)"), {at::ones({2, 3})}).run({at::ones({2, 3}), at::zeros({2})}).size() == 2);
   CHECK(message_of([&] {
-          triage::export_script(*script, {at::ones({2, 3})}, {}, {});
-        }).find("an exported program keeps nothing between calls") != std::string::npos);
+          exported(source("s.mean:sum()"), {at::ones({2, 3})});
+        }).find("export: `run` returns the state 'mean' as Float of shape [], and it is declared as") !=
+        std::string::npos);
 }

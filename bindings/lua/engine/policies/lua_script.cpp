@@ -41,6 +41,7 @@
 #include "runtime/policy/ranges/violations.h"
 #include "runtime/policy/state/state_of_call.h"
 #include "runtime/policy/versions/version.h"
+#include "runtime/typing/first_state.h"
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/InferenceMode.h>
@@ -377,7 +378,7 @@ std::vector<at::Tensor> LuaScript::test_values(size_t index, at::ArrayRef<at::Te
   if (policy_.signature.state.empty()) return values;
   in_protected_call(state_->lua(), [&](lua_State* L) {
     if (push_test_field(L, policy_, index, "state") != LUA_TTABLE) lua_newtable(L);
-    for (at::Tensor& value : read_test_state(L, policy_.signature.state, policy::rows_of(inputs)))
+    for (at::Tensor& value : read_test_state(L, policy_.signature.state, rows_of(inputs)))
       values.push_back(inputs.empty() ? std::move(value) : value.to(inputs[0].device()));
   });
   return values;

@@ -1,0 +1,27 @@
+#include "runtime/typing/first_state.h"
+
+#include <ATen/ops/full.h>
+#include <c10/core/InferenceMode.h>
+
+namespace triage {
+
+int64_t rows_of(at::ArrayRef<at::Tensor> inputs) {
+  for (const at::Tensor& input : inputs)
+    if (input.defined() && input.dim() > 0) return input.size(0);
+  return 0;
+}
+
+bool has_batch(const StateSpec& spec) { return !spec.type.dims.empty() && spec.type.dims[0].kind == Dim::Kind::name; }
+
+std::vector<int64_t> sizes_for(const StateSpec& spec, int64_t batch) {
+  std::vector<int64_t> sizes;
+  for (const Dim& dim : spec.type.dims) sizes.push_back(dim.kind == Dim::Kind::name ? batch : dim.value);
+  return sizes;
+}
+
+at::Tensor first_state(const StateSpec& spec, int64_t batch, c10::Device device) {
+  const c10::InferenceMode outside(false);
+  return at::full(sizes_for(spec, batch), spec.init, at::TensorOptions(spec.type.dtype).device(device));
+}
+
+}  // namespace triage
