@@ -71,7 +71,11 @@ Rows compiled(const std::string& source) {
   std::string folder = (std::filesystem::temp_directory_path() / "triage-gpu-on-host-XXXXXX").string();
   if (!::mkdtemp(folder.data())) throw std::runtime_error("there is no folder to compile in");
   const std::string object = folder + "/rows.so";
-  run_program({{"c++", "-std=c++20", "-O3", "-march=native", "-fopenmp-simd", "-ffp-contract=off", "-fno-math-errno",
+  run_program({{TRIAGE_TEST_COMPILER, "-std=c++20", "-O3",
+#ifndef __aarch64__
+                "-march=native",
+#endif
+                "-fopenmp-simd", "-ffp-contract=off", "-fno-math-errno",
                 "-fno-trapping-math", "-fwrapv", "-w", "-fPIC", "-shared", "-x", "c++", "-", "-o", object},
                source,
                std::chrono::minutes(5)});

@@ -317,21 +317,11 @@ struct StateInputs {
     }
   }
 
-  /// Throws where the last of `outputs` are not as the state is declared.
-  std::vector<std::string> output_names(const Signature& signature, at::ArrayRef<at::Tensor> outputs) const {
+  static std::vector<std::string> output_names(const Signature& signature, size_t outputs) {
     std::vector<std::string> all = signature.outputs;
     if (signature.state.empty()) return all;
-    const size_t own = outputs.size() - signature.state.size();
-    while (all.size() < own) all.push_back(fmt::format("out{}", all.size()));
-    for (size_t i = 0; i < signature.state.size(); ++i) {
-      const at::Tensor &before = with_inputs[with_inputs.size() - signature.state.size() + i],
-                       &after = outputs[own + i];
-      if (after.scalar_type() != before.scalar_type() || after.sizes() != before.sizes())
-        throw InputError(fmt::format("export: `run` returns the state '{}' as {} of shape {}, and it is declared as {}",
-                                     names[i], c10::toString(after.scalar_type()), c10::str(after.sizes()),
-                                     signature.state[i].type.text()));
-      all.push_back(signature.state[i].name);
-    }
+    while (all.size() + signature.state.size() < outputs) all.push_back(fmt::format("out{}", all.size()));
+    for (const StateSpec& spec : signature.state) all.push_back(spec.name);
     return all;
   }
 };
@@ -362,7 +352,7 @@ ExportedProgram export_script(Script& script, at::ArrayRef<at::Tensor> inputs, a
     behind.insert(behind.end(), first.begin(), first.end());
     std::vector<at::Tensor> outputs = script.call(traced.slice(0, inputs.size()), behind, std::nullopt);
     capture::drop_hidden(signature, outputs);  // a program has no Runtime that looks at them
-    given.output_names = state.output_names(signature, outputs);
+    given.output_names = StateInputs::output_names(signature, outputs.size());
     return outputs;
   };
   return capture_program(given, state.options, call);

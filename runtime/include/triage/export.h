@@ -100,7 +100,8 @@ TRIAGE_API ExportedProgram export_function(const std::string& name, const std::v
                                            const ExportOptions& options = {});
 
 /// The same for a policy's script: its params stay inputs of the program, with `params` (0-dim tensors in the order of
-/// the signature) as their defaults.
+/// the signature) as their defaults. Its state becomes inputs behind `inputs`, and outputs behind its own, in the order
+/// of the signature: what one run returns as state is for the next.
 TRIAGE_API ExportedProgram export_script(Script& script, at::ArrayRef<at::Tensor> inputs,
                                          at::ArrayRef<at::Tensor> params, const ExportOptions& options = {});
 

@@ -64,7 +64,7 @@ std::vector<Kind> not_read() {
           {std::string("\x8a\x09") + std::string(9, '\1'), "64 bits"},
           {numpy_scalar, "NumPy"},
           {"ctorch._utils\n_rebuild_tensor_v3\n)R", "float8"},
-          {"ctorch._utils\n_rebuild_tensor_v3\n(NNNNNNctorch\nfloat8_e5m2\ntR", "tensor of torch.float8_e5m2"},
+          {"ctorch._utils\n_rebuild_tensor_v3\n(NNNNNNctorch\nfloat3_e1m1\ntR", "tensor of torch.float3_e1m1"},
           {tensor("StrangeStorage"), "StrangeStorage"},
           {"ctorch._utils\n_rebuild_sparse_tensor\n)R", "sparse"},
           {std::string("ccollections\ndeque\n)R(") + integer(1) + "e", "collections.deque"},

@@ -399,7 +399,7 @@ std::optional<Ref> Lowering::cast(Ref value, at::ScalarType from, at::ScalarType
   if (to == at::kBool) return map(to, "a != 0", {value});
   if (!at::isFloatingType(from) || at::isFloatingType(to)) return in_dtype(value, to);
   if (!device_.is_cpu()) return std::nullopt;  // beyond the range, and of NaN, a GPU gives other numbers
-#if defined(__x86_64__)
+#if defined(__x86_64__) || defined(__aarch64__)
   return apply(Opcode::truncate, {value}, {}, type);
 #else
   return std::nullopt;  // what ATen makes of numbers beyond the range, and of NaN, is the processor's

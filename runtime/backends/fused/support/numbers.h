@@ -108,6 +108,25 @@ inline T pick(bool condition, T a, T b) {
 }
 inline bool pick(bool condition, bool a, bool b) { return (condition & a) | (!condition & b); }
 
+#ifdef __aarch64__
+/// A real number as a whole one, as ARM does it and ATen with it: what is beyond 32 (64) bits becomes the nearest number
+/// of so many, and NaN 0; narrower ones are the last bits of it.
+template <class Whole, class Real>
+inline Whole nearest_of(Real x) {
+  constexpr Real end = sizeof(Whole) == 8 ? Real(0x1p63) : Real(0x1p31);  // the first beyond the largest
+  constexpr Whole lowest = sizeof(Whole) == 8 ? static_cast<Whole>(INT64_MIN) : static_cast<Whole>(INT32_MIN);
+  const bool inside = (x >= -end) & (x < end);
+  const Whole outside = x >= end ? ~lowest : (x < -end ? lowest : 0);
+  return inside ? static_cast<Whole>(inside ? x : Real(0)) : outside;
+}
+template <class T, class Real>
+inline T truncated(Real x) {
+  if constexpr (sizeof(T) == 8 || static_cast<T>(-1) > T(0))
+    return static_cast<T>(nearest_of<int64_t>(x));
+  else
+    return static_cast<T>(nearest_of<int32_t>(x));
+}
+#else
 /// A real number as a whole one, as x86 does it and ATen with it: NaN and what is beyond 32 (64) bits become the lowest
 /// number of so many, of which narrower ones are the last bits.
 template <class T, class Real>
@@ -120,6 +139,7 @@ inline T truncated(Real x) {
     return static_cast<T>(inside ? static_cast<int32_t>(inside ? x : Real(0)) : INT32_MIN);
   }
 }
+#endif
 
 /// A whole number that comes of a real one, as a real one again. Compilers make one rounding of the two conversions,
 /// which keeps the sign of a zero.
@@ -145,6 +165,17 @@ template <class T>
 inline T at_most(T x, T high) {
   return (x > high) | (high != high) ? high : x;
 }  // NaN stays
+#ifdef __aarch64__
+/// There, ATen takes the instructions `fmax` and `fmin` for float: of equal zeros the positive, and the negative one.
+inline float at_least(float x, float low) {
+  const bool other = (x < low) | (low != low) | ((x == low) & (__builtin_signbit(low) == 0));
+  return other ? low : x;
+}
+inline float at_most(float x, float high) {
+  const bool other = (x > high) | (high != high) | ((x == high) & (__builtin_signbit(high) != 0));
+  return other ? high : x;
+}
+#endif
 inline float sign_of(float x) { return __builtin_islessgreater(x, 0.0f) ? __builtin_copysignf(1.0f, x) : 0.0f; }
 inline double sign_of(double x) { return (x < 0.0) | (x > 0.0) ? __builtin_copysign(1.0, x) : 0.0; }
 template <class T>
