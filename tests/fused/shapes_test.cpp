@@ -193,9 +193,19 @@ TEST_CASE("data of four dims: the last one or two are positions, and channels ar
 }
 
 TEST_CASE("what is made of weights alone comes before the loop that reads it") {
-  const Program scaled = [](const Tensors& in) { return Tensors{(in[0].relu() * (in[1] + 1)).softmax(-1)}; };
+  const Program scaled = [](const Tensors& in) {
+    const at::Tensor scale = in[1] + 1;
+    return Tensors{(in[0].relu() * scale).softmax(-1)};
+  };
+  const Program scaled_later = [](const Tensors& in) {
+    const at::Tensor positive = in[0].relu(), scale = in[1] + 1;
+    return Tensors{(positive * scale).softmax(-1)};
+  };
+  for (const int64_t rows : {5, 9}) {  // fewer than the weights have, and more
+    CHECK(shares(scaled, {data({rows, 3, 7}), data({7})}) == std::pair<size_t, size_t>(3, 1));
+    CHECK(shares(scaled_later, {data({rows, 3, 7}), data({7})}) == std::pair<size_t, size_t>(3, 1));
+  }
   const Tensors examples{data({5, 3, 7}), data({7})};
-  CHECK(shares(scaled, examples) == std::pair<size_t, size_t>(3, 1));
   const auto fused = compiled(scaled, examples);
   const Tensors given{data({33, 2, 7}), data({7})}, expected = scaled(given), got = run(*fused, given);
   for (size_t i = 0; i < got.size(); ++i) CHECK(same(expected[i], got[i]));

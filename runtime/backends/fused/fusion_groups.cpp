@@ -158,8 +158,9 @@ class Cutter {
   void take_group() {
     for (;;) {
       const Candidate best = largest_group();
-      if (!is_worth_a_loop(best.nodes, device_)) return;
-      if (take_weights(best)) continue;
+      const bool is_worth = is_worth_a_loop(best.nodes, device_);
+      if (is_worth ? take_weights(best) : is_read_by_other_loops(best) && take_weights_of_any()) continue;
+      if (!is_worth) return;
       const size_t before = calls_.size();
       const std::set<const Node*> inside(best.nodes.begin(), best.nodes.end());
       for (const Node* node : best.nodes)
@@ -170,9 +171,10 @@ class Cutter {
     }
   }
 
+  static constexpr size_t most_compared = 16;  // sizes of batches
+
   /// Of a graph with very many sizes, the first that is worth a loop among those that most nodes read.
   Candidate largest_group() const {
-    constexpr size_t most_compared = 16;
     Candidate best;
     size_t compared = 0;
     for (const int64_t batch : waiting_.batches()) {
@@ -225,6 +227,27 @@ class Cutter {
     });
   }
 
+  bool is_read_by_other_loops(const Candidate& candidate) const {
+    const std::set<const Node*> inside(candidate.nodes.begin(), candidate.nodes.end());
+    const auto is_other = [&](const Node* user) {
+      return !inside.count(user) && waiting_.has(*user) && is_for_loops(*user);
+    };
+    return std::any_of(candidate.nodes.begin(), candidate.nodes.end(), [&](const Node* node) {
+      const auto& users = waiting_.users(node->results.at(0));
+      return std::any_of(users.begin(), users.end(), is_other);
+    });
+  }
+
+  /// Where no group is worth a loop, as `x:relu() * (1 + scale)` begins: one may be with weights.
+  bool take_weights_of_any() {
+    size_t tried = 0;
+    for (const int64_t batch : waiting_.batches()) {
+      if (tried++ == most_compared) return false;
+      if (take_weights({group(batch, {}), batch})) return true;
+    }
+    return false;
+  }
+
   /// What is computed from no data of the batch, such as `1 + scale`, comes first where a group gets larger by it.
   bool take_weights(const Candidate& best) {
     const std::unordered_set<const Node*> inside(best.nodes.begin(), best.nodes.end());
@@ -243,7 +266,7 @@ class Cutter {
     });
     if (nodes.empty()) return false;
     const std::vector<const Node*> larger = group(best.batch, made);
-    if (larger.size() <= inside.size()) return false;
+    if (larger.size() <= inside.size() || !is_worth_a_loop(larger, device_)) return false;
     Values read;
     const auto reads = [&](const Node& node) {
       graph::for_each_use(node, [&](const Value* value) { read.insert(value); });
