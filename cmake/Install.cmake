@@ -37,7 +37,6 @@ install(CODE "execute_process(COMMAND \"$<TARGET_FILE:triage_cli>\" generate \"\
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT program)
 
 # The package is written by hand, not exported: programs get LibTorch's flags, not our warnings and include folders.
-triage_torch_version(torch_version)
 file(REAL_PATH "${TORCH_INSTALL_PREFIX}" torch_prefix)
 set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/triage)
 configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/triageConfig.cmake.in ${PROJECT_BINARY_DIR}/package/triageConfig.cmake

@@ -55,7 +55,7 @@ TEST_CASE("a clone shares nothing but the memory of constants") {
   Value* z = graph.add_input("z", InputKind::tensor, meta({2}));
   Value* c = graph.add_constant(at::full({2}, 3.0));
   Value* sum = add(graph, "aten::add.Tensor", {z, c});
-  Value* all = add(graph, "aten::cat", {std::vector<Operand>{sum, z}});
+  Value* all = add(graph, "aten::cat", {Operand(std::vector<Operand>{sum, z})});
   graph.set_outputs({all}, {"y"});
   Graph copy = graph.clone();
   CHECK(print(copy) == print(graph));
@@ -77,7 +77,7 @@ TEST_CASE("unused constants can be dropped") {
   graph.add_constant(at::ones({1}));
   Value* returned = graph.add_constant(at::ones({1}));
   Value* sum = add(graph, "aten::add.Tensor", {z, used});
-  graph.set_outputs({add(graph, "aten::cat", {std::vector<Operand>{sum, listed}}), returned});
+  graph.set_outputs({add(graph, "aten::cat", {Operand(std::vector<Operand>{sum, listed})}), returned});
   graph.drop_unused_constants();
   CHECK(graph.constants().size() == 3);
   verify(graph);

@@ -49,7 +49,7 @@ TEST_CASE("verify: calls must match their schemas") {
     CHECK_ERROR(GraphError, verify(graph), "argument `dim` expects int, got None");
   }
   SUBCASE("a list where one value is wanted") {
-    append(graph, "aten::neg", {std::vector<Operand>{small.z}});
+    append(graph, "aten::neg", {Operand(std::vector<Operand>{small.z})});
     CHECK_ERROR(GraphError, verify(graph), "argument `self` expects Tensor, got a list");
   }
   SUBCASE("one value where a list is wanted") {
@@ -57,7 +57,7 @@ TEST_CASE("verify: calls must match their schemas") {
     CHECK_ERROR(GraphError, verify(graph), "argument `tensors` expects Tensor[], got the tensor %z");
   }
   SUBCASE("None in a list that takes none") {
-    append(graph, "aten::cat", {std::vector<Operand>{small.z, none()}});
+    append(graph, "aten::cat", {Operand(std::vector<Operand>{small.z, none()})});
     CHECK_ERROR(GraphError, verify(graph), "argument `tensors` expects Tensor[], got a list with None");
   }
   SUBCASE("a float in an integer list") {
@@ -119,7 +119,7 @@ TEST_CASE("verify: values are defined once, before they are used, under one name
   SUBCASE("a value of another graph") {
     Graph other;
     Value* stranger = other.add_input("stranger", InputKind::tensor);
-    add(graph, "aten::cat", {std::vector<Operand>{small.z, stranger}});
+    add(graph, "aten::cat", {Operand(std::vector<Operand>{small.z, stranger})});
     CHECK_ERROR(GraphError, verify(graph), "uses %stranger, which is not defined");
   }
   SUBCASE("two inputs of one name") {

@@ -85,8 +85,8 @@ TEST_CASE("./dev: an OpenBLAS that cannot be installed is a warning, once a day;
 TEST_CASE(
     "./dev matrix: one run of the tests for each LibTorch and compiler, and a table; one that fails does not end it") {
   const std::string script =
-      "set -euo pipefail; root=$(mktemp -d); trap \"rm -r $root\" EXIT; say() { :; }; wrong_use() { echo \"$*\"; exit; "
-      "}\n"
+      "set -euo pipefail; unset CXX; root=$(mktemp -d); trap \"rm -r $root\" EXIT; say() { :; }\n"
+      "wrong_use() { echo \"$*\"; exit; }\n"
       "cat >$root/dev <<\"END\"\n"
       "#!/bin/bash\necho ${CXX:-c++} $*; [[ $3 != 2.14.1 ]] || { echo 4 passed, 1 failed; exit 1; }\n"
       "[[ $3 != 1.0.0 ]] || exit 1; echo 5 passed, 0 failed\nEND\n"
@@ -121,5 +121,5 @@ TEST_CASE("./dev --torch VERSION: an environment and a build folder for each ver
   const std::string text = printed_by_command("bash -c '" + script + "' 2>&1");
   CHECK(text ==
         "wheel /build/venv/bin/python\nwheel /build/venv/bin/python\ntorch-2.14.1 /build/venv-2.14.1/bin/python\n"
-        "--torch 2.14: no such folder (and neither `system`, nor `wheel`, nor a version such as 2.14.1)\n");
+        "--torch 2.14: no such folder (and neither `system`, nor `wheel`, nor `arm64`, nor a version such as 2.14.1)\n");
 }

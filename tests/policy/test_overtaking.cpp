@@ -65,8 +65,8 @@ struct Scene {
 
   /// Decides while a reload of `source` stands still; returns what the reload gave.
   Reload decide_during(const std::string& source, const std::function<void()>& decide) {
-    save("hook\n" + source);
     StandsStill still;
+    save("hook\n" + source);
     std::future<Reload> reload = std::async(std::launch::async, [&] { return policy.reload(); });
     still.wait_until_inside();
     decide();
@@ -171,8 +171,8 @@ TEST_CASE("a Watch tells of a reload that was overtaken, from a callback too, an
   watch.rescan();
   CHECK(first(scene.policy) == 1.0f);  // the callback has decided so
   {
+    StandsStill still;  // before a Watch can load it
     scene.save("hook\nadd 4");
-    StandsStill still;
     auto look = std::async(std::launch::async, [&] { watch.rescan(); });
     still.wait_until_inside();
     scene.policy.pin(2);

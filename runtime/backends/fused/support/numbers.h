@@ -109,7 +109,7 @@ inline T pick(bool condition, T a, T b) {
 inline bool pick(bool condition, bool a, bool b) { return (condition & a) | (!condition & b); }
 
 #ifdef __aarch64__
-/// A real number as a whole one, as ARM does it and ATen with it: what is beyond 32 (64) bits becomes the nearest number
+/// A real number as a whole one, as ARM does it and ATen with it: what is beyond 32 (64) bits becomes the nearest one
 /// of so many, and NaN 0; narrower ones are the last bits of it.
 template <class Whole, class Real>
 inline Whole nearest_of(Real x) {
