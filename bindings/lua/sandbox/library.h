@@ -21,7 +21,7 @@ int library_function(lua_State* L) {
     lua_pushstring(L, error.what());
     lua_concat(L, 2);
   } catch (const std::exception& error) {
-    raise(L, error);
+    raise_error(L, error);
   }
   return lua_error(L);
 }

@@ -60,7 +60,7 @@ int look_at_budgets(lua_State* L) {
   } catch (const LimitError& error) {
     own.expired = true;
     ++own.stopped;
-    raise(L, error);
+    raise_error(L, error);
   }
   return -1;
 }

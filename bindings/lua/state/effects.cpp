@@ -18,7 +18,7 @@ void raise_as_lua_error(lua_State* L, const Action& action) {
     action();
     return;
   } catch (const std::exception& error) {
-    raise(L, error);  // pushes the error value only
+    raise_error(L, error);  // pushes the error value only
   }
   lua_error(L);
 }

@@ -118,7 +118,7 @@ bool raise_typed(lua_State* L, const std::exception& error, const Source& here) 
 
 }  // namespace
 
-int raise(lua_State* L, const std::exception& error) {
+int raise_error(lua_State* L, const std::exception& error) {
   // What failed may have left no room. Where Lua gives none, its values go: nothing reads them any more.
   if (!lua_checkstack(L, LUA_MINSTACK)) lua_settop(L, std::max(0, lua_gettop(L) - LUA_MINSTACK));
   Source where = current_line(L);

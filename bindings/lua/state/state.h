@@ -32,7 +32,7 @@ namespace triage::lua {
 /// Pushes the value of a Lua error, for `lua_error` to raise: "file:line: message" with the script's line; from a
 /// GraphBreakError or LimitError an error object instead, which keeps the C++ error and reads the same through
 /// tostring.
-int raise(lua_State* L, const std::exception& error);
+int raise_error(lua_State* L, const std::exception& error);
 
 /// Turns C++ exceptions of `F` into Lua errors. Lua's own errors are C++ throws of another type and pass through; hence
 /// never `catch (...)`. lua_error is called outside of the handler, when the exception object is gone.
@@ -41,7 +41,7 @@ int guarded(lua_State* L) {
   try {
     return F(L);
   } catch (const std::exception& error) {
-    raise(L, error);  // pushes the error value only
+    raise_error(L, error);  // pushes the error value only
   }
   return lua_error(L);
 }

@@ -283,7 +283,7 @@ class TRIAGE_API Policy {
   /// OnError leave it. All of this may be used while calls run; a call that runs meanwhile with a key that is set or
   /// reset here does not change it any more.
   ///
-  /// A copy of the state of all keys that calls have used.
+  /// A copy of the state of all keys that calls have used. A canary has state of its own (docs/rollouts.md).
   PolicyState state() const;
   /// Replaces the state of all keys by copies of `state`. Names that are missing start anew. Throws InputError for a
   /// name, dtype or shape that the live version does not declare, and for a key that comes twice.

@@ -100,6 +100,7 @@ void Call::run_as_canary() {
 /// blamed.
 void Call::answer_as_live(const std::exception& error) {
   const CandidateLineup& beside = *lineup_.beside;
+  turn_.reset();  // nothing of the canary's state is kept
   RunOptions later = options_;
   later.deadline = deadline_of_stand_in(options_.deadline, begin_);
   accounted_ = true;  // the call of the live version is

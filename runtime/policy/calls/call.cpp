@@ -139,16 +139,18 @@ void Call::admit() {
   admitted_ = true;
 }
 
-/// Another call with the same key has come to its end. A candidate and a call that only prepares use the state, and
-/// keep none.
+/// Another call with the same key has come to its end. A canary has state of its own, which begins as that of the live
+/// version is then. A call that only prepares uses the state, and keeps none.
 void Call::take_turn() {
   StateStore& state = policy_.state().store();
-  if (asked_ == &lineup_ && !prepares_) {
-    turn_.emplace(state, options_.state_key, options_.deadline, policy_.name());
-    answer_.begin_with(turn_->state());
-  } else if (prepares_ || !asked_->version->signature.state.empty()) {
-    answer_.begin_with(state.look(options_.state_key));
-  }
+  if (prepares_) return answer_.begin_with(state.look(options_.state_key));
+  const bool is_canary = asked_ != &lineup_;
+  if (is_canary && asked_->version->signature.state.empty()) return;
+  turn_.emplace(is_canary ? lineup_.beside->candidate->own_state : state, options_.state_key, options_.deadline,
+                policy_.name());
+  KeptState before = turn_->state();
+  if (is_canary && !before) before = state.look(options_.state_key);
+  answer_.begin_with(std::move(before));
 }
 
 /// Where another version may have to answer, nothing is donated, and so much time is left that it can.
@@ -198,9 +200,10 @@ void Call::settle_trial() {
   }
 }
 
-/// Where a version answered that is live, or was and is again, its state is what the next call begins with.
+/// Where a version answered that is live, or was and is again, its state is what the next call begins with; where a
+/// canary answered, what its next call does.
 void Call::keep_state() {
-  if (answer_.by != Answered::live && answer_.by != Answered::previous) return;
+  if (answer_.by == Answered::last_good || answer_.by == Answered::passed_through) return;
   const PolicyVersion& version = *answer_.version;
   if (version.signature.state.empty()) return;
   // Another version may be live, or be live again after a trial: what it has that this one does not know stays as it

@@ -120,14 +120,17 @@ Candidate::Candidate(std::weak_ptr<PolicyCore> owner, std::shared_ptr<PolicyVers
       kind(CandidateKind::shadow),
       shadow(options),
       share(options.share),
+      own_state(1, {}),
       calls_(share, files::checksum(version->contents.source)) {}
 
-Candidate::Candidate(std::weak_ptr<PolicyCore> owner, std::shared_ptr<PolicyVersion> of, CanaryOptions options)
+Candidate::Candidate(std::weak_ptr<PolicyCore> owner, std::shared_ptr<PolicyVersion> of, CanaryOptions options,
+                     const RuntimeOptions& of_runtime)
     : policy(std::move(owner)),
       version(std::move(of)),
       kind(CandidateKind::canary),
       canary(std::move(options)),
       share(canary.share),
+      own_state(of_runtime.state_keys, of_runtime.state_age),
       calls_(share, files::checksum(version->contents.source)) {}
 
 bool Candidate::decide(CandidateState end) noexcept {

@@ -2,6 +2,7 @@
 #include "runtime/policy/attribution/counters.h"
 #include "runtime/policy/candidates/rules.h"
 #include "runtime/policy/share.h"
+#include "runtime/policy/state/state_store.h"
 #include "runtime/policy/versions/version.h"
 
 #include <triage/candidate.h>
@@ -78,7 +79,8 @@ class Comparison {
 class Candidate {
  public:
   Candidate(std::weak_ptr<PolicyCore> policy, std::shared_ptr<PolicyVersion> version, ShadowOptions options);
-  Candidate(std::weak_ptr<PolicyCore> policy, std::shared_ptr<PolicyVersion> version, CanaryOptions options);
+  Candidate(std::weak_ptr<PolicyCore> policy, std::shared_ptr<PolicyVersion> version, CanaryOptions options,
+            const RuntimeOptions& of_runtime);
 
   const std::weak_ptr<PolicyCore> policy;
   const std::shared_ptr<PolicyVersion> version;
@@ -89,6 +91,9 @@ class Candidate {
   const std::chrono::system_clock::time_point since = std::chrono::system_clock::now();
   std::atomic<uint64_t> restarts{0};
   bool by_gate = false;  // a reload started it (ReloadGate::shadow); fixed once it runs
+
+  /// Of a canary: the state that its calls update. A key begins with that of the live version.
+  StateStore own_state;
 
   /// Whether a call is of its share.
   bool takes(std::string_view decision_id) noexcept { return calls_.takes(decision_id); }

@@ -152,10 +152,20 @@ void StateKeeper::set_state(const PolicyState& state) {
     }
     all.emplace_back(one.key, std::move(tensors));
   }
-  store_.replace(std::move(all));
+  replace(std::move(all));
 }
 
-void StateKeeper::reset(std::optional<std::string_view> key) { key ? store_.reset(*key) : store_.reset(); }
+void StateKeeper::reset(std::optional<std::string_view> key) {
+  key ? store_.reset(*key) : store_.reset();
+  if (const auto candidate = policy_.candidates().running())
+    key ? candidate->own_state.reset(*key) : candidate->own_state.reset();
+}
+
+/// What the host sets is what a canary begins with, too.
+void StateKeeper::replace(StateOfKeys all) {
+  store_.replace(std::move(all));
+  if (const auto candidate = policy_.candidates().running()) candidate->own_state.reset();
+}
 
 void StateKeeper::save(const std::filesystem::path& file) const { write_state(file, policy_.name(), fitting()); }
 
@@ -167,7 +177,7 @@ void StateKeeper::load(const std::filesystem::path& file) {
   for (const auto& [key, state] : all)
     for (std::string& clause : unfitting_state(signature, *state))
       if (told.size() < most_told) told.insert(std::move(clause));
-  store_.replace(std::move(all));
+  replace(std::move(all));
   drop_unfitting();
   for (const std::string& clause : told)
     policy_.log().write(LogLevel::warn, fmt::format("state from \"{}\": {}", file.string(), clause));

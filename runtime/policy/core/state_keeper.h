@@ -43,6 +43,7 @@ class StateKeeper {
 
  private:
   StateOfKeys fitting() const;
+  void replace(StateOfKeys all);
   Signature live_signature() const;
 
   PolicyCore& policy_;

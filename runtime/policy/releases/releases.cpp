@@ -310,6 +310,7 @@ void Releases::promote(PolicyCore& policy, const std::shared_ptr<Candidate>& can
     }
     if (by_host) decide(std::move(what));
   }
+  afterwards(runtime_->logger(), [&] { policy.state().store().take_over(candidate->own_state); });
   afterwards(runtime_->logger(), [&] { restart_.keep_choice(); });
   afterwards(runtime_->logger(), [&] { policy.candidates().finish_promoted(candidate, reason); });
   afterwards(runtime_->logger(), [&] { report_live(*next.release, std::move(switches), "promotion"); });

@@ -10,6 +10,19 @@
 #include "runtime/capture/compiled.h"
 
 namespace triage::policy {
+namespace {
+
+/// The names of `rest` that `first` lacks behind those of `first`.
+KeptState joined(const KeptState& first, const KeptState& rest) {
+  if (!rest) return first;
+  auto all = std::make_shared<StateTensors>(*first);
+  for (const auto& one : *rest)
+    if (std::none_of(first->begin(), first->end(), [&](const auto& other) { return other.first == one.first; }))
+      all->push_back(one);
+  return all;
+}
+
+}  // namespace
 
 KeptState StateStore::look(std::string_view key) const {
   const std::lock_guard lock(mutex_);
@@ -69,6 +82,28 @@ void StateStore::keep_only(const std::function<bool(const std::string& name, con
   }
 }
 
+void StateStore::take_over(const StateStore& other) {
+  struct Taken {
+    std::string key;
+    KeptState state;
+    Clock::time_point kept;
+  };
+  std::vector<Taken> taken;
+  {
+    const std::lock_guard lock(other.mutex_);
+    for (const auto& slot : other.slots_)
+      if (slot->state && !other.is_old(*slot)) taken.push_back({slot->key, slot->state, slot->kept});
+  }
+  const std::lock_guard lock(mutex_);
+  for (const Taken& of : taken) {
+    const auto found = by_key_.find(of.key);
+    Slot& slot = found == by_key_.end() ? add(of.key) : **found->second;
+    const bool is_later = !slot.state || of.kept > slot.kept;
+    slot.state = joined(is_later ? of.state : slot.state, is_later ? slot.state : of.state);
+  }
+  drop_old();
+}
+
 uint64_t StateStore::dropped() const {
   const std::lock_guard lock(mutex_);
   return dropped_;
@@ -105,6 +140,14 @@ void StateStore::drop_old() {
   }
 }
 
+/// With mutex_ held: at the end.
+StateStore::Slot& StateStore::add(std::string_view key) {
+  Slots added = {std::make_shared<Slot>(key)};
+  by_key_[added.back()->key] = added.begin();
+  slots_.splice(slots_.end(), added);
+  return *slots_.back();
+}
+
 std::shared_ptr<StateStore::Slot> StateStore::use(std::string_view key) {
   const std::lock_guard lock(mutex_);
   auto found = by_key_.find(key);
@@ -112,13 +155,10 @@ std::shared_ptr<StateStore::Slot> StateStore::use(std::string_view key) {
     erase(found->second);
     found = by_key_.end();
   }
-  if (found != by_key_.end()) {
+  if (found != by_key_.end())
     slots_.splice(slots_.end(), slots_, found->second);
-  } else {
-    Slots added = {std::make_shared<Slot>(key)};
-    by_key_[added.back()->key] = added.begin();
-    slots_.splice(slots_.end(), added);
-  }
+  else
+    add(key);
   std::shared_ptr<Slot> slot = slots_.back();
   slot->used = Clock::now();
   drop_old();
@@ -159,7 +199,7 @@ KeptState StateTurn::state() const {
 void StateTurn::keep(KeptState state) {
   const std::lock_guard lock(store_.mutex_);
   slot_->state.swap(state);
-  slot_->used = StateStore::Clock::now();
+  slot_->used = slot_->kept = StateStore::Clock::now();
 }
 
 }  // namespace triage::policy

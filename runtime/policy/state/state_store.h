@@ -41,6 +41,9 @@ class StateStore {
   void replace(StateOfKeys all);
   void reset();
   void reset(std::string_view key);
+  /// Goes on with the state of `other`, which some calls used in place of this: of each key with what a call gave it
+  /// last, and with the names that this lacks of the rest.
+  void take_over(const StateStore& other);
   /// Drops all other tensors, of all keys.
   void keep_only(const std::function<bool(const std::string& name, const at::Tensor& tensor)>& wanted);
   /// Keys that went because there were too many.
@@ -55,11 +58,12 @@ class StateStore {
     const std::string key;
     capture::OwnedMutex turn;  // held by the call that runs with it
     KeptState state;           // this and `used` under mutex_; null: no call has come to its end
-    Clock::time_point used = Clock::now();
+    Clock::time_point used = Clock::now(), kept = used;  // `kept`: when a call, or the host, gave it the state
   };
   using Slots = std::list<std::shared_ptr<Slot>>;
 
   std::shared_ptr<Slot> use(std::string_view key);
+  Slot& add(std::string_view key);
   void erase(Slots::iterator slot);
   void drop_old();
   bool is_old(const Slot& slot) const {

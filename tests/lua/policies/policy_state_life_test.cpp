@@ -277,11 +277,73 @@ TEST_CASE("a candidate runs on copies: the state is that of the calls which the 
   CHECK(report.shadow.different == 0);  // on the same state it gives the same
   CHECK(count_of(policy) == 9);
   policy.canary_source(faster, {.share = 1});
-  for (int call = 0; call < 3; ++call) CHECK(next_of(policy) == 9);
+  for (int call = 0; call < 3; ++call) CHECK(next_of(policy) == 9 + 5 * call);  // a state of its own
   CHECK(count_of(policy) == 9);
   policy.promote();
-  CHECK(next_of(policy) == 9);
-  CHECK(next_of(policy) == 14);
+  CHECK(next_of(policy) == 24);  // it answered the last call of this key
+  CHECK(next_of(policy) == 29);
+}
+
+TEST_CASE("a canary has state of its own, key by key, until it is live or gone") {
+  const auto source = [](const std::string& step, const std::string& more) {
+    return "return policy { inputs = {'z'}, outputs = {'z'}, state = { n = { shape = {} }" + more +
+           " },\n  run = function(z, s)\n    local after = {}\n    for name, tensor in pairs(s) do after[name] = "
+           "tensor + " +
+           step + " end\n    if z:sum():item() > 100 then error('too much') end\n    return z + s.n" +
+           (more.empty() ? "" : " + 100 * s.m") + ", after\n  end }";
+  };
+  const auto ask = [](const Policy& policy, const std::string& key, float z = 0) {
+    triage::RunOptions options;
+    options.state_key = key;
+    return policy.run<1>({at::full({1}, z)}, options)[0].item<float>();
+  };
+  Runtime runtime(quiet());
+  const Policy policy = runtime.load_source(source("1", ""));
+  CHECK(ask(policy, "a") == 0);
+  CHECK(ask(policy, "b") == 0);
+  triage::CanaryOptions all;
+  all.share = 1;
+  all.promote_after = 0;
+  all.revert_if.failures = 0;
+  SUBCASE("what only the candidate declares is tried, and stays when it goes live") {
+    policy.canary_source(source("10", ", m = { shape = {} }"), all);
+    CHECK(ask(policy, "a") == 1);
+    CHECK(ask(policy, "a") == 11 + 1000);
+    CHECK(ask(policy, "new") == 0);
+    policy.promote();
+    CHECK(ask(policy, "a") == 21 + 2000);
+    CHECK(ask(policy, "b") == 1);  // the live version was the last to answer it
+    CHECK(ask(policy, "new") == 10 + 1000);
+  }
+  SUBCASE("where it ends, nothing of it is left") {
+    policy.canary_source(source("10", ""), all);
+    CHECK(ask(policy, "a") == 1);
+    CHECK(ask(policy, "a") == 11);
+    policy.end_candidate();
+    CHECK(ask(policy, "a") == 1);
+  }
+  SUBCASE("what the host sets or resets, it begins with") {
+    policy.canary_source(source("10", ""), all);
+    CHECK(ask(policy, "a") == 1);
+    CHECK(ask(policy, "b") == 1);
+    policy.reset_state("a");
+    CHECK(ask(policy, "a") == 0);
+    CHECK(ask(policy, "b") == 11);
+    policy.set_state({{"b", {{"n", at::full({}, 70.0f)}}}});
+    CHECK(ask(policy, "b") == 70);
+    CHECK(ask(policy, "a") == 0);
+  }
+  SUBCASE("a call that it fails keeps nothing of it, and the live version's state goes on") {
+    policy.canary_source(
+        "return policy { inputs = {'z'}, outputs = {'z'}, state = { n = { shape = {} } },\n"
+        "  run = function(z, s) if z:sum():item() > 10 then error('canary') end\n"
+        "  return z + s.n, {n = s.n + 10} end }",
+        all);
+    CHECK(ask(policy, "a") == 1);
+    CHECK(ask(policy, "a", 20) == 21);  // by the live version
+    CHECK(ask(policy, "a") == 11);
+    CHECK(policy.state().at(1).tensors.at(0).second.item<float>() == 2);
+  }
 }
 
 TEST_CASE("pass_through and last_good answer without a change of the state") {

@@ -97,6 +97,13 @@ struct Comparison {
   uint64_t live_calls = 0, calls = 0, failures = 0, not_comparable = 0;
 };
 
+/// Of one key: the calls that were answered, and when the last of them was.
+struct KeptState {
+  int calls = 0;
+  uint64_t at = 0;
+};
+using State = std::map<std::string, KeptState>;
+
 struct Candidate {
   VersionPtr version;
   triage::CandidateKind kind = triage::CandidateKind::shadow;
@@ -106,6 +113,7 @@ struct Candidate {
   bool is_beside = false;
   std::shared_ptr<Comparison> comparison;
   triage::CandidateState state = triage::CandidateState::running;
+  State own;  // of a canary
 
   bool takes_turn();
 };
@@ -119,7 +127,7 @@ class Policy {
 
   Answer call(const Call& call);
   bool set_param(double value);
-  void reset_state(const std::string& key) { state_.erase(key); }
+  void reset_state(const std::string& key);
   /// What a host writes with save_state and reads with load_state.
   std::map<std::string, int> saved_state() const;
   void load_state(std::map<std::string, int> state);
@@ -150,9 +158,10 @@ class Policy {
   // How a call is answered:
   bool is_mistake(const Version& version, const Call& call) const;
   static bool answers(const Version& version, const Call& call, bool bounded);
-  double value(const Version& version, const Call& call) const;
+  double value(const Version& version, const Call& call, int calls) const;
   Answer answer_live(const Call& call);
-  Answer answered(triage::Answered by, const VersionPtr& version, const Call& call);
+  Answer answered(triage::Answered by, const VersionPtr& version, const Call& call, int calls);
+  int calls_of(const std::string& key) const;
   Answer recover(const Call& call);
   Answer answer_beside(const Call& call);
   Answer answer_as_canary(const Call& call);
@@ -176,8 +185,9 @@ class Policy {
   std::vector<VersionPtr> versions_;  // kept, by number
   std::optional<double> param_;       // set by the host
   bool param_lasts_ = false, had_param_ = false;
-  std::map<int, bool> known_;         // sources that were live and not taken back; whether their trial is over
-  std::map<std::string, int> state_;  // by key
+  std::map<int, bool> known_;  // sources that were live and not taken back; whether their trial is over
+  State state_;                // by key
+  uint64_t clock_ = 0;         // of KeptState::at
   int next_number_ = 1;
   std::optional<Candidate> candidate_, ended_;
   bool promotion_in_vain_ = false;

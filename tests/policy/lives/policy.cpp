@@ -87,7 +87,8 @@ bool Policy::answers(const Version& version, const Call& call, bool bounded) {
   return false;
 }
 
-double Policy::value(const Version& version, const Call& call) const {
+/// `calls`: that its state has counted.
+double Policy::value(const Version& version, const Call& call, int calls) const {
   const ParamKind kind = version.source.param;
   double value = version.source.adds;
   if (call.param && fits(kind, *call.param))
@@ -96,9 +97,12 @@ double Policy::value(const Version& version, const Call& call) const {
     value += *param_;
   else if (kind != ParamKind::none)
     value += kind == ParamKind::number ? 0.25 : 1.0;
-  const auto state = state_.find(call.key);
-  if (version.source.remembers && state != state_.end()) value += state->second;
-  return value;
+  return version.source.remembers ? value + calls : value;
+}
+
+int Policy::calls_of(const std::string& key) const {
+  const auto state = state_.find(key);
+  return state == state_.end() ? 0 : state->second.calls;
 }
 
 Answer Policy::call(const Call& call) {
@@ -106,9 +110,9 @@ Answer Policy::call(const Call& call) {
   return answer_live(call);
 }
 
-Answer Policy::answered(Answered by, const VersionPtr& version, const Call& call) {
+Answer Policy::answered(Answered by, const VersionPtr& version, const Call& call, int calls) {
   version->knows_inputs = true;
-  return {by, version->number, value(*version, call)};
+  return {by, version->number, value(*version, call, calls)};
 }
 
 /// The state that the call began with is kept with one more, where the version that answered has any, and is, or was,
@@ -117,13 +121,12 @@ Answer Policy::answer_live(const Call& call) {
   const VersionPtr version = live_.version;
   if (is_mistake(*version, call)) return {Answered::failed, version->number, 0, true};
   const bool on_trial = version->trial.on;
-  const auto state = state_.find(call.key);
-  const int next_state = state == state_.end() ? 1 : state->second + 1;
+  const int calls = calls_of(call.key);
   const auto keep_state = [&](const Version& answering) {
-    if (answering.source.remembers) state_[call.key] = next_state;
+    if (answering.source.remembers) state_[call.key] = {calls + 1, ++clock_};
   };
   if (answers(*version, call, /*bounded=*/on_trial && live_.before)) {
-    const Answer answer = answered(Answered::live, version, call);
+    const Answer answer = answered(Answered::live, version, call, calls);
     if (version->trial.compares && live_.before) ask_for_form(*version, live_.before, call);
     version->has_run = true;
     version->failures_in_row = 0;
@@ -135,7 +138,7 @@ Answer Policy::answer_live(const Call& call) {
   const bool too_often = !on_trial && ++version->failures_in_row >= limit && limit > 0 && !call.donates;
   if (const VersionPtr before = live_.before;
       (on_trial || too_often) && before && answers(*before, call, /*bounded=*/false)) {
-    const Answer answer = answered(Answered::previous, before, call);
+    const Answer answer = answered(Answered::previous, before, call, calls);
     release_->take_back(*this, before);
     keep_state(*before);
     return answer;
@@ -150,7 +153,8 @@ Answer Policy::recover(const Call& call) {
   const OnError on_error = call.on_error.value_or(by_source);
   if (on_error == OnError::pass_through) return {Answered::passed_through, version.number, 0};
   if (on_error == OnError::raise || !live_.last_good) return {Answered::failed, version.number};
-  if (answers(*live_.last_good, call, /*bounded=*/false)) return answered(Answered::last_good, live_.last_good, call);
+  if (answers(*live_.last_good, call, /*bounded=*/false))
+    return answered(Answered::last_good, live_.last_good, call, calls_of(call.key));
   ++live_.last_good->failures;
   return {Answered::failed, version.number};
 }
@@ -197,12 +201,16 @@ Answer Policy::answer_beside(const Call& call) {
   return answer;
 }
 
-/// Where it fails, and the live version answers, it is to blame; where that fails, too, the call is.
+/// Where it fails, and the live version answers, it is to blame; where that fails, too, the call is. It has state of
+/// its own, which begins as the live version's.
 Answer Policy::answer_as_canary(const Call& call) {
   const VersionPtr version = candidate_->version;
   const std::shared_ptr<Comparison> comparison = candidate_->comparison;
   if (!is_mistake(*live_.version, call) && answers(*version, call, /*bounded=*/true)) {
-    const Answer answer = answered(Answered::canary, version, call);
+    const auto own = candidate_->own.find(call.key);
+    const int calls = own == candidate_->own.end() ? calls_of(call.key) : own->second.calls;
+    const Answer answer = answered(Answered::canary, version, call, calls);
+    if (version->source.remembers) candidate_->own[call.key] = {calls + 1, ++clock_};
     if (version->trial.compares) ask_for_form(*version, live_.version, call);
     version->has_run = true;
     ++comparison->calls;
@@ -238,12 +246,22 @@ bool Policy::set_param(double value) {
 }
 
 std::map<std::string, int> Policy::saved_state() const {
-  return live_.version->source.remembers ? state_ : std::map<std::string, int>();
+  std::map<std::string, int> saved;
+  if (live_.version->source.remembers)
+    for (const auto& [key, kept] : state_) saved[key] = kept.calls;
+  return saved;
 }
 
 void Policy::load_state(std::map<std::string, int> state) {
-  state_ = std::move(state);
+  state_.clear();
+  for (const auto& [key, calls] : state) state_[key] = {calls, ++clock_};
+  if (candidate_) candidate_->own.clear();
   drop_state();
+}
+
+void Policy::reset_state(const std::string& key) {
+  state_.erase(key);
+  if (candidate_) candidate_->own.erase(key);
 }
 
 /// While the live version is on trial, the one before may have to go on with it.
@@ -391,6 +409,8 @@ void Policy::finish_candidate(CandidateState end) {
 /// It holds over a restart as a rollback does, until the file changes.
 bool Policy::promote() {
   if (!candidate_ || release_->pinned || !broken_contract(*candidate_->version).empty()) return false;
+  for (const auto& [key, kept] : candidate_->own)
+    if (KeptState& state = state_[key]; kept.at > state.at) state = kept;
   go_live(candidate_->version);
   release_->keep_source();
   release_->choose(Contents{live_.version->source});
