@@ -1,7 +1,8 @@
-// torch.classes.triage: Runtime, Policy and Watch as TorchBind classes, for the package in triage/, which gives them
-// the shape that Python's users know. Nothing here needs Python: LibTorch converts the arguments, and releases the
+// torch.classes.triage: Runtime, Policy, Bundle and Watch as TorchBind classes, for the package in triage/, which gives
+// them the shape that Python's users know. Nothing here needs Python: LibTorch converts the arguments, and releases the
 // interpreter's lock while a method runs.
 #include <torch/custom_class.h>
+#include <triage/bundle.h>
 #include <triage/decisions.h>
 #include <triage/runtime.h>
 #include <triage/statistics.h>
@@ -63,14 +64,6 @@ class PolicyObject : public torch::CustomClassHolder {
     });
   }
 
-  std::vector<Dict> versions() const {
-    return for_python([&] {
-      std::vector<Dict> list;
-      for (const VersionInfo& version : policy_.versions()) list.push_back(to_dict(version));
-      return list;
-    });
-  }
-
   std::vector<std::string> graphs() const {
     return for_python([&] {
       std::vector<std::string> texts;
@@ -82,6 +75,23 @@ class PolicyObject : public torch::CustomClassHolder {
  private:
   Policy policy_;
   std::string key_;
+};
+
+class BundleObject : public torch::CustomClassHolder {
+ public:
+  BundleObject(Runtime& runtime, const std::string& folder) : bundle_(runtime.load_bundle(folder)) {}
+  ~BundleObject() override {
+    const WithoutLock waiting;
+    bundle_ = Bundle();
+  }
+
+  const Bundle& bundle() const { return bundle_; }
+  c10::intrusive_ptr<PolicyObject> policy(const std::string& name, const std::string& key) const {
+    return for_python([&] { return c10::make_intrusive<PolicyObject>(bundle_.policy(name), key); });
+  }
+
+ private:
+  Bundle bundle_;
 };
 
 /// Events wait for Python here: a callback would have to take the interpreter's lock on the thread that watches.
@@ -193,6 +203,10 @@ class RuntimeObject : public torch::CustomClassHolder {
     return for_python([&] { return c10::make_intrusive<PolicyObject>(open().load_source(source, name), key); });
   }
 
+  c10::intrusive_ptr<BundleObject> load_bundle(const std::string& folder) {
+    return for_python([&] { return c10::make_intrusive<BundleObject>(open(), folder); });
+  }
+
   c10::intrusive_ptr<WatchObject> watch(const std::string& folder, double debounce, double poll_interval) {
     return for_python([&] { return c10::make_intrusive<WatchObject>(open(), folder, debounce, poll_interval); });
   }
@@ -221,6 +235,20 @@ auto with_policy(Function function) {
   };
 }
 
+template <class... Args, class Function>
+auto with_bundle(Function function) {
+  return [function](const c10::intrusive_ptr<BundleObject>& self, Args... args) {
+    return for_python([&] { return function(self->bundle(), std::move(args)...); });
+  };
+}
+
+template <class Versions>
+std::vector<Dict> to_dicts(const Versions& versions) {
+  std::vector<Dict> list;
+  for (const auto& version : versions) list.push_back(to_dict(version));
+  return list;
+}
+
 /// The number of a version. What does not fit is that of none.
 int to_int(int64_t number) { return std::in_range<int>(number) ? static_cast<int>(number) : 0; }
 
@@ -238,7 +266,7 @@ TORCH_LIBRARY_FRAGMENT(triage, m) {
       .def("name", with_policy<>([](const Policy& p) { return p.name(); }))
       .def("signature", with_policy<>([](const Policy& p) { return to_dict(p.signature()); }))
       .def("version", with_policy<>([](const Policy& p) { return to_dict(p.version()); }))
-      .def("versions", &PolicyObject::versions)
+      .def("versions", with_policy<>([](const Policy& p) { return to_dicts(p.versions()); }))
       .def("reload", with_policy<>([](const Policy& p) { return static_cast<int64_t>(p.reload()); }))
       .def("replace", with_policy<std::string>([](const Policy& p, const std::string& source) {
              return static_cast<int64_t>(p.replace(source));
@@ -246,6 +274,27 @@ TORCH_LIBRARY_FRAGMENT(triage, m) {
       .def("rollback", with_policy<int64_t>([](const Policy& p, int64_t number) { p.rollback(to_int(number)); }))
       .def("pin", with_policy<int64_t>([](const Policy& p, int64_t number) { p.pin(to_int(number)); }))
       .def("unpin", with_policy<>([](const Policy& p) { return static_cast<int64_t>(p.unpin()); }))
+      .def("shadow", with_policy<std::string, Dict>([](const Policy& p, const std::string& path, const Dict& options) {
+             return to_dict(p.shadow(path, shadow_options_from(options)));
+           }))
+      .def("shadow_source",
+           with_policy<std::string, Dict>([](const Policy& p, const std::string& source, const Dict& options) {
+             return to_dict(p.shadow_source(source, shadow_options_from(options)));
+           }))
+      .def("canary", with_policy<std::string, Dict>([](const Policy& p, const std::string& path, const Dict& options) {
+             return to_dict(p.canary(path, canary_options_from(options)));
+           }))
+      .def("canary_source",
+           with_policy<std::string, Dict>([](const Policy& p, const std::string& source, const Dict& options) {
+             return to_dict(p.canary_source(source, canary_options_from(options)));
+           }))
+      .def("candidate", with_policy<>([](const Policy& p) -> c10::optional<Dict> {
+             const auto report = p.candidate();
+             if (!report) return {};
+             return to_dict(*report);
+           }))
+      .def("promote", with_policy<>([](const Policy& p) { p.promote(); }))
+      .def("end_candidate", with_policy<>([](const Policy& p) { return to_dict(p.end_candidate()); }))
       .def("statistics", with_policy<>([](const Policy& p) { return to_dict(p.statistics()); }))
       .def("graphs", &PolicyObject::graphs)
       .def("graph_breaks", with_policy<>([](const Policy& p) { return p.graph_breaks(); }))
@@ -253,6 +302,16 @@ TORCH_LIBRARY_FRAGMENT(triage, m) {
       .def("save_state", with_policy<std::string>([](const Policy& p, const std::string& file) { p.save_state(file); }))
       .def("load_state",
            with_policy<std::string>([](const Policy& p, const std::string& file) { p.load_state(file); }));
+  m.class_<BundleObject>("Bundle")
+      .def("policy", &BundleObject::policy)
+      .def("name", with_bundle<>([](const Bundle& b) { return b.name(); }))
+      .def("policies", with_bundle<>([](const Bundle& b) { return b.policies(); }))
+      .def("version", with_bundle<>([](const Bundle& b) { return to_dict(b.version()); }))
+      .def("versions", with_bundle<>([](const Bundle& b) { return to_dicts(b.versions()); }))
+      .def("reload", with_bundle<>([](const Bundle& b) { return static_cast<int64_t>(b.reload()); }))
+      .def("rollback", with_bundle<int64_t>([](const Bundle& b, int64_t number) { b.rollback(to_int(number)); }))
+      .def("pin", with_bundle<int64_t>([](const Bundle& b, int64_t number) { b.pin(to_int(number)); }))
+      .def("unpin", with_bundle<>([](const Bundle& b) { return static_cast<int64_t>(b.unpin()); }));
   m.class_<WatchObject>("Watch")
       .def("next", &WatchObject::next)
       .def("stop", &WatchObject::stop)
@@ -261,6 +320,7 @@ TORCH_LIBRARY_FRAGMENT(triage, m) {
       .def(torch::init<const Dict&>())
       .def("load", &RuntimeObject::load)
       .def("load_source", &RuntimeObject::load_source)
+      .def("load_bundle", &RuntimeObject::load_bundle)
       .def("watch", &RuntimeObject::watch)
       .def("metrics", &RuntimeObject::metrics)
       .def("flush", &RuntimeObject::flush)

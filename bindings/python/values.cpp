@@ -14,6 +14,7 @@
 #include <stdexcept>
 #include <vector>
 
+#include "bindings/python/options.h"
 #include "runtime/messages/printable.h"
 
 namespace triage::python {
@@ -123,6 +124,14 @@ Dict to_dict(const CallStatistics& calls) {
 
 c10::IValue to_value(const std::optional<c10::Scalar>& number) { return number ? c10::IValue(*number) : c10::IValue(); }
 
+c10::IValue to_value(const std::optional<LoadFailure>& failure) {
+  if (!failure) return {};
+  Dict error = place(failure->source);
+  error.insert("message", printable(failure->message));
+  error.insert("when", seconds_since_epoch(failure->when));
+  return error;
+}
+
 /// What a param allows: min and max may be None, values empty, and help "".
 Dict range_of(const Param& param) {
   Dict dict = empty_dict();
@@ -135,93 +144,6 @@ Dict range_of(const Param& param) {
   dict.insert("help", printable(param.help));
   return dict;
 }
-
-[[noreturn]] void wrong_type(const std::string& name, const char* expected, const c10::IValue& value) {
-  throw InputError(c10::str("`", name, "` is ", expected, "; got ", value.tagKind(), "."));
-}
-
-/// Takes named options out of a dictionary, and then knows which are left.
-class Options {
- public:
-  explicit Options(const Dict& values) : values_(values) {}
-
-  /// A view refers to the text in the dictionary.
-  template <class Text, std::enable_if_t<std::is_convertible_v<const std::string&, Text>, int> = 0>
-  void take(const char* name, Text& into) {
-    if (const auto value = found(name)) {
-      if (!value->isString()) wrong_type(name, "a text", *value);
-      into = Text(value->toStringRef());
-    }
-  }
-  void take(const char* name, bool& into) {
-    if (const auto value = found(name)) {
-      if (!value->isBool()) wrong_type(name, "True or False", *value);
-      into = value->toBool();
-    }
-  }
-  template <class Integer, std::enable_if_t<std::is_integral_v<Integer>, int> = 0>
-  void take(const char* name, Integer& into) {
-    if (const auto value = found(name)) {
-      if (!value->isInt() || value->toInt() < 0) wrong_type(name, "a whole number of 0 or more", *value);
-      into = static_cast<Integer>(value->toInt());
-    }
-  }
-  void take(const char* name, double& into) {
-    if (const auto value = found(name)) {
-      if (!value->isDouble() && !value->isInt()) wrong_type(name, "a number", *value);
-      into = value->isInt() ? static_cast<double>(value->toInt()) : value->toDouble();
-    }
-  }
-  void take(const char* name, std::vector<std::string>& into) {
-    if (const auto value = found(name)) {
-      if (!value->isList()) wrong_type(name, "a list of texts", *value);
-      for (const c10::IValue& one : value->toListRef()) {
-        if (!one.isString()) wrong_type(name, "a list of texts", one);
-        into.push_back(one.toStringRef());
-      }
-    }
-  }
-  void take(const char* name, OnError& into) {
-    choose(name, {OnError::raise, OnError::pass_through, OnError::last_good}, into);
-  }
-  void take(const char* name, ReloadGate& into) {
-    choose(name, {ReloadGate::warn, ReloadGate::refuse, ReloadGate::shadow}, into);
-  }
-
-  void nothing_else(const char* known) const {
-    for (const auto& entry : values_) {
-      bool taken = false;
-      for (const std::string& name : taken_) taken = taken || entry.key() == name;
-      if (taken) continue;
-      if (const std::string gone = text_if_gone(entry.key()); !gone.empty()) throw InputError(gone);
-      throw InputError(c10::str("There is no option `", entry.key(), "`. There are: ", known, "."));
-    }
-  }
-
- private:
-  template <class Choice>
-  void choose(const char* name, const std::array<Choice, 3>& choices, Choice& into) {
-    std::string text = to_string(into);
-    take(name, text);
-    for (const Choice each : choices) {
-      if (text == to_string(each)) {
-        into = each;
-        return;
-      }
-    }
-    throw InputError(c10::str("`", name, "` is \"", to_string(choices[0]), "\", \"", to_string(choices[1]), "\" or \"",
-                              to_string(choices[2]), "\"; got \"", text, "\"."));
-  }
-  std::optional<c10::IValue> found(const char* name) {
-    taken_.emplace_back(name);
-    const auto entry = values_.find(name);
-    if (entry == values_.end()) return {};
-    return entry->value();
-  }
-
-  const Dict& values_;
-  std::vector<std::string> taken_;
-};
 
 template <class Class>
 bool is(const std::exception& error) {
@@ -278,13 +200,30 @@ Dict to_dict(const VersionInfo& version) {
   dict.insert("on_trial", version.on_trial);
   dict.insert("taken_back", version.taken_back);
   dict.insert("failures", static_cast<int64_t>(version.failures));
-  dict.insert("last_error", c10::IValue());
-  if (version.last_error) {
-    Dict error = place(version.last_error->source);
-    error.insert("message", printable(version.last_error->message));
-    error.insert("when", seconds_since_epoch(version.last_error->when));
-    dict.insert_or_assign("last_error", error);
-  }
+  dict.insert("last_error", to_value(version.last_error));
+  return dict;
+}
+
+Dict to_dict(const BundleVersion& version) {
+  Dict dict = empty_dict(), policies = empty_dict();
+  dict.insert("number", int64_t{version.number});
+  dict.insert("version", version.version);
+  dict.insert("sha256", version.sha256);
+  dict.insert("since", seconds_since_epoch(version.since));
+  dict.insert("live", version.live);
+  dict.insert("pinned", version.pinned);
+  dict.insert("on_trial", version.on_trial);
+  dict.insert("taken_back", version.taken_back);
+  for (const auto& [name, number] : version.policies) policies.insert(name, int64_t{number});
+  dict.insert("policies", policies);
+  dict.insert("last_error", to_value(version.last_error));
+  return dict;
+}
+
+Dict to_dict(const CandidateReport& report) {
+  Dict dict = empty_dict();
+  dict.insert("json", report.json());
+  dict.insert("text", printable(report.text()));
   return dict;
 }
 
@@ -363,8 +302,7 @@ RuntimeOptions runtime_options_from(const Dict& values) {
   Options options(values);
   RuntimeOptions result;
   std::string masked_rows = masked_rows_name(result.masked_rows);
-  std::string cache_dir, decision_log;
-  bool decisions_at_once = false;  // of a child process, whose parent has the log too
+  std::string cache_dir;
   options.take("backend", result.backend);
   options.take("on_error", result.on_error);
   options.take("fullgraph", result.fullgraph);
@@ -381,8 +319,15 @@ RuntimeOptions runtime_options_from(const Dict& values) {
   options.take("state_keys", result.state_keys);
   options.take("seed", result.seed);
   options.take("count_flags", result.count_flags);
+  DecisionLogOptions decisions;
+  std::string decision_log, capsule_dir;
   options.take("decision_log", decision_log);
-  options.take("decisions_at_once", decisions_at_once);
+  options.take("decisions_at_once", decisions.at_once);  // of a child process, whose parent has the log too
+  options.take("decisions_clean_share", decisions.clean_share);
+  options.take("decisions_drop", decisions.drop);
+  options.take("decisions_mask", decisions.mask);
+  options.take("decisions_mask_key", decisions.mask_key);
+  options.take("decisions_capsules", capsule_dir);
   options.take("instructions", result.limits.instructions);
   options.take("seconds", result.limits.seconds);
   options.take("script_bytes", result.limits.script_bytes);
@@ -394,12 +339,37 @@ RuntimeOptions runtime_options_from(const Dict& values) {
   result.masked_rows = masked_rows_from(masked_rows);
   result.cache_dir = cache_dir;
   if (!decision_log.empty()) {
-    DecisionLogOptions log;
-    log.file = decision_log;
-    log.at_once = decisions_at_once;
-    if (decisions_at_once) log.max_file_bytes = std::numeric_limits<uint64_t>::max();  // the parent rotates it
-    result.decisions = std::make_shared<DecisionLog>(log);
+    decisions.file = decision_log;
+    decisions.capsule_dir = capsule_dir;
+    if (decisions.at_once) decisions.max_file_bytes = std::numeric_limits<uint64_t>::max();  // the parent rotates it
+    result.decisions = std::make_shared<DecisionLog>(std::move(decisions));
   }
+  return result;
+}
+
+ShadowOptions shadow_options_from(const Dict& values) {
+  Options options(values);
+  ShadowOptions result;
+  options.take("share", result.share);
+  options.take("queue", result.queue);
+  options.take("queue_bytes", result.queue_bytes);
+  options.take("tolerance", result.tolerance);
+  options.take("examples", result.examples);
+  options.nothing_else("share, queue, queue_bytes, tolerance, examples");
+  return result;
+}
+
+CanaryOptions canary_options_from(const Dict& values) {
+  Options options(values);
+  CanaryOptions result;
+  options.take("share", result.share);
+  options.take("promote_after", result.promote_after);
+  options.take("failures", result.revert_if.failures);
+  options.take("flagged_ratio", result.revert_if.flagged_ratio);
+  options.take("p99_ratio", result.revert_if.p99_ratio);
+  options.take("min_calls", result.min_calls);
+  options.take("min_samples", result.min_samples);
+  options.nothing_else("share, promote_after, failures, flagged_ratio, p99_ratio, min_calls, min_samples");
   return result;
 }
 

@@ -1,6 +1,8 @@
 #pragma once
 #include <ATen/core/Dict.h>
 #include <ATen/core/ivalue.h>
+#include <triage/bundle.h>
+#include <triage/candidate.h>
 #include <triage/flags.h>
 #include <triage/params.h>
 #include <triage/runtime.h>
@@ -18,6 +20,8 @@ using Dict = c10::Dict<std::string, c10::IValue>;
 Dict empty_dict();
 Dict to_dict(const Signature& signature);
 Dict to_dict(const VersionInfo& version);
+Dict to_dict(const BundleVersion& version);
+Dict to_dict(const CandidateReport& report);
 Dict to_dict(const PolicyStatistics& statistics);
 Dict to_dict(const WatchEvent& event);
 Dict to_dict(const RunInfo& info);
@@ -33,6 +37,8 @@ c10::IValue to_list(const Values& values) {
 /// Throw InputError for a value of the wrong type, and for a name that is no option.
 Params params_from(const Dict& values);
 RuntimeOptions runtime_options_from(const Dict& values);
+ShadowOptions shadow_options_from(const Dict& values);
+CanaryOptions canary_options_from(const Dict& values);
 /// Texts in the result refer to those in `values` and `sample_ids`, which is filled.
 RunOptions run_options_from(const Dict& values, std::vector<std::string>& sample_ids);
 

@@ -11,6 +11,7 @@ from . import _library  # isort: skip  checks that the library fits this PyTorch
 from . import _logs  # isort: skip  before runtimes, which it outlives at the end of the process
 from . import _fake, err, flags, metrics, testing
 from ._build import TRIAGE_VERSION as __version__
+from ._bundles import Bundle
 from ._config import AccumulationConfig, Dedupe, ErrorConfig, ErrorLocation, Order, Priority, get_config, set_config
 from ._errors import (
     ConfigError,
@@ -26,21 +27,23 @@ from ._errors import (
     TimeLimitError,
     ValidationError,
 )
-from ._events import Event, LoadFailure, Version
+from ._events import BundleVersion, Event, LoadFailure, Version
 from ._generate import Finding, LogitsProcessor
-from ._options import Limits
-from ._policy import Policy, Runtime, Watch, load, load_source, metrics_text, watch
+from ._options import DecisionLog, Limits
+from ._policy import Policy, Runtime, Watch, load, load_bundle, load_source, metrics_text, watch
+from ._rollouts import CandidateReport
 from ._short import find, fix, flag_inf, flag_nan, flag_nan_and_inf, flag_oob_indices, has_err, push
 
 policies = _Path(__file__).with_name("policies")
 """The folder of the policy library: triage.load(triage.policies / "zscore_clip.lua")."""
 
 __all__ = [
-    "AccumulationConfig", "ConfigError", "Dedupe", "Error", "ErrorConfig", "ErrorLocation", "Event", "FileError", "Finding",
-    "GraphBreakError", "InputError", "InputTypeError", "LimitError", "Limits", "LoadError", "LoadFailure", "LogitsProcessor",
-    "MemoryLimitError", "Order", "Policy", "PolicyError", "Priority", "Runtime", "TimeLimitError", "ValidationError", "Version", "Watch",
-    "err", "find", "fix", "flag_inf", "flag_nan", "flag_nan_and_inf", "flag_oob_indices", "flags", "get_config", "has_err", "load",
-    "load_source", "metrics", "metrics_text", "policies", "push", "set_config", "testing", "watch",
+    "AccumulationConfig", "Bundle", "BundleVersion", "CandidateReport", "ConfigError", "DecisionLog", "Dedupe", "Error",
+    "ErrorConfig", "ErrorLocation", "Event", "FileError", "Finding", "GraphBreakError", "InputError", "InputTypeError",
+    "LimitError", "Limits", "LoadError", "LoadFailure", "LogitsProcessor", "MemoryLimitError", "Order", "Policy", "PolicyError",
+    "Priority", "Runtime", "TimeLimitError", "ValidationError", "Version", "Watch", "err", "find", "fix", "flag_inf", "flag_nan",
+    "flag_nan_and_inf", "flag_oob_indices", "flags", "get_config", "has_err", "load", "load_bundle", "load_source", "metrics",
+    "metrics_text", "policies", "push", "set_config", "testing", "watch",
 ]  # fmt: skip
 
 for _name in __all__:  # messages and pickles name the public place: triage.InputError

@@ -6,7 +6,7 @@ import difflib
 import os
 import reprlib
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     Array: TypeAlias = Tensor | numpy.typing.NDArray[Any]
 else:
     Array = Tensor  # NumPy may not be there
+
+Check: TypeAlias = Callable[[str, str, Any], Any]
+"""Of an operation, the name of an argument and its value: the value that the library takes."""
 
 _MOST = 2**63
 
@@ -98,6 +101,16 @@ def whole(operation: str, name: str, value: Any, least: int | None = None, expec
         bits = f"an int of {number.bit_length()} bits, and there are 64" if number.bit_length() > 63 else str(number)
         raise InputError(f"{operation}: `{name}` is {expected}; got {bits}.")
     return number
+
+
+def count(operation: str, name: str, value: Any) -> int:
+    return whole(operation, name, value, 0)
+
+
+def texts(operation: str, name: str, value: Any, of: str = "texts") -> list[str]:
+    if not isinstance(value, (list, tuple)) or not all(isinstance(one, str) for one in value):
+        raise wrong(operation, name, f"a list of {of}", value)
+    return list(value)
 
 
 def size(operation: str, name: str, value: Any) -> Any:

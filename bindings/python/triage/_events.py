@@ -8,6 +8,9 @@ from typing import Any
 from ._texts import in_python
 
 
+RELOADS = ("unchanged", "swapped", "refused")
+
+
 @dataclass(frozen=True)
 class LoadFailure:
     """Why the newest file did not go live. `file` is empty if the failure concerns no line."""
@@ -35,17 +38,38 @@ class Version:
 
     @staticmethod
     def _of(fields: dict[str, Any]) -> Version:
-        error = fields.pop("last_error")
-        if error:
-            error["message"] = in_python(error["message"])
-        return Version(**fields, last_error=LoadFailure(**error) if error else None)
+        return Version(**{**fields, "last_error": _failure(fields["last_error"])})
+
+
+@dataclass(frozen=True)
+class BundleVersion:
+    """A version of a bundle. version: as its bundle.json says. policies: the number of the version of each policy."""
+
+    number: int
+    version: str
+    sha256: str
+    since: float
+    live: bool
+    pinned: bool
+    on_trial: bool
+    taken_back: bool
+    policies: dict[str, int]
+    last_error: LoadFailure | None
+
+    @staticmethod
+    def _of(fields: dict[str, Any]) -> BundleVersion:
+        return BundleVersion(**{**fields, "policies": dict(fields["policies"]), "last_error": _failure(fields["last_error"])})
+
+
+def _failure(fields: dict[str, Any] | None) -> LoadFailure | None:
+    return LoadFailure(**{**fields, "message": in_python(fields["message"])}) if fields else None
 
 
 @dataclass(frozen=True)
 class Event:
     """Something that happened in a watched folder.
 
-    kind: "reloaded", "refused", "reverted", "deleted", "restored", "added", "lost", "found".
+    kind: "reloaded", "refused", "reverted", "deleted", "restored", "added", "lost", "found", "promoted", "candidate_reverted".
     version: the live version of the policy; 0 if there is none. file, line: of what was refused.
     dropped: how many events before this one were lost because nobody read them.
     """

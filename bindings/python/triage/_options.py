@@ -3,21 +3,36 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 import torch
 
 from . import _arguments as arguments
 from . import _library  # noqa: F401  registers the classes
-from ._arguments import meant, shown
+from ._arguments import Check, count, meant, number, shown
 from ._errors import InputError, InputTypeError, called
 
 OnError: TypeAlias = Literal["raise", "pass_through", "last_good"]
 Gate: TypeAlias = Literal["warn", "refuse", "shadow"]
 MaskedRows: TypeAlias = Literal["warn", "require"]
 
-_Check: TypeAlias = Callable[[str, str, Any], Any]
+@dataclasses.dataclass(frozen=True)
+class DecisionLog:
+    """The decision log of a Runtime: its file, and what stands in it.
+
+    clean_share: 0 to 1, the share of calls without a flagged sample that get a line, too. drop: names of fields that are left out.
+    mask: names of fields of text that are replaced by a hash, with mask_key as its key. capsules: a folder for capsules of flagged and
+    of failed calls.
+    """
+
+    file: str | os.PathLike[str]
+    clean_share: float = 0.0
+    drop: Sequence[str] = ()
+    mask: Sequence[str] = ()
+    mask_key: str | None = None
+    capsules: str | os.PathLike[str] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,16 +48,8 @@ class Limits:
 LIMITS = tuple(each.name for each in dataclasses.fields(Limits))
 
 
-def _choice(*choices: str) -> _Check:
+def _choice(*choices: str) -> Check:
     return lambda operation, name, value: arguments.one_of(operation, name, value, choices)
-
-
-def _count(operation: str, name: str, value: Any) -> int:
-    return arguments.whole(operation, name, value, 0)
-
-
-def _real(operation: str, name: str, value: Any) -> float:
-    return arguments.number(operation, name, value)
 
 
 def _deadline(operation: str, name: str, value: Any) -> float:
@@ -52,23 +59,35 @@ def _deadline(operation: str, name: str, value: Any) -> float:
     return time
 
 
-def _texts(operation: str, name: str, value: Any) -> list[str]:
-    if not isinstance(value, (list, tuple)) or not all(isinstance(one, str) for one in value):
-        raise InputTypeError(f"{operation}: `{name}` is a list of texts, one for each sample; got {shown(value)}.")
-    return list(value)
+def _sample_ids(operation: str, name: str, value: Any) -> list[str]:
+    return arguments.texts(operation, name, value, "texts, one for each sample")
+
+
+def _decision_log(operation: str, name: str, value: Any) -> str | DecisionLog:
+    if not isinstance(value, DecisionLog):
+        return arguments.path(operation, name, value)
+    capsules, key = value.capsules, value.mask_key
+    return DecisionLog(
+        file=arguments.path("DecisionLog", "file", value.file),
+        clean_share=number("DecisionLog", "clean_share", value.clean_share),
+        drop=tuple(arguments.texts("DecisionLog", "drop", value.drop, "names of fields")),
+        mask=tuple(arguments.texts("DecisionLog", "mask", value.mask, "names of fields")),
+        mask_key=None if key is None else arguments.text("DecisionLog", "mask_key", key),
+        capsules=None if capsules is None else arguments.path("DecisionLog", "capsules", capsules),
+    )
 
 
 _GATE, _ON_ERROR = _choice("warn", "refuse", "shadow"), _choice("raise", "pass_through", "last_good")
-_OF_RUNTIMES: dict[str, _Check] = {
+_OF_RUNTIMES: dict[str, Check] = {
     "backend": arguments.text, "on_error": _ON_ERROR, "fullgraph": arguments.switch, "masked_rows": _choice("warn", "require"),
-    "trusted": arguments.switch, "cache_dir": arguments.path, "keep_versions": _count, "trial_calls": _count, "trial_seconds": _real,
-    "failures_to_revert": _count, "reload_latency_ratio": _real, "on_slow_reload": _GATE, "on_new_graph_breaks": _GATE,
-    "state_keys": _count, "seed": _count, "count_flags": arguments.switch, "decision_log": arguments.path,
-    "instructions": _count, "seconds": _real, "script_bytes": _count, "tensor_bytes": _count,
+    "trusted": arguments.switch, "cache_dir": arguments.path, "keep_versions": count, "trial_calls": count, "trial_seconds": number,
+    "failures_to_revert": count, "reload_latency_ratio": number, "on_slow_reload": _GATE, "on_new_graph_breaks": _GATE,
+    "state_keys": count, "seed": count, "count_flags": arguments.switch, "decision_log": _decision_log,
+    "instructions": count, "seconds": number, "script_bytes": count, "tensor_bytes": count,
 }  # fmt: skip
-_OF_CALLS: dict[str, _Check] = {
+_OF_CALLS: dict[str, Check] = {
     "on_error": _ON_ERROR, "deadline": _deadline, "state_key": arguments.text, "decision_id": arguments.text, "trace_id": arguments.text,
-    "sample_ids": _texts,
+    "sample_ids": _sample_ids,
 }  # fmt: skip
 OPTIONS_OF_CALLS = ("params", "info", *_OF_CALLS)
 
@@ -104,6 +123,16 @@ def of_runtime(given: Mapping[str, Any]) -> dict[str, Any]:
     return checked | _checked("Runtime", limits, _OF_RUNTIMES)
 
 
+def of_library(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a Runtime as its constructor in the library takes them: those of a decision log by themselves."""
+    log = options.get("decision_log")
+    if not isinstance(log, DecisionLog):
+        return dict(options)
+    of_log = {f"decisions_{name}": value for name, value in dataclasses.asdict(log).items() if name != "file" and value}
+    lists = {name: list(value) if isinstance(value, tuple) else value for name, value in of_log.items()}
+    return {**options, "decision_log": log.file, **lists}
+
+
 def _check_in_library(name: str) -> None:
     """Raises for an option that earlier versions had: the library knows what there is in its place."""
     try:
@@ -118,5 +147,5 @@ def of_call(operation: str, given: Mapping[str, Any]) -> dict[str, Any]:
     return _checked(operation, given, _OF_CALLS)
 
 
-def _checked(operation: str, given: Mapping[str, Any], checks: Mapping[str, _Check]) -> dict[str, Any]:
+def _checked(operation: str, given: Mapping[str, Any], checks: Mapping[str, Check]) -> dict[str, Any]:
     return {name: checks[name](operation, name, value) for name, value in given.items() if value is not None}

@@ -18,19 +18,20 @@ from torch import Tensor
 from . import _arguments as arguments
 from . import _library  # noqa: F401  registers the classes
 from ._arguments import Array, of_array
+from ._bundles import Bundle
 from ._config import constant_in_programs
 from ._errors import FileError, InputError, InputTypeError, LoadError, called, known_files, raised
-from ._events import Event, Version
+from ._events import RELOADS, Event, Version
 from ._html import of_policy
-from ._options import OPTIONS_OF_CALLS, Gate, Limits, MaskedRows, OnError, of_call, of_runtime, unknown_of_call
+from ._options import OPTIONS_OF_CALLS, DecisionLog, Gate, Limits, MaskedRows, OnError, of_call, of_library, of_runtime, unknown_of_call
 from ._params import plain_params
+from ._rollouts import Rollouts
 from ._texts import in_python
 
 if TYPE_CHECKING:
     from typing_extensions import Never, Self
 
 _call_policy = torch.ops.triage._call_policy
-_RELOADS = ("unchanged", "swapped", "refused")
 
 # The threads of a runtime do not exist in a forked child, where even its end would wait for them. There, what was inherited is
 # never touched again, nor ended; a policy opens its file anew when it is next used.
@@ -84,7 +85,7 @@ def _close_all() -> None:
 atexit.register(_close_all)
 
 
-class Policy:
+class Policy(Rollouts):
     """One policy: `z, f = policy(logits)`. Made by `triage.load`. Any number of threads may use it at once.
 
     A call returns the output if there is one, else a tuple of them. Copies and unpickled policies share it by its key, or open
@@ -110,6 +111,8 @@ class Policy:
         native = self._runtime._native()
         if self._origin[0] == "load":
             return called(native.load, shown, self._key)
+        if self._origin[0] == "load_bundle":
+            return called(self._runtime.load_bundle(self._origin[1])._native().policy, self._origin[2], self._key)
         return called(native.load_source, self._origin[1], shown, self._key)
 
     def _native(self) -> Any:
@@ -233,6 +236,8 @@ class Policy:
     @property
     def path(self) -> str | None:
         """Of its file; None for a policy from text."""
+        if self._origin[0] == "load_bundle":
+            return os.path.join(self._origin[1], f"{self._origin[2]}.lua")
         return self._origin[1] if self._origin[0] == "load" else None
 
     @property
@@ -301,11 +306,11 @@ class Policy:
 
     def reload(self) -> str:
         """Checks the file now: "unchanged", "swapped" or "refused" (version.last_error says why)."""
-        return _RELOADS[called(self._native().reload)]
+        return RELOADS[called(self._native().reload)]
 
     def replace(self, source: str) -> str:
         """The same with a text instead of the file."""
-        result = _RELOADS[called(self._native().replace, arguments.text("replace", "source", source))]
+        result = RELOADS[called(self._native().replace, arguments.text("replace", "source", source))]
         if result == "swapped" and self._origin[0] == "load_source":
             self._origin = ("load_source", source, self._origin[2])
         return result
@@ -319,7 +324,7 @@ class Policy:
         called(self._native().pin, arguments.whole("pin", "number", number, expected="the number of a version"))
 
     def unpin(self) -> str:
-        return _RELOADS[called(self._native().unpin)]
+        return RELOADS[called(self._native().unpin)]
 
     # --- what it did ---
 
@@ -416,7 +421,7 @@ class Runtime:
         with triage.Runtime(backend="eager", limits=triage.Limits(seconds=1.0)) as runtime:
             policy = runtime.load("repair.lua")
 
-    None, of any option, is the default. cache_dir is a folder, decision_log a file; the four budgets of `limits` may also be options
+    None, of any option, is the default. cache_dir is a folder, decision_log a file or a triage.DecisionLog; the four budgets of `limits` may also be options
     of their own. docs/embedding.md describes them.
     """
 
@@ -439,7 +444,7 @@ class Runtime:
         state_keys: int | None = None,
         seed: int | None = None,
         count_flags: bool | None = None,
-        decision_log: str | os.PathLike[str] | None = None,
+        decision_log: str | os.PathLike[str] | DecisionLog | None = None,
         limits: Limits | Mapping[str, float] | None = None,
         instructions: int | None = None,
         seconds: float | None = None,
@@ -452,10 +457,11 @@ class Runtime:
         self._closed = False
         self._generation = _generation
         self._object = self._open()
+        self._bundles: dict[str, Bundle] = {}
         _all_runtimes.add(self)
 
     def _open(self) -> Any:
-        options = dict(self.options)
+        options = of_library(self.options)
         if options.get("decision_log") and (_generation or _is_child()):
             options["decisions_at_once"] = True  # a child process ends by os._exit, and its parent has the file too
         return called(torch.classes.triage.Runtime, options)
@@ -483,6 +489,7 @@ class Runtime:
             for watch in list(_watches):
                 if watch._runtime is self:
                     watch.close()
+            self._bundles.clear()
             if self._generation == _generation:
                 called(self._object.close)
 
@@ -504,6 +511,16 @@ class Runtime:
         """Loads a policy from text; messages show `name`."""
         arguments.text("load_source", "source", source)
         return _opened(self, ("load_source", source, arguments.text("load_source", "name", name)), _key("load_source", key), name)
+
+    def load_bundle(self, folder: str | os.PathLike[str]) -> Bundle:
+        """Loads the policies that `folder`/bundle.json lists, which change together. Loading a folder again gives the bundle that is
+        there."""
+        folder = os.path.abspath(arguments.path("load_bundle", "folder", folder))
+        self._native()
+        with _lock:
+            if folder not in self._bundles:
+                self._bundles[folder] = Bundle(self, folder)
+            return self._bundles[folder]
 
     def watch(self, folder: str | os.PathLike[str], *, debounce: float = 0.05, poll_interval: float = 0) -> Watch:
         """Every policy loaded from a file in `folder` follows its file, while the watch is open. poll_interval: in seconds, for
@@ -667,6 +684,17 @@ def _input_names(key: str) -> tuple[str, ...]:
     return find(key).inputs
 
 
+def generation() -> int:
+    """How many times this process was forked from another one that had triage."""
+    return _generation
+
+
+def policy_of_bundle(runtime: Runtime, folder: str, name: str, key: str | None, base: str) -> Policy:
+    """For Bundle. `base`: its key, where none is given and none has it."""
+    with _lock:
+        return _opened(runtime, ("load_bundle", folder, name), _key("policy", key) or _free_key(base), name)
+
+
 def find(key: str) -> Policy:
     """The policy with this key; InputError if this process has none."""
     policy = _policies.get(key)
@@ -686,6 +714,11 @@ def load(path: str | os.PathLike[str], *, key: str | None = None) -> Policy:
 def load_source(source: str, name: str = "policy.lua", *, key: str | None = None) -> Policy:
     """Loads a policy from text; messages show `name`."""
     return _runtime_for({}).load_source(source, name, key=key)
+
+
+def load_bundle(folder: str | os.PathLike[str]) -> Bundle:
+    """Loads the policies that `folder`/bundle.json lists, which change together."""
+    return _runtime_for({}).load_bundle(folder)
 
 
 def watch(folder: str | os.PathLike[str], *, debounce: float = 0.05, poll_interval: float = 0) -> Watch:
