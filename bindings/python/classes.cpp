@@ -1,6 +1,8 @@
 // torch.classes.triage: Runtime, Policy, Bundle and Watch as TorchBind classes, for the package in triage/, which gives
 // them the shape that Python's users know. Nothing here needs Python: LibTorch converts the arguments, and releases the
 // interpreter's lock while a method runs.
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/empty.h>
 #include <torch/custom_class.h>
 #include <triage/bundle.h>
 #include <triage/decisions.h>
@@ -164,6 +166,26 @@ class WatchObject : public torch::CustomClassHolder {
   Watch watch_;  // last: its thread ends before what it uses
 };
 
+/// Calls a function of Python. The kernel of the operator, which is Python, takes the interpreter's lock.
+Tensors call_python(const std::string& key, const Tensors& inputs) {
+  static const auto function = c10::Dispatcher::singleton()
+                                   .findSchemaOrThrow("triage::_host_function", "")
+                                   .typed<Tensors(c10::string_view, at::TensorList)>();
+  if (is_finalizing()) throw PolicyError("a function of Python cannot be called: the interpreter ends");
+  return function.call(key, inputs);
+}
+
+/// Which outputs the function `key` gives for such inputs: it is called with tensors without data.
+std::vector<graph::TensorMeta> shapes_of_python(const std::string& key, const std::vector<graph::TensorMeta>& inputs) {
+  Tensors tensors;
+  for (const graph::TensorMeta& input : inputs)
+    tensors.push_back(at::empty(input.sizes, at::TensorOptions(at::kMeta).dtype(input.dtype)));
+  std::vector<graph::TensorMeta> outputs;
+  for (const at::Tensor& output : call_python(key, tensors))
+    outputs.push_back({output.scalar_type(), output.sizes().vec(), output.device()});
+  return outputs;
+}
+
 class RuntimeObject : public torch::CustomClassHolder {
  public:
   explicit RuntimeObject(const Dict& options) {
@@ -201,6 +223,21 @@ class RuntimeObject : public torch::CustomClassHolder {
   c10::intrusive_ptr<PolicyObject> load_source(const std::string& source, const std::string& name,
                                                const std::string& key) {
     return for_python([&] { return c10::make_intrusive<PolicyObject>(open().load_source(source, name), key); });
+  }
+
+  /// `key` is that of the function in Python, `shapes` that of another one; empty: none.
+  void define(const std::string& name, const std::string& key, bool pure, const std::string& shapes) {
+    for_python([&] {
+      FunctionOptions options;
+      options.pure = pure;
+      if (!shapes.empty()) options.shapes = [shapes](const auto& inputs) { return shapes_of_python(shapes, inputs); };
+      open().define(
+          name, [key](const Tensors& inputs) { return call_python(key, inputs); }, std::move(options));
+    });
+  }
+
+  void define_tensor(const std::string& name, const at::Tensor& tensor) {
+    for_python([&] { open().define_tensor(name, tensor); });
   }
 
   c10::intrusive_ptr<BundleObject> load_bundle(const std::string& folder) {
@@ -321,6 +358,8 @@ TORCH_LIBRARY_FRAGMENT(triage, m) {
       .def("load", &RuntimeObject::load)
       .def("load_source", &RuntimeObject::load_source)
       .def("load_bundle", &RuntimeObject::load_bundle)
+      .def("define", &RuntimeObject::define)
+      .def("define_tensor", &RuntimeObject::define_tensor)
       .def("watch", &RuntimeObject::watch)
       .def("metrics", &RuntimeObject::metrics)
       .def("flush", &RuntimeObject::flush)

@@ -20,6 +20,7 @@ from . import _library  # noqa: F401  registers the classes
 from ._arguments import Array, of_array
 from ._bundles import Bundle
 from ._config import constant_in_programs
+from ._definitions import Definitions, Function
 from ._errors import FileError, InputError, InputTypeError, LoadError, called, known_files, raised
 from ._events import RELOADS, Event, Version
 from ._html import of_policy
@@ -456,6 +457,7 @@ class Runtime:
         self.options: Mapping[str, Any] = MappingProxyType(of_runtime({**given, **unknown}))
         self._closed = False
         self._generation = _generation
+        self._definitions = Definitions()
         self._object = self._open()
         self._bundles: dict[str, Bundle] = {}
         _all_runtimes.add(self)
@@ -473,6 +475,7 @@ class Runtime:
             with _lock:
                 if self._generation != _generation:
                     self._object = self._open()
+                    self._definitions.make_again(self._object)
                     self._generation = _generation
         return self._object
 
@@ -511,6 +514,20 @@ class Runtime:
         """Loads a policy from text; messages show `name`."""
         arguments.text("load_source", "source", source)
         return _opened(self, ("load_source", source, arguments.text("load_source", "name", name)), _key("load_source", key), name)
+
+    def define(self, name: str, function: Function, *, pure: bool = False, shapes: Function | None = None) -> None:
+        """Gives policies that are loaded later a function of the program: tensors in, a tensor or several out. Any thread may call it.
+
+        A call of it is a graph break, unless it is pure: equal inputs give equal outputs, and it does nothing else. shapes: of a pure
+        function, one that gives its outputs for inputs on the meta device; None: one output, like the first input.
+        """
+        with _lock:
+            self._definitions.function(self._native(), name, function, pure, shapes)
+
+    def define_tensor(self, name: str, tensor: Array) -> None:
+        """Gives policies that are loaded later a tensor. It is not copied: what the program writes into it, the next call reads."""
+        with _lock:
+            self._definitions.tensor(self._native(), name, tensor)
 
     def load_bundle(self, folder: str | os.PathLike[str]) -> Bundle:
         """Loads the policies that `folder`/bundle.json lists, which change together. Loading a folder again gives the bundle that is

@@ -1,0 +1,76 @@
+"""Functions and tensors of Python for policies."""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+
+from . import _arguments as arguments
+from . import _library  # noqa: F401  defines the operator
+from ._arguments import shown
+from ._errors import InputError, InputTypeError, called
+
+Function: TypeAlias = Callable[..., Tensor | Sequence[Tensor]]
+
+_numbers = itertools.count(1)
+_owners: weakref.WeakValueDictionary[str, Definitions] = weakref.WeakValueDictionary()  # by key of a function
+
+
+class Definitions:
+    """What policies that a runtime loads later get of the program: it lives as long as the runtime, which its policies keep."""
+
+    def __init__(self) -> None:
+        self._made: list[tuple[str, tuple[Any, ...]]] = []  # the method of the library and its arguments
+        self._functions: dict[str, tuple[str, Function]] = {}
+
+    def function(self, native: Any, name: str, function: Function, pure: bool, shapes: Function | None) -> None:
+        arguments.function("define", "function", function, "tensors")
+        if shapes is not None:
+            arguments.function("define", "shapes", shapes, "tensors without data")
+        keys = [self._key(name, function), "" if shapes is None else self._key(f"`shapes` of {name}", shapes)]
+        self._make(native, "define", (arguments.text("define", "name", name), keys[0], arguments.switch("define", "pure", pure), keys[1]))
+
+    def tensor(self, native: Any, name: str, tensor: Any) -> None:
+        value = arguments.tensor("define_tensor", "tensor", tensor)
+        self._make(native, "define_tensor", (arguments.text("define_tensor", "name", name), value))
+
+    def _key(self, name: str, function: Function) -> str:
+        key = str(next(_numbers))
+        self._functions[key] = name, function
+        _owners[key] = self
+        return key
+
+    def _make(self, native: Any, method: str, given: tuple[Any, ...]) -> None:
+        called(getattr(native, method), *given)
+        self._made.append((method, given))
+
+    def make_again(self, native: Any) -> None:
+        """In a forked child, which has a runtime of its own."""
+        for method, given in self._made:
+            called(getattr(native, method), *given)
+
+    def call(self, key: str, inputs: list[Tensor]) -> list[Tensor]:
+        name, function = self._functions[key]
+        results = function(*inputs)
+        if isinstance(results, Tensor):
+            return [results]
+        if not isinstance(results, (list, tuple)) or not all(isinstance(each, Tensor) for each in results):
+            raise InputTypeError(f"the function {name} returns a tensor, or a list or tuple of tensors; got {shown(results)}.")
+        return list(results)
+
+
+def _call(key: str, inputs: list[Tensor]) -> list[Tensor]:
+    owner = _owners.get(key)
+    if owner is None:
+        raise InputError("this function belongs to a triage.Runtime that is gone.")
+    return owner.call(key, inputs)
+
+
+_torch_library: Any = torch.library  # without types
+_kernels = _torch_library.Library("triage", "IMPL")  # as long as it lives, the operator has its kernel
+_kernels.impl("_host_function", _call, "CompositeImplicitAutograd")
