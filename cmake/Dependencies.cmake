@@ -18,7 +18,7 @@ endif()
 set(CMAKE_FIND_PACKAGE_TARGETS_GLOBAL OFF)
 triage_torch_version(torch_version)
 if(CMAKE_CXX_COMPILER_ID MATCHES "Clang" AND torch_version VERSION_LESS 2)
-  message(FATAL_ERROR "The headers of LibTorch ${torch_version} (${TORCH_INSTALL_PREFIX}) are no C++20 that clang compiles. Use GCC \
+  message(FATAL_ERROR "Clang cannot compile the headers of LibTorch ${torch_version} (${TORCH_INSTALL_PREFIX}) as C++20. Use GCC \
 (-DCMAKE_CXX_COMPILER=g++), or LibTorch 2 or newer (./dev --torch wheel).")
 endif()
 

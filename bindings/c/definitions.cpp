@@ -94,15 +94,16 @@ std::vector<at::Tensor> run_host(const HostFunction& function, const std::vector
 
 std::vector<graph::TensorMeta> shapes_of_host(const HostFunction& function,
                                               const std::vector<graph::TensorMeta>& inputs) {
-  const std::string what = fmt::format("output of `shapes` of function `{}`", function.name);
+  const std::string what = fmt::format("input of `shapes` of function `{}`", function.name);
+  const std::string returned = fmt::format("output of `shapes` of function `{}`", function.name);
   std::vector<Form> forms;
   for (size_t i = 0; i < inputs.size(); ++i) forms.emplace_back(inputs[i], what.c_str(), i);
   std::vector<DLManagedTensor*> given;
   for (Form& form : forms) given.push_back(&form.managed);
-  Taken outputs(what.c_str());
-  const std::vector<DLManagedTensor*> returned = call_host(function, function.shapes, outputs, given);
+  Taken outputs(returned.c_str());
+  const std::vector<DLManagedTensor*> results = call_host(function, function.shapes, outputs, given);
   std::vector<graph::TensorMeta> metas;
-  for (size_t i = 0; i < returned.size(); ++i) metas.push_back(form_of(returned[i], what.c_str(), i));
+  for (size_t i = 0; i < results.size(); ++i) metas.push_back(form_of(results[i], returned.c_str(), i));
   return metas;
 }
 
@@ -152,11 +153,10 @@ TriageStatus define_module(TriageRuntime* runtime, const char* name, const char*
     const Use definer(runtime);
     const TriageModuleOptions given = options_of(options, "options");
     const std::string as(text(name, "name")), file(text(path, "path"));
+    const bool training = choice(given.training, 2, "options->training");
+    if (given.device.device_type != 0) device_of(given.device, "options->device");
     torch::jit::Module module = load_module(file, given.device);
-    if (choice(given.training, 2, "options->training"))
-      module.train();
-    else
-      module.eval();
+    training ? module.train() : module.eval();
     definer->define_module(as, module);
   });
 }

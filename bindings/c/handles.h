@@ -67,6 +67,7 @@ struct Handle {
   Freed freed;
 };
 
+/// With its decision log, for flush_decisions.
 struct RuntimeOfHost : Runtime {
   std::shared_ptr<DecisionLog> decisions;  // null: it has none
 };

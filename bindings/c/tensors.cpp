@@ -67,7 +67,7 @@ at::ScalarType dtype_of(const DLDataType& dtype, const Named& name) {
 const Dtype& dtype_for(at::ScalarType type, const Named& name) {
   for (const Dtype& row : dtypes)
     if (row.type == type) return row;
-  name.refuse("it has dtype {}, which DLPack cannot describe; let the policy convert it", c10::toString(type));
+  name.refuse("it has dtype {}, which DLPack cannot describe; convert it before, as in x:float()", c10::toString(type));
 }
 
 at::Device device_of(const DLDevice& device, const Named& name) {
@@ -85,7 +85,7 @@ at::Device device_of(const DLDevice& device, const Named& name) {
 
 DLDevice device_for(at::Device device, const Named& name) {
   if (!device.is_cpu() && !device.is_cuda())
-    name.refuse("it is on device {}, which this interface cannot describe; let the policy return it on the CPU",
+    name.refuse("it is on device {}, which this interface cannot describe; move it to the CPU before, as in x:cpu()",
                 device.str());
   return {device.is_cuda() ? kDLCUDA : kDLCPU, device.is_cuda() ? device.index() : 0};
 }
@@ -212,7 +212,8 @@ void Taken::give_back() {
 DLManagedTensor* give(at::Tensor tensor, const char* what, size_t number) {
   const Named name{what, number};
   if (tensor.layout() != at::kStrided || tensor.is_quantized())
-    name.refuse("it is a sparse or quantized tensor, which DLPack cannot describe; let the policy return a dense one");
+    name.refuse(
+        "it is a sparse or quantized tensor, which DLPack cannot describe; make it dense before, as in x:to_dense()");
   const DLDevice device = device_for(tensor.device(), name);
   const Dtype& dtype = dtype_for(tensor.scalar_type(), name);
   tensor = tensor.resolve_conj().resolve_neg();
@@ -248,7 +249,7 @@ graph::TensorMeta form_of(const DLManagedTensor* tensor, const char* what, size_
   const DLTensor& form = tensor->dl_tensor;
   check_shape(form, name);
   const at::IntArrayRef sizes(form.shape, static_cast<size_t>(form.ndim));
-  return {dtype_of(form.dtype, name), sizes.vec(), device_of(form.device, name)};
+  return {dtype_of(form.dtype, name), sizes.vec(), at::kCPU};
 }
 
 at::Device device_of(const DLDevice& device, const char* what) { return device_of(device, Named{what, 0}); }

@@ -65,7 +65,7 @@ struct Form {
   std::vector<int64_t> sizes;  // its memory is that of managed's shape, wherever this is moved
   DLManagedTensor managed{};
 };
-/// What such a tensor says of dtype, sizes and device. Throws Misuse.
+/// What such a tensor says of dtype and sizes. Throws Misuse.
 graph::TensorMeta form_of(const DLManagedTensor* tensor, const char* what, size_t number);
 /// Throws Misuse for a device that this LibTorch does not have.
 at::Device device_of(const DLDevice& device, const char* what);

@@ -218,7 +218,7 @@ void for_each_tensor(const c10::IValue& value, const std::function<void(const at
   } else if (value.isTuple()) {
     for (const c10::IValue& item : value.toTupleRef().elements()) for_each_tensor(item, visit);
   } else if (value.isList()) {
-    for (const c10::IValue& item : value.toList()) for_each_tensor(item, visit);
+    for (const c10::IValue& item : value.toListRef()) for_each_tensor(item, visit);
   } else if (value.isGenericDict()) {
     for (const auto& entry : value.toGenericDict()) for_each_tensor(entry.value(), visit);
   }

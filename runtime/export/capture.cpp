@@ -313,7 +313,7 @@ struct StateInputs {
       with_inputs.push_back(first_state(spec, rows_of(inputs), inputs.empty() ? c10::kCPU : inputs[0].device()));
       names.push_back(spec.name);
       notes.push_back(fmt::format("{} is state: {} before the first call; the output {} is what the next call takes",
-                                  spec.name, c10::str(spec.init), spec.name));
+                                  spec.name, c10::str(spec.init), output_name(spec, signature)));
     }
   }
 
@@ -321,8 +321,19 @@ struct StateInputs {
     std::vector<std::string> all = signature.outputs;
     if (signature.state.empty()) return all;
     while (all.size() + signature.state.size() < outputs) all.push_back(fmt::format("out{}", all.size()));
-    for (const StateSpec& spec : signature.state) all.push_back(spec.name);
+    for (const StateSpec& spec : signature.state) all.push_back(output_name(spec, signature));
     return all;
+  }
+  /// That of the state, if no output of the policy has it.
+  static std::string output_name(const StateSpec& spec, const Signature& signature) {
+    const auto is_taken = [&](const std::string& name) {
+      return std::count(signature.outputs.begin(), signature.outputs.end(), name) != 0 ||
+             std::any_of(signature.state.begin(), signature.state.end(),
+                         [&](const StateSpec& other) { return other.name != spec.name && other.name == name; });
+    };
+    std::string name = spec.name;
+    while (is_taken(name)) name = "next_" + name;
+    return name;
   }
 };
 

@@ -205,11 +205,20 @@ TEST_CASE("`user` is freed once, when no policy can call the function") {
   {
     Scene scene;
     scene.define(
-        "host", [](TriageFunctionCall*, void*) {}, &freed, options);
-    scene.load("return function(z) return z end");
+        "host",
+        [](TriageFunctionCall* call, void* user) {
+          CHECK(*static_cast<int*>(user) == 0);
+          twice(call, nullptr);
+        },
+        &freed, options);
+    scene.load(calls_it);
     check_ok(api().free_runtime(scene.runtime));
     check_ok(api().create_runtime(nullptr, &scene.runtime));
-    scene.run({1});
+    CHECK(scene.run({1}) == std::vector<float>{3});
+    CHECK(freed == 0);
+    check_ok(api().free_policy(scene.policy));
+    CHECK(freed == 1);
+    scene.policy = nullptr;
   }
   CHECK(freed == 1);
   Scene scene;
@@ -220,6 +229,72 @@ TEST_CASE("`user` is freed once, when no policy can call the function") {
   options.shapes = twice;  // of a function that is not pure
   check_failed(api().define_function(scene.runtime, "host", twice, &freed, &options), TRIAGE_ERROR_INPUT, {"pure"});
   CHECK(freed == 1);
+}
+
+TEST_CASE("what a redefinition frees may define on the same runtime") {
+  Scene scene;
+  static TriageRuntime* runtime;
+  static int freed;
+  runtime = scene.runtime;
+  freed = 0;
+  TriageFunctionOptions options = {};
+  options.free_user = [](void*) {
+    ++freed;
+    TriageFunctionOptions none = {};
+    none.size = sizeof none;
+    CHECK(api().define_function(runtime, "other", twice, nullptr, &none) == TRIAGE_OK);
+  };
+  scene.define("host", twice, &freed, options);
+  scene.define("host", twice);
+  CHECK(freed == 1);
+  scene.load("return function(z) return other(z) + host(z) end");
+  CHECK(scene.run({1}) == std::vector<float>{4});
+}
+
+TEST_CASE("`shapes` needs no device and no data") {
+  Scene scene;
+  TriageFunctionOptions options = {};
+  options.pure = 1;
+  options.shapes = [](TriageFunctionCall* call, void*) {
+    static thread_local std::vector<int64_t> shape;
+    static thread_local DLManagedTensor output;
+    const DLTensor& input = call->inputs[0]->dl_tensor;
+    CHECK(input.data == nullptr);
+    shape.assign(input.shape, input.shape + input.ndim);
+    output = {};
+    output.dl_tensor.ndim = input.ndim;
+    output.dl_tensor.shape = shape.data();
+    output.dl_tensor.dtype = {kDLFloat, 32, 1};
+    call->outputs[0] = &output;
+    call->output_count = 1;
+  };
+  scene.define("host", twice, nullptr, options);
+  scene.load(calls_it);
+  scene.run({1});
+  int32_t form = -1;
+  CHECK(scene.run({1, 2}, &form) == std::vector<float>{3, 5});
+  CHECK(form == TRIAGE_FORM_GRAPH);
+}
+
+TEST_CASE("an error drops all outputs, and one output twice is refused") {
+  {
+    Scene scene;
+    scene.define("late", [](TriageFunctionCall* call, void*) {
+      for (int i = 0; i < 3; ++i) call->outputs[i] = Made::of({1}, {1});
+      call->output_count = 3;
+      call->error = "too late";
+    });
+    scene.define("same", [](TriageFunctionCall* call, void*) {
+      call->outputs[0] = call->outputs[1] = Made::of({1}, {1});
+      call->output_count = 2;
+    });
+    scene.load("return function(z) return late(z) end");
+    scene.fails({"too late"});
+    check_ok(api().free_policy(scene.policy));
+    scene.load("return function(z) return same(z) end");
+    scene.fails({"output of function `same` 1", "the same DLManagedTensor"});
+  }
+  CHECK(Made::alive == 0);
 }
 
 TEST_CASE("a tensor of the host is read by each call") {
@@ -267,11 +342,13 @@ TEST_CASE("a TorchScript module is a function of policies") {
                {"there is no file", "none.pt"});
   check_failed(api().define_module(scene.runtime, "m", (folder / "broken.pt").c_str(), nullptr), TRIAGE_ERROR_FILE,
                {"broken.pt", "TorchScript"});
-  options.device.device_type = kDLCUDAHost;
-  options.device.device_id = 0;
   options.training = 2;
   check_failed(api().define_module(scene.runtime, "m", (folder / "scale.pt").c_str(), &options), TRIAGE_ERROR_ARGUMENT,
                {"options->training"});
+  options.training = 0;
+  options.device.device_type = static_cast<DLDeviceType>(77);
+  check_failed(api().define_module(scene.runtime, "m", (folder / "scale.pt").c_str(), &options), TRIAGE_ERROR_ARGUMENT,
+               {"options->device", "77"});
   fs::remove_all(folder);
 }
 

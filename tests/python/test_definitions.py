@@ -1,8 +1,10 @@
 """Functions and tensors of Python for policies."""
 
+import contextlib
 import gc
 import multiprocessing
 import threading
+import time
 
 import numpy
 import pytest
@@ -142,3 +144,37 @@ def test_a_forked_child_has_the_functions(tmp_path):
     assert policy(torch.ones(1)).item() == 6.0
     with multiprocessing.get_context("fork").Pool(1) as pool:
         assert pool.apply(call_in_child, (policy,)) == 6.0
+
+
+def test_a_forked_child_has_for_each_policy_the_functions_that_it_was_loaded_with(tmp_path):
+    file = tmp_path / "child.lua"
+    file.write_text(CALLS)
+    runtime = triage.Runtime()
+    runtime.define("host", lambda z: z * 5)
+    first = runtime.load(file)
+    runtime.define("host", lambda z: z * 7)
+    second = runtime.load(file, key="second of the child")
+    for policies in ((first, second), (second, first)):
+        with multiprocessing.get_context("fork").Pool(1) as pool:
+            assert [pool.apply(call_in_child, (policy,)) for policy in policies] == [6.0 if each is first else 8.0 for each in policies]
+
+
+def test_a_function_may_use_its_runtime_while_that_is_closed(tmp_path):
+    file = tmp_path / "policy.lua"
+    file.write_text(CALLS)
+    runtime = triage.Runtime()
+    asked = []
+
+    def host(z):
+        with contextlib.suppress(triage.InputError):  # of a closed runtime
+            asked.append(len(runtime.metrics_text()))
+        return z
+
+    runtime.define("host", host, pure=True)
+    policy = runtime.load(file)
+    policy(torch.ones(1))
+    runtime.watch(tmp_path)
+    file.write_text(CALLS.replace("+ 1", "+ 2"))
+    time.sleep(0.06)  # about when the watch reloads
+    runtime.close()
+    assert policy(torch.ones(1)).item() >= 1.0

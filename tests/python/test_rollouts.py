@@ -135,7 +135,7 @@ def test_a_watch_follows_a_bundle(folder):
 
 def test_what_a_bundle_and_its_policies_refuse(folder):
     bundle = triage.load_bundle(folder)
-    with pytest.raises(triage.InputError, match="'c'.*a, b|a, b"):
+    with pytest.raises(triage.InputError, match="c.*a, b"):
         bundle.policy("c")
     with pytest.raises(triage.InputError, match="bundle"):
         bundle.policy("a").rollback(1)
@@ -145,6 +145,32 @@ def test_what_a_bundle_and_its_policies_refuse(folder):
 
 def answer(policy):
     return policy(torch.zeros(1, 1)).item()
+
+
+def version_in_child(_):
+    bundle = triage.load_bundle(CHILDS[0])
+    return bundle.version.version, bundle.reload(), bundle.policies
+
+
+CHILDS = []
+
+
+def test_a_bundle_in_a_forked_child(folder):
+    bundle = triage.load_bundle(folder)
+    CHILDS[:] = [folder]
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        assert pool.apply(version_in_child, (0,)) == ("one", "unchanged", ("a", "b"))
+    assert bundle.version.version == "one"
+
+
+def test_a_bundle_of_a_closed_runtime_loads_nothing(folder):
+    with triage.Runtime() as runtime:
+        bundle = runtime.load_bundle(folder)
+        policy = bundle.policy("a")
+    for operation in (bundle.reload, bundle.unpin, lambda: bundle.rollback(1), lambda: bundle.pin(1)):
+        with pytest.raises(triage.InputError, match="closed"):
+            operation()
+    assert bundle.version.number == 1 and answer(policy) == 1.0
 
 
 def test_policies_of_a_bundle_are_pickled_and_used_in_forked_children(folder):

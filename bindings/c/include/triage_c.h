@@ -149,11 +149,13 @@ enum {
 };
 
 /// The decision log: a line of JSON for each call with flagged samples or a failure, and for what happens to policies
-/// (docs/decisions.md). A thread of its own writes it; `run` never waits for it.
+/// (docs/decisions.md). A thread of its own writes it; `run` does not wait for it, but for `at_once`. Its runtime and
+/// the policies of that keep it: `on_line` may be called until the last of them is freed. That the file or `on_line`
+/// fails is told to the log of the runtime.
 typedef struct TriageDecisionLogOptions {
   size_t size;
   const char* file;  ///< lines are appended to it. Null: none; then there must be `on_line`
-  /// Gets each line, of `length` bytes, on the thread of the log.
+  /// Gets each line, of `length` bytes, on the thread of the log. flush_decisions returns at once there.
   void (*on_line)(const char* line, size_t length, void* user);
   void* user;
   int64_t max_file_bytes;   ///< beyond which the file is renamed, and a new one begun. 0: 64 MiB
@@ -467,9 +469,10 @@ typedef struct TriageFunctionCall {
   void* stream;  ///< of inputs on a CUDA device: the stream of the run. Null: the default stream
 } TriageFunctionCall;
 
-/// It may be called on every thread that runs policies, on several at once. The library takes over an output with a
-/// deleter, and copies one without a deleter before the function is called again on this thread. No output may be one
-/// of `inputs`.
+/// It may be called on every thread that runs policies, on several at once. Inputs have strides, which may be any. The
+/// library takes over an output with a deleter, also where `error` is set, and copies one without a deleter before the
+/// function is called again on this thread. An output has memory of its own: neither it nor its data is one of
+/// `inputs`.
 typedef void (*TriageFunction)(TriageFunctionCall* call, void* user);
 
 typedef struct TriageFunctionOptions {
@@ -478,10 +481,11 @@ typedef struct TriageFunctionOptions {
   /// policy's graph, and no graph break. Equal calls may become one, unused ones may not run, and a reload may try a
   /// new version by calling it with synthetic values.
   int32_t pure;
-  int32_t reserved;  ///< 0
-  /// Of a pure function: which outputs it returns for such inputs. It is called as the function is; the inputs have no
-  /// data (null), and of the outputs, which need none, only dtype and shape are read. It must be right for all shapes,
-  /// or fail. Null: there is one output, of the dtype and shape of the first input.
+  int32_t reserved;  ///< not read
+  /// Of a pure function: which outputs it returns for such inputs. It is called as the function is, in each call that
+  /// calls the function, and with made-up sizes; the inputs have no data (null), and of the outputs, which need none,
+  /// only dtype and shape are read. It must be right for all shapes, or fail. Null: there is one output, of the dtype
+  /// and shape of the first input.
   TriageFunction shapes;
   /// If the function was defined: called with `user`, once, when no policy can call it any more. Null: nothing is.
   void (*free_user)(void* user);
@@ -490,8 +494,8 @@ typedef struct TriageFunctionOptions {
 typedef struct TriageModuleOptions {
   size_t size;
   DLDevice device;   ///< that its parameters are moved to. Type 0: they stay where the file has them
-  int32_t training;  ///< 1: the module is in training mode; else in evaluation mode
-  int32_t reserved;  ///< 0
+  int32_t training;  ///< 1: the module is in training mode; 0: in evaluation mode
+  int32_t reserved;  ///< not read
 } TriageModuleOptions;
 
 /// The functions of all versions.
@@ -614,16 +618,18 @@ typedef struct TriageApi {
   /// defined under one name last holds.
   TriageStatus (*define_function)(TriageRuntime* runtime, const char* name, TriageFunction function, void* user,
                                   const TriageFunctionOptions* options);
-  /// The tensor is not copied: the host may write new values to it between calls, and the next call reads them. Without
-  /// a deleter its memory must live as long as the runtime and all its policies.
+  /// The tensor is not copied: the host may write new values to it between calls, and the next call reads them. The
+  /// library takes over a tensor with a deleter, also where this fails. Without a deleter its memory must live as long
+  /// as the runtime and all its policies.
   TriageStatus (*define_tensor)(TriageRuntime* runtime, const char* name, DLManagedTensor* tensor);
   /// A TorchScript module from a file, as a function: its `forward`. The file is code that runs in this process,
   /// without any limit: load only files that you trust. Options may be null.
   TriageStatus (*define_module)(TriageRuntime* runtime, const char* name, const char* path,
                                 const TriageModuleOptions* options);
 
-  /// --- since version 3: the decision log --- Returns when all decisions so far are written. TRIAGE_ERROR_ARGUMENT if
-  /// the runtime has none.
+  /// --- since version 3: the decision log --- Returns when all decisions so far are written, or counted as failed.
+  /// TRIAGE_ERROR_ARGUMENT if the runtime has no decision log. (free_runtime writes what waits, where no policy is
+  /// left.)
   TriageStatus (*flush_decisions)(TriageRuntime* runtime);
 } TriageApi;
 

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from ._policy import Policy, Runtime
 
 
+all_bundles: weakref.WeakSet[Bundle] = weakref.WeakSet()
+
+
 class Bundle:
     """The policies of a folder with a bundle.json. Made by `triage.load_bundle`. A new version of the bundle goes live as a whole.
 
@@ -24,28 +27,40 @@ class Bundle:
         self._runtime = runtime
         self.folder = folder
         self._policies: weakref.WeakValueDictionary[str, Policy] = weakref.WeakValueDictionary()
+        self._definitions = len(runtime._definitions)  # that there were when it was loaded
         self._generation = -1
         self._native()
+        all_bundles.add(self)
 
     def _native(self) -> Any:
         """In a forked child the folder is opened anew, as the file of a policy is."""
         from . import _policy
 
         if self._generation != _policy.generation():
-            self._object = called(self._runtime._native().load_bundle, self.folder)
-            self._generation = _policy.generation()
+            with _policy.lock():
+                if self._generation != _policy.generation():
+                    native = self._runtime._native()
+                    self._runtime._definitions.hold(native, self._definitions)
+                    self._object = called(native.load_bundle, self.folder)
+                    self._generation = _policy.generation()
         return self._object
+
+    def _open(self) -> Any:
+        """For what loads another version: as `load`, an error where the runtime is closed."""
+        self._runtime._native()
+        return self._native()
 
     def policy(self, name: str, *, key: str | None = None) -> Policy:
         """The policy of file `name`, without the extension. Its key is BUNDLE/NAME, if no other is given."""
         from . import _policy
 
         arguments.text("policy", "name", name)
-        known = self._policies.get(name)
-        if known is None or key not in (None, known.key):
-            known = _policy.policy_of_bundle(self._runtime, self.folder, name, key, f"{self.name}/{name}")
-            self._policies[name] = known
-        return known
+        with _policy.lock():
+            known = self._policies.get(name)
+            if known is None or key not in (None, known.key):
+                known = _policy.policy_of_bundle(self._runtime, self.folder, name, key, f"{self.name}/{name}")
+                self._policies[name] = known
+            return known
 
     @property
     def name(self) -> str:
@@ -67,18 +82,18 @@ class Bundle:
 
     def reload(self) -> str:
         """Reads the folder now: "unchanged", "swapped" or "refused" (version.last_error says why)."""
-        return RELOADS[called(self._native().reload)]
+        return RELOADS[called(self._open().reload)]
 
     def rollback(self, number: int) -> None:
         """Makes a version live again, until bundle.json changes."""
-        called(self._native().rollback, arguments.whole("rollback", "number", number, expected="the number of a version"))
+        called(self._open().rollback, arguments.whole("rollback", "number", number, expected="the number of a version"))
 
     def pin(self, number: int) -> None:
         """Makes a version live and keeps it live, whatever happens to the folder."""
-        called(self._native().pin, arguments.whole("pin", "number", number, expected="the number of a version"))
+        called(self._open().pin, arguments.whole("pin", "number", number, expected="the number of a version"))
 
     def unpin(self) -> str:
-        return RELOADS[called(self._native().unpin)]
+        return RELOADS[called(self._open().unpin)]
 
     def __repr__(self) -> str:
         version = self.version

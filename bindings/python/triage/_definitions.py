@@ -27,13 +27,20 @@ class Definitions:
     def __init__(self) -> None:
         self._made: list[tuple[str, tuple[Any, ...]]] = []  # the method of the library and its arguments
         self._functions: dict[str, tuple[str, Function]] = {}
+        self._held = 0  # how many of them the runtime of the library has
 
     def function(self, native: Any, name: str, function: Function, pure: bool, shapes: Function | None) -> None:
         arguments.function("define", "function", function, "tensors")
         if shapes is not None:
             arguments.function("define", "shapes", shapes, "tensors without data")
+        given = (arguments.text("define", "name", name), arguments.switch("define", "pure", pure))
         keys = [self._key(name, function), "" if shapes is None else self._key(f"`shapes` of {name}", shapes)]
-        self._make(native, "define", (arguments.text("define", "name", name), keys[0], arguments.switch("define", "pure", pure), keys[1]))
+        try:
+            self._make(native, "define", (given[0], keys[0], given[1], keys[1]))
+        except Exception:
+            for key in keys:
+                self._functions.pop(key, None)
+            raise
 
     def tensor(self, native: Any, name: str, tensor: Any) -> None:
         value = arguments.tensor("define_tensor", "tensor", tensor)
@@ -46,13 +53,25 @@ class Definitions:
         return key
 
     def _make(self, native: Any, method: str, given: tuple[Any, ...]) -> None:
+        self.hold(native, len(self._made))
         called(getattr(native, method), *given)
         self._made.append((method, given))
+        self._held = len(self._made)
 
-    def make_again(self, native: Any) -> None:
+    def __len__(self) -> int:
+        return len(self._made)
+
+    def begin_again(self) -> None:
         """In a forked child, which has a runtime of its own."""
-        for method, given in self._made:
+        self._held = 0
+
+    def hold(self, native: Any, count: int) -> None:
+        """What is loaded next gets the first `count` definitions: a policy that is opened anew those that it had."""
+        if count == self._held:
+            return
+        for method, given in self._made[:count]:
             called(getattr(native, method), *given)
+        self._held = count
 
     def call(self, key: str, inputs: list[Tensor]) -> list[Tensor]:
         name, function = self._functions[key]

@@ -18,7 +18,7 @@ from torch import Tensor
 from . import _arguments as arguments
 from . import _library  # noqa: F401  registers the classes
 from ._arguments import Array, of_array
-from ._bundles import Bundle
+from ._bundles import Bundle, all_bundles
 from ._config import constant_in_programs
 from ._definitions import Definitions, Function
 from ._errors import FileError, InputError, InputTypeError, LoadError, called, known_files, raised
@@ -49,7 +49,7 @@ def _after_fork() -> None:
     global _generation, _lock
     _lock = threading.RLock()
     _generation += 1
-    owners: list[Any] = [*_policies.values(), *_watches, *_all_runtimes]
+    owners: list[Any] = [*_policies.values(), *_watches, *all_bundles, *_all_runtimes]
     for owner in owners:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(owner._object))  # so that not even the end of the process destroys it
     _runtimes.clear()
@@ -100,6 +100,7 @@ class Policy(Rollouts):
         self._set: dict[str, Any] = {}
         self._inputs: tuple[str, ...] | None = None
         self._generation = _generation
+        self._definitions = len(runtime._definitions)  # that there were when it was loaded
         self._object = self._open(shown)
         self._run_with = self._object.run_with  # bound once: to bind a method of the library takes as long as a small call
 
@@ -110,6 +111,7 @@ class Policy(Rollouts):
     def _open(self, shown: str) -> Any:
         """`shown`: what messages call it; of a file, a path that leads there."""
         native = self._runtime._native()
+        self._runtime._definitions.hold(native, self._definitions)
         if self._origin[0] == "load":
             return called(native.load, shown, self._key)
         if self._origin[0] == "load_bundle":
@@ -475,7 +477,7 @@ class Runtime:
             with _lock:
                 if self._generation != _generation:
                     self._object = self._open()
-                    self._definitions.make_again(self._object)
+                    self._definitions.begin_again()
                     self._generation = _generation
         return self._object
 
@@ -489,12 +491,12 @@ class Runtime:
             if self._closed:
                 return
             self._closed = True
-            for watch in list(_watches):
-                if watch._runtime is self:
-                    watch.close()
-            self._bundles.clear()
-            if self._generation == _generation:
-                called(self._object.close)
+        # Without the lock: a reload that a watch is at may call a function of the program, which may want it.
+        for watch in list(_watches):
+            if watch._runtime is self:
+                watch.close()
+        if self._generation == _generation:
+            called(self._object.close)
 
     def __enter__(self) -> Self:
         self._native()
@@ -704,6 +706,11 @@ def _input_names(key: str) -> tuple[str, ...]:
 def generation() -> int:
     """How many times this process was forked from another one that had triage."""
     return _generation
+
+
+def lock() -> Any:
+    """Of all that loads and opens."""
+    return _lock
 
 
 def policy_of_bundle(runtime: Runtime, folder: str, name: str, key: str | None, base: str) -> Policy:

@@ -158,9 +158,11 @@ class Cutter {
   void take_group() {
     for (;;) {
       const Candidate best = largest_group();
-      const bool is_worth = is_worth_a_loop(best.nodes, device_);
-      if (is_worth ? take_weights(best) : is_read_by_other_loops(best) && take_weights_of_any()) continue;
-      if (!is_worth) return;
+      if (!is_worth_a_loop(best.nodes, device_)) {
+        if (!is_read_by_other_loops(best) || !take_weights_of_any()) return;
+        continue;
+      }
+      if (take_weights(best)) continue;
       const size_t before = calls_.size();
       const std::set<const Node*> inside(best.nodes.begin(), best.nodes.end());
       for (const Node* node : best.nodes)
@@ -238,7 +240,8 @@ class Cutter {
     });
   }
 
-  /// Where no group is worth a loop, as `x:relu() * (1 + scale)` begins: one may be with weights.
+  /// No group is worth a loop. One of the first sizes of batches may have one once its weights are computed: in
+  /// `x:relu() * (1 + scale)`, relu alone is too small.
   bool take_weights_of_any() {
     size_t tried = 0;
     for (const int64_t batch : waiting_.batches()) {

@@ -139,8 +139,9 @@ void Call::admit() {
   admitted_ = true;
 }
 
-/// Another call with the same key has come to its end. A canary has state of its own, which begins as that of the live
-/// version is then. A call that only prepares uses the state, and keeps none.
+/// Another call with the same key has come to its end. A canary has state of its own: a key begins with the state of
+/// the live version at the first call that the canary answers. A call that only prepares uses the state, and keeps
+/// none.
 void Call::take_turn() {
   StateStore& state = policy_.state().store();
   if (prepares_) return answer_.begin_with(state.look(options_.state_key));
@@ -207,9 +208,12 @@ void Call::keep_state() {
   const PolicyVersion& version = *answer_.version;
   if (version.signature.state.empty()) return;
   // Another version may be live, or be live again after a trial: what it has that this one does not know stays as it
-  // is.
-  const bool may_go = policy_.line().is_live(version) && !version.trial.on();
+  // is. A canary keeps what it declares.
+  const bool is_canary = answer_.by == Answered::canary;
+  const bool may_go = is_canary || (policy_.line().is_live(version) && !version.trial.on());
   turn_->keep(named(version.signature, std::move(answer_.state->after), may_go ? nullptr : answer_.state->before));
+  if (is_canary && lineup_.beside->candidate->state() == CandidateState::promoted)  // meanwhile
+    policy_.state().take_over(*lineup_.beside->candidate);
   afterwards(policy_.runtime().logger(), [&] {
     if (answer_.state->other_batch) policy_.state().report_other_batch(rows_of(inputs_));
     policy_.state().report_dropped_keys();

@@ -79,6 +79,20 @@ void StateKeeper::report_dropped_keys() {
                                   dropped, policy_.runtime().options().state_keys));
 }
 
+StateCounts StateKeeper::counts() const {
+  StateCounts all = store_.counts();
+  const auto candidate = policy_.candidates().running();
+  if (!candidate) return all;
+  const StateCounts own = candidate->own_state.counts();
+  return {all.keys + own.keys, all.bytes + own.bytes, all.dropped + own.dropped};
+}
+
+void StateKeeper::take_over(const Candidate& canary) {
+  const Signature& signature = canary.version->signature;
+  store_.take_over(canary.own_state,
+                   [&](const std::string& name, const at::Tensor& tensor) { return takes(signature, name, tensor); });
+}
+
 /// Of the key that was used last: the others are as it is, or older.
 void StateKeeper::tell(const PolicyVersion& version) {
   const KeptState newest = store_.newest();

@@ -20,7 +20,8 @@ class StateKeeper {
   explicit StateKeeper(PolicyCore& policy);
 
   StateStore& store() noexcept { return store_; }
-  StateCounts counts() const { return store_.counts(); }
+  /// With the state of a canary.
+  StateCounts counts() const;
   /// Copies. Without what the live version would begin anew.
   PolicyState state() const;
   void set_state(const PolicyState& state);
@@ -29,6 +30,9 @@ class StateKeeper {
   void save(const std::filesystem::path& file) const;
   void load(const std::filesystem::path& file);
 
+  /// A canary is about to go live, or has gone live while a call of it ran: what its calls kept is from now on the
+  /// state of the policy, where they came last.
+  void take_over(const Candidate& canary);
   /// Says what `version`, which has gone live, cannot take, and drops that.
   void tell(const PolicyVersion& version);
   /// What the version that went live last could not take; nothing where it took all, or this was asked before.

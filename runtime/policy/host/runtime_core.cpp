@@ -86,23 +86,33 @@ RuntimeCore::RuntimeCore(RuntimeOptions options)
 
 RuntimeCore::~RuntimeCore() { logger_.close(); }
 
+/// What had the name is destroyed without the lock: it may call the host.
 void RuntimeCore::define(HostFunction function) {
+  Definitions gone;
   std::lock_guard lock(mutex_);
-  undefine(function.name);
+  gone = undefine(function.name);
   host_functions_.push_back(std::move(function));
 }
 
 void RuntimeCore::define(HostTensor tensor) {
+  Definitions gone;
   std::lock_guard lock(mutex_);
-  undefine(tensor.name);
+  gone = undefine(tensor.name);
   host_tensors_.push_back(std::move(tensor));
 }
 
 /// With mutex_ held.
-void RuntimeCore::undefine(const std::string& name) {
-  const auto has_name = [&](const auto& known) { return known.name == name; };
-  std::erase_if(host_functions_, has_name);
-  std::erase_if(host_tensors_, has_name);
+RuntimeCore::Definitions RuntimeCore::undefine(const std::string& name) {
+  Definitions gone;
+  const auto take = [&](auto& from, auto& into) {
+    const auto first =
+        std::stable_partition(from.begin(), from.end(), [&](const auto& known) { return known.name != name; });
+    into.assign(std::make_move_iterator(first), std::make_move_iterator(from.end()));
+    from.erase(first, from.end());
+  };
+  take(host_functions_, gone.first);
+  take(host_tensors_, gone.second);
+  return gone;
 }
 
 ScriptOptions RuntimeCore::script_options(const std::string& path) const {

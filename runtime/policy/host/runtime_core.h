@@ -61,7 +61,8 @@ class RuntimeCore : public std::enable_shared_from_this<RuntimeCore> {
 
  private:
   ScriptOptions script_options(const std::string& path) const;
-  void undefine(const std::string& name);
+  using Definitions = std::pair<std::vector<HostFunction>, std::vector<HostTensor>>;
+  Definitions undefine(const std::string& name);
 
   messages::Logger logger_;  // first: what follows may log
   RuntimeOptions options_;

@@ -302,6 +302,7 @@ void Releases::promote(PolicyCore& policy, const std::shared_ptr<Candidate>& can
     try {
       if (looks) reloads_.observe_locked(std::move(disk));
       reloads_.forget_deleted();
+      policy.state().take_over(*candidate);
       // After a restart, too, until the file changes.
       switches = put_live(next, [&] { return restart_.make(*next.release, ChosenBy::rollback); });
     } catch (const std::exception&) {
@@ -310,7 +311,6 @@ void Releases::promote(PolicyCore& policy, const std::shared_ptr<Candidate>& can
     }
     if (by_host) decide(std::move(what));
   }
-  afterwards(runtime_->logger(), [&] { policy.state().store().take_over(candidate->own_state); });
   afterwards(runtime_->logger(), [&] { restart_.keep_choice(); });
   afterwards(runtime_->logger(), [&] { policy.candidates().finish_promoted(candidate, reason); });
   afterwards(runtime_->logger(), [&] { report_live(*next.release, std::move(switches), "promotion"); });

@@ -38,8 +38,12 @@ std::string misfit(const StateSpec& spec, const at::Tensor& tensor, int64_t batc
 }  // namespace
 
 bool fits(const StateSpec& spec, const at::Tensor& tensor, int64_t batch) {
+  const auto& dims = spec.type.dims;
+  const auto is_size = [&](const Dim& dim, int64_t size) {
+    return size == (dim.kind == Dim::Kind::name ? batch : dim.value);
+  };
   return tensor.scalar_type() == spec.type.dtype && tensor.layout() == c10::kStrided &&
-         tensor.sizes() == sizes_for(spec, batch);
+         std::equal(dims.begin(), dims.end(), tensor.sizes().begin(), tensor.sizes().end(), is_size);
 }
 
 bool fits(const StateSpec& spec, const at::Tensor& tensor) {

@@ -12,12 +12,15 @@
 namespace triage::policy {
 namespace {
 
-/// The names of `rest` that `first` lacks behind those of `first`.
-KeptState joined(const KeptState& first, const KeptState& rest) {
-  if (!rest) return first;
-  auto all = std::make_shared<StateTensors>(*first);
-  for (const auto& one : *rest)
-    if (std::none_of(first->begin(), first->end(), [&](const auto& other) { return other.first == one.first; }))
+/// `later`, and what it lacks of `earlier`.
+KeptState joined(const KeptState& later, const KeptState& earlier, const StateStore::Fits& fits) {
+  if (!earlier) return later;
+  auto all = std::make_shared<StateTensors>(*later);
+  const auto is_like = [&](const auto& one, const auto& other) {
+    return one.first == other.first && fits(one.first, one.second) == fits(other.first, other.second);
+  };
+  for (const auto& one : *earlier)
+    if (std::none_of(later->begin(), later->end(), [&](const auto& other) { return is_like(one, other); }))
       all->push_back(one);
   return all;
 }
@@ -71,7 +74,7 @@ void StateStore::reset(std::string_view key) {
   if (const auto found = by_key_.find(key); found != by_key_.end()) erase(found->second);
 }
 
-void StateStore::keep_only(const std::function<bool(const std::string& name, const at::Tensor& tensor)>& wanted) {
+void StateStore::keep_only(const Fits& wanted) {
   const auto is_wanted = [&](const auto& kept) { return wanted(kept.first, kept.second); };
   const std::lock_guard lock(mutex_);
   for (const auto& slot : slots_) {
@@ -82,25 +85,29 @@ void StateStore::keep_only(const std::function<bool(const std::string& name, con
   }
 }
 
-void StateStore::take_over(const StateStore& other) {
+void StateStore::take_over(const StateStore& other, const Fits& fits) {
   struct Taken {
     std::string key;
     KeptState state;
-    Clock::time_point kept;
+    Clock::time_point used, kept;
   };
   std::vector<Taken> taken;
   {
     const std::lock_guard lock(other.mutex_);
     for (const auto& slot : other.slots_)
-      if (slot->state && !other.is_old(*slot)) taken.push_back({slot->key, slot->state, slot->kept});
+      if (slot->state && !other.is_old(*slot)) taken.push_back({slot->key, slot->state, slot->used, slot->kept});
   }
   const std::lock_guard lock(mutex_);
   for (const Taken& of : taken) {
     const auto found = by_key_.find(of.key);
-    Slot& slot = found == by_key_.end() ? add(of.key) : **found->second;
+    const bool is_new = found == by_key_.end();
+    Slot& slot = is_new ? add(of.key) : **found->second;
     const bool is_later = !slot.state || of.kept > slot.kept;
-    slot.state = joined(is_later ? of.state : slot.state, is_later ? slot.state : of.state);
+    slot.state = joined(is_later ? of.state : slot.state, is_later ? slot.state : of.state, fits);
+    slot.used = is_new ? of.used : std::max(slot.used, of.used);
+    slot.kept = is_new ? of.kept : std::max(slot.kept, of.kept);
   }
+  slots_.sort([](const auto& one, const auto& next) { return one->used < next->used; });
   drop_old();
 }
 

@@ -41,11 +41,12 @@ class StateStore {
   void replace(StateOfKeys all);
   void reset();
   void reset(std::string_view key);
-  /// Goes on with the state of `other`, which some calls used in place of this: of each key with what a call gave it
-  /// last, and with the names that this lacks of the rest.
-  void take_over(const StateStore& other);
+  using Fits = std::function<bool(const std::string& name, const at::Tensor& tensor)>;
+  /// Each key gets the state that a call kept last, here or in `other`, and from the older one the names that it lacks.
+  /// Under one name there may be a tensor that fits and one that does not.
+  void take_over(const StateStore& other, const Fits& fits);
   /// Drops all other tensors, of all keys.
-  void keep_only(const std::function<bool(const std::string& name, const at::Tensor& tensor)>& wanted);
+  void keep_only(const Fits& wanted);
   /// Keys that went because there were too many.
   uint64_t dropped() const;
   StateCounts counts() const;

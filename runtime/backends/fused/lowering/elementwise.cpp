@@ -68,10 +68,10 @@ bool from_numbers(Lowering& l, Dtypes dtypes, const Formula& formula) {
   return operands && l.result(0, form, l.map(form.dtype, formula, *operands));
 }
 
-/// Versions and processors differ in what one bound alone does that is NaN: it leaves everything as it is, or makes
-/// everything NaN.
-bool lone_nan_bound_is_ignored(at::ScalarType dtype) {
-  return !at::zeros({1}, dtype).clamp(std::numeric_limits<double>::quiet_NaN()).isnan().item<bool>();
+/// Versions differ in what one bound alone does that is NaN: it leaves everything as it is, or makes everything NaN.
+bool lone_nan_bound_is_ignored() {
+  static const bool ignored = !at::zeros({1}).clamp(std::numeric_limits<double>::quiet_NaN()).isnan().item<bool>();
+  return ignored;
 }
 
 }  // namespace
@@ -116,9 +116,7 @@ bool clamp(Lowering& l) {
   if (!l.is_none(1) && !l.is_none(2)) return elementwise(l, Dtypes::number, "at_most(at_least(a, b), c)");
   const auto* bound = l.constant(l.is_none(1) ? 2 : 1);
   const bool may_be_nan = !bound || (bound->isDouble() && std::isnan(bound->toDouble()));
-  const auto& seen = l.node().results[0]->meta;
-  const at::ScalarType dtype = seen && at::isFloatingType(seen->dtype) ? seen->dtype : at::kFloat;
-  const bool ignores_nan = may_be_nan && lone_nan_bound_is_ignored(dtype);
+  const bool ignores_nan = may_be_nan && lone_nan_bound_is_ignored();
   if (l.is_none(1)) return elementwise(l, Dtypes::number, ignores_nan ? "a > c ? c : a" : "at_most(a, c)");
   return elementwise(l, Dtypes::number, ignores_nan ? "a < b ? b : a" : "at_least(a, b)");
 }

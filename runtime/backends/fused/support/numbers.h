@@ -109,8 +109,8 @@ inline T pick(bool condition, T a, T b) {
 inline bool pick(bool condition, bool a, bool b) { return (condition & a) | (!condition & b); }
 
 #ifdef __aarch64__
-/// A real number as a whole one, as ARM does it and ATen with it: what is beyond 32 (64) bits becomes the nearest one
-/// of so many, and NaN 0; narrower ones are the last bits of it.
+/// A real number as a whole one, as ARM does it and ATen with it: what is beyond 32 (of float, for signed types) or 64
+/// bits becomes the nearest number of so many, and NaN 0. Narrower types take the low bits of that.
 template <class Whole, class Real>
 inline Whole nearest_of(Real x) {
   constexpr Real end = sizeof(Whole) == 8 ? Real(0x1p63) : Real(0x1p31);  // the first beyond the largest
@@ -121,7 +121,7 @@ inline Whole nearest_of(Real x) {
 }
 template <class T, class Real>
 inline T truncated(Real x) {
-  if constexpr (sizeof(T) == 8 || static_cast<T>(-1) > T(0))
+  if constexpr (sizeof(T) == 8 || sizeof(Real) == 8 || static_cast<T>(-1) > T(0))
     return static_cast<T>(nearest_of<int64_t>(x));
   else
     return static_cast<T>(nearest_of<int32_t>(x));
@@ -165,17 +165,6 @@ template <class T>
 inline T at_most(T x, T high) {
   return (x > high) | (high != high) ? high : x;
 }  // NaN stays
-#ifdef __aarch64__
-/// There, ATen takes the instructions `fmax` and `fmin` for float: of equal zeros the positive, and the negative one.
-inline float at_least(float x, float low) {
-  const bool other = (x < low) | (low != low) | ((x == low) & (__builtin_signbit(low) == 0));
-  return other ? low : x;
-}
-inline float at_most(float x, float high) {
-  const bool other = (x > high) | (high != high) | ((x == high) & (__builtin_signbit(high) != 0));
-  return other ? high : x;
-}
-#endif
 inline float sign_of(float x) { return __builtin_islessgreater(x, 0.0f) ? __builtin_copysignf(1.0f, x) : 0.0f; }
 inline double sign_of(double x) { return (x < 0.0) | (x > 0.0) ? __builtin_copysign(1.0, x) : 0.0; }
 template <class T>
