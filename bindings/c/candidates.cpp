@@ -74,6 +74,8 @@ ShadowOptions shadow_options(const TriageShadowOptions* options) {
 
 /// An infinite one is none.
 double ratio(double given, double otherwise, const char* name) {
+  if (given > 0 && given < 1)
+    throw Misuse(fmt::format("`options->{}` is {}; pass at least 1, 0 for the default or -1 for none", name, given));
   return std::isinf(given) && given > 0 ? 0 : number(given, otherwise, name);
 }
 

@@ -61,21 +61,26 @@ std::vector<DLManagedTensor*> call_host(const HostFunction& function, TriageFunc
     called(&call, function.user);
   }
   const std::string error = call.error ? call.error : "";
-  const bool fits = call.output_count <= room.size();
-  std::vector<DLManagedTensor*> given(room.begin(), fits ? room.begin() + call.output_count : room.begin());
   const auto is_input = [&](DLManagedTensor* output) {
     return output && std::find(inputs.begin(), inputs.end(), output) != inputs.end();
   };
-  const bool returns_input = std::any_of(given.begin(), given.end(), is_input);
+  // What it has set is freed, however many it says that there are.
+  const auto last = std::find_if(room.rbegin(), room.rend(), [](DLManagedTensor* output) { return output; });
+  const auto set = static_cast<size_t>(room.rend() - last);
+  const size_t count = std::min(std::max(call.output_count, set), room.size());
+  std::vector<DLManagedTensor*> given(room.begin(), room.begin() + count);
   for (DLManagedTensor* output : given)
     if (!is_input(output)) outputs.add(output);
-  if (call.error) throw Misuse(fmt::format("function `{}` of the host failed: {}", function.name, error));
-  if (!fits)
-    throw Misuse(fmt::format("function `{}` of the host says that it has {} outputs; there is room for {}",
-                             function.name, call.output_count, most_outputs));
-  if (returns_input)
-    throw Misuse(
-        fmt::format("function `{}` of the host returns one of its inputs; return a tensor of its own", function.name));
+  const auto fail = [&](const std::string& why) {
+    throw Misuse(fmt::format("function `{}` of the host {}", function.name, why));
+  };
+  if (call.error) fail("failed: " + (error.empty() ? "it gives no reason in `error`" : error));
+  if (call.output_count > room.size())
+    fail(fmt::format("says that it has {} outputs; there is room for {}", call.output_count, most_outputs));
+  if (set > call.output_count)
+    fail(fmt::format("has set outputs[{}], and says that it has {} outputs; set `output_count`", set - 1,
+                     call.output_count));
+  if (std::any_of(given.begin(), given.end(), is_input)) fail("returns one of its inputs; return a tensor of its own");
   return given;
 }
 

@@ -16,7 +16,9 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <stdexcept>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -172,7 +174,14 @@ Tensors call_python(const std::string& key, const Tensors& inputs) {
                                    .findSchemaOrThrow("triage::_host_function", "")
                                    .typed<Tensors(c10::string_view, at::TensorList)>();
   if (is_finalizing()) throw PolicyError("a function of Python cannot be called: the interpreter ends");
-  return function.call(key, inputs);
+  try {
+    return function.call(key, inputs);
+  } catch (const std::exception& error) {  // the text of a RuntimeError, and where in Python it came from
+    std::string text = error.what();
+    text = text.substr(0, text.find("\n\nAt:\n"));
+    constexpr std::string_view kind = "RuntimeError: ";
+    throw std::runtime_error(text.starts_with(kind) ? text.substr(kind.size()) : text);
+  }
 }
 
 /// Which outputs the function `key` gives for such inputs: it is called with tensors without data.

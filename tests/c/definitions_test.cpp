@@ -166,11 +166,20 @@ TEST_CASE("what a function does wrong fails the call with its line, and loses no
       call->output_count = 1;
     });
     scene.define("many", [](TriageFunctionCall* call, void*) { call->output_count = call->output_room + 1; });
+    scene.define("forgets", [](TriageFunctionCall* call, void*) { call->outputs[0] = Made::of({1}, {1}); });
+    scene.define("too_many", [](TriageFunctionCall* call, void*) {
+      call->outputs[3] = Made::of({1}, {1});
+      call->output_count = SIZE_MAX;
+    });
+    scene.define("silent", [](TriageFunctionCall* call, void*) { call->error = ""; });
     scene.define("null", [](TriageFunctionCall* call, void*) { call->output_count = 1; });
     const std::pair<const char*, std::vector<std::string>> cases[] = {
         {"fails", {"scene.lua:1", "function `fails` of the host failed: the cache is cold"}},
         {"returns_input", {"scene.lua:1", "`returns_input`", "returns one of its inputs"}},
         {"many", {"scene.lua:1", "`many`", "17 outputs", "16"}},
+        {"forgets", {"scene.lua:1", "`forgets`", "has set outputs[0]", "0 outputs; set `output_count`"}},
+        {"too_many", {"`too_many`", "there is room for 16"}},
+        {"silent", {"`silent` of the host failed: it gives no reason"}},
         {"null", {"scene.lua:1", "output of function `null` 0: it is null"}}};
     for (const auto& [name, texts] : cases) {
       CAPTURE(std::string(name));

@@ -62,7 +62,8 @@ def test_errors_of_a_function_name_it_and_the_line(runtime):
     runtime.define("wrong", lambda z: 7)
     with pytest.raises(triage.PolicyError, match="no such user") as failed:
         runtime.load_source(CALLS)(torch.ones(1, 1))
-    assert failed.value.line == 1
+    assert failed.value.line == 1 and isinstance(failed.value.__cause__, KeyError)
+    assert str(failed.value).splitlines()[0] == "policy.lua:1: KeyError: 'no such user'" and "At:" not in str(failed.value)
     with pytest.raises(triage.PolicyError, match="the function wrong returns a tensor, or a list or tuple of tensors; got int 7"):
         runtime.load_source("return function(z) return wrong(z) end")(torch.ones(1, 1))
     with pytest.raises(triage.InputTypeError, match="define: `function` is a function of tensors; got int 7"):
@@ -71,6 +72,35 @@ def test_errors_of_a_function_name_it_and_the_line(runtime):
         runtime.define("x", fails, shapes=fails)
     with pytest.raises(triage.InputError):
         runtime.define("", fails)
+
+
+@pytest.mark.parametrize("on_error", ["raise", "pass_through"])
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
+def test_an_interrupt_reaches_the_caller(on_error, interrupt):
+    def stop(z):
+        raise interrupt
+
+    with triage.Runtime(on_error=on_error) as runtime:
+        runtime.define("host", stop)
+        policy = runtime.load_source(CALLS)
+        with pytest.raises(interrupt):
+            policy(torch.ones(1))
+        with pytest.raises(interrupt):
+            policy.run([torch.ones(1)], info={})
+        assert triage.load_source("return function(z) return z end")(torch.ones(1)).item() == 1.0
+
+
+def test_what_is_wrong_with_the_results_of_a_function_is_said(runtime):
+    runtime.define("host", lambda z: (z, None))
+    with pytest.raises(triage.PolicyError, match="the function host returns tensors; value 2 of 2 is None"):
+        runtime.load_source(CALLS)(torch.ones(1))
+
+
+def test_a_compiled_policy_with_a_function_says_what_it_needs(runtime):
+    runtime.define("host", lambda z: z * 2)
+    policy = runtime.load_source(CALLS)
+    with pytest.raises(Exception, match="define it as pure, or declare the types of the policy's outputs"):
+        torch.compile(lambda x: policy(x), backend="aot_eager", fullgraph=True)(torch.ones(3, 1))
 
 
 def test_the_last_definition_holds_for_policies_that_come_later(runtime):

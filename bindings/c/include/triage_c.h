@@ -615,7 +615,8 @@ typedef struct TriageApi {
   TriageStatus (*unpin_bundle)(TriageBundle* bundle, int32_t* result);
 
   /// --- since version 3: what policies get of the host --- Policies that are loaded later have it as a global. What is
-  /// defined under one name last holds.
+  /// defined under one name last holds. The name of a global that scripts have (torch, print) makes all later loads
+  /// fail.
   TriageStatus (*define_function)(TriageRuntime* runtime, const char* name, TriageFunction function, void* user,
                                   const TriageFunctionOptions* options);
   /// The tensor is not copied: the host may write new values to it between calls, and the next call reads them. The

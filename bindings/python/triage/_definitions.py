@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
@@ -78,8 +79,11 @@ class Definitions:
         results = function(*inputs)
         if isinstance(results, Tensor):
             return [results]
-        if not isinstance(results, (list, tuple)) or not all(isinstance(each, Tensor) for each in results):
+        if not isinstance(results, (list, tuple)):
             raise InputTypeError(f"the function {name} returns a tensor, or a list or tuple of tensors; got {shown(results)}.")
+        for i, each in enumerate(results, 1):
+            if not isinstance(each, Tensor):
+                raise InputTypeError(f"the function {name} returns tensors; value {i} of {len(results)} is {shown(each)}.")
         return list(results)
 
 
@@ -87,7 +91,33 @@ def _call(key: str, inputs: list[Tensor]) -> list[Tensor]:
     owner = _owners.get(key)
     if owner is None:
         raise InputError("this function belongs to a triage.Runtime that is gone.")
-    return owner.call(key, inputs)
+    try:
+        return owner.call(key, inputs)
+    except BaseException as error:
+        # Through the library go texts alone.
+        text = " ".join(f"{type(error).__name__}: {error}".split())
+        if isinstance(error, Exception):
+            _causes[threading.get_ident()] = text, error
+        else:
+            interrupts[threading.get_ident()] = error
+        raise RuntimeError(text) from None
+
+
+_causes: dict[int, tuple[str, Exception]] = {}  # by thread: the latest exception of a function
+interrupts: dict[int, BaseException] = {}  # KeyboardInterrupt and the like, which are no failure of a policy
+
+
+def cause_of(message: str) -> Exception | None:
+    """The exception of a function that a call of this thread failed with."""
+    text, error = _causes.pop(threading.get_ident(), ("", None))
+    return error if text and text in message else None
+
+
+def raise_interrupt() -> None:
+    """What ended a function within a call of this thread, whatever the policy answered."""
+    error = interrupts.pop(threading.get_ident(), None)
+    if error is not None:
+        raise error
 
 
 _torch_library: Any = torch.library  # without types

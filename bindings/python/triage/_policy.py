@@ -20,7 +20,7 @@ from . import _library  # noqa: F401  registers the classes
 from ._arguments import Array, of_array
 from ._bundles import Bundle, all_bundles
 from ._config import constant_in_programs
-from ._definitions import Definitions, Function
+from ._definitions import Definitions, Function, cause_of, interrupts, raise_interrupt
 from ._errors import FileError, InputError, InputTypeError, LoadError, called, known_files, raised
 from ._events import RELOADS, Event, Version
 from ._html import of_policy
@@ -148,9 +148,12 @@ class Policy(Rollouts):
                 inputs = self._tensors(inputs)
                 break
         try:
-            return _call_policy(self._key, inputs)  # type: ignore[no-any-return]
+            outputs = _call_policy(self._key, inputs)
         except RuntimeError as error:
-            raise raised(error) from None
+            raise _of_function(raised(error))
+        if interrupts:
+            raise_interrupt()
+        return outputs  # type: ignore[no-any-return]
 
     def _tensors(self, inputs: Sequence[Any]) -> list[Tensor]:
         return [each if isinstance(each, Tensor) else of_array(self._key, f"input {i}", each) for i, each in enumerate(inputs, 1)]
@@ -202,7 +205,9 @@ class Policy(Rollouts):
         try:
             outputs, told = self._run_with(self._tensors(values), params, chosen, info is not None)
         except RuntimeError as error:
-            raise raised(error) from None
+            raise _of_function(raised(error))
+        if interrupts:
+            raise_interrupt()
         if info is not None:
             info.update(told, failure=in_python(told["failure"]))
         return tuple(outputs)
@@ -353,6 +358,14 @@ class Policy(Rollouts):
 
     def __reduce__(self) -> Any:
         return _reopened, (self._origin, self._key, dict(self._runtime.options), self._set)
+
+
+def _of_function(error: RuntimeError) -> RuntimeError:
+    """With the exception of a function of the program as its cause; raises what is no failure of the policy."""
+    raise_interrupt()
+    error.__cause__ = cause_of(str(error))
+    error.__suppress_context__ = True
+    return error
 
 
 class Watch:

@@ -197,7 +197,9 @@ std::vector<at::Tensor> call_host_function(const HostFunction& function, const s
       "(triage::FunctionOptions): it is then part of the graph.");
   if (auto* synthetic = capture::SyntheticInputs::current()) {
     synthetic->stop();
-    throw Error("`" + function.name + "` is a function of the host, and triage does not call it with synthetic inputs");
+    throw Error("`" + function.name +
+                "` is a function of the host, and triage does not call it with synthetic inputs; define it as pure, or "
+                "declare the types of the policy's outputs where they must be known");
   }
   std::vector<at::Tensor> results = call_noting_what_it_keeps(function, arguments);
   if (auto* recording = capsule::Recording::current()) recording->note_host_call(function.name, results);
