@@ -75,8 +75,8 @@ Rows compiled(const std::string& source) {
 #ifndef __aarch64__
                 "-march=native",
 #endif
-                "-fopenmp-simd", "-ffp-contract=off", "-fno-math-errno",
-                "-fno-trapping-math", "-fwrapv", "-w", "-fPIC", "-shared", "-x", "c++", "-", "-o", object},
+                "-fopenmp-simd", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-fwrapv", "-w", "-fPIC",
+                "-shared", "-x", "c++", "-", "-o", object},
                source,
                std::chrono::minutes(5)});
   void* const library = ::dlopen(object.c_str(), RTLD_NOW | RTLD_LOCAL);

@@ -119,7 +119,8 @@ TEST_CASE("./dev --torch VERSION: an environment and a build folder for each ver
       "for choice in wheel 2.13.0 2.14.1; do choose_torch $choice; echo \"$leg ${python#\"$root\"}\"; done\n"
       "choose_torch 2.14";
   const std::string text = printed_by_command("bash -c '" + script + "' 2>&1");
-  CHECK(text ==
-        "wheel /build/venv/bin/python\nwheel /build/venv/bin/python\ntorch-2.14.1 /build/venv-2.14.1/bin/python\n"
-        "--torch 2.14: no such folder (and neither `system`, nor `wheel`, nor `arm64`, nor a version such as 2.14.1)\n");
+  CHECK(
+      text ==
+      "wheel /build/venv/bin/python\nwheel /build/venv/bin/python\ntorch-2.14.1 /build/venv-2.14.1/bin/python\n"
+      "--torch 2.14: no such folder (and neither `system`, nor `wheel`, nor `arm64`, nor a version such as 2.14.1)\n");
 }

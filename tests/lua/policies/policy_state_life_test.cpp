@@ -5,12 +5,18 @@
 #include "tests/mutation.h"
 
 #include <ATen/ATen.h>
+#include <ATen/ScalarOps.h>
 #include <doctest/doctest.h>
+#include <torch/script.h>
 #include <triage/capsule.h>
 #include <triage/statistics.h>
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
+#include <filesystem>
+#include <map>
 #include <thread>
 
 using triage::Policy;
@@ -346,6 +352,96 @@ TEST_CASE("a canary has state of its own, key by key, until it is live or gone")
   }
 }
 
+/// Calls that the live version answers, and calls that the canary answers, each by its id.
+class BothSides {
+ public:
+  explicit BothSides(const Policy& policy) : policy_(policy) {}
+
+  float live() { return ask(triage::Answered::live); }
+  float canary() { return ask(triage::Answered::canary); }
+
+ private:
+  float ask(triage::Answered wanted) {
+    std::string& id = ids_[wanted];
+    for (int i = 0; id.empty(); ++i) {
+      const std::string tried = "id " + std::to_string(i);
+      triage::RunInfo info;
+      run(tried, "to find ids", &info);
+      if (info.answered == wanted) id = tried;
+    }
+    return run(id, "a", nullptr);
+  }
+  float run(const std::string& id, const std::string& key, triage::RunInfo* info) const {
+    triage::RunOptions options;
+    options.decision_id = id;
+    options.state_key = key;
+    options.info = info;
+    return policy_.run<1>({at::zeros({1})}, options)[0].item<float>();
+  }
+  const Policy& policy_;
+  std::map<triage::Answered, std::string> ids_;
+};
+
+TEST_CASE("a promotion takes of a canary what it declares, and leaves what only the version before knows") {
+  RuntimeOptions options = quiet();
+  options.trial_calls = 1000;
+  Runtime runtime(options);
+  triage::CanaryOptions half;
+  half.share = 0.5;
+  half.promote_after = 0;
+  const auto policy_with = [](const std::string& state, const std::string& returned, const std::string& after) {
+    return "return policy { inputs = {'z'}, outputs = {'z'}, state = " + state +
+           ",\n  run = function(z, s) return z + " + returned + ", " + after + " end }";
+  };
+  SUBCASE("a name of the version before alone is as that left it") {
+    const Policy policy = runtime.load_source(
+        policy_with("{ n = { shape = {} }, old = { shape = {} } }", "s.old", "{ n = s.n + 1, old = s.old + 1 }"));
+    BothSides calls(policy);
+    policy.canary_source(policy_with("{ n = { shape = {} } }", "s.n", "{ n = s.n + 10 }"), half);
+    CHECK(calls.live() == 0);
+    CHECK(calls.canary() == 1);
+    CHECK(calls.live() == 1);
+    CHECK(calls.live() == 2);
+    CHECK(calls.canary() == 11);
+    policy.promote();
+    policy.rollback(1);
+    CHECK(calls.live() == 3);
+  }
+  SUBCASE("a name in another dtype is its own") {
+    const Policy policy = runtime.load_source(policy_with("{ n = { shape = {} } }", "s.n", "{ n = s.n + 1 }"));
+    BothSides calls(policy);
+    policy.canary_source(
+        policy_with("{ n = { shape = {}, dtype = torch.float64 } }", "s.n:to(z.dtype)", "{ n = s.n + 10 }"), half);
+    CHECK(calls.canary() == 0);
+    CHECK(calls.canary() == 10);
+    CHECK(calls.live() == 0);
+    policy.promote();
+    CHECK(calls.live() == 20);
+  }
+}
+
+TEST_CASE("a promotion keeps the keys that were used last") {
+  RuntimeOptions options = quiet();
+  options.state_keys = 3;
+  Runtime runtime(options);
+  const Policy policy = runtime.load_source(counter);
+  const auto ask = [&](const std::string& key) {
+    triage::RunOptions with;
+    with.state_key = key;
+    return next_of(policy, with);
+  };
+  for (const char* key : {"live 1", "live 2"}) ask(key);
+  triage::CanaryOptions all;
+  all.share = 1;
+  all.promote_after = 0;
+  policy.canary_source(std::string(counter) + "\n-- next", all);
+  for (const char* key : {"canary 1", "canary 2", "canary 3"}) ask(key);
+  policy.promote();
+  CHECK(policy.state().size() == 3);
+  for (const char* key : {"canary 1", "canary 2", "canary 3"}) CHECK(ask(key) == 1);
+  CHECK(ask("live 2") == 0);
+}
+
 TEST_CASE("pass_through and last_good answer without a change of the state") {
   const char* const fails = R"(
     return policy {
@@ -565,5 +661,37 @@ TEST_CASE("the state of a policy is an input and an output of its program") {
     }
     const triage::PolicyState kept = policy.state();
     for (const auto& [name, tensor] : kept.at(0).tensors) CHECK(tensor.equal(name == "total" ? total : calls));
+  }
+}
+
+TEST_CASE("state beside params, outputs without names and outputs of its name, also from a file and as TorchScript") {
+  const std::string body = "run = function(z, p, s) return z * p.k + s.n, {n = s.n + 1} end }";
+  const std::string state = "return policy { inputs = {'z'}, params = {k = 3.0}, state = { n = { shape = {} } }, ";
+  for (const bool named : {false, true}) {
+    CAPTURE(named);
+    triage::ScriptOptions script_options;
+    script_options.path = "exported.lua";
+    const auto script =
+        triage::find_front_end("exported.lua")(state + (named ? "outputs = {'n'}, " : "") + body, script_options);
+    const triage::ExportedProgram program =
+        triage::export_script(*script, {at::ones({2})}, {at::native::wrapped_scalar_tensor(3.0)});
+    CHECK(program.text().find(named ? "next_n" : "out0") != std::string::npos);
+    const auto folder = std::filesystem::temp_directory_path() / ("triage-state-" + std::to_string(::getpid()));
+    std::filesystem::create_directories(folder);
+    program.save((folder / "n.program").string());
+    program.save_torchscript((folder / "n.pt").string());
+    const auto loaded = triage::ExportedProgram::load((folder / "n.program").string());
+    torch::jit::Module module = torch::jit::load((folder / "n.pt").string());
+    at::Tensor n = at::zeros({});
+    for (int i = 0; i < 3; ++i) {
+      const std::vector<at::Tensor> results = loaded.run({at::ones({2}), n});
+      REQUIRE(results.size() == 2);
+      CHECK(results[0].equal(at::full({2}, 3.0f + i)));
+      const auto from_module = module.forward({at::ones({2}), n}).toTupleRef().elements();
+      CHECK(from_module[0].toTensor().equal(results[0]));
+      CHECK(from_module[1].toTensor().equal(results[1]));
+      n = results[1];
+    }
+    std::filesystem::remove_all(folder);
   }
 }
