@@ -6,9 +6,11 @@
 
 #include <array>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <regex>
+#include <sstream>
 #include <string>
 
 namespace {
@@ -103,6 +105,22 @@ TEST_CASE(
         "c++ test --torch system --torch-dependent\n5 passed, 0 failed\n"
         "clang++-14 test --torch 2.13.0 --torch-dependent\n"
         "matrix takes items such as system, 2.14.1 and clang++-14:2.14.1; got 2.14\n");
+}
+
+TEST_CASE("./dev --torch arm64: what an emulator cannot run is refused, and the tests that it runs are there") {
+  const std::string dev = triage::test::source_dir() + "/dev";
+  CHECK(printed_by_command("timeout 20 '" + dev + "' bench --torch arm64 2>&1 || true")
+            .find("is for demo, test, build") != std::string::npos);
+  std::ifstream file(dev);
+  const std::string text(std::istreambuf_iterator<char>(file), {});
+  const size_t begin = text.find("arm64_programs=(") + 16;
+  std::istringstream names(text.substr(begin, text.find(')', begin) - begin));
+  int programs = 0;
+  for (std::string name; names >> name; ++programs) {
+    CAPTURE(name);
+    CHECK(std::filesystem::is_directory(triage::test::source_dir() + "/tests/" + name.substr(5)));
+  }
+  CHECK(programs >= 10);
 }
 
 TEST_CASE("./dev --torch VERSION: an environment and a build folder for each version of PyTorch") {
