@@ -1,11 +1,10 @@
 # A toolchain for 64-bit ARM: Debian's cross-compiler, and libraries under the folder TRIAGE_ARM64_ROOT (./dev --torch arm64 makes
-# it). What is built runs in QEMU.
+# it, and runs what is built in QEMU).
 set(CMAKE_SYSTEM_NAME Linux)
 set(CMAKE_SYSTEM_PROCESSOR aarch64)
 set(CMAKE_CXX_COMPILER aarch64-linux-gnu-g++)
 set(CMAKE_C_COMPILER aarch64-linux-gnu-gcc)
 set(CMAKE_LIBRARY_ARCHITECTURE aarch64-linux-gnu)
-set(CMAKE_CROSSCOMPILING_EMULATOR qemu-aarch64-static -cpu neoverse-n1 -L ${TRIAGE_ARM64_ROOT})
 list(APPEND CMAKE_TRY_COMPILE_PLATFORM_VARIABLES TRIAGE_ARM64_ROOT)
 
 set(CMAKE_SYSROOT ${TRIAGE_ARM64_ROOT})

@@ -31,21 +31,12 @@ std::vector<BundleTexts>& keep(std::vector<BundleVersion> versions) {
 TriageBundleVersion told_bundle(const BundleTexts& texts) {
   const BundleVersion& from = texts.version;
   TriageBundleVersion version{};
-  version.number = from.number;
-  version.live = from.live;
-  version.pinned = from.pinned;
-  version.on_trial = from.on_trial;
-  version.taken_back = from.taken_back;
-  version.since_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(from.since.time_since_epoch()).count();
+  tell_standing(version, from);
   version.version = from.version.c_str();
   version.sha256 = from.sha256.c_str();
   version.policy_count = texts.policy_names.size();
   version.policy_names = texts.policy_names.data();
   version.policy_versions = texts.policy_versions.data();
-  const LoadFailure* error = from.last_error ? &*from.last_error : nullptr;
-  version.last_error = error ? error->message.c_str() : "";
-  version.last_error_file = error ? error->source.file.c_str() : "";
-  version.last_error_line = error ? error->source.line : 0;
   return version;
 }
 

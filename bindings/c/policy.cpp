@@ -15,20 +15,11 @@ namespace {
 
 TriageVersion told_version(const VersionInfo& info) {
   TriageVersion version{};
-  version.number = info.number;
-  version.live = info.live;
-  version.pinned = info.pinned;
-  version.on_trial = info.on_trial;
-  version.taken_back = info.taken_back;
+  tell_standing(version, info);
   version.candidate = info.candidate;
   copy_hash(version.hash, info.hash);
-  version.since_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(info.since.time_since_epoch()).count();
   version.failures = info.failures;
   version.path = info.path.c_str();
-  const LoadFailure* error = info.last_error ? &*info.last_error : nullptr;
-  version.last_error = error ? error->message.c_str() : "";
-  version.last_error_file = error ? error->source.file.c_str() : "";
-  version.last_error_line = error ? error->source.line : 0;
   return version;
 }
 

@@ -5,6 +5,7 @@
 #include <triage/runtime.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstring>
 #include <string_view>
@@ -93,6 +94,21 @@ void fill_array(T* array, size_t* count, const char* name, const Found& find, co
     element->size = size;
     fill(*element, tell(found[i]));
   }
+}
+
+/// What versions of policies and of bundles have in common.
+template <class Told, class Version>
+void tell_standing(Told& told, const Version& version) {
+  told.number = version.number;
+  told.live = version.live;
+  told.pinned = version.pinned;
+  told.on_trial = version.on_trial;
+  told.taken_back = version.taken_back;
+  told.since_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(version.since.time_since_epoch()).count();
+  const LoadFailure* const error = version.last_error ? &*version.last_error : nullptr;
+  told.last_error = error ? error->message.c_str() : "";
+  told.last_error_file = error ? error->source.file.c_str() : "";
+  told.last_error_line = error ? error->source.line : 0;
 }
 
 inline void tell(Reload reloaded, int32_t* result) {

@@ -299,19 +299,17 @@ ExportedProgram capture_program(const Given& given, ExportOptions options, const
 
 /// What a policy keeps between calls is, for a program, inputs behind its own and outputs behind its own.
 struct StateInputs {
-  std::vector<at::Tensor> with_inputs;    // the inputs, then the state before the first call
-  std::vector<std::string> names, notes;  // of each state
-  ExportOptions options;                  // its batch varies as that of the inputs does
+  std::vector<at::Tensor> with_inputs;  // the inputs, then the state before the first call
+  std::vector<std::string> notes;       // on each state
+  ExportOptions options;                // its batch varies as that of the inputs does
 
   StateInputs(const Signature& signature, at::ArrayRef<at::Tensor> inputs, ExportOptions given)
       : with_inputs(inputs.vec()), options(std::move(given)) {
-    const auto* rows =
-        std::find_if(inputs.begin(), inputs.end(), [](const at::Tensor& input) { return input.dim() > 0; });
-    const std::string batch = rows == inputs.end() ? "" : symbol_of(options, rows - inputs.begin(), 0);
+    const at::Tensor* const rows = batch_of(inputs);
+    const std::string batch = rows ? symbol_of(options, rows - inputs.begin(), 0) : "";
     for (const StateSpec& spec : signature.state) {
       if (has_batch(spec) && !batch.empty()) options.dynamic_dims.push_back({with_inputs.size(), 0, batch});
       with_inputs.push_back(first_state(spec, rows_of(inputs), inputs.empty() ? c10::kCPU : inputs[0].device()));
-      names.push_back(spec.name);
       notes.push_back(fmt::format("{} is state: {} before the first call; the output {} is what the next call takes",
                                   spec.name, c10::str(spec.init), output_name(spec, signature)));
     }
@@ -354,11 +352,11 @@ ExportedProgram export_script(Script& script, at::ArrayRef<at::Tensor> inputs, a
         fmt::format("export: policy '{}' takes {} inputs, got {}", script.name(), names.size(), inputs.size()));
   const Signature& signature = script.signature();
   StateInputs state(signature, inputs, options);
-  names.insert(names.end(), state.names.begin(), state.names.end());
+  for (const StateSpec& spec : signature.state) names.push_back(spec.name);
   for (const Param& param : signature.params) names.push_back(param.name);
   Given given{script.name(), names, state.with_inputs, params, signature.outputs, state.notes};
   const auto call = [&](at::ArrayRef<at::Tensor> traced) {
-    const at::ArrayRef<at::Tensor> first = traced.slice(inputs.size(), state.names.size());
+    const at::ArrayRef<at::Tensor> first = traced.slice(inputs.size(), signature.state.size());
     std::vector<at::Tensor> behind = traced.slice(state.with_inputs.size()).vec();  // params, then state
     behind.insert(behind.end(), first.begin(), first.end());
     std::vector<at::Tensor> outputs = script.call(traced.slice(0, inputs.size()), behind, std::nullopt);

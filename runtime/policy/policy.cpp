@@ -70,10 +70,7 @@ VersionInfo start_candidate(const std::shared_ptr<policy::PolicyCore>& core, pol
                             const Options& options) {
   policy::check_options(options);
   return core->candidates().start(std::move(source), [&](std::shared_ptr<policy::PolicyVersion> version) {
-    if constexpr (std::is_same_v<Options, CanaryOptions>)
-      return std::make_shared<policy::Candidate>(core, std::move(version), options, core->runtime().options());
-    else
-      return std::make_shared<policy::Candidate>(core, std::move(version), options);
+    return std::make_shared<policy::Candidate>(core, std::move(version), options, core->runtime().options());
   });
 }
 

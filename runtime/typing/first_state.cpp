@@ -5,17 +5,22 @@
 
 namespace triage {
 
-int64_t rows_of(at::ArrayRef<at::Tensor> inputs) {
+const at::Tensor* batch_of(at::ArrayRef<at::Tensor> inputs) {
   for (const at::Tensor& input : inputs)
-    if (input.defined() && input.dim() > 0) return input.size(0);
-  return 0;
+    if (input.defined() && input.dim() > 0) return &input;
+  return nullptr;
+}
+
+int64_t rows_of(at::ArrayRef<at::Tensor> inputs) {
+  const at::Tensor* const batch = batch_of(inputs);
+  return batch ? batch->size(0) : 0;
 }
 
 bool has_batch(const StateSpec& spec) { return !spec.type.dims.empty() && spec.type.dims[0].kind == Dim::Kind::name; }
 
 std::vector<int64_t> sizes_for(const StateSpec& spec, int64_t batch) {
   std::vector<int64_t> sizes;
-  for (const Dim& dim : spec.type.dims) sizes.push_back(dim.kind == Dim::Kind::name ? batch : dim.value);
+  for (const Dim& dim : spec.type.dims) sizes.push_back(size_for(dim, batch));
   return sizes;
 }
 

@@ -6,12 +6,15 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from . import _arguments as arguments
 from ._arguments import Check
 from ._errors import called
 from ._events import Version
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,31 @@ class CandidateReport:
         return self._text
 
 
+class ShadowOptions(TypedDict, total=False):
+    """share: of the calls (0.1). queue, queue_bytes: calls that wait for it, and their memory. tolerance: differences up to this are
+    none. examples: samples that the report lists."""
+
+    share: float | None
+    queue: int | None
+    queue_bytes: int | None
+    tolerance: float | None
+    examples: int | None
+
+
+class CanaryOptions(TypedDict, total=False):
+    """share: of the calls (0.05). promote_after: calls (10,000) after which it goes live; 0: only `promote` does it. failures (1),
+    flagged_ratio (2.0), p99_ratio (1.5): where it fails so many calls, or flags or takes so many times what the live version does, it is
+    taken back; 0: whatever it does. min_calls (500), min_samples (1,000): of both sides before they are compared."""
+
+    share: float | None
+    promote_after: int | None
+    failures: int | None
+    flagged_ratio: float | None
+    p99_ratio: float | None
+    min_calls: int | None
+    min_samples: int | None
+
+
 _SHADOW: dict[str, Check] = {
     "share": arguments.number, "queue": arguments.count, "queue_bytes": arguments.count, "tolerance": arguments.number,
     "examples": arguments.count,
@@ -72,82 +100,26 @@ class Rollouts:
     def _native(self) -> Any:
         raise NotImplementedError  # of the policy
 
-    def shadow(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        share: float | None = None,
-        queue: int | None = None,
-        queue_bytes: int | None = None,
-        tolerance: float | None = None,
-        examples: int | None = None,
-    ) -> Version:
-        """Runs a file beside the live version, on a share (0.1) of the calls after they were answered; it answers none.
-
-        queue, queue_bytes: calls that wait for it, and their memory. tolerance: differences up to this are none. examples: samples that
-        the report lists.
-        """
-        options = dict(share=share, queue=queue, queue_bytes=queue_bytes, tolerance=tolerance, examples=examples)
+    def shadow(self, path: str | os.PathLike[str], **options: Unpack[ShadowOptions]) -> Version:
+        """Runs a file beside the live version, on a share of the calls after they were answered; it answers none."""
         return self._start("shadow", arguments.path("shadow", "path", path), options, _SHADOW)
 
-    def shadow_source(
-        self,
-        source: str,
-        *,
-        share: float | None = None,
-        queue: int | None = None,
-        queue_bytes: int | None = None,
-        tolerance: float | None = None,
-        examples: int | None = None,
-    ) -> Version:
+    def shadow_source(self, source: str, **options: Unpack[ShadowOptions]) -> Version:
         """`shadow` of a text."""
-        options = dict(share=share, queue=queue, queue_bytes=queue_bytes, tolerance=tolerance, examples=examples)
         return self._start("shadow_source", arguments.text("shadow_source", "source", source), options, _SHADOW)
 
-    def canary(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        share: float | None = None,
-        promote_after: int | None = None,
-        failures: int | None = None,
-        flagged_ratio: float | None = None,
-        p99_ratio: float | None = None,
-        min_calls: int | None = None,
-        min_samples: int | None = None,
-    ) -> Version:
-        """A file answers a share (0.05) of the calls, until it goes live or a rule takes it back.
-
-        promote_after: calls (10,000) after which it goes live; 0: only `promote` does it. failures (1), flagged_ratio (2.0), p99_ratio
-        (1.5): where it fails so many calls, or flags or takes so many times what the live version does, it is taken back; 0: whatever
-        it does. min_calls (500), min_samples (1,000): of both sides before they are compared.
-        """
-        options = dict(
-            share=share, promote_after=promote_after, failures=failures, flagged_ratio=flagged_ratio, p99_ratio=p99_ratio,
-            min_calls=min_calls, min_samples=min_samples,
-        )  # fmt: skip
+    def canary(self, path: str | os.PathLike[str], **options: Unpack[CanaryOptions]) -> Version:
+        """A file answers a share of the calls, until it goes live or a rule takes it back."""
         return self._start("canary", arguments.path("canary", "path", path), options, _CANARY)
 
-    def canary_source(
-        self,
-        source: str,
-        *,
-        share: float | None = None,
-        promote_after: int | None = None,
-        failures: int | None = None,
-        flagged_ratio: float | None = None,
-        p99_ratio: float | None = None,
-        min_calls: int | None = None,
-        min_samples: int | None = None,
-    ) -> Version:
+    def canary_source(self, source: str, **options: Unpack[CanaryOptions]) -> Version:
         """`canary` of a text."""
-        options = dict(
-            share=share, promote_after=promote_after, failures=failures, flagged_ratio=flagged_ratio, p99_ratio=p99_ratio,
-            min_calls=min_calls, min_samples=min_samples,
-        )  # fmt: skip
         return self._start("canary_source", arguments.text("canary_source", "source", source), options, _CANARY)
 
     def _start(self, operation: str, source: str, given: Mapping[str, Any], checks: Mapping[str, Check]) -> Version:
+        for name in given:
+            if name not in checks:
+                raise TypeError(f"{operation}() got an unexpected keyword argument {name!r}")
         options = {name: checks[name](operation, name, value) for name, value in given.items() if value is not None}
         start: Callable[[str, dict[str, Any]], dict[str, Any]] = getattr(self._native(), operation)
         return Version._of(called(start, source, options))

@@ -121,27 +121,30 @@ class Cutter {
                        [](const Node* user) { return can_lower(graph::op_name(user->op)); });
   }
 
+  /// Whether loops wait for what these nodes make.
+  bool are_read_by_other_loops(const std::vector<const Node*>& nodes) const {
+    const std::unordered_set<const Node*> inside(nodes.begin(), nodes.end());
+    const auto is_other = [&](const Node* user) {
+      return !inside.count(user) && waiting_.has(*user) && is_for_loops(*user);
+    };
+    return std::any_of(nodes.begin(), nodes.end(), [&](const Node* node) {
+      return std::any_of(node->results.begin(), node->results.end(), [&](const Value* value) {
+        const auto& users = waiting_.users(value);
+        return std::any_of(users.begin(), users.end(), is_other);
+      });
+    });
+  }
+
   /// What computes numbers from sizes and numbers alone, and is no loop's: where a loop reads them, they come first,
   /// else what reads them would have to wait for the loop after that.
   void take_numbers() {
-    std::unordered_set<const Node*> taken;
     std::vector<const Node*> nodes;
     waiting_.walk({}, [&](const Node& node) {
       if (graph::has_order(node) || !computes_numbers(node) || is_for_loops(node)) return false;
       nodes.push_back(&node);
-      taken.insert(&node);
       return true;
     });
-    const auto is_read_by_loops = [&](const Value* value) {
-      const auto& users = waiting_.users(value);
-      return std::any_of(users.begin(), users.end(), [&](const Node* user) {
-        return !taken.count(user) && waiting_.has(*user) && is_for_loops(*user);
-      });
-    };
-    const bool read = std::any_of(nodes.begin(), nodes.end(), [&](const Node* node) {
-      return std::any_of(node->results.begin(), node->results.end(), is_read_by_loops);
-    });
-    if (read) finish(make_group(nodes, false), nodes);
+    if (are_read_by_other_loops(nodes)) finish(make_group(nodes, false), nodes);
   }
 
   /// Nodes that loops over `batch` rows can compute.
@@ -159,7 +162,7 @@ class Cutter {
     for (;;) {
       const Candidate best = largest_group();
       if (!is_worth_a_loop(best.nodes, device_)) {
-        if (!is_read_by_other_loops(best) || !take_weights_of_any()) return;
+        if (!are_read_by_other_loops(best.nodes) || !take_weights_of_any()) return;
         continue;
       }
       if (take_weights(best)) continue;
@@ -226,17 +229,6 @@ class Cutter {
   static bool may_have(const Node& node, int64_t batch) {
     return std::all_of(node.results.begin(), node.results.end(), [&](const Value* result) {
       return !result->meta || result->meta->sizes.empty() || result->meta->sizes[0] == batch;
-    });
-  }
-
-  bool is_read_by_other_loops(const Candidate& candidate) const {
-    const std::set<const Node*> inside(candidate.nodes.begin(), candidate.nodes.end());
-    const auto is_other = [&](const Node* user) {
-      return !inside.count(user) && waiting_.has(*user) && is_for_loops(*user);
-    };
-    return std::any_of(candidate.nodes.begin(), candidate.nodes.end(), [&](const Node* node) {
-      const auto& users = waiting_.users(node->results.at(0));
-      return std::any_of(users.begin(), users.end(), is_other);
     });
   }
 

@@ -114,13 +114,14 @@ Measured Comparison::measure() const {
   return {live.read(), candidate.read(), failures.load(relaxed), candidate.spread(), live_version};
 }
 
-Candidate::Candidate(std::weak_ptr<PolicyCore> owner, std::shared_ptr<PolicyVersion> of, ShadowOptions options)
+Candidate::Candidate(std::weak_ptr<PolicyCore> owner, std::shared_ptr<PolicyVersion> of, ShadowOptions options,
+                     const RuntimeOptions& of_runtime)
     : policy(std::move(owner)),
       version(std::move(of)),
       kind(CandidateKind::shadow),
       shadow(options),
       share(options.share),
-      own_state(1, {}),
+      own_state(of_runtime.state_keys, of_runtime.state_age),
       calls_(share, files::checksum(version->contents.source)) {}
 
 Candidate::Candidate(std::weak_ptr<PolicyCore> owner, std::shared_ptr<PolicyVersion> of, CanaryOptions options,

@@ -78,7 +78,8 @@ class Comparison {
 /// A version that runs beside the live one.
 class Candidate {
  public:
-  Candidate(std::weak_ptr<PolicyCore> policy, std::shared_ptr<PolicyVersion> version, ShadowOptions options);
+  Candidate(std::weak_ptr<PolicyCore> policy, std::shared_ptr<PolicyVersion> version, ShadowOptions options,
+            const RuntimeOptions& of_runtime);
   Candidate(std::weak_ptr<PolicyCore> policy, std::shared_ptr<PolicyVersion> version, CanaryOptions options,
             const RuntimeOptions& of_runtime);
 

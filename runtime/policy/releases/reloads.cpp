@@ -303,7 +303,8 @@ std::string Reloads::shadow_after(const std::exception& error) {
   try {
     const std::shared_ptr<PolicyCore> policy(handle, shadow.policy);
     const VersionInfo info = policy->candidates().start_stopped(
-        std::make_shared<Candidate>(policy, shadow.version, ShadowOptions{}), *shadow.beside);
+        std::make_shared<Candidate>(policy, shadow.version, ShadowOptions{}, policy->runtime().options()),
+        *shadow.beside);
     return fmt::format(
         ". It runs in the shadow of the live version, as version {}: candidate() reports, promote() makes it live",
         info.number);

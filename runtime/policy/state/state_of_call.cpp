@@ -39,9 +39,7 @@ std::string misfit(const StateSpec& spec, const at::Tensor& tensor, int64_t batc
 
 bool fits(const StateSpec& spec, const at::Tensor& tensor, int64_t batch) {
   const auto& dims = spec.type.dims;
-  const auto is_size = [&](const Dim& dim, int64_t size) {
-    return size == (dim.kind == Dim::Kind::name ? batch : dim.value);
-  };
+  const auto is_size = [&](const Dim& dim, int64_t size) { return size == size_for(dim, batch); };
   return tensor.scalar_type() == spec.type.dtype && tensor.layout() == c10::kStrided &&
          std::equal(dims.begin(), dims.end(), tensor.sizes().begin(), tensor.sizes().end(), is_size);
 }
