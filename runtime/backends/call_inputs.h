@@ -1,23 +1,24 @@
 #pragma once
-#include <cstddef>
 #include <optional>
 #include <utility>
+#include <vector>
 
 namespace triage {
 
-/// While alive on a thread, graphs that are compiled there take their first `count` inputs from a call. Behind these
-/// stand params, state and weights, which hold no samples. Without one, each input may hold samples.
+/// While alive on a thread, graphs that are compiled there know which of their inputs may hold samples. The others,
+/// those behind the end of `samples` among them, are params, state and weights. Without one, each input may hold
+/// samples.
 class CallInputs {
  public:
-  explicit CallInputs(size_t count) : before_(std::exchange(current_, count)) {}
-  ~CallInputs() { current_ = before_; }
+  explicit CallInputs(std::vector<bool> samples) : before_(std::exchange(current_, std::move(samples))) {}
+  ~CallInputs() { current_ = std::move(before_); }
   CallInputs(const CallInputs&) = delete;
   CallInputs& operator=(const CallInputs&) = delete;
-  static std::optional<size_t> current() { return current_; }
+  static const std::optional<std::vector<bool>>& current() { return current_; }
 
  private:
-  static inline thread_local std::optional<size_t> current_;
-  std::optional<size_t> before_;
+  static inline thread_local std::optional<std::vector<bool>> current_;
+  std::optional<std::vector<bool>> before_;
 };
 
 }  // namespace triage

@@ -207,7 +207,7 @@ bool Compiled::CallCapture::call_script() {
   writes_ = script_.writes();
   recorder_.sizes().rely_on(compiled_.check_signature(of_call));
   if (!options_.fullgraph)
-    replayer_.emplace(options_.traces, given.slice(num_inputs_, script_.signature().params.size()),
+    replayer_.emplace(options_.traces, of_call, given.slice(num_inputs_, script_.signature().params.size()),
                       [this] { return script_.stores(); });
   try {
     std::optional<ProtectInputs> protect;
@@ -286,7 +286,7 @@ void Compiled::CallCapture::compile(Entry& entry, bool raises, std::vector<at::T
   step_->note(std::to_string(entry.graph->nodes().size()) + " operations");
   step_.reset();
   log_graph(*entry.graph, examples, options_.backend);
-  const CallInputs of_call(num_inputs_);
+  const CallInputs of_call(std::vector<bool>(num_inputs_, true));
   entry.executable = compile(*entry.graph, examples, raises);
   if (!entry.executable) {  // no reason to fail the call: the interpreter can run every graph
     entry.executable = compile_outputs_eager(*entry.graph, compile_eager, lent_);

@@ -111,7 +111,6 @@ void warn_of(const Script& script, const CompileOptions& options, const GraphBre
   const char* outcome = "' has a graph break, so its script runs on every call, with graphs for the parts: ";
   if (graph_break.kind == Break::other_argument)
     outcome = "' runs as a script when it is called with such an argument: ";
-  if (graph_break.kind == Break::gradients) outcome = "' calls some operators outside of its graph: ";
   options.warn("'" + script.name() + outcome + graph_break.text() +
                "\n\nTRIAGE_LOGS=+capture shows each operation that is recorded before it.");
 }
@@ -334,7 +333,7 @@ Ran Compiled::run_script(const Call& call, bool follow) {
   std::optional<NotFollowed> not_followed;
   if (follow && has_breaks()) {
     if (is_worth_following())
-      replayer.emplace(options_.traces, call.all.slice(inputs.size(), script_->signature().params.size()),
+      replayer.emplace(options_.traces, inputs, call.all.slice(inputs.size(), script_->signature().params.size()),
                        [this] { return script_->stores(); });
     else
       not_followed.emplace();

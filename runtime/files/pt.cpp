@@ -106,28 +106,45 @@ class Reader {
     return values;
   }
 
+  /// What names an entry of a dict: nothing where its key is neither a text nor an integer.
+  std::optional<std::string> name_of(PickleRef key) const {
+    const PickleObject& object = pickle_.at(key);
+    if (object.kind == Kind::string) return object.text;
+    return object.kind == Kind::integer ? std::optional(std::to_string(object.integer)) : std::nullopt;
+  }
+
   /// Whether the reader was asked for this entry of the whole value, or for one inside of it (`entry:inner`).
-  bool is_asked_for(PickleRef name) const {
-    const PickleObject& object = pickle_.at(name);
-    return object.kind == Kind::string && key_.compare(0, object.text.size(), object.text) == 0 &&
-           (key_.size() == object.text.size() || key_[object.text.size()] == ':');
+  bool is_asked_for(PickleRef key) const {
+    const auto name = name_of(key);
+    return name && key_.compare(0, name->size(), *name) == 0 &&
+           (key_.size() == name->size() || key_[name->size()] == ':');
   }
 
   c10::IValue dict(const std::vector<PickleRef>& pairs, int depth) {
     bool some_asked_for = false;
     for (size_t i = 0; depth == 0 && !key_.empty() && i + 1 < pairs.size(); i += 2)
       some_asked_for = some_asked_for || is_asked_for(pairs[i]);
-    bool integers = !pairs.empty() && pickle_.at(pairs[0]).kind == Kind::integer;
-    Kind expected = integers ? Kind::integer : Kind::string;
+    bool integers = !pairs.empty();
+    for (size_t i = 0; i + 1 < pairs.size(); i += 2) integers &= pickle_.at(pairs[i]).kind == Kind::integer;
     c10::TypePtr key_type = integers ? c10::TypePtr(c10::IntType::get()) : c10::TypePtr(c10::StringType::get());
     c10::impl::GenericDict values(key_type, c10::AnyType::get());
     for (size_t i = 0; i + 1 < pairs.size(); i += 2) {
-      if (pickle_.at(pairs[i]).kind != expected)
-        throw NotRead("the keys of a dict in it are not all strings, or all integers");
       if (some_asked_for && !is_asked_for(pairs[i])) continue;
-      values.insert_or_assign(value(pairs[i], depth + 1), entry(pairs[i + 1], depth));
+      c10::IValue name = integers ? value(pairs[i], depth + 1) : text(name_of(pairs[i]), i / 2);
+      const bool named = integers || name_of(pairs[i]);
+      c10::IValue read = named ? entry(pairs[i + 1], depth) : not_read("its key is neither a text nor an integer");
+      if (values.contains(name)) read = not_read("two keys of its dict have this text");
+      values.insert_or_assign(std::move(name), std::move(read));
     }
     return values;
+  }
+
+  /// Of an entry in a dict whose keys are not all integers. It counts as any other text of the file.
+  c10::IValue text(const std::optional<std::string>& name, size_t index) {
+    std::string text = name ? *name : fmt::format("entry {}", index);
+    text_ += text.size();
+    if (text_ > most_text) throw Malformed(fmt::format("its strings have more than {} bytes", most_text));
+    return text;
   }
 
   /// The few functions that torch.save has called when a file is read; each means one thing here.
@@ -237,7 +254,7 @@ class Reader {
   /// ("storage", class, key, device, number of elements). `dtype`: of a storage of bytes, which has none itself.
   const Storage& storage(PickleRef ref, std::optional<at::ScalarType> dtype) {
     const PickleObject& object = pickle_.at(ref);
-    if (object.kind != Kind::persistent) throw Malformed("a tensor in it has no storage");
+    if (object.kind != Kind::persistent) throw NotRead("it holds a tensor without memory of its own");
     const std::vector<PickleRef>& id = items(object.items[0], "id of a storage");
     if (id.size() < 3 || pickle_.at(id[2]).kind != Kind::string)
       throw Malformed("the id of a storage in it is damaged");

@@ -17,6 +17,7 @@ from test_docs import run_page
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
 import triage
+from triage import _decoding
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 SERVING = ROOT / "scripts/policies/serving"
@@ -160,6 +161,40 @@ def test_a_request_that_ended_by_itself_is_not_judged_any_more():
     assert broken[0, 4] == EOS and processor.ended.tolist() == [-1, -1] and processor.report() == []
 
 
+@pytest.mark.parametrize("beams", [1, 2])
+def test_who_ended_a_request_is_told(beams, caplog):
+    model, ids, ends = gpt2(), prompts(3), []
+    processor = triage.LogitsProcessor(policy("nan_rows"), eos=EOS, num_beams=beams, on_end=lambda *end: ends.append(end))
+    with Poison(model, slice(beams, 2 * beams), step=3), caplog.at_level("WARNING", logger="triage"):
+        broken = decode(model, processor, ids, num_beams=beams, min_new_tokens=STEPS)
+    assert ends == [(1, 3)]
+    assert [each.message.split(" (")[0] for each in caplog.records if "ended" in each.message] == ["a policy ended request 1"]
+    assert processor.finish_reasons(broken) == ["other", "policy", "other"]
+    assert processor.finish_reasons(broken.repeat_interleave(2, 0))[1:4] == ["other", "policy", "policy"]
+    for wrong, error in ((broken[:2], "of 3 requests; got 2"), (broken[0], "its `sequences`"), (None, "its `sequences`")):
+        with pytest.raises(triage.InputError, match=error):
+            processor.finish_reasons(wrong)
+    with pytest.raises(triage.InputTypeError, match="on_end"):
+        triage.LogitsProcessor(policy("nan_rows"), eos=EOS, on_end=3)
+
+
+def test_a_callback_may_end_the_generation():
+    def stop(request, step):
+        raise RuntimeError(f"request {request}")
+
+    model, processor = gpt2(), triage.LogitsProcessor(policy("nan_rows"), eos=EOS, on_end=stop)
+    with Poison(model, slice(1, 2), step=2), pytest.raises(RuntimeError, match="request 1"):
+        decode(model, processor, prompts(3))
+
+
+def test_finish_reasons_of_healthy_requests():
+    model, ids = gpt2(), prompts(2)
+    processor = triage.LogitsProcessor(policy("nan_rows"), eos=EOS)
+    with Poison(model, slice(1, 2), step=2, value=1e9, tokens=EOS):  # a likely token
+        tokens = decode(model, processor, ids, min_new_tokens=1)
+    assert processor.finish_reasons(tokens)[1] == "eos" and processor.ended.tolist() == [-1, -1]
+
+
 def test_quarantine_follows_the_request():
     model, ids = gpt2(), prompts(3)
     processor = triage.LogitsProcessor(policy("nan_rows"), policy("quarantine"), eos=EOS, params={"most": 2, "steps": 4})
@@ -192,6 +227,7 @@ def test_a_step_reads_no_value(monkeypatch):
     ids = prompts(4)
     processor = triage.LogitsProcessor(*map(policy, ["nan_rows", "repetition", "quarantine"]), eos=[EOS, 2], pad=PAD, num_beams=2)
     processor(ids, torch.zeros(4, VOCABULARY))
+    monkeypatch.setattr(_decoding.Ended, "tell", lambda self, wait=False: None)  # what has come to the host
     read = []
     for name in "item", "tolist", "cpu", "numpy", "__bool__", "__int__", "__index__", "__float__":
         original = getattr(torch.Tensor, name)

@@ -208,25 +208,38 @@ def configured(mine: Mapping[str, Any], eos: int | Sequence[int] | None) -> tupl
     return steps, window, [follow(folder) for folder in sorted(folders)]
 
 
-class Ended:
-    """Logs which requests ended, without waiting for the device: verdicts are read a step later, or when they have come."""
+def log_end(request: Any, step: int) -> None:
+    _log.warning("a policy ended request %s: its logits are bad", request)
 
-    def __init__(self) -> None:
-        self._pending: deque[tuple[Any, Tensor, Tensor | Sequence[Any]]] = deque()
+
+class Ended:
+    """Tells `told` which requests a policy ended in which step, without waiting for the device: verdicts are read when they have come,
+    on a device at the earliest a step later."""
+
+    def __init__(self, told: Callable[[Any, int], None] = log_end) -> None:
+        self._told = told
+        self._steps = itertools.count()
+        self._pending: deque[tuple[Any, int, Tensor, Tensor | Sequence[Any]]] = deque()
 
     def note(self, verdict: Tensor, requests: Tensor | Sequence[Any]) -> None:
+        """The verdicts of the next step, and for each the request."""
         self.tell()
         cuda: Any = torch.cuda
         event = cuda.Event() if verdict.is_cuda else None
         if isinstance(requests, Tensor):
             requests = requests.to("cpu", non_blocking=True)
-        self._pending.append((event, verdict.to("cpu", non_blocking=True), requests))
+        self._pending.append((event, next(self._steps), verdict.to("cpu", non_blocking=True), requests))
         if event is not None:
             event.record()
 
-    def tell(self) -> None:
-        while self._pending and (self._pending[0][0] is None or self._pending[0][0].query()):
-            _, verdict, requests = self._pending.popleft()
-            for row in (verdict == 2).nonzero().flatten().tolist():
-                request = int(requests[row]) if isinstance(requests, Tensor) else requests[row]
-                _log.warning("a policy ended request %s: its logits are bad", request)
+    def tell(self, wait: bool = False) -> None:
+        while self._pending:
+            event, step, verdict, requests = self._pending[0]
+            if event is not None and not event.query():
+                if not wait:
+                    return
+                event.synchronize()
+            self._pending.popleft()
+            for row, said in enumerate(verdict.tolist()):
+                if said == 2:
+                    self._told(int(requests[row]) if isinstance(requests, Tensor) else requests[row], step)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -14,11 +15,12 @@ import torch
 from torch import Tensor
 
 from . import _arguments as arguments
-from ._decoding import Steps, new_requests
-from ._errors import InputError
+from ._decoding import Ended, Steps, new_requests
+from ._errors import InputError, InputTypeError
 from ._policy import Policy
 from .flags import UnpackedError, unpack_all
 
+_log = logging.getLogger("triage")
 _LAST_CHOICE = -1e6  # the score at which a bad hypothesis of a beam search ends: any healthy one is better, none is worse
 
 
@@ -73,6 +75,9 @@ class LogitsProcessor:
     pad: the token in front of shorter prompts, -1 if there is none; needed for `history`.
     num_beams: as in `generate`; a request has so many rows. assisted: `generate` has an assistant_model or prompt_lookup_num_tokens.
     params: values of params of the policies, for this processor alone.
+    on_end: called as on_end(request, step) once for each request that a policy ended, on the thread of `generate`, which an exception of
+    it ends: on the CPU in that step, on a device in a later one, at the latest by `finish_reasons` or `report`. With assisted, of tokens
+    that were taken.
 
     A processor belongs to one generation and one thread; the policies may be shared. It never waits for the device, and keeps
     33 bytes (with flags of the usual width) for each row and step there.
@@ -90,6 +95,7 @@ class LogitsProcessor:
         history: int = 256,
         params: Mapping[str, Any] | None = None,
         inputs: Mapping[str, Tensor | Callable[[Tensor], Tensor]] | None = None,
+        on_end: Callable[[int, int], None] | None = None,
     ) -> None:
         given = {} if inputs is None else arguments.by_name("LogitsProcessor", "inputs", inputs, "tensors and functions")
         self._inputs = dict(given)
@@ -99,11 +105,13 @@ class LogitsProcessor:
                 raise InputError(f"No policy asks for the input `{name}`: {', '.join(each.key for each in self._steps.policies)}.")
         if self._steps.asks_for("history") and "history" not in self._inputs and pad is None:
             raise InputError("A policy reads histories: pass pad=, the token in front of shorter prompts (-1: there is none).")
+        if on_end is not None and not callable(on_end):
+            raise InputTypeError(f"`on_end` is called as on_end(request, step); got {type(on_end).__name__}.")
         for what, number in (("num_beams", num_beams), ("history", history)):
             arguments.whole("LogitsProcessor", what, number, 1)
         if assisted and any(each.signature["state"] for each in self._steps.policies):
             raise InputError("A policy with state counts steps, and in assisted decoding many never become tokens: leave it out.")
-        self._pad, self._beams, self._assisted, self._window = pad, num_beams, assisted, history
+        self._pad, self._beams, self._assisted, self._window, self._on_end = pad, num_beams, assisted, history, on_end
         self.reset()
 
     def reset(self) -> None:
@@ -112,9 +120,12 @@ class LogitsProcessor:
         self._verdicts: list[Tensor] = []
         self._flags: list[Tensor] = []
         self._begins: Tensor | None = None
+        self._ended, self._noted, self._told = Ended(self._tell_end), 0, set[int]()
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         self._find_step(input_ids, scores)
+        if self._assisted:  # the steps before are of tokens that were taken
+            self._note_ends()
         finished = self._finished(input_ids)
         given: dict[str, Callable[[], Tensor]] = {
             "request_ids": lambda: self._request_ids(scores.device).masked_fill(finished, -1),
@@ -127,7 +138,24 @@ class LogitsProcessor:
             scores = scores + torch.where(verdict == 2, _LAST_CHOICE, -0.0).to(scores.dtype).unsqueeze(1)
         self._verdicts.append(verdict.masked_fill(finished, 0))
         self._flags.append(f)
+        if not self._assisted:
+            self._note_ends()
         return scores
+
+    def _note_ends(self, wait: bool = False) -> None:
+        for verdict in self._verdicts[self._noted :]:
+            each = verdict if self._beams == 1 else verdict.reshape(-1, self._beams).amin(1)  # which ends with its last row
+            self._ended.note(each, range(len(each)))
+        self._noted = len(self._verdicts)
+        self._ended.tell(wait)
+
+    def _tell_end(self, request: int, step: int) -> None:
+        if request in self._told:  # `generate` was told to go on at `eos`
+            return
+        self._told.add(request)
+        _log.warning("a policy ended request %d (sample_id %d) in step %d: its logits are bad", request, self._first + request, step)
+        if self._on_end is not None:
+            self._on_end(request, step)
 
     def _find_step(self, input_ids: Tensor, scores: Tensor) -> None:
         rows, length = scores.shape[0], input_ids.shape[1]
@@ -193,8 +221,25 @@ class LogitsProcessor:
         bad = (self.verdicts.reshape(len(self._verdicts), -1, self._beams) == 2).all(2)
         return torch.where(bad.any(0), bad.to(torch.int8).argmax(0), -1)
 
+    def finish_reasons(self, sequences: Tensor) -> list[str]:
+        """Why each row of what `generate` returned ended: "policy", "eos", or "other" (its length, a stop string). Waits for the device."""
+        if not isinstance(sequences, Tensor) or sequences.dim() != 2:
+            raise InputTypeError("`finish_reasons` takes the tokens that `generate` returned, of shape (rows, length): its `sequences`.")
+        requests = self._rows // self._beams
+        if not requests or len(sequences) % requests:
+            raise InputError(f"`finish_reasons` takes the rows of this generation, of {requests} requests; got {len(sequences)}.")
+        if not self._assisted:
+            self._note_ends(wait=True)
+        each, ended = len(sequences) // requests, self.ended.tolist()
+        stopped = torch.isin(sequences[:, self._prompt :], torch.tensor(self._steps.eos, device=sequences.device)).any(1).tolist()
+        return [
+            "policy" if ended[row // each] >= 0 else "eos" if stopped[row] else "other" for row in range(len(sequences))
+        ]
+
     def report(self) -> list[Finding]:
         """Every row with a verdict above 0, by step. Waits for the device."""
+        if not self._assisted:
+            self._note_ends(wait=True)
         findings = []
         for step, (verdict, f) in enumerate(zip(self.verdicts.tolist(), self._flags, strict=True)):
             if any(verdict):

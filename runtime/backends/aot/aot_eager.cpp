@@ -167,8 +167,10 @@ class JointExecutable final : public Executable {
     if (made.empty() && !not_joint_) not_joint_ = UnmaskedRows{"it computes nothing"};
     Tensors primals(examples);
     primals.insert(primals.end(), variables_.begin(), variables_.end());
-    program_ = std::make_shared<aot::Program>(std::move(function.graph),
-                                              std::min(num_inputs_, CallInputs::current().value_or(num_inputs_)),
+    std::vector<bool> samples = CallInputs::current().value_or(std::vector<bool>(num_inputs_, true));
+    samples.resize(num_inputs_);
+    samples.resize(primals.size());
+    program_ = std::make_shared<aot::Program>(std::move(function.graph), std::move(samples),
                                               std::move(function.read_as_number), backend, half, primals);
     answers_capture_ = !not_joint_ && wants_gradients(examples);
   }

@@ -122,8 +122,8 @@ Joint record_joint(const Graph& function, const Tensors& primals, const Tensors&
 
   Joint joint{Graph(),
               leaves.size(),
-              leaves.size(),
               function.outputs().size(),
+              std::vector<bool>(leaves.size(), true),
               std::vector<bool>(leaves.size()),
               std::vector<bool>(leaves.size()),
               {}};

@@ -16,8 +16,8 @@ namespace triage::aot {
 struct Joint {
   graph::Graph graph;
   size_t num_primals = 0;
-  size_t num_samples = 0;  // primals that may hold samples; behind them are weights
   size_t num_outputs = 0;
+  std::vector<bool> samples;       // one for each primal: whether it may hold samples; the others are weights
   std::vector<bool> has_gradient;  // one for each primal
   std::vector<bool> shares;        // one for each primal: ATen gives this gradient the memory of an earlier one
   std::vector<std::pair<graph::Value*, bool>> row_masks;  // that make rows of a gradient 0, where they hold this

@@ -190,10 +190,10 @@ LoopTiers Layout::loops() const {
   return loops;
 }
 
-Program::Program(graph::Graph graph, size_t num_samples, std::vector<bool> read_as_number, std::string backend,
+Program::Program(graph::Graph graph, std::vector<bool> samples, std::vector<bool> read_as_number, std::string backend,
                  Backend half, const Tensors& examples)
     : graph_(std::move(graph)),
-      num_samples_(num_samples),
+      samples_(std::move(samples)),
       read_as_number_(std::move(read_as_number)),
       backend_(std::move(backend)),
       half_(std::move(half)),
@@ -272,7 +272,7 @@ const Variant* Program::record(const Layout& layout, const Tensors& primals, con
     std::optional<messages::Step> step(std::in_place, 2, "joint graph", graph_.name(),
                                        "joint graph of `" + graph_.name() + "`");
     Joint joint = record_joint(graph_, primals, tangents);
-    joint.num_samples = num_samples_;
+    joint.samples = samples_;
     mask_rows(joint);
     std::optional<UnmaskedRows> unmasked;
     if (auto leak = find_leak(joint, primals)) {

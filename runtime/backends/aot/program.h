@@ -92,11 +92,11 @@ class Layout {
 /// Shared by the executable and the autograd nodes of its calls. Thread-safe.
 class Program {
  public:
-  /// `graph` has no variables: what it reaches from outside are inputs, behind the `num_samples` of a call.
+  /// `graph` has no variables: what it reaches from outside are inputs, ; `samples`: which may hold samples.
   /// `half` compiles what runs with grad mode off, for backend `backend`. `examples` of the graph's inputs, if there
   /// are any.
-  Program(graph::Graph graph, size_t num_samples, std::vector<bool> read_as_number, std::string backend, Backend half,
-          const Tensors& examples);
+  Program(graph::Graph graph, std::vector<bool> samples, std::vector<bool> read_as_number, std::string backend,
+          Backend half, const Tensors& examples);
   ~Program();
 
   const graph::Graph& graph() const { return graph_; }
@@ -144,7 +144,7 @@ class Program {
   void tell_unmasked(const UnmaskedRows& why) const;
 
   graph::Graph graph_;
-  const size_t num_samples_;
+  const std::vector<bool> samples_;
   std::vector<bool> read_as_number_;
   bool draws_ = false, strict_ = false, required_ = false;
   std::string backend_;

@@ -79,7 +79,7 @@ class TaintedRow {
       const Value* input = graph_.inputs()[i].value;
       if (i >= joint.num_primals) of_tangents_.insert(input);
       if (i < joint.num_primals && !holds_floats(input)) taint_.know(input, primals[i].detach());
-      if (i < joint.num_samples) taint_sample(input, primals[i].requires_grad(), row);
+      if (i < joint.num_primals && joint.samples[i]) taint_sample(input, primals[i].requires_grad(), row);
     }
   }
 
@@ -233,7 +233,7 @@ std::optional<Leak> find_leak_without_tangents(const Joint& joint) {
   for (size_t i = 0; i < inputs.size(); ++i)
     if (i >= joint.num_primals)
       of_tangents.insert(inputs[i].value);
-    else if (i < joint.num_samples && holds_floats(inputs[i].value))
+    else if (joint.samples[i] && holds_floats(inputs[i].value))
       of_samples.insert(inputs[i].value);
   for (const auto& node : joint.graph.nodes())
     for (auto* values : {&of_tangents, &of_samples}) {

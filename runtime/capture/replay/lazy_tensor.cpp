@@ -1,10 +1,12 @@
 #include "runtime/capture/replay/lazy_tensor.h"
 
 #include <ATen/core/stack.h>
+#include <ATen/ops/alias.h>
 #include <c10/core/GradMode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <triage/error.h>
 
+#include "runtime/compat/autograd_history.h"
 #include "runtime/compat/readable_memory.h"
 #include "runtime/graph/argument_type.h"
 #include "runtime/graph/evaluation/evaluate.h"
@@ -127,6 +129,7 @@ LazyTensor::LazyTensor(const ResultLayout& layout, std::shared_ptr<PendingSegmen
     : TensorImpl(empty_storage(layout), layout.keys, layout.dtype), pending_(std::move(pending)), value_(value) {
   set_sizes_and_strides(layout.sizes, layout.strides);
   set_storage_offset(layout.storage_offset);
+  if (layout.requires_grad) set_requires_grad(true);  // `fill` says where its gradients go
   storage_until_filled_ = storage();
   unfilled_.fetch_add(1, std::memory_order_relaxed);
 }
@@ -172,6 +175,9 @@ void LazyTensor::fill(const at::Tensor& result, bool alias) {
     set_sizes_and_strides(result.sizes(), result.strides());
     set_storage_offset(result.storage_offset());
   }
+  const bool collects = result.requires_grad() && result.is_leaf() && !result.is_view();  // an argument handed back
+  compat::take_history(at::Tensor(c10::intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>::reclaim_copy(this)),
+                       collects ? at::alias(result) : result);
   set_filled();
 }
 

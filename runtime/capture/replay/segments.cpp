@@ -102,6 +102,17 @@ void TraceReplayer::keep_segment(TraceSegment& segment) {
   reset_segment();
 }
 
+/// Weights are leaves that the script has from outside of the call. All else may be made of samples.
+std::vector<bool> TraceReplayer::samples_among(const std::vector<at::Tensor>& inputs) const {
+  std::vector<bool> samples;
+  for (const at::Tensor& tensor : inputs) {
+    const bool given = std::any_of(call_inputs_.begin(), call_inputs_.end(),
+                                   [&](const at::Tensor& input) { return input.is_same(tensor); });
+    samples.push_back(given || !tensor.requires_grad() || !tensor.is_leaf());
+  }
+  return samples;
+}
+
 /// Values that are not there yet are computed when somebody reads them. `segment` learns of that; null: it failed.
 void TraceReplayer::set_segment_aside(TraceSegment* segment) {
   fill_pending(std::move(now_.path), std::move(now_.inputs));
@@ -120,7 +131,6 @@ std::string TraceReplayer::finish(at::ArrayRef<at::Tensor> outputs, bool fail_on
   for (const at::Tensor& output : outputs)
     if (output.defined()) note_use(output);
   end_segment();
-  if (gradients_ && !breaks_.empty()) graph_break(*gradients_);
   for (const at::Tensor& output : outputs) materialize_if_lazy(output);
   // What the script wrote somewhere may be a tensor whose values are not there yet. They are computed before anybody
   // can change what they are computed of; the next time the graph gives them.
@@ -137,7 +147,7 @@ std::string TraceReplayer::finish(at::ArrayRef<at::Tensor> outputs, bool fail_on
     }
     try {
       const c10::AutoGradMode mode(closed.grad_mode);
-      compile_segment(*tree_, *closed.segment, closed.path, closed.inputs);
+      compile_segment(*tree_, *closed.segment, closed.path, closed.inputs, samples_among(closed.inputs));
       if (fail_on_error && closed.segment->compiled.executable) closed.segment->compiled.executable->never_fall_back();
     } catch (const LimitError&) {
       throw;

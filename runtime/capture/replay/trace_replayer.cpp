@@ -27,7 +27,7 @@ namespace {
 bool can_be_lazy(const at::Tensor& tensor) {
   return !tensor.defined() ||
          (compat::has_only(tensor, compat::captured_keys) && tensor.has_storage() && !tensor.is_quantized() &&
-          !tensor.requires_grad() && !is_wrapped_number(tensor) && !tensor.unsafeGetTensorImpl()->is_python_dispatch());
+          !is_wrapped_number(tensor) && !tensor.unsafeGetTensorImpl()->is_python_dispatch());
 }
 
 /// Of the results that end `stack`: whether tensors that come later could stand for them.
@@ -157,9 +157,13 @@ std::optional<uint64_t> FollowedSegment::signature_with(const TraceStep& step) c
   return std::nullopt;
 }
 
-TraceReplayer::TraceReplayer(std::shared_ptr<TraceTree> tree, at::ArrayRef<at::Tensor> params,
-                             std::function<uint64_t()> writes)
-    : tree_(std::move(tree)), writes_(std::move(writes)), writes_before_(writes_()), previous_(context.replayer) {
+TraceReplayer::TraceReplayer(std::shared_ptr<TraceTree> tree, at::ArrayRef<at::Tensor> inputs,
+                             at::ArrayRef<at::Tensor> params, std::function<uint64_t()> writes)
+    : tree_(std::move(tree)),
+      call_inputs_(inputs),
+      writes_(std::move(writes)),
+      writes_before_(writes_()),
+      previous_(context.replayer) {
   std::copy_if(params.begin(), params.end(), std::back_inserter(params_), is_wrapped_number);
   context.replayer = this;
 }
@@ -209,38 +213,17 @@ bool TraceReplayer::knows(const GraphBreak& graph_break) const {
   return tree_->breaks.size() >= TraceTree::max_breaks || find_break(*tree_, graph_break);
 }
 
-/// Said at the end, where the call met graph breaks: without any, one graph holds gradients.
-void TraceReplayer::note_gradients(const c10::OperatorHandle& op) {
-  if (gradients_) return;
-  const auto told = std::find_if(tree_->breaks.begin(), tree_->breaks.end(),
-                                 [](const GraphBreak& known) { return known.kind == Break::gradients; });
-  if (told != tree_->breaks.end()) return void(gradients_.emplace(*told));
-  gradients_.emplace(GraphBreak{Break::gradients,
-                                "`" + op.operator_name().name +
-                                    "` has an argument that requires grad, and the function "
-                                    "has graph breaks",
-                                "Remove the other graph breaks, or call the function under torch.no_grad().",
-                                ScriptScope::line(),
-                                {}});
-}
-
 bool TraceReplayer::can_replay(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments,
                                const ThreadState& state) {
   const OperatorTraits& traits = traits_of(op);
   if (full_ || protected_depth_ > 0 || !traits.computes || state.autocast != 0) return false;
   for (const size_t training : traits.training)
     if (arguments[training].isBool() && arguments[training].toBool()) return false;
-  // Autograd knows a view by what made it, which a tensor that comes later cannot take over: with gradients, views are
-  // made at once. Without, a view of what requires grad does too, and so does an argument that is handed back.
-  const bool aliases = traits.aliases || tree_->aliasing.count(&op.schema()) != 0;
-  if (aliases && state.grad_mode && !c10::InferenceMode::is_enabled()) return false;
-  bool with_gradients = false, odd = false;
+  bool odd = false;
   for_each_tensor(arguments, [&](const at::Tensor& tensor) {
-    with_gradients |= tensor.requires_grad();
     odd |= tensor.defined() && !compat::has_only(tensor, compat::captured_keys);
   });
-  if (!odd && with_gradients && state.grad_mode) note_gradients(op);
-  return !odd && !(with_gradients && (state.grad_mode || aliases));
+  return !odd;
 }
 
 void TraceReplayer::call(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
@@ -298,7 +281,7 @@ void TraceReplayer::before_write(const c10::OperatorHandle& op, const torch::jit
         if (pending->looks_at(target)) pending->compute(/*want=*/true);
       for (Closed& closed : closed_)  // an example of what comes there, whatever size it is given now
         for (at::Tensor& input : closed.inputs)
-          if (input.is_same(target)) input = input.detach();
+          if (input.is_same(target)) input = input.detach().set_requires_grad(input.requires_grad());
     });
   }
 }
@@ -363,7 +346,6 @@ void TraceReplayer::note_results(TraceStep& step, const std::vector<c10::IValue>
     if (aliases) layouts.back().storage_bytes = 0;  // counted with what it looks at
     if (aliases && !step.aliases) {
       step.aliases = true;
-      tree_->aliasing.insert(&step.op.schema());
       tree_->forget_compiled();
     }
     now_.add_value(result);

@@ -54,9 +54,10 @@ struct FollowedSegment {
 /// Current on its thread from construction to destruction: with a Recorder, after one that broke, or without one.
 class TraceReplayer {
  public:
-  /// `params`: tensors among the call's arguments that are numbers of the host.
+  /// `inputs` and `params` are the call's, and stay as long as this does.
   /// `writes` counts what the script writes to its variables and tables (Script::writes).
-  TraceReplayer(std::shared_ptr<TraceTree> tree, at::ArrayRef<at::Tensor> params, std::function<uint64_t()> writes);
+  TraceReplayer(std::shared_ptr<TraceTree> tree, at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> params,
+                std::function<uint64_t()> writes);
   ~TraceReplayer();
   TraceReplayer(const TraceReplayer&) = delete;
   TraceReplayer& operator=(const TraceReplayer&) = delete;
@@ -118,7 +119,6 @@ class TraceReplayer {
   };
 
   bool can_replay(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments, const ThreadState& state);
-  void note_gradients(const c10::OperatorHandle& op);
   bool enter_segment(const ThreadState& state);
   void note_call(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments,
                  const torch::jit::Stack& stack);
@@ -139,6 +139,7 @@ class TraceReplayer {
   void compute_closed();
   void abandon_segment();
   void keep_segment(TraceSegment& segment);
+  std::vector<bool> samples_among(const std::vector<at::Tensor>& inputs) const;
   void set_segment_aside(TraceSegment* segment);
   TraceStep* find_step(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments);
   TraceStep* add_step(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments);
@@ -147,6 +148,7 @@ class TraceReplayer {
   void reset_segment();
 
   std::shared_ptr<TraceTree> tree_;
+  at::ArrayRef<at::Tensor> call_inputs_;
   std::vector<at::Tensor> params_;
   std::function<uint64_t()> writes_;
   uint64_t writes_before_;
@@ -159,7 +161,6 @@ class TraceReplayer {
   std::vector<MetBreak> breaks_;
   int protected_depth_ = 0;
   std::optional<GraphBreak> raised_;
-  std::optional<GraphBreak> gradients_;  // the first operator that only they kept out of a segment
   bool escaped_ = false, finished_ = false;
   bool full_ = false;  // the tree takes no more
 };

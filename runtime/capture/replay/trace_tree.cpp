@@ -6,8 +6,10 @@
 #include <triage/config.h>
 
 #include <algorithm>
+#include <unordered_set>
 #include <utility>
 
+#include "runtime/backends/call_inputs.h"
 #include "runtime/backends/shipped.h"
 #include "runtime/capture/reports/logs.h"
 #include "runtime/capture/reports/trace_events.h"
@@ -22,6 +24,7 @@ ResultLayout ResultLayout::of(const at::Tensor& tensor) {
   layout.defined = tensor.defined();
   if (!layout.defined) return layout;
   layout.inference = tensor.is_inference();
+  layout.requires_grad = tensor.requires_grad();
   layout.keys = tensor.key_set();
   layout.dtype = tensor.dtype();
   layout.device = tensor.device();
@@ -110,6 +113,7 @@ class SegmentGraph {
     for (uint32_t i = 0; i < step.num_results; ++i) {
       graph::MutableValue& result = graph_.edit(node->results[i]);
       result.is_flags = graph::returns_flags(step.op, i);
+      if (layouts[i].requires_grad) differentiable_.insert(&result);
       if (layouts[i].defined)
         result.meta =
             graph::TensorMeta{c10::typeMetaToScalarType(layouts[i].dtype), layouts[i].sizes, layouts[i].device};
@@ -121,7 +125,7 @@ class SegmentGraph {
     std::vector<graph::Value*> values;
     for (const uint32_t output : outputs) values.push_back(values_[output]);
     graph_.set_outputs(std::move(values));
-    graph::clean(graph_, {}, folds);
+    graph::clean(graph_, differentiable_, folds);
     return std::move(graph_);
   }
 
@@ -145,6 +149,7 @@ class SegmentGraph {
   graph::Graph graph_;
   const std::vector<at::Tensor>& examples_;
   std::vector<graph::Value*> inputs_, values_;
+  std::unordered_set<const graph::Value*> differentiable_;
 };
 
 void want(std::vector<bool>& wanted, const TraceArgument& argument) {
@@ -155,7 +160,7 @@ void want(std::vector<bool>& wanted, const TraceArgument& argument) {
 }  // namespace
 
 void compile_segment(TraceTree& tree, TraceSegment& segment, const std::vector<TraceStep*>& path,
-                     const std::vector<at::Tensor>& inputs) {
+                     const std::vector<at::Tensor>& inputs, std::vector<bool> samples) {
   SegmentGraph builder(tree, inputs);
   for (const TraceStep* step : path) builder.append(*step);
   // An alias is made again from what it looks at, so that a later write shows where it should. That has to be there
@@ -184,6 +189,7 @@ void compile_segment(TraceTree& tree, TraceSegment& segment, const std::vector<T
   const messages::DebugScope debug_scope(segment.compiled.graph->name());
   trace_segment(tree.name, tree.backend_name);
   log_graph(*segment.compiled.graph, inputs, tree.backend_name);
+  const CallInputs of_segment(std::move(samples));
   if (!segment.outputs.empty()) segment.compiled.executable = tree.backend(*segment.compiled.graph, inputs);
   segment.ready = true;
   const auto old = std::find(tree.segments.begin(), tree.segments.end(), before);

@@ -8,7 +8,6 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -32,7 +31,7 @@ struct TraceArgument {
 
 /// All that can be known of a result without its values.
 struct ResultLayout {
-  bool defined = true, inference = false;
+  bool defined = true, inference = false, requires_grad = false;
   c10::DispatchKeySet keys;
   caffe2::TypeMeta dtype;
   c10::Device device = c10::kCPU;
@@ -132,9 +131,7 @@ class TraceTree {
   uint64_t next_signature = 1;
   std::vector<CompiledSegment> segments;  // those compiled so far, newest form of each
   size_t spared_calls = 0;                // by all of them
-  std::unordered_set<const c10::FunctionSchema*>
-      aliasing;                   // of operators that were seen to give views, which no schema says
-  std::deque<GraphBreak> breaks;  // that were met, each line and reason once; they stay where they are
+  std::deque<GraphBreak> breaks;          // that were met, each line and reason once; they stay where they are
  private:
   std::vector<std::pair<ThreadState, std::unique_ptr<TraceNode>>> roots_;
 };
@@ -142,8 +139,9 @@ class TraceTree {
 /// Whether two graph breaks are one, whatever functions led there.
 bool same_break(const GraphBreak& a, const GraphBreak& b);
 
-/// Compiles the segment of `path` for what is wanted of it. `inputs` are examples. Throws what the backend throws.
+/// Compiles the segment of `path` for what is wanted of it. `inputs` are examples, `samples` says which of them may
+/// hold samples. Throws what the backend throws.
 void compile_segment(TraceTree& tree, TraceSegment& segment, const std::vector<TraceStep*>& path,
-                     const std::vector<at::Tensor>& inputs);
+                     const std::vector<at::Tensor>& inputs, std::vector<bool> samples);
 
 }  // namespace triage::capture

@@ -22,7 +22,8 @@
 namespace triage {
 
 /// The content of a file: a Tensor, or a GenericDict, GenericList or Tuple of such (.pt), a dict of tensors
-/// (.safetensors). `path` may end in `:KEY`, as for load_tensor.
+/// (.safetensors). `path` may end in `:KEY`, as for load_tensor. The keys of a dict are integers where all are, else
+/// text.
 TRIAGE_API c10::IValue load_file(const std::string& path);
 
 /// The tensor of a file. In a file with several, `FILE:KEY` selects one: a key of a dict, a 0-based index of a list

@@ -197,6 +197,8 @@ function Program:statement()
     self:line("for i = 1, %s do", pick({"2", "n % 3", "x:dim() - 1"}))
     self:block(1)
     self:line("end")
+  elseif may.break_graphs and random(2) == 1 then
+    self:line(pick({"triage.graph_break('here')", "if x:sum():item() > 0 then y = y + 1 end"}))
   elseif may.break_graphs then
     self:line("do local ok, v = pcall(function() return x:view({%s, -1}) end) if ok then y = y + v:size(1) end end",
       pick({"n", "3", "n * 4"}))

@@ -32,8 +32,9 @@ end
 
 local function source()
   local lines, locals, results = {}, {"x", "y", "x"}, {}
+  local breaks = random(3) == 1
   for i = 1, 1 + random(5) do
-    lines[i] = ("  local v%d = %s"):format(i, expression(locals))
+    lines[i] = (breaks and random(2) == 1 and "  triage.graph_break('b')\n" or "") .. ("  local v%d = %s"):format(i, expression(locals))
     table.insert(locals, "v" .. i)
     if i > 1 then table.insert(locals, "v" .. i) end
   end
@@ -127,6 +128,7 @@ local function run(world, step)
       local arguments, before = {world.x, world.y, world.w, world.b, world.m}, {}
       for k, argument in ipairs(arguments) do before[k] = argument:detach():clone() end
       torch.no_grad(function() o:add_(1) end)
+      world.wrote_argument = world.wrote_argument or world.breaks   -- it may be one of a graph behind a break
       for k, argument in ipairs(arguments) do
         world.wrote_argument = world.wrote_argument or argument:numel() == 0 or not torch.equal(before[k], argument)
       end
@@ -197,7 +199,7 @@ local function differ(text, seed, backend, wait)
     plain.f = assert(load(text))(plain.w, plain.b, plain.m)
     compiled = compiled or {w = world.w, b = world.b, m = world.m,
       f = triage.compile(assert(load(text))(world.w, world.b, world.m), {backend = backend})}
-    world.f = compiled.f
+    world.f, world.breaks = compiled.f, text:find("graph_break", 1, true) ~= nil
     local list, script = steps(), {}
     local a, b = table.pack(pcall(plain.f, plain.x, plain.y)), table.pack(pcall(world.f, world.x, world.y))
     if a[1] ~= b[1] then return "one failed: " .. tostring(a[2]) .. " / " .. tostring(b[2]) end

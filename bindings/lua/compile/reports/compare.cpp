@@ -114,13 +114,6 @@ int comparison_tostring(lua_State* L) {
   return 1;
 }
 
-std::string why_without_graphs(const CompiledFunction& function) {
-  for (const CompiledFunction::CachePartition* partition : partitions_in_order(function))
-    for (const capture::GraphBreak& met : partition->compiled->breaks())
-      if (met.kind == capture::Break::gradients) return met.brief();
-  return "`triage.explain` says what breaks its graphs";
-}
-
 }  // namespace
 
 int compare(lua_State* L) {
@@ -157,8 +150,10 @@ int compare(lua_State* L) {
     lua_call(L, count + 1, 0);
   }
   if (comparison.graphs().empty())
-    throw InputError(fmt::format("{}: '{}' was not captured, so there is nothing to compare; {}", function_name,
-                                 function.name, why_without_graphs(function)));
+    throw InputError(
+        fmt::format("{}: '{}' was not captured, so there is nothing to compare; `triage.explain` says what "
+                    "breaks its graphs",
+                    function_name, function.name));
   push_comparison(L, comparison.graphs());
   return 1;
 }

@@ -1,0 +1,207 @@
+-- Gradients through code with graph breaks: its parts are graphs, and gradients go through each of them, and from one to
+-- the next, as they go through the script.
+
+local function between() triage.graph_break("between") end
+
+local w = torch.tensor({0.5, -1.5, 2.0}, {requires_grad = true})
+local m = torch.tensor({{1.0, 0.5, 0.0}, {0.0, -1.0, 0.25}, {2.0, 0.0, 1.0}}, {requires_grad = true})
+
+--- What `fn` gives for a leaf of these values, whether that requires grad, and the gradients of all leaves.
+local function outcome(fn, values, requires_grad)
+  local x = values:detach():clone():requires_grad_(requires_grad)
+  w.grad, m.grad = nil, nil
+  local results = table.pack(fn(x))
+  local list, loss = {}, nil
+  for i, value in ipairs(results) do
+    list[i] = {value:detach():clone(), value.requires_grad}
+    if value.requires_grad then
+      local part = (value * torch.arange(value:numel()):view(value:size()):remainder(5)):sum()
+      loss = loss and loss + part or part
+    end
+  end
+  if loss then loss:backward() end
+  for i, leaf in ipairs({x, w, m}) do list[#results + i] = leaf.grad and leaf.grad:clone() or false end
+  return list
+end
+
+--- Up to the order of sums.
+local function near(got, expected, what)
+  eq({got.dtype, got.shape}, {expected.dtype, expected.shape}, what)
+  assert(torch.allclose(got, expected, 1e-5, 1e-5, true), ("%s: got %s, expected %s"):format(what, got, expected))
+end
+
+--- Compiled, called again and again, `body` gives what it gives as a script.
+local function same_as_script(body, backends)
+  for _, backend in ipairs(backends or {"eager", "aot_eager", "fused"}) do
+    local f = triage.compile(body, {backend = backend})
+    for round = 1, 3 do
+      for _, rows in ipairs({2, 0, 1, 31, 32, 33}) do
+        local every_second = torch.randn({2 * rows, 3})[{{0, nil, 2}}]
+        for i, x in ipairs({torch.randn({rows, 3}), torch.randn({3, rows}):t(), every_second}) do
+          local requires_grad = round < 3 or i ~= 1
+          local expected, got = outcome(body, x, requires_grad), outcome(f, x, requires_grad)
+          local what = ("%s, round %d, %d rows, input %d"):format(backend, round, rows, i)
+          eq(#got, #expected, what)
+          for k = 1, #expected do
+            if type(expected[k]) == "table" then
+              eq(got[k][2], expected[k][2], what .. ": whether a result requires grad")
+              near(got[k][1], expected[k][1], what .. ": result " .. k)
+            else
+              eq(type(got[k]), type(expected[k]), what .. ": whether leaf " .. k .. " has a gradient")
+              if expected[k] then near(got[k], expected[k], what .. ": gradient of leaf " .. k - #expected) end
+            end
+          end
+        end
+      end
+    end
+  end
+end
+
+test("N01: gradients go through the graphs between breaks", function()
+  local function body(x)
+    local y = (x * w):tanh()
+    between()
+    local z = y:matmul(m) + x
+    between()
+    return torch.where(z > 0, z, z * 0.5), y
+  end
+  same_as_script(body)
+  local x = torch.randn({4, 3}):requires_grad_()
+  eq(triage.explain(body, x).graph_count, 3)
+end)
+
+test("N01: views stay in the graph, and are views of what the script has", function()
+  same_as_script(function(x)
+    local y = x * w
+    local t, column, flat = y:t(), y:select(1, 1):unsqueeze(-1), y:reshape({-1})
+    between()
+    return t * 2, y - column, flat:exp(), y:expand({2, -1, -1}), column
+  end)
+end)
+
+test("N01: a write to a view changes what it is a view of, in its gradient too", function()
+  same_as_script(function(x)
+    local y = x * 2
+    local column = y:select(1, 0)
+    between()
+    column:mul_(w:select(0, 1))
+    between()
+    return y * 3, column
+  end)
+  same_as_script(function(x)
+    local y = x:reshape({-1}):exp() + 0
+    local flat = y:view({-1, 1}):narrow(0, 0, y:numel())
+    between()
+    y:mul_(2)
+    return flat + 1, y
+  end)
+  same_as_script(function(x)   -- that required no grad before
+    local y = torch.zeros_like(x:detach()) + 1
+    local row = y:narrow(0, 0, math.min(1, x:size(0)))
+    between()
+    row:mul_(w)
+    between()
+    return y + x
+  end)
+end)
+
+test("N01: what an operator hands back is the argument", function()
+  same_as_script(function(x)
+    local y = x:contiguous():to(torch.float32):expand_as(x)
+    between()
+    local z = (y * w):contiguous()
+    between()
+    return z:contiguous() + y, y
+  end)
+end)
+
+test("N01: parts with and without gradients", function()
+  same_as_script(function(x)
+    local y = x * w
+    local scale = torch.no_grad(function() return y:abs():sum():sqrt() end)
+    between()
+    local z = y:detach() + 1
+    between()
+    return y / (scale + 1), z, (z * m:select(0, 0)), (x > 0):to(torch.float32)
+  end)
+end)
+
+test("N01: a row that is repaired has a gradient of 0, at every break", function()
+  local function body(x)
+    local f = flag_nan_and_inf(x, "in")
+    between()
+    local z = fix(x, f)
+    between()
+    return z * w
+  end
+  for _, backend in ipairs({"eager", "aot_eager", "fused"}) do
+    local f = triage.compile(body, {backend = backend})
+    for _ = 1, 3 do
+      w.grad = nil
+      local x = torch.tensor({{1.0, 2.0, 3.0}, {0 / 0, 1.0, 1.0}, {4.0, 1 / 0, 5.0}}):requires_grad_()
+      f(x):sum():backward()
+      eq(x.grad[1], torch.zeros({3}))
+      eq(x.grad[0], w:detach())
+      eq(x.grad[2]:isfinite():all():item(), true)
+      eq(w.grad:isfinite():all():item(), true)
+    end
+  end
+end)
+
+test("N01: a training step inside the function", function()
+  local function step(x, weight)
+    local y = (x * weight):tanh()
+    local loss = y:square():sum()
+    between()
+    weight.grad = nil
+    loss:backward()
+    torch.no_grad(function() weight:sub_(weight.grad * 0.1) end)
+    return loss:detach(), weight.grad
+  end
+  local a, b = torch.ones({3}):requires_grad_(), torch.ones({3}):requires_grad_()
+  local f = triage.compile(step)
+  for round = 1, 5 do
+    local x = torch.full({4, 3}, 0.25 * round)
+    local expected, got = table.pack(step(x, a)), table.pack(f(x, b))
+    for i = 1, 2 do near(got[i], expected[i], "round " .. round) end
+    near(b:detach(), a:detach(), "round " .. round)
+  end
+end)
+
+test("N01: what was saved and then written to is an error, as in the script", function()
+  local function body(x)
+    local y = (x * 2):exp()
+    between()
+    local z = y + 1
+    return z, y
+  end
+  for _, backend in ipairs({"eager", "aot_eager", "fused"}) do
+    local f = triage.compile(body, {backend = backend})
+    for _ = 1, 3 do
+      local x = torch.randn({4, 3}):requires_grad_()
+      local z, y = f(x)
+      torch.no_grad(function() y:add_(1) end)
+      fails(function() z:sum():backward() end, "modified by an inplace operation")
+      z, y = f(x)
+      z:sum():backward()
+      fails(function() y:sum():backward() end, "second time")
+    end
+  end
+end)
+
+test("N01: a gradient is differentiated again", function()
+  local function body(x)
+    local y = x:pow(3)
+    between()
+    return (y * w):sum()
+  end
+  for _, backend in ipairs({"eager", "aot_eager", "fused"}) do
+    local f = triage.compile(body, {backend = backend})
+    for _ = 1, 3 do
+      local x = torch.tensor({{1.0, 2.0, 3.0}}):requires_grad_()
+      local first = torch.autograd.grad(f(x), {x}, nil, {create_graph = true})
+      local second = torch.autograd.grad(first:sum(), {x})
+      near(second, x:detach() * 6 * w:detach(), backend)
+    end
+  end
+end)
