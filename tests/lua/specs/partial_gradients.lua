@@ -199,7 +199,7 @@ local function differ(text, seed, backend, wait)
     plain.f = assert(load(text))(plain.w, plain.b, plain.m)
     compiled = compiled or {w = world.w, b = world.b, m = world.m,
       f = triage.compile(assert(load(text))(world.w, world.b, world.m), {backend = backend})}
-    world.f, world.breaks = compiled.f, text:find("graph_break", 1, true) ~= nil
+    world.f, world.breaks = compiled.f, text:find("graph_break") or text:find("no_grad")
     local list, script = steps(), {}
     local a, b = table.pack(pcall(plain.f, plain.x, plain.y)), table.pack(pcall(world.f, world.x, world.y))
     if a[1] ~= b[1] then return "one failed: " .. tostring(a[2]) .. " / " .. tostring(b[2]) end
@@ -215,6 +215,8 @@ local function differ(text, seed, backend, wait)
         break   -- where nothing is prepared for the run, the graph is computed again: docs/backends.md, aot_eager
       elseif one == "inplace" and other == true and backend ~= "eager" and step.kind == 8 then
         break   -- a gradient that is differentiated is computed again from the arguments, which nobody wrote to
+      elseif one == true and other == "second time" and backend ~= "eager" and world.breaks then
+        break   -- what ATen computed in front of a graph is freed with the graph: docs/backends.md
       elseif one == "second time" and other == true and backend ~= "eager" and world.twice then
         break   -- a gradient that is differentiated comes from a graph of its own, which alone is freed
       elseif one ~= other then
