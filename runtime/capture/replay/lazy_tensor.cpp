@@ -175,7 +175,7 @@ void LazyTensor::fill(const at::Tensor& result, bool alias) {
     set_sizes_and_strides(result.sizes(), result.strides());
     set_storage_offset(result.storage_offset());
   }
-  const bool collects = result.requires_grad() && result.is_leaf() && !result.is_view();  // an argument handed back
+  const bool collects = result.requires_grad() && result.is_leaf();  // an argument handed back
   compat::take_history(at::Tensor(c10::intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>::reclaim_copy(this)),
                        collects ? at::alias(result) : result);
   set_filled();

@@ -37,7 +37,7 @@ void TraceReplayer::end_segment() {
       segment.wanted[i] = true;
       segment.ready = false;
     }
-  const bool compiled = now_.deferred && segment.ready;
+  const bool compiled = now_.deferred && segment.ready && !segment.by_steps;
   run_or_abandon([&] {
     if (compiled)
       run_compiled(segment);

@@ -121,6 +121,8 @@ class SegmentGraph {
     }
   }
 
+  bool has_gradients() const { return !differentiable_.empty(); }
+
   graph::Graph finish(const std::vector<uint32_t>& outputs, bool folds) {
     std::vector<graph::Value*> values;
     for (const uint32_t output : outputs) values.push_back(values_[output]);
@@ -180,6 +182,8 @@ void compile_segment(TraceTree& tree, TraceSegment& segment, const std::vector<T
       for (const TraceArgument& argument : (*step)->arguments) want(needed, argument);
     }
   }
+  // Autograd sums gradients in the order in which it met the operators, and `eager` promises the script's bits.
+  segment.by_steps = tree.backend_name == "eager" && builder.has_gradients();
   std::reverse(segment.outputs.begin(), segment.outputs.end());
   std::reverse(segment.aliases.begin(), segment.aliases.end());
   graph::Graph graph = builder.finish(segment.outputs, folds_constants(tree.backend_name));

@@ -55,6 +55,7 @@ struct TraceSegment {
   std::vector<uint32_t> outputs;  // the values that the graph gives; the wanted others are aliases
   std::vector<Alias> aliases;     // made from those by running their steps, in order
   bool ready = false;             // fits `wanted`
+  bool by_steps = false;          // its steps run one by one, as the script calls them
   bool failed = false;            // the backend could not compile it
 };
 

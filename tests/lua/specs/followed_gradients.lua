@@ -115,6 +115,24 @@ test("N01: what an operator hands back is the argument", function()
   end)
 end)
 
+test("N01: what an operator hands back is a leaf that is a view", function()
+  local function body(x)
+    local y = x:contiguous()
+    between()
+    return x * w, y
+  end
+  for _, backend in ipairs({"eager", "aot_eager", "fused"}) do
+    local f = triage.compile(body, {backend = backend})
+    for _ = 1, 4 do
+      local x = torch.randn({3, 1}):t():requires_grad_()
+      local _, y = f(x)
+      eq(y.requires_grad, true)
+      y:sum():backward()
+      eq(x.grad, torch.ones({1, 3}))
+    end
+  end
+end)
+
 test("N01: parts with and without gradients", function()
   same_as_script(function(x)
     local y = x * w
