@@ -1,7 +1,6 @@
 #include "runtime/capture/replay/lazy_tensor.h"
 
 #include <ATen/core/stack.h>
-#include <ATen/ops/alias.h>
 #include <c10/core/GradMode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <triage/error.h>
@@ -175,9 +174,8 @@ void LazyTensor::fill(const at::Tensor& result, bool alias) {
     set_sizes_and_strides(result.sizes(), result.strides());
     set_storage_offset(result.storage_offset());
   }
-  const bool collects = result.requires_grad() && result.is_leaf();  // an argument handed back
   compat::take_history(at::Tensor(c10::intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>::reclaim_copy(this)),
-                       collects ? at::alias(result) : result);
+                       result);
   set_filled();
 }
 

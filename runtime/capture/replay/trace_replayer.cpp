@@ -30,11 +30,35 @@ bool can_be_lazy(const at::Tensor& tensor) {
           !is_wrapped_number(tensor) && !tensor.unsafeGetTensorImpl()->is_python_dispatch());
 }
 
+/// Whether an operator that gives `layout` in the memory of an argument may have handed back a leaf that collects
+/// gradients
+/// (`x:contiguous()`): no other tensor can stand for that one.
+bool may_be_leaf(const ResultLayout& layout, const std::vector<c10::IValue>& arguments) {
+  bool found = false;
+  for_each_tensor(arguments, [&](const at::Tensor& tensor) {
+    found |= tensor.defined() && tensor.requires_grad() && tensor.is_leaf() && !LazyTensor::unfilled(tensor) &&
+             tensor.sizes() == layout.sizes && tensor.strides() == layout.strides &&
+             tensor.storage_offset() == layout.storage_offset;
+  });
+  return found;
+}
+
+bool share_memory_with(const std::vector<c10::IValue>& arguments, const at::Tensor& result) {
+  bool shared = false;
+  for_each_tensor(arguments, [&](const at::Tensor& tensor) { shared |= share_memory(tensor, result); });
+  return shared;
+}
+
 /// Of the results that end `stack`: whether tensors that come later could stand for them.
-bool gives_lazy(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+bool gives_lazy(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments,
+                const torch::jit::Stack& stack) {
   const size_t count = std::min(op.schema().returns().size(), stack.size());
-  return std::all_of(stack.end() - static_cast<std::ptrdiff_t>(count), stack.end(),
-                     [](const c10::IValue& result) { return result.isTensor() && can_be_lazy(result.toTensor()); });
+  return std::all_of(stack.end() - static_cast<std::ptrdiff_t>(count), stack.end(), [&](const c10::IValue& result) {
+    if (!result.isTensor() || !can_be_lazy(result.toTensor())) return false;
+    const at::Tensor& tensor = result.toTensor();
+    return !tensor.defined() || !may_be_leaf(ResultLayout::of(tensor), arguments) ||
+           !share_memory_with(arguments, tensor);
+  });
 }
 
 /// The mode in which a tensor is made decides whether it has a version counter. In inference mode, a view of a usual
@@ -260,7 +284,7 @@ void TraceReplayer::observe(const c10::OperatorHandle& op, const std::vector<c10
 void TraceReplayer::note_call(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments,
                               const torch::jit::Stack& stack) {
   TraceStep* step = nullptr;
-  if (gives_lazy(op, stack)) {
+  if (gives_lazy(op, arguments, stack)) {
     step = find_step(op, arguments);
     if (!step) step = add_step(op, arguments);
   }
@@ -310,16 +334,16 @@ bool TraceReplayer::enter_segment(const ThreadState& state) {
 bool TraceReplayer::follow(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments,
                            torch::jit::Stack& stack) {
   TraceStep* step = find_step(op, arguments);
-  const auto known_signature = step ? now_.signature_with(*step) : std::nullopt;
+  if (!step) return false;
+  const auto known_signature = now_.signature_with(*step);
   const std::vector<ResultLayout>* layouts = known_signature ? step->layouts(*known_signature) : nullptr;
-  if (!layouts) {  // sizes that are new
-    auto predicted = step ? predict(*step, arguments) : std::nullopt;
-    if (!predicted) return false;
-    now_.signature = known_signature ? *known_signature : add_signature(*step);
-    layouts = &step->add_layouts(now_.signature, std::move(*predicted));
-  } else {
-    now_.signature = *known_signature;
-  }
+  auto predicted = layouts ? std::nullopt : predict(*step, arguments);  // sizes that are new
+  if (!layouts && !predicted) return false;
+  const auto is_leaf = [&](const ResultLayout& layout) { return step->aliases && may_be_leaf(layout, arguments); };
+  const std::vector<ResultLayout>& given = layouts ? *layouts : *predicted;
+  if (std::any_of(given.begin(), given.end(), is_leaf)) return false;
+  now_.signature = known_signature ? *known_signature : add_signature(*step);
+  if (!layouts) layouts = &step->add_layouts(now_.signature, std::move(*predicted));
   stack.resize(stack.size() - arguments.size());
   for (const ResultLayout& layout : *layouts) {
     const auto value = static_cast<uint32_t>(now_.values.size());
@@ -341,8 +365,7 @@ void TraceReplayer::note_results(TraceStep& step, const std::vector<c10::IValue>
   for (size_t i = stack.size() - step.num_results; i < stack.size(); ++i) {
     const at::Tensor& result = stack[i].toTensor();
     layouts.push_back(ResultLayout::of(result));
-    bool aliases = false;
-    for_each_tensor(arguments, [&](const at::Tensor& tensor) { aliases |= share_memory(tensor, result); });
+    const bool aliases = share_memory_with(arguments, result);
     if (aliases) layouts.back().storage_bytes = 0;  // counted with what it looks at
     if (aliases && !step.aliases) {
       step.aliases = true;

@@ -29,7 +29,7 @@ return policy {
   },
   state = {
     ids = {shape = {places}, dtype = torch.int64, init = -1},        -- of the request in each place
-    bad = {shape = {places, window}, dtype = torch.int8},            -- 1: a bad step; the newest first
+    bad = {shape = {places}, dtype = torch.int64},                   -- a bit for each bad step, the lowest for the newest
     used = {shape = {places}, dtype = torch.int64},                  -- the step that the request was last in
     step = {shape = {}, dtype = torch.int64},
   },
@@ -44,25 +44,26 @@ return policy {
     -- Who is new takes the place that was used longest ago: the n-th new request the n-th of these places.
     local known = id:eq(s.ids) & named:unsqueeze(1)   -- (rows, places)
     local busy = known:any(0)
-    local row = torch.arange(ids:size(0), device)
+    local row, place = torch.arange(ids:size(0), device), torch.arange(places, device)
     local again = (id:eq(ids) & (row < row:unsqueeze(1))):any(1)
     local new = named & ~known:any(1) & ~again
-    local age = torch.where(busy, torch.iinfo(torch.int64).max, s.used * places + torch.arange(places, device))
-    local turn = age:argsort():argsort() + 1   -- of a place
-    local takes = new:unsqueeze(1) & (new:cumsum(0):unsqueeze(1) == turn) & ~busy
+    local oldest = torch.where(busy, torch.iinfo(torch.int64).max, s.used * places + place):argsort()
+    local nth = new:cumsum(0) - 1
+    local turn = oldest[nth:clamp(0, places - 1)]:unsqueeze(1)
+    local takes = (new & (nth < places)):unsqueeze(1) & (turn == place) & ~busy
     local taken = takes:any(0)
     local table_ids = torch.where(taken, (takes * id):sum(0), s.ids)
 
     local at = id:eq(table_ids) & named:unsqueeze(1)
     local here = at:any(0)
     local bad = (at & (verdict > 0):unsqueeze(1)):any(0)
-    local past = s.bad * (~taken):unsqueeze(1)
-    local moved = torch.cat({bad:unsqueeze(1):to(torch.int8), past[{{}, {0, window - 1}}]}, 1)
-    local history = torch.where(here:unsqueeze(1), moved, past)
-    local often = (history * (torch.arange(window, device) < p.steps)):sum(1) >= p.most
+    local past = torch.where(taken, 0, s.bad)
+    local history = torch.where(here, (past << 1) | bad, past)
+    local bits = ((at * history):sum(1, {keepdim = true}) >> torch.arange(window, device)) & 1   -- (rows, window)
+    local often = (bits * (torch.arange(window, device) < p.steps)):sum(1) >= p.most
     local step = s.step + 1
 
-    local ending = (at & often):any(1)
+    local ending = at:any(1) & often
     local f = push(err.new(logits), err.UNKNOWN, "quarantine", {where = ending, severity = err.CRITICAL})
     f = push(f, err.FALLBACK_VALUE, "quarantine", {where = ending})
     f = push(f, err.EMPTY_INPUT, "quarantine", {where = named & ~at:any(1), severity = err.WARN})
@@ -88,13 +89,13 @@ return policy {
     {
       name = "bad steps of before count, as far as they are remembered, and not those of who had the place",
       params = {most = 2, steps = 2},
-      state = {ids = torch.arange(places), bad = 1, step = 5},
+      state = {ids = torch.arange(places), bad = -1, step = 5},   -- all steps were bad
       args = function()
         return torch.zeros({4, 2}), torch.tensor({0, 1, 1, 0}, {dtype = torch.int8}), torch.tensor({5, 6, 5000, 7})
       end,
       check = function(_, verdict, _, s)
         return verdict:equal(torch.tensor({0, 2, 1, 0}, {dtype = torch.int8}))
-          and s.ids[0]:item() == 5000 and s.bad[0]:sum():item() == 1 and s.bad[5]:sum():item() == window - 1
+          and s.ids[0]:item() == 5000 and s.bad[0]:item() == 1 and s.bad[5]:item() == -2
           and s.used:eq(6):sum():item() == 4
       end,
     },

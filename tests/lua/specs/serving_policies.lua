@@ -193,7 +193,7 @@ end)
 test("quarantine remembers requests, wherever their rows are", function()
   local most <const>, steps <const> = 3, 5
   local s = {
-    ids = torch.full({1024}, -1, {dtype = torch.int64}), bad = torch.zeros({1024, 64}, {dtype = torch.int8}),
+    ids = torch.full({1024}, -1, {dtype = torch.int64}), bad = torch.zeros({1024}, {dtype = torch.int64}),
     used = torch.zeros({1024}, {dtype = torch.int64}), step = torch.zeros({}, {dtype = torch.int64}),
   }
   local remembered, ended = {}, 0
