@@ -2,6 +2,7 @@
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>
 #include <fmt/format.h>
+#include <torch/csrc/autograd/autograd.h>
 #include <triage/flags.h>
 #include <triage/graph.h>
 #include <triage/triage.h>
@@ -86,6 +87,38 @@ void check_program(const Program& program, const Tensors& inputs) {
   check_same(warm(*here, inputs), warm(*on_gpu, there(inputs)));
 }
 
+Tensors requiring_grad(const Tensors& tensors) {
+  Tensors leaves;
+  for (const at::Tensor& tensor : tensors) leaves.push_back(tensor.detach().requires_grad_());
+  return leaves;
+}
+
+/// Of all outputs, by all inputs.
+Tensors gradients(const Executable& executable, const Tensors& inputs) {
+  Tensors roots, tangents;
+  for (const at::Tensor& output : run(executable, inputs)) {
+    roots.push_back(output);
+    tangents.push_back(at::full_like(output, 0.5));
+  }
+  return torch::autograd::grad(roots, inputs, tangents);
+}
+
+/// The same for gradients, of which the first run records the other half. What is a loop there may be ATen's here, so
+/// they may differ by rounding.
+void check_gradients(const Program& program, const Tensors& inputs) {
+  const WithLoops loops;
+  const Tensors leaves = requiring_grad(inputs), leaves_there = requiring_grad(there(inputs));
+  const auto here = compiled(program, leaves), on_gpu = compiled(program, leaves_there);
+  for (int call = 0; call < 3; ++call) {
+    const Tensors expected = gradients(*here, leaves), got = gradients(*on_gpu, leaves_there);
+    REQUIRE(got.size() == expected.size());
+    for (size_t i = 0; i < got.size(); ++i)
+      CHECK(at::allclose(from_other(got[i]), expected[i], 1e-5, 1e-5, /*equal_nan=*/true));
+    on_gpu->finish_compiling();
+  }
+  CHECK(on_gpu->loops().kernels > 1);
+}
+
 }  // namespace
 
 TEST_CASE("loops on a GPU give the bits of the CPU's, for batches and rows of all sizes") {
@@ -107,6 +140,36 @@ TEST_CASE("loops on a GPU: rows that many blocks of threads share") {
     CAPTURE(positions);
     for (const Program& program : {Program(detect_repair), Program(softmax_repair), Program(zscore_clip)})
       check_program(program, {with_bad_rows({13, positions})});
+  }
+}
+
+TEST_CASE("loops on a GPU: gradients are those of the CPU's loops") {
+  const Program network = [](const Tensors& in) {
+    const at::Tensor y = (in[0] * in[1]).tanh() + in[0].sigmoid();
+    return Tensors{y.softmax(-1) * 2 - y, (y - y.mean({-1}, true)).square()};
+  };
+  const Program repair = [](const Tensors& in) {
+    const at::Tensor y = at::where(at::isfinite(in[0]).all(-1, true), in[0], at::zeros_like(in[0]));
+    return Tensors{at::relu(y * in[1]) + y.exp()};
+  };
+  for (const Program& program : {network, repair})
+    for (const int64_t rows : {1, 2, 31, 33, 300}) {
+      CAPTURE(rows);
+      check_gradients(program, {with_bad_rows({rows, 64}), at::linspace(-1, 1, 64)});
+    }
+}
+
+TEST_CASE("loops on a GPU: a masked row reaches no weight") {
+  const WithLoops loops;
+  const Program layer = [](const Tensors& in) {
+    const at::Tensor fine = at::isfinite(in[0]).all(-1, true), y = at::linear(in[0], in[1]).relu() * 3;
+    return Tensors{at::where(fine, y, at::zeros_like(y)) * 2};
+  };
+  const Tensors inputs = requiring_grad(there({with_bad_rows({33, 16}), at::linspace(-1, 1, 128).view({8, 16})}));
+  const auto on_gpu = compiled(layer, inputs);
+  for (int call = 0; call < 3; ++call) {
+    const Tensors found = gradients(*on_gpu, inputs);
+    CHECK(at::isfinite(from_other(found[1])).all().item<bool>());
   }
 }
 

@@ -222,7 +222,7 @@ class JointExecutable final : public Executable {
     if (not_joint_) return not_joint_;
     if (compat::autocast_state()) return UnmaskedRows{"autocast is on"};
     if (!std::all_of(primals.begin(), primals.end(), aot::is_ordinary))
-      return UnmaskedRows{"an input is not a dense tensor on the CPU, or has forward-mode gradients"};
+      return UnmaskedRows{"an input is no dense tensor, or has forward-mode gradients"};
     return std::nullopt;
   }
 

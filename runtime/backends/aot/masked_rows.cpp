@@ -110,10 +110,11 @@ class MaskValues {
   }
   Value* none_of(Value* counts) { return emit("aten::le", "Scalar", {counts, c10::IValue(int64_t{0})}); }
   Value* counted(Value* mask) { return emit("aten::mul", "Scalar", {opposite(mask), c10::IValue(int64_t{1})}); }
-  Value* filled(const Sizes& sizes, at::ScalarType dtype, const char* with) {
-    return emit(
-        with, "",
-        {c10::IValue(sizes), c10::IValue(static_cast<int64_t>(dtype)), c10::IValue(), c10::IValue(), c10::IValue()});
+  /// On the device of `beside`.
+  Value* filled(const Sizes& sizes, at::ScalarType dtype, const char* with, const Value* beside) {
+    return emit(with, "",
+                {c10::IValue(sizes), c10::IValue(static_cast<int64_t>(dtype)), c10::IValue(),
+                 c10::IValue(beside->meta->device), c10::IValue()});
   }
 
   Graph& graph_;
@@ -511,7 +512,8 @@ class MaskedRows : MaskValues {
     Sizes sizes(rank, 1);
     for (const Operand& part : *parts) {
       Value* mask = dead(part);
-      if (!mask && is_zero(part)) mask = filled(Sizes(rank - (stacked ? 1 : 0), 1), at::kBool, "aten::ones");
+      if (!mask && is_zero(part))
+        mask = filled(Sizes(rank - (stacked ? 1 : 0), 1), at::kBool, "aten::ones", call.results[0]);
       if (!mask) return nullptr;
       if (stacked) mask = emit("aten::unsqueeze", "", {mask, c10::IValue(dim)});
       if (sizes_of(mask).size() != rank) return nullptr;  // (a tensor of no elements, of another rank)
@@ -543,8 +545,8 @@ class MaskedRows : MaskValues {
     Sizes sizes = sizes_of(mask);
     sizes[static_cast<size_t>(dim)] = size_at(result, dim);
     return none_of(emit("aten::index_add", "",
-                        {filled(sizes, at::kLong, "aten::zeros"), c10::IValue(dim), call.operands[2], counted(mask),
-                         c10::IValue(int64_t{1})}));
+                        {filled(sizes, at::kLong, "aten::zeros", mask), c10::IValue(dim), call.operands[2],
+                         counted(mask), c10::IValue(int64_t{1})}));
   }
 
   /// The same for a gradient of `x[{i, ...}]`: lists of places along one dimension, or along the first ones together.
@@ -570,8 +572,8 @@ class MaskedRows : MaskValues {
       // Places may count from the end, which index_add does not know.
       places = emit("aten::remainder", "Scalar", {places, c10::IValue(std::max<int64_t>(sizes[first], 1))});
       mask = none_of(emit("aten::index_add", "",
-                          {filled(sizes, at::kLong, "aten::zeros"), c10::IValue(static_cast<int64_t>(first)), places,
-                           counted(mask), c10::IValue(int64_t{1})}));
+                          {filled(sizes, at::kLong, "aten::zeros", mask), c10::IValue(static_cast<int64_t>(first)),
+                           places, counted(mask), c10::IValue(int64_t{1})}));
     }
     sizes.insert(sizes.begin() + at, ones.begin() + 1, ones.end());
     if (along && count > 1) std::swap(sizes[first], sizes[first + count - 1]);

@@ -105,7 +105,7 @@ class JointBackward final : public torch::autograd::Node {
     }
     const auto odd = [](const at::Tensor& tangent) { return tangent.defined() && !is_ordinary(tangent); };
     if (std::any_of(tangents.begin(), tangents.end(), odd)) {
-      program_->hand_over({"a gradient that comes in is not a dense tensor on the CPU"});
+      program_->hand_over({"a gradient that comes in is no dense tensor"});
       return differentiate(tangents, false);
     }
     const Variant* variant = layout_.find(tangents_key(tangents));

@@ -36,6 +36,8 @@ constexpr size_t most_refusals = 256;  // that a layout keeps
 
 void append(std::vector<int64_t>& key, const at::Tensor& tensor) {
   key.push_back(static_cast<int64_t>(tensor.scalar_type()));
+  key.push_back(static_cast<int64_t>(tensor.device().type()));
+  key.push_back(tensor.device().index());
   key.push_back(tensor.dim());
   key.insert(key.end(), tensor.sizes().begin(), tensor.sizes().end());
   key.insert(key.end(), tensor.strides().begin(), tensor.strides().end());
@@ -114,7 +116,7 @@ Tensors inputs_of_backward(const Halves& halves, const Tensors& primals, const T
 }  // namespace
 
 bool is_ordinary(const at::Tensor& tensor) {
-  return tensor.defined() && tensor.device().is_cpu() && tensor.layout() == at::kStrided && tensor.has_storage() &&
+  return tensor.defined() && !tensor.is_meta() && tensor.layout() == at::kStrided && tensor.has_storage() &&
          !tensor.is_conj() && !tensor.is_neg() && !tensor.is_inference() && !torch::autograd::isFwGradDefined(tensor);
 }
 
@@ -207,7 +209,7 @@ Program::~Program() = default;
 
 std::vector<int64_t> Program::key_of(const Tensors& primals) const {
   std::vector<int64_t> key;
-  key.reserve(primals.size() * 8);
+  key.reserve(primals.size() * 10);
   for (size_t i = 0; i < primals.size(); ++i) {
     append(key, primals[i]);
     key.push_back(primals[i].requires_grad());
@@ -395,13 +397,15 @@ at::Tensor Program::blank(const Layout& layout, size_t primal) const {
   const int64_t* at = layout.key.data();
   for (size_t i = 0;; ++i) {  // as key_of writes it
     const auto type = static_cast<at::ScalarType>(*at++);
+    const auto device_type = static_cast<c10::DeviceType>(*at++);
+    const c10::Device device(device_type, static_cast<c10::DeviceIndex>(*at++));
     const auto dim = static_cast<size_t>(*at++);
     const at::IntArrayRef sizes(at, dim), strides(at + dim, dim);
     at += 2 * dim;
     const bool requires_grad = *at++ != 0;
     const int64_t bits = read_as_number_[i] ? *at++ : 0;
     if (i < primal) continue;
-    const at::Tensor made = at::empty_strided(sizes, strides, at::dtype(type));
+    const at::Tensor made = at::empty_strided(sizes, strides, at::dtype(type).device(device));
     at::isIntegralType(type, true) ? made.fill_(bits) : made.fill_(number_of_bits(bits));
     return made.set_requires_grad(requires_grad);
   }

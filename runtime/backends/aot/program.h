@@ -92,7 +92,7 @@ class Layout {
 /// Shared by the executable and the autograd nodes of its calls. Thread-safe.
 class Program {
  public:
-  /// `graph` has no variables: what it reaches from outside are inputs, ; `samples`: which may hold samples.
+  /// `graph` has no variables: what it reaches from outside are inputs. `samples`: which may hold samples.
   /// `half` compiles what runs with grad mode off, for backend `backend`. `examples` of the graph's inputs, if there
   /// are any.
   Program(graph::Graph graph, std::vector<bool> samples, std::vector<bool> read_as_number, std::string backend,
@@ -159,7 +159,7 @@ class Program {
   mutable std::atomic<bool> said_{false};
 };
 
-/// What joint graphs are recorded for: dense, on the CPU, without forward-mode gradients. All else is left to `eager`.
+/// What joint graphs are recorded for: dense, with memory, without forward-mode gradients. All else is left to `eager`.
 bool is_ordinary(const at::Tensor& tensor);
 
 /// The layout of gradients that come in, one for each output.

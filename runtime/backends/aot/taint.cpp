@@ -151,7 +151,8 @@ class Taint::Rules {
     graph::for_each_use(node, [&](const Value* value) { all = all && known_.count(value) != 0; });
     if (!all) return;
     try {
-      known_[node.results[0]] = graph::evaluate(node, [&](const Value* value) { return known_.at(value); }).at(0);
+      const auto known = [&](const Value* value) { return known_.at(value); };
+      known_[node.results[0]] = graph::evaluate(node, known).at(0).to(at::kCPU);
     } catch (const std::exception&) {  // then it is not known
     }
   }
@@ -509,7 +510,7 @@ Taint::Taint(const Graph& graph) : rules_(std::make_unique<Rules>(graph)) {}
 Taint::~Taint() = default;
 
 void Taint::begin_with(const Value* value, const at::Tensor& tainted) { rules_->taints_[value] = tainted; }
-void Taint::know(const Value* value, const at::Tensor& known) { rules_->known_.emplace(value, known); }
+void Taint::know(const Value* value, const at::Tensor& known) { rules_->known_.emplace(value, known.to(at::kCPU)); }
 void Taint::hold(const Value* mask, const at::Tensor& known) {
   rules_->known_[mask] = known;
   rules_->held_.insert(mask);

@@ -381,9 +381,9 @@ bool wants_gradients(const Graph& graph, const std::vector<at::Tensor>& examples
 }
 
 /// On a device without loops of triage every operation on flags is several calls there. As plain ATen the graph has
-/// only those whose results somebody needs. (Gradients need the operations themselves.)
+/// only those whose results somebody needs. Gradients need the operations themselves.
 std::unique_ptr<Executable> compile_for_other_device(const Graph& graph, const std::vector<at::Tensor>& examples) {
-  if (wants_gradients(graph, examples)) return left_to_eager(graph, examples, "fused", {"a tensor is not on the CPU"});
+  if (wants_gradients(graph, examples)) return compile_joint(graph, examples, "fused", compile_eager);
   return compile_eager(graph::decompose(graph, graph::Numbers::as_they_are), examples);
 }
 
@@ -401,13 +401,12 @@ std::unique_ptr<Executable> compile_groups(const Graph& graph, const std::vector
   return std::make_unique<FusedGraph>(graph, parts, device);
 }
 
-/// Whether loops may run there: all tensors but numbers are on that one device, whose loops have no gradients as yet.
+/// Whether loops may run there: all tensors but numbers are on that one device.
 bool has_loops_for(const Graph& graph, const std::vector<at::Tensor>& examples, c10::Device device) {
   const auto elsewhere = [&](const at::Tensor& tensor) {
     return tensor.device() != device && !(tensor.device().is_cpu() && tensor.dim() == 0);
   };
-  return fused::accelerator_of(device.type()) && !wants_gradients(graph, examples) &&
-         !any_tensor(graph, examples, elsewhere);
+  return fused::accelerator_of(device.type()) && !any_tensor(graph, examples, elsewhere);
 }
 
 }  // namespace
