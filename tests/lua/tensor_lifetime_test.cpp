@@ -68,6 +68,26 @@ TEST_CASE("a captured policy keeps nothing of its capture") {
   CHECK(memory.now() - before < 256);  // numbers that stand in the script
 }
 
+TEST_CASE("a detached result of a function with graph breaks keeps no gradients alive") {
+  for (const std::string backend : {"eager", "aot_eager", "fused"}) {
+    CAPTURE(backend);
+    Fixture fixture;
+    fixture.run(
+        "f = triage.compile(function(z) local y = (z * 2):exp() triage.graph_break() return y:square(), y end, "
+        "{backend = '" +
+        backend + "'}) kept = {}");
+    for (int call = 0; call < 5; ++call) {
+      const at::Tensor z = at::ones({4, 3}).requires_grad_();
+      fixture.run1(
+          "local a, b = f(...) assert(a.requires_grad and b.requires_grad) kept[#kept + 1] = a:detach() "
+          "kept[#kept + 1] = b:detach() return kept[1]",
+          {z});
+      collect(fixture);
+      CHECK_EQ(z.use_count(), 1);
+    }
+  }
+}
+
 TEST_CASE("a call that is captured takes little more tensor memory than one that is not") {
   for (const std::string body : {"x = x + 1", "x = (x * 2):relu() - x"}) {
     CAPTURE(body);

@@ -25,7 +25,7 @@ c10::Storage empty_storage(const ResultLayout& layout) {
                                                             std::move(none), nullptr, false));
 }
 
-void release_tensor(void* tensor) { delete static_cast<at::Tensor*>(tensor); }
+void release_storage(void* storage) { delete static_cast<c10::Storage*>(storage); }
 
 c10::IValue value_of(const TraceArgument& argument, const c10::Argument& declared,
                      const std::vector<at::Tensor>& inputs, const std::vector<at::Tensor>& values) {
@@ -161,12 +161,12 @@ void LazyTensor::fill(const at::Tensor& result, bool alias) {
   if (alias || result.key_set() != key_set() || !result.has_storage()) {
     shallow_copy_from(result.getIntrusivePtr());
   } else {
-    auto* keep = new at::Tensor(result);
+    auto* keep = new c10::Storage(result.storage());  // not the tensor: a detached one keeps no gradients alive
     c10::StorageImpl* own = storage_until_filled_.unsafeGetStorageImpl();
     // Not the storage's own pointer: what is copied on write has to be copied now.
     auto* data = static_cast<char*>(result.data_ptr());
     if (data) data -= static_cast<size_t>(result.storage_offset()) * result.element_size();
-    own->set_data_ptr(c10::DataPtr(data, keep, &release_tensor, result.device()));
+    own->set_data_ptr(c10::DataPtr(data, keep, &release_storage, result.device()));
     own->set_nbytes(result.storage().nbytes());
     c10::Allocator* const allocator = result.storage().allocator();  // the script may let it grow, as any result
     own->set_allocator(allocator ? allocator : c10::GetAllocator(result.device().type()));
