@@ -88,8 +88,8 @@ class Steps:
 class _Known:
     """Runs one policy with those of the given params that its live version has: a reload may add some, and a version that comes back
     has none of these. To ask for them takes longer than a small policy, so it is asked only when the version has changed: the call says
-    which one answered, and runs again if that one takes others. A policy with state is asked before each call, for a call that runs
-    again would count twice."""
+    which one answered, and runs again if that one takes others. Of a policy with state the number of the live version is read before each
+    call, for a call that runs again would count twice."""
 
     def __init__(self, policy: Policy, given: Mapping[str, Any]) -> None:
         self._policy, self._given = policy, given
@@ -107,7 +107,10 @@ class _Known:
         if not self._given:
             return run()
         if self._has_state:
-            self._ask()
+            live = self._policy._live_version
+            if live != self._version:
+                self._ask()
+                self._version = live
             return run(params=self._params)
         told: dict[str, Any] = {}
         before = self._params

@@ -308,6 +308,10 @@ class Policy(Rollouts):
         """The live one; its last_error says why the newest file is not live."""
         return Version._of(called(self._native().version))
 
+    @property
+    def _live_version(self) -> int:
+        return int(called(self._native().live_version))
+
     def versions(self) -> list[Version]:
         """Those kept for rollback, oldest first."""
         return [Version._of(each) for each in called(self._native().versions)]
