@@ -133,7 +133,7 @@ class Reader {
       c10::IValue name = integers ? value(pairs[i], depth + 1) : text(name_of(pairs[i]), i / 2);
       const bool named = integers || name_of(pairs[i]);
       c10::IValue read = named ? entry(pairs[i + 1], depth) : not_read("its key is neither a text nor an integer");
-      if (values.contains(name)) read = not_read("two keys of its dict have this text");
+      if (values.contains(name)) read = not_read("two entries of its dict have this name");
       values.insert_or_assign(std::move(name), std::move(read));
     }
     return values;
@@ -141,7 +141,7 @@ class Reader {
 
   /// Of an entry in a dict whose keys are not all integers. It counts as any other text of the file.
   c10::IValue text(const std::optional<std::string>& name, size_t index) {
-    std::string text = name ? *name : fmt::format("entry {}", index);
+    std::string text = name ? *name : fmt::format("<entry {}>", index);
     text_ += text.size();
     if (text_ > most_text) throw Malformed(fmt::format("its strings have more than {} bytes", most_text));
     return text;

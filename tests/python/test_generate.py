@@ -178,6 +178,18 @@ def test_who_ended_a_request_is_told(beams, caplog):
         triage.LogitsProcessor(policy("nan_rows"), eos=EOS, on_end=3)
 
 
+@pytest.mark.parametrize("assistant", [True, False])
+def test_assisted_decoding_tells_of_taken_tokens_alone(assistant):
+    model, ids, ends = gpt2(), prompts(1), []
+    helped = {"assistant_model": copy.deepcopy(model)} if assistant else {"prompt_lookup_num_tokens": 2}
+    processor = triage.LogitsProcessor(policy("nan_rows"), eos=EOS, assisted=True, on_end=lambda *end: ends.append(end))
+    with Poison(model, slice(None), step=3):
+        tokens = decode(model, processor, ids, eos_token_id=EOS, **helped)
+    assert ends == []
+    assert processor.finish_reasons(tokens) == ["policy"]
+    assert ends == [(0, processor.ended.tolist()[0])]
+
+
 def test_a_callback_may_end_the_generation():
     def stop(request, step):
         raise RuntimeError(f"request {request}")

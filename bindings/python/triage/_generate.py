@@ -76,8 +76,8 @@ class LogitsProcessor:
     num_beams: as in `generate`; a request has so many rows. assisted: `generate` has an assistant_model or prompt_lookup_num_tokens.
     params: values of params of the policies, for this processor alone.
     on_end: called as on_end(request, step) once for each request that a policy ended, on the thread of `generate`, which an exception of
-    it ends: on the CPU in that step, on a device in a later one, at the latest by `finish_reasons` or `report`. With assisted, of tokens
-    that were taken.
+    it ends: on the CPU in that step, on a device in a later one, at the latest by `finish_reasons` or `report`. With assisted, by
+    `finish_reasons` alone, which is told the tokens that were taken.
 
     A processor belongs to one generation and one thread; the policies may be shared. It never waits for the device, and keeps
     33 bytes (with flags of the usual width) for each row and step there.
@@ -124,8 +124,6 @@ class LogitsProcessor:
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         self._find_step(input_ids, scores)
-        if self._assisted:  # the steps before are of tokens that were taken
-            self._note_ends()
         finished = self._finished(input_ids)
         given: dict[str, Callable[[], Tensor]] = {
             "request_ids": lambda: self._request_ids(scores.device).masked_fill(finished, -1),
@@ -142,11 +140,11 @@ class LogitsProcessor:
             self._note_ends()
         return scores
 
-    def _note_ends(self, wait: bool = False) -> None:
-        for verdict in self._verdicts[self._noted :]:
+    def _note_ends(self, steps: int | None = None, wait: bool = False) -> None:
+        for verdict in self._verdicts[self._noted : steps]:
             each = verdict if self._beams == 1 else verdict.reshape(-1, self._beams).amin(1)  # which ends with its last row
             self._ended.note(each, range(len(each)))
-        self._noted = len(self._verdicts)
+            self._noted += 1
         self._ended.tell(wait)
 
     def _tell_end(self, request: int, step: int) -> None:
@@ -222,14 +220,14 @@ class LogitsProcessor:
         return torch.where(bad.any(0), bad.to(torch.int8).argmax(0), -1)
 
     def finish_reasons(self, sequences: Tensor) -> list[str]:
-        """Why each row of what `generate` returned ended: "policy", "eos", or "other" (its length, a stop string). Waits for the device."""
+        """Why each row of what `generate` returned ended: "policy", "eos", or "other" (its length, a stop string). Where `generate` pads
+        with `eos`, a row that a stop string ended reads "eos" too, if others went on. Waits for the device."""
         if not isinstance(sequences, Tensor) or sequences.dim() != 2:
             raise InputTypeError("`finish_reasons` takes the tokens that `generate` returned, of shape (rows, length): its `sequences`.")
         requests = self._rows // self._beams
         if not requests or len(sequences) % requests:
             raise InputError(f"`finish_reasons` takes the rows of this generation, of {requests} requests; got {len(sequences)}.")
-        if not self._assisted:
-            self._note_ends(wait=True)
+        self._note_ends(sequences.shape[1] - self._prompt, wait=True)
         each, ended = len(sequences) // requests, self.ended.tolist()
         stopped = torch.isin(sequences[:, self._prompt :], torch.tensor(self._steps.eos, device=sequences.device)).any(1).tolist()
         return [

@@ -54,7 +54,9 @@ class JointBackward final : public torch::autograd::Node {
   std::string name() const override { return "TriageJointBackward"; }
 
   void save(const Tensors& primals, const Tensors& outputs, at::ArrayRef<at::Tensor> saved) {
-    for (const at::Tensor& primal : primals) primals_.emplace_back(primal, false);
+    // What no gradient goes to keeps nothing of where it came from.
+    for (size_t i = 0; i < primals.size(); ++i)
+      primals_.emplace_back(layout_.reached[i] ? primals[i] : primals[i].detach(), false);
     versions_.reserve(primals.size() + outputs.size());
     for (const Tensors* tensors : {&primals, &outputs})
       for (const at::Tensor& tensor : *tensors) versions_.emplace_back(tensor);
@@ -237,10 +239,10 @@ at::Tensor own(const at::Tensor& tensor) {
       torch::autograd::impl::version_counter(tensor), /*allow_tensor_metadata_change=*/true));
 }
 
-torch::autograd::edge_list edges_of(const Tensors& primals) {
+torch::autograd::edge_list edges_of(const Tensors& primals, const std::vector<bool>& reached) {
   torch::autograd::edge_list edges;
-  for (const at::Tensor& primal : primals)
-    edges.push_back(primal.requires_grad() ? torch::autograd::impl::gradient_edge(primal) : torch::autograd::Edge());
+  for (size_t i = 0; i < primals.size(); ++i)
+    edges.push_back(reached[i] ? torch::autograd::impl::gradient_edge(primals[i]) : torch::autograd::Edge());
   return edges;
 }
 
@@ -260,7 +262,7 @@ void run_joint(const std::shared_ptr<Program>& program, const Layout& layout, co
     return;
   }
   const size_t count = layout.differentiable.size();
-  auto* node = new JointBackward(edges_of(primals), program, layout, variant, std::move(random));
+  auto* node = new JointBackward(edges_of(primals, layout.reached), program, layout, variant, std::move(random));
   const compat::NodePtr owner = compat::own_node(node);
   for (size_t i = 0; i < count; ++i) {
     outputs.push_back(own(made[i]));

@@ -7,6 +7,7 @@
 #include <torch/csrc/autograd/functions/utils.h>
 
 #include <algorithm>
+#include <unordered_set>
 
 #include "runtime/backends/aot/joint.h"
 #include "runtime/backends/deadline.h"
@@ -244,14 +245,41 @@ const Layout* Program::layout_of(const Tensors& primals) {
   return layouts_.back().get();
 }
 
+namespace {
+
+/// Which of `leaves` gradients of `outputs` go to.
+std::vector<bool> reached_from(const Tensors& outputs, const Tensors& leaves) {
+  std::unordered_set<const torch::autograd::Node*> seen;
+  std::vector<const torch::autograd::Node*> open;
+  const auto visit = [&](const torch::autograd::Node* node) {
+    if (node && seen.insert(node).second) open.push_back(node);
+  };
+  for (const at::Tensor& output : outputs)
+    if (output.requires_grad()) visit(torch::autograd::impl::gradient_edge(output).function.get());
+  while (!open.empty()) {
+    const torch::autograd::Node* const node = open.back();
+    open.pop_back();
+    for (const auto& edge : node->next_edges()) visit(edge.function.get());
+  }
+  std::vector<bool> reached;
+  for (const at::Tensor& leaf : leaves)
+    reached.push_back(leaf.requires_grad() && seen.count(torch::autograd::impl::grad_accumulator(leaf).get()) != 0);
+  return reached;
+}
+
+}  // namespace
+
 /// Which outputs have gradients shows when autograd records the graph.
 std::unique_ptr<Layout> Program::probe(const Tensors& primals, std::vector<int64_t> key) const {
   const c10::AutoGradMode record(true);
   const random::Replay draws_again(draws_);
   const flags::autograd::OfAllBranches for_all_values;
-  Tensors outputs;
-  plain_->run(primals, outputs, {Deadline::current()});
+  Tensors leaves, outputs;
+  for (const at::Tensor& primal : primals)
+    leaves.push_back(primal.requires_grad() ? primal.detach().requires_grad_() : primal);
+  plain_->run(leaves, outputs, {Deadline::current()});
   auto layout = std::make_unique<Layout>();
+  layout->reached = reached_from(outputs, leaves);
   layout->key = std::move(key);
   for (const at::Tensor& output : outputs) {
     layout->differentiable.push_back(output.requires_grad());

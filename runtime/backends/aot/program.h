@@ -58,6 +58,7 @@ class Layout {
  public:
   std::vector<int64_t> key;
   std::vector<bool> differentiable;        // outputs
+  std::vector<bool> reached;               // primals that gradients of these go to
   std::vector<graph::TensorMeta> outputs;  // as they are
   bool any_differentiable = false;
   const Layout* next = nullptr;

@@ -2,6 +2,7 @@
 
 #include <ATen/core/stack.h>
 #include <c10/core/GradMode.h>
+#include <c10/core/InferenceMode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <triage/error.h>
 
@@ -105,6 +106,8 @@ void PendingSegment::compute(bool want) {
         segment->wanted[i] = true;
         segment->ready = false;
       }
+  std::optional<c10::InferenceMode> usual;  // where who reads a value is in inference mode, and who made it was not
+  if (c10::InferenceMode::is_enabled() != state.inference) usual.emplace(state.inference);
   const c10::AutoGradMode mode(state.grad_mode);
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);  // nothing is deferred under it
   std::vector<at::Tensor> computed;
@@ -158,6 +161,8 @@ LazyTensor* LazyTensor::unfilled(const at::Tensor& tensor) {
 void LazyTensor::fill(const at::Tensor& result, bool alias) {
   if (result.sizes() != sizes() || result.dtype() != dtype())
     throw Error("internal error: a followed trace gave another shape or dtype than it gave before");
+  if (result.requires_grad() && result.is_leaf() && !result.is_view())  // no other tensor can collect its gradients
+    throw Error("internal error: an operator of a followed trace handed an argument back, which it did not before");
   if (alias || result.key_set() != key_set() || !result.has_storage()) {
     shallow_copy_from(result.getIntrusivePtr());
   } else {

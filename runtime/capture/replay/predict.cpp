@@ -47,8 +47,9 @@ struct MetaArguments {
 
 /// `like`: a result of the step that ATen gave, of which all holds but sizes, strides and memory.
 std::optional<ResultLayout> layout_of(const at::Tensor& result, const ResultLayout& like, const MetaArguments& given,
-                                      bool aliases) {
+                                      const std::vector<c10::IValue>& arguments, bool aliases) {
   ResultLayout layout = like;
+  layout.argument.reset();
   if (result.defined() != like.defined || !like.defined) return like.defined ? std::nullopt : std::optional(layout);
   if (result.dtype() != like.dtype || !result.device().is_meta() || result.is_conj() || result.is_neg())
     return std::nullopt;
@@ -61,14 +62,16 @@ std::optional<ResultLayout> layout_of(const at::Tensor& result, const ResultLayo
     if (!aliases) return std::nullopt;  // it was seen to compute something, and here it does not
     layout.storage_offset += argument.storage_offset();
     layout.storage_bytes = 0;
-    break;
+    if (result.is_same(meta)) layout.argument = index_among(arguments, argument);
+    return layout;
   }
-  return layout;
+  return aliases ? std::nullopt : std::optional(layout);  // a copy may not require grad where a view does
 }
 
 bool same_layout(const ResultLayout& a, const ResultLayout& b) {
   if (a.defined != b.defined || !a.defined) return a.defined == b.defined;
-  return a.sizes == b.sizes && a.strides == b.strides && a.storage_offset == b.storage_offset &&
+  return a.requires_grad == b.requires_grad && a.argument == b.argument && a.sizes == b.sizes &&
+         a.strides == b.strides && a.storage_offset == b.storage_offset &&
          (a.storage_bytes == 0) == (b.storage_bytes == 0);
 }
 
@@ -85,7 +88,7 @@ std::optional<std::vector<ResultLayout>> by_running(const TraceStep& step, const
     step.op.callBoxed(&stack);
     std::vector<ResultLayout> layouts;
     for (size_t i = 0; i < like.size(); ++i) {
-      auto layout = layout_of(stack[i].toTensor(), like[i], given, step.aliases);
+      auto layout = layout_of(stack[i].toTensor(), like[i], given, arguments, step.aliases);
       if (!layout) return std::nullopt;
       layouts.push_back(std::move(*layout));
     }

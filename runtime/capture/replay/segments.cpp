@@ -97,7 +97,8 @@ void TraceReplayer::fill_pending(std::vector<TraceStep*> path, std::vector<at::T
 /// All values of the segment are there. `finish` may compile it, for what is wanted of it by then.
 void TraceReplayer::keep_segment(TraceSegment& segment) {
   for (const auto& [impl, value] : now_.value_ids) closed_values_[impl] = {closed_.size(), value};
-  closed_.push_back({&segment, std::move(now_.path), std::move(now_.inputs), std::move(now_.values),
+  std::vector<bool> samples = samples_among(now_.inputs);  // before any is written to
+  closed_.push_back({&segment, std::move(now_.path), std::move(now_.inputs), std::move(samples), std::move(now_.values),
                      now_.state.grad_mode, now_.raises});
   reset_segment();
 }
@@ -147,7 +148,7 @@ std::string TraceReplayer::finish(at::ArrayRef<at::Tensor> outputs, bool fail_on
     }
     try {
       const c10::AutoGradMode mode(closed.grad_mode);
-      compile_segment(*tree_, *closed.segment, closed.path, closed.inputs, samples_among(closed.inputs));
+      compile_segment(*tree_, *closed.segment, closed.path, closed.inputs, closed.samples);
       if (fail_on_error && closed.segment->compiled.executable) closed.segment->compiled.executable->never_fall_back();
     } catch (const LimitError&) {
       throw;

@@ -30,19 +30,6 @@ bool can_be_lazy(const at::Tensor& tensor) {
           !is_wrapped_number(tensor) && !tensor.unsafeGetTensorImpl()->is_python_dispatch());
 }
 
-/// Whether an operator that gives `layout` in the memory of an argument may have handed back a leaf that collects
-/// gradients
-/// (`x:contiguous()`): no other tensor can stand for that one.
-bool may_be_leaf(const ResultLayout& layout, const std::vector<c10::IValue>& arguments) {
-  bool found = false;
-  for_each_tensor(arguments, [&](const at::Tensor& tensor) {
-    found |= tensor.defined() && tensor.requires_grad() && tensor.is_leaf() && !LazyTensor::unfilled(tensor) &&
-             tensor.sizes() == layout.sizes && tensor.strides() == layout.strides &&
-             tensor.storage_offset() == layout.storage_offset;
-  });
-  return found;
-}
-
 bool share_memory_with(const std::vector<c10::IValue>& arguments, const at::Tensor& result) {
   bool shared = false;
   for_each_tensor(arguments, [&](const at::Tensor& tensor) { shared |= share_memory(tensor, result); });
@@ -50,15 +37,24 @@ bool share_memory_with(const std::vector<c10::IValue>& arguments, const at::Tens
 }
 
 /// Of the results that end `stack`: whether tensors that come later could stand for them.
-bool gives_lazy(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments,
-                const torch::jit::Stack& stack) {
+bool gives_lazy(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
   const size_t count = std::min(op.schema().returns().size(), stack.size());
-  return std::all_of(stack.end() - static_cast<std::ptrdiff_t>(count), stack.end(), [&](const c10::IValue& result) {
-    if (!result.isTensor() || !can_be_lazy(result.toTensor())) return false;
-    const at::Tensor& tensor = result.toTensor();
-    return !tensor.defined() || !may_be_leaf(ResultLayout::of(tensor), arguments) ||
-           !share_memory_with(arguments, tensor);
-  });
+  return std::all_of(stack.end() - static_cast<std::ptrdiff_t>(count), stack.end(),
+                     [](const c10::IValue& result) { return result.isTensor() && can_be_lazy(result.toTensor()); });
+}
+
+/// A recorder gives a tensor of its own where an operator hands an argument back: what ATen gives shows by calling it.
+std::vector<std::optional<uint32_t>> handed_back(const TraceStep& step, const std::vector<c10::IValue>& arguments,
+                                                 torch::jit::Stack results, bool recorded) {
+  if (recorded) {
+    const NotCaptured scope(false);
+    results.assign(arguments.begin(), arguments.end());
+    step.op.callBoxed(&results);
+  }
+  std::vector<std::optional<uint32_t>> places;
+  for (size_t i = results.size() - step.num_results; i < results.size(); ++i)
+    places.push_back(index_among(arguments, results[i].toTensor()));
+  return places;
 }
 
 /// The mode in which a tensor is made decides whether it has a version counter. In inference mode, a view of a usual
@@ -267,7 +263,7 @@ void TraceReplayer::call(const c10::OperatorHandle& op, torch::jit::Stack& stack
   if (now_.deferred && follow(op, arguments, stack)) return;
   if (now_.deferred) run_or_abandon([&] { execute_deferred(); });
   op.callBoxed(&stack);
-  note_call(op, arguments, stack);
+  note_call(op, arguments, stack, /*recorded=*/false);
 }
 
 void TraceReplayer::observe(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments,
@@ -277,19 +273,19 @@ void TraceReplayer::observe(const c10::OperatorHandle& op, const std::vector<c10
   const bool recorded = recorder && !recorder->takes_dynamic_shapes();  // which is refused nothing that this refuses
   if ((!recorded && refusal(op, arguments, false)) || !can_replay(op, arguments, state) || !enter_segment(state))
     return end_segment();
-  note_call(op, arguments, stack);
+  note_call(op, arguments, stack, /*recorded=*/true);
 }
 
-/// An operator that can be followed was executed.
+/// An operator that can be followed was executed, or `recorded`.
 void TraceReplayer::note_call(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments,
-                              const torch::jit::Stack& stack) {
+                              const torch::jit::Stack& stack, bool recorded) {
   TraceStep* step = nullptr;
-  if (gives_lazy(op, arguments, stack)) {
+  if (gives_lazy(op, stack)) {
     step = find_step(op, arguments);
     if (!step) step = add_step(op, arguments);
   }
   if (!step) return end_segment();
-  note_results(*step, arguments, stack);
+  note_results(*step, arguments, stack, recorded);
 }
 
 void TraceReplayer::before_write(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
@@ -339,41 +335,46 @@ bool TraceReplayer::follow(const c10::OperatorHandle& op, const std::vector<c10:
   const std::vector<ResultLayout>* layouts = known_signature ? step->layouts(*known_signature) : nullptr;
   auto predicted = layouts ? std::nullopt : predict(*step, arguments);  // sizes that are new
   if (!layouts && !predicted) return false;
-  const auto is_leaf = [&](const ResultLayout& layout) { return step->aliases && may_be_leaf(layout, arguments); };
-  const std::vector<ResultLayout>& given = layouts ? *layouts : *predicted;
-  if (std::any_of(given.begin(), given.end(), is_leaf)) return false;
   now_.signature = known_signature ? *known_signature : add_signature(*step);
   if (!layouts) layouts = &step->add_layouts(now_.signature, std::move(*predicted));
   stack.resize(stack.size() - arguments.size());
   for (const ResultLayout& layout : *layouts) {
     const auto value = static_cast<uint32_t>(now_.values.size());
-    at::Tensor lazy;
-    if (layout.defined) lazy = make_lazy(layout, now_.pending, value);
-    now_.add_value(lazy);
-    now_.deferred_values.push_back(lazy);
-    stack.emplace_back(std::move(lazy));
+    at::Tensor result;
+    if (layout.argument)
+      result = tensors_of(arguments)[*layout.argument];
+    else if (layout.defined)
+      result = make_lazy(layout, now_.pending, value);
+    now_.add_value(result);
+    now_.deferred_values.push_back(result);
+    stack.emplace_back(std::move(result));
   }
   now_.advance(*step);
   return true;
 }
 
 void TraceReplayer::note_results(TraceStep& step, const std::vector<c10::IValue>& arguments,
-                                 const torch::jit::Stack& stack) {
+                                 const torch::jit::Stack& stack, bool recorded) {
   const auto known = now_.signature_with(step);
   now_.signature = known ? *known : add_signature(step);
   std::vector<ResultLayout> layouts;
+  bool aliases = false, empty = false;
   for (size_t i = stack.size() - step.num_results; i < stack.size(); ++i) {
     const at::Tensor& result = stack[i].toTensor();
     layouts.push_back(ResultLayout::of(result));
-    const bool aliases = share_memory_with(arguments, result);
-    if (aliases) layouts.back().storage_bytes = 0;  // counted with what it looks at
-    if (aliases && !step.aliases) {
-      step.aliases = true;
-      tree_->forget_compiled();
-    }
+    if (share_memory_with(arguments, result)) aliases = true, layouts.back().storage_bytes = 0;  // it has none itself
+    empty |= result.defined() && result.numel() == 0;  // which shares no memory, whatever it is
     now_.add_value(result);
   }
   if (!step.layouts(now_.signature)) {
+    const bool may_be_argument = step.aliases || aliases || empty;
+    const auto places =
+        may_be_argument ? handed_back(step, arguments, stack, recorded) : std::vector<std::optional<uint32_t>>();
+    for (size_t i = 0; i < places.size(); ++i) {
+      layouts[i].argument = places[i];
+      aliases |= places[i].has_value();
+    }
+    if (aliases && !std::exchange(step.aliases, true)) tree_->forget_compiled();
     // With sizes of one kind there is nothing to predict yet: most traces are thrown away with a graph that has no
     // break.
     if (step.results.empty())

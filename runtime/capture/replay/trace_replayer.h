@@ -109,6 +109,7 @@ class TraceReplayer {
     TraceSegment* segment;
     std::vector<TraceStep*> path;
     std::vector<at::Tensor> inputs;
+    std::vector<bool> samples;  // which inputs may hold samples
     std::vector<WeakTensor> values;
     bool grad_mode;
     bool raises;
@@ -121,7 +122,7 @@ class TraceReplayer {
   bool can_replay(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments, const ThreadState& state);
   bool enter_segment(const ThreadState& state);
   void note_call(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments,
-                 const torch::jit::Stack& stack);
+                 const torch::jit::Stack& stack, bool recorded);
   bool follow(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments, torch::jit::Stack& stack);
   void execute_deferred();
   void run_compiled(const TraceSegment& segment);
@@ -144,7 +145,8 @@ class TraceReplayer {
   TraceStep* find_step(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments);
   TraceStep* add_step(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments);
   uint64_t add_signature(TraceStep& step);
-  void note_results(TraceStep& step, const std::vector<c10::IValue>& arguments, const torch::jit::Stack& stack);
+  void note_results(TraceStep& step, const std::vector<c10::IValue>& arguments, const torch::jit::Stack& stack,
+                    bool recorded);
   void reset_segment();
 
   std::shared_ptr<TraceTree> tree_;

@@ -2,6 +2,7 @@
 
 #include <c10/core/DefaultDtype.h>
 #include <c10/core/GradMode.h>
+#include <c10/core/InferenceMode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <triage/config.h>
 
@@ -13,6 +14,7 @@
 #include "runtime/backends/shipped.h"
 #include "runtime/capture/reports/logs.h"
 #include "runtime/capture/reports/trace_events.h"
+#include "runtime/capture/rules/arguments.h"
 #include "runtime/compat/autocast.h"
 #include "runtime/graph/passes/clean.h"
 #include "runtime/messages/debugging/debug_folder.h"
@@ -35,6 +37,19 @@ ResultLayout ResultLayout::of(const at::Tensor& tensor) {
   return layout;
 }
 
+std::vector<at::Tensor> tensors_of(const std::vector<c10::IValue>& arguments) {
+  std::vector<at::Tensor> tensors;
+  for_each_tensor(arguments, [&](const at::Tensor& tensor) { tensors.push_back(tensor); });
+  return tensors;
+}
+
+std::optional<uint32_t> index_among(const std::vector<c10::IValue>& arguments, const at::Tensor& tensor) {
+  const std::vector<at::Tensor> tensors = tensors_of(arguments);
+  for (uint32_t i = 0; i < tensors.size(); ++i)
+    if (tensors[i].defined() && tensors[i].is_same(tensor)) return i;
+  return std::nullopt;
+}
+
 const std::vector<ResultLayout>* TraceStep::layouts(uint64_t signature) const {
   for (const auto& [id, layouts] : results)
     if (id == signature) return &layouts;
@@ -49,8 +64,8 @@ const std::vector<ResultLayout>& TraceStep::add_layouts(uint64_t signature, std:
 
 ThreadState ThreadState::now() {
   auto keys = c10::impl::tls_local_dispatch_key_set();
-  return {keys.included_.raw_repr(), keys.excluded_.raw_repr(),  compat::autocast_state(), &get_config(),
-          c10::get_default_dtype(),  c10::GradMode::is_enabled()};
+  return {keys.included_.raw_repr(), keys.excluded_.raw_repr(),   compat::autocast_state(),        &get_config(),
+          c10::get_default_dtype(),  c10::GradMode::is_enabled(), c10::InferenceMode::is_enabled()};
 }
 
 bool ThreadState::operator==(const ThreadState& other) const {
@@ -194,7 +209,8 @@ void compile_segment(TraceTree& tree, TraceSegment& segment, const std::vector<T
   trace_segment(tree.name, tree.backend_name);
   log_graph(*segment.compiled.graph, inputs, tree.backend_name);
   const CallInputs of_segment(std::move(samples));
-  if (!segment.outputs.empty()) segment.compiled.executable = tree.backend(*segment.compiled.graph, inputs);
+  if (!segment.outputs.empty() && !segment.by_steps)
+    segment.compiled.executable = tree.backend(*segment.compiled.graph, inputs);
   segment.ready = true;
   const auto old = std::find(tree.segments.begin(), tree.segments.end(), before);
   if (before.graph && old != tree.segments.end())

@@ -7,6 +7,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -38,9 +39,15 @@ struct ResultLayout {
   std::vector<int64_t> sizes, strides;
   int64_t storage_offset = 0;
   size_t storage_bytes = 0;
+  std::optional<uint32_t> argument;  // it is that one of the tensors among the arguments, handed back
 
   static ResultLayout of(const at::Tensor& tensor);
 };
+
+/// All tensors of a call's arguments, those of lists included.
+std::vector<at::Tensor> tensors_of(const std::vector<c10::IValue>& arguments);
+/// Which one of these `tensor` is.
+std::optional<uint32_t> index_among(const std::vector<c10::IValue>& arguments, const at::Tensor& tensor);
 
 struct TraceStep;
 
@@ -99,7 +106,7 @@ struct ThreadState {
   uint64_t included_keys, excluded_keys, autocast;
   const ErrorConfig* config;  // as in Guards
   caffe2::TypeMeta default_dtype;
-  bool grad_mode;
+  bool grad_mode, inference;
   static ThreadState now();
   bool operator==(const ThreadState& other) const;
 };

@@ -103,11 +103,11 @@ TEST_CASE("a .pt file: a dict with keys of several kinds") {
   CHECK(load_tensor(path + ":3").numel() == 2);
   CHECK(load_tensor(path + ":w").numel() == 2);
   const char* const unnamed = "its key is neither a text nor an integer";
-  expect_error<FileError>([&] { load_tensor(path + ":entry 2"); }, {"x.pt:entry 2", unnamed});
-  expect_error<FileError>([&] { load_file(path); }, {"x.pt:entry 2", unnamed});
+  expect_error<FileError>([&] { load_tensor(path + ":<entry 2>"); }, {"x.pt:<entry 2>", unnamed});
+  expect_error<FileError>([&] { load_file(path); }, {"x.pt:<entry 2>", unnamed});
   archive(path, "}(" + integer(3) + whole + text("3") + whole + text("w") + whole + "u");
   CHECK(load_tensor(path + ":w").numel() == 2);
-  expect_error<FileError>([&] { load_tensor(path + ":3"); }, {"x.pt:3", "two keys of its dict have this text"});
+  expect_error<FileError>([&] { load_tensor(path + ":3"); }, {"x.pt:3", "two entries of its dict have this name"});
   archive(path, "}(" + integer(3) + whole + integer(4) + whole + "u");
   CHECK(load_file(path).toGenericDict().contains(3));
 }

@@ -115,6 +115,82 @@ test("N01: what an operator hands back is the argument", function()
   end)
 end)
 
+test("N01: what is done to what was handed back is done to the argument", function()
+  for _, hand in ipairs({function(y) return y:contiguous() end, function(y) return y:to(torch.float32) end,
+                         function(y) return y:dropout(0.5, false) end, function(y) return y:flatten(1) end}) do
+    same_as_script(function(x)
+      local y = x * 2
+      local z = hand(y)
+      between()
+      y:mul_(3)
+      between()
+      return z
+    end)
+    same_as_script(function(x)
+      local y = x * w
+      local z = hand(y)
+      between()
+      z:mul_(z:detach() + 1)
+      return y, z:t()
+    end)
+    same_as_script(function(x)
+      local y = x * 2
+      local z = hand(y)
+      between()
+      z:detach_()
+      between()
+      return y * w, z, x
+    end)
+    same_as_script(function(x)
+      local z = torch.no_grad(function() return hand(x) end)
+      between()
+      return z * w
+    end)
+  end
+end)
+
+test("N01: what autograd says of a tensor that comes later", function()
+  same_as_script(function(x)
+    local y = x * w
+    if y.is_leaf then return y:detach() end
+    between()
+    return y * (y.requires_grad and 2 or 3)
+  end)
+  same_as_script(function(x)   -- `contiguous` copies, or not
+    local y = (x * w):t()
+    local z = torch.no_grad(function() return y:contiguous() end)
+    between()
+    return z.requires_grad and z * 2 or z * 3, y
+  end)
+end)
+
+test("N01: steps of a sequence, each of which goes back only as far as it has to", function()
+  local function step(h, x)
+    h = h:detach()
+    h = (h * w + x):tanh()
+    between()
+    return h, h * 1.5
+  end
+  for _, backend in ipairs({"eager", "aot_eager", "fused"}) do
+    local f = triage.compile(step, {backend = backend})
+    local function run(fn)
+      local h, all = torch.zeros({2, 3}), {}
+      w.grad = nil
+      torch.manual_seed(3)
+      for i = 1, 6 do
+        local out
+        h, out = fn(h, torch.randn({2, 3}))
+        out:sum():backward()
+        all[i] = w.grad:clone()
+      end
+      return all
+    end
+    for _ = 1, 2 do
+      for i, expected in ipairs(run(step)) do near(run(f)[i], expected, backend .. ", step " .. i) end
+    end
+  end
+end)
+
 test("N01: what an operator hands back is a leaf that is a view", function()
   local function body(x)
     local y = x:contiguous()

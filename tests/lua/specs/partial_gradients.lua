@@ -34,7 +34,8 @@ local function source()
   local lines, locals, results = {}, {"x", "y", "x"}, {}
   local breaks = random(3) == 1
   for i = 1, 1 + random(5) do
-    lines[i] = (breaks and random(2) == 1 and "  triage.graph_break('b')\n" or "") .. ("  local v%d = %s"):format(i, expression(locals))
+    local before = breaks and random(2) == 1 and "  triage.graph_break('b')\n" or ""
+    lines[i] = before .. ("  local v%d = %s"):format(i, expression(locals))
     table.insert(locals, "v" .. i)
     if i > 1 then table.insert(locals, "v" .. i) end
   end

@@ -67,6 +67,7 @@ const Field fields[] = {
          capture::graph_break(capture::Break::autograd, "`is_leaf` reads autograd state",
                               "Read it outside of the compiled code.");
        if (auto* recorder = capture::Recorder::current()) recorder->read_requires_grad(x);
+       if (x.requires_grad()) capture::end_segment();  // a tensor that comes later has no node of autograd before
        lua_pushboolean(L, check_tensor(L, 1).is_leaf());
      }},
     {"grad",
