@@ -182,7 +182,8 @@ TEST_CASE("errors of operators say which call and script line, and leave the exe
     FAIL("ran");
   } catch (const PolicyError& error) {
     std::string message = error.what();
-    CHECK(contains(message, "a.lua:7: `%1 = aten::mm` in graph `g` failed: mat1 and mat2 shapes cannot be multiplied"));
+    CHECK(contains(message, "a.lua:7: `%1 = aten::mm` in graph `g` failed: "));
+    CHECK(contains(message, "mat1 and mat2 shapes cannot be multiplied"));
     CHECK_FALSE(contains(message, "Exception raised from"));
     CHECK(error.source().file == "a.lua");
     CHECK(error.source().line == 7);

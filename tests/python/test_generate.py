@@ -451,7 +451,7 @@ def test_an_input_of_the_host():
 def test_the_page_runs_and_prints_what_it_says(tmp_path, monkeypatch):
     shutil.copytree(SERVING, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
-    assert run_page("docs/language-models.md", tmp_path) == 4
+    assert run_page("docs/language-models.md", tmp_path) == 5
 
 
 def test_findings_have_the_names_that_policies_give_to_codes():

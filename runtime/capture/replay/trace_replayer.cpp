@@ -239,11 +239,15 @@ bool TraceReplayer::can_replay(const c10::OperatorHandle& op, const std::vector<
   if (full_ || protected_depth_ > 0 || !traits.computes || state.autocast != 0) return false;
   for (const size_t training : traits.training)
     if (arguments[training].isBool() && arguments[training].toBool()) return false;
-  bool odd = false;
+  bool odd = false, reads_place = false, first = true;
   for_each_tensor(arguments, [&](const at::Tensor& tensor) {
-    odd |= tensor.defined() && !compat::has_only(tensor, compat::captured_keys);
+    odd |= !compat::has_only(tensor, compat::captured_keys);
+    reads_place |= !std::exchange(first, false) && tensor.dim() == 0 && at::isIntegralType(tensor.scalar_type(), false);
   });
-  return !odd;
+  // Where a view lies is read of a tensor (`narrow` takes its start as one): that may fail, and must be known now.
+  const auto& results = op.schema().returns();
+  const bool is_view = std::any_of(results.begin(), results.end(), [](const auto& each) { return each.alias_info(); });
+  return !odd && !(is_view && reads_place);
 }
 
 void TraceReplayer::call(const c10::OperatorHandle& op, torch::jit::Stack& stack) {

@@ -2,6 +2,7 @@
 
 #include "runtime/backends/output_aliases.h"
 #include "runtime/capture/context.h"
+#include "runtime/capture/replay/trace_replayer.h"
 #include "runtime/capture/rules/arguments.h"
 #include "runtime/capture/rules/rules.h"
 #include "runtime/memory/overlap.h"
@@ -95,6 +96,8 @@ bool ProtectInputs::covers(const at::Tensor& tensor) {
 }
 
 void ProtectInputs::refuse_change(const at::Tensor& tensor, const std::string& what) {
+  end_segment();  // a view that comes later shows only then what it is a view of
+  materialize(tensor);
   if (!covers(tensor)) return;
   if (const HostMemory* kept = context.protect_inputs->kept_)
     if (const std::string name = kept->name_of(tensor); !name.empty())
