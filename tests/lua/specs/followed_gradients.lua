@@ -1,5 +1,5 @@
--- Gradients through code with graph breaks: its parts are graphs, and gradients go through each of them, and from one to
--- the next, as they go through the script.
+-- Gradients through code with graph breaks: its parts are graphs, and gradients go through each of them, and from one
+-- to the next, as they go through the script.
 
 local function between() triage.graph_break("between") end
 

@@ -62,9 +62,8 @@ at::Tensor stand_in(const at::Tensor& tensor, bool one_element) {
 c10::IValue with_stand_ins(const c10::IValue& value, bool one_element) {
   if (value.isTensor() && value.toTensor().defined()) return stand_in(value.toTensor(), one_element);
   if (!value.isList()) return value;
-  const c10::List<c10::IValue> items = value.toList();
-  c10::impl::GenericList list(items.elementType());
-  for (const c10::IValue& item : items) list.push_back(with_stand_ins(item, one_element));
+  c10::impl::GenericList list(value.toList().elementType());
+  for (const c10::IValue& item : value.toListRef()) list.push_back(with_stand_ins(item, one_element));
   return list;
 }
 
