@@ -29,7 +29,7 @@ return policy {
   },
   state = {
     ids = {shape = {places}, dtype = torch.int64, init = -1},        -- of the request in each place
-    bad = {shape = {places}, dtype = torch.int64},                   -- a bit for each bad step, the lowest for the newest
+    bad = {shape = {places}, dtype = torch.int64},                   -- a bit for each bad step, the newest lowest
     used = {shape = {places}, dtype = torch.int64},                  -- the step that the request was last in
     step = {shape = {}, dtype = torch.int64},
   },
