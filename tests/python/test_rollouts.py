@@ -130,7 +130,7 @@ def test_a_watch_follows_a_bundle(folder):
         with runtime.watch(folder) as watch:
             write_bundle(folder, "two", 2, 20)
             wait_until(lambda: both(bundle) == (2, 20))
-            assert any(event.kind == "reloaded" for event in watch.events())
+            wait_until(lambda: any(event.kind == "reloaded" for event in watch.events()))
 
 
 def test_what_a_bundle_and_its_policies_refuse(folder):
