@@ -55,8 +55,10 @@ class JointBackward final : public torch::autograd::Node {
 
   void save(const Tensors& primals, const Tensors& outputs, at::ArrayRef<at::Tensor> saved) {
     // What no gradient goes to keeps nothing of where it came from.
-    for (size_t i = 0; i < primals.size(); ++i)
-      primals_.emplace_back(layout_.reached[i] ? primals[i] : primals[i].detach(), false);
+    for (size_t i = 0; i < primals.size(); ++i) {
+      const bool has_past = primals[i].requires_grad() && !layout_.reached[i];
+      primals_.emplace_back(has_past ? primals[i].detach() : primals[i], false);
+    }
     versions_.reserve(primals.size() + outputs.size());
     for (const Tensors* tensors : {&primals, &outputs})
       for (const at::Tensor& tensor : *tensors) versions_.emplace_back(tensor);
