@@ -136,6 +136,10 @@ bool has_failed(lua_State* coroutine) {
 
 /// The function that this frame wraps goes on with the coroutine at `index`, and leaves it there.
 int run_coroutine(lua_State* L, int index) {
+  if (auto* replayer = capture::TraceReplayer::current()) {
+    replayer->note_escape();  // its locals may outlive the call
+    replayer->end_segment();
+  }
   const capture::KeepBranches branches;  // an error in a coroutine leaves open what it was in
   const CoroutineScope scope(L, index);
   ScopesOfCoroutine scopes(L);

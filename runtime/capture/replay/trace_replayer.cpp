@@ -207,6 +207,7 @@ TraceReplayer* TraceReplayer::replace_current(TraceReplayer* replayer) noexcept 
 void TraceReplayer::graph_break(const GraphBreak& graph_break) {
   end_segment();
   switch (graph_break.kind) {  // code that writes unseen
+    case Break::autograd:
     case Break::disabled:
     case Break::host_function:
     case Break::opaque_module:
@@ -233,6 +234,24 @@ bool TraceReplayer::knows(const GraphBreak& graph_break) const {
   return tree_->breaks.size() >= TraceTree::max_breaks || find_break(*tree_, graph_break);
 }
 
+namespace {
+
+/// The script writes to an input of the segment behind it.
+void note_written(TraceSegment& segment, const std::vector<at::Tensor>& inputs) {
+  const bool gradients =
+      std::any_of(inputs.begin(), inputs.end(), [](const auto& each) { return each.requires_grad(); });
+  if (gradients && !std::exchange(segment.input_written, true)) segment.ready = false;
+}
+
+/// Normalizations write to their statistics, and rrelu to its noise, which no schema says.
+bool writes_unseen(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments) {
+  for (const size_t training : traits_of(op).training)
+    if (arguments[training].isBool() && arguments[training].toBool()) return true;
+  return base_name(op) == "rrelu_with_noise";
+}
+
+}  // namespace
+
 bool TraceReplayer::can_replay(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments,
                                const ThreadState& state) {
   const OperatorTraits& traits = traits_of(op);
@@ -244,6 +263,8 @@ bool TraceReplayer::can_replay(const c10::OperatorHandle& op, const std::vector<
     odd |= !compat::has_only(tensor, compat::captured_keys);
     reads_place |= !std::exchange(first, false) && tensor.dim() == 0 && at::isIntegralType(tensor.scalar_type(), false);
   });
+  // What fails for some values fails where the script calls it, before what comes after, and though nobody uses it.
+  if (judges_values(op, arguments)) return false;
   // Where a view lies is read of a tensor (`narrow` takes its start as one): that may fail, and must be known now.
   const auto& results = op.schema().returns();
   const bool is_view = std::any_of(results.begin(), results.end(), [](const auto& each) { return each.alias_info(); });
@@ -260,6 +281,7 @@ void TraceReplayer::call(const c10::OperatorHandle& op, torch::jit::Stack& stack
   if (refused || !can_replay(op, arguments, state) || !enter_segment(state)) {
     if (refused) capture::graph_break(refused->kind, refused->what, refused->hint);
     end_segment();
+    if (writes_unseen(op, arguments)) compute_closed();
     op.callBoxed(&stack);
     return;
   }
@@ -301,11 +323,16 @@ void TraceReplayer::before_write(const c10::OperatorHandle& op, const torch::jit
     if (!is_written(declared[i])) continue;
     for_each_tensor(arguments[i], [&](const at::Tensor& target) {
       materialize_if_lazy(target);
-      for (const auto& pending : pending_closed_)
+      for (const auto& pending : pending_closed_) {
         if (pending->looks_at(target)) pending->compute(/*want=*/true);
-      for (Closed& closed : closed_)  // an example of what comes there, whatever size it is given now
-        for (at::Tensor& input : closed.inputs)
+        if (pending->segment && shares_memory(target, pending->inputs))
+          note_written(*pending->segment, pending->inputs);
+      }
+      for (Closed& closed : closed_) {
+        if (shares_memory(target, closed.inputs)) note_written(*closed.segment, closed.inputs);
+        for (at::Tensor& input : closed.inputs)  // an example of what comes there, whatever size it is given now
           if (input.is_same(target)) input = input.detach().set_requires_grad(input.requires_grad());
+      }
     });
   }
 }

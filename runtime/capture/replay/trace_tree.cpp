@@ -198,7 +198,7 @@ void compile_segment(TraceTree& tree, TraceSegment& segment, const std::vector<T
     }
   }
   // Autograd sums gradients in the order in which it met the operators, and `eager` promises the script's bits.
-  segment.by_steps = tree.backend_name == "eager" && builder.has_gradients();
+  segment.by_steps = builder.has_gradients() && (tree.backend_name == "eager" || segment.input_written);
   std::reverse(segment.outputs.begin(), segment.outputs.end());
   std::reverse(segment.aliases.begin(), segment.aliases.end());
   graph::Graph graph = builder.finish(segment.outputs, folds_constants(tree.backend_name));

@@ -63,6 +63,7 @@ struct TraceSegment {
   std::vector<Alias> aliases;     // made from those by running their steps, in order
   bool ready = false;             // fits `wanted`
   bool by_steps = false;          // its steps run one by one, as the script calls them
+  bool input_written = false;     // by the script, later: a graph may have saved more of it than the steps do
   bool failed = false;            // the backend could not compile it
 };
 

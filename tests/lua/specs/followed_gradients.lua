@@ -283,6 +283,17 @@ test("N01: what was saved and then written to is an error, as in the script", fu
   end
 end)
 
+test("N01: what a later write spares in the script is spared in a graph", function()
+  same_as_script(function(x)
+    local y = x * 1
+    local v = y:select(-1, 1)
+    between()
+    local z = v * 3
+    y:mul_(2)
+    return z * 2, y
+  end)
+end)
+
 test("N01: a gradient is differentiated again", function()
   local function body(x)
     local y = x:pow(3)

@@ -130,3 +130,41 @@ test("operations on flags take tensors whose values are not there yet", function
     eq(compiled(x), f(x))
   end
 end)
+
+test("N01: what fails for some values fails where the script calls it, used or not", function()
+  local after = 0
+  for _, body in ipairs({
+    function(x, k) local y = x * 2 between() local lost = y:index_select(0, k) after = after + 1 return y + 1 end, -- luacheck: ignore 211
+    function(x, k) local y = x * 2 between() local lost = y[k] after = after + 1 return y + 1 end, -- luacheck: ignore 211
+    function(x, k) local y = x * 2 between() local z = y[k] after = after + 1 between() return z end,
+    function(x, k) local y = x * 2 between() local lost = k:div(k - k[0], {rounding_mode = "floor"}) return y end, -- luacheck: ignore 211 631
+  }) do
+    local f = triage.compile(body)
+    local x, good, bad = torch.randn({4, 3}), torch.tensor({1, 0}), torch.tensor({9, 9})
+    local divides = not pcall(body, x, good)
+    for _ = 1, 6 do
+      if not divides then eq(f(x, good), body(x, good)) end
+      local before = after
+      fails(function() f(x, bad) end)
+      eq(after, before)
+    end
+  end
+end)
+
+test("N01: normalizations write to statistics that something put off is made of", function()
+  local function body(m, x)
+    local before = (m.running_mean * 2 + 1) * 3
+    between()
+    local y = m(x)
+    between()
+    return before, y
+  end
+  local one, two = nn.BatchNorm1d(3), nn.BatchNorm1d(3)
+  local f = triage.compile(body)
+  for call = 1, 8 do
+    torch.manual_seed(call)
+    local x = torch.randn({8, 3})
+    local expected, got = table.pack(body(one, x)), table.pack(f(two, x))
+    for i = 1, 2 do eq(torch.allclose(got[i], expected[i]), true, "call " .. call) end
+  end
+end)

@@ -86,6 +86,7 @@ void separate_from_state(const FlagsTracker& tracker, bool wrote, at::ArrayRef<a
 
 /// Nor a param, which is the same tensor in every call. In the graph, too.
 void separate_from_params(lua_State* L, at::ArrayRef<at::Tensor> params, std::vector<at::Tensor>& results) {
+  if (!params.empty()) capture::end_segment();  // a view that comes later shows only then what it is a view of
   for (at::Tensor& result : results)
     if (shares_memory(result, params)) result = run_for_tensor(L, "aten::clone", "", {result, c10::IValue()});
 }
