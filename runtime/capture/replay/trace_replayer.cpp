@@ -243,6 +243,12 @@ void note_written(TraceSegment& segment, const std::vector<at::Tensor>& inputs) 
   if (gradients && !std::exchange(segment.input_written, true)) segment.ready = false;
 }
 
+/// A condition of the batch chooses between two values of which one requires grad.
+bool values_decide_gradients(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments) {
+  if (op.operator_name().name != "triage::select" || arguments[0].toTensor().dim() != 0) return false;
+  return arguments[1].toTensor().requires_grad() != arguments[2].toTensor().requires_grad();
+}
+
 /// Normalizations write to their statistics, and rrelu to its noise, which no schema says.
 bool writes_unseen(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments) {
   for (const size_t training : traits_of(op).training)
@@ -263,6 +269,7 @@ bool TraceReplayer::can_replay(const c10::OperatorHandle& op, const std::vector<
     odd |= !compat::has_only(tensor, compat::captured_keys);
     reads_place |= !std::exchange(first, false) && tensor.dim() == 0 && at::isIntegralType(tensor.scalar_type(), false);
   });
+  if (state.grad_mode && values_decide_gradients(op, arguments)) return false;
   // What fails for some values fails where the script calls it, before what comes after, and though nobody uses it.
   if (judges_values(op, arguments)) return false;
   // Where a view lies is read of a tensor (`narrow` takes its start as one): that may fail, and must be known now.

@@ -133,17 +133,32 @@ end)
 
 test("N01: what fails for some values fails where the script calls it, used or not", function()
   local after = 0
+  local function lost(choose)
+    return function(x, k)
+      local y = x * 2
+      between()
+      choose(y, k)
+      after = after + 1
+      return y + 1
+    end
+  end
   for _, body in ipairs({
-    function(x, k) local y = x * 2 between() local lost = y:index_select(0, k) after = after + 1 return y + 1 end, -- luacheck: ignore 211
-    function(x, k) local y = x * 2 between() local lost = y[k] after = after + 1 return y + 1 end, -- luacheck: ignore 211
-    function(x, k) local y = x * 2 between() local z = y[k] after = after + 1 between() return z end,
-    function(x, k) local y = x * 2 between() local lost = k:div(k - k[0], {rounding_mode = "floor"}) return y end, -- luacheck: ignore 211 631
+    lost(function(y, k) return y:index_select(0, k) end),
+    lost(function(y, k) return y[k] end),
+    lost(function(_, k) return k:div(k - 9, {rounding_mode = "floor"}) end),
+    function(x, k)
+      local y = x * 2
+      between()
+      local z = y[k]
+      after = after + 1
+      between()
+      return z
+    end,
   }) do
     local f = triage.compile(body)
     local x, good, bad = torch.randn({4, 3}), torch.tensor({1, 0}), torch.tensor({9, 9})
-    local divides = not pcall(body, x, good)
     for _ = 1, 6 do
-      if not divides then eq(f(x, good), body(x, good)) end
+      eq(f(x, good), body(x, good))
       local before = after
       fails(function() f(x, bad) end)
       eq(after, before)
