@@ -26,6 +26,7 @@ const char* device_named() { return std::getenv("TRIAGE_TEST_DEVICE"); }
 const c10::Device OTHER_DEVICE =
     device_named() ? c10::Device(std::string(device_named()) + ":0") : c10::Device(c10::DeviceType::PrivateUse1, 0);
 bool is_real_device() { return OTHER_DEVICE.type() != c10::DeviceType::PrivateUse1; }
+bool has_autograd() { return at::hasCUDA() || !c10::impl::hasDeviceGuardImpl(c10::DeviceType::CUDA); }
 
 namespace {
 
