@@ -62,9 +62,7 @@ class Reader {
       case Kind::real:
         return object.real;
       case Kind::string:
-        text_ += object.text.size();
-        if (text_ > most_text) throw Malformed(fmt::format("its strings have more than {} bytes", most_text));
-        return object.text;
+        return text(object.text);
       case Kind::tuple:
         return tuple(object.items, depth);
       case Kind::list:
@@ -85,13 +83,17 @@ class Reader {
 
   /// An entry of a container. One of a kind that is not read spoils no other.
   c10::IValue entry(PickleRef ref, int depth) {
-    constexpr size_t most_unread = 10'000;
     try {
       return value(ref, depth + 1);
     } catch (const NotRead& error) {
-      if (++unread_ > most_unread) throw Malformed(error.what());
-      return not_read(error.what());
+      return unread(error.what());
     }
+  }
+
+  c10::IValue unread(const std::string& why) {
+    constexpr size_t most_unread = 10'000;
+    if (++unread_ > most_unread) throw Malformed(why);
+    return not_read(why);
   }
 
   c10::IValue tuple(const std::vector<PickleRef>& items, int depth) {
@@ -130,18 +132,16 @@ class Reader {
     c10::impl::GenericDict values(key_type, c10::AnyType::get());
     for (size_t i = 0; i + 1 < pairs.size(); i += 2) {
       if (some_asked_for && !is_asked_for(pairs[i])) continue;
-      c10::IValue name = integers ? value(pairs[i], depth + 1) : text(name_of(pairs[i]), i / 2);
-      const bool named = integers || name_of(pairs[i]);
-      c10::IValue read = named ? entry(pairs[i + 1], depth) : not_read("its key is neither a text nor an integer");
-      if (values.contains(name)) read = not_read("two entries of its dict have this name");
-      values.insert_or_assign(std::move(name), std::move(read));
+      const auto name = name_of(pairs[i]);
+      c10::IValue key = integers ? value(pairs[i], depth + 1) : text(name.value_or(fmt::format("<entry {}>", i / 2)));
+      c10::IValue read = name ? entry(pairs[i + 1], depth) : unread("its key is neither a text nor an integer");
+      if (values.contains(key)) read = unread("two entries of its dict have this name");
+      values.insert_or_assign(std::move(key), std::move(read));
     }
     return values;
   }
 
-  /// Of an entry in a dict whose keys are not all integers. It counts as any other text of the file.
-  c10::IValue text(const std::optional<std::string>& name, size_t index) {
-    std::string text = name ? *name : fmt::format("<entry {}>", index);
+  c10::IValue text(const std::string& text) {
     text_ += text.size();
     if (text_ > most_text) throw Malformed(fmt::format("its strings have more than {} bytes", most_text));
     return text;

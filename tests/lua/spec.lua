@@ -67,6 +67,17 @@ function close_to(got, expected, tolerance)
   end
 end
 
+--- Iterates over random batches of three features: of several sizes, by rows, by columns, and with gaps between rows.
+function batches_of_all_orders()
+  return coroutine.wrap(function()
+    for _, rows in ipairs({2, 0, 1, 31, 32, 33}) do
+      coroutine.yield(torch.randn({rows, 3}), "by rows")
+      coroutine.yield(torch.randn({3, rows}):t(), "by columns")
+      coroutine.yield(torch.randn({2 * rows, 3})[{{0, nil, 2}}], "with gaps")
+    end
+  end)
+end
+
 --- `fn` raises an error whose text holds `text` (a plain string, or a Lua pattern with `as_pattern`). Returns the text.
 function fails(fn, text, as_pattern)
   local ok, message = pcall(fn)

@@ -169,7 +169,7 @@ class JointExecutable final : public Executable {
     primals.insert(primals.end(), variables_.begin(), variables_.end());
     std::vector<bool> samples = CallInputs::current().value_or(std::vector<bool>(num_inputs_, true));
     samples.resize(num_inputs_);
-    samples.resize(primals.size());
+    samples.resize(primals.size());  // variables hold none
     program_ = std::make_shared<aot::Program>(std::move(function.graph), std::move(samples),
                                               std::move(function.read_as_number), backend, half, primals);
     answers_capture_ = !not_joint_ && wants_gradients(examples);

@@ -98,15 +98,14 @@ Graph named(const Graph& recorded, const Graph& function, const std::vector<std:
   return graph;
 }
 
-/// Primals as autograd shall see them: variables of their own, so that a backward run ends at them.
+}  // namespace
+
 Tensors as_leaves(const Tensors& primals) {
   Tensors leaves;
   for (const at::Tensor& primal : primals)
     leaves.push_back(primal.requires_grad() ? primal.detach().requires_grad_() : primal);
   return leaves;
 }
-
-}  // namespace
 
 Joint record_joint(const Graph& function, const Tensors& primals, const Tensors& tangents) {
   const Tensors leaves = as_leaves(primals);

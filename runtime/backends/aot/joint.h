@@ -23,6 +23,10 @@ struct Joint {
   std::vector<std::pair<graph::Value*, bool>> row_masks;  // that make rows of a gradient 0, where they hold this
 };
 
+/// Primals as autograd shall see them: those that require grad as variables of their own, so that a backward run ends
+/// at them.
+std::vector<at::Tensor> as_leaves(const std::vector<at::Tensor>& primals);
+
 /// Records `function` (a graph without variables) and its backward run. `primals` say by requires_grad whose gradients
 /// are wanted; `tangents` hold one tensor for each output, undefined where no gradient comes in. Runs both on the given
 /// values. Throws GraphError where that cannot stand in one graph, and what ATen throws.

@@ -274,9 +274,8 @@ std::unique_ptr<Layout> Program::probe(const Tensors& primals, std::vector<int64
   const c10::AutoGradMode record(true);
   const random::Replay draws_again(draws_);
   const flags::autograd::OfAllBranches for_all_values;
-  Tensors leaves, outputs;
-  for (const at::Tensor& primal : primals)
-    leaves.push_back(primal.requires_grad() ? primal.detach().requires_grad_() : primal);
+  const Tensors leaves = as_leaves(primals);
+  Tensors outputs;
   plain_->run(leaves, outputs, {Deadline::current()});
   auto layout = std::make_unique<Layout>();
   layout->reached = reached_from(outputs, leaves);

@@ -317,7 +317,7 @@ void Recorder::read_requires_grad(const at::Tensor& tensor) {
 }
 
 bool Recorder::branch_decides_grad(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments) const {
-  const bool of_two = op.operator_name().name == "triage::select" && arguments[0].toTensor().dim() == 0;
+  const bool of_two = selects_for_batch(op, arguments);
   if (!of_two && grad_of_branch_.empty()) return false;
   if (!c10::GradMode::is_enabled() || semantics_of(op).has(Semantics::no_gradient)) return false;
   size_t always = 0, decided = 0;

@@ -43,8 +43,7 @@ Checks checks_of(const c10::OperatorHandle& op, const std::vector<c10::IValue>& 
                  const SizeOrigins& origins) {
   const Semantics& does = semantics_of(op);
   Checks checks;
-  std::vector<at::Tensor> tensors;
-  for_each_tensor(arguments, [&](const at::Tensor& tensor) { tensors.push_back(tensor); });
+  const std::vector<at::Tensor> tensors = tensors_of(arguments);
   if (tensors.empty() || (does.has(Semantics::never_raises) && !numbers_vary)) return checks;
   const bool broadcast = does.sizes == operators::ResultSizes::broadcast;
   if ((!broadcast && !does.has(Semantics::raises_by_sizes)) || judges_values(op, arguments) || numbers_vary) {

@@ -97,7 +97,7 @@ void TraceReplayer::fill_pending(std::vector<TraceStep*> path, std::vector<at::T
 /// All values of the segment are there. `finish` may compile it, for what is wanted of it by then.
 void TraceReplayer::keep_segment(TraceSegment& segment) {
   for (const auto& [impl, value] : now_.value_ids) closed_values_[impl] = {closed_.size(), value};
-  std::vector<bool> samples = samples_among(now_.inputs);  // before any is written to
+  auto samples = segment.ready ? std::vector<bool>() : samples_among(now_.inputs);  // before any is written to
   closed_.push_back({&segment, std::move(now_.path), std::move(now_.inputs), std::move(samples), std::move(now_.values),
                      now_.state.grad_mode, now_.raises});
   reset_segment();

@@ -30,12 +30,6 @@ bool can_be_lazy(const at::Tensor& tensor) {
           !is_wrapped_number(tensor) && !tensor.unsafeGetTensorImpl()->is_python_dispatch());
 }
 
-bool share_memory_with(const std::vector<c10::IValue>& arguments, const at::Tensor& result) {
-  bool shared = false;
-  for_each_tensor(arguments, [&](const at::Tensor& tensor) { shared |= share_memory(tensor, result); });
-  return shared;
-}
-
 /// Of the results that end `stack`: whether tensors that come later could stand for them.
 bool gives_lazy(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
   const size_t count = std::min(op.schema().returns().size(), stack.size());
@@ -245,15 +239,15 @@ void note_written(TraceSegment& segment, const std::vector<at::Tensor>& inputs) 
 
 /// A condition of the batch chooses between two values of which one requires grad.
 bool values_decide_gradients(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments) {
-  if (op.operator_name().name != "triage::select" || arguments[0].toTensor().dim() != 0) return false;
-  return arguments[1].toTensor().requires_grad() != arguments[2].toTensor().requires_grad();
+  return selects_for_batch(op, arguments) &&
+         arguments[1].toTensor().requires_grad() != arguments[2].toTensor().requires_grad();
 }
 
-/// Normalizations write to their statistics, and rrelu to its noise, which no schema says.
-bool writes_unseen(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments) {
-  for (const size_t training : traits_of(op).training)
-    if (arguments[training].isBool() && arguments[training].toBool()) return true;
-  return base_name(op) == "rrelu_with_noise";
+/// To an argument, which the schema does not say.
+bool writes_unseen(const OperatorTraits& traits, const std::vector<c10::IValue>& arguments) {
+  return traits.writes_noise || std::any_of(traits.training.begin(), traits.training.end(), [&](size_t training) {
+           return arguments[training].isBool() && arguments[training].toBool();
+         });
 }
 
 }  // namespace
@@ -262,8 +256,7 @@ bool TraceReplayer::can_replay(const c10::OperatorHandle& op, const std::vector<
                                const ThreadState& state) {
   const OperatorTraits& traits = traits_of(op);
   if (full_ || protected_depth_ > 0 || !traits.computes || state.autocast != 0) return false;
-  for (const size_t training : traits.training)
-    if (arguments[training].isBool() && arguments[training].toBool()) return false;
+  if (writes_unseen(traits, arguments)) return false;
   bool odd = false, reads_place = false, first = true;
   for_each_tensor(arguments, [&](const at::Tensor& tensor) {
     odd |= !compat::has_only(tensor, compat::captured_keys);
@@ -273,9 +266,7 @@ bool TraceReplayer::can_replay(const c10::OperatorHandle& op, const std::vector<
   // What fails for some values fails where the script calls it, before what comes after, and though nobody uses it.
   if (judges_values(op, arguments)) return false;
   // Where a view lies is read of a tensor (`narrow` takes its start as one): that may fail, and must be known now.
-  const auto& results = op.schema().returns();
-  const bool is_view = std::any_of(results.begin(), results.end(), [](const auto& each) { return each.alias_info(); });
-  return !odd && !(is_view && reads_place);
+  return !odd && !(traits.aliases && reads_place);
 }
 
 void TraceReplayer::call(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
@@ -288,7 +279,7 @@ void TraceReplayer::call(const c10::OperatorHandle& op, torch::jit::Stack& stack
   if (refused || !can_replay(op, arguments, state) || !enter_segment(state)) {
     if (refused) capture::graph_break(refused->kind, refused->what, refused->hint);
     end_segment();
-    if (writes_unseen(op, arguments)) compute_closed();
+    if (writes_unseen(traits_of(op), arguments)) compute_closed();
     op.callBoxed(&stack);
     return;
   }
@@ -395,12 +386,13 @@ void TraceReplayer::note_results(TraceStep& step, const std::vector<c10::IValue>
                                  const torch::jit::Stack& stack, bool recorded) {
   const auto known = now_.signature_with(step);
   now_.signature = known ? *known : add_signature(step);
+  const std::vector<at::Tensor> given = tensors_of(arguments);
   std::vector<ResultLayout> layouts;
   bool aliases = false, empty = false;
   for (size_t i = stack.size() - step.num_results; i < stack.size(); ++i) {
     const at::Tensor& result = stack[i].toTensor();
     layouts.push_back(ResultLayout::of(result));
-    if (share_memory_with(arguments, result)) aliases = true, layouts.back().storage_bytes = 0;  // it has none itself
+    if (shares_memory(result, given)) aliases = true, layouts.back().storage_bytes = 0;  // it has none itself
     empty |= result.defined() && result.numel() == 0;  // which shares no memory, whatever it is
     now_.add_value(result);
   }
@@ -416,8 +408,7 @@ void TraceReplayer::note_results(TraceStep& step, const std::vector<c10::IValue>
     // With sizes of one kind there is nothing to predict yet: most traces are thrown away with a graph that has no
     // break.
     if (step.results.empty())
-      for_each_tensor(arguments,
-                      [&](const at::Tensor& tensor) { step.first_arguments.push_back(ResultLayout::of(tensor)); });
+      for (const at::Tensor& tensor : given) step.first_arguments.push_back(ResultLayout::of(tensor));
     else
       check_prediction(step, arguments, layouts);
     step.add_layouts(now_.signature, std::move(layouts));
@@ -448,7 +439,7 @@ TraceStep* TraceReplayer::add_step(const c10::OperatorHandle& op, const std::vec
   for (const c10::IValue& argument : arguments) step->arguments.push_back(now_.describe(argument, *step));
   step->first_value = static_cast<uint32_t>(now_.values.size());
   step->num_results = static_cast<uint32_t>(op.schema().returns().size());
-  for (const auto& result : op.schema().returns()) step->aliases |= result.alias_info() != nullptr;
+  step->aliases = traits_of(op).aliases;
   const Recorder* const recorder = Recorder::current();
   step->source = recorder ? recorder->line() : ScriptScope::line();
   ++tree_->num_steps;

@@ -14,7 +14,6 @@
 #include "runtime/backends/shipped.h"
 #include "runtime/capture/reports/logs.h"
 #include "runtime/capture/reports/trace_events.h"
-#include "runtime/capture/rules/arguments.h"
 #include "runtime/compat/autocast.h"
 #include "runtime/graph/passes/clean.h"
 #include "runtime/messages/debugging/debug_folder.h"
@@ -35,19 +34,6 @@ ResultLayout ResultLayout::of(const at::Tensor& tensor) {
   layout.storage_offset = tensor.storage_offset();
   layout.storage_bytes = tensor.storage().nbytes();
   return layout;
-}
-
-std::vector<at::Tensor> tensors_of(const std::vector<c10::IValue>& arguments) {
-  std::vector<at::Tensor> tensors;
-  for_each_tensor(arguments, [&](const at::Tensor& tensor) { tensors.push_back(tensor); });
-  return tensors;
-}
-
-std::optional<uint32_t> index_among(const std::vector<c10::IValue>& arguments, const at::Tensor& tensor) {
-  const std::vector<at::Tensor> tensors = tensors_of(arguments);
-  for (uint32_t i = 0; i < tensors.size(); ++i)
-    if (tensors[i].defined() && tensors[i].is_same(tensor)) return i;
-  return std::nullopt;
 }
 
 const std::vector<ResultLayout>* TraceStep::layouts(uint64_t signature) const {

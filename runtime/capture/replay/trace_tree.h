@@ -44,11 +44,6 @@ struct ResultLayout {
   static ResultLayout of(const at::Tensor& tensor);
 };
 
-/// All tensors of a call's arguments, those of lists included.
-std::vector<at::Tensor> tensors_of(const std::vector<c10::IValue>& arguments);
-/// Which one of these `tensor` is.
-std::optional<uint32_t> index_among(const std::vector<c10::IValue>& arguments, const at::Tensor& tensor);
-
 struct TraceStep;
 
 /// A segment that ended here.

@@ -3,6 +3,8 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
 
+#include <cstdint>
+#include <optional>
 #include <vector>
 
 /// The arguments of operators, as their callers stack them.
@@ -26,6 +28,21 @@ void for_each_tensor(const c10::IValue& value, const Visit& visit) {
 template <typename Visit>
 void for_each_tensor(const std::vector<c10::IValue>& values, const Visit& visit) {
   for (const c10::IValue& value : values) for_each_tensor(value, visit);
+}
+
+/// All that for_each_tensor visits.
+inline std::vector<at::Tensor> tensors_of(const std::vector<c10::IValue>& arguments) {
+  std::vector<at::Tensor> tensors;
+  for_each_tensor(arguments, [&](const at::Tensor& tensor) { tensors.push_back(tensor); });
+  return tensors;
+}
+
+/// Which one of these `tensor` is.
+inline std::optional<uint32_t> index_among(const std::vector<c10::IValue>& arguments, const at::Tensor& tensor) {
+  const std::vector<at::Tensor> tensors = tensors_of(arguments);
+  for (uint32_t i = 0; i < tensors.size(); ++i)
+    if (tensors[i].is_same(tensor)) return i;
+  return std::nullopt;
 }
 
 /// A number of the script in the place of a tensor: it takes part in type promotion as a number.

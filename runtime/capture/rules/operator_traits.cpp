@@ -54,6 +54,8 @@ OperatorTraits by_schema(const c10::OperatorHandle& op) {
   OperatorTraits traits;
   traits.refused = refused(schema);
   traits.computes = !graph::writes(op) && !graph::is_random(op) && !graph::is_effect(op) && gives_plain_tensors(schema);
+  for (const auto& result : schema.returns()) traits.aliases |= result.alias_info() != nullptr;
+  traits.writes_noise = base_name(op) == "rrelu_with_noise";
   if (base_name(op).find("_norm") == std::string::npos) return traits;
   for (size_t i = 0; i < schema.arguments().size(); ++i)
     for (const std::string_view name : {"training", "train", "use_input_stats"})

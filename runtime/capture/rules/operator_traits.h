@@ -12,6 +12,8 @@ struct OperatorTraits {
   enum class Refused : uint8_t { no, writes_to_out, reads_value, mixes_lists };
   Refused refused = Refused::no;
   bool computes = false;         // plain tensors of its arguments, and does nothing else
+  bool aliases = false;          // a result may be a view
+  bool writes_noise = false;     // to an argument, which the schema does not say
   std::vector<size_t> training;  // arguments that make a normalisation write to its statistics, which no schema says
 };
 

@@ -35,6 +35,10 @@ bool judges_values(const c10::OperatorHandle& op, const std::vector<c10::IValue>
   });
 }
 
+bool selects_for_batch(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments) {
+  return op.operator_name().name == "triage::select" && arguments[0].toTensor().dim() == 0;
+}
+
 std::optional<Refusal> refusal(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments,
                                bool dynamic_shapes) {
   if (!dynamic_shapes && gives_dynamic_shape(op, arguments))

@@ -31,6 +31,9 @@ bool gives_dynamic_shape(const c10::OperatorHandle& op, const std::vector<c10::I
 /// out of range, an integer divided by zero. (Linear algebra tells by LinAlgError.)
 bool judges_values(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments);
 
+/// A condition of the whole batch chooses between the values of two branches.
+bool selects_for_batch(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments);
+
 /// The call changes this argument in place.
 inline bool is_written(const c10::Argument& argument) {
   return argument.alias_info() && argument.alias_info()->isWrite();

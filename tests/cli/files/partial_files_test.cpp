@@ -110,6 +110,10 @@ TEST_CASE("a .pt file: a dict with keys of several kinds") {
   expect_error<FileError>([&] { load_tensor(path + ":3"); }, {"x.pt:3", "two entries of its dict have this name"});
   archive(path, "}(" + integer(3) + whole + integer(4) + whole + "u");
   CHECK(load_file(path).toGenericDict().contains(3));
+  std::string unnamed_keys = "}(";
+  for (int i = 0; i < 10'001; ++i) unnamed_keys += integer(1) + "\x85" + integer(2);
+  archive(path, unnamed_keys + text("w") + whole + "u");
+  expect_error<FileError>([&] { load_tensor(path); }, {unnamed});  // as many entries as nobody reads are refused
 }
 
 TEST_CASE("a .safetensors file: a dtype that LibTorch lacks spoils no other tensor") {
