@@ -5,6 +5,7 @@
 #   triage_lua_api  Lua 5.4 compiled as C++
 # fmt and spdlog are found by pkg-config: a project that triage is a part of may have targets of CMake for other versions.
 
+include(CheckCXXSourceCompiles)
 include(LibTorch)
 triage_prefer_python_torch()
 if(NOT PROJECT_IS_TOP_LEVEL)
@@ -95,8 +96,15 @@ function(triage_library name)
   add_library(triage::${public} ALIAS ${name})
 endfunction()
 
+# Lua compiled as C++ exports C names in Debian 12, which its lua.hpp declares, and C++ names in Debian 13.
 add_library(triage_lua_api INTERFACE)
 target_link_libraries(triage_lua_api INTERFACE PkgConfig::TRIAGE_LUA)
+set(CMAKE_REQUIRED_LIBRARIES PkgConfig::TRIAGE_LUA)
+check_cxx_source_compiles("#include <lua.hpp>\nint main() { lua_close(luaL_newstate()); }" TRIAGE_LUA_HAS_C_NAMES)
+unset(CMAKE_REQUIRED_LIBRARIES)
+if(NOT TRIAGE_LUA_HAS_C_NAMES)
+  target_include_directories(triage_lua_api SYSTEM BEFORE INTERFACE ${PROJECT_SOURCE_DIR}/cmake/lua_cxx_names)
+endif()
 
 # For the program (`triage exec --ranks`), the tests and the example of several processes; the libraries do without.
 find_path(TRIAGE_GLOO_HEADERS gloo/rendezvous/store.h)
