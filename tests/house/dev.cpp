@@ -68,7 +68,7 @@ TEST_CASE("docs/versions.md names the versions that the build and its tests take
   const auto names = [&](const std::string& text) { CHECK_MESSAGE(page.find(text) != std::string::npos, text); };
   names("and " + found("dev", "torch_version=([0-9]+\\.[0-9]+)") + " (the wheel of PyTorch, CPU)");
   names("| CMake | " + found("CMakeLists.txt", "cmake_minimum_required\\(VERSION ([0-9.]+)\\)") + " |");
-  names(found("bindings/python/pyproject.toml", "requires-python = \">=([0-9.]+)\"") +
+  names(found("bindings/python/pyproject.toml.in", "requires-python = \">=([0-9.]+)\"") +
         " and newer, where the PyTorch has them");
   names("`find_package(triage " + found("CMakeLists.txt", "VERSION ([0-9]+\\.[0-9]+)\\.[0-9]+ LANGUAGES") + ")`");
 }

@@ -35,10 +35,7 @@ def load() -> None:
         operators: Any = torch.ops
         operators.load_library(Path(__file__).with_name("libtriage_torch.so"))
     except OSError as error:
-        raise ImportError(
-            f"the library of triage cannot be loaded: {error}. A wheel links the Lua, fmt, spdlog and OpenSSL of the system that "
-            f"it was built on (Debian: liblua5.4-0, libfmt9, libspdlog1.10, libssl3)."
-        ) from None
+        raise ImportError(f"the library of triage cannot be loaded: {error}") from None
 
 
 load()

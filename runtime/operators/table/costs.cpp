@@ -45,6 +45,11 @@ double broadcast_elements(const Call& call) {
   return any ? product(sizes) : 0;
 }
 
+double quotient_work(const Call& call) {
+  const double all = std::max(given_elements(call), broadcast_elements(call));
+  return call.value("rounding_mode").isNone() ? all / 5 : all;  // true division does not round
+}
+
 double product(c10::ArrayRef<int64_t> sizes) {
   double all = 1;
   for (const int64_t size : sizes) all *= static_cast<double>(std::max<int64_t>(size, 1));

@@ -65,6 +65,7 @@ double diagonal_work(const Call& call);
 double quantiles(const Call& call);
 double quantile_work(const Call& call);
 double repeated_difference(const Call& call);
+double quotient_work(const Call& call);
 double indexed(const Call& call);
 double indexed_work(const Call& call);
 double positions(const Call& call);
@@ -117,6 +118,7 @@ constexpr Cost slow_pointwise = of_elements(broadcast, 30);  // functions that t
 constexpr Cost choosing = of_elements(spread<2>, 8);
 constexpr Cost composed = of_elements(spread<2>, 20);  // made of several operators
 constexpr Cost dividing = of_elements(spread<2>, 50);
+constexpr Cost dividing_by_mode{spread<2>, 50, quotient_work, true};
 constexpr Cost of_each = of_given(given<2>, 20);
 constexpr Cost spreading = of_given(reduced, 35);  // a standard deviation, a norm
 constexpr Cost copying = of_given(given<2>, 10);

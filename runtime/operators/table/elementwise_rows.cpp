@@ -9,6 +9,7 @@ namespace {
 using cost::choosing;
 using cost::composed;
 using cost::dividing;
+using cost::dividing_by_mode;
 using cost::of_each;
 using cost::of_elements;
 using cost::of_given;
@@ -128,9 +129,9 @@ constexpr Row elementwise[] = {
     {"divide", "_ Tensor Scalar", {"elementwise judges_whole", "real: a / b"}, "self: any; other: any", pointwise},
     {"true_divide", "_ Tensor Scalar", {"elementwise", "real: a / b"}, "self: any; other: any", pointwise},
     {"div", "_ Tensor_mode Scalar_mode", "elementwise judges_whole quotient", "rounding_mode: one:floor|trunc",
-     dividing, relation::divides},
+     dividing_by_mode, relation::divides},
     {"divide", "_ Tensor_mode Scalar_mode", "elementwise judges_whole quotient", "rounding_mode: one:floor|trunc",
-     dividing, relation::divides},
+     dividing_by_mode, relation::divides},
     {"floor_divide", "_ . Scalar", "elementwise judges_whole quotient number:floor_divide", "", dividing,
      relation::divides},
     {"floor_divide_", "Tensor", "elementwise judges_whole quotient number:floor_divide", "", dividing,
@@ -233,7 +234,7 @@ constexpr Row reduction[] = {
     {"linalg_vector_norm", ".", "rounds_by_position keeps_rows", "self: float; dtype: float", spreading},
     {"linalg_norm", ".", "", "self: single; dtype: single", spreading, relation::vector_norm},
     {"linalg_matrix_norm", "str_ord", "", "self: single rank:2..16; ord: one:fro; dim: dims len:2..2; dtype: single",
-     spreading},
+     of_given(cost::reduced, 20)},
     {"softmax log_softmax", "int", "sizes:like_first never_raises rounds_by_position", "dtype: float", of_each},
     {"special_softmax special_log_softmax", ".", "", "dtype: float", of_each},
     {"cumsum", "_ .", "sizes:like_first never_raises same_out masked:cumulated", "", of_each},

@@ -11,7 +11,8 @@ using cost::of_elements;
 using cost::of_given;
 
 constexpr Cost product{cost::matrix_product, 1, cost::matrix_product_work};
-constexpr Cost decomposition{cost::given<3>, 2, cost::cubic_work};
+constexpr Cost decomposition{cost::given<3>, 1.2, cost::cubic_work};
+constexpr Cost half_decomposition{cost::given<3>, 0.7, cost::cubic_work};  // of symmetric matrices
 constexpr Cost loss = of_elements(cost::joined<4>, 20);
 constexpr Cost loss_of_classes = of_given(cost::moved<4>, 20);
 constexpr Cost recording{cost::flags, 20, cost::flags_work};
@@ -54,7 +55,7 @@ constexpr Row linear[] = {
      {cost::distances, 5, cost::distance_work}},
     {"cross", ".", "", "*: number", of_elements(cost::joined<4>, 20)},
     {"linalg_cross", ".", "", "*: number", of_elements(cost::joined<4>, 20)},
-    {"linalg_cholesky linalg_cholesky_ex cholesky", ".", "", "*: single rank:2..16", decomposition},
+    {"linalg_cholesky linalg_cholesky_ex cholesky", ".", "", "*: single rank:2..16", half_decomposition},
     {"linalg_inv linalg_inv_ex inverse linalg_det det linalg_slogdet slogdet logdet", ".", "", "*: single rank:2..16",
      decomposition},
     {"linalg_solve", ".", "", "*: single rank:1..16 like:A; A: rank:2..16", {cost::solutions, 2, cost::solutions_work}},
@@ -176,22 +177,22 @@ constexpr Row network[] = {
      ".",
      "keeps_rows",
      "self: float rank:2..3 filled; output_size: 1..1048576 len:1..1",
-     {cost::adaptive_pooling, 20, cost::adaptive_pooling_work}},
+     {cost::adaptive_pooling, 15, cost::adaptive_pooling_work}},
     {"adaptive_avg_pool2d adaptive_max_pool2d",
      ".",
      "keeps_rows",
      "self: float rank:3..4 filled; output_size: 1..1048576 len:1..2",
-     {cost::adaptive_pooling, 20, cost::adaptive_pooling_work}},
+     {cost::adaptive_pooling, 15, cost::adaptive_pooling_work}},
     {"adaptive_avg_pool3d adaptive_max_pool3d",
      ".",
      "keeps_rows",
      "self: float rank:4..5 filled; output_size: 1..1048576 len:1..3",
-     {cost::adaptive_pooling, 20, cost::adaptive_pooling_work}},
+     {cost::adaptive_pooling, 15, cost::adaptive_pooling_work}},
     {"constant_pad_nd",
      ".",
      "moves keeps_rows masked:padded",
      "self: any; pad: offset len:0..32",
-     {cost::padding, 20, cost::padding_work},
+     {cost::padding, 10, cost::padding_work},
      relation::constant_padding},
     {"pad",
      ".",
@@ -246,7 +247,7 @@ constexpr Row flags[] = {
     {"math", ". Scalar Tensor", "sizes:scalar never_raises no_gradient", "*: any; function: any", number, nullptr,
      "triage"},
     {"item", ".", "sizes:scalar never_raises no_gradient", "*: any", number, nullptr, "triage"},
-    {"size", ".", "sizes:scalar never_raises no_gradient", "*: any; dim: dim", number, nullptr, "triage"},
+    {"size", ".", "sizes:scalar never_raises no_gradient", "*: any; dim: dim", cost::view, nullptr, "triage"},
     {"assert_scalar", ".", "no_gradient", "*: any; message: any", number, nullptr, "triage"},
     {"_assert_async", "msg", "queries effect", "*: any; assert_msg: any", number},
 };

@@ -78,4 +78,10 @@ double excess_of_bytes(const LargeCall& call) {
   return static_cast<double>(call.bound) / static_cast<double>(std::max({call.peak, call.given, least_given}));
 }
 
+double excess_of_time(const LargeCall& call) {
+  constexpr double nanoseconds_a_byte = 0.25;
+  const double read = nanoseconds_a_byte * static_cast<double>(std::max(call.given, call.peak));
+  return static_cast<double>(call.time_bound) / std::max(static_cast<double>(call.nanoseconds), read);
+}
+
 }  // namespace triage::fuzz

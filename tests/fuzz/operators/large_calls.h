@@ -25,6 +25,9 @@ std::vector<LargeCall> large_calls(const Target& target, int64_t count, uint64_t
 /// bound that is far above the few bytes of a sum, but no more than its input, refuses nothing.
 double excess_of_bytes(const LargeCall& call);
 
+/// The same for time: what was given, and what was made, counts as read once.
+double excess_of_time(const LargeCall& call);
+
 /// Whether a bound is far above what one call takes because another, of the same sizes, takes that much: where values
 /// decide, or the way that this LibTorch was built to go.
 bool has_wide_bound(const Target& target);

@@ -48,6 +48,36 @@ int print_large_calls(const std::vector<Target>& targets, int64_t count, uint64_
   return 0;
 }
 
+/// The time bounds beside the time that large calls take. Bounds are for a slow core: the median operator says how much
+/// faster this one is. A bound is wrong where a call takes longer, or where every call is four times further from it
+/// than the median.
+int check_times(const std::vector<Target>& targets, int64_t count, uint64_t seed) {
+  constexpr double most_beyond = 4;
+  std::vector<std::pair<double, std::string>> least;
+  size_t wrong = 0;
+  for (const Target& target : targets) {
+    std::optional<double> of_target;
+    for (const LargeCall& call : large_calls(target, count, seed)) {
+      if (call.time_bound == 0) continue;  // a view
+      const double excess = excess_of_time(call);
+      if (call.nanoseconds > call.time_bound && ++wrong)
+        std::cout << target.name << " took " << call.nanoseconds << " ns, its bound is " << call.time_bound << ": "
+                  << call.arguments << "\n";
+      if (call.plain) of_target = std::min(of_target.value_or(excess), excess);
+    }
+    if (of_target && !has_wide_bound(target)) least.emplace_back(*of_target, target.name);
+  }
+  if (least.empty()) return 0;
+  std::sort(least.begin(), least.end());
+  const double median = least[least.size() / 2].first;
+  for (const auto& [excess, name] : least)
+    if (excess > most_beyond * median && ++wrong)
+      std::cout << name << ": its bound is " << excess / median << " times as far from the time taken as the median\n";
+  std::cout << least.size() << " operators, the bound of the median is " << median << " times the time taken, " << wrong
+            << " wrong\n";
+  return wrong ? 1 : 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -58,6 +88,7 @@ int main(int argc, char** argv) {
   std::vector<std::string> names;
   int64_t at = -1;
   int64_t large = 0;
+  int64_t times = 0;
   bool table = false, progress = false, one_fill = false;
   app.add_option("--seed", options.seed, "decides all arguments");
   app.add_option("--calls", options.calls, "how many");
@@ -70,6 +101,7 @@ int main(int argc, char** argv) {
   app.add_flag("--one-fill", one_fill, "no second run with another fill of memory");
   app.add_option("--large", large,
                  "so many calls of each on large inputs: a line for each, with its bounds and what it took");
+  app.add_option("--times", times, "compare the time bounds with so many calls of each on large inputs; no other load");
   app.add_flag("--print", table, "a line for each operator");
   app.add_flag("--progress", progress, "say how far it is");
   CLI11_PARSE(app, argc, argv);
@@ -87,6 +119,7 @@ int main(int argc, char** argv) {
     std::cerr << "fuzz_operators: no such operator has a contract\n";
     return 2;
   }
+  if (times > 0) return check_times(targets, times, options.seed);
   if (large > 0) return print_large_calls(targets, large, options.seed);
   if (at >= 0) return repeat(targets, options.seed, at);
   options.compare_fills = !one_fill;
