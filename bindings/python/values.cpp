@@ -403,6 +403,9 @@ RuntimeOptions runtime_options_from(const Dict& values) {
   options.take("on_slow_reload", result.on_slow_reload);
   options.take("on_new_graph_breaks", result.on_new_graph_breaks);
   options.take("state_keys", result.state_keys);
+  int64_t state_age = 0;
+  options.take("state_age", state_age);
+  result.state_age = std::chrono::seconds(state_age);
   options.take("seed", result.seed);
   options.take("count_flags", result.count_flags);
   DecisionLogOptions decisions;
@@ -414,13 +417,20 @@ RuntimeOptions runtime_options_from(const Dict& values) {
   options.take("decisions_mask", decisions.mask);
   options.take("decisions_mask_key", decisions.mask_key);
   options.take("decisions_capsules", capsule_dir);
+  options.take("decisions_max_capsules", decisions.max_capsules);
+  options.take("decisions_capsule_bad_rows", decisions.capsule_bad_rows);
+  options.take("decisions_events", decisions.events);
+  options.take("decisions_max_file_bytes", decisions.max_file_bytes);
+  options.take("decisions_max_files", decisions.max_files);
+  options.take("decisions_queue_records", decisions.queue_records);
+  options.take("decisions_max_samples", decisions.max_samples);
   options.take("instructions", result.limits.instructions);
   options.take("seconds", result.limits.seconds);
   options.take("script_bytes", result.limits.script_bytes);
   options.take("tensor_bytes", result.limits.tensor_bytes);
   options.nothing_else(
       "backend, on_error, fullgraph, masked_rows, trusted, cache_dir, keep_versions, trial_calls, "
-      "trial_seconds, failures_to_revert, reload_latency_ratio, on_slow_reload, on_new_graph_breaks, state_keys, seed, "
+      "trial_seconds, failures_to_revert, reload_latency_ratio, on_slow_reload, on_new_graph_breaks, state_keys, state_age, seed, "
       "count_flags, decision_log, limits, instructions, seconds, script_bytes, tensor_bytes");
   result.masked_rows = masked_rows_from(masked_rows);
   result.cache_dir = cache_dir;

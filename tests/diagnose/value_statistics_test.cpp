@@ -82,7 +82,7 @@ struct WithIsa {
   ~WithIsa() { chosen_isa = machine_isa(); }
 };
 
-const ValueStatistics& row_of(const std::vector<ValueStatistics>& all, const std::string& location) {
+const ValueStatistics& row_of(const std::vector<ValueStatistics>& all, std::string_view location) {
   for (const ValueStatistics& one : all)
     if (one.location == location) return one;
   FAIL("no row " << location);

@@ -205,10 +205,32 @@ def test_the_decision_log_masks_and_drops_fields(tmp_path):
     assert repaired(again) == 0.0
 
 
+def test_the_decision_log_has_bounds(tmp_path):
+    file = tmp_path / "decisions.jsonl"
+    log = triage.DecisionLog(
+        file, events=False, max_samples=1, max_file_bytes=2000, max_files=2, queue_records=64,
+        capsules=tmp_path / "capsules", max_capsules=2, capsule_bad_rows=True,
+    )  # fmt: skip
+    with triage.Runtime(decision_log=log, state_age=60) as runtime:
+        policy = runtime.load_source(LIVE)
+        for _ in range(20):
+            policy(torch.full((3, 1), math.nan))
+            runtime.flush()
+    files = sorted(tmp_path.glob("decisions*.jsonl"))
+    lines = [json.loads(line) for each in files for line in each.read_text().splitlines()]
+    assert len(files) == 3 and all(each.stat().st_size <= 2000 for each in files)
+    assert lines and all("event" not in line and len(line["samples"]) == 1 for line in lines)
+    assert len(list((tmp_path / "capsules").iterdir())) == 2
+
+
 def test_what_a_decision_log_refuses(tmp_path):
     with pytest.raises(triage.InputTypeError, match="DecisionLog: `drop` is a list of names of fields; got str 'path'"):
         triage.Runtime(decision_log=triage.DecisionLog(tmp_path / "log", drop="path"))
     with pytest.raises(triage.ConfigError):
         triage.Runtime(decision_log=triage.DecisionLog(tmp_path / "log", clean_share=2.0))
+    with pytest.raises(triage.InputTypeError, match="DecisionLog: `events` is True or False; got str 'no'"):
+        triage.Runtime(decision_log=triage.DecisionLog(tmp_path / "log", events="no"))
+    with pytest.raises(triage.InputError, match="DecisionLog: `max_files` is"):
+        triage.Runtime(decision_log=triage.DecisionLog(tmp_path / "log", max_files=-1))
     with pytest.raises(triage.InputTypeError, match="`decision_log` is a path"):
         triage.Runtime(decision_log=7)

@@ -227,22 +227,30 @@ class Ended:
     def note(self, verdict: Tensor, requests: Tensor | Sequence[Any]) -> None:
         """The verdicts of the next step, and for each the request."""
         self.tell()
+        step = next(self._steps)
+        if not verdict.is_cuda:
+            self._tell_step(step, verdict.tolist(), requests)
+            return
         cuda: Any = torch.cuda
-        event = cuda.Event() if verdict.is_cuda else None
+        event = cuda.Event()
         if isinstance(requests, Tensor):
             requests = requests.to("cpu", non_blocking=True)
-        self._pending.append((event, next(self._steps), verdict.to("cpu", non_blocking=True), requests))
-        if event is not None:
-            event.record()
+        self._pending.append((event, step, verdict.to("cpu", non_blocking=True), requests))
+        event.record()
 
     def tell(self, wait: bool = False) -> None:
         while self._pending:
             event, step, verdict, requests = self._pending[0]
-            if event is not None and not event.query():
+            if not event.query():
                 if not wait:
                     return
                 event.synchronize()
             self._pending.popleft()
-            for row, said in enumerate(verdict.tolist()):
-                if said == 2:
-                    self._told(int(requests[row]) if isinstance(requests, Tensor) else requests[row], step)
+            self._tell_step(step, verdict.tolist(), requests)
+
+    def _tell_step(self, step: int, verdict: Sequence[int], requests: Tensor | Sequence[Any]) -> None:
+        if 2 not in verdict:
+            return
+        for row, said in enumerate(verdict):
+            if said == 2:
+                self._told(int(requests[row]) if isinstance(requests, Tensor) else requests[row], step)

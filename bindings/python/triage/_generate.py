@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from types import FrameType
 from typing import Any
 
@@ -124,9 +124,9 @@ class LogitsProcessor:
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         self._find_step(input_ids, scores)
-        finished = self._finished(input_ids)
+        finished = cache(partial(self._finished, input_ids))
         given: dict[str, Callable[[], Tensor]] = {
-            "request_ids": lambda: self._request_ids(scores.device).masked_fill(finished, -1),
+            "request_ids": lambda: self._request_ids(scores.device).masked_fill(finished(), -1),
             "history": lambda: self._history(input_ids),
         }
         for name, each in self._inputs.items():
@@ -134,7 +134,9 @@ class LogitsProcessor:
         scores, verdict, f = self._steps.run(scores, given, lambda: [str(self._first + row // self._beams) for row in range(self._rows)])
         if self._beams > 1:  # the token `eos` has the score 0 in a row that ends, which no healthy hypothesis can have
             scores = scores + torch.where(verdict == 2, _LAST_CHOICE, -0.0).to(scores.dtype).unsqueeze(1)
-        self._verdicts.append(verdict.masked_fill(finished, 0))
+        if verdict.is_cuda or any(verdict.tolist()):
+            verdict = verdict.masked_fill(finished(), 0)
+        self._verdicts.append(verdict)
         self._flags.append(f)
         if not self._assisted:
             self._note_ends()

@@ -24,7 +24,9 @@ class DecisionLog:
 
     clean_share: 0 to 1, the share of calls without a flagged sample that get a line, too. drop: names of fields that are left out.
     mask: names of fields of text that are replaced by a hash, with mask_key as its key. capsules: a folder for capsules of flagged and
-    of failed calls.
+    of failed calls, at most max_capsules (100); capsule_bad_rows: only flagged samples go into them. events: whether what happens to
+    policies gets lines, too. A file that would get larger than max_file_bytes (64 MiB) is renamed; max_files (5) of these are kept.
+    queue_records (1024): so many calls wait for the thread of the log at most. max_samples (100): a line lists so many.
     """
 
     file: str | os.PathLike[str]
@@ -33,6 +35,13 @@ class DecisionLog:
     mask: Sequence[str] = ()
     mask_key: str | None = None
     capsules: str | os.PathLike[str] | None = None
+    max_capsules: int | None = None
+    capsule_bad_rows: bool = False
+    events: bool = True
+    max_file_bytes: int | None = None
+    max_files: int | None = None
+    queue_records: int | None = None
+    max_samples: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,23 +75,22 @@ def _sample_ids(operation: str, name: str, value: Any) -> list[str]:
 def _decision_log(operation: str, name: str, value: Any) -> str | DecisionLog:
     if not isinstance(value, DecisionLog):
         return arguments.path(operation, name, value)
-    capsules, key = value.capsules, value.mask_key
-    return DecisionLog(
-        file=arguments.path("DecisionLog", "file", value.file),
-        clean_share=number("DecisionLog", "clean_share", value.clean_share),
-        drop=tuple(arguments.texts("DecisionLog", "drop", value.drop, "names of fields")),
-        mask=tuple(arguments.texts("DecisionLog", "mask", value.mask, "names of fields")),
-        mask_key=None if key is None else arguments.text("DecisionLog", "mask_key", key),
-        capsules=None if capsules is None else arguments.path("DecisionLog", "capsules", capsules),
-    )
+    given = {field.name: getattr(value, field.name) for field in dataclasses.fields(DecisionLog)}
+    return DecisionLog(**_checked("DecisionLog", given, _OF_LOGS))
 
 
+_FIELDS: Check = lambda operation, name, value: tuple(arguments.texts(operation, name, value, "names of fields"))
+_OF_LOGS: dict[str, Check] = {
+    "file": arguments.path, "clean_share": number, "drop": _FIELDS, "mask": _FIELDS, "mask_key": arguments.text,
+    "capsules": arguments.path, "max_capsules": count, "capsule_bad_rows": arguments.switch, "events": arguments.switch,
+    "max_file_bytes": count, "max_files": count, "queue_records": count, "max_samples": count,
+}  # fmt: skip
 _GATE, _ON_ERROR = _choice("warn", "refuse", "shadow"), _choice("raise", "pass_through", "last_good")
 _OF_RUNTIMES: dict[str, Check] = {
     "backend": arguments.text, "on_error": _ON_ERROR, "fullgraph": arguments.switch, "masked_rows": _choice("warn", "require"),
     "trusted": arguments.switch, "cache_dir": arguments.path, "keep_versions": count, "trial_calls": count, "trial_seconds": number,
     "failures_to_revert": count, "reload_latency_ratio": number, "on_slow_reload": _GATE, "on_new_graph_breaks": _GATE,
-    "state_keys": count, "seed": count, "count_flags": arguments.switch, "decision_log": _decision_log,
+    "state_keys": count, "state_age": count, "seed": count, "count_flags": arguments.switch, "decision_log": _decision_log,
     "instructions": count, "seconds": number, "script_bytes": count, "tensor_bytes": count,
 }  # fmt: skip
 _OF_CALLS: dict[str, Check] = {
@@ -128,7 +136,7 @@ def of_library(options: Mapping[str, Any]) -> dict[str, Any]:
     log = options.get("decision_log")
     if not isinstance(log, DecisionLog):
         return dict(options)
-    of_log = {f"decisions_{name}": value for name, value in dataclasses.asdict(log).items() if name != "file" and value}
+    of_log = {f"decisions_{name}": value for name, value in dataclasses.asdict(log).items() if name != "file" and value not in (None, ())}
     lists = {name: list(value) if isinstance(value, tuple) else value for name, value in of_log.items()}
     return {**options, "decision_log": log.file, **lists}
 

@@ -462,6 +462,7 @@ class Runtime:
         on_slow_reload: Gate | None = None,
         on_new_graph_breaks: Gate | None = None,
         state_keys: int | None = None,
+        state_age: int | None = None,
         seed: int | None = None,
         count_flags: bool | None = None,
         decision_log: str | os.PathLike[str] | DecisionLog | None = None,
