@@ -17,7 +17,7 @@ from test_docs import run_page
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
 import triage
-from triage import _decoding
+from triage import _decoding, _generate
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 SERVING = ROOT / "scripts/policies/serving"
@@ -239,7 +239,8 @@ def test_a_step_reads_no_value(monkeypatch):
     ids = prompts(4)
     processor = triage.LogitsProcessor(*map(policy, ["nan_rows", "repetition", "quarantine"]), eos=[EOS, 2], pad=PAD, num_beams=2)
     processor(ids, torch.zeros(4, VOCABULARY))
-    monkeypatch.setattr(_decoding.Ended, "tell", lambda self, wait=False: None)  # what has come to the host
+    monkeypatch.setattr(_generate, "comes_later", lambda verdict: True)
+    monkeypatch.setattr(_decoding.Ended, "note", lambda self, verdict, requests: None)  # which copies it without waiting
     read = []
     for name in "item", "tolist", "cpu", "numpy", "__bool__", "__int__", "__index__", "__float__":
         original = getattr(torch.Tensor, name)

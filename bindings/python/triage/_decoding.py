@@ -211,6 +211,11 @@ def configured(mine: Mapping[str, Any], eos: int | Sequence[int] | None) -> tupl
     return steps, window, [follow(folder) for folder in sorted(folders)]
 
 
+def comes_later(verdict: Tensor) -> bool:
+    """Whether to read its values now would wait for a device."""
+    return verdict.is_cuda
+
+
 def log_end(request: Any, step: int) -> None:
     _log.warning("a policy ended request %s: its logits are bad", request)
 
@@ -228,7 +233,7 @@ class Ended:
         """The verdicts of the next step, and for each the request."""
         self.tell()
         step = next(self._steps)
-        if not verdict.is_cuda:
+        if not comes_later(verdict):
             self._tell_step(step, verdict.tolist(), requests)
             return
         cuda: Any = torch.cuda

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from . import _arguments as arguments
-from ._decoding import Ended, Steps, new_requests
+from ._decoding import Ended, Steps, comes_later, new_requests
 from ._errors import InputError, InputTypeError
 from ._policy import Policy
 from .flags import UnpackedError, unpack_all
@@ -134,7 +134,7 @@ class LogitsProcessor:
         scores, verdict, f = self._steps.run(scores, given, lambda: [str(self._first + row // self._beams) for row in range(self._rows)])
         if self._beams > 1:  # the token `eos` has the score 0 in a row that ends, which no healthy hypothesis can have
             scores = scores + torch.where(verdict == 2, _LAST_CHOICE, -0.0).to(scores.dtype).unsqueeze(1)
-        if verdict.is_cuda or any(verdict.tolist()):
+        if comes_later(verdict) or any(verdict.tolist()):
             verdict = verdict.masked_fill(finished(), 0)
         self._verdicts.append(verdict)
         self._flags.append(f)
