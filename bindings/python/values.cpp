@@ -430,7 +430,8 @@ RuntimeOptions runtime_options_from(const Dict& values) {
   options.take("tensor_bytes", result.limits.tensor_bytes);
   options.nothing_else(
       "backend, on_error, fullgraph, masked_rows, trusted, cache_dir, keep_versions, trial_calls, "
-      "trial_seconds, failures_to_revert, reload_latency_ratio, on_slow_reload, on_new_graph_breaks, state_keys, state_age, seed, "
+      "trial_seconds, failures_to_revert, reload_latency_ratio, on_slow_reload, on_new_graph_breaks, state_keys, "
+      "state_age, seed, "
       "count_flags, decision_log, limits, instructions, seconds, script_bytes, tensor_bytes");
   result.masked_rows = masked_rows_from(masked_rows);
   result.cache_dir = cache_dir;

@@ -125,7 +125,9 @@ int64_t allocation_bound(const Contract& contract, const c10::FunctionSchema& sc
 int64_t time_bound(const Contract& contract, const c10::FunctionSchema& schema, c10::ArrayRef<c10::IValue> arguments) {
   const Cost& cost = contract.row->cost;
   const Call call = call_of(contract, schema, arguments);
-  return saturated(cost.nanoseconds * (cost.work ? cost.work(call) : work(call)));
+  bool is_complex = false;  // wider, and often conjugated first
+  for_each_tensor(arguments, [&](const at::Tensor& tensor) { is_complex |= tensor.is_complex(); });
+  return saturated(cost.nanoseconds * (cost.work ? cost.work(call) : work(call)) * (is_complex ? 4 : 1));
 }
 
 AskedAgain asked_again(const Contract& contract, const c10::FunctionSchema& schema) {

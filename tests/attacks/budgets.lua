@@ -152,3 +152,6 @@ torch.linalg_qr(torch.ones(1):expand({20000000, 1, 1}))
 
 -- many small products: budget
 torch.bmm(torch.ones(1):expand({1600000, 8, 8}), torch.ones(1):expand({1600000, 8, 8}))
+
+-- NaN, each of which equals no other: expected at most 10000
+torch.isin(torch.full({100000}, 0 / 0), torch.full({100000}, 0 / 0))

@@ -50,6 +50,15 @@ double quotient_work(const Call& call) {
   return call.value("rounding_mode").isNone() ? all / 5 : all;  // true division does not round
 }
 
+double hashed_work(const Call& call) {
+  double all = given_elements(call);
+  for_each_tensor(call.arguments, [&](const at::Tensor& tensor) {
+    // NaN equals nothing, not even itself: each is compared with all before it.
+    if (at::isFloatingType(tensor.scalar_type())) all += 0.02 * elements(tensor) * elements(tensor);
+  });
+  return all;
+}
+
 double product(c10::ArrayRef<int64_t> sizes) {
   double all = 1;
   for (const int64_t size : sizes) all *= static_cast<double>(std::max<int64_t>(size, 1));
@@ -346,7 +355,7 @@ double matrix_product(const Call& call) {
 double matrix_product_work(const Call& call) {
   const Product p = product_of(call);
   const double own = p.rows * p.columns * p.inner < small_product ? 0 : each_product;
-  return p.batch * (p.rows * p.columns * (p.inner + 1) + own) + given_elements(call);
+  return p.batch * (p.rows * p.columns * (p.inner + 1) + own) + 5 * given_elements(call);
 }
 
 double einsum(const Call& call) {
@@ -601,6 +610,14 @@ double orthogonal(const Call& call) {
   return given<4>(call) + 2 * product(self->sizes().slice(0, rank - 2)) * rows * rows * width(call, 4);
 }
 
+double norm_work(const Call& call) {
+  const double order = call.number(call.schema.argumentIndexWithName("p") ? Name("p") : Name("ord"), 2);
+  return given_elements(call) * (order == 1 || order == 2 || std::isinf(order) ? 1 : 4);
+}
+
+double repeated_difference_work(const Call& call) {
+  return given_elements(call) * static_cast<double>(std::max<int64_t>(call.integer("n", 1), 1));
+}
 double repeated_difference(const Call& call) { return (given_elements(call) + 8) * width(call) * 4; }
 
 static double repeated_elements(const Call& call) {

@@ -65,7 +65,10 @@ double diagonal_work(const Call& call);
 double quantiles(const Call& call);
 double quantile_work(const Call& call);
 double repeated_difference(const Call& call);
+double repeated_difference_work(const Call& call);
+double norm_work(const Call& call);
 double quotient_work(const Call& call);
+double hashed_work(const Call& call);
 double indexed(const Call& call);
 double indexed_work(const Call& call);
 double positions(const Call& call);
@@ -126,6 +129,6 @@ constexpr Cost moving = of_given(moved<2>, 10);  // by positions
 constexpr Cost reducing = of_given(reduced, 10);
 constexpr Cost placing = of_given(placed, 10);
 constexpr Cost selecting = of_given(placed, 60);
-constexpr Cost sorting = of_given(given<6>, 100);
+constexpr Cost sorting = of_given(given<6>, 300);
 
 }  // namespace triage::operators::cost

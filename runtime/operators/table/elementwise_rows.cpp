@@ -21,6 +21,8 @@ using cost::slow_pointwise;
 using cost::sorting;
 using cost::spreading;
 
+/// Other orders than 1, 2 and the infinite ones take a power of each element.
+constexpr Cost norm{cost::reduced, 35, cost::norm_work, true};
 constexpr Cost slow_composed = of_elements(cost::spread<4>, 60);
 
 // One element of the result for each place, after broadcasting.
@@ -31,7 +33,7 @@ constexpr Row elementwise[] = {
     {"sgn", "_ .", {"elementwise", "real: sign(a)"}, "self: any", pointwise},
     {"neg negative", "_ .", {"elementwise number:negate masked:kept", "number: -a"}, "self: any", pointwise},
     {"positive", ".", "elementwise", "self: any", cost::view},
-    {"sin cos tan selu", "_ .", "elementwise", "", pointwise},
+    {"sin cos tan selu", "_ .", "elementwise", "", slow_pointwise},
     {"deg2rad", "_ .", {"elementwise", "single_or_double: a * 0.017453292519943295"}, "", pointwise},
     {"rad2deg", "_ .", {"elementwise", "single_or_double: a * 57.29577951308232"}, "", pointwise},
     {"sign", "_ .", {"elementwise", "real: sign(a)"}, "", pointwise},
@@ -48,8 +50,8 @@ constexpr Row elementwise[] = {
     {"hardsigmoid", "_ .", {"elementwise", "real: at_most(at_least(a + 3, 0), 6) / 6"}, "", pointwise},
     {"hardswish", "_ .", {"elementwise", "real: a * at_most(at_least(a + 3, 0), 6) / 6"}, "", pointwise},
     {"exp", "_ .", {"elementwise rounds_by_position", "real: exp(a)"}, "", pointwise},
-    {"exp2", "_ .", {"elementwise rounds_by_position", "real: exp2(a)"}, "", pointwise},
-    {"expm1", "_ .", {"elementwise rounds_by_position", "real: expm1(a)"}, "", pointwise},
+    {"exp2", "_ .", {"elementwise rounds_by_position", "real: exp2(a)"}, "", of_elements(cost::broadcast, 150)},
+    {"expm1", "_ .", {"elementwise rounds_by_position", "real: expm1(a)"}, "", slow_pointwise},
     {"log", "_ .", {"elementwise rounds_by_position", "real: log(a)"}, "", pointwise},
     {"log2", "_ .", {"elementwise rounds_by_position", "real: log2(a)"}, "", pointwise},
     {"log10", "_ .", {"elementwise rounds_by_position", "real: log10(a)"}, "", pointwise},
@@ -66,7 +68,7 @@ constexpr Row elementwise[] = {
     {"erf", "_ .", {"elementwise rounds_by_position", "real: erf(a)"}, "", slow_pointwise},
     {"asinh acosh atanh arcsin arccos arctan arcsinh arccosh arctanh erfc erfinv lgamma digamma sinc mish", "_ .",
      "elementwise", "", slow_pointwise},
-    {"i0", "_ .", "elementwise", "", of_elements(cost::broadcast, 60)},
+    {"i0", "_ .", "elementwise", "", of_elements(cost::broadcast, 200)},
     {"special_erf special_erfc special_expit special_exp2 special_expm1 special_log1p special_ndtr special_sinc "
      "special_entr special_digamma special_psi special_gammaln special_i0",
      ".", "elementwise", "", slow_composed},
@@ -224,17 +226,18 @@ constexpr Row reduction[] = {
     {"all any", ". dim dims", "sizes:reduced queries never_raises no_gradient", "", reducing},
     {"std var", ". dim correction", "sizes:reduced never_raises rounds_by_position",
      "self: float; correction: -1000000..1000000", spreading},
-    {"std_mean var_mean", ". dim correction", "keeps_rows", "self: float; correction: -1000000..1000000", spreading},
+    {"std_mean var_mean", ". dim correction", "keeps_rows", "self: float; correction: -1000000..1000000",
+     of_given(cost::reduced, 100)},
     {"logsumexp", ".", "sizes:reduced never_raises rounds_by_position", "", of_each},
     {"special_logsumexp", ".", "sizes:reduced never_raises", "", of_each},
     {"count_nonzero", ". dim_IntList", "sizes:reduced queries never_raises no_gradient", "",
      of_given(cost::given<3>, 30)},
     {"norm", "Scalar ScalarOpt_dim ScalarOpt_dtype ScalarOpt_dim_dtype", "rounds_by_position keeps_rows",
-     "self: float; dtype: float", spreading},
-    {"linalg_vector_norm", ".", "rounds_by_position keeps_rows", "self: float; dtype: float", spreading},
-    {"linalg_norm", ".", "", "self: single; dtype: single", spreading, relation::vector_norm},
+     "self: float; dtype: float", norm},
+    {"linalg_vector_norm", ".", "rounds_by_position keeps_rows", "self: float; dtype: float", norm},
+    {"linalg_norm", ".", "", "self: single; dtype: single", norm, relation::vector_norm},
     {"linalg_matrix_norm", "str_ord", "", "self: single rank:2..16; ord: one:fro; dim: dims len:2..2; dtype: single",
-     of_given(cost::reduced, 20)},
+     of_given(cost::reduced, 15)},
     {"softmax log_softmax", "int", "sizes:like_first never_raises rounds_by_position", "dtype: float", of_each},
     {"special_softmax special_log_softmax", ".", "", "dtype: float", of_each},
     {"cumsum", "_ .", "sizes:like_first never_raises same_out masked:cumulated", "", of_each},
@@ -257,7 +260,7 @@ constexpr Row reduction[] = {
      "",
      "self: single filled; q: like:self filled rank:0..1; interpolation: one:linear|lower|higher|midpoint|nearest",
      {cost::quantiles, 100, cost::quantile_work}},
-    {"diff", ".", "view_or_copy", "n: 0..64", {cost::repeated_difference, 20}},
+    {"diff", ".", "view_or_copy", "n: 0..64", {cost::repeated_difference, 15, cost::repeated_difference_work}},
     {"trace", ".", "", "", reducing},
 };
 

@@ -11,7 +11,7 @@ using cost::of_elements;
 using cost::of_given;
 
 constexpr Cost product{cost::matrix_product, 1, cost::matrix_product_work};
-constexpr Cost decomposition{cost::given<3>, 1.2, cost::cubic_work};
+constexpr Cost decomposition{cost::given<3>, 1, cost::cubic_work};
 constexpr Cost half_decomposition{cost::given<3>, 0.7, cost::cubic_work};  // of symmetric matrices
 constexpr Cost loss = of_elements(cost::joined<4>, 20);
 constexpr Cost loss_of_classes = of_given(cost::moved<4>, 20);
@@ -32,7 +32,7 @@ constexpr Row linear[] = {
     {"dot vdot inner", ".", "", "*: number", product},
     {"matmul", ".", "sizes:matmul raises_by_sizes same_out", "*: number rank:1..16", product},
     {"linalg_matmul", ".", "sizes:matmul raises_by_sizes", "*: number rank:1..16", product},
-    {"outer ger", ".", "", "*: rank:1..1", product},
+    {"outer ger", ".", "", "*: rank:1..1", {cost::matrix_product, 10, cost::matrix_product_work}},
     {"addmm", "_ .", "sizes:addmm raises_by_sizes same_out",
      "*: number; mat1: number rank:2..2; mat2: number rank:2..2; self: number apart", product},
     {"addmv", "_ .", "", "*: number; mat: number rank:2..2; vec: number rank:1..1; self: number apart", product},
@@ -157,37 +157,37 @@ constexpr Row network[] = {
      "keeps_rows",
      "self: float rank:2..3 filled; kernel_size: 1..1048576 len:1..1; stride: 1..1048576 len:0..1; "
      "padding: 0..1048576 len:1..1; dilation: 1..1048576 len:1..1",
-     {cost::pooling, 5, cost::pooling_work},
+     {cost::pooling, 10, cost::pooling_work},
      relation::pooling},
     {"avg_pool2d max_pool2d max_pool2d_with_indices",
      ".",
      "keeps_rows",
      "self: float rank:3..4 filled; kernel_size: 1..1048576 len:1..2; stride: 1..1048576 len:0..2; "
      "padding: 0..1048576 len:1..2; dilation: 1..1048576 len:1..2; divisor_override: 1..2147483647",
-     {cost::pooling, 5, cost::pooling_work},
+     {cost::pooling, 10, cost::pooling_work},
      relation::pooling},
     {"avg_pool3d max_pool3d max_pool3d_with_indices",
      ".",
      "keeps_rows",
      "self: float rank:4..5 filled; kernel_size: 1..1048576 len:1..3; stride: 1..1048576 len:0..3; "
      "padding: 0..1048576 len:1..3; dilation: 1..1048576 len:1..3; divisor_override: 1..2147483647",
-     {cost::pooling, 5, cost::pooling_work},
+     {cost::pooling, 10, cost::pooling_work},
      relation::pooling},
     {"adaptive_avg_pool1d adaptive_max_pool1d",
      ".",
      "keeps_rows",
      "self: float rank:2..3 filled; output_size: 1..1048576 len:1..1",
-     {cost::adaptive_pooling, 15, cost::adaptive_pooling_work}},
+     {cost::adaptive_pooling, 12, cost::adaptive_pooling_work}},
     {"adaptive_avg_pool2d adaptive_max_pool2d",
      ".",
      "keeps_rows",
      "self: float rank:3..4 filled; output_size: 1..1048576 len:1..2",
-     {cost::adaptive_pooling, 15, cost::adaptive_pooling_work}},
+     {cost::adaptive_pooling, 12, cost::adaptive_pooling_work}},
     {"adaptive_avg_pool3d adaptive_max_pool3d",
      ".",
      "keeps_rows",
      "self: float rank:4..5 filled; output_size: 1..1048576 len:1..3",
-     {cost::adaptive_pooling, 15, cost::adaptive_pooling_work}},
+     {cost::adaptive_pooling, 12, cost::adaptive_pooling_work}},
     {"constant_pad_nd",
      ".",
      "moves keeps_rows masked:padded",

@@ -239,6 +239,19 @@ Wrong same_sizes(const Call& call) {
   return std::nullopt;
 }
 
+Wrong few_reals(const Call& call) {
+  constexpr int64_t most = 10000;
+  for (const Name name : {Name("elements"), Name("test_elements")}) {
+    const at::Tensor* given = call.tensor(name);
+    if (given && at::isFloatingType(given->scalar_type()) && given->numel() > most)
+      return fmt::format(
+          "argument '{}' has {} real numbers; expected at most {}, because each NaN among them would be "
+          "compared with every other. Whole numbers may be more (x:long())",
+          name.text(), given->numel(), most);
+  }
+  return std::nullopt;
+}
+
 Wrong groups(const Call& call) {
   const int64_t channels = call.tensor("input")->size(1), count = call.integer("num_groups", 1);
   if (count <= std::max<int64_t>(1, channels)) return std::nullopt;  // of no channels, any number would divide them

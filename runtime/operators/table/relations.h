@@ -12,6 +12,7 @@ Wrong meshes(const Call& call);       // the same of a grid
 Wrong indexes(const Call& call);      // `indices` are of dtypes that index, and not more than there are dimensions
 Wrong vector_norm(const Call& call);  // no norm of matrices that needs their singular values
 Wrong same_sizes(const Call& call);   // `self`, `target` and `weight`
+Wrong few_reals(const Call& call);    // so many NaN can be compared one by one
 Wrong groups(const Call& call);       // no more than there are channels
 Wrong batch_norm(const Call& call);   // statistics are not written to
 Wrong convolution(const Call& call);

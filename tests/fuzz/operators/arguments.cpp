@@ -73,7 +73,7 @@ class Maker {
         base_dtype_(reach == Reach::large_plain
                         ? random.pick({at::kFloat, at::kFloat, at::kDouble, at::kBFloat16, at::kLong})
                         : any_dtype(random)) {
-    const std::string& name = schema.name();
+    const std::string_view name = schema.name();
     const std::vector<Hint>& hints = hints_for(name.substr(name.rfind(':') + 1));
     if (!hints.empty() && random.percent(85)) hint_ = &random.pick(hints);
   }

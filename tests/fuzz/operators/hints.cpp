@@ -23,8 +23,10 @@ Hint parse(std::istringstream& words) {
   return hint;
 }
 
-std::map<std::string, std::vector<Hint>> read_hints() {
-  std::map<std::string, std::vector<Hint>> hints;
+using Hints = std::map<std::string, std::vector<Hint>, std::less<>>;
+
+Hints read_hints() {
+  Hints hints;
   std::istringstream lines(text);
   std::string line;
   while (std::getline(lines, line)) {
@@ -50,8 +52,8 @@ std::vector<std::string> split(std::string_view whole, char separator) {
   return parts;
 }
 
-const std::vector<Hint>& hints_for(const std::string& base_name) {
-  static const std::map<std::string, std::vector<Hint>> hints = read_hints();
+const std::vector<Hint>& hints_for(std::string_view base_name) {
+  static const Hints hints = read_hints();
   static const std::vector<Hint> none;
   auto found = hints.find(base_name);
   if (found == hints.end() && !base_name.empty() && base_name.back() == '_')

@@ -17,7 +17,7 @@ struct Hint {
 };
 
 /// The forms known of an operator ("mm", also for "mm_"); empty where any sizes do.
-const std::vector<Hint>& hints_for(const std::string& base_name);
+const std::vector<Hint>& hints_for(std::string_view base_name);
 
 /// Letters of a hint, which stand for sizes: each gets one number a call. "B" is a list, of leading dimensions.
 class Symbols {
