@@ -64,7 +64,27 @@ def load_torchguard():
     control = importlib.import_module("torchguard.src.control")
     return types.SimpleNamespace(err=importlib.import_module("torchguard.src.err").err, fix=helpers.fix, push=helpers.push,
                                  flag_nan=helpers.flag_nan, flag_nan_and_inf=helpers.flag_nan_and_inf,
-                                 IF=control.IF, IS=control.IS)
+                                 IF=control.IF, IS=control.IS, features=None)
+
+
+FEATURES = """
+return policy {
+  inputs = {"x"}, outputs = {"x", "f"},
+  run = function(x)
+    local f = flag_nan_and_inf(x, "features")
+    return fix(x, f, "features")
+  end,
+}
+"""
+
+
+def load_triage():
+    """The package of this build in the place of TorchGuard, with a policy in front of a model; None where the build has none."""
+    if importlib.util.find_spec("triage") is None:
+        return None
+    triage = importlib.import_module("triage")
+    policy = triage.load_source(FEATURES, "features.lua")
+    return types.SimpleNamespace(err=triage.err, fix=triage.fix, flag_nan_and_inf=triage.flag_nan_and_inf, features=policy)
 
 
 def policies(tg):
@@ -132,6 +152,14 @@ class Looks:
             self.flags = self.tg.flag_nan_and_inf(h, location, self.flags)
         return h
 
+    def repaired(self, x):
+        if not self.tg:
+            return x
+        if self.tg.features:
+            x, self.flags = self.tg.features(x)
+            return x
+        return self.tg.fix(x, self.tg.flag_nan_and_inf(x, 1, self.flags), 1, fallback=0.0)[0]
+
 
 def mlp(rows, width, training):
     linear = torch.nn.Linear
@@ -175,14 +203,22 @@ def transformer(rows, length, width, training):
     return "2 transformer blocks", layers, forward, torch.randn(rows, length, width)
 
 
-# As tests/bench/models.cpp has them.
+def classifier(rows, width, training):
+    """The example of docs/python.md: bad rows are repaired in front of the model, and do not count in its loss."""
+    layers = torch.nn.ModuleList([torch.nn.Linear(width, 2 * width), torch.nn.Linear(2 * width, 10)])
+    return "repair, classifier", layers, lambda look, x: layers[1](torch.relu(layers[0](look.repaired(x)))), noise(rows, width)
+
+
+# As tests/bench/models.cpp has them; of the last only Python.
 MODELS = [(mlp, 32, 512), (mlp, 256, 512), (resnet_block, 8, 64, 28), (resnet_block, 4, 128, 14), (transformer, 8, 64, 256),
-          (transformer, 4, 128, 512)]
+          (transformer, 4, 128, 512), (classifier, 256, 512)]
 
 
 def model_calls(tg, layers, forward, x, training, compiled):
     """(without flags, with flags after each layer and a repair): one forward pass, or one step of training."""
-    target, parameters = torch.randn_like(x), list(layers.parameters())
+    clean, parameters = x.nan_to_num(0, 0, 0), list(layers.parameters())
+    with torch.no_grad():
+        target = torch.randn_like(forward(Looks(None, clean), clean))
 
     def plain(x):
         return forward(Looks(None, x), x)
@@ -202,8 +238,8 @@ def model_calls(tg, layers, forward, x, training, compiled):
         torch._dynamo.reset()
         plain, flagged = (torch.compile(function, fullgraph=True, dynamic=False) for function in (plain, flagged))
     if not training:
-        return lambda: plain(x), lambda: flagged(x)
-    return lambda: step(plain(x)), lambda: step(flagged(x)[0])
+        return lambda: plain(clean), lambda: flagged(x)
+    return lambda: step(plain(clean)), lambda: step(flagged(x)[0])
 
 
 def noise(rows, columns):
@@ -237,7 +273,7 @@ def micros(function, arguments, seconds, on_device):
 
 def compare_models(options, tg):
     """The rows of the table of models: for each what flags cost, as the time with them over the time without."""
-    rows = []
+    rows, triage = [], load_triage()
     wanted = [(make, sizes, training) for training in (False, True) for make, *sizes in MODELS]
     with tempfile.NamedTemporaryFile(suffix=".json") as file:
         page = [f"--write={options.write}"] if options.write else []
@@ -251,10 +287,14 @@ def compare_models(options, tg):
             continue
         row = {"work": work, "shape": shape}
         for candidate in ("fused", "TorchScript"):
-            row[candidate] = ours[f"{work}, {candidate}", shape]["ratio"]
+            if (f"{work}, {candidate}", shape) in ours:
+                row[candidate] = ours[f"{work}, {candidate}", shape]["ratio"]
         with torch.set_grad_enabled(training):
-            for candidate in ("eager", "inductor") if not options.quick else ("eager",):
-                calls = model_calls(tg, layers, forward, x, training, candidate == "inductor")
+            for candidate in ("eager", "inductor", "python") if not options.quick else ("eager",):
+                library = tg if candidate != "python" else triage
+                if library is None:
+                    continue
+                calls = model_calls(library, layers, forward, x, training, candidate != "eager")
                 times = [[], []]
                 for _ in range(3 * options.rounds):
                     for call, taken in zip(calls, times):
@@ -266,7 +306,7 @@ def compare_models(options, tg):
     return rows
 
 
-MODEL_COLUMNS = {"fused": "triage, fused", "TorchScript": "triage, TorchScript", "eager": "TorchGuard eager", "inductor": "TorchGuard, inductor"}
+MODEL_COLUMNS = {"fused": "triage, fused", "TorchScript": "triage, TorchScript", "python": "triage in Python, inductor", "eager": "TorchGuard eager", "inductor": "TorchGuard, inductor"}
 MODEL_MARKS = "<!-- torchguard models: begin -->", "<!-- torchguard models: end -->"
 
 
