@@ -312,7 +312,6 @@ TORCH_LIBRARY_FRAGMENT(triage, m) {
       .def("name", with_policy<>([](const Policy& p) { return p.name(); }))
       .def("signature", with_policy<>([](const Policy& p) { return to_dict(p.signature()); }))
       .def("version", with_policy<>([](const Policy& p) { return to_dict(p.version()); }))
-      .def("live_version", with_policy<>([](const Policy& p) { return int64_t{p.version().number}; }))
       .def("versions", with_policy<>([](const Policy& p) { return to_dicts(p.versions()); }))
       .def("reload", with_policy<>([](const Policy& p) { return static_cast<int64_t>(p.reload()); }))
       .def("replace", with_policy<std::string>([](const Policy& p, const std::string& source) {

@@ -6,12 +6,15 @@
 #include <c10/util/StringUtil.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
+#include <torch/custom_class.h>
 #include <torch/library.h>
+#include <triage/statistics.h>
 
 #include <algorithm>
 #include <atomic>
 #include <optional>
 #include <stdexcept>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -259,6 +262,31 @@ Tensors call_policy(const std::string& key, at::TensorList inputs) {
   });
 }
 
+/// Values of params that many calls have: what Python gives is read once.
+struct ParamsObject : torch::CustomClassHolder {
+  explicit ParamsObject(const Dict& given) : values(for_python([&] { return params_from(given); })) {}
+  Params values;
+};
+
+/// The same with params; the second result is the number of the version that answered.
+std::tuple<Tensors, int64_t> call_with_params(const std::string& key, at::TensorList inputs,
+                                              const c10::intrusive_ptr<ParamsObject>& params) {
+  return for_python([&] {
+    refuse_forward_mode(key, inputs);
+    RunInfo info;
+    RunOptions options;
+    options.params = params->values;
+    options.info = &info;
+    const WithoutSavedTensorHooks kept;
+    Tensors outputs = find_policy(key).run(inputs, options);
+    return std::tuple(std::move(outputs), int64_t{info.version});
+  });
+}
+
+int64_t live_version(const std::string& key) {
+  return for_python([&] { return int64_t{find_policy(key).version().number}; });
+}
+
 [[noreturn]] void throw_transformed(const std::string& key) {
   throw InputError(
       c10::str("policy \"", key,
@@ -287,6 +315,9 @@ TORCH_LIBRARY_FRAGMENT(triage, m) {
   m.def("run_policy_backward(Tensor ticket, Tensor?[] gradients, Tensor[] inputs, int[] differentiable) -> Tensor[]");
   m.def("_set_reopener(int callback) -> ()", TORCH_FN(set_reopener));
   m.def("_call_policy(str policy, Tensor[] inputs) -> Tensor[]", TORCH_FN(call_policy));
+  m.class_<ParamsObject>("Params").def(torch::init<const Dict&>());
+  m.def("_call_with_params", TORCH_FN(call_with_params));
+  m.def("_live_version(str policy) -> int", TORCH_FN(live_version));
 }
 
 TORCH_LIBRARY_IMPL(triage, CompositeExplicitAutograd, m) {

@@ -7,7 +7,6 @@ import logging
 import os
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import torch
@@ -98,38 +97,43 @@ class _Known:
     def _ask(self) -> None:
         signature = self._policy.signature
         self._params = {name: value for name, value in self._given.items() if name in signature["params"]}
+        self._read = torch.classes.triage.Params(self._params)
         self._has_state = bool(signature["state"])
         self._version = 0
 
-    def run(self, inputs: Sequence[Tensor], requests: Sequence[str] | None) -> tuple[Tensor, ...]:
-        named: dict[str, Any] = {"sample_ids": requests} if self._policy._is_logged else {}
-        run = partial(self._policy.run, inputs, **named)
+    def run(self, inputs: Sequence[Tensor], requests: Sequence[str] | None) -> Sequence[Tensor]:
         if not self._given:
-            return run()
+            return self._call(inputs, requests)[0]
         if self._has_state:
             live = self._policy._live_version
             if live != self._version:
                 self._ask()
                 self._version = live
-            return run(params=self._params)
-        told: dict[str, Any] = {}
+            return self._call(inputs, requests)[0]
         before = self._params
         try:
-            outputs = run(params=before, info=told)
+            outputs, version = self._call(inputs, requests)
         except InputError:  # also of a param that the version that is live now has not
             self._ask()
             if self._params == before:
                 raise
-            return run(params=self._params)
-        if told["version"] != self._version:
+            return self._call(inputs, requests)[0]
+        if version != self._version:
             self._ask()
             if self._params != before:
-                return run(params=self._params)
-            self._version = told["version"]
+                return self._call(inputs, requests)[0]
+            self._version = version
         return outputs
 
+    def _call(self, inputs: Sequence[Tensor], requests: Sequence[str] | None) -> tuple[Sequence[Tensor], int]:
+        if not self._policy._is_logged:
+            return self._policy._call_with_params(inputs, self._read)
+        told: dict[str, Any] = {}
+        outputs = self._policy.run(inputs, params=self._params, info=told, sample_ids=requests)
+        return outputs, told["version"]
 
-def _checked(policy: Policy, given: Tensor, outputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+
+def _checked(policy: Policy, given: Tensor, outputs: Sequence[Tensor]) -> Sequence[Tensor]:
     """The outputs, or an error: another order, or a verdict of another kind, would broadcast to nonsense without a word."""
     if len(outputs) != 3:
         raise InputError(f"{policy.key} returned {len(outputs)} tensors; a policy on logits returns three: logits, verdict, flags.")

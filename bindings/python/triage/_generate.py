@@ -120,6 +120,8 @@ class LogitsProcessor:
         self._verdicts: list[Tensor] = []
         self._flags: list[Tensor] = []
         self._begins: Tensor | None = None
+        self._ids: Tensor | None = None
+        self._stopped: Tensor | None = None
         self._ended, self._noted, self._told = Ended(self._tell_end), 0, set[int]()
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
@@ -179,15 +181,19 @@ class LogitsProcessor:
         del self._verdicts[step:], self._flags[step:]  # drafts of an assistant that were not taken
 
     def _finished(self, input_ids: Tensor) -> Tensor:
-        """bool (rows,): `generate` has stopped the row."""
-        new = input_ids[:, self._prompt :]
-        finished = torch.zeros(self._rows, dtype=torch.bool, device=input_ids.device)
+        """bool (rows,): `generate` has stopped the row. Where rows stay requests, only new tokens are looked at."""
+        if self._stopped is None or self._beams > 1 or self._assisted:
+            self._stopped, self._looked_at = torch.zeros(self._rows, dtype=torch.bool, device=input_ids.device), self._prompt
+        new = input_ids[:, self._looked_at :]
+        self._looked_at = input_ids.shape[1]
         for token in self._steps.eos:
-            finished |= (new == token).any(1)
-        return finished
+            self._stopped = self._stopped | (new == token).any(1)
+        return self._stopped
 
     def _request_ids(self, device: torch.device) -> Tensor:
-        return self._first + torch.arange(self._rows, device=device) // self._beams
+        if self._ids is None:
+            self._ids = self._first + torch.arange(self._rows, device=device) // self._beams
+        return self._ids
 
     def _history(self, input_ids: Tensor) -> Tensor:
         if self._begins is None:  # of a prompt, behind its padding

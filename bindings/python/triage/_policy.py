@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from typing_extensions import Never, Self
 
 _call_policy = torch.ops.triage._call_policy
+_call_with_params = torch.ops.triage._call_with_params
+_read_live_version = torch.ops.triage._live_version
 
 # The threads of a runtime do not exist in a forked child, where even its end would wait for them. There, what was inherited is
 # never touched again, nor ended; a policy opens its file anew when it is next used.
@@ -154,6 +156,18 @@ class Policy(Rollouts):
         if interrupts:
             raise_interrupt()
         return outputs  # type: ignore[no-any-return]
+
+    def _call_with_params(self, inputs: Sequence[Tensor], params: Any) -> tuple[list[Tensor], int]:
+        """As `run` with params that were read once, `torch.classes.triage.Params`; also the version that answered."""
+        if self._generation != _generation:
+            self._native()
+        try:
+            outputs, version = _call_with_params(self._key, inputs, params)
+        except RuntimeError as error:
+            raise _of_function(raised(error))
+        if interrupts:
+            raise_interrupt()
+        return outputs, version
 
     def _tensors(self, inputs: Sequence[Any]) -> list[Tensor]:
         return [each if isinstance(each, Tensor) else of_array(self._key, f"input {i}", each) for i, each in enumerate(inputs, 1)]
@@ -310,7 +324,8 @@ class Policy(Rollouts):
 
     @property
     def _live_version(self) -> int:
-        return int(called(self._native().live_version))
+        self._native()
+        return int(called(_read_live_version, self._key))
 
     def versions(self) -> list[Version]:
         """Those kept for rollback, oldest first."""
