@@ -15,7 +15,7 @@ from torch import Tensor
 from . import _arguments as arguments
 from . import err
 from ._errors import InputError, InputTypeError
-from ._params import plain_params
+from ._params import KeptParams, plain_params
 from ._policy import Policy, Runtime, Watch, shared, watch
 
 _numbers = itertools.count()  # of requests: none is used twice in a process
@@ -97,7 +97,7 @@ class _Known:
     def _ask(self) -> None:
         signature = self._policy.signature
         self._params = {name: value for name, value in self._given.items() if name in signature["params"]}
-        self._read = torch.classes.triage.Params(self._params)
+        self._kept = KeptParams(self._params)
         self._has_state = bool(signature["state"])
         self._version = 0
 
@@ -127,7 +127,7 @@ class _Known:
 
     def _call(self, inputs: Sequence[Tensor], requests: Sequence[str] | None) -> tuple[Sequence[Tensor], int]:
         if not self._policy._is_logged:
-            return self._policy._call_with_params(inputs, self._read)
+            return self._policy._call_with_params(inputs, self._kept)
         told: dict[str, Any] = {}
         outputs = self._policy.run(inputs, params=self._params, info=told, sample_ids=requests)
         return outputs, told["version"]

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Mapping
 from numbers import Integral, Real
 from typing import Any
 
+import torch
 from torch import Tensor
+
+from . import _library  # noqa: F401  registers the operators
 
 from ._arguments import by_name, shown
 from ._errors import InputError, InputTypeError
@@ -15,6 +19,18 @@ from ._errors import InputError, InputTypeError
 def plain_params(operation: str, params: Mapping[str, Any]) -> dict[str, Any]:
     """Lists of one type, tuples as lists, and Python's values for NumPy's."""
     return {name: _plain(name, value) for name, value in by_name(operation, "params", params, "values").items()}
+
+
+class KeptParams:
+    """Plain values that the library reads once, for many calls."""
+
+    def __init__(self, values: dict[str, Any]) -> None:
+        self.values = values
+        self.number = int(torch.ops.triage._keep_params(values))
+        weakref.finalize(self, torch.ops.triage._drop_params, self.number).atexit = False
+
+    def __reduce__(self) -> Any:
+        return KeptParams, (self.values,)
 
 
 def _plain(name: str, value: Any) -> Any:
