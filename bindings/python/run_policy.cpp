@@ -301,8 +301,7 @@ int64_t keep_params(const Dict& values) {
 void drop_params(int64_t number) { kept_params().drop(number); }
 
 /// The same with params; the second result is the number of the version that answered.
-std::tuple<Tensors, int64_t> call_with_params(const std::string& key, at::TensorList inputs,
-                                              int64_t params) {
+std::tuple<Tensors, int64_t> call_with_params(const std::string& key, at::TensorList inputs, int64_t params) {
   return for_python([&] {
     refuse_forward_mode(key, inputs);
     RunInfo info;

@@ -9,6 +9,7 @@
 #include "runtime/backends/fused/gpu/gpu_group.h"
 #include "runtime/backends/fused/loops/groups_text.h"
 #include "runtime/backends/fused/parts/in_place_call.h"
+#include "runtime/backends/fused/parts/kept_call.h"
 #include "runtime/backends/fused/parts/pooled_call.h"
 #include "runtime/backends/output_aliases.h"
 #include "runtime/graph/evaluation/number_ops.h"
@@ -71,6 +72,7 @@ void PartSequence::add_step(const FusionGroup& part) {
     step.run = steps_[*part.same_as].run;
     step.group = steps_[*part.same_as].group;
     step.repeats = true;
+    step.keeps = steps_[*part.same_as].keeps;
   } else if (part.fused) {
     std::unique_ptr<LoopGroup> group;
     if (device_.is_cpu())
@@ -85,12 +87,17 @@ void PartSequence::add_step(const FusionGroup& part) {
     step.run = std::make_unique<PooledCall>(part, pool_of_call());
   } else if (part.in_place) {
     step.run = std::make_unique<InPlaceCall>(part);
+  } else if (KeptCall::takes(part)) {
+    step.run = std::make_unique<KeptCall>(part);
+    step.keeps = true;
   } else {
     step.run = compile_eager_as_it_is(part.graph);
   }
   if (!part.same_as) timer_.add_part(label_of(part), lines_of(part), step.group ? &step.group->lines() : nullptr);
   step.overwrites = part.fused || part.in_place;
   step.may_share = !part.fused && !part.pooled;
+  kept_.resize(registers_.size());
+  for (const size_t at : step.outputs) kept_[at] = step.keeps;
   steps_.push_back(std::move(step));
 }
 
@@ -98,6 +105,8 @@ OutputPool& PartSequence::pool_of_call() { return shared_ ? *shared_ : own_.empl
 
 void PartSequence::find_last_uses() {
   std::vector<bool> used(count_);
+  for (size_t at = 0; at < count_; ++at)
+    used[at] = is_lasting(at);  // who would write to memory looks for it in the file
   for (const size_t at : outputs_) used[at] = true;
   for (auto step = steps_.rbegin(); step != steps_.rend(); ++step)
     for (const auto* list : {&step->inputs, &step->outputs})
@@ -167,7 +176,7 @@ bool PartSequence::run_parts(at::ArrayRef<at::Tensor> inputs, Tensors& outputs, 
     for (size_t i = 0; i < made.size(); ++i) file[step.outputs[i]] = std::move(made[i]);
     for (const size_t at : step.done) file[at].reset();
   }
-  for (const size_t at : outputs_) outputs.push_back(is_constant(at) ? file[at].clone() : file[at]);
+  for (const size_t at : outputs_) outputs.push_back(is_lasting(at) ? own_copy(file[at]) : file[at]);
   return fits;
 }
 

@@ -36,6 +36,7 @@ class PartSequence {
     const LoopGroup* group = nullptr;  // where it is one
     bool overwrites = false;           // it can write in the place of what it reads
     bool may_share = false;            // its results may have the memory of what it reads
+    bool keeps = false;                // its results are later calls', too
     Registers inputs, outputs, done;   // done: what nobody reads after it
   };
   void add_step(const FusionGroup& part);
@@ -45,8 +46,9 @@ class PartSequence {
   bool makes_all_outputs(const Step& step) const;
   bool reads_all_inputs(const Step& step) const;
   bool takes_the_inputs(const Step& step) const;
-  bool is_constant(size_t at) const { return at >= num_inputs_ && at < num_inputs_ + constants_.size(); }
-  bool is_made(size_t at) const { return at >= num_inputs_ + constants_.size(); }
+  /// Of more than one call: nobody may write to it, or get it as an output.
+  bool is_lasting(size_t at) const { return (at >= num_inputs_ && at < num_inputs_ + constants_.size()) || kept_[at]; }
+  bool is_made(size_t at) const { return at >= num_inputs_ + constants_.size() && !is_lasting(at); }
   bool run_parts(at::ArrayRef<at::Tensor> inputs, Tensors& outputs, const CallContext& call, TimedCall* timed) const;
   bool run(const Step& step, const Tensors& file, at::ArrayRef<at::Tensor> inputs, Tensors& made,
            const CallContext& call, StepTimes* times) const;
@@ -62,6 +64,7 @@ class PartSequence {
   std::deque<OutputPool> own_;          // of calls, where there is none
   std::vector<Step> steps_;
   Registers outputs_;
+  std::vector<bool> kept_;            // registers of steps that keep their results
   const LoopGroup* whole_ = nullptr;  // where one step is everything
   bool direct_ =
       false;  // then, where it takes the inputs and gives the outputs as they stand: the call goes straight to it

@@ -1,0 +1,45 @@
+#pragma once
+#include <c10/util/SmallVector.h>
+#include <triage/backend.h>
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "runtime/backends/fused/fusion_groups.h"
+
+namespace triage::fused {
+
+/// A part without loops that reads numbers and sizes alone, such as the row that all samples of a batch get for a
+/// param: what a call made, the next one has if its numbers are the same. Nobody may write to the results. Lock-free: a
+/// thread that finds nothing, because another one looks at it, computes.
+class KeptCall final : public Executable {
+ public:
+  /// Whether all that `part` computes follows from numbers and sizes, and is more than a number.
+  static bool takes(const FusionGroup& part);
+  explicit KeptCall(const FusionGroup& part);
+  ~KeptCall() override;
+  void run(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs, const CallContext& call) const override;
+  size_t bytes() const override { return sizeof(*this) + interpreter_->bytes(); }
+
+ private:
+  using Key = c10::SmallVector<int64_t, 16>;
+  struct Kept {
+    Key key;
+    std::vector<at::Tensor> results;
+  };
+  bool read_key(at::ArrayRef<at::Tensor> inputs, Key& key) const;
+  Kept* take(const Key& key) const;
+  void put_back(Kept* kept) const;
+
+  std::unique_ptr<Executable> interpreter_;
+  std::vector<size_t> numbers_;                        // inputs whose values are read
+  std::vector<std::pair<size_t, int64_t>> sizes_;      // inputs, and dims, whose sizes are
+  mutable std::array<std::atomic<Kept*>, 4> slots_{};  // each owns what it points to
+};
+
+}  // namespace triage::fused
