@@ -191,7 +191,10 @@ TORCH_LIBRARY_IMPL(triage, AutogradPrivateUse1, m) {
     m.impl(name, torch::CppFunction::makeFallthrough());
 }
 
-using Guard = c10::impl::NoOpDeviceGuardImpl<c10::DeviceType::PrivateUse1>;
+/// Autograd of LibTorch 2.6 asks for a stream where gradients of two uses are added.
+struct Guard : c10::impl::NoOpDeviceGuardImpl<c10::DeviceType::PrivateUse1> {
+  c10::Stream getDefaultStream(c10::Device device) const override { return getStream(device); }
+};
 C10_REGISTER_GUARD_IMPL(PrivateUse1, Guard);
 
 // Frames of operators: 't' of triage, 'a' of others.

@@ -4,6 +4,7 @@
 #include <triage/log.h>
 
 #include <csignal>
+#include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -69,6 +70,9 @@ int run_action(const Chosen& chosen) {
 
 int main(int argc, char** argv) {
   triage::cli::reserve_standard_streams();
+  // TorchScript's own loops, which a LibTorch with LLVM has, give other values for NaN than ATen does, and end the
+  // process on tensors that are not plain.
+  ::setenv("PYTORCH_TENSOREXPR", "0", /*overwrite=*/0);
   std::signal(SIGXFSZ, SIG_IGN);  // a file beyond `ulimit -f` is an error of the write, with a message
   // Standard output is for results; and LibTorch 1.13 spends 5 ms on the backtrace of every error, which few want to
   // see.

@@ -166,7 +166,10 @@ TEST_CASE("each mistake of the page for users of PyTorch is told with file, line
     CHECK(text.find(code(row[2])) != std::string::npos);
     CHECK(text.find(file.filename().string() + ":") != std::string::npos);
     if (row[0].find("else if") == std::string::npos)  // told where the end is missing
-      CHECK(text.find(file.filename().string() + ":2") != std::string::npos);
+      // A call that goes over two lines stands on the first for Lua up to 5.4.5, on the second for newer ones.
+      CHECK((text.find(file.filename().string() + ":2") != std::string::npos ||
+             (row[0].find("\\n'") != std::string::npos &&
+              text.find(file.filename().string() + ":3") != std::string::npos)));
   }
 }
 

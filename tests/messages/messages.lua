@@ -95,8 +95,8 @@ broken("A disabled function, with the reason", function(x)
 end, z)
 
 broken("Random numbers in a branch", function(x)
-  return IF(x:sum(1):gt(0), function() return torch.rand_like(x) end)
-    :ELSE(function() return x end)
+  return IF(x:sum(1):gt(0), function() return torch.rand_like(x) end):ELSE(function() return x end)
+
 end, z)
 
 broken("An input is written to", function(x)

@@ -19,6 +19,7 @@ int in_ranks(const std::string&, double, const std::function<int(const Group&)>&
 #include <fmt/format.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
+#include <torch/version.h>
 #include <unistd.h>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -92,6 +93,19 @@ int number_of(const char* name, int least, int most) {
   return *number;
 }
 
+/// LibTorch since 2.4 asks for libuv by default, also where it was built without.
+Store connect_store(const std::string& host, c10d::TCPStoreOptions& options) {
+#if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 4)
+  try {
+    return c10::make_intrusive<c10d::TCPStore>(host, options);
+  } catch (const c10::Error& error) {
+    if (std::string_view(error.what()).find("libuv") == std::string_view::npos) throw;
+    options.useLibUV = false;
+  }
+#endif
+  return c10::make_intrusive<c10d::TCPStore>(host, options);
+}
+
 /// Where all ranks meet: at rank 0, unless the launcher itself waits there, as torchrun does.
 Store store_of_environment(const Rank& rank) {
   const char* const agent = std::getenv("TORCHELASTIC_USE_AGENT_STORE");
@@ -101,7 +115,7 @@ Store store_of_environment(const Rank& rank) {
   options.isServer = rank.number == 0 && !(agent && std::strcmp(agent, "True") == 0);
   options.timeout = rank.timeout;
   return c10::make_intrusive<c10d::PrefixStore>(std::string("triage/") + (restarts ? restarts : "0"),
-                                                c10::make_intrusive<c10d::TCPStore>(variable("MASTER_ADDR"), options));
+                                                connect_store(variable("MASTER_ADDR"), options));
 }
 
 int run_launched(std::chrono::milliseconds timeout, const std::function<int(const Group&)>& work) {

@@ -414,7 +414,8 @@ double convolution(const Call& call) {
   const double batch = of_spatial(*input, sizes.size() + 1);
   const double columns = places * kernel * static_cast<double>(call.integer("groups", 1));
   const double result = batch * places * size_of(*weight, 0);
-  return (2 * result + 2 * given_elements(call) + (batch + 1) * columns + 1e5) * width(call, 4);
+  const double channels = size_of(*weight, 1), block = std::ceil(channels / 16) * 16 / channels;  // of oneDNN
+  return (2 * result + (1 + block) * given_elements(call) + (batch + 1) * columns + 1e5) * width(call, 4);
 }
 
 double convolution_work(const Call& call) {
@@ -469,7 +470,7 @@ Recurrent recurrent_sizes(const Call& call) {
 double recurrent(const Call& call) {
   const Recurrent sizes = recurrent_sizes(call);
   const double given = given_elements(call);
-  const double numbers = sizes.steps * sizes.batch * sizes.states * 4 + 2 * given + sizes.weights + 1e5;
+  const double numbers = sizes.steps * sizes.batch * sizes.states * 5 + 2 * given + sizes.weights + 1e5;
   return numbers * width(call, 4) + sizes.steps * 8192;  // what tensors take beside their numbers
 }
 
