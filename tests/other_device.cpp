@@ -191,9 +191,20 @@ TORCH_LIBRARY_IMPL(triage, AutogradPrivateUse1, m) {
     m.impl(name, torch::CppFunction::makeFallthrough());
 }
 
-/// Autograd of LibTorch 2.6 asks for a stream where gradients of two uses are added.
-struct Guard : c10::impl::NoOpDeviceGuardImpl<c10::DeviceType::PrivateUse1> {
+/// One device with one stream. LibTorch's own guard for such devices has none, and autograd of 2.6 asks for it where
+/// gradients of two uses are added.
+struct Guard final : c10::impl::DeviceGuardImplInterface {
+  c10::DeviceType type() const override { return c10::DeviceType::PrivateUse1; }
+  c10::Device exchangeDevice(c10::Device /*device*/) const override { return OTHER_DEVICE; }
+  c10::Device getDevice() const override { return OTHER_DEVICE; }
+  void setDevice(c10::Device /*device*/) const override {}
+  void uncheckedSetDevice(c10::Device /*device*/) const noexcept override {}
+  c10::Stream getStream(c10::Device device) const noexcept override {
+    return c10::Stream(c10::Stream::DEFAULT, device);
+  }
   c10::Stream getDefaultStream(c10::Device device) const override { return getStream(device); }
+  c10::Stream exchangeStream(c10::Stream stream) const noexcept override { return stream; }
+  c10::DeviceIndex deviceCount() const noexcept override { return 1; }
 };
 C10_REGISTER_GUARD_IMPL(PrivateUse1, Guard);
 
