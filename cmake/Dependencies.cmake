@@ -5,6 +5,7 @@
 #   triage_lua_api  Lua 5.4 compiled as C++
 # fmt and spdlog are found by pkg-config: a project that triage is a part of may have targets of CMake for other versions.
 
+include(CMakePushCheckState)
 include(CheckCXXSourceCompiles)
 include(LibTorch)
 triage_prefer_python_torch()
@@ -99,9 +100,10 @@ endfunction()
 # Lua compiled as C++ exports C names in Debian 12, which its lua.hpp declares, and C++ names in Debian 13.
 add_library(triage_lua_api INTERFACE)
 target_link_libraries(triage_lua_api INTERFACE PkgConfig::TRIAGE_LUA)
+cmake_push_check_state(RESET)
 set(CMAKE_REQUIRED_LIBRARIES PkgConfig::TRIAGE_LUA)
 check_cxx_source_compiles("#include <lua.hpp>\nint main() { lua_close(luaL_newstate()); }" TRIAGE_LUA_HAS_C_NAMES)
-unset(CMAKE_REQUIRED_LIBRARIES)
+cmake_pop_check_state()
 if(NOT TRIAGE_LUA_HAS_C_NAMES)
   target_include_directories(triage_lua_api SYSTEM BEFORE INTERFACE ${PROJECT_SOURCE_DIR}/cmake/lua_cxx_names)
 endif()

@@ -21,6 +21,8 @@ struct Registered {
 struct Registry {
   std::mutex mutex;
   std::map<std::string, Registered> policies;
+  std::map<int64_t, std::shared_ptr<const Params>> params;
+  int64_t last_params = 0;
 };
 
 /// Never destroyed: Python may drop policies after this library's own objects are gone. Locked during a fork, so that a
@@ -70,6 +72,29 @@ void forget_policy(const std::string& key) noexcept {
   if (known == all.policies.end() || known->second.process != ::getpid()) return;
   last = std::move(known->second.policy);
   all.policies.erase(known);
+}
+
+int64_t bind_params(Params values) {
+  auto bound = std::make_shared<const Params>(std::move(values));
+  Registry& all = registry();
+  const std::lock_guard lock(all.mutex);
+  all.params.emplace(++all.last_params, std::move(bound));
+  return all.last_params;
+}
+
+std::shared_ptr<const Params> bound_params(int64_t number) {
+  Registry& all = registry();
+  const std::lock_guard lock(all.mutex);
+  const auto known = all.params.find(number);
+  if (known == all.params.end())
+    throw InputError("There are no params under the number " + std::to_string(number) + ".");
+  return known->second;
+}
+
+void drop_params(int64_t number) noexcept {
+  Registry& all = registry();
+  const std::lock_guard lock(all.mutex);
+  all.params.erase(number);
 }
 
 void set_reopener(int64_t callback) {

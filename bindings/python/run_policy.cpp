@@ -11,12 +11,9 @@
 
 #include <algorithm>
 #include <atomic>
-#include <memory>
-#include <mutex>
 #include <optional>
 #include <stdexcept>
 #include <tuple>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -265,40 +262,10 @@ Tensors call_policy(const std::string& key, at::TensorList inputs) {
 }
 
 /// Values of params that many calls have: what Python gives is read once. (An operator that takes an object of a
-/// TorchBind class is slow to reach.) Thread-safe.
-class KeptParams {
- public:
-  int64_t keep(Params params) {
-    const std::lock_guard held(mutex_);
-    kept_.emplace(++last_, std::make_shared<const Params>(std::move(params)));
-    return last_;
-  }
-  void drop(int64_t number) {
-    const std::lock_guard held(mutex_);
-    kept_.erase(number);
-  }
-  std::shared_ptr<const Params> at(int64_t number) {
-    const std::lock_guard held(mutex_);
-    const auto found = kept_.find(number);
-    if (found == kept_.end()) throw InputError(c10::str("No params are kept under the number ", number, "."));
-    return found->second;
-  }
-
- private:
-  std::mutex mutex_;
-  std::unordered_map<int64_t, std::shared_ptr<const Params>> kept_;
-  int64_t last_ = 0;
-};
-
-KeptParams& kept_params() {
-  static auto& kept = *new KeptParams;  // the interpreter drops some while the process ends
-  return kept;
+/// TorchBind class is slow to reach.)
+int64_t bind(const Dict& values) {
+  return for_python([&] { return bind_params(params_from(values)); });
 }
-
-int64_t keep_params(const Dict& values) {
-  return for_python([&] { return kept_params().keep(params_from(values)); });
-}
-void drop_params(int64_t number) { kept_params().drop(number); }
 
 /// The same with params; the second result is the number of the version that answered.
 std::tuple<Tensors, int64_t> call_with_params(const std::string& key, at::TensorList inputs, int64_t params) {
@@ -306,7 +273,7 @@ std::tuple<Tensors, int64_t> call_with_params(const std::string& key, at::Tensor
     refuse_forward_mode(key, inputs);
     RunInfo info;
     RunOptions options;
-    options.params = *kept_params().at(params);
+    options.params = *bound_params(params);
     options.info = &info;
     const WithoutSavedTensorHooks kept;
     Tensors outputs = find_policy(key).run(inputs, options);
@@ -329,6 +296,10 @@ int64_t live_version(const std::string& key) {
 Tensors call_transformed(const std::string& key, at::TensorList /*inputs*/) {
   return for_python([&]() -> Tensors { throw_transformed(key); });
 }
+std::tuple<Tensors, int64_t> call_with_params_transformed(const std::string& key, at::TensorList /*inputs*/,
+                                                          int64_t /*params*/) {
+  return for_python([&]() -> std::tuple<Tensors, int64_t> { throw_transformed(key); });
+}
 Tensors run_transformed(const std::string& key, at::TensorList /*inputs*/, const std::string& /*autocast*/,
                         const std::string& /*form*/, const std::string& /*source*/) {
   return for_program([&]() -> Tensors { throw_transformed(key); });
@@ -346,7 +317,7 @@ TORCH_LIBRARY_FRAGMENT(triage, m) {
   m.def("run_policy_backward(Tensor ticket, Tensor?[] gradients, Tensor[] inputs, int[] differentiable) -> Tensor[]");
   m.def("_set_reopener(int callback) -> ()", TORCH_FN(set_reopener));
   m.def("_call_policy(str policy, Tensor[] inputs) -> Tensor[]", TORCH_FN(call_policy));
-  m.def("_keep_params(Dict(str, Any) values) -> int", TORCH_FN(keep_params));
+  m.def("_bind_params(Dict(str, Any) values) -> int", TORCH_FN(bind));
   m.def("_drop_params(int number) -> ()", TORCH_FN(drop_params));
   m.def("_call_with_params(str policy, Tensor[] inputs, int params) -> (Tensor[], int)", TORCH_FN(call_with_params));
   m.def("_live_version(str policy) -> int", TORCH_FN(live_version));
@@ -366,6 +337,7 @@ TORCH_LIBRARY_IMPL(triage, AutocastCUDA, m) { m.impl("run_policy", TORCH_FN(run_
 TORCH_LIBRARY_IMPL(triage, FuncTorchDynamicLayerFrontMode, m) {
   m.impl("run_policy", TORCH_FN(run_transformed));
   m.impl("_call_policy", TORCH_FN(call_transformed));
+  m.impl("_call_with_params", TORCH_FN(call_with_params_transformed));
 }
 
 }  // namespace

@@ -345,7 +345,7 @@ TEST_CASE("D04: operators that take a generator stand in joint graphs, and draw 
       try {
         expected =
             gradients(*find_backend("eager")(program.graph(), {}), program.primals(0.5), program.tangent(), seed);
-      } catch (const c10::Error&) {
+      } catch (const std::exception&) {
         continue;  // newer LibTorches have no derivative of some
       }
       ++tried;

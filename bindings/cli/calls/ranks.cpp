@@ -99,7 +99,7 @@ Store connect_store(const std::string& host, c10d::TCPStoreOptions& options) {
   try {
     return c10::make_intrusive<c10d::TCPStore>(host, options);
   } catch (const c10::Error& error) {
-    if (std::string_view(error.what()).find("libuv") == std::string_view::npos) throw;
+    if (std::string_view(error.what_without_backtrace()).find("libuv") == std::string_view::npos) throw;
     options.useLibUV = false;
   }
 #endif

@@ -15,7 +15,7 @@ from torch import Tensor
 from . import _arguments as arguments
 from . import err
 from ._errors import InputError, InputTypeError
-from ._params import KeptParams, plain_params
+from ._params import BoundParams, plain_params
 from ._policy import Policy, Runtime, Watch, shared, watch
 
 _numbers = itertools.count()  # of requests: none is used twice in a process
@@ -97,13 +97,13 @@ class _Known:
     def _ask(self) -> None:
         signature = self._policy.signature
         self._params = {name: value for name, value in self._given.items() if name in signature["params"]}
-        self._kept = KeptParams(self._params)
+        self._bound = BoundParams(self._params)
         self._has_state = bool(signature["state"])
         self._version = 0
 
     def run(self, inputs: Sequence[Tensor], requests: Sequence[str] | None) -> Sequence[Tensor]:
         if not self._given:
-            return self._call(inputs, requests)[0]
+            return self._policy.run(inputs, sample_ids=requests)
         if self._has_state:
             live = self._policy._live_version
             if live != self._version:
@@ -127,7 +127,7 @@ class _Known:
 
     def _call(self, inputs: Sequence[Tensor], requests: Sequence[str] | None) -> tuple[Sequence[Tensor], int]:
         if not self._policy._is_logged:
-            return self._policy._call_with_params(inputs, self._kept)
+            return self._policy._call_with_params(inputs, self._bound)
         told: dict[str, Any] = {}
         outputs = self._policy.run(inputs, params=self._params, info=told, sample_ids=requests)
         return outputs, told["version"]
@@ -217,7 +217,7 @@ def configured(mine: Mapping[str, Any], eos: int | Sequence[int] | None) -> tupl
 
 def comes_later(verdict: Tensor) -> bool:
     """Whether to read its values now would wait for a device."""
-    return verdict.is_cuda
+    return not verdict.is_cpu
 
 
 def log_end(request: Any, step: int) -> None:
@@ -237,7 +237,7 @@ class Ended:
         """The verdicts of the next step, and for each the request."""
         self.tell()
         step = next(self._steps)
-        if not comes_later(verdict):
+        if not verdict.is_cuda:
             self._tell_step(step, verdict.tolist(), requests)
             return
         cuda: Any = torch.cuda

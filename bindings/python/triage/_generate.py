@@ -147,8 +147,8 @@ class LogitsProcessor:
     def _note_ends(self, steps: int | None = None, wait: bool = False) -> None:
         for verdict in self._verdicts[self._noted : steps]:
             each = verdict if self._beams == 1 else verdict.reshape(-1, self._beams).amin(1)  # which ends with its last row
+            self._noted += 1  # whatever on_end raises
             self._ended.note(each, range(len(each)))
-            self._noted += 1
         self._ended.tell(wait)
 
     def _tell_end(self, request: int, step: int) -> None:

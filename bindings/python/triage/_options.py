@@ -136,7 +136,7 @@ def of_library(options: Mapping[str, Any]) -> dict[str, Any]:
     log = options.get("decision_log")
     if not isinstance(log, DecisionLog):
         return dict(options)
-    of_log = {f"decisions_{name}": value for name, value in dataclasses.asdict(log).items() if name != "file" and value not in (None, ())}
+    of_log = {f"decisions_{name}": value for name, value in dataclasses.asdict(log).items() if name != "file" and value not in (None, (), "")}
     lists = {name: list(value) if isinstance(value, tuple) else value for name, value in of_log.items()}
     return {**options, "decision_log": log.file, **lists}
 

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from . import _library  # noqa: F401  registers the operators
-
 from ._arguments import by_name, shown
 from ._errors import InputError, InputTypeError
 
@@ -21,16 +20,16 @@ def plain_params(operation: str, params: Mapping[str, Any]) -> dict[str, Any]:
     return {name: _plain(name, value) for name, value in by_name(operation, "params", params, "values").items()}
 
 
-class KeptParams:
+class BoundParams:
     """Plain values that the library reads once, for many calls."""
 
     def __init__(self, values: dict[str, Any]) -> None:
         self.values = values
-        self.number = int(torch.ops.triage._keep_params(values))
+        self.number = int(torch.ops.triage._bind_params(values))
         weakref.finalize(self, torch.ops.triage._drop_params, self.number).atexit = False
 
     def __reduce__(self) -> Any:
-        return KeptParams, (self.values,)
+        return BoundParams, (self.values,)
 
 
 def _plain(name: str, value: Any) -> Any:

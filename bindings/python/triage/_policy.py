@@ -25,7 +25,7 @@ from ._errors import FileError, InputError, InputTypeError, LoadError, called, k
 from ._events import RELOADS, Event, Version
 from ._html import of_policy
 from ._options import OPTIONS_OF_CALLS, DecisionLog, Gate, Limits, MaskedRows, OnError, of_call, of_library, of_runtime, unknown_of_call
-from ._params import KeptParams, plain_params
+from ._params import BoundParams, plain_params
 from ._rollouts import Rollouts
 from ._texts import in_python
 
@@ -157,12 +157,12 @@ class Policy(Rollouts):
             raise_interrupt()
         return outputs  # type: ignore[no-any-return]
 
-    def _call_with_params(self, inputs: Sequence[Tensor], params: KeptParams) -> tuple[list[Tensor], int]:
+    def _call_with_params(self, inputs: Sequence[Tensor], params: BoundParams) -> tuple[list[Tensor], int]:
         """As `run` with params that were read once; also the version that answered."""
         if self._generation != _generation:
             self._native()
         try:
-            outputs, version = _call_with_params(self._key, inputs, params.number)
+            outputs, version = _call_with_params(self._key, self._tensors(inputs), params.number)
         except RuntimeError as error:
             raise _of_function(raised(error))
         if interrupts:

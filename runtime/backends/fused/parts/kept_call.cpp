@@ -13,6 +13,7 @@
 #include "runtime/graph/evaluation/number_ops.h"
 #include "runtime/graph/passes/uses.h"
 #include "runtime/memory/overlap.h"
+#include "runtime/operators/contract.h"
 
 namespace triage::fused {
 namespace {
@@ -20,7 +21,7 @@ namespace {
 using graph::Node;
 using graph::Value;
 
-constexpr size_t most_bytes = 16 << 20;  // of the results of a call
+constexpr size_t most_bytes = 4 << 20;  // of the results of a call
 
 /// Whether `value` is an input of `node` for its size alone.
 bool reads_size_alone(const Node& node, const Value* value) {
@@ -36,34 +37,41 @@ bool is_read_for_sizes(const graph::Graph& part, const Value* input) {
   });
 }
 
-bool is_number_of_the_host(const Value* input) { return is_number(input) && input->meta->device.is_cpu(); }
+bool is_param(const graph::Input& input) {
+  return input.kind == graph::InputKind::param && is_number(input.value) && input.value->meta->device.is_cpu();
+}
 
-bool is_large(const std::vector<at::Tensor>& results) {
+/// An operator of LibTorch or of triage that computes: those of others may remember what nobody sees.
+bool computes(const Node& node) {
+  const auto& name = node.op.operator_name();
+  return graph::is_assertion(node) || graph::size_read(node) ||
+         (graph::computes_only(node.op) && operators::find_contract(name.name, name.overload_name));
+}
+
+/// With what their memory has besides.
+size_t bytes_of(const std::vector<at::Tensor>& results) {
   size_t bytes = 0;
   for (const at::Tensor& result : results) bytes += result.storage().nbytes();
-  return bytes > most_bytes;
+  return bytes;
 }
 
 }  // namespace
 
 bool KeptCall::takes(const FusionGroup& part) {
   const graph::Graph& graph = part.graph;
-  const auto inputs = graph.inputs();
-  return std::all_of(inputs.begin(), inputs.end(),
-                     [&](const auto& input) {
-                       return is_number_of_the_host(input.value) || is_read_for_sizes(graph, input.value);
-                     }) &&
-         std::all_of(graph.nodes().begin(), graph.nodes().end(),
-                     [](const auto& node) { return graph::computes_only(node->op) || graph::is_assertion(*node); }) &&
+  return graph.constants().empty() &&
+         std::all_of(graph.inputs().begin(), graph.inputs().end(),
+                     [&](const auto& input) { return is_param(input) || is_read_for_sizes(graph, input.value); }) &&
+         std::all_of(graph.nodes().begin(), graph.nodes().end(), [](const auto& node) { return computes(*node); }) &&
          std::any_of(graph.outputs().begin(), graph.outputs().end(),
                      [](const Value* output) { return !is_number(output); });
 }
 
 KeptCall::KeptCall(const FusionGroup& part) : interpreter_(compile_eager_as_it_is(part.graph)) {
-  const auto inputs = part.graph.inputs();
+  const auto& inputs = part.graph.inputs();
   for (size_t i = 0; i < inputs.size(); ++i) {
-    if (is_number_of_the_host(inputs[i].value)) {
-      numbers_.push_back(i);
+    if (is_param(inputs[i])) {
+      params_.push_back(i);
       continue;
     }
     for (const auto& node : part.graph.nodes())
@@ -75,14 +83,15 @@ KeptCall::~KeptCall() {
   for (auto& slot : slots_) delete slot.load();
 }
 
-/// False where the results might be others for the same numbers.
+/// False where the results might be others for the same params.
 bool KeptCall::read_key(at::ArrayRef<at::Tensor> inputs, Key& key) const {
   if (compat::autocast(c10::kCPU).enabled) return false;
   key.push_back(c10::InferenceMode::is_enabled());
-  for (const size_t at : numbers_) {
+  for (const size_t at : params_) {
     const at::Tensor& number = inputs[at];
     if (!number.defined() || !number.device().is_cpu() || number.dim() != 0 || number.requires_grad() ||
-        static_cast<size_t>(number.element_size()) > sizeof(int64_t) || number.is_neg() || number.is_conj())
+        static_cast<size_t>(number.element_size()) > sizeof(int64_t) || number.is_neg() || number.is_conj() ||
+        number._is_zerotensor())
       return false;
     int64_t bits = 0;
     std::memcpy(&bits, number.data_ptr(), static_cast<size_t>(number.element_size()));
@@ -106,13 +115,13 @@ KeptCall::Kept* KeptCall::take(const Key& key) const {
   return nullptr;
 }
 
-/// Where all slots are taken, the first one's is given up.
+/// Where all slots are taken, one of them is given up.
 void KeptCall::put_back(Kept* kept) const {
   for (auto& slot : slots_) {
     Kept* none = nullptr;
     if (slot.compare_exchange_strong(none, kept, std::memory_order_release)) return;
   }
-  delete slots_[0].exchange(kept, std::memory_order_acq_rel);
+  delete slots_[oldest_.fetch_add(1) % slots_.size()].exchange(kept, std::memory_order_acq_rel);
 }
 
 void KeptCall::run(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs, const CallContext& call) const {
@@ -127,7 +136,7 @@ void KeptCall::run(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& out
   const bool may_change = std::any_of(outputs.begin(), outputs.end(), [&](const at::Tensor& output) {
     return !output.defined() || output.requires_grad() || shares_memory(output, inputs);
   });
-  if (!may_change && !is_large(outputs)) put_back(new Kept{std::move(key), outputs});
+  if (!may_change && bytes_of(outputs) <= most_bytes) put_back(new Kept{std::move(key), outputs});
 }
 
 }  // namespace triage::fused

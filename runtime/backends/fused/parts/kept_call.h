@@ -14,12 +14,14 @@
 
 namespace triage::fused {
 
-/// A part without loops that reads numbers and sizes alone, such as the row that all samples of a batch get for a
-/// param: what a call made, the next one has if its numbers are the same. Nobody may write to the results. Lock-free: a
-/// thread that finds nothing, because another one looks at it, computes.
+/// A part without loops that reads params and sizes alone, such as the row that all samples of a batch get for a param:
+/// what a call made, the next one has if they are the same. Nobody may write to the results, nor do they leave the
+/// graph. Keeps the results of four calls, of 4 MiB each at most. Lock-free: a thread that finds nothing, because
+/// another one looks at it, computes.
 class KeptCall final : public Executable {
  public:
-  /// Whether all that `part` computes follows from numbers and sizes, and is more than a number.
+  /// Whether all that `part` computes follows from params and sizes, and is more than a number. (A constant may be a
+  /// variable, which the host writes to.)
   static bool takes(const FusionGroup& part);
   explicit KeptCall(const FusionGroup& part);
   ~KeptCall() override;
@@ -37,8 +39,9 @@ class KeptCall final : public Executable {
   void put_back(Kept* kept) const;
 
   std::unique_ptr<Executable> interpreter_;
-  std::vector<size_t> numbers_;                        // inputs whose values are read
-  std::vector<std::pair<size_t, int64_t>> sizes_;      // inputs, and dims, whose sizes are
+  std::vector<size_t> params_;                     // inputs whose values are read
+  std::vector<std::pair<size_t, int64_t>> sizes_;  // inputs, and dims, whose sizes are
+  mutable std::atomic<size_t> oldest_{0};
   mutable std::array<std::atomic<Kept*>, 4> slots_{};  // each owns what it points to
 };
 

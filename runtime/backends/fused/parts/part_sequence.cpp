@@ -52,7 +52,11 @@ PartSequence::PartSequence(const Graph& graph, const std::vector<FusionGroup>& p
     for (const FusionGroup& part : parts) most += part.outputs.size();
     shared_ = std::make_unique<OutputPool>(std::min<size_t>(most, 64));
   }
-  for (const FusionGroup& part : parts) add_step(part);
+  const auto leaves = [&](const Value* value) {
+    const auto& outputs = graph.outputs();
+    return std::find(outputs.begin(), outputs.end(), value) != outputs.end();
+  };
+  for (const FusionGroup& part : parts) add_step(part, std::any_of(part.outputs.begin(), part.outputs.end(), leaves));
   for (const Value* value : graph.outputs()) outputs_.push_back(registers_.at(value));
   count_ = registers_.size();
   registers_.clear();
@@ -63,7 +67,8 @@ PartSequence::PartSequence(const Graph& graph, const std::vector<FusionGroup>& p
   TRIAGE_ASSERT(reads_what_is_there());
 }
 
-void PartSequence::add_step(const FusionGroup& part) {
+/// `leaves`: what it computes is an output of the graph.
+void PartSequence::add_step(const FusionGroup& part, bool leaves) {
   Step step;
   for (const Value* value : part.inputs) step.inputs.push_back(registers_.at(value));
   for (const Value* value : part.outputs) step.outputs.push_back(add(value));
@@ -87,7 +92,7 @@ void PartSequence::add_step(const FusionGroup& part) {
     step.run = std::make_unique<PooledCall>(part, pool_of_call());
   } else if (part.in_place) {
     step.run = std::make_unique<InPlaceCall>(part);
-  } else if (KeptCall::takes(part)) {
+  } else if (!leaves && KeptCall::takes(part)) {
     step.run = std::make_unique<KeptCall>(part);
     step.keeps = true;
   } else {

@@ -39,7 +39,7 @@ class PartSequence {
     bool keeps = false;                // its results are later calls', too
     Registers inputs, outputs, done;   // done: what nobody reads after it
   };
-  void add_step(const FusionGroup& part);
+  void add_step(const FusionGroup& part, bool leaves);
   OutputPool& pool_of_call();
   void find_last_uses();
   bool reads_what_is_there() const;
