@@ -318,7 +318,7 @@ TORCH_LIBRARY_FRAGMENT(triage, m) {
   m.def("_set_reopener(int callback) -> ()", TORCH_FN(set_reopener));
   m.def("_call_policy(str policy, Tensor[] inputs) -> Tensor[]", TORCH_FN(call_policy));
   m.def("_bind_params(Dict(str, Any) values) -> int", TORCH_FN(bind));
-  m.def("_drop_params(int number) -> ()", TORCH_FN(drop_params));
+  m.def("_drop_params(int number) -> ()", [](int64_t number) { drop_params(number); });
   m.def("_call_with_params(str policy, Tensor[] inputs, int params) -> (Tensor[], int)", TORCH_FN(call_with_params));
   m.def("_live_version(str policy) -> int", TORCH_FN(live_version));
 }
