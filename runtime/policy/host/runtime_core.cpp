@@ -37,14 +37,15 @@ void check_options(const RuntimeOptions& options) {
   check_gate("on_new_graph_breaks", options.on_new_graph_breaks);
   if (options.state_keys == 0)
     throw ConfigError("RuntimeOptions::state_keys is 0; a policy keeps state for at least 1 key");
-  if (options.state_age.count() < 0 || options.state_age > std::chrono::hours(24 * 36525))
-    throw ConfigError(
-        fmt::format("RuntimeOptions::state_age is {} s; give 0 for no limit, or a time of up to 100 years",
-                    options.state_age.count()));
+  if (options.state_age.count() < 0)
+    throw ConfigError(fmt::format("RuntimeOptions::state_age is {} s; give 0 for no limit, or a time above 0",
+                                  options.state_age.count()));
 }
 
 RuntimeOptions checked(RuntimeOptions options) {
   check_options(options);
+  options.state_age =
+      std::min<std::chrono::seconds>(options.state_age, std::chrono::hours(24 * 36525));  // in nanoseconds too
   find_backend(options.backend);  // a wrong name is told here, not at the first call
   return options;
 }
