@@ -164,7 +164,28 @@ class Learner {
     for (size_t output = 0; output < usual_.size(); ++output)
       for (size_t dim = 0; dim < usual_[output].sizes.size(); ++dim)
         if (usual_[output].sizes[dim] < 0)
-          fail(c10::str("gives output ", name_of(output), " whose dimension ", dim, " depends on values"));
+          fail(c10::str("gives output ", name_of(output), " whose dimension ", dim, " depends on values",
+                        line_of_values()));
+  }
+
+  /// " (filter.lua:4)": where values decide a size, as the break of a graph tells it; empty where nothing does.
+  std::string line_of_values() const {
+    const auto text = [](const Source& at) {
+      return at.file.empty() ? std::string() : c10::str(" (", at.file, ":", at.line, ")");
+    };
+    std::vector<at::Tensor> made;
+    for (const TensorMetadata& input : with_sizes(inputs_, values_))
+      made.push_back(at::ones(input.sizes, at::TensorOptions(input.dtype).device(input.device)));
+    try {
+      policy_.prepare(made);
+    } catch (const GraphBreakError& error) {
+      return text(error.source());
+    } catch (const Error&) {
+      return "";
+    }
+    for (const BreakReport& one : policy_.breaks())
+      if (one.id == "TB0002") return text(one.where);
+    return "";
   }
 
   SizeRule rule(size_t output, size_t dim) const {
