@@ -96,9 +96,11 @@ std::string without_measures(const std::string& text) {
   const std::string dateless =
       std::regex_replace(without_lines(text), std::regex("[0-9]{4}-[0-9-]+T[0-9:.]+Z"), "TIME");
   const std::string timeless = std::regex_replace(dateless, std::regex("\\b\\d\\d:\\d\\d:\\d\\d\\b"), "T");
-  // How many calls a canary has answered before it goes live is a matter of time, too.
-  const std::string countless = std::regex_replace(
-      timeless, std::regex("[0-9]+ calls, [0-9]+ of [0-9]+ samples flagged"), "N calls, N of N samples flagged");
+  // How many calls a canary has answered before it goes live is a matter of time, too; and whether the log kept up.
+  const std::string whole =
+      std::regex_replace(timeless, std::regex("\n[0-9]+ lines? not in the log: too many waited"), "");
+  const std::string countless = std::regex_replace(whole, std::regex("[0-9]+ calls, [0-9]+ of [0-9]+ samples flagged"),
+                                                   "N calls, N of N samples flagged");
   return without_counts_of_incidents(
       std::regex_replace(countless, std::regex("[0-9.e+]+ (us\\b|ms\\b|kB\\b)"), "T $1"));
 }
