@@ -9,6 +9,6 @@ int main() {
   triage::Runtime runtime;
   const triage::Policy policy = runtime.load_source(
       "return function(z) local f = flag_nan(z, 'in') return torch.nan_to_num(z, 0), f end", "repair.lua");
-  const auto answer = policy({at::full({2, 3}, NAN)});
+  const std::vector<at::Tensor> answer = policy.run({at::full({2, 3}, NAN)});
   std::cout << answer[0].sum().item<float>() << '\n';
 }
