@@ -93,8 +93,6 @@ Call call_of(const Contract& contract, const c10::FunctionSchema& schema, c10::A
   return {schema, contract.positions, arguments};
 }
 
-double work(const Call& call) { return std::max(cost::given_elements(call), cost::broadcast_elements(call)); }
-
 }  // namespace
 
 const Contract* find_contract(std::string_view qualified, std::string_view overload) {
@@ -127,7 +125,7 @@ int64_t time_bound(const Contract& contract, const c10::FunctionSchema& schema, 
   const Call call = call_of(contract, schema, arguments);
   bool is_complex = false;  // wider, and often conjugated first
   for_each_tensor(arguments, [&](const at::Tensor& tensor) { is_complex |= tensor.is_complex(); });
-  return saturated(cost.nanoseconds * (cost.work ? cost.work(call) : work(call)) * (is_complex ? 4 : 1));
+  return saturated(cost.nanoseconds * (cost.work ? cost.work(call) : cost::most_elements(call)) * (is_complex ? 4 : 1));
 }
 
 AskedAgain asked_again(const Contract& contract, const c10::FunctionSchema& schema) {

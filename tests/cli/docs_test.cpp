@@ -85,13 +85,13 @@ std::string without_counts_of_incidents(const std::string& text) {
   return std::regex_replace(countless, std::regex("[0-9]+ %"), "N %");
 }
 
-/// How long things took, and when, is another number each time, and what a graph takes is one of the compiler and the
-/// library.
 /// Of a call that goes over several lines, Lua since 5.4.6 tells another one.
 std::string without_lines(const std::string& text) {
   return LUA_VERSION_RELEASE_NUM < 50406 ? text : std::regex_replace(text, std::regex("\\.lua:[0-9]+"), ".lua:N");
 }
 
+/// How long things took, and when, is another number each time, and what a graph takes is one of the compiler and the
+/// library.
 std::string without_measures(const std::string& text) {
   const std::string dateless =
       std::regex_replace(without_lines(text), std::regex("[0-9]{4}-[0-9-]+T[0-9:.]+Z"), "TIME");

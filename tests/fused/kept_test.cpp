@@ -1,4 +1,4 @@
-// What follows from numbers and sizes alone is computed when they change.
+// What follows from params and sizes alone is computed when they change.
 #include <ATen/ATen.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/InferenceMode.h>

@@ -96,8 +96,7 @@ class _Known:
 
     def _ask(self) -> None:
         signature = self._policy.signature
-        self._params = {name: value for name, value in self._given.items() if name in signature["params"]}
-        self._bound = BoundParams(self._params)
+        self._bound = BoundParams({name: value for name, value in self._given.items() if name in signature["params"]})
         self._has_state = bool(signature["state"])
         self._version = 0
 
@@ -110,17 +109,17 @@ class _Known:
                 self._ask()
                 self._version = live
             return self._call(inputs, requests)[0]
-        before = self._params
+        before = self._bound.values
         try:
             outputs, version = self._call(inputs, requests)
         except InputError:  # also of a param that the version that is live now has not
             self._ask()
-            if self._params == before:
+            if self._bound.values == before:
                 raise
             return self._call(inputs, requests)[0]
         if version != self._version:
             self._ask()
-            if self._params != before:
+            if self._bound.values != before:
                 return self._call(inputs, requests)[0]
             self._version = version
         return outputs
@@ -129,7 +128,7 @@ class _Known:
         if not self._policy._is_logged:
             return self._policy._call_with_params(inputs, self._bound)
         told: dict[str, Any] = {}
-        outputs = self._policy.run(inputs, params=self._params, info=told, sample_ids=requests)
+        outputs = self._policy.run(inputs, params=self._bound.values, info=told, sample_ids=requests)
         return outputs, told["version"]
 
 

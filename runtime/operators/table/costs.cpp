@@ -45,9 +45,10 @@ double broadcast_elements(const Call& call) {
   return any ? product(sizes) : 0;
 }
 
+double most_elements(const Call& call) { return std::max(given_elements(call), broadcast_elements(call)); }
+
 double quotient_work(const Call& call) {
-  const double all = std::max(given_elements(call), broadcast_elements(call));
-  return call.value("rounding_mode").isNone() ? all / 5 : all;  // true division does not round
+  return most_elements(call) / (call.value("rounding_mode").isNone() ? 5 : 1);  // true division does not round
 }
 
 double hashed_work(const Call& call) {

@@ -13,6 +13,7 @@ double elements(const at::Tensor& tensor);
 double given_elements(const Call& call);
 /// Of what the tensor arguments broadcast to (as if they did).
 double broadcast_elements(const Call& call);
+double most_elements(const Call& call);  // the larger of the two
 double product(c10::ArrayRef<int64_t> sizes);
 /// Bytes of one element: of the widest tensor argument, and of the dtype that is asked for; at least `least`.
 double width(const Call& call, double least = 1);
