@@ -6,6 +6,7 @@
 #include <ATen/record_function.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <doctest/doctest.h>
 #include <torch/library.h>
 
 #include <algorithm>
@@ -26,7 +27,11 @@ const char* device_named() { return std::getenv("TRIAGE_TEST_DEVICE"); }
 const c10::Device OTHER_DEVICE =
     device_named() ? c10::Device(std::string(device_named()) + ":0") : c10::Device(c10::DeviceType::PrivateUse1, 0);
 bool is_real_device() { return OTHER_DEVICE.type() != c10::DeviceType::PrivateUse1; }
-bool has_autograd() { return at::hasCUDA() || !c10::impl::hasDeviceGuardImpl(c10::DeviceType::CUDA); }
+bool has_autograd() {
+  const bool has = at::hasCUDA() || !c10::impl::hasDeviceGuardImpl(c10::DeviceType::CUDA);
+  if (!has) MESSAGE("left out: LibTorch was built for CUDA, and there is no driver");
+  return has;
+}
 
 namespace {
 

@@ -15,7 +15,7 @@ extern const c10::Device OTHER_DEVICE;
 /// Whether it is a real one: its arithmetic rounds in its own way.
 bool is_real_device();
 /// Whether autograd runs there. Its engine asks every kind of device that LibTorch was built for how many there are,
-/// and CUDA without a driver throws.
+/// and CUDA without a driver throws. Where not, says that what asks is left out.
 bool has_autograd();
 
 /// A copy there, with these strides.
