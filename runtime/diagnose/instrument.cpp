@@ -18,7 +18,7 @@ namespace {
 /// What is looked for at one location.
 struct Look {
   std::string path;
-  std::string location;  // ids do not outlive ErrorLocation::reset
+  std::string location;  // ids do not outlive ErrorLocation::reset; empty: values are counted, errors not flagged
   bool nan = true, inf = true;
 };
 
@@ -48,6 +48,7 @@ class Call final : public diagnose::Observer {
     std::lock_guard lock(mutex_);  // a model may fork
     const bool is_dense = tensor.layout() == at::kStrided;
     const bool may_be_bad = !batch_ || !is_dense || batch_->add(look.path, tensor);
+    if (look.location.empty()) return;
     if (tensor.dim() == 0 || tensor.size(0) != samples_ || !is_dense) {
       unlooked_.insert(look.location);
       return;
@@ -108,23 +109,28 @@ struct Instrumented::Plan {
 
 namespace {
 
-/// The locations by the path that the module has in its model, which is empty for the model itself.
-std::map<std::string, TrackedModule> by_path_in_model(const std::vector<TrackedModule>& locations,
-                                                      const std::string& root) {
-  std::map<std::string, TrackedModule> by_path;
-  const bool prefixed = root != "root";
-  for (const TrackedModule& entry : locations)
-    by_path.emplace(entry.path == root ? "" : entry.path.substr(prefixed ? root.size() + 1 : 0), entry);
-  return by_path;
-}
-
 /// Every path of every module with the first one of the same module, which is the one that was tracked.
-std::unordered_map<std::string, std::string> first_paths(const torch::jit::Module& module) {
+using FirstPaths = std::unordered_map<std::string, std::string>;
+FirstPaths first_paths(const torch::jit::Module& module) {
   std::unordered_map<const c10::ivalue::Object*, std::string> first;
-  std::unordered_map<std::string, std::string> paths;
+  FirstPaths paths;
   for (const auto& submodule : module.named_modules())
     paths.emplace(submodule.name, first.emplace(submodule.value._ivalue().get(), submodule.name).first->second);
   return paths;
+}
+
+/// By the path that the module has in its model, which is empty for the model itself. Modules without parameters have
+/// no location, but values that can be counted.
+std::map<std::string, Look> looks_by_path(const std::vector<TrackedModule>& locations, const FirstPaths& paths,
+                                          const std::string& root, const InstrumentOptions& options) {
+  std::map<std::string, Look> by_path;
+  const std::string prefix = root == "root" ? "" : root + '.';
+  for (const TrackedModule& entry : locations)
+    by_path.emplace(entry.path == root ? "" : entry.path.substr(prefix.size()), look_for(entry, options.benign));
+  if (!options.statistics) return by_path;
+  for (const auto& [path, first] : paths)
+    if (path == first) by_path.emplace(path, Look{prefix + path, "", false, false});
+  return by_path;
 }
 
 }  // namespace
@@ -141,16 +147,16 @@ Instrumented instrument(const torch::jit::Module& module, const InstrumentOption
   if (plan->locations.empty())  // a frozen model holds no parameters, but its results can be looked at
     plan->locations.push_back({root, root, ErrorLocation::register_path(root)});
 
-  std::map<std::string, TrackedModule> unseen = by_path_in_model(plan->locations, root);
-  const std::map<std::string, TrackedModule> by_path = unseen;
-  const std::unordered_map<std::string, std::string> first_path = first_paths(module);
+  const FirstPaths first_path = first_paths(module);
+  const std::map<std::string, Look> by_path = looks_by_path(plan->locations, first_path, root, options);
+  std::set<std::string> seen;
   const auto look_at = [&](const diagnose::ScriptGraph& graph, const std::string& path,
                            at::ArrayRef<torch::jit::Value*> results) {
     const auto first = first_path.find(path);
     const auto found = first == first_path.end() ? by_path.end() : by_path.find(first->second);
     if (found == by_path.end()) return;
-    unseen.erase(found->first);
-    const Look look = look_for(found->second, options.benign);
+    const Look& look = found->second;
+    seen.insert(look.path);
     if (!look.nan && !look.inf && !options.statistics) return;
     plan->looks.push_back(look);
     diagnose::insert_observer(graph, static_cast<int64_t>(plan->looks.size()) - 1, results);
@@ -160,7 +166,8 @@ Instrumented instrument(const torch::jit::Module& module, const InstrumentOption
     torch::jit::WithInsertPoint at_the_end(graph.graph->block());
     look_at(graph, "", graph.graph->outputs());
   }
-  for (const auto& [path, entry] : unseen) plan->unseen.push_back(entry.path);
+  for (const TrackedModule& entry : plan->locations)
+    if (!seen.count(entry.path)) plan->unseen.push_back(entry.path);
   plan->function.emplace(module, options.method, std::move(graph));
   Instrumented result;
   result.plan_ = std::move(plan);

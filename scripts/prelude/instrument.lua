@@ -90,7 +90,9 @@ end
 local function look_at(run, look, value, nesting)
   if core.is_floating(value) then
     local may_be_bad = not run.batch or core.add_values(run.batch, look.path, value)
-    if not core.rows_match(value, run.sample) then
+    if not look.location then
+      return
+    elseif not core.rows_match(value, run.sample) then
       run.unlooked[look.location] = true
     elseif not may_be_bad then
       return   -- the flags need no second read
@@ -176,7 +178,7 @@ local function sorted_keys(set)
 end
 
 local function run_watched(run, state, ...)
-  local _ <close> = watch(run, state.modules)
+  local _ <close> = watch(run, state.watched)
   return state.module(...)
 end
 
@@ -281,15 +283,32 @@ local class = {
   __metatable = "instrumented model",
 }
 
+--- Modules without parameters have no location, but values that can be counted.
+local function count_other_modules(state, entries, prefix)
+  for position, entry in ipairs(entries) do
+    local path, module = entry[1], entry[2]
+    state.watched[position] = module
+    if not state.looks[module] then
+      local below = path ~= "" and (prefix and prefix .. "." .. path or path)
+      state.looks[module] = {path = below or prefix or "root", nan = false, inf = false}
+    end
+  end
+end
+
 local function instrument_modules(module, options)
   arguments.callable("triage.instrument", "module", module)
   local state = {module = module, every = options.every, config = options.config, calls = 0, checked = false,
                  collector = options.statistics and core.value_collector() or nil, paths = {}, unseen = {},
                  unlooked = {}, modules = {}, looks = setmetatable({}, {__mode = "k"})}
-  for position, tracked in ipairs(core.track_modules("triage.instrument", module, options.prefix, options.tree)) do
+  local modules, entries = core.track_modules("triage.instrument", module, options.prefix, options.tree)
+  for position, tracked in ipairs(modules) do
     state.paths[position] = tracked.path
     state.modules[position] = tracked.module
     state.looks[tracked.module] = look_for(tracked, options.benign)
+  end
+  state.watched = options.statistics and {} or state.modules
+  if options.statistics then
+    count_other_modules(state, entries, options.prefix)
   end
   return state
 end

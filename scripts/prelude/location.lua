@@ -26,7 +26,7 @@ local function listed(operation, module, method)
 end
 
 --- Gives `module` and the modules below it their locations, and returns a list of {module, path, location, id} of those
---- that hold parameters, depth first.
+--- that hold parameters, depth first, and the list of `module:named_modules()`.
 function core.track_modules(operation, module, prefix, tree)
   local entries = listed(operation, module, "named_modules")
   local paths, holds = {}, {}
@@ -48,7 +48,7 @@ function core.track_modules(operation, module, prefix, tree)
     end
   end
   core.warn_of_mixing(operation, entries)
-  return tracked_modules
+  return tracked_modules, entries
 end
 
 --- Flags say which sample was bad first. Behind a layer that mixes samples all are bad, or changed by others.

@@ -54,7 +54,7 @@ void count(const torch::jit::Module& model, const std::vector<at::Tensor>& batch
     batch.add("encoder", encoder->forward(x));
   }
   std::string metrics = triage::value_statistics_metrics(collector.statistics());
-  CHECK(counted.statistics().size() == 7);
+  CHECK(counted.statistics().size() == 9);
   CHECK(metrics.find("triage_value_batches_total{location=\"encoder\",dtype=\"float32\"} 2\n") != std::string::npos);
 }
 

@@ -261,8 +261,9 @@ TEST_CASE("instrument with statistics: the same outputs and flags, and the value
     CHECK(result.unlooked == expected.unlooked);
   }
   const auto all = counted.statistics();
-  CHECK(all.size() == 7);
+  CHECK(all.size() == 9);
   CHECK(row_of(all, "first.0").batches == 2);
+  CHECK(row_of(all, "first.1").zeros > 0);  // of ReLU
   CHECK(row_of(all, "first.0").values == 2 * 6 * 8);
   CHECK(row_of(all, "root").values == 2 * 2 * 6 * 4);  // a tuple of a tensor and a dictionary
   CHECK(row_of(all, "root").nan > 0);
@@ -274,6 +275,27 @@ TEST_CASE("instrument with statistics: the same outputs and flags, and the value
   CHECK(row_of(counted.statistics(), "root").values == 0);
   CHECK_THROWS_AS(plain.statistics(), triage::InputError);
   CHECK_THROWS_AS(plain.reset_statistics(), triage::InputError);
+}
+
+TEST_CASE("instrument counts modules without parameters by their paths, and flags only the others") {
+  triage::ErrorLocation::reset();
+  using triage::testing::script;
+  const torch::jit::Module relu = triage::testing::relu();
+  const torch::jit::Module scale =
+      script("Scale", "def forward(self, x): return x * self.weight", {}, {{"weight", at::ones({4})}});
+  const torch::jit::Module model =
+      script("Net", "def forward(self, x): return self.again.forward(self.relu.forward(self.scale.forward(x)))",
+             {{"scale", scale}, {"relu", relu}, {"again", relu}});
+  const auto counted = triage::instrument(model, {.track = {.prefix = "net"}, .statistics = true});
+  const auto result = counted({at::full({2, 4}, std::numeric_limits<double>::quiet_NaN())});
+  const auto all = counted.statistics();
+  CHECK(all.size() == 3);
+  CHECK(row_of(all, "net").nan == 8);
+  CHECK(row_of(all, "net.scale").nan == 8);
+  CHECK(row_of(all, "net.relu").nan == 16);  // called under two names
+  CHECK(counted.locations().size() == 2);
+  CHECK(counted.unseen().empty());
+  CHECK(triage::flags::repr(result.flags) == "ErrorFlags(2 samples, 4 errors: 4xNAN @ net.scale, net)");
 }
 
 TEST_CASE("instrument counts benign locations, and outputs that are no samples") {

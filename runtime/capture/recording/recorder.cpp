@@ -85,6 +85,22 @@ void log_node(const graph::Node& node, const Source& where) {
                          script && script->text ? script->text() : std::string());
 }
 
+/// `of_branch`: values that require grad in one branch of the batch and not in the other.
+bool branch_decides_grad(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments,
+                         const TracedTensors& tensors, const std::unordered_set<const graph::Value*>& of_branch) {
+  const bool of_two = selects_for_batch(op, arguments);
+  if (!of_two && of_branch.empty()) return false;
+  if (!c10::GradMode::is_enabled() || semantics_of(op).has(Semantics::no_gradient)) return false;
+  size_t always = 0, decided = 0;
+  for_each_tensor(arguments, [&](const at::Tensor& tensor) {
+    if (of_branch.count(tensors.find(tensor)))
+      ++decided;
+    else
+      always += tensor.requires_grad();
+  });
+  return of_two ? decided > 0 || always == 1 : decided > 0 && always == 0;
+}
+
 }  // namespace
 
 void call(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
@@ -316,20 +332,6 @@ void Recorder::read_requires_grad(const at::Tensor& tensor) {
                          "Read it from an input, or let both branches require grad.");
 }
 
-bool Recorder::branch_decides_grad(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments) const {
-  const bool of_two = selects_for_batch(op, arguments);
-  if (!of_two && grad_of_branch_.empty()) return false;
-  if (!c10::GradMode::is_enabled() || semantics_of(op).has(Semantics::no_gradient)) return false;
-  size_t always = 0, decided = 0;
-  for_each_tensor(arguments, [&](const at::Tensor& tensor) {
-    if (grad_of_branch_.count(tensors_.find(tensor)))
-      ++decided;
-    else
-      always += tensor.requires_grad();
-  });
-  return of_two ? decided > 0 || always == 1 : decided > 0 && always == 0;
-}
-
 void Recorder::append(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments,
                       torch::jit::Stack& results) {
   std::vector<graph::Operand> operands;
@@ -366,7 +368,7 @@ void Recorder::append(const c10::OperatorHandle& op, const std::vector<c10::IVal
     if (Checks checks = checks_of(op, arguments, sizes_.numbers_vary(op, arguments), sizes_.origins);
         checks.of != Checks::Of::nothing)
       checks_.emplace(node, std::move(checks));
-  const bool decided = branch_decides_grad(op, arguments);
+  const bool decided = branch_decides_grad(op, arguments, tensors_, grad_of_branch_);
   for (size_t i = 0; i < produced.size(); ++i) {
     at::Tensor& tensor = *produced[i];
     graph::Value* value = node->results[i];

@@ -141,7 +141,6 @@ class Recorder {
   c10::IValue append_cast(const c10::IValue& given, const c10::IValue& made);
   std::optional<Refusal> refused(const c10::OperatorHandle& op, const torch::jit::Stack& stack) const;
   void append(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments, torch::jit::Stack& results);
-  bool branch_decides_grad(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments) const;
 
   graph::Graph graph_;
   std::function<Source()> where_;

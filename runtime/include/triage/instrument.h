@@ -28,8 +28,8 @@ struct InstrumentOptions {
   std::vector<Benign> benign = {};
   /// Checks only every n-th call (the first, the n+1st, ...); the others run the model unchanged.
   int64_t every = 1;
-  /// Also counts the values of these outputs, of all calls that are checked; on the CPU by the one read that finds NaN
-  /// and Inf.
+  /// Also counts the values of these outputs and of those of modules without parameters (an activation, a softmax), of
+  /// all calls that are checked; on the CPU by the one read that finds NaN and Inf.
   bool statistics = false;
   std::string method = "forward";
   std::optional<ErrorConfig> config = {};

@@ -1,6 +1,7 @@
 // What a host says about memory: inputs that it donates, before and after a reload, and outputs that are kept for later
 // calls.
 #include <ATen/ATen.h>
+#include <ATen/native/Resize.h>
 #include <doctest/doctest.h>
 #include <triage/output_memory.h>
 #include <triage/runtime.h>
@@ -66,4 +67,22 @@ TEST_CASE("a host is told what is kept for outputs to come, and may free it") {
   CHECK(triage::free_idle_output_memory() == of_one_output);
   CHECK(triage::kept_output_memory() == before);
   CHECK(policy.run({wide_batch(1024)})[0].nan_to_num(7)[0][0].item<float>() == 6.25);
+}
+
+TEST_CASE("an output that a host resizes is counted as it is, and none of it stays when it is gone") {
+  Runtime runtime;
+  const Policy policy = runtime.load_source(repair_by("6.5"), "resized.lua");
+  policy.prepare({wide_batch(1024)});
+  triage::free_idle_output_memory();
+  const size_t before = triage::kept_output_memory();
+  for (const size_t bytes : {size_t{1} << 20, size_t{0}, size_t{1} << 12}) {
+    {
+      const auto held = policy.run({wide_batch(1024)});
+      at::native::resize_bytes_cpu(held[0].storage().unsafeGetStorageImpl(), bytes);
+      CHECK(triage::kept_output_memory() == before + bytes);
+    }
+    policy.run({wide_batch(1024)});
+    triage::free_idle_output_memory();
+    CHECK(triage::kept_output_memory() == before);
+  }
 }

@@ -153,10 +153,12 @@ test("statistics: what each module's values come to, and the same flags", functi
     eq(f, expected)
   end
   local found = counted:statistics()
-  eq(#found, 3)
+  eq(#found, 4)   -- log, too, which has no parameters and no location
   local by = {}
   for _, one in ipairs(found) do by[one.location] = one end
   eq({by.first.batches, by.first.values, by.first.min, by.first.max, by.first.dtype}, {3, 12, -2.0, 18.0, "float32"})
+  eq({by.log.values, by.log.nan}, {12, 1})
+  eq(counted:locations(), {"root", "first", "last"})
   eq({by.last.nan, by.last.inf, by.last.near_limit, by.last.saturated}, {1, 0, 0, 0})
   eq(found[1].location, "first")   -- the largest of them
   eq(found[1].of_limit, 18.0 / found[1].limit)
@@ -166,6 +168,23 @@ test("statistics: what each module's values come to, and the same flags", functi
   eq(found.metrics:match('triage_values_total{location="first",dtype="float32"} 12\n') ~= nil, true)
   counted:reset_statistics()
   eq(#counted:statistics(), 0)
+end)
+
+test("statistics: activations count with their own paths, in a model without parameters too", function()
+  ErrorLocation.reset()
+  local inner = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
+  local model = nn.Sequential(inner, nn.Dropout(0.5), inner)
+  model:eval()
+  local counted = triage.instrument(model, {statistics = true, prefix = "net"})
+  counted(torch.ones({3, 2}))
+  local by = {}
+  for _, one in ipairs(counted:statistics()) do by[one.location] = one.batches .. "x" .. one.values end
+  eq(by, {net = "1x6", ["net.0"] = "1x12", ["net.0.0"] = "1x12", ["net.0.1"] = "1x12", ["net.1"] = "1x6"})
+  local bare = triage.instrument(nn.Sequential(nn.ReLU()), {statistics = true})
+  local _, f = bare(torch.tensor({{-1.0, 2.0, 0 / 0}}))
+  local zeros = {}
+  for _, one in ipairs(bare:statistics()) do zeros[one.location] = one.zeros end
+  eq(zeros, {root = 1, ["0"] = 1})
 end)
 
 test("statistics: half comes near its limit, other outputs are left out", function()

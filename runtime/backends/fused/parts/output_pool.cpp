@@ -4,8 +4,6 @@
 
 #include <triage/output_memory.h>
 
-#include <algorithm>
-#include <mutex>
 #include <unordered_set>
 
 #include "runtime/compat/unique_owner.h"
@@ -33,18 +31,12 @@ at::Tensor tensor_on(const StoragePointer& storage, at::IntArrayRef sizes, at::S
 struct AllPools {
   messages::ForkSafeMutex mutex;
   std::unordered_set<OutputPool*> pools;
-  std::atomic<int64_t> bytes{0};  // that they keep
 };
 
 /// Never destroyed: graphs may be, after everything else.
 AllPools& all_pools() {
   static AllPools& all = *new AllPools;
   return all;
-}
-
-/// A buffer that a pool begins or ends to keep.
-void count(const c10::StorageImpl& storage, int sign) {
-  all_pools().bytes.fetch_add(sign * static_cast<int64_t>(storage.nbytes()), std::memory_order_relaxed);
 }
 
 }  // namespace
@@ -63,10 +55,7 @@ OutputPool::~OutputPool() {
     all.pools.erase(this);
   }
   for (size_t i = 0; i < most_; ++i)
-    if (c10::StorageImpl* storage = kept_[i].exchange(nullptr)) {
-      count(*storage, -1);
-      StoragePointer::reclaim(storage);
-    }
+    if (c10::StorageImpl* storage = kept_[i].exchange(nullptr)) StoragePointer::reclaim(storage);
 }
 
 /// Null where nothing is, or another thread has it.
@@ -76,35 +65,41 @@ StoragePointer OutputPool::take(Slot& slot) {
   return taken ? StoragePointer::reclaim(taken) : StoragePointer();
 }
 
-/// Takes out the buffers that nobody holds.
 std::vector<c10::Storage> OutputPool::take_idle() {
   std::vector<c10::Storage> idle;
   for (size_t i = 0; i < most_; ++i) {
     Slot& slot = kept_[i];
     StoragePointer storage = take(slot);
     if (!storage) continue;
-    if (compat::is_unique(storage)) {
-      count(*storage, -1);
+    if (compat::is_unique(storage))
       idle.emplace_back(std::move(storage));
-      continue;
-    }
-    put_back(slot, std::move(storage));
+    else
+      put_back(slot, std::move(storage));
   }
   return idle;
+}
+
+size_t OutputPool::bytes() {
+  size_t sum = 0;
+  for (size_t i = 0; i < most_; ++i) {
+    StoragePointer storage = take(kept_[i]);
+    if (!storage) continue;
+    sum += storage->nbytes();
+    put_back(kept_[i], std::move(storage));
+  }
+  return sum;
 }
 
 void OutputPool::put_back(Slot& slot, c10::intrusive_ptr<c10::StorageImpl> storage) {
   c10::StorageImpl* expected = nullptr;
   c10::StorageImpl* back = storage.release();
-  if (slot.compare_exchange_strong(expected, back, std::memory_order_release)) return;
-  count(*back, -1);  // another thread has put one there
-  StoragePointer::reclaim(back);
+  if (!slot.compare_exchange_strong(expected, back, std::memory_order_release))
+    StoragePointer::reclaim(back);  // another thread has put one there
 }
 
 void OutputPool::keep(StoragePointer storage) {
   for (size_t i = 0; i < most_; ++i) {
     if (kept_[i].load(std::memory_order_relaxed)) continue;
-    count(*storage, 1);
     return put_back(kept_[i], std::move(storage));
   }
 }
@@ -132,10 +127,7 @@ at::Tensor OutputPool::get(at::IntArrayRef sizes, at::ScalarType dtype) {
     const bool free = unused && storage->nbytes() == bytes;  // whoever holds it may resize it meanwhile
     at::Tensor result;
     if (free) result = tensor_on(storage, sizes, dtype);
-    if (unused && !free && !any_size_)
-      count(*storage, -1);
-    else
-      put_back(slot, std::move(storage));
+    if (!unused || free || any_size_) put_back(slot, std::move(storage));
     if (free) return result;
   }
   StoragePointer storage = new_storage(bytes);
@@ -149,7 +141,11 @@ at::Tensor OutputPool::get(at::IntArrayRef sizes, at::ScalarType dtype) {
 namespace triage {
 
 size_t kept_output_memory() {
-  return static_cast<size_t>(std::max<int64_t>(0, fused::all_pools().bytes.load(std::memory_order_relaxed)));
+  fused::AllPools& all = fused::all_pools();
+  const std::lock_guard lock(all.mutex);
+  size_t bytes = 0;
+  for (fused::OutputPool* pool : all.pools) bytes += pool->bytes();
+  return bytes;
 }
 
 size_t free_idle_output_memory() {

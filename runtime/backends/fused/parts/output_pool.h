@@ -30,6 +30,9 @@ class OutputPool {
   /// Takes out the buffers that nobody holds.
   std::vector<c10::Storage> take_idle();
 
+  /// Of the buffers kept, as large as they are now. A call at the same time may miss one, and takes fresh memory.
+  size_t bytes();
+
   /// Frees what nobody holds where the inputs of the call have other sizes than those of the last one: so do results.
   void begin_call(at::ArrayRef<at::Tensor> inputs);
 
