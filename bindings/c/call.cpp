@@ -127,13 +127,13 @@ std::optional<std::chrono::steady_clock::time_point> deadline_in(std::chrono::na
 }
 
 /// The options of one call, and the report on it.
-class Call {
+class CApiCall {
  public:
-  explicit Call(const TriageRunOptions* options)
+  explicit CApiCall(const TriageRunOptions* options)
       : given_(options_of(options, "options")), params_(given_.params, given_.param_count), report_(given_.info) {}
-  Call(const Call&) = delete;
-  Call& operator=(const Call&) = delete;
-  ~Call() { context.stream = outer_stream_; }
+  CApiCall(const CApiCall&) = delete;
+  CApiCall& operator=(const CApiCall&) = delete;
+  ~CApiCall() { context.stream = outer_stream_; }
 
   /// Calls `run(tensors, options)` with what the host passed as C++ takes it; then the memory of the host is its own
   /// again.
@@ -223,7 +223,7 @@ TriageStatus run(TriagePolicy* policy, DLManagedTensor* const* inputs, size_t in
         required(output_count, "output_count", "the address of the number of outputs that there is room for");
     const size_t room = std::exchange(count, 0);
     if (room > 0) std::fill_n(&required(outputs, "outputs", "an array, or 0 as its room"), room, nullptr);
-    Call call(options);
+    CApiCall call(options);
     const Use callee(policy);
     range(inputs, input_count, "inputs");
     std::vector<at::Tensor> results = call.with(
@@ -245,7 +245,7 @@ TriageStatus run_named(TriagePolicy* policy, const TriageNamedTensor* inputs, si
     for (size_t i = 0; inputs && i < input_count; ++i) tensors.add(inputs[i].tensor);
     range(outputs, output_count, "outputs");
     for (size_t i = 0; i < output_count; ++i) outputs[i].tensor = nullptr;
-    Call call(options);
+    CApiCall call(options);
     const Use callee(policy);
     range(inputs, input_count, "inputs");
     const Outputs results = call.with(tensors, [&](at::ArrayRef<at::Tensor> batch, const RunOptions& given) {
@@ -265,7 +265,7 @@ TriageStatus prepare(TriagePolicy* policy, DLManagedTensor* const* inputs, size_
                      const TriageRunOptions* options) {
   return guarded("prepare", [&] {
     Taken tensors = taken(inputs, input_count);
-    Call call(options);
+    CApiCall call(options);
     const Use callee(policy);
     range(inputs, input_count, "inputs");
     call.with(tensors, [&](at::ArrayRef<at::Tensor> batch, const RunOptions& given) {

@@ -329,9 +329,9 @@ std::string learn_form(const Policy& policy, at::TensorList inputs, const std::s
 
 namespace {
 
-class Reader {
+class FormReader {
  public:
-  explicit Reader(const std::string& text) : next_(text.c_str()), end_(next_ + text.size()) {}
+  explicit FormReader(const std::string& text) : next_(text.c_str()), end_(next_ + text.size()) {}
 
   Promise read() {
     const int64_t open = take();
@@ -372,7 +372,7 @@ class Reader {
 }  // namespace
 
 void check_form(const Policy& policy, const std::string& form, at::TensorList inputs, at::TensorList outputs) {
-  const Promise promise = Reader(form).read();
+  const Promise promise = FormReader(form).read();
   const auto open = open_sizes(promise.inputs, inputs);
   const std::string advice =
       "its form depends on values or on params, or another version gives another one. Compile the program again "

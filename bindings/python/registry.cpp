@@ -18,7 +18,7 @@ struct Registered {
   pid_t process;
 };
 
-struct Registry {
+struct PolicyRegistry {
   std::mutex mutex;
   std::map<std::string, Registered> policies;
   std::map<int64_t, std::shared_ptr<const Params>> params;
@@ -27,17 +27,17 @@ struct Registry {
 
 /// Never destroyed: Python may drop policies after this library's own objects are gone. Locked during a fork, so that a
 /// child never inherits it half changed.
-Registry& registry() {
+PolicyRegistry& registry() {
   static auto* const the = [] {
     pthread_atfork([] { registry().mutex.lock(); }, [] { registry().mutex.unlock(); },
                    [] { registry().mutex.unlock(); });
-    return new Registry;
+    return new PolicyRegistry;
   }();
   return *the;
 }
 
 std::optional<Policy> found(const std::string& key, bool* is_of_parent = nullptr) {
-  Registry& all = registry();
+  PolicyRegistry& all = registry();
   const std::lock_guard lock(all.mutex);
   const auto known = all.policies.find(key);
   if (known == all.policies.end()) return std::nullopt;
@@ -51,7 +51,7 @@ std::atomic<void (*)(const char*)> reopener{nullptr};
 }  // namespace
 
 void register_policy(const std::string& key, const Policy& policy) {
-  Registry& all = registry();
+  PolicyRegistry& all = registry();
   const std::lock_guard lock(all.mutex);
   const auto known = all.policies.find(key);
   if (known == all.policies.end()) {
@@ -66,7 +66,7 @@ void register_policy(const std::string& key, const Policy& policy) {
 
 void forget_policy(const std::string& key) noexcept {
   Policy last;  // destroyed after the lock is free: it may wait for a reload
-  Registry& all = registry();
+  PolicyRegistry& all = registry();
   const std::lock_guard lock(all.mutex);
   const auto known = all.policies.find(key);
   if (known == all.policies.end() || known->second.process != ::getpid()) return;
@@ -76,14 +76,14 @@ void forget_policy(const std::string& key) noexcept {
 
 int64_t bind_params(Params values) {
   auto bound = std::make_shared<const Params>(std::move(values));
-  Registry& all = registry();
+  PolicyRegistry& all = registry();
   const std::lock_guard lock(all.mutex);
   all.params.emplace(++all.last_params, std::move(bound));
   return all.last_params;
 }
 
 std::shared_ptr<const Params> bound_params(int64_t number) {
-  Registry& all = registry();
+  PolicyRegistry& all = registry();
   const std::lock_guard lock(all.mutex);
   const auto known = all.params.find(number);
   if (known == all.params.end())
@@ -92,7 +92,7 @@ std::shared_ptr<const Params> bound_params(int64_t number) {
 }
 
 void drop_params(int64_t number) noexcept {
-  Registry& all = registry();
+  PolicyRegistry& all = registry();
   const std::lock_guard lock(all.mutex);
   all.params.erase(number);
 }

@@ -163,9 +163,9 @@ Dict range_of(const Param& param) {
 }
 
 /// Takes named options out of a dictionary, and then knows which are left.
-class Options {
+class OptionsReader {
  public:
-  explicit Options(const Dict& values) : values_(values) {}
+  explicit OptionsReader(const Dict& values) : values_(values) {}
 
   /// A view refers to the text in the dictionary.
   template <class Text, std::enable_if_t<std::is_convertible_v<const std::string&, Text>, int> = 0>
@@ -385,7 +385,7 @@ Params params_from(const Dict& values) {
 }
 
 RuntimeOptions runtime_options_from(const Dict& values) {
-  Options options(values);
+  OptionsReader options(values);
   RuntimeOptions result;
   std::string masked_rows = masked_rows_name(result.masked_rows);
   std::string cache_dir;
@@ -445,7 +445,7 @@ RuntimeOptions runtime_options_from(const Dict& values) {
 }
 
 ShadowOptions shadow_options_from(const Dict& values) {
-  Options options(values);
+  OptionsReader options(values);
   ShadowOptions result;
   options.take("share", result.share);
   options.take("queue", result.queue);
@@ -457,7 +457,7 @@ ShadowOptions shadow_options_from(const Dict& values) {
 }
 
 CanaryOptions canary_options_from(const Dict& values) {
-  Options options(values);
+  OptionsReader options(values);
   CanaryOptions result;
   options.take("share", result.share);
   options.take("promote_after", result.promote_after);
@@ -471,7 +471,7 @@ CanaryOptions canary_options_from(const Dict& values) {
 }
 
 RunOptions run_options_from(const Dict& values, std::vector<std::string>& sample_ids) {
-  Options options(values);
+  OptionsReader options(values);
   RunOptions result;
   OnError on_error = OnError::raise;
   double deadline = 0;

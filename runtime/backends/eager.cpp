@@ -27,9 +27,9 @@ namespace {
 
 using eager::Output;
 using eager::Plan;
+using eager::PlanStep;
 using eager::Register;
 using eager::Slot;
-using eager::Step;
 
 /// Lends this thread's workspace for one run. A run inside a run (an operator that runs a graph) gets one of its own.
 class Lease {
@@ -119,11 +119,11 @@ class EagerExecutable final : public Executable {
  private:
   void run_steps(at::ArrayRef<at::Tensor> inputs, Workspace& space,
                  const std::optional<Deadline::Moment>& deadline) const {
-    const Step* step = plan_.steps.data();
+    const PlanStep* step = plan_.steps.data();
     const operators::Untrusted::Terms* const terms = operators::Untrusted::current();
     ResultBytes bytes(terms);
     try {
-      for (const Step* end = step + plan_.steps.size(); step != end; ++step) {
+      for (const PlanStep* end = step + plan_.steps.size(); step != end; ++step) {
         if (deadline) check(*deadline, *step);
         const messages::ProfilerSpan span([&] { return "node " + place(origin_of(*step)) + origin_of(*step).text; });
         for (uint32_t i = 0; i < step->num_slots; ++i) push(plan_.slots[step->first_slot + i], inputs, space);
@@ -145,21 +145,21 @@ class EagerExecutable final : public Executable {
     }
   }
 
-  void check(Deadline::Moment deadline, const Step& next) const {
+  void check(Deadline::Moment deadline, const PlanStep& next) const {
     if (std::chrono::steady_clock::now() < deadline) return;
     const auto& origin = origin_of(next);
     const std::string before = fmt::format("`{}` in graph `{}` ran", origin.text, plan_.name);
     throw LimitError(place(origin) + out_of_time(before), origin.source);
   }
 
-  static bool asks(const Step& step, const torch::jit::Stack& stack, const operators::Untrusted::Terms& terms) {
+  static bool asks(const PlanStep& step, const torch::jit::Stack& stack, const operators::Untrusted::Terms& terms) {
     using operators::AskedAgain;
     if (!step.contract) return false;
     return !terms.captured || step.asked == AskedAgain::always ||
            (step.asked == AskedAgain::where_large && operators::may_be_large(stack, terms.bytes));
   }
 
-  [[noreturn]] void refuse_memory(const Step& step, int64_t most) const {
+  [[noreturn]] void refuse_memory(const PlanStep& step, int64_t most) const {
     const auto& origin = origin_of(step);
     throw LimitError(fmt::format("{}the live results of graph `{}` at `{}` exceed the budget of tensor memory ({} "
                                  "MiB); compute less at a time, or have the host raise triage::Limits",
@@ -168,13 +168,13 @@ class EagerExecutable final : public Executable {
   }
 
   /// What is not trusted calls no operator out of its contract, whatever came in.
-  static void hold(const Step& step, const torch::jit::Stack& stack, const operators::Untrusted::Terms& terms,
+  static void hold(const PlanStep& step, const torch::jit::Stack& stack, const operators::Untrusted::Terms& terms,
                    const std::optional<Deadline::Moment>& deadline) {
     if (const auto wrong = operators::refusal(*step.contract, step.op.schema(), stack, terms, deadline))
       throw InputError(*wrong);
   }
 
-  const eager::StepOrigin& origin_of(const Step& step) const {
+  const eager::StepOrigin& origin_of(const PlanStep& step) const {
     return plan_.origins[static_cast<size_t>(&step - plan_.steps.data())];
   }
 
@@ -220,7 +220,7 @@ class EagerExecutable final : public Executable {
     return items;
   }
 
-  void store(const Step& step, Workspace& space) const {
+  void store(const PlanStep& step, Workspace& space) const {
     c10::IValue* results = space.registers.data() + (step.first_result - plan_.num_inputs);
     if (step.returns_list) {
       store_flattened(step, space.stack, results);
@@ -232,7 +232,7 @@ class EagerExecutable final : public Executable {
       space.registers[plan_.unused[step.first_unused + i] - plan_.num_inputs] = c10::IValue();
   }
 
-  static void store_flattened(const Step& step, const torch::jit::Stack& stack, c10::IValue* results) {
+  static void store_flattened(const PlanStep& step, const torch::jit::Stack& stack, c10::IValue* results) {
     size_t count = 0;
     auto take = [&](const c10::IValue& value) {
       if (count++ < step.num_results) results[count - 1] = value;
@@ -268,7 +268,7 @@ class EagerExecutable final : public Executable {
     return shares_memory(tensor, inputs) || shares_memory(tensor, plan_.tensors);
   }
 
-  [[noreturn]] void rethrow(const Step& step, const std::string& message) const {
+  [[noreturn]] void rethrow(const PlanStep& step, const std::string& message) const {
     const auto& origin = origin_of(step);
     if (step.op.schema().name() == graph::kAssert && !message.empty())  // it says what was asserted
       throw PolicyError(place(origin) + message, origin.source);

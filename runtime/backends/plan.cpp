@@ -136,18 +136,18 @@ class Planner {
     const auto& name = node.op.operator_name();
     const operators::Contract* contract = operators::find_contract(name.name, name.overload_name);
     remaining_.clear();
-    Step step{node.op,
-              static_cast<uint32_t>(plan_.slots.size()),
-              static_cast<uint32_t>(slots.size()),
-              static_cast<Register>(registers_.size()),
-              static_cast<uint32_t>(node.results.size()),
-              false,
-              static_cast<uint32_t>(plan_.unused.size()),
-              0,
-              contract,
-              !contract                    ? operators::AskedAgain::never
-              : takes_numbers(node, slots) ? operators::AskedAgain::always
-                                           : operators::asked_again(*contract, schema)};
+    PlanStep step{node.op,
+                  static_cast<uint32_t>(plan_.slots.size()),
+                  static_cast<uint32_t>(slots.size()),
+                  static_cast<Register>(registers_.size()),
+                  static_cast<uint32_t>(node.results.size()),
+                  false,
+                  static_cast<uint32_t>(plan_.unused.size()),
+                  0,
+                  contract,
+                  !contract                    ? operators::AskedAgain::never
+                  : takes_numbers(node, slots) ? operators::AskedAgain::always
+                                               : operators::asked_again(*contract, schema)};
     plan_.slots.insert(plan_.slots.end(), slots.begin(), slots.end());
     for (const auto& result : schema.returns()) step.returns_list |= graph::type_of(result).list;
     for (const Value* result : node.results) {

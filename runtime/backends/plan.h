@@ -36,7 +36,7 @@ struct List {
   c10::TypePtr element;
 };
 
-struct Step {
+struct PlanStep {
   c10::OperatorHandle op;
   uint32_t first_slot;  // into Plan::slots; one for each argument of the schema
   uint32_t num_slots;
@@ -66,7 +66,7 @@ struct Plan {
   std::string name;
   size_t num_inputs = 0;
   size_t num_registers = 0;
-  std::vector<Step> steps;
+  std::vector<PlanStep> steps;
   std::vector<Slot> slots;
   std::vector<c10::IValue> constants;
   std::vector<List> lists;

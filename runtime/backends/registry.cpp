@@ -21,13 +21,13 @@ std::map<std::string, Backend> shipped_backends() {
   return {{"aot_eager", compile_aot_eager}, {"eager", compile_eager}, {"fused", compile_fused}};
 }
 
-struct Registry {
+struct BackendRegistry {
   messages::ForkSafeSharedMutex mutex;
   std::map<std::string, Backend> backends = shipped_backends();
 };
 
-Registry& registry() {
-  static auto& instance = *new Registry;  // a Watch that reloads asks until the process ends
+BackendRegistry& registry() {
+  static auto& instance = *new BackendRegistry;  // a Watch that reloads asks until the process ends
   return instance;
 }
 

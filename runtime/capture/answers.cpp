@@ -67,14 +67,14 @@ std::vector<std::vector<InputShape>> Compiled::shapes_in_use() const {
   const auto add = [&](const std::vector<InputShape>& shape) {
     if (std::find(shapes.begin(), shapes.end(), shape) == shapes.end()) shapes.push_back(shape);
   };
-  for (const Entry* entry : entries()) add(entry->shape);
+  for (const CacheEntry* entry : entries()) add(entry->shape);
   std::lock_guard<std::mutex> lock(notes_mutex_);
   for (const Answered& one : answered_) add(one.inputs);
   return shapes;
 }
 
 std::vector<bool> Compiled::flags_outputs() const {
-  if (const Entry* newest = cache_.newest()) return newest->flags_outputs;
+  if (const CacheEntry* newest = cache_.newest()) return newest->flags_outputs;
   std::lock_guard<std::mutex> lock(notes_mutex_);
   return eager_flags_outputs_;
 }

@@ -50,7 +50,7 @@ std::vector<Guards::Range> apply_marks(at::ArrayRef<at::Tensor> inputs, at::Arra
 }
 
 /// A size that is marked dynamic may not have been held fast.
-void check_marks(at::ArrayRef<at::Tensor> inputs, const Recorder::Result& captured,
+void check_marks(at::ArrayRef<at::Tensor> inputs, const Recorder::CaptureResult& captured,
                  const std::vector<std::string>& names) {
   for (size_t i = 0; i < inputs.size(); ++i)
     for (const Mark& mark : marks_of(inputs[i]))
@@ -72,7 +72,7 @@ bool is_constant_of(const graph::Graph& graph, const at::Tensor& output) {
 }
 
 /// The graph of the call answers it in place of the script. What the script drew, it draws from `numbers` on.
-void answer_from(const Entry& entry, at::ArrayRef<at::Tensor> taken, const Compiled::Deadline& deadline,
+void answer_from(const CacheEntry& entry, at::ArrayRef<at::Tensor> taken, const Compiled::Deadline& deadline,
                  const at::Generator& numbers, std::vector<at::Tensor>& outputs) {
   const random::Replay same_numbers(entry.draws, numbers);
   std::vector<at::Tensor> answer;
@@ -100,7 +100,7 @@ std::vector<std::string> output_names(const Signature& signature) {
 /// stand here.
 class Compiled::CallCapture {
  public:
-  CallCapture(Compiled& compiled, const Call& call);
+  CallCapture(Compiled& compiled, const CompiledCall& call);
   /// False where the capture was given up.
   bool run(std::vector<at::Tensor>& outputs);
 
@@ -110,12 +110,12 @@ class Compiled::CallCapture {
   bool call_script();
   void end_at_break();
   void take_outputs(std::vector<at::Tensor>& outputs);
-  Recorder::Result finish(std::vector<at::Tensor>& outputs);
-  std::unique_ptr<Entry> make_entry(graph::Graph&& graph);
-  void compile(Entry& entry, bool raises, std::vector<at::Tensor>& outputs);
+  Recorder::CaptureResult finish(std::vector<at::Tensor>& outputs);
+  std::unique_ptr<CacheEntry> make_entry(graph::Graph&& graph);
+  void compile(CacheEntry& entry, bool raises, std::vector<at::Tensor>& outputs);
   std::unique_ptr<Executable> compile(const graph::Graph& graph, const std::vector<at::Tensor>& examples,
                                       bool raises) const;
-  void take_guards(Recorder::Result& captured, Entry& entry);
+  void take_guards(Recorder::CaptureResult& captured, CacheEntry& entry);
 
   Compiled& compiled_;
   Script& script_;
@@ -126,7 +126,7 @@ class Compiled::CallCapture {
   const LentMemory lent_{!options_.protect_inputs, !options_.protect_inputs};  // inputs and outputs are the host's
   const CompileClock::Capturing timing_;
   const messages::DebugScope debug_scope_;
-  std::optional<messages::Step> step_;
+  std::optional<messages::CompilationStep> step_;
   const std::vector<std::string> names_;
   const uint64_t epoch_ = config_epoch();
   Guards guards_;
@@ -143,12 +143,12 @@ class Compiled::CallCapture {
   std::vector<at::Tensor> results_;
 };
 
-bool Compiled::capture(const Call& call) {
+bool Compiled::capture(const CompiledCall& call) {
   recompiles_.report(call.all, Stance::default_stance);
   return CallCapture(*this, call).run(call.outputs);
 }
 
-Compiled::CallCapture::CallCapture(Compiled& compiled, const Call& call)
+Compiled::CallCapture::CallCapture(Compiled& compiled, const CompiledCall& call)
     : compiled_(compiled),
       script_(*compiled.script_),
       options_(compiled.options_),
@@ -172,7 +172,7 @@ bool Compiled::CallCapture::run(std::vector<at::Tensor>& outputs) {
   take_outputs(outputs);
   if (recorder_.broken()) return true;
   retire_->dismiss();
-  Recorder::Result captured = finish(outputs);
+  Recorder::CaptureResult captured = finish(outputs);
   const bool raises = captured.raises;
   auto entry = make_entry(std::move(captured.graph));
   compile(*entry, raises, outputs);
@@ -250,10 +250,10 @@ void Compiled::CallCapture::take_outputs(std::vector<at::Tensor>& outputs) {
 }
 
 /// The graph as it is compiled.
-Recorder::Result Compiled::CallCapture::finish(std::vector<at::Tensor>& outputs) {
+Recorder::CaptureResult Compiled::CallCapture::finish(std::vector<at::Tensor>& outputs) {
   const triage::Deadline bound(triage::Deadline::in(options_.compile_seconds));
   recorder_.hold_unused_calls(results_);
-  Recorder::Result captured = recorder_.finish(results_, output_names(script_.signature()));
+  Recorder::CaptureResult captured = recorder_.finish(results_, output_names(script_.signature()));
   if (options_.protect_inputs)
     copy_lent(outputs, [&](const at::Tensor& output) { return is_constant_of(captured.graph, output); });
   check_marks(inputs(), captured, names_);
@@ -263,8 +263,8 @@ Recorder::Result Compiled::CallCapture::finish(std::vector<at::Tensor>& outputs)
   return captured;
 }
 
-std::unique_ptr<Entry> Compiled::CallCapture::make_entry(graph::Graph&& graph) {
-  auto entry = std::make_unique<Entry>();
+std::unique_ptr<CacheEntry> Compiled::CallCapture::make_entry(graph::Graph&& graph) {
+  auto entry = std::make_unique<CacheEntry>();
   for (const graph::Value* output : graph.outputs()) entry->flags_outputs.push_back(output->is_flags);
   entry->flags_outputs.resize(entry->flags_outputs.size() - behind_outputs(script_.signature()));
   guards_.add_variables(graph, script_.variables());
@@ -280,8 +280,8 @@ std::unique_ptr<Entry> Compiled::CallCapture::make_entry(graph::Graph&& graph) {
 }
 
 /// The graph answers the call in place of the script where the backend wants that.
-void Compiled::CallCapture::compile(Entry& entry, bool raises, std::vector<at::Tensor>& outputs) {
-  const Entry::Tensors taken = entry.taken(all_, script_.variables());
+void Compiled::CallCapture::compile(CacheEntry& entry, bool raises, std::vector<at::Tensor>& outputs) {
+  const CacheEntry::Tensors taken = entry.taken(all_, script_.variables());
   const std::vector<at::Tensor> examples(taken.begin(), taken.end());
   step_->note(std::to_string(entry.graph->nodes().size()) + " operations");
   step_.reset();
@@ -300,7 +300,7 @@ void Compiled::CallCapture::compile(Entry& entry, bool raises, std::vector<at::T
   if (entry.executable->answers_capture()) answer_from(entry, taken, deadline_, numbers_, outputs);
 }
 
-void Compiled::CallCapture::take_guards(Recorder::Result& captured, Entry& entry) {
+void Compiled::CallCapture::take_guards(Recorder::CaptureResult& captured, CacheEntry& entry) {
   for (auto& size : captured.sizes) {
     guards_.sizes.push_back({size.input, size.dim, size.size});
     guards_.size_lines.push_back(std::move(size.where));

@@ -116,9 +116,9 @@ void warn_of(const Script& script, const CompileOptions& options, const GraphBre
 }
 
 /// A call of the graph for these inputs, with copies of some of them donated: it asks for the code of such calls.
-void ask_for_donation(const Script& script, const Entry& entry, at::ArrayRef<at::Tensor> all,
+void ask_for_donation(const Script& script, const CacheEntry& entry, at::ArrayRef<at::Tensor> all,
                       at::ArrayRef<size_t> donated) {
-  Entry::Tensors copies(all.begin(), all.end()), given;
+  CacheEntry::Tensors copies(all.begin(), all.end()), given;
   for (const size_t index : donated) {
     if (index >= all.size() || all[index].requires_grad()) continue;
     copies[index] = all[index].clone();
@@ -213,11 +213,11 @@ void Compiled::with_script(const std::function<void(Script&)>& look) {
   look(*script_);
 }
 
-Ran Compiled::execute(const Entry& entry, const Call& call, at::ArrayRef<at::Tensor> donated) {
+Ran Compiled::execute(const CacheEntry& entry, const CompiledCall& call, at::ArrayRef<at::Tensor> donated) {
   const messages::ProfilerSpan span([&] { return span_name(entry); });
   std::optional<random::DrawFrom> draws;
   if (entry.draws && options_.random) draws.emplace(random::or_aside(options_.random.get()));
-  std::optional<Entry::Tensors> taken;
+  std::optional<CacheEntry::Tensors> taken;
   if (!entry.lifted.empty()) taken = entry.taken(call.all, script_->variables());
   const at::ArrayRef<at::Tensor> all = taken ? at::ArrayRef<at::Tensor>(*taken) : call.all;
   const Ran by_graph{CallForm::graph, &entry};
@@ -244,7 +244,7 @@ Ran Compiled::execute(const Entry& entry, const Call& call, at::ArrayRef<at::Ten
 }
 
 /// A call whose graph failed: the script answers it, as if it began now.
-Ran Compiled::run_again(const Entry& failed, bool over_limit, const Call& call) {
+Ran Compiled::run_again(const CacheEntry& failed, bool over_limit, const CompiledCall& call) {
   const ScriptLock lock(*this, call.deadline);
   const bool may_capture = failed.failed && !over_limit && get_stance() == Stance::default_stance && !gave_up() &&
                            !recompiles_.limit_reached();
@@ -260,19 +260,20 @@ Ran Compiled::run(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> para
     joined.emplace(inputs.begin(), inputs.end());
     joined->append(params.begin(), params.end());
   }
-  const Call call{joined ? at::ArrayRef<at::Tensor>(*joined) : inputs, params.size(), context.deadline, outputs};
+  const CompiledCall call{joined ? at::ArrayRef<at::Tensor>(*joined) : inputs, params.size(), context.deadline,
+                          outputs};
   if (get_stance() == Stance::force_eager) {
     const ScriptLock lock(*this, call.deadline);
     check_memory(*script_, options_, call.all);
     return run_script(call, /*follow=*/false);
   }
-  if (const Entry* entry = find_for_call(call.all)) return execute(*entry, call, context.donated);
+  if (const CacheEntry* entry = find_for_call(call.all)) return execute(*entry, call, context.donated);
   return miss(call);
 }
 
 /// Where a graph that the backend cannot compile is an error, the call has to run into it.
-const Entry* Compiled::find_for_call(at::ArrayRef<at::Tensor> all) const noexcept {
-  const Entry* const entry = find(all);
+const CacheEntry* Compiled::find_for_call(at::ArrayRef<at::Tensor> all) const noexcept {
+  const CacheEntry* const entry = find(all);
   return entry && entry->fell_back && OnGraphBreak::raises() ? nullptr : entry;
 }
 
@@ -282,9 +283,9 @@ bool Compiled::gave_up() const {
   return under == any_settings || under == settings_of(get_compiler_config());
 }
 
-Ran Compiled::miss(const Call& call) {
+Ran Compiled::miss(const CompiledCall& call) {
   std::optional<ScriptLock> lock(std::in_place, *this, call.deadline);
-  if (const Entry* entry = find_for_call(call.all)) {  // another thread captured it meanwhile
+  if (const CacheEntry* entry = find_for_call(call.all)) {  // another thread captured it meanwhile
     lock.reset();
     return execute(*entry, call, {});
   }
@@ -319,7 +320,7 @@ Ran Compiled::miss(const Call& call) {
   return capture(call) ? Ran{CallForm::capture} : run_script(call);
 }
 
-Ran Compiled::run_script(const Call& call, bool follow) {
+Ran Compiled::run_script(const CompiledCall& call, bool follow) {
   const messages::ProfilerSpan span([this] { return "script " + script_->name(); });
   const auto inputs = call.inputs();
   const NotCaptured nothing(false);  // whatever calls this, through the host
@@ -352,7 +353,7 @@ UnmaskedRows Compiled::unmasked_by_script() const {
 }
 
 std::optional<UnmaskedRows> Compiled::unmasked_rows(at::ArrayRef<at::Tensor> all) const {
-  const Entry* entry = find(all);
+  const CacheEntry* entry = find(all);
   return entry ? entry->executable->unmasked_rows(entry->taken(all, script_->variables())) : unmasked_by_script();
 }
 
@@ -424,14 +425,14 @@ std::vector<CompiledSegment> Compiled::segments() const {
 }
 
 bool Compiled::run_graph(at::ArrayRef<at::Tensor> all, std::vector<at::Tensor>& outputs) const {
-  const Entry* entry = find(all);
+  const CacheEntry* entry = find(all);
   if (!entry || entry->script_handles_errors) return false;
   entry->executable->run(entry->taken(all, script_->variables()), outputs, {triage::Deadline::current()});
   return true;
 }
 
 void Compiled::finish_compiling(at::ArrayRef<at::Tensor> all, at::ArrayRef<size_t> donated) const {
-  const Entry* entry = find(all);
+  const CacheEntry* entry = find(all);
   if (!entry) return;
   if (!donated.empty()) ask_for_donation(*script_, *entry, all, donated);
   entry->executable->finish_compiling();

@@ -47,7 +47,7 @@ class WaitedError final : public LimitError {
 /// How a call was answered.
 struct Ran {
   CallForm form = CallForm::none;
-  const Entry* entry = nullptr;  // of form graph; lives as long as its Compiled
+  const CacheEntry* entry = nullptr;  // of form graph; lives as long as its Compiled
 };
 
 /// What a segment between two graph breaks was compiled to.
@@ -149,7 +149,7 @@ class Compiled {
   std::optional<UnmaskedRows> unmasked_rows(at::ArrayRef<at::Tensor> all) const;
 
   /// Introspection. Entries in the order in which they were captured; the pointers live as long as this object.
-  std::vector<const Entry*> entries() const { return cache_.in_use(); }
+  std::vector<const CacheEntry*> entries() const { return cache_.in_use(); }
   /// All that the graph holds for, a line each. `names`: of the inputs and params. On the thread that runs the script.
   std::string guards_text(const Guards& guards, const std::vector<std::string>& names) const;
   std::vector<GraphBreak> breaks() const;
@@ -191,22 +191,22 @@ class Compiled {
   friend class ScriptLock;
   class CallCapture;
   /// `all`: the inputs, then the params.
-  struct Call {
+  struct CompiledCall {
     at::ArrayRef<at::Tensor> all;
     size_t num_params;
     Deadline deadline;
     std::vector<at::Tensor>& outputs;
     at::ArrayRef<at::Tensor> inputs() const { return all.slice(0, all.size() - num_params); }
   };
-  const Entry* find(at::ArrayRef<at::Tensor> all) const noexcept { return cache_.find(all, script_->variables()); }
-  const Entry* find_for_call(at::ArrayRef<at::Tensor> all) const noexcept;
-  Ran execute(const Entry& entry, const Call& call, at::ArrayRef<at::Tensor> donated);
-  Ran run_again(const Entry& failed, bool over_limit, const Call& call);
-  Ran miss(const Call& call);
+  const CacheEntry* find(at::ArrayRef<at::Tensor> all) const noexcept { return cache_.find(all, script_->variables()); }
+  const CacheEntry* find_for_call(at::ArrayRef<at::Tensor> all) const noexcept;
+  Ran execute(const CacheEntry& entry, const CompiledCall& call, at::ArrayRef<at::Tensor> donated);
+  Ran run_again(const CacheEntry& failed, bool over_limit, const CompiledCall& call);
+  Ran miss(const CompiledCall& call);
   /// False where the capture was given up (OutsideBranches): the call is still to be run.
-  bool capture(const Call& call);
+  bool capture(const CompiledCall& call);
   std::optional<std::string> capture_synthetic(at::ArrayRef<at::Tensor> all, size_t num_params);
-  Ran run_script(const Call& call, bool follow = true);
+  Ran run_script(const CompiledCall& call, bool follow = true);
   void finish_script(TraceReplayer* replayer, at::ArrayRef<at::Tensor> outputs);
   std::vector<SizeFact> check_signature(at::ArrayRef<at::Tensor> inputs);
   bool is_worth_following();

@@ -23,10 +23,10 @@ struct Look {
 };
 
 /// One call: its flags, made of what the looks find.
-class Call final : public diagnose::Observer {
+class FlagObserver final : public diagnose::Observer {
  public:
-  Call(int64_t samples, const std::vector<Look>& looks, const std::optional<ErrorConfig>& config,
-       const std::optional<ValueCollector>& collector)
+  FlagObserver(int64_t samples, const std::vector<Look>& looks, const std::optional<ErrorConfig>& config,
+               const std::optional<ValueCollector>& collector)
       : samples_(samples), looks_(looks), config_(config) {
     if (collector) batch_.emplace(*collector);
   }
@@ -185,7 +185,7 @@ Instrumented::Result Instrumented::operator()(std::vector<c10::IValue> inputs, c
 
   Result result;
   result.checked = plan.calls.fetch_add(1) % static_cast<uint64_t>(plan.options.every) == 0;
-  auto call = c10::make_intrusive<Call>(samples, plan.looks, plan.options.config, plan.collector);
+  auto call = c10::make_intrusive<FlagObserver>(samples, plan.looks, plan.options.config, plan.collector);
   if (result.checked)
     result.output = (*plan.function)(std::move(inputs), kwargs, call);
   else

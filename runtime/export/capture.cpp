@@ -35,7 +35,7 @@ using graph::Graph;
 using Sameness = std::vector<size_t>;
 
 struct Recorded {
-  capture::Recorder::Result result;
+  capture::Recorder::CaptureResult result;
   std::optional<Sameness> held_to;  // what the graph holds for; nothing where it holds for all
 };
 
@@ -110,7 +110,7 @@ Sameness sameness_of(at::ArrayRef<at::Tensor> inputs) {
 /// `inputs` are, and its errors are passed on; an error of another one tells that the function then does something
 /// else. Those draw no random numbers that anybody sees.
 Recorded record_for_all_samenesses(at::ArrayRef<at::Tensor> inputs, const ExportOptions& options,
-                                   const std::function<Recorder::Result(const Sameness&)>& record) {
+                                   const std::function<Recorder::CaptureResult(const Sameness&)>& record) {
   const Sameness given = sameness_of(inputs);
   Recorded own{record(given), std::nullopt};
   const std::vector<Sameness> all = samenesses(inputs, options);
@@ -125,7 +125,7 @@ Recorded record_for_all_samenesses(at::ArrayRef<at::Tensor> inputs, const Export
   const auto graph_of = [&](const Sameness& same) {
     return same == given ? own.result.graph.clone() : std::move(record(same).graph);
   };
-  std::optional<Recorder::Result> apart;
+  std::optional<Recorder::CaptureResult> apart;
   try {
     if (given != all_apart) apart = record(all_apart);
   } catch (const LimitError&) {
@@ -154,7 +154,7 @@ using exporting::Sameness;
 using exporting::symbol_of;
 
 /// A size that the script read holds for this size only; where it was to be dynamic, that is an error.
-void check_sizes(const Recorder::Result& captured, const ExportOptions& options) {
+void check_sizes(const Recorder::CaptureResult& captured, const ExportOptions& options) {
   const auto& inputs = captured.graph.inputs();
   const auto name = [&](size_t input) { return inputs[input].value->name; };
   for (const auto& size : captured.sizes)
@@ -203,7 +203,8 @@ void tell_sizes(Recorder& recorder, const std::vector<at::Tensor>& inputs, const
 }
 
 /// One run of `fn`, recorded. Inputs that are one tensor by `same` are one to `fn`, and apart in the graph.
-Recorder::Result record(const Given& given, const Sameness& same, const ExportOptions& options, const Function& fn) {
+Recorder::CaptureResult record(const Given& given, const Sameness& same, const ExportOptions& options,
+                               const Function& fn) {
   const capture::OutsideBranches outside;
   Recorder recorder(given.name, /*strict=*/true);
   recorder.sizes().numbers.keep_items = true;
@@ -244,7 +245,7 @@ Recorder::Result record(const Given& given, const Sameness& same, const ExportOp
     throw InputError(
         "export: the function calls tensor operations inside pcall; a program has no script that could handle their "
         "errors. Call them outside of pcall");
-  Recorder::Result result = recorder.finish(results, given.output_names);
+  Recorder::CaptureResult result = recorder.finish(results, given.output_names);
   if (const graph::Node* call = given::find_host_call(result.graph))
     throw InputError(
         fmt::format("export: {}:{} calls `{}`, a function or module of the host, which no file can hold; call it "
@@ -288,7 +289,7 @@ ExportedProgram capture_program(const Given& given, ExportOptions options, const
   }
   exporting::Recorded recorded = exporting::record_for_all_samenesses(
       given.inputs, options, [&](const Sameness& same) { return record(given, same, options, fn); });
-  Recorder::Result& captured = recorded.result;
+  Recorder::CaptureResult& captured = recorded.result;
   if (recorded.held_to) options.same_inputs = *recorded.held_to;
   graph::clean(captured.graph, differentiable(captured.graph));
   check_sizes(captured, options);

@@ -11,8 +11,8 @@
 
 namespace triage::files {
 
-std::vector<Entry> entries_of(const std::filesystem::path& folder, std::error_code& error) {
-  std::vector<Entry> entries;
+std::vector<FolderEntry> entries_of(const std::filesystem::path& folder, std::error_code& error) {
+  std::vector<FolderEntry> entries;
   const std::unique_ptr<DIR, int (*)(DIR*)> open(::opendir(folder.c_str()), ::closedir);
   errno = open ? 0 : errno;
   for (const dirent* one; open && (one = ::readdir(open.get())); errno = 0) {

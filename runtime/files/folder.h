@@ -7,14 +7,14 @@
 namespace triage::files {
 
 /// Something in a folder. A link is a file where it leads to one, and never a folder.
-struct Entry {
+struct FolderEntry {
   std::string name;
   bool is_file = false, is_folder = false;
 };
 
 /// What `folder` holds, hidden entries aside, in any order. The iterators of std::filesystem end the process where
 /// memory is short.
-std::vector<Entry> entries_of(const std::filesystem::path& folder, std::error_code& error);
+std::vector<FolderEntry> entries_of(const std::filesystem::path& folder, std::error_code& error);
 
 /// Makes a folder that the runtime keeps things in, for this user alone, where there is none. Why what is there cannot
 /// be trusted; empty: it can.

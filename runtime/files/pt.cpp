@@ -35,9 +35,9 @@ struct Storage {
   size_t elements;
 };
 
-class Reader {
+class PtReader {
  public:
-  Reader(const ZipArchive& archive, const Pickle& pickle, const std::string& key)
+  PtReader(const ZipArchive& archive, const Pickle& pickle, const std::string& key)
       : archive_(archive), pickle_(pickle), key_(key) {}
 
   c10::IValue read() { return value(pickle_.root, 0); }
@@ -377,7 +377,7 @@ c10::IValue read_pt(const InputFile& file, const std::string& key) {
     throw Malformed(fmt::format("its data.pkl has {} bytes; the limit is {}", structure->size, largest_structure));
   const std::string bytes = archive.read(*structure);
   const Pickle pickle = parse_pickle(bytes);
-  return Reader(archive, pickle, key).read();
+  return PtReader(archive, pickle, key).read();
 }
 
 std::string read_pt_note(const InputFile& file) {

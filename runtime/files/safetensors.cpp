@@ -21,7 +21,7 @@ using Json = nlohmann::json;
 
 constexpr uint64_t longest_header = 100'000'000;  // the limit of the format
 
-struct Entry {
+struct SafetensorsEntry {
   std::string name;
   std::string dtype_name;
   std::optional<at::ScalarType> dtype;  // none: this LibTorch does not have it
@@ -42,10 +42,10 @@ const Json& field(const Json& entry, const std::string& name, const char* key, J
   return entry[key];
 }
 
-Entry parse_entry(const std::string& name, const Json& json) {
+SafetensorsEntry parse_entry(const std::string& name, const Json& json) {
   std::string dtype_name = field(json, name, "dtype", Json::value_t::string);
   const auto dtype = find_dtype(&DtypeNames::safetensors, dtype_name);
-  Entry entry{name, dtype_name, dtype, {}, 0, 0};
+  SafetensorsEntry entry{name, dtype_name, dtype, {}, 0, 0};
   const Json& shape = field(json, name, "shape", Json::value_t::array);
   if (shape.size() > 64) throw Malformed(fmt::format("\"{}\" has {} dimensions; the limit is 64", name, shape.size()));
   for (const Json& size : shape) {
@@ -65,11 +65,12 @@ Entry parse_entry(const std::string& name, const Json& json) {
   return entry;
 }
 
-void check_cover(std::vector<Entry> entries, uint64_t data_size) {
-  std::sort(entries.begin(), entries.end(),
-            [](const Entry& a, const Entry& b) { return std::tie(a.begin, a.end) < std::tie(b.begin, b.end); });
+void check_cover(std::vector<SafetensorsEntry> entries, uint64_t data_size) {
+  std::sort(entries.begin(), entries.end(), [](const SafetensorsEntry& a, const SafetensorsEntry& b) {
+    return std::tie(a.begin, a.end) < std::tie(b.begin, b.end);
+  });
   uint64_t at = 0;
-  for (const Entry& entry : entries) {
+  for (const SafetensorsEntry& entry : entries) {
     if (entry.begin != at) {
       throw Malformed(fmt::format(
           "\"{}\" starts at byte {} of the data; expected {}: tensors must follow each other without overlap or gap",
@@ -83,7 +84,7 @@ void check_cover(std::vector<Entry> entries, uint64_t data_size) {
   }
 }
 
-std::vector<Entry> read_entries(const InputFile& file, uint64_t& data_offset) {
+std::vector<SafetensorsEntry> read_entries(const InputFile& file, uint64_t& data_offset) {
   uint64_t length = 0;
   if (file.size() < 8)
     throw Malformed(fmt::format("expected a .safetensors file, but this is {}", describe_content(file)));
@@ -97,7 +98,7 @@ std::vector<Entry> read_entries(const InputFile& file, uint64_t& data_offset) {
   if (text.empty() || text[0] != '{')
     throw Malformed(fmt::format("expected a .safetensors file, but this is {}", describe_content(file)));
   const Json header = parse_json(text, "its header");
-  std::vector<Entry> entries;
+  std::vector<SafetensorsEntry> entries;
   for (const auto& [name, json] : header.items()) {
     if (name != "__metadata__") entries.push_back(parse_entry(name, json));
   }
@@ -106,7 +107,7 @@ std::vector<Entry> read_entries(const InputFile& file, uint64_t& data_offset) {
   return entries;
 }
 
-c10::IValue read_tensor(const InputFile& file, uint64_t data_offset, const Entry& entry) {
+c10::IValue read_tensor(const InputFile& file, uint64_t data_offset, const SafetensorsEntry& entry) {
   if (!entry.dtype)
     return not_read(
         fmt::format("it has dtype {}, which this LibTorch does not have; convert it before saving", entry.dtype_name));
@@ -137,10 +138,11 @@ NamedTensors named_tensors(const c10::IValue& value) {
 
 c10::IValue read_safetensors(const InputFile& file, const std::string& key) {
   uint64_t data_offset = 0;
-  std::vector<Entry> entries = read_entries(file, data_offset);
-  bool has_key = std::any_of(entries.begin(), entries.end(), [&](const Entry& entry) { return entry.name == key; });
+  std::vector<SafetensorsEntry> entries = read_entries(file, data_offset);
+  bool has_key =
+      std::any_of(entries.begin(), entries.end(), [&](const SafetensorsEntry& entry) { return entry.name == key; });
   c10::impl::GenericDict tensors(c10::StringType::get(), c10::AnyType::get());
-  for (const Entry& entry : entries) {
+  for (const SafetensorsEntry& entry : entries) {
     if (!has_key || entry.name == key) tensors.insert(entry.name, read_tensor(file, data_offset, entry));
   }
   return tensors;

@@ -63,7 +63,7 @@ int64_t checked_sample(const char* op, const Tensor& f, int64_t sample) {
 
 // Errors counted by location and code, both in the order in which they are first met.
 struct Counts {
-  struct Place {
+  struct LocationErrors {
     int64_t location;
     std::vector<std::pair<Code, int64_t>> codes;  // code, how often
   };
@@ -99,13 +99,13 @@ struct Counts {
   // Codes by falling count; of equals, the one met first.
   std::vector<std::pair<Code, int64_t>> codes() const {
     std::vector<std::pair<Code, int64_t>> all;
-    for (const Place& place : places) {
+    for (const LocationErrors& place : places) {
       for (const auto& [code, count] : place.codes) add(all, code, count);
     }
     std::stable_sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
     return all;
   }
-  std::vector<Place> places;
+  std::vector<LocationErrors> places;
   int64_t total = 0;
   int64_t dropped = 0;        // what overflow records count
   int64_t full = 0;           // records without a free slot

@@ -19,15 +19,15 @@ namespace {
 
 constexpr const char *call_host = "triage::call_host", *call_module = "triage::call_module";
 
-struct Registry {
+struct CalleeRegistry {
   messages::ForkSafeSharedMutex mutex;
   std::unordered_map<int64_t, std::weak_ptr<const Callee>> callees;
   int64_t next = 1;
 };
 
 // Never destroyed: graphs may run while other statics are going away.
-Registry& registry() {
-  static auto* instance = new Registry;
+CalleeRegistry& registry() {
+  static auto* instance = new CalleeRegistry;
   return *instance;
 }
 
@@ -87,7 +87,7 @@ TORCH_LIBRARY_FRAGMENT(triage, m) {
 }
 
 std::shared_ptr<const Callee> add(Callee callee) {
-  Registry& all = registry();
+  CalleeRegistry& all = registry();
   const std::unique_lock lock(all.mutex);
   callee.number = all.next++;
   auto shared = std::make_shared<const Callee>(std::move(callee));
@@ -97,7 +97,7 @@ std::shared_ptr<const Callee> add(Callee callee) {
 }
 
 std::shared_ptr<const Callee> find(int64_t number) {
-  Registry& all = registry();
+  CalleeRegistry& all = registry();
   const std::shared_lock lock(all.mutex);
   const auto found = all.callees.find(number);
   return found == all.callees.end() ? nullptr : found->second.lock();

@@ -95,7 +95,7 @@ class LocationRegistry {
   std::string name(int64_t id) {
     std::shared_lock lock(mutex_);
     if (id < 0 || id >= count() || at(id).path.empty()) return manual_name(id);
-    const Entry& entry = at(id);
+    const LocationEntry& entry = at(id);
     return entry.earlier.empty() ? entry.path : fmt::format("{} (earlier: {})", entry.path, entry.earlier);
   }
 
@@ -106,7 +106,7 @@ class LocationRegistry {
 
   int64_t free() {
     std::shared_lock lock(mutex_);
-    return most_ids - count() + std::count_if(entries_.begin() + 1, entries_.end(), [this](const Entry& entry) {
+    return most_ids - count() + std::count_if(entries_.begin() + 1, entries_.end(), [this](const LocationEntry& entry) {
              return entry.is_gone() && !left_[static_cast<size_t>(id_of(entry))];
            });
   }
@@ -140,7 +140,7 @@ class LocationRegistry {
 
   void forget_gone() {
     std::unique_lock lock(mutex_);
-    for (Entry& entry : entries_) {
+    for (LocationEntry& entry : entries_) {
       entry.earlier.clear();
       if (entry.is_gone()) left_[static_cast<size_t>(id_of(entry))] = false;
     }
@@ -157,14 +157,14 @@ class LocationRegistry {
     ++releases_;
     for (int64_t id = 1; id < count(); ++id) {
       if (!owner->held_[static_cast<size_t>(id)]) continue;
-      Entry& entry = at(id);
+      LocationEntry& entry = at(id);
       if (owner->keep_) left_[static_cast<size_t>(id)] = true;
       if (--entry.holders == 0) entry.released = releases_;
     }
   }
 
  private:
-  struct Entry {
+  struct LocationEntry {
     std::string path;     // empty: an id that was passed over, as none has asked for it
     std::string earlier;  // of flags that may still be somewhere: the name that its id had before
     int holders = 0;
@@ -173,8 +173,8 @@ class LocationRegistry {
     bool is_gone() const { return holders == 0 && !lasting; }
   };
 
-  static Entry unknown() {
-    Entry entry;
+  static LocationEntry unknown() {
+    LocationEntry entry;
     entry.path = "Unknown";
     return entry;
   }
@@ -185,7 +185,7 @@ class LocationRegistry {
   bool is_open(int64_t id) { return id > 0 && id < most_ids && (id >= count() || at(id).path.empty()); }
 
   /// At an open id. The ids before it that nobody has are open, too.
-  Entry& place(std::string_view path, int64_t id) {
+  LocationEntry& place(std::string_view path, int64_t id) {
     std::string text(path);
     entries_.reserve(static_cast<size_t>(most_ids));
     ids_.emplace(path, id);
@@ -195,8 +195,8 @@ class LocationRegistry {
   }
 
   int64_t count() const { return static_cast<int64_t>(entries_.size()); }
-  Entry& at(int64_t id) { return entries_[static_cast<size_t>(id)]; }
-  int64_t id_of(const Entry& entry) const { return &entry - entries_.data(); }
+  LocationEntry& at(int64_t id) { return entries_[static_cast<size_t>(id)]; }
+  int64_t id_of(const LocationEntry& entry) const { return &entry - entries_.data(); }
   bool is_held(int64_t id, const LocationOwner* owner) {
     return owner ? owner->held_[static_cast<size_t>(id)] : at(id).lasting;
   }
@@ -217,7 +217,7 @@ class LocationRegistry {
   }
 
   void hold(int64_t id, LocationOwner* owner) {
-    Entry& entry = at(id);
+    LocationEntry& entry = at(id);
     if (is_held(id, owner)) return;
     if (!owner) {
       entry.lasting = true;
@@ -251,7 +251,7 @@ class LocationRegistry {
   }
 
   void rename(int64_t id, std::string path) {
-    Entry& entry = at(id);
+    LocationEntry& entry = at(id);
     if (entry.path.empty()) {
       ids_.emplace(path, id);
       entry.path = manual_name(id);
@@ -269,11 +269,11 @@ class LocationRegistry {
 
   /// Of the ids that nobody holds: first one of which no flags have left, then the one that was released first.
   int64_t oldest_gone() {
-    const auto key = [this](const Entry& entry) {
+    const auto key = [this](const LocationEntry& entry) {
       return std::tuple(!entry.is_gone(), left_[static_cast<size_t>(id_of(entry))].load(), entry.released);
     };
     const auto best = std::min_element(entries_.begin() + 1, entries_.end(),
-                                       [&](const Entry& a, const Entry& b) { return key(a) < key(b); });
+                                       [&](const LocationEntry& a, const LocationEntry& b) { return key(a) < key(b); });
     return best != entries_.end() && best->is_gone() ? id_of(*best) : -1;
   }
 
@@ -283,7 +283,7 @@ class LocationRegistry {
     usage.unnamed = unnamed_;
     usage.reused = reused_;
     for (size_t id = 1; id < entries_.size(); ++id) {
-      const Entry& entry = entries_[id];
+      const LocationEntry& entry = entries_[id];
       int64_t& unheld = left_[id] ? usage.kept : usage.free;
       ++(entry.lasting ? usage.lasting : entry.is_gone() ? unheld : usage.held);
     }
@@ -315,7 +315,7 @@ class LocationRegistry {
 
   messages::ForkSafeSharedMutex mutex_;
   std::map<std::string, int64_t, std::less<>> ids_;
-  std::vector<Entry> entries_{unknown()};           // by id
+  std::vector<LocationEntry> entries_{unknown()};   // by id
   std::array<std::atomic<bool>, most_ids> left_{};  // ids that flags of somebody may hold; no lock guards it
   std::set<LocationOwner*> owners_;
   uint64_t releases_ = 0, unnamed_ = 0, reused_ = 0;

@@ -121,12 +121,12 @@ class Locations {
 using Modules = Locations<Module, WeakModule>;
 using Objects = Locations<Object, WeakObject>;
 
-using Found = std::pair<std::string, const Module*>;
+using FoundModule = std::pair<std::string, const Module*>;
 
 /// Depth first, as `named_modules`, which however wants the module itself to be shared. A module in several places has
 /// its first path.
 void list_modules(const Module& module, const std::string& path, std::unordered_set<const Module*>& seen,
-                  std::vector<Found>& found) {
+                  std::vector<FoundModule>& found) {
   if (!seen.insert(&module).second) return;
   found.emplace_back(path, &module);
   for (const auto& child : module.named_children())
@@ -156,7 +156,7 @@ std::vector<TrackedModule> assigned(const std::vector<ListedModule>& listed, con
 
 std::vector<TrackedModule> tracked(const Module& module, const TrackOptions& options) {
   std::unordered_set<const Module*> seen;
-  std::vector<Found> found;
+  std::vector<FoundModule> found;
   list_modules(module, "", seen, found);
   std::vector<ListedModule> listed;
   for (const auto& [path, submodule] : found)

@@ -125,7 +125,7 @@ class Positions {
 
 /// One call, as bounds and relations of the table look at it. What is not there, or None, gives the value that stands
 /// for it.
-struct Call {
+struct OperatorCall {
   const c10::FunctionSchema& schema;
   const Positions& positions;
   c10::ArrayRef<c10::IValue> arguments;

@@ -25,38 +25,38 @@ Positions::Positions(const c10::FunctionSchema& schema) {
       if (declared[i].name() == Name::all[name]) positions_[name] = static_cast<int8_t>(i);
 }
 
-const c10::IValue& Call::value(Name name) const {
+const c10::IValue& OperatorCall::value(Name name) const {
   static const auto& none = *new c10::IValue;
   const int position = positions.of(name);
   return position < 0 ? none : arguments[static_cast<size_t>(position)];
 }
 
-const at::Tensor* Call::tensor(Name name) const {
+const at::Tensor* OperatorCall::tensor(Name name) const {
   const c10::IValue& found = value(name);
   return found.isTensor() && found.toTensor().defined() ? &found.toTensor() : nullptr;
 }
 
-int64_t Call::integer(Name name, int64_t otherwise) const {
+int64_t OperatorCall::integer(Name name, int64_t otherwise) const {
   const c10::IValue& found = value(name);
   return found.isNone() ? otherwise : integer_of(found);
 }
 
-double Call::number(Name name, double otherwise) const {
+double OperatorCall::number(Name name, double otherwise) const {
   const c10::IValue& found = value(name);
   return found.isNone() ? otherwise : number_of(found);
 }
 
-bool Call::boolean(Name name, bool otherwise) const {
+bool OperatorCall::boolean(Name name, bool otherwise) const {
   const c10::IValue& found = value(name);
   return found.isBool() ? found.toBool() : otherwise;
 }
 
-std::vector<int64_t> Call::integers(Name name) const {
+std::vector<int64_t> OperatorCall::integers(Name name) const {
   const c10::IValue& found = value(name);
   return found.isNone() ? std::vector<int64_t>() : integers_of(found);
 }
 
-std::vector<at::Tensor> Call::tensors(Name name) const {
+std::vector<at::Tensor> OperatorCall::tensors(Name name) const {
   std::vector<at::Tensor> all;
   const c10::IValue& found = value(name);
   for_each_tensor(c10::ArrayRef<c10::IValue>(&found, 1), [&](const at::Tensor& tensor) { all.push_back(tensor); });
@@ -88,7 +88,8 @@ int64_t saturated(double value) {
   return value < most ? static_cast<int64_t>(value) : std::numeric_limits<int64_t>::max();
 }
 
-Call call_of(const Contract& contract, const c10::FunctionSchema& schema, c10::ArrayRef<c10::IValue> arguments) {
+OperatorCall call_of(const Contract& contract, const c10::FunctionSchema& schema,
+                     c10::ArrayRef<c10::IValue> arguments) {
   TRIAGE_ASSERT(arguments.size() == schema.arguments().size() && arguments.size() == contract.rules.size());
   return {schema, contract.positions, arguments};
 }
@@ -102,7 +103,7 @@ const Contract* find_contract(std::string_view qualified, std::string_view overl
 
 std::optional<std::string> violation(const Contract& contract, const c10::FunctionSchema& schema,
                                      c10::ArrayRef<c10::IValue> arguments, bool mends_division) {
-  const Call call = call_of(contract, schema, arguments);
+  const OperatorCall call = call_of(contract, schema, arguments);
   if (auto wrong = broken_rule(contract.rules, call, nullptr)) return wrong;
   const Relation relation = contract.row->relation;
   return relation && !(mends_division && relation == relation::divides) ? relation(call) : std::nullopt;
@@ -122,7 +123,7 @@ int64_t allocation_bound(const Contract& contract, const c10::FunctionSchema& sc
 
 int64_t time_bound(const Contract& contract, const c10::FunctionSchema& schema, c10::ArrayRef<c10::IValue> arguments) {
   const Cost& cost = contract.row->cost;
-  const Call call = call_of(contract, schema, arguments);
+  const OperatorCall call = call_of(contract, schema, arguments);
   bool is_complex = false;  // wider, and often conjugated first
   for_each_tensor(arguments, [&](const at::Tensor& tensor) { is_complex |= tensor.is_complex(); });
   return saturated(cost.nanoseconds * (cost.work ? cost.work(call) : cost::most_elements(call)) * (is_complex ? 4 : 1));

@@ -339,7 +339,7 @@ bool may_overlap_itself(const at::Tensor& tensor) {
 /// Checks the arguments of one call. Texts are made only where something is wrong.
 class RuleCheck {
  public:
-  RuleCheck(const std::vector<Rule>& rules, const Call& call, const std::vector<bool>* known)
+  RuleCheck(const std::vector<Rule>& rules, const OperatorCall& call, const std::vector<bool>* known)
       : rules_(rules), call_(call), known_(known) {}
 
   std::optional<std::string> run() const {
@@ -556,7 +556,7 @@ class RuleCheck {
   }
 
   const std::vector<Rule>& rules_;
-  const Call& call_;
+  const OperatorCall& call_;
   const std::vector<bool>* known_;
 };
 
@@ -567,7 +567,7 @@ std::vector<Rule> read_rules(const c10::FunctionSchema& schema, std::string_view
   return RuleReader(schema, faults).read(text);
 }
 
-std::optional<std::string> broken_rule(const std::vector<Rule>& rules, const Call& call,
+std::optional<std::string> broken_rule(const std::vector<Rule>& rules, const OperatorCall& call,
                                        const std::vector<bool>* known) {
   return RuleCheck(rules, call, known).run();
 }

@@ -62,7 +62,7 @@ std::vector<Rule> read_rules(const c10::FunctionSchema& schema, std::string_view
                              std::vector<std::string>& faults);
 
 /// "argument 'dim' is 5; expected -2 to 1". `known`: null, or which arguments are.
-std::optional<std::string> broken_rule(const std::vector<Rule>& rules, const Call& call,
+std::optional<std::string> broken_rule(const std::vector<Rule>& rules, const OperatorCall& call,
                                        const std::vector<bool>* known);
 
 }  // namespace triage::operators

@@ -12,7 +12,7 @@ namespace {
 
 using Stop = std::function<void()>;
 
-struct Entry {
+struct StopEntry {
   std::weak_ptr<const Stop> stop;
   Process process = {};  // a forked child inherits those of its parent, and adds its own
 };
@@ -21,24 +21,24 @@ struct Entry {
 class Stops {
  public:
   ~Stops() {
-    for (const Entry& entry : taken())
+    for (const StopEntry& entry : taken())
       if (const auto stop = entry.process.is_another() ? nullptr : entry.stop.lock()) (*stop)();
   }
   std::shared_ptr<const Stop> add(Stop stop) {
     auto shared = std::make_shared<const Stop>(std::move(stop));
     const std::lock_guard lock(mutex_);
-    std::erase_if(all_, [](const Entry& one) { return one.stop.expired(); });
+    std::erase_if(all_, [](const StopEntry& one) { return one.stop.expired(); });
     all_.push_back({shared});
     return shared;
   }
 
  private:
-  std::list<Entry> taken() {
+  std::list<StopEntry> taken() {
     const std::lock_guard lock(mutex_);
     return std::move(all_);
   }
   messages::ForkSafeMutex mutex_;
-  std::list<Entry> all_;
+  std::list<StopEntry> all_;
 };
 
 Stops& stops() {

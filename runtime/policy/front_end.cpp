@@ -13,18 +13,18 @@
 namespace triage {
 namespace {
 
-struct Registry {
+struct FrontEndRegistry {
   messages::ForkSafeMutex mutex;
   std::map<std::string, FrontEnd> front_ends;
 };
 
 // Never destroyed: policies may be loaded while other statics are going away.
-Registry& registry() {
-  static auto* instance = new Registry;
+FrontEndRegistry& registry() {
+  static auto* instance = new FrontEndRegistry;
   return *instance;
 }
 
-std::string known_endings(const Registry& all) {
+std::string known_endings(const FrontEndRegistry& all) {
   std::string list;
   for (const auto& [ending, front_end] : all.front_ends) list += list.empty() ? ending : ", " + ending;
   return list;

@@ -109,7 +109,7 @@ void Policy::throw_output_count(size_t wanted, size_t got) const {
 }
 
 std::vector<at::Tensor> Policy::run(at::ArrayRef<at::Tensor> inputs, const RunOptions& options) const try {
-  return policy::Call::run(core(), inputs, options);
+  return policy::PolicyCall::run(core(), inputs, options);
 } catch (...) {
   messages::throw_as_error();
 }
@@ -125,7 +125,7 @@ Outputs Policy::run_named(const NamedTensors& inputs, const RunOptions& options)
 }
 
 void Policy::prepare(at::ArrayRef<at::Tensor> inputs, const RunOptions& options) const {
-  errors_only([&] { policy::Call(core(), inputs, options).prepare(); });
+  errors_only([&] { policy::PolicyCall(core(), inputs, options).prepare(); });
 }
 
 std::vector<TensorMetadata> output_metadata(const Policy& policy, const std::vector<TensorMetadata>& inputs) {
@@ -274,7 +274,7 @@ std::vector<CapturedGraph> Policy::graphs() const {
     for (const Param& param : live.signature.params) names.push_back(param.name);
     for (const StateSpec& state : live.signature.state) names.push_back(state.name);
     std::vector<CapturedGraph> graphs;
-    for (const capture::Entry* entry : live.compiled.entries())
+    for (const capture::CacheEntry* entry : live.compiled.entries())
       graphs.push_back({entry->graph, live.compiled.guards_text(entry->guards, names)});
     return graphs;
   });

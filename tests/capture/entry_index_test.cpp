@@ -156,7 +156,7 @@ TEST_CASE("what a cache keeps is counted") {
   const CacheStatistics one = sized.compiled.statistics();
   CHECK(one.graphs == 1);
   CHECK(one.retired == 0);
-  CHECK(one.bytes > sizeof(capture::Entry) + sizeof(graph::Graph));
+  CHECK(one.bytes > sizeof(capture::CacheEntry) + sizeof(graph::Graph));
   CHECK(one.bytes < 10'000);
   for (int64_t size = 2; size <= 50; ++size) sized.answer(at::ones({size}));
   const CacheStatistics fifty = sized.compiled.statistics();

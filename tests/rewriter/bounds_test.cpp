@@ -40,7 +40,7 @@ std::string message_of(const std::string& source) {
 
 size_t steps_of(const std::string& source) {
   size_t steps = 0;
-  Options options;
+  ParseOptions options;
   options.policy = false;
   options.charge = [&](size_t more) { steps += more; };
   rewrite(source, "@p.lua", options);
@@ -116,7 +116,7 @@ TEST_CASE("the text of a policy has bounds; within them it is accepted") {
     CHECK(message.find("p.lua:") == 0);
     CHECK(message.find("a policy may have at most " + std::to_string(bound.most) + " " + bound.what) !=
           std::string::npos);
-    Options trusted;
+    ParseOptions trusted;
     trusted.policy = false;
     CHECK_NOTHROW(rewrite(bound.source(bound.most + 1), "@p.lua", trusted));
   }
@@ -135,7 +135,7 @@ TEST_CASE("the work of parsing and rewriting grows with the length of the text")
 
 TEST_CASE("whoever asked for a rewriting can end it") {
   struct Stop {};
-  Options options;
+  ParseOptions options;
   size_t calls = 0;
   options.charge = [&](size_t) {
     if (++calls == 3) throw Stop();

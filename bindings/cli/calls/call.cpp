@@ -327,8 +327,8 @@ RuntimeOptions quiet_runtime(bool json) {
   return options;
 }
 
-Call prepare_call(const CallOptions& options, bool json, std::shared_ptr<DecisionLog> decisions,
-                  const std::string& cache_dir) {
+PreparedCall prepare_call(const CallOptions& options, bool json, std::shared_ptr<DecisionLog> decisions,
+                          const std::string& cache_dir) {
   check_backend(options.backend);
   const c10::Device device = parse_device(options.device);
   RuntimeOptions runtime_options = quiet_runtime(json);
@@ -344,13 +344,13 @@ Call prepare_call(const CallOptions& options, bool json, std::shared_ptr<Decisio
   define_given(runtime, options.given, device);
   Policy policy = load_policy(runtime, options.policy);
   Signature signature = policy.signature();
-  Call call{std::move(runtime), policy, {}, {}, {}, profiler, signature.codes};
+  PreparedCall call{std::move(runtime), policy, {}, {}, {}, profiler, signature.codes};
   call.options.params = checked_params(options.params, signature, options.policy);
   read_inputs(call, options, options.inputs);
   return call;
 }
 
-void read_inputs(Call& call, const CallOptions& options, const std::vector<std::string>& inputs) {
+void read_inputs(PreparedCall& call, const CallOptions& options, const std::vector<std::string>& inputs) {
   const c10::Device device = parse_device(options.device);
   const Signature signature = call.policy.signature();
   call.inputs.clear();

@@ -62,7 +62,7 @@ std::vector<std::vector<std::string>> inputs_of_calls(const std::vector<std::str
 at::Tensor read_input(const std::string& source, c10::Device device);
 
 /// A loaded policy with its inputs in the order of its signature.
-struct Call {
+struct PreparedCall {
   Runtime runtime;
   Policy policy;
   std::vector<at::Tensor> inputs;
@@ -77,10 +77,10 @@ RuntimeOptions quiet_runtime(bool json);
 
 /// Loads the policy and reads the inputs. Throws UsageError for names that do not fit the signature, and for a backend
 /// or device that is not there.
-Call prepare_call(const CallOptions& options, bool json, std::shared_ptr<DecisionLog> decisions = {},
-                  const std::string& cache_dir = {});
+PreparedCall prepare_call(const CallOptions& options, bool json, std::shared_ptr<DecisionLog> decisions = {},
+                          const std::string& cache_dir = {});
 /// Other inputs for the policy, likewise.
-void read_inputs(Call& call, const CallOptions& options, const std::vector<std::string>& inputs);
+void read_inputs(PreparedCall& call, const CallOptions& options, const std::vector<std::string>& inputs);
 
 /// "1 kernel, 2 tapes"
 std::string loops_text(const LoopTiers& loops);

@@ -68,13 +68,13 @@ std::vector<int64_t> parse_shape(const std::string& text, const std::string& who
   return sizes;
 }
 
-struct Options {
+struct GeneratorOptions {
   int64_t seed = 0, low = 0, high = 10, nan = 0, inf = 0;
   std::optional<at::ScalarType> dtype;
 };
 
-Options parse_options(const std::vector<std::string>& parts, const std::string& whole) {
-  Options options;
+GeneratorOptions parse_options(const std::vector<std::string>& parts, const std::string& whole) {
+  GeneratorOptions options;
   for (size_t i = 1; i < parts.size(); ++i) {
     size_t equals = parts[i].find('=');
     std::string name = parts[i].substr(0, equals);
@@ -101,7 +101,7 @@ Options parse_options(const std::vector<std::string>& parts, const std::string& 
 }
 
 /// One bad element in each of the first samples of a random order.
-void spoil(at::Tensor& tensor, const Options& options, at::Generator& random, const std::string& whole) {
+void spoil(at::Tensor& tensor, const GeneratorOptions& options, at::Generator& random, const std::string& whole) {
   if (options.nan == 0 && options.inf == 0) return;
   if (!tensor.is_floating_point())
     throw UsageError(fmt::format("\"{}\": only floating-point tensors can hold NaN and Inf", whole));
@@ -120,7 +120,7 @@ void spoil(at::Tensor& tensor, const Options& options, at::Generator& random, co
   }
 }
 
-at::Tensor made_of(const std::string& kind, const std::vector<int64_t>& shape, const Options& options,
+at::Tensor made_of(const std::string& kind, const std::vector<int64_t>& shape, const GeneratorOptions& options,
                    const std::string& text) {
   at::Generator random = at::detail::createCPUGenerator(static_cast<uint64_t>(options.seed));
   // Made in float32 or int64 and then cast: LibTorch 1.13 cannot draw half-precision numbers on the CPU.
@@ -155,7 +155,7 @@ std::optional<at::Tensor> generate(const std::string& text) {
   if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end()) return std::nullopt;
   std::vector<std::string> parts = split(text.substr(colon + 1), ',');
   std::vector<int64_t> shape = parse_shape(parts[0], text);
-  Options options = parse_options(parts, text);
+  GeneratorOptions options = parse_options(parts, text);
   try {
     return made_of(kind, shape, options, text);
   } catch (const c10::Error& error) {

@@ -33,7 +33,7 @@ std::string graph_text(const MadeCall& call) {
 
 }  // namespace
 
-CallWatch::CallWatch(const Call& call)
+CallWatch::CallWatch(const PreparedCall& call)
     : call_(call), graphs_(graphs_of(call.policy).size()), recompiles_(call.profiler->recompiles()) {}
 
 MadeCall CallWatch::finish(const std::vector<at::Tensor>& outputs) const {

@@ -23,12 +23,12 @@ struct MadeCall {
 /// Begins before a call: what that captures is its own.
 class CallWatch {
  public:
-  explicit CallWatch(const Call& call);
+  explicit CallWatch(const PreparedCall& call);
   /// After the call, which returned `outputs`.
   MadeCall finish(const std::vector<at::Tensor>& outputs) const;
 
  private:
-  const Call& call_;
+  const PreparedCall& call_;
   size_t graphs_;
   std::vector<CompileProfiler::Recompile> recompiles_;
 };

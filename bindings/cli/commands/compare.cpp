@@ -40,7 +40,7 @@ std::vector<BackendComparison::Compared> compared_backends(const RunCommand& opt
 /// Where the policy's random numbers begin in both, the script and its graphs.
 constexpr uint64_t first_seed = 1;
 
-lua::Outcome outcome_of(const Call& call) {
+lua::Outcome outcome_of(const PreparedCall& call) {
   lua::Outcome outcome;
   call.policy.reset_state();
   outcome.outputs = call.policy.run(call.inputs, call.options);
@@ -57,7 +57,7 @@ bool draws(const Policy& policy) {
 }
 
 /// How the graphs differ from the script; empty: not at all.
-std::string check_capture(const Call& call, const BackendComparison& comparison) {
+std::string check_capture(const PreparedCall& call, const BackendComparison& comparison) {
   // A second call draws the numbers behind those of the first, and so tells how many these were.
   const auto outcomes = [&](size_t count) {
     call.policy.manual_seed(first_seed);
@@ -119,7 +119,7 @@ int compare(const RunCommand& options) {
   register_backend("compare", comparison.backend());
   CallOptions with_comparison = options.call;
   with_comparison.backend = "compare";
-  const Call call = prepare_call(with_comparison, options.json);
+  const PreparedCall call = prepare_call(with_comparison, options.json);
   std::string difference;
   {
     Progress progress;

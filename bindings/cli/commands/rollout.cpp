@@ -80,7 +80,7 @@ uint64_t seen_by_shadow(const ShadowReport& shadow) {
 /// Calls the policy until the candidate has ended, there were enough calls, or somebody wants it to stop.
 class Rollout {
  public:
-  Rollout(const WatchCommand& options, Call call)
+  Rollout(const WatchCommand& options, PreparedCall call)
       : options_(options),
         call_(std::move(call)),
         batches_(batches_of(match_inputs(options.call.inputs, call_.policy.signature().inputs, options.call.policy),
@@ -167,7 +167,7 @@ class Rollout {
   }
 
   const WatchCommand& options_;
-  Call call_;
+  PreparedCall call_;
   std::vector<Batch> batches_;
   EventQueue events_;
   uint64_t calls_ = 0, restarts_ = 0;  // since the comparison began

@@ -36,7 +36,7 @@ namespace triage::cli {
 namespace {
 
 /// One output of a run.
-struct Result {
+struct RunOutput {
   std::string name;
   at::Tensor tensor;
   bool is_flags = false;
@@ -49,7 +49,7 @@ using StateTensors = decltype(KeyState::tensors);
 struct Report {
   std::string policy;
   std::string backend;
-  std::vector<Result> outputs;
+  std::vector<RunOutput> outputs;
   size_t graphs = 0, operations = 0, repeat = 0;
   std::vector<BreakReport> graph_breaks;
   double first_us = 0, call_us = 0;
@@ -65,15 +65,15 @@ struct Report {
 
 using Json = nlohmann::ordered_json;
 
-const Result* flags_of(const Report& report) {
-  for (const Result& output : report.outputs) {
+const RunOutput* flags_of(const Report& report) {
+  for (const RunOutput& output : report.outputs) {
     if (output.is_flags) return &output;
   }
   return nullptr;
 }
 
 /// Samples of `output` that differ from the input of the same name; -1 where the two cannot be compared.
-int64_t changed_samples(const Result& output, const Call& call, const std::vector<std::string>& names) {
+int64_t changed_samples(const RunOutput& output, const PreparedCall& call, const std::vector<std::string>& names) {
   auto found = std::find(names.begin(), names.end(), output.name);
   if (found == names.end() || output.is_flags) return -1;
   const at::Tensor& before = call.inputs[static_cast<size_t>(found - names.begin())];
@@ -114,7 +114,7 @@ void print_tensor(const char* label, const std::string& name, const at::Tensor& 
   say("{}\n", messages::one_line(line.substr(0, line.find_last_not_of(' ') + 1)));
 }
 
-std::string output_note(const Result& output, const Call& call, const std::vector<std::string>& inputs) {
+std::string output_note(const RunOutput& output, const PreparedCall& call, const std::vector<std::string>& inputs) {
   std::vector<std::string> notes;
   if (output.is_flags) notes.push_back("flags");
   int64_t changed = changed_samples(output, call, inputs);
@@ -152,7 +152,7 @@ Json flags_json(const at::Tensor& flags, const CodeNames& names) {
           {"repr", flags::repr(flags, {.codes = names})}};
 }
 
-void print_report(const Report& report, const Call& call) {
+void print_report(const Report& report, const PreparedCall& call) {
   const Signature signature = call.policy.signature();
   const std::vector<std::string>& names = signature.inputs;
   const size_t count = report.calls.size();
@@ -161,10 +161,10 @@ void print_report(const Report& report, const Call& call) {
   for (size_t i = 0; i < call.inputs.size(); ++i)
     print_tensor(i == 0 ? "inputs" : "", names[i], call.inputs[i], call.sources[i]);
   for (size_t i = 0; i < report.outputs.size(); ++i) {
-    const Result& output = report.outputs[i];
+    const RunOutput& output = report.outputs[i];
     print_tensor(i == 0 ? "outputs" : "", output.name, output.tensor, output_note(output, call, names));
   }
-  for (const Result& output : report.outputs) {
+  for (const RunOutput& output : report.outputs) {
     if (!output.is_flags) continue;
     bool clean = flags::summary(output.tensor).empty();
     say("  {:<8} {}\n", "flags",
@@ -192,18 +192,18 @@ void print_report(const Report& report, const Call& call) {
   print_breaks(report.graph_breaks);
 }
 
-Json to_json(const Report& report, const Call& call) {
+Json to_json(const Report& report, const PreparedCall& call) {
   const Signature signature = call.policy.signature();
   const std::vector<std::string>& names = signature.inputs;
   Json inputs = Json::array(), outputs = Json::array();
   for (size_t i = 0; i < call.inputs.size(); ++i) inputs.push_back(tensor_json(names[i], call.inputs[i]));
-  for (const Result& output : report.outputs) {
+  for (const RunOutput& output : report.outputs) {
     outputs.push_back(tensor_json(output.name, output.tensor));
     if (!output.file.empty()) outputs.back()["file"] = output.file;
   }
   Json state = Json::array();
   for (const auto& [name, tensor] : report.state) state.push_back(tensor_json(name, tensor));
-  const Result* flags = flags_of(report);
+  const RunOutput* flags = flags_of(report);
   Json json = {{"policy", report.policy},
                {"backend", report.backend},
                {"inputs", inputs},
@@ -226,14 +226,14 @@ Json to_json(const Report& report, const Call& call) {
   return json;
 }
 
-BadSamples bad_samples_of(const Report& report, const Call& call, bool json) {
+BadSamples bad_samples_of(const Report& report, const PreparedCall& call, bool json) {
   constexpr size_t most_on_screen = 10, most_in_json = 1000;
-  const Result* flags = flags_of(report);
+  const RunOutput* flags = flags_of(report);
   if (!flags) return {};
   const Signature signature = call.policy.signature();
   std::vector<NamedTensor> inputs, outputs;
   for (size_t i = 0; i < call.inputs.size(); ++i) inputs.emplace_back(signature.inputs[i], call.inputs[i]);
-  for (const Result& output : report.outputs)
+  for (const RunOutput& output : report.outputs)
     if (!output.is_flags) outputs.emplace_back(output.name, output.tensor);
   return bad_samples(flags->tensor, {.codes = call.codes, .positions = report.positions}, inputs, outputs,
                      json ? most_in_json : most_on_screen);
@@ -275,7 +275,7 @@ void check_output_names(const Destinations& destinations, const std::vector<std:
 
 /// Writes all files or none. Several outputs with keys go into one file as a dict. Beside flags stand the names of what
 /// they tell of.
-void write_outputs(const Destinations& destinations, std::vector<Result>& outputs, const CodeNames& codes) {
+void write_outputs(const Destinations& destinations, std::vector<RunOutput>& outputs, const CodeNames& codes) {
   struct Content {
     c10::IValue value;
     std::vector<std::pair<std::string, at::Tensor>> flags;
@@ -283,7 +283,7 @@ void write_outputs(const Destinations& destinations, std::vector<Result>& output
   std::map<std::string, Content> contents;
   for (const auto& [name, file] : destinations) {
     auto output = std::find_if(outputs.begin(), outputs.end(),
-                               [&, &wanted = name](const Result& result) { return result.name == wanted; });
+                               [&, &wanted = name](const RunOutput& result) { return result.name == wanted; });
     output->file = file;
     auto [path, key] = split_key(file);
     Content& content = contents[path];
@@ -303,8 +303,8 @@ void write_outputs(const Destinations& destinations, std::vector<Result>& output
 }
 
 /// Who counts the NaNs of an expanded tensor, or writes it, needs the memory of all its elements.
-void check_output_sizes(const std::vector<Result>& outputs, size_t most) {
-  for (const Result& output : outputs)
+void check_output_sizes(const std::vector<RunOutput>& outputs, size_t most) {
+  for (const RunOutput& output : outputs)
     if (const double bytes = operators::logical_bytes(output.tensor); most > 0 && bytes > static_cast<double>(most))
       throw Error(
           fmt::format("the output \"{}\" is a tensor of {:.0f} MiB (an expanded tensor counts in full); the limit of "
@@ -341,7 +341,7 @@ StateTensors state_of(const Policy& policy) {
 }
 
 /// The calls before the last one, whose inputs the call then has.
-std::vector<MadeCall> make_earlier_calls(Call& call, const RunCommand& options,
+std::vector<MadeCall> make_earlier_calls(PreparedCall& call, const RunCommand& options,
                                          const std::vector<std::vector<std::string>>& inputs) {
   std::vector<MadeCall> calls;
   for (size_t i = 1; i < inputs.size(); ++i) {
@@ -352,7 +352,7 @@ std::vector<MadeCall> make_earlier_calls(Call& call, const RunCommand& options,
   return calls;
 }
 
-double median_call(const Call& call, int repeat) {
+double median_call(const PreparedCall& call, int repeat) {
   call.policy.prepare(call.inputs, call.options);  // the best code there will be
   std::vector<double> times;
   for (int i = 0; i < repeat; ++i) {
@@ -382,7 +382,7 @@ int run(const RunCommand& options) {
   const std::vector<std::vector<std::string>> inputs = inputs_of_calls(options.call.inputs);
   CallOptions first = options.call;
   first.inputs = inputs.front();
-  Call call = prepare_call(first, options.json, log);
+  PreparedCall call = prepare_call(first, options.json, log);
   if (!options.state.empty() && std::filesystem::exists(options.state)) call.policy.load_state(options.state);
   std::vector<std::string> declared = call.policy.signature().outputs;
   if (!declared.empty()) check_output_names(destinations, declared, options.call.policy);

@@ -23,13 +23,13 @@ namespace triage::lua {
 namespace {
 
 /// A value of the library, as far as an editor wants to know it.
-struct Entry {
+struct AnnotationEntry {
   int type = LUA_TNIL;
-  std::string parameters;               // of a function
-  std::string of_type;                  // of other values, in the editor's words
-  std::map<std::string, Entry> fields;  // of a table
+  std::string parameters;                         // of a function
+  std::string of_type;                            // of other values, in the editor's words
+  std::map<std::string, AnnotationEntry> fields;  // of a table
 };
-using Entries = std::map<std::string, Entry>;
+using Entries = std::map<std::string, AnnotationEntry>;
 
 /// Groups whose names come from the dispatcher, and the prefix of these names there.
 const std::map<std::string, std::string>& operator_groups() {
@@ -49,7 +49,7 @@ bool is_name(const std::string& text) {
 
 std::string parameter_name(const std::string& name) { return is_name(name) ? name : name + "_"; }
 
-Entry entry_of(lua_State* L, std::set<const void*>& seen);
+AnnotationEntry entry_of(lua_State* L, std::set<const void*>& seen);
 
 /// Of the table on top.
 Entries entries_of(lua_State* L, std::set<const void*>& seen) {
@@ -71,8 +71,8 @@ Entries entries_of(lua_State* L, std::set<const void*>& seen) {
 }
 
 /// Of the value on top. `seen`: the tables around it, which it may name again.
-Entry entry_of(lua_State* L, std::set<const void*>& seen) {
-  Entry entry;
+AnnotationEntry entry_of(lua_State* L, std::set<const void*>& seen) {
+  AnnotationEntry entry;
   entry.type = lua_type(L, -1);
   switch (entry.type) {
     case LUA_TFUNCTION:
@@ -211,7 +211,7 @@ std::vector<std::string> operators_with(const std::string& prefix) {
 
 void write_fields(std::string& text, const std::string& path, const Entries& fields);
 
-void write_entry(std::string& text, const std::string& path, const Entry& entry) {
+void write_entry(std::string& text, const std::string& path, const AnnotationEntry& entry) {
   if (entry.type == LUA_TFUNCTION) {
     text += fmt::format("function {}({}) end\n", path, entry.parameters);
   } else if (entry.type == LUA_TTABLE) {
@@ -278,7 +278,7 @@ void write_methods(std::string& text, const std::set<std::string>& methods) {
 // --- luacheck
 
 /// Tables with a fixed set of fields name them all; what the script may write to, or has fields without end, does not.
-std::string luacheck_entry(const std::string& path, const std::string& name, const Entry& entry) {
+std::string luacheck_entry(const std::string& path, const std::string& name, const AnnotationEntry& entry) {
   const bool open = operator_groups().count(path) || entry.type == LUA_TUSERDATA;
   if (entry.type == LUA_TUSERDATA && entry.of_type == "any")
     return fmt::format("{} = {{ other_fields = true, read_only = false }}", name);

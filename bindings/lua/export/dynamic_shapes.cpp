@@ -12,9 +12,9 @@
 namespace triage::lua {
 namespace {
 
-class Reader {
+class DynamicShapesReader {
  public:
-  Reader(lua_State* L, const std::vector<std::string>& names, const std::vector<at::Tensor>& inputs)
+  DynamicShapesReader(lua_State* L, const std::vector<std::string>& names, const std::vector<at::Tensor>& inputs)
       : L_(L), names_(names), inputs_(inputs) {}
 
   ExportOptions run(int index) {
@@ -153,7 +153,7 @@ ExportOptions read_export_options(lua_State* L, int index, const std::vector<std
     if (key == "name" && lua_type(L, -1) == LUA_TSTRING)
       name = lua_tostring(L, -1);
     else if (key == "dynamic_shapes")
-      options = Reader(L, input_names, inputs).run(-1);
+      options = DynamicShapesReader(L, input_names, inputs).run(-1);
     else
       throw InputError(
           "triage.export: option '" + key +

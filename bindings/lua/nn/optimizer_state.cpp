@@ -74,9 +74,9 @@ class Pusher {
 };
 
 /// Reads the fields from the table on top of the stack. What is missing stays as it is.
-class Reader {
+class OptimizerStateReader {
  public:
-  Reader(lua_State* L, const at::Tensor& parameter) : L_(L), parameter_(parameter) {}
+  OptimizerStateReader(lua_State* L, const at::Tensor& parameter) : L_(L), parameter_(parameter) {}
   void at(const char* name, at::Tensor& tensor) {
     if (lua_getfield(L_, -1, name) != LUA_TNIL) tensor = own(name);
     lua_pop(L_, 1);
@@ -198,7 +198,7 @@ int set_state(lua_State* L) {
     return 0;
   }
   const c10::AutoGradMode no_grad(false);
-  Reader reader(L, parameter);
+  OptimizerStateReader reader(L, parameter);
   with_kind(holder, [&](auto kind) {
     visit(kind, reader);
     states[key_of(parameter)] = std::make_unique<decltype(kind)>(std::move(kind));

@@ -20,20 +20,20 @@ namespace {
 constexpr double kPi = 3.141592653589793238462643383279502884;
 using Operands = std::vector<Operand>;
 /// Nothing where the graph cannot give it.
-using Result = std::optional<at::Tensor>;
+using MathResult = std::optional<at::Tensor>;
 
-Result scaled(lua_State* L, Operand x, double by) {
+MathResult scaled(lua_State* L, Operand x, double by) {
   x.make_double(L);
   return run_for_tensor(L, "aten::mul", "Scalar", {x.tensor, by});
 }
 
-Result absolute(lua_State* L, const Operand& x) {
+MathResult absolute(lua_State* L, const Operand& x) {
   if (x.whole && capture::range_of(x.tensor).min >= 0) return x.tensor;
   return run_for_tensor(L, "aten::abs", "", {x.tensor});
 }
 
 /// Lua gives a float where int64 does not hold the result: known not to happen, or not recorded.
-Result rounded(lua_State* L, const char* name, const Operand& x) {
+MathResult rounded(lua_State* L, const char* name, const Operand& x) {
   if (x.whole) return x.tensor;
   constexpr symbols::Number beyond = 9223372036854775808.0L;
   const symbols::Range range = capture::range_of(x.tensor);
@@ -41,7 +41,7 @@ Result rounded(lua_State* L, const char* name, const Operand& x) {
   return record_math(L, name, x);
 }
 
-Result logarithm(lua_State* L, const Operands& x) {
+MathResult logarithm(lua_State* L, const Operands& x) {
   if (x.size() == 1) return record_math(L, "log", x[0]);
   if (x[1].symbolic()) return std::nullopt;
   const double base = x[1].number.toDouble();
@@ -50,7 +50,7 @@ Result logarithm(lua_State* L, const Operands& x) {
   return run_for_tensor(L, "aten::div", "Scalar", {record_math(L, "log", x[0]), std::log(base)});
 }
 
-Result remainder(lua_State* L, const Operands& x) {
+MathResult remainder(lua_State* L, const Operands& x) {
   if (!x[0].whole || !x[1].whole) return record_math(L, "fmod", x[0], x[1]);
   if (!x[0].symbolic() || x[1].symbolic() || x[1].number.toLong() <= 0) return std::nullopt;
   return run_for_tensor(L, "aten::fmod", "Scalar", {x[0].tensor, x[1].number});
@@ -72,7 +72,7 @@ bool is_less(const Operand& a, const Operand& b) {  // plain numbers of one kind
   return a.whole ? a.number.toLong() < b.number.toLong() : a.number.toDouble() < b.number.toDouble();
 }
 
-Result extreme(lua_State* L, bool largest, const Operands& x) {
+MathResult extreme(lua_State* L, bool largest, const Operands& x) {
   Operand best = x[0];
   for (size_t i = 1; i < x.size(); ++i) {
     if (x[i].whole != best.whole) return std::nullopt;  // which kind the result is, is known when it is computed
@@ -84,7 +84,7 @@ Result extreme(lua_State* L, bool largest, const Operands& x) {
   return best.tensor;
 }
 
-Result record(lua_State* L, const char* function, const Operands& x) {
+MathResult record(lua_State* L, const char* function, const Operands& x) {
   const std::string_view name = function;
   if (name == "max" || name == "min") return extreme(L, name == "max", x);
   if (name == "fmod") return x.size() > 1 ? remainder(L, x) : std::nullopt;
@@ -97,7 +97,7 @@ Result record(lua_State* L, const char* function, const Operands& x) {
   if (name == "log") return logarithm(L, x);
   if (name == "abs") return absolute(L, x[0]);
   if (name == "ceil" || name == "floor") return rounded(L, function, x[0]);
-  if (name == "tointeger") return x[0].whole ? Result(x[0].tensor) : std::nullopt;
+  if (name == "tointeger") return x[0].whole ? MathResult(x[0].tensor) : std::nullopt;
   if (name == "deg") return scaled(L, x[0], 180.0 / kPi);
   if (name == "rad") return scaled(L, x[0], kPi / 180.0);
   return record_math(L, function, x[0]);
@@ -107,7 +107,7 @@ Result record(lua_State* L, const char* function, const Operands& x) {
 int compute(lua_State* L) {
   Operands operands;
   for (int i = 2; i <= lua_gettop(L); ++i) operands.push_back(read_operand(L, i));
-  if (const Result result = record(L, lua_tostring(L, 1), operands))
+  if (const MathResult result = record(L, lua_tostring(L, 1), operands))
     push_number(L, *result);
   else
     lua_pushnil(L);

@@ -30,7 +30,7 @@ Use use_of_left(const Expression& e, Use use) {
 
 class Rewriter {
  public:
-  Rewriter(std::string_view source, const Options& options)
+  Rewriter(std::string_view source, const ParseOptions& options)
       : source_(source), policy_(options.policy), work_(options.charge) {}
 
   std::string rewrite(const Chunk& chunk, std::string_view chunk_name) {
@@ -439,7 +439,7 @@ const std::vector<std::string>& intrinsics() {
   return names;
 }
 
-std::string rewrite(std::string_view source, std::string_view chunk_name, const Options& options, Facts* facts) {
+std::string rewrite(std::string_view source, std::string_view chunk_name, const ParseOptions& options, Facts* facts) {
   const std::unique_ptr<Chunk> chunk = parse(source, chunk_name, options);
   if (facts) *facts = {is_natural(*chunk, source), global_names(*chunk)};
   return Rewriter(source, options).rewrite(*chunk, chunk_name);

@@ -17,7 +17,7 @@ struct SyntaxError : std::runtime_error {
   int line, column;  // 1-based
 };
 
-struct Options {
+struct ParseOptions {
   bool policy =
       true;  // refuse what policies may not write (`local _ENV`, ...), and texts beyond the bounds of bounds.h
   std::function<void(size_t steps)> charge = {};  // called about every thousand steps; may throw to end the work
@@ -39,13 +39,13 @@ struct Facts {
 /// the text of a chunk that returns the rewritten main function when it is called with the intrinsics, in the order of
 /// `intrinsics()`: `local __triage_lt, ... = ...; return function(...) <the source> end`, the source starting on line
 /// 1.
-std::string rewrite(std::string_view source, std::string_view chunk_name, const Options& options = {},
+std::string rewrite(std::string_view source, std::string_view chunk_name, const ParseOptions& options = {},
                     Facts* facts = nullptr);
 
 /// Names of the intrinsics in the order in which the rewritten chunk takes them.
 const std::vector<std::string>& intrinsics();
 
 /// What `triage check` says of a source; throws SyntaxError.
-std::vector<Warning> check(std::string_view source, std::string_view chunk_name, const Options& options = {});
+std::vector<Warning> check(std::string_view source, std::string_view chunk_name, const ParseOptions& options = {});
 
 }  // namespace triage::lua::rewriter

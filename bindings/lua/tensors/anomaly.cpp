@@ -21,7 +21,7 @@
 namespace triage::lua {
 namespace {
 
-struct Options {
+struct AnomalyOptions {
   bool check_nan = true, check_inf = true;
   int64_t samples = 0;
 };
@@ -31,7 +31,7 @@ const char anomalies = 0;  // its address: registry key of the innermost that is
 /// While alive.
 class Anomalies {
  public:
-  Anomalies(lua_State* L, Options options)
+  Anomalies(lua_State* L, AnomalyOptions options)
       : lines_({[L] { return current_line(L); }, [] { return std::string(); }}),
         L_(L),
         options_(options),
@@ -48,7 +48,7 @@ class Anomalies {
     lua_pop(L, 1);
     return found;
   }
-  const Options& options() const noexcept { return options_; }
+  const AnomalyOptions& options() const noexcept { return options_; }
 
  private:
   void set(Anomalies* now) {
@@ -59,12 +59,12 @@ class Anomalies {
   const capture::ScriptScope lines_;
   const GradientTrace trace_;
   lua_State* const L_;
-  const Options options_;
+  const AnomalyOptions options_;
   Anomalies* const around_;
 };
 
-Options read_options(lua_State* L, int index) {
-  Options options;
+AnomalyOptions read_options(lua_State* L, int index) {
+  AnomalyOptions options;
   for (lua_pushnil(L); lua_next(L, index); lua_pop(L, 1)) {
     const std::string key = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : describe(L, -2);
     specialize_number(L, -1);
@@ -100,7 +100,7 @@ std::string text_of(const Producer& producer, int64_t samples) {
 
 int detect_anomaly(lua_State* L) {
   touch_autograd("`torch.autograd.detect_anomaly`");
-  Options options;
+  AnomalyOptions options;
   if (is_options(L, 1)) {
     options = read_options(L, 1);
     lua_remove(L, 1);
@@ -116,7 +116,7 @@ void check_gradients(lua_State* L, const std::string& what, const std::vector<at
                      const std::vector<at::Tensor>& gradients) {
   const Anomalies* const anomalies = Anomalies::current(L);
   if (!anomalies) return;
-  const Options& options = anomalies->options();
+  const AnomalyOptions& options = anomalies->options();
   const Provenance found = gradient_provenance(outputs, gradients, options.samples);
   if (found.outputs.empty()) return;  // what was bad on the way was kept out: by IF, WHERE or a repair
   std::string lines;

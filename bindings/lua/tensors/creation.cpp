@@ -114,14 +114,14 @@ class NestedReader {
   bool any_float_ = false, any_integer_ = false;
 };
 
-struct Options {
+struct CreationOptions {
   std::optional<at::ScalarType> dtype = std::nullopt;
   c10::Device device = c10::kCPU;
   bool requires_grad = false;
 };
 
-Options read_options(lua_State* L, int position) {
-  Options options;
+CreationOptions read_options(lua_State* L, int position) {
+  CreationOptions options;
   if (is_none(L, position)) return options;
   if (lua_type(L, position) != LUA_TTABLE)
     throw std::invalid_argument("torch.tensor: expected a table of options ({dtype, device, requires_grad}), got " +
@@ -149,7 +149,7 @@ Options read_options(lua_State* L, int position) {
 
 int create_tensor(lua_State* L) {
   lua_settop(L, 2);
-  Options options = read_options(L, 2);
+  CreationOptions options = read_options(L, 2);
   at::Tensor tensor;
   if (const at::Tensor* source = test_tensor(L, 1)) {
     tensor = run_for_tensor(L, "aten::clone", "", {run_for_tensor(L, "aten::detach", "", {*source}), c10::IValue()});

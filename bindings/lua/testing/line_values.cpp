@@ -19,7 +19,7 @@
 namespace triage::lua {
 namespace {
 
-using diagnose::Step;
+using diagnose::RecordedStep;
 
 /// What the lines of a call show while it runs: their texts, and which variable held which tensor first.
 class LineWatch {
@@ -141,7 +141,7 @@ void CallByLine::find_kinds(const Signature& signature, const CallOfScript& call
     const std::vector<Dim>& dims = signature.state[i].type.dims;
     kinds_[given_ - signature.state.size() + i].has_samples = !dims.empty() && dims[0].kind != Dim::Kind::size;
   }
-  for (const Step& step : recording_.steps)
+  for (const RecordedStep& step : recording_.steps)
     for (size_t i = 0; i < step.results.size(); ++i) {
       kinds_[step.results[i]] = kind_of_result(step, i);
       if (!kinds_[step.results[i]].is_flags || step.op.rfind("triage::", 0) != 0) continue;
@@ -151,7 +151,7 @@ void CallByLine::find_kinds(const Signature& signature, const CallOfScript& call
     }
 }
 
-CallByLine::Kind CallByLine::kind_of_result(const Step& step, size_t place) const {
+CallByLine::Kind CallByLine::kind_of_result(const RecordedStep& step, size_t place) const {
   const at::Tensor& result = recording_.values[step.results[place]].tensor;
   Kind kind;
   if (!result.defined()) return kind;
@@ -177,7 +177,7 @@ SampleByLine CallByLine::sample(int64_t index) const {
   for (size_t i = 0; i < given_; ++i) found.given.push_back(value(i, "", index));
   size_t visit = 0;
   for (size_t i = 0; i < recording_.steps.size(); ++i) {
-    const Step& step = recording_.steps[i];
+    const RecordedStep& step = recording_.steps[i];
     if (step.results.empty() || step.source.file.empty()) continue;
     if (found.lines.empty() || visits_[i] != visit) {
       const auto text = texts_.find({step.source.file, step.source.line});

@@ -67,7 +67,7 @@ class CallByLine {
     bool has_samples = false, is_flags = false;
   };
   void find_kinds(const Signature& signature, const CallOfScript& call);
-  Kind kind_of_result(const diagnose::Step& step, size_t place) const;
+  Kind kind_of_result(const diagnose::RecordedStep& step, size_t place) const;
   ValueOfSample value(size_t index, const std::string& op, int64_t sample) const;
 
   diagnose::Recording recording_;

@@ -298,8 +298,8 @@ const Variant* Program::record(const Layout& layout, const Tensors& primals, con
   const messages::LogTo log_to(logger_);
   try {
     const messages::DebugScope debug_scope(graph_.name(), messages::DebugScope::Of::known_graph);
-    std::optional<messages::Step> step(std::in_place, 2, "joint graph", graph_.name(),
-                                       "joint graph of `" + graph_.name() + "`");
+    std::optional<messages::CompilationStep> step(std::in_place, 2, "joint graph", graph_.name(),
+                                                  "joint graph of `" + graph_.name() + "`");
     Joint joint = record_joint(graph_, primals, tangents);
     joint.samples = samples_;
     mask_rows(joint);

@@ -47,7 +47,7 @@ class EqualSizes {
     for (size_t input = 0; input < graph.inputs().size(); ++input) {
       const auto& meta = graph.inputs()[input].value->meta;
       for (size_t dim = 0; meta && dim < meta->sizes.size(); ++dim) {
-        const Place place{input, static_cast<int64_t>(dim)};
+        const InputAxis place{input, static_cast<int64_t>(dim)};
         const auto [first, fresh] = first_.emplace(meta->sizes[dim], place);
         if (!fresh) pairs_.emplace_back(first->second, place);
         places_.emplace_back(place, meta->sizes[dim]);
@@ -58,7 +58,7 @@ class EqualSizes {
         if (const auto found = first_.find(size); found != first_.end()) fixed_.insert(*found);
   }
   bool hold(at::ArrayRef<at::Tensor> inputs) const {
-    const auto size = [&](const Place& at) {
+    const auto size = [&](const InputAxis& at) {
       if (at.input >= inputs.size()) return int64_t{-1};  // the parts say so
       const at::Tensor& input = inputs[at.input];
       return input.defined() && at.dim < input.dim() ? input.size(at.dim) : -1;
@@ -73,13 +73,13 @@ class EqualSizes {
   size_t count() const { return pairs_.size() + fixed_.size(); }
 
  private:
-  struct Place {
+  struct InputAxis {
     size_t input;
     int64_t dim;
   };
-  std::map<int64_t, Place> first_, fixed_;
-  std::vector<std::pair<Place, Place>> pairs_;
-  std::vector<std::pair<Place, int64_t>> places_;
+  std::map<int64_t, InputAxis> first_, fixed_;
+  std::vector<std::pair<InputAxis, InputAxis>> pairs_;
+  std::vector<std::pair<InputAxis, int64_t>> places_;
 };
 
 bool has_sizes_of(const Value& result, const Value& argument) {
@@ -348,7 +348,7 @@ void trace_groups(const Graph& graph, const std::vector<fused::FusionGroup>& par
   });
 }
 
-void log_parts(const Graph& graph, const std::vector<fused::FusionGroup>& parts, messages::Step& step) {
+void log_parts(const Graph& graph, const std::vector<fused::FusionGroup>& parts, messages::CompilationStep& step) {
   const auto loops = std::count_if(parts.begin(), parts.end(), [](const auto& part) { return part.fused; });
   const auto repeated = std::count_if(parts.begin(), parts.end(), [](const auto& part) { return part.same_as; });
   if (messages::logs(messages::Artefact::capture))
@@ -392,7 +392,7 @@ std::unique_ptr<Executable> compile_groups(const Graph& graph, const std::vector
       graph::OutputMemory(graph).depends_on_strides())
     return compile_eager(graph, examples);
   graph::verify(graph);
-  messages::Step step(3, "fused loops", graph.name(), "fused loops of `" + graph.name() + "`");
+  messages::CompilationStep step(3, "fused loops", graph.name(), "fused loops of `" + graph.name() + "`");
   const c10::Device device = other_device(graph, examples).value_or(at::kCPU);
   const std::vector<fused::FusionGroup> parts = fused::cut(graph, device);
   log_parts(graph, parts, step);

@@ -10,7 +10,7 @@ namespace triage::fused {
 class StepTimes;
 
 /// One call of loops: which memory rows lie in.
-struct Call {
+struct LoopCall {
   const void* const* in;       // one for each of Loops::inputs
   const int64_t* in_stride;    // bytes from one row to the next
   void* const* out;            // one for each of Loops::outputs, rows without gaps

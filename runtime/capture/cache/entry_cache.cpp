@@ -11,14 +11,15 @@ namespace {
 
 constexpr size_t most_in_turn = 8;  // looked at one by one; where there are more, an index finds those behind them
 
-size_t bytes_of(const Entry& entry) {
-  size_t bytes = sizeof(Entry) + entry.guards.heap_bytes() + graph::heap_bytes(entry.shape) +
+size_t bytes_of(const CacheEntry& entry) {
+  size_t bytes = sizeof(CacheEntry) + entry.guards.heap_bytes() + graph::heap_bytes(entry.shape) +
                  graph::bytes(*entry.graph) + entry.executable->bytes();
   for (const InputShape& shape : entry.shape) bytes += graph::heap_bytes(shape.sizes);
   return bytes;
 }
 
-[[maybe_unused]] bool any_fits(const Entry* entry, at::ArrayRef<at::Tensor> all, at::ArrayRef<at::Tensor> variables) {
+[[maybe_unused]] bool any_fits(const CacheEntry* entry, at::ArrayRef<at::Tensor> all,
+                               at::ArrayRef<at::Tensor> variables) {
   while (entry && !entry->fits(all, variables)) entry = entry->next;
   return entry;
 }
@@ -28,27 +29,27 @@ size_t bytes_of(const Entry& entry) {
 EntryCache::EntryCache() = default;
 EntryCache::~EntryCache() = default;
 
-Entry::Tensors Entry::taken(at::ArrayRef<at::Tensor> all, at::ArrayRef<at::Tensor> script_variables) const {
+CacheEntry::Tensors CacheEntry::taken(at::ArrayRef<at::Tensor> all, at::ArrayRef<at::Tensor> script_variables) const {
   Tensors tensors(all.begin(), all.end());
   for (const size_t number : lifted) tensors.push_back(script_variables[number]);
   return tensors;
 }
 
-const Entry* EntryCache::find(at::ArrayRef<at::Tensor> all, at::ArrayRef<at::Tensor> variables) const noexcept {
-  const Entry* const newest = this->newest();
+const CacheEntry* EntryCache::find(at::ArrayRef<at::Tensor> all, at::ArrayRef<at::Tensor> variables) const noexcept {
+  const CacheEntry* const newest = this->newest();
   size_t left = most_in_turn;
-  for (const Entry* entry = newest; entry; entry = entry->next) {
+  for (const CacheEntry* entry = newest; entry; entry = entry->next) {
     if (entry->fits(all, variables)) return entry;
     if (--left > 0) continue;
-    const Entry* const found = newest->index ? newest->index->find(all, variables) : nullptr;
+    const CacheEntry* const found = newest->index ? newest->index->find(all, variables) : nullptr;
     TRIAGE_ASSERT(found ? found->fits(all, variables) : !any_fits(entry->next, all, variables));
     return found;
   }
   return nullptr;
 }
 
-void EntryCache::add(std::unique_ptr<Entry> added) {
-  Entry* entry = entries_.emplace_back(std::move(added)).get();
+void EntryCache::add(std::unique_ptr<CacheEntry> added) {
+  CacheEntry* entry = entries_.emplace_back(std::move(added)).get();
   entry->number = entries_.size();
   entry->next = newest_.load(std::memory_order_relaxed);
   if (entry->next) {
@@ -85,21 +86,21 @@ bool EntryCache::renumber_variables(at::ArrayRef<size_t> now, size_t count) {
   return true;
 }
 
-std::vector<const Entry*> EntryCache::in_use() const {
-  std::vector<const Entry*> entries;
-  for (const Entry* entry = newest(); entry; entry = entry->next) entries.push_back(entry);
+std::vector<const CacheEntry*> EntryCache::in_use() const {
+  std::vector<const CacheEntry*> entries;
+  for (const CacheEntry* entry = newest(); entry; entry = entry->next) entries.push_back(entry);
   std::reverse(entries.begin(), entries.end());
   return entries;
 }
 
 CacheStatistics EntryCache::statistics() const {
   CacheStatistics statistics;
-  const Entry* const newest = this->newest();
+  const CacheEntry* const newest = this->newest();
   statistics.graphs = newest ? newest->chain : 0;
   const size_t all = std::max(num_entries_.load(std::memory_order_relaxed), statistics.graphs);
   statistics.retired = all - statistics.graphs;
   statistics.bytes = entry_bytes_.load(std::memory_order_relaxed);
-  for (const Entry* entry = newest; entry; entry = entry->next) statistics.loops += entry->executable->loops();
+  for (const CacheEntry* entry = newest; entry; entry = entry->next) statistics.loops += entry->executable->loops();
   return statistics;
 }
 

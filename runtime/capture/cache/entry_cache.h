@@ -106,7 +106,7 @@ std::vector<InputShape> shape_of(at::ArrayRef<at::Tensor> inputs);
 bool same_but_rows(at::IntArrayRef a, at::IntArrayRef b);
 
 /// One captured graph of a function.
-struct Entry {
+struct CacheEntry {
   Guards guards;
   std::shared_ptr<const graph::Graph> graph;
   std::unique_ptr<Executable> executable;
@@ -119,8 +119,8 @@ struct Entry {
       false;           // it runs with `eager`, for its backend cannot compile it, which may be an error in other calls
   bool draws = false;  // random numbers
   size_t number = 0;   // 1 for the first that its Compiled made
-  const Entry* next = nullptr;  // the one before it
-  size_t chain = 1;             // how many there are from here on
+  const CacheEntry* next = nullptr;  // the one before it
+  size_t chain = 1;                  // how many there are from here on
   /// Of the chain that ends here, where it is long: finds this entry and all before it, and may find later ones.
   const EntryIndex* index = nullptr;
   /// Of a graph that holds branches for a condition of the whole batch, of which a script takes one: where it fails,
@@ -142,22 +142,22 @@ class EntryCache {
  public:
   EntryCache();
   ~EntryCache();
-  const Entry* find(at::ArrayRef<at::Tensor> all, at::ArrayRef<at::Tensor> script_variables) const noexcept;
+  const CacheEntry* find(at::ArrayRef<at::Tensor> all, at::ArrayRef<at::Tensor> script_variables) const noexcept;
   /// Of those in use; null where there is none.
-  const Entry* newest() const noexcept { return newest_.load(std::memory_order_acquire); }
+  const CacheEntry* newest() const noexcept { return newest_.load(std::memory_order_acquire); }
   /// In the order in which they were captured.
-  std::vector<const Entry*> in_use() const;
+  std::vector<const CacheEntry*> in_use() const;
   /// With those that were retired, for the thread that adds.
-  const std::vector<std::unique_ptr<Entry>>& all() const { return entries_; }
-  void add(std::unique_ptr<Entry> entry);
+  const std::vector<std::unique_ptr<CacheEntry>>& all() const { return entries_; }
+  void add(std::unique_ptr<CacheEntry> entry);
   void retire_all() noexcept { newest_.store(nullptr, std::memory_order_release); }
   /// See Compiled::renumber_variables.
   bool renumber_variables(at::ArrayRef<size_t> now, size_t count);
   CacheStatistics statistics() const;
 
  private:
-  std::atomic<const Entry*> newest_{nullptr};
-  std::vector<std::unique_ptr<Entry>> entries_;
+  std::atomic<const CacheEntry*> newest_{nullptr};
+  std::vector<std::unique_ptr<CacheEntry>> entries_;
   std::vector<std::unique_ptr<EntryIndex>> indexes_;
   std::atomic<size_t> num_entries_{0}, entry_bytes_{0};  // as statistics read them
 };

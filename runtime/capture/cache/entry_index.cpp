@@ -35,7 +35,7 @@ EntryIndex::Group& EntryIndex::group_of(std::vector<Group::Dim> dims) {
   return group;
 }
 
-void EntryIndex::add(const Entry& entry) {
+void EntryIndex::add(const CacheEntry& entry) {
   std::vector<Guards::Size> sizes = entry.guards.sizes;
   const auto dim = [](const Guards::Size& size) { return Group::Dim(size.input, size.dim); };
   std::stable_sort(sizes.begin(), sizes.end(), [&](const auto& a, const auto& b) { return dim(a) < dim(b); });
@@ -54,8 +54,8 @@ void EntryIndex::add(const Entry& entry) {
   head.store(&group.slots.back(), std::memory_order_release);
 }
 
-const Entry* EntryIndex::Group::find(at::ArrayRef<at::Tensor> inputs,
-                                     at::ArrayRef<at::Tensor> script_variables) const noexcept {
+const CacheEntry* EntryIndex::Group::find(at::ArrayRef<at::Tensor> inputs,
+                                          at::ArrayRef<at::Tensor> script_variables) const noexcept {
   Hash hash;
   for (const at::Tensor& input : inputs) {
     const c10::TensorImpl* impl = input.unsafeGetTensorImpl();
@@ -72,11 +72,11 @@ const Entry* EntryIndex::Group::find(at::ArrayRef<at::Tensor> inputs,
   return nullptr;
 }
 
-const Entry* EntryIndex::find(at::ArrayRef<at::Tensor> inputs,
-                              at::ArrayRef<at::Tensor> script_variables) const noexcept {
-  const Entry* newest = nullptr;
+const CacheEntry* EntryIndex::find(at::ArrayRef<at::Tensor> inputs,
+                                   at::ArrayRef<at::Tensor> script_variables) const noexcept {
+  const CacheEntry* newest = nullptr;
   for (const Group* group = first_.load(std::memory_order_acquire); group; group = group->next) {
-    const Entry* found = group->find(inputs, script_variables);
+    const CacheEntry* found = group->find(inputs, script_variables);
     if (found && (!newest || found->number > newest->number)) newest = found;
   }
   return newest;

@@ -19,13 +19,14 @@ class EntryIndex {
   EntryIndex(const EntryIndex&) = delete;
   EntryIndex& operator=(const EntryIndex&) = delete;
 
-  void add(const Entry& entry);
+  void add(const CacheEntry& entry);
   /// The newest entry whose guards hold; null where there is none.
-  const Entry* find(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> script_variables = {}) const noexcept;
+  const CacheEntry* find(at::ArrayRef<at::Tensor> inputs,
+                         at::ArrayRef<at::Tensor> script_variables = {}) const noexcept;
 
  private:
   struct Slot {
-    const Entry* entry;
+    const CacheEntry* entry;
     uint64_t hash;
     const Slot* older;
   };
@@ -36,7 +37,7 @@ class EntryIndex {
     std::array<std::atomic<const Slot*>, 256> heads{};
     std::deque<Slot> slots;
     const Group* next = nullptr;
-    const Entry* find(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> script_variables) const noexcept;
+    const CacheEntry* find(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> script_variables) const noexcept;
   };
   Group& group_of(std::vector<Group::Dim> dims);
 

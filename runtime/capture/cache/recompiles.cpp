@@ -16,7 +16,7 @@
 
 namespace triage::capture {
 
-std::string Recompiles::why_not(const Entry& entry, at::ArrayRef<at::Tensor> all) const {
+std::string Recompiles::why_not(const CacheEntry& entry, at::ArrayRef<at::Tensor> all) const {
   const at::ArrayRef<at::Tensor> variables = script_.variables();
   if (entry.fell_back && entry.guards.hold(all, variables))
     return "the backend cannot compile this graph, which is an error in this call";
@@ -55,7 +55,7 @@ std::optional<Recompiles::Limit> Recompiles::limit_reached() const {
   if (options_.graphs_made->load(std::memory_order_relaxed) >= config.accumulated_recompile_limit)
     return Limit{"the limit of " + std::to_string(config.accumulated_recompile_limit) + " captured graphs in all",
                  "triage.config.accumulated_recompile_limit"};
-  const Entry* const newest = entries_.newest();  // those that were retired count above alone
+  const CacheEntry* const newest = entries_.newest();  // those that were retired count above alone
   if (newest && newest->chain >= limit)
     return Limit{"the limit of " + std::to_string(limit) + " captured graphs", "triage.config.recompile_limit"};
   return std::nullopt;

@@ -29,7 +29,7 @@ class Recompiles {
   void report_limit(const Limit& limit, at::ArrayRef<at::Tensor> all) const;
 
  private:
-  std::string why_not(const Entry& entry, at::ArrayRef<at::Tensor> all) const;
+  std::string why_not(const CacheEntry& entry, at::ArrayRef<at::Tensor> all) const;
 
   const Script& script_;
   const CompileOptions& options_;

@@ -59,7 +59,7 @@ class AutocastWatch {
   std::vector<c10::IValue> again;  // the arguments of the second call
 
  private:
-  struct Call {
+  struct AutocastCall {
     c10::optional<c10::OperatorName> op;
     std::vector<c10::IValue> arguments;
     bool cpu_left_out, cuda_left_out;
@@ -76,13 +76,14 @@ class AutocastWatch {
   void enter(const at::RecordFunction& function) {
     if (calls_.empty()) seen = function.operator_name() == op_;
     const auto inputs = function.inputs();
-    Call call{function.operator_name(), std::vector<c10::IValue>(inputs.begin(), inputs.end()),
-              autocast_left_out(c10::DispatchKey::AutocastCPU), autocast_left_out(c10::DispatchKey::AutocastCUDA)};
+    AutocastCall call{function.operator_name(), std::vector<c10::IValue>(inputs.begin(), inputs.end()),
+                      autocast_left_out(c10::DispatchKey::AutocastCPU),
+                      autocast_left_out(c10::DispatchKey::AutocastCUDA)};
     if (!calls_.empty()) compare(calls_.back(), call);
     calls_.push_back(std::move(call));
   }
 
-  void compare(const Call& outer, const Call& inner) {
+  void compare(const AutocastCall& outer, const AutocastCall& inner) {
     const bool from_autocast = outer.cpu_left_out != inner.cpu_left_out || outer.cuda_left_out != inner.cuda_left_out;
     if (!from_autocast || !inner.op || !(outer.op == inner.op)) return;
     if (calls_.size() > 1) {
@@ -96,7 +97,7 @@ class AutocastWatch {
   const c10::OperatorName op_;
   AutocastWatch* previous_;
   at::CallbackHandle handle_;
-  std::vector<Call> calls_;  // those that run, the outermost first
+  std::vector<AutocastCall> calls_;  // those that run, the outermost first
 };
 
 namespace {

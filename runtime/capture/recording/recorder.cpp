@@ -390,7 +390,8 @@ void Recorder::append(const c10::OperatorHandle& op, const std::vector<c10::IVal
     if (!lists[i - first].empty()) results[i] = c10::IValue(lists[i - first]);
 }
 
-Recorder::Result Recorder::finish(const std::vector<at::Tensor>& outputs, const std::vector<std::string>& names) {
+Recorder::CaptureResult Recorder::finish(const std::vector<at::Tensor>& outputs,
+                                         const std::vector<std::string>& names) {
   std::vector<graph::Value*> values;
   values.reserve(outputs.size());
   for (const auto& output : outputs) {

@@ -114,7 +114,7 @@ class Recorder {
   bool hold_param(const at::Tensor& param);
 
   /// --- the result ---
-  struct Result : HeldSizes::Result {
+  struct CaptureResult : HeldSizes::SizeGuards {
     graph::Graph graph;
     std::vector<std::string> notes;                          // what a reader of the graph should know, one line each
     std::unordered_set<const graph::Value*> differentiable;  // results that required grad
@@ -127,7 +127,7 @@ class Recorder {
   /// graph holds, or stay in it.
   void hold_unused_calls(const std::vector<at::Tensor>& outputs);
   /// Ends the capture: `outputs` become the graph's outputs. The graph is not cleaned yet.
-  Result finish(const std::vector<at::Tensor>& outputs, const std::vector<std::string>& names = {});
+  CaptureResult finish(const std::vector<at::Tensor>& outputs, const std::vector<std::string>& names = {});
 
  private:
   Source line_now() const;

@@ -114,7 +114,7 @@ class TraceReplayer {
     bool grad_mode;
     bool raises;
   };
-  struct Place {
+  struct ClosedValue {
     size_t closed;
     uint32_t value;
   };
@@ -159,7 +159,7 @@ class TraceReplayer {
   FollowedSegment now_{&params_};
   std::vector<Closed> closed_;
   std::vector<std::shared_ptr<PendingSegment>> pending_closed_;  // of this call: some of their values may not be there
-  std::unordered_map<const c10::TensorImpl*, Place> closed_values_;
+  std::unordered_map<const c10::TensorImpl*, ClosedValue> closed_values_;
   std::vector<MetBreak> breaks_;
   int protected_depth_ = 0;
   std::optional<GraphBreak> raised_;

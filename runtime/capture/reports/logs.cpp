@@ -18,7 +18,7 @@ std::string named(const std::string& name, const Source& definition) {
   return "'" + name + (definition.file.empty() || name == place ? "'" : "' (" + place + ")");
 }
 
-std::string span_name(const Entry& entry) {
+std::string span_name(const CacheEntry& entry) {
   return "graph " + entry.graph->name() + '[' + std::to_string(entry.number - 1) + ']';
 }
 
@@ -40,8 +40,8 @@ Backend with_step(Backend backend, std::string name) {
   if (name == "fused" || name == "aot_eager") return backend;
   return [backend = std::move(backend), name = std::move(name)](const graph::Graph& graph,
                                                                 const std::vector<at::Tensor>& examples) {
-    const messages::Step step(3, "backend '" + name + "'", graph.name(),
-                              "backend '" + name + "' compiles graph `" + graph.name() + "`");
+    const messages::CompilationStep step(3, "backend '" + name + "'", graph.name(),
+                                         "backend '" + name + "' compiles graph `" + graph.name() + "`");
     return backend(graph, examples);
   };
 }

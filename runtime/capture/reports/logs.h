@@ -10,14 +10,14 @@
 
 namespace triage::capture {
 
-struct Entry;
+struct CacheEntry;
 
 /// "'repair' (repair.lua:3)": a function as warnings name it, with the line where it begins; without where that is its
 /// name.
 std::string named(const std::string& name, const Source& definition);
 
 /// "graph repair[0]": a captured graph for LibTorch's profiler, the function's first one.
-std::string span_name(const Entry& entry);
+std::string span_name(const CacheEntry& entry);
 
 /// How the report of a call begins that no graph fits; its reasons follow, a line each. What then happens, the stance
 /// says.

@@ -184,9 +184,9 @@ bool HeldSizes::numbers_vary(const c10::OperatorHandle& op, const std::vector<c1
   return false;
 }
 
-HeldSizes::Result HeldSizes::take() {
+HeldSizes::SizeGuards HeldSizes::take() {
   if (!all_sizes_) return std::move(held_);
-  Result all{{}, std::move(held_.same_sizes), {}, {}};  // conditions hold where all sizes are these
+  SizeGuards all{{}, std::move(held_.same_sizes), {}, {}};  // conditions hold where all sizes are these
   const std::vector<at::Tensor>& inputs = tensors_.inputs();
   for (size_t i = 0; i < inputs.size(); ++i)
     for (int64_t dim = 0; dim < inputs[i].dim(); ++dim)

@@ -32,7 +32,7 @@ class HeldSizes {
     int64_t other_dim;
     Source where;
   };
-  struct Result {
+  struct SizeGuards {
     std::vector<SizeGuard> sizes;           // specialised sizes of inputs
     std::vector<SameSizeGuard> same_sizes;  // sizes of inputs that must be equal, whatever they are
     std::vector<SizeCondition> conditions;  // on sizes of inputs, by which the script went its way
@@ -63,7 +63,7 @@ class HeldSizes {
     shaped_by_values_ |= gives_dynamic_shape(op, arguments);
   }
   bool numbers_vary(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments) const;
-  Result take();
+  SizeGuards take();
 
   SizeOrigins origins;
   Numbers numbers;  // that only a replay knows
@@ -82,7 +82,7 @@ class HeldSizes {
   const graph::Graph& graph_;
   const TracedTensors& tensors_;
   const std::function<Source()> guard_line_;
-  Result held_;
+  SizeGuards held_;
   Source all_sizes_line_;  // that made `all_sizes_` true
   bool all_sizes_ = false;
   bool shaped_by_params_ = false;

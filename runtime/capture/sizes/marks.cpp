@@ -17,21 +17,21 @@ struct Marked {
   std::vector<Mark> marks;
 };
 
-struct Registry {
+struct MarkRegistry {
   messages::ForkSafeMutex mutex;
   std::unordered_map<const c10::TensorImpl*, Marked> marked;
   std::atomic<bool> any{false};  // most programs mark nothing
 };
 
-Registry& registry() {
-  static auto& registry = *new Registry;
+MarkRegistry& registry() {
+  static auto& registry = *new MarkRegistry;
   return registry;
 }
 
 }  // namespace
 
 void set_mark(const at::Tensor& tensor, Mark mark) {
-  Registry& all = registry();
+  MarkRegistry& all = registry();
   const std::lock_guard lock(all.mutex);
   std::erase_if(all.marked, [](const auto& entry) { return entry.second.tensor.expired(); });
   auto [found, fresh] =
@@ -42,7 +42,7 @@ void set_mark(const at::Tensor& tensor, Mark mark) {
 }
 
 std::vector<Mark> marks_of(const at::Tensor& tensor) {
-  Registry& all = registry();
+  MarkRegistry& all = registry();
   if (!all.any.load(std::memory_order_acquire)) return {};
   const std::lock_guard lock(all.mutex);
   const auto found = all.marked.find(tensor.unsafeGetTensorImpl());
@@ -51,7 +51,7 @@ std::vector<Mark> marks_of(const at::Tensor& tensor) {
 }
 
 void forget_marks() {
-  Registry& all = registry();
+  MarkRegistry& all = registry();
   const std::lock_guard lock(all.mutex);
   all.marked.clear();
   all.any.store(false, std::memory_order_release);

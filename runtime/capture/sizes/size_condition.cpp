@@ -41,7 +41,7 @@ bool SizeCondition::add(const graph::Operand& operand, const OriginOf& origin, s
   if (const graph::Value* value = operand.value()) return add(value, origin, depth, behind);
   const c10::IValue* number = operand.constant();
   if (!number || !number->isInt() || depth >= kDepth) return false;
-  steps_.push_back({Step::Kind::constant, Op::none, number->toInt()});
+  steps_.push_back({ConditionStep::Kind::constant, Op::none, number->toInt()});
   return true;
 }
 
@@ -50,9 +50,9 @@ bool SizeCondition::add(const graph::Value* value, const OriginOf& origin, size_
   const Origin from = origin(value);
   if (from.size || from.constant) {
     if (from.size)
-      steps_.push_back({Step::Kind::size, Op::none, from.size->dim, from.size->input});
+      steps_.push_back({ConditionStep::Kind::size, Op::none, from.size->dim, from.size->input});
     else
-      steps_.push_back({Step::Kind::constant, Op::none, *from.constant});
+      steps_.push_back({ConditionStep::Kind::constant, Op::none, *from.constant});
     return true;
   }
   const graph::Node* node = value->producer;
@@ -66,7 +66,7 @@ bool SizeCondition::add(const graph::Value* value, const OriginOf& origin, size_
         !add(node->operands[swapped ? 0 : 1], origin, depth + 1, behind + 1))
       return false;
   }
-  steps_.push_back({Step::Kind::compute, *op == Op::subtract_from ? Op::subtract : *op});
+  steps_.push_back({ConditionStep::Kind::compute, *op == Op::subtract_from ? Op::subtract : *op});
   return true;
 }
 
@@ -112,10 +112,10 @@ int64_t SizeCondition::apply(Op op, int64_t a, int64_t b) noexcept {
 bool SizeCondition::holds(at::ArrayRef<at::Tensor> inputs) const noexcept {
   std::array<int64_t, kDepth + 1> stack{};
   size_t top = 0;
-  for (const Step& step : steps_) {
-    if (step.kind == Step::Kind::size) {
+  for (const ConditionStep& step : steps_) {
+    if (step.kind == ConditionStep::Kind::size) {
       stack[top++] = inputs[step.input].unsafeGetTensorImpl()->size(step.number);
-    } else if (step.kind == Step::Kind::constant) {
+    } else if (step.kind == ConditionStep::Kind::constant) {
       stack[top++] = step.number;
     } else if (step.op == Op::negate) {
       stack[top - 1] = static_cast<int64_t>(-static_cast<uint64_t>(stack[top - 1]));
@@ -134,10 +134,10 @@ std::string SizeCondition::text(const std::function<std::string(size_t)>& input_
   };
   const auto operand = [](const Part& part) { return part.simple ? part.text : "(" + part.text + ")"; };
   std::vector<Part> stack;
-  for (const Step& step : steps_) {
-    if (step.kind == Step::Kind::size) {
+  for (const ConditionStep& step : steps_) {
+    if (step.kind == ConditionStep::Kind::size) {
       stack.push_back({fmt::format("{}:size({})", input_name(step.input), step.number), true});
-    } else if (step.kind == Step::Kind::constant) {
+    } else if (step.kind == ConditionStep::Kind::constant) {
       stack.push_back({std::to_string(step.number), true});
     } else if (step.op == Op::negate) {
       stack.back() = {"-" + operand(stack.back()), false};
@@ -160,7 +160,8 @@ std::string SizeCondition::text(const std::function<std::string(size_t)>& input_
 std::optional<SizeCondition::Equality> SizeCondition::equality() const {
   if (steps_.size() != 3 || steps_[2].op != (truth_ ? Op::equal : Op::not_equal)) return std::nullopt;
   const auto size = [&](size_t i) {
-    return steps_[i].kind == Step::Kind::size ? std::optional(Size{steps_[i].input, steps_[i].number}) : std::nullopt;
+    return steps_[i].kind == ConditionStep::Kind::size ? std::optional(Size{steps_[i].input, steps_[i].number})
+                                                       : std::nullopt;
   };
   const auto left = size(0), right = size(1);
   if (!left && !right) return std::nullopt;

@@ -49,13 +49,13 @@ class SizeCondition {
 
  private:
   using Op = operators::Arithmetic;
-  struct Step {  // of a computation on a stack
+  struct ConditionStep {  // of a computation on a stack
     enum class Kind : uint8_t { size, constant, compute };
     Kind kind;
     Op op = Op::none;
     int64_t number = 0;  // a constant; the dimension of a size
     size_t input = 0;
-    friend bool operator==(const Step&, const Step&) = default;
+    friend bool operator==(const ConditionStep&, const ConditionStep&) = default;
   };
   static constexpr size_t kDepth = 8;       // of the stack
   static constexpr size_t kMostSteps = 64;  // a number that is computed of itself twice doubles them each time
@@ -67,7 +67,7 @@ class SizeCondition {
   static std::optional<Op> op_of(const graph::Node& node);
   static bool compares(Op op) { return op >= Op::less; }
 
-  std::vector<Step> steps_;
+  std::vector<ConditionStep> steps_;
   bool truth_ = true;
 };
 

@@ -24,7 +24,8 @@ bool has_memory(const at::Tensor& tensor) { return tensor.defined() && tensor.ha
 void HostMemory::add(const at::Tensor& tensor, const std::string& name) {
   if (!has_memory(tensor)) return;
   if (std::max(storages_.size(), tensors_.size()) >= most_) forget_freed();
-  storages_.try_emplace(tensor.storage().unsafeGetStorageImpl(), Known{tensor.storage().getWeakStorageImpl(), name});
+  storages_.try_emplace(tensor.storage().unsafeGetStorageImpl(),
+                        KnownStorage{tensor.storage().getWeakStorageImpl(), name});
   tensors_.try_emplace(tensor.unsafeGetTensorImpl(), KnownTensor{WeakTensor(tensor.getIntrusivePtr()), name});
 }
 

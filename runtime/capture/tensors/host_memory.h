@@ -26,7 +26,7 @@ class HostMemory {
 
  private:
   void forget_freed();
-  struct Known {
+  struct KnownStorage {
     c10::weak_intrusive_ptr<c10::StorageImpl> storage;  // keeps its address to itself
     std::string name;
   };
@@ -35,7 +35,7 @@ class HostMemory {
     WeakTensor tensor;
     std::string name;
   };
-  std::unordered_map<const void*, Known> storages_;
+  std::unordered_map<const void*, KnownStorage> storages_;
   std::unordered_map<const void*, KnownTensor> tensors_;
   size_t most_ = 64;  // when so many are known, those that are gone are looked for
 };

@@ -17,15 +17,15 @@ using torch::autograd::Node;
 /// Carries the place of its node, for as long as the node lives, and does nothing.
 class PlaceHook final : public torch::autograd::FunctionPostHook {
  public:
-  explicit PlaceHook(std::shared_ptr<const Place> place) : place_(std::move(place)) {}
+  explicit PlaceHook(std::shared_ptr<const NodeOrigin> place) : place_(std::move(place)) {}
   torch::autograd::variable_list operator()(const torch::autograd::variable_list& made,
                                             const torch::autograd::variable_list& /*given*/) override {
     return made;
   }
-  const Place& place() const { return *place_; }
+  const NodeOrigin& place() const { return *place_; }
 
  private:
-  std::shared_ptr<const Place> place_;
+  std::shared_ptr<const NodeOrigin> place_;
 };
 
 /// The samples of an operand that have a NaN or Inf; undefined where none has.
@@ -49,7 +49,7 @@ void walk_nodes(std::vector<NodeHandle> roots, const std::function<bool(const No
 
 bool is_leaf_node(const Node& node) { return dynamic_cast<const torch::autograd::AccumulateGrad*>(&node) != nullptr; }
 
-const Place* place_of(const Node& node) {
+const NodeOrigin* place_of(const Node& node) {
   for (const auto& hook : node.post_hooks())
     if (const auto* place = dynamic_cast<const PlaceHook*>(hook.get())) return &place->place();
   return nullptr;
@@ -62,7 +62,7 @@ NotePlaces::NotePlaces(Describe describe)
 
 std::optional<size_t> NotePlaces::begin(const at::RecordFunction& call, const std::string& name) {
   if (!c10::GradMode::is_enabled()) return std::nullopt;
-  running_ = {std::make_shared<Place>(Place{describe_(name), false, 0, {}}), {}};
+  running_ = {std::make_shared<NodeOrigin>(NodeOrigin{describe_(name), false, 0, {}}), {}};
   for (const c10::IValue& input : call.inputs())
     for_each_tensor(input, [&](const at::Tensor& operand) {
       if (const auto node = operand.grad_fn()) running_.before.insert(node.get());
@@ -89,7 +89,7 @@ void NotePlaces::end(const at::RecordFunction& call) {
 /// Parameters, what is made of them alone, and numbers are no data.
 bool NotePlaces::varies(const at::Tensor& operand) const {
   if (const auto node = operand.grad_fn()) {
-    const Place* const place = place_of(*node);
+    const NodeOrigin* const place = place_of(*node);
     return !place || place->varies;
   }
   if (data_.count(operand.unsafeGetTensorImpl())) return true;

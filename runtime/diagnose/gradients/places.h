@@ -21,7 +21,7 @@ using NodeHandle = decltype(torch::autograd::Edge::function);
 /// Visits each node once, from `roots` towards the leaves; what stands behind a node only where `visit` is true of it.
 void walk_nodes(std::vector<NodeHandle> roots, const std::function<bool(const NodeHandle&)>& visit);
 
-struct Place {
+struct NodeOrigin {
   Producer made_by;
   bool varies = true;                // its results depend on data, not only on parameters
   int64_t samples = 0;               // dim 0 of the first operand of the trace that was data; 0: there was none
@@ -32,7 +32,7 @@ struct Place {
 bool is_leaf_node(const torch::autograd::Node& node);
 
 /// Null where nobody noted it.
-const Place* place_of(const torch::autograd::Node& node);
+const NodeOrigin* place_of(const torch::autograd::Node& node);
 
 /// While alive, the operations of this thread leave their places at the nodes that they make. The nodes keep them.
 class NotePlaces {
@@ -49,7 +49,7 @@ class NotePlaces {
  private:
   /// An operation that runs, and the nodes that stood before it.
   struct Operation {
-    std::shared_ptr<Place> place;
+    std::shared_ptr<NodeOrigin> place;
     std::unordered_set<const torch::autograd::Node*> before;
   };
   std::optional<size_t> begin(const at::RecordFunction& call, const std::string& name);

@@ -183,7 +183,7 @@ Provenance gradient_provenance(at::ArrayRef<at::Tensor> outputs, at::ArrayRef<at
   for (size_t i = 0; i < outputs.size(); ++i) {
     named.push_back({outputs.size() == 1 ? "the output" : fmt::format("output {}", i), outputs[i]});
     const auto node = outputs[i].defined() ? outputs[i].grad_fn() : nullptr;
-    const diagnose::Place* const place = node ? diagnose::place_of(*node) : nullptr;
+    const diagnose::NodeOrigin* const place = node ? diagnose::place_of(*node) : nullptr;
     if (samples == 0 && place) samples = place->samples;
   }
   for (const at::Tensor& output : outputs)

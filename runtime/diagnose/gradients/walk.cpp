@@ -16,7 +16,7 @@ namespace {
 constexpr int64_t most_single_samples = 256;  // that a derivative runs on one by one
 
 Producer described(const torch::autograd::Node& node) {
-  if (const Place* place = place_of(node)) return place->made_by;
+  if (const NodeOrigin* place = place_of(node)) return place->made_by;
   return {Producer::Kind::operation, node.name(), {}, {}, {}, {}, {}};
 }
 
@@ -171,7 +171,7 @@ at::Tensor GradientWalk::samples_behind(Node& node, const Gradients& given, size
   }
   at::Tensor rows = at::zeros({samples_}, at::kBool);
   if (is_bad(none)) {
-    const Place* const place = place_of(node);
+    const NodeOrigin* const place = place_of(node);
     for (const at::Tensor& bad : place ? place->bad_rows : std::vector<at::Tensor>())
       if (bad.size(0) == samples_) rows.logical_or_(bad);
   } else if (has_samples && samples_ <= most_single_samples) {
@@ -215,7 +215,7 @@ Rerun GradientWalk::reruns(Node& node, const Gradients& given, const std::vector
 /// Whether the gradient of what the node made has samples.
 bool GradientWalk::varies(const Node* node) const {
   if (is_leaf_node(*node)) return std::find(data_.begin(), data_.end(), node) != data_.end();
-  const Place* const place = place_of(*node);
+  const NodeOrigin* const place = place_of(*node);
   return !place || place->varies;
 }
 

@@ -22,7 +22,7 @@ class CallRecorder {
 
  private:
   size_t begin(const at::RecordFunction& call, const c10::OperatorName& name) {
-    Step step;
+    RecordedStep step;
     step.op = name.name + (name.overload_name.empty() ? "" : "." + name.overload_name);
     if (const auto op = c10::Dispatcher::singleton().findSchema(name)) step.is_view = is_view(op->schema());
     if (line_) step.source = line_();

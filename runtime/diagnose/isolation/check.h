@@ -69,7 +69,7 @@ struct OutputIsolation {
 
 /// An operator that carries a bad sample to others, or nothing that has a name.
 struct Crossing {
-  std::optional<Step> step;
+  std::optional<RecordedStep> step;
   std::string why_unnamed;  // where there is no step
   std::vector<std::string> outputs, poisons;
 };

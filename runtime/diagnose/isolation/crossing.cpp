@@ -96,7 +96,7 @@ std::optional<size_t> on_the_way_to(size_t output, const Recording& clean, Cross
 size_t common_steps(const Recording& a, const Recording& b) {
   const size_t count = std::min(a.steps.size(), b.steps.size());
   for (size_t i = 0; i < count; ++i) {
-    const Step &one = a.steps[i], &other = b.steps[i];
+    const RecordedStep &one = a.steps[i], &other = b.steps[i];
     if (one.op != other.op || one.source.line != other.source.line || one.reads != other.reads ||
         one.results != other.results)
       return i;

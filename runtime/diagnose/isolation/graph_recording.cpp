@@ -18,7 +18,7 @@ class GraphRecorder {
   }
 
   void run(const graph::Node& node) {
-    Step step{graph::op_name(node.op), graph::print(node), {}, node.source, {}, {}, is_view(node.op.schema())};
+    RecordedStep step{graph::op_name(node.op), graph::print(node), {}, node.source, {}, {}, is_view(node.op.schema())};
     for (const graph::Operand& operand : node.operands) read(operand, step.reads);
     recording_.steps.push_back(std::move(step));
     const std::vector<at::Tensor> results = graph::evaluate(

@@ -14,7 +14,7 @@ namespace {
 
 /// An operation of the model, and how many of the values that are observed behind it are its results; arguments follow.
 struct Watched {
-  Step like;
+  RecordedStep like;
   size_t results;
 };
 
@@ -30,7 +30,7 @@ class ModelRecorder final : public Observer {
   void observe(int64_t point, at::ArrayRef<c10::IValue> observed) override {
     const std::lock_guard lock(mutex_);  // a model may fork
     const Watched& operation = operations_.at(static_cast<size_t>(point));
-    Step step = operation.like;
+    RecordedStep step = operation.like;
     for (const c10::IValue& argument : observed.slice(operation.results))
       for_each_tensor(argument, [&](const at::Tensor& tensor) {
         // What was written to in place was read as it was before.
@@ -65,7 +65,7 @@ void watch_block(const ScriptGraph& graph, torch::jit::Block* block, std::vector
       if (holds_tensors(*value->type())) observed.push_back(value);
     const torch::jit::WithInsertPoint after(node->next());
     insert_observer(graph, static_cast<int64_t>(operations.size()), observed);
-    Step like{operation_name(*node), {}, path_of(*node), source_of(*node), {}, {}};
+    RecordedStep like{operation_name(*node), {}, path_of(*node), source_of(*node), {}, {}};
     if (const c10::FunctionSchema* schema = node->maybeSchema()) like.is_view = is_view(*schema);
     operations.push_back({std::move(like), results});
   }

@@ -21,7 +21,7 @@ struct Value {
   const void* held_by = nullptr;  // of record_calls: the TensorImpl, whose address is no other's while it records
 };
 
-struct Step {
+struct RecordedStep {
   std::string op;               // "aten::mean.dim"; of a model "aten::mean"
   std::string text;             // of a graph: as it is printed
   std::string location;         // of a model: the submodule
@@ -34,7 +34,7 @@ bool is_view(const c10::FunctionSchema& schema);
 
 struct Recording {
   std::vector<Value> values;
-  std::vector<Step> steps;
+  std::vector<RecordedStep> steps;
   std::vector<std::optional<size_t>> outputs;  // their values; nothing where an output is none of them
   std::string failure;                         // what the computation raised; empty: nothing
   bool raised_by_next = false;                 // by the operator behind the last step, as far as one can tell

@@ -23,8 +23,8 @@ class TensorValues {
   }
   /// A new value, whatever it held before.
   size_t add(const at::Tensor& tensor) {
-    known_.insert_or_assign(tensor.unsafeGetTensorImpl(),
-                            Known{Held(tensor.getIntrusivePtr()), version_of(tensor), recording_.values.size()});
+    known_.insert_or_assign(tensor.unsafeGetTensorImpl(), VersionedValue{Held(tensor.getIntrusivePtr()),
+                                                                         version_of(tensor), recording_.values.size()});
     bytes_ += tensor.numel() * tensor.element_size();
     if (bytes_ > most_bytes) recording_.complete = false;
     recording_.values.push_back(
@@ -39,7 +39,7 @@ class TensorValues {
  private:
   static constexpr int64_t most_bytes = int64_t{2} << 30;
   using Held = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
-  struct Known {
+  struct VersionedValue {
     Held held;
     uint32_t version;
     size_t value;
@@ -49,7 +49,7 @@ class TensorValues {
   }
 
   Recording& recording_;
-  std::unordered_map<const c10::TensorImpl*, Known> known_;
+  std::unordered_map<const c10::TensorImpl*, VersionedValue> known_;
   int64_t bytes_ = 0;
 };
 

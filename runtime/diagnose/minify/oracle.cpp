@@ -17,11 +17,11 @@ using Clock = std::chrono::steady_clock;
 
 /// A message without what differs between a graph and a part of it: places, names of values, numbers, sizes.
 std::string without_details(const std::string& message) {
-  struct Parts {
+  struct DetailPatterns {
     std::regex place{R"(\S+\.lua:\d+: )"}, name{R"re(%("[^"]*"|\w+))re"}, graph{"graph `[^`]*`"},
         number{R"([-+]?\d+(\.\d+)?(e[-+]?\d+)?)"}, list{R"(\[[#, ]*\]|#(x#)+)"};
   };
-  static const auto& parts = *new Parts;
+  static const auto& parts = *new DetailPatterns;
   std::string text = message.substr(0, message.find('\n'));
   text = std::regex_replace(text, parts.place, "");
   text = std::regex_replace(text, parts.name, "%");

@@ -25,7 +25,7 @@ class Ways {
   }
 
   std::optional<size_t> producer(size_t value) const { return producers_[value]; }
-  const Step& step(size_t index) const { return recording_.steps[index]; }
+  const RecordedStep& step(size_t index) const { return recording_.steps[index]; }
   const Value& value(size_t index) const { return recording_.values[index]; }
   const at::Tensor& tensor(size_t index) const { return recording_.values[index].tensor; }
   std::optional<size_t> output(size_t index) const {
@@ -72,9 +72,9 @@ class BadElements {
 
 /// Where the recording does not show what a call did, with more samples or another state: the last operator that has a
 /// line.
-std::optional<Step> last_with_line(const Ways& ways, size_t value) {
+std::optional<RecordedStep> last_with_line(const Ways& ways, size_t value) {
   for (std::optional<size_t> producer = ways.producer(value); producer; producer = ways.producer(value)) {
-    const Step& step = ways.step(*producer);
+    const RecordedStep& step = ways.step(*producer);
     if (!step.is_view && !step.source.file.empty()) return step;
     if (step.reads.empty()) break;
     value = step.reads.front();
@@ -92,8 +92,8 @@ bool is_full(const Value& flags) {
 }
 
 /// The first operator that was to add an entry to a full record, and did not.
-std::optional<Step> lost_an_entry(const Recording& recording) {
-  for (const Step& step : recording.steps)
+std::optional<RecordedStep> lost_an_entry(const Recording& recording) {
+  for (const RecordedStep& step : recording.steps)
     for (const size_t read : step.reads)
       for (const size_t result : step.results) {
         const Value &before = recording.values[read], &after = recording.values[result];
@@ -130,39 +130,40 @@ bool comes_from(const Ways& ways, size_t value, size_t input) {
 }
 
 /// The last operator that looked for bad values of `input`, or that made a mask of them for `push`: it saw none.
-std::optional<Step> last_search(const Ways& ways, size_t input) {
-  std::optional<Step> last;
-  for (const Step& step : ways.recording().steps) {
+std::optional<RecordedStep> last_search(const Ways& ways, size_t input) {
+  std::optional<RecordedStep> last;
+  for (const RecordedStep& step : ways.recording().steps) {
     const bool pushes = step.op.rfind("triage::push", 0) == 0;
     if (!pushes && step.op.rfind("triage::flag_", 0) != 0) continue;
     for (const size_t read : step.reads) {
       if (ways.value(read).is_flags || !comes_from(ways, read, input)) continue;
       const auto mask = pushes ? ways.producer(read) : std::nullopt;
-      const Step& search = mask && !ways.step(*mask).source.file.empty() ? ways.step(*mask) : step;
+      const RecordedStep& search = mask && !ways.step(*mask).source.file.empty() ? ways.step(*mask) : step;
       if (!search.source.file.empty()) last = search;
     }
   }
   return last;
 }
 
-bool is_fallback(const Step& step, size_t read) {
+bool is_fallback(const RecordedStep& step, size_t read) {
   return step.op.rfind("triage::fix", 0) == 0 && step.reads.size() > 2 && step.reads[2] == read;
 }
 
 }  // namespace
 
-std::optional<Step> made_bad(const Recording& recording, size_t output, const std::optional<OutputRange>& range) {
+std::optional<RecordedStep> made_bad(const Recording& recording, size_t output,
+                                     const std::optional<OutputRange>& range) {
   const Ways ways(recording);
   std::optional<size_t> value = ways.output(output);
   if (!value || !ways.tensor(*value).defined()) return std::nullopt;
   const BadElements bad(ways.tensor(*value), range);
   at::Tensor mask = bad.mask();
   if (!mask.defined() || !mask.any().item<bool>()) return last_with_line(ways, *value);
-  std::optional<Step> last;
+  std::optional<RecordedStep> last;
   for (std::set<size_t> seen; seen.insert(*value).second;) {
     const std::optional<size_t> producer = ways.producer(*value);
     if (!producer) break;
-    const Step& step = ways.step(*producer);
+    const RecordedStep& step = ways.step(*producer);
     if ((!last || last->source.file.empty()) && !step.is_view) last = step;
     std::optional<size_t> next;
     for (const Part& part : parts_behind(recording, step, *value, mask)) {
@@ -227,7 +228,7 @@ bool is_by_flags(const Ways& ways, size_t value) {
   });
 }
 
-bool chooses_by_values(const Ways& ways, const Step& step) {
+bool chooses_by_values(const Ways& ways, const RecordedStep& step) {
   const bool has_condition_first = step.op.rfind("aten::where", 0) == 0;
   if (!has_condition_first && step.op.rfind("aten::masked_fill", 0) != 0) return false;
   const size_t condition = has_condition_first ? 0 : 1;
@@ -235,7 +236,7 @@ bool chooses_by_values(const Ways& ways, const Step& step) {
 }
 
 /// What is behind the elements that changed: what has as many elements, else the largest that an operator made.
-std::optional<size_t> next_behind(const Ways& ways, const Step& step, size_t value, const at::Tensor& mask) {
+std::optional<size_t> next_behind(const Ways& ways, const RecordedStep& step, size_t value, const at::Tensor& mask) {
   std::optional<size_t> next;
   const auto fits = [&](size_t read) { return ways.tensor(read).numel() == ways.tensor(value).numel(); };
   for (const Part& part : parts_behind(ways.recording(), step, value, mask)) {
@@ -247,15 +248,15 @@ std::optional<size_t> next_behind(const Ways& ways, const Step& step, size_t val
 
 }  // namespace
 
-std::optional<Step> changed(const Recording& recording, size_t output, const at::Tensor& input) {
+std::optional<RecordedStep> changed(const Recording& recording, size_t output, const at::Tensor& input) {
   const Ways ways(recording);
   const Carrying carries(ways, input);
   std::optional<size_t> value = ways.output(output);
-  std::optional<Step> first;
+  std::optional<RecordedStep> first;
   for (std::set<size_t> seen; value && seen.insert(*value).second;) {
     const std::optional<size_t> producer = ways.producer(*value);
     if (!producer) break;
-    const Step& step = ways.step(*producer);
+    const RecordedStep& step = ways.step(*producer);
     if (!first || (!shows_another(ways, *value) && !step.source.file.empty())) first = step;
     const at::Tensor mask = carries.changes(*value);
     const bool is_choice = choice_of(recording, step, *value).has_value();
@@ -277,7 +278,7 @@ class TwoRuns {
   TwoRuns(const RunOfSample& one, const RunOfSample& other)
       : one_(one), other_(other), ways_(one.recording), common_(common_steps(one.recording, other.recording)) {}
 
-  std::optional<Step> operator()() {
+  std::optional<RecordedStep> operator()() {
     for (const bool flags : {true, false})
       for (size_t i = 0; i < std::min(one_.recording.outputs.size(), other_.recording.outputs.size()); ++i) {
         const auto a = one_.recording.outputs[i], b = other_.recording.outputs[i];
@@ -298,8 +299,8 @@ class TwoRuns {
   }
 
   /// The first step that one of them has, and the other has not.
-  std::optional<Step> parting() const {
-    const std::vector<Step>&a = one_.recording.steps, &b = other_.recording.steps;
+  std::optional<RecordedStep> parting() const {
+    const std::vector<RecordedStep>&a = one_.recording.steps, &b = other_.recording.steps;
     if (common_ >= std::max(a.size(), b.size())) return std::nullopt;
     return a.size() >= b.size() ? a[common_] : b[common_];
   }
@@ -371,9 +372,11 @@ class TwoRuns {
 
 }  // namespace
 
-std::optional<Step> first_other(const RunOfSample& one, const RunOfSample& other) { return TwoRuns(one, other)(); }
+std::optional<RecordedStep> first_other(const RunOfSample& one, const RunOfSample& other) {
+  return TwoRuns(one, other)();
+}
 
-std::optional<Step> raised(const Recording& recording) {
+std::optional<RecordedStep> raised(const Recording& recording) {
   return recording.failure.empty() || recording.steps.empty() ? std::nullopt : std::optional(recording.steps.back());
 }
 

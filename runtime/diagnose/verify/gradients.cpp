@@ -50,15 +50,15 @@ Tensors gradients_of(IsolationSubject& subject, const std::vector<IsolationInput
   return all;
 }
 
-std::optional<Step> broke_gradient(IsolationSubject& subject, const std::vector<IsolationInput>& inputs,
-                                   const Tensors& batch) {
+std::optional<RecordedStep> broke_gradient(IsolationSubject& subject, const std::vector<IsolationInput>& inputs,
+                                           const Tensors& batch) {
   const at::AutoGradMode grad(true);
   const GradientTrace lines;
   const Tensors roots = roots_of(subject.call(with_grad(inputs, batch)));
   if (roots.empty()) return std::nullopt;
   for (const Producer& producer : gradient_provenance(roots).producers) {
     if (producer.kind != Producer::Kind::operation || producer.source.file.empty()) continue;
-    Step step;
+    RecordedStep step;
     step.op = producer.name;
     step.source = producer.source;
     return step;

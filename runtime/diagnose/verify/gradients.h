@@ -14,7 +14,7 @@ Tensors gradients_of(IsolationSubject& subject, const std::vector<IsolationInput
                      std::string& why_not);
 
 /// The operator whose derivative makes NaN or Inf first.
-std::optional<Step> broke_gradient(IsolationSubject& subject, const std::vector<IsolationInput>& inputs,
-                                   const Tensors& batch);
+std::optional<RecordedStep> broke_gradient(IsolationSubject& subject, const std::vector<IsolationInput>& inputs,
+                                           const Tensors& batch);
 
 }  // namespace triage::diagnose

@@ -153,7 +153,8 @@ class IsolatedLaw : public Trial {
   }
 
   /// The operator through which sample `row` reached what the next call begins with.
-  std::optional<Step> crossing_to_state(const Recording& before, const Recording& after, int64_t samples, int64_t row) {
+  std::optional<RecordedStep> crossing_to_state(const Recording& before, const Recording& after, int64_t samples,
+                                                int64_t row) {
     for (size_t output = names_.size(); output < before.outputs.size(); ++output)
       if (const auto step = first_crossing(before, after, samples, row, output)) return before.steps[*step];
     return std::nullopt;

@@ -61,7 +61,7 @@ class Search {
       }
   }
 
-  void note(size_t number, const Step& step, const at::Tensor& rows, bool holds, const TriedSamples& samples,
+  void note(size_t number, const RecordedStep& step, const at::Tensor& rows, bool holds, const TriedSamples& samples,
             TriedSamples* news) {
     if (seen_.count({number, holds}) || !rows.any().item<bool>()) return;
     seen_.insert({number, holds});

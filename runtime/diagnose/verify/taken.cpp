@@ -13,19 +13,19 @@ namespace triage::diagnose {
 namespace {
 
 /// "aten::where" of "aten::where.self" and of forms in place.
-std::string name_of(const Step& step) {
+std::string name_of(const RecordedStep& step) {
   std::string name = step.op.substr(0, step.op.find('.'));
   if (name.size() > 1 && name.back() == '_' && name[name.size() - 2] != '_') name.pop_back();
   return name;
 }
 
-std::string overload_of(const Step& step) {
+std::string overload_of(const RecordedStep& step) {
   const size_t dot = step.op.find('.');
   return dot == std::string::npos ? "" : step.op.substr(dot + 1);
 }
 
 /// Each element of its result comes of one element of each operand.
-bool is_elementwise(const Step& step) {
+bool is_elementwise(const RecordedStep& step) {
   const auto op = c10::Dispatcher::singleton().findSchema({step.op.substr(0, step.op.find('.')), overload_of(step)});
   if (!op) return false;
   const operators::ResultSizes sizes = operators::semantics_of(*op).sizes;
@@ -47,7 +47,7 @@ at::Tensor bits_of(const at::Tensor& flags) {
 }
 
 /// The rows that `triage::fix` repaired: their records got an entry. Of full records, that got none: what differs.
-at::Tensor repaired(const Recording& recording, const Step& step, size_t result) {
+at::Tensor repaired(const Recording& recording, const RecordedStep& step, size_t result) {
   const at::Tensor &z = recording.values[step.reads[0]].tensor, &made = recording.values[result].tensor;
   at::Tensor rows = made.ne(z).logical_and(made.isnan().logical_and(z.isnan()).logical_not());
   const at::Tensor& before = recording.values[step.reads[1]].tensor;
@@ -66,7 +66,8 @@ at::Tensor reduced_to(const at::Tensor& mask, at::IntArrayRef sizes) {
 
 at::Tensor all_of(const at::Tensor& tensor) { return at::ones(tensor.sizes(), tensor.options().dtype(at::kBool)); }
 
-Part part_of(const Recording& recording, const Step& step, size_t read, const at::Tensor& mask, bool by_elements) {
+Part part_of(const Recording& recording, const RecordedStep& step, size_t read, const at::Tensor& mask,
+             bool by_elements) {
   const at::Tensor& from = recording.values[read].tensor;
   if (by_elements && at::is_expandable_to(from.sizes(), mask.sizes())) return {read, reduced_to(mask, from.sizes())};
   if (step.is_view && from.numel() == mask.numel()) return {read, mask.reshape(from.sizes())};
@@ -75,7 +76,7 @@ Part part_of(const Recording& recording, const Step& step, size_t read, const at
 
 }  // namespace
 
-std::optional<Choice> choice_of(const Recording& recording, const Step& step, size_t result) {
+std::optional<Choice> choice_of(const Recording& recording, const RecordedStep& step, size_t result) {
   const std::string name = name_of(step);
   const std::vector<size_t>& reads = step.reads;
   const auto read = [&](size_t i) { return i < reads.size() ? std::optional(reads[i]) : std::nullopt; };
@@ -95,7 +96,8 @@ std::optional<Choice> choice_of(const Recording& recording, const Step& step, si
   return std::nullopt;
 }
 
-std::vector<Part> parts_behind(const Recording& recording, const Step& step, size_t result, const at::Tensor& mask) {
+std::vector<Part> parts_behind(const Recording& recording, const RecordedStep& step, size_t result,
+                               const at::Tensor& mask) {
   std::vector<Part> parts;
   const auto add = [&](std::optional<size_t> read, const at::Tensor& behind, bool by_elements) {
     if (!read || !recording.values[*read].tensor.defined() || recording.values[*read].is_flags) return;

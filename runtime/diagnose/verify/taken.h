@@ -16,7 +16,7 @@ struct Choice {
   at::Tensor condition;                         // bool, in the sizes of the result
   std::optional<size_t> when_true, when_false;  // values; nothing where it is a number
 };
-std::optional<Choice> choice_of(const Recording& recording, const Step& step, size_t result);
+std::optional<Choice> choice_of(const Recording& recording, const RecordedStep& step, size_t result);
 
 /// Elements of a value that a step read.
 struct Part {
@@ -25,6 +25,7 @@ struct Part {
 };
 /// What elements `mask` of `result` may have come of, in the order of the operands; without flags and conditions. What
 /// was not chosen is not among it. Operators of which nothing is known may have made each element of all.
-std::vector<Part> parts_behind(const Recording& recording, const Step& step, size_t result, const at::Tensor& mask);
+std::vector<Part> parts_behind(const Recording& recording, const RecordedStep& step, size_t result,
+                               const at::Tensor& mask);
 
 }  // namespace triage::diagnose

@@ -48,7 +48,7 @@ void Trial::add(Law law, Violation violation) {
   add_to(result(law), std::move(violation));
 }
 
-void Trial::place(Violation& violation, const std::optional<Step>& step) {
+void Trial::place(Violation& violation, const std::optional<RecordedStep>& step) {
   if (!step) return;
   violation.source = step->source;
   violation.op = step->op;

@@ -62,7 +62,7 @@ class Trial {
   using Verdict = LawResult::Verdict;
 
   void add(Law law, Violation violation);
-  static void place(Violation& violation, const std::optional<Step>& step);
+  static void place(Violation& violation, const std::optional<RecordedStep>& step);
   std::vector<std::pair<std::string, at::Tensor>> named(const Tensors& batch) const;
   std::string name_of(size_t output) const;
   /// The input of an output's name.

@@ -142,10 +142,10 @@ class ValueLaws : public Trial {
       place(violation, blame(sample));
       return;
     }
-    const std::optional<Step> step = blame(sample);
+    const std::optional<RecordedStep> step = blame(sample);
     const auto shows = [&](const TriedSample& one) {
       if (!told(one)) return false;
-      const std::optional<Step> other = blame(one);
+      const std::optional<RecordedStep> other = blame(one);
       if (!step || !other) return !step && !other;
       return other->op == step->op && other->source.line == step->source.line;
     };
@@ -193,7 +193,7 @@ class ValueLaws : public Trial {
         [this](const TriedSample& sample, size_t output) { return changed_by(sample, output); });
   }
 
-  std::optional<Step> changed_by(const TriedSample& sample, size_t output) {
+  std::optional<RecordedStep> changed_by(const TriedSample& sample, size_t output) {
     return changed(subject_.record(batch_of(sample)), output, sample.rows[*input_of(output)]);
   }
 

@@ -56,7 +56,7 @@ class KnownRows {
 
  private:
   using Weak = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
-  struct Entry {
+  struct KnownRowsEntry {
     Weak tensor;  // keeps the address from being used again, not the data
     std::vector<int64_t> versions;
     std::shared_ptr<const RowTable> table;
@@ -64,7 +64,7 @@ class KnownRows {
   std::optional<std::vector<int64_t>> versions(const at::Tensor& tensor, const RowTable& table) const;
 
   static constexpr size_t MOST_ENTRIES = 16;
-  std::vector<Entry> entries_;
+  std::vector<KnownRowsEntry> entries_;
   KnownRows* before_;
   Writes writes_;
 };

@@ -76,10 +76,10 @@ struct Detector {
 
 // Which of the two a row holds that is known to hold one.
 template <class Bits, uint64_t exponent>
-Found classify_row(const Bits* row, const Geometry& shape) {
-  Found found;
+FloatClasses classify_row(const Bits* row, const Geometry& shape) {
+  FloatClasses found;
   auto add = [&](const Bits* from, int64_t count) {
-    const Found more = scan_classes<Bits, exponent>(from, count);
+    const FloatClasses more = scan_classes<Bits, exponent>(from, count);
     found.nan |= more.nan;
     found.inf |= more.inf;
   };
@@ -124,7 +124,7 @@ Tensor detect_as(const Tensor& z, const MaybeTensor& flags, int64_t location, in
   const uint16_t inf = pack_slot(err::inf, location, err::critical);
   return detected(z, shape, sizeof(Bits), flags, num_slots, dtype, [&](const Rows& rows, int64_t begin, int64_t end) {
     detector.run(begin, end, [&](int64_t row) {
-      const Found found = classify_row<Bits, exponent>(detector.data + row * shape.row_stride, shape);
+      const FloatClasses found = classify_row<Bits, exponent>(detector.data + row * shape.row_stride, shape);
       if (wanted.nan && found.nan) push_slot(rows[row], num_slots, nan, how);
       if (wanted.inf && found.inf) push_slot(rows[row], num_slots, inf, how);
     });

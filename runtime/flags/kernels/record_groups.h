@@ -34,7 +34,7 @@ class Group {
   typedef int16_t Unaligned __attribute__((vector_size(bytes), aligned(2), may_alias));
   static constexpr int lanes = bytes / static_cast<int>(sizeof(int16_t));
   static constexpr int parts = std::max(1, width / lanes), records = std::max(1, lanes / width), slots = lanes * parts;
-  struct Parts {
+  struct RecordVectors {
     Vector part[parts];
   };
 
@@ -55,19 +55,19 @@ class Group {
   }
 
   // Not by memcpy, which g++ would split as in the plain build.
-  TRIAGE_INLINE static void load(Parts& to, const uint16_t* from) {
+  TRIAGE_INLINE static void load(RecordVectors& to, const uint16_t* from) {
 #pragma GCC unroll 8
     for (int p = 0; p < parts; ++p) to.part[p] = reinterpret_cast<const Unaligned*>(from)[p];
   }
-  TRIAGE_INLINE static void store(uint16_t* to, const Parts& from) {
+  TRIAGE_INLINE static void store(uint16_t* to, const RecordVectors& from) {
 #pragma GCC unroll 8
     for (int p = 0; p < parts; ++p) reinterpret_cast<Unaligned*>(to)[p] = from.part[p];
   }
 
   /// Records in each record the slot that all its lanes of `fresh` hold: an error, or 0 for none.
-  TRIAGE_INLINE void record(Parts& in, const Vector& fresh) const {
+  TRIAGE_INLINE void record(RecordVectors& in, const Vector& fresh) const {
     const Vector wanted = (fresh & mask) | unlike, severity = fresh & severities;
-    Parts place;
+    RecordVectors place;
     Vector least = no_place;
 #pragma GCC unroll 8
     for (int p = 0; p < parts; ++p) {
@@ -78,7 +78,7 @@ class Group {
     }
     share_least(least);
     const Vector most = no_place - int16_t{1}, there = least < most ? least : most;  // which is no place either
-    const Parts before = in;
+    const RecordVectors before = in;
 #pragma GCC unroll 8
     for (int p = 0; p < parts; ++p) {
       Vector& slot = in.part[p];
@@ -93,7 +93,7 @@ class Group {
   }
 
   /// Records the errors that `others` hold, slot 0 first; changes `others`.
-  TRIAGE_INLINE void record_all(Parts& in, Parts& others) const {
+  TRIAGE_INLINE void record_all(RecordVectors& in, RecordVectors& others) const {
     constexpr auto codes = static_cast<int16_t>(CODE_IN_SLOT);
     Vector last = {};
 #pragma GCC unroll 8
@@ -145,7 +145,8 @@ class Group {
   }
 
   // The new entry comes to slot 0, all others one up, the last one falls out; where it duplicates none.
-  TRIAGE_INLINE void put_in_front(Parts& in, const Parts& before, const Vector& fresh, const Vector& place) const {
+  TRIAGE_INLINE void put_in_front(RecordVectors& in, const RecordVectors& before, const Vector& fresh,
+                                  const Vector& place) const {
 #pragma GCC unroll 8
     for (int p = 0; p < parts; ++p) {
       Vector moved = before.part[std::max(p - 1, 0)];
@@ -158,14 +159,14 @@ class Group {
 
   // The new entry replaces the first of the weakest, if it outranks that; where it has no other place. A rank and the
   // number of its slot are one number, moved so that the order is that of signed ones.
-  TRIAGE_INLINE void replace_weakest(Parts& in, const Vector& fresh, const Vector& none) const {
+  TRIAGE_INLINE void replace_weakest(RecordVectors& in, const Vector& fresh, const Vector& none) const {
     constexpr int number_bits = 6;
     const bool severity = how.priority == Priority::severity;
     const auto bits = static_cast<int16_t>(severity ? SEVERITY_MASK : LOCATION_MASK);
     const int shift = severity ? 0 : LOCATION_SHIFT;
     const auto turned = how.keep_last ? int16_t{0} : bits;
     const Vector own = ((fresh >> shift) & bits) ^ turned;
-    Parts place;
+    RecordVectors place;
     Vector least = no_place;
 #pragma GCC unroll 8
     for (int p = 0; p < parts; ++p) {
@@ -217,7 +218,7 @@ class Group {
   const Vector severities = Vector{} + static_cast<int16_t>(SEVERITY_MASK), no_place = Vector{} + NO_PLACE;
   Recording how;
   Vector mask, unlike;
-  Parts number, used, empty, duplicate;
+  RecordVectors number, used, empty, duplicate;
 };
 
 /// What a group records: one slot in all of its records. A bit stands for four slots.
@@ -225,7 +226,7 @@ struct SameSlot {
   static constexpr bool a_bit_a_record = false;
   uint16_t slot;
   template <class Some>
-  TRIAGE_INLINE void record(const Some& group, typename Some::Parts& in, int64_t, int64_t, uint64_t) const {
+  TRIAGE_INLINE void record(const Some& group, typename Some::RecordVectors& in, int64_t, int64_t, uint64_t) const {
     group.record(in, typename Some::Vector{} + static_cast<int16_t>(slot));
   }
 };
@@ -237,7 +238,8 @@ struct SlotOfRecord {
   const uint16_t* slots;
   int64_t step;
   template <class Some>
-  TRIAGE_INLINE void record(const Some& group, typename Some::Parts& in, int64_t row, int64_t, uint64_t bits) const {
+  TRIAGE_INLINE void record(const Some& group, typename Some::RecordVectors& in, int64_t row, int64_t,
+                            uint64_t bits) const {
     typename Some::Vector fresh;
     group.spread(fresh, slots + row * step, bits);
     group.record(in, fresh);
@@ -250,8 +252,9 @@ struct SlotsOfOthers {
   const uint16_t* others;
   int64_t width;
   template <class Some>
-  TRIAGE_INLINE void record(const Some& group, typename Some::Parts& in, int64_t row, int64_t rows, uint64_t) const {
-    typename Some::Parts more = {};
+  TRIAGE_INLINE void record(const Some& group, typename Some::RecordVectors& in, int64_t row, int64_t rows,
+                            uint64_t) const {
+    typename Some::RecordVectors more = {};
     if (rows >= Some::records) {
       group.load(more, others + row * width);
     } else {
@@ -309,7 +312,7 @@ struct RecordGroups {
   template <class Some>
   TRIAGE_INLINE void one(const Some& group, const uint16_t* from, uint16_t* to, int64_t row, int64_t rows,
                          uint64_t bits) const {
-    typename Some::Parts in;
+    typename Some::RecordVectors in;
     if (rows >= Some::records) {
       group.load(in, from);
       fresh.record(group, in, row, rows, bits);

@@ -60,7 +60,7 @@ struct AnyOf {
 using HasAny = AnyOf<uint32_t>;
 
 /// What a stretch of floats holds.
-struct Found {
+struct FloatClasses {
   bool nan = false;
   bool inf = false;
 };
@@ -119,7 +119,7 @@ struct Dense {
 template <class Bits, uint64_t exponent>
 struct Classify {
   template <int>
-  TRIAGE_INLINE Found run(const Bits* data, int64_t count) const {
+  TRIAGE_INLINE FloatClasses run(const Bits* data, int64_t count) const {
     constexpr auto infinity = static_cast<Bits>(exponent);
     constexpr auto magnitude = static_cast<Bits>(static_cast<Bits>(~Bits{0}) >> 1);
     Bits nan = 0;
@@ -160,7 +160,7 @@ void scan_columns(const Probe& probe, const Word* data, Word* marks, int64_t cou
 
 /// NaN or Inf among `count` elements from `data`?
 template <class Bits, uint64_t exponent>
-Found scan_classes(const Bits* data, int64_t count) {
+FloatClasses scan_classes(const Bits* data, int64_t count) {
   return on_this_machine(loops::Classify<Bits, exponent>{}, data, count);
 }
 

@@ -30,7 +30,7 @@
 namespace triage::graph {
 namespace {
 
-struct Call : at::ObserverContext {
+struct TracedCall : at::ObserverContext {
   std::optional<c10::OperatorHandle> op;  // set for calls to record
   std::vector<Operand> operands;
 };
@@ -109,10 +109,10 @@ class Tracer {
   }
 
   /// False where the observed function is no operator.
-  std::unique_ptr<Call> begin(const at::RecordFunction& function) {
+  std::unique_ptr<TracedCall> begin(const at::RecordFunction& function) {
     auto name = function.operator_name();
     if (!name) return nullptr;
-    auto call = std::make_unique<Call>();
+    auto call = std::make_unique<TracedCall>();
     if (depth_++ == 0 && !error_) {
       try {
         auto op = c10::Dispatcher::singleton().findSchemaOrThrow(name->name.c_str(), name->overload_name.c_str());
@@ -136,7 +136,7 @@ class Tracer {
     return call;
   }
 
-  void end(const at::RecordFunction& function, Call& call) {
+  void end(const at::RecordFunction& function, TracedCall& call) {
     --depth_;
     if (primitives_ && depth_ > 0) note_inner(function.outputs());
     if (!call.op || error_) return;
@@ -274,7 +274,7 @@ class Tracer {
     return operands;
   }
 
-  void record(Call& call, const std::vector<c10::IValue>& outputs) {
+  void record(TracedCall& call, const std::vector<c10::IValue>& outputs) {
     std::vector<at::Tensor> results;
     for (const c10::IValue& output : outputs) {
       if (output.isTensor()) results.push_back(output.toTensor());
@@ -340,7 +340,7 @@ std::unique_ptr<at::ObserverContext> on_begin(const at::RecordFunction& function
 }
 
 void on_end(const at::RecordFunction& function, at::ObserverContext* context) {
-  if (current && context) current->end(function, *static_cast<Call*>(context));
+  if (current && context) current->end(function, *static_cast<TracedCall*>(context));
 }
 
 /// Observes this thread. Traces may nest: the inner one takes over, with the observer of the outer.

@@ -115,7 +115,7 @@ constexpr int64_t kMostZeros = 1 << 20;  // of a constant, to be looked at
 
 /// What is known of a value's rows (runtime/flags/composites/known_rows.h), with masks that are values of the new
 /// graph.
-struct Known {
+struct RowFacts {
   std::vector<Value*> masks;
   std::vector<flags::RowTable::Row> rows;
 };
@@ -155,7 +155,7 @@ class Decomposer {
     std::vector<c10::IValue> arguments;  // as the composite takes them; tensors of the graph are filled in
     std::vector<const Value*> tensors;   // of the graph, in the order of the trace's inputs
     std::vector<size_t> positions;       // where they stand among the arguments
-    std::vector<const Known*> known;     // of these tensors; null where nothing is
+    std::vector<const RowFacts*> known;  // of these tensors; null where nothing is
     std::vector<Value*> masks;           // theirs, each once
     const Value* number = nullptr;       // read as a number, behind the stand-in
     bool number_used = false;
@@ -191,7 +191,7 @@ class Decomposer {
   }
 
   void add_tensor(Site& site, const Value* value) {
-    const Known* known = known_of(value);
+    const RowFacts* known = known_of(value);
     site.tensors.push_back(value);
     site.known.push_back(known);
     if (!known) return;
@@ -200,7 +200,7 @@ class Decomposer {
   }
 
   /// Made by one of ours that was replaced, or zeros that serve as empty records. Nothing is known of inputs.
-  const Known* known_of(const Value* value) {
+  const RowFacts* known_of(const Value* value) {
     if (const auto found = known_.find(value); found != known_.end()) return &found->second;
     const at::Tensor& example = examples_.of(value);
     if (example.dim() != 2 || example.size(1) == 0 || example.element_size() < 4 || !is_zeros(value)) return nullptr;
@@ -231,7 +231,7 @@ class Decomposer {
     std::vector<std::optional<flags::RowTable>> results;
   };
 
-  static flags::RowTable table_of(const Known& known, const Site& site, at::ArrayRef<at::Tensor> masks) {
+  static flags::RowTable table_of(const RowFacts& known, const Site& site, at::ArrayRef<at::Tensor> masks) {
     flags::RowTable table{{}, known.rows};
     for (const Value* mask : known.masks) table.masks.push_back(masks[site.place_of(mask)]);
     return table;
@@ -305,7 +305,7 @@ class Decomposer {
       if (result->producer) copy_facts(*node.results[i], out_.edit(result));
       map_[node.results[i]] = result;
       if (!known[i]) continue;
-      Known& facts = known_[node.results[i]] = {{}, known[i]->rows};
+      RowFacts& facts = known_[node.results[i]] = {{}, known[i]->rows};
       for (size_t mask = 0; mask < known[i]->masks.size(); ++mask)
         facts.masks.push_back(inner.at(body.outputs()[next_mask++]));
     }
@@ -334,7 +334,7 @@ class Decomposer {
   Examples examples_;
   Graph out_;
   Copies map_;
-  std::unordered_map<const Value*, Known> known_;  // of values of the graph
+  std::unordered_map<const Value*, RowFacts> known_;  // of values of the graph
 };
 
 }  // namespace

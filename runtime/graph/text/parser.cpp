@@ -179,17 +179,17 @@ class Parser {
   }
 
   // --- statements ---
-  struct Result {
+  struct ResultDeclaration {
     Token token;
     std::optional<Layout> layout;
     bool flags = false;
   };
 
   void parse_statement() {
-    std::vector<Result> results;
+    std::vector<ResultDeclaration> results;
     if (peek().type == Token::Type::value) {
       do {
-        Result result{expect(Token::Type::value, "a result such as %3"), std::nullopt, false};
+        ResultDeclaration result{expect(Token::Type::value, "a result such as %3"), std::nullopt, false};
         if (accept(":")) result.layout = parse_layout();
         result.flags = accept_word("flags");
         results.push_back(std::move(result));
@@ -200,13 +200,13 @@ class Parser {
     parse_node(results);
   }
 
-  void parse_node(const std::vector<Result>& results) {
+  void parse_node(const std::vector<ResultDeclaration>& results) {
     const Token op_token = expect(Token::Type::word, "an operator such as aten::add.Tensor, or `return`");
     c10::OperatorHandle op = find_op(op_token);
     std::vector<Operand> operands = parse_arguments(op);
     Node* node = graph_.append(op, std::move(operands), results.size(), source_of(tokens_[at_ - 1].comment));
     for (size_t i = 0; i < results.size(); ++i) {
-      const Result& result = results[i];
+      const ResultDeclaration& result = results[i];
       if (result.token.named)
         fail(result.token, fmt::format("results are numbered: write %0, not %{}", result.token.text));
       Value* value = node->results[i];
@@ -376,7 +376,7 @@ class Parser {
   }
 
   // --- constants ---
-  void parse_constant(const std::vector<Result>& results) {
+  void parse_constant(const std::vector<ResultDeclaration>& results) {
     const Token keyword = take();
     if (results.size() != 1 || !results[0].layout)
       fail(keyword, "a constant is written %name: \"f32[3]\" = constant [...]");

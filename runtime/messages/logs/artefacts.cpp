@@ -293,14 +293,14 @@ std::string readable(const LogRecord& record) {
   return text;
 }
 
-Step::Step(int number, std::string phase, std::string function, const std::string& what)
+CompilationStep::CompilationStep(int number, std::string phase, std::string function, const std::string& what)
     : phase_(std::move(phase)), function_(std::move(function)), exceptions_(std::uncaught_exceptions()) {
   if (!logs(Artefact::capture) && !debug_folder_on()) return;
   heading_ = fmt::format("Step {}: {}", number, what);
   log_artefact(Artefact::capture, LogLevel::info, heading_ + " begins");
 }
 
-Step::~Step() {
+CompilationStep::~CompilationStep() {
   add_phase_time(phase_, function_, std::chrono::steady_clock::now() - begin_);
   if (heading_.empty()) return;
   note_debug_step(heading_, begin_);

@@ -94,15 +94,15 @@ std::string readable(const LogRecord& record);
 /// A step of a compilation: its time counts as that of a phase (compile_times), it is a span of LibTorch's profiler,
 /// and the log of `capture` has that it begins, and, unless an exception ends it, that it has ended. No step contains
 /// another.
-class Step {
+class CompilationStep {
  public:
   /// "Step 1: capture of 'f' begins"; the time is that of `phase` of `function`.
-  Step(int number, std::string phase, std::string function, const std::string& what);
-  ~Step();
+  CompilationStep(int number, std::string phase, std::string function, const std::string& what);
+  ~CompilationStep();
   /// Added to the end: "5 operations".
   void note(std::string outcome) { outcome_ = std::move(outcome); }
-  Step(const Step&) = delete;
-  Step& operator=(const Step&) = delete;
+  CompilationStep(const CompilationStep&) = delete;
+  CompilationStep& operator=(const CompilationStep&) = delete;
 
  private:
   std::string phase_, function_;

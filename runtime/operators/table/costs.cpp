@@ -20,7 +20,7 @@ double size_of(const at::Tensor& tensor, int64_t dim) {
   return static_cast<double>(std::max<int64_t>(1, tensor.size(dim < 0 ? dim + tensor.dim() : dim)));
 }
 
-double given_elements(const Call& call) {
+double given_elements(const OperatorCall& call) {
   double sum = 0;
   for_each_tensor(call.arguments, [&](const at::Tensor& tensor) { sum += elements(tensor); });
   return sum;
@@ -35,7 +35,7 @@ static void broadcast_with(Sizes& sizes, c10::ArrayRef<int64_t> own) {
   for (size_t i = 0; i < own.size(); ++i) sizes[i] = std::max(sizes[i], own[own.size() - 1 - i]);
 }
 
-double broadcast_elements(const Call& call) {
+double broadcast_elements(const OperatorCall& call) {
   Sizes sizes;
   bool any = false;
   for_each_tensor(call.arguments, [&](const at::Tensor& tensor) {
@@ -45,13 +45,13 @@ double broadcast_elements(const Call& call) {
   return any ? product(sizes) : 0;
 }
 
-double most_elements(const Call& call) { return std::max(given_elements(call), broadcast_elements(call)); }
+double most_elements(const OperatorCall& call) { return std::max(given_elements(call), broadcast_elements(call)); }
 
-double quotient_work(const Call& call) {
+double quotient_work(const OperatorCall& call) {
   return most_elements(call) / (call.value("rounding_mode").isNone() ? 5 : 1);  // true division does not round
 }
 
-double hashed_work(const Call& call) {
+double hashed_work(const OperatorCall& call) {
   double all = given_elements(call);
   for_each_tensor(call.arguments, [&](const at::Tensor& tensor) {
     // NaN equals nothing, not even itself: each is compared with all before it.
@@ -67,12 +67,12 @@ double product(c10::ArrayRef<int64_t> sizes) {
 }
 
 /// Bytes of an element of the dtype that is asked for, 0 where none is.
-static double asked_width(const Call& call) {
+static double asked_width(const OperatorCall& call) {
   const c10::IValue& dtype = call.value("dtype");
   return dtype.isInt() ? static_cast<double>(c10::elementSize(dtype.toScalarType())) : 0;
 }
 
-double width(const Call& call, double least) {
+double width(const OperatorCall& call, double least) {
   double widest = least;
   for_each_tensor(call.arguments, [&](const at::Tensor& tensor) {
     widest = std::max(widest, static_cast<double>(tensor.element_size()));
@@ -80,7 +80,7 @@ double width(const Call& call, double least) {
   return std::max(widest, asked_width(call));
 }
 
-double computed_width(const Call& call, double least) {
+double computed_width(const OperatorCall& call, double least) {
   double widest = least;
   bool masks = false, others = false;
   for_each_tensor(call.arguments, [&](const at::Tensor& tensor) {
@@ -94,7 +94,7 @@ double computed_width(const Call& call, double least) {
   return std::max(widest, asked_width(call));
 }
 
-double given_bytes(const Call& call) {
+double given_bytes(const OperatorCall& call) {
   double bytes = 0;
   for_each_tensor(call.arguments, [&](const at::Tensor& tensor) {
     bytes += elements(tensor) * std::max(4.0, static_cast<double>(tensor.element_size()));
@@ -102,10 +102,10 @@ double given_bytes(const Call& call) {
   return bytes;
 }
 
-double nothing(const Call&) { return 0; }
+double nothing(const OperatorCall&) { return 0; }
 
 /// Where dtypes differ, or a number or a function of reals makes them differ, all is converted to the common one first.
-double broadcast(const Call& call) {
+double broadcast(const OperatorCall& call) {
   double tensors = 0;
   bool mixed = false, narrow = false, whole = false, complex = false;
   std::optional<at::ScalarType> dtype;
@@ -125,20 +125,22 @@ double broadcast(const Call& call) {
 }
 
 /// What two of the arguments broadcast to.
-static double broadcast_elements(const Call& call, Name first, Name second) {
+static double broadcast_elements(const OperatorCall& call, Name first, Name second) {
   Sizes sizes;
   for (const Name name : {first, second}) broadcast_with(sizes, call.tensor(name)->sizes());
   return product(sizes);
 }
 
-double cosine_loss(const Call& call) {
+double cosine_loss(const OperatorCall& call) {
   return std::max(given<4>(call), 6 * broadcast_elements(call, "input1", "input2") * computed_width(call));
 }
 
-double masked_scatter_work(const Call& call) { return broadcast_elements(call, "self", "mask") + given_elements(call); }
-double masked_scatter(const Call& call) { return masked_scatter_work(call) * computed_width(call) * 2 + 64; }
+double masked_scatter_work(const OperatorCall& call) {
+  return broadcast_elements(call, "self", "mask") + given_elements(call);
+}
+double masked_scatter(const OperatorCall& call) { return masked_scatter_work(call) * computed_width(call) * 2 + 64; }
 
-double placed(const Call& call) {
+double placed(const OperatorCall& call) {
   const at::Tensor* self = call.tensor("self");
   const c10::IValue& dim = call.value("dim");
   const double rows = dim.isInt() ? elements(*self) / size_of(*self, dim.toInt()) : 1;
@@ -146,21 +148,21 @@ double placed(const Call& call) {
   return reduced(call) + rows * each * (computed_width(call) + 8);
 }
 
-double normed_channels(const Call& call) {
+double normed_channels(const OperatorCall& call) {
   const at::Tensor* input = call.tensor("input");
   return given<3>(call) + 6 * size_of(*input, 0) * size_of(*input, 1) * computed_width(call);
 }
 
-double conversion(const Call& call) {
+double conversion(const OperatorCall& call) {
   const at::Tensor* self = call.tensor("self");
   return (self ? elements(*self) + 1 : 1) * width(call, 4) * 2;
 }
 
 /// One dimension after the other: the result of each stays until the last is there.
-double rolled_work(const Call& call) {
+double rolled_work(const OperatorCall& call) {
   return given_elements(call) * static_cast<double>(std::max<size_t>(1, call.integers("shifts").size()));
 }
-double rolled(const Call& call) { return (rolled_work(call) + 1) * width(call) * 2; }
+double rolled(const OperatorCall& call) { return (rolled_work(call) + 1) * width(call) * 2; }
 
 namespace {
 
@@ -169,11 +171,11 @@ struct Indexed {
   double elements = 1, positions = 0;
 };
 
-const at::Tensor* indexed_tensor(const Call& call) {
+const at::Tensor* indexed_tensor(const OperatorCall& call) {
   return call.tensor(call.tensor("weight") ? Name("weight") : Name("self"));
 }
 
-Indexed indexed_elements(const Call& call) {
+Indexed indexed_elements(const OperatorCall& call) {
   const at::Tensor* self = indexed_tensor(call);
   double places = 1, rest = 1, masks = 0;
   if (const c10::IValue& indices = call.value("indices"); indices.isList()) {
@@ -214,23 +216,23 @@ Indexed indexed_elements(const Call& call) {
 
 }  // namespace
 
-double indexed_work(const Call& call) {
+double indexed_work(const OperatorCall& call) {
   const Indexed found = indexed_elements(call);
   return found.elements + found.positions + given_elements(call);
 }
-double indexed(const Call& call) {
+double indexed(const OperatorCall& call) {
   const Indexed found = indexed_elements(call);
   const auto each = static_cast<double>(indexed_tensor(call)->element_size());
   return found.elements * each + 8 * found.positions + 2 * given_bytes(call) + 64;
 }
 
-double positions(const Call& call) {
+double positions(const OperatorCall& call) {
   double rank = 1;
   for_each_tensor(call.arguments, [&](const at::Tensor& tensor) { rank = static_cast<double>(tensor.dim()) + 1; });
   return (given_elements(call) + 8) * rank * 8;
 }
 
-double creation_elements(const Call& call) {
+double creation_elements(const OperatorCall& call) {
   const std::string& name = call.schema.name();
   if (name == "aten::scalar_tensor") return 1;
   if (name == "aten::eye") {
@@ -249,7 +251,7 @@ double creation_elements(const Call& call) {
   return product(call.integers("size"));
 }
 
-double creation(const Call& call) {
+double creation(const OperatorCall& call) {
   const std::string& name = call.schema.name();
   const c10::IValue& dtype = call.value("dtype");
   const bool whole =
@@ -297,7 +299,7 @@ struct Product {
   bool expands_first = false, expands_second = false;  // to the batch; matrices alone are one with its rows
 };
 
-Product product_of(const Call& call) {
+Product product_of(const OperatorCall& call) {
   Product sizes;
   const auto has_both = [&](const Factors& names) {
     return call.positions.of(names.first) >= 0 && call.positions.of(names.second) >= 0;
@@ -324,11 +326,11 @@ Product product_of(const Call& call) {
 }
 
 /// Of x1 and x2, each a batch of rows: how many pairs of rows, and how many elements both have once they are broadcast.
-double pairs(const Call& call) {
+double pairs(const OperatorCall& call) {
   const at::Tensor *a = call.tensor("x1"), *b = call.tensor("x2");
   return matrices(*a, *b) * size_of(*a, -2) * size_of(*b, -2);
 }
-double rows_of_pairs(const Call& call) {
+double rows_of_pairs(const OperatorCall& call) {
   const at::Tensor *a = call.tensor("x1"), *b = call.tensor("x2");
   return matrices(*a, *b) * (size_of(*a, -2) + size_of(*b, -2)) * (size_of(*a, -1) + 2);
 }
@@ -345,7 +347,7 @@ double of_spatial(const at::Tensor& tensor, size_t spatial) {
 
 }  // namespace
 
-double matrix_product(const Call& call) {
+double matrix_product(const OperatorCall& call) {
   const Product p = product_of(call);
   const double operands =
       (p.expands_first ? p.batch * p.rows * p.inner : 0) + (p.expands_second ? p.batch * p.inner * p.columns : 0);
@@ -353,38 +355,38 @@ double matrix_product(const Call& call) {
   return 2 * results * p.rows * p.columns * width(call, 2) + (operands + given_elements(call)) * width(call, 4);
 }
 
-double matrix_product_work(const Call& call) {
+double matrix_product_work(const OperatorCall& call) {
   const Product p = product_of(call);
   const double own = p.rows * p.columns * p.inner < small_product ? 0 : each_product;
   return p.batch * (p.rows * p.columns * (p.inner + 1) + own) + 5 * given_elements(call);
 }
 
-double einsum(const Call& call) {
+double einsum(const OperatorCall& call) {
   const auto read = read_einsum(call);
   if (!read) return 0;
   const bool pair = call.tensors("tensors").size() < 3;
   return (2 * given_elements(call) + 2 * (pair ? read->result : read->all)) * computed_width(call);
 }
 
-double einsum_work(const Call& call) {
+double einsum_work(const OperatorCall& call) {
   const auto read = read_einsum(call);
   return read ? read->all + read->batch * each_product + given_elements(call) : 0;
 }
 
-double distances(const Call& call) { return (2 * pairs(call) + 3 * rows_of_pairs(call)) * width(call) + 4096; }
-double distance_work(const Call& call) {
+double distances(const OperatorCall& call) { return (2 * pairs(call) + 3 * rows_of_pairs(call)) * width(call) + 4096; }
+double distance_work(const OperatorCall& call) {
   const double products = matrices(*call.tensor("x1"), *call.tensor("x2"));
   return pairs(call) * (size_of(*call.tensor("x1"), -1) + 2) + rows_of_pairs(call) + products * each_product / 5;
 }
 
-double cubic_work(const Call& call) {
+double cubic_work(const OperatorCall& call) {
   const at::Tensor& self = *call.tensor(call.tensor("A") ? Name("A") : Name("self"));
   const double rows = size_of(self, -2), columns = size_of(self, -1);
   return elements(self) * 4 * std::max(rows, columns) + elements(self) / (rows * columns) * each_matrix;
 }
 
 /// Of A X = B, where both are broadcast: elements of X, and of A.
-static std::pair<double, double> solved(const Call& call) {
+static std::pair<double, double> solved(const OperatorCall& call) {
   const at::Tensor &a = *call.tensor("A"), &b = *call.tensor("B");
   const double rows = size_of(a, -1);
   const bool vectors =
@@ -393,22 +395,22 @@ static std::pair<double, double> solved(const Call& call) {
   const double columns = vectors ? 1 : call.boolean("left", true) ? size_of(b, -1) : size_of(b, -2);
   return {batch * rows * columns, batch * rows * rows};
 }
-double solutions(const Call& call) {
+double solutions(const OperatorCall& call) {
   const auto [result, matrix] = solved(call);
   return (result + matrix + given_elements(call) + 1) * width(call) * 2;
 }
-double solutions_work(const Call& call) {
+double solutions_work(const OperatorCall& call) {
   const auto [result, matrix] = solved(call);
   const double rows = size_of(*call.tensor("A"), -1);
   return 4 * (result + matrix) * rows + matrix / (rows * rows) * each_matrix;
 }
 
 /// Elements of a row by their order: ATen's way looks at all of a row for each of its elements, if these are put so.
-double selection_work(const Call& call) {
+double selection_work(const OperatorCall& call) {
   return elements(*call.tensor("self")) * size_of(*call.tensor("self"), call.integer("dim", -1));
 }
 
-double convolution(const Call& call) {
+double convolution(const OperatorCall& call) {
   const at::Tensor *input = call.tensor("input"), *weight = call.tensor("weight");
   const auto sizes = convolved(call);
   const double places = product(sizes), kernel = elements(*weight) / std::max(1.0, size_of(*weight, 0));
@@ -419,7 +421,7 @@ double convolution(const Call& call) {
   return (2 * result + (1 + block) * given_elements(call) + (batch + 1) * columns + 1e5) * width(call, 4);
 }
 
-double convolution_work(const Call& call) {
+double convolution_work(const OperatorCall& call) {
   const at::Tensor *input = call.tensor("input"), *weight = call.tensor("weight");
   const auto sizes = convolved(call);
   const double batch = of_spatial(*input, sizes.size() + 1), groups = static_cast<double>(call.integer("groups", 1));
@@ -427,7 +429,7 @@ double convolution_work(const Call& call) {
   return batch * product(sizes) * elements(*weight) + given_elements(call) + pieces;
 }
 
-double transposed_convolution(const Call& call) {
+double transposed_convolution(const OperatorCall& call) {
   const at::Tensor *input = call.tensor("input"), *weight = call.tensor("weight");
   const size_t spatial = unconvolved(call).size();
   const double batch = of_spatial(*input, spatial + 1), groups = static_cast<double>(call.integer("groups", 1));
@@ -437,7 +439,7 @@ double transposed_convolution(const Call& call) {
   return (5 * result + 2 * given_elements(call) + (batch + 1) * columns + 1e5) * width(call, 4);
 }
 
-double transposed_convolution_work(const Call& call) {
+double transposed_convolution_work(const OperatorCall& call) {
   const at::Tensor *input = call.tensor("input"), *weight = call.tensor("weight");
   const size_t spatial = unconvolved(call).size();
   const double batch = of_spatial(*input, spatial + 1), groups = static_cast<double>(call.integer("groups", 1));
@@ -453,7 +455,7 @@ struct Recurrent {
   double steps = 1, batch = 1, states = 1, weights = 0;  // states: of a step, in all layers and directions
 };
 
-Recurrent recurrent_sizes(const Call& call) {
+Recurrent recurrent_sizes(const OperatorCall& call) {
   const at::Tensor& input = *call.tensor("input");
   Recurrent sizes;
   const bool batch_first = call.boolean("batch_first", false);
@@ -468,41 +470,41 @@ Recurrent recurrent_sizes(const Call& call) {
 
 }  // namespace
 
-double recurrent(const Call& call) {
+double recurrent(const OperatorCall& call) {
   const Recurrent sizes = recurrent_sizes(call);
   const double given = given_elements(call);
   const double numbers = sizes.steps * sizes.batch * sizes.states * 5 + 2 * given + sizes.weights + 1e5;
   return numbers * width(call, 4) + sizes.steps * 8192;  // what tensors take beside their numbers
 }
 
-double recurrent_work(const Call& call) {
+double recurrent_work(const OperatorCall& call) {
   const Recurrent sizes = recurrent_sizes(call);
   const double products = static_cast<double>(call.tensors("params").size()) * sizes.steps;
   return sizes.steps * sizes.batch * (sizes.weights + 50 * sizes.states) + products * 4 * each_product +
          4 * given_elements(call);
 }
 
-double recurrent_cell(const Call& call) {
+double recurrent_cell(const OperatorCall& call) {
   const double rows = size_of(*call.tensor("input"), 0), gates = size_of(*call.tensor("w_hh"), 0);
   return (4 * rows * gates + 2 * given_elements(call) + 1e4) * width(call, 4);
 }
 
-double recurrent_cell_work(const Call& call) {
+double recurrent_cell_work(const OperatorCall& call) {
   const at::Tensor &input = *call.tensor("input"), &ih = *call.tensor("w_ih"), &hh = *call.tensor("w_hh");
   return size_of(input, 0) * (elements(ih) + elements(hh) + 50 * size_of(hh, 0)) + 8 * each_product +
          given_elements(call);
 }
 
 /// `sizes`: of the windows. The largest of each comes with its position.
-static double of_windows(const Call& call, c10::ArrayRef<int64_t> sizes) {
+static double of_windows(const OperatorCall& call, c10::ArrayRef<int64_t> sizes) {
   const double results = of_spatial(*call.tensor("self"), sizes.size()) * product(sizes), each = width(call, 4);
   const double beside_each = call.schema.name().find("max_pool") != std::string::npos ? 8 : 2;
   return results * (each + beside_each) + (given_elements(call) + 1) * each;
 }
 
-double pooling(const Call& call) { return of_windows(call, pooled(call)); }
+double pooling(const OperatorCall& call) { return of_windows(call, pooled(call)); }
 
-double pooling_work(const Call& call) {
+double pooling_work(const OperatorCall& call) {
   const at::Tensor* self = call.tensor("self");
   const auto sizes = pooled(call);
   double window = 1;
@@ -514,9 +516,9 @@ double pooling_work(const Call& call) {
   return of_spatial(*self, sizes.size()) * product(sizes) * window + given_elements(call);
 }
 
-double adaptive_pooling(const Call& call) { return of_windows(call, filled_up(call, "output_size", 1)); }
+double adaptive_pooling(const OperatorCall& call) { return of_windows(call, filled_up(call, "output_size", 1)); }
 
-double adaptive_pooling_work(const Call& call) {
+double adaptive_pooling_work(const OperatorCall& call) {
   const at::Tensor* self = call.tensor("self");
   const auto sizes = filled_up(call, "output_size", 1);
   double window = 1;
@@ -527,29 +529,29 @@ double adaptive_pooling_work(const Call& call) {
   return of_spatial(*self, sizes.size()) * product(sizes) * window;
 }
 
-double padding_work(const Call& call) { return product(padded(call)) + given_elements(call); }
-double padding(const Call& call) { return (2 * padding_work(call) + 1) * width(call); }
+double padding_work(const OperatorCall& call) { return product(padded(call)) + given_elements(call); }
+double padding(const OperatorCall& call) { return (2 * padding_work(call) + 1) * width(call); }
 
-double quantile_work(const Call& call) {
+double quantile_work(const OperatorCall& call) {
   const at::Tensor *self = call.tensor("self"), *q = call.tensor("q");
   const double count = q ? elements(*q) : 1;
   const bool all = call.value("dim").isNone();
   const double rows = all ? 1 : elements(*self) / size_of(*self, call.integer("dim", 0));
   return elements(*self) + 8 * count * rows;
 }
-double quantiles(const Call& call) { return (quantile_work(call) + 8) * computed_width(call) * 6; }
+double quantiles(const OperatorCall& call) { return (quantile_work(call) + 8) * computed_width(call) * 6; }
 
-static double slots_of_record(const Call& call) {
+static double slots_of_record(const OperatorCall& call) {
   return static_cast<double>(std::clamp<int64_t>(call.integer("num_slots", 1), 1, 32768));
 }
-static double records(const Call& call) {
+static double records(const OperatorCall& call) {
   double rows = 1;
   for_each_tensor(call.arguments, [&](const at::Tensor& tensor) { rows = std::max(rows, size_of(tensor, 0)); });
   return rows;
 }
 /// Records go with the rows of data, conditions and codes, and results have the shape of an argument: nothing is
 /// broadcast to more than was given.
-double flags(const Call& call) {
+double flags(const OperatorCall& call) {
   bool on_cpu = true, narrow = false;
   for_each_tensor(call.arguments, [&](const at::Tensor& tensor) {
     on_cpu &= tensor.is_cpu();
@@ -566,33 +568,33 @@ double flags(const Call& call) {
   const double copies = on_cpu && !narrow ? moved<2>(call) : given<2>(call);
   return slots * each + copies * (on_cpu ? 1 : 2) + 4096;
 }
-double flags_work(const Call& call) {
+double flags_work(const OperatorCall& call) {
   return std::max(given_elements(call), records(call) * slots_of_record(call) / 4);
 }
-double merging_work(const Call& call) {  // each error of one record is looked for in the other
+double merging_work(const OperatorCall& call) {  // each error of one record is looked for in the other
   const double slots = slots_of_record(call);
   return records(call) * slots * (slots + 50);
 }
-double replacing_work(const Call& call) {  // each element is compared with each target
+double replacing_work(const OperatorCall& call) {  // each element is compared with each target
   const auto count = [](const c10::IValue& list) {
     return list.isList() ? static_cast<double>(list.toListRef().size()) : 0.0;
   };
   return given_elements(call) * (4 + count(call.value("values")) + count(call.value("integers")));
 }
 
-double one_hot_work(const Call& call) {
+double one_hot_work(const OperatorCall& call) {
   return elements(*call.tensor("self")) * static_cast<double>(call.integer("num_classes", 1));
 }
-double one_hot(const Call& call) { return (one_hot_work(call) + 2 * given_elements(call) + 8) * 8 * 2; }
+double one_hot(const OperatorCall& call) { return (one_hot_work(call) + 2 * given_elements(call) + 8) * 8 * 2; }
 
-double multinomial_work(const Call& call) {
+double multinomial_work(const OperatorCall& call) {
   const at::Tensor* self = call.tensor("self");
   const double rows = elements(*self) / size_of(*self, -1);
   return elements(*self) + rows * static_cast<double>(call.integer("num_samples", 1));
 }
-double multinomial(const Call& call) { return (multinomial_work(call) + 8) * width(call, 8) * 2; }
+double multinomial(const OperatorCall& call) { return (multinomial_work(call) + 8) * width(call, 8) * 2; }
 
-double diagonal_work(const Call& call) {
+double diagonal_work(const OperatorCall& call) {
   const at::Tensor* self = call.tensor("self");
   const double offset = std::abs(static_cast<double>(call.integer("diagonal", 0))) +
                         std::abs(static_cast<double>(call.integer("offset", 0)));
@@ -601,10 +603,12 @@ double diagonal_work(const Call& call) {
   const double last = embed ? size_of(*self, -1) : elements(*self);
   return elements(*self) / last * (last + offset) * (last + offset);
 }
-double diagonal_matrix(const Call& call) { return (2 * diagonal_work(call) + given_elements(call) + 8) * width(call); }
+double diagonal_matrix(const OperatorCall& call) {
+  return (2 * diagonal_work(call) + given_elements(call) + 8) * width(call);
+}
 
 /// The complete Q has as many columns as rows.
-double orthogonal(const Call& call) {
+double orthogonal(const OperatorCall& call) {
   const at::Tensor* self = call.tensor("A");
   const auto rank = static_cast<size_t>(self->dim());
   if (call.value("mode").toStringRef() != "complete") return given<4>(call);
@@ -612,26 +616,26 @@ double orthogonal(const Call& call) {
   return given<4>(call) + 2 * product(self->sizes().slice(0, rank - 2)) * rows * rows * width(call, 4);
 }
 
-double norm_work(const Call& call) {
+double norm_work(const OperatorCall& call) {
   const double order = call.number(call.schema.argumentIndexWithName("p") ? Name("p") : Name("ord"), 2);
   return given_elements(call) * (order == 1 || order == 2 || std::isinf(order) ? 1 : 4);
 }
 
-double repeated_difference_work(const Call& call) {
+double repeated_difference_work(const OperatorCall& call) {
   return given_elements(call) * static_cast<double>(std::max<int64_t>(call.integer("n", 1), 1));
 }
-double repeated_difference(const Call& call) { return (given_elements(call) + 8) * width(call) * 4; }
+double repeated_difference(const OperatorCall& call) { return (given_elements(call) + 8) * width(call) * 4; }
 
-static double repeated_elements(const Call& call) {
+static double repeated_elements(const OperatorCall& call) {
   double times = 1;
   for (const Name name : {Name("repeats"), Name("dims")})
     for (const int64_t count : call.integers(name)) times *= static_cast<double>(std::max<int64_t>(count, 1));
   return elements(*call.tensor("self")) * times;
 }
-double repetition_work(const Call& call) {  // without elements there are still dimensions to go along
+double repetition_work(const OperatorCall& call) {  // without elements there are still dimensions to go along
   return repeated_elements(call) + sum_of(call.tensor("self")->sizes());
 }
-double repetition(const Call& call) {
+double repetition(const OperatorCall& call) {
   const bool interleave = call.schema.name() == "aten::repeat_interleave";
   const bool places = interleave && call.value("dim").isNone();  // for each element where it comes from
   return (repeated_elements(call) + given_elements(call) + 8) * (places ? width(call, 8) + 8 : 2 * width(call));

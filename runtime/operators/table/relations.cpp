@@ -45,7 +45,7 @@ std::optional<std::string> labels(std::string_view text, int64_t rank) {
 
 }  // namespace
 
-std::vector<int64_t> filled_up(const Call& call, Name name, int64_t otherwise) {
+std::vector<int64_t> filled_up(const OperatorCall& call, Name name, int64_t otherwise) {
   const std::string& op = call.schema.name();
   const size_t count = op.find("1d") != std::string::npos ? 1 : op.find("3d") != std::string::npos ? 3 : 2;
   std::vector<int64_t> numbers = call.integers(name);
@@ -54,7 +54,7 @@ std::vector<int64_t> filled_up(const Call& call, Name name, int64_t otherwise) {
   return numbers;
 }
 
-std::vector<int64_t> convolved(const Call& call) {
+std::vector<int64_t> convolved(const OperatorCall& call) {
   const at::Tensor *input = call.tensor("input"), *weight = call.tensor("weight");
   const auto stride = filled_up(call, "stride", 1), padding = filled_up(call, "padding", 0),
              dilation = filled_up(call, "dilation", 1);
@@ -67,7 +67,7 @@ std::vector<int64_t> convolved(const Call& call) {
   return sizes;
 }
 
-std::vector<int64_t> unconvolved(const Call& call) {
+std::vector<int64_t> unconvolved(const OperatorCall& call) {
   const at::Tensor *input = call.tensor("input"), *weight = call.tensor("weight");
   const auto stride = filled_up(call, "stride", 1), padding = filled_up(call, "padding", 0),
              dilation = filled_up(call, "dilation", 1), added = filled_up(call, "output_padding", 0);
@@ -80,7 +80,7 @@ std::vector<int64_t> unconvolved(const Call& call) {
   return sizes;
 }
 
-std::vector<int64_t> pooled(const Call& call) {
+std::vector<int64_t> pooled(const OperatorCall& call) {
   const at::Tensor* self = call.tensor("self");
   const auto kernel = filled_up(call, "kernel_size", 1), padding = filled_up(call, "padding", 0),
              dilation = filled_up(call, "dilation", 1);
@@ -94,7 +94,7 @@ std::vector<int64_t> pooled(const Call& call) {
   return sizes;
 }
 
-std::vector<int64_t> padded(const Call& call) {
+std::vector<int64_t> padded(const OperatorCall& call) {
   const at::Tensor* self = call.tensor("self");
   std::vector<int64_t> sizes = self->sizes().vec();
   const std::vector<int64_t> pad = call.integers("pad");
@@ -103,7 +103,7 @@ std::vector<int64_t> padded(const Call& call) {
   return sizes;
 }
 
-std::optional<Einsum> read_einsum(const Call& call) {
+std::optional<Einsum> read_einsum(const OperatorCall& call) {
   const std::string& equation = call.value("equation").toStringRef();
   const std::vector<at::Tensor> tensors = call.tensors("tensors");
   const size_t arrow = equation.find("->");
@@ -175,7 +175,7 @@ bool is_whole(const at::Tensor& tensor) { return at::isIntegralType(tensor.scala
 
 }  // namespace
 
-Wrong pieces(const Call& call) {
+Wrong pieces(const OperatorCall& call) {
   const at::Tensor* self = call.tensor("self");
   if (!self || self->dim() == 0) return std::nullopt;
   int64_t dim = call.integer("dim", 0);
@@ -186,20 +186,20 @@ Wrong pieces(const Call& call) {
   return fmt::format("argument 'self' would be cut into {} tensors; expected at most {}", count, kMostPieces);
 }
 
-Wrong broadcasts(const Call& call) { return too_many_elements("each result", cost::broadcast_elements(call)); }
+Wrong broadcasts(const OperatorCall& call) { return too_many_elements("each result", cost::broadcast_elements(call)); }
 
-Wrong meshes(const Call& call) {
+Wrong meshes(const OperatorCall& call) {
   double elements = 1;
   for (const at::Tensor& tensor : call.tensors("tensors")) elements *= static_cast<double>(tensor.numel());
   return too_many_elements("each result", elements);
 }
 
-Wrong adds_to_self(const Call& call) {
+Wrong adds_to_self(const OperatorCall& call) {
   if (call.number("beta", 1) != 0) return std::nullopt;
   return "argument 'beta' is 0; expected another number (torch.bmm multiplies and adds nothing)";
 }
 
-Wrong indexes(const Call& call) {
+Wrong indexes(const OperatorCall& call) {
   const at::Tensor* self = call.tensor("self");
   int64_t taken = 0;
   for (const c10::IValue& item : call.value("indices").toListRef()) {
@@ -219,7 +219,7 @@ Wrong indexes(const Call& call) {
   return std::nullopt;
 }
 
-Wrong vector_norm(const Call& call) {
+Wrong vector_norm(const OperatorCall& call) {
   const at::Tensor* self = call.tensor("self");
   if (!self || call.value("ord").isNone()) return std::nullopt;
   const std::vector<int64_t> dims = call.integers("dim");
@@ -228,7 +228,7 @@ Wrong vector_norm(const Call& call) {
   return "argument 'ord' asks for a norm of matrices; expected None, or one dimension";
 }
 
-Wrong same_sizes(const Call& call) {
+Wrong same_sizes(const OperatorCall& call) {
   const at::Tensor* self = call.tensor("self");
   for (const Name name : {Name("target"), Name("weight")}) {
     const at::Tensor* other = call.tensor(name);
@@ -239,7 +239,7 @@ Wrong same_sizes(const Call& call) {
   return std::nullopt;
 }
 
-Wrong few_reals(const Call& call) {
+Wrong few_reals(const OperatorCall& call) {
   constexpr int64_t most = 10000;
   for (const Name name : {Name("elements"), Name("test_elements")}) {
     const at::Tensor* given = call.tensor(name);
@@ -252,14 +252,14 @@ Wrong few_reals(const Call& call) {
   return std::nullopt;
 }
 
-Wrong groups(const Call& call) {
+Wrong groups(const OperatorCall& call) {
   const int64_t channels = call.tensor("input")->size(1), count = call.integer("num_groups", 1);
   if (count <= std::max<int64_t>(1, channels)) return std::nullopt;  // of no channels, any number would divide them
   return fmt::format("argument 'num_groups' is {}; expected at most {}, the channels", count,
                      std::max<int64_t>(1, channels));
 }
 
-Wrong batch_norm(const Call& call) {
+Wrong batch_norm(const OperatorCall& call) {
   const at::Tensor* input = call.tensor("input");
   for (const Name name : {Name("weight"), Name("bias"), Name("running_mean"), Name("running_var")}) {
     const at::Tensor* given = call.tensor(name);
@@ -275,7 +275,7 @@ Wrong batch_norm(const Call& call) {
   return std::nullopt;
 }
 
-Wrong convolution(const Call& call) {
+Wrong convolution(const OperatorCall& call) {
   const at::Tensor *input = call.tensor("input"), *weight = call.tensor("weight"), *bias = call.tensor("bias");
   const int64_t spatial = weight->dim() - 2, groups = call.integer("groups", 1);
   const int64_t channels = input->size(input->dim() - spatial - 1);
@@ -289,7 +289,7 @@ Wrong convolution(const Call& call) {
   return std::nullopt;
 }
 
-Wrong transposed_convolution(const Call& call) {
+Wrong transposed_convolution(const OperatorCall& call) {
   const at::Tensor *input = call.tensor("input"), *weight = call.tensor("weight"), *bias = call.tensor("bias");
   const int64_t spatial = weight->dim() - 2, groups = call.integer("groups", 1);
   const int64_t channels = input->size(input->dim() - spatial - 1);
@@ -313,7 +313,7 @@ Wrong transposed_convolution(const Call& call) {
   return too_many_elements("each result", elements);
 }
 
-Wrong instance_norm(const Call& call) {
+Wrong instance_norm(const OperatorCall& call) {
   const at::Tensor* input = call.tensor("input");
   for (const Name name : {Name("weight"), Name("bias")})
     if (const at::Tensor* given = call.tensor(name); given && given->numel() != input->size(1))
@@ -323,7 +323,7 @@ Wrong instance_norm(const Call& call) {
   return std::nullopt;
 }
 
-Wrong shuffled_pixels(const Call& call) {
+Wrong shuffled_pixels(const OperatorCall& call) {
   const at::Tensor* self = call.tensor("self");
   const int64_t up = call.integer("upscale_factor", 1), down = call.integer("downscale_factor", 1);
   const int64_t channels = self->size(-3), height = self->size(-2), width = self->size(-1);
@@ -351,7 +351,7 @@ int64_t gates_of(const std::string& op) {
 }  // namespace
 
 /// All sizes follow from those of the states, the input and the numbers.
-Wrong recurrent(const Call& call) {
+Wrong recurrent(const OperatorCall& call) {
   const at::Tensor& input = *call.tensor("input");
   const bool lstm = call.schema.name() == "aten::lstm", biases = call.boolean("has_biases", true);
   const std::vector<at::Tensor> states = lstm ? call.tensors("hx") : std::vector<at::Tensor>{*call.tensor("hx")};
@@ -381,7 +381,7 @@ Wrong recurrent(const Call& call) {
 }
 
 /// One step of such a layer.
-Wrong recurrent_cell(const Call& call) {
+Wrong recurrent_cell(const OperatorCall& call) {
   const at::Tensor& input = *call.tensor("input");
   const bool lstm = call.schema.name() == "aten::lstm_cell";
   const std::vector<at::Tensor> states = lstm ? call.tensors("hx") : std::vector<at::Tensor>{*call.tensor("hx")};
@@ -397,7 +397,7 @@ Wrong recurrent_cell(const Call& call) {
   return std::nullopt;
 }
 
-Wrong pooling(const Call& call) {
+Wrong pooling(const OperatorCall& call) {
   const at::Tensor* self = call.tensor("self");
   const auto kernel = filled_up(call, "kernel_size", 1), padding = filled_up(call, "padding", 0);
   for (size_t i = 0; i < kernel.size(); ++i)
@@ -411,7 +411,7 @@ Wrong pooling(const Call& call) {
   return std::nullopt;
 }
 
-Wrong constant_padding(const Call& call) {
+Wrong constant_padding(const OperatorCall& call) {
   const at::Tensor* self = call.tensor("self");
   const std::vector<int64_t> pad = call.integers("pad");
   if (pad.size() % 2 != 0 || static_cast<int64_t>(pad.size()) > 2 * self->dim())
@@ -422,7 +422,7 @@ Wrong constant_padding(const Call& call) {
   return std::nullopt;
 }
 
-Wrong padding(const Call& call) {
+Wrong padding(const OperatorCall& call) {
   const c10::IValue& mode = call.value("mode");
   if (Wrong wrong = constant_padding(call)) return wrong;
   if (!mode.isString() || mode.toStringRef() == "constant") return std::nullopt;
@@ -443,14 +443,14 @@ Wrong padding(const Call& call) {
   return std::nullopt;
 }
 
-Wrong einsum(const Call& call) {
+Wrong einsum(const OperatorCall& call) {
   if (read_einsum(call)) return std::nullopt;
   return fmt::format(
       "argument 'equation' is \"{}\"; expected letters for the dimensions of each tensor, as in \"ij,jk->ik\"",
       call.value("equation").toStringRef());
 }
 
-Wrong divides(const Call& call) {
+Wrong divides(const OperatorCall& call) {
   const c10::IValue &self = call.value("self"), &other = call.value("other"), &mode = call.value("rounding_mode");
   const bool quotient = call.schema.name().find("div") != std::string::npos;
   const bool as_floats = quotient && mode.isNone() && call.schema.overload_name().find("_mode") != std::string::npos;

@@ -13,14 +13,15 @@ namespace triage::operators {
 
 /// What a call costs at most, from its arguments.
 struct Cost {
-  double (*bytes)(const Call& call) = nullptr;  // allocated: results and workspace
-  double nanoseconds = 0;                       // for each unit of work, on one slow core
-  double (*work)(const Call& call) = nullptr;   // units; null: the larger of what the tensors hold and broadcast to
-  bool of_elements = false;                     // bytes are in proportion to what the tensors hold or broadcast to
+  double (*bytes)(const OperatorCall& call) = nullptr;  // allocated: results and workspace
+  double nanoseconds = 0;                               // for each unit of work, on one slow core
+  /// Units; null: the larger of what the tensors hold and broadcast to.
+  double (*work)(const OperatorCall& call) = nullptr;
+  bool of_elements = false;  // bytes are in proportion to what the tensors hold or broadcast to
 };
 
 /// What holds between arguments: how the sentence "..." ends where it does not hold.
-using Relation = std::optional<std::string> (*)(const Call& call);
+using Relation = std::optional<std::string> (*)(const OperatorCall& call);
 
 /// What is known of several operators that are alike. An overload stands in one row.
 struct Row {

@@ -43,13 +43,13 @@ fs::path target_of(const fs::path& dir) {
 /// `below`: the folder in `folder` that is listed, with a `/` behind it.
 void add_files(const fs::path& folder, const std::string& below, std::vector<std::string>& found) {
   std::error_code error;
-  const std::vector<files::Entry> entries = files::entries_of(folder / below, error);
+  const std::vector<files::FolderEntry> entries = files::entries_of(folder / below, error);
   const auto message = [&] {
     return fmt::format("cannot list the files of the bundle '{}': {}", folder.string(), error.message());
   };
   if (error && is_passing(error.value())) throw NotNow(message(), {folder.string(), 0});
   if (error && error != std::errc::permission_denied) throw FileError(message(), {folder.string(), 0});
-  for (const files::Entry& entry : entries) {
+  for (const files::FolderEntry& entry : entries) {
     if (entry.is_file) found.push_back(below + entry.name);
     if (entry.is_folder) add_files(folder, below + entry.name + "/", found);
   }

@@ -130,7 +130,7 @@ void add_positions(Decision& decision, const std::vector<FirstPositions>& positi
 }  // namespace
 
 /// Counts the call for `called`. Never fails it: where there is no memory for a statistic, it is lost.
-void Call::account(const PolicyVersion& called) noexcept {
+void PolicyCall::account(const PolicyVersion& called) noexcept {
   accounted_ = true;
   const nanoseconds time = Clock::now() - begin_;
   Counters& counters = *called.counters;
@@ -150,7 +150,7 @@ void Call::account(const PolicyVersion& called) noexcept {
 }
 
 /// Counts the samples that outputs of flags tell of, and lists them for the decision log.
-void Call::read_flags(const PolicyVersion& called, FlaggedSamples& found, std::vector<FlaggedSample>& samples) {
+void PolicyCall::read_flags(const PolicyVersion& called, FlaggedSamples& found, std::vector<FlaggedSample>& samples) {
   const RuntimeOptions& settings = policy_.runtime().options();
   const std::vector<bool>& is_flags = answer_.flags_outputs();
   const bool looks = settings.count_flags || settings.decisions;
@@ -178,8 +178,8 @@ void Call::read_flags(const PolicyVersion& called, FlaggedSamples& found, std::v
 }
 
 /// A line for the call, where it gets one.
-void Call::note_decision(DecisionQueue& queue, const PolicyVersion& called, std::chrono::nanoseconds time,
-                         const FlaggedSamples& found, const std::vector<FlaggedSample>& samples) {
+void PolicyCall::note_decision(DecisionQueue& queue, const PolicyVersion& called, std::chrono::nanoseconds time,
+                               const FlaggedSamples& found, const std::vector<FlaggedSample>& samples) {
   if (samples.empty() && !has_fault(answer_) && !queue.takes_clean(options_.decision_id)) return;
   const PolicyVersion& version = answer_.version_or(called);
   Decision decision;

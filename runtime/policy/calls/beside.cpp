@@ -57,7 +57,7 @@ void apply_rules(PolicyCore& policy, const CandidateLineup& beside) {
 
 }  // namespace
 
-void Call::run_beside() {
+void PolicyCall::run_beside() {
   Candidate& candidate = *lineup_.beside->candidate;
   const bool chosen = candidate.running() && candidate.takes(options_.decision_id);
   const bool is_canary = candidate.kind == CandidateKind::canary;
@@ -67,19 +67,19 @@ void Call::run_beside() {
   if (is_canary && answer_.by == Answered::live) count_live_side();
 }
 
-void Call::count_live_side() const {
+void PolicyCall::count_live_side() const {
   Comparison& comparison = *lineup_.beside->comparison;
   comparison.live_compiled.store(answer_.loops().tapes == 0, std::memory_order_relaxed);
   comparison.live.note(time_of_version(/*usual=*/!lineup_.version->trial.on()), flagged_);
 }
 
 /// The time so far, where it says how fast the version is: a call that captured a graph does not.
-std::optional<std::chrono::nanoseconds> Call::time_of_version(bool usual) const {
+std::optional<std::chrono::nanoseconds> PolicyCall::time_of_version(bool usual) const {
   if (!usual || answer_.ran.form == CallForm::capture) return std::nullopt;
   return Clock::now() - begin_;
 }
 
-void Call::run_as_canary() {
+void PolicyCall::run_as_canary() {
   const CandidateLineup& beside = *lineup_.beside;
   PolicyVersion& version = *beside.candidate->version;
   const bool on_trial = version.trial.on();
@@ -98,13 +98,13 @@ void Call::run_as_canary() {
 
 /// The canary has failed. Where the live version fails as well, the inputs are at fault, or the call, and nobody is
 /// blamed.
-void Call::answer_as_live(const std::exception& error) {
+void PolicyCall::answer_as_live(const std::exception& error) {
   const CandidateLineup& beside = *lineup_.beside;
   turn_.reset();  // nothing of the canary's state is kept
   RunOptions later = options_;
   later.deadline = deadline_of_stand_in(options_.deadline, begin_);
   accounted_ = true;  // the call of the live version is
-  Call live(policy_, inputs_, later, &lineup_);
+  PolicyCall live(policy_, inputs_, later, &lineup_);
   live.begin_ = begin_;
   live.answer();
   const bool at_fault = !live.answer_.failure && live.answer_.by == Answered::live;
@@ -122,7 +122,7 @@ void Call::answer_as_live(const std::exception& error) {
 
 /// Promotes or reverts the canary where its rules say so. One thread at a time; who comes meanwhile has it look once
 /// more.
-void Call::judge_canary() const noexcept {
+void PolicyCall::judge_canary() const noexcept {
   const CandidateLineup& beside = *lineup_.beside;
   std::atomic<uint32_t>& asked = beside.comparison->judges;
   if (asked.fetch_add(1, std::memory_order_acq_rel) > 0) return;
@@ -137,7 +137,7 @@ void Call::judge_canary() const noexcept {
 }
 
 /// It has failed a call that the live version answered.
-void Call::blame_canary(const std::exception& error) const noexcept {
+void PolicyCall::blame_canary(const std::exception& error) const noexcept {
   const CandidateLineup& beside = *lineup_.beside;
   try {
     PolicyVersion& version = *beside.candidate->version;
@@ -154,7 +154,7 @@ void Call::blame_canary(const std::exception& error) const noexcept {
   }
 }
 
-void Call::run_and_shadow() {
+void PolicyCall::run_and_shadow() {
   Comparison& comparison = *lineup_.beside->comparison;
   const std::shared_ptr<ShadowCall> shadow = begin_shadow();
   try {
@@ -172,7 +172,7 @@ void Call::run_and_shadow() {
 }
 
 /// Null where there is no memory. What is donated is copied now: it is gone afterwards.
-std::shared_ptr<ShadowCall> Call::begin_shadow() const {
+std::shared_ptr<ShadowCall> PolicyCall::begin_shadow() const {
   const ShadowOptions& options = lineup_.beside->candidate->shadow;
   try {
     auto shadow = std::make_shared<ShadowCall>();
@@ -188,7 +188,7 @@ std::shared_ptr<ShadowCall> Call::begin_shadow() const {
 }
 
 /// What the host may change or free once the call has returned is copied.
-void Call::hand_to_shadow(const std::shared_ptr<ShadowCall>& shadow) const {
+void PolicyCall::hand_to_shadow(const std::shared_ptr<ShadowCall>& shadow) const {
   const CandidateLineup& beside = *lineup_.beside;
   const ShadowOptions& options = beside.candidate->shadow;
   CandidateThread& thread = policy_.runtime().candidate_thread();

@@ -73,7 +73,8 @@ void check_sample_ids(const PolicyVersion& version, at::ArrayRef<at::Tensor> inp
 
 }  // namespace
 
-Call::Call(PolicyCore& policy, at::ArrayRef<at::Tensor> inputs, const RunOptions& options, const Lineup* lineup)
+PolicyCall::PolicyCall(PolicyCore& policy, at::ArrayRef<at::Tensor> inputs, const RunOptions& options,
+                       const Lineup* lineup)
     : policy_(policy),
       reading_(policy.line().epochs()),
       plain_(with_plain_deadline(options)),
@@ -87,16 +88,17 @@ Call::Call(PolicyCore& policy, at::ArrayRef<at::Tensor> inputs, const RunOptions
   if (const auto& log = policy.runtime().options().decisions) answer_.capsules = DecisionQueue::of(*log).capsules();
 }
 
-Call::~Call() {
+PolicyCall::~PolicyCall() {
   if (accounted_) return;
   turn_.reset();
   answer_.by = Answered::failed;
   account(*lineup_.version);
 }
 
-std::vector<at::Tensor> Call::run(PolicyCore& policy, at::ArrayRef<at::Tensor> inputs, const RunOptions& options) {
+std::vector<at::Tensor> PolicyCall::run(PolicyCore& policy, at::ArrayRef<at::Tensor> inputs,
+                                        const RunOptions& options) {
   const messages::ProfilerSpan span([&] { return "policy " + policy.name(); });
-  Call call(policy, inputs, options);
+  PolicyCall call(policy, inputs, options);
   if (call.lineup_.beside) [[unlikely]] {
     call.run_beside();
   } else {
@@ -106,7 +108,7 @@ std::vector<at::Tensor> Call::run(PolicyCore& policy, at::ArrayRef<at::Tensor> i
   return std::move(call.answer_.outputs);
 }
 
-void Call::answer() {
+void PolicyCall::answer() {
   try {
     admit();
     if (lineup_.has_state || asked_ != &lineup_) [[unlikely]]
@@ -124,7 +126,7 @@ void Call::answer() {
 
 /// What it throws, for other inputs than the signature has and for options that do not fit them, is the host's mistake:
 /// nothing stands in.
-void Call::admit() {
+void PolicyCall::admit() {
   const PolicyVersion& live = *lineup_.version;
   if (inputs_.size() != live.signature.inputs.size()) throw_input_count(live, inputs_.size());
   for (size_t i = 0; i < inputs_.size(); ++i)
@@ -142,7 +144,7 @@ void Call::admit() {
 /// Another call with the same key has come to its end. A canary has state of its own: a key begins with the state of
 /// the live version at the first call that the canary answers. A call that only prepares uses the state, and keeps
 /// none.
-void Call::take_turn() {
+void PolicyCall::take_turn() {
   StateStore& state = policy_.state().store();
   if (prepares_) return answer_.begin_with(state.look(options_.state_key));
   const bool is_canary = asked_ != &lineup_;
@@ -155,7 +157,7 @@ void Call::take_turn() {
 }
 
 /// Where another version may have to answer, nothing is donated, and so much time is left that it can.
-RunOptions Call::replaceable_options() {
+RunOptions PolicyCall::replaceable_options() {
   const PolicyVersion& version = *asked_->version;
   asked_at_ = Clock::now();
   RunOptions mine = as_asked(version, options_);
@@ -165,7 +167,7 @@ RunOptions Call::replaceable_options() {
 }
 
 /// The version that was asked has given an answer.
-void Call::accept() {
+void PolicyCall::accept() {
   PolicyVersion& version = *asked_->version;
   const bool gives_one_form = answer_.ran.form == CallForm::graph && !version.trial.compares();
   if (!gives_one_form) hold_to_form();
@@ -175,7 +177,7 @@ void Call::accept() {
     meet_violations();
 }
 
-void Call::settle() {
+void PolicyCall::settle() {
   if (replaceable_ && answer_.by == Answered::live) afterwards(policy_.runtime().logger(), [&] { settle_trial(); });
   if (!turn_) return;
   try {
@@ -187,7 +189,7 @@ void Call::settle() {
   turn_.reset();  // the next call with the key goes on while this one is accounted for
 }
 
-void Call::settle_trial() {
+void PolicyCall::settle_trial() {
   PolicyVersion& version = *lineup_.version;
   if (lineup_.before && overran(options_.deadline, asked_at_, version.trial.time_before())) {
     const std::string late =
@@ -203,7 +205,7 @@ void Call::settle_trial() {
 
 /// Where a version answered that is live, or was and is again, its state is what the next call begins with; where a
 /// canary answered, what its next call does.
-void Call::keep_state() {
+void PolicyCall::keep_state() {
   if (answer_.by == Answered::last_good || answer_.by == Answered::passed_through) return;
   const PolicyVersion& version = *answer_.version;
   if (version.signature.state.empty()) return;
@@ -220,7 +222,7 @@ void Call::keep_state() {
   });
 }
 
-void Call::prepare() {
+void PolicyCall::prepare() {
   prepares_ = accounted_ = true;
   answer_.capsules = nullptr;
   const random::DrawAside draws_aside;

@@ -34,14 +34,15 @@ struct ShadowCall;
 ///     account  counts, RunInfo, the decision log
 ///
 /// `policy`, `inputs` and `options` outlive it.
-class Call {
+class PolicyCall {
  public:
   /// `lineup`: null for the one that is there now.
-  Call(PolicyCore& policy, at::ArrayRef<at::Tensor> inputs, const RunOptions& options, const Lineup* lineup = nullptr);
+  PolicyCall(PolicyCore& policy, at::ArrayRef<at::Tensor> inputs, const RunOptions& options,
+             const Lineup* lineup = nullptr);
   /// A call that was not accounted for has failed, and is counted as that.
-  ~Call();
-  Call(const Call&) = delete;
-  Call& operator=(const Call&) = delete;
+  ~PolicyCall();
+  PolicyCall(const PolicyCall&) = delete;
+  PolicyCall& operator=(const PolicyCall&) = delete;
 
   static std::vector<at::Tensor> run(PolicyCore& policy, at::ArrayRef<at::Tensor> inputs, const RunOptions& options);
   /// Runs the live version once, for no host: nothing is counted, no state kept, no random number drawn. Ends when what

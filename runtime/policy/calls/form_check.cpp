@@ -41,7 +41,7 @@ std::vector<at::Tensor> read_by_script(const PolicyVersion& version, at::ArrayRe
 /// Throws FormChanged where the version before would have given another form of answer. What that would be is known for
 /// inputs of sizes seen before; for others it is asked, unless a function of the host would be called a second time.
 /// False where nobody knows.
-bool Call::is_form_of_before() const {
+bool PolicyCall::is_form_of_before() const {
   PolicyVersion &version = *asked_->version, &before = *asked_->before;
   const std::vector<std::string>& names = before.signature.outputs;
   const std::vector<bool> declared = declared_alike(before.signature, version.signature);
@@ -87,7 +87,7 @@ bool Call::is_form_of_before() const {
 
 /// Throws FormChanged where the answer has another form than callers got before for such inputs, and the version before
 /// it would not give that one either. Where there is none before, sizes are free.
-void Call::hold_to_form() const {
+void PolicyCall::hold_to_form() const {
   using Seen = AnswerForms::Seen;
   PolicyVersion& version = *asked_->version;
   const bool of_this_call = !asked_->before && !options_.params.empty();

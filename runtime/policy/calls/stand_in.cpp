@@ -64,7 +64,7 @@ std::vector<at::Tensor> pass_through(const PolicyVersion& version, at::ArrayRef<
 
 /// Called while `error` is being handled. False: nothing may answer. Throws that error again where what was to answer
 /// cannot.
-bool Call::stand_in(const std::exception& error) {
+bool PolicyCall::stand_in(const std::exception& error) {
   if (asked_ != &lineup_) return answer_as_live(error), true;
   if (!admitted_) return false;
   if (lineup_.has_state && !turn_ && !prepares_) {  // its turn did not come
@@ -86,7 +86,7 @@ bool Call::stand_in(const std::exception& error) {
 /// The live version has failed. Where the version before it can answer, it does, and is live again; else the inputs are
 /// at fault, and false is returned. A call on trial that only waited for another one, which its budget ends, leaves it
 /// to that one to say what is wrong.
-bool Call::answer_from_before(const std::exception& error) {
+bool PolicyCall::answer_from_before(const std::exception& error) {
   if (!lineup_.before) return false;
   RunOptions asked = as_asked(*lineup_.before, options_);
   if (replaceable_) asked.deadline = deadline_of_stand_in(options_.deadline, asked_at_);
@@ -110,7 +110,7 @@ bool Call::answer_from_before(const std::exception& error) {
 }
 
 /// Called while the policy's error is being handled; throws that error again where the chosen way does not lead on.
-void Call::recover() {
+void PolicyCall::recover() {
   answer_.outputs.clear();
   if (on_error() == OnError::pass_through) {
     answer_.outputs = pass_through(*lineup_.version, inputs_);
@@ -132,7 +132,7 @@ void Call::recover() {
   throw;
 }
 
-OnError Call::on_error() const {
+OnError PolicyCall::on_error() const {
   if (prepares_) return OnError::raise;
   if (options_.on_error) return *options_.on_error;
   return lineup_.version->on_error.value_or(policy_.runtime().options().on_error);
@@ -140,7 +140,7 @@ OnError Call::on_error() const {
 
 /// Of an answer that does not fit: whether its outputs lie where donated inputs were, which nobody can be asked with
 /// again then.
-bool Call::took_inputs() const {
+bool PolicyCall::took_inputs() const {
   const auto& outputs = answer_.outputs;
   return std::any_of(options_.donate.begin(), options_.donate.end(), [&](size_t index) {
     return std::any_of(outputs.begin(), outputs.end(),
@@ -149,7 +149,7 @@ bool Call::took_inputs() const {
 }
 
 /// Samples of outputs are not within their declared ranges. Their records say so already.
-void Call::meet_violations() {
+void PolicyCall::meet_violations() {
   const bool reverts = asked_->version->on_violation == OnViolation::revert;
   if (reverts && !answer_.violations->read()) return;
   count_violations();
@@ -157,7 +157,7 @@ void Call::meet_violations() {
 }
 
 /// Those that were read, for the version that answers.
-void Call::count_violations() {
+void PolicyCall::count_violations() {
   if (prepares_ || !answer_.violations) return;
   const PolicyVersion& version = *answer_.version;
   bool any = false;
@@ -171,7 +171,7 @@ void Call::count_violations() {
 
 /// The version before answers, and is live again, where it keeps to its own ranges; else the inputs are at fault, and
 /// the answer stays. What a candidate promises and does not keep is a failure of it.
-void Call::revert_for_violations() {
+void PolicyCall::revert_for_violations() {
   const PolicyVersion& version = *asked_->version;
   const auto [message, where] = told_of(version, fmt::format(" has {} out of range, and on_violation = \"revert\"",
                                                              answer_.violations->text(version.signature)));

@@ -174,7 +174,7 @@ class Successor {
   std::shared_ptr<const PolicyVersion> live_, usual_;
   VersionLine::ParamNames param_names_;
   Params params_;
-  Trial::Known known_;
+  Trial::TrialBaseline known_;
   bool was_live_ = false, proven_ = false;
 };
 

@@ -116,7 +116,7 @@ class Rehearsal {
         declared_(declared_alike(live.signature, next.signature())),
         known_(known_of(live)) {}
 
-  Trial::Known run(const std::vector<Kind>& kinds) {
+  Trial::TrialBaseline run(const std::vector<Kind>& kinds) {
     for (const Kind& kind : kinds) try_kind(kind);
     return std::move(known_);
   }
@@ -221,7 +221,7 @@ class Rehearsal {
   const Params& params_;
   const Limits& limits_;
   const std::vector<bool> declared_;
-  Trial::Known known_;
+  Trial::TrialBaseline known_;
 };
 
 /// Inputs of the declared types; nothing where those leave open what to make.
@@ -270,9 +270,9 @@ bool run_alone(Script& script, at::ArrayRef<at::Tensor> inputs, const Params& pa
   return run_once(script, inputs, params).form.has_value();
 }
 
-Trial::Known known_of(const PolicyVersion& live) {
+Trial::TrialBaseline known_of(const PolicyVersion& live) {
   constexpr size_t most_shown = 32;
-  Trial::Known known;
+  Trial::TrialBaseline known;
   known.shown = live.compiled.answered_by_script();
   for (auto& earlier : live.trial.shown()) {  // where it has not been called yet
     const auto same = [&](const auto& one) { return one.inputs == earlier.inputs; };
@@ -282,8 +282,8 @@ Trial::Known known_of(const PolicyVersion& live) {
   return known;
 }
 
-Trial::Known rehearse(Script& before, Script& next, const PolicyVersion& live, const std::vector<Kind>& kinds,
-                      const Params& params, const Limits& limits) {
+Trial::TrialBaseline rehearse(Script& before, Script& next, const PolicyVersion& live, const std::vector<Kind>& kinds,
+                              const Params& params, const Limits& limits) {
   return Rehearsal(before, next, live, params, limits).run(kinds);
 }
 

@@ -35,15 +35,15 @@ std::string sizes_text(const Kind& kind);
 bool run_alone(Script& script, at::ArrayRef<at::Tensor> inputs, const Params& params);
 
 /// What is known of the answers of `live` without asking it.
-Trial::Known known_of(const PolicyVersion& live);
+Trial::TrialBaseline known_of(const PolicyVersion& live);
 
 /// Tries a new source on synthetic inputs of the kinds in use, beside the source that is live, and compares what they
 /// give. Both run as plain scripts in interpreters of their own (`before`, `next`), so that neither what the live
 /// version remembers nor what the new one will is touched. What is found goes into the trial of the new version. Throws
 /// LoadError where the new source is at fault or gives another form, LimitError where it does not end within its
 /// budget.
-Trial::Known rehearse(Script& before, Script& next, const PolicyVersion& live, const std::vector<Kind>& kinds,
-                      const Params& params, const Limits& limits);
+Trial::TrialBaseline rehearse(Script& before, Script& next, const PolicyVersion& live, const std::vector<Kind>& kinds,
+                              const Params& params, const Limits& limits);
 
 /// Tries a script that declares the types of its inputs and outputs on inputs made of those types. Throws LoadError
 /// where it gives others. What it cannot be tried on tells nothing; where no such inputs can be made, why.

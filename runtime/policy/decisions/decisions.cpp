@@ -1,4 +1,4 @@
-// The decision log: its queue, its thread, and its sinks. Call::note_decision says what a call puts in.
+// The decision log: its queue, its thread, and its sinks. PolicyCall::note_decision says what a call puts in.
 #include "runtime/policy/decisions/decisions.h"
 #include "runtime/messages/boundary.h"
 #include "runtime/messages/start_thread.h"
@@ -70,7 +70,7 @@ void DecisionQueue::close() noexcept {
     thread_.join();
 }
 
-void DecisionQueue::note_entry(Entry&& entry, size_t room) noexcept {
+void DecisionQueue::note_entry(LogEntry&& entry, size_t room) noexcept {
   if (process_.is_another()) return;
   bool wake = false;
   {
@@ -165,7 +165,7 @@ void DecisionQueue::write(Batch& batch, const Lost& lost) noexcept {
 }
 
 void DecisionQueue::write_all(Batch& batch, Fine& fine) noexcept {
-  for (Entry& entry : batch) {
+  for (LogEntry& entry : batch) {
     try {
       const bool is_written = write_entry(entry);
       (std::holds_alternative<Decision>(entry) ? fine.decisions : fine.events) += is_written;
@@ -175,7 +175,7 @@ void DecisionQueue::write_all(Batch& batch, Fine& fine) noexcept {
   }
 }
 
-bool DecisionQueue::write_entry(Entry& entry) {
+bool DecisionQueue::write_entry(LogEntry& entry) {
   if (const auto* const event = std::get_if<PolicyEvent>(&entry)) return put(lines_.line(*event));
   Decision& decision = std::get<Decision>(entry);
   if (decision.unsaved) decision.capsule = capsules_.save(*decision.unsaved);

@@ -53,8 +53,8 @@ class DecisionQueue : public std::enable_shared_from_this<DecisionQueue> {
 
  private:
   static constexpr size_t room_for_events = 64;
-  using Entry = std::variant<Decision, PolicyEvent>;
-  using Batch = std::vector<Entry>;
+  using LogEntry = std::variant<Decision, PolicyEvent>;
+  using Batch = std::vector<LogEntry>;
   using Time = std::chrono::system_clock::time_point;
   /// Decisions that were dropped and not yet told of in the log.
   struct Lost {
@@ -70,11 +70,11 @@ class DecisionQueue : public std::enable_shared_from_this<DecisionQueue> {
     uint64_t decisions = 0, events = 0;
   };
 
-  void note_entry(Entry&& entry, size_t room) noexcept;
+  void note_entry(LogEntry&& entry, size_t room) noexcept;
   void work();
   void write(Batch& batch, const Lost& lost) noexcept;
   void write_all(Batch& batch, Fine& fine) noexcept;
-  bool write_entry(Entry& entry);
+  bool write_entry(LogEntry& entry);
   void tell_lost() noexcept;
   bool put(const std::string& line) noexcept;
   template <class Act>

@@ -16,9 +16,9 @@ constexpr std::string_view magic = "triage: contents of a policy, form 1\n";
 void append(std::string& text, std::string_view part) { text += fmt::format("{}\n{}\n", part.size(), part); }
 
 /// Takes parts off the front of what `append` made; nothing once a part was damaged.
-class Parts {
+class ContentsReader {
  public:
-  explicit Parts(std::string_view text) : rest_(text) {}
+  explicit ContentsReader(std::string_view text) : rest_(text) {}
   bool at_end() const { return rest_.empty(); }
 
   std::optional<std::string_view> next() {
@@ -42,7 +42,7 @@ const char* kind_of(const FileContent& content) {
 }
 
 /// Of a file, behind its name: its kind, the limit, the reason, the bytes.
-std::optional<FileContent> next_content(Parts& parts) {
+std::optional<FileContent> next_content(ContentsReader& parts) {
   const auto kind = parts.next(), limit = parts.next(), why = parts.next(), bytes = parts.next();
   if (!kind || !limit || !why || !bytes) return std::nullopt;
   FileContent content;
@@ -118,7 +118,7 @@ bool is_packed(std::string_view text) { return text.starts_with(magic); }
 
 std::optional<Contents> unpacked(std::string_view text) {
   if (!is_packed(text)) return std::nullopt;
-  Parts parts(text.substr(magic.size()));
+  ContentsReader parts(text.substr(magic.size()));
   const auto place = parts.next(), source = parts.next();
   if (!place || !source) return std::nullopt;
   Contents contents;

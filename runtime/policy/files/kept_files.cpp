@@ -64,12 +64,12 @@ std::string KeptTexts::forget(const fs::path& path) const {
   return fmt::format("{}: {}", place.string(), std::strerror(errno));
 }
 
-KeptTexts::Found KeptTexts::find(const fs::path& path) const {
+KeptTexts::KeptText KeptTexts::find(const fs::path& path) const {
   const fs::path place = place_of(path);
   std::error_code ignored;
   if (dir_.empty() || !fs::exists(fs::symlink_status(place, ignored))) return {};
   const auto unusable = [&](const std::string& why) {
-    return Found{std::nullopt, fmt::format("{}: {}", place.string(), why)};
+    return KeptText{std::nullopt, fmt::format("{}: {}", place.string(), why)};
   };
   if (!files::is_ours(dir_.string(), S_IFDIR) || !files::is_ours(place.string(), S_IFREG))
     return unusable("it, or its folder, is another user's, a symbolic link, or one that others may write to");
@@ -103,11 +103,11 @@ std::string KeptChoices::keep(const fs::path& path, const Choice& choice) const 
                         live.size(), reason, live, choice.reason, choice.on_disk ? packed(*choice.on_disk) : ""));
 }
 
-KeptChoices::Found KeptChoices::find(const fs::path& path) const {
+KeptChoices::KeptChoice KeptChoices::find(const fs::path& path) const {
   const auto [text, trouble] = texts_.find(path);
   if (!text) return {std::nullopt, trouble};
-  const Found malformed{std::nullopt,
-                        "what is kept of a pin or rollback is not in a form that this version of triage reads"};
+  const KeptChoice malformed{std::nullopt,
+                             "what is kept of a pin or rollback is not in a form that this version of triage reads"};
   const size_t end = text->find('\n');
   if (end == std::string::npos) return malformed;
   std::istringstream line(text->substr(0, end));

@@ -19,11 +19,11 @@ class KeptTexts {
   std::string keep(const std::filesystem::path& path, std::string_view text) const;
   /// Removes it; returns why it could not.
   std::string forget(const std::filesystem::path& path) const;
-  struct Found {
+  struct KeptText {
     std::optional<std::string> text;
     std::string trouble;  // why what is there is not used
   };
-  Found find(const std::filesystem::path& path) const;
+  KeptText find(const std::filesystem::path& path) const;
 
  private:
   std::filesystem::path place_of(const std::filesystem::path& path) const;
@@ -65,11 +65,11 @@ class KeptChoices {
   explicit KeptChoices(const std::filesystem::path& cache_dir);
   std::string keep(const std::filesystem::path& path, const Choice& choice) const;
   std::string forget(const std::filesystem::path& path) const { return texts_.forget(path); }
-  struct Found {
+  struct KeptChoice {
     std::optional<Choice> choice;
     std::string trouble;
   };
-  Found find(const std::filesystem::path& path) const;
+  KeptChoice find(const std::filesystem::path& path) const;
 
  private:
   KeptTexts texts_;

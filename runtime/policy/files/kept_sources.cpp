@@ -52,7 +52,7 @@ KeptSources::Kept KeptSources::keep(const std::string& path, const std::string& 
 void KeptSources::remove_oldest(const std::string& begin, const std::string& end) const {
   std::vector<std::pair<fs::file_time_type, fs::path>> kept;
   std::error_code error;
-  for (const files::Entry& entry : files::entries_of(dir_, error)) {
+  for (const files::FolderEntry& entry : files::entries_of(dir_, error)) {
     const std::string& name = entry.name;
     if (name.size() != begin.size() + hash_size + end.size() || !name.starts_with(begin) || !name.ends_with(end))
       continue;

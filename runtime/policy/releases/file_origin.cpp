@@ -106,7 +106,7 @@ class FileOrigin final : public Origin {
 
 Releases::MakeParts parts_of(std::optional<std::string> text) {
   return [text](Releases& releases) {
-    Releases::Parts parts;
+    Releases::ReleaseParts parts;
     auto policy = std::make_unique<PolicyCore>(releases.runtime().shared_from_this(), releases, releases.log().path(),
                                                releases.file());
     parts.origin = std::make_unique<FileOrigin>(releases, *policy, text);

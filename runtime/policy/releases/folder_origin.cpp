@@ -189,7 +189,7 @@ class FolderOrigin final : public Origin {
 std::shared_ptr<Releases> open_bundle(std::shared_ptr<RuntimeCore> runtime, const fs::path& dir) {
   const fs::path file = plain_absolute(dir) / manifest_name;
   return Releases::open(runtime, "bundle", dir.string(), file, [](Releases& releases) {
-    return Releases::Parts{
+    return Releases::ReleaseParts{
         {}, std::make_unique<FolderOrigin>(releases), std::make_unique<BundleHistory>(releases.runtime())};
   });
 }

@@ -42,7 +42,7 @@ Releases::Releases(std::shared_ptr<RuntimeCore> runtime, const char* what, std::
 std::shared_ptr<Releases> Releases::open(std::shared_ptr<RuntimeCore> runtime, const char* what, std::string path,
                                          std::filesystem::path file, const MakeParts& make_parts) {
   std::unique_ptr<Releases> loaded(new Releases(std::move(runtime), what, std::move(path), std::move(file)));
-  Parts parts = make_parts(*loaded);
+  ReleaseParts parts = make_parts(*loaded);
   loaded->members_ = std::move(parts.members);
   loaded->origin_ = std::move(parts.origin);
   loaded->history_ = std::move(parts.history);

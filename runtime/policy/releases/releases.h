@@ -54,12 +54,12 @@ class Releases : public std::enable_shared_from_this<Releases> {
   };
 
  public:
-  struct Parts {  // that differ between a policy that stands alone and a bundle
+  struct ReleaseParts {  // that differ between a policy that stands alone and a bundle
     Members members;
     std::unique_ptr<Origin> origin;
     std::unique_ptr<History> history;
   };
-  using MakeParts = std::function<Parts(Releases&)>;
+  using MakeParts = std::function<ReleaseParts(Releases&)>;
   /// `what`: "policy" or "bundle". `path` is as the user gave it; `file`, whose changes are taken up, is absolute, or
   /// empty. Loads the first release and makes it known to the Runtime. When the last handle goes, the reclaimer
   /// destroys it. Throws Error.

@@ -67,7 +67,7 @@ bool Restart::settle(const Release& live) noexcept {
   return true;
 }
 
-KeptChoices::Found Restart::find() const {
+KeptChoices::KeptChoice Restart::find() const {
   if (releases_.file().empty()) return {};
   return releases_.runtime().choices().find(releases_.file());
 }

@@ -24,7 +24,7 @@ class Restart {
   void select_live(std::optional<uint64_t> decisions);
   /// The host unpinned, and there were no more `decisions` since: what was kept of it goes.
   void forget_choice_of_host(uint64_t decisions);
-  KeptChoices::Found find() const;
+  KeptChoices::KeptChoice find() const;
   void keep_choice();
   void keep_contents();
 

@@ -23,20 +23,21 @@ void KnownSources::note(Noted noted) noexcept {
     bytes_ -= known_.front().contents.bytes();
     known_.pop_front();
   }
-  TRIAGE_ASSERT(bytes_ == std::accumulate(known_.begin(), known_.end(), size_t{0},
-                                          [](size_t sum, const Known& one) { return sum + one.contents.bytes(); }));
+  TRIAGE_ASSERT(bytes_ ==
+                std::accumulate(known_.begin(), known_.end(), size_t{0},
+                                [](size_t sum, const KnownSource& one) { return sum + one.contents.bytes(); }));
 }
 
 void KnownSources::forget(const Contents& contents) noexcept {
   const auto same =
-      std::find_if(known_.begin(), known_.end(), [&](const Known& known) { return known.contents == contents; });
+      std::find_if(known_.begin(), known_.end(), [&](const KnownSource& known) { return known.contents == contents; });
   if (same == known_.end()) return;
   bytes_ -= same->contents.bytes();
   known_.erase(same);
 }
 
 std::optional<bool> KnownSources::proven(const Contents& contents) const {
-  for (const Known& known : known_)
+  for (const KnownSource& known : known_)
     if (known.contents == contents) return known.proven;
   return std::nullopt;
 }

@@ -22,17 +22,17 @@ class KnownSources {
   std::optional<bool> proven(const Contents& contents) const;
 
  private:
-  struct Known {
+  struct KnownSource {
     Contents contents;
     bool proven;
   };
-  std::list<Known> known_;  // the one noted last is behind
+  std::list<KnownSource> known_;  // the one noted last is behind
   size_t bytes_ = 0;
 };
 
 class KnownSources::Noted {
   friend class KnownSources;
-  std::list<Known> known_;  // at most one
+  std::list<KnownSource> known_;  // at most one
 };
 
 }  // namespace triage::policy

@@ -144,7 +144,7 @@ bool declares_outputs(const Signature& signature) {
 
 OutputTypes::OutputTypes(const Signature& signature) {
   if (!declares_outputs(signature)) return;
-  std::map<std::string, Place> named;
+  std::map<std::string, SignatureDim> named;
   const auto note = [&](size_t tensor, bool of_output, const TensorSpec& spec, Type* type) {
     const auto rest =
         std::find_if(spec.dims.begin(), spec.dims.end(), [](const Dim& dim) { return dim.kind == Dim::Kind::rest; });
@@ -154,7 +154,7 @@ OutputTypes::OutputTypes(const Signature& signature) {
       const Dim& dim = spec.dims[static_cast<size_t>(i)];
       const int64_t index = i < before ? i : i - count;  // behind "..." from the end
       if (dim.kind == Dim::Kind::name) {
-        const auto [known, is_new] = named.emplace(dim.name, Place{tensor, of_output, index});
+        const auto [known, is_new] = named.emplace(dim.name, SignatureDim{tensor, of_output, index});
         if (type && !is_new) type->same.push_back({index, known->second});
       } else if (type && dim.kind == Dim::Kind::size) {
         type->fixed.push_back({index, dim.value});

@@ -33,7 +33,7 @@ class OutputTypes {
   bool fit(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> outputs) const noexcept;
 
  private:
-  struct Place {  // of a size; a negative `dim` counts from the end
+  struct SignatureDim {  // of a size; a negative `dim` counts from the end
     size_t tensor;
     bool of_output;
     int64_t dim;
@@ -44,7 +44,7 @@ class OutputTypes {
     int64_t rank;  // at least, where `open`
     bool open;
     std::vector<std::pair<int64_t, int64_t>> fixed;
-    std::vector<std::pair<int64_t, Place>> same;
+    std::vector<std::pair<int64_t, SignatureDim>> same;
   };
   std::vector<Type> types_;
 };

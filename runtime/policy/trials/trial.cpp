@@ -34,7 +34,7 @@ Trial::Length trial_length(const RuntimeOptions& options) {
   return {options.trial_calls, Deadline::span(options.trial_seconds).value_or(std::chrono::nanoseconds::max())};
 }
 
-void Trial::begin(Known known, Length length) {
+void Trial::begin(TrialBaseline known, Length length) {
   {
     const std::lock_guard lock(mutex_);
     known_ = std::move(known);

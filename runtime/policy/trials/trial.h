@@ -23,7 +23,7 @@ using Kind = std::vector<capture::InputShape>;
 class Trial {
  public:
   /// What is known before the first call.
-  struct Known {
+  struct TrialBaseline {
     std::vector<std::pair<Kind, Form>> forms;        // what the version before gives for inputs of exactly these sizes
     std::vector<capture::Compiled::Answered> shown;  // what it gave in calls: for what it cannot be asked
     OpenSizes open;                                  // sizes of its outputs that depend on values
@@ -40,7 +40,7 @@ class Trial {
 
   /// It compares answers until `calls` calls were answered, and one of each kind that was not tried; at most for 100
   /// times `calls`. It is on until then, and for `time` at least.
-  void begin(Known known, Length length);
+  void begin(TrialBaseline known, Length length);
   /// With what is known already.
   void begin_again(Length length);
   bool on() const noexcept { return on_.load(std::memory_order_acquire); }
@@ -83,7 +83,7 @@ class Trial {
   std::atomic<bool> has_waited_{false};
   std::atomic<Clock::time_point> ends_{Clock::time_point::min()};  // not before
   mutable std::mutex mutex_;
-  Known known_;
+  TrialBaseline known_;
   std::chrono::nanoseconds time_{0};
   bool has_begun_ = false;  // a call of the live version was answered
   size_t calls_left_ = 0, most_left_ = 0;

@@ -37,7 +37,7 @@ at::Tensor bytes_tensor(const std::string& bytes) {
 /// Copying a generator takes microseconds: only where a graph draws, else when the script is about to run.
 bool draws_without_script(const PolicyVersion& version) {
   const auto entries = version.compiled.entries();
-  return std::any_of(entries.begin(), entries.end(), [](const capture::Entry* entry) { return entry->draws; });
+  return std::any_of(entries.begin(), entries.end(), [](const capture::CacheEntry* entry) { return entry->draws; });
 }
 
 }  // namespace
@@ -179,7 +179,7 @@ Json RecordedCall::facts(const Answer& answer) {
     call["rows"] = std::vector<int64_t>(rows.data_ptr<int64_t>(), rows.data_ptr<int64_t>() + rows.numel());
   }
   Json graphs = Json::array();
-  for (const capture::Entry* entry : version_.compiled.entries()) graphs.push_back(graph::print(*entry->graph));
+  for (const capture::CacheEntry* entry : version_.compiled.entries()) graphs.push_back(graph::print(*entry->graph));
   Json given = host_tensors();  // before the calls of the host: what is left out of these, those tell of
   Json facts = recording_.facts();
   facts["host_tensors"] = std::move(given);

@@ -338,7 +338,7 @@ std::vector<std::shared_ptr<Releases>> WatchCore::followed() {
 std::optional<std::set<fs::path>> WatchCore::candidates() const {
   std::set<fs::path> found;
   std::error_code error;
-  for (const files::Entry& entry : files::entries_of(dir_, error))
+  for (const files::FolderEntry& entry : files::entries_of(dir_, error))
     if (entry.is_file && fs::path(entry.name).has_extension() && has_front_end(entry.name))
       found.insert(dir_ / entry.name);
   if (is_passing(error.value())) return std::nullopt;

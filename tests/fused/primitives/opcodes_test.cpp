@@ -114,9 +114,10 @@ TEST_CASE("formulas: precedence as in C") {
   const auto shape = [](const char* text) {
     const Formula formula = parse_formula(text);
     const std::function<std::string(size_t)> show = [&](size_t index) {
-      const Formula::Step& step = formula.steps[index];
-      if (step.kind == Formula::Step::Kind::operand) return std::string(1, static_cast<char>('a' + step.operand));
-      if (step.kind == Formula::Step::Kind::number) return fmt::format("{}", step.number);
+      const Formula::FormulaStep& step = formula.steps[index];
+      if (step.kind == Formula::FormulaStep::Kind::operand)
+        return std::string(1, static_cast<char>('a' + step.operand));
+      if (step.kind == Formula::FormulaStep::Kind::number) return fmt::format("{}", step.number);
       std::string list;
       for (const size_t operand : step.steps) list += (list.empty() ? "" : " ") + show(operand);
       return fmt::format("{}({})", row_of(step.opcode).name, list);

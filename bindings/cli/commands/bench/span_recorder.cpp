@@ -13,8 +13,8 @@ SpanRecorder* current = nullptr;  // one at a time, and its callbacks, which are
 
 }  // namespace
 
-struct SpanRecorder::Place final : at::ObserverContext {
-  explicit Place(size_t index) : index(index) {}
+struct SpanRecorder::SpanContext final : at::ObserverContext {
+  explicit SpanContext(size_t index) : index(index) {}
   size_t index;
 };
 
@@ -32,7 +32,7 @@ SpanRecorder::~SpanRecorder() {
 
 std::unique_ptr<at::ObserverContext> SpanRecorder::opened(const at::RecordFunction& function) {
   const int64_t begin = now();
-  auto place = std::make_unique<Place>(current->spans_.size());
+  auto place = std::make_unique<SpanContext>(current->spans_.size());
   Span& span = current->spans_.emplace_back();
   span.name = function.name();
   span.is_operator = function.scope() != at::RecordScope::USER_SCOPE;
@@ -45,7 +45,7 @@ std::unique_ptr<at::ObserverContext> SpanRecorder::opened(const at::RecordFuncti
 }
 
 void SpanRecorder::closed(const at::RecordFunction&, at::ObserverContext* context) {
-  Span& span = current->spans_[static_cast<Place*>(context)->index];
+  Span& span = current->spans_[static_cast<SpanContext*>(context)->index];
   span.end = now();
   current->innermost_ = span.parent;
 }

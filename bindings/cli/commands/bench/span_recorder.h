@@ -38,7 +38,7 @@ class SpanRecorder {
   const std::vector<Span>& spans() const { return spans_; }
 
  private:
-  struct Place;
+  struct SpanContext;
   static std::unique_ptr<at::ObserverContext> opened(const at::RecordFunction& function);
   static void closed(const at::RecordFunction& function, at::ObserverContext* context);
 

@@ -151,7 +151,7 @@ std::string cache_text(const CacheStatistics& cache) {
 }
 
 /// Asked of a second call, whose inputs require grad. A script that breaks graphs is not run once more.
-std::optional<UnmaskedRows> unmasked_rows_of(const Call& call, const std::vector<BreakReport>& breaks) {
+std::optional<UnmaskedRows> unmasked_rows_of(const PreparedCall& call, const std::vector<BreakReport>& breaks) {
   if (!breaks.empty()) return unmasked_by_break(breaks.front().what, breaks.front().where);
   std::vector<at::Tensor> inputs;
   for (const at::Tensor& input : call.inputs)
@@ -169,7 +169,7 @@ int run(const ExplainCommand& options) {
   if (is_model_file(options.call.policy))
     throw UsageError(fmt::format("{} is a TorchScript model, which needs --provenance; a policy is a .lua file",
                                  options.call.policy));
-  Call call = prepare_call(options.call, options.json);
+  PreparedCall call = prepare_call(options.call, options.json);
   call.policy.run(call.inputs, call.options);
   std::vector<CapturedGraph> graphs = graphs_of(call.policy);
   const std::vector<BreakReport> breaks = call.policy.breaks();

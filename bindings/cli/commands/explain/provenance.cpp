@@ -138,7 +138,7 @@ Json to_json(const Provenance& found) {
 }
 
 /// Forward, and where it was asked for, backward.
-struct Found {
+struct ProvenanceReport {
   Provenance forward;
   std::optional<Provenance> backward;
 };
@@ -160,8 +160,8 @@ std::vector<at::Tensor> gradients_of(const ExplainCommand& options, const std::v
 
 // A policy: its captured graph
 
-Found of_policy(const ExplainCommand& options, std::string& name) {
-  Call call = prepare_call(options.call, options.json);
+ProvenanceReport of_policy(const ExplainCommand& options, std::string& name) {
+  PreparedCall call = prepare_call(options.call, options.json);
   name = call.policy.name();
   if (options.backward)
     for (at::Tensor& input : call.inputs)
@@ -178,16 +178,16 @@ Found of_policy(const ExplainCommand& options, std::string& name) {
        policy::with_first_state(signature, call.inputs, policy::param_tensors(signature, call.options.params)))
     inputs.push_back(std::move(value));
   const graph::Graph& graph = *graphs.back().graph;
-  Found found{provenance(graph, inputs), {}};
+  ProvenanceReport found{provenance(graph, inputs), {}};
   if (options.backward)
     found.backward = gradient_provenance(
         graph, inputs, gradients_of(options, graph::output_names(graph.output_names(), graph.outputs().size())));
   return found;
 }
 
-Found of_model(const ExplainCommand& options) {
+ProvenanceReport of_model(const ExplainCommand& options) {
   ModelCall call = prepare_model(options.call);
-  Found found{provenance(call.model, call.arguments), {}};
+  ProvenanceReport found{provenance(call.model, call.arguments), {}};
   if (options.backward)
     found.backward = gradient_provenance(call.model, std::move(call.arguments), gradients_of(options, {"output"}));
   return found;
@@ -198,7 +198,7 @@ Found of_model(const ExplainCommand& options) {
 int explain_provenance(const ExplainCommand& options) {
   const bool is_model = is_model_file(options.call.policy);
   std::string name = options.call.policy;
-  Found found = is_model ? of_model(options) : of_policy(options, name);
+  ProvenanceReport found = is_model ? of_model(options) : of_policy(options, name);
   const bool left_out = leave_out(found.forward, options.benign);
   const bool left_out_backward = found.backward && leave_out(*found.backward, options.benign);
   if (options.json) {

@@ -24,7 +24,7 @@ SampleCount::Totals totals_in(const nlohmann::ordered_json& line, const char* na
   return {count_in(*found, "samples"), count_in(*found, "flagged")};
 }
 
-using Counts = std::vector<std::pair<FlagsOverTime::Place, int64_t>>;
+using Counts = std::vector<std::pair<FlagsOverTime::LocationAndCode, int64_t>>;
 
 Counts as_counts(const std::map<std::string, int64_t>& of_names) {
   Counts counts;

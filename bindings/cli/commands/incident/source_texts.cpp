@@ -45,7 +45,7 @@ SourceTexts::SourceTexts(std::string cache_dir) : cache_dir_(std::move(cache_dir
                            cache_dir_, error ? ": " + error.message() : "");
 }
 
-SourceTexts::Found SourceTexts::find(const std::string& hash, const std::string& named) const {
+SourceTexts::FoundSource SourceTexts::find(const std::string& hash, const std::string& named) const {
   if (!is_hash(hash)) return {{}, {}, "the log has no hash of it, or masks it"};
   std::string file = named;
   if (!cache_dir_.empty()) {

@@ -14,13 +14,13 @@ class SourceTexts {
  public:
   /// `cache_dir`: where they lie; empty: where the log says.
   explicit SourceTexts(std::string cache_dir);
-  struct Found {
+  struct FoundSource {
     std::optional<policy::Contents> contents;
     std::string file;     // that has them
     std::string trouble;  // why there are none: a clause
   };
   /// `named`: the file that the log names for this hash; may be empty.
-  Found find(const std::string& hash, const std::string& named) const;
+  FoundSource find(const std::string& hash, const std::string& named) const;
   /// What is wrong with `cache_dir`; empty: nothing.
   const std::string& trouble() const { return trouble_; }
 

@@ -88,7 +88,7 @@ void print_crossing(const Crossing& crossing) {
     say("    no operator can be named: {}\n        {}\n", crossing.why_unnamed, where);
     return;
   }
-  const diagnose::Step& step = *crossing.step;
+  const diagnose::RecordedStep& step = *crossing.step;
   std::string place = step.location;
   if (!step.source.file.empty())
     place += fmt::format("{}{}:{}", place.empty() ? "" : "  ", step.source.file, step.source.line);
@@ -133,7 +133,7 @@ Json tensor_json(const std::string& name, const at::Tensor& tensor) {
 Json crossing_json(const Crossing& crossing) {
   Json json = {{"operator", nullptr}, {"text", nullptr}, {"location", nullptr}, {"file", nullptr}, {"line", nullptr}};
   if (crossing.step) {
-    const diagnose::Step& step = *crossing.step;
+    const diagnose::RecordedStep& step = *crossing.step;
     json["operator"] = step.op;
     if (!step.text.empty()) json["text"] = step.text;
     if (!step.location.empty()) json["location"] = step.location;

@@ -11,7 +11,7 @@ constexpr size_t most_places = 2'000, most_series = 12;
 
 }  // namespace
 
-void FlagsOverTime::Step::add(const Step& other) {
+void FlagsOverTime::TimeStep::add(const TimeStep& other) {
   calls += other.calls;
   samples += other.samples;
   for (const auto& [place, count] : other.counts)
@@ -19,8 +19,8 @@ void FlagsOverTime::Step::add(const Step& other) {
 }
 
 void FlagsOverTime::add(double time, int64_t calls, int64_t samples,
-                        const std::vector<std::pair<Place, int64_t>>& counts) {
-  Step step{calls, samples, {}};
+                        const std::vector<std::pair<LocationAndCode, int64_t>>& counts) {
+  TimeStep step{calls, samples, {}};
   for (const auto& [place, count] : counts) {
     step.counts[place] += count;
     flags_ += count;
@@ -30,7 +30,7 @@ void FlagsOverTime::add(double time, int64_t calls, int64_t samples,
 }
 
 void FlagsOverTime::widen() {
-  std::map<int64_t, Step> wider;
+  std::map<int64_t, TimeStep> wider;
   for (const auto& [number, step] : steps_) wider[number >> 1].add(step);
   steps_ = std::move(wider);
   width_ *= 2;
@@ -41,13 +41,13 @@ nlohmann::ordered_json FlagsOverTime::json() const {
   const int64_t first = steps_.begin()->first;
   const auto size = static_cast<size_t>(steps_.rbegin()->first - first + 1);
   std::vector<int64_t> calls(size), samples(size);
-  std::map<Place, int64_t> totals;
+  std::map<LocationAndCode, int64_t> totals;
   for (const auto& [number, step] : steps_) {
     calls[static_cast<size_t>(number - first)] = step.calls;
     samples[static_cast<size_t>(number - first)] = step.samples;
     for (const auto& [place, count] : step.counts) totals[place] += count;
   }
-  std::vector<std::pair<Place, int64_t>> order(totals.begin(), totals.end());
+  std::vector<std::pair<LocationAndCode, int64_t>> order(totals.begin(), totals.end());
   std::stable_sort(order.begin(), order.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
   Json series = Json::array();
   std::vector<int64_t> others(size);

@@ -102,7 +102,7 @@ void ReportData::add(const Event& event) {
   if (name != "flags") return static_cast<void>(++skipped_.damaged);  // of no kind that this format has
   const std::string policy = text_in(event, "policy");
   if (flags_.size() >= most_policies && !flags_.count(policy)) return static_cast<void>(++skipped_.left_out);
-  std::vector<std::pair<FlagsOverTime::Place, int64_t>> counts;
+  std::vector<std::pair<FlagsOverTime::LocationAndCode, int64_t>> counts;
   for (const Event& one : list_in(event, "counts"))
     if (one.is_array() && one.size() == 3) counts.push_back({{text_of(one[0]), text_of(one[1])}, count_of(one[2])});
   flags_[policy].add(time, count_in(event, "calls"), count_in(event, "samples"), counts);

@@ -71,10 +71,10 @@ bool is_alive(lua_State* L, CompiledFunction& function, const CachePartition& pa
   return alive;
 }
 
-using Place = decltype(CompiledFunction::partitions)::iterator;
+using PartitionIterator = decltype(CompiledFunction::partitions)::iterator;
 
 /// No call finds the partition any more.
-Place take_out(lua_State* L, CompiledFunction& function, Place place) {
+PartitionIterator take_out(lua_State* L, CompiledFunction& function, PartitionIterator place) {
   push_weak_references(L, function);
   lua_pushnil(L);
   lua_rawseti(L, -2, place->second->number);
@@ -83,7 +83,7 @@ Place take_out(lua_State* L, CompiledFunction& function, Place place) {
 }
 
 /// ... and its graphs count no more.
-Place drop(lua_State* L, CompiledFunction& function, Place place) {
+PartitionIterator drop(lua_State* L, CompiledFunction& function, PartitionIterator place) {
   const CacheStatistics gone = place->second->compiled->statistics();
   function.options.graphs_made->fetch_sub(static_cast<int64_t>(gone.graphs + gone.retired), std::memory_order_relaxed);
   return take_out(L, function, place);
@@ -205,7 +205,7 @@ void drop_useless_environments(lua_State* L, CompiledFunction& function) {
     const bool empty = partition.compiled->statistics().graphs == 0 && !partition.compiled->has_breaks();
     return (too_many && empty) || !is_alive(L, function, partition);
   };
-  for (Place place = function.partitions.begin(); place != function.partitions.end();)
+  for (PartitionIterator place = function.partitions.begin(); place != function.partitions.end();)
     place = is_useless(*place->second) ? drop(L, function, place) : std::next(place);
   if (too_many) function.sweep_at = function.partitions.size() + max_environments_without_graphs;
 }
@@ -376,7 +376,7 @@ void push_statistics(lua_State* L, const CacheStatistics& statistics) {
 
 void finish_compiling(const CompiledFunction& function) {
   for (const auto& [key, partition] : function.partitions)
-    for (const capture::Entry* entry : partition->compiled->entries()) entry->executable->finish_compiling();
+    for (const capture::CacheEntry* entry : partition->compiled->entries()) entry->executable->finish_compiling();
   function.options.traces->finish_compiling();
 }
 

@@ -42,9 +42,9 @@ constexpr const char* names_of_library[] = {
     "rawequal", "rawget", "rawlen",       "rawset", "select", "string", "table", "tonumber", "tostring", "type",
     "utf8",     "xpcall", "setmetatable", "torch",  "err",    "flags",  "nn",    "triage"};
 
-class Reader {
+class ClosureReader {
  public:
-  Reader(lua_State* L, int weak_references, Variables& variables, StateParts& parts)
+  ClosureReader(lua_State* L, int weak_references, Variables& variables, StateParts& parts)
       : L_(L), weak_references_(weak_references), variables_(variables), parts_(parts) {
     reserve(L, 4 * max_depth, "closure state");
   }
@@ -135,14 +135,15 @@ class Reader {
   }
 
   /// What leads to the value that is read, where that is to be said.
-  struct Step {
+  struct PathStep {
     const char* kind;  // "upvalue", "global"; null: a field
     std::string name;
   };
   /// While alive, the values that are read are behind a step.
   class Stepping {
    public:
-    Stepping(Reader& reader, const char* kind, std::string_view name) : reader_(reader), active_(reader.wanted_) {
+    Stepping(ClosureReader& reader, const char* kind, std::string_view name)
+        : reader_(reader), active_(reader.wanted_) {
       if (active_) reader_.steps_.push_back({kind, std::string(name)});
     }
     ~Stepping() {
@@ -152,7 +153,7 @@ class Reader {
     Stepping& operator=(const Stepping&) = delete;
 
    private:
-    Reader& reader_;
+    ClosureReader& reader_;
     const bool active_;
   };
 
@@ -160,7 +161,7 @@ class Reader {
   std::string name() const {
     std::string all, path;
     for (size_t i = steps_.size(); i-- > 0;) {
-      const Step& step = steps_[i];
+      const PathStep& step = steps_[i];
       path.insert(0, step.name);
       if (!step.kind) continue;
       all += fmt::format("{}{} '{}'", all.empty() ? "" : " of ", step.kind, path);
@@ -429,7 +430,7 @@ class Reader {
   std::optional<size_t> wanted_;
   std::optional<StatePlace> place_;
   bool in_key_ = false;
-  std::vector<Step> steps_;
+  std::vector<PathStep> steps_;
   int values_ = 0;
   bool too_much_ = false;
   std::unordered_map<const at::TensorImpl*, size_t> first_of_;  // the number of the first variable that is this tensor
@@ -459,7 +460,7 @@ std::string closure_state(lua_State* L, int index, int weak_references, Variable
                           bool& too_much) {
   index = lua_absindex(L, index);
   int top = lua_gettop(L);
-  Reader reader(L, lua_absindex(L, weak_references), variables, parts);
+  ClosureReader reader(L, lua_absindex(L, weak_references), variables, parts);
   reader.globals_fingerprint();
   reader.value(index, 0);
   reader.rest_of_globals();
@@ -474,7 +475,7 @@ std::optional<StatePlace> place_in_state(lua_State* L, int index, std::string_vi
   Variables variables;
   StateParts parts;
   lua_newtable(L);
-  Reader reader(L, lua_gettop(L), variables, parts);
+  ClosureReader reader(L, lua_gettop(L), variables, parts);
   reader.globals_fingerprint();
   reader.find_place(at);
   reader.value(index, 0);

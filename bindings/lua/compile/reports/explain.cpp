@@ -48,7 +48,7 @@ Explanation explanation_of(const CompiledFunction& function) {
   if (function.odd_argument) all.breaks.push_back(*function.odd_argument);
   for (const CompiledFunction::CachePartition* partition : partitions_in_order(function)) {
     for (const capture::GraphBreak& graph_break : partition->compiled->breaks()) all.breaks.push_back(graph_break);
-    for (const capture::Entry* entry : partition->compiled->entries()) {
+    for (const capture::CacheEntry* entry : partition->compiled->entries()) {
       all.graphs.push_back(entry->graph);
       all.guards.push_back(partition->compiled->guards_text(entry->guards, partition->script->signature().inputs));
     }

@@ -105,7 +105,7 @@ std::pair<const Expression*, int> value_for(const std::vector<Expression*>& valu
 
 class Checker {
  public:
-  explicit Checker(const Options& options) : options_(options) {}
+  explicit Checker(const ParseOptions& options) : options_(options) {}
 
   std::vector<Warning> check(const Chunk& chunk, std::string_view source) {
     natural_ = is_natural(chunk, source);
@@ -437,7 +437,7 @@ class Checker {
           "nonzero first (clamp, torch.where)");
   }
 
-  Options options_;
+  ParseOptions options_;
   std::vector<Warning> warnings_;
   std::set<const Variable*> flags_, other_;                     // what variables were ever assigned
   std::map<const Variable*, const Expression*> declared_with_;  // of locals
@@ -458,7 +458,7 @@ class Checker {
 
 }  // namespace
 
-std::vector<Warning> check(std::string_view source, std::string_view chunk_name, const Options& options) {
+std::vector<Warning> check(std::string_view source, std::string_view chunk_name, const ParseOptions& options) {
   const std::unique_ptr<Chunk> chunk = parse(source, chunk_name, options);
   std::vector<Warning> warnings = Checker(options).check(*chunk, source);
   for (Warning& warning : find_unrepaired(*chunk)) warnings.push_back(std::move(warning));

@@ -152,7 +152,7 @@ std::vector<std::pair<int, std::string>> global_names(const Chunk& chunk) {
   return {names.begin(), names.end()};
 }
 
-GlobalReads global_reads(std::string_view source, std::string_view chunk_name, const Options& options) {
+GlobalReads global_reads(std::string_view source, std::string_view chunk_name, const ParseOptions& options) {
   const std::unique_ptr<Chunk> chunk = parse(source, chunk_name, options);
   const Uses uses(*chunk);
   const Assigned assigned(*chunk);
@@ -172,7 +172,8 @@ GlobalReads global_reads(std::string_view source, std::string_view chunk_name, c
   return result;
 }
 
-std::vector<UnknownParam> unknown_params(std::string_view source, std::string_view chunk_name, const Options& options) {
+std::vector<UnknownParam> unknown_params(std::string_view source, std::string_view chunk_name,
+                                         const ParseOptions& options) {
   const std::unique_ptr<Chunk> chunk = parse(source, chunk_name, options);
   const auto known = known_params(*chunk);
   std::vector<UnknownParam> unknown;
@@ -187,7 +188,7 @@ std::vector<UnknownParam> unknown_params(std::string_view source, std::string_vi
 }
 
 std::vector<std::pair<std::string, int64_t>> declared_codes(std::string_view source, std::string_view chunk_name,
-                                                            const Options& options) {
+                                                            const ParseOptions& options) {
   std::vector<std::pair<std::string, int64_t>> declared;
   if (source.find("codes") == std::string_view::npos) return declared;
   const std::unique_ptr<Chunk> chunk = parse(source, chunk_name, options);

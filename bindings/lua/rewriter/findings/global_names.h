@@ -37,7 +37,7 @@ struct GlobalReads {
 };
 
 /// Throws SyntaxError.
-GlobalReads global_reads(std::string_view source, std::string_view chunk_name, const Options& options = {});
+GlobalReads global_reads(std::string_view source, std::string_view chunk_name, const ParseOptions& options = {});
 
 /// A field of the params that a policy does not have: `p.lmit` in policy { params = {limit = 1}, run = function(z, p)
 /// }.
@@ -50,11 +50,11 @@ struct UnknownParam {
 /// Only where `params` is written as a table of names, and `run` as a function, in the call of `policy`. Throws
 /// SyntaxError.
 std::vector<UnknownParam> unknown_params(std::string_view source, std::string_view chunk_name,
-                                         const Options& options = {});
+                                         const ParseOptions& options = {});
 
 /// Names and numbers of `codes = { MISSING = 4 }` in calls of `policy`, where they are written as such. Throws
 /// SyntaxError.
 std::vector<std::pair<std::string, int64_t>> declared_codes(std::string_view source, std::string_view chunk_name,
-                                                            const Options& options = {});
+                                                            const ParseOptions& options = {});
 
 }  // namespace triage::lua::rewriter

@@ -117,7 +117,7 @@ struct Summary {
 };
 
 /// What is known of the variables of a file before values are followed.
-struct Known {
+struct KnownVariables {
   std::set<const Variable*> layers;
   std::map<const Variable*, std::set<std::string>> layers_in;  // fields of tables; "" for those without a name
   std::map<const Variable*, Summary> functions;
@@ -127,7 +127,7 @@ bool makes_layer(const Expression& e) { return kLayers.count(called_global(e)) !
 
 class Follower {
  public:
-  explicit Follower(const Known& known) : known_(known) {}
+  explicit Follower(const KnownVariables& known) : known_(known) {}
 
   std::vector<Warning> follow(const Chunk& chunk) {
     block(*chunk.main->body);
@@ -388,7 +388,7 @@ class Follower {
     }
   }
 
-  const Known& known_;
+  const KnownVariables& known_;
   std::map<const Variable*, Search> unrepaired_, searched_;
   std::vector<Warning> warnings_;
   const Function* summed_ = nullptr;
@@ -398,14 +398,14 @@ class Follower {
 
 // --- what is known beforehand
 
-void note_layers(const Expression& value, const Variable* variable, Known& known) {
+void note_layers(const Expression& value, const Variable* variable, KnownVariables& known) {
   if (makes_layer(value)) known.layers.insert(variable);
   if (value.kind != ExpressionKind::Table) return;
   for (size_t i = 0; i < value.items.size(); i++)
     if (makes_layer(*value.items[i])) known.layers_in[variable].insert(i < value.keys.size() ? value.keys[i] : "");
 }
 
-void note_layers(const Statement& s, Known& known) {
+void note_layers(const Statement& s, KnownVariables& known) {
   for (size_t i = 0; i < s.variables.size() && i < s.values.size() && s.kind == StatementKind::Local; i++)
     note_layers(*s.values[i], s.variables[i], known);
   for (size_t i = 0; i < s.targets.size() && i < s.values.size() && s.kind == StatementKind::Assign; i++) {
@@ -418,7 +418,7 @@ void note_layers(const Statement& s, Known& known) {
 }
 
 /// In the order of the file, so that one that calls another knows what that does.
-void sum_up_functions(const Statement& s, Known& known) {
+void sum_up_functions(const Statement& s, KnownVariables& known) {
   const auto note = [&](const Variable* variable, const Function& function) {
     Summary summary = Follower(known).sum_up(function);
     known.functions[variable] = std::move(summary);
@@ -431,7 +431,7 @@ void sum_up_functions(const Statement& s, Known& known) {
 }  // namespace
 
 std::vector<Warning> find_unrepaired(const Chunk& chunk) {
-  Known known;
+  KnownVariables known;
   for (const Statement& s : chunk.statements) note_layers(s, known);
   for (const Statement& s : chunk.statements) sum_up_functions(s, known);
   return Follower(known).follow(chunk);

@@ -20,11 +20,11 @@ bool has_many_values(const Expression& expression) {
 
 }  // namespace
 
-std::unique_ptr<Chunk> parse(std::string_view source, std::string_view chunk_name, const Options& options) {
+std::unique_ptr<Chunk> parse(std::string_view source, std::string_view chunk_name, const ParseOptions& options) {
   return Parser(source, chunk_name, options).parse_chunk();
 }
 
-Parser::Parser(std::string_view source, std::string_view chunk_name, const Options& options)
+Parser::Parser(std::string_view source, std::string_view chunk_name, const ParseOptions& options)
     : TokenStream(source, chunk_name, options),
       chunk_(std::make_unique<Chunk>()),
       scopes_([this](const std::string& message) { fail_meaning(message); }, work_) {}

@@ -12,11 +12,11 @@ namespace triage::lua::rewriter {
 /// Parses a chunk of Lua 5.4. Throws SyntaxError with Lua's own words, for all that Lua's compiler refuses but its
 /// limits on registers and upvalues; also for names that start with `__triage_`, and where `options.policy` for
 /// variables named `_ENV`.
-std::unique_ptr<Chunk> parse(std::string_view source, std::string_view chunk_name, const Options& options);
+std::unique_ptr<Chunk> parse(std::string_view source, std::string_view chunk_name, const ParseOptions& options);
 
 class Parser : private TokenStream {
  public:
-  Parser(std::string_view source, std::string_view chunk_name, const Options& options);
+  Parser(std::string_view source, std::string_view chunk_name, const ParseOptions& options);
   std::unique_ptr<Chunk> parse_chunk();
 
  private:

@@ -12,7 +12,7 @@ namespace triage::lua::rewriter {
 /// The tokens of a chunk, one after the other, and the errors for those that are not expected.
 class TokenStream {
  protected:
-  TokenStream(std::string_view source, std::string_view chunk_name, const Options& options)
+  TokenStream(std::string_view source, std::string_view chunk_name, const ParseOptions& options)
       : options_(options), work_(options.charge), lexer_(source, chunk_name) {}
   /// Refuses a policy with more than `most` of something (bounds.h).
   void bound(size_t count, size_t most, const char* what);
@@ -37,7 +37,7 @@ class TokenStream {
   [[noreturn]] void fail_meaning(const std::string& message);  // without
   [[noreturn]] void fail_expected(const std::string& what);
 
-  const Options options_;
+  const ParseOptions options_;
   Work work_;
   Lexer lexer_;
   Token token_;

@@ -21,7 +21,7 @@ bool is_text(lua_State* L, int index, std::string_view text) {
 namespace {
 
 /// One step from a tensor to a view of it.
-struct Step {
+struct ViewStep {
   enum Kind { select, slice, unsqueeze } kind;
   int64_t dim = 0;
   c10::IValue start, end;  // `start` is the index of a select; None is open
@@ -30,7 +30,7 @@ struct Step {
 
 /// An index taken apart: views first, then at most one gather with tensors, as PyTorch does it.
 struct Index {
-  std::vector<Step> steps;
+  std::vector<ViewStep> steps;
   std::vector<at::Tensor> gather;  // by dimension of the view; undefined: all of it
   bool by_mask = false;
   bool gathers() const {
@@ -49,9 +49,9 @@ bool is_new_axis(lua_State* L, int index) {
 }
 
 /// Reads the items of an index one after the other; `dim_` is the dimension of the view that the next one is for.
-class Reader {
+class IndexReader {
  public:
-  Reader(lua_State* L, const at::Tensor& tensor) : L_(L), tensor_(tensor) {}
+  IndexReader(lua_State* L, const at::Tensor& tensor) : L_(L), tensor_(tensor) {}
 
   Index read(int position) {
     if (lua_type(L_, position) != LUA_TTABLE) {
@@ -101,7 +101,7 @@ class Reader {
   /// Takes the item on top of the stack; `taken` of all items, for the ellipsis.
   void item(int64_t taken) {
     if (is_new_axis(L_, -1)) {
-      index_.steps.push_back({Step::unsqueeze, dim_++, {}, {}});
+      index_.steps.push_back({ViewStep::unsqueeze, dim_++, {}, {}});
     } else if (is_text(L_, -1, "...")) {
       if (auto* recorder = capture::Recorder::current()) recorder->sizes().read_rank(tensor_);
       dim_ += tensor_.dim() - taken;
@@ -111,7 +111,7 @@ class Reader {
       ++dim_;
     } else if (const at::Tensor* number = test_number(L_, -1); number && is_whole_number(*number)) {
       next_dim();
-      index_.steps.push_back({Step::select, dim_, *number, {}});
+      index_.steps.push_back({ViewStep::select, dim_, *number, {}});
     } else if (specialize_number(L_, -1); lua_isinteger(L_, -1)) {
       select(lua_tointeger(L_, -1));
     } else if (lua_type(L_, -1) == LUA_TTABLE) {
@@ -139,7 +139,7 @@ class Reader {
     if (at < -size || at >= size)
       throw std::out_of_range("index " + std::to_string(at) + " is out of bounds for dimension " +
                               std::to_string(source) + " with size " + std::to_string(size));
-    index_.steps.push_back({Step::select, dim_, at, {}});
+    index_.steps.push_back({ViewStep::select, dim_, at, {}});
   }
 
   c10::IValue bound(int table, int i) {
@@ -165,7 +165,7 @@ class Reader {
     if (length > 3)
       throw std::invalid_argument("a slice is {from, to} or {from, to, step}, got a table of " +
                                   std::to_string(length) + "; to gather by a list of indices write torch.tensor{...}");
-    Step step{Step::slice, dim_, bound(table, 1), bound(table, 2)};
+    ViewStep step{ViewStep::slice, dim_, bound(table, 1), bound(table, 2)};
     c10::IValue stride = bound(table, 3);
     step.stride = stride.isNone() ? 1 : stride.toInt();
     if (step.stride <= 0)
@@ -202,11 +202,11 @@ class Reader {
   int64_t source_dim_ = 0;  // of the tensor
 };
 
-at::Tensor apply(lua_State* L, const at::Tensor& tensor, const Step& step, bool copy) {
+at::Tensor apply(lua_State* L, const at::Tensor& tensor, const ViewStep& step, bool copy) {
   switch (step.kind) {
-    case Step::select:
+    case ViewStep::select:
       return run_for_tensor(L, copy ? "aten::select_copy" : "aten::select", "int", {tensor, step.dim, step.start});
-    case Step::slice:
+    case ViewStep::slice:
       return run_for_tensor(L, copy ? "aten::slice_copy" : "aten::slice", "Tensor",
                             {tensor, step.dim, step.start, step.end, step.stride});
     default:
@@ -270,13 +270,13 @@ at::Tensor assigned_copy(lua_State* L, const at::Tensor& view, const Index& inde
 /// which the recorder turns into a new value of the graph.
 void assign_captured(lua_State* L, const at::Tensor& tensor, const Index& index, const at::Tensor& value) {
   std::vector<at::Tensor> chain{tensor};
-  for (const Step& step : index.steps) chain.push_back(apply(L, chain.back(), step, true));
+  for (const ViewStep& step : index.steps) chain.push_back(apply(L, chain.back(), step, true));
   at::Tensor fresh = assigned_copy(L, chain.back(), index, value);
   for (size_t i = index.steps.size(); i-- > 0;) {
-    const Step& step = index.steps[i];
-    if (step.kind == Step::unsqueeze)
+    const ViewStep& step = index.steps[i];
+    if (step.kind == ViewStep::unsqueeze)
       fresh = run_for_tensor(L, "aten::squeeze", "dim", {fresh, step.dim});
-    else if (step.kind == Step::select)
+    else if (step.kind == ViewStep::select)
       fresh = run_for_tensor(L, "aten::select_scatter", "", {chain[i], fresh, step.dim, step.start});
     else
       fresh =
@@ -289,7 +289,7 @@ void assign_eager(lua_State* L, const at::Tensor& tensor, const Index& index, co
   capture::materialize(value);  // what follows reads it without an operator that a replayer sees
   capture::end_segment();
   at::Tensor view = tensor;
-  for (const Step& step : index.steps) view = apply(L, view, step, false);
+  for (const ViewStep& step : index.steps) view = apply(L, view, step, false);
   if (index.gathers())
     run(L, "aten::index_put_", "", {view, gather_list(index), value.to(view.scalar_type()), false});
   else
@@ -299,7 +299,7 @@ void assign_eager(lua_State* L, const at::Tensor& tensor, const Index& index, co
 }  // namespace
 
 at::Tensor index(lua_State* L, const at::Tensor& tensor, int position) {
-  Index index = Reader(L, tensor).read(position);
+  Index index = IndexReader(L, tensor).read(position);
   const auto* recorder = capture::Recorder::current();
   if (index.by_mask && (!recorder || !recorder->takes_dynamic_shapes()))
     capture::graph_break(capture::Break::dynamic_shape,
@@ -307,13 +307,13 @@ at::Tensor index(lua_State* L, const at::Tensor& tensor, int position) {
                          "Keep all rows and select with torch.where or err.take_ok_p; or set "
                          "triage.config.capture_dynamic_output_shape_ops.");
   at::Tensor view = tensor;
-  for (const Step& step : index.steps) view = apply(L, view, step, false);
+  for (const ViewStep& step : index.steps) view = apply(L, view, step, false);
   if (index.gathers()) return run_for_tensor(L, "aten::index", "Tensor", {view, gather_list(index)});
   return index.steps.empty() ? run_for_tensor(L, "aten::alias", "", {tensor}) : view;
 }
 
 void assign(lua_State* L, const at::Tensor& tensor, int position, int value_position) {
-  Index index = Reader(L, tensor).read(position);
+  Index index = IndexReader(L, tensor).read(position);
   at::Tensor value = value_tensor(L, value_position, tensor);
   auto* recorder = capture::Recorder::current();
   if (index.by_mask && !is_fill(index, value) && (!recorder || !recorder->takes_dynamic_shapes()))

@@ -43,7 +43,7 @@ class Parser {
   }
 
  private:
-  using Step = Formula::Step;
+  using FormulaStep = Formula::FormulaStep;
 
   [[noreturn]] void fail(const std::string& expected) const {
     throw GraphError(fmt::format("formula \"{}\": expected {} at \"{}\"", text_, expected, text_.substr(at_)));
@@ -60,12 +60,12 @@ class Parser {
   void expect(std::string_view sign) {
     if (!accept(sign)) fail(fmt::format("'{}'", sign));
   }
-  size_t add(Step step) {
+  size_t add(FormulaStep step) {
     formula_.steps.push_back(std::move(step));
     return formula_.steps.size() - 1;
   }
   size_t operation(Opcode opcode, std::vector<size_t> steps) {
-    return add({Step::Kind::operation, 0, 0, opcode, std::move(steps)});
+    return add({FormulaStep::Kind::operation, 0, 0, opcode, std::move(steps)});
   }
 
   size_t choice() {
@@ -93,7 +93,7 @@ class Parser {
     if (accept("!")) return operation(Opcode::logical_not, {prefix()});
     if (!accept("-")) return primary();
     const size_t step = prefix();
-    if (formula_.steps[step].kind != Step::Kind::number) return operation(Opcode::neg, {step});
+    if (formula_.steps[step].kind != FormulaStep::Kind::number) return operation(Opcode::neg, {step});
     formula_.steps[step].number *= -1;
     return step;
   }
@@ -108,10 +108,10 @@ class Parser {
     const size_t begin = at_;
     while (at_ < text_.size() && (std::isalnum(static_cast<unsigned char>(text_[at_])) || text_[at_] == '_')) ++at_;
     const std::string_view word = text_.substr(begin, at_ - begin);
-    if (word == "inf") return add({Step::Kind::number, 0, std::numeric_limits<double>::infinity()});
-    if (word == "nan") return add({Step::Kind::number, 0, std::numeric_limits<double>::quiet_NaN()});
+    if (word == "inf") return add({FormulaStep::Kind::number, 0, std::numeric_limits<double>::infinity()});
+    if (word == "nan") return add({FormulaStep::Kind::number, 0, std::numeric_limits<double>::quiet_NaN()});
     if (word.size() == 1 && word[0] >= 'a' && word[0] <= 'z')
-      return add({Step::Kind::operand, static_cast<size_t>(word[0] - 'a')});
+      return add({FormulaStep::Kind::operand, static_cast<size_t>(word[0] - 'a')});
     at_ = begin;
     if (!word.empty() && !std::isdigit(static_cast<unsigned char>(word[0]))) return call(word);
     return number();
@@ -123,7 +123,7 @@ class Parser {
     const auto [end, fault] = std::from_chars(begin, text_.data() + text_.size(), value);
     if (fault != std::errc()) fail("a number, an operand or a function");
     at_ += static_cast<size_t>(end - begin);
-    return add({Step::Kind::number, 0, value});
+    return add({FormulaStep::Kind::number, 0, value});
   }
 
   size_t call(std::string_view name) {
@@ -148,18 +148,19 @@ class Parser {
 
 std::vector<size_t> Formula::operands() const {
   std::set<size_t> found;
-  for (const Step& step : steps)
-    if (step.kind == Step::Kind::operand) found.insert(step.operand);
+  for (const FormulaStep& step : steps)
+    if (step.kind == FormulaStep::Kind::operand) found.insert(step.operand);
   return {found.begin(), found.end()};
 }
 
 bool Formula::is_slow() const {
-  return std::any_of(steps.begin(), steps.end(),
-                     [](const Step& step) { return step.kind == Step::Kind::operation && row_of(step.opcode).slow; });
+  return std::any_of(steps.begin(), steps.end(), [](const FormulaStep& step) {
+    return step.kind == FormulaStep::Kind::operation && row_of(step.opcode).slow;
+  });
 }
 
 bool Formula::is_condition() const {
-  return steps.back().kind == Step::Kind::operation && row_of(steps.back().opcode).signature.back() == 'b';
+  return steps.back().kind == FormulaStep::Kind::operation && row_of(steps.back().opcode).signature.back() == 'b';
 }
 
 Formula parse_formula(std::string_view text) { return Parser(text).run(); }

@@ -11,7 +11,7 @@ namespace triage::fused {
 /// they meet. Conditions are bool: `c ? x : y`, `&`, `|` and `!` take them. Every step is one opcode, in the type of
 /// its operands.
 struct Formula {
-  struct Step {
+  struct FormulaStep {
     enum class Kind : uint8_t { operand, number, operation };
     Kind kind = Kind::number;
     size_t operand = 0;
@@ -19,7 +19,7 @@ struct Formula {
     Opcode opcode = Opcode::literal;
     std::vector<size_t> steps = {};  // that it takes
   };
-  std::vector<Step> steps;  // the result last
+  std::vector<FormulaStep> steps;  // the result last
 
   std::vector<size_t> operands() const;  // each once, in order
   bool is_slow() const;

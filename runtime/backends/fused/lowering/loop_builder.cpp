@@ -119,18 +119,18 @@ Ref LoopBuilder::as_step(Ref ref) {
 /// The formula, each of its steps a value. Numbers take the type of what they meet; where only numbers meet, that of
 /// the first operand that is no condition.
 Ref LoopBuilder::steps(const Formula& formula, const std::vector<Ref>& operands) {
-  using Step = Formula::Step;
+  using FormulaStep = Formula::FormulaStep;
   Type common = Type::boolean;
   for (const size_t operand : formula.operands())
     if (const Type type = value(operands.at(operand)).type; common == Type::boolean) common = type;
   std::vector<Ref> made(formula.steps.size(), -1);  // numbers: none, until they meet another value
-  const auto number = [&](const Step& step, Type type) {
+  const auto number = [&](const FormulaStep& step, Type type) {
     return as_step(literal(type, is_real(type) ? bits_of_real(type, step.number) : static_cast<int64_t>(step.number)));
   };
   for (size_t i = 0; i < made.size(); ++i) {
-    const Step& step = formula.steps[i];
-    if (step.kind == Step::Kind::operand) made[i] = operands[step.operand];
-    if (step.kind != Step::Kind::operation) continue;
+    const FormulaStep& step = formula.steps[i];
+    if (step.kind == FormulaStep::Kind::operand) made[i] = operands[step.operand];
+    if (step.kind != FormulaStep::Kind::operation) continue;
     const std::string_view letters = row_of(step.opcode).signature;
     std::vector<Ref> taken;
     for (size_t k = 0; k < step.steps.size(); ++k) {

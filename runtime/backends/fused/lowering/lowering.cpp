@@ -144,7 +144,7 @@ bool Lowering::attempt(c10::function_ref<bool()> lower) {
   return false;
 }
 
-void Lowering::remember(Known& known, const Value* value, Lowered lowered) {
+void Lowering::remember(LoweredValues& known, const Value* value, Lowered lowered) {
   if (known.insert_or_assign(value, std::move(lowered)).second) added_.emplace_back(&known, value);
 }
 

@@ -96,8 +96,8 @@ class Lowering : public LoopBuilder {
   std::optional<Reshape::Size> asked_size(const graph::Operand& item);
   bool fits_batch(const std::vector<Reshape::Size>& sizes);
   std::optional<Ref> value_again(Ref ref, int32_t first, int32_t extent, std::map<Ref, Ref>& known);
-  using Known = std::unordered_map<const graph::Value*, Lowered>;
-  void remember(Known& known, const graph::Value* value, Lowered lowered);
+  using LoweredValues = std::unordered_map<const graph::Value*, Lowered>;
+  void remember(LoweredValues& known, const graph::Value* value, Lowered lowered);
 
   int64_t batch_;
   const c10::Device device_;
@@ -105,11 +105,11 @@ class Lowering : public LoopBuilder {
   const graph::Node* node_ = nullptr;
   bool refuses_numbers_ = false;  // ATen raises for numbers of this node that do not fit
   std::vector<const graph::Value*> arguments_;
-  Known tensors_;                                                   // computed here
-  std::set<const graph::Value*> batch_sizes_;                       // of tensors of the batch
-  Known read_;                                                      // read in their own form
-  std::map<std::pair<const graph::Value*, int32_t>, Ref> columns_;  // read as a column of that extent
-  std::vector<std::pair<Known*, const graph::Value*>> added_;       // by the node that is being lowered
+  LoweredValues tensors_;                                              // computed here
+  std::set<const graph::Value*> batch_sizes_;                          // of tensors of the batch
+  LoweredValues read_;                                                 // read in their own form
+  std::map<std::pair<const graph::Value*, int32_t>, Ref> columns_;     // read as a column of that extent
+  std::vector<std::pair<LoweredValues*, const graph::Value*>> added_;  // by the node that is being lowered
 };
 
 TensorForm row_form(at::ScalarType dtype, int64_t rank = 1);

@@ -69,7 +69,7 @@ PartSequence::PartSequence(const Graph& graph, const std::vector<FusionGroup>& p
 
 /// `leaves`: what it computes is an output of the graph.
 void PartSequence::add_step(const FusionGroup& part, bool leaves) {
-  Step step;
+  PartStep step;
   for (const Value* value : part.inputs) step.inputs.push_back(registers_.at(value));
   for (const Value* value : part.outputs) step.outputs.push_back(add(value));
   if (part.same_as) {
@@ -126,7 +126,7 @@ bool PartSequence::reads_what_is_there() const {
   std::vector<bool> there(count_);
   std::fill_n(there.begin(), num_inputs_ + constants_.size(), true);
   const auto is_there = [&](size_t at) { return there[at]; };
-  for (const Step& step : steps_) {
+  for (const PartStep& step : steps_) {
     if (!std::all_of(step.inputs.begin(), step.inputs.end(), is_there)) return false;
     for (const size_t at : step.outputs) there[at] = true;
     for (const size_t at : step.done) there[at] = false;
@@ -134,18 +134,18 @@ bool PartSequence::reads_what_is_there() const {
   return std::all_of(outputs_.begin(), outputs_.end(), is_there);
 }
 
-bool PartSequence::makes_all_outputs(const Step& step) const {
+bool PartSequence::makes_all_outputs(const PartStep& step) const {
   return std::all_of(outputs_.begin(), outputs_.end(), [&](size_t at) { return has(step.outputs, at); });
 }
 
-bool PartSequence::reads_all_inputs(const Step& step) const {
+bool PartSequence::reads_all_inputs(const PartStep& step) const {
   for (size_t i = 0; i < num_inputs_; ++i)
     if (!has(step.inputs, i)) return false;
   return true;
 }
 
 /// The graph's inputs, all and in order?
-bool PartSequence::takes_the_inputs(const Step& step) const {
+bool PartSequence::takes_the_inputs(const PartStep& step) const {
   bool same = step.inputs.size() == num_inputs_;
   for (size_t i = 0; same && i < num_inputs_; ++i) same = step.inputs[i] == i;
   return same;
@@ -174,7 +174,7 @@ bool PartSequence::run_parts(at::ArrayRef<at::Tensor> inputs, Tensors& outputs, 
   file.resize(count_);
   bool fits = true;
   for (size_t number = 0; number < steps_.size(); ++number) {
-    const Step& step = steps_[number];
+    const PartStep& step = steps_[number];
     made.clear();
     fits &= run_part(number, [&](StepTimes* times) { return run(step, file, inputs, made, call, times); });
     if (step.may_share) own_outputs(step, file, inputs, made);
@@ -185,7 +185,7 @@ bool PartSequence::run_parts(at::ArrayRef<at::Tensor> inputs, Tensors& outputs, 
   return fits;
 }
 
-bool PartSequence::run(const Step& step, const Tensors& file, at::ArrayRef<at::Tensor> inputs, Tensors& made,
+bool PartSequence::run(const PartStep& step, const Tensors& file, at::ArrayRef<at::Tensor> inputs, Tensors& made,
                        const CallContext& call, StepTimes* times) const {
   Tensors given, donated;
   for (const size_t at : step.inputs) given.push_back(file[at]);
@@ -211,7 +211,7 @@ bool PartSequence::is_alone(size_t at, const Tensors& file, at::ArrayRef<at::Ten
 }
 
 /// Copies of the results of ATen that leave the graph and have the memory of something else.
-void PartSequence::own_outputs(const Step& step, const Tensors& file, at::ArrayRef<at::Tensor> inputs,
+void PartSequence::own_outputs(const PartStep& step, const Tensors& file, at::ArrayRef<at::Tensor> inputs,
                                Tensors& made) const {
   for (size_t i = 0; i < made.size(); ++i) {
     if (!has(outputs_, step.outputs[i])) continue;
@@ -225,26 +225,26 @@ void PartSequence::own_outputs(const Step& step, const Tensors& file, at::ArrayR
 }
 
 void PartSequence::finish_compiling() const {
-  for (const Step& step : steps_)
+  for (const PartStep& step : steps_)
     if (!step.repeats) step.run->finish_compiling();
 }
 
 LoopTiers PartSequence::loops() const {
   LoopTiers loops;
-  for (const Step& step : steps_)
+  for (const PartStep& step : steps_)
     if (!step.repeats) loops += step.run->loops();
   return loops;
 }
 
 size_t PartSequence::spared_calls() const {
   size_t calls = 0;
-  for (const Step& step : steps_) calls += step.group ? step.group->spared_calls() : 0;
+  for (const PartStep& step : steps_) calls += step.group ? step.group->spared_calls() : 0;
   return calls;
 }
 
 size_t PartSequence::bytes() const {
-  size_t bytes = sizeof(*this) + steps_.capacity() * sizeof(Step);
-  for (const Step& step : steps_)
+  size_t bytes = sizeof(*this) + steps_.capacity() * sizeof(PartStep);
+  for (const PartStep& step : steps_)
     if (!step.repeats) bytes += step.run->bytes();
   return bytes;
 }

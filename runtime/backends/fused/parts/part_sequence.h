@@ -30,7 +30,7 @@ class PartSequence {
  private:
   using Registers = std::vector<size_t>;
   using Tensors = std::vector<at::Tensor>;
-  struct Step {
+  struct PartStep {
     std::shared_ptr<Executable> run;
     bool repeats = false;              // an earlier step's, for another call of its region
     const LoopGroup* group = nullptr;  // where it is one
@@ -43,17 +43,17 @@ class PartSequence {
   OutputPool& pool_of_call();
   void find_last_uses();
   bool reads_what_is_there() const;
-  bool makes_all_outputs(const Step& step) const;
-  bool reads_all_inputs(const Step& step) const;
-  bool takes_the_inputs(const Step& step) const;
+  bool makes_all_outputs(const PartStep& step) const;
+  bool reads_all_inputs(const PartStep& step) const;
+  bool takes_the_inputs(const PartStep& step) const;
   /// Of more than one call: nobody may write to it, or get it as an output.
   bool is_lasting(size_t at) const { return (at >= num_inputs_ && at < num_inputs_ + constants_.size()) || kept_[at]; }
   bool is_made(size_t at) const { return at >= num_inputs_ + constants_.size() && !is_lasting(at); }
   bool run_parts(at::ArrayRef<at::Tensor> inputs, Tensors& outputs, const CallContext& call, TimedCall* timed) const;
-  bool run(const Step& step, const Tensors& file, at::ArrayRef<at::Tensor> inputs, Tensors& made,
+  bool run(const PartStep& step, const Tensors& file, at::ArrayRef<at::Tensor> inputs, Tensors& made,
            const CallContext& call, StepTimes* times) const;
   bool is_alone(size_t at, const Tensors& file, at::ArrayRef<at::Tensor> inputs) const;
-  void own_outputs(const Step& step, const Tensors& file, at::ArrayRef<at::Tensor> inputs, Tensors& made) const;
+  void own_outputs(const PartStep& step, const Tensors& file, at::ArrayRef<at::Tensor> inputs, Tensors& made) const;
   size_t add(const graph::Value* value) { return registers_.emplace(value, registers_.size()).first->second; }
 
   c10::Device device_;
@@ -62,7 +62,7 @@ class PartSequence {
   Tensors constants_;
   std::unique_ptr<OutputPool> shared_;  // of all parts, where there are several
   std::deque<OutputPool> own_;          // of calls, where there is none
-  std::vector<Step> steps_;
+  std::vector<PartStep> steps_;
   Registers outputs_;
   std::vector<bool> kept_;            // registers of steps that keep their results
   const LoopGroup* whole_ = nullptr;  // where one step is everything

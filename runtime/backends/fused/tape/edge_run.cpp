@@ -58,7 +58,7 @@ void EdgeRun::finish_level(const Steps::Level& level, int64_t rows) const {
 void EdgeRun::look_again(const Steps::Edges& edges, int32_t extent, int64_t rows) const {
   const EdgeTotals of = totals(edges, 0);
   primitives().edges->start(of, rows);
-  const SlotMemory::Place& values = memory_.first(edges.values);
+  const SlotMemory::SlotPlace& values = memory_.first(edges.values);
   const int64_t count = memory_.extent(extent);
   for (int64_t first = 0; first < count; first += Steps::chunk) {
     JoinedRows all{};

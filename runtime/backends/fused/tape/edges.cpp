@@ -23,12 +23,12 @@ WatchedStep watched_step(const Steps::Op& op, Watching what) {
 
 class EdgesOfLoop {
  public:
-  struct Known {
+  struct SlotFacts {
     std::set<int32_t> read;    // read_as_values
     std::set<int32_t> chosen;  // may lie in the place of others
     std::set<int64_t> zeros;   // where numbers lie that stand in the graph and are 0
   };
-  EdgesOfLoop(Steps& steps, Steps::Loop& loop, const Known& known) : steps_(steps), loop_(loop), known_(known) {}
+  EdgesOfLoop(Steps& steps, Steps::Loop& loop, const SlotFacts& known) : steps_(steps), loop_(loop), known_(known) {}
 
   void run() {
     std::map<int32_t, std::vector<Steps::Reduction*>> asked;  // by what they ask
@@ -111,13 +111,13 @@ class EdgesOfLoop {
 
   Steps& steps_;
   Steps::Loop& loop_;
-  const Known& known_;
+  const SlotFacts& known_;
 };
 
 }  // namespace
 
 void find_edges(Steps& steps) {
-  EdgesOfLoop::Known known{read_as_values(steps), {}, {}};
+  EdgesOfLoop::SlotFacts known{read_as_values(steps), {}, {}};
   for (const Steps::Choice& one : steps.choices) known.chosen.insert({one.out, one.of[0], one.of[1]});
   for (const auto& [offset, bytes] : steps.literals)
     if (std::all_of(bytes.begin(), bytes.end(), [](char byte) { return byte == 0; })) known.zeros.insert(offset);

@@ -44,7 +44,7 @@ class MergesOfLoop {
     return ops;
   }();
   /// What the nodes and operands of a merge are in this loop.
-  struct Found {
+  struct MergeMatch {
     Steps::Operands operands = Steps::none;
     std::array<int, Merge::most_nodes> ops = no_ops;
     std::optional<Type> type;
@@ -80,7 +80,7 @@ class MergesOfLoop {
     return found == producers_.end() || found->second.size() != 1 ? -1 : *found->second.begin();
   }
 
-  bool node_is(const Merge& merge, int8_t node, int i, Found& found) const {
+  bool node_is(const Merge& merge, int8_t node, int i, MergeMatch& found) const {
     graph::count_visits();
     const auto k = static_cast<size_t>(node);
     if (i < 0) return false;
@@ -95,9 +95,11 @@ class MergesOfLoop {
         return false;
     return true;
   }
-  static bool is(Found& found, Type type) { return found.type.value_or(type) == type && (found.type = type, true); }
+  static bool is(MergeMatch& found, Type type) {
+    return found.type.value_or(type) == type && (found.type = type, true);
+  }
 
-  bool operand_is(const Merge& merge, int8_t which, int32_t slot, bool single, Found& found) const {
+  bool operand_is(const Merge& merge, int8_t which, int32_t slot, bool single, MergeMatch& found) const {
     if (which < 0) return !single && node_is(merge, static_cast<int8_t>(-1 - which), producer(slot), found);
     const auto k = static_cast<size_t>(which);
     if ((merge.operands[k] == 's') != single || (found.operands[k] >= 0 && found.operands[k] != slot)) return false;
@@ -109,7 +111,7 @@ class MergesOfLoop {
   /// The nodes that nobody else reads, so that the merge leaves nothing of them. Nothing where it does not pay: what
   /// others read too is computed twice, which must be cheap, and some step must be saved. `reduction`: that the merge
   /// becomes a part of, or -1.
-  std::optional<Gone> leaves(const Merge& merge, const Found& found, int reduction) const {
+  std::optional<Gone> leaves(const Merge& merge, const MergeMatch& found, int reduction) const {
     Gone gone{};
     const auto root = static_cast<size_t>(reduction >= 0 ? merge.joined : merge.stored);
     int saved = reduction >= 0;
@@ -124,7 +126,7 @@ class MergesOfLoop {
     }
     return saved > 0 ? std::optional(gone) : std::nullopt;
   }
-  bool is_read_by_others(const Merge& merge, const Found& found, const Gone& gone, size_t k, int reduction) const {
+  bool is_read_by_others(const Merge& merge, const MergeMatch& found, const Gone& gone, size_t k, int reduction) const {
     const int32_t out = op(found.ops[k]).out;
     if (std::count(found.operands.begin(), found.operands.end(), out)) return true;  // t + t, where t is a * b
     const auto read = readers_.find(out);
@@ -139,7 +141,7 @@ class MergesOfLoop {
 
   void map(size_t number, size_t i) {
     const Merge& merge = merges[number];
-    Found found;
+    MergeMatch found;
     if (!node_is(merge, merge.stored, static_cast<int>(i), found)) return;
     const auto gone = leaves(merge, found, -1);
     if (!gone) return;
@@ -159,7 +161,7 @@ class MergesOfLoop {
     const Merge& merge = merges[number];
     const int reduction = static_cast<int>(&one - loop_.reductions.data());
     if (one.merged || one.join != merge.join) return;
-    Found found;
+    MergeMatch found;
     if (!node_is(merge, merge.joined, producer(one.operand), found)) return;
     if (merge.stored >= 0 && merge.stored != merge.joined && !find_stored(merge, found)) return;
     const auto gone = leaves(merge, found, reduction);
@@ -177,13 +179,13 @@ class MergesOfLoop {
   }
 
   /// Adds the op whose result the merge stores: it reads an operand, or a node that is found already.
-  bool find_stored(const Merge& merge, Found& found) const {
+  bool find_stored(const Merge& merge, MergeMatch& found) const {
     const int8_t read = merge.nodes[static_cast<size_t>(merge.stored)].in[0];
     const auto readers = readers_.find(read >= 0 ? found.operands[static_cast<size_t>(read)]
                                                  : op(found.ops[static_cast<size_t>(-1 - read)]).out);
     if (readers == readers_.end()) return false;
     for (const int reader : readers->second) {
-      Found with = found;
+      MergeMatch with = found;
       if (node_is(merge, merge.stored, reader, with)) {
         found = with;
         return true;
@@ -193,7 +195,7 @@ class MergesOfLoop {
   }
 
   /// Removes what is gone, but for the op that the merge took the place of.
-  void remove(const Merge& merge, const Found& found, const Gone& gone, int but) {
+  void remove(const Merge& merge, const MergeMatch& found, const Gone& gone, int but) {
     for (size_t k = 0; k < merge.count; ++k) {
       const int i = found.ops[k];
       if (!gone[k] || i == but) continue;

@@ -28,10 +28,10 @@ constexpr int64_t cached_bytes = 2 << 20;
 /// One call on one thread. `Clock`: NoClock, or the StepClock of a call that is timed.
 template <class Clock>
 class TapeRun {
-  using Place = SlotMemory::Place;
+  using SlotPlace = SlotMemory::SlotPlace;
 
  public:
-  TapeRun(const Steps& steps, const Call& call, Clock& clock)
+  TapeRun(const Steps& steps, const LoopCall& call, Clock& clock)
       : steps_(steps), clock_(clock), memory_(steps, call), segments_(memory_), edges_(memory_) {}
 
   void run_rows(int64_t begin, int64_t end) {
@@ -94,7 +94,7 @@ class TapeRun {
   void read_block(int64_t row) {
     for (const int32_t index : steps_.of_caller) {
       const Steps::Slot& one = memory_.slot(index);
-      Place& place = memory_.first(index);
+      SlotPlace& place = memory_.first(index);
       place.memory =
           one.home == Home::input ? memory_.input(one.number) : static_cast<char*>(memory_.call.out[one.number]);
       place.memory += row * place.step;
@@ -196,13 +196,13 @@ class TapeRun {
       return Steps::rows_at_once;
     return Steps::chunk / std::max<int64_t>(1, count);
   }
-  bool is_register(const Place& place) const {
+  bool is_register(const SlotPlace& place) const {
     return place.memory >= memory_.registers && place.memory < memory_.lanes;
   }
   /// How many rows from `row` on, at most so many, have the conditions of that one.
   int64_t rows_alike(const Steps::Loop& loop, int64_t row, int64_t most) const {
     for (const int32_t index : loop.conditions) {
-      const Place& conditions = memory_.first(index);
+      const SlotPlace& conditions = memory_.first(index);
       if (conditions.step == 0) continue;  // one for all rows
       const char* const first = conditions.memory + row;
       most = std::find_if(first + 1, first + most, [&](char other) { return (other != 0) != (*first != 0); }) - first;
@@ -212,7 +212,7 @@ class TapeRun {
 
   /// Processors fetch within a page of memory; rows are many pages.
   void look_ahead(int32_t level, int64_t row) {
-    const auto fetch = [&](const Steps::Fetch& one, int64_t wanted, Place& place) {
+    const auto fetch = [&](const Steps::Fetch& one, int64_t wanted, SlotPlace& place) {
       if (one.level != level || memory_.extent(memory_.slot(one.slot).extent) > Steps::chunk ||
           !(one.slow || is_beyond_cache_))
         return;
@@ -232,7 +232,7 @@ class TapeRun {
   /// The first row from `row` on that may need something of the level.
   int64_t next_row(const Steps::Level& level, int64_t row) const {
     if (!level.only || row >= used_) return row;
-    const Place& conditions = memory_.first(level.only->condition);
+    const SlotPlace& conditions = memory_.first(level.only->condition);
     if (conditions.step != 1) return row;  // one for all rows
     const void* const next = std::memchr(conditions.memory + row, level.only->wanted, static_cast<size_t>(used_ - row));
     return next ? static_cast<const char*>(next) - conditions.memory : used_;
@@ -340,7 +340,7 @@ class TapeRun {
   RowOperands operands(const Steps::Operands& slots, int64_t first) const {
     RowOperands found;
     for (size_t i = 0; i < slots.size() && slots[i] >= 0; ++i) {
-      const Place& place = memory_.current(slots[i]);
+      const SlotPlace& place = memory_.current(slots[i]);
       found.in[i] = place.at(first);
       found.steps[i] = place.step;
     }
@@ -355,7 +355,7 @@ class TapeRun {
       step =
           op.single >> chosen & 1 ? primitives().fill(memory_.slot(op.out).size) : copy_step(memory_.slot(op.out).size);
     }
-    const Place& out = memory_.current(op.out);
+    const SlotPlace& out = memory_.current(op.out);
     char* to = out.at(first);
     if (rows > 1 && are_dense(op, n)) n *= rows, rows = 1;
     for (; rows > 0; --rows, to += out.step) {
@@ -404,16 +404,16 @@ class TapeRun {
 
   void start_totals(const Steps::Reduction& one, int64_t rows) const {
     if (steps_.width > 1) return one.steps->start(memory_.first(one.out).memory, tile_lanes, one.start);
-    const Place& total = memory_.current(one.total);
+    const SlotPlace& total = memory_.current(one.total);
     for (int64_t i = 0; i < rows; ++i) start_total(steps_, one, total.memory + i * total.step);
   }
   void reduce(const Steps::Reduction& one, int64_t first, int64_t n, int64_t rows) const {
     if (steps_.width > 1)
       return one.steps->into_tile(memory_.first(one.out).memory, memory_.current(one.operand).at(first),
                                   n / tile_lanes);
-    const Place& total = memory_.current(one.total);
+    const SlotPlace& total = memory_.current(one.total);
     if (!one.merged) {
-      const Place& from = memory_.current(one.operand);
+      const SlotPlace& from = memory_.current(one.operand);
       for (int64_t i = 0; i < rows; ++i)
         one.steps->block(total.memory + i * total.step, from.at(first) + i * from.step, n, one.start);
       return;
@@ -458,7 +458,7 @@ class TapeRun {
   SlotMemory memory_;
   const SegmentSteps segments_;
   const EdgeRun edges_;
-  Place ahead_in_{}, ahead_out_{};
+  SlotPlace ahead_in_{}, ahead_out_{};
   bool is_beyond_cache_ = false;
   int64_t used_ = 1, left_ = 0;  // rows of the block; behind it
 };
@@ -472,7 +472,7 @@ size_t Tape::steps() const {
     for (const Steps::Loop& loop : level.loops) count += loop.ops.size() + loop.passes;
   return count;
 }
-void Tape::run(const Call& call, int64_t begin, int64_t end) const {
+void Tape::run(const LoopCall& call, int64_t begin, int64_t end) const {
   if (!call.times) {
     NoClock none;
     return TapeRun(*steps_, call, none).run_rows(begin, end);

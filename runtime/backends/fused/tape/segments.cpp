@@ -8,13 +8,13 @@ namespace triage::fused {
 
 void SegmentSteps::fill_positions(const Steps::Positions& one) const {
   auto* to = reinterpret_cast<int64_t*>(memory_.first(one.out).memory);
-  const Parts parts = one.in_segment ? parts_of(one.extent) : Parts{1, memory_.extent(one.extent), 1};
+  const SegmentLayout parts = one.in_segment ? parts_of(one.extent) : SegmentLayout{1, memory_.extent(one.extent), 1};
   const int64_t side_by_side = parts.inner * steps_.width;
   for (int64_t outer = 0; outer < parts.segments / parts.inner; ++outer)
     for (int64_t i = 0; i < parts.positions; ++i, to += side_by_side) std::fill_n(to, side_by_side, i);
 }
 
-SegmentSteps::Parts SegmentSteps::parts_of(int32_t index) const {
+SegmentSteps::SegmentLayout SegmentSteps::parts_of(int32_t index) const {
   const Extent& whole = steps_.extents[static_cast<size_t>(index)];
   if (whole.segments < 0) return {1, memory_.extent(index), 1};
   return {memory_.extent(whole.segments), memory_.extent(whole.positions),
@@ -22,7 +22,7 @@ SegmentSteps::Parts SegmentSteps::parts_of(int32_t index) const {
 }
 
 void SegmentSteps::reduce(const Steps::SegmentReduction& one, int64_t row) const {
-  const Parts parts = parts_of(one.extent);
+  const SegmentLayout parts = parts_of(one.extent);
   const Ends ends{memory_.memory(one.of.operand, row), memory_.memory(one.of.out, row),
                   memory_.slot(one.of.operand).size, memory_.slot(one.of.out).size};
   if (steps_.width > 1)
@@ -33,7 +33,7 @@ void SegmentSteps::reduce(const Steps::SegmentReduction& one, int64_t row) const
     reduce_by_blocks(one, parts, ends);
 }
 
-void SegmentSteps::reduce_tile(const Steps::SegmentReduction& one, const Parts& parts, const Ends& ends) const {
+void SegmentSteps::reduce_tile(const Steps::SegmentReduction& one, const SegmentLayout& parts, const Ends& ends) const {
   const int64_t from = ends.from_size * tile_lanes, to = ends.to_size * tile_lanes;
   if (one.whole) one.of.steps->start(ends.to, tile_lanes, one.of.start);
   for (int64_t segment = 0; segment < parts.segments; ++segment) {
@@ -48,7 +48,8 @@ void SegmentSteps::reduce_tile(const Steps::SegmentReduction& one, const Parts& 
   }
 }
 
-void SegmentSteps::reduce_by_blocks(const Steps::SegmentReduction& one, const Parts& parts, const Ends& ends) const {
+void SegmentSteps::reduce_by_blocks(const Steps::SegmentReduction& one, const SegmentLayout& parts,
+                                    const Ends& ends) const {
   for (int64_t segment = 0; segment < parts.segments; ++segment) {
     if (segment == 0 || !one.whole) start_total(steps_, one.of, memory_.totals);
     const char* const first = ends.from + segment * parts.positions * ends.from_size;
@@ -61,7 +62,8 @@ void SegmentSteps::reduce_by_blocks(const Steps::SegmentReduction& one, const Pa
 }
 
 /// tile_lanes segments at a time, each in a lane of its own.
-void SegmentSteps::reduce_in_lanes(const Steps::SegmentReduction& one, const Parts& parts, const Ends& ends) const {
+void SegmentSteps::reduce_in_lanes(const Steps::SegmentReduction& one, const SegmentLayout& parts,
+                                   const Ends& ends) const {
   const int64_t side_by_side =
       steps_.extents[static_cast<size_t>(one.extent)].inner >= 0 ? parts.inner : parts.segments;
   const auto start_totals = [&] {
@@ -79,8 +81,8 @@ void SegmentSteps::reduce_in_lanes(const Steps::SegmentReduction& one, const Par
   if (one.whole) one.of.steps->joined_totals(ends.to, memory_.totals);
 }
 
-void SegmentSteps::add_segments(const Steps::SegmentReduction& one, const Parts& parts, int64_t segment, int64_t used,
-                                const Ends& ends) const {
+void SegmentSteps::add_segments(const Steps::SegmentReduction& one, const SegmentLayout& parts, int64_t segment,
+                                int64_t used, const Ends& ends) const {
   const int64_t size = ends.from_size;
   for (int64_t begun = 0; begun < parts.positions; begun += segment_block_positions) {
     const int64_t n = std::min(segment_block_positions, parts.positions - begun);
@@ -126,7 +128,7 @@ void SegmentSteps::spread(const Steps::Spread& one, int64_t row) const {
 }
 /// Each value as often as its segment has positions.
 template <class T>
-void SegmentSteps::spread_segments(const Parts& parts, const T* from, T* to) const {
+void SegmentSteps::spread_segments(const SegmentLayout& parts, const T* from, T* to) const {
   const int64_t side_by_side = parts.inner * steps_.width;
   for (int64_t outer = 0; outer < parts.segments / parts.inner; ++outer, from += side_by_side)
     for (int64_t i = 0; i < parts.positions; ++i, to += side_by_side) {
@@ -138,7 +140,7 @@ void SegmentSteps::spread_segments(const Parts& parts, const T* from, T* to) con
 }
 /// The values of all positions, for each segment.
 template <class T>
-void SegmentSteps::spread_positions(const Parts& parts, const T* from, T* to) const {
+void SegmentSteps::spread_positions(const SegmentLayout& parts, const T* from, T* to) const {
   const int64_t width = steps_.width;
   for (int64_t outer = 0; outer < parts.segments / parts.inner; ++outer)
     if (parts.inner == 1) {

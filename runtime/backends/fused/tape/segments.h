@@ -13,7 +13,7 @@ class SegmentSteps {
 
  private:
   /// Of an extent: how many segments, and positions in each; `inner` segments lie side by side between two positions.
-  struct Parts {
+  struct SegmentLayout {
     int64_t segments, positions, inner;
     int64_t first_of(int64_t segment) const { return segment / inner * positions * inner + segment % inner; }
   };
@@ -23,16 +23,16 @@ class SegmentSteps {
     char* to;
     int64_t from_size, to_size;
   };
-  Parts parts_of(int32_t extent) const;
-  void reduce_tile(const Steps::SegmentReduction& one, const Parts& parts, const Ends& ends) const;
-  void reduce_by_blocks(const Steps::SegmentReduction& one, const Parts& parts, const Ends& ends) const;
-  void reduce_in_lanes(const Steps::SegmentReduction& one, const Parts& parts, const Ends& ends) const;
-  void add_segments(const Steps::SegmentReduction& one, const Parts& parts, int64_t segment, int64_t used,
+  SegmentLayout parts_of(int32_t extent) const;
+  void reduce_tile(const Steps::SegmentReduction& one, const SegmentLayout& parts, const Ends& ends) const;
+  void reduce_by_blocks(const Steps::SegmentReduction& one, const SegmentLayout& parts, const Ends& ends) const;
+  void reduce_in_lanes(const Steps::SegmentReduction& one, const SegmentLayout& parts, const Ends& ends) const;
+  void add_segments(const Steps::SegmentReduction& one, const SegmentLayout& parts, int64_t segment, int64_t used,
                     const Ends& ends) const;
   template <class T>
-  void spread_segments(const Parts& parts, const T* from, T* to) const;
+  void spread_segments(const SegmentLayout& parts, const T* from, T* to) const;
   template <class T>
-  void spread_positions(const Parts& parts, const T* from, T* to) const;
+  void spread_positions(const SegmentLayout& parts, const T* from, T* to) const;
 
   const SlotMemory& memory_;
   const Steps& steps_;

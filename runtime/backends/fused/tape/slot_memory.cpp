@@ -43,8 +43,8 @@ int64_t bytes_of(size_t count) {
 /// registers, lanes, totals, tile, lanes of edges.
 std::array<int64_t, 9> fixed_bytes(const Steps& steps) {
   const size_t count = steps.slots.size();
-  return {bytes_of<SlotMemory::Place>(count),
-          bytes_of<SlotMemory::Place>(count),
+  return {bytes_of<SlotMemory::SlotPlace>(count),
+          bytes_of<SlotMemory::SlotPlace>(count),
           bytes_of<const Steps::Op*>(steps.most_ops),
           steps.cell_bytes,
           steps.registers * kRegister,
@@ -63,14 +63,14 @@ int64_t slot_bytes(const Steps& steps, const Steps::Slot& slot, const int64_t* e
 
 }  // namespace
 
-SlotMemory::SlotMemory(const Steps& all_steps, const Call& of_call)
+SlotMemory::SlotMemory(const Steps& all_steps, const LoopCall& of_call)
     : steps(all_steps), call(of_call), block_rows(rows_of_block(all_steps, of_call.extents)) {
   char* memory = call.scratch;
   const auto take = [&](int64_t bytes) { return std::exchange(memory, memory + whole_lines(bytes)); };
   const size_t count = steps.slots.size();
   const auto fixed = fixed_bytes(steps);
-  first_ = new (take(fixed[0])) Place[count];
-  current_ = new (take(fixed[1])) Place[count];
+  first_ = new (take(fixed[0])) SlotPlace[count];
+  current_ = new (take(fixed[1])) SlotPlace[count];
   active = new (take(fixed[2])) const Steps::Op*[steps.most_ops];
   size_t next = 3;
   for (char** const part : {&cells, &registers, &lanes, &totals, &tile, &edge_lanes}) *part = take(fixed[next++]);

@@ -10,13 +10,13 @@ namespace triage::fused {
 class SlotMemory {
  public:
   /// Of a slot in a row: how far it is to the next row and to the next value.
-  struct Place {
+  struct SlotPlace {
     char* memory;
     int64_t step, advance;
     char* at(int64_t position) const { return memory + position * advance; }
   };
 
-  SlotMemory(const Steps& steps, const Call& call);
+  SlotMemory(const Steps& steps, const LoopCall& call);
   /// How much scratch memory that takes, where the rows have these extents.
   static int64_t bytes(const Steps& steps, const int64_t* extents);
 
@@ -25,23 +25,23 @@ class SlotMemory {
   char* input(int32_t number) const { return static_cast<char*>(const_cast<void*>(call.in[number])); }
 
   /// A slot in the first row of the block.
-  Place& first(int32_t index) { return first_[index]; }
-  const Place& first(int32_t index) const { return first_[index]; }
+  SlotPlace& first(int32_t index) { return first_[index]; }
+  const SlotPlace& first(int32_t index) const { return first_[index]; }
   /// A slot in the row that a loop goes through, of which `prepare` says where it is.
-  Place& current(int32_t index) { return current_[index]; }
-  const Place& current(int32_t index) const { return current_[index]; }
+  SlotPlace& current(int32_t index) { return current_[index]; }
+  const SlotPlace& current(int32_t index) const { return current_[index]; }
   /// Where the slot itself has the row, whatever it selects.
   char* own_memory(int32_t index, int64_t row) const { return first_[index].memory + row * first_[index].step; }
   bool holds(int32_t condition, int64_t row) const { return *own_memory(condition, row) != 0; }
   /// Where a slot has the row: of one that selects, the slot that the row takes.
   char* memory(int32_t index, int64_t row) const { return own_memory(taken(index, row), row); }
   void move_to(int32_t index, int64_t row) {
-    const Place& first = first_[taken(index, row)];
+    const SlotPlace& first = first_[taken(index, row)];
     current_[index] = {first.memory + row * first.step, first.step, first.advance};
   }
 
   const Steps& steps;
-  const Call& call;
+  const LoopCall& call;
   const int64_t block_rows;  // Rows have the same bits in every block.
   const Steps::Op** active;  // what the current row needs of a loop
   char *cells, *registers, *lanes, *totals, *tile, *edge_lanes;
@@ -50,7 +50,7 @@ class SlotMemory {
   int32_t taken(int32_t index, int64_t row) const { return slot(index).choice < 0 ? index : taken_slot(index, row); }
   int32_t taken_slot(int32_t index, int64_t row) const;
 
-  Place *first_, *current_;
+  SlotPlace *first_, *current_;
 };
 
 /// Sums of real numbers are added up as doubles.

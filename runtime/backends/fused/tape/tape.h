@@ -32,9 +32,9 @@ class Tape {
   /// Null where some value has no primitive; or where the output cannot be written in place.
   static std::unique_ptr<const Tape> make(const Loops& loops, Lanes lanes, std::optional<InPlace> in_place = {});
   ~Tape();
-  /// What `run` takes of Call::scratch for rows of these extents.
+  /// What `run` takes of LoopCall::scratch for rows of these extents.
   int64_t scratch_bytes(c10::ArrayRef<int64_t> extents) const;
-  void run(const Call& call, int64_t begin, int64_t end) const;
+  void run(const LoopCall& call, int64_t begin, int64_t end) const;
   /// How many there are over positions.
   size_t steps() const;
   /// The steps as text. `lines`: Loops::lines.
