@@ -23,22 +23,22 @@ namespace {
 constexpr size_t most_outputs = 16;
 
 /// A function of the host, and what it gets as `user`.
-struct HostFunction {
+struct HostCallback {
   std::string name;
   TriageFunction call, shapes;
   void* user;
   void (*free_user)(void* user);
   bool is_defined = false;  // until then, `user` is the host's
 
-  HostFunction(std::string given_name, TriageFunction function, void* given_user, const TriageFunctionOptions& options)
+  HostCallback(std::string given_name, TriageFunction function, void* given_user, const TriageFunctionOptions& options)
       : name(std::move(given_name)),
         call(function),
         shapes(options.shapes),
         user(given_user),
         free_user(options.free_user) {}
-  HostFunction(const HostFunction&) = delete;
-  HostFunction& operator=(const HostFunction&) = delete;
-  ~HostFunction() {
+  HostCallback(const HostCallback&) = delete;
+  HostCallback& operator=(const HostCallback&) = delete;
+  ~HostCallback() {
     if (!is_defined || !free_user) return;
     const InCallback inside;
     free_user(user);
@@ -46,7 +46,7 @@ struct HostFunction {
 };
 
 /// Calls it, and takes over what it returns. Throws where it says that it failed.
-std::vector<DLManagedTensor*> call_host(const HostFunction& function, TriageFunction called, Taken& outputs,
+std::vector<DLManagedTensor*> call_host(const HostCallback& function, TriageFunction called, Taken& outputs,
                                         const std::vector<DLManagedTensor*>& inputs) {
   std::array<DLManagedTensor*, most_outputs> room{};
   TriageFunctionCall call{};
@@ -84,7 +84,7 @@ std::vector<DLManagedTensor*> call_host(const HostFunction& function, TriageFunc
   return given;
 }
 
-std::vector<at::Tensor> run_host(const HostFunction& function, const std::vector<at::Tensor>& tensors) {
+std::vector<at::Tensor> run_host(const HostCallback& function, const std::vector<at::Tensor>& tensors) {
   const std::string what = fmt::format("input of function `{}`", function.name);
   const std::string returned = fmt::format("output of function `{}`", function.name);
   Lent inputs;
@@ -97,14 +97,14 @@ std::vector<at::Tensor> run_host(const HostFunction& function, const std::vector
   return results;
 }
 
-std::vector<graph::TensorMeta> shapes_of_host(const HostFunction& function,
+std::vector<graph::TensorMeta> shapes_of_host(const HostCallback& function,
                                               const std::vector<graph::TensorMeta>& inputs) {
   const std::string what = fmt::format("input of `shapes` of function `{}`", function.name);
   const std::string returned = fmt::format("output of `shapes` of function `{}`", function.name);
-  std::vector<Form> forms;
+  std::vector<DlpackDescription> forms;
   for (size_t i = 0; i < inputs.size(); ++i) forms.emplace_back(inputs[i], what.c_str(), i);
   std::vector<DLManagedTensor*> given;
-  for (Form& form : forms) given.push_back(&form.managed);
+  for (DlpackDescription& form : forms) given.push_back(&form.managed);
   Taken outputs(returned.c_str());
   const std::vector<DLManagedTensor*> results = call_host(function, function.shapes, outputs, given);
   std::vector<graph::TensorMeta> metas;
@@ -131,7 +131,7 @@ TriageStatus define_function(TriageRuntime* runtime, const char* name, TriageFun
     const Use definer(runtime);
     const TriageFunctionOptions given = options_of(options, "options");
     if (!function) throw Misuse("`function` is null; pass a function");
-    auto host = std::make_shared<HostFunction>(std::string(text(name, "name")), function, user, given);
+    auto host = std::make_shared<HostCallback>(std::string(text(name, "name")), function, user, given);
     FunctionOptions for_cpp;
     for_cpp.pure = choice(given.pure, 2, "options->pure");
     if (given.shapes)

@@ -20,24 +20,24 @@ namespace {
 constexpr int bool_code = 6;  // kDLBool, which the dlpack.h of LibTorch 1.13 lacks
 constexpr int32_t max_dims = 64;
 
-struct Dtype {
+struct DlpackDtype {
   at::ScalarType type;
   int code, bits;
 };
-constexpr Dtype dtypes[] = {{at::kFloat, kDLFloat, 32},
-                            {at::kDouble, kDLFloat, 64},
-                            {at::kHalf, kDLFloat, 16},
-                            {at::kBFloat16, kDLBfloat, 16},
-                            {at::kLong, kDLInt, 64},
-                            {at::kInt, kDLInt, 32},
-                            {at::kShort, kDLInt, 16},
-                            {at::kChar, kDLInt, 8},
-                            {at::kByte, kDLUInt, 8},
-                            {at::kBool, bool_code, 8},
-                            {at::kComplexFloat, kDLComplex, 64},
-                            {at::kComplexDouble, kDLComplex, 128}};
+constexpr DlpackDtype dtypes[] = {{at::kFloat, kDLFloat, 32},
+                                  {at::kDouble, kDLFloat, 64},
+                                  {at::kHalf, kDLFloat, 16},
+                                  {at::kBFloat16, kDLBfloat, 16},
+                                  {at::kLong, kDLInt, 64},
+                                  {at::kInt, kDLInt, 32},
+                                  {at::kShort, kDLInt, 16},
+                                  {at::kChar, kDLInt, 8},
+                                  {at::kByte, kDLUInt, 8},
+                                  {at::kBool, bool_code, 8},
+                                  {at::kComplexFloat, kDLComplex, 64},
+                                  {at::kComplexDouble, kDLComplex, 128}};
 
-DLDataType described_as(const Dtype& dtype) {
+DLDataType described_as(const DlpackDtype& dtype) {
   return {static_cast<uint8_t>(dtype.code), static_cast<uint8_t>(dtype.bits), 1};
 }
 
@@ -53,7 +53,7 @@ struct Named {
 
 at::ScalarType dtype_of(const DLDataType& dtype, const Named& name) {
   if (dtype.lanes == 1) {
-    for (const Dtype& row : dtypes)
+    for (const DlpackDtype& row : dtypes)
       if (row.code == dtype.code && row.bits == dtype.bits) return row.type;
   }
   name.refuse(
@@ -64,8 +64,8 @@ at::ScalarType dtype_of(const DLDataType& dtype, const Named& name) {
       bool_code, int{kDLComplex});
 }
 
-const Dtype& dtype_for(at::ScalarType type, const Named& name) {
-  for (const Dtype& row : dtypes)
+const DlpackDtype& dtype_for(at::ScalarType type, const Named& name) {
+  for (const DlpackDtype& row : dtypes)
     if (row.type == type) return row;
   name.refuse("it has dtype {}, which DLPack cannot describe; convert it before, as in x:float()", c10::toString(type));
 }
@@ -152,8 +152,8 @@ at::Tensor convert(const DLManagedTensor* managed, std::unique_ptr<void, void (*
 }
 
 /// A tensor that the host holds.
-struct Given {
-  explicit Given(at::Tensor held) : tensor(std::move(held)) {}
+struct DlpackTensor {
+  explicit DlpackTensor(at::Tensor held) : tensor(std::move(held)) {}
   at::Tensor tensor;
   DLManagedTensor managed{};
 };
@@ -215,12 +215,12 @@ DLManagedTensor* give(at::Tensor tensor, const char* what, size_t number) {
     name.refuse(
         "it is a sparse or quantized tensor, which DLPack cannot describe; make it dense before, as in x:to_dense()");
   const DLDevice device = device_for(tensor.device(), name);
-  const Dtype& dtype = dtype_for(tensor.scalar_type(), name);
+  const DlpackDtype& dtype = dtype_for(tensor.scalar_type(), name);
   tensor = tensor.resolve_conj().resolve_neg();
   if (tensor.numel() > 0 && !tensor.data_ptr()) tensor = tensor.clone();  // zeros that LibTorch keeps without memory
   if (tensor.numel() > 0 && !tensor.data_ptr())
     name.refuse("it has no memory of its own; let the policy return a copy");
-  auto given = std::make_unique<Given>(std::move(tensor));
+  auto given = std::make_unique<DlpackTensor>(std::move(tensor));
   const at::Tensor& held = given->tensor;
   DLTensor& described = given->managed.dl_tensor;
   described.data = held.data_ptr();
@@ -230,11 +230,12 @@ DLManagedTensor* give(at::Tensor tensor, const char* what, size_t number) {
   described.shape = const_cast<int64_t*>(held.sizes().data());      // NOLINT: DLPack has no const
   described.strides = const_cast<int64_t*>(held.strides().data());  // NOLINT
   given->managed.manager_ctx = given.get();
-  given->managed.deleter = [](DLManagedTensor* self) { delete static_cast<Given*>(self->manager_ctx); };
+  given->managed.deleter = [](DLManagedTensor* self) { delete static_cast<DlpackTensor*>(self->manager_ctx); };
   return &given.release()->managed;
 }
 
-Form::Form(const graph::TensorMeta& meta, const char* what, size_t number) : sizes(meta.sizes) {
+DlpackDescription::DlpackDescription(const graph::TensorMeta& meta, const char* what, size_t number)
+    : sizes(meta.sizes) {
   const Named name{what, number};
   DLTensor& described = managed.dl_tensor;
   described.device = device_for(meta.device, name);

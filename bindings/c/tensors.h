@@ -60,8 +60,8 @@ class Lent {
 };
 
 /// Describes a tensor without its data. Throws as `give` does.
-struct Form {
-  Form(const graph::TensorMeta& meta, const char* what, size_t number);
+struct DlpackDescription {
+  DlpackDescription(const graph::TensorMeta& meta, const char* what, size_t number);
   std::vector<int64_t> sizes;  // its memory is that of managed's shape, wherever this is moved
   DLManagedTensor managed{};
 };

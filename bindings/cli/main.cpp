@@ -26,7 +26,7 @@ using namespace triage::cli;
 constexpr int failed = 1, wrong_use = 2;
 
 /// What went wrong, for a person or for a program. `at`: the script's line.
-struct Failure {
+struct CommandFailure {
   const char* kind;  // as for error_json
   int status;
   std::string message;
@@ -34,7 +34,7 @@ struct Failure {
   std::string traceback = {};
 };
 
-int complain(const Chosen& chosen, const Failure& failure) {
+int complain(const ParsedCommand& chosen, const CommandFailure& failure) {
   if (!chosen.json || has_printed_json()) {
     // A graph break shows the user's code itself.
     const bool said = failure.message.find(failure.traceback) != std::string::npos;
@@ -46,7 +46,7 @@ int complain(const Chosen& chosen, const Failure& failure) {
   return failure.status;
 }
 
-int run_action(const Chosen& chosen) {
+int run_action(const ParsedCommand& chosen) {
   try {
     return chosen.action();
   } catch (const UsageError& error) {
@@ -81,7 +81,7 @@ int main(int argc, char** argv) {
   std::optional<std::string> wrong_variable;
   try {
     if (triage::messages::check_logs_of_environment()) {
-      say("{}", Block{triage::messages::artefacts_help()});
+      say("{}", PreformattedText{triage::messages::artefacts_help()});
       return finish_output("triage", 0);
     }
     triage::messages::check_repro_of_environment();
@@ -90,7 +90,7 @@ int main(int argc, char** argv) {
   } catch (const triage::ConfigError& error) {
     wrong_variable = error.what();
   }
-  const Chosen chosen = parse_command_line(argc, argv);
+  const ParsedCommand chosen = parse_command_line(argc, argv);
   check_output_at_exit(chosen.command);
   if (wrong_variable) return finish_output(chosen.command, complain(chosen, {"config", wrong_use, *wrong_variable}));
   return finish_output(chosen.command, chosen.action ? run_action(chosen) : chosen.status);

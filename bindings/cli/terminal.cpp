@@ -104,7 +104,8 @@ bool json_is_out = false;
 bool has_printed_json() { return json_is_out; }
 
 void print_json(const nlohmann::ordered_json& json, bool on_one_line) {
-  say("{}\n", Block{json.dump(on_one_line ? -1 : 2, ' ', true, nlohmann::ordered_json::error_handler_t::replace)});
+  say("{}\n",
+      PreformattedText{json.dump(on_one_line ? -1 : 2, ' ', true, nlohmann::ordered_json::error_handler_t::replace)});
   flush(stdout);
   json_is_out |= !on_one_line;
 }

@@ -25,14 +25,14 @@ std::string paint(Paint paint, std::string_view text);
 void write(std::FILE* to, std::string_view text);
 
 /// Lines that the program has laid out itself, of parts that are on one line each.
-struct Block {
+struct PreformattedText {
   std::string text;
 };
 
 /// A text in its place on a line. Further lines of it are indented, unless they are: none looks like a line of the
 /// program, such as an event of `triage watch`.
 std::string in_place(std::string_view text);
-inline std::string in_place(const Block& block) { return block.text; }
+inline std::string in_place(const PreformattedText& block) { return block.text; }
 template <typename T>
 requires(!std::is_convertible_v<const T&, std::string_view>) const T& in_place(const T& value) {
   static_assert(std::is_arithmetic_v<T> || std::is_same_v<T, std::tm>, "a list may hold text: make one of it");
@@ -83,9 +83,9 @@ class Progress {
 }  // namespace triage::cli
 
 template <>
-struct fmt::formatter<triage::cli::Block> : fmt::formatter<fmt::string_view> {
+struct fmt::formatter<triage::cli::PreformattedText> : fmt::formatter<fmt::string_view> {
   template <typename Context>
-  auto format(const triage::cli::Block& block, Context& context) const {
+  auto format(const triage::cli::PreformattedText& block, Context& context) const {
     return fmt::formatter<fmt::string_view>::format(block.text, context);
   }
 };

@@ -36,14 +36,14 @@ struct CopiedConstant {
 };
 
 /// A graph cut in two: what a backend computes, and behind it the calls that only say how outputs lie in memory.
-struct Cut {
+struct GraphCut {
   Graph computed, behind;  // `behind` takes the inputs of the graph, what `computed` gives, and copies of constants
   std::vector<CopiedConstant> constants;
 };
 
-class Cutter {
+class OutputAliasCutter {
  public:
-  Cutter(const Graph& graph, LentMemory lent)
+  OutputAliasCutter(const Graph& graph, LentMemory lent)
       : graph_(graph), lent_(lent), outputs_(graph.outputs().begin(), graph.outputs().end()), memory_(graph) {}
 
   /// False where a backend can have the graph as it is.
@@ -54,20 +54,20 @@ class Cutter {
            });
   }
 
-  Cut run() {
+  GraphCut run() {
     for (const Value* output : graph_.outputs())
       if (is_made_behind(output)) make_behind(output);
     TRIAGE_ASSERT(std::none_of(behind_.begin(), behind_.end(), runs_once));
     find_needed();
-    Cut cut{computed(), Graph(graph_.name()), {}};
+    GraphCut cut{computed(), Graph(graph_.name()), {}};
     build_behind(cut);
     return cut;
   }
 
   /// For who makes the outputs as ATen does anyway: all of the graph behind the cut.
-  Cut run_whole() {
+  GraphCut run_whole() {
     for (const auto& node : graph_.nodes()) behind_.insert(node.get());
-    Cut cut{Graph(graph_.name()), Graph(graph_.name()), {}};
+    GraphCut cut{Graph(graph_.name()), Graph(graph_.name()), {}};
     build_behind(cut);
     return cut;
   }
@@ -135,7 +135,7 @@ class Cutter {
     return graph;
   }
 
-  void build_behind(Cut& cut) {
+  void build_behind(GraphCut& cut) {
     Graph& graph = cut.behind;
     graph::Copies copies;
     for (const auto& input : graph_.inputs()) graph::copy_input(graph, input, copies);
@@ -173,7 +173,7 @@ class Cutter {
 
 class CutExecutable final : public Executable {
  public:
-  CutExecutable(const Cut& cut, const std::vector<at::Tensor>& examples, const Backend& backend, LentMemory lent)
+  CutExecutable(const GraphCut& cut, const std::vector<at::Tensor>& examples, const Backend& backend, LentMemory lent)
       : computed_(cut.computed.nodes().empty() ? nullptr : backend(cut.computed, examples)),
         behind_(compile_eager_as_it_is(cut.behind)),
         constants_(cut.constants),
@@ -219,13 +219,13 @@ class CutExecutable final : public Executable {
 
 std::unique_ptr<Executable> compile_outputs(const Graph& graph, const std::vector<at::Tensor>& examples,
                                             const Backend& backend, LentMemory lent) {
-  Cutter cutter(graph, lent);
+  OutputAliasCutter cutter(graph, lent);
   if (!cutter.needed()) return backend(graph, examples);
   return std::make_unique<CutExecutable>(cutter.run(), examples, backend, lent);
 }
 
 std::unique_ptr<Executable> compile_outputs_eager(const Graph& graph, const Backend& interpreter, LentMemory lent) {
-  Cutter cutter(graph, lent);
+  OutputAliasCutter cutter(graph, lent);
   if (!cutter.needed()) return interpreter(graph, {});
   return std::make_unique<CutExecutable>(cutter.run_whole(), std::vector<at::Tensor>(), interpreter, lent);
 }

@@ -48,8 +48,8 @@ class Surroundings {
   Surroundings& operator=(const Surroundings&) = delete;
 
  private:
-  struct Before;
-  std::unique_ptr<Before> before_;
+  struct SavedSettings;
+  std::unique_ptr<SavedSettings> before_;
 };
 
 /// How this process differs from that of the capsule, where that may change bits: a sentence each.

@@ -99,7 +99,7 @@ Json surroundings() {
           {"locations", location_facts()}};
 }
 
-struct Surroundings::Before {
+struct Surroundings::SavedSettings {
   bool grad = c10::GradMode::is_enabled();
   caffe2::TypeMeta dtype = at::get_default_dtype();
   Stance stance = get_stance();
@@ -108,7 +108,7 @@ struct Surroundings::Before {
   std::optional<c10::InferenceMode> inference;
 };
 
-Surroundings::Surroundings(const Json& facts) : before_(std::make_unique<Before>()) {
+Surroundings::Surroundings(const Json& facts) : before_(std::make_unique<SavedSettings>()) {
   const Json& modes = member(facts, "modes");
   const Json& compiler = member(facts, "compiler_config");
   const auto dtype =

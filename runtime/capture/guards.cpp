@@ -50,13 +50,13 @@ std::string why(const std::vector<Source>& lines, size_t guard, const std::strin
 
 }  // namespace
 
-Guards::Input Guards::Input::of(const at::Tensor& tensor) {
+Guards::InputGuard Guards::InputGuard::of(const at::Tensor& tensor) {
   const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
   return {impl->key_set().raw_repr(), tensor.dtype(),           tensor.device().index(), tensor.dim(),
           tensor.requires_grad(),     impl->is_wrapped_number()};
 }
 
-bool Guards::Input::fits(const at::Tensor& tensor) const noexcept {
+bool Guards::InputGuard::fits(const at::Tensor& tensor) const noexcept {
   const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
   return impl->key_set().raw_repr() == keys && impl->dtype() == dtype && impl->dim() == rank &&
          tensor.device().index() == device_index && tensor.requires_grad() == requires_grad &&
@@ -71,7 +71,7 @@ bool Guards::Variable::holds(at::ArrayRef<at::Tensor> script_variables) const no
 
 Guards Guards::of(at::ArrayRef<at::Tensor> inputs, size_t num_params) {
   Guards guards;
-  for (const auto& input : inputs) guards.inputs.push_back(Guards::Input::of(input));
+  for (const auto& input : inputs) guards.inputs.push_back(Guards::InputGuard::of(input));
   for (size_t i = 0; i + num_params < inputs.size(); ++i) guards.same_as.push_back(number_among(inputs, inputs[i]));
   auto thread_state = c10::impl::tls_local_dispatch_key_set();
   guards.included_keys = (thread_state.included_ - random::scope_keys).raw_repr();
@@ -90,8 +90,8 @@ void Guards::add_variables(const graph::Graph& graph, at::ArrayRef<at::Tensor> s
     if (!constant.variable) continue;
     const at::Tensor& tensor = constant.tensor;
     const size_t number = number_among(script_variables, tensor);
-    variables.push_back({number < script_variables.size() ? at::Tensor() : tensor, number, Guards::Input::of(tensor),
-                         tensor.sizes().vec()});
+    variables.push_back({number < script_variables.size() ? at::Tensor() : tensor, number,
+                         Guards::InputGuard::of(tensor), tensor.sizes().vec()});
   }
 }
 
@@ -99,7 +99,7 @@ void Guards::add_host_tensor(const at::Tensor& tensor) {
   const auto is_same = [&](const Variable& known) { return known.tensor.is_same(tensor); };
   const bool has_sizes = tensor.defined() && !tensor.key_set().has(c10::DispatchKey::NestedTensor);
   if (!has_sizes || std::any_of(variables.begin(), variables.end(), is_same)) return;
-  variables.push_back({tensor, 0, Guards::Input::of(tensor), tensor.sizes().vec()});
+  variables.push_back({tensor, 0, Guards::InputGuard::of(tensor), tensor.sizes().vec()});
 }
 
 bool Guards::hold(at::ArrayRef<at::Tensor> tensors, at::ArrayRef<at::Tensor> script_variables) const noexcept {
@@ -148,7 +148,7 @@ std::string Guards::failure(at::ArrayRef<at::Tensor> tensors, const std::vector<
                             at::ArrayRef<at::Tensor> script_variables) const {
   std::ostringstream out;
   for (size_t i = 0; i < inputs.size() && i < tensors.size(); ++i) {
-    const Input& guard = inputs[i];
+    const InputGuard& guard = inputs[i];
     const at::Tensor& tensor = tensors[i];
     out << "tensor '" << name_of(i, names) << "' ";
     if (tensor.dim() != guard.rank) {
@@ -229,7 +229,7 @@ std::string Guards::failure(at::ArrayRef<at::Tensor> tensors, const std::vector<
 std::string Guards::text(const std::vector<std::string>& names) const {
   std::ostringstream out;
   for (size_t i = 0; i < inputs.size(); ++i) {
-    const Input& guard = inputs[i];
+    const InputGuard& guard = inputs[i];
     out << name_of(i, names) << ": dtype " << name_of(guard.dtype) << read_at(kind_lines, i, &KindLines::dtype)
         << ", rank " << guard.rank << read_at(kind_lines, i, &KindLines::rank)
         << (guard.requires_grad ? ", requires grad" : "") << (guard.wrapped ? ", a number" : "") << "\n";

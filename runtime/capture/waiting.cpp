@@ -23,7 +23,7 @@ namespace triage::capture {
 namespace {
 
 struct Wait {
-  const Held* wanted;
+  const HeldResource* wanted;
   std::string name;
 };
 
@@ -40,9 +40,9 @@ struct Waits {
   }
 
   /// What the holder of `wanted` waits for, what the holder of that waits for, and so on, if that leads to this thread.
-  std::string path_to_this_thread(const Held& wanted) const {
+  std::string path_to_this_thread(const HeldResource& wanted) const {
     std::string path;
-    const Held* next = &wanted;
+    const HeldResource* next = &wanted;
     for (size_t steps = 0; steps <= by_thread.size(); ++steps) {
       const std::thread::id holder = next->holder();
       if (holder == std::this_thread::get_id()) return path;
@@ -62,7 +62,7 @@ Waits& waits() {
 
 }  // namespace
 
-Waiting::Waiting(const Held& wanted, std::string name) {
+Waiting::Waiting(const HeldResource& wanted, std::string name) {
   Waits& all = waits();
   const std::lock_guard lock(all.mutex);
   all.forget_parent();

@@ -9,16 +9,16 @@
 namespace triage::capture {
 
 /// What one thread has, and others wait for.
-class Held {
+class HeldResource {
  public:
   virtual std::thread::id holder() const noexcept = 0;
 
  protected:
-  ~Held() = default;
+  ~HeldResource() = default;
 };
 
 /// The work of one thread, for whose end others wait.
-class HeldBy final : public Held {
+class HeldBy final : public HeldResource {
  public:
   explicit HeldBy(std::thread::id holder) : holder_(holder) {}
   std::thread::id holder() const noexcept override { return holder_; }
@@ -34,14 +34,14 @@ class HeldBy final : public Held {
 class Waiting {
  public:
   /// `name` of what is wanted: "policy 'repair'". `wanted` lives as long as this.
-  Waiting(const Held& wanted, std::string name);
+  Waiting(const HeldResource& wanted, std::string name);
   ~Waiting();
   Waiting(const Waiting&) = delete;
   Waiting& operator=(const Waiting&) = delete;
 };
 
 /// A mutex that is held for long, by calls and reloads that may ask for others.
-class OwnedMutex final : public Held {
+class OwnedMutex final : public HeldResource {
  public:
   using Deadline = std::optional<std::chrono::steady_clock::time_point>;
 

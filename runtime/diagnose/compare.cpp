@@ -65,12 +65,12 @@ at::Tensor units_of_largest(const at::Tensor& given, const at::Tensor& eager) {
   return at::where(finite, (given.to(at::kDouble) - exact).abs() / unit, own);
 }
 
-struct Largest {
+struct LargestDifference {
   double units = 0;
   int64_t row = 0;
 };
 
-Largest largest_difference(at::Tensor given, at::Tensor eager, bool gradient) {
+LargestDifference largest_difference(at::Tensor given, at::Tensor eager, bool gradient) {
   if (!given.defined() && !eager.defined()) return {};
   if (given.defined() != eager.defined() || given.scalar_type() != eager.scalar_type() ||
       given.sizes() != eager.sizes())
@@ -92,7 +92,7 @@ ValueDifference difference_of(std::string value, const at::Tensor& given, const 
                               const at::Tensor& float64, bool gradient) {
   ValueDifference found;
   found.value = std::move(value);
-  const Largest largest = largest_difference(given, eager, gradient);
+  const LargestDifference largest = largest_difference(given, eager, gradient);
   found.units = largest.units, found.row = largest.row;
   if (largest.units > 0) found.wrong = diagnose::wrong_numbers(given, eager, float64).value_or("");
   return found;

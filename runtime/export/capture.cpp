@@ -174,7 +174,7 @@ void check_sizes(const Recorder::CaptureResult& captured, const ExportOptions& o
   }
 }
 
-struct Given {
+struct CaptureArguments {
   const std::string& name;
   const std::vector<std::string>& input_names;
   at::ArrayRef<at::Tensor> inputs, params;
@@ -203,7 +203,7 @@ void tell_sizes(Recorder& recorder, const std::vector<at::Tensor>& inputs, const
 }
 
 /// One run of `fn`, recorded. Inputs that are one tensor by `same` are one to `fn`, and apart in the graph.
-Recorder::CaptureResult record(const Given& given, const Sameness& same, const ExportOptions& options,
+Recorder::CaptureResult record(const CaptureArguments& given, const Sameness& same, const ExportOptions& options,
                                const Function& fn) {
   const capture::OutsideBranches outside;
   Recorder recorder(given.name, /*strict=*/true);
@@ -276,7 +276,7 @@ graph::Values differentiable(const graph::Graph& graph) {
   return values;
 }
 
-ExportedProgram capture_program(const Given& given, ExportOptions options, const Function& fn) {
+ExportedProgram capture_program(const CaptureArguments& given, ExportOptions options, const Function& fn) {
   if (compat::autocast_state())
     throw InputError(
         "export: autocast is on, and a program cannot save this mode; export outside of the autocast scope");
@@ -355,7 +355,7 @@ ExportedProgram export_script(Script& script, at::ArrayRef<at::Tensor> inputs, a
   StateInputs state(signature, inputs, options);
   for (const StateSpec& spec : signature.state) names.push_back(spec.name);
   for (const Param& param : signature.params) names.push_back(param.name);
-  Given given{script.name(), names, state.with_inputs, params, signature.outputs, state.notes};
+  CaptureArguments given{script.name(), names, state.with_inputs, params, signature.outputs, state.notes};
   const auto call = [&](at::ArrayRef<at::Tensor> traced) {
     const at::ArrayRef<at::Tensor> first = traced.slice(inputs.size(), signature.state.size());
     std::vector<at::Tensor> behind = traced.slice(state.with_inputs.size()).vec();  // params, then state

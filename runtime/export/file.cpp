@@ -82,11 +82,11 @@ bool is_large(const graph::Constant& constant) { return constant.tensor.numel() 
 /// A copy of `graph` in which `lifted` constants are inputs, or inputs that `held` names are constants again.
 class Copier {
  public:
-  struct Held {
+  struct HeldConstant {
     at::Tensor tensor;
     bool variable = false;
   };
-  Copier(const Graph& graph, bool lift, std::unordered_map<std::string, Held> held)
+  Copier(const Graph& graph, bool lift, std::unordered_map<std::string, HeldConstant> held)
       : graph_(graph), lift_(lift), held_(std::move(held)), copy_(graph.name()) {}
 
   Graph run() {
@@ -130,7 +130,7 @@ class Copier {
 
   const Graph& graph_;
   bool lift_;
-  std::unordered_map<std::string, Held> held_;
+  std::unordered_map<std::string, HeldConstant> held_;
   Graph copy_;
   std::unordered_map<const Value*, Value*> map_;
 };
@@ -156,7 +156,7 @@ int64_t count_of(const Parsed& json) {
 }
 
 at::Tensor tensor_of(const Parsed& json) {
-  const graph::Layout layout = graph::layout_of(json.at("type").get_ref<const std::string&>());
+  const graph::TensorLayout layout = graph::layout_of(json.at("type").get_ref<const std::string&>());
   std::string bytes = from_base64(json.at("data").get_ref<const std::string&>());
   if (files::checked_bytes(layout.sizes, c10::elementSize(layout.dtype)) != bytes.size())
     throw GraphError(fmt::format("constant `{}` holds {} bytes, which does not match its type",
@@ -215,18 +215,18 @@ ExportOptions options_of(const Parsed& json) {
   return options;
 }
 
-std::unordered_map<std::string, Copier::Held> constants_of(const Parsed& json) {
-  std::unordered_map<std::string, Copier::Held> held;
+std::unordered_map<std::string, Copier::HeldConstant> constants_of(const Parsed& json) {
+  std::unordered_map<std::string, Copier::HeldConstant> held;
   for (const Parsed& constant : json) {
     const std::string name = constant.at("name").get<std::string>();
-    if (!held.try_emplace(name, Copier::Held{tensor_of(constant), constant.at("variable").get<bool>()}).second)
+    if (!held.try_emplace(name, Copier::HeldConstant{tensor_of(constant), constant.at("variable").get<bool>()}).second)
       throw GraphError(fmt::format("it holds constant `{}` twice", name));
   }
   return held;
 }
 
 /// What the file holds values for stands in its graph as an input of that type.
-void check_held(const Graph& lifted, const std::unordered_map<std::string, Copier::Held>& held) {
+void check_held(const Graph& lifted, const std::unordered_map<std::string, Copier::HeldConstant>& held) {
   size_t found = 0;
   for (const auto& input : lifted.inputs()) {
     const auto known = held.find(input.value->name);
@@ -250,7 +250,7 @@ std::shared_ptr<ExportedProgram::State> read(std::string_view content, bool as_s
   ExportOptions options = options_of(json);
   std::vector<c10::IValue> params;
   for (const Parsed& value : json.at("params")) params.push_back(number_of(value));
-  std::unordered_map<std::string, Copier::Held> held = constants_of(json.at("constants"));
+  std::unordered_map<std::string, Copier::HeldConstant> held = constants_of(json.at("constants"));
   const Graph lifted = graph::parse(std::string(content.substr(rule + kRule.size())));
   check_held(lifted, held);
   if (!as_saved) return nullptr;

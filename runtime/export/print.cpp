@@ -83,7 +83,7 @@ class Printer {
   const std::string& name(const Value& value) const { return program_.names.at(&value); }
 
   std::string type(const Value& value) const {
-    if (const symbols::Expression* number = shapes_.table.find(&value)) return "Sym(" + number->text + ")";
+    if (const symbols::SymbolicExpression* number = shapes_.table.find(&value)) return "Sym(" + number->text + ")";
     if (!value.meta) return "?";
     const auto found = shapes_.dims.find(&value);
     std::string text = graph::short_dtype(value.meta->dtype) + "[";

@@ -179,7 +179,7 @@ void ExportedProgram::State::name_assertions() {
     const size_t from = text.find(before);
     const size_t to = from == std::string::npos ? from : text.find('\'', from + before.size());
     if (to == std::string::npos) continue;
-    const symbols::Expression* truth = shapes().table.find(condition);
+    const symbols::SymbolicExpression* truth = shapes().table.find(condition);
     const std::string told = from > start.size() ? text.substr(start.size(), from - start.size()) : "";
     node->operands[1] = c10::IValue(std::string(start) + (truth ? " for expression " + truth->text : told) +
                                     std::string(before) + names.at(condition) + text.substr(to));

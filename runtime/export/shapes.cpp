@@ -274,7 +274,7 @@ Shapes shapes_of(const Graph& graph, const ExportOptions& options) {
           return sizes;
         },
         [&, i](const Value* value) -> std::optional<int64_t> {
-          const symbols::Expression* number = first.find(value);
+          const symbols::SymbolicExpression* number = first.find(value);
           return number && number->whole ? values_at(number->text, i) : std::nullopt;
         });
   }

@@ -25,11 +25,12 @@ inline std::string checksum_line(std::string_view label, uint64_t checksum) {
 }
 
 /// A text without such a line, and whether that is the one of its content. `before`: as `checksum` takes it.
-struct Checked {
+struct ChecksummedText {
   std::string_view content;
   bool intact = false;
 };
-inline Checked without_checksum(std::string_view text, std::string_view label, uint64_t before = kChecksumOfNothing) {
+inline ChecksummedText without_checksum(std::string_view text, std::string_view label,
+                                        uint64_t before = kChecksumOfNothing) {
   const size_t end = text.rfind(label);
   if (end == std::string_view::npos) return {text, false};
   const std::string_view content = text.substr(0, end);

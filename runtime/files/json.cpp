@@ -14,9 +14,9 @@ using Json = nlohmann::json;
 
 /// Looks at a text before anything is made of it. (A callback of Json::parse could, but the library then looks through
 /// all members of an object for each that ends.)
-class Checker final : public nlohmann::json_sax<Json> {
+class JsonBoundsChecker final : public nlohmann::json_sax<Json> {
  public:
-  Checker(std::string_view what, const JsonBounds& bounds) : what_(what), bounds_(bounds) {}
+  JsonBoundsChecker(std::string_view what, const JsonBounds& bounds) : what_(what), bounds_(bounds) {}
 
   bool null() override { return count(); }
   bool boolean(bool) override { return count(); }
@@ -65,7 +65,7 @@ class Checker final : public nlohmann::json_sax<Json> {
 void check_json(std::string_view text, std::string_view what, const JsonBounds& bounds) {
   if (text.find('\0') != std::string_view::npos)  // where the library would stop
     throw Malformed(fmt::format("{} is not JSON (it holds a byte 0)", what));
-  Checker checker(what, bounds);
+  JsonBoundsChecker checker(what, bounds);
   Json::sax_parse(text, &checker);
 }
 

@@ -26,7 +26,7 @@ const std::string& name_in(const std::array<std::string, n>& names, const char* 
   throw ConfigError(std::string("ErrorConfig.") + field + " must be " + allowed + "; got " + value + ".");
 }
 
-struct Before {
+struct ErrorConfigLess {
   static auto fields(const ErrorConfig& c) {
     return std::tuple(c.flag_dtype, c.num_slots, c.accumulation.packed(), c.default_severity, c.track_overflow,
                       c.strict_validation, c.use_transposed_layout, c.transpose_threshold);
@@ -38,7 +38,7 @@ struct Before {
 // what depends on one (a captured graph) knows it again by its address.
 struct Global {
   messages::ForkSafeMutex mutex;
-  std::set<ErrorConfig, Before> seen{ErrorConfig{}};
+  std::set<ErrorConfig, ErrorConfigLess> seen{ErrorConfig{}};
   std::atomic<const ErrorConfig*> current{&*seen.begin()};
   std::atomic<uint64_t> epoch{1};
 };

@@ -103,7 +103,7 @@ class LocationTree::Pruning {
     for (size_t place = 0; place < order.size(); ++place) facts_[order[place]].place = place;
     for (size_t i = 1; i < nodes_.size(); ++i) facts_[i].depth = facts_[nodes_[i].parent].depth + 1;
     for (size_t i = nodes_.size(); i-- > 0;) {  // children come after their parent
-      Facts& own = facts_[i];
+      SubtreeFacts& own = facts_[i];
       own.heaviest = own.heaviest_below;
       own.kept = own.kept_below;
       if (nodes_[i].added) {
@@ -112,7 +112,7 @@ class LocationTree::Pruning {
       }
       own.locations = own.kept;
       if (i == 0) break;
-      Facts& parent = facts_[nodes_[i].parent];
+      SubtreeFacts& parent = facts_[nodes_[i].parent];
       parent.heaviest_below = std::max(parent.heaviest_below, own.heaviest);
       parent.kept_below += own.kept;
     }
@@ -128,7 +128,7 @@ class LocationTree::Pruning {
   }
 
  private:
-  struct Facts {
+  struct SubtreeFacts {
     size_t depth = 0, place = 0;
     double heaviest = nothing_below;        // of the added paths in the subtree
     double heaviest_below = nothing_below;  // ... without the node itself: what collapsing it costs
@@ -143,7 +143,7 @@ class LocationTree::Pruning {
       if (facts_[i].kept_below > 0) order.push_back(i);
     // Lightest, deepest, largest, last.
     const auto key = [this](size_t node) {
-      const Facts& facts = facts_[node];
+      const SubtreeFacts& facts = facts_[node];
       return std::make_tuple(facts.heaviest_below, -static_cast<int64_t>(facts.depth), -facts.locations,
                              -static_cast<int64_t>(facts.place));
     };
@@ -191,7 +191,7 @@ class LocationTree::Pruning {
   }
 
   std::vector<Node>& nodes_;
-  std::vector<Facts> facts_;
+  std::vector<SubtreeFacts> facts_;
 };
 
 std::map<std::string, int64_t> LocationTree::build_ids(int64_t room) {

@@ -136,16 +136,16 @@ std::optional<Relation> relation_of(Arithmetic op) {
   return static_cast<Relation>(static_cast<int>(op) - static_cast<int>(Arithmetic::less));
 }
 
-Expression constant(Number value, bool whole) {
-  Expression result;
+SymbolicExpression constant(Number value, bool whole) {
+  SymbolicExpression result;
   result.whole = whole;
   result.offset = value;
   result.text = whole ? fmt::format("{:.0f}", value) : graph::float_text(static_cast<double>(value));
   return result;
 }
 
-bool is_constant(const Expression& e) { return e.kind == Expression::Kind::number && e.scale == 0; }
-bool is_symbol(const Expression& e) { return e.scale == 1 && e.offset == 0; }
+bool is_constant(const SymbolicExpression& e) { return e.kind == SymbolicExpression::Kind::number && e.scale == 0; }
+bool is_symbol(const SymbolicExpression& e) { return e.scale == 1 && e.offset == 0; }
 
 /// A number that is added to itself again and again would have a text of twice the length each time.
 std::string shortened(std::string text) {
@@ -155,9 +155,9 @@ std::string shortened(std::string text) {
   return text + "...";
 }
 
-std::string factor(const Expression& e) { return e.is_sum ? "(" + e.text + ")" : e.text; }
+std::string factor(const SymbolicExpression& e) { return e.is_sum ? "(" + e.text + ")" : e.text; }
 
-std::string text_of(Arithmetic op, const Expression& a, const Expression& b) {
+std::string text_of(Arithmetic op, const SymbolicExpression& a, const SymbolicExpression& b) {
   const bool sum = op == Arithmetic::add || op == Arithmetic::subtract;
   if (op == Arithmetic::multiply && is_constant(b) && !is_constant(a)) return text_of(op, b, a);
   if (op == Arithmetic::add && is_constant(b) && b.offset < 0)
@@ -226,8 +226,8 @@ size_t SymbolTable::symbol(const std::string& name, bool whole, const Range& ran
   return known->second;
 }
 
-Expression SymbolTable::of_symbol(size_t index) const {
-  Expression result;
+SymbolicExpression SymbolTable::of_symbol(size_t index) const {
+  SymbolicExpression result;
   result.whole = symbols_[index].whole;
   result.text = symbols_[index].name;
   result.symbol = index;
@@ -235,16 +235,16 @@ Expression SymbolTable::of_symbol(size_t index) const {
   return result;
 }
 
-Expression SymbolTable::opaque(std::string text, bool whole, bool is_sum, const Range& range) {
+SymbolicExpression SymbolTable::opaque(std::string text, bool whole, bool is_sum, const Range& range) {
   symbols_.push_back({text, whole, range, nullptr, true});
-  Expression result = of_symbol(symbols_.size() - 1);
+  SymbolicExpression result = of_symbol(symbols_.size() - 1);
   result.is_sum = is_sum;
   return result;
 }
 
 void SymbolTable::add_size(const std::string& name, const Range& range) { symbol(name, true, range, nullptr); }
 
-Range SymbolTable::range(const Expression& e) const {
+Range SymbolTable::range(const SymbolicExpression& e) const {
   if (e.scale == 0) return {e.offset, e.offset};
   const Range& own = symbols_[e.symbol].range;
   const Range scaled =
@@ -252,14 +252,14 @@ Range SymbolTable::range(const Expression& e) const {
   return {scaled.min + e.offset, scaled.max + e.offset};
 }
 
-const Expression* SymbolTable::find(const graph::Value* value) const {
+const SymbolicExpression* SymbolTable::find(const graph::Value* value) const {
   auto found = expressions_.find(value);
   return found == expressions_.end() ? nullptr : &found->second;
 }
 
-std::optional<Expression> SymbolTable::read(const graph::Operand& operand) const {
+std::optional<SymbolicExpression> SymbolTable::read(const graph::Operand& operand) const {
   if (const graph::Value* value = operand.value()) {
-    const Expression* known = find(value);
+    const SymbolicExpression* known = find(value);
     return known ? std::optional(*known) : std::nullopt;
   }
   const c10::IValue* number = operand.constant();
@@ -282,7 +282,7 @@ void SymbolTable::add_size_of(const graph::Node& node) {
   auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), number);
   const bool known = error == std::errc() && end == name.data() + name.size();
   const Range sizes{0, kLargestSize};
-  Expression& size = expressions_[node.results.front()];
+  SymbolicExpression& size = expressions_[node.results.front()];
   if (known)
     size = constant(static_cast<Number>(number), true);
   else if (graph::is_identifier(name))
@@ -301,8 +301,8 @@ void SymbolTable::visit(const graph::Node& node) {
   }
   const Arithmetic op = graph::arithmetic_of(node);
   if (node.results.size() != 1 || node.operands.empty()) return;
-  const std::optional<Expression> a = read(node.operands[0]);
-  if (!a || !node.operands[0].value() || a->kind != Expression::Kind::number) return;
+  const std::optional<SymbolicExpression> a = read(node.operands[0]);
+  if (!a || !node.operands[0].value() || a->kind != SymbolicExpression::Kind::number) return;
   const graph::Value* result = node.results.front();
   if (graph::math_of(node)) return add_math(node, *a);
   if (op == Arithmetic::negate) {
@@ -312,11 +312,11 @@ void SymbolTable::visit(const graph::Node& node) {
              a->whole) {
     expressions_[result] = opaque(a->text, false, a->is_sum, rounded(range(*a)));
   } else if (node.operands.size() > 1) {
-    const std::optional<Expression> b = read(node.operands[1]);
-    if (!b || b->kind != Expression::Kind::number) return;
+    const std::optional<SymbolicExpression> b = read(node.operands[1]);
+    if (!b || b->kind != SymbolicExpression::Kind::number) return;
     if (const auto relation = relation_of(op)) {
-      Expression truth;
-      truth.kind = Expression::Kind::truth;
+      SymbolicExpression truth;
+      truth.kind = SymbolicExpression::Kind::truth;
       truth.text = fmt::format("{} {} {}", a->text, sign(*relation), b->text);
       truth.relation = *relation;
       truth.sides = {*a, *b};
@@ -337,12 +337,12 @@ void SymbolTable::visit(const graph::Node& node) {
 }
 
 /// "sqrt(s0)", "s0 ^ 0.5".
-void SymbolTable::add_math(const graph::Node& node, const Expression& a) {
+void SymbolTable::add_math(const graph::Node& node, const SymbolicExpression& a) {
   const graph::MathFunction& function = *graph::math_of(node);
   std::string text = fmt::format("{}({})", function.name, a.text);
   if (function.binary) {
-    const std::optional<Expression> b = read(node.operands[2]);
-    if (!b || b->kind != Expression::Kind::number) return;
+    const std::optional<SymbolicExpression> b = read(node.operands[2]);
+    if (!b || b->kind != SymbolicExpression::Kind::number) return;
     text = function.name == "pow" ? fmt::format("{} ^ {}", factor(a), factor(*b))
                                   : fmt::format("{}({}, {})", function.name, a.text, b->text);
   }
@@ -356,14 +356,15 @@ void SymbolTable::add_math(const graph::Node& node, const Expression& a) {
 
 /// scale * symbol + offset, where it is that and no integer wraps around on the way. Floats round: of them only what is
 /// exact.
-std::optional<Expression> SymbolTable::linear(Arithmetic op, const Expression& a, const Expression& b) const {
+std::optional<SymbolicExpression> SymbolTable::linear(Arithmetic op, const SymbolicExpression& a,
+                                                      const SymbolicExpression& b) const {
   if (!a.whole || !b.whole) return std::nullopt;
-  Expression result;
+  SymbolicExpression result;
   const bool same = a.scale == 0 || b.scale == 0 || a.symbol == b.symbol;
   result.symbol = a.scale != 0 ? a.symbol : b.symbol;
   if (op == Arithmetic::multiply && (is_constant(a) || is_constant(b))) {
     const Number by = is_constant(a) ? a.offset : b.offset;
-    const Expression& of = is_constant(a) ? b : a;
+    const SymbolicExpression& of = is_constant(a) ? b : a;
     result.scale = of.scale * by;
     result.offset = of.offset * by;
   } else if ((op == Arithmetic::add || op == Arithmetic::subtract) && same) {
@@ -376,7 +377,7 @@ std::optional<Expression> SymbolTable::linear(Arithmetic op, const Expression& a
   return fits_int64(range(result)) ? std::optional(result) : std::nullopt;
 }
 
-Expression SymbolTable::arithmetic(Arithmetic op, const Expression& a, const Expression& b) {
+SymbolicExpression SymbolTable::arithmetic(Arithmetic op, const SymbolicExpression& a, const SymbolicExpression& b) {
   const bool whole = a.whole && b.whole && op != Arithmetic::divide;
   const std::string text = text_of(op, a, b);
   const bool is_sum =
@@ -395,18 +396,18 @@ Expression SymbolTable::arithmetic(Arithmetic op, const Expression& a, const Exp
 }
 
 std::optional<bool> SymbolTable::decide(const graph::Value* condition) const {
-  const Expression* truth = find(condition);
-  if (!truth || truth->kind != Expression::Kind::truth) return std::nullopt;
-  const Expression &a = truth->sides[0], &b = truth->sides[1];
+  const SymbolicExpression* truth = find(condition);
+  if (!truth || truth->kind != SymbolicExpression::Kind::truth) return std::nullopt;
+  const SymbolicExpression &a = truth->sides[0], &b = truth->sides[1];
   if (a.scale == b.scale && a.symbol == b.symbol && a.whole && b.whole)  // the symbol cancels out
     return symbols::decide(truth->relation, {a.offset, a.offset}, {b.offset, b.offset});
   return symbols::decide(truth->relation, range(a), range(b));
 }
 
 void SymbolTable::assume(const graph::Value* condition, bool truth) {
-  const Expression* comparison = find(condition);
-  if (!comparison || comparison->kind != Expression::Kind::truth) return;
-  const Expression &a = comparison->sides[0], &b = comparison->sides[1];
+  const SymbolicExpression* comparison = find(condition);
+  if (!comparison || comparison->kind != SymbolicExpression::Kind::truth) return;
+  const SymbolicExpression &a = comparison->sides[0], &b = comparison->sides[1];
   if (!truth && !(a.whole && b.whole)) return;  // NaN is neither less nor not less
   const Relation relation = truth ? comparison->relation : contrary(comparison->relation);
   refine(a, relation, b);
@@ -414,7 +415,7 @@ void SymbolTable::assume(const graph::Value* condition, bool truth) {
 }
 
 /// scale * symbol + offset `relation` other, solved for the symbol.
-void SymbolTable::refine(const Expression& side, Relation relation, const Expression& other) {
+void SymbolTable::refine(const SymbolicExpression& side, Relation relation, const SymbolicExpression& other) {
   if (side.scale == 0 || (other.scale != 0 && other.symbol == side.symbol)) return;
   Range bound = range(other);
   bound = {(bound.min - side.offset) / side.scale, (bound.max - side.offset) / side.scale};

@@ -26,7 +26,7 @@ struct Symbol {
 };
 
 /// A number or truth value. As scale * symbol + offset where it is that; then ranges of the symbol tell of it.
-struct Expression {
+struct SymbolicExpression {
   enum class Kind : uint8_t { number, truth };
   Kind kind = Kind::number;
   bool whole = true;
@@ -37,7 +37,7 @@ struct Expression {
 
   // Of a truth value: what is compared.
   Relation relation = Relation::equal;
-  std::vector<Expression> sides;  // two
+  std::vector<SymbolicExpression> sides;  // two
 };
 
 /// Fed with the nodes of a graph one after the other.
@@ -52,31 +52,32 @@ class SymbolTable {
   void add_size(const std::string& name, const Range& range);
   void visit(const graph::Node& node);
   /// Null where the value is no number or truth value made of symbols.
-  const Expression* find(const graph::Value* value) const;
+  const SymbolicExpression* find(const graph::Value* value) const;
   /// The truth of a condition as far as ranges tell it.
   std::optional<bool> decide(const graph::Value* condition) const;
   /// From here on the condition holds, or its contrary.
   void assume(const graph::Value* condition, bool truth = true);
   const std::vector<Symbol>& symbols() const { return symbols_; }
-  Range range(const Expression& expression) const;
+  Range range(const SymbolicExpression& expression) const;
 
  private:
-  std::optional<Expression> read(const graph::Operand& operand) const;
+  std::optional<SymbolicExpression> read(const graph::Operand& operand) const;
   size_t symbol(const std::string& name, bool whole, const Range& range, const graph::Value* value);
-  Expression of_symbol(size_t index) const;
-  Expression opaque(std::string text, bool whole, bool is_sum, const Range& range);
-  Expression arithmetic(operators::Arithmetic op, const Expression& a, const Expression& b);
-  std::optional<Expression> linear(operators::Arithmetic op, const Expression& a, const Expression& b) const;
+  SymbolicExpression of_symbol(size_t index) const;
+  SymbolicExpression opaque(std::string text, bool whole, bool is_sum, const Range& range);
+  SymbolicExpression arithmetic(operators::Arithmetic op, const SymbolicExpression& a, const SymbolicExpression& b);
+  std::optional<SymbolicExpression> linear(operators::Arithmetic op, const SymbolicExpression& a,
+                                           const SymbolicExpression& b) const;
   void add_item(const graph::Node& node);
   void add_size_of(const graph::Node& node);
-  void add_math(const graph::Node& node, const Expression& a);
-  void refine(const Expression& side, Relation relation, const Expression& other);
+  void add_math(const graph::Node& node, const SymbolicExpression& a);
+  void refine(const SymbolicExpression& side, Relation relation, const SymbolicExpression& other);
 
   SizeName size_of_;
   std::vector<Symbol> symbols_;
   std::unordered_map<std::string, size_t> by_name_;  // those that are not hidden
   size_t items_ = 0;
-  std::unordered_map<const graph::Value*, Expression> expressions_;
+  std::unordered_map<const graph::Value*, SymbolicExpression> expressions_;
 };
 
 }  // namespace triage::symbols

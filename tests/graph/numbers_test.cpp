@@ -160,7 +160,7 @@ TEST_CASE("D19: ranges of numbers that sizes make hold for every size") {
     for (const auto& node : graph.nodes()) table.visit(*node);
     const auto results = run(graph, {at::ones({number(0, 1001)})});
     for (size_t i = 0; i < results.size(); ++i) {
-      const symbols::Expression* expression = table.find(graph.outputs()[i]);
+      const symbols::SymbolicExpression* expression = table.find(graph.outputs()[i]);
       RC_ASSERT(expression != nullptr);
       const Range range = table.range(*expression);
       RC_ASSERT(range.has_min() && range.has_max());

@@ -11,7 +11,7 @@
 namespace triage::lua {
 namespace {
 
-using Status = Session::Answer::Status;
+using Status = Session::ReplAnswer::Status;
 using Words = std::vector<std::string>;
 
 bool offers(const Words& words, const std::string& word) {
@@ -52,7 +52,7 @@ TEST_CASE("a session keeps what was said, and goes on after errors") {
   CHECK(session.evaluate("n + 1").text == "3\n");
   CHECK(session.evaluate("_").text == "3\n");
   CHECK(session.evaluate("if n then").status == Status::unfinished);
-  Session::Answer failed = session.evaluate("error({kind = 'x', message = 'told'})");
+  Session::ReplAnswer failed = session.evaluate("error({kind = 'x', message = 'told'})");
   CHECK(failed.status == Status::failed);
   CHECK(failed.text.rfind("repl:1: told\n", 0) == 0);
   failed = session.evaluate("error({kind = 'X', code = 3, seen = {1}, 7})");
@@ -83,7 +83,7 @@ TEST_CASE("a chunk that runs can be stopped from another thread, whatever it cat
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
   });
-  Session::Answer answer = session.evaluate("while true do pcall(function() end) end");
+  Session::ReplAnswer answer = session.evaluate("while true do pcall(function() end) end");
   stopped = true;
   impatient.join();
   CHECK(answer.status == Status::failed);

@@ -168,24 +168,24 @@ std::optional<at::Tensor> generate(const std::string& text) {
   }
 }
 
-std::optional<Example> example_of_types(const Signature& signature, const CallOptions& options) {
+std::optional<ExampleInputs> example_of_types(const Signature& signature, const CallOptions& options) {
   return lua::example_of_types(
       signature, policy::param_tensors(signature, checked_params(options.params, signature, options.policy)));
 }
 
-std::vector<Example> examples_for(lua::LuaScript& script, const CallOptions& options) {
+std::vector<ExampleInputs> examples_for(lua::LuaScript& script, const CallOptions& options) {
   const Signature& signature = script.signature();
   const Params given = checked_params(options.params, signature, options.policy);
   const std::vector<at::Tensor> params = policy::param_tensors(signature, given);
   if (!options.inputs.empty()) {
-    Example example{"the inputs given", {}, params};
+    ExampleInputs example{"the inputs given", {}, params};
     CodeNames codes = signature.codes;
     for (const auto& [name, source] : match_inputs(options.inputs, signature.inputs, options.policy))
       example.inputs.push_back(read_input({name, source, type_of(signature, name)}, at::kCPU, codes));
     return {example};
   }
-  if (std::vector<Example> examples = lua::examples_of_tests(script); !examples.empty()) {
-    for (Example& example : examples)
+  if (std::vector<ExampleInputs> examples = lua::examples_of_tests(script); !examples.empty()) {
+    for (ExampleInputs& example : examples)
       if (!given.empty()) example.params = params;
     return examples;
   }

@@ -18,15 +18,15 @@ namespace triage::cli {
 /// gives the same tensor. Throws UsageError.
 std::optional<at::Tensor> generate(const std::string& text);
 
-using lua::Example;
+using lua::ExampleInputs;
 
 /// The inputs given on the command line; where there are none, what each of the policy's own tests calls it with; where
 /// it has no tests, a batch made from the declared types. Throws UsageError that says what to give where there is
 /// nothing of these. `script` runs the tests' `args` functions.
-std::vector<Example> examples_for(lua::LuaScript& script, const CallOptions& options);
+std::vector<ExampleInputs> examples_for(lua::LuaScript& script, const CallOptions& options);
 
 /// A batch made from the declared types, with some bad rows; nothing where an input has no declared type.
-std::optional<Example> example_of_types(const Signature& signature, const CallOptions& options);
+std::optional<ExampleInputs> example_of_types(const Signature& signature, const CallOptions& options);
 
 /// `rows` rows of the batch, its own again and again; inputs that do not have its length, or are as large as one of its
 /// rows, stay as they are. Empty where the first input has no rows to take.

@@ -170,12 +170,12 @@ void share_cores(int count) {
   ::_exit(status);
 }
 
-struct Ended {
+struct EndedRank {
   int rank = -1, status = 0;
 };
 
 /// The next process that ends; it is no longer among `processes`.
-Ended next_ended(std::vector<pid_t>& processes) {
+EndedRank next_ended(std::vector<pid_t>& processes) {
   int status = 0;
   pid_t process = -1;
   do process = ::waitpid(-1, &status, 0);
@@ -190,7 +190,7 @@ Ended next_ended(std::vector<pid_t>& processes) {
 int wait_for(std::vector<pid_t> processes) {
   int failed = 0;
   for (size_t left = processes.size(); left > 0; --left) {
-    const Ended ended = next_ended(processes);
+    const EndedRank ended = next_ended(processes);
     if (ended.status == 0 || failed != 0) continue;
     failed = WIFEXITED(ended.status) ? WEXITSTATUS(ended.status) : 1;
     if (WIFSIGNALED(ended.status))

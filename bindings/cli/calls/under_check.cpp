@@ -37,9 +37,9 @@ void check_shared(const std::vector<std::string>& shared, const std::vector<std:
       throw UsageError(fmt::format("--shared {}: {} has no such input{}", name, policy, did_you_mean(name, inputs)));
 }
 
-std::vector<Example> examples_to_check(lua::LuaScript& script, const CallOptions& call,
-                                       std::vector<std::string>& left_out) {
-  std::vector<Example> examples = examples_for(script, call);
+std::vector<ExampleInputs> examples_to_check(lua::LuaScript& script, const CallOptions& call,
+                                             std::vector<std::string>& left_out) {
+  std::vector<ExampleInputs> examples = examples_for(script, call);
   if (call.inputs.empty() && script.test_count() > 0) {
     auto example = example_of_types(script.signature(), call);
     const int64_t values = example ? lua::count_values(example->inputs) : 0;
@@ -50,7 +50,7 @@ std::vector<Example> examples_to_check(lua::LuaScript& script, const CallOptions
           "its declared types: the batch would have {} values, which takes long; give --input to check one", values));
   }
   const c10::Device device = parse_device(call.device);
-  for (Example& example : examples)
+  for (ExampleInputs& example : examples)
     for (at::Tensor& input : example.inputs) input = input.to(device);
   return examples;
 }

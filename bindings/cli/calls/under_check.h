@@ -19,7 +19,7 @@ void check_shared(const std::vector<std::string>& shared, const std::vector<std:
 
 /// The inputs given; else the batches of the tests and one of the declared types, on the device of the call. `left_out`
 /// is told of a batch that would take too long.
-std::vector<Example> examples_to_check(lua::LuaScript& script, const CallOptions& call,
-                                       std::vector<std::string>& left_out);
+std::vector<ExampleInputs> examples_to_check(lua::LuaScript& script, const CallOptions& call,
+                                             std::vector<std::string>& left_out);
 
 }  // namespace triage::cli

@@ -66,7 +66,7 @@ int run(const ExportCommand& options) {
     print_json(json);
     return 0;
   }
-  say("{}", Block{program.text()});
+  say("{}", PreformattedText{program.text()});
   if (!options.output.empty()) say("{} {}\n", paint(Paint::faint, "saved to"), options.output);
   if (!options.torchscript.empty()) say("{} {}\n", paint(Paint::faint, "TorchScript in"), options.torchscript);
   return 0;

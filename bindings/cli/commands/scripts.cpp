@@ -259,16 +259,16 @@ constexpr const char* prompt_help =
     "nn optim   layers, optimizers\n";
 
 /// Answers with what the chunk gave; errors go to standard error where a program reads the answers.
-void print_answer(const lua::Session::Answer& answer, bool terminal) {
-  const bool failed = answer.status == lua::Session::Answer::Status::failed;
+void print_answer(const lua::Session::ReplAnswer& answer, bool terminal) {
+  const bool failed = answer.status == lua::Session::ReplAnswer::Status::failed;
   flush(stdout);
   if (failed && !terminal) {
-    say(stderr, "{}", Block{answer.text});
+    say(stderr, "{}", PreformattedText{answer.text});
   } else if (failed) {
     const size_t end = answer.text.find('\n');
-    say("{}{}", paint(Paint::error, answer.text.substr(0, end)), Block{answer.text.substr(end)});
+    say("{}{}", paint(Paint::error, answer.text.substr(0, end)), PreformattedText{answer.text.substr(end)});
   } else {
-    say("{}", Block{answer.text});
+    say("{}", PreformattedText{answer.text});
   }
   flush(stdout);
 }
@@ -276,7 +276,7 @@ void print_answer(const lua::Session::Answer& answer, bool terminal) {
 }  // namespace
 
 int run(const ReplCommand&) {
-  using Status = lua::Session::Answer::Status;
+  using Status = lua::Session::ReplAnswer::Status;
   lua::Session session;
   LineReader reader([&](const std::string& line) { return session.complete(line); });
   const bool terminal = reader.on_terminal();
@@ -297,8 +297,8 @@ int run(const ReplCommand&) {
       const PromptCommand command = prompt_command(line->text);
       if (command.kind == PromptCommand::Kind::exit) return terminal || all_well ? 0 : 1;
       if (command.kind == PromptCommand::Kind::help) {
-        const lua::Session::Answer answer =
-            command.name.empty() ? lua::Session::Answer{Status::done, prompt_help} : session.help(command.name);
+        const lua::Session::ReplAnswer answer =
+            command.name.empty() ? lua::Session::ReplAnswer{Status::done, prompt_help} : session.help(command.name);
         print_answer(answer, terminal);
         all_well &= answer.status == Status::done;
         reader.remember(line->text);
@@ -306,7 +306,7 @@ int run(const ReplCommand&) {
       }
     }
     chunk += (chunk.empty() ? "" : "\n") + line->text;
-    lua::Session::Answer answer = session.evaluate(chunk);
+    lua::Session::ReplAnswer answer = session.evaluate(chunk);
     if (answer.status == Status::unfinished) continue;
     print_answer(answer, terminal);
     all_well &= answer.status == Status::done;

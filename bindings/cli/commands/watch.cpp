@@ -64,9 +64,9 @@ std::vector<std::string> lua_files(const std::string& folder) {
 
 /// The policies of a folder, and what is printed about them. A Watch follows files that a policy was loaded from; those
 /// that have never loaded are looked at here.
-class Follower {
+class FolderFollower {
  public:
-  Follower(Runtime& runtime, const WatchCommand& options)
+  FolderFollower(Runtime& runtime, const WatchCommand& options)
       : runtime_(runtime), folder_(options.folder), json_(options.json) {}
 
   static constexpr int retry_ms = 200;
@@ -147,7 +147,7 @@ int run(const WatchCommand& options) {
   if (!fs::is_directory(options.folder))
     throw FileError(fmt::format("cannot watch \"{}\": there is no such folder", messages::one_line(options.folder)));
   if (fs::exists(fs::path(options.folder) / policy::manifest_name)) return watch_bundle(options);
-  return follow_events<Follower>(options, options.folder);
+  return follow_events<FolderFollower>(options, options.folder);
 }
 
 }  // namespace triage::cli

@@ -268,7 +268,7 @@ void add_help(CLI::App& app, Action& action) {
     const std::string text = name->empty() ? app.get_formatter()->make_help(&app, "triage", CLI::AppFormatMode::Normal)
                                            : app.get_subcommand(*name)->help("triage");
     action = [text] {
-      say("{}", Block{text});
+      say("{}", PreformattedText{text});
       return 0;
     };
   });
@@ -413,14 +413,14 @@ std::vector<CommandDescription> describe_commands() {
   return commands;
 }
 
-Chosen parse_command_line(int argc, char** argv) {
+ParsedCommand parse_command_line(int argc, char** argv) {
   CLI::App app(summary, "triage");
   Action action;
   std::vector<std::string> script_arguments = take_script_arguments(argc, argv);
   set_up(app, action, std::move(script_arguments));
   const bool json = asks_for_json(argc, argv);
   const auto wrong = [&](const std::string& message) {
-    return Chosen{chosen_command(app), [message]() -> int { throw UsageError(message); }, wrong_use, json};
+    return ParsedCommand{chosen_command(app), [message]() -> int { throw UsageError(message); }, wrong_use, json};
   };
   try {
     app.parse(argc, argv);
@@ -428,11 +428,11 @@ Chosen parse_command_line(int argc, char** argv) {
     if (error.get_exit_code() == 0) {  // --help and --version
       std::ostringstream text;
       const int status = app.exit(error, text, text);
-      say("{}", Block{text.str()});
+      say("{}", PreformattedText{text.str()});
       return {"triage", nullptr, status};
     }
     if (argc > 1) return wrong(parse_message(app, error, argc, argv));
-    say(stderr, "{}", Block{app.help()});
+    say(stderr, "{}", PreformattedText{app.help()});
     return {"triage", nullptr, wrong_use};
   } catch (const UsageError& error) {
     return wrong(error.what());

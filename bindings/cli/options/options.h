@@ -5,7 +5,7 @@
 namespace triage::cli {
 
 /// What the command line says to do.
-struct Chosen {
+struct ParsedCommand {
   std::string command;          // "triage run", for messages
   std::function<int()> action;  // returns the exit status; empty where all is done (--help, wrong use)
   int status = 0;               // then the exit status
@@ -13,6 +13,6 @@ struct Chosen {
 };
 
 /// --help and --version are answered here. Wrong use is an action that throws UsageError.
-Chosen parse_command_line(int argc, char** argv);
+ParsedCommand parse_command_line(int argc, char** argv);
 
 }  // namespace triage::cli

@@ -53,7 +53,7 @@ bool is_callable(lua_State* L, int index) {
 /// What a Lua backend returned. Runs on the thread of its interpreter only, as all that such a backend compiles.
 class LuaExecutable final : public Executable {
  public:
-  LuaExecutable(std::string backend, const graph::Graph& graph, std::shared_ptr<const Caller> caller,
+  LuaExecutable(std::string backend, const graph::Graph& graph, std::shared_ptr<const CallingThread> caller,
                 std::unique_ptr<Reference> callable)
       : backend_(std::move(backend)),
         graph_(graph.name()),
@@ -101,12 +101,12 @@ class LuaExecutable final : public Executable {
 
   std::string backend_, graph_;
   size_t num_outputs_;
-  std::shared_ptr<const Caller> caller_;
+  std::shared_ptr<const CallingThread> caller_;
   std::unique_ptr<Reference> callable_;
 };
 
 std::unique_ptr<Executable> compile(const std::string& name, const Reference& function,
-                                    const std::shared_ptr<const Caller>& caller, const graph::Graph& graph,
+                                    const std::shared_ptr<const CallingThread>& caller, const graph::Graph& graph,
                                     const std::vector<at::Tensor>& examples) {
   std::unique_ptr<Reference> callable;
   in_protected_call(caller->L, [&](lua_State* L) {
@@ -177,7 +177,7 @@ std::vector<std::string> backends_of(lua_State* L) {
   return names;
 }
 
-Backend backend_at(lua_State* L, int index, std::shared_ptr<const Caller> caller) {
+Backend backend_at(lua_State* L, int index, std::shared_ptr<const CallingThread> caller) {
   std::string name = "of the script";
   if (lua_type(L, index) == LUA_TSTRING) {
     name = lua_tostring(L, index);

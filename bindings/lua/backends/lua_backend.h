@@ -12,7 +12,7 @@
 namespace triage::lua {
 
 /// The Lua thread that calls compiled code now: what a Lua backend made is called on it. Set before every call.
-struct Caller {
+struct CallingThread {
   lua_State* L = nullptr;
 };
 
@@ -24,6 +24,6 @@ std::vector<std::string> backends_of(lua_State* L);
 
 /// The backend that the value at `index` stands for: a name, or the function itself. Throws InputError where there is
 /// none of that name.
-Backend backend_at(lua_State* L, int index, std::shared_ptr<const Caller> caller);
+Backend backend_at(lua_State* L, int index, std::shared_ptr<const CallingThread> caller);
 
 }  // namespace triage::lua

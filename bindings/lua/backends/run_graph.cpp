@@ -46,7 +46,7 @@ void read_fields(lua_State* L, const std::string& what, const char* known, const
 
 /// Exact values of a tensor of these sizes, from text as graphs print constants.
 at::Tensor parse_values(const std::string& name, const std::string& text, const ProgramInput& input) {
-  graph::Layout layout{input.dtype, input.sizes, std::nullopt, c10::kCPU};
+  graph::TensorLayout layout{input.dtype, input.sizes, std::nullopt, c10::kCPU};
   const std::string type = graph::type_text({layout.dtype, layout.sizes, layout.device});
   try {
     const graph::Graph parsed =
@@ -217,7 +217,7 @@ int run_graph_program(lua_State* L) {
   refuse_in_selection(L, "`triage.run_graph`");
   GraphProgram program = on_behalf_of(function_name, [&] { return read_program(L); });
   lua_settop(L, 1);
-  const auto caller = std::make_shared<Caller>();
+  const auto caller = std::make_shared<CallingThread>();
   caller->L = L;
   lua_getfield(L, 1, "backend");
   if (lua_isnil(L, -1)) lua_pushliteral(L, "eager"), lua_replace(L, -2);

@@ -131,7 +131,7 @@ struct CompiledFunction {
   int64_t graphs_charged = 0;                       // to the budgets of a policy, and the bytes of what was charged
   size_t bytes_charged = 0;
   bool running = false;  // the function calls itself: from the inside it is called as it is
-  std::shared_ptr<Caller> caller = std::make_shared<Caller>();
+  std::shared_ptr<CallingThread> caller = std::make_shared<CallingThread>();
   uint64_t last_epoch = 0;
   std::string last_arguments, last_variables;  // and which of the arguments are variables of the function
 };

@@ -149,19 +149,19 @@ int fits(lua_State* L) {
 }
 
 /// The recorder knows that a branch is running as long as this lives.
-class Branch {
+class BranchScope {
  public:
-  Branch(const at::Tensor& own, const std::vector<at::Tensor>& before) : recorder_(Recorder::current()) {
+  BranchScope(const at::Tensor& own, const std::vector<at::Tensor>& before) : recorder_(Recorder::current()) {
     if (!recorder_) return;
     const auto of_batch = [](const at::Tensor& condition) { return condition.defined() && condition.dim() == 0; };
     recorder_->enter_branch(of_batch(own) || std::any_of(before.begin(), before.end(), of_batch));
   }
-  ~Branch() {
+  ~BranchScope() {
     if (recorder_ && recorder_ == Recorder::current())
       recorder_->leave_branch();  // a graph break may have ended the capture
   }
-  Branch(const Branch&) = delete;
-  Branch& operator=(const Branch&) = delete;
+  BranchScope(const BranchScope&) = delete;
+  BranchScope& operator=(const BranchScope&) = delete;
 
  private:
   Recorder* recorder_;
@@ -219,7 +219,7 @@ int in_branch(lua_State* L) {
   const std::vector<at::Tensor> before = conditions_before(L, 3);
   const bool may_be_left = Recorder::current() && is_untaken(own, before) && !capture::UntakenBranch::active();
   const capture::BranchGuard guard(before, own);
-  const Branch branch(own, before);
+  const BranchScope branch(own, before);
   lua_settop(L, 1);
   if (!may_be_left) {
     call_for_all(L, 0);
@@ -258,7 +258,7 @@ struct NaturalBranch {
     if (!is_taken) untaken.emplace(capture::UntakenBranch::Unwinds::call);
   }
   capture::BranchGuard guard;
-  Branch branch;
+  BranchScope branch;
   std::optional<capture::UntakenBranch> untaken;
   bool grad_mode = c10::GradMode::is_enabled();
   uint64_t autocast_state = compat::autocast_state();

@@ -114,8 +114,8 @@ struct Session::Interpreter {
 Session::Session() : interpreter_(std::make_unique<Interpreter>()) {}
 Session::~Session() = default;
 
-Session::Answer Session::evaluate(const std::string& text) {
-  Answer answer;
+Session::ReplAnswer Session::evaluate(const std::string& text) {
+  ReplAnswer answer;
   struct Running {
     Interpreter& own;
     explicit Running(Interpreter& interpreter) : own(interpreter) { own.running = own.state->lua(); }
@@ -127,7 +127,7 @@ Session::Answer Session::evaluate(const std::string& text) {
   if (text.find_first_not_of(" \t\n") == std::string::npos) return answer;
   try {
     const std::optional<std::string> chunk = chunk_of(text);
-    if (!chunk) return {Answer::Status::unfinished, ""};
+    if (!chunk) return {ReplAnswer::Status::unfinished, ""};
     Running running(*interpreter_);
     interpreter_->run(*chunk, answer.text);
     return answer;
@@ -137,7 +137,7 @@ Session::Answer Session::evaluate(const std::string& text) {
   } catch (const std::exception& error) {
     answer.text += std::string(error.what()) + "\n";
   }
-  answer.status = Answer::Status::failed;
+  answer.status = ReplAnswer::Status::failed;
   return answer;
 }
 
@@ -156,18 +156,19 @@ std::string operator_name(const std::string& name) {
 
 }  // namespace
 
-Session::Answer Session::help(const std::string& name) {
+Session::ReplAnswer Session::help(const std::string& name) {
   std::string text;
   if (const Operator* found = find_operator(operator_name(name)))
     for (const Overload& overload : found->overloads)
       if (!overload.writes_out) text += overload.signature() + "\n";
-  if (!text.empty()) return {Answer::Status::done, text};
+  if (!text.empty()) return {ReplAnswer::Status::done, text};
   std::string path = name;
   std::replace(path.begin(), path.end(), ':', '.');
-  Answer answer = evaluate("= " + path);
-  if (answer.status == Answer::Status::done && answer.text == "nil\n")
-    return {Answer::Status::failed, "there is nothing named `" + name + "`; Tab completes names\n"};
-  return answer.status == Answer::Status::unfinished ? Answer{Answer::Status::failed, "help takes a name\n"} : answer;
+  ReplAnswer answer = evaluate("= " + path);
+  if (answer.status == ReplAnswer::Status::done && answer.text == "nil\n")
+    return {ReplAnswer::Status::failed, "there is nothing named `" + name + "`; Tab completes names\n"};
+  return answer.status == ReplAnswer::Status::unfinished ? ReplAnswer{ReplAnswer::Status::failed, "help takes a name\n"}
+                                                         : answer;
 }
 
 void Session::interrupt() noexcept {

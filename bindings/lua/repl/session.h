@@ -19,16 +19,16 @@ class Session {
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  struct Answer {
+  struct ReplAnswer {
     enum class Status { done, failed, unfinished } status = Status::done;
     std::string text;  // the values, or the error with its traceback; lines end with \n, the last one too
   };
   /// Runs a chunk. An expression, or `= expression`, answers with its values, and `_` then is the first of them. A text
   /// that could go on does nothing, and says so. An error ends the chunk, never the session.
-  Answer evaluate(const std::string& text);
+  ReplAnswer evaluate(const std::string& text);
 
   /// What a name is: the value and, for an operator (`torch.gather`, `z:sum`), what it takes and gives.
-  Answer help(const std::string& name);
+  ReplAnswer help(const std::string& name);
 
   /// Stops the chunk that is running, with an error; nothing happens where none is. May be called from a signal
   /// handler.

@@ -30,7 +30,7 @@ struct Warning {
 };
 
 /// What the text of a chunk says of it besides its meaning.
-struct Facts {
+struct ChunkFacts {
   bool natural = false;                              // natural Lua, where `if`, `and`, `or` and `not` take masks
   std::vector<std::pair<int, std::string>> globals;  // the line of each global's name, in order, each pair once
 };
@@ -40,7 +40,7 @@ struct Facts {
 /// `intrinsics()`: `local __triage_lt, ... = ...; return function(...) <the source> end`, the source starting on line
 /// 1.
 std::string rewrite(std::string_view source, std::string_view chunk_name, const ParseOptions& options = {},
-                    Facts* facts = nullptr);
+                    ChunkFacts* facts = nullptr);
 
 /// Names of the intrinsics in the order in which the rewritten chunk takes them.
 const std::vector<std::string>& intrinsics();

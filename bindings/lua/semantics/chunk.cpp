@@ -91,7 +91,8 @@ struct Pieces {
 };
 
 /// Pushes the rewritten text, or on failure the message.
-int push_rewritten(lua_State* L, std::string_view source, const char* chunk_name, bool policy, rewriter::Facts& facts) {
+int push_rewritten(lua_State* L, std::string_view source, const char* chunk_name, bool policy,
+                   rewriter::ChunkFacts& facts) {
   std::string text;
   int status = LUA_OK;
   size_t steps = 0;
@@ -116,7 +117,7 @@ int load_chunk(lua_State* L, std::string_view source, const char* chunk_name, co
   reserve(L, 24, "too many chunks loading");
   constexpr size_t bytes_per_byte = 8;  // rewritten text and bytecode, roughly
   charge_bytes(L, bytes_per_byte * source.size());
-  rewriter::Facts facts;
+  rewriter::ChunkFacts facts;
   if (const int status = push_rewritten(L, source, chunk_name, options.policy, facts); status != LUA_OK) return status;
   Pieces text{{lua_tostring(L, -1), lua_rawlen(L, -1)}};
   const int status = lua_load(L, Pieces::next, &text, chunk_name, "t");

@@ -22,11 +22,11 @@ namespace {
 constexpr const char* core_key = "triage.core";
 
 /// Names that PyTorch's Python has and the dispatcher has not.
-struct Alias {
+struct OperatorAlias {
   const char* name;
   const char* operator_name;
 };
-constexpr Alias aliases[] = {{"cross_entropy", "cross_entropy_loss"}};
+constexpr OperatorAlias aliases[] = {{"cross_entropy", "cross_entropy_loss"}};
 
 /// torch[name] for what is no field: the operator's function, which then becomes a field. Upvalue 1: prefix of the
 /// names ("", "linalg_", "fft_", "special_").
@@ -34,7 +34,7 @@ int torch_index(lua_State* L) {
   luaL_checktype(L, 1, LUA_TTABLE);
   std::string name = luaL_checkstring(L, 2);
   std::string prefix = lua_tostring(L, lua_upvalueindex(1));
-  for (const Alias& alias : aliases)
+  for (const OperatorAlias& alias : aliases)
     if (prefix.empty() && name == alias.name) name = alias.operator_name;
   push_named_operator(L, prefix + name, false);
   lua_pushvalue(L, 2);

@@ -19,7 +19,7 @@ namespace triage::lua {
 namespace {
 
 /// What the declared types leave open.
-struct Form {
+struct ExampleForm {
   const char* what;
   int64_t samples, named;                // sizes of the first dim and of names in others
   at::ScalarType floating = at::kFloat;  // for floating_t
@@ -27,7 +27,7 @@ struct Form {
   bool has_bad_rows = false;
 };
 
-Form usual_form() { return {"its declared types", 32, 512, at::kFloat, {512}, true}; }
+ExampleForm usual_form() { return {"its declared types", 32, 512, at::kFloat, {512}, true}; }
 
 /// Some rows of floats with a NaN or an Inf, as batches in production have.
 at::Tensor with_bad_rows(at::Tensor tensor) {
@@ -40,7 +40,7 @@ at::Tensor with_bad_rows(at::Tensor tensor) {
 }
 
 /// Sizes of the declared type. A name stands for one size in all inputs; the first dim is the batch.
-std::vector<int64_t> shape_of(const TensorSpec& spec, const Form& form, std::map<std::string, int64_t>& sizes) {
+std::vector<int64_t> shape_of(const TensorSpec& spec, const ExampleForm& form, std::map<std::string, int64_t>& sizes) {
   std::vector<int64_t> shape;
   for (size_t i = 0; i < spec.dims.size(); ++i) {
     const Dim& dim = spec.dims[i];
@@ -63,7 +63,8 @@ double bytes_of(const TensorSpec& spec, const std::vector<int64_t>& shape) {
   return operators::logical_bytes(shape, dtype);
 }
 
-at::Tensor made_of(const TensorSpec& spec, const Form& form, const std::vector<int64_t>& shape, at::Generator& random) {
+at::Tensor made_of(const TensorSpec& spec, const ExampleForm& form, const std::vector<int64_t>& shape,
+                   at::Generator& random) {
   if (spec.flags) return err::new_t(shape.empty() ? form.samples : shape[0]);
   const bool whole = spec.kind == DTypeKind::integer ||
                      (spec.kind == DTypeKind::exact && at::isIntegralType(spec.dtype, /*includeBool=*/true));
@@ -73,9 +74,10 @@ at::Tensor made_of(const TensorSpec& spec, const Form& form, const std::vector<i
 }
 
 /// Nothing where an input has no declared type, or they take more memory than `most_bytes_of_types`.
-std::optional<Example> example_of_form(const Signature& signature, const Form& form, std::vector<at::Tensor> params) {
+std::optional<ExampleInputs> example_of_form(const Signature& signature, const ExampleForm& form,
+                                             std::vector<at::Tensor> params) {
   if (signature.inputs.size() > signature.input_types.size()) return std::nullopt;
-  Example example{form.what, {}, std::move(params)};
+  ExampleInputs example{form.what, {}, std::move(params)};
   std::map<std::string, int64_t> sizes;
   std::vector<std::vector<int64_t>> shapes;
   double bytes = 0;
@@ -92,7 +94,7 @@ std::optional<Example> example_of_form(const Signature& signature, const Form& f
 }
 
 /// Whether an input has what a form chooses, beside the number of samples.
-bool is_open(const Signature& signature, const Form& form) {
+bool is_open(const Signature& signature, const ExampleForm& form) {
   return std::any_of(signature.input_types.begin(), signature.input_types.end(), [&](const auto& type) {
     if (!type || type->flags) return false;
     if (form.floating != at::kFloat) return type->kind == DTypeKind::floating;
@@ -104,26 +106,26 @@ bool is_open(const Signature& signature, const Form& form) {
 
 }  // namespace
 
-std::vector<Example> examples_of_tests(LuaScript& script) {
-  std::vector<Example> examples;
+std::vector<ExampleInputs> examples_of_tests(LuaScript& script) {
+  std::vector<ExampleInputs> examples;
   for (size_t i = 0; i < script.test_count(); ++i)
     examples.push_back(
         {fmt::format("test \"{}\"", script.test_name(i)), script.test_arguments(i), script.test_params(i)});
   return examples;
 }
 
-std::optional<Example> example_of_types(const Signature& signature, std::vector<at::Tensor> params) {
+std::optional<ExampleInputs> example_of_types(const Signature& signature, std::vector<at::Tensor> params) {
   return example_of_form(signature, usual_form(), std::move(params));
 }
 
-std::vector<Example> examples_of_forms(const Signature& signature, const std::vector<at::Tensor>& params) {
-  const Form forms[] = {{"its declared types with dims of size 1", 6, 1},
-                        {"its declared types with dims of size 7", 6, 7, at::kFloat, {5, 3}},
-                        {"its declared types in float16", 6, 8, at::kHalf, {8}},
-                        {"its declared types in bfloat16", 6, 8, at::kBFloat16, {8}},
-                        {"its declared types in float64", 6, 8, at::kDouble, {8}}};
-  std::vector<Example> examples;
-  for (const Form& form : forms) {
+std::vector<ExampleInputs> examples_of_forms(const Signature& signature, const std::vector<at::Tensor>& params) {
+  const ExampleForm forms[] = {{"its declared types with dims of size 1", 6, 1},
+                               {"its declared types with dims of size 7", 6, 7, at::kFloat, {5, 3}},
+                               {"its declared types in float16", 6, 8, at::kHalf, {8}},
+                               {"its declared types in bfloat16", 6, 8, at::kBFloat16, {8}},
+                               {"its declared types in float64", 6, 8, at::kDouble, {8}}};
+  std::vector<ExampleInputs> examples;
+  for (const ExampleForm& form : forms) {
     if (!is_open(signature, form)) continue;
     auto example = example_of_form(signature, form, params);
     if (!example || count_values(example->inputs) > most_values_of_types) continue;
@@ -138,13 +140,13 @@ int64_t count_values(const std::vector<at::Tensor>& tensors) {
                          [](int64_t sum, const at::Tensor& tensor) { return sum + tensor.numel(); });
 }
 
-std::vector<Example> examples_to_verify(LuaScript& script) {
-  std::vector<Example> examples = examples_of_tests(script);
+std::vector<ExampleInputs> examples_to_verify(LuaScript& script) {
+  std::vector<ExampleInputs> examples = examples_of_tests(script);
   const Signature& signature = script.signature();
   const std::vector<at::Tensor> params = policy::param_tensors(signature, {});
   auto of_types = example_of_types(signature, params);
   if (of_types && count_values(of_types->inputs) <= most_values_of_types) examples.push_back(std::move(*of_types));
-  for (Example& form : examples_of_forms(signature, params)) examples.push_back(std::move(form));
+  for (ExampleInputs& form : examples_of_forms(signature, params)) examples.push_back(std::move(form));
   return examples;
 }
 

@@ -151,9 +151,9 @@ void CallByLine::find_kinds(const Signature& signature, const CallOfScript& call
     }
 }
 
-CallByLine::Kind CallByLine::kind_of_result(const RecordedStep& step, size_t place) const {
+CallByLine::ValueTraits CallByLine::kind_of_result(const RecordedStep& step, size_t place) const {
   const at::Tensor& result = recording_.values[step.results[place]].tensor;
-  Kind kind;
+  ValueTraits kind;
   if (!result.defined()) return kind;
   const auto reads_some = [&](auto is) { return std::any_of(step.reads.begin(), step.reads.end(), is); };
   const bool of_samples = step.reads.empty() || reads_some([&](size_t read) { return kinds_[read].has_samples; });

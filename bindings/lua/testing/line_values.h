@@ -63,16 +63,16 @@ class CallByLine {
   bool complete() const { return recording_.complete; }
 
  private:
-  struct Kind {
+  struct ValueTraits {
     bool has_samples = false, is_flags = false;
   };
   void find_kinds(const Signature& signature, const CallOfScript& call);
-  Kind kind_of_result(const diagnose::RecordedStep& step, size_t place) const;
+  ValueTraits kind_of_result(const diagnose::RecordedStep& step, size_t place) const;
   ValueOfSample value(size_t index, const std::string& op, int64_t sample) const;
 
   diagnose::Recording recording_;
   std::vector<size_t> visits_;                                // for each step, when its line was begun
-  std::vector<Kind> kinds_;                                   // of the values
+  std::vector<ValueTraits> kinds_;                            // of the values
   std::vector<std::string> names_;                            // likewise
   std::map<std::pair<std::string, int>, std::string> texts_;  // of lines
   std::vector<std::string> outputs_;                          // their names

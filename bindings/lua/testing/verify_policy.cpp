@@ -51,10 +51,10 @@ void join(Group& group, const Group& other) {
   group.from += ", " + other.from;
 }
 
-std::vector<Group> groups_of(const Signature& signature, const std::vector<Example>& batches,
+std::vector<Group> groups_of(const Signature& signature, const std::vector<ExampleInputs>& batches,
                              const std::vector<std::string>& shared) {
   std::vector<Group> groups;
-  for (const Example& batch : batches) {
+  for (const ExampleInputs& batch : batches) {
     Group next{batch.from, batch.params, isolation_inputs(signature, batch.inputs, shared), batch.is_form};
     const auto known = std::find_if(groups.begin(), groups.end(), [&](const Group& group) { return fit(group, next); });
     if (known == groups.end())
@@ -171,7 +171,7 @@ void check_free_batch(const std::string& policy, const Signature& signature) {
 }  // namespace
 
 Verification verify(PolicyUnderCheck policy, const std::string& name, const Signature& signature,
-                    const std::vector<Example>& batches, const std::vector<std::string>& shared,
+                    const std::vector<ExampleInputs>& batches, const std::vector<std::string>& shared,
                     const diagnose::LawsOptions& options) {
   constexpr size_t most_search = 1000000;  // more takes hours
   if (options.search > most_search)
@@ -237,7 +237,7 @@ Verification verify_policy(const std::filesystem::path& path, const VerifyOption
   lua::LuaScript script(policy.source, policy.script);
   const Signature& signature = script.signature();
   policy::check_params(script.name(), signature, options.params);
-  std::vector<lua::Example> batches;
+  std::vector<lua::ExampleInputs> batches;
   for (size_t i = 0; i < options.batches.size(); ++i) {
     if (options.batches[i].size() != signature.inputs.size())
       throw InputError(fmt::format("verify_policy: batch {} has {} tensors; policy '{}' has {} inputs", i,

@@ -22,23 +22,23 @@ const char constants_key = 0;  // registry: {[kind << 8 | value] = userdata}
 const char constant_metatable = 0;
 const char generator_metatable = 0;
 
-struct Dtype {
+struct TorchDtype {
   at::ScalarType type;
   const char* name;
   const char* alias;
 };
-constexpr std::array<Dtype, 12> dtypes{{{at::kFloat, "float32", "float"},
-                                        {at::kDouble, "float64", "double"},
-                                        {at::kHalf, "float16", "half"},
-                                        {at::kBFloat16, "bfloat16", nullptr},
-                                        {at::kByte, "uint8", nullptr},
-                                        {at::kChar, "int8", nullptr},
-                                        {at::kShort, "int16", "short"},
-                                        {at::kInt, "int32", "int"},
-                                        {at::kLong, "int64", "long"},
-                                        {at::kBool, "bool", nullptr},
-                                        {at::kComplexFloat, "complex64", "cfloat"},
-                                        {at::kComplexDouble, "complex128", "cdouble"}}};
+constexpr std::array<TorchDtype, 12> dtypes{{{at::kFloat, "float32", "float"},
+                                             {at::kDouble, "float64", "double"},
+                                             {at::kHalf, "float16", "half"},
+                                             {at::kBFloat16, "bfloat16", nullptr},
+                                             {at::kByte, "uint8", nullptr},
+                                             {at::kChar, "int8", nullptr},
+                                             {at::kShort, "int16", "short"},
+                                             {at::kInt, "int32", "int"},
+                                             {at::kLong, "int64", "long"},
+                                             {at::kBool, "bool", nullptr},
+                                             {at::kComplexFloat, "complex64", "cfloat"},
+                                             {at::kComplexDouble, "complex128", "cdouble"}}};
 
 struct Named {
   ConstantKind kind;
@@ -55,7 +55,7 @@ const std::array<Named, 8> others{
      {ConstantKind::memory_format, static_cast<int8_t>(at::MemoryFormat::ChannelsLast3d), "channels_last_3d"},
      {ConstantKind::none, 0, "None"}}};
 
-void push_constant(lua_State* L, Constant constant) {
+void push_constant(lua_State* L, TorchConstant constant) {
   lua_rawgetp(L, LUA_REGISTRYINDEX, &constants_key);
   lua_Integer id = static_cast<lua_Integer>(constant.kind) << 8 | static_cast<uint8_t>(constant.value);
   if (lua_rawgeti(L, -1, id) == LUA_TNIL) {
@@ -67,8 +67,8 @@ void push_constant(lua_State* L, Constant constant) {
   lua_remove(L, -2);
 }
 
-const Constant& check_constant(lua_State* L, int index) {
-  const Constant* constant = test_constant(L, index);
+const TorchConstant& check_constant(lua_State* L, int index) {
+  const TorchConstant* constant = test_constant(L, index);
   if (!constant) luaL_typeerror(L, index, "torch constant");
   return *constant;
 }
@@ -80,7 +80,7 @@ int constant_tostring(lua_State* L) {
 }
 
 int constant_index(lua_State* L) {
-  const Constant& constant = check_constant(L, 1);
+  const TorchConstant& constant = check_constant(L, 1);
   const char* key = lua_type(L, 2) == LUA_TSTRING ? lua_tostring(L, 2) : "";
   auto dtype = static_cast<at::ScalarType>(constant.value);
   bool is_dtype = constant.kind == ConstantKind::dtype;
@@ -152,7 +152,7 @@ void add_constants(lua_State* L) {
   make_metatable(L, &constant_metatable, "torch constant", meta);
   lua_newtable(L);
   lua_rawsetp(L, LUA_REGISTRYINDEX, &constants_key);
-  for (const Dtype& dtype : dtypes) {
+  for (const TorchDtype& dtype : dtypes) {
     for (const char* name : {dtype.name, dtype.alias}) {
       if (!name) continue;
       push_dtype(L, dtype.type);
@@ -174,19 +174,19 @@ void push_layout(lua_State* L, at::Layout layout) {
 }
 void push_none(lua_State* L) { push_constant(L, {ConstantKind::none, 0}); }
 
-const Constant* test_constant(lua_State* L, int index) {
-  return test_userdata<const Constant>(L, index, &constant_metatable);
+const TorchConstant* test_constant(lua_State* L, int index) {
+  return test_userdata<const TorchConstant>(L, index, &constant_metatable);
 }
 
 std::optional<at::ScalarType> test_dtype(lua_State* L, int index) {
-  const Constant* constant = test_constant(L, index);
+  const TorchConstant* constant = test_constant(L, index);
   if (!constant || constant->kind != ConstantKind::dtype) return std::nullopt;
   return static_cast<at::ScalarType>(constant->value);
 }
 
 bool is_none(lua_State* L, int index) {
   if (lua_isnoneornil(L, index)) return true;
-  const Constant* constant = test_constant(L, index);
+  const TorchConstant* constant = test_constant(L, index);
   return constant && constant->kind == ConstantKind::none;
 }
 
@@ -196,7 +196,7 @@ const at::Generator* test_generator(lua_State* L, int index) {
 
 std::string dtype_name(at::ScalarType type) { return "torch." + triage::dtype_name(type); }
 
-std::string constant_name(const Constant& constant) {
+std::string constant_name(const TorchConstant& constant) {
   if (constant.kind == ConstantKind::dtype) return dtype_name(static_cast<at::ScalarType>(constant.value));
   for (const Named& other : others)
     if (other.kind == constant.kind && other.value == constant.value) return std::string("torch.") + other.name;

@@ -14,7 +14,7 @@ namespace triage::lua {
 
 enum class ConstantKind : uint8_t { dtype, layout, memory_format, none };
 
-struct Constant {
+struct TorchConstant {
   ConstantKind kind;
   int8_t value;
 };
@@ -26,14 +26,14 @@ void push_dtype(lua_State* L, at::ScalarType dtype);
 void push_layout(lua_State* L, at::Layout layout);
 void push_none(lua_State* L);
 
-const Constant* test_constant(lua_State* L, int index);
+const TorchConstant* test_constant(lua_State* L, int index);
 std::optional<at::ScalarType> test_dtype(lua_State* L, int index);
 bool is_none(lua_State* L, int index);  // torch.None, nil or no value
 const at::Generator* test_generator(lua_State* L, int index);
 
 /// "torch.float32"
 std::string dtype_name(at::ScalarType dtype);
-std::string constant_name(const Constant& constant);
+std::string constant_name(const TorchConstant& constant);
 
 /// Throws a message that shows the forms there are.
 c10::Device parse_device(const std::string& text);

@@ -43,7 +43,7 @@ std::string describe(lua_State* L, int index) {
     lua_pop(L, 1);
     return text;
   }
-  if (const Constant* constant = test_constant(L, index)) return constant_name(*constant);
+  if (const TorchConstant* constant = test_constant(L, index)) return constant_name(*constant);
   switch (lua_type(L, index)) {
     case LUA_TNONE:
       return "nothing";

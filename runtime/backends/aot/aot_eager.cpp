@@ -179,7 +179,7 @@ class JointExecutable final : public Executable {
     const CallContext inside{call.deadline};
     if (inputs.size() != num_inputs_ || !wants_gradients(inputs)) return eager_->run(inputs, outputs, inside);
     const Tensors primals = with_variables(inputs);
-    const aot::Layout* layout = layout_of(primals);
+    const aot::InputLayout* layout = layout_of(primals);
     if (!layout || layout->is_plain()) return eager_->run(inputs, outputs, inside);
     Tensors made;
     aot::run_joint(program_, *layout, primals, made, inside);
@@ -195,7 +195,7 @@ class JointExecutable final : public Executable {
     if (!wants_gradients(inputs)) return std::nullopt;
     const Tensors primals = with_variables(inputs);
     if (auto why = why_not(primals)) return why;
-    const aot::Layout* layout = program_->layout_of(primals);
+    const aot::InputLayout* layout = program_->layout_of(primals);
     if (!layout) return UnmaskedRows{"it was called with too many kinds of inputs"};
     return program_->unmasked_rows(*layout, primals);
   }
@@ -227,7 +227,7 @@ class JointExecutable final : public Executable {
   }
 
   /// Null where the call is for `eager`.
-  const aot::Layout* layout_of(const Tensors& primals) const {
+  const aot::InputLayout* layout_of(const Tensors& primals) const {
     const auto why = why_not(primals);
     if (!why) return program_->layout_of(primals);
     not_joint_ ? program_->fail(*why) : program_->hand_over(*why);

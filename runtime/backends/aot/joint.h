@@ -54,12 +54,12 @@ Halves partition(const Joint& joint, bool folds);
 void mask_rows(Joint& joint);
 
 /// Where values of masked rows come into a gradient nevertheless.
-struct Leak {
+struct GradientLeak {
   std::string what;
   Source source;
 };
 /// Proves, of a joint graph behind mask_rows, that what the samples hold in masked rows decides neither gradients of
 /// weights nor those of other rows; else names the operator. `primals` have the sizes that the graph was recorded with.
-std::optional<Leak> find_leak(const Joint& joint, at::ArrayRef<at::Tensor> primals);
+std::optional<GradientLeak> find_leak(const Joint& joint, at::ArrayRef<at::Tensor> primals);
 
 }  // namespace triage::aot

@@ -43,7 +43,7 @@ class Version {
 /// the gradient itself is to be differentiated), it runs the graph again from the primals, which it holds for that.
 class JointBackward final : public torch::autograd::Node {
  public:
-  JointBackward(torch::autograd::edge_list edges, std::shared_ptr<Program> program, const Layout& layout,
+  JointBackward(torch::autograd::edge_list edges, std::shared_ptr<Program> program, const InputLayout& layout,
                 const Variant* variant, at::Generator random)
       : Node(std::move(edges)),
         program_(std::move(program)),
@@ -224,14 +224,14 @@ class JointBackward final : public torch::autograd::Node {
   }
 
   std::shared_ptr<Program> program_;
-  const Layout& layout_;    // of the program
-  const Variant* variant_;  // whose forward half ran; null where none was known
-  at::Generator random_;    // as it was at the call, where the graph draws
+  const InputLayout& layout_;  // of the program
+  const Variant* variant_;     // whose forward half ran; null where none was known
+  at::Generator random_;       // as it was at the call, where the graph draws
   std::vector<SavedVariable> primals_, saved_;
   std::vector<Version> versions_;  // of primals, then outputs
   BackwardRun run_;                // the one that runs, or ran last
   bool frees_ = false;             // it frees what it goes over
-  History history_;
+  CallHistory history_;
 };
 
 /// An output that autograd may take for its own: no view of what the graph made inside. Writes to it are still seen by
@@ -250,8 +250,8 @@ torch::autograd::edge_list edges_of(const Tensors& primals, const std::vector<bo
 
 }  // namespace
 
-void run_joint(const std::shared_ptr<Program>& program, const Layout& layout, const Tensors& primals, Tensors& outputs,
-               const CallContext& call) {
+void run_joint(const std::shared_ptr<Program>& program, const InputLayout& layout, const Tensors& primals,
+               Tensors& outputs, const CallContext& call) {
   const Variant* variant = layout.last();
   at::Generator random = program->draws() ? random::copy_of_current() : at::Generator();
   Tensors made;

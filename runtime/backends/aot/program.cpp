@@ -127,7 +127,7 @@ std::vector<int64_t> tangents_key(const Tensors& tangents) {
   return key;
 }
 
-const Variant* Layout::find(const std::vector<int64_t>& tangents) const {
+const Variant* InputLayout::find(const std::vector<int64_t>& tangents) const {
   if (const Variant* last = this->last(); last && last->tangents == tangents) return last;
   const std::lock_guard<std::mutex> lock(mutex_);
   for (const auto& variant : variants_)
@@ -135,7 +135,7 @@ const Variant* Layout::find(const std::vector<int64_t>& tangents) const {
   return nullptr;
 }
 
-const Variant* Layout::add(std::unique_ptr<Variant> variant) const {
+const Variant* InputLayout::add(std::unique_ptr<Variant> variant) const {
   const std::lock_guard<std::mutex> lock(mutex_);
   for (const auto& known : variants_)
     if (known->tangents == variant->tangents) return known.get();
@@ -143,29 +143,29 @@ const Variant* Layout::add(std::unique_ptr<Variant> variant) const {
   return variants_.emplace_back(std::move(variant)).get();
 }
 
-std::optional<std::string> Layout::refusal(const History& history, const BackwardRun& next) const {
+std::optional<std::string> InputLayout::refusal(const CallHistory& history, const BackwardRun& next) const {
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto found = refusals_.find({history, next});
   return found == refusals_.end() ? std::nullopt : std::optional(found->second);
 }
 
-void Layout::note_refusal(const History& history, const BackwardRun& next, const std::string& refusal) const {
+void InputLayout::note_refusal(const CallHistory& history, const BackwardRun& next, const std::string& refusal) const {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (refusals_.size() < most_refusals) refusals_[{history, next}] = refusal;
 }
 
-void Layout::make_plain(UnmaskedRows why) const {
+void InputLayout::make_plain(UnmaskedRows why) const {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (!why_plain_) why_plain_ = std::move(why);
   plain_.store(true, std::memory_order_relaxed);
 }
 
-std::optional<UnmaskedRows> Layout::why_plain() const {
+std::optional<UnmaskedRows> InputLayout::why_plain() const {
   const std::lock_guard<std::mutex> lock(mutex_);
   return why_plain_;
 }
 
-size_t Layout::bytes() const {
+size_t InputLayout::bytes() const {
   size_t bytes = sizeof(*this);
   const std::lock_guard<std::mutex> lock(mutex_);
   for (const auto& variant : variants_)
@@ -173,21 +173,21 @@ size_t Layout::bytes() const {
   return bytes;
 }
 
-std::vector<const Variant*> Layout::variants() const {
+std::vector<const Variant*> InputLayout::variants() const {
   const std::lock_guard<std::mutex> lock(mutex_);
   std::vector<const Variant*> all;
   for (const auto& variant : variants_) all.push_back(variant.get());
   return all;
 }
 
-void Layout::finish_compiling() const {
+void InputLayout::finish_compiling() const {
   for (const Variant* variant : variants()) {
     variant->forward->finish_compiling();
     variant->backward->finish_compiling();
   }
 }
 
-LoopTiers Layout::loops() const {
+LoopTiers InputLayout::loops() const {
   LoopTiers loops;
   for (const Variant* variant : variants()) (loops += variant->forward->loops()) += variant->backward->loops();
   return loops;
@@ -219,18 +219,18 @@ std::vector<int64_t> Program::key_of(const Tensors& primals) const {
   return key;
 }
 
-const Layout* Program::layout_of(const Tensors& primals) {
+const InputLayout* Program::layout_of(const Tensors& primals) {
   std::vector<int64_t> key = key_of(primals);
-  const auto known = [&]() -> const Layout* {
-    for (const Layout* layout = newest_.load(std::memory_order_acquire); layout; layout = layout->next)
+  const auto known = [&]() -> const InputLayout* {
+    for (const InputLayout* layout = newest_.load(std::memory_order_acquire); layout; layout = layout->next)
       if (layout->key == key) return layout;
     return nullptr;
   };
-  if (const Layout* layout = known()) return layout;
+  if (const InputLayout* layout = known()) return layout;
   if (full_.load(std::memory_order_relaxed)) return nullptr;
-  std::unique_ptr<Layout> fresh = probe(primals, key);
+  std::unique_ptr<InputLayout> fresh = probe(primals, key);
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (const Layout* layout = known()) return layout;
+  if (const InputLayout* layout = known()) return layout;
   if (layouts_.size() >= most_layouts) {
     full_.store(true, std::memory_order_relaxed);
     hand_over(
@@ -270,14 +270,14 @@ std::vector<bool> reached_from(const Tensors& outputs, const Tensors& leaves) {
 }  // namespace
 
 /// Which outputs have gradients shows when autograd records the graph.
-std::unique_ptr<Layout> Program::probe(const Tensors& primals, std::vector<int64_t> key) const {
+std::unique_ptr<InputLayout> Program::probe(const Tensors& primals, std::vector<int64_t> key) const {
   const c10::AutoGradMode record(true);
   const random::Replay draws_again(draws_);
   const flags::autograd::OfAllBranches for_all_values;
   const Tensors leaves = as_leaves(primals);
   Tensors outputs;
   plain_->run(leaves, outputs, {Deadline::current()});
-  auto layout = std::make_unique<Layout>();
+  auto layout = std::make_unique<InputLayout>();
   layout->reached = reached_from(outputs, leaves);
   layout->key = std::move(key);
   for (const at::Tensor& output : outputs) {
@@ -294,7 +294,7 @@ std::unique_ptr<Layout> Program::probe(const Tensors& primals, std::vector<int64
   return layout;
 }
 
-const Variant* Program::record(const Layout& layout, const Tensors& primals, const Tensors& tangents) const {
+const Variant* Program::record(const InputLayout& layout, const Tensors& primals, const Tensors& tangents) const {
   const messages::LogTo log_to(logger_);
   try {
     const messages::DebugScope debug_scope(graph_.name(), messages::DebugScope::Of::known_graph);
@@ -338,7 +338,7 @@ const Variant* Program::record(const Layout& layout, const Tensors& primals, con
   return nullptr;
 }
 
-std::optional<UnmaskedRows> Program::unmasked_rows(const Layout& layout, const Tensors& primals) const {
+std::optional<UnmaskedRows> Program::unmasked_rows(const InputLayout& layout, const Tensors& primals) const {
   if (!layout.any_differentiable) return std::nullopt;
   Tensors tangents;
   for (size_t i = 0; i < layout.outputs.size(); ++i) {
@@ -386,7 +386,7 @@ Tensors Program::differentiate(const Tensors& primals, const Tensors& tangents, 
   return gradients;
 }
 
-std::string Program::refusal(const Layout& layout, const Tensors& primals, const History& history,
+std::string Program::refusal(const InputLayout& layout, const Tensors& primals, const CallHistory& history,
                              const BackwardRun& next) const {
   const c10::AutoGradMode record(true);
   const random::Replay draws_again(draws_);
@@ -420,7 +420,7 @@ std::string Program::refusal(const Layout& layout, const Tensors& primals, const
   return refusal;
 }
 
-at::Tensor Program::blank(const Layout& layout, size_t primal) const {
+at::Tensor Program::blank(const InputLayout& layout, size_t primal) const {
   const int64_t* at = layout.key.data();
   for (size_t i = 0;; ++i) {  // as key_of writes it
     const auto type = static_cast<at::ScalarType>(*at++);
@@ -440,13 +440,13 @@ at::Tensor Program::blank(const Layout& layout, size_t primal) const {
 
 void Program::finish_compiling() {
   forward_->finish_compiling();
-  for (const Layout* layout = newest_.load(std::memory_order_acquire); layout; layout = layout->next)
+  for (const InputLayout* layout = newest_.load(std::memory_order_acquire); layout; layout = layout->next)
     layout->finish_compiling();
 }
 
 LoopTiers Program::loops() {
   LoopTiers loops = forward_->loops();
-  for (const Layout* layout = newest_.load(std::memory_order_acquire); layout; layout = layout->next)
+  for (const InputLayout* layout = newest_.load(std::memory_order_acquire); layout; layout = layout->next)
     loops += layout->loops();
   return loops;
 }

@@ -44,24 +44,24 @@ struct BackwardRun {
 
 /// What happened to one call since: backward runs that freed what they went over, and which primals and outputs (in
 /// this order) were written to in place.
-struct History {
+struct CallHistory {
   std::set<BackwardRun> released;
   std::vector<bool> written;
   bool any_written() const { return std::find(written.begin(), written.end(), true) != written.end(); }
-  bool operator<(const History& other) const {
+  bool operator<(const CallHistory& other) const {
     return std::tie(released, written) < std::tie(other.released, other.written);
   }
 };
 
 /// Inputs of one layout: sizes, strides, dtypes, requires_grad.
-class Layout {
+class InputLayout {
  public:
   std::vector<int64_t> key;
   std::vector<bool> differentiable;        // outputs
   std::vector<bool> reached;               // primals that gradients of these go to
   std::vector<graph::TensorMeta> outputs;  // as they are
   bool any_differentiable = false;
-  const Layout* next = nullptr;
+  const InputLayout* next = nullptr;
 
   bool is_plain() const noexcept { return plain_.load(std::memory_order_relaxed); }
   void make_plain(UnmaskedRows why) const;
@@ -73,8 +73,8 @@ class Layout {
   /// Keeps one made meanwhile by another thread, if there is one. Null when there are too many already.
   const Variant* add(std::unique_ptr<Variant> variant) const;
   /// What is known of Program::refusal; keeps what is found out.
-  std::optional<std::string> refusal(const History& history, const BackwardRun& next) const;
-  void note_refusal(const History& history, const BackwardRun& next, const std::string& refusal) const;
+  std::optional<std::string> refusal(const CallHistory& history, const BackwardRun& next) const;
+  void note_refusal(const CallHistory& history, const BackwardRun& next, const std::string& refusal) const;
   void finish_compiling() const;
   LoopTiers loops() const;
   size_t bytes() const;  // as Executable::bytes
@@ -87,7 +87,7 @@ class Layout {
   mutable std::mutex mutex_;
   mutable std::optional<UnmaskedRows> why_plain_;
   mutable std::vector<std::unique_ptr<Variant>> variants_;
-  mutable std::map<std::pair<History, BackwardRun>, std::string> refusals_;
+  mutable std::map<std::pair<CallHistory, BackwardRun>, std::string> refusals_;
 };
 
 /// Shared by the executable and the autograd nodes of its calls. Thread-safe.
@@ -108,19 +108,19 @@ class Program {
   const Executable& forward() const { return *forward_; }
 
   /// The layout of these primals; null where there are too many. A new one is found out by running the graph once.
-  const Layout* layout_of(const Tensors& primals);
+  const InputLayout* layout_of(const Tensors& primals);
   /// Records the joint graph for these gradients. Null where that cannot be done: the layout is plain from then on.
-  const Variant* record(const Layout& layout, const Tensors& primals, const Tensors& tangents) const;
+  const Variant* record(const InputLayout& layout, const Tensors& primals, const Tensors& tangents) const;
   /// The gradients as autograd itself computes them, by running the graph again: at any time right, and differentiable
   /// with `create_graph`. `tangents`: one for each output, undefined where none came in.
   Tensors differentiate(const Tensors& primals, const Tensors& tangents, bool create_graph) const;
   /// Why ATen's own graph of a call, which frees what it saved step by step and sees writes to it, would not run `next`
   /// after that history; empty where it would. Found out by doing so, once for each layout. Of the primals only sizes,
   /// and the numbers read out of them, matter.
-  std::string refusal(const Layout& layout, const Tensors& primals, const History& history,
+  std::string refusal(const InputLayout& layout, const Tensors& primals, const CallHistory& history,
                       const BackwardRun& next) const;
   /// A tensor like a primal of the layout, for one whose values are lost.
-  at::Tensor blank(const Layout& layout, size_t primal) const;
+  at::Tensor blank(const InputLayout& layout, size_t primal) const;
 
   /// Waits until nothing about the graph and the halves there are gets faster any more.
   void finish_compiling();
@@ -135,10 +135,10 @@ class Program {
   void hand_over(const UnmaskedRows& why) const;
   void require_masked_rows() { required_ = true; }
   /// Whether gradients of calls of this layout, which come in as the outputs lie, may get values of masked rows.
-  std::optional<UnmaskedRows> unmasked_rows(const Layout& layout, const Tensors& primals) const;
+  std::optional<UnmaskedRows> unmasked_rows(const InputLayout& layout, const Tensors& primals) const;
 
  private:
-  std::unique_ptr<Layout> probe(const Tensors& primals, std::vector<int64_t> key) const;
+  std::unique_ptr<InputLayout> probe(const Tensors& primals, std::vector<int64_t> key) const;
   std::vector<int64_t> key_of(const Tensors& primals) const;
   /// Whether nothing was said of this graph yet. Throws GraphError where rows must be masked.
   bool is_news(const UnmaskedRows& why) const;
@@ -152,10 +152,10 @@ class Program {
   Backend half_;
   std::unique_ptr<Executable> plain_;  // the interpreter: with grad mode on, autograd records it
   std::unique_ptr<Executable> forward_;
-  std::atomic<const Layout*> newest_{nullptr};
+  std::atomic<const InputLayout*> newest_{nullptr};
   std::atomic<bool> full_{false};
   std::mutex mutex_;  // of what follows
-  std::vector<std::unique_ptr<Layout>> layouts_;
+  std::vector<std::unique_ptr<InputLayout>> layouts_;
   const messages::Logger logger_;  // of whoever had it compiled
   mutable std::atomic<bool> said_{false};
 };
@@ -167,7 +167,7 @@ bool is_ordinary(const at::Tensor& tensor);
 std::vector<int64_t> tangents_key(const Tensors& tangents);
 
 /// Runs the graph on the primals, with an autograd node that runs the backward half. `outputs`: those of the graph.
-void run_joint(const std::shared_ptr<Program>& program, const Layout& layout, const Tensors& primals, Tensors& outputs,
-               const CallContext& call);
+void run_joint(const std::shared_ptr<Program>& program, const InputLayout& layout, const Tensors& primals,
+               Tensors& outputs, const CallContext& call);
 
 }  // namespace triage::aot

@@ -89,7 +89,7 @@ class TaintedRow {
     return std::move(selected_);
   }
 
-  std::optional<Leak> run() {
+  std::optional<GradientLeak> run() {
     visit_all();
     if (chooses_ && !masks_row_) return std::nullopt;  // the row stays, with one of two values
     const auto& outputs = graph_.outputs();
@@ -167,7 +167,7 @@ class TaintedRow {
   }
 
   /// From the gradient back to the call at which the row's values came in.
-  Leak leak_into(const Value* gradient, const std::string& primal) const {
+  GradientLeak leak_into(const Value* gradient, const std::string& primal) const {
     const Node* node = gradient->producer;
     while (node) {
       const Node* before = nullptr;
@@ -227,7 +227,7 @@ bool selects(const Graph& graph) {
 
 /// A gradient that no gradient that comes in decides, but values of the samples do: what an operator without slope
 /// (`sgn`) sends back is 0, and 0 times NaN is NaN.
-std::optional<Leak> find_leak_without_tangents(const Joint& joint) {
+std::optional<GradientLeak> find_leak_without_tangents(const Joint& joint) {
   std::unordered_set<const Value*> of_tangents, of_samples;
   const auto& inputs = joint.graph.inputs();
   for (size_t i = 0; i < inputs.size(); ++i)
@@ -244,13 +244,13 @@ std::optional<Leak> find_leak_without_tangents(const Joint& joint) {
   const auto& outputs = joint.graph.outputs();
   for (size_t i = joint.num_outputs; i < outputs.size(); ++i)
     if (const Node* node = outputs[i]->producer; node && of_samples.count(outputs[i]) && !of_tangents.count(outputs[i]))
-      return Leak{"a gradient of 0 is multiplied by values of masked rows", node->source};
+      return GradientLeak{"a gradient of 0 is multiplied by values of masked rows", node->source};
   return std::nullopt;
 }
 
 }  // namespace
 
-std::optional<Leak> find_leak(const Joint& joint, at::ArrayRef<at::Tensor> primals) {
+std::optional<GradientLeak> find_leak(const Joint& joint, at::ArrayRef<at::Tensor> primals) {
   const at::NoGradGuard no_grad;
   if (selects(joint.graph))  // what it selects has left the graph, with the gradients that nobody needs
     if (auto leak = find_leak_without_tangents(joint)) return leak;
@@ -266,7 +266,7 @@ std::optional<Leak> find_leak(const Joint& joint, at::ArrayRef<at::Tensor> prima
   }
   // Each mask has a proof of its own: so there is a limit, for the time that a compile takes.
   if (masks.size() > most_masks)
-    return Leak{fmt::format("it has more than {} masks of rows, too many to prove it", most_masks), {}};
+    return GradientLeak{fmt::format("it has more than {} masks of rows, too many to prove it", most_masks), {}};
   for (const bool last : {false, true}) {
     std::unordered_map<const Value*, at::Tensor> selected;
     int64_t rows_of_selected = -1;

@@ -226,14 +226,14 @@ class FusedGraph final : public Executable {
  public:
   FusedGraph(const Graph& graph, const std::vector<fused::FusionGroup>& parts, c10::Device device)
       : device_(device), pure_(computes_only(graph)) {
-    kinds_[0] = std::make_unique<Kind>(graph, parts, device);
+    kinds_[0] = std::make_unique<SizeSpecialization>(graph, parts, device);
     count_ = 1;
     if (can_run_again(graph)) graph_ = std::make_unique<Graph>(graph.clone());
   }
 
   void run(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs, const CallContext& call) const override {
     const size_t count = count_.load(std::memory_order_acquire);
-    const Kind& kind = count == 1 ? *kinds_[0] : best_for(inputs, count);
+    const SizeSpecialization& kind = count == 1 ? *kinds_[0] : best_for(inputs, count);
     if (!kind.parts.run(inputs, outputs, call)) cut_for(inputs, kind, call);
   }
 
@@ -251,8 +251,8 @@ class FusedGraph final : public Executable {
   }
 
  private:
-  struct Kind {
-    Kind(const Graph& graph, const std::vector<fused::FusionGroup>& cut, c10::Device device)
+  struct SizeSpecialization {
+    SizeSpecialization(const Graph& graph, const std::vector<fused::FusionGroup>& cut, c10::Device device)
         : parts(graph, cut, device), equal(graph) {}
     fused::PartSequence parts;
     EqualSizes equal;
@@ -260,15 +260,15 @@ class FusedGraph final : public Executable {
   static constexpr size_t most_kinds = 4;
 
   /// Of those that fit, the one that asks least: it serves most, and so gives most calls the same bits.
-  const Kind& best_for(at::ArrayRef<at::Tensor> inputs, size_t count) const {
-    const Kind* best = nullptr;
+  const SizeSpecialization& best_for(at::ArrayRef<at::Tensor> inputs, size_t count) const {
+    const SizeSpecialization* best = nullptr;
     for (size_t i = 0; i < count; ++i)
       if (kinds_[i]->equal.hold(inputs) && (!best || kinds_[i]->equal.count() < best->equal.count()))
         best = kinds_[i].get();
     return best ? *best : *kinds_[0];
   }
 
-  void cut_for(at::ArrayRef<at::Tensor> inputs, const Kind& kind, const CallContext& call) const {
+  void cut_for(at::ArrayRef<at::Tensor> inputs, const SizeSpecialization& kind, const CallContext& call) const {
     const bool empty = std::any_of(inputs.begin(), inputs.end(), [](const at::Tensor& t) { return t.numel() == 0; });
     if (!graph_ || empty || kind.equal.hold(inputs)) return;
     const std::unique_lock<std::mutex> lock(cutting_, std::try_to_lock);
@@ -278,7 +278,7 @@ class FusedGraph final : public Executable {
       const Deadline bound(call.deadline);
       const auto graph = with_sizes_of(*graph_, inputs);
       if (!graph) return;
-      kinds_[count] = std::make_unique<Kind>(*graph, fused::cut(*graph, device_), device_);
+      kinds_[count] = std::make_unique<SizeSpecialization>(*graph, fused::cut(*graph, device_), device_);
       count_.store(count + 1, std::memory_order_release);
     } catch (const LimitError&) {  // the call has its answer, and another one may have more time
     }
@@ -287,7 +287,7 @@ class FusedGraph final : public Executable {
   const c10::Device device_;
   const bool pure_;
   std::unique_ptr<Graph> graph_;  // null where it cannot be run once more
-  mutable std::array<std::unique_ptr<Kind>, most_kinds> kinds_;
+  mutable std::array<std::unique_ptr<SizeSpecialization>, most_kinds> kinds_;
   mutable std::atomic<size_t> count_;
   mutable std::mutex cutting_;
 };

@@ -64,9 +64,9 @@ bool is_worth_a_loop(const std::vector<const Node*>& nodes, c10::Device device) 
 
 using Values = WaitingNodes::Values;
 
-class Cutter {
+class FusionGroupCutter {
  public:
-  Cutter(const Graph& graph, c10::Device device) : graph_(graph), device_(device), waiting_(graph) {
+  FusionGroupCutter(const Graph& graph, c10::Device device) : graph_(graph), device_(device), waiting_(graph) {
     outputs_.insert(graph.outputs().begin(), graph.outputs().end());
     for (const auto& input : graph.inputs()) {
       kinds_[input.value] = input.kind;
@@ -148,10 +148,10 @@ class Cutter {
   }
 
   /// Nodes that loops over `batch` rows can compute.
-  struct Candidate {
+  struct GroupCandidate {
     std::vector<const Node*> nodes;
     int64_t batch = 0;
-    bool operator<(const Candidate& other) const {
+    bool operator<(const GroupCandidate& other) const {
       return nodes.size() != other.nodes.size() ? nodes.size() < other.nodes.size() : batch > other.batch;
     }
   };
@@ -160,7 +160,7 @@ class Cutter {
   /// another group computes them once more.
   void take_group() {
     for (;;) {
-      const Candidate best = largest_group();
+      const GroupCandidate best = largest_group();
       if (!is_worth_a_loop(best.nodes, device_)) {
         if (!are_read_by_other_loops(best.nodes) || !take_weights_of_any()) return;
         continue;
@@ -179,12 +179,12 @@ class Cutter {
   static constexpr size_t most_compared = 16;  // sizes of batches
 
   /// Of a graph with very many sizes, the first that is worth a loop among those that most nodes read.
-  Candidate largest_group() const {
-    Candidate best;
+  GroupCandidate largest_group() const {
+    GroupCandidate best;
     size_t compared = 0;
     for (const int64_t batch : waiting_.batches()) {
       if (compared++ % most_compared == 0 && is_worth_a_loop(best.nodes, device_)) break;
-      if (Candidate one{group(batch, {}), batch}; best.nodes.empty() || best < one) best = std::move(one);
+      if (GroupCandidate one{group(batch, {}), batch}; best.nodes.empty() || best < one) best = std::move(one);
     }
     drop_last_reshapes(best.nodes);
     return best;
@@ -244,7 +244,7 @@ class Cutter {
   }
 
   /// What is computed from no data of the batch, such as `1 + scale`, comes first where a group gets larger by it.
-  bool take_weights(const Candidate& best) {
+  bool take_weights(const GroupCandidate& best) {
     const std::unordered_set<const Node*> inside(best.nodes.begin(), best.nodes.end());
     Values made;
     std::vector<const Node*> nodes;
@@ -556,7 +556,7 @@ bool is_view(const Value& value) { return value.producer && graph::sharing(*valu
 
 std::vector<FusionGroup> cut(const Graph& graph, c10::Device device, std::unordered_set<const Value*> views_of_loops) {
   if (has_regions(graph)) return cut_by_regions(graph, device);
-  std::vector<FusionGroup> parts = Cutter(graph, device).run();
+  std::vector<FusionGroup> parts = FusionGroupCutter(graph, device).run();
   reshape_what_loops_made(parts, std::move(views_of_loops));
   return parts;
 }

@@ -11,7 +11,7 @@ LaneChoice::LaneChoice(const Loops& loops) {
     return value.expensive && value.place == Place::element;
   });
   longest_ = expensive ? 64 : 16;
-  for (const Extent& extent : loops.extents)
+  for (const RowExtent& extent : loops.extents)
     if (extent.segments >= 0 && extent.inner < 0) segments_.push_back(extent.positions);
 }
 

@@ -25,7 +25,7 @@ constexpr int64_t whole_lines(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 /// segments of rows) are short, each lane has a row (a segment) of its own and goes through its positions one by one.
 enum class Lanes : uint8_t { positions, segments, rows };
 /// Whether segments of the extent go side by side, each in a lane of its own.
-inline bool has_segment_lanes(const Extent& whole, Lanes lanes) {
+inline bool has_segment_lanes(const RowExtent& whole, Lanes lanes) {
   return whole.segments >= 0 && (whole.inner >= 0 || lanes == Lanes::segments);
 }
 /// By the number of positions of each extent alone, so that a row has the same bits in every batch.

@@ -60,7 +60,7 @@ class Refs {
 /// The positions that some values have in a row: dims of the data without the batch, but for those of size 1, along
 /// which values are the same. Where a reduction runs over some of them, or a value is the same along some, the row is
 /// looked at as segments, each of which has positions: those of the last dims, or (`inner`) of dims that others follow.
-struct Extent {
+struct RowExtent {
   std::vector<int64_t> sizes;  // as captured; at run time they come from the inputs of that extent
   bool fixed = false;          // the sizes stand in the graph (`expand`): such they are, or the loops do not fit
   int32_t segments = -1;       // where there are segments: the extent of how many there are,
@@ -177,7 +177,7 @@ struct Loops {
   std::vector<NumberBound> bounds;
   std::vector<SizeCheck> size_checks;
   Ref last_asked = -1;  // of the numbers that the host must know before the loops run
-  std::vector<Extent> extents;
+  std::vector<RowExtent> extents;
   std::vector<Reshape> reshapes;
   std::optional<int64_t> fixed_batch;  // where it stands in the graph how many rows there are
   std::vector<size_t> batch_inputs;    // inputs that are that number

@@ -66,11 +66,11 @@ std::string reason_of_name(const Node& node) {
 }
 
 /// The call by itself, on values of other types or with numbers in the place of those that are known at run time only.
-struct Changed {
+struct CallVariant {
   std::function<void(graph::TensorMeta&)> type = [](graph::TensorMeta&) {};
   bool numbers = false;
 };
-bool would_be_in_a_loop(const Node& node, const Changed& changed) {
+bool would_be_in_a_loop(const Node& node, const CallVariant& changed) {
   Graph made("call");
   graph::Copies copies;
   std::vector<int64_t> batches;
@@ -123,7 +123,7 @@ std::string reason_of_call(const Node& node) {
     return "it is no longer alone in a loop than in ATen; with another operation on the same rows beside it, it is in "
            "one";
   if (reduces_the_batch(node)) return "it reduces the batch (dim 0); loops reduce the other dims, as in x:sum(-1)";
-  Changed numbers;
+  CallVariant numbers;
   numbers.numbers = true;
   if (would_be_in_a_loop(node, numbers))
     return "it takes a number that is not known before the call; loops take one that is written in the script here";

@@ -152,7 +152,7 @@ class NumberedSlice {
 };
 
 /// The groups of a slice among all groups, for other slices that compute alike.
-struct Cut {
+struct SliceGroups {
   size_t first, count, begin;  // groups; and where the slice begins
   std::vector<const Value*> values;
 };
@@ -190,10 +190,10 @@ class RegionCutter {
       if (group.same_as) *group.same_as += first;
       groups_.push_back(std::move(group));
     }
-    cuts_.emplace(numbered.text(), Cut{first, groups_.size() - first, slice.begin, numbered.values()});
+    cuts_.emplace(numbered.text(), SliceGroups{first, groups_.size() - first, slice.begin, numbered.values()});
   }
 
-  void repeat(const Cut& cut, const Slice& slice, const NumberedSlice& numbered) {
+  void repeat(const SliceGroups& cut, const Slice& slice, const NumberedSlice& numbered) {
     Translation here;
     for (size_t i = 0; i < cut.values.size(); ++i) here[cut.values[i]] = numbered.values()[i];
     std::unordered_map<const Node*, const Node*> nodes;
@@ -214,7 +214,7 @@ class RegionCutter {
   const Whole whole_;
   const c10::Device device_;
   std::vector<FusionGroup> groups_;
-  std::unordered_map<std::string, Cut> cuts_;
+  std::unordered_map<std::string, SliceGroups> cuts_;
 };
 
 }  // namespace

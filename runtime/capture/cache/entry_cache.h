@@ -24,14 +24,14 @@ class EntryIndex;
 
 /// What a captured graph depends on besides its inputs' values. Checked on every call, without Lua, lock or allocation.
 struct Guards {
-  struct Input {
+  struct InputGuard {
     uint64_t keys;  // dispatch keys: device type, layout, conj and neg bits, inference tensor
     caffe2::TypeMeta dtype;
     c10::DeviceIndex device_index;
     int64_t rank;
     bool requires_grad;
     bool wrapped;  // a wrapped number (params): decides type promotion
-    static Input of(const at::Tensor& tensor);
+    static InputGuard of(const at::Tensor& tensor);
     bool fits(const at::Tensor& tensor) const noexcept;
   };
   struct Size {
@@ -54,11 +54,11 @@ struct Guards {
   struct Variable {
     at::Tensor tensor;  // undefined where it is one of the script's variables
     size_t number;      // its number among those
-    Input kind;
+    InputGuard kind;
     std::vector<int64_t> sizes;
     bool holds(at::ArrayRef<at::Tensor> script_variables) const noexcept;
   };
-  std::vector<Input> inputs;
+  std::vector<InputGuard> inputs;
   std::vector<size_t> same_as;            // by input (without params): the first that is the same tensor
   std::vector<Size> sizes;                // sizes that the script read
   std::vector<SameSize> same_sizes;       // sizes that must be equal, whatever they are

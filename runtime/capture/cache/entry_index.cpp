@@ -43,7 +43,7 @@ void EntryIndex::add(const CacheEntry& entry) {
               sizes.end());
   std::vector<Group::Dim> dims;
   Hash hash;
-  for (const Guards::Input& input : entry.guards.inputs) hash.add(input.keys, input.dtype, input.rank);
+  for (const Guards::InputGuard& input : entry.guards.inputs) hash.add(input.keys, input.dtype, input.rank);
   for (const Guards::Size& size : sizes) {
     dims.push_back(dim(size));
     hash.add(static_cast<uint64_t>(size.size));

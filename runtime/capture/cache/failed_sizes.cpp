@@ -16,7 +16,7 @@ bool FailedSizes::is_of(const Sizes& sizes, at::ArrayRef<at::Tensor> inputs) noe
 }
 
 bool FailedSizes::exclude(at::ArrayRef<at::Tensor> inputs) const noexcept {
-  for (const Failed* failed = newest_.load(std::memory_order_acquire); failed; failed = failed->older)
+  for (const FailedCallSizes* failed = newest_.load(std::memory_order_acquire); failed; failed = failed->older)
     if (is_of(failed->sizes, inputs)) return true;
   return many_.load(std::memory_order_relaxed) && !is_of(captured_, inputs);
 }

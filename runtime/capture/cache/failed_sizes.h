@@ -24,17 +24,17 @@ class FailedSizes {
 
  private:
   using Sizes = std::vector<std::vector<int64_t>>;
-  struct Failed {
+  struct FailedCallSizes {
     Sizes sizes;
-    const Failed* older;
+    const FailedCallSizes* older;
   };
   static constexpr size_t most = 16;
   static Sizes sizes_of(at::ArrayRef<at::Tensor> inputs);
   static bool is_of(const Sizes& sizes, at::ArrayRef<at::Tensor> inputs) noexcept;
 
   const Sizes captured_;
-  std::deque<Failed> kept_;
-  std::atomic<const Failed*> newest_{nullptr};
+  std::deque<FailedCallSizes> kept_;
+  std::atomic<const FailedCallSizes*> newest_{nullptr};
   std::atomic<bool> many_{false};
 };
 

@@ -32,7 +32,7 @@ bool FlagsTracker::made(const at::Tensor& tensor) const {
 }
 
 void FlagsTracker::add(const at::Tensor& flags) {
-  flags_.emplace(flags.unsafeGetTensorImpl(), Identity(flags));
+  flags_.emplace(flags.unsafeGetTensorImpl(), TensorIdentity(flags));
   // A tracker may live long, as at a prompt: what nobody else holds is let go, now and then.
   const size_t count = flags_.size();
   constexpr size_t many = 1024;

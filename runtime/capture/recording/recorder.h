@@ -191,7 +191,7 @@ class FlagsTracker {
   void observe(const c10::OperatorHandle& op, bool moved, const torch::jit::Stack& results);
   void note_storages(const std::vector<c10::IValue>& arguments, const torch::jit::Stack& results, size_t count);
   bool any_flags(const c10::OperatorHandle& op, const torch::jit::Stack& stack) const;
-  std::unordered_map<const c10::TensorImpl*, Identity> flags_;
+  std::unordered_map<const c10::TensorImpl*, TensorIdentity> flags_;
   std::unordered_set<const c10::StorageImpl*> storages_;  // allocated since; by address: what is older keeps its own
   FlagsTracker* previous_;
 };

@@ -86,7 +86,7 @@ void TracedTensors::call_with_originals(const c10::OperatorHandle& op, torch::ji
 void TracedTensors::bind(at::Tensor& tensor, graph::Value* value, int branch) {
   // Values are told apart by the identity of their tensors. An operator that hands back an argument as it is (`to`,
   // `contiguous`) would give one identity to two values, which differ when replayed on other strides.
-  std::optional<Identity> original;
+  std::optional<TensorIdentity> original;
   if (knows(tensor)) {
     const at::Tensor known = this->original(tensor);
     original.emplace(known.defined() ? known : tensor);

@@ -17,8 +17,8 @@ namespace triage::capture {
 class TracedTensors {
  public:
   struct Traced {
-    std::optional<Identity> identity;  // always there: keeps the key's address unique
-    std::optional<Identity> original;  // as `original` below
+    std::optional<TensorIdentity> identity;  // always there: keeps the key's address unique
+    std::optional<TensorIdentity> original;  // as `original` below
     graph::Value* value = nullptr;
     int branch = 0;  // depth of branches it was made at; -1: it was there before
     bool is_param = false;

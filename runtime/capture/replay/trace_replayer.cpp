@@ -156,7 +156,7 @@ TraceArgument FollowedSegment::describe(const c10::IValue& value, TraceStep& ste
     argument.index = static_cast<uint32_t>(inputs.size() + index);
     if (index == new_inputs.size()) {
       new_inputs.push_back(tensor);
-      step.new_inputs.push_back(Guards::Input::of(tensor));
+      step.new_inputs.push_back(Guards::InputGuard::of(tensor));
       step.new_params.push_back(is_param(tensor));
     }
   }

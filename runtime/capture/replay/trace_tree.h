@@ -80,8 +80,8 @@ struct TraceStep {
 
   c10::OperatorHandle op;
   std::vector<TraceArgument> arguments;
-  std::vector<Guards::Input> new_inputs;  // of tensors that come into the segment here
-  std::vector<bool> new_params;           // the same: whether it is a param of the policy
+  std::vector<Guards::InputGuard> new_inputs;  // of tensors that come into the segment here
+  std::vector<bool> new_params;                // the same: whether it is a param of the policy
   uint32_t first_value = 0, num_results = 0;
   bool aliases = false;  // a result was seen to share memory with an argument
   /// How layouts for sizes that are new are told without computing: as it was right for what ATen gave so far.

@@ -34,15 +34,15 @@ std::string advice_for(const std::string& guard) {
 }
 
 std::string reason_lines(const std::vector<MisfitGraph>& oldest_first) {
-  struct Failed {
+  struct FailedGuard {
     std::string guard;
     const MisfitGraph* newest;
     size_t older = 0;
   };
-  std::vector<Failed> failed;  // newest first
+  std::vector<FailedGuard> failed;  // newest first
   for (size_t i = oldest_first.size(); i-- > 0;) {
     const std::string guard = guard_of(oldest_first[i].why);
-    const auto same = [&](const Failed& known) { return known.guard == guard; };
+    const auto same = [&](const FailedGuard& known) { return known.guard == guard; };
     const auto found = std::find_if(failed.begin(), failed.end(), same);
     if (found == failed.end())
       failed.push_back({guard, &oldest_first[i]});

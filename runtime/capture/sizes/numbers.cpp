@@ -23,22 +23,22 @@ const graph::Value* find(const at::Tensor& number) {
 /// Of a value that was found.
 Numbers& numbers() { return Recorder::current()->sizes().numbers; }
 
-const symbols::Expression* expression_of(const at::Tensor& number) {
+const symbols::SymbolicExpression* expression_of(const at::Tensor& number) {
   const graph::Value* value = find(number);
   return value ? numbers().table.find(value) : nullptr;
 }
 
 /// "u0 lies in VR[0, int_oo]", for each symbol of the expression.
-std::string what_is_known(const symbols::SymbolTable& table, const symbols::Expression& expression) {
+std::string what_is_known(const symbols::SymbolTable& table, const symbols::SymbolicExpression& expression) {
   std::string text;
-  const auto add = [&](const symbols::Expression& side) {
+  const auto add = [&](const symbols::SymbolicExpression& side) {
     if (side.scale == 0) return;
     const symbols::Symbol& symbol = table.symbols()[side.symbol];
     const std::string line = fmt::format("{} lies in {}", symbol.name, symbols::text(symbol.range, symbol.whole));
     if (text.find(line) == std::string::npos) text += (text.empty() ? "" : ", ") + line;
   };
-  if (expression.kind == symbols::Expression::Kind::truth)
-    for (const symbols::Expression& side : expression.sides) add(side);
+  if (expression.kind == symbols::SymbolicExpression::Kind::truth)
+    for (const symbols::SymbolicExpression& side : expression.sides) add(side);
   else
     add(expression);
   return text;
@@ -119,17 +119,17 @@ std::optional<bool> known_truth(const at::Tensor& condition) {
 }
 
 std::string number_text(const at::Tensor& number) {
-  const symbols::Expression* expression = expression_of(number);
+  const symbols::SymbolicExpression* expression = expression_of(number);
   return expression ? expression->text : "";
 }
 
 std::string what_is_known(const at::Tensor& number) {
-  const symbols::Expression* expression = expression_of(number);
+  const symbols::SymbolicExpression* expression = expression_of(number);
   return expression ? what_is_known(numbers().table, *expression) : "";
 }
 
 symbols::Range range_of(const at::Tensor& number) {
-  const symbols::Expression* expression = expression_of(number);
+  const symbols::SymbolicExpression* expression = expression_of(number);
   return expression ? numbers().table.range(*expression) : symbols::Range{};
 }
 
@@ -158,7 +158,7 @@ void specialize(const at::Tensor& number) {
     return;
   }
   const symbols::SymbolTable& table = current->sizes().numbers.table;
-  const symbols::Expression* expression = table.find(value);
+  const symbols::SymbolicExpression* expression = table.find(value);
   const std::string words = expression ? "`" + expression->text + "`" : "a number read from a tensor";
   const std::string known = expression ? what_is_known(table, *expression) : "";
   if (is_condition)

@@ -6,9 +6,9 @@
 /// memory than the script by itself.
 namespace triage::capture {
 
-class Identity {
+class TensorIdentity {
  public:
-  explicit Identity(const at::Tensor& tensor)
+  explicit TensorIdentity(const at::Tensor& tensor)
       : tensor_(tensor.getIntrusivePtr()),
         storage_(tensor.has_storage() ? tensor.storage().getWeakStorageImpl()
                                       : Storage(c10::intrusive_ptr<c10::StorageImpl>())),

@@ -186,7 +186,7 @@ class Check {
   void note(OutputIsolation& output, size_t input, Poison poison, bool later, int64_t row,
             const std::vector<int64_t>& hurt, const std::string& how) {
     const IsolationInput& from = inputs_[input];
-    auto leak = std::find_if(output.leaks.begin(), output.leaks.end(), [&](const Leak& known) {
+    auto leak = std::find_if(output.leaks.begin(), output.leaks.end(), [&](const IsolationLeak& known) {
       return known.input == from.name && known.poison == poison && known.later == later;
     });
     if (leak == output.leaks.end()) {
@@ -202,7 +202,7 @@ class Check {
   void name_crossings() {
     std::optional<Recording> clean;
     for (size_t i = 0; i < found_.outputs.size(); ++i)
-      for (const Leak& leak : found_.outputs[i].leaks) {
+      for (const IsolationLeak& leak : found_.outputs[i].leaks) {
         if (leak.poison == Poison::one_nan && has_leak(found_.outputs[i], leak, Poison::nan)) continue;
         Crossing crossing;
         if (!clean) clean = fresh_recording(clean_inputs_);
@@ -215,8 +215,8 @@ class Check {
   }
 
   /// A whole sample of NaN says more than one NaN, which may lie where something else is looked for.
-  static bool has_leak(const OutputIsolation& output, const Leak& like, Poison poison) {
-    return std::any_of(output.leaks.begin(), output.leaks.end(), [&](const Leak& leak) {
+  static bool has_leak(const OutputIsolation& output, const IsolationLeak& like, Poison poison) {
+    return std::any_of(output.leaks.begin(), output.leaks.end(), [&](const IsolationLeak& leak) {
       return leak.input == like.input && leak.poison == poison && leak.later == like.later;
     });
   }
@@ -226,14 +226,14 @@ class Check {
     return subject_.record(inputs);
   }
 
-  size_t input_of(const Leak& leak) const {
+  size_t input_of(const IsolationLeak& leak) const {
     return static_cast<size_t>(
         std::find_if(inputs_.begin(), inputs_.end(), [&](const auto& one) { return one.name == leak.input; }) -
         inputs_.begin());
   }
 
   /// The operator through which the bad sample reached what the next call begins with.
-  void name_later(Crossing& crossing, const Recording& clean, const Leak& leak) {
+  void name_later(Crossing& crossing, const Recording& clean, const IsolationLeak& leak) {
     const Recording bad = fresh_recording(with_poison(input_of(leak), leak.poison, leak.row));
     for (size_t i = found_.outputs.size(); i < clean.outputs.size() && !crossing.step; ++i)
       if (const auto step = first_crossing(clean, bad, found_.samples, leak.row, i)) crossing.step = clean.steps[*step];
@@ -243,7 +243,7 @@ class Check {
                                  : "the script keeps values of the bad sample for its next call";
   }
 
-  void name(Crossing& crossing, const Recording& clean, size_t output, const Leak& leak) {
+  void name(Crossing& crossing, const Recording& clean, size_t output, const IsolationLeak& leak) {
     const size_t input = input_of(leak);
     const Recording bad = fresh_recording(with_poison(input, leak.poison, leak.row));
     auto step = first_crossing(clean, bad, found_.samples, leak.row, output);
@@ -265,7 +265,7 @@ class Check {
           "that the script reads";
   }
 
-  void add(Crossing crossing, const std::string& output, const Leak& leak) {
+  void add(Crossing crossing, const std::string& output, const IsolationLeak& leak) {
     const auto key = [](const Crossing& one) {
       return one.step ? fmt::format("{} {}:{} {} {}", one.step->op, one.step->source.file, one.step->source.line,
                                     one.step->location, one.step->text)

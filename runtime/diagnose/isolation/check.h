@@ -48,7 +48,7 @@ struct IsolationInput {
 };
 
 /// A way in which an output is not isolated.
-struct Leak {
+struct IsolationLeak {
   std::string input;  // that held the bad sample
   at::ScalarType dtype;
   Poison poison;
@@ -64,7 +64,7 @@ struct OutputIsolation {
   at::Tensor clean;
   std::optional<int64_t> dim;  // of its samples
   bool is_flags = false;
-  std::vector<Leak> leaks;
+  std::vector<IsolationLeak> leaks;
 };
 
 /// An operator that carries a bad sample to others, or nothing that has a name.

@@ -51,7 +51,7 @@ Bits magnitude_at(std::make_signed_t<Bits> place) {
 }
 
 template <class Bits>
-struct Ends {
+struct ValueExtremes {
   using Place = std::make_signed_t<Bits>;
   Place least = std::numeric_limits<Place>::max(), most = std::numeric_limits<Place>::min();
   Bits zeros = 0;
@@ -60,10 +60,10 @@ struct Ends {
 template <class Bits>
 struct FindEnds {
   template <int>
-  TRIAGE_INLINE Ends<Bits> run(const Bits* data, int64_t count) const {
-    using Place = typename Ends<Bits>::Place;
+  TRIAGE_INLINE ValueExtremes<Bits> run(const Bits* data, int64_t count) const {
+    using Place = typename ValueExtremes<Bits>::Place;
     constexpr auto magnitude = static_cast<Bits>(std::numeric_limits<Place>::max());
-    Ends<Bits> ends;
+    ValueExtremes<Bits> ends;
     Place least = ends.least, most = ends.most;
     Bits zeros = 0;
 #pragma omp simd reduction(min : least) reduction(max : most) reduction(+ : zeros)
@@ -79,7 +79,7 @@ struct FindEnds {
 
 template <class Bits>
 struct Far {
-  Ends<Bits> finite;
+  ValueExtremes<Bits> finite;
   Bits near = 0, saturated = 0, nan = 0, inf = 0;
 };
 
@@ -88,7 +88,7 @@ struct CountFar {
   FloatFormat<Bits> format;
   template <int>
   TRIAGE_INLINE Far<Bits> run(const Bits* data, int64_t count) const {
-    using Place = typename Ends<Bits>::Place;
+    using Place = typename ValueExtremes<Bits>::Place;
     constexpr auto magnitude = static_cast<Bits>(std::numeric_limits<Place>::max());
     Far<Bits> far;
     Place least = far.finite.least, most = far.finite.most;
@@ -120,10 +120,10 @@ template <class Bits>
 ValueCounts count_range(const Bits* data, int64_t count, const FloatFormat<Bits>& format, at::ScalarType dtype) {
   ValueCounts counts;
   counts.values = static_cast<uint64_t>(count);
-  Ends<Bits> all;
+  ValueExtremes<Bits> all;
   for (int64_t first = 0; first < count; first += block_values) {
     const int64_t some = std::min(block_values, count - first);
-    Ends<Bits> ends = on_this_machine(FindEnds<Bits>{}, data + first, some);
+    ValueExtremes<Bits> ends = on_this_machine(FindEnds<Bits>{}, data + first, some);
     counts.zeros += ends.zeros;
     if (std::max(magnitude_at<Bits>(ends.least), magnitude_at<Bits>(ends.most)) >= format.near) {
       const Far<Bits> far = on_this_machine(CountFar<Bits>{format}, data + first, some);

@@ -168,7 +168,7 @@ class IsolatedLaw : public Trial {
       violation.output = fmt::format("{}", fmt::join(crossing.outputs, ", "));
       violation.sample = crossing.poisons.front();
       for (const OutputIsolation& output : isolation.outputs)
-        for (const Leak& leak : output.leaks)
+        for (const IsolationLeak& leak : output.leaks)
           if (violation.inputs.empty() && output.name == crossing.outputs.front()) {
             describe(violation, leak, inputs);
             if (leak.how.empty() && !leak.hurt.empty()) show_least(violation, leak, output.name, inputs);
@@ -204,7 +204,7 @@ class IsolatedLaw : public Trial {
   }
 
   /// The samples of a batch, and behind them the bad one of the leak.
-  static TriedSamples with_bad_one(const std::vector<IsolationInput>& inputs, const Leak& leak) {
+  static TriedSamples with_bad_one(const std::vector<IsolationInput>& inputs, const IsolationLeak& leak) {
     const auto own = std::find_if(inputs.begin(), inputs.end(), [](const auto& input) { return input.has_samples; });
     const int64_t count = own->tensor.size(0);
     TriedSamples all(static_cast<size_t>(count) + 1, TriedSample{"", Tensors(inputs.size())});
@@ -219,7 +219,7 @@ class IsolatedLaw : public Trial {
   }
 
   /// With as few samples, and of these as few values, as show the leak.
-  void show_least(Violation& violation, const Leak& leak, const std::string& name,
+  void show_least(Violation& violation, const IsolationLeak& leak, const std::string& name,
                   const std::vector<IsolationInput>& inputs) {
     const auto output = static_cast<size_t>(std::find(names_.begin(), names_.end(), name) - names_.begin());
     const auto which = static_cast<size_t>(leak.row);
@@ -247,16 +247,16 @@ class IsolatedLaw : public Trial {
     violation.inputs = named(diagnose::batch_of(inputs_, with_last_at(least, row)));
   }
 
-  static std::string leak_text(const Leak& leak, int64_t row, size_t hurt) {
+  static std::string leak_text(const IsolationLeak& leak, int64_t row, size_t hurt) {
     return fmt::format("{} as sample {} changes {} other samples, {}", poison_text(leak.poison, leak.dtype), row, hurt,
                        call_text(leak));
   }
 
-  static const char* call_text(const Leak& leak) {
+  static const char* call_text(const IsolationLeak& leak) {
     return leak.later ? "in the next call, which has the batch without it" : "in its call";
   }
 
-  static void describe(Violation& violation, const Leak& leak, const std::vector<IsolationInput>& inputs) {
+  static void describe(Violation& violation, const IsolationLeak& leak, const std::vector<IsolationInput>& inputs) {
     const std::string call = call_text(leak);
     violation.samples = static_cast<size_t>(leak.rows);
     violation.row = leak.row;

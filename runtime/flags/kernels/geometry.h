@@ -9,7 +9,7 @@
 namespace triage::flags::cpu {
 
 struct Geometry {
-  struct Dim {
+  struct StridedDim {
     int64_t size;
     int64_t stride;
   };
@@ -21,7 +21,7 @@ struct Geometry {
     for (int64_t d = 1; d < z.dim(); ++d) {
       if (z.size(d) != 1 && z.stride(d) != 0) dims.push_back({z.size(d), z.stride(d) * parts});
     }
-    std::sort(dims.begin(), dims.end(), [](const Dim& a, const Dim& b) { return a.stride < b.stride; });
+    std::sort(dims.begin(), dims.end(), [](const StridedDim& a, const StridedDim& b) { return a.stride < b.stride; });
     size_t kept = 0;
     for (size_t i = 1; i < dims.size(); ++i) {
       if (dims[i].stride == dims[kept].size * dims[kept].stride) {
@@ -40,7 +40,7 @@ struct Geometry {
   bool contiguous() const { return dense_rows() && row_stride == dims[0].size; }
   int64_t row_elements() const {
     int64_t count = 1;
-    for (const Dim& dim : dims) count *= dim.size;
+    for (const StridedDim& dim : dims) count *= dim.size;
     return count;
   }
 
@@ -68,8 +68,8 @@ struct Geometry {
 
   int64_t rows;
   int64_t row_stride;
-  bool empty;                     // no elements at all
-  c10::SmallVector<Dim, 8> dims;  // of one sample, smallest stride first; at least one
+  bool empty;                            // no elements at all
+  c10::SmallVector<StridedDim, 8> dims;  // of one sample, smallest stride first; at least one
 };
 
 }  // namespace triage::flags::cpu

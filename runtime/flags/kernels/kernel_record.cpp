@@ -18,8 +18,8 @@ namespace {
 constexpr int64_t FEW = 2;
 
 // Flags, and the result that errors are recorded in.
-struct Change {
-  Change(const Tensor& flags, int64_t slots, int64_t policy)
+struct FlagsUpdate {
+  FlagsUpdate(const Tensor& flags, int64_t slots, int64_t policy)
       : from(flags.expect_contiguous()),
         result(new_tensor(from->sizes(), from->scalar_type())),
         before(*from),
@@ -64,7 +64,7 @@ struct FreshSlots {
 // A copy of the flags in which a slot is pushed into each row whose value is not 0, of values `step` apart.
 // slot_of(row) tells which; prepare(fresh, places, first) where several rows are done at a time.
 template <class T, class SlotOf, class Prepare>
-Tensor pushed_rows(Change& change, const T* values, int64_t step, SlotOf slot_of, Prepare prepare) {
+Tensor pushed_rows(FlagsUpdate& change, const T* values, int64_t step, SlotOf slot_of, Prepare prepare) {
   constexpr int64_t rows = Places::TOGETHER;
   const int64_t most = std::max(rows, rows_in_stretch(change.after) / rows * rows);
   each_stretch(change.after, most, [&](int64_t first, int64_t last) {
@@ -86,7 +86,7 @@ uint16_t error_slot(int64_t code, int64_t location, int64_t severity) {
 }
 
 template <class T>
-Tensor push_codes(Change& change, const Tensor& code, int64_t location, int64_t severity) {
+Tensor push_codes(FlagsUpdate& change, const Tensor& code, int64_t location, int64_t severity) {
   const auto* codes = static_cast<const T*>(code.data_ptr());
   const int64_t step = code.stride(0);
   const auto slot_of = [=](int64_t row) {
@@ -145,7 +145,7 @@ Tensor new_flags(const Tensor& like, int64_t num_slots, ScalarType dtype) {
 Tensor push(const Tensor& flags, const Tensor& code, int64_t location, int64_t severity, int64_t num_slots,
             int64_t policy) {
   check::push(flags, code, location, severity, num_slots, policy);
-  Change change(flags, num_slots, policy);
+  FlagsUpdate change(flags, num_slots, policy);
   switch (code.scalar_type()) {
     case ScalarType::Long:
       return push_codes<int64_t>(change, code, location, severity);
@@ -165,7 +165,7 @@ Tensor push(const Tensor& flags, const Tensor& code, int64_t location, int64_t s
 Tensor push_where(const Tensor& flags, int64_t code, int64_t location, int64_t severity, const Tensor& where,
                   int64_t num_slots, int64_t policy) {
   check::push(flags, code, location, severity, where, num_slots, policy);
-  Change change(flags, num_slots, policy);
+  FlagsUpdate change(flags, num_slots, policy);
   const uint16_t slot = error_slot(code, location, severity);
   return pushed_rows(
       change, static_cast<const uint8_t*>(where.data_ptr()), where.stride(0), [=](int64_t) { return slot; },
@@ -178,7 +178,7 @@ Tensor push_where(const Tensor& flags, int64_t code, int64_t location, int64_t s
 Tensor push_scalar(const Tensor& flags, int64_t code, int64_t location, int64_t severity, int64_t num_slots,
                    int64_t policy) {
   check::push(flags, code, location, severity, num_slots, policy);
-  Change change(flags, num_slots, policy);
+  FlagsUpdate change(flags, num_slots, policy);
   const Rows &before = change.before, &after = change.after;
   const uint16_t slot = error_slot(code, location, severity);
   const int64_t most = rows_in_stretch(after);
@@ -205,7 +205,7 @@ Tensor push_scalar(const Tensor& flags, int64_t code, int64_t location, int64_t 
 
 Tensor merge(const Tensor& flags, const Tensor& other, int64_t num_slots, int64_t policy) {
   check::merge(flags, other, num_slots, policy);
-  Change change(flags, num_slots, policy);
+  FlagsUpdate change(flags, num_slots, policy);
   const auto more = other.expect_contiguous();
   const Rows others(*more, change.before);
   each_stretch(change.after, rows_in_stretch(change.after), [&](int64_t first, int64_t last) {

@@ -119,11 +119,11 @@ class Parser {
 
   std::optional<TensorMeta> parse_meta() {
     if (!accept(":")) return std::nullopt;
-    Layout layout = parse_layout();
+    TensorLayout layout = parse_layout();
     return TensorMeta{layout.dtype, layout.sizes, layout.device};
   }
 
-  Layout parse_layout() {
+  TensorLayout parse_layout() {
     const Token& token = expect(Token::Type::string, "a type such as \"f32[32, 512]\"");
     try {
       return layout_of(token.text);
@@ -181,7 +181,7 @@ class Parser {
   // --- statements ---
   struct ResultDeclaration {
     Token token;
-    std::optional<Layout> layout;
+    std::optional<TensorLayout> layout;
     bool flags = false;
   };
 
@@ -411,7 +411,7 @@ class Parser {
     remember(token, value);
   }
 
-  at::Tensor parse_values(const Token& token, const Layout& layout) {
+  at::Tensor parse_values(const Token& token, const TensorLayout& layout) {
     int64_t count = 1;
     for (int64_t size : layout.sizes)
       if (__builtin_mul_overflow(count, size, &count))

@@ -13,26 +13,26 @@
 namespace triage::graph {
 namespace {
 
-struct DtypeNames {
+struct PrintedDtype {
   at::ScalarType dtype;
   const char* brief;
   const char* full;
 };
 
 constexpr std::array kDtypes = {
-    DtypeNames{at::kFloat, "f32", "float32"},
-    DtypeNames{at::kDouble, "f64", "float64"},
-    DtypeNames{at::kHalf, "f16", "float16"},
-    DtypeNames{at::kBFloat16, "bf16", "bfloat16"},
-    DtypeNames{at::kLong, "i64", "int64"},
-    DtypeNames{at::kInt, "i32", "int32"},
-    DtypeNames{at::kShort, "i16", "int16"},
-    DtypeNames{at::kChar, "i8", "int8"},
-    DtypeNames{at::kByte, "u8", "uint8"},
-    DtypeNames{at::kBool, "b8", "bool"},
-    DtypeNames{at::kComplexHalf, "c32", "complex32"},
-    DtypeNames{at::kComplexFloat, "c64", "complex64"},
-    DtypeNames{at::kComplexDouble, "c128", "complex128"},
+    PrintedDtype{at::kFloat, "f32", "float32"},
+    PrintedDtype{at::kDouble, "f64", "float64"},
+    PrintedDtype{at::kHalf, "f16", "float16"},
+    PrintedDtype{at::kBFloat16, "bf16", "bfloat16"},
+    PrintedDtype{at::kLong, "i64", "int64"},
+    PrintedDtype{at::kInt, "i32", "int32"},
+    PrintedDtype{at::kShort, "i16", "int16"},
+    PrintedDtype{at::kChar, "i8", "int8"},
+    PrintedDtype{at::kByte, "u8", "uint8"},
+    PrintedDtype{at::kBool, "b8", "bool"},
+    PrintedDtype{at::kComplexHalf, "c32", "complex32"},
+    PrintedDtype{at::kComplexFloat, "c64", "complex64"},
+    PrintedDtype{at::kComplexDouble, "c128", "complex128"},
 };
 
 // In the order of the enumerations.
@@ -48,13 +48,13 @@ std::optional<int64_t> index_of(const Names& names, std::string_view name) {
 }
 
 // dtypes that only some LibTorch versions have go by LibTorch's own name.
-std::string name_of(at::ScalarType dtype, const char* DtypeNames::*kind) {
+std::string name_of(at::ScalarType dtype, const char* PrintedDtype::*kind) {
   for (const auto& names : kDtypes)
     if (names.dtype == dtype) return names.*kind;
   return c10::toString(dtype);
 }
 
-std::optional<at::ScalarType> dtype_of(std::string_view name, const char* DtypeNames::*kind) {
+std::optional<at::ScalarType> dtype_of(std::string_view name, const char* PrintedDtype::*kind) {
   for (const auto& names : kDtypes)
     if (name == names.*kind) return names.dtype;
   for (int i = 0; i < static_cast<int>(at::ScalarType::NumOptions); ++i)
@@ -153,10 +153,10 @@ bool is_identifier(std::string_view text) {
 std::string float_text(double value) { return exact_text<double, uint64_t>(value); }
 std::string float_text(float value) { return exact_text<float, uint32_t>(value); }
 
-std::string short_dtype(at::ScalarType dtype) { return name_of(dtype, &DtypeNames::brief); }
-std::optional<at::ScalarType> dtype_of_short(std::string_view name) { return dtype_of(name, &DtypeNames::brief); }
-std::string dtype_name(at::ScalarType dtype) { return name_of(dtype, &DtypeNames::full); }
-std::optional<at::ScalarType> dtype_of_name(std::string_view name) { return dtype_of(name, &DtypeNames::full); }
+std::string short_dtype(at::ScalarType dtype) { return name_of(dtype, &PrintedDtype::brief); }
+std::optional<at::ScalarType> dtype_of_short(std::string_view name) { return dtype_of(name, &PrintedDtype::brief); }
+std::string dtype_name(at::ScalarType dtype) { return name_of(dtype, &PrintedDtype::full); }
+std::optional<at::ScalarType> dtype_of_name(std::string_view name) { return dtype_of(name, &PrintedDtype::full); }
 
 std::optional<int64_t> layout_of_name(std::string_view name) { return index_of(kLayouts, name); }
 std::optional<int64_t> memory_format_of_name(std::string_view name) { return index_of(kMemoryFormats, name); }

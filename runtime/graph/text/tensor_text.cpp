@@ -154,7 +154,7 @@ std::vector<int64_t> read_sizes(std::string_view text, std::string_view whole) {
 }
 
 /// LibTorch multiplies sizes without a look, so they must not overflow even where another one of them is 0.
-void check_size(const Layout& layout, std::string_view text) {
+void check_size(const TensorLayout& layout, std::string_view text) {
   constexpr size_t most_dimensions = 64;
   constexpr int64_t largest = int64_t{1} << 56;  // elements
   int64_t count = 1;
@@ -199,8 +199,8 @@ std::string values_text(const at::Tensor& tensor) {
   return nested_text(data, values.scalar_type(), values.sizes());
 }
 
-Layout layout_of(std::string_view text) {
-  Layout layout;
+TensorLayout layout_of(std::string_view text) {
+  TensorLayout layout;
   size_t open = text.find('['), close = text.find(']');
   if (open == std::string_view::npos || close == std::string_view::npos || close < open)
     throw GraphError(fmt::format("type \"{}\": expected a dtype and sizes, such as f32[32, 512]", text));

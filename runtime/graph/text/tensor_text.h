@@ -21,14 +21,14 @@ std::string layout_text(const at::Tensor& tensor);
 std::string values_text(const at::Tensor& tensor);
 
 /// What `layout_text` and the types of values say.
-struct Layout {
+struct TensorLayout {
   at::ScalarType dtype = at::kFloat;
   std::vector<int64_t> sizes;
   std::optional<std::vector<int64_t>> strides;
   c10::Device device = c10::kCPU;
 };
 /// Throws GraphError that says what is wrong with `text`.
-Layout layout_of(std::string_view text);
+TensorLayout layout_of(std::string_view text);
 
 /// One element of a real dtype (complex ones are two), from a number, a word (`nan`, `inf`, `True`) or the bits of a
 /// NaN. `bits`: `text` is the hexadecimal inside `nan(...)`. False where the text is no such element.

@@ -45,7 +45,7 @@ constexpr size_t most_folders = 1000;
 
 std::string name_of(DebugFile file) { return file_names[static_cast<size_t>(file)]; }
 
-struct Event {
+struct DebugStep {
   std::string step;
   double begin, seconds;  // `begin` since the run began
 };
@@ -117,9 +117,9 @@ class DebugFolders {
     std::string timing, profile;
     {
       const std::lock_guard lock(mutex_);
-      std::vector<Event>& events = events_[folder];
+      std::vector<DebugStep>& events = events_[folder];
       events.push_back({step, seconds(begin - start_), seconds(std::chrono::steady_clock::now() - begin)});
-      for (const Event& event : events) {
+      for (const DebugStep& event : events) {
         timing += fmt::format("{}\n  {{\"step\": {}, \"seconds\": {:.6f}}}", timing.empty() ? "" : ",",
                               json_text(event.step), event.seconds);
         profile += fmt::format(
@@ -225,7 +225,7 @@ class DebugFolders {
   bool gave_up_ = false;
   std::map<std::string, int> numbers_;         // by name of a folder
   std::map<std::string, std::string> newest_;  // folders, by graph
-  std::map<std::string, std::vector<Event>> events_;
+  std::map<std::string, std::vector<DebugStep>> events_;
 };
 
 /// Of the scope; empty outside of one.
@@ -266,12 +266,12 @@ DebugScope::DebugScope(const std::string& graph, Of of)
   outer_ = std::exchange(context.debug_folder, &folder_);
 }
 
-DebugScope::DebugScope(const Ended& ended)
+DebugScope::DebugScope(const EndedScope& ended)
     : trace_(ended.graph), folder_(ended.folder), active_(debug_folder_on() && !ended.folder.empty()) {
   if (active_) outer_ = std::exchange(context.debug_folder, &folder_);
 }
 
-DebugScope::Ended DebugScope::current() { return {TraceScope::current(), std::string(current_folder())}; }
+DebugScope::EndedScope DebugScope::current() { return {TraceScope::current(), std::string(current_folder())}; }
 
 DebugScope::~DebugScope() {
   if (active_) context.debug_folder = outer_;

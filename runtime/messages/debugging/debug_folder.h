@@ -47,12 +47,12 @@ class DebugScope {
   enum class Of : uint8_t { new_graph, known_graph };
   explicit DebugScope(const std::string& graph, Of of = Of::new_graph);
   /// A scope that ended, for what later calls tell of its graph.
-  struct Ended {
+  struct EndedScope {
     int64_t graph = 0;
     std::string folder;
   };
-  explicit DebugScope(const Ended& ended);
-  static Ended current();
+  explicit DebugScope(const EndedScope& ended);
+  static EndedScope current();
   ~DebugScope();
   DebugScope(const DebugScope&) = delete;
   DebugScope& operator=(const DebugScope&) = delete;

@@ -34,9 +34,9 @@ void check_not_cancelled() {
 }
 
 /// One version, ready to be called with inputs that it only reads.
-class Caller {
+class TimedVersion {
  public:
-  Caller(const TimedSide& side, const LatencyGate& gate, const Kind& kind, const std::vector<at::Tensor>& inputs)
+  TimedVersion(const TimedSide& side, const LatencyGate& gate, const Kind& kind, const std::vector<at::Tensor>& inputs)
       : side_(side), gate_(gate), kind_(kind), inputs_(inputs), all_(inputs) {
     const Signature& signature = side.version.signature;
     for (at::Tensor& value : with_first_state(signature, inputs_, param_tensors(signature, gate.params)))
@@ -94,7 +94,7 @@ class Measurement {
  private:
   std::optional<CallTimes> times_with(const Kind& kind, SyntheticValues values) {
     const std::vector<at::Tensor> inputs = inputs_of(kind, values);
-    const Caller before(gate_.before, gate_, kind, inputs), next(gate_.next, gate_, kind, inputs);
+    const TimedVersion before(gate_.before, gate_, kind, inputs), next(gate_.next, gate_, kind, inputs);
     CallTimes times;
     do {
       check_not_cancelled();

@@ -7,9 +7,9 @@
 namespace triage::policy {
 
 /// The releases that are kept for a rollback. Who uses it holds the mutexes of its Releases and of their policies.
-class History {
+class ReleaseHistory {
  public:
-  virtual ~History() = default;
+  virtual ~ReleaseHistory() = default;
   /// Null where it is not kept.
   virtual std::shared_ptr<Release> find(int number) const = 0;
   virtual std::vector<std::shared_ptr<Release>> kept() const = 0;  // oldest first
@@ -23,7 +23,7 @@ class History {
 };
 
 /// Of a policy that stands alone: its line keeps the versions.
-class VersionHistory final : public History {
+class VersionHistory final : public ReleaseHistory {
  public:
   explicit VersionHistory(const VersionLine& line) : line_(line) {}
   std::shared_ptr<Release> find(int number) const override;
@@ -38,7 +38,7 @@ class VersionHistory final : public History {
 };
 
 /// Of a bundle.
-class BundleHistory final : public History {
+class BundleHistory final : public ReleaseHistory {
  public:
   explicit BundleHistory(RuntimeCore& runtime) : runtime_(runtime) {}
   std::shared_ptr<Release> find(int number) const override;

@@ -9,7 +9,7 @@
 
 namespace triage::policy {
 
-class History;
+class ReleaseHistory;
 class Releases;
 
 /// Where releases come from: a file, a text of the host, or the folder of a bundle. What reads the disk throws NotNow

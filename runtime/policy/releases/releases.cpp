@@ -69,13 +69,13 @@ PolicyCore* Releases::find(const std::string& name) const {
 }
 
 /// Makes all that the policies need, with mutex_ and theirs: where that throws, nothing has changed.
-Releases::Exchange Releases::stage(const Release& release, const Members& added) {
+Releases::StagedExchange Releases::stage(const Release& release, const Members& added) {
   const auto member_of = [&](const std::string& name) -> PolicyCore& {
     const auto known = members_.find(name);
     return known != members_.end() ? *known->second : *added.at(name);
   };
   for (const auto& [name, part] : release.parts) member_of(name).line().check_params(*part);
-  Exchange changes;
+  StagedExchange changes;
   for (const auto& [name, part] : release.parts) {
     PolicyCore& member = member_of(name);
     if (part->number == 0) member.give_number(*part);
@@ -95,7 +95,7 @@ Releases::Exchange Releases::stage(const Release& release, const Members& added)
 }
 
 /// Between the first and the last policy there is nothing but the exchange of pointers.
-Switches Releases::exchange(Exchange changes, const std::shared_ptr<Release>& release) noexcept {
+Switches Releases::exchange(StagedExchange changes, const std::shared_ptr<Release>& release) noexcept {
   for (auto& [member, staged] : changes.staged) member->line().commit(std::move(staged));
   if (live_ != release) release->since = std::chrono::system_clock::now();
   history_->note_live(release);
@@ -105,7 +105,7 @@ Switches Releases::exchange(Exchange changes, const std::shared_ptr<Release>& re
 
 /// With mutex_ and those of the policies. From the exchange on nothing fails.
 Switches Releases::put_live(Prepared& next, const std::function<std::shared_ptr<const Choice>()>& choose) {
-  Exchange changes = stage(*next.release, next.added);
+  StagedExchange changes = stage(*next.release, next.added);
   history_->add(next.release);
   std::shared_ptr<const Choice> choice = choose();
   Switches switches = exchange(std::move(changes), next.release);
@@ -219,7 +219,7 @@ void Releases::rollback(int number, bool pin) {
     }
     for (const auto& [name, part] : to->parts)
       if (part->taken_back.exchange(false)) part->trial.begin_again(trial_length(runtime_->options()));
-    Exchange changes = stage(*to, {});
+    StagedExchange changes = stage(*to, {});
     std::string what = fmt::format("version {} was {}", number, pin ? "pinned" : "rolled back to");
     if (looks) reloads_.observe_locked(std::move(disk));
     const bool is_whole = !origin_->is_incomplete();

@@ -57,7 +57,7 @@ class Releases : public std::enable_shared_from_this<Releases> {
   struct ReleaseParts {  // that differ between a policy that stands alone and a bundle
     Members members;
     std::unique_ptr<Origin> origin;
-    std::unique_ptr<History> history;
+    std::unique_ptr<ReleaseHistory> history;
   };
   using MakeParts = std::function<ReleaseParts(Releases&)>;
   /// `what`: "policy" or "bundle". `path` is as the user gave it; `file`, whose changes are taken up, is absolute, or
@@ -84,7 +84,7 @@ class Releases : public std::enable_shared_from_this<Releases> {
   bool pinned() const { return copy_of(pinned_); }
   std::optional<LoadFailure> last_error() const { return copy_of(last_error_); }
   struct View {
-    const History& history;
+    const ReleaseHistory& history;
     const Release& live;
     const Members& members;
     bool pinned;
@@ -145,7 +145,7 @@ class Releases : public std::enable_shared_from_this<Releases> {
 
  private:
   /// What is to be live in each policy.
-  struct Exchange {
+  struct StagedExchange {
     std::vector<std::pair<PolicyCore*, VersionLine::Staged>> staged;
     Switches switches;
   };
@@ -153,8 +153,8 @@ class Releases : public std::enable_shared_from_this<Releases> {
   Releases(std::shared_ptr<RuntimeCore> runtime, const char* what, std::string path, std::filesystem::path file);
   Switches put_live(Prepared& next, const std::function<std::shared_ptr<const Choice>()>& choose);
   void report_live(const Release& release, Switches switches, const char* by);
-  Exchange stage(const Release& release, const Members& added);
-  Switches exchange(Exchange changes, const std::shared_ptr<Release>& release) noexcept;
+  StagedExchange stage(const Release& release, const Members& added);
+  Switches exchange(StagedExchange changes, const std::shared_ptr<Release>& release) noexcept;
   void decide(std::string what) noexcept;
   void promote(PolicyCore& policy, const std::shared_ptr<Candidate>& candidate, const std::string& reason,
                bool by_host);
@@ -173,7 +173,7 @@ class Releases : public std::enable_shared_from_this<Releases> {
 
   mutable std::mutex mutex_;  // what follows
   Members members_;           // grows only
-  std::unique_ptr<History> history_;
+  std::unique_ptr<ReleaseHistory> history_;
   std::shared_ptr<Release> live_;
   bool pinned_ = false;
   std::optional<LoadFailure> last_error_;

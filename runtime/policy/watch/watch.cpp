@@ -218,7 +218,7 @@ void WatchCore::follow_all(bool forced) {
 
 /// Finds out whether the directory is still the one that is watched, and watches the one that is there now.
 void WatchCore::attach() {
-  const std::optional<Identity> present = identity();
+  const std::optional<DirectoryIdentity> present = identity();
   if (present == attached_) return;
   const bool was_lost = !attached_;
   attached_ = present;
@@ -360,10 +360,10 @@ std::string WatchCore::news() {
   return text;
 }
 
-std::optional<WatchCore::Identity> WatchCore::identity() const {
+std::optional<WatchCore::DirectoryIdentity> WatchCore::identity() const {
   struct stat info {};
   if (::stat(dir_.c_str(), &info) != 0 || !S_ISDIR(info.st_mode)) return std::nullopt;
-  return Identity{info.st_dev, info.st_ino};
+  return DirectoryIdentity{info.st_dev, info.st_ino};
 }
 
 void WatchCore::log(LogLevel level, const std::string& text) const {

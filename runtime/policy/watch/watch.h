@@ -48,9 +48,9 @@ class WatchCore final : public Watcher, public std::enable_shared_from_this<Watc
 
  private:
   using Clock = std::chrono::steady_clock;
-  struct Identity {  // of a directory: its path may come to name another one
+  struct DirectoryIdentity {  // of a directory: its path may come to name another one
     uint64_t device = 0, inode = 0;
-    friend bool operator==(const Identity&, const Identity&) = default;
+    friend bool operator==(const DirectoryIdentity&, const DirectoryIdentity&) = default;
   };
 
   void loop();
@@ -72,7 +72,7 @@ class WatchCore final : public Watcher, public std::enable_shared_from_this<Watc
   std::optional<std::set<std::filesystem::path>> candidates() const;
   std::string news();
   std::chrono::milliseconds interval() const;
-  std::optional<Identity> identity() const;
+  std::optional<DirectoryIdentity> identity() const;
   void tell(WatchEvent event);
   bool polling() const { return options_.poll_interval.count() > 0; }
 
@@ -84,8 +84,8 @@ class WatchCore final : public Watcher, public std::enable_shared_from_this<Watc
   Notifier notifier_;
 
   // Of the watching thread alone:
-  std::optional<Identity> attached_;       // the directory that is watched; empty while it is gone
-  std::set<std::filesystem::path> known_;  // files that were told of, or were there at the start
+  std::optional<DirectoryIdentity> attached_;  // the directory that is watched; empty while it is gone
+  std::set<std::filesystem::path> known_;      // files that were told of, or were there at the start
   std::set<std::weak_ptr<Releases>, std::owner_less<>> followed_;
   std::string last_failures_;
   bool blind_ = false;      // the kernel does not watch all of it

@@ -81,7 +81,7 @@ size_t batches_that_cross(const fs::path& path, const std::string& backend, size
     crossing += !found.ok();
     CHECK_FALSE(found.restarted);
     for (const auto& output : found.outputs)
-      for (const diagnose::Leak& leak : output.leaks) {
+      for (const diagnose::IsolationLeak& leak : output.leaks) {
         INFO(output.name << " by " << diagnose::poison_text(leak.poison, leak.dtype) << " in sample " << leak.row
                          << " of " << leak.input << " " << leak.how);
         CHECK_FALSE(is_independent(source));
@@ -256,7 +256,7 @@ end)",
                                   {random_batch()});
   CHECK(carried.restarted);
   REQUIRE_FALSE(carried.ok());
-  for (const diagnose::Leak& leak : carried.outputs[0].leaks) CHECK(leak.later);
+  for (const diagnose::IsolationLeak& leak : carried.outputs[0].leaks) CHECK(leak.later);
 
   const Isolation counted =
       check("local calls = 0\nreturn function(z)\n  calls = calls + 1\n  return z * calls\nend", {random_batch()});

@@ -120,13 +120,13 @@ class Subject {
         return set_params();
       }
     }
-    std::vector<Example> examples = examples_for(script_, options_.call);
-    example_ = *std::max_element(examples.begin(), examples.end(), [](const Example& a, const Example& b) {
+    std::vector<ExampleInputs> examples = examples_for(script_, options_.call);
+    example_ = *std::max_element(examples.begin(), examples.end(), [](const ExampleInputs& a, const ExampleInputs& b) {
       return bytes_of(a.inputs) < bytes_of(b.inputs);
     });
     set_params();
   }
-  bool runs_on(const Example& example) {
+  bool runs_on(const ExampleInputs& example) {
     try {
       policy::call_alone(script_, example.inputs, example.params);
       return true;
@@ -273,7 +273,7 @@ class Subject {
   const BenchCommand& options_;
   lua::LuaScript script_;
   Captured eager_, fused_;
-  Example example_;
+  ExampleInputs example_;
   RunOptions call_;
 };
 

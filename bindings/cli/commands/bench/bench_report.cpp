@@ -130,12 +130,12 @@ void print_costs(const BenchReport& report) {
     say("\n{}\n",
         paint(Paint::faint, fmt::format("{} at {}: share of a call, us", what, rows_text(report.chosen_rows))));
   };
-  const auto is_shown = [](const std::vector<bench::Cost>& costs, size_t i) {
+  const auto is_shown = [](const std::vector<bench::ProfileEntry>& costs, size_t i) {
     return i == 0 || (i < most_costs && costs[i].share >= least_share);
   };
   if (!report.lines.empty()) begins("lines of the script, not captured,");
   for (size_t i = 0; i < report.lines.size() && is_shown(report.lines, i); ++i) {
-    const bench::Cost& cost = report.lines[i];
+    const bench::ProfileEntry& cost = report.lines[i];
     say("{:>5.0f} % {:>8}  {}:{}  {}\n", 100 * cost.share, micros(cost.micros), cost.line.file, cost.line.line,
         source_line(report, cost.line));
   }
@@ -151,14 +151,14 @@ void print_costs(const BenchReport& report) {
   }
   if (!report.parts.empty()) begins("parts of the fused code");
   for (size_t i = 0; i < report.parts.size() && is_shown(report.parts, i); ++i) {
-    const bench::Cost& cost = report.parts[i];
+    const bench::ProfileEntry& cost = report.parts[i];
     say("{:>5.0f} % {:>8}  {}\n", 100 * cost.share, micros(cost.micros), cost.name);
   }
 }
 
-Json to_json(const BenchReport& report, const std::vector<bench::Cost>& costs) {
+Json to_json(const BenchReport& report, const std::vector<bench::ProfileEntry>& costs) {
   Json all = Json::array();
-  for (const bench::Cost& cost : costs) {
+  for (const bench::ProfileEntry& cost : costs) {
     Json one = Json::object();
     if (cost.name.empty())
       one = {{"file", cost.line.file}, {"line", cost.line.line}, {"text", source_line(report, cost.line)}};
@@ -178,7 +178,7 @@ void print_steps(const BenchReport& report) {
     for (const fused::PartTime& part : graph.parts) {
       say("\n{}\n", paint(Paint::faint, fmt::format("{} us, {:.0f} % of a call: {}", micros(part.micros),
                                                     100 * part.micros / whole, part.label)));
-      say("{}", Block{fused::text_of(part, whole)});
+      say("{}", PreformattedText{fused::text_of(part, whole)});
     }
 }
 

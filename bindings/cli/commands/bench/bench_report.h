@@ -43,11 +43,11 @@ struct BenchReport {
   double call = 0;                  // microseconds of `fused` at no rows at all, as two small batches tell
   double script_ms = 0, first_ms = 0;  // the first call, of the size that `inputs` tells
   int64_t chosen_rows = 0;             // the batch as it came, or the largest; of it the following tells:
-  double pays_after = 0;           // so many warm calls save what the first one takes longer than the script; 0: never
-  std::vector<bench::Cost> lines;  // of the script
-  std::vector<bench::Cost> parts;  // of what `fused` runs
-  std::vector<fused::GraphTime> steps;  // likewise
-  std::string file;                     // the script, as its lines are named, and its text, by line
+  double pays_after = 0;  // so many warm calls save what the first one takes longer than the script; 0: never
+  std::vector<bench::ProfileEntry> lines;  // of the script
+  std::vector<bench::ProfileEntry> parts;  // of what `fused` runs
+  std::vector<fused::GraphTime> steps;     // likewise
+  std::string file;                        // the script, as its lines are named, and its text, by line
   std::vector<std::string> source;
   std::optional<Profile> profile;
 

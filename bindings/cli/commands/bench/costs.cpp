@@ -31,12 +31,13 @@ int repeat(
 }
 
 /// Nanoseconds of all calls become shares, and microseconds of one.
-std::vector<Cost> dearest_first(std::vector<Cost> costs, int calls, double all) {
-  for (Cost& cost : costs) {
+std::vector<ProfileEntry> dearest_first(std::vector<ProfileEntry> costs, int calls, double all) {
+  for (ProfileEntry& cost : costs) {
     cost.share = all > 0 ? cost.micros / all : 0;
     cost.micros /= 1000.0 * calls;
   }
-  std::stable_sort(costs.begin(), costs.end(), [](const Cost& a, const Cost& b) { return a.micros > b.micros; });
+  std::stable_sort(costs.begin(), costs.end(),
+                   [](const ProfileEntry& a, const ProfileEntry& b) { return a.micros > b.micros; });
   return costs;
 }
 
@@ -50,7 +51,7 @@ bool is_container(const SpanRecorder::Span& span) {
 
 }  // namespace
 
-std::vector<Cost> costs_by_line(lua::LuaScript& script, const std::function<void()>& call, double seconds) {
+std::vector<ProfileEntry> costs_by_line(lua::LuaScript& script, const std::function<void()>& call, double seconds) {
   call();
   const SpanRecorder recorder([&] { return script.current_line(); });
   std::vector<std::pair<size_t, int64_t>> starts;  // of calls: the first span of each, and when it began
@@ -68,18 +69,18 @@ std::vector<Cost> costs_by_line(lua::LuaScript& script, const std::function<void
     all += time;
     from = span.end;
   }
-  std::vector<Cost> costs;
+  std::vector<ProfileEntry> costs;
   for (const auto& [place, time] : times) costs.push_back({"", {place.first, place.second}, time, 0});
   return dearest_first(std::move(costs), calls, all);
 }
 
-std::vector<Cost> costs_by_part(const std::function<void()>& call, double seconds) {
+std::vector<ProfileEntry> costs_by_part(const std::function<void()>& call, double seconds) {
   const SpansOn spans_on;
   call();
   const SpanRecorder recorder;
   const int calls = repeat(call, seconds, recorder);
   const auto& spans = recorder.spans();
-  std::vector<Cost> costs;
+  std::vector<ProfileEntry> costs;
   std::map<std::string, size_t> places;
   double all = 0;
   for (const SpanRecorder::Span& span : spans) {

@@ -21,18 +21,18 @@ using policy::Snapshot;
 /// By name.
 using Texts = std::map<std::string, std::string>;
 
-struct Change {
+struct BundleChange {
   std::string what, from, to;  // empty: it is not there
 };
 
-std::vector<Change> changes_between(const Texts& from, const Texts& to) {
+std::vector<BundleChange> changes_between(const Texts& from, const Texts& to) {
   std::set<std::string> names;
   for (const auto& [name, text] : from) names.insert(name);
   for (const auto& [name, text] : to) names.insert(name);
-  std::vector<Change> changes;
+  std::vector<BundleChange> changes;
   for (const std::string& name : names) {
     const auto before = from.find(name), after = to.find(name);
-    Change change{name, before == from.end() ? "" : before->second, after == to.end() ? "" : after->second};
+    BundleChange change{name, before == from.end() ? "" : before->second, after == to.end() ? "" : after->second};
     if (change.from != change.to) changes.push_back(std::move(change));
   }
   return changes;
@@ -73,7 +73,7 @@ Texts interface_of(const std::string& folder, const Snapshot& snapshot, const st
 
 struct PolicyChange {
   std::string file;
-  std::vector<Change> changes;
+  std::vector<BundleChange> changes;
 };
 
 std::vector<PolicyChange> interface_changes(const BundleCommand& options, const Snapshot& from, const Snapshot& to) {
@@ -87,32 +87,32 @@ std::vector<PolicyChange> interface_changes(const BundleCommand& options, const 
   return policies;
 }
 
-const char* verb(const Change& change) {
+const char* verb(const BundleChange& change) {
   return change.from.empty() ? "added" : change.to.empty() ? "removed" : "changed";
 }
 
-void print(const std::vector<Change>& changes, const char* indent) {
-  for (const Change& change : changes)
+void print(const std::vector<BundleChange>& changes, const char* indent) {
+  for (const BundleChange& change : changes)
     say("{}{}: {} -> {}\n", indent, change.what, change.from.empty() ? "none" : change.from,
         change.to.empty() ? "none" : change.to);
 }
 
-void print_files(const std::vector<Change>& files) {
-  for (const Change& file : files)
+void print_files(const std::vector<BundleChange>& files) {
+  for (const BundleChange& file : files)
     say("  {}  {}\n", paint(Paint::warning, fmt::format("{:<7}", verb(file))), file.what);
 }
 
-Json to_json(const std::vector<Change>& changes) {
+Json to_json(const std::vector<BundleChange>& changes) {
   const auto value = [](const std::string& text) { return text.empty() ? Json() : Json(text); };
   Json list = Json::array();
-  for (const Change& change : changes)
+  for (const BundleChange& change : changes)
     list.push_back({{"what", change.what}, {"from", value(change.from)}, {"to", value(change.to)}});
   return list;
 }
 
-Json files_json(const std::vector<Change>& files) {
+Json files_json(const std::vector<BundleChange>& files) {
   Json list = Json::array();
-  for (const Change& file : files) list.push_back({{"file", file.what}, {"change", verb(file)}});
+  for (const BundleChange& file : files) list.push_back({{"file", file.what}, {"change", verb(file)}});
   return list;
 }
 

@@ -26,7 +26,7 @@ using Json = nlohmann::ordered_json;
 constexpr int wrong_use = 2;
 namespace rewriter = lua::rewriter;
 
-struct Checked {
+struct CheckedFile {
   std::string path;
   std::vector<Finding> errors, warnings, notes;
   Signature signature;
@@ -38,7 +38,7 @@ std::string without_place(const std::string& message, const std::string& path, i
   return message.compare(0, place.size(), place) == 0 ? message.substr(place.size()) : message;
 }
 
-void check_names(Checked& checked, const std::string& source, const std::vector<std::string>& given,
+void check_names(CheckedFile& checked, const std::string& source, const std::vector<std::string>& given,
                  const lua::WrittenCodes& codes) {
   std::vector<std::string> names;
   for (const std::string& text : given) names.push_back(text.substr(0, text.find('=')));
@@ -80,9 +80,9 @@ lua::WrittenCodes codes_of(const std::vector<std::string>& policies) {
 
 /// A module runs only in a policy that requires it; by itself it has its text and its names. It may use the `codes` of
 /// such a policy.
-Checked check_file(const std::string& file, const lua::WrittenCodes* codes, const CheckCommand& options) {
+CheckedFile check_file(const std::string& file, const lua::WrittenCodes* codes, const CheckCommand& options) {
   const std::string path = script_name(file);
-  Checked checked{path, {}, {}, {}, {}};
+  CheckedFile checked{path, {}, {}, {}, {}};
   std::string source = read_source(file);
   try {
     for (const rewriter::Warning& warning : rewriter::check(source, "@" + path))
@@ -121,7 +121,7 @@ Json findings_json(const std::vector<Finding>& findings) {
   return list;
 }
 
-Json to_json(const Checked& checked) {
+Json to_json(const CheckedFile& checked) {
   return {{"path", checked.path},
           {"ok", checked.errors.empty()},
           {"errors", findings_json(checked.errors)},
@@ -147,7 +147,7 @@ int run(const CheckCommand& options) {
   for (size_t i = 0; i < all.size(); ++i) {
     const std::string& file = all[i];
     const std::string path = script_name(file);
-    Checked checked{path, {}, {}, {}, {}};
+    CheckedFile checked{path, {}, {}, {}, {}};
     try {
       checked = check_file(file, i < policies.size() ? nullptr : &codes, options);
     } catch (const FileError& error) {

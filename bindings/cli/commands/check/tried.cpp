@@ -35,7 +35,7 @@ void note_room(const Policy& policy, const std::string& path, std::vector<Findin
 }
 
 /// Its tests' and its types'; a policy without these mostly takes rows of floats.
-std::vector<Example> examples_of(lua::LuaScript& script, const CallOptions& call) {
+std::vector<ExampleInputs> examples_of(lua::LuaScript& script, const CallOptions& call) {
   const Signature& signature = script.signature();
   const bool is_typed = std::any_of(signature.input_types.begin(), signature.input_types.end(),
                                     [](const auto& type) { return type.has_value(); });
@@ -43,7 +43,7 @@ std::vector<Example> examples_of(lua::LuaScript& script, const CallOptions& call
     return {{"rows of floats", std::vector<at::Tensor>(signature.inputs.size(), at::randn({4, 8})),
              policy::param_tensors(signature, {})}};
   std::vector<std::string> left_out;
-  std::vector<Example> examples = examples_to_check(script, call, left_out);
+  std::vector<ExampleInputs> examples = examples_to_check(script, call, left_out);
   examples.resize(std::min(examples.size(), most_examples));
   return examples;
 }
@@ -73,7 +73,7 @@ Tried try_policy(const std::string& file, const CheckCommand& options) {
                              "it promises `gradients`, which hold for its own graph: in a model that is outside of it "
                              "a gradient of 0 times NaN is "
                              "NaN again, in the weights too. Repair bad samples before that model as well"});
-    for (const Example& example : examples_of(script, call)) {
+    for (const ExampleInputs& example : examples_of(script, call)) {
       policy.params = example.params;
       lua::PolicySubject subject(policy);
       subject.call(example.inputs);

@@ -204,7 +204,7 @@ void print_decision(const Json& decision, const Match& match) {
 }
 
 /// What is in the files, for a question that no decision answers: a misspelt name should not look like good news.
-struct Contents {
+struct DecisionLogSummary {
   uint64_t calls = 0;
   std::string first, last;
   Tally<std::string> policies;
@@ -229,7 +229,7 @@ int run(const DecisionsCommand& options) {
   DecisionFilter filter(options);
   const Files files = open_decision_files("triage decisions", options.files);
   Summary summary;
-  Contents contents;
+  DecisionLogSummary contents;
   bool any = false;
   const bool all = filter.takes_all();
   for (const auto& file : files) {

@@ -170,10 +170,10 @@ int run(const DoctorCommand& options) {
     if (bundle) report["bundle"] = {{"file", options.bundle}, {"content", contents_json(attachments)}};
     print_json(report);
   } else {
-    say("{}", Block{report_text(findings, paint)});
+    say("{}", PreformattedText{report_text(findings, paint)});
     if (bundle)
       say("\n{} {}\n{}look at it before you send it: a capsule holds the inputs of the call\n",
-          paint(Paint::heading, "bug report"), options.bundle, Block{doctor::contents_text(attachments)});
+          paint(Paint::heading, "bug report"), options.bundle, PreformattedText{doctor::contents_text(attachments)});
   }
   return worst == Severity::error ? does_not_work : worst == Severity::warning ? works_worse : 0;
 }

@@ -113,7 +113,7 @@ void print_graph(const CapturedGraph& captured, size_t index, const ExplainComma
   }
   if (options.loops)
     say("\n{}\n{}\n", paint(Paint::heading, fmt::format("fusion groups of graph {}", index)),
-        Block{loops_text(*captured.graph, times)});
+        PreformattedText{loops_text(*captured.graph, times)});
   if (options.guards && !captured.guards.empty()) {
     say("\n{}\n", paint(Paint::heading, fmt::format("guards of graph {}", index)));
     for (const std::string& line : lines_of(captured.guards)) say("  {}\n", line);

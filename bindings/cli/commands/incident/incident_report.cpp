@@ -40,7 +40,7 @@ std::string reason_of(const Json& line) {
   return reason.empty() ? "" : ": " + reason;
 }
 
-std::string sentence_of_live(const PolicyIncident::Event& event) {
+std::string sentence_of_live(const PolicyIncident::IncidentEvent& event) {
   const std::string by = field(event.line, "by");
   const bool is_back = by == "rollback" || by == "failures";
   const std::string bundle = field(event.line, "bundle");
@@ -64,7 +64,7 @@ std::string sentence_of_refusal(const Json& line) {
 std::string file_name(const std::string& path) { return std::filesystem::path(path).filename().string(); }
 
 /// The change of the source, or why it cannot be shown; nothing where there is no version before.
-void add_diff(Json& change, const PolicyIncident& policy, const PolicyIncident::Event& event,
+void add_diff(Json& change, const PolicyIncident& policy, const PolicyIncident::IncidentEvent& event,
               const SourceTexts& texts) {
   if (!event.version || !event.previous || event.version == event.previous) return;
   if (!event.version->hash.empty() && event.version->hash == event.previous->hash) {
@@ -84,7 +84,7 @@ void add_diff(Json& change, const PolicyIncident& policy, const PolicyIncident::
 
 Json changes_of(const PolicyIncident& policy, const SourceTexts& texts) {
   Json changes = Json::array();
-  for (const PolicyIncident::Event& event : policy.events()) {
+  for (const PolicyIncident::IncidentEvent& event : policy.events()) {
     Json change = event.line;
     change.erase("policy");
     change.erase("path");
@@ -148,7 +148,7 @@ std::string percent(double share) {
   return fmt::format("{:.0f} %", std::round(hundredths));
 }
 
-std::string sentence_of(const PolicyIncident::Event& event) {
+std::string sentence_of(const PolicyIncident::IncidentEvent& event) {
   const Json& line = event.line;
   const std::string kind = field(line, "event");
   const std::string version = fmt::format(

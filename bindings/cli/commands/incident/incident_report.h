@@ -12,7 +12,7 @@ namespace triage::cli {
 nlohmann::ordered_json report_of(const PolicyIncident& policy, const LogSources& sources, bool ids);
 
 /// What happened, in a sentence without a full stop: "version 2 went live: the file on the disk changed".
-std::string sentence_of(const PolicyIncident::Event& event);
+std::string sentence_of(const PolicyIncident::IncidentEvent& event);
 /// "12.5 %", "under 0.1 %".
 std::string percent(double share);
 

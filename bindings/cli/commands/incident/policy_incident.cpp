@@ -97,7 +97,7 @@ void PolicyIncident::note_end(IncidentVersion& version, const Json& line, bool c
 
 void PolicyIncident::add_event(const Json& line, bool counts, bool whole) {
   const std::string event = field(line, "event");
-  Event noted{line};
+  IncidentEvent noted{line};
   if (const std::string path = field(line, "path"); !path.empty()) path_ = path;
   if (const std::string bundle = field(line, "bundle"); !bundle.empty()) bundle_ = bundle;
   if (event == "live") {
@@ -123,13 +123,15 @@ void PolicyIncident::add_event(const Json& line, bool counts, bool whole) {
   if (counts) note_event(std::move(noted));
 }
 
-void PolicyIncident::note_event(Event noted) {
+void PolicyIncident::note_event(IncidentEvent noted) {
   if (events_.size() == most_events) {
     events_.erase(events_.begin());
     ++events_left_out_;
   }
   // What two threads tell at once may come the other way round.
-  const auto later = [](const Event& a, const Event& b) { return field(a.line, "time") < field(b.line, "time"); };
+  const auto later = [](const IncidentEvent& a, const IncidentEvent& b) {
+    return field(a.line, "time") < field(b.line, "time");
+  };
   events_.insert(std::upper_bound(events_.begin(), events_.end(), noted, later), noted);
 }
 
@@ -145,7 +147,7 @@ IncidentVersion& PolicyIncident::called_by(const Json& line, IncidentVersion& ve
 /// with another source, or a lower one, is of another process.
 void PolicyIncident::note_answer(IncidentVersion& version, const Json& line, bool counts) {
   if (has_events_ || live_ == &version) return;
-  Event noted{line, &version, live_};
+  IncidentEvent noted{line, &version, live_};
   if (live_ && version.number <= live_->number) ++starts_;
   note_live(version, line);
   if (!noted.previous || !counts) return;

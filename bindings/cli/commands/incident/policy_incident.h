@@ -54,7 +54,7 @@ class PolicyIncident {
   /// `ids`: the names of flagged samples are kept.
   void add_call(const Json& line, bool counts, bool whole, bool ids);
 
-  struct Event {
+  struct IncidentEvent {
     Json line;
     const IncidentVersion* version = nullptr;   // that went live
     const IncidentVersion* previous = nullptr;  // that was live before; null: none is known
@@ -69,7 +69,7 @@ class PolicyIncident {
   const std::string& path() const noexcept { return path_; }
   const std::string& bundle() const noexcept { return bundle_; }
   /// In the order of time.
-  const std::vector<Event>& events() const noexcept { return events_; }
+  const std::vector<IncidentEvent>& events() const noexcept { return events_; }
   uint64_t events_left_out() const noexcept { return events_left_out_; }
   const std::vector<const IncidentVersion*>& versions() const noexcept { return order_; }  // as they were met
   /// Null where neither an event nor a call says which.
@@ -98,7 +98,7 @@ class PolicyIncident {
   IncidentVersion& called_by(const Json& line, IncidentVersion& version);
   void note_answer(IncidentVersion& version, const Json& line, bool counts);
   void note_failure(IncidentVersion& version, IncidentVersion& guilty, const Json& line);
-  void note_event(Event noted);
+  void note_event(IncidentEvent noted);
   void note_end(IncidentVersion& version, const Json& line, bool counts, bool whole);
   void add_samples(const Json& line, const IncidentVersion& version, double time, bool ids);
 
@@ -106,7 +106,7 @@ class PolicyIncident {
   std::map<std::pair<uint64_t, std::string>, IncidentVersion> versions_;
   std::vector<const IncidentVersion*> order_;
   std::map<uint64_t, IncidentVersion*> of_number_;  // that had this number last
-  std::vector<Event> events_;
+  std::vector<IncidentEvent> events_;
   IncidentVersion* live_ = nullptr;
   bool has_events_ = false, pinned_ = false;
   uint64_t starts_ = 0, lives_ = 0, events_left_out_ = 0;

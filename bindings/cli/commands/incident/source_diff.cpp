@@ -25,13 +25,13 @@ Lines lines_of(std::string_view text) {
   return lines;
 }
 
-struct Edit {
+struct DiffLine {
   char kind;  // ' ', '-', '+'
   std::string_view line;
 };
 
 /// By the longest common subsequence of `before` and `after`.
-void add_edits(const Lines& before, const Lines& after, std::vector<Edit>& edits) {
+void add_edits(const Lines& before, const Lines& after, std::vector<DiffLine>& edits) {
   const size_t columns = after.size() + 1;
   const bool fits = (before.size() + 1) * columns <= largest_table;
   std::vector<uint32_t> longest(fits ? (before.size() + 1) * columns : 0);  // from there to both ends
@@ -54,13 +54,13 @@ void add_edits(const Lines& before, const Lines& after, std::vector<Edit>& edits
   }
 }
 
-std::vector<Edit> edits_between(const Lines& before, const Lines& after) {
+std::vector<DiffLine> edits_between(const Lines& before, const Lines& after) {
   const size_t most = std::min(before.size(), after.size());
   size_t begin = 0, end = 0;
   while (begin < most && before[begin] == after[begin]) ++begin;
   while (end < most - begin && before[before.size() - 1 - end] == after[after.size() - 1 - end]) ++end;
   const auto at = [](const Lines& lines, size_t index) { return lines.begin() + static_cast<ptrdiff_t>(index); };
-  std::vector<Edit> edits;
+  std::vector<DiffLine> edits;
   for (size_t i = 0; i < begin; ++i) edits.push_back({' ', before[i]});
   add_edits(Lines(at(before, begin), at(before, before.size() - end)),
             Lines(at(after, begin), at(after, after.size() - end)), edits);
@@ -69,7 +69,7 @@ std::vector<Edit> edits_between(const Lines& before, const Lines& after) {
 }
 
 /// Where a hunk that begins at `begin` ends: its changes are at most twice `around` apart.
-size_t end_of_hunk(const std::vector<Edit>& edits, size_t begin) {
+size_t end_of_hunk(const std::vector<DiffLine>& edits, size_t begin) {
   size_t last = begin;
   for (size_t i = begin; i < edits.size() && i <= last + 2 * around + 1; ++i)
     if (edits[i].kind != ' ') last = i;
@@ -85,7 +85,7 @@ std::string range(size_t first, size_t count) {
 
 std::vector<std::string> unified_diff(std::string_view before, std::string_view after, const std::string& name_before,
                                       const std::string& name_after) {
-  const std::vector<Edit> edits = edits_between(lines_of(before), lines_of(after));
+  const std::vector<DiffLine> edits = edits_between(lines_of(before), lines_of(after));
   std::vector<std::string> lines;
   size_t line_before = 0, line_after = 0;  // of what stands before edits[i]
   for (size_t i = 0; i < edits.size();) {

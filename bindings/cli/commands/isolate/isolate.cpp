@@ -37,7 +37,7 @@ diagnose::IsolationOptions check_options(const IsolateCommand& options, Progress
 // A policy
 
 void check_batch(const IsolateCommand& options, const lua::PolicyUnderCheck& policy, const Signature& signature,
-                 const Example& example, IsolationReport& report) {
+                 const ExampleInputs& example, IsolationReport& report) {
   const auto check = [&](const std::string& from, const Tensors& tensors, bool given) {
     lua::PolicySubject subject(policy);
     Progress progress;
@@ -67,7 +67,7 @@ IsolationReport check_policy(const IsolateCommand& options) {
   lua::LuaScript script(policy.source, policy.script);
   check_shared(options.shared, script.signature().inputs, options.call.policy);
   IsolationReport report{"policy", script.name(), options.call.backend, {}, {}, {}};
-  for (const Example& example : examples_to_check(script, options.call, report.left_out)) {
+  for (const ExampleInputs& example : examples_to_check(script, options.call, report.left_out)) {
     policy.params = example.params;
     check_batch(options, policy, script.signature(), example, report);
   }

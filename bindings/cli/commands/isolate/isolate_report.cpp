@@ -15,7 +15,7 @@ namespace {
 
 using diagnose::Crossing;
 using diagnose::IsolationInput;
-using diagnose::Leak;
+using diagnose::IsolationLeak;
 using diagnose::OutputIsolation;
 using diagnose::Poison;
 using Json = nlohmann::ordered_json;
@@ -33,7 +33,7 @@ std::string numbers(const std::vector<int64_t>& rows) {
 }
 
 /// What a bad sample did, without what it was made bad with.
-std::string text_of(const Leak& leak, int64_t tried) {
+std::string text_of(const IsolationLeak& leak, int64_t tried) {
   const std::string share = fmt::format("{} of {} samples{}", leak.rows, tried, leak.later ? ", in the next call" : "");
   if (!leak.how.empty()) return fmt::format("{}: sample {}: {}", share, leak.row, leak.how);
   if (leak.hurt.empty()) return fmt::format("{}: sample {} changes what all samples share", share, leak.row);
@@ -44,7 +44,7 @@ std::string text_of(const Leak& leak, int64_t tried) {
 /// Bad values that did the same are one line.
 std::vector<std::string> leak_lines(const OutputIsolation& output, int64_t tried) {
   std::vector<std::pair<std::string, std::vector<std::string>>> lines;
-  for (const Leak& leak : output.leaks) {
+  for (const IsolationLeak& leak : output.leaks) {
     const std::string what = fmt::format(" in {}, {}", leak.input, text_of(leak, tried));
     auto line = std::find_if(lines.begin(), lines.end(), [&](const auto& known) { return known.first == what; });
     if (line == lines.end()) line = lines.insert(lines.end(), {what, {}});
@@ -110,7 +110,7 @@ void print_batch(const CheckedBatch& batch) {
   for (const Crossing& crossing : found.crossings) print_crossing(crossing);
 }
 
-Json leak_json(const Leak& leak) {
+Json leak_json(const IsolationLeak& leak) {
   std::vector<int64_t> listed = leak.hurt;
   if (listed.size() > rows_listed) listed.resize(rows_listed);
   return {{"input", leak.input},
@@ -161,7 +161,7 @@ Json batch_json(const CheckedBatch& batch) {
     one["isolated"] = output.leaks.empty();
     one["dim"] = output.dim ? Json(*output.dim) : Json();
     one["leaks"] = Json::array();
-    for (const Leak& leak : output.leaks) one["leaks"].push_back(leak_json(leak));
+    for (const IsolationLeak& leak : output.leaks) one["leaks"].push_back(leak_json(leak));
     json["outputs"].push_back(std::move(one));
   }
   for (const Crossing& crossing : found.crossings) json["operators"].push_back(crossing_json(crossing));

@@ -94,7 +94,7 @@ void ReportData::add(const Event& event) {
   if (const auto handler = handlers.find(name); handler != handlers.end()) return (this->*handler->second)(event);
   if (name == "phase") return add_span(event, text_in(event, "phase"), "phase");
   if (name == "captured") {
-    Graph* const graph = graph_of(event);
+    ReportGraph* const graph = graph_of(event);
     if (graph) graph->seconds = seconds_in(event, "seconds");
     return add_span(event, graph && graph->function >= 0 ? functions_[static_cast<size_t>(graph->function)].name : "",
                     "capture");
@@ -177,7 +177,7 @@ int ReportData::find_function(const Event& event) {
   return number->second;
 }
 
-ReportData::Graph* ReportData::graph_of(const Event& event) {
+ReportData::ReportGraph* ReportData::graph_of(const Event& event) {
   const auto found = graph_numbers_.find({process_, count_in(event, "graph")});
   return found == graph_numbers_.end() ? nullptr : &graphs_[found->second];
 }
@@ -190,7 +190,7 @@ void ReportData::add_capture(const Event& event) {
   if (number == 0) return static_cast<void>(++skipped_.malformed);
   if (graph_of(event)) return;
   if (graphs_.size() >= most_graphs) return static_cast<void>(++skipped_.left_out);
-  Graph graph;
+  ReportGraph graph;
   graph.function = find_function(event);
   if (graph.function < 0) return;
   const auto segment = event.find("segment");
@@ -201,7 +201,7 @@ void ReportData::add_capture(const Event& event) {
 }
 
 void ReportData::add_graph(const Event& event) {
-  Graph* const graph = graph_of(event);
+  ReportGraph* const graph = graph_of(event);
   if (!graph) return skip_without_graph();
   if (graph->stages.size() >= most_of_graph) return static_cast<void>(++skipped_.left_out);
   Json nodes = Json::array();
@@ -225,7 +225,7 @@ void ReportData::add_graph(const Event& event) {
 /// Which nodes each group computes, in the first stage that has these nodes and was not cut into groups before. Stages
 /// of one graph have one name: the halves of a graph with gradients are cut in their order.
 void ReportData::add_groups(const Event& event) {
-  Graph* const graph = graph_of(event);
+  ReportGraph* const graph = graph_of(event);
   std::set<std::string> computed;
   for (const Event& group : list_in(event, "groups"))
     if (is_group(group))
@@ -251,7 +251,7 @@ void ReportData::add_groups(const Event& event) {
 }
 
 void ReportData::add_guards(const Event& event) {
-  Graph* const graph = graph_of(event);
+  ReportGraph* const graph = graph_of(event);
   if (!graph) return skip_without_graph();
   const std::string text = text_in(event, "text");
   for (size_t begin = 0; begin < text.size() && graph->guards.size() < most_nodes;) {
@@ -264,7 +264,7 @@ void ReportData::add_guards(const Event& event) {
 }
 
 void ReportData::add_code(const Event& event) {
-  Graph* const graph = graph_of(event);
+  ReportGraph* const graph = graph_of(event);
   std::string code = without_last_line_end(text_in(event, "code"));
   if (!graph) return skip_without_graph();
   if (graph->code.size() >= most_of_graph) return static_cast<void>(++skipped_.left_out);
@@ -273,14 +273,14 @@ void ReportData::add_code(const Event& event) {
 }
 
 void ReportData::add_times(const Event& event) {
-  Graph* const graph = graph_of(event);
+  ReportGraph* const graph = graph_of(event);
   if (!graph) return skip_without_graph();
   if (graph->times.size() >= most_of_graph) return static_cast<void>(++skipped_.left_out);
   graph->times.push_back(without_last_line_end(text_in(event, "text")));
 }
 
 void ReportData::add_kernel(const Event& event) {
-  Graph* const graph = graph_of(event);
+  ReportGraph* const graph = graph_of(event);
   if (!graph) return skip_without_graph();
   if (graph->kernels.size() >= most_of_graph) return static_cast<void>(++skipped_.left_out);
   graph->kernels.push_back({{"key", text_in(event, "key")}, {"origin", text_in(event, "origin")}});
@@ -350,7 +350,7 @@ ReportData::Json ReportData::summary() const {
   }
   for (const auto& [policy, over_time] : flags_) flags += over_time.flags();
   const auto graphs =
-      std::count_if(graphs_.begin(), graphs_.end(), [](const Graph& graph) { return !graph.stages.empty(); });
+      std::count_if(graphs_.begin(), graphs_.end(), [](const ReportGraph& graph) { return !graph.stages.empty(); });
   return {{"processes", processes_.size()},
           {"functions", functions_.size()},
           {"graphs", graphs},
@@ -393,7 +393,7 @@ ReportData::Json ReportData::page() const {
                          {"breaks", one.breaks},
                          {"recompiles", one.recompiles},
                          {"failures", one.failures}});
-  for (const Graph& one : graphs_)
+  for (const ReportGraph& one : graphs_)
     graphs.push_back({{"function", one.function},
                       {"name", one.name},
                       {"segment", one.segment},

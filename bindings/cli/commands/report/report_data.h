@@ -34,7 +34,7 @@ class ReportData {
     int source = -1;
     Json breaks = Json::array(), recompiles = Json::array(), failures = Json::array();
   };
-  struct Graph {
+  struct ReportGraph {
     int function = -1;
     std::string name;
     bool segment = false;
@@ -64,7 +64,7 @@ class ReportData {
   /// The place that a text names at its end, "(read at f.lua:3)": the source, -1 where there is none, and the line.
   std::pair<int, int64_t> place_in(std::string_view text) const;
   int find_function(const Event& event);
-  Graph* graph_of(const Event& event);
+  ReportGraph* graph_of(const Event& event);
 
   SkippedLines& skipped_;
   Json processes_ = Json::array();
@@ -75,7 +75,7 @@ class ReportData {
   std::map<std::string, int> current_sources_;                // by file, of this process
   std::vector<Function> functions_;
   std::map<std::string, int> function_numbers_;
-  std::vector<Graph> graphs_;
+  std::vector<ReportGraph> graphs_;
   std::map<std::pair<size_t, int64_t>, size_t> graph_numbers_;  // by process and number
   Json spans_ = Json::array();
   std::map<std::string, Json> policies_;  // what happened to each, by name

@@ -52,7 +52,7 @@ void print(const CountedValues& found) {
       found.kind == "file" ? "" : fmt::format(", {} {}", found.calls, found.calls == 1 ? "call" : "calls");
   say("{}{}\n", paint(Paint::heading, found.name), calls);
   if (found.statistics.empty()) say("  no values of floating dtypes\n");
-  if (!found.statistics.empty()) say("{}", Block{value_statistics_text(found.statistics)});
+  if (!found.statistics.empty()) say("{}", PreformattedText{value_statistics_text(found.statistics)});
   for (const std::string& note : found.notes) say("{}\n", note);
 }
 

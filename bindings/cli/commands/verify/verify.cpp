@@ -45,9 +45,9 @@ int run(const VerifyCommand& options) {
   policy.accumulation = script.accumulation();
   check_shared(options.shared, script.signature().inputs, options.call.policy);
   std::vector<std::string> left_out;
-  std::vector<Example> examples = examples_to_check(script, options.call, left_out);
+  std::vector<ExampleInputs> examples = examples_to_check(script, options.call, left_out);
   if (options.call.inputs.empty() && !examples.empty())
-    for (Example& form : lua::examples_of_forms(script.signature(), examples.back().params)) {
+    for (ExampleInputs& form : lua::examples_of_forms(script.signature(), examples.back().params)) {
       for (at::Tensor& input : form.inputs) input = input.to(parse_device(options.call.device));
       examples.push_back(std::move(form));
     }

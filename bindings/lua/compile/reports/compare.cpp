@@ -38,7 +38,7 @@ void refuse_unknown_options(lua_State* L, int index) {
 using Compared = BackendComparison::Compared;
 
 /// Option `backends`, without `eager`, with which the others are compared.
-std::vector<Compared> backends_of_options(lua_State* L, int index, const std::shared_ptr<Caller>& caller) {
+std::vector<Compared> backends_of_options(lua_State* L, int index, const std::shared_ptr<CallingThread>& caller) {
   lua_getfield(L, index, "backends");
   if (lua_isnil(L, -1)) return {{"aot_eager", find_backend("aot_eager")}, {"fused", find_backend("fused")}};
   if (!lua_istable(L, -1))

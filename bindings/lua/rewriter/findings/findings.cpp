@@ -103,9 +103,9 @@ std::pair<const Expression*, int> value_for(const std::vector<Expression*>& valu
   return {values.back(), static_cast<int>(i - values.size() + 1)};
 }
 
-class Checker {
+class FindingsChecker {
  public:
-  explicit Checker(const ParseOptions& options) : options_(options) {}
+  explicit FindingsChecker(const ParseOptions& options) : options_(options) {}
 
   std::vector<Warning> check(const Chunk& chunk, std::string_view source) {
     natural_ = is_natural(chunk, source);
@@ -460,7 +460,7 @@ class Checker {
 
 std::vector<Warning> check(std::string_view source, std::string_view chunk_name, const ParseOptions& options) {
   const std::unique_ptr<Chunk> chunk = parse(source, chunk_name, options);
-  std::vector<Warning> warnings = Checker(options).check(*chunk, source);
+  std::vector<Warning> warnings = FindingsChecker(options).check(*chunk, source);
   for (Warning& warning : find_unrepaired(*chunk)) warnings.push_back(std::move(warning));
   for (Warning& warning : find_unsafe_where(*chunk)) warnings.push_back(std::move(warning));
   for (Warning& warning : find_foreign(*chunk, source)) warnings.push_back(std::move(warning));

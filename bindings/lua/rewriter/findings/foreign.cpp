@@ -101,9 +101,9 @@ std::string as_table(std::string text) {
   return "{{" + text + "}}";
 }
 
-class Finder {
+class ForeignSyntaxFinder {
  public:
-  Finder(const Chunk& chunk, std::string_view source) : chunk_(chunk), source_(source) {
+  ForeignSyntaxFinder(const Chunk& chunk, std::string_view source) : chunk_(chunk), source_(source) {
     for (const Statement& s : chunk.statements)
       for (const Expression* const target : s.targets) assigned_.insert(target->variable);
     for (const Expression& e : chunk.expressions)
@@ -287,6 +287,8 @@ class Finder {
 
 }  // namespace
 
-std::vector<Warning> find_foreign(const Chunk& chunk, std::string_view source) { return Finder(chunk, source).find(); }
+std::vector<Warning> find_foreign(const Chunk& chunk, std::string_view source) {
+  return ForeignSyntaxFinder(chunk, source).find();
+}
 
 }  // namespace triage::lua::rewriter

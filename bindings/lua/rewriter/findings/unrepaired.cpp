@@ -125,9 +125,9 @@ struct KnownVariables {
 
 bool makes_layer(const Expression& e) { return kLayers.count(called_global(e)) != 0; }
 
-class Follower {
+class BadRowFollower {
  public:
-  explicit Follower(const KnownVariables& known) : known_(known) {}
+  explicit BadRowFollower(const KnownVariables& known) : known_(known) {}
 
   std::vector<Warning> follow(const Chunk& chunk) {
     block(*chunk.main->body);
@@ -420,7 +420,7 @@ void note_layers(const Statement& s, KnownVariables& known) {
 /// In the order of the file, so that one that calls another knows what that does.
 void sum_up_functions(const Statement& s, KnownVariables& known) {
   const auto note = [&](const Variable* variable, const Function& function) {
-    Summary summary = Follower(known).sum_up(function);
+    Summary summary = BadRowFollower(known).sum_up(function);
     known.functions[variable] = std::move(summary);
   };
   if (s.kind == StatementKind::LocalFunction) note(s.variables[0], *s.function);
@@ -434,7 +434,7 @@ std::vector<Warning> find_unrepaired(const Chunk& chunk) {
   KnownVariables known;
   for (const Statement& s : chunk.statements) note_layers(s, known);
   for (const Statement& s : chunk.statements) sum_up_functions(s, known);
-  return Follower(known).follow(chunk);
+  return BadRowFollower(known).follow(chunk);
 }
 
 }  // namespace triage::lua::rewriter

@@ -18,12 +18,12 @@ namespace {
 using Names = std::set<std::string_view>;
 
 /// How a condition compares a variable.
-struct Comparison {
+struct VariableComparison {
   bool equals = false;      // only with `==` and `~=`, which exclude single values
   bool may_be_nan = false;  // it asks for NaN or Inf
   bool is_derived = false;  // it compares what a local made of the variable
 };
-using Compared = std::map<const Variable*, Comparison>;
+using Compared = std::map<const Variable*, VariableComparison>;
 
 const auto& kSingular = *new Names{"log",     "log2",    "log10", "log1p", "sqrt",   "rsqrt",  "reciprocal", "exp",
                                    "exp2",    "expm1",   "acos",  "asin",  "arccos", "arcsin", "acosh",      "atanh",
@@ -89,9 +89,9 @@ bool is_minus_inf(const Expression& e) {
          e.right->kind == ExpressionKind::Integer && e.right->text == "0";
 }
 
-class Finder {
+class UnsafeWhereFinder {
  public:
-  explicit Finder(const Chunk& chunk) {
+  explicit UnsafeWhereFinder(const Chunk& chunk) {
     for (const Statement& s : chunk.statements) {
       for (const Expression* const target : s.targets)
         if (target->kind == ExpressionKind::Name) reassigned_.insert(target->variable);
@@ -143,7 +143,8 @@ class Finder {
       const std::string inner = operand ? called_global(*operand) : "";
       if (operand && kSameOrder.count(operation(*operand, inner))) operand = argument(*operand, 0);
       if (!operand || operand->kind != ExpressionKind::Name || !operand->variable) return;
-      Comparison& known = compared.try_emplace(operand->variable, Comparison{equals, false, true}).first->second;
+      VariableComparison& known =
+          compared.try_emplace(operand->variable, VariableComparison{equals, false, true}).first->second;
       known.equals = equals && (known.equals || known.is_derived);
       known.is_derived = false;
       known.may_be_nan = known.may_be_nan || may_be_nan;
@@ -166,7 +167,7 @@ class Finder {
   /// The variables that a compared local was made of.
   void note_origins(const Expression& e, Compared& compared, int locals) const {
     if (e.kind == ExpressionKind::Name && e.variable) {
-      const bool fresh = compared.try_emplace(e.variable, Comparison{true, false, true}).second;
+      const bool fresh = compared.try_emplace(e.variable, VariableComparison{true, false, true}).second;
       const Expression* const value = fresh && locals > 0 ? value_of(e) : nullptr;
       if (value) note_origins(*value, compared, locals - 1);
       return;
@@ -260,6 +261,6 @@ class Finder {
 
 }  // namespace
 
-std::vector<Warning> find_unsafe_where(const Chunk& chunk) { return Finder(chunk).find(chunk); }
+std::vector<Warning> find_unsafe_where(const Chunk& chunk) { return UnsafeWhereFinder(chunk).find(chunk); }
 
 }  // namespace triage::lua::rewriter

@@ -29,7 +29,7 @@ constexpr int64_t free_bytes = 4096;  // results as small are counted when they 
   throw std::invalid_argument("`" + name + "` is not among the operators of policies; a trusted script may call it");
 }
 
-c10::IValue value_of(lua_State* L, const Overload& overload, const Binding& binding, size_t position,
+c10::IValue value_of(lua_State* L, const Overload& overload, const ArgumentBinding& binding, size_t position,
                      const std::string& name) {
   const Param& param = overload.params[position];
   auto what = [&] { return "`" + name + "` (argument '" + param.name + "')"; };
@@ -48,7 +48,7 @@ c10::IValue value_of(lua_State* L, const Overload& overload, const Binding& bind
 }
 
 /// Pushes a result; an argument that was written to and is handed back stays the same Lua value.
-void push_result(lua_State* L, const Overload& overload, const Binding& binding, const c10::IValue& value) {
+void push_result(lua_State* L, const Overload& overload, const ArgumentBinding& binding, const c10::IValue& value) {
   if (value.isTensor() && value.toTensor().defined()) {
     for (size_t i = 0; i < overload.params.size(); ++i) {
       if (!overload.params[i].written || binding.slots[i] == 0) continue;
@@ -121,8 +121,8 @@ void check_call(lua_State* L, const Overload& overload, const torch::jit::Stack&
 }
 
 /// A result with its flags; of a list, each of its tensors.
-void push_guarded_result(lua_State* L, const Overload& overload, const Binding& binding, const c10::IValue& value,
-                         const GuardedArguments& guards) {
+void push_guarded_result(lua_State* L, const Overload& overload, const ArgumentBinding& binding,
+                         const c10::IValue& value, const GuardedArguments& guards) {
   push_result(L, overload, binding, value);
   if (value.isTensor()) return guard_result(L, guards.flags_of(L, value.toTensor()));
   if (!value.isTensorList()) return;
@@ -134,7 +134,7 @@ void push_guarded_result(lua_State* L, const Overload& overload, const Binding& 
   }
 }
 
-int invoke(lua_State* L, const Overload& overload, const Binding& binding, const std::string& name,
+int invoke(lua_State* L, const Overload& overload, const ArgumentBinding& binding, const std::string& name,
            GuardedArguments& guards) {
   torch::jit::Stack stack;
   stack.reserve(overload.params.size());
@@ -191,7 +191,7 @@ int overload_function(lua_State* L) {
   Arguments arguments = Arguments::positional(1, lua_gettop(L));
   arguments.exact = true;
   GuardedArguments guards(L, arguments);
-  Binding binding;
+  ArgumentBinding binding;
   const std::string& name = overload->schema().name();
   std::string why;
   if (!bind_arguments(L, *overload, arguments, binding, &why))
@@ -206,7 +206,7 @@ int call_operator(lua_State* L, const Operator& op, int first, int count, bool m
   std::string name = shown_name(op.name, method);
   Arguments arguments = Arguments::parse(L, first, count, method, name);
   GuardedArguments guards(L, arguments);
-  Binding binding;
+  ArgumentBinding binding;
   const Overload& overload = resolve(L, op, arguments, binding, name);
   return invoke(L, overload, binding, name, guards);
 }

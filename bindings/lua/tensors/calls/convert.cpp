@@ -336,7 +336,7 @@ int fit(lua_State* L, int index, const Param& param) {
       return test_generator(L, index) ? 0 : no_fit;
     case ParamKind::layout:
     case ParamKind::memory_format: {
-      const Constant* constant = test_constant(L, index);
+      const TorchConstant* constant = test_constant(L, index);
       ConstantKind wanted = param.kind == ParamKind::layout ? ConstantKind::layout : ConstantKind::memory_format;
       return constant && constant->kind == wanted ? 0 : no_fit;
     }

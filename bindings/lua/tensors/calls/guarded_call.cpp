@@ -92,13 +92,13 @@ void GuardedArguments::take_list(lua_State* L, int index) {
   }
 }
 
-void GuardedArguments::prepare(const Overload& overload, const Binding& binding, const torch::jit::Stack& arguments,
-                               const std::string& name) {
+void GuardedArguments::prepare(const Overload& overload, const ArgumentBinding& binding,
+                               const torch::jit::Stack& arguments, const std::string& name) {
   overload_ = &overload;
   arguments_ = arguments;
   name_ = name;
-  const Guard* written = nullptr;
-  for (Guard& guard : guards_) {
+  const GuardedArgument* written = nullptr;
+  for (GuardedArgument& guard : guards_) {
     const auto found = std::find(binding.slots.begin(), binding.slots.end(), guard.index);
     if (found == binding.slots.end()) refuse();
     guard.param = static_cast<int>(found - binding.slots.begin());
@@ -106,7 +106,7 @@ void GuardedArguments::prepare(const Overload& overload, const Binding& binding,
     if (auto* recorder = capture::Recorder::current()) recorder->sizes().read_rank(guard.data);
   }
   if (!overload.writes) return;
-  for (const Guard& guard : guards_) {
+  for (const GuardedArgument& guard : guards_) {
     if (!written || !guard.flags.is_same(written->flags))
       throw std::invalid_argument(
           name_ +
@@ -123,7 +123,7 @@ const c10::IValue* GuardedArguments::argument(const char* name) const {
 }
 
 /// Whether the argument names dimension 0 and no other.
-bool GuardedArguments::along_rows(const Guard& guard, const char* name, int64_t more_dims) const {
+bool GuardedArguments::along_rows(const GuardedArgument& guard, const char* name, int64_t more_dims) const {
   const c10::IValue* const dims = argument(name);
   const int64_t rank = guard.data.dim() + more_dims;
   if (!dims) return false;
@@ -132,7 +132,7 @@ bool GuardedArguments::along_rows(const Guard& guard, const char* name, int64_t 
 }
 
 /// Whether the argument names dimensions, and 0 is none of them.
-bool GuardedArguments::beside_rows(const Guard& guard, const char* name, int64_t more_dims) const {
+bool GuardedArguments::beside_rows(const GuardedArgument& guard, const char* name, int64_t more_dims) const {
   const c10::IValue* const dims = argument(name);
   const int64_t rank = guard.data.dim() + more_dims;
   if (!dims) return false;
@@ -144,7 +144,7 @@ bool GuardedArguments::beside_rows(const Guard& guard, const char* name, int64_t
 
 /// Results of the first argument's rows: operators that go along dimensions say so, the others leave each element where
 /// it is or give it a value of its own.
-bool GuardedArguments::keeps_in_form(const Guard& guard) const {
+bool GuardedArguments::keeps_in_form(const GuardedArgument& guard) const {
   const Semantics& does = operators::semantics_of(overload_->handle);
   if (guard.param != 0) return false;
   const c10::IValue* const training = argument("training");
@@ -159,7 +159,7 @@ bool GuardedArguments::keeps_in_form(const Guard& guard) const {
   return does.has(Semantics::moves | Semantics::random | Semantics::keeps_rows);
 }
 
-bool GuardedArguments::keeps_by_product(const Guard& guard, const at::Tensor& result) const {
+bool GuardedArguments::keeps_by_product(const GuardedArgument& guard, const at::Tensor& result) const {
   const int64_t rank = guard.data.dim();
   const at::Tensor other = arguments_[guard.param == 0 ? 1 : 0].toTensor();
   if (rank >= 3)
@@ -167,7 +167,7 @@ bool GuardedArguments::keeps_by_product(const Guard& guard, const at::Tensor& re
   return guard.param == 0 && rank == 2 && other.dim() <= 2;
 }
 
-bool GuardedArguments::keeps(const Guard& guard, const at::Tensor& result) const {
+bool GuardedArguments::keeps(const GuardedArgument& guard, const at::Tensor& result) const {
   const Semantics& does = operators::semantics_of(overload_->handle);
   const int64_t rank = guard.data.dim();
   const bool first = guard.param == 0;
@@ -218,7 +218,7 @@ bool GuardedArguments::keeps(const Guard& guard, const at::Tensor& result) const
 }
 
 /// The operator takes or moves whole rows: the flags go the same way. Undefined where it does not.
-at::Tensor GuardedArguments::moved(lua_State* L, const Guard& guard) const {
+at::Tensor GuardedArguments::moved(lua_State* L, const GuardedArgument& guard) const {
   const Semantics& does = operators::semantics_of(overload_->handle);
   const bool takes_rows = along_rows(guard, "dim") || along_rows(guard, "dims");
   if (guard.param != 0 || guards_.size() != 1 || !takes_rows || !does.has(Semantics::moves_records) ||
@@ -241,8 +241,8 @@ at::Tensor GuardedArguments::joined(lua_State* L) const {
   std::vector<at::Tensor> parts;
   const std::vector<at::Tensor> tensors = arguments_[0].toTensorVector();
   for (size_t i = 0; i < tensors.size(); ++i) {
-    const auto own =
-        std::find_if(guards_.begin(), guards_.end(), [&](const Guard& guard) { return guard.element == int(i); });
+    const auto own = std::find_if(guards_.begin(), guards_.end(),
+                                  [&](const GuardedArgument& guard) { return guard.element == int(i); });
     parts.push_back(own != guards_.end() ? own->flags : fresh(L, tensors[i], guards_.front().flags));
     if (parts.back().scalar_type() != parts.front().scalar_type())  // which `cat` would convert
       throw std::invalid_argument(name_ + ": joins flags of different dtypes, " + describe(parts.front()) + " and " +
@@ -254,7 +254,7 @@ at::Tensor GuardedArguments::joined(lua_State* L) const {
 /// Each sample takes the flags of the one that it comes of.
 at::Tensor GuardedArguments::selected(lua_State* L) const {
   const auto side = [&](int param) {
-    for (const Guard& guard : guards_)
+    for (const GuardedArgument& guard : guards_)
       if (guard.param == param) return guard.flags;
     return fresh(L, arguments_[static_cast<size_t>(param)].toTensor(), guards_.front().flags);
   };
@@ -269,7 +269,7 @@ bool GuardedArguments::answers(const at::Tensor& result) const {
   const Semantics& does = operators::semantics_of(overload_->handle);
   if (does.has(Semantics::queries)) return true;
   if (result.scalar_type() != at::kBool || does.has(Semantics::moves | Semantics::moves_records)) return false;
-  const auto is_mask = [](const Guard& guard) { return guard.data.scalar_type() == at::kBool; };
+  const auto is_mask = [](const GuardedArgument& guard) { return guard.data.scalar_type() == at::kBool; };
   return result.dim() == 0 || std::none_of(guards_.begin(), guards_.end(), is_mask);
 }
 
@@ -281,7 +281,7 @@ at::Tensor GuardedArguments::flags_of(lua_State* L, const at::Tensor& result) co
   if (overload_->schema().name() == "triage::select" && guards_.front().param > 0) return selected(L);
   if (does.sizes == ResultSizes::concatenate && along_rows(guards_.front(), "dim")) return joined(L);
   at::Tensor flags;
-  for (const Guard& guard : guards_) {
+  for (const GuardedArgument& guard : guards_) {
     at::Tensor own = keeps(guard, result) ? guard.flags : moved(L, guard);
     if (!own.defined()) refuse();
     flags = flags.defined() ? merged(L, flags, own) : own;
@@ -291,7 +291,7 @@ at::Tensor GuardedArguments::flags_of(lua_State* L, const at::Tensor& result) co
 
 void GuardedArguments::refuse() const {
   std::string given;
-  for (const Guard& guard : guards_) given += (given.empty() ? "" : ", ") + describe(guard.data);
+  for (const GuardedArgument& guard : guards_) given += (given.empty() ? "" : ", ") + describe(guard.data);
   throw std::invalid_argument(
       name_ + ": the rows of its result are not known to be the samples of the guarded tensor (" + given +
       ", one sample a row), so its flags cannot follow; go on without: local z, f = unguard(x)");

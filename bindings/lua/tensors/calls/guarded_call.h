@@ -19,13 +19,13 @@ class GuardedArguments {
 
   /// Before the call, whose arguments are kept. Throws where it would write bad samples into a tensor whose flags do
   /// not tell.
-  void prepare(const Overload& overload, const Binding& binding, const torch::jit::Stack& arguments,
+  void prepare(const Overload& overload, const ArgumentBinding& binding, const torch::jit::Stack& arguments,
                const std::string& name);
   /// The flags of a result; undefined where it has none, as an answer (a mask) or a tensor of the same form.
   at::Tensor flags_of(lua_State* L, const at::Tensor& result) const;
 
  private:
-  struct Guard {
+  struct GuardedArgument {
     int index;    // on the stack
     int element;  // of the list there; -1: it is no list
     at::Tensor data, flags;
@@ -34,18 +34,18 @@ class GuardedArguments {
   void take(lua_State* L, int index);
   void take_list(lua_State* L, int index);
   const c10::IValue* argument(const char* name) const;
-  bool along_rows(const Guard& guard, const char* name, int64_t more_dims = 0) const;
-  bool beside_rows(const Guard& guard, const char* name, int64_t more_dims = 0) const;
+  bool along_rows(const GuardedArgument& guard, const char* name, int64_t more_dims = 0) const;
+  bool beside_rows(const GuardedArgument& guard, const char* name, int64_t more_dims = 0) const;
   bool answers(const at::Tensor& result) const;
-  bool keeps(const Guard& guard, const at::Tensor& result) const;
-  bool keeps_by_product(const Guard& guard, const at::Tensor& result) const;
-  bool keeps_in_form(const Guard& guard) const;
-  at::Tensor moved(lua_State* L, const Guard& guard) const;
+  bool keeps(const GuardedArgument& guard, const at::Tensor& result) const;
+  bool keeps_by_product(const GuardedArgument& guard, const at::Tensor& result) const;
+  bool keeps_in_form(const GuardedArgument& guard) const;
+  at::Tensor moved(lua_State* L, const GuardedArgument& guard) const;
   at::Tensor joined(lua_State* L) const;
   at::Tensor selected(lua_State* L) const;
   [[noreturn]] void refuse() const;
 
-  std::vector<Guard> guards_;
+  std::vector<GuardedArgument> guards_;
   const Overload* overload_ = nullptr;
   torch::jit::Stack arguments_;
   std::string name_;

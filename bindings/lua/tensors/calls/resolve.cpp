@@ -36,7 +36,7 @@ bool names_param(const std::string& option, const Param& param) {
 /// Assigns values to parameters and sums up how well they fit. A class because the steps share so much.
 class Binder {
  public:
-  Binder(lua_State* L, const Overload& overload, const Arguments& arguments, Binding& binding, std::string* why)
+  Binder(lua_State* L, const Overload& overload, const Arguments& arguments, ArgumentBinding& binding, std::string* why)
       : L_(L), overload_(overload), arguments_(arguments), binding_(binding), why_(why) {}
 
   /// How close the overload is: twice the number of values that were placed before one did not fit, and one more when
@@ -47,7 +47,7 @@ class Binder {
   int misfit_index() const { return misfit_index_; }
 
   bool bind() {
-    binding_ = Binding();
+    binding_ = ArgumentBinding();
     binding_.slots.assign(overload_.params.size(), 0);
     return out_fits() && positions_fit() && options_fit() && nothing_missing() && has_a_tensor();
   }
@@ -201,7 +201,7 @@ class Binder {
   lua_State* L_;
   const Overload& overload_;
   const Arguments& arguments_;
-  Binding& binding_;
+  ArgumentBinding& binding_;
   std::string* why_;
   int placed_ = 0;
   Param element_;
@@ -240,7 +240,7 @@ std::string closest_reason(lua_State* L, const Operator& op, const Arguments& ar
   int closest = -1, wrong = 0;
   for (const Overload& overload : op.overloads) {
     if (overload.writes_out == arguments.out.empty() || !may_call(L, overload)) continue;
-    Binding binding;
+    ArgumentBinding binding;
     std::string why;
     Binder binder(L, overload, arguments, binding, &why);
     binder.bind();
@@ -329,15 +329,15 @@ Arguments Arguments::parse(lua_State* L, int first, int count, bool method, cons
   return arguments;
 }
 
-bool bind_arguments(lua_State* L, const Overload& overload, const Arguments& arguments, Binding& binding,
+bool bind_arguments(lua_State* L, const Overload& overload, const Arguments& arguments, ArgumentBinding& binding,
                     std::string* why) {
   return Binder(L, overload, arguments, binding, why).bind();
 }
 
-const Overload& resolve(lua_State* L, const Operator& op, const Arguments& arguments, Binding& binding,
+const Overload& resolve(lua_State* L, const Operator& op, const Arguments& arguments, ArgumentBinding& binding,
                         const std::string& name) {
   const Overload* best = nullptr;
-  Binding candidate;
+  ArgumentBinding candidate;
   for (const Overload& overload : op.overloads) {
     if (overload.writes_out == arguments.out.empty() || !may_call(L, overload)) continue;
     if (!bind_arguments(L, overload, arguments, candidate, nullptr)) continue;

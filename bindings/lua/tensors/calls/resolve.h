@@ -27,7 +27,7 @@ struct Arguments {
 };
 
 /// Which value goes to which parameter.
-struct Binding {
+struct ArgumentBinding {
   c10::SmallVector<int, 16> slots;  // index of the value; 0: the default
   int gathered = -1;                // parameter that takes the rest of the positions as its list
   std::vector<int> rest;
@@ -36,11 +36,11 @@ struct Binding {
 };
 
 /// Tries one overload; `why` (may be null) says what did not fit.
-bool bind_arguments(lua_State* L, const Overload& overload, const Arguments& arguments, Binding& binding,
+bool bind_arguments(lua_State* L, const Overload& overload, const Arguments& arguments, ArgumentBinding& binding,
                     std::string* why);
 
 /// Throws std::invalid_argument that says for the closest overload which argument did not fit, and lists the others.
-const Overload& resolve(lua_State* L, const Operator& op, const Arguments& arguments, Binding& binding,
+const Overload& resolve(lua_State* L, const Operator& op, const Arguments& arguments, ArgumentBinding& binding,
                         const std::string& name);
 
 }  // namespace triage::lua

@@ -81,7 +81,7 @@ int is_contiguous(lua_State* L) {
   const at::Tensor& tensor = self(L);
   break_graph("`is_contiguous` reads the memory layout of a tensor",
               "Call x:contiguous(), which does nothing if the tensor is contiguous.");
-  const Constant* format = test_constant(L, 2);
+  const TorchConstant* format = test_constant(L, 2);
   const bool given = !lua_isnoneornil(L, 2);
   if (given && (!format || format->kind != ConstantKind::memory_format))
     wrong_argument(L, {2, "x:is_contiguous", "memory_format"}, "a format such as torch.channels_last");
@@ -215,7 +215,7 @@ void read_target(lua_State* L, int index, Conversion& target) {
 }
 
 void read_option(lua_State* L, const std::string& key, Conversion& target) {
-  const Constant* constant = test_constant(L, -1);
+  const TorchConstant* constant = test_constant(L, -1);
   if (key == "dtype" || key == "device") {
     bool fits = key == "dtype" ? test_dtype(L, -1).has_value() : lua_type(L, -1) == LUA_TSTRING;
     if (!fits) throw std::invalid_argument("x:to: option '" + key + "' cannot be " + describe(L, -1));

@@ -375,7 +375,7 @@ class GpuText {
 
 bool has_segments(const Loops& loops) {
   return std::any_of(loops.extents.begin(), loops.extents.end(),
-                     [](const Extent& extent) { return extent.segments >= 0; });
+                     [](const RowExtent& extent) { return extent.segments >= 0; });
 }
 
 }  // namespace

@@ -32,7 +32,7 @@ class Schedule {
   void choose_early();
 
   const LoopValue& at(Ref ref) const { return loops_.values[static_cast<size_t>(ref)]; }
-  const Extent& extent(int32_t index) const { return loops_.extents[static_cast<size_t>(index)]; }
+  const RowExtent& extent(int32_t index) const { return loops_.extents[static_cast<size_t>(index)]; }
   bool is_element(Ref ref) const { return at(ref).place == Place::element; }
   /// Whether it is written in the expressions of others, and has no name (expression.h).
   bool is_inlined(Ref ref) const { return inlined_[static_cast<size_t>(ref)]; }

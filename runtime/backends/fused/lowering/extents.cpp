@@ -47,7 +47,7 @@ bool Extents::split(int32_t extent, const std::vector<bool>& outside) {
     return false;
   }
   if (again || whole == extent) return true;
-  for (Extent& other : loops_.extents)  // values have the extent that is split
+  for (RowExtent& other : loops_.extents)  // values have the extent that is split
     if (other.same == whole) other.same = extent;
   at(whole).same = extent;
   at(extent).same = -1;
@@ -83,14 +83,14 @@ int32_t Extents::root(int32_t extent) const {
 }
 
 bool Extents::has_parts_of_values(int32_t index) const {
-  const Extent& extent = at(index);
+  const RowExtent& extent = at(index);
   return root(extent.segments) == extent.segments && root(extent.positions) == extent.positions &&
          root(extent.inner) == extent.inner;
 }
 
 /// Of an extent that values have.
 bool Extents::is_part(int32_t extent) const {
-  return std::any_of(loops_.extents.begin(), loops_.extents.end(), [&](const Extent& whole) {
+  return std::any_of(loops_.extents.begin(), loops_.extents.end(), [&](const RowExtent& whole) {
     return whole.same < 0 && (whole.segments == extent || whole.positions == extent || whole.inner == extent);
   });
 }
@@ -101,7 +101,7 @@ bool Extents::link(int32_t a, int32_t b) {
   if (is_part(gone) || at(gone).segments >= 0) std::swap(kept, gone);
   if (is_part(gone) || (is_part(kept) && at(gone).segments >= 0)) return false;
   if (at(gone).segments >= 0 && !split_as(gone, kept)) return false;
-  for (Extent& other : loops_.extents)
+  for (RowExtent& other : loops_.extents)
     if (other.same == gone) other.same = kept;
   at(gone).same = kept;
   return true;
@@ -109,7 +109,7 @@ bool Extents::link(int32_t a, int32_t b) {
 
 /// Whether the parts of `extent` are as many as those of `other`, in the same order; then these are the same too.
 bool Extents::split_as(int32_t extent, int32_t other) {
-  const Extent one = at(extent), whole = at(other);
+  const RowExtent one = at(extent), whole = at(other);
   const auto count = [&](int32_t part) { return c10::multiply_integers(at(part).sizes); };
   if ((one.inner < 0) != (whole.inner < 0) || count(one.segments) != count(whole.segments) ||
       count(one.positions) != count(whole.positions) || (one.inner >= 0 && count(one.inner) != count(whole.inner)))
@@ -122,7 +122,7 @@ bool Extents::split_as(int32_t extent, int32_t other) {
 /// Which dims number the segments of an extent.
 std::vector<bool> Extents::outside(int32_t index) const {
   const auto rank = [&](int32_t part) { return at(part).sizes.size(); };
-  const Extent& extent = at(index);
+  const RowExtent& extent = at(index);
   std::vector<bool> dims(extent.sizes.size(), true);
   const size_t behind = extent.inner < 0 ? 0 : rank(extent.inner), first = rank(extent.segments) - behind;
   for (size_t i = 0; i < rank(extent.positions); ++i) dims[first + i] = false;
@@ -131,13 +131,13 @@ std::vector<bool> Extents::outside(int32_t index) const {
 
 /// Positions become segments, and the other way round, as long as nothing is reduced over them.
 bool Extents::turn_around(int32_t index, std::vector<bool> wanted) {
-  Extent& extent = at(index);
+  RowExtent& extent = at(index);
   wanted.flip();
   const bool reduced = std::any_of(loops_.values.begin(), loops_.values.end(), [&](const LoopValue& value) {
     return value.kind == LoopValue::Kind::reduce && value.place == Place::element &&
            are_same(loops_.values[static_cast<size_t>(value.operands[0])].extent, index);
   });
-  for (const Extent& other : loops_.extents)
+  for (const RowExtent& other : loops_.extents)
     if (other.same == index && other.segments >= 0) return false;
   if (reduced || extent.same >= 0 || outside(index) != wanted || (extent.inner >= 0 && extent.inner != extent.segments))
     return false;
@@ -151,12 +151,12 @@ std::optional<int32_t> Extents::again(int32_t first, const std::vector<bool>& ou
     const auto index = static_cast<int32_t>(i);
     if (loops_.extents[i].again == first && this->outside(index) == outside) return index;
   }
-  const Extent whole = at(first);
+  const RowExtent whole = at(first);
   std::vector<bool> turned = outside;
   turned.flip();
   const auto begin = std::find(outside.begin(), outside.end(), false), end = std::find(begin, outside.end(), true);
   if (std::find(end, outside.end(), false) != outside.end()) return std::nullopt;
-  Extent made{whole.sizes};
+  RowExtent made{whole.sizes};
   made.again = first;
   if (turned == this->outside(first) && (whole.inner < 0 || whole.inner == whole.segments)) {
     made.segments = whole.positions, made.positions = whole.segments;

@@ -10,7 +10,7 @@ namespace triage::fused {
 class Extents {
  public:
   explicit Extents(Loops& loops) : loops_(loops) {}
-  Extent& at(int32_t extent) const { return loops_.extents[static_cast<size_t>(extent)]; }
+  RowExtent& at(int32_t extent) const { return loops_.extents[static_cast<size_t>(extent)]; }
   int32_t of(std::vector<int64_t> sizes);
   int32_t root(int32_t extent) const;
   bool are_same(int32_t a, int32_t b) const { return root(a) == root(b); }

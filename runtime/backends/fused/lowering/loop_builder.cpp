@@ -101,7 +101,7 @@ int32_t LoopBuilder::joint_extent(const std::vector<Ref>& operands) const {
     if (value(ref).place == Place::element) used.insert(extents_.root(value(ref).extent));
   if (used.size() < 2) return used.empty() ? -1 : *used.begin();
   for (size_t i = 0; i < loops_.extents.size(); ++i) {
-    const Extent& whole = loops_.extents[i];
+    const RowExtent& whole = loops_.extents[i];
     const auto is_part = [&](int32_t extent) {
       return extent == static_cast<int32_t>(i) || extent == whole.segments || extent == whole.positions;
     };

@@ -17,7 +17,7 @@ constexpr size_t most_repeated = 8;
 std::optional<Ref> Lowering::value_again(Ref ref, int32_t first, int32_t extent, std::map<Ref, Ref>& known) {
   const LoopValue from = value(ref);
   if (from.place != Place::element) return ref;
-  const Extent& here = extents_.at(extent);
+  const RowExtent& here = extents_.at(extent);
   const int32_t own = extents_.root(from.extent);
   if (own != first) return own == here.segments || own == here.positions ? std::optional(ref) : std::nullopt;
   if (const auto found = known.find(ref); found != known.end()) return found->second;

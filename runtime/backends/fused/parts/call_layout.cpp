@@ -133,7 +133,7 @@ bool CallLayout::tell(size_t extent, at::IntArrayRef told) {
 }
 
 /// The sizes of segments and positions, from those of both.
-bool CallLayout::tell_parts(const Extent& extent, at::IntArrayRef whole) {
+bool CallLayout::tell_parts(const RowExtent& extent, at::IntArrayRef whole) {
   const auto segments = static_cast<size_t>(extent.segments), positions = static_cast<size_t>(extent.positions);
   const size_t count = loops_.extents[positions].sizes.size();
   size_t first = loops_.extents[segments].sizes.size();
@@ -151,7 +151,7 @@ bool CallLayout::tell_parts(const Extent& extent, at::IntArrayRef whole) {
 /// Of an extent that is looked at as segments: its sizes are those of segments and positions. False where they do not
 /// agree; as yet unknown ones may.
 bool CallLayout::resolve_parts(size_t index) {
-  const Extent& extent = loops_.extents[index];
+  const RowExtent& extent = loops_.extents[index];
   if (extent.segments < 0) return true;
   const auto segments = static_cast<size_t>(extent.segments), positions = static_cast<size_t>(extent.positions);
   const Sizes &outside = sizes[segments], &inside = sizes[positions];

@@ -38,7 +38,7 @@ class CallLayout {
  private:
   bool lay_out(const LoopInput& input, const at::Tensor& tensor);
   bool tell(size_t extent, at::IntArrayRef told);
-  bool tell_parts(const Extent& extent, at::IntArrayRef whole);
+  bool tell_parts(const RowExtent& extent, at::IntArrayRef whole);
   bool resolve_sizes();
   bool resolve_parts(size_t extent);
   bool reshape(const Reshape& reshape);

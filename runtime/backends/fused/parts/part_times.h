@@ -89,7 +89,7 @@ class PartTimer {
 
   const std::string graph_;
   std::atomic<bool> to_report_;
-  messages::DebugScope::Ended scope_;  // where to
+  messages::DebugScope::EndedScope scope_;  // where to
   mutable std::mutex mutex_;
   std::vector<Part> parts_;
   int64_t calls_ = 0, all_ = 0;

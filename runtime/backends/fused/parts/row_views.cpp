@@ -14,12 +14,12 @@ class SegmentsToRows {
 
   std::optional<SegmentsAsRows> run() {
     for (size_t i = 0; i < loops_.extents.size(); ++i)
-      if (const Extent& extent = loops_.extents[i]; extent.segments >= 0 && extent.same < 0) {
+      if (const RowExtent& extent = loops_.extents[i]; extent.segments >= 0 && extent.same < 0) {
         if (whole_ >= 0 || extent.inner >= 0) return std::nullopt;
         whole_ = static_cast<int32_t>(i), made_.segments = extent.segments, made_.positions = extent.positions;
       }
     if (whole_ < 0) return std::nullopt;
-    made_.loops.extents = {Extent{loops_.extents[static_cast<size_t>(made_.positions)].sizes}};
+    made_.loops.extents = {RowExtent{loops_.extents[static_cast<size_t>(made_.positions)].sizes}};
     bool all = true;
     for (LoopValue& value : made_.loops.values) all = all && turn(value);
     for (LoopInput& input : made_.loops.inputs) all = all && turn(input.form);
@@ -91,7 +91,7 @@ RowViews::RowViews(const Loops& loops, bool whole)
       elementwise_(by_segments_ || whole ? std::nullopt : extent_of_elementwise(loops)),
       choose_lanes_(loops) {
   c10::SmallVector<int64_t, 4> counts;
-  for (const Extent& extent : loops.extents) counts.push_back(c10::multiply_integers(extent.sizes));
+  for (const RowExtent& extent : loops.extents) counts.push_back(c10::multiply_integers(extent.sizes));
   captured_ = lanes_of(counts);
   if (elementwise_ && captured_ == Lanes::rows) captured_ = Lanes::positions;  // one row, as long as nothing has gaps
 }

@@ -39,7 +39,7 @@ int32_t bytes_of(Type type) {
 
 bool looks_at_segments(const Loops& loops) {
   return std::any_of(loops.extents.begin(), loops.extents.end(),
-                     [](const Extent& extent) { return extent.segments >= 0; });
+                     [](const RowExtent& extent) { return extent.segments >= 0; });
 }
 
 /// A loop has no primitive for some value.
@@ -448,7 +448,7 @@ class Builder : Levels {
     const auto key = std::make_tuple(operand, extent);
     if (const auto known = spreads_.find(key); known != spreads_.end()) return known->second;
     const int32_t own = row(steps_.slot(from).size, extent);
-    const Extent& whole = loops_.extents[static_cast<size_t>(extent)];
+    const RowExtent& whole = loops_.extents[static_cast<size_t>(extent)];
     const From kind = of_row                                  ? From::lanes
                       : at(operand).extent == whole.segments  ? From::segments
                       : at(operand).extent == whole.positions ? From::positions
@@ -520,11 +520,11 @@ class Builder : Levels {
   /// Of an output that selects an input in all rows but those where a condition holds (`wanted`): these alone are
   /// written in their turn. The others hold the input already, or slot `copied` is written to all rows as it goes by in
   /// the first level.
-  struct Changed {
+  struct ChangedRows {
     bool wanted;
     int32_t copied;
   };
-  std::optional<Changed> changed_rows(size_t output) const {
+  std::optional<ChangedRows> changed_rows(size_t output) const {
     const Ref ref = loops_.outputs[output].value;
     const LoopValue& value = at(ref);
     if (steps_.width > 1 || !value.is(Opcode::pick) || at(value.operands[0]).place != Place::row) return std::nullopt;
@@ -533,7 +533,7 @@ class Builder : Levels {
       for (const size_t i : {2, 1})
         if (at(value.operands[i]).kind == Kind::input && is_element(value.operands[i]) &&
             at(value.operands[i]).slot == static_cast<int32_t>(in_place_->slot))
-          return Changed{i == 2, -1};
+          return ChangedRows{i == 2, -1};
       return std::nullopt;
     }
     const LoopValue& other = at(value.operands[2]);
@@ -544,7 +544,7 @@ class Builder : Levels {
     const bool goes_by =
         std::any_of(loops.begin(), loops.end(), [&](const Steps::Loop& loop) { return loop.extent == value.extent; });
     if (!goes_by) return std::nullopt;
-    return Changed{true, slots_[static_cast<size_t>(value.operands[2])]};
+    return ChangedRows{true, slots_[static_cast<size_t>(value.operands[2])]};
   }
 
   /// The op that makes the value writes it to the output at once.

@@ -88,14 +88,14 @@ class ChoicesOfLoop {
   /// spares work. Only an op that writes through to another slot needs them for the values.
   void inherit_guards(Steps::Op& op) const {
     if (steps_.slot(op.out).home != Home::chunk || reduced_.count(op.out) || !uses_.count(op.out)) return;
-    std::set<Steps::Guard> common;
+    std::set<Steps::TapeGuard> common;
     bool first = true;
     for (const Use& use : uses_.at(op.out)) {
       const Steps::Op& user = loop_.ops[use.op];
-      std::set<Steps::Guard> own(user.guards.begin(), user.guards.end());
+      std::set<Steps::TapeGuard> own(user.guards.begin(), user.guards.end());
       if (is_choice(user) && use.operand > 0) own.insert({user.in[0], use.operand == 1});
       if (first) common = own;
-      std::set<Steps::Guard> both;
+      std::set<Steps::TapeGuard> both;
       std::set_intersection(common.begin(), common.end(), own.begin(), own.end(), std::inserter(both, both.end()));
       common = both;
       first = false;

@@ -15,11 +15,11 @@ EdgeTotals totals_at(char* highest, char* farthest, char* nearest) {
 
 }  // namespace
 
-EdgeTotals EdgeRun::totals(const Steps::Edges& edges, int64_t row) const {
+EdgeTotals EdgeRun::totals(const Steps::EdgeReduction& edges, int64_t row) const {
   const auto at = [&](size_t k) { return memory_.own_memory(edges.totals[k], row); };
   return totals_at(at(0), at(1), at(2));
 }
-EdgeTotals EdgeRun::current(const Steps::Edges& edges) const {
+EdgeTotals EdgeRun::current(const Steps::EdgeReduction& edges) const {
   const auto at = [&](size_t k) { return memory_.current(edges.totals[k]).memory; };
   return totals_at(at(0), at(1), at(2));
 }
@@ -32,14 +32,14 @@ void EdgeRun::answer(const Steps::Reduction& one, void* out, const EdgeTotals& o
 
 void EdgeRun::start_level(const Steps::Level& level) const {
   for (const Steps::Loop& loop : level.loops)
-    for (const Steps::Edges& edges : loop.edges)
+    for (const Steps::EdgeReduction& edges : loop.edges)
       if (edges.lanes >= 0) primitives().edges->start_lanes(edges.watching, lanes(edges.lanes));
 }
 
 void EdgeRun::finish_level(const Steps::Level& level, int64_t rows) const {
   for (const Steps::Loop& loop : level.loops)
     for (size_t i = 0; i < loop.edges.size(); ++i) {
-      const Steps::Edges& edges = loop.edges[i];
+      const Steps::EdgeReduction& edges = loop.edges[i];
       const EdgeTotals of = totals(edges, 0);
       bool nothing = false;
       if (edges.lanes >= 0) {
@@ -55,7 +55,7 @@ void EdgeRun::finish_level(const Steps::Level& level, int64_t rows) const {
     }
 }
 
-void EdgeRun::look_again(const Steps::Edges& edges, int32_t extent, int64_t rows) const {
+void EdgeRun::look_again(const Steps::EdgeReduction& edges, int32_t extent, int64_t rows) const {
   const EdgeTotals of = totals(edges, 0);
   primitives().edges->start(of, rows);
   const SlotMemory::SlotPlace& values = memory_.first(edges.values);
@@ -67,9 +67,11 @@ void EdgeRun::look_again(const Steps::Edges& edges, int32_t extent, int64_t rows
   }
 }
 
-void EdgeRun::start(const Steps::Edges& edges, int64_t rows) const { primitives().edges->start(current(edges), rows); }
+void EdgeRun::start(const Steps::EdgeReduction& edges, int64_t rows) const {
+  primitives().edges->start(current(edges), rows);
+}
 
-void EdgeRun::join(const Steps::Edges& edges, const JoinedRows& rows, int64_t n) const {
+void EdgeRun::join(const Steps::EdgeReduction& edges, const JoinedRows& rows, int64_t n) const {
   primitives().edges->join(rows, current(edges), n);
 }
 
@@ -83,7 +85,7 @@ bool EdgeRun::find_nothing(const Steps::Loop& loop, size_t edges, int64_t row) c
   });
 }
 
-void EdgeRun::repeat(const Steps::Edges& edges, int64_t row, int64_t rows) const {
+void EdgeRun::repeat(const Steps::EdgeReduction& edges, int64_t row, int64_t rows) const {
   const EdgeTotals from = totals(edges, row);
   std::fill_n(from.highest + 1, rows, *from.highest);
   std::fill_n(from.farthest + 1, rows, *from.farthest);

@@ -36,7 +36,7 @@ class EdgesOfLoop {
       if (steps_.width == 1 && can_be_told(one)) asked[one.in[0]].push_back(&one);
     for (auto& [values, reductions] : asked) tell(values, reductions);
     const auto joins = [](const Steps::Reduction& one) { return one.edges < 0; };
-    const auto passes = [](const Steps::Edges& one) { return one.lanes < 0; };
+    const auto passes = [](const Steps::EdgeReduction& one) { return one.lanes < 0; };
     loop_.passes = static_cast<size_t>(std::count_if(loop_.reductions.begin(), loop_.reductions.end(), joins) +
                                        std::count_if(loop_.edges.begin(), loop_.edges.end(), passes));
   }
@@ -61,7 +61,7 @@ class EdgesOfLoop {
     std::erase_if(reductions, [&](const Steps::Reduction* one) { return stores(one) && one->stored != stored; });
     Steps::Op* const op = stored < 0 ? watching_op(values, reductions) : nullptr;
     if (!op && reductions.size() < 2) return;
-    Steps::Edges edges{values, stored, {}};
+    Steps::EdgeReduction edges{values, stored, {}};
     for (int32_t& total : edges.totals) total = cell();
     if (op) {
       edges.watching = least_to_watch(*op, reductions);

@@ -17,9 +17,9 @@ namespace {
 using Home = Steps::Slot::Home;
 
 /// Which slots selections may read or write in the place of others.
-class Chosen {
+class SlotAliases {
  public:
-  explicit Chosen(const Steps& steps) : steps_(steps) {
+  explicit SlotAliases(const Steps& steps) : steps_(steps) {
     for (const Steps::Choice& one : steps.choices)
       for (const size_t which : {0, 1}) {
         if (one.how[which] == Steps::Choice::How::forward) also_.emplace(one.of[which], one.out);
@@ -138,7 +138,7 @@ void keep_in_outputs(Steps& steps, const std::optional<InPlace>& in_place) {
       outputs.push_back(static_cast<int32_t>(i));
   }
   if (kept.empty() || outputs.empty()) return;
-  const Chosen chosen(steps);
+  const SlotAliases chosen(steps);
   const SlotUses uses(steps);
   std::map<int32_t, SlotUse> free;  // by the number of the output
   for (const int32_t output : outputs) {
@@ -191,7 +191,7 @@ std::vector<InPlace> in_place_choices(const Loops& loops) {
 
 bool can_be_in_place(const Steps& steps, const InPlace& where) {
   if (steps.width > 1) return true;  // tiles are read before, and written after
-  const Chosen chosen(steps);
+  const SlotAliases chosen(steps);
   const std::set<int32_t> inputs = chosen.in(Home::input, where.slot), outputs = chosen.in(Home::output, where.output);
   const auto is_input = [&](int32_t slot) { return inputs.count(slot) > 0; };
   const auto is_output = [&](int32_t slot) { return outputs.count(slot) > 0; };

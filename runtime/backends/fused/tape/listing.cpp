@@ -132,7 +132,7 @@ class Listing {
   std::string sizes(int32_t extent) const {
     return fmt::format("[{}]", fmt::join(steps_.extents[static_cast<size_t>(extent)].sizes, ", "));
   }
-  std::string condition(const Steps::Guard& guard) const {
+  std::string condition(const Steps::TapeGuard& guard) const {
     return (guard.wanted ? "if " : "unless ") + slot(guard.condition);
   }
 
@@ -151,7 +151,7 @@ class Listing {
 
   void op(const Steps::Op& op) {
     std::string notes;
-    for (const Steps::Guard& guard : op.guards) notes += ", " + condition(guard);
+    for (const Steps::TapeGuard& guard : op.guards) notes += ", " + condition(guard);
     line(opcode_text(op), slot(op.out), operands(op.in, op.type), op.line, notes);
   }
   void ops(const std::vector<Steps::Op>& list) {
@@ -168,7 +168,7 @@ class Listing {
       line(fmt::format("{}.{}", join, text_of(one.type)), to, operand(one.operand, one.type), one.line, notes);
   }
 
-  void edges(const Steps::Edges& one) {
+  void edges(const Steps::EdgeReduction& one) {
     const std::string to = slot(one.totals[0]) + (one.stored >= 0 ? ", " + slot(one.stored) : "");
     line("edges.f32", to, slot(one.values), one.line, one.lanes < 0 ? "" : ", watched as they are made");
   }
@@ -205,7 +205,7 @@ class Listing {
                           loop.only ? ", for rows " + condition(*loop.only) : ""));
       ops(loop.ops);
       const int32_t first_edges = number_;
-      for (const Steps::Edges& one : loop.edges) edges(one);
+      for (const Steps::EdgeReduction& one : loop.edges) edges(one);
       for (const Steps::Reduction& one : loop.reductions)
         reduction(one, one.edges < 0 ? "" : fmt::format(", told by {}", first_edges + one.edges));
     }

@@ -159,7 +159,7 @@ class TapeRun {
   static size_t number_of(const Steps::Reduction& one, const Steps::Loop& loop) {
     return loop.first_step + loop.ops.size() + loop.edges.size() + static_cast<size_t>(&one - loop.reductions.data());
   }
-  static size_t number_of(const Steps::Edges& one, const Steps::Loop& loop) {
+  static size_t number_of(const Steps::EdgeReduction& one, const Steps::Loop& loop) {
     return loop.first_step + loop.ops.size() + static_cast<size_t>(&one - loop.edges.data());
   }
 
@@ -282,7 +282,7 @@ class TapeRun {
       return !tells_nan(largest) && !tells_inf(largest);
     };
     if (!std::all_of(loop.reductions.begin(), loop.reductions.end(), says_nothing)) return false;
-    for (const Steps::Edges& one : loop.edges) edges_.repeat(one, row, rows - 1);
+    for (const Steps::EdgeReduction& one : loop.edges) edges_.repeat(one, row, rows - 1);
     for (const Steps::Reduction& one : loop.reductions) {
       if (one.edges >= 0) continue;  // told by these, wherever somebody asks
       with_number_of(memory_.slot(one.total).size, [&](auto type) {
@@ -314,7 +314,7 @@ class TapeRun {
   }
   void run_prepared(const Steps::Loop& loop, int64_t rows, int64_t count, size_t active) {
     if (active == 0 && loop.reductions.empty()) return;
-    for (const Steps::Edges& one : loop.edges)
+    for (const Steps::EdgeReduction& one : loop.edges)
       if (one.lanes < 0) edges_.start(one, rows);
     for (const Steps::Reduction& one : loop.reductions)
       if (one.edges < 0) start_totals(one, rows);
@@ -324,7 +324,7 @@ class TapeRun {
         apply(*memory_.active[k], first, n, rows);
         clock_.end_step(number_of(*memory_.active[k], loop));
       }
-      for (const Steps::Edges& one : loop.edges) {
+      for (const Steps::EdgeReduction& one : loop.edges) {
         if (one.lanes >= 0) continue;
         edges_.join(one, joined_rows({one.values, -1, -1, -1, -1}, one.stored, first, rows), n);
         clock_.end_step(number_of(one, loop));
@@ -379,7 +379,7 @@ class TapeRun {
   }
 
   bool is_needed(const Steps::Op& op, int64_t row) const {
-    for (const Steps::Guard& guard : op.guards)
+    for (const Steps::TapeGuard& guard : op.guards)
       if (memory_.holds(guard.condition, row) != guard.wanted) return false;
     if (op.choice < 0) return true;
     const Steps::Choice& choice = steps_.choices[static_cast<size_t>(op.choice)];

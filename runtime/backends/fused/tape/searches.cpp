@@ -21,7 +21,7 @@ std::set<int32_t> read_as_values(const Steps& steps) {
   std::set<int32_t> read;
   const auto add_op = [&](const Steps::Op& op) {
     read.insert(op.in.begin(), op.in.end());
-    for (const Steps::Guard& guard : op.guards) read.insert(guard.condition);
+    for (const Steps::TapeGuard& guard : op.guards) read.insert(guard.condition);
   };
   const auto add_reduction = [&](const Steps::Reduction& one) {
     read.insert(one.operand);
@@ -67,7 +67,7 @@ void find_rare_levels(Steps& steps) {
     const bool reduces = std::any_of(level.loops.begin(), level.loops.end(),
                                      [](const Steps::Loop& loop) { return !loop.reductions.empty(); });
     if (ops.empty() || reduces || !level.has_only_loops()) continue;
-    for (const Steps::Guard& guard : ops[0]->guards) {
+    for (const Steps::TapeGuard& guard : ops[0]->guards) {
       const auto has_it = [&](const Steps::Op* op) {
         return std::find(op->guards.begin(), op->guards.end(), guard) != op->guards.end();
       };

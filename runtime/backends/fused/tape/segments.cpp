@@ -15,7 +15,7 @@ void SegmentSteps::fill_positions(const Steps::Positions& one) const {
 }
 
 SegmentSteps::SegmentLayout SegmentSteps::parts_of(int32_t index) const {
-  const Extent& whole = steps_.extents[static_cast<size_t>(index)];
+  const RowExtent& whole = steps_.extents[static_cast<size_t>(index)];
   if (whole.segments < 0) return {1, memory_.extent(index), 1};
   return {memory_.extent(whole.segments), memory_.extent(whole.positions),
           whole.inner < 0 ? 1 : memory_.extent(whole.inner)};
@@ -23,8 +23,8 @@ SegmentSteps::SegmentLayout SegmentSteps::parts_of(int32_t index) const {
 
 void SegmentSteps::reduce(const Steps::SegmentReduction& one, int64_t row) const {
   const SegmentLayout parts = parts_of(one.extent);
-  const Ends ends{memory_.memory(one.of.operand, row), memory_.memory(one.of.out, row),
-                  memory_.slot(one.of.operand).size, memory_.slot(one.of.out).size};
+  const SegmentMemory ends{memory_.memory(one.of.operand, row), memory_.memory(one.of.out, row),
+                           memory_.slot(one.of.operand).size, memory_.slot(one.of.out).size};
   if (steps_.width > 1)
     reduce_tile(one, parts, ends);
   else if (one.in_lanes)
@@ -33,7 +33,8 @@ void SegmentSteps::reduce(const Steps::SegmentReduction& one, int64_t row) const
     reduce_by_blocks(one, parts, ends);
 }
 
-void SegmentSteps::reduce_tile(const Steps::SegmentReduction& one, const SegmentLayout& parts, const Ends& ends) const {
+void SegmentSteps::reduce_tile(const Steps::SegmentReduction& one, const SegmentLayout& parts,
+                               const SegmentMemory& ends) const {
   const int64_t from = ends.from_size * tile_lanes, to = ends.to_size * tile_lanes;
   if (one.whole) one.of.steps->start(ends.to, tile_lanes, one.of.start);
   for (int64_t segment = 0; segment < parts.segments; ++segment) {
@@ -49,7 +50,7 @@ void SegmentSteps::reduce_tile(const Steps::SegmentReduction& one, const Segment
 }
 
 void SegmentSteps::reduce_by_blocks(const Steps::SegmentReduction& one, const SegmentLayout& parts,
-                                    const Ends& ends) const {
+                                    const SegmentMemory& ends) const {
   for (int64_t segment = 0; segment < parts.segments; ++segment) {
     if (segment == 0 || !one.whole) start_total(steps_, one.of, memory_.totals);
     const char* const first = ends.from + segment * parts.positions * ends.from_size;
@@ -63,7 +64,7 @@ void SegmentSteps::reduce_by_blocks(const Steps::SegmentReduction& one, const Se
 
 /// tile_lanes segments at a time, each in a lane of its own.
 void SegmentSteps::reduce_in_lanes(const Steps::SegmentReduction& one, const SegmentLayout& parts,
-                                   const Ends& ends) const {
+                                   const SegmentMemory& ends) const {
   const int64_t side_by_side =
       steps_.extents[static_cast<size_t>(one.extent)].inner >= 0 ? parts.inner : parts.segments;
   const auto start_totals = [&] {
@@ -82,7 +83,7 @@ void SegmentSteps::reduce_in_lanes(const Steps::SegmentReduction& one, const Seg
 }
 
 void SegmentSteps::add_segments(const Steps::SegmentReduction& one, const SegmentLayout& parts, int64_t segment,
-                                int64_t used, const Ends& ends) const {
+                                int64_t used, const SegmentMemory& ends) const {
   const int64_t size = ends.from_size;
   for (int64_t begun = 0; begun < parts.positions; begun += segment_block_positions) {
     const int64_t n = std::min(segment_block_positions, parts.positions - begun);

@@ -18,17 +18,17 @@ class SegmentSteps {
     int64_t first_of(int64_t segment) const { return segment / inner * positions * inner + segment % inner; }
   };
   /// The memory of a reduction in the row at hand.
-  struct Ends {
+  struct SegmentMemory {
     const char* from;
     char* to;
     int64_t from_size, to_size;
   };
   SegmentLayout parts_of(int32_t extent) const;
-  void reduce_tile(const Steps::SegmentReduction& one, const SegmentLayout& parts, const Ends& ends) const;
-  void reduce_by_blocks(const Steps::SegmentReduction& one, const SegmentLayout& parts, const Ends& ends) const;
-  void reduce_in_lanes(const Steps::SegmentReduction& one, const SegmentLayout& parts, const Ends& ends) const;
+  void reduce_tile(const Steps::SegmentReduction& one, const SegmentLayout& parts, const SegmentMemory& ends) const;
+  void reduce_by_blocks(const Steps::SegmentReduction& one, const SegmentLayout& parts, const SegmentMemory& ends) const;
+  void reduce_in_lanes(const Steps::SegmentReduction& one, const SegmentLayout& parts, const SegmentMemory& ends) const;
   void add_segments(const Steps::SegmentReduction& one, const SegmentLayout& parts, int64_t segment, int64_t used,
-                    const Ends& ends) const;
+                    const SegmentMemory& ends) const;
   template <class T>
   void spread_segments(const SegmentLayout& parts, const T* from, T* to) const;
   template <class T>

@@ -43,7 +43,7 @@ class Registers {
       slots.insert({one.edges < 0 ? one.total : -1, one.stored});
       if (!one.merged) slots.insert(one.operand);
     }
-    for (const Steps::Edges& one : loop_.edges) slots.insert(one.totals.begin(), one.totals.end());
+    for (const Steps::EdgeReduction& one : loop_.edges) slots.insert(one.totals.begin(), one.totals.end());
     std::set<int32_t> chosen, conditions, seen;
     for (const int32_t choice : loop_.choices) {
       const Steps::Choice& one = steps_.choices[static_cast<size_t>(choice)];
@@ -51,7 +51,7 @@ class Registers {
       conditions.insert(one.condition);
     }
     for (const Steps::Op& op : loop_.ops)
-      for (const Steps::Guard& guard : op.guards) conditions.insert(guard.condition);
+      for (const Steps::TapeGuard& guard : op.guards) conditions.insert(guard.condition);
     loop_.direct = steps_.width == 1 && !loop_.guarded && loop_.choices.empty();
     for (const int32_t slot : slots) {
       if (slot < 0) continue;
@@ -126,7 +126,7 @@ class UsedSlots {
   void add(const Steps::Spread& one) { add(one.in), add(one.out); }
   void add(const Steps::Op& op) {
     add(op.out), add_all(op.in);
-    for (const Steps::Guard& guard : op.guards) add(guard.condition);
+    for (const Steps::TapeGuard& guard : op.guards) add(guard.condition);
   }
   void add(const Steps::Reduction& one) {
     add(one.out), add(one.stored), add_all(one.in), add_all(one.bounds);
@@ -143,7 +143,7 @@ class UsedSlots {
     for (const Steps::Loop& loop : level.loops) {
       for (const Steps::Op& op : loop.ops) add(op);
       for (const Steps::Reduction& one : loop.reductions) add(one);
-      for (const Steps::Edges& one : loop.edges) add(one.values), add(one.stored), add_all(one.totals);
+      for (const Steps::EdgeReduction& one : loop.edges) add(one.values), add(one.stored), add_all(one.totals);
       add_all(loop.conditions);
       if (loop.only) add(loop.only->condition);
     }

@@ -48,10 +48,10 @@ struct Steps {
     bool again = false;   // inputs and outputs: later levels go through every row once more
     bool advances() const { return home >= Home::row; }
   };
-  struct Guard {
+  struct TapeGuard {
     int32_t condition;  // a cell or a number
     bool wanted;
-    auto operator<=>(const Guard&) const = default;
+    auto operator<=>(const TapeGuard&) const = default;
   };
   struct Op {
     MapStep step;
@@ -63,12 +63,12 @@ struct Steps {
     Type type = Type::non_finite;
     unsigned single = 0;  // a bit for each operand that is one value
     int32_t choice = -1;
-    std::vector<Guard> guards{};  // of conditions that the row must meet; else nobody reads the result
+    std::vector<TapeGuard> guards{};  // of conditions that the row must meet; else nobody reads the result
     // for the listing
     Type result = Type::non_finite;
     int32_t line = -1;              // LoopValue::line
     WatchedStep watched = nullptr;  // in the place of `step`
-    int32_t lanes = -1;             // Edges::lanes
+    int32_t lanes = -1;             // EdgeReduction::lanes
   };
   /// One of two operands, by a condition that holds for the whole row: nothing has to be computed.
   struct Choice {
@@ -101,7 +101,7 @@ struct Steps {
     std::array<int32_t, 2> bounds{-1, -1};  // numbers
   };
   /// What tells several reductions over the same floats (support/edges.h).
-  struct Edges {
+  struct EdgeReduction {
     int32_t values, stored;
     std::array<int32_t, 3> totals;  // cells, as in EdgeTotals
     // The values are watched by the op that makes them, for all rows of a block: index of its lanes. Where these tell
@@ -113,7 +113,7 @@ struct Steps {
   struct Loop {
     int32_t extent;
     std::vector<Op> ops;
-    std::vector<Edges> edges;
+    std::vector<EdgeReduction> edges;
     std::vector<Reduction> reductions;
     size_t passes = 0;                // over positions, of edges and reductions
     std::vector<int32_t> moving;      // slots that lie elsewhere for each row
@@ -122,7 +122,7 @@ struct Steps {
     std::vector<int32_t> choices;     // of its ops
     bool slow = false;                // takes longer than memory
     bool guarded = false;             // some rows need not all ops
-    std::optional<Guard> only{};      // rows that meet this need all of it, others nothing
+    std::optional<TapeGuard> only{};  // rows that meet this need all of it, others nothing
     bool direct = false;              // every row needs all ops, and reads and writes no slot but its own
     bool searches = false;  // only asks whether there is something, of the caller's memory; mostly there is nothing
     size_t first_step = 0;  // of its ops in the listing; the edges and the reductions follow them
@@ -152,7 +152,7 @@ struct Steps {
     std::vector<Spread> spreads;
     std::vector<Loop> loops;
     std::vector<SegmentReduction> segments;
-    std::optional<Guard> only{};  // rows that do not meet this need none of the loops, and there is nothing else
+    std::optional<TapeGuard> only{};  // rows that do not meet this need none of the loops, and there is nothing else
     // Numbers in the listing: of the first cell, which `classified`, `after` and `spreads` follow; of the first
     // segment.
     size_t first_step = 0, first_segment_step = 0;
@@ -172,7 +172,7 @@ struct Steps {
     bool in_segment;
   };
 
-  std::vector<Extent> extents;
+  std::vector<RowExtent> extents;
   int64_t width = 1;  // values side by side at a position: 1, or tile_lanes
   std::vector<Slot> slots;
   std::vector<Choice> choices;
