@@ -43,43 +43,43 @@ TriageBundleVersion told_bundle(const BundleTexts& texts) {
 }  // namespace
 
 TriageStatus load_bundle(TriageRuntime* runtime, const char* folder, TriageBundle** bundle) {
-  return create("load_bundle", bundle, [&] { return Use(runtime)->load_bundle(text(folder, "folder")); });
+  return create("load_bundle", bundle, [&] { return HandleUse(runtime)->load_bundle(text(folder, "folder")); });
 }
 
 TriageStatus free_bundle(TriageBundle* bundle) { return release("free_bundle", bundle); }
 
 TriageStatus bundle_policy(TriageBundle* bundle, const char* name, TriagePolicy** policy) {
-  return create("bundle_policy", policy, [&] { return Use(bundle)->policy(text(name, "name")); });
+  return create("bundle_policy", policy, [&] { return HandleUse(bundle)->policy(text(name, "name")); });
 }
 
 TriageStatus bundle_version(TriageBundle* bundle, TriageBundleVersion* version) {
   return guarded("bundle_version", [&] {
     check_size(required(version, "version", "the address of a TriageBundleVersion"), "version");
-    fill(*version, told_bundle(keep({Use(bundle)->version()}).front()));
+    fill(*version, told_bundle(keep({HandleUse(bundle)->version()}).front()));
   });
 }
 
 TriageStatus bundle_versions(TriageBundle* bundle, TriageBundleVersion* versions, size_t* count) {
   return guarded("bundle_versions", [&] {
-    const auto find = [&]() -> const auto& { return keep(Use(bundle)->versions()); };
+    const auto find = [&]() -> const auto& { return keep(HandleUse(bundle)->versions()); };
     fill_array(versions, count, "versions", find, told_bundle);
   });
 }
 
 TriageStatus reload_bundle(TriageBundle* bundle, int32_t* result) {
-  return guarded("reload_bundle", [&] { tell(Use(bundle)->reload(), result); });
+  return guarded("reload_bundle", [&] { tell(HandleUse(bundle)->reload(), result); });
 }
 
 TriageStatus rollback_bundle(TriageBundle* bundle, int32_t number) {
-  return guarded("rollback_bundle", [&] { Use(bundle)->rollback(number); });
+  return guarded("rollback_bundle", [&] { HandleUse(bundle)->rollback(number); });
 }
 
 TriageStatus pin_bundle(TriageBundle* bundle, int32_t number) {
-  return guarded("pin_bundle", [&] { Use(bundle)->pin(number); });
+  return guarded("pin_bundle", [&] { HandleUse(bundle)->pin(number); });
 }
 
 TriageStatus unpin_bundle(TriageBundle* bundle, int32_t* result) {
-  return guarded("unpin_bundle", [&] { tell(Use(bundle)->unpin(), result); });
+  return guarded("unpin_bundle", [&] { tell(HandleUse(bundle)->unpin(), result); });
 }
 
 }  // namespace triage::c

@@ -96,13 +96,13 @@ class TakenParams {
     }
     return values;
   }
-  /// As Taken: a policy that keeps a borrowed tensor gets a copy.
+  /// As ReceivedTensors: a policy that keeps a borrowed tensor gets a copy.
   void give_back() { taken_.give_back(); }
 
  private:
   const TriageParam* params_;
   size_t count_;
-  Taken taken_{"tensor of a param"};
+  ReceivedTensors taken_{"tensor of a param"};
 };
 
 /// Work on the stream of the host, if it names one.
@@ -138,7 +138,7 @@ class CApiCall {
   /// Calls `run(tensors, options)` with what the host passed as C++ takes it; then the memory of the host is its own
   /// again.
   template <class Run>
-  auto with(Taken& inputs, const Run& run) {
+  auto with(ReceivedTensors& inputs, const Run& run) {
     try {
       auto results = call(inputs.tensors(), run);
       give_back(inputs);
@@ -159,7 +159,7 @@ class CApiCall {
     options.info = report_.begin();
     return run(tensors, options);
   }
-  void give_back(Taken& inputs) {
+  void give_back(ReceivedTensors& inputs) {
     inputs.give_back();
     params_.give_back();
   }
@@ -191,8 +191,8 @@ class CApiCall {
   void* outer_stream_ = context.stream;  // of the call that a callback, which makes this one, belongs to
 };
 
-Taken taken(DLManagedTensor* const* inputs, size_t count) {
-  Taken taken("input");
+ReceivedTensors taken(DLManagedTensor* const* inputs, size_t count) {
+  ReceivedTensors taken("input");
   if (inputs)
     for (size_t i = 0; i < count; ++i) taken.add(inputs[i]);
   return taken;
@@ -218,13 +218,13 @@ void give_all(std::vector<at::Tensor>& tensors, DLManagedTensor** outputs) {
 TriageStatus run(TriagePolicy* policy, DLManagedTensor* const* inputs, size_t input_count,
                  const TriageRunOptions* options, DLManagedTensor** outputs, size_t* output_count) {
   return guarded("run", [&] {
-    Taken tensors = taken(inputs, input_count);
+    ReceivedTensors tensors = taken(inputs, input_count);
     size_t& count =
         required(output_count, "output_count", "the address of the number of outputs that there is room for");
     const size_t room = std::exchange(count, 0);
     if (room > 0) std::fill_n(&required(outputs, "outputs", "an array, or 0 as its room"), room, nullptr);
     CApiCall call(options);
-    const Use callee(policy);
+    const HandleUse callee(policy);
     range(inputs, input_count, "inputs");
     std::vector<at::Tensor> results = call.with(
         tensors, [&](at::ArrayRef<at::Tensor> batch, const RunOptions& given) { return callee->run(batch, given); });
@@ -241,12 +241,12 @@ TriageStatus run(TriagePolicy* policy, DLManagedTensor* const* inputs, size_t in
 TriageStatus run_named(TriagePolicy* policy, const TriageNamedTensor* inputs, size_t input_count,
                        const TriageRunOptions* options, TriageNamedTensor* outputs, size_t output_count) {
   return guarded("run_named", [&] {
-    Taken tensors("input");
+    ReceivedTensors tensors("input");
     for (size_t i = 0; inputs && i < input_count; ++i) tensors.add(inputs[i].tensor);
     range(outputs, output_count, "outputs");
     for (size_t i = 0; i < output_count; ++i) outputs[i].tensor = nullptr;
     CApiCall call(options);
-    const Use callee(policy);
+    const HandleUse callee(policy);
     range(inputs, input_count, "inputs");
     const Outputs results = call.with(tensors, [&](at::ArrayRef<at::Tensor> batch, const RunOptions& given) {
       Policy::NamedTensors named;
@@ -264,9 +264,9 @@ TriageStatus run_named(TriagePolicy* policy, const TriageNamedTensor* inputs, si
 TriageStatus prepare(TriagePolicy* policy, DLManagedTensor* const* inputs, size_t input_count,
                      const TriageRunOptions* options) {
   return guarded("prepare", [&] {
-    Taken tensors = taken(inputs, input_count);
+    ReceivedTensors tensors = taken(inputs, input_count);
     CApiCall call(options);
-    const Use callee(policy);
+    const HandleUse callee(policy);
     range(inputs, input_count, "inputs");
     call.with(tensors, [&](at::ArrayRef<at::Tensor> batch, const RunOptions& given) {
       callee->prepare(batch, given);
@@ -278,7 +278,7 @@ TriageStatus prepare(TriagePolicy* policy, DLManagedTensor* const* inputs, size_
 TriageStatus set_param(TriagePolicy* policy, const TriageParam* param) {
   return guarded("set_param", [&] {
     TakenParams params(param, 1);
-    const Use changed(policy);
+    const HandleUse changed(policy);
     required(param, "param", "a TriageParam");
     for (auto& [name, value] : params.values()) changed->set_param(name, std::move(value));
     params.give_back();
@@ -286,7 +286,7 @@ TriageStatus set_param(TriagePolicy* policy, const TriageParam* param) {
 }
 
 TriageStatus manual_seed(TriagePolicy* policy, uint64_t seed) {
-  return guarded("manual_seed", [&] { Use(policy)->manual_seed(seed); });
+  return guarded("manual_seed", [&] { HandleUse(policy)->manual_seed(seed); });
 }
 
 }  // namespace triage::c

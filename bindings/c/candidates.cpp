@@ -106,7 +106,7 @@ template <class Start>
 TriageStatus begin(const char* function, TriagePolicy* policy, int32_t* number, const Start& start) noexcept {
   return guarded(function, [&] {
     if (number) *number = 0;
-    const Use started(policy);
+    const HandleUse started(policy);
     const VersionInfo version = start(*started);
     if (number) *number = version.number;
   });
@@ -141,18 +141,18 @@ TriageStatus canary_source(TriagePolicy* policy, const char* source, size_t leng
 TriageStatus candidate(TriagePolicy* policy, TriageCandidateReport* report) {
   return guarded("candidate", [&] {
     check_size(required(report, "report", "the address of a TriageCandidateReport"), "report");
-    tell(Use(policy)->candidate(), *report);
+    tell(HandleUse(policy)->candidate(), *report);
   });
 }
 
 TriageStatus promote(TriagePolicy* policy) {
-  return guarded("promote", [&] { Use(policy)->promote(); });
+  return guarded("promote", [&] { HandleUse(policy)->promote(); });
 }
 
 TriageStatus end_candidate(TriagePolicy* policy, TriageCandidateReport* report) {
   return guarded("end_candidate", [&] {
     if (report) check_size(*report, "report");
-    CandidateReport last = Use(policy)->end_candidate();
+    CandidateReport last = HandleUse(policy)->end_candidate();
     if (report) tell(std::move(last), *report);
   });
 }

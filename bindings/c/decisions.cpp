@@ -46,7 +46,7 @@ std::shared_ptr<DecisionLog> decision_log(const TriageDecisionLogOptions& option
 
 TriageStatus flush_decisions(TriageRuntime* runtime) {
   return guarded("flush_decisions", [&] {
-    const Use flushed(runtime);
+    const HandleUse flushed(runtime);
     if (!flushed->decisions)
       throw Misuse("this runtime has no decision log; create it with TriageRuntimeOptions::decisions");
     flushed->decisions->flush();

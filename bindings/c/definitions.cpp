@@ -46,7 +46,7 @@ struct HostCallback {
 };
 
 /// Calls it, and takes over what it returns. Throws where it says that it failed.
-std::vector<DLManagedTensor*> call_host(const HostCallback& function, TriageFunction called, Taken& outputs,
+std::vector<DLManagedTensor*> call_host(const HostCallback& function, TriageFunction called, ReceivedTensors& outputs,
                                         const std::vector<DLManagedTensor*>& inputs) {
   std::array<DLManagedTensor*, most_outputs> room{};
   TriageFunctionCall call{};
@@ -89,7 +89,7 @@ std::vector<at::Tensor> run_host(const HostCallback& function, const std::vector
   const std::string returned = fmt::format("output of function `{}`", function.name);
   Lent inputs;
   for (size_t i = 0; i < tensors.size(); ++i) inputs.add(give(tensors[i], what.c_str(), i));
-  Taken outputs(returned.c_str());
+  ReceivedTensors outputs(returned.c_str());
   call_host(function, function.call, outputs, inputs.tensors());
   const at::ArrayRef<at::Tensor> taken = outputs.tensors();
   std::vector<at::Tensor> results(taken.begin(), taken.end());
@@ -105,7 +105,7 @@ std::vector<graph::TensorMeta> shapes_of_host(const HostCallback& function,
   for (size_t i = 0; i < inputs.size(); ++i) forms.emplace_back(inputs[i], what.c_str(), i);
   std::vector<DLManagedTensor*> given;
   for (DlpackDescription& form : forms) given.push_back(&form.managed);
-  Taken outputs(returned.c_str());
+  ReceivedTensors outputs(returned.c_str());
   const std::vector<DLManagedTensor*> results = call_host(function, function.shapes, outputs, given);
   std::vector<graph::TensorMeta> metas;
   for (size_t i = 0; i < results.size(); ++i) metas.push_back(form_of(results[i], returned.c_str(), i));
@@ -128,7 +128,7 @@ torch::jit::Module load_module(const std::string& file, const DLDevice& device) 
 TriageStatus define_function(TriageRuntime* runtime, const char* name, TriageFunction function, void* user,
                              const TriageFunctionOptions* options) {
   return guarded("define_function", [&] {
-    const Use definer(runtime);
+    const HandleUse definer(runtime);
     const TriageFunctionOptions given = options_of(options, "options");
     if (!function) throw Misuse("`function` is null; pass a function");
     auto host = std::make_shared<HostCallback>(std::string(text(name, "name")), function, user, given);
@@ -145,9 +145,9 @@ TriageStatus define_function(TriageRuntime* runtime, const char* name, TriageFun
 
 TriageStatus define_tensor(TriageRuntime* runtime, const char* name, DLManagedTensor* tensor) {
   return guarded("define_tensor", [&] {
-    Taken taken("tensor");
+    ReceivedTensors taken("tensor");
     taken.add(tensor);
-    const Use definer(runtime);
+    const HandleUse definer(runtime);
     definer->define_tensor(std::string(text(name, "name")), taken.tensors()[0]);
   });
 }
@@ -155,7 +155,7 @@ TriageStatus define_tensor(TriageRuntime* runtime, const char* name, DLManagedTe
 TriageStatus define_module(TriageRuntime* runtime, const char* name, const char* path,
                            const TriageModuleOptions* options) {
   return guarded("define_module", [&] {
-    const Use definer(runtime);
+    const HandleUse definer(runtime);
     const TriageModuleOptions given = options_of(options, "options");
     const std::string as(text(name, "name")), file(text(path, "path"));
     const bool training = choice(given.training, 2, "options->training");

@@ -66,13 +66,13 @@ TriageStatus read_flags(const DLManagedTensor* tensor, TriageFlag* flags, size_t
 }
 
 TriageStatus read_policy_flags(TriagePolicy* policy, const DLManagedTensor* tensor, TriageFlag* flags, size_t* count) {
-  return guarded("read_policy_flags", [&] { read_all(tensor, Use(policy)->signature().codes, flags, count); });
+  return guarded("read_policy_flags", [&] { read_all(tensor, HandleUse(policy)->signature().codes, flags, count); });
 }
 
 TriageStatus flag_counts(TriagePolicy* policy, TriageFlag* flags, size_t* count) {
   return guarded("flag_counts", [&] {
     size_t& places = required(count, "count", "the address of the number of flags that there is room for");
-    const std::vector<FlagCount> counts = Use(policy)->statistics().total.flags;
+    const std::vector<FlagCount> counts = HandleUse(policy)->statistics().total.flags;
     const size_t placed = place(flags, places, counts.size(), "flags");
     for (size_t i = 0; i < placed; ++i) {
       flags[i] = flag_of(counts[i].location, ErrorLocation::name(counts[i].location), counts[i].code,

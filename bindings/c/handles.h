@@ -21,9 +21,9 @@
 
 /// The handles of the host. Their memory is never given back, so that a call can read in a freed one that it is freed.
 ///
-/// A call uses what a handle stands for until it ends (Use), whoever frees the handle meanwhile: a callback of that
-/// call, or another thread. A freed handle is refused by later calls at once; what it stood for is destroyed by the
-/// last call that leaves it, and never inside a callback (callbacks.h).
+/// A call uses what a handle stands for until it ends (HandleUse), whoever frees the handle meanwhile: a callback of
+/// that call, or another thread. A freed handle is refused by later calls at once; what it stood for is destroyed by
+/// the last call that leaves it, and never inside a callback (callbacks.h).
 namespace triage::c {
 
 /// The first word of a handle: what it is. Its last two bits say what has become of it.
@@ -42,11 +42,12 @@ class UseCount {
   void enter() noexcept { of_this_thread().fetch_add(1); }
   void leave() noexcept { of_this_thread().fetch_sub(1); }
   bool is_zero() const noexcept {
-    return std::all_of(stripes_.begin(), stripes_.end(), [](const Stripe& stripe) { return stripe.count.load() == 0; });
+    return std::all_of(stripes_.begin(), stripes_.end(),
+                       [](const UseCountStripe& stripe) { return stripe.count.load() == 0; });
   }
 
  private:
-  struct alignas(64) Stripe {
+  struct alignas(64) UseCountStripe {
     std::atomic<int64_t> count{0};
   };
   std::atomic<int64_t>& of_this_thread() noexcept {
@@ -54,7 +55,7 @@ class UseCount {
     if (context.stack.number == 0) context.stack.number = ++threads;
     return stripes_[context.stack.number % stripes_.size()].count;
   }
-  std::array<Stripe, 8> stripes_;
+  std::array<UseCountStripe, 8> stripes_;
 };
 
 template <class T, Kind KIND>
@@ -116,10 +117,10 @@ void check_handle(const H* handle) {
 
 /// What the handle stands for, for the time of a call.
 template <class H>
-class Use {
+class HandleUse {
  public:
   /// Throws as check_handle does.
-  explicit Use(H* handle) : handle_(handle) {
+  explicit HandleUse(H* handle) : handle_(handle) {
     check_handle(handle);
     handle->uses.enter();
     if (const uint64_t found = handle->kind.load(); found != H::live) {  // another thread freed it just now
@@ -127,9 +128,9 @@ class Use {
       throw_no_handle(handle, found);
     }
   }
-  ~Use() { leave(); }
-  Use(const Use&) = delete;
-  Use& operator=(const Use&) = delete;
+  ~HandleUse() { leave(); }
+  HandleUse(const HandleUse&) = delete;
+  HandleUse& operator=(const HandleUse&) = delete;
   typename H::Value& operator*() const noexcept { return *handle_->value; }
   typename H::Value* operator->() const noexcept { return &*handle_->value; }
 
@@ -215,7 +216,7 @@ class Pool {
 };
 
 template <class H>
-void Use<H>::leave() noexcept {
+void HandleUse<H>::leave() noexcept {
   handle_->uses.leave();
   if (handle_->kind.load() == (H::live | freed_bit)) Pool<H>::get().destroy_unused(handle_);
 }

@@ -65,59 +65,59 @@ TriageStatistics told(const PolicyStatistics& all) {
 TriageStatus version(TriagePolicy* policy, TriageVersion* version) {
   return guarded("version", [&] {
     check_size(required(version, "version", "the address of a TriageVersion"), "version");
-    context.versions = {Use(policy)->version()};
+    context.versions = {HandleUse(policy)->version()};
     fill(*version, told_version(context.versions.front()));
   });
 }
 
 TriageStatus versions(TriagePolicy* policy, TriageVersion* versions, size_t* count) {
   return guarded("versions", [&] {
-    const auto find = [&]() -> const auto& { return context.versions = Use(policy)->versions(); };
+    const auto find = [&]() -> const auto& { return context.versions = HandleUse(policy)->versions(); };
     fill_array(versions, count, "versions", find, told_version);
   });
 }
 
 TriageStatus reload(TriagePolicy* policy, int32_t* result) {
-  return guarded("reload", [&] { tell(Use(policy)->reload(), result); });
+  return guarded("reload", [&] { tell(HandleUse(policy)->reload(), result); });
 }
 
 TriageStatus replace(TriagePolicy* policy, const char* source, size_t length, int32_t* result) {
   return guarded("replace", [&] {
-    const Use replaced(policy);
+    const HandleUse replaced(policy);
     tell(replaced->replace({text(source, "source").data(), length}), result);
   });
 }
 
 TriageStatus rollback(TriagePolicy* policy, int32_t number) {
-  return guarded("rollback", [&] { Use(policy)->rollback(number); });
+  return guarded("rollback", [&] { HandleUse(policy)->rollback(number); });
 }
 
 TriageStatus pin(TriagePolicy* policy, int32_t number) {
-  return guarded("pin", [&] { Use(policy)->pin(number); });
+  return guarded("pin", [&] { HandleUse(policy)->pin(number); });
 }
 
 TriageStatus unpin(TriagePolicy* policy, int32_t* result) {
-  return guarded("unpin", [&] { tell(Use(policy)->unpin(), result); });
+  return guarded("unpin", [&] { tell(HandleUse(policy)->unpin(), result); });
 }
 
 TriageStatus statistics(TriagePolicy* policy, TriageStatistics* statistics) {
   return guarded("statistics", [&] {
     check_size(required(statistics, "statistics", "the address of a TriageStatistics"), "statistics");
-    fill(*statistics, told(Use(policy)->statistics()));
+    fill(*statistics, told(HandleUse(policy)->statistics()));
   });
 }
 
 TriageStatus save_state(TriagePolicy* policy, const char* file) {
-  return guarded("save_state", [&] { Use(policy)->save_state(text(file, "file")); });
+  return guarded("save_state", [&] { HandleUse(policy)->save_state(text(file, "file")); });
 }
 
 TriageStatus load_state(TriagePolicy* policy, const char* file) {
-  return guarded("load_state", [&] { Use(policy)->load_state(text(file, "file")); });
+  return guarded("load_state", [&] { HandleUse(policy)->load_state(text(file, "file")); });
 }
 
 TriageStatus reset_state(TriagePolicy* policy, const char* key) {
   return guarded("reset_state", [&] {
-    const Use reset(policy);
+    const HandleUse reset(policy);
     if (key)
       reset->reset_state(key);
     else

@@ -123,13 +123,13 @@ TriageStatus create_runtime(const TriageRuntimeOptions* options, TriageRuntime**
 TriageStatus free_runtime(TriageRuntime* runtime) { return release("free_runtime", runtime); }
 
 TriageStatus load_file(TriageRuntime* runtime, const char* path, TriagePolicy** policy) {
-  return create("load_file", policy, [&] { return Use(runtime)->load(text(path, "path")); });
+  return create("load_file", policy, [&] { return HandleUse(runtime)->load(text(path, "path")); });
 }
 
 TriageStatus load_source(TriageRuntime* runtime, const char* source, size_t length, const char* name,
                          TriagePolicy** policy) {
   return create("load_source", policy, [&] {
-    const Use loader(runtime);
+    const HandleUse loader(runtime);
     return loader->load_source({text(source, "source").data(), length}, std::string(text_or(name, "policy.lua")));
   });
 }
@@ -137,11 +137,12 @@ TriageStatus load_source(TriageRuntime* runtime, const char* source, size_t leng
 TriageStatus free_policy(TriagePolicy* policy) { return release("free_policy", policy); }
 
 TriageStatus watch(TriageRuntime* runtime, const char* folder, const TriageWatchOptions* options, TriageWatch** watch) {
-  return create("watch", watch, [&] { return Use(runtime)->watch(text(folder, "folder"), watch_options(options)); });
+  return create("watch", watch,
+                [&] { return HandleUse(runtime)->watch(text(folder, "folder"), watch_options(options)); });
 }
 
 TriageStatus rescan(TriageWatch* watch) {
-  return guarded("rescan", [&] { Use(watch)->rescan(); });
+  return guarded("rescan", [&] { HandleUse(watch)->rescan(); });
 }
 
 TriageStatus free_watch(TriageWatch* watch) { return release("free_watch", watch); }
@@ -150,7 +151,7 @@ TriageStatus metrics_text(TriageRuntime* runtime, char** text) {
   return guarded("metrics_text", [&] {
     char*& place = required(text, "text", "the address of a pointer");
     place = nullptr;
-    const std::string metrics = triage::metrics_text(*Use(runtime));
+    const std::string metrics = triage::metrics_text(*HandleUse(runtime));
     auto* copy = static_cast<char*>(std::malloc(metrics.size() + 1));
     if (!copy) throw std::bad_alloc();
     std::memcpy(copy, metrics.c_str(), metrics.size() + 1);

@@ -42,7 +42,7 @@ DLDataType described_as(const DlpackDtype& dtype) {
 }
 
 /// Which tensor a message is about.
-struct Named {
+struct TensorLabel {
   const char* what;
   size_t number;
   template <class... Arguments>
@@ -51,7 +51,7 @@ struct Named {
   }
 };
 
-at::ScalarType dtype_of(const DLDataType& dtype, const Named& name) {
+at::ScalarType dtype_of(const DLDataType& dtype, const TensorLabel& name) {
   if (dtype.lanes == 1) {
     for (const DlpackDtype& row : dtypes)
       if (row.code == dtype.code && row.bits == dtype.bits) return row.type;
@@ -64,13 +64,13 @@ at::ScalarType dtype_of(const DLDataType& dtype, const Named& name) {
       bool_code, int{kDLComplex});
 }
 
-const DlpackDtype& dtype_for(at::ScalarType type, const Named& name) {
+const DlpackDtype& dtype_for(at::ScalarType type, const TensorLabel& name) {
   for (const DlpackDtype& row : dtypes)
     if (row.type == type) return row;
   name.refuse("it has dtype {}, which DLPack cannot describe; convert it before, as in x:float()", c10::toString(type));
 }
 
-at::Device device_of(const DLDevice& device, const Named& name) {
+at::Device device_of(const DLDevice& device, const TensorLabel& name) {
   if (device.device_type == kDLCPU || device.device_type == kDLCUDAHost) return at::kCPU;
   if (device.device_type != kDLCUDA)
     name.refuse("a device of type {} is not supported; pass memory of the CPU (type {}), or of CUDA (type {})",
@@ -83,14 +83,14 @@ at::Device device_of(const DLDevice& device, const Named& name) {
   return {at::kCUDA, static_cast<c10::DeviceIndex>(device.device_id)};
 }
 
-DLDevice device_for(at::Device device, const Named& name) {
+DLDevice device_for(at::Device device, const TensorLabel& name) {
   if (!device.is_cpu() && !device.is_cuda())
     name.refuse("it is on device {}, which this interface cannot describe; move it to the CPU before, as in x:cpu()",
                 device.str());
   return {device.is_cuda() ? kDLCUDA : kDLCPU, device.is_cuda() ? device.index() : 0};
 }
 
-void check_shape(const DLTensor& tensor, const Named& name) {
+void check_shape(const DLTensor& tensor, const TensorLabel& name) {
   if (tensor.ndim < 0 || tensor.ndim > max_dims) name.refuse("ndim is {}; pass 0 to {}", tensor.ndim, max_dims);
   if (tensor.ndim > 0 && !tensor.shape) name.refuse("shape is null, but ndim is {}; pass that many sizes", tensor.ndim);
   for (int32_t d = 0; d < tensor.ndim; ++d)
@@ -98,7 +98,7 @@ void check_shape(const DLTensor& tensor, const Named& name) {
 }
 
 /// Throws for sizes and strides that no memory can have: LibTorch would compute with numbers that overflow.
-void check_layout(const DLTensor& tensor, size_t item_size, const Named& name) {
+void check_layout(const DLTensor& tensor, size_t item_size, const TensorLabel& name) {
   check_shape(tensor, name);
   int64_t elements = 1, last = 0;
   bool fits = true;
@@ -133,7 +133,8 @@ void call_deleter(void* tensor) {
 }
 
 /// `owner`: the deleter of this tensor is called when nothing uses the memory any more; at once if this throws.
-at::Tensor convert(const DLManagedTensor* managed, std::unique_ptr<void, void (*)(void*)> owner, const Named& name) {
+at::Tensor convert(const DLManagedTensor* managed, std::unique_ptr<void, void (*)(void*)> owner,
+                   const TensorLabel& name) {
   if (!managed) name.refuse("it is null; pass a DLManagedTensor");
   const DLTensor& tensor = managed->dl_tensor;
   const at::ScalarType dtype = dtype_of(tensor.dtype, name);
@@ -164,9 +165,9 @@ at::Tensor borrow(const DLManagedTensor* tensor, const char* what, size_t number
   return convert(tensor, {nullptr, call_deleter}, {what, number});
 }
 
-void Taken::add(DLManagedTensor* tensor) { taken_.push_back(tensor); }
+void ReceivedTensors::add(DLManagedTensor* tensor) { taken_.push_back(tensor); }
 
-Taken::~Taken() {
+ReceivedTensors::~ReceivedTensors() {
   for (size_t i = 0; i < taken_.size(); ++i) {
     DLManagedTensor* tensor = taken_[i];
     // The same one twice is refused, and freed once.
@@ -175,11 +176,11 @@ Taken::~Taken() {
   }
 }
 
-at::ArrayRef<at::Tensor> Taken::tensors() {
+at::ArrayRef<at::Tensor> ReceivedTensors::tensors() {
   for (size_t i = 1; i < taken_.size(); ++i) {
     const auto* earlier = std::find(taken_.begin(), taken_.begin() + i, taken_[i]);
     if (taken_[i] && taken_[i]->deleter && earlier != taken_.begin() + i)
-      Named{what_, i}.refuse(
+      TensorLabel{what_, i}.refuse(
           "it is the same DLManagedTensor as {} {}, and its deleter can be called only once; pass two, or one without "
           "deleter",
           what_, earlier - taken_.begin());
@@ -193,7 +194,7 @@ at::ArrayRef<at::Tensor> Taken::tensors() {
   return {tensors_.data(), tensors_.size()};
 }
 
-void Taken::give_back() {
+void ReceivedTensors::give_back() {
   for (size_t i = 0; i < tensors_.size(); ++i) {
     const c10::Storage storage = tensors_[i].storage();
     tensors_[i].reset();
@@ -210,7 +211,7 @@ void Taken::give_back() {
 }
 
 DLManagedTensor* give(at::Tensor tensor, const char* what, size_t number) {
-  const Named name{what, number};
+  const TensorLabel name{what, number};
   if (tensor.layout() != at::kStrided || tensor.is_quantized())
     name.refuse(
         "it is a sparse or quantized tensor, which DLPack cannot describe; make it dense before, as in x:to_dense()");
@@ -236,7 +237,7 @@ DLManagedTensor* give(at::Tensor tensor, const char* what, size_t number) {
 
 DlpackDescription::DlpackDescription(const graph::TensorMeta& meta, const char* what, size_t number)
     : sizes(meta.sizes) {
-  const Named name{what, number};
+  const TensorLabel name{what, number};
   DLTensor& described = managed.dl_tensor;
   described.device = device_for(meta.device, name);
   described.ndim = static_cast<int32_t>(sizes.size());
@@ -245,7 +246,7 @@ DlpackDescription::DlpackDescription(const graph::TensorMeta& meta, const char* 
 }
 
 graph::TensorMeta form_of(const DLManagedTensor* tensor, const char* what, size_t number) {
-  const Named name{what, number};
+  const TensorLabel name{what, number};
   if (!tensor) name.refuse("it is null; pass a DLManagedTensor");
   const DLTensor& form = tensor->dl_tensor;
   check_shape(form, name);
@@ -253,6 +254,6 @@ graph::TensorMeta form_of(const DLManagedTensor* tensor, const char* what, size_
   return {dtype_of(form.dtype, name), sizes.vec(), at::kCPU};
 }
 
-at::Device device_of(const DLDevice& device, const char* what) { return device_of(device, Named{what, 0}); }
+at::Device device_of(const DLDevice& device, const char* what) { return device_of(device, TensorLabel{what, 0}); }
 
 }  // namespace triage::c

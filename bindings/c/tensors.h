@@ -21,12 +21,14 @@ at::Tensor borrow(const DLManagedTensor* tensor, const char* what, size_t number
 
 /// Tensors that a call gets. Those with a deleter it takes over: the deleter is called when nothing uses them any more.
 /// The others it borrows: their memory is the host's again when the call ends.
-class Taken {
+class ReceivedTensors {
  public:
-  explicit Taken(const char* what) : what_(what) {}
-  Taken(Taken&& other) noexcept : what_(other.what_), taken_(std::move(other.taken_)) { other.taken_.clear(); }
-  Taken& operator=(Taken&&) = delete;
-  ~Taken();
+  explicit ReceivedTensors(const char* what) : what_(what) {}
+  ReceivedTensors(ReceivedTensors&& other) noexcept : what_(other.what_), taken_(std::move(other.taken_)) {
+    other.taken_.clear();
+  }
+  ReceivedTensors& operator=(ReceivedTensors&&) = delete;
+  ~ReceivedTensors();
   void add(DLManagedTensor* tensor);
   /// Throws Misuse.
   at::ArrayRef<at::Tensor> tensors();

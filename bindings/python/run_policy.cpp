@@ -112,7 +112,7 @@ Tensors run_policy_train(const std::string& key, at::TensorList inputs, at::IntA
   return for_program([&] {
     const AsOutside above;
     const at::AutoGradMode recorded(true);
-    Recorded call;
+    ForwardCall call;
     Tensors given = inputs.vec();
     for (const int64_t i : differentiable) {
       at::Tensor& input = given.at(static_cast<size_t>(i));
@@ -132,7 +132,7 @@ Tensors run_policy_backward(const at::Tensor& ticket, const c10::List<std::optio
                             at::TensorList inputs, at::IntArrayRef /*differentiable*/) {
   return for_program([&] {
     const AsOutside above;  // the first backward captures, too
-    const Recorded& call = recorded_by(ticket);
+    const ForwardCall& call = recorded_by(ticket);
     Tensors outputs, given;
     for (size_t i = 0; i < call.outputs.size(); ++i) {
       const std::optional<at::Tensor> gradient = gradients.get(i);

@@ -15,14 +15,14 @@ struct alignas(64) Memory {
 };
 struct Ticket {
   Memory memory;
-  Recorded call;
+  ForwardCall call;
 };
 
 void free_ticket(void* ticket) { delete static_cast<Ticket*>(ticket); }
 
 }  // namespace
 
-at::Tensor make_ticket(Recorded call) {
+at::Tensor make_ticket(ForwardCall call) {
   auto ticket = std::make_unique<Ticket>(Ticket{{}, std::move(call)});
   Ticket* const owned = ticket.get();
   c10::DataPtr data(&owned->memory, ticket.release(), &free_ticket, at::kCPU);
@@ -35,7 +35,7 @@ at::Tensor make_ticket(Recorded call) {
   return tensor;
 }
 
-const Recorded& recorded_by(const at::Tensor& ticket) {
+const ForwardCall& recorded_by(const at::Tensor& ticket) {
   const bool has_memory = ticket.defined() && ticket.has_storage();
   if (has_memory && ticket.storage().data_ptr().get_deleter() == &free_ticket)
     return static_cast<const Ticket*>(ticket.storage().data_ptr().get_context())->call;

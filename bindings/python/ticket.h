@@ -7,14 +7,14 @@
 /// the two, so what autograd recorded of a call is owned by the memory of a tensor, and freed with it.
 namespace triage::python {
 
-struct Recorded {
+struct ForwardCall {
   std::vector<at::Tensor> inputs;   // leaves: those with gradients
   std::vector<at::Tensor> outputs;  // as the policy gave them
 };
 
 /// A tensor of one byte on the CPU.
-at::Tensor make_ticket(Recorded call);
+at::Tensor make_ticket(ForwardCall call);
 /// Throws InputError for any other tensor, a copy among them. Valid as long as the ticket.
-const Recorded& recorded_by(const at::Tensor& ticket);
+const ForwardCall& recorded_by(const at::Tensor& ticket);
 
 }  // namespace triage::python

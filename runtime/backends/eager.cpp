@@ -25,11 +25,11 @@
 namespace triage {
 namespace {
 
+using eager::ArgumentSlot;
 using eager::Output;
 using eager::Plan;
 using eager::PlanStep;
 using eager::Register;
-using eager::Slot;
 
 /// Lends this thread's workspace for one run. A run inside a run (an operator that runs a graph) gets one of its own.
 class Lease {
@@ -186,12 +186,12 @@ class EagerExecutable final : public Executable {
     return index < plan_.num_inputs ? inputs[index] : space.registers[index - plan_.num_inputs].toTensor();
   }
 
-  void push(const Slot& slot, at::ArrayRef<at::Tensor> inputs, Workspace& space) const {
+  void push(const ArgumentSlot& slot, at::ArrayRef<at::Tensor> inputs, Workspace& space) const {
     switch (slot.from) {
-      case Slot::From::constant:
+      case ArgumentSlot::From::constant:
         space.stack.push_back(plan_.constants[slot.index]);
         break;
-      case Slot::From::list:
+      case ArgumentSlot::From::list:
         space.stack.emplace_back(list_of(plan_.lists[slot.index], inputs, space));
         break;
       default:
@@ -200,13 +200,13 @@ class EagerExecutable final : public Executable {
     }
   }
 
-  c10::IValue value_of(const Slot& slot, at::ArrayRef<at::Tensor> inputs, Workspace& space) const {
+  c10::IValue value_of(const ArgumentSlot& slot, at::ArrayRef<at::Tensor> inputs, Workspace& space) const {
     switch (slot.from) {
-      case Slot::From::take:
+      case ArgumentSlot::From::take:
         return std::move(space.registers[slot.index - plan_.num_inputs]);
-      case Slot::From::read:
+      case ArgumentSlot::From::read:
         return tensor_at(slot.index, inputs, space);
-      case Slot::From::number:
+      case ArgumentSlot::From::number:
         return graph::read_number(tensor_at(slot.index, inputs, space), slot.kind);
       default:
         return plan_.constants[slot.index];
@@ -216,7 +216,7 @@ class EagerExecutable final : public Executable {
   c10::impl::GenericList list_of(const eager::List& list, at::ArrayRef<at::Tensor> inputs, Workspace& space) const {
     c10::impl::GenericList items(list.element);
     items.reserve(list.items.size());
-    for (const Slot& item : list.items) items.push_back(value_of(item, inputs, space));
+    for (const ArgumentSlot& item : list.items) items.push_back(value_of(item, inputs, space));
     return items;
   }
 

@@ -63,18 +63,18 @@ class Planner {
   }
 
   /// How an argument is filled from a value. Inputs belong to the caller and are never taken.
-  Slot slot_of(const Value* value, graph::Kind kind, const Node& user) {
+  ArgumentSlot slot_of(const Value* value, graph::Kind kind, const Node& user) {
     if (auto constant = constants_.find(value); constant != constants_.end()) {
-      if (kind == graph::Kind::tensor) return {Slot::From::constant, kind, constant->second};
+      if (kind == graph::Kind::tensor) return {ArgumentSlot::From::constant, kind, constant->second};
       if (graph_.is_variable(value))
         throw GraphError("graph `" + graph_.name() + "`: variable `%" + value->name +
                          "` is used as a number, and its value may change; make it an input");
       return constant_slot(graph::read_number(plan_.constants[constant->second].toTensor(), kind));
     }
     Register at = registers_.at(value);
-    if (kind != graph::Kind::tensor) return {Slot::From::number, kind, at};
+    if (kind != graph::Kind::tensor) return {ArgumentSlot::From::number, kind, at};
     bool take = value->producer && last_use_.at(value) == &user && --remaining(value, user) == 0;
-    return {take ? Slot::From::take : Slot::From::read, kind, at};
+    return {take ? ArgumentSlot::From::take : ArgumentSlot::From::read, kind, at};
   }
 
   /// How often `user` still has to read `value` (an operand may stand twice in one call).
@@ -90,36 +90,36 @@ class Planner {
       for (const auto& item : *items) count(item);
   }
 
-  Slot constant_slot(c10::IValue value) {
-    return {Slot::From::constant, graph::Kind::tensor, add_constant(std::move(value))};
+  ArgumentSlot constant_slot(c10::IValue value) {
+    return {ArgumentSlot::From::constant, graph::Kind::tensor, add_constant(std::move(value))};
   }
 
-  Slot scalar_slot(const Operand& operand, const graph::ArgumentType& type, const Node& user) {
+  ArgumentSlot scalar_slot(const Operand& operand, const graph::ArgumentType& type, const Node& user) {
     if (const Value* value = operand.value()) return slot_of(value, type.kind, user);
     return constant_slot(graph::boxed_constant(*operand.constant(), type));
   }
 
-  Slot list_slot(const std::vector<Operand>& items, const graph::ArgumentType& type, const Node& user) {
+  ArgumentSlot list_slot(const std::vector<Operand>& items, const graph::ArgumentType& type, const Node& user) {
     List list{{}, type.element};
     bool varies = false;
     for (const auto& item : items) {
       list.items.push_back(scalar_slot(item, type, user));
-      varies |= list.items.back().from != Slot::From::constant;
+      varies |= list.items.back().from != ArgumentSlot::From::constant;
     }
     if (varies) {
       plan_.lists.push_back(std::move(list));
-      return {Slot::From::list, type.kind, static_cast<uint32_t>(plan_.lists.size() - 1)};
+      return {ArgumentSlot::From::list, type.kind, static_cast<uint32_t>(plan_.lists.size() - 1)};
     }
     c10::impl::GenericList fixed(type.element);
-    for (const Slot& item : list.items) fixed.push_back(plan_.constants[item.index]);
+    for (const ArgumentSlot& item : list.items) fixed.push_back(plan_.constants[item.index]);
     return constant_slot(c10::IValue(std::move(fixed)));
   }
 
   /// Some number among its arguments is found out again in every run.
-  static bool takes_numbers(const Node& node, const std::vector<Slot>& slots) {
+  static bool takes_numbers(const Node& node, const std::vector<ArgumentSlot>& slots) {
     for (size_t i = 0; i < slots.size(); ++i)
-      if (slots[i].from == Slot::From::number ||
-          (slots[i].from == Slot::From::list &&
+      if (slots[i].from == ArgumentSlot::From::number ||
+          (slots[i].from == ArgumentSlot::From::list &&
            graph::type_of(node.op.schema().arguments()[i]).kind != graph::Kind::tensor))
         return true;
     return false;
@@ -127,7 +127,7 @@ class Planner {
 
   void add_step(const Node& node) {
     const auto& schema = node.op.schema();
-    std::vector<Slot> slots;
+    std::vector<ArgumentSlot> slots;
     for (size_t i = 0; i < node.operands.size(); ++i) {
       graph::ArgumentType type = graph::type_of(schema.arguments()[i]);
       const auto* items = node.operands[i].list();

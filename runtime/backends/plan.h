@@ -18,7 +18,7 @@ namespace triage::eager {
 
 using Register = uint32_t;
 
-struct Slot {
+struct ArgumentSlot {
   enum class From : uint8_t {
     read,      // a register, needed again later
     take,      // a register, at its last use
@@ -32,7 +32,7 @@ struct Slot {
 };
 
 struct List {
-  std::vector<Slot> items;
+  std::vector<ArgumentSlot> items;
   c10::TypePtr element;
 };
 
@@ -67,7 +67,7 @@ struct Plan {
   size_t num_inputs = 0;
   size_t num_registers = 0;
   std::vector<PlanStep> steps;
-  std::vector<Slot> slots;
+  std::vector<ArgumentSlot> slots;
   std::vector<c10::IValue> constants;
   std::vector<List> lists;
   std::vector<Register> unused;

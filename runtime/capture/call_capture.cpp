@@ -36,9 +36,9 @@ namespace triage::capture {
 namespace {
 
 /// Sizes that are marked static are held fast; the ranges of the dynamic ones are guards.
-std::vector<Guards::Range> apply_marks(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> traced,
-                                       Recorder& recorder) {
-  std::vector<Guards::Range> ranges;
+std::vector<Guards::SizeRange> apply_marks(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> traced,
+                                           Recorder& recorder) {
+  std::vector<Guards::SizeRange> ranges;
   for (size_t i = 0; i < inputs.size(); ++i)
     for (const Mark& mark : marks_of(inputs[i])) {
       if (mark.dynamic)

@@ -116,7 +116,7 @@ bool Guards::hold(at::ArrayRef<at::Tensor> tensors, at::ArrayRef<at::Tensor> scr
     if (!inputs[i].fits(tensors[i])) return false;
   for (size_t i = 1; i < same_as.size(); ++i)
     if (number_among(tensors, tensors[i]) != same_as[i]) return false;
-  for (const Size& size : sizes)
+  for (const FixedSize& size : sizes)
     if (tensors[size.input].unsafeGetTensorImpl()->size(size.dim) != size.size) return false;
   for (const SameSize& same : same_sizes)
     if (tensors[same.input].unsafeGetTensorImpl()->size(same.dim) !=
@@ -126,7 +126,7 @@ bool Guards::hold(at::ArrayRef<at::Tensor> tensors, at::ArrayRef<at::Tensor> scr
     if (!condition.holds(tensors)) return false;
   for (const HeldParam& held : params)
     if (!is_held(held, tensors)) return false;
-  for (const Range& range : ranges) {
+  for (const SizeRange& range : ranges) {
     const int64_t size = tensors[range.input].unsafeGetTensorImpl()->size(range.dim);
     if (size < range.min || size > range.max) return false;
   }
@@ -181,7 +181,7 @@ std::string Guards::failure(at::ArrayRef<at::Tensor> tensors, const std::vector<
     return out.str();
   }
   for (size_t i = 0; i < sizes.size(); ++i) {
-    const Size& size = sizes[i];
+    const FixedSize& size = sizes[i];
     int64_t actual = tensors[size.input].size(size.dim);
     if (actual == size.size) continue;
     out << "tensor '" << name_of(size.input, names) << "' size mismatch at index " << size.dim << ". expected "
@@ -207,7 +207,7 @@ std::string Guards::failure(at::ArrayRef<at::Tensor> tensors, const std::vector<
     if (!is_held(held, tensors))
       return "param '" + input_name(held.input) + "' was " +
              (held.truth ? "true, is now false" : "false, is now true") + made_by({held.where}, 0, "decided");
-  for (const Range& range : ranges) {
+  for (const SizeRange& range : ranges) {
     const int64_t size = tensors[range.input].size(range.dim);
     if (size >= range.min && size <= range.max) continue;
     out << "tensor '" << name_of(range.input, names) << "' size " << size << " at index " << range.dim
@@ -250,7 +250,7 @@ std::string Guards::text(const std::vector<std::string>& names) const {
   for (const HeldParam& held : params)
     out << name_of(held.input, names) << " == " << (held.truth ? "true" : "false") << " ("
         << why({held.where}, 0, "a condition of the script") << ")\n";
-  for (const Range& range : ranges)
+  for (const SizeRange& range : ranges)
     out << name_of(range.input, names) << ": " << range.min << " <= size(" << range.dim << ") <= " << range.max
         << " (mark_dynamic)\n";
   if (!variables.empty())

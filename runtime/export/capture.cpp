@@ -34,7 +34,7 @@ using graph::Graph;
 /// Of each input, the first that is the same tensor.
 using Sameness = std::vector<size_t>;
 
-struct Recorded {
+struct RecordedGraph {
   capture::Recorder::CaptureResult result;
   std::optional<Sameness> held_to;  // what the graph holds for; nothing where it holds for all
 };
@@ -109,10 +109,10 @@ Sameness sameness_of(at::ArrayRef<at::Tensor> inputs) {
 /// `record` runs the function on inputs that are the same as told, and throws what it throws. The first run is for what
 /// `inputs` are, and its errors are passed on; an error of another one tells that the function then does something
 /// else. Those draw no random numbers that anybody sees.
-Recorded record_for_all_samenesses(at::ArrayRef<at::Tensor> inputs, const ExportOptions& options,
-                                   const std::function<Recorder::CaptureResult(const Sameness&)>& record) {
+RecordedGraph record_for_all_samenesses(at::ArrayRef<at::Tensor> inputs, const ExportOptions& options,
+                                        const std::function<Recorder::CaptureResult(const Sameness&)>& record) {
   const Sameness given = sameness_of(inputs);
-  Recorded own{record(given), std::nullopt};
+  RecordedGraph own{record(given), std::nullopt};
   const std::vector<Sameness> all = samenesses(inputs, options);
   if (all.size() == 1) return own;
   if (all.size() > kMostSamenesses + 1) {
@@ -140,7 +140,7 @@ Recorded record_for_all_samenesses(at::ArrayRef<at::Tensor> inputs, const Export
     own.held_to = given;
     return own;
   }
-  return apart ? Recorded{std::move(*apart), std::nullopt} : std::move(own);
+  return apart ? RecordedGraph{std::move(*apart), std::nullopt} : std::move(own);
 }
 
 }  // namespace
@@ -287,7 +287,7 @@ ExportedProgram capture_program(const CaptureArguments& given, ExportOptions opt
           "export: input {} is {}; a program takes dense tensors. Pass x:to_dense() to the export and to the program",
           i, c10::str(given.inputs[i].layout())));
   }
-  exporting::Recorded recorded = exporting::record_for_all_samenesses(
+  exporting::RecordedGraph recorded = exporting::record_for_all_samenesses(
       given.inputs, options, [&](const Sameness& same) { return record(given, same, options, fn); });
   Recorder::CaptureResult& captured = recorded.result;
   if (recorded.held_to) options.same_inputs = *recorded.held_to;

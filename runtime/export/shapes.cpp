@@ -129,7 +129,7 @@ class Probe {
   std::unordered_map<const Value*, at::Tensor> tensors_;
 };
 
-struct Named {
+struct ProbedSymbol {
   std::string name;
   Probes values;
 };
@@ -148,7 +148,7 @@ bool follows(const Sizes& sizes, const Law& law) {
   return true;
 }
 
-std::string linear_law(const Sizes& sizes, const Named& symbol) {
+std::string linear_law(const Sizes& sizes, const ProbedSymbol& symbol) {
   const Probes& at = symbol.values;
   const int64_t step = at[1] - at[0], grown = *sizes[1] - *sizes[0];
   const bool three = step != 0 && at[2] != at[0] && at[2] != at[1];
@@ -159,12 +159,12 @@ std::string linear_law(const Sizes& sizes, const Named& symbol) {
 }
 
 /// The law that a size follows over the probes, of which the first three are known.
-std::string law_of(const Sizes& sizes, at::ArrayRef<Named> symbols) {
+std::string law_of(const Sizes& sizes, at::ArrayRef<ProbedSymbol> symbols) {
   symbols = symbols.slice(0, std::min(symbols.size(), kMostSymbols));
   if (follows(sizes, [&](size_t) { return *sizes[0]; })) return std::to_string(*sizes[0]);
-  for (const Named& symbol : symbols)
+  for (const ProbedSymbol& symbol : symbols)
     if (follows(sizes, [&](size_t i) { return symbol.values[i]; })) return symbol.name;
-  for (const Named& symbol : symbols)
+  for (const ProbedSymbol& symbol : symbols)
     if (std::string law = linear_law(sizes, symbol); !law.empty()) return law;
   for (size_t a = 0; a < symbols.size(); ++a)
     for (size_t b = a; b < symbols.size(); ++b) {
@@ -181,7 +181,7 @@ SizeBounds bounds_of(const ExportOptions& options, const std::string& symbol) {
 }
 
 std::vector<std::string> dims_text(const std::array<std::unique_ptr<Probe>, kProbes>& probes, const Value* value,
-                                   const std::vector<Named>& symbols) {
+                                   const std::vector<ProbedSymbol>& symbols) {
   const size_t rank = value->meta ? value->meta->sizes.size() : 0;
   std::vector<Sizes> sizes(rank);
   std::vector<std::string> dims(rank, "?");
@@ -196,8 +196,8 @@ std::vector<std::string> dims_text(const std::array<std::unique_ptr<Probe>, kPro
 }
 
 /// Every symbol with its values in the probes: sizes of inputs, then integers read from tensors.
-std::vector<Named> probed_symbols(const ExportOptions& options, const symbols::SymbolTable& numbers) {
-  std::vector<Named> named;
+std::vector<ProbedSymbol> probed_symbols(const ExportOptions& options, const symbols::SymbolTable& numbers) {
+  std::vector<ProbedSymbol> named;
   std::set<std::string> seen;
   for (const DynamicDim& dynamic : options.dynamic_dims) {
     if (!seen.insert(dynamic.symbol).second) continue;
@@ -255,9 +255,9 @@ std::vector<std::vector<std::string>> input_dims(const Graph& graph, const Expor
 Shapes shapes_of(const Graph& graph, const ExportOptions& options) {
   std::unordered_map<const Value*, std::vector<std::string>> dims;
   const symbols::SymbolTable first = numbers_of(graph, options, dims);
-  const std::vector<Named> named = probed_symbols(options, first);
+  const std::vector<ProbedSymbol> named = probed_symbols(options, first);
   std::unordered_map<std::string, const Probes*> values;
-  for (const Named& symbol : named) values.emplace(symbol.name, &symbol.values);
+  for (const ProbedSymbol& symbol : named) values.emplace(symbol.name, &symbol.values);
   const auto values_at = [&](const std::string& name, size_t probe) -> std::optional<int64_t> {
     const auto known = values.find(name);
     return known == values.end() ? std::nullopt : std::optional((*known->second)[probe]);

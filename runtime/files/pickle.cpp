@@ -16,9 +16,9 @@ using Kind = PickleObject::Kind;
 constexpr size_t most_objects = 2'000'000;  // of some 140 bytes each
 constexpr size_t longest_name = 1000;       // of a class: it is put together of strings that may stand in many places
 
-class Parser {
+class PickleParser {
  public:
-  explicit Parser(std::string_view bytes) : bytes_(bytes) {}
+  explicit PickleParser(std::string_view bytes) : bytes_(bytes) {}
 
   Pickle parse() {
     while (step()) {
@@ -268,6 +268,6 @@ class Parser {
 
 }  // namespace
 
-Pickle parse_pickle(std::string_view bytes) { return Parser(bytes).parse(); }
+Pickle parse_pickle(std::string_view bytes) { return PickleParser(bytes).parse(); }
 
 }  // namespace triage::files

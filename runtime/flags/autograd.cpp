@@ -32,7 +32,7 @@ using torch::autograd::variable_list;
 /// Guards gradients on their way out of a branch.
 class GuardOut : public torch::autograd::FunctionPostHook {
  public:
-  GuardOut(std::vector<size_t> leaving, elements::Taken taken)
+  GuardOut(std::vector<size_t> leaving, elements::BranchMasks taken)
       : leaving_(std::move(leaving)), taken_(std::move(taken)) {}
 
   variable_list operator()(const variable_list& outputs, const variable_list& /*inputs*/) override {
@@ -52,7 +52,7 @@ class GuardOut : public torch::autograd::FunctionPostHook {
 
  private:
   std::vector<size_t> leaving_;
-  elements::Taken taken_;
+  elements::BranchMasks taken_;
 };
 
 /// Numbers are those of the thread. Leaves have the largest, whenever they were made.
@@ -65,7 +65,7 @@ bool is_of_branch(const Node* node, uint64_t start, uint64_t thread) {
 
 uint64_t branch_start() { return at::sequence_number::peek(); }
 
-void guard_branch(const at::Tensor& result, uint64_t start, const elements::Taken& taken) {
+void guard_branch(const at::Tensor& result, uint64_t start, const elements::BranchMasks& taken) {
   const uint64_t thread = at::RecordFunction::currentThreadId();
   if (!result.requires_grad() || !is_of_branch(result.grad_fn().get(), start, thread)) return;
   std::vector<Node*> open{result.grad_fn().get()};

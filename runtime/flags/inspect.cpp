@@ -62,12 +62,12 @@ int64_t checked_sample(const char* op, const Tensor& f, int64_t sample) {
 }
 
 // Errors counted by location and code, both in the order in which they are first met.
-struct Counts {
+struct ErrorCounts {
   struct LocationErrors {
     int64_t location;
     std::vector<std::pair<Code, int64_t>> codes;  // code, how often
   };
-  Counts(const Tensor& contiguous, const InspectOptions& options) {
+  ErrorCounts(const Tensor& contiguous, const InspectOptions& options) {
     const Overflow overflow(contiguous, config_of(options));
     const int64_t last = last_slot(contiguous, config_of(options));
     std::array<int, ErrorLocation::MAX_LOCATION_ID + 1> index{};  // of a location in `places`, 1-based
@@ -137,7 +137,7 @@ std::vector<std::vector<UnpackedError>> unpack_all(const Tensor& f, const Inspec
 }
 
 Summary summary(const Tensor& f, const InspectOptions& options) {
-  const Counts counts(on_cpu("flags.summary", f, options), options);
+  const ErrorCounts counts(on_cpu("flags.summary", f, options), options);
   Summary result;
   for (const auto& place : counts.places) {
     auto& codes = result[ErrorLocation::name(place.location)];
@@ -148,7 +148,7 @@ Summary summary(const Tensor& f, const InspectOptions& options) {
 }
 
 std::string repr(const Tensor& f, const InspectOptions& options) {
-  const Counts counts(on_cpu("flags.repr", f, options), options);
+  const ErrorCounts counts(on_cpu("flags.repr", f, options), options);
   const std::string head = "ErrorFlags(" + std::to_string(f.size(0)) + " samples, ";
   std::string tail = ")";
   if (counts.dropped)

@@ -53,7 +53,7 @@ int tell(lua_State* L) {
 /// Runs the script; how many of its calls gave a result, or the error that ended it.
 std::string run_calls(int64_t seed, int64_t count, const Say& say) {
   told = &say;
-  const std::unique_ptr<State> state = make_script_state(policy_options());
+  const std::unique_ptr<ScriptState> state = make_script_state(policy_options());
   std::string result;
   Budget budget(*state);
   try {

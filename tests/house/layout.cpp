@@ -164,8 +164,8 @@ std::vector<std::string> statics_by_value(const std::string& text) {
       R"re(^(?:(?:inline|static|const) )*((?:[A-Z]|std::|at::|c10::|torch::)[\w:]*(?:<[^()]*>)?|std::function<.*>) \w+(?: = |\{|;).*)re");
   // Without a destructor, or with one that frees nothing, as have the handles of operators, which `auto` stands for.
   static const auto& harmless = *new std::regex(
-      "std::(atomic<.*>|mutex|array<int8_t, 256>|array<Named, 8>|optional<Cuda>)|bool|auto|luaL_Reg|LimitedFunction|"
-      "Slots|KnownForms|Registration|Isa|Language|Extent");
+      "std::(atomic<.*>|mutex|array<int8_t, 256>|array<NamedConstant, 8>|optional<Cuda>)|bool|auto|luaL_Reg|"
+      "LimitedFunction|Slots|KnownForms|Registration|Isa|Language|Extent");
   std::vector<std::string> found;
   std::stringstream lines(text);
   for (std::string line; std::getline(lines, line);) {

@@ -24,7 +24,7 @@ class Fixture {
   explicit Fixture(StateOptions options = trusted_options()) : state_(make_script_state(std::move(options))) {}
   lua_State* lua() { return state_->lua(); }
   Context& context() { return state_->context(); }
-  State& state() { return *state_; }
+  ScriptState& state() { return *state_; }
 
   /// Runs source (rewritten) with tensors as its arguments and returns the tensors it gives. Throws what the script
   /// raised.
@@ -36,7 +36,7 @@ class Fixture {
   std::string error_of(const std::string& source);
 
  private:
-  std::unique_ptr<State> state_;
+  std::unique_ptr<ScriptState> state_;
 };
 
 /// Equal in dtype, shape and bits; one NaN equals another.

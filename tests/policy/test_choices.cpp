@@ -219,10 +219,10 @@ TEST_CASE("a process that is killed at any moment leaves the old choice or the n
   host.start();
   const triage::policy::KeptChoices kept(host.folder / "cache");
   const auto choice = [](int number) {
-    return triage::policy::Choice{triage::policy::ChosenBy::pin,
-                                  number,
-                                  {"add " + std::to_string(number) + std::string(100'000, ' '), {}, true},
-                                  {}};
+    return triage::policy::VersionChoice{triage::policy::ChosenBy::pin,
+                                         number,
+                                         {"add " + std::to_string(number) + std::string(100'000, ' '), {}, true},
+                                         {}};
   };
   REQUIRE(kept.keep(host.file, choice(1)).empty());
   for (int round = 0; round < 20; ++round) {

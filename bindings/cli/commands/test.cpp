@@ -86,7 +86,7 @@ void print_rules(const TestedFile& file) {
   }
 }
 
-Json rule_json(const Coverage::Taken& taken) {
+Json rule_json(const Coverage::RuleCoverage& taken) {
   Json samples = Json::object();
   for (const auto& [name, count] : taken.samples) samples[name] = count;
   return {{"line", taken.rule.line}, {"column", taken.rule.column}, {"rule", taken.rule.name}, {"samples", samples}};

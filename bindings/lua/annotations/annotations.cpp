@@ -121,7 +121,7 @@ Library read_library() {
   options.sandboxed = false;
   options.limits = {0, 0, 0, 0};
   options.path = "annotations";
-  const std::unique_ptr<State> state = make_script_state(std::move(options), dist_functions(Group()));
+  const std::unique_ptr<ScriptState> state = make_script_state(std::move(options), dist_functions(Group()));
   Library library;
   in_protected_call(state->lua(), [&](lua_State* L) {
     std::set<const void*> seen;

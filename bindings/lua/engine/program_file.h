@@ -9,7 +9,7 @@ namespace triage::lua {
 
 /// The graph program of a script (runtime/backends/graph_program.h), with the state that its backend may live in.
 struct ProgramFile {
-  std::shared_ptr<State> state;
+  std::shared_ptr<ScriptState> state;
   graph::GraphProgram program;  // its preamble: the script's lines before the call
   Backend backend;
 };

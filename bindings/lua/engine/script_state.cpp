@@ -46,7 +46,7 @@ void push_host_function(lua_State* L, const HostFunction& function) {
 }
 
 /// A script would find the host's value in the place of a function or library that it knows.
-void check_free(State& state, lua_State* L, const std::string& name) {
+void check_free(ScriptState& state, lua_State* L, const std::string& name) {
   state.push_environment();
   lua_pushlstring(L, name.data(), name.size());
   const bool is_free = lua_rawget(L, -2) == LUA_TNIL;
@@ -58,7 +58,7 @@ void check_free(State& state, lua_State* L, const std::string& name) {
 }
 
 /// Takes the value at the top. "dist.agree" becomes a field of the table that `tables` has, or gets, under "dist".
-void place_given(State& state, lua_State* L, int tables, const std::string& name) {
+void place_given(ScriptState& state, lua_State* L, int tables, const std::string& name) {
   const size_t dot = name.find('.');
   if (dot == std::string::npos) {
     check_free(state, L, name);
@@ -87,9 +87,9 @@ std::string not_lua(std::string_view source) {
   return "; the file looks like " + what + ", not like a script in Lua" + (is_text ? ": save it as UTF-8" : "");
 }
 
-std::unique_ptr<State> make_script_state(StateOptions options, const std::vector<HostFunction>& host_functions,
-                                         const std::vector<HostTensor>& host_tensors) {
-  auto state = std::make_unique<State>(std::move(options));
+std::unique_ptr<ScriptState> make_script_state(StateOptions options, const std::vector<HostFunction>& host_functions,
+                                               const std::vector<HostTensor>& host_tensors) {
+  auto state = std::make_unique<ScriptState>(std::move(options));
   in_protected_call(state->lua(), [&](lua_State* L) {
     push_policy(L);
     state->define("policy");
@@ -122,7 +122,7 @@ std::unique_ptr<State> make_script_state(StateOptions options, const std::vector
   return state;
 }
 
-void push_chunk(State& state, std::string_view source, const std::string& chunk_name) {
+void push_chunk(ScriptState& state, std::string_view source, const std::string& chunk_name) {
   lua_State* L = state.lua();
   state.push_environment();
   ChunkOptions options;

@@ -20,9 +20,9 @@ namespace {
 
 constexpr size_t num_kinds = 3;  // NaN, Inf, index out of bounds
 
-class Search {
+class PositionSearch {
  public:
-  explicit Search(lua_State* L) : L_(L) {}
+  explicit PositionSearch(lua_State* L) : L_(L) {}
 
   /// int64, (N, 3, D): of each kind for which `bad` has a mask (N, ...).
   at::Tensor first_of(const std::array<at::Tensor, num_kinds>& bad) const {
@@ -93,7 +93,7 @@ int note_positions(lua_State* L) {
   FirstPositions* const first = find(L, lua_tointeger(L, 2));
   const at::Tensor* const z = test_tensor(L, 1);
   if (!first || !z || !has_positions(*z)) return 0;
-  const Search search(L);
+  const PositionSearch search(L);
   std::array<at::Tensor, num_kinds> bad;
   if (lua_isboolean(L, 3)) {
     if (lua_toboolean(L, 3)) bad[0] = search.call("aten::isnan", "", {*z});
@@ -123,7 +123,7 @@ void begin_positions(lua_State* L) {
 }
 
 void append_positions(lua_State* L, std::vector<at::Tensor>& results) {
-  const Search search(L);
+  const PositionSearch search(L);
   for (FirstPositions& first : context(L).positions) {
     if (!first.at.defined())
       first.at = search.call("aten::full", "",

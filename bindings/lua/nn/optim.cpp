@@ -344,15 +344,15 @@ void check_gradients(const OptimizerHolder& holder) {
 }
 
 /// A value that the registry holds while this lives.
-class Kept {
+class RegistryReference {
  public:
-  Kept(lua_State* L, int index) : L_(L) {
+  RegistryReference(lua_State* L, int index) : L_(L) {
     lua_pushvalue(L, index);
     reference_ = luaL_ref(L, LUA_REGISTRYINDEX);
   }
-  ~Kept() { luaL_unref(L_, LUA_REGISTRYINDEX, reference_); }
-  Kept(const Kept&) = delete;
-  Kept& operator=(const Kept&) = delete;
+  ~RegistryReference() { luaL_unref(L_, LUA_REGISTRYINDEX, reference_); }
+  RegistryReference(const RegistryReference&) = delete;
+  RegistryReference& operator=(const RegistryReference&) = delete;
   void push() const { lua_rawgeti(L_, LUA_REGISTRYINDEX, reference_); }
 
  private:
@@ -367,7 +367,7 @@ int step_of_lbfgs(lua_State* L, OptimizerHolder& holder) {
     throw std::invalid_argument(
         "optim.LBFGS: step: expected a function that computes the loss again and calls backward, got nil");
   check_callable(L, 2, "optimizer:step");
-  const Kept closure(L, 2);
+  const RegistryReference closure(L, 2);
   const at::Tensor loss = holder.optimizer->step([&] {
     at::Tensor computed;
     in_protected_call(L, [&](lua_State*) {

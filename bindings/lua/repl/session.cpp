@@ -106,7 +106,7 @@ struct Session::Interpreter {
   }
 
   capture::FlagsTracker tracker;  // of the whole session: which tensors are flags
-  std::unique_ptr<State> state;
+  std::unique_ptr<ScriptState> state;
   int environment = LUA_NOREF;
   std::atomic<lua_State*> running{nullptr};
 };

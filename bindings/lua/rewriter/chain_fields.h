@@ -21,11 +21,11 @@ enum Field : int {
 #undef TRIAGE_FIELD
 };
 
-struct Named {
+struct ChainField {
   const char* name;
   Field place;
 };
-inline constexpr Named fields[] = {
+inline constexpr ChainField fields[] = {
 #define TRIAGE_FIELD(name) {#name, name},
     TRIAGE_CHAIN_FIELDS(TRIAGE_FIELD)
 #undef TRIAGE_FIELD

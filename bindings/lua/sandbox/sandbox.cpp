@@ -142,7 +142,7 @@ void warn_of_gone_variables() {
 
 }  // namespace
 
-State::State(StateOptions options) : options_(std::move(options)) {
+ScriptState::ScriptState(StateOptions options) : options_(std::move(options)) {
   const capture::CLocale numbers;
   context_.limits = options_.limits;
   context_.sandboxed = options_.sandboxed;
@@ -166,7 +166,7 @@ State::State(StateOptions options) : options_(std::move(options)) {
   }
 }
 
-State::~State() {
+ScriptState::~ScriptState() {
   if (context_.sandboxed) {  // what a script left to be run at the end is stopped at once
     context_.expired = true;
     lua_sethook(lua_, hook, LUA_MASKCOUNT, 1);
@@ -174,8 +174,8 @@ State::~State() {
   lua_close(lua_);
 }
 
-int State::assemble(lua_State* L) {
-  auto& state = *static_cast<State*>(lua_touserdata(L, 1));
+int ScriptState::assemble(lua_State* L) {
+  auto& state = *static_cast<ScriptState*>(lua_touserdata(L, 1));
   lua_settop(L, 0);
   const bool sandboxed = state.context_.sandboxed;
   open_lua_libraries(L, sandboxed);
@@ -206,7 +206,7 @@ int State::assemble(lua_State* L) {
   return 0;
 }
 
-std::optional<Deadline::Moment> State::arm(std::optional<Deadline::Moment> deadline) {
+std::optional<Deadline::Moment> ScriptState::arm(std::optional<Deadline::Moment> deadline) {
   capture::require_stack();
   const Limits& limits = context_.limits;
   drop_held_memory(context_, /*all=*/true);  // what is still held belongs to the host
@@ -224,16 +224,16 @@ std::optional<Deadline::Moment> State::arm(std::optional<Deadline::Moment> deadl
   return context_.deadline;
 }
 
-void State::disarm() noexcept {
+void ScriptState::disarm() noexcept {
   lua_sethook(lua_, nullptr, 0, 0);
   context_.expired = false;
   context_.deadline.reset();
   context_.instructions_left = std::numeric_limits<uint64_t>::max();
 }
 
-void State::push_environment() { lua_rawgeti(lua_, LUA_REGISTRYINDEX, environment_); }
+void ScriptState::push_environment() { lua_rawgeti(lua_, LUA_REGISTRYINDEX, environment_); }
 
-void State::define(const char* name) {
+void ScriptState::define(const char* name) {
   if (context_.sandboxed && lua_istable(lua_, -1)) {
     push_read_only(lua_, -1, name);
     lua_remove(lua_, -2);

@@ -24,13 +24,13 @@ struct StateOptions {
 /// again at every further instruction, so that no `pcall` of the script can absorb it. Memory limits are soft: the
 /// allocator counts and never refuses (Lua 5.4.4 uses freed memory when it is refused some); the hook and the bindings
 /// look.
-class State {
+class ScriptState {
  public:
   /// Throws LoadError when the libraries could not be set up.
-  explicit State(StateOptions options);
-  ~State();
-  State(const State&) = delete;
-  State& operator=(const State&) = delete;
+  explicit ScriptState(StateOptions options);
+  ~ScriptState();
+  ScriptState(const ScriptState&) = delete;
+  ScriptState& operator=(const ScriptState&) = delete;
 
   lua_State* lua() const noexcept { return lua_; }
   Context& context() noexcept { return context_; }
@@ -58,14 +58,14 @@ class State {
 /// Armed while alive.
 class Budget {
  public:
-  explicit Budget(State& state, std::optional<Deadline::Moment> deadline = {})
+  explicit Budget(ScriptState& state, std::optional<Deadline::Moment> deadline = {})
       : state_(state), deadline_(state.arm(deadline)) {}
   ~Budget() { state_.disarm(); }
   Budget(const Budget&) = delete;
   Budget& operator=(const Budget&) = delete;
 
  private:
-  State& state_;
+  ScriptState& state_;
   const Deadline deadline_;  // of graphs and programs that the script runs, itself or by functions of the host
 };
 

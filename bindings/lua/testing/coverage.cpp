@@ -59,7 +59,7 @@ int Coverage::note(lua_State* L) {
   return 0;
 }
 
-void Coverage::install(State& state) {
+void Coverage::install(ScriptState& state) {
   in_protected_call(state.lua(), [&](lua_State* L) {
     const PreludeFile& file = coverage_sources().front();
     if (luaL_loadbufferx(L, file.source.data(), file.source.size(), "=[triage coverage]", "t") != LUA_OK) lua_error(L);
@@ -74,7 +74,7 @@ void Coverage::install(State& state) {
   });
 }
 
-void Coverage::start(State& state) {
+void Coverage::start(ScriptState& state) {
   notes_.clear();
   running_ = true;
   in_protected_call(state.lua(), [](lua_State* L) {
@@ -102,8 +102,8 @@ void Coverage::finish(const at::Tensor& flags, const CodeNames& codes) {
   notes_.clear();
 }
 
-std::vector<Coverage::Taken> Coverage::taken() const {
-  std::vector<Taken> result;
+std::vector<Coverage::RuleCoverage> Coverage::taken() const {
+  std::vector<RuleCoverage> result;
   for (size_t i = 0; i < found_.rules.size(); ++i)
     if (ran_[i] || !ran_outside_[i]) result.push_back({found_.rules[i], samples_[i]});
   return result;

@@ -9,7 +9,7 @@
 
 namespace triage::lua {
 
-class State;
+class ScriptState;
 
 /// Which rules of a policy took which samples. The policy is loaded from `source()`, in an interpreter that `install`
 /// has prepared; what its rules do counts from `start` to `finish`. Must outlive that interpreter.
@@ -21,10 +21,10 @@ class Coverage {
   Coverage& operator=(const Coverage&) = delete;
 
   const std::string& source() const { return found_.announcing; }
-  void install(State& state);
+  void install(ScriptState& state);
 
   /// The policy's function runs from here on.
-  void start(State& state);
+  void start(ScriptState& state);
   /// It returned: `flags` (undefined where it returns none) say of what class each sample is.
   void finish(const at::Tensor& flags, const CodeNames& codes);
   /// It failed: nothing of that run counts.
@@ -32,12 +32,12 @@ class Coverage {
 
   /// Samples taken, by class: "ok", the code of a sample's first entry, or "any" where the policy returns no flags.
   using Samples = std::map<std::string, int64_t>;
-  struct Taken {
+  struct RuleCoverage {
     rewriter::Rule rule;
     Samples samples;  // empty: the rule took no sample
   };
   /// Every rule, in the order of the source, but those that only the policy's tests use.
-  std::vector<Taken> taken() const;
+  std::vector<RuleCoverage> taken() const;
 
  private:
   struct Note {

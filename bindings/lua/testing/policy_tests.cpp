@@ -105,7 +105,7 @@ class Tester {
         plain_(source, options.script),
         captured_(std::make_shared<LuaScript>(source, silent(options.script)), compile_options()),
         coverage_(source, options.script.path),
-        covered_(coverage_.source(), silent(options.script), [this](State& state) {
+        covered_(coverage_.source(), silent(options.script), [this](ScriptState& state) {
           covered_state_ = &state;
           coverage_.install(state);
         }) {}
@@ -334,7 +334,7 @@ class Tester {
   Compiled captured_;
   Coverage coverage_;
   std::string coverage_error_;
-  State* covered_state_ = nullptr;
+  ScriptState* covered_state_ = nullptr;
   LuaScript covered_;
 };
 

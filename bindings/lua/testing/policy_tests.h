@@ -31,7 +31,7 @@ struct TestResult {
 struct PolicyTests {
   std::string policy;
   std::vector<TestResult> tests;
-  std::vector<Coverage::Taken> rules;
+  std::vector<Coverage::RuleCoverage> rules;
   std::string coverage_error;  // why `rules` counts too little: the policy failed only where its rules were watched
   size_t graphs = 0;
   std::vector<std::string> graph_breaks;  // why it runs as a script, where it does

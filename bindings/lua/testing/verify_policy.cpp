@@ -22,7 +22,7 @@ namespace {
 
 using diagnose::IsolationInput;
 
-struct Group {
+struct ExampleGroup {
   std::string from;
   std::vector<at::Tensor> params;
   std::vector<IsolationInput> inputs;
@@ -34,7 +34,7 @@ bool is_same(const at::Tensor& a, const at::Tensor& b) {
 }
 
 /// Whether samples of both can stand in one batch.
-bool fit(const Group& group, const Group& other) {
+bool fit(const ExampleGroup& group, const ExampleGroup& other) {
   const auto same_form = [](const IsolationInput& a, const IsolationInput& b) {
     if (a.has_samples != b.has_samples) return false;
     if (!a.has_samples) return is_same(a.tensor, b.tensor);
@@ -44,19 +44,20 @@ bool fit(const Group& group, const Group& other) {
          std::equal(group.params.begin(), group.params.end(), other.params.begin(), other.params.end(), is_same);
 }
 
-void join(Group& group, const Group& other) {
+void join(ExampleGroup& group, const ExampleGroup& other) {
   for (size_t i = 0; i < group.inputs.size(); ++i)
     if (group.inputs[i].has_samples)
       group.inputs[i].tensor = at::cat({group.inputs[i].tensor.detach(), other.inputs[i].tensor.detach()}, 0);
   group.from += ", " + other.from;
 }
 
-std::vector<Group> groups_of(const Signature& signature, const std::vector<ExampleInputs>& batches,
-                             const std::vector<std::string>& shared) {
-  std::vector<Group> groups;
+std::vector<ExampleGroup> groups_of(const Signature& signature, const std::vector<ExampleInputs>& batches,
+                                    const std::vector<std::string>& shared) {
+  std::vector<ExampleGroup> groups;
   for (const ExampleInputs& batch : batches) {
-    Group next{batch.from, batch.params, isolation_inputs(signature, batch.inputs, shared), batch.is_form};
-    const auto known = std::find_if(groups.begin(), groups.end(), [&](const Group& group) { return fit(group, next); });
+    ExampleGroup next{batch.from, batch.params, isolation_inputs(signature, batch.inputs, shared), batch.is_form};
+    const auto known =
+        std::find_if(groups.begin(), groups.end(), [&](const ExampleGroup& group) { return fit(group, next); });
     if (known == groups.end())
       groups.push_back(std::move(next));
     else
@@ -122,7 +123,8 @@ std::vector<Corner> corners_of(const std::string& policy, const Signature& signa
 }
 
 /// Without a search. What is found says with what.
-void try_with(Verification& all, PolicySubject& subject, const Group& group, uint64_t seed, const std::string& with) {
+void try_with(Verification& all, PolicySubject& subject, const ExampleGroup& group, uint64_t seed,
+              const std::string& with) {
   Verification found = check_laws(subject, group.inputs, {0, seed});
   for (LawResult& law : found.laws)
     for (Violation& violation : law.violations) violation.what += fmt::format(" (with {})", with);
@@ -130,7 +132,7 @@ void try_with(Verification& all, PolicySubject& subject, const Group& group, uin
 }
 
 /// A batch that cannot be tried there is told, and the next is.
-void try_edges_of_params(Verification& all, const PolicyUnderCheck& policy, const Group& group,
+void try_edges_of_params(Verification& all, const PolicyUnderCheck& policy, const ExampleGroup& group,
                          const Signature& signature, uint64_t seed) {
   for (const Corner& corner : corners_of(all.policy, signature)) {
     try {
@@ -146,7 +148,7 @@ void try_edges_of_params(Verification& all, const PolicyUnderCheck& policy, cons
 
 /// Good samples of a form that is refused say nothing of bad ones: the policy may mean other sizes than it declares, or
 /// this LibTorch lacks an operator for the dtype.
-void try_form(Verification& all, PolicySubject& subject, const Group& group, uint64_t seed) {
+void try_form(Verification& all, PolicySubject& subject, const ExampleGroup& group, uint64_t seed) {
   diagnose::Tensors batch;
   for (const IsolationInput& input : group.inputs) batch.push_back(input.tensor);
   subject.call(batch);
@@ -182,7 +184,7 @@ Verification verify(PolicyUnderCheck policy, const std::string& name, const Sign
   all.policy = name;
   bool tried_params = false;
   std::exception_ptr used_up;
-  for (Group& group : groups_of(signature, batches, shared)) {
+  for (ExampleGroup& group : groups_of(signature, batches, shared)) {
     policy.params = group.params;
     PolicySubject subject(policy);
     try {

@@ -40,12 +40,12 @@ constexpr std::array<TorchDtype, 12> dtypes{{{at::kFloat, "float32", "float"},
                                              {at::kComplexFloat, "complex64", "cfloat"},
                                              {at::kComplexDouble, "complex128", "cdouble"}}};
 
-struct Named {
+struct NamedConstant {
   ConstantKind kind;
   int8_t value;
   const char* name;
 };
-const std::array<Named, 8> others{
+const std::array<NamedConstant, 8> others{
     {{ConstantKind::layout, static_cast<int8_t>(at::Layout::Strided), "strided"},
      {ConstantKind::layout, static_cast<int8_t>(at::Layout::Sparse), "sparse_coo"},
      {ConstantKind::layout, static_cast<int8_t>(at::Layout::SparseCsr), "sparse_csr"},
@@ -159,7 +159,7 @@ void add_constants(lua_State* L) {
       lua_setfield(L, -2, name);
     }
   }
-  for (const Named& other : others) {
+  for (const NamedConstant& other : others) {
     push_constant(L, {other.kind, other.value});
     lua_setfield(L, -2, other.name);
   }
@@ -198,7 +198,7 @@ std::string dtype_name(at::ScalarType type) { return "torch." + triage::dtype_na
 
 std::string constant_name(const TorchConstant& constant) {
   if (constant.kind == ConstantKind::dtype) return dtype_name(static_cast<at::ScalarType>(constant.value));
-  for (const Named& other : others)
+  for (const NamedConstant& other : others)
     if (other.kind == constant.kind && other.value == constant.value) return std::string("torch.") + other.name;
   return "torch.?";
 }

@@ -72,7 +72,7 @@ struct RowExtent {
 
 /// Extent `to` has the positions of `from`, counted in these sizes.
 struct Reshape {
-  struct Size {
+  struct ReshapeSize {
     enum class From : uint8_t {
       constant,  // `value`
       dim,       // dim `value` of `from`
@@ -85,7 +85,7 @@ struct Reshape {
     int64_t value;
   };
   int32_t from, to;
-  std::vector<Size> sizes;
+  std::vector<ReshapeSize> sizes;
 };
 
 struct LoopValue {

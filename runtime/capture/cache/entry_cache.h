@@ -34,7 +34,7 @@ struct Guards {
     static InputGuard of(const at::Tensor& tensor);
     bool fits(const at::Tensor& tensor) const noexcept;
   };
-  struct Size {
+  struct FixedSize {
     size_t input;
     int64_t dim;
     int64_t size;
@@ -46,7 +46,7 @@ struct Guards {
     int64_t other_dim;
   };
   /// What the user allows a size to be (mark_dynamic).
-  struct Range {
+  struct SizeRange {
     size_t input;
     int64_t dim, min, max;
   };
@@ -60,11 +60,11 @@ struct Guards {
   };
   std::vector<InputGuard> inputs;
   std::vector<size_t> same_as;            // by input (without params): the first that is the same tensor
-  std::vector<Size> sizes;                // sizes that the script read
+  std::vector<FixedSize> sizes;           // sizes that the script read
   std::vector<SameSize> same_sizes;       // sizes that must be equal, whatever they are
   std::vector<SizeCondition> conditions;  // by which the script went its way
   std::vector<HeldParam> params;          // booleans by which the script went its way
-  std::vector<Range> ranges;
+  std::vector<SizeRange> ranges;
   std::vector<Variable> variables;
   std::vector<Source> size_lines, same_size_lines, condition_lines;  // of the script, that made these guards
   std::vector<KindLines> kind_lines;                                 // by input; may be none

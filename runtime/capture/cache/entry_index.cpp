@@ -25,10 +25,10 @@ class Hash {
 EntryIndex::EntryIndex() = default;
 EntryIndex::~EntryIndex() = default;
 
-EntryIndex::Group& EntryIndex::group_of(std::vector<Group::Dim> dims) {
+EntryIndex::EntryIndexGroup& EntryIndex::group_of(std::vector<EntryIndexGroup::Dim> dims) {
   for (const auto& group : groups_)
     if (group->dims == dims) return *group;
-  Group& group = *groups_.emplace_back(std::make_unique<Group>());
+  EntryIndexGroup& group = *groups_.emplace_back(std::make_unique<EntryIndexGroup>());
   group.dims = std::move(dims);
   group.next = first_.load(std::memory_order_relaxed);
   first_.store(&group, std::memory_order_release);
@@ -36,26 +36,26 @@ EntryIndex::Group& EntryIndex::group_of(std::vector<Group::Dim> dims) {
 }
 
 void EntryIndex::add(const CacheEntry& entry) {
-  std::vector<Guards::Size> sizes = entry.guards.sizes;
-  const auto dim = [](const Guards::Size& size) { return Group::Dim(size.input, size.dim); };
+  std::vector<Guards::FixedSize> sizes = entry.guards.sizes;
+  const auto dim = [](const Guards::FixedSize& size) { return EntryIndexGroup::Dim(size.input, size.dim); };
   std::stable_sort(sizes.begin(), sizes.end(), [&](const auto& a, const auto& b) { return dim(a) < dim(b); });
   sizes.erase(std::unique(sizes.begin(), sizes.end(), [&](const auto& a, const auto& b) { return dim(a) == dim(b); }),
               sizes.end());
-  std::vector<Group::Dim> dims;
+  std::vector<EntryIndexGroup::Dim> dims;
   Hash hash;
   for (const Guards::InputGuard& input : entry.guards.inputs) hash.add(input.keys, input.dtype, input.rank);
-  for (const Guards::Size& size : sizes) {
+  for (const Guards::FixedSize& size : sizes) {
     dims.push_back(dim(size));
     hash.add(static_cast<uint64_t>(size.size));
   }
-  Group& group = group_of(std::move(dims));
+  EntryIndexGroup& group = group_of(std::move(dims));
   auto& head = group.heads[hash.value() % group.heads.size()];
   group.slots.push_back({&entry, hash.value(), head.load(std::memory_order_relaxed)});
   head.store(&group.slots.back(), std::memory_order_release);
 }
 
-const CacheEntry* EntryIndex::Group::find(at::ArrayRef<at::Tensor> inputs,
-                                          at::ArrayRef<at::Tensor> script_variables) const noexcept {
+const CacheEntry* EntryIndex::EntryIndexGroup::find(at::ArrayRef<at::Tensor> inputs,
+                                                    at::ArrayRef<at::Tensor> script_variables) const noexcept {
   Hash hash;
   for (const at::Tensor& input : inputs) {
     const c10::TensorImpl* impl = input.unsafeGetTensorImpl();
@@ -67,7 +67,8 @@ const CacheEntry* EntryIndex::Group::find(at::ArrayRef<at::Tensor> inputs,
     hash.add(static_cast<uint64_t>(inputs[input].unsafeGetTensorImpl()->size(dim)));
   }
   const uint64_t wanted = hash.value();
-  for (const Slot* slot = heads[wanted % heads.size()].load(std::memory_order_acquire); slot; slot = slot->older)
+  for (const EntryIndexSlot* slot = heads[wanted % heads.size()].load(std::memory_order_acquire); slot;
+       slot = slot->older)
     if (slot->hash == wanted && slot->entry->fits(inputs, script_variables)) return slot->entry;
   return nullptr;
 }
@@ -75,7 +76,7 @@ const CacheEntry* EntryIndex::Group::find(at::ArrayRef<at::Tensor> inputs,
 const CacheEntry* EntryIndex::find(at::ArrayRef<at::Tensor> inputs,
                                    at::ArrayRef<at::Tensor> script_variables) const noexcept {
   const CacheEntry* newest = nullptr;
-  for (const Group* group = first_.load(std::memory_order_acquire); group; group = group->next) {
+  for (const EntryIndexGroup* group = first_.load(std::memory_order_acquire); group; group = group->next) {
     const CacheEntry* found = group->find(inputs, script_variables);
     if (found && (!newest || found->number > newest->number)) newest = found;
   }

@@ -25,24 +25,24 @@ class EntryIndex {
                          at::ArrayRef<at::Tensor> script_variables = {}) const noexcept;
 
  private:
-  struct Slot {
+  struct EntryIndexSlot {
     const CacheEntry* entry;
     uint64_t hash;
-    const Slot* older;
+    const EntryIndexSlot* older;
   };
   /// Entries whose guards fix sizes of the same dimensions, which their hashes are made of.
-  struct Group {
+  struct EntryIndexGroup {
     using Dim = std::pair<size_t, int64_t>;  // input, dimension
     std::vector<Dim> dims;
-    std::array<std::atomic<const Slot*>, 256> heads{};
-    std::deque<Slot> slots;
-    const Group* next = nullptr;
+    std::array<std::atomic<const EntryIndexSlot*>, 256> heads{};
+    std::deque<EntryIndexSlot> slots;
+    const EntryIndexGroup* next = nullptr;
     const CacheEntry* find(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> script_variables) const noexcept;
   };
-  Group& group_of(std::vector<Group::Dim> dims);
+  EntryIndexGroup& group_of(std::vector<EntryIndexGroup::Dim> dims);
 
-  std::vector<std::unique_ptr<Group>> groups_;
-  std::atomic<const Group*> first_{nullptr};
+  std::vector<std::unique_ptr<EntryIndexGroup>> groups_;
+  std::atomic<const EntryIndexGroup*> first_{nullptr};
 };
 
 }  // namespace triage::capture

@@ -17,7 +17,7 @@ namespace {
 /// More conditions than these cost more than a graph of its own for each size.
 constexpr size_t kMostConditions = 16;
 
-Extent input_extent(const SizeCondition::Size& size) { return {Extent::From::input, 0, size.input, size.dim}; }
+Extent input_extent(const SizeCondition::InputDim& size) { return {Extent::From::input, 0, size.input, size.dim}; }
 
 }  // namespace
 
@@ -120,9 +120,9 @@ void HeldSizes::hold_same_size(const Extent& a, const Extent& b) {
 }
 
 SizeCondition::Origin HeldSizes::size_origin(const graph::Value* number) const {
-  if (const Numbers::Size* size = numbers.find_size(number)) {
+  if (const Numbers::TensorSize* size = numbers.find_size(number)) {
     const Extent extent = origins.extent(size->tensor, size->dim);
-    if (extent.from == Extent::From::input) return {SizeCondition::Size{extent.input, extent.dim}, std::nullopt};
+    if (extent.from == Extent::From::input) return {SizeCondition::InputDim{extent.input, extent.dim}, std::nullopt};
     if (extent.from == Extent::From::constant) return {std::nullopt, extent.size};
     return {};
   }

@@ -46,7 +46,7 @@ std::string what_is_known(const symbols::SymbolTable& table, const symbols::Symb
 
 }  // namespace
 
-const Numbers::Size* Numbers::find_size(const graph::Value* number) const {
+const Numbers::TensorSize* Numbers::find_size(const graph::Value* number) const {
   const auto found = sizes_.find(number);
   return found == sizes_.end() ? nullptr : &found->second;
 }
@@ -83,16 +83,16 @@ bool Numbers::is_of_sizes(const graph::Value* asked) const {
   return of_sizes_.at(asked);
 }
 
-std::optional<std::vector<Numbers::Size>> Numbers::sizes_behind(const graph::Value* number) const {
+std::optional<std::vector<Numbers::TensorSize>> Numbers::sizes_behind(const graph::Value* number) const {
   if (!is_of_sizes(number)) return std::nullopt;
-  std::vector<Size> sizes;
+  std::vector<TensorSize> sizes;
   std::unordered_set<const graph::Value*> seen;
   std::vector<const graph::Value*> left{number};
   while (!left.empty()) {
     const graph::Value* const value = left.back();
     left.pop_back();
     if (!seen.insert(value).second) continue;
-    if (const Size* size = find_size(value)) {
+    if (const TensorSize* size = find_size(value)) {
       sizes.push_back(*size);
     } else if (value->producer) {
       for (const graph::Operand& operand : value->producer->operands)
@@ -154,7 +154,7 @@ void specialize(const at::Tensor& number) {
   const bool is_condition = number.scalar_type() == at::kBool;
   if (is_condition && current->sizes().hold_condition(value, number.item().toBool())) return;
   if (const auto sizes = current->sizes().numbers.sizes_behind(value)) {
-    for (const Numbers::Size& size : *sizes) current->sizes().read_size(size.tensor, size.dim);
+    for (const Numbers::TensorSize& size : *sizes) current->sizes().read_size(size.tensor, size.dim);
     return;
   }
   const symbols::SymbolTable& table = current->sizes().numbers.table;

@@ -24,7 +24,7 @@ class Numbers {
   Numbers(symbols::SymbolTable::SizeName size_name, std::function<bool(const graph::Value*)> is_literal)
       : table(std::move(size_name)), is_literal_(std::move(is_literal)) {}
 
-  struct Size {
+  struct TensorSize {
     at::Tensor tensor;
     int64_t dim = 0;
   };
@@ -32,15 +32,15 @@ class Numbers {
   /// Whether the number is computed of sizes alone: of no item and no param.
   bool is_of_sizes(const graph::Value* number) const;
   /// The sizes that the number is computed of; nothing where it also follows from something else.
-  std::optional<std::vector<Size>> sizes_behind(const graph::Value* number) const;
+  std::optional<std::vector<TensorSize>> sizes_behind(const graph::Value* number) const;
   /// Null where the value is not itself a size.
-  const Size* find_size(const graph::Value* number) const;
+  const TensorSize* find_size(const graph::Value* number) const;
 
   symbols::SymbolTable table;
   bool keep_items = false;  // `x:item()` is a number of the graph, whatever is configured
 
  private:
-  std::unordered_map<const graph::Value*, Size> sizes_;
+  std::unordered_map<const graph::Value*, TensorSize> sizes_;
   mutable std::unordered_map<const graph::Value*, bool>
       of_sizes_;  // those that were asked for, and what they are computed of
   std::function<bool(const graph::Value*)> is_literal_;

@@ -160,7 +160,7 @@ std::string SizeCondition::text(const std::function<std::string(size_t)>& input_
 std::optional<SizeCondition::Equality> SizeCondition::equality() const {
   if (steps_.size() != 3 || steps_[2].op != (truth_ ? Op::equal : Op::not_equal)) return std::nullopt;
   const auto size = [&](size_t i) {
-    return steps_[i].kind == ConditionStep::Kind::size ? std::optional(Size{steps_[i].input, steps_[i].number})
+    return steps_[i].kind == ConditionStep::Kind::size ? std::optional(InputDim{steps_[i].input, steps_[i].number})
                                                        : std::nullopt;
   };
   const auto left = size(0), right = size(1);

@@ -17,14 +17,14 @@ namespace triage::capture {
 class SizeCondition {
  public:
   /// One dimension of one input.
-  struct Size {
+  struct InputDim {
     size_t input;
     int64_t dim;
-    friend bool operator==(const Size&, const Size&) = default;
+    friend bool operator==(const InputDim&, const InputDim&) = default;
   };
   /// What stands behind a number of the graph: a size of an input, a size that is the same in every replay, or neither.
   struct Origin {
-    std::optional<Size> size;
+    std::optional<InputDim> size;
     std::optional<int64_t> constant;
   };
   using OriginOf = std::function<Origin(const graph::Value*)>;
@@ -40,8 +40,8 @@ class SizeCondition {
   bool truth() const { return truth_; }
   /// One size equals another, or a constant.
   struct Equality {
-    Size size;
-    std::optional<Size> other;
+    InputDim size;
+    std::optional<InputDim> other;
   };
   /// Where the condition says just that.
   std::optional<Equality> equality() const;

@@ -19,10 +19,10 @@ constexpr size_t most_given = 64;     // samples of the batch given
 constexpr int64_t few_elements = 16;  // of a sample: special values are put into each
 constexpr int64_t most_places = 64;   // of a sample that a NaN is put into
 
-struct Range {
+struct FloatLimits {
   double smallest_normal, denormal, step;  // step: of 1 to the next number
 };
-Range range_of(at::ScalarType dtype) {
+FloatLimits range_of(at::ScalarType dtype) {
   switch (dtype) {
     case at::kHalf:
       return {0x1p-14, 0x1p-24, 0x1p-10};
@@ -41,7 +41,7 @@ double end_of(at::ScalarType dtype, bool upper) {
   return end.to(at::kDouble).item<double>();
 }
 
-std::string name_of(double value, const Range& range) {
+std::string name_of(double value, const FloatLimits& range) {
   if (std::isnan(value)) return "NaN";
   if (value == range.denormal) return "the smallest denormal";
   if (value == range.smallest_normal) return "the smallest normal number";
@@ -143,7 +143,7 @@ class Maker {
 
   void make_floats(size_t input, const std::vector<double>& numbers) {
     const at::ScalarType dtype = inputs_[input].tensor.scalar_type();
-    const Range range = range_of(dtype);
+    const FloatLimits range = range_of(dtype);
     const bool is_small = good_.rows[input].numel() <= few_elements;
     for (const double value : special_values(dtype, {})) {
       fill(input, value, name_of(value, range));
@@ -236,7 +236,7 @@ bool is_good(const TriedSample& sample) {
 
 std::vector<double> special_values(at::ScalarType dtype, const std::vector<double>& numbers) {
   const double inf = std::numeric_limits<double>::infinity();
-  const Range range = range_of(dtype);
+  const FloatLimits range = range_of(dtype);
   std::vector<double> values = {
       std::nan(""), inf, -inf, largest_of(dtype), -largest_of(dtype), range.smallest_normal, range.denormal,     0.0,
       -0.0,         1.0, -1.0, 1 + range.step,    1 - range.step / 2, -1 - range.step,       -1 + range.step / 2};
@@ -245,7 +245,7 @@ std::vector<double> special_values(at::ScalarType dtype, const std::vector<doubl
 }
 
 std::vector<double> near_numbers(at::ScalarType dtype, const std::vector<double>& numbers) {
-  const Range range = range_of(dtype);
+  const FloatLimits range = range_of(dtype);
   std::vector<double> values;
   for (const double number : numbers)
     for (const double value : {number, number * (1 + range.step), number * (1 - range.step), -number})

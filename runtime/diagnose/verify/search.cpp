@@ -16,9 +16,9 @@ constexpr size_t samples_at_once = 64;
 /// A comparison, and whether it holds somewhere in a sample.
 using Side = std::tuple<size_t, bool>;  // step
 
-class Search {
+class SampleSearch {
  public:
-  Search(IsolationSubject& subject, const std::vector<IsolationInput>& inputs, const SearchOptions& options)
+  SampleSearch(IsolationSubject& subject, const std::vector<IsolationInput>& inputs, const SearchOptions& options)
       : subject_(subject), inputs_(inputs), options_(options), random_(options.seed) {}
 
   TriedSamples operator()(TriedSamples from) && {
@@ -158,7 +158,7 @@ class Search {
 TriedSamples search_for_sides(IsolationSubject& subject, const std::vector<IsolationInput>& inputs,
                               const TriedSamples& samples, const SearchOptions& options) {
   const at::NoGradGuard no_grad;
-  return Search(subject, inputs, options)(samples);
+  return SampleSearch(subject, inputs, options)(samples);
 }
 
 }  // namespace triage::diagnose

@@ -76,7 +76,7 @@ Part part_of(const Recording& recording, const RecordedStep& step, size_t read, 
 
 }  // namespace
 
-std::optional<Choice> choice_of(const Recording& recording, const RecordedStep& step, size_t result) {
+std::optional<ElementChoice> choice_of(const Recording& recording, const RecordedStep& step, size_t result) {
   const std::string name = name_of(step);
   const std::vector<size_t>& reads = step.reads;
   const auto read = [&](size_t i) { return i < reads.size() ? std::optional(reads[i]) : std::nullopt; };
@@ -84,15 +84,15 @@ std::optional<Choice> choice_of(const Recording& recording, const RecordedStep& 
   if (!made.defined() || reads.size() < 2) return std::nullopt;
   const auto condition = [&](size_t i) { return recording.values[reads[i]].tensor.to(at::kBool).expand(made.sizes()); };
   if (name == "aten::where") {
-    if (reads.size() == 3) return Choice{condition(0), reads[1], reads[2]};
-    if (overload_of(step) == "ScalarSelf") return Choice{condition(0), std::nullopt, reads[1]};
-    return Choice{condition(0), reads[1], std::nullopt};
+    if (reads.size() == 3) return ElementChoice{condition(0), reads[1], reads[2]};
+    if (overload_of(step) == "ScalarSelf") return ElementChoice{condition(0), std::nullopt, reads[1]};
+    return ElementChoice{condition(0), reads[1], std::nullopt};
   }
-  if (name == "aten::masked_fill") return Choice{condition(1), read(2), reads[0]};
+  if (name == "aten::masked_fill") return ElementChoice{condition(1), read(2), reads[0]};
   if (name == "triage::select" && reads.size() == 3)
-    return Choice{for_rows(recording.values[reads[0]].tensor, made.sizes()), reads[1], reads[2]};
+    return ElementChoice{for_rows(recording.values[reads[0]].tensor, made.sizes()), reads[1], reads[2]};
   if (name == "triage::fix" && result == step.results.front() && !recording.values[result].is_flags)
-    return Choice{repaired(recording, step, result), read(2), reads[0]};
+    return ElementChoice{repaired(recording, step, result), read(2), reads[0]};
   return std::nullopt;
 }
 

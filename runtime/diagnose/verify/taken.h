@@ -12,11 +12,11 @@ namespace triage::diagnose {
 
 /// Of an operator that chooses, element by element: `aten::where`, `triage::select` of branches, `triage::fix`,
 /// `aten::masked_fill`.
-struct Choice {
+struct ElementChoice {
   at::Tensor condition;                         // bool, in the sizes of the result
   std::optional<size_t> when_true, when_false;  // values; nothing where it is a number
 };
-std::optional<Choice> choice_of(const Recording& recording, const RecordedStep& step, size_t result);
+std::optional<ElementChoice> choice_of(const Recording& recording, const RecordedStep& step, size_t result);
 
 /// Elements of a value that a step read.
 struct Part {

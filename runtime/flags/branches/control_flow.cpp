@@ -36,12 +36,12 @@ void check_condition(const char* construct, const Tensor& condition) {
 }
 
 /// Between which branches of what is selected.
-struct Site {
+struct BranchConstruct {
   const char* construct;
   bool by_element;
 };
 
-Tensor select_leaf(const Site& site, const Ran& branch, const Ran& other, size_t result, const Tensor& a,
+Tensor select_leaf(const BranchConstruct& site, const Ran& branch, const Ran& other, size_t result, const Tensor& a,
                    const Tensor& b) {
   static const auto select = c10::Dispatcher::singleton()
                                  .findSchemaOrThrow("triage::select", "")
@@ -57,7 +57,7 @@ Tensor select_leaf(const Site& site, const Ran& branch, const Ran& other, size_t
 }
 
 /// The results of `branch` where its condition holds, else `merged`, those of the branches behind it.
-Results merge(const Site& site, const Ran& branch, const Ran& last, Results merged) {
+Results merge(const BranchConstruct& site, const Ran& branch, const Ran& last, Results merged) {
   if (branch.results.size() != merged.size())
     throw InputError(flags::check::numbers_differ(site.construct, branch.name, branch.results.size(), last.name,
                                                   merged.size(), flags::check::cpp));
@@ -74,8 +74,8 @@ void check_results(const char* construct, const Ran& branch) {
 }
 
 /// Rows and elements of a branch: those for which no condition before it holds, and its own does.
-flags::elements::Taken taken_by(const std::vector<Ran>& before, const Tensor& own) {
-  flags::elements::Taken taken;
+flags::elements::BranchMasks taken_by(const std::vector<Ran>& before, const Tensor& own) {
+  flags::elements::BranchMasks taken;
   const auto add = [&](const Tensor& condition) {
     if (!flags::elements::is_mask(condition)) {
       taken.rows = taken.rows.defined() ? at::logical_and(taken.rows, condition) : condition;
@@ -97,7 +97,7 @@ Ran run_branch(const char* construct, std::string name, const std::function<Resu
   Ran ran{std::move(name), condition, run()};
   check_results(construct, ran);
   if (!at::GradMode::is_enabled() || (before.empty() && !condition.defined())) return ran;
-  std::optional<flags::elements::Taken> taken;
+  std::optional<flags::elements::BranchMasks> taken;
   for (const Tensor& result : ran.results) {
     if (!result.requires_grad()) continue;
     if (!taken) taken = taken_by(before, condition);
@@ -149,7 +149,7 @@ Results decide(const std::vector<Branch>& branches) {
   const Ran& last = ran.back();
   Results merged = last.results;
   for (size_t i = ran.size() - 1; i-- > 0;) {
-    const Site site{"IF", flags::elements::is_mask(ran[i].condition)};
+    const BranchConstruct site{"IF", flags::elements::is_mask(ran[i].condition)};
     merged = merge(site, ran[i], last, std::move(merged));
   }
   return merged;
@@ -158,7 +158,7 @@ Results decide(const std::vector<Branch>& branches) {
 Results choose(const Tensor& condition, const std::function<Results()>& a, const std::function<Results()>& b) {
   check_condition("WHERE", condition);
   // A condition of shape () has one element for all of the results.
-  const Site site{"WHERE", condition.dim() != 1};
+  const BranchConstruct site{"WHERE", condition.dim() != 1};
   std::vector<Ran> ran;
   ran.push_back(run_branch("WHERE", "a", a, condition.dim() == 0 ? at::reshape(condition, {1, 1}) : condition, ran));
   Ran other = run_branch("WHERE", "b", b, {}, ran);

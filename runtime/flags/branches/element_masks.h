@@ -22,7 +22,7 @@ at::Tensor broadcast(const at::Tensor& a, const at::Tensor& b, const at::Tensor&
 
 /// Conditions of a branch, combined: those of samples or the batch in one mask (undefined where there is none), those
 /// over elements in one for all of the same sizes, since other sizes may be those of other tensors.
-struct Taken {
+struct BranchMasks {
   at::Tensor rows;
   std::vector<at::Tensor> elements;
 };

@@ -18,7 +18,7 @@ uint64_t branch_start();
 /// Guards every edge of the autograd graph from what the branch since `start` did, to make `result`, to what was there
 /// before. As `triage::guard_grad` at its entry would, for operations that are not ours to call. Where elements are
 /// selected, inside of the branch as well: an operation may mix elements behind one that spoils them.
-void guard_branch(const at::Tensor& result, uint64_t start, const elements::Taken& taken);
+void guard_branch(const at::Tensor& result, uint64_t start, const elements::BranchMasks& taken);
 
 /// While alive on a thread, what runs stands for calls with other values too (it is recorded as a graph, or asked which
 /// outputs have gradients): a selection for the whole batch then has gradients of all branches.

@@ -112,7 +112,7 @@ struct Dropped {
   Number severity;
 };
 
-struct Recorded {
+struct RecordedEntries {
   Tensor entries;
   std::optional<Dropped> dropped;  // only where it is asked for
 };
@@ -133,10 +133,10 @@ Tensor weaker_than(const Tensor& severity, const Fresh& fresh) {
 Tensor least(const Tensor& places) { return at::amin(places, {1}, /*keepdim=*/true); }
 
 /// Puts it in front, or in the place of the first duplicate, if it is worse.
-Recorded record_in_front(const Tensor& slots, const Fresh& fresh, Dedupe dedupe, bool track) {
+RecordedEntries record_in_front(const Tensor& slots, const Fresh& fresh, Dedupe dedupe, bool track) {
   const int64_t count = slots.size(1);
   const auto severity = dedupe != Dedupe::none || track ? severity_of(slots) : Tensor();
-  Recorded result{fresh.before(slots), std::nullopt};
+  RecordedEntries result{fresh.before(slots), std::nullopt};
   if (track) {
     const auto last = at::slice(severity, 1, count - 1);
     result.dropped = Dropped{at::ne(last, 0), last};
@@ -178,7 +178,7 @@ Places places_for(const Tensor& slots, const Tensor& severity, const Tensor& liv
 }
 
 /// Records an error among the entries `slots`.
-Recorded record_entry(const Tensor& slots, const Fresh& fresh, const AccumulationConfig& policy, bool track) {
+RecordedEntries record_entry(const Tensor& slots, const Fresh& fresh, const AccumulationConfig& policy, bool track) {
   const bool chrono = policy.priority == Priority::chrono, keep_highest = policy.order == Order::last;
   if (chrono && keep_highest) return record_in_front(slots, fresh, policy.dedupe, track);
   const auto severity = severity_of(slots), live = at::ne(severity, 0);
@@ -187,7 +187,7 @@ Recorded record_entry(const Tensor& slots, const Fresh& fresh, const Accumulatio
   const auto first = least(places);
   // Where the first place is none, no entry has this one.
   auto target = at::eq(places, most.in([&](const auto& it) { return at::clamp_max(first, it); }));
-  Recorded result;
+  RecordedEntries result;
   if (track) {
     result.dropped = Dropped{at::ge(first, slots.size(1)), fresh.severity};
     if (!chrono) {

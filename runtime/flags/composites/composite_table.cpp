@@ -16,21 +16,21 @@ using at::Tensor;
 using Numbers = std::vector<int64_t>;
 
 /// One number in all rows, or a tensor (N, 1).
-struct Choice {
+struct ScalarOrColumn {
   Tensor each;
   int64_t all = 0;
   bool is(int64_t number) const { return !each.defined() && all == number; }
-  bool operator==(const Choice& other) const { return each.is_same(other.each) && all == other.all; }
+  bool operator==(const ScalarOrColumn& other) const { return each.is_same(other.each) && all == other.all; }
 };
 
-Tensor chosen_number(const Tensor& mask, const Choice& on, const Choice& off) {
+Tensor chosen_number(const Tensor& mask, const ScalarOrColumn& on, const ScalarOrColumn& off) {
   if (off.is(0)) return on.each.defined() ? at::mul(on.each, mask) : at::mul(mask, on.all);
   if (off.each.defined())
     return on.each.defined() ? at::where(mask, on.each, off.each) : at::masked_fill(off.each, mask, on.all);
   return on.each.defined() ? at::where(mask, on.each, off.all) : at::where(mask, at::Scalar(on.all), off.all);
 }
 
-Tensor chosen_truth(const Tensor& mask, const Choice& on, const Choice& off) {
+Tensor chosen_truth(const Tensor& mask, const ScalarOrColumn& on, const ScalarOrColumn& off) {
   if (on.is(1)) return off.is(0) ? mask : at::logical_or(mask, off.each);
   if (off.is(0)) return at::logical_and(mask, on.each);
   if (on.each.defined() && off.each.defined()) return at::where(mask, on.each, off.each);
@@ -39,33 +39,33 @@ Tensor chosen_truth(const Tensor& mask, const Choice& on, const Choice& off) {
   return at::logical_and(other, off.each);
 }
 
-using Chosen = Tensor (*)(const Tensor& mask, const Choice& on, const Choice& off);
+using Chosen = Tensor (*)(const Tensor& mask, const ScalarOrColumn& on, const ScalarOrColumn& off);
 
 /// The decision tree over masks, last mask first; equal branches are one.
 class Tree {
  public:
   Tree(const std::vector<Tensor>& masks, Chosen chosen) : masks_(masks), chosen_(chosen) {}
 
-  Choice operator()(const Numbers& numbers) {
+  ScalarOrColumn operator()(const Numbers& numbers) {
     if (std::all_of(numbers.begin(), numbers.end(), [&](int64_t number) { return number == numbers[0]; }))
       return {Tensor(), numbers[0]};
     const auto [made, fresh] = made_.try_emplace(numbers);
     if (!fresh) return made->second;
     const auto half = numbers.begin() + static_cast<std::ptrdiff_t>(numbers.size() / 2);
-    const Choice off = (*this)({numbers.begin(), half}), on = (*this)({half, numbers.end()});
+    const ScalarOrColumn off = (*this)({numbers.begin(), half}), on = (*this)({half, numbers.end()});
     const Tensor& mask = masks_[static_cast<size_t>(std::countr_zero(numbers.size())) - 1];
-    return made->second = on == off ? on : Choice{chosen_(mask, on, off)};
+    return made->second = on == off ? on : ScalarOrColumn{chosen_(mask, on, off)};
   }
 
  private:
   const std::vector<Tensor>& masks_;
   Chosen chosen_;
-  std::map<Numbers, Choice> made_;
+  std::map<Numbers, ScalarOrColumn> made_;
 };
 
 /// `dtype`: of the result where it is the same number in all rows.
 Tensor choose(const RowTable& table, const Numbers& numbers, Chosen chosen, const Tensor& like, at::ScalarType dtype) {
-  const Choice choice = Tree(table.masks, chosen)(numbers);
+  const ScalarOrColumn choice = Tree(table.masks, chosen)(numbers);
   if (choice.each.defined()) return choice.each;
   const Tensor column = table.masks.empty() ? at::slice(like, 1, 0, 1) : table.masks[0];
   return at::full_like(column, choice.all, column.options().dtype(dtype));

@@ -28,7 +28,7 @@ inline constexpr int64_t MOST_LANES = 32;  // slots that the widest vector holds
 /// parts. Vectors are passed by reference: by value their ABI would depend on the build. Conditions that several things
 /// decide are made of the signs of numbers, never of two comparisons: g++ 12 would do those lane by lane.
 template <int bytes, int width>
-class Group {
+class RecordGroup {
  public:
   typedef int16_t Vector __attribute__((vector_size(bytes)));
   typedef int16_t Unaligned __attribute__((vector_size(bytes), aligned(2), may_alias));
@@ -39,7 +39,7 @@ class Group {
   };
 
   /// Of the slots of a record the first `count` are used.
-  TRIAGE_INLINE Group(int64_t count, const Recording& recording) : how(recording) {
+  TRIAGE_INLINE RecordGroup(int64_t count, const Recording& recording) : how(recording) {
     const auto shared = static_cast<int16_t>(how.mask);
     mask = Vector{} + shared;
     unlike = how.dedupe ? Vector{} : severities;  // no slot under the mask has a severity
@@ -276,15 +276,15 @@ struct RecordGroups {
   TRIAGE_INLINE void run(const uint16_t* from, uint16_t* to, int64_t width, int64_t rows, const Places* places) const {
     switch (width) {
       case 4:
-        return walk<Group<bytes, 4>, 4>(from, to, rows, *places);
+        return walk<RecordGroup<bytes, 4>, 4>(from, to, rows, *places);
       case 8:
-        return walk<Group<bytes, 8>, 8>(from, to, rows, *places);
+        return walk<RecordGroup<bytes, 8>, 8>(from, to, rows, *places);
       case 16:
-        return walk<Group<bytes, 16>, 16>(from, to, rows, *places);
+        return walk<RecordGroup<bytes, 16>, 16>(from, to, rows, *places);
       case 32:
-        return walk<Group<bytes, 32>, 32>(from, to, rows, *places);
+        return walk<RecordGroup<bytes, 32>, 32>(from, to, rows, *places);
       default:
-        return walk<Group<bytes, 64>, 64>(from, to, rows, *places);
+        return walk<RecordGroup<bytes, 64>, 64>(from, to, rows, *places);
     }
   }
 

@@ -150,7 +150,7 @@ class Decomposer {
   }
 
   /// One call of ours being replaced.
-  struct Site {
+  struct ReplacedCall {
     const Node& node;
     std::vector<c10::IValue> arguments;  // as the composite takes them; tensors of the graph are filled in
     std::vector<const Value*> tensors;   // of the graph, in the order of the trace's inputs
@@ -169,8 +169,8 @@ class Decomposer {
     throw GraphError(fmt::format("cannot decompose {}: {}", describe(node), what), node.source);
   }
 
-  Site site_of(const Node& node) {
-    Site site{node, {}, {}, {}, {}, {}, nullptr, false};
+  ReplacedCall site_of(const Node& node) {
+    ReplacedCall site{node, {}, {}, {}, {}, {}, nullptr, false};
     const auto& schema = node.op.schema().arguments();
     for (size_t i = 0; i < schema.size(); ++i) {
       ArgumentType type = type_of(schema[i]);
@@ -190,7 +190,7 @@ class Decomposer {
     return site;
   }
 
-  void add_tensor(Site& site, const Value* value) {
+  void add_tensor(ReplacedCall& site, const Value* value) {
     const RowFacts* known = known_of(value);
     site.tensors.push_back(value);
     site.known.push_back(known);
@@ -216,7 +216,7 @@ class Decomposer {
     return !at::any(bits).item<bool>();
   }
 
-  c10::IValue stand_in(Site& site, const Value& value) {
+  c10::IValue stand_in(ReplacedCall& site, const Value& value) {
     if (site.number && site.number != &value) fail(site.node, "two of its numbers are tensors of the graph");
     site.number = &value;
     at::ScalarType dtype = examples_.of(&value).scalar_type();
@@ -226,18 +226,19 @@ class Decomposer {
          fmt::format("its number {} has dtype {}; expected a float or an integer", describe(value), dtype_name(dtype)));
   }
 
-  struct Recorded {
+  struct RecordedBody {
     Graph body;  // its outputs: the results, then the masks of `results`
     std::vector<std::optional<flags::RowTable>> results;
   };
 
-  static flags::RowTable table_of(const RowFacts& known, const Site& site, at::ArrayRef<at::Tensor> masks) {
+  static flags::RowTable table_of(const RowFacts& known, const ReplacedCall& site, at::ArrayRef<at::Tensor> masks) {
     flags::RowTable table{{}, known.rows};
     for (const Value* mask : known.masks) table.masks.push_back(masks[site.place_of(mask)]);
     return table;
   }
 
-  static Recorded record(const Site& site, const flags::Composite& composite, const std::vector<at::Tensor>& inputs) {
+  static RecordedBody record(const ReplacedCall& site, const flags::Composite& composite,
+                             const std::vector<at::Tensor>& inputs) {
     std::vector<std::optional<flags::RowTable>> known;
     const flags::KnownRows rows(flags::KnownRows::Writes::none);
     Graph body = trace(
@@ -262,7 +263,7 @@ class Decomposer {
   }
 
   /// Masks are (N, 1) bool, of as many rows as the tensor that they belong to.
-  std::vector<at::Tensor> example_inputs(const Site& site) {
+  std::vector<at::Tensor> example_inputs(const ReplacedCall& site) {
     std::vector<at::Tensor> inputs;
     for (const Value* value : site.tensors) inputs.push_back(examples_.of(value));
     for (const Value* mask : site.masks)
@@ -287,7 +288,7 @@ class Decomposer {
   void inline_call(const Node& node) {
     const flags::Composite* composite = composite_of(node);
     if (!composite) fail(node, "the operator has no decomposition");
-    Site site = site_of(node);
+    ReplacedCall site = site_of(node);
     const auto [body, known] = record(site, *composite, example_inputs(site));
     if (known.size() != node.results.size())
       fail(node, fmt::format("its decomposition gives {} results", known.size()));
@@ -311,7 +312,7 @@ class Decomposer {
     }
   }
 
-  void inline_node(Site& site, const Node& call, std::unordered_map<const Value*, Value*>& inner) {
+  void inline_node(ReplacedCall& site, const Node& call, std::unordered_map<const Value*, Value*>& inner) {
     std::vector<Operand> operands = call.operands;
     for (auto& operand : operands) {
       for_each_use(operand, [&](Value*& value) { value = inner.at(value); });

@@ -39,9 +39,9 @@ Source source_of(const std::string& comment) {
   return source;
 }
 
-class Parser {
+class GraphParser {
  public:
-  explicit Parser(const std::string& text) : tokens_(tokens_of(text)) {}
+  explicit GraphParser(const std::string& text) : tokens_(tokens_of(text)) {}
 
   Graph run() {
     parse_header();
@@ -507,7 +507,7 @@ class Parser {
 
 Graph parse(const std::string& text) {
   try {
-    Graph graph = Parser(text).run();
+    Graph graph = GraphParser(text).run();
     verify(graph);
     return graph;
   } catch (const c10::Error& error) {  // of a constant: on a device that is not here, say

@@ -58,10 +58,10 @@ std::vector<FlagCount> FlagCounts::read(const CodeNames& codes) const {
   return counts;
 }
 
-Counters::Stripe& Counters::mine() noexcept { return stripes_[thread_stripe(stripe_count)]; }
+Counters::CounterStripe& Counters::mine() noexcept { return stripes_[thread_stripe(stripe_count)]; }
 
 void Counters::answered(Answered by, CallForm form, std::chrono::nanoseconds time) noexcept {
-  Stripe& stripe = mine();
+  CounterStripe& stripe = mine();
   stripe.answers[static_cast<size_t>(by)][static_cast<size_t>(form)].fetch_add(1, relaxed);
   stripe.latency[bucket_of(time)].fetch_add(1, relaxed);
   stripe.time.fetch_add(static_cast<uint64_t>(time.count()), relaxed);
@@ -80,7 +80,7 @@ void Counters::violated(size_t index, uint64_t samples) noexcept {
 void Counters::failed(FailureKind kind) noexcept { failures_[static_cast<size_t>(kind)].fetch_add(1, relaxed); }
 
 void Counters::flagged(const Flagged& found) noexcept {
-  Stripe& stripe = mine();
+  CounterStripe& stripe = mine();
   stripe.samples.fetch_add(found.samples, relaxed);
   if (!found.flagged) return;
   stripe.flagged.fetch_add(found.flagged, relaxed);
@@ -90,7 +90,7 @@ void Counters::flagged(const Flagged& found) noexcept {
 
 Counters::Flagged Counters::totals() const noexcept {
   Flagged sum;
-  for (const Stripe& stripe : stripes_) {
+  for (const CounterStripe& stripe : stripes_) {
     sum.samples += stripe.samples.load(relaxed);
     sum.flagged += stripe.flagged.load(relaxed);
     sum.repaired += stripe.repaired.load(relaxed);
@@ -101,7 +101,7 @@ Counters::Flagged Counters::totals() const noexcept {
 
 CallStatistics Counters::read() const {
   CallStatistics sum;
-  for (const Stripe& stripe : stripes_) {
+  for (const CounterStripe& stripe : stripes_) {
     for (size_t by = 0; by < answered_count; ++by)
       for (size_t form = 0; form < call_form_count; ++form)
         sum.answers[by][form] += stripe.answers[by][form].load(relaxed);

@@ -69,15 +69,15 @@ class Counters {
 
  private:
   using Count = std::atomic<uint64_t>;
-  struct alignas(64) Stripe {
+  struct alignas(64) CounterStripe {
     std::array<std::array<Count, call_form_count>, answered_count> answers = {};
     std::array<Count, latency_bucket_count> latency = {};
     Count time{0}, samples{0}, flagged{0}, repaired{0}, full{0};
   };
-  Stripe& mine() noexcept;
+  CounterStripe& mine() noexcept;
 
   const CodeNames codes_;
-  std::array<Stripe, stripe_count> stripes_;
+  std::array<CounterStripe, stripe_count> stripes_;
   std::array<Count, failure_kind_count> failures_ = {};
   Count uncounted_{0};
   struct Violated {

@@ -17,7 +17,7 @@ class Latency {
   using Time = std::chrono::nanoseconds;
   static constexpr size_t octaves = 28, buckets = 8 + 8 * octaves;
 
-  struct Counts {
+  struct LatencyHistogram {
     std::array<uint64_t, buckets> counts = {};
     uint64_t total = 0;
 
@@ -40,9 +40,9 @@ class Latency {
   void note(Time time) noexcept {
     stripes_[thread_stripe(stripes_.size())].counts[bucket_of(time)].fetch_add(1, std::memory_order_relaxed);
   }
-  Counts read() const noexcept {
-    Counts sum;
-    for (const Stripe& stripe : stripes_)
+  LatencyHistogram read() const noexcept {
+    LatencyHistogram sum;
+    for (const LatencyStripe& stripe : stripes_)
       for (size_t bucket = 0; bucket < buckets; ++bucket)
         sum.counts[bucket] += stripe.counts[bucket].load(std::memory_order_relaxed);
     for (const uint64_t count : sum.counts) sum.total += count;
@@ -63,10 +63,10 @@ class Latency {
 
  private:
   static constexpr int64_t unit = 64;  // ns
-  struct alignas(64) Stripe {
+  struct alignas(64) LatencyStripe {
     std::array<std::atomic<uint64_t>, buckets> counts = {};
   };
-  std::array<Stripe, 8> stripes_;
+  std::array<LatencyStripe, 8> stripes_;
 };
 
 }  // namespace triage::policy

@@ -53,14 +53,14 @@ std::optional<std::string> flags_too_often(const Measured& measured, double boun
 }
 
 std::optional<std::string> too_slow(const Measured& measured, double bound) {
-  const Latency::Counts &live = measured.live.latency, &candidate = measured.candidate.latency;
+  const Latency::LatencyHistogram &live = measured.live.latency, &candidate = measured.candidate.latency;
   const auto usual = static_cast<double>(live.quantile(1 - slow_share).count());
   const double most = std::max(usual * bound, usual + least_delay);
   const uint64_t slow = candidate.beyond(Latency::Time{static_cast<int64_t>(most)});
   const double error = std::sqrt(slow_share * (1 - slow_share) *
                                  (1 / static_cast<double>(live.total) + 1 / static_cast<double>(candidate.total)));
   if (ratio(slow, candidate.total) <= slow_share + most_errors * error) return std::nullopt;
-  const auto us = [](const Latency::Counts& counts) {
+  const auto us = [](const Latency::LatencyHistogram& counts) {
     return static_cast<double>(counts.quantile(1 - slow_share).count()) / 1000;
   };
   return fmt::format(

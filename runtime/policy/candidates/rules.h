@@ -13,7 +13,7 @@ namespace triage::policy {
 /// What one side has counted.
 struct SideNumbers {
   uint64_t calls = 0, samples = 0, flagged = 0;
-  Latency::Counts latency;
+  Latency::LatencyHistogram latency;
 };
 
 /// What a canary is judged by.

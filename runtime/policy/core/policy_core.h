@@ -38,7 +38,7 @@ class PolicyCore {
   StateKeeper& state() noexcept { return state_; }
   CandidateSlot& candidates() noexcept { return candidates_; }
   FlagsTrace& flags_trace() noexcept { return flags_trace_; }
-  Use& use() noexcept { return use_; }
+  PolicyUsage& use() noexcept { return use_; }
   const std::shared_ptr<random::Sequence>& random() const noexcept { return random_; }
 
   /// Takes the name and the params of its first version.
@@ -71,7 +71,7 @@ class PolicyCore {
   ChangeLog log_;
   const std::shared_ptr<random::Sequence> random_;  // of all versions: a reload goes on with it
   FlagsTrace flags_trace_;
-  Use use_;
+  PolicyUsage use_;
   VersionLine line_;
   StateKeeper state_;
   CandidateSlot candidates_;

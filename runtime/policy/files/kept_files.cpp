@@ -95,7 +95,7 @@ KeptChoices::KeptChoices(const fs::path& cache_dir)
 
 // One line, "WORD NUMBER SIZE", where there is a reason with its size behind it; what is live, of SIZE bytes; the
 // reason; what was on the disk.
-std::string KeptChoices::keep(const fs::path& path, const Choice& choice) const {
+std::string KeptChoices::keep(const fs::path& path, const VersionChoice& choice) const {
   const std::string live = packed(choice.live);
   const std::string reason = choice.reason.empty() ? "" : fmt::format(" {}", choice.reason.size());
   return texts_.keep(
@@ -112,7 +112,7 @@ KeptChoices::KeptChoice KeptChoices::find(const fs::path& path) const {
   if (end == std::string::npos) return malformed;
   std::istringstream line(text->substr(0, end));
   std::string word;
-  Choice choice;
+  VersionChoice choice;
   size_t size = 0, reason = 0;
   if (!(line >> word >> choice.number >> size)) return malformed;
   line >> reason;

@@ -46,7 +46,7 @@ enum class ChosenBy : uint8_t {
 /// "pinned": what was done to that version.
 const char* done_by(ChosenBy by);
 
-struct Choice {
+struct VersionChoice {
   ChosenBy by = ChosenBy::rollback;
   int number = 0;  // of the version, at that time
   Contents live;
@@ -63,10 +63,10 @@ struct Choice {
 class KeptChoices {
  public:
   explicit KeptChoices(const std::filesystem::path& cache_dir);
-  std::string keep(const std::filesystem::path& path, const Choice& choice) const;
+  std::string keep(const std::filesystem::path& path, const VersionChoice& choice) const;
   std::string forget(const std::filesystem::path& path) const { return texts_.forget(path); }
   struct KeptChoice {
-    std::optional<Choice> choice;
+    std::optional<VersionChoice> choice;
     std::string trouble;
   };
   KeptChoice find(const std::filesystem::path& path) const;

@@ -26,7 +26,8 @@ fs::path kept_sources_of(const fs::path& cache_dir) { return cache_dir.empty() ?
 KeptSources::KeptSources(const fs::path& cache_dir)
     : dir_(cache_dir.empty() ? cache_dir : fs::absolute(kept_sources_of(cache_dir)).lexically_normal()) {}
 
-KeptSources::Kept KeptSources::keep(const std::string& path, const std::string& hash, const Contents& contents) const {
+KeptSources::KeptSourceFile KeptSources::keep(const std::string& path, const std::string& hash,
+                                              const Contents& contents) const {
   if (dir_.empty()) return {};
   if (std::string trouble = files::make_own_folder(dir_); !trouble.empty()) return {{}, std::move(trouble)};
   const std::string begin = fs::path(path).stem().string() + "-", end = fs::path(path).extension().string();

@@ -16,12 +16,12 @@ class KeptSources {
  public:
   /// Without a folder it keeps nothing.
   explicit KeptSources(const std::filesystem::path& cache_dir);
-  struct Kept {
+  struct KeptSourceFile {
     std::string file;     // absolute; empty: it is not kept
     std::string trouble;  // why, where it should be
   };
   /// Of the policy at `path`. The sources of files of one name share `most`: the one that went live longest ago goes.
-  Kept keep(const std::string& path, const std::string& hash, const Contents& contents) const;
+  KeptSourceFile keep(const std::string& path, const std::string& hash, const Contents& contents) const;
 
   static constexpr size_t most = 64;
 

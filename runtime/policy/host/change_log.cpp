@@ -51,7 +51,7 @@ void ChangeLog::note(PolicyEvent event) const {
 
 std::string ChangeLog::keep_source(const PolicyVersion& version) const {
   if (!notes()) return {};
-  const KeptSources::Kept kept = runtime_->sources().keep(path_, version.hash, version.contents);
+  const KeptSources::KeptSourceFile kept = runtime_->sources().keep(path_, version.hash, version.contents);
   if (!kept.trouble.empty())
     write(LogLevel::warn, fmt::format("cannot keep the source of version {}: {}", version.number, kept.trouble),
           kept.trouble, version.number);

@@ -104,10 +104,10 @@ Switches Releases::exchange(StagedExchange changes, const std::shared_ptr<Releas
 }
 
 /// With mutex_ and those of the policies. From the exchange on nothing fails.
-Switches Releases::put_live(Prepared& next, const std::function<std::shared_ptr<const Choice>()>& choose) {
+Switches Releases::put_live(Prepared& next, const std::function<std::shared_ptr<const VersionChoice>()>& choose) {
   StagedExchange changes = stage(*next.release, next.added);
   history_->add(next.release);
-  std::shared_ptr<const Choice> choice = choose();
+  std::shared_ptr<const VersionChoice> choice = choose();
   Switches switches = exchange(std::move(changes), next.release);
   restart_.set(std::move(choice));
   members_.merge(next.added);
@@ -115,14 +115,15 @@ Switches Releases::put_live(Prepared& next, const std::function<std::shared_ptr<
   return switches;
 }
 
-void Releases::begin_with(Prepared& first, std::optional<Choice> chosen, bool is_kept) {
+void Releases::begin_with(Prepared& first, std::optional<VersionChoice> chosen, bool is_kept) {
   log_.set_name(first.name);
   Switches switches;
   {
     const std::lock_guard lock(mutex_);
     const MembersLock members(members_);
     pinned_ = chosen && chosen->by == ChosenBy::pin;
-    switches = put_live(first, [&] { return chosen ? std::make_shared<const Choice>(std::move(*chosen)) : nullptr; });
+    switches =
+        put_live(first, [&] { return chosen ? std::make_shared<const VersionChoice>(std::move(*chosen)) : nullptr; });
   }
   afterwards(runtime_->logger(),
              [&] { report_live(*first.release, std::move(switches), is_kept ? "restart" : "load"); });

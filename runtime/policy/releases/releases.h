@@ -127,7 +127,7 @@ class Releases : public std::enable_shared_from_this<Releases> {
   uint64_t decisions() const noexcept { return decisions_.load(std::memory_order_acquire); }
   std::string last_decision() const { return copy_of(last_decision_); }
   /// `chosen`: why it is live in the place of what is on the disk. `is_kept`: it is what was kept for this start.
-  void begin_with(Prepared& first, std::optional<Choice> chosen, bool is_kept);
+  void begin_with(Prepared& first, std::optional<VersionChoice> chosen, bool is_kept);
   /// Makes it live where `beside` is still live; false where it is not. Throws Error where there were more than so
   /// many `decisions`. `by`: PolicyEvent::by.
   bool go_live(Prepared& next, const std::shared_ptr<Release>& beside, std::optional<uint64_t> decisions,
@@ -151,7 +151,7 @@ class Releases : public std::enable_shared_from_this<Releases> {
   };
 
   Releases(std::shared_ptr<RuntimeCore> runtime, const char* what, std::string path, std::filesystem::path file);
-  Switches put_live(Prepared& next, const std::function<std::shared_ptr<const Choice>()>& choose);
+  Switches put_live(Prepared& next, const std::function<std::shared_ptr<const VersionChoice>()>& choose);
   void report_live(const Release& release, Switches switches, const char* by);
   StagedExchange stage(const Release& release, const Members& added);
   Switches exchange(StagedExchange changes, const std::shared_ptr<Release>& release) noexcept;

@@ -53,7 +53,7 @@ void Reloads::load_first() {
   random::Sequence of_trials(releases_.runtime().options().seed);
   const random::DrawFrom draws(&of_trials);
   std::optional<Error> failure;
-  std::optional<Choice> chosen;
+  std::optional<VersionChoice> chosen;
   std::optional<Prepared> first = first_chosen(chosen);
   if (!first) {
     try {
@@ -88,7 +88,7 @@ Prepared Reloads::first_kept(const Error& error) {
   return first;
 }
 
-static std::string told(const Choice& choice, const Release& release) {
+static std::string told(const VersionChoice& choice, const Release& release) {
   const char* how_long = "until what is on the disk changes";
   if (choice.by == ChosenBy::pin) how_long = "whatever is on the disk; `unpin` follows it again";
   if (choice.by == ChosenBy::trial) how_long = "and what is on the disk, which was refused then, is tried again";
@@ -99,7 +99,7 @@ static std::string told(const Choice& choice, const Release& release) {
 }
 
 /// What was live before a restart in the place of what is on the disk; nothing where that is to be followed.
-std::optional<Prepared> Reloads::first_chosen(std::optional<Choice>& chosen) {
+std::optional<Prepared> Reloads::first_chosen(std::optional<VersionChoice>& chosen) {
   Restart& restart = releases_.restart();
   auto [choice, trouble] = restart.find();
   if (!trouble.empty())

@@ -68,7 +68,7 @@ class Reloads {
  private:
   class Running;
 
-  std::optional<Prepared> first_chosen(std::optional<Choice>& chosen);
+  std::optional<Prepared> first_chosen(std::optional<VersionChoice>& chosen);
   Prepared first_kept(const Error& error);
   void retry_after_restart();
   Change look(bool retry);

@@ -41,22 +41,23 @@ void Restart::forget_choice_of_host(uint64_t decisions) {
   });
 }
 
-std::shared_ptr<const Choice> Restart::make(const Release& release, ChosenBy by, const std::string& reason) const {
+std::shared_ptr<const VersionChoice> Restart::make(const Release& release, ChosenBy by,
+                                                   const std::string& reason) const {
   const std::optional<Contents>& seen = releases_.reloads().observed_locked();
   const bool of_disk = seen && releases_.origin().holds(*seen, release);
   if (by != ChosenBy::pin && (of_disk || (by == ChosenBy::failure && !seen))) return nullptr;
   // A failed source that is gone may come back as it was.
   const bool is_gone = releases_.reloads().is_deleted() && by != ChosenBy::failure;
-  return std::make_shared<const Choice>(
-      Choice{by, release.number, release.contents, is_gone ? std::nullopt : seen, messages::one_line(reason)});
+  return std::make_shared<const VersionChoice>(
+      VersionChoice{by, release.number, release.contents, is_gone ? std::nullopt : seen, messages::one_line(reason)});
 }
 
-std::shared_ptr<const Choice> Restart::choice() const {
+std::shared_ptr<const VersionChoice> Restart::choice() const {
   const std::lock_guard lock(releases_.mutex());
   return choice_;
 }
 
-std::shared_ptr<const Choice> Restart::after_reload(const Release& release, bool pinned) const {
+std::shared_ptr<const VersionChoice> Restart::after_reload(const Release& release, bool pinned) const {
   if (pinned) return make(release, ChosenBy::pin);
   return release.on_trial() && choice_ && choice_->retries(release.contents.source) ? choice_ : nullptr;
 }
@@ -82,7 +83,7 @@ void Restart::keep_choice() {
   {
     const std::lock_guard keeping(keeping_);
     const KeptChoices& kept = releases_.runtime().choices();
-    const std::shared_ptr<const Choice> chosen = choice();
+    const std::shared_ptr<const VersionChoice> chosen = choice();
     failure = chosen ? kept.keep(releases_.file(), *chosen) : kept.forget(releases_.file());
   }
   warn("cannot keep for a restart which version is live", failure);

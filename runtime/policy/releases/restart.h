@@ -16,7 +16,7 @@ class Restart {
  public:
   explicit Restart(Releases& releases) : releases_(releases) {}
 
-  std::shared_ptr<const Choice> choice() const;
+  std::shared_ptr<const VersionChoice> choice() const;
   /// By a reload that began after so many `decisions`, where there were no more since: a restart begins with what is on
   /// the disk.
   void select_disk(std::optional<uint64_t> decisions);
@@ -30,11 +30,11 @@ class Restart {
 
   // With the mutex of the Releases:
   /// What a restart is to begin with where `release` is live; null where the disk holds it.
-  std::shared_ptr<const Choice> make(const Release& release, ChosenBy by, const std::string& reason = {}) const;
-  void set(std::shared_ptr<const Choice> choice) noexcept { choice_ = std::move(choice); }
+  std::shared_ptr<const VersionChoice> make(const Release& release, ChosenBy by, const std::string& reason = {}) const;
+  void set(std::shared_ptr<const VersionChoice> choice) noexcept { choice_ = std::move(choice); }
   /// ... where a reload made it live. One that is on trial and was refused before is no choice yet: until the trial is
   /// over, a restart begins with the release before it again.
-  std::shared_ptr<const Choice> after_reload(const Release& release, bool pinned) const;
+  std::shared_ptr<const VersionChoice> after_reload(const Release& release, bool pinned) const;
   /// The trial of `live` is over. True where that ends the choice.
   bool settle(const Release& live) noexcept;
 
@@ -44,9 +44,9 @@ class Restart {
   void warn(const char* what, const std::string& failure) const;
 
   Releases& releases_;
-  std::shared_ptr<const Choice> choice_;  // under the mutex of the Releases
-  std::mutex keeping_;                    // what is written last is what was decided last
-  int kept_number_ = 0;                   // of the release whose contents were kept last; under keeping_
+  std::shared_ptr<const VersionChoice> choice_;  // under the mutex of the Releases
+  std::mutex keeping_;                           // what is written last is what was decided last
+  int kept_number_ = 0;                          // of the release whose contents were kept last; under keeping_
 };
 
 }  // namespace triage::policy

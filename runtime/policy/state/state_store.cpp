@@ -53,7 +53,7 @@ void StateStore::replace(StateOfKeys all) {
   decltype(by_key_) by_key;
   const size_t first = all.size() - std::min(all.size(), most_keys_);
   for (size_t i = first; i < all.size(); ++i) {
-    slots.push_back(std::make_shared<Slot>(all[i].first));
+    slots.push_back(std::make_shared<StateSlot>(all[i].first));
     slots.back()->state = std::move(all[i].second);
     by_key[slots.back()->key] = std::prev(slots.end());
   }
@@ -86,22 +86,22 @@ void StateStore::keep_only(const Fits& wanted) {
 }
 
 void StateStore::take_over(const StateStore& other, const Fits& fits) {
-  struct Taken {
+  struct TakenOverState {
     std::string key;
     KeptState state;
     Clock::time_point used, kept;
   };
-  std::vector<Taken> taken;
+  std::vector<TakenOverState> taken;
   {
     const std::lock_guard lock(other.mutex_);
     for (const auto& slot : other.slots_)
       if (slot->state && !other.is_old(*slot)) taken.push_back({slot->key, slot->state, slot->used, slot->kept});
   }
   const std::lock_guard lock(mutex_);
-  for (const Taken& of : taken) {
+  for (const TakenOverState& of : taken) {
     const auto found = by_key_.find(of.key);
     const bool is_new = found == by_key_.end();
-    Slot& slot = is_new ? add(of.key) : **found->second;
+    StateSlot& slot = is_new ? add(of.key) : **found->second;
     const bool is_later = !slot.state || of.kept > slot.kept;
     slot.state = joined(is_later ? of.state : slot.state, is_later ? slot.state : of.state, fits);
     slot.used = is_new ? of.used : std::max(slot.used, of.used);
@@ -148,14 +148,14 @@ void StateStore::drop_old() {
 }
 
 /// With mutex_ held: at the end.
-StateStore::Slot& StateStore::add(std::string_view key) {
-  Slots added = {std::make_shared<Slot>(key)};
+StateStore::StateSlot& StateStore::add(std::string_view key) {
+  Slots added = {std::make_shared<StateSlot>(key)};
   by_key_[added.back()->key] = added.begin();
   slots_.splice(slots_.end(), added);
   return *slots_.back();
 }
 
-std::shared_ptr<StateStore::Slot> StateStore::use(std::string_view key) {
+std::shared_ptr<StateStore::StateSlot> StateStore::use(std::string_view key) {
   const std::lock_guard lock(mutex_);
   auto found = by_key_.find(key);
   if (found != by_key_.end() && is_old(**found->second) && found->second->use_count() == 1) {
@@ -166,7 +166,7 @@ std::shared_ptr<StateStore::Slot> StateStore::use(std::string_view key) {
     slots_.splice(slots_.end(), slots_, found->second);
   else
     add(key);
-  std::shared_ptr<Slot> slot = slots_.back();
+  std::shared_ptr<StateSlot> slot = slots_.back();
   slot->used = Clock::now();
   drop_old();
   return slot;

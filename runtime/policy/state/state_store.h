@@ -54,20 +54,20 @@ class StateStore {
  private:
   friend class StateTurn;
   using Clock = std::chrono::steady_clock;
-  struct Slot {
-    explicit Slot(std::string_view of) : key(of) {}
+  struct StateSlot {
+    explicit StateSlot(std::string_view of) : key(of) {}
     const std::string key;
     capture::OwnedMutex turn;  // held by the call that runs with it
     KeptState state;           // this and `used` under mutex_; null: no call has come to its end
     Clock::time_point used = Clock::now(), kept = used;  // `kept`: when a call, or the host, gave it the state
   };
-  using Slots = std::list<std::shared_ptr<Slot>>;
+  using Slots = std::list<std::shared_ptr<StateSlot>>;
 
-  std::shared_ptr<Slot> use(std::string_view key);
-  Slot& add(std::string_view key);
+  std::shared_ptr<StateSlot> use(std::string_view key);
+  StateSlot& add(std::string_view key);
   void erase(Slots::iterator slot);
   void drop_old();
-  bool is_old(const Slot& slot) const {
+  bool is_old(const StateSlot& slot) const {
     return age_.count() > 0 && std::chrono::duration_cast<std::chrono::seconds>(Clock::now() - slot.used) >= age_;
   }
 
@@ -98,7 +98,7 @@ class StateTurn {
 
  private:
   StateStore& store_;
-  std::shared_ptr<StateStore::Slot> slot_;
+  std::shared_ptr<StateStore::StateSlot> slot_;
 };
 
 }  // namespace triage::policy

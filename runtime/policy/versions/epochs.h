@@ -46,13 +46,13 @@ class Epochs {
   }
 
  private:
-  struct alignas(64) Stripe {
+  struct alignas(64) ReaderStripe {
     std::atomic<uint32_t> readers[2] = {0, 0};
   };
 
   std::atomic<uint32_t> phase_{0};
   uint64_t flipped_ = 0;  // the latest look in which it was
-  std::array<Stripe, stripe_count> stripes_;
+  std::array<ReaderStripe, stripe_count> stripes_;
 };
 
 /// The wait for all who might still read a pointer that has been replaced. Make it after the replacement.

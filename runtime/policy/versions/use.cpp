@@ -5,7 +5,7 @@
 
 namespace triage::policy {
 
-void Use::note(const RunOptions& options) noexcept {
+void PolicyUsage::note(const RunOptions& options) noexcept {
   const auto note = [](std::atomic<bool>& noted, bool now) {
     if (noted.load(std::memory_order_relaxed) != now) noted.store(now, std::memory_order_relaxed);
   };
@@ -16,7 +16,7 @@ void Use::note(const RunOptions& options) noexcept {
       donated_.fetch_or(bit, std::memory_order_relaxed);
 }
 
-std::vector<size_t> Use::donated() const {
+std::vector<size_t> PolicyUsage::donated() const {
   std::vector<size_t> inputs;
   for (size_t index = 0; index < 64; ++index)
     if (donated_.load(std::memory_order_relaxed) >> index & 1) inputs.push_back(index);

@@ -8,7 +8,7 @@
 namespace triage::policy {
 
 /// How hosts call a policy: versions to come are made ready for calls like these. Thread-safe, without a lock.
-class Use {
+class PolicyUsage {
  public:
   void note(const RunOptions& options) noexcept;
   /// The inputs, of the first 64, that some call has donated.

@@ -27,7 +27,7 @@ size_t stops_of(const std::string& source) {
   Fixture policy(options);
   size_t stops = 0;
   try {
-    State& state = policy.state();
+    ScriptState& state = policy.state();
     const Budget budget(state);
     in_protected_call(state.lua(), [&](lua_State* L) {
       push_chunk(state, source, "@policy.lua");

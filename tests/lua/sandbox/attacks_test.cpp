@@ -90,7 +90,7 @@ bool is_expected(const Attack& attack, const std::string& outcome) {
 // --- the process that is attacked
 
 /// What the script's error says, or "ok".
-std::string outcome_of(State& state, const std::string& source) {
+std::string outcome_of(ScriptState& state, const std::string& source) {
   try {
     Budget budget(state);
     in_protected_call(state.lua(), [&](lua_State*) {

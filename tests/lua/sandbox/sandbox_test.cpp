@@ -29,7 +29,7 @@ StateOptions policy_options() {
 }
 
 /// Runs a chunk in a policy's state and returns its first result.
-std::string run_in(State& state, const std::string& source) {
+std::string run_in(ScriptState& state, const std::string& source) {
   std::string result;
   Budget budget(state);
   in_protected_call(state.lua(), [&](lua_State* L) {
@@ -44,11 +44,11 @@ std::string run_in(State& state, const std::string& source) {
 }
 
 std::string run(const std::string& source) {
-  State state(policy_options());
+  ScriptState state(policy_options());
   return run_in(state, source);
 }
 
-std::string error_of(State& state, const std::string& source) {
+std::string error_of(ScriptState& state, const std::string& source) {
   try {
     run_in(state, source);
     return "";
@@ -58,7 +58,7 @@ std::string error_of(State& state, const std::string& source) {
 }
 
 std::string error_of(const std::string& source) {
-  State state(policy_options());
+  ScriptState state(policy_options());
   return error_of(state, source);
 }
 
@@ -67,7 +67,7 @@ std::string error_of(const std::string& source) {
 void check_stopped(const std::string& attack, const char* expected) {
   INFO(attack);
   {
-    State state(policy_options());
+    ScriptState state(policy_options());
     const std::string message = error_of(state, attack);
     CHECK_MESSAGE(message.find(expected) != std::string::npos,
                   "expected '" << expected << "', got '" << message << "'");
@@ -141,7 +141,7 @@ TEST_CASE("sandbox: a million parentheses are a syntax error") {
 TEST_CASE("sandbox: an allocator that never refuses keeps Lua 5.4.4 from using freed memory") {
   StateOptions options = policy_options();
   options.limits = {2'000'000'000, 60.0, 2u << 20, 0};
-  State state(options);
+  ScriptState state(options);
   error_of(state,
            "for r = 1, 400 do local t = setmetatable({}, setmetatable({__newindex = {}}, {__mode = 'v'})) "
            "for k = 1, 4096 do t[k] = 1 end end");
@@ -248,14 +248,14 @@ TEST_CASE("sandbox: what a call allocates is charged before it does, with its wo
 TEST_CASE("sandbox: a call that may take longer than the budget of time is not begun") {
   StateOptions options = policy_options();
   options.limits.tensor_bytes = size_t{1} << 30;
-  State state(options);
+  ScriptState state(options);
   const std::string message =
       error_of(state, "local x = torch.ones({1500, 1}):expand({1500, 1500}) return x:matmul(x)");
   CHECK_MESSAGE(message.find("may take") != std::string::npos, message);
 }
 
 TEST_CASE("sandbox: two policies share nothing") {
-  State a(policy_options()), b(policy_options());
+  ScriptState a(policy_options()), b(policy_options());
   run_in(a, "shared = 5");
   CHECK(run_in(a, "return shared") == "5");
   CHECK(run_in(b, "return shared") == "nil");

@@ -15,7 +15,7 @@ std::string transcript(bool sandboxed, const std::string& source) {
   options.sandboxed = sandboxed;
   options.path = "script.lua";
   options.limits = {0, 0.0, 0, 0};
-  State state(options);
+  ScriptState state(options);
   std::string text;
   in_protected_call(state.lua(), [&](lua_State* L) {
     ChunkOptions chunk;

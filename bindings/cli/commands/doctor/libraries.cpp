@@ -22,12 +22,12 @@ namespace {
 
 /// Files of this process whose name begins with one of `names`.
 std::set<std::string> loaded_libraries(const std::vector<std::string>& names) {
-  struct Search {
+  struct LibrarySearch {
     const std::vector<std::string>& names;
     std::set<std::string> found;
   } search{names, {}};
   const auto visit = [](dl_phdr_info* info, size_t, void* data) {
-    auto& [wanted, found] = *static_cast<Search*>(data);
+    auto& [wanted, found] = *static_cast<LibrarySearch*>(data);
     const std::string_view file = info->dlpi_name ? info->dlpi_name : "";
     const std::string_view name = file.substr(file.rfind('/') + 1);
     for (const std::string& start : wanted)

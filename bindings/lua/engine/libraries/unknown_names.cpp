@@ -95,7 +95,7 @@ std::string unknown_global(lua_State* L, const std::string& name, const std::vec
 }
 
 /// Pushes environment[root]; false and nothing where it has none.
-bool push_global(lua_State* L, State& state, const std::string& name) {
+bool push_global(lua_State* L, ScriptState& state, const std::string& name) {
   state.push_environment();
   lua_pushlstring(L, name.data(), name.size());
   const bool found = lua_rawget(L, -2) != LUA_TNIL;
@@ -110,7 +110,7 @@ int get_field(lua_State* L) {
 }
 
 /// What is wrong with the last name of a path such as "err.NAM"; empty where nothing is, or an earlier one is to blame.
-std::string unknown_field(lua_State* L, State& state, const std::string& path) {
+std::string unknown_field(lua_State* L, ScriptState& state, const std::string& path) {
   const int top = lua_gettop(L);
   size_t end = path.find('.');
   std::string complaint;
@@ -137,14 +137,14 @@ std::string unknown_field(lua_State* L, State& state, const std::string& path) {
   return complaint;
 }
 
-std::vector<std::string> environment_names(lua_State* L, State& state) {
+std::vector<std::string> environment_names(lua_State* L, ScriptState& state) {
   state.push_environment();
   std::vector<std::string> names = keys_of(L, -1);
   lua_pop(L, 1);
   return names;
 }
 
-bool has_global(lua_State* L, State& state, const std::string& name) {
+bool has_global(lua_State* L, ScriptState& state, const std::string& name) {
   if (!push_global(L, state, name)) return false;
   lua_pop(L, 1);
   return true;
@@ -185,7 +185,7 @@ void tell_once(const std::string& path, int line, int column, const std::string&
 }
 
 /// Of a name that is nil here and stands for something in Python; empty for other names.
-std::string foreign_name(lua_State* L, State& state, const GlobalRead& read) {
+std::string foreign_name(lua_State* L, ScriptState& state, const GlobalRead& read) {
   if (rewriter::hint_of_name(read.path).empty()) return {};
   if (is_field(read)) return unknown_field(L, state, read.path);
   return has_global(L, state, read.path) ? "" : unknown_global(L, read.path, {});
@@ -201,7 +201,7 @@ std::vector<UnknownName> unknown_names(std::string_view source, const std::strin
   std::vector<UnknownName> unknown;
   StateOptions options;
   options.path = path;
-  const std::unique_ptr<State> state = make_script_state(std::move(options), {});
+  const std::unique_ptr<ScriptState> state = make_script_state(std::move(options), {});
   in_protected_call(state->lua(), [&](lua_State* L) {
     add_code_fields(L, rewriter::declared_codes(source, "@" + path));
     add_code_fields(L, codes);
@@ -223,7 +223,7 @@ std::vector<UnknownName> unknown_names(std::string_view source, const std::strin
   return unknown;
 }
 
-bool refuse_unknown_globals(State& state, std::string_view source, const std::string& path, bool has_run) {
+bool refuse_unknown_globals(ScriptState& state, std::string_view source, const std::string& path, bool has_run) {
   const auto look_at_clock = [&](size_t) { charge(state.lua(), 0); };
   const rewriter::GlobalReads names = rewriter::global_reads(source, "@" + path, {true, look_at_clock});
   const bool has_modules = std::any_of(names.reads.begin(), names.reads.end(),

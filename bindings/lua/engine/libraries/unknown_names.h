@@ -25,6 +25,6 @@ std::vector<UnknownName> unknown_names(std::string_view source, const std::strin
 /// Throws LoadError for the first global that the source calls, indexes or reckons with, and that neither it nor the
 /// environment of `state` has. Quiet where the source may make globals in ways that its text does not show. False where
 /// it is to be asked again once the source has run (`has_run`): its modules may define what it uses.
-bool refuse_unknown_globals(State& state, std::string_view source, const std::string& path, bool has_run = false);
+bool refuse_unknown_globals(ScriptState& state, std::string_view source, const std::string& path, bool has_run = false);
 
 }  // namespace triage::lua

@@ -176,7 +176,7 @@ void note_declared_flags(const Signature& signature, at::ArrayRef<at::Tensor> in
 }  // namespace
 
 LuaScript::LuaScript(std::string_view source, const ScriptOptions& options,
-                     const std::function<void(State&)>& prepare) {
+                     const std::function<void(ScriptState&)>& prepare) {
   check_lua_library();
   const c10::InferenceMode outside(false);  // what the script makes now must serve calls with gradients too
   StateOptions state_options;

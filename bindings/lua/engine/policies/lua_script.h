@@ -18,7 +18,8 @@ namespace triage::lua {
 class LuaScript final : public Script, public capsule::HasState {
  public:
   /// Loads under budget. `prepare` may add to the interpreter before the source runs. Throws LoadError, LimitError.
-  LuaScript(std::string_view source, const ScriptOptions& options, const std::function<void(State&)>& prepare = {});
+  LuaScript(std::string_view source, const ScriptOptions& options,
+            const std::function<void(ScriptState&)>& prepare = {});
   ~LuaScript() override;
 
   const std::string& name() const override { return policy_.name; }
@@ -63,7 +64,7 @@ class LuaScript final : public Script, public capsule::HasState {
   std::optional<capture::ProtectInputs> protect_given();
   void check_state(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> results) const;
 
-  std::unique_ptr<State> state_;
+  std::unique_ptr<ScriptState> state_;
   capture::HostMemory given_;  // tensors of the host
   bool has_given_ = false;
   PolicyDefinition policy_;

@@ -141,7 +141,7 @@ int load_table(lua_State* L) {
 
 }  // namespace
 
-FilesOfLoad::FilesOfLoad(State& state, const ScriptOptions& options) : state_(state), options_(options) {
+FilesOfLoad::FilesOfLoad(ScriptState& state, const ScriptOptions& options) : state_(state), options_(options) {
   in_protected_call(state.lua(), [&](lua_State* L) {
     lua_pushlightuserdata(L, this);
     lua_rawsetp(L, LUA_REGISTRYINDEX, &kFiles);
@@ -165,7 +165,7 @@ std::string FilesOfLoad::shown(const std::string& name) const {
   return (std::filesystem::path(options_.path).parent_path() / name).string();
 }
 
-void add_policy_files(State& state) {
+void add_policy_files(ScriptState& state) {
   in_protected_call(state.lua(), [&](lua_State* L) {
     push_limited(L, "require", guarded<require_module>, 1);
     state.define("require");

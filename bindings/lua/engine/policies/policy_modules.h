@@ -13,17 +13,17 @@ namespace triage::lua {
 ///
 ///     require "checks"         the value of lib/checks.lua, which runs once for each version of the policy
 ///     torch.load("table.pt")   what is in the file, as for trusted scripts (torch_files.h); `FILE:KEY` one of several
-void add_policy_files(State& state);
+void add_policy_files(ScriptState& state);
 
 /// While one lives, the script is being loaded: it may read files.
 class FilesOfLoad {
  public:
-  FilesOfLoad(State& state, const ScriptOptions& options);
+  FilesOfLoad(ScriptState& state, const ScriptOptions& options);
   ~FilesOfLoad();
   FilesOfLoad(const FilesOfLoad&) = delete;
   FilesOfLoad& operator=(const FilesOfLoad&) = delete;
 
-  State& state() const { return state_; }
+  ScriptState& state() const { return state_; }
   /// The bytes of a file. Throws FileError.
   std::shared_ptr<const std::string> read(const std::string& name) const;
   /// How messages name a file of the folder.
@@ -37,7 +37,7 @@ class FilesOfLoad {
   std::vector<Module> modules;  // that were loaded
 
  private:
-  State& state_;
+  ScriptState& state_;
   const ScriptOptions& options_;
 };
 

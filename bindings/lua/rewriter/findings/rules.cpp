@@ -75,7 +75,7 @@ Ranges test_ranges(const Chunk& chunk, std::string_view source) {
 
 /// Where a rule is, what calls it (in natural Lua its keyword), and of which expression or at which byte it is
 /// announced.
-struct Site {
+struct RuleSite {
   size_t place;
   std::string called;
   const Expression* expression = nullptr;
@@ -100,9 +100,9 @@ class Lines {
 };
 
 /// The branches of each `if` of natural Lua.
-std::vector<Site> arms(const Chunk& chunk, std::string_view source) {
+std::vector<RuleSite> arms(const Chunk& chunk, std::string_view source) {
   constexpr size_t then = std::string_view("then").size(), otherwise = std::string_view("else").size();
-  std::vector<Site> sites;
+  std::vector<RuleSite> sites;
   if (!is_natural(chunk, source)) return sites;
   const Lines lines(source);
   for (const Statement& s : chunk.statements) {
@@ -134,18 +134,18 @@ void add_rules(std::vector<Rule>& rules, const Expression& e, const std::string&
 Rules find_rules(std::string_view source, std::string_view chunk_name) {
   const std::unique_ptr<Chunk> chunk = parse(source, chunk_name, {});
   const Ranges tests = test_ranges(*chunk, source);
-  std::vector<Site> sites = arms(*chunk, source);
-  std::erase_if(sites, [&](const Site& arm) { return tests.hold(arm.place, arm.begins); });
+  std::vector<RuleSite> sites = arms(*chunk, source);
+  std::erase_if(sites, [&](const RuleSite& arm) { return tests.hold(arm.place, arm.begins); });
   for (const Expression& e : chunk->expressions) {
     const std::string called = rule_called(e);
     const size_t place = e.kind == ExpressionKind::MethodCall ? e.op_begin : e.begin;
     if (!tests.hold(e.begin, e.end) && (is_branch(e) || !called.empty())) sites.push_back({place, called, &e, {}, 0});
   }
-  std::stable_sort(sites.begin(), sites.end(), [](const Site& a, const Site& b) { return a.place < b.place; });
+  std::stable_sort(sites.begin(), sites.end(), [](const RuleSite& a, const RuleSite& b) { return a.place < b.place; });
 
   Rules found;
   std::vector<size_t> indices;
-  for (const Site& site : sites) {
+  for (const RuleSite& site : sites) {
     indices.push_back(found.rules.size());
     if (site.expression)
       add_rules(found.rules, *site.expression, site.called);

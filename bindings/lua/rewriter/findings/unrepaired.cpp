@@ -102,7 +102,7 @@ const auto& kFreezing = *new Names{"err.map_ok", "err.and_then", "err.bind"};
 bool is_torch(std::string_view path) { return path.substr(0, 6) == "torch."; }
 
 /// Where a value was searched for bad rows.
-struct Search {
+struct BadRowSearch {
   std::string variable, by;
   int line = 0;
   std::set<std::string> codes;  // as which they were recorded; empty: not known
@@ -111,9 +111,9 @@ struct Search {
 
 /// What a local function does with its parameters, by their places.
 struct Summary {
-  std::map<size_t, Search> searches;  // looks for bad rows
-  std::set<size_t> weighs;            // hands the rows as they are to a layer
-  int passes = -1;                    // gives it back, bad rows and all, as the first result
+  std::map<size_t, BadRowSearch> searches;  // looks for bad rows
+  std::set<size_t> weighs;                  // hands the rows as they are to a layer
+  int passes = -1;                          // gives it back, bad rows and all, as the first result
 };
 
 /// What is known of the variables of a file before values are followed.
@@ -167,11 +167,11 @@ class BadRowFollower {
     depth_--;
   }
 
-  std::optional<Search> found_for(const std::vector<Expression*>& values, size_t i) const {
+  std::optional<BadRowSearch> found_for(const std::vector<Expression*>& values, size_t i) const {
     return i < values.size() ? found(*values[i]) : std::nullopt;  // only the first result of a call is data
   }
 
-  void assign(const Variable* variable, const std::optional<Search>& search) {
+  void assign(const Variable* variable, const std::optional<BadRowSearch>& search) {
     if (!variable) return;
     if (search)
       unrepaired_[variable] = *search;
@@ -182,13 +182,13 @@ class BadRowFollower {
   // --- where bad rows go
 
   /// The search whose bad rows may still be in the value of the expression.
-  std::optional<Search> found(const Expression& whole) const {
+  std::optional<BadRowSearch> found(const Expression& whole) const {
     const Expression* e = &whole;
     while (true) {
       switch (e->kind) {
         case ExpressionKind::Name: {
           const auto known = unrepaired_.find(e->variable);
-          return known == unrepaired_.end() ? std::nullopt : std::optional<Search>(known->second);
+          return known == unrepaired_.end() ? std::nullopt : std::optional<BadRowSearch>(known->second);
         }
         case ExpressionKind::Parenthesized:
           break;
@@ -212,7 +212,7 @@ class BadRowFollower {
     }
   }
 
-  std::optional<Search> found_in_result(const Expression& call) const {
+  std::optional<BadRowSearch> found_in_result(const Expression& call) const {
     const std::string path = called_global(call);
     if (path == "fix") return left_by_fix(call);
     if (kFreezing.count(path) && call.items.size() > 1) return found(*call.items[1]);
@@ -228,7 +228,7 @@ class BadRowFollower {
     return passes ? found_in_arguments(call.items) : std::nullopt;
   }
 
-  std::optional<Search> found_in_arguments(const std::vector<Expression*>& arguments) const {
+  std::optional<BadRowSearch> found_in_arguments(const std::vector<Expression*>& arguments) const {
     for (const Expression* const argument : arguments) {
       const bool list = argument->kind == ExpressionKind::Table;
       if (auto search = list ? found_in_arguments(argument->items) : found(*argument)) return search;
@@ -237,7 +237,7 @@ class BadRowFollower {
   }
 
   /// `fix(z, f, loc, {codes = {err.NAN}})` leaves what was recorded as something else.
-  std::optional<Search> left_by_fix(const Expression& call) const {
+  std::optional<BadRowSearch> left_by_fix(const Expression& call) const {
     if (call.items.size() < 4 || call.items[3]->kind != ExpressionKind::Table) return std::nullopt;
     const Expression& options = *call.items[3];
     for (size_t i = 0; i < options.items.size(); i++) {
@@ -253,13 +253,13 @@ class BadRowFollower {
   }
 
   /// The bad rows, and nothing else.
-  std::optional<Search> taken(const Expression& call, const std::string& by) const {
+  std::optional<BadRowSearch> taken(const Expression& call, const std::string& by) const {
     if (call.items.size() < 2) return std::nullopt;
     if (auto search = found(*call.items[1])) return search;
     return search_of(*call.items[1], {"", by, call.line, {}, -1});
   }
 
-  static std::optional<Search> search_of(const Expression& e, Search search) {
+  static std::optional<BadRowSearch> search_of(const Expression& e, BadRowSearch search) {
     if (e.kind != ExpressionKind::Name || !e.variable) return std::nullopt;
     search.variable = e.text;
     search.parameter = -1;
@@ -316,7 +316,7 @@ class BadRowFollower {
     }
   }
 
-  void warn(const Expression& e, const Search& search, const std::string& into) {
+  void warn(const Expression& e, const BadRowSearch& search, const std::string& into) {
     if (search.parameter >= 0) summary_.weighs.insert(static_cast<size_t>(search.parameter));
     if (search.by.empty()) return;  // a parameter that nobody searched, as yet
     warnings_.push_back(
@@ -359,7 +359,7 @@ class BadRowFollower {
 
   void note_search(const Expression& e, const std::string& by, int line, const std::set<std::string>& codes) {
     if (e.kind != ExpressionKind::Name || !e.variable) return;
-    Search search = {e.text, by, line, codes, -1};
+    BadRowSearch search = {e.text, by, line, codes, -1};
     for (const auto* const earlier : {&unrepaired_, &searched_}) {  // flag_nan, then flag_inf: both are left to repair
       const auto known = earlier->find(e.variable);
       if (known == earlier->end()) continue;
@@ -389,7 +389,7 @@ class BadRowFollower {
   }
 
   const KnownVariables& known_;
-  std::map<const Variable*, Search> unrepaired_, searched_;
+  std::map<const Variable*, BadRowSearch> unrepaired_, searched_;
   std::vector<Warning> warnings_;
   const Function* summed_ = nullptr;
   Summary summary_;

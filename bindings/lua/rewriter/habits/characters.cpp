@@ -9,12 +9,12 @@
 namespace triage::lua::rewriter {
 namespace {
 
-struct Range {
+struct CharacterRange {
   uint32_t first, last;
   std::string_view name, instead;  // an empty `instead`: delete it
 };
 
-constexpr std::array kCharacters = std::to_array<Range>({
+constexpr std::array kCharacters = std::to_array<CharacterRange>({
     {0xA0, 0xA0, "a non-breaking space", "a space"},
     {0xAB, 0xAB, "an angle quotation mark", "\""},
     {0xAD, 0xAD, "a soft hyphen", ""},
@@ -68,8 +68,9 @@ std::string said_of(uint32_t code) {
   constexpr uint32_t first_wide = 0xFF01, last_wide = 0xFF5E, to_ascii = 0xFEE0;
   if (code >= first_wide && code <= last_wide)
     return "a wide character; write " + std::string(1, static_cast<char>(code - to_ascii));
-  const auto* const found = std::find_if(kCharacters.begin(), kCharacters.end(),
-                                         [&](const Range& each) { return code >= each.first && code <= each.last; });
+  const auto* const found = std::find_if(kCharacters.begin(), kCharacters.end(), [&](const CharacterRange& each) {
+    return code >= each.first && code <= each.last;
+  });
   if (found == kCharacters.end()) return "no character of Lua; names have the letters a-z and A-Z, digits and _";
   return std::string(found->name) + (found->instead.empty() ? "; delete it" : "; write " + std::string(found->instead));
 }

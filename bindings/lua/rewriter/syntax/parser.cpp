@@ -21,15 +21,15 @@ bool has_many_values(const Expression& expression) {
 }  // namespace
 
 std::unique_ptr<Chunk> parse(std::string_view source, std::string_view chunk_name, const ParseOptions& options) {
-  return Parser(source, chunk_name, options).parse_chunk();
+  return LuaParser(source, chunk_name, options).parse_chunk();
 }
 
-Parser::Parser(std::string_view source, std::string_view chunk_name, const ParseOptions& options)
+LuaParser::LuaParser(std::string_view source, std::string_view chunk_name, const ParseOptions& options)
     : TokenStream(source, chunk_name, options),
       chunk_(std::make_unique<Chunk>()),
       scopes_([this](const std::string& message) { fail_meaning(message); }, work_) {}
 
-std::unique_ptr<Chunk> Parser::parse_chunk() {
+std::unique_ptr<Chunk> LuaParser::parse_chunk() {
   chunk_->start = lexer_.start();
   chunk_->main = &chunk_->functions.emplace_back();
   chunk_->main->is_vararg = true;
@@ -43,12 +43,12 @@ std::unique_ptr<Chunk> Parser::parse_chunk() {
   return std::move(chunk_);
 }
 
-bool Parser::at_block_end(bool with_until) const {
+bool LuaParser::at_block_end(bool with_until) const {
   return at(TokenKind::Else) || at(TokenKind::Elseif) || at(TokenKind::End) || at(TokenKind::EndOfFile) ||
          (with_until && at(TokenKind::Until));
 }
 
-Block* Parser::parse_statements() {
+Block* LuaParser::parse_statements() {
   Block* const block = &chunk_->blocks.emplace_back();
   while (!at_block_end(true)) {
     const bool last = at(TokenKind::Return);
@@ -58,19 +58,19 @@ Block* Parser::parse_statements() {
   return block;
 }
 
-Block* Parser::parse_block(bool is_loop) {
+Block* LuaParser::parse_block(bool is_loop) {
   scopes_.open_block(is_loop);
   Block* const block = parse_statements();
   scopes_.close_block();
   return block;
 }
 
-void Parser::finish(Statement& statement) {
+void LuaParser::finish(Statement& statement) {
   statement.end = previous_end_;
   statement.end_line = previous_line_;
 }
 
-void Parser::parse_statement(Block& block) {
+void LuaParser::parse_statement(Block& block) {
   const Level level(*this);
   if (accept(';')) return;
   Statement& statement = chunk_->statements.emplace_back();
@@ -79,13 +79,13 @@ void Parser::parse_statement(Block& block) {
   statement.begin = token_.begin;
   // A label is entered first: parse_label reads the empty statements behind it.
   block.statements.push_back(&statement);
-  using Parse = void (Parser::*)(Statement&);
+  using Parse = void (LuaParser::*)(Statement&);
   static constexpr std::pair<TokenKind, Parse> kinds[] = {
-      {TokenKind::If, &Parser::parse_if},         {TokenKind::While, &Parser::parse_while},
-      {TokenKind::Do, &Parser::parse_do},         {TokenKind::For, &Parser::parse_for},
-      {TokenKind::Repeat, &Parser::parse_repeat}, {TokenKind::Function, &Parser::parse_function_statement},
-      {TokenKind::Local, &Parser::parse_local},   {TokenKind::Return, &Parser::parse_return},
-      {TokenKind::Break, &Parser::parse_goto},    {TokenKind::Goto, &Parser::parse_goto}};
+      {TokenKind::If, &LuaParser::parse_if},         {TokenKind::While, &LuaParser::parse_while},
+      {TokenKind::Do, &LuaParser::parse_do},         {TokenKind::For, &LuaParser::parse_for},
+      {TokenKind::Repeat, &LuaParser::parse_repeat}, {TokenKind::Function, &LuaParser::parse_function_statement},
+      {TokenKind::Local, &LuaParser::parse_local},   {TokenKind::Return, &LuaParser::parse_return},
+      {TokenKind::Break, &LuaParser::parse_goto},    {TokenKind::Goto, &LuaParser::parse_goto}};
   const auto* const found =
       std::find_if(std::begin(kinds), std::end(kinds), [&](const auto& kind) { return at(kind.first); });
   if (found != std::end(kinds))
@@ -97,14 +97,14 @@ void Parser::parse_statement(Block& block) {
   finish(statement);
 }
 
-void Parser::parse_do(Statement& statement) {
+void LuaParser::parse_do(Statement& statement) {
   statement.kind = StatementKind::Do;
   advance();
   statement.blocks.push_back(parse_block());
   expect_closing(TokenKind::End, TokenKind::Do, statement.line);
 }
 
-void Parser::parse_if(Statement& statement) {
+void LuaParser::parse_if(Statement& statement) {
   statement.kind = StatementKind::If;
   do {
     bound(statement.values.size(), bounds::kArms, "`elseif` in one `if`");
@@ -122,7 +122,7 @@ void Parser::parse_if(Statement& statement) {
   expect_closing(TokenKind::End, TokenKind::If, statement.line);
 }
 
-void Parser::parse_while(Statement& statement) {
+void LuaParser::parse_while(Statement& statement) {
   statement.kind = StatementKind::While;
   advance();
   statement.values.push_back(parse_expression());
@@ -133,7 +133,7 @@ void Parser::parse_while(Statement& statement) {
   scopes_.close_block();
 }
 
-void Parser::parse_for(Statement& statement) {
+void LuaParser::parse_for(Statement& statement) {
   scopes_.open_block(true);
   advance();
   const std::string name = expect_name();
@@ -158,7 +158,7 @@ void Parser::parse_for(Statement& statement) {
   scopes_.close_block();
 }
 
-void Parser::parse_numeric_for(Statement& statement) {
+void LuaParser::parse_numeric_for(Statement& statement) {
   advance();
   statement.values.push_back(parse_expression());
   expect(',');
@@ -166,7 +166,7 @@ void Parser::parse_numeric_for(Statement& statement) {
   if (accept(',')) statement.values.push_back(parse_expression());
 }
 
-void Parser::parse_generic_for(Statement& statement, const std::string& first_name) {
+void LuaParser::parse_generic_for(Statement& statement, const std::string& first_name) {
   statement.variables.push_back(new_variable(first_name));
   while (accept(',')) {
     const std::string name = expect_name();
@@ -176,7 +176,7 @@ void Parser::parse_generic_for(Statement& statement, const std::string& first_na
   statement.values = parse_expressions();
 }
 
-void Parser::parse_repeat(Statement& statement) {
+void LuaParser::parse_repeat(Statement& statement) {
   statement.kind = StatementKind::Repeat;
   advance();
   scopes_.open_block(true);
@@ -188,7 +188,7 @@ void Parser::parse_repeat(Statement& statement) {
   scopes_.close_block();
 }
 
-void Parser::parse_function_statement(Statement& statement) {
+void LuaParser::parse_function_statement(Statement& statement) {
   statement.kind = StatementKind::Function;
   const size_t keyword_begin = token_.begin;
   advance();
@@ -206,7 +206,7 @@ void Parser::parse_function_statement(Statement& statement) {
   check_not_constant(*target);
 }
 
-void Parser::parse_local(Statement& statement) {
+void LuaParser::parse_local(Statement& statement) {
   advance();
   if (!accept(TokenKind::Function)) {
     parse_local_variables(statement);
@@ -219,7 +219,7 @@ void Parser::parse_local(Statement& statement) {
   statement.function = parse_function_body(lexer_.line(), statement.begin, false);
 }
 
-void Parser::parse_attribute(Variable& variable) {
+void LuaParser::parse_attribute(Variable& variable) {
   if (!accept('<')) return;
   variable.attribute_begin = token_.begin;
   const std::string name = expect_name();
@@ -228,7 +228,7 @@ void Parser::parse_attribute(Variable& variable) {
   variable.attribute = name == "const" ? Variable::Attribute::Const : Variable::Attribute::Close;
 }
 
-void Parser::parse_local_variables(Statement& statement) {
+void LuaParser::parse_local_variables(Statement& statement) {
   statement.kind = StatementKind::Local;
   bool has_close = false;
   do {
@@ -253,7 +253,7 @@ void Parser::parse_local_variables(Statement& statement) {
   }
 }
 
-void Parser::parse_label(Block& block, Statement& statement) {
+void LuaParser::parse_label(Block& block, Statement& statement) {
   statement.kind = StatementKind::Label;
   advance();
   statement.label = expect_name();
@@ -264,14 +264,14 @@ void Parser::parse_label(Block& block, Statement& statement) {
   scopes_.add_label(statement.label, statement.line, at_block_end(false));
 }
 
-void Parser::parse_return(Statement& statement) {
+void LuaParser::parse_return(Statement& statement) {
   statement.kind = StatementKind::Return;
   advance();
   if (!at_block_end(true) && !at(';')) statement.values = parse_expressions();
   accept(';');
 }
 
-void Parser::parse_goto(Statement& statement) {
+void LuaParser::parse_goto(Statement& statement) {
   statement.kind = at(TokenKind::Break) ? StatementKind::Break : StatementKind::Goto;
   advance();
   const int line = statement.kind == StatementKind::Break ? statement.line : lexer_.line();
@@ -280,7 +280,7 @@ void Parser::parse_goto(Statement& statement) {
   scopes_.add_goto(statement.label, line);
 }
 
-void Parser::parse_expression_statement(Statement& statement) {
+void LuaParser::parse_expression_statement(Statement& statement) {
   Expression* const first = parse_suffixed();
   if (!at('=') && !at(',')) {
     if (first->kind != ExpressionKind::Call && first->kind != ExpressionKind::MethodCall) fail("syntax error");
@@ -302,12 +302,12 @@ void Parser::parse_expression_statement(Statement& statement) {
   statement.values = parse_expressions();
 }
 
-void Parser::check_assignable(const Expression& target) {
+void LuaParser::check_assignable(const Expression& target) {
   if (target.kind != ExpressionKind::Name && target.kind != ExpressionKind::Index) fail("syntax error");
   check_not_constant(target);
 }
 
-void Parser::check_not_constant(const Expression& target) {
+void LuaParser::check_not_constant(const Expression& target) {
   const bool by_name =
       target.kind == ExpressionKind::Name ? !target.variable : target.right->kind == ExpressionKind::String;
   const std::string& field = target.kind == ExpressionKind::Name ? target.text : target.right->text;
@@ -321,7 +321,7 @@ void Parser::check_not_constant(const Expression& target) {
 }
 
 /// `pending`: variables of the same declaration that are not visible yet.
-Variable* Parser::new_variable(const std::string& name, size_t pending) {
+Variable* LuaParser::new_variable(const std::string& name, size_t pending) {
   if (options_.policy && name == "_ENV")
     fail_meaning("a policy may not declare a variable named '_ENV': its environment is fixed; choose another name");
   if (scopes_.local_count() + static_cast<int>(pending) + 1 > kMaxLocals) {
@@ -336,7 +336,7 @@ Variable* Parser::new_variable(const std::string& name, size_t pending) {
   return &variable;
 }
 
-Function* Parser::parse_function_body(int line, size_t keyword_begin, bool is_method) {
+Function* LuaParser::parse_function_body(int line, size_t keyword_begin, bool is_method) {
   Function& function = chunk_->functions.emplace_back();
   bound(chunk_->functions.size(), bounds::kFunctions, "functions");
   function.id = static_cast<int>(chunk_->functions.size()) - 1;
@@ -357,7 +357,7 @@ Function* Parser::parse_function_body(int line, size_t keyword_begin, bool is_me
   return &function;
 }
 
-void Parser::parse_parameters(Function& function) {
+void LuaParser::parse_parameters(Function& function) {
   function.has_parameters = true;
   do {
     if (at(TokenKind::Name)) {

@@ -14,9 +14,9 @@ namespace triage::lua::rewriter {
 /// variables named `_ENV`.
 std::unique_ptr<Chunk> parse(std::string_view source, std::string_view chunk_name, const ParseOptions& options);
 
-class Parser : private TokenStream {
+class LuaParser : private TokenStream {
  public:
-  Parser(std::string_view source, std::string_view chunk_name, const ParseOptions& options);
+  LuaParser(std::string_view source, std::string_view chunk_name, const ParseOptions& options);
   std::unique_ptr<Chunk> parse_chunk();
 
  private:
@@ -26,7 +26,7 @@ class Parser : private TokenStream {
   /// One level of nesting; a chunk with too many is an error, not a crash.
   class Level {
    public:
-    explicit Level(Parser& parser) : parser_(parser) {
+    explicit Level(LuaParser& parser) : parser_(parser) {
       if (++parser_.depth_ > kMaxLevels)
         parser_.fail("C stack overflow: the chunk has too many syntax levels (more than " + std::to_string(kMaxLevels) +
                      ")");
@@ -36,7 +36,7 @@ class Parser : private TokenStream {
     Level& operator=(const Level&) = delete;
 
    private:
-    Parser& parser_;
+    LuaParser& parser_;
   };
 
   // blocks and statements

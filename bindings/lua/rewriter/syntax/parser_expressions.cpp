@@ -69,7 +69,7 @@ void set_operator(Expression& expression, const Token& token) {
 
 }  // namespace
 
-Expression* Parser::new_expression(ExpressionKind kind) {
+Expression* LuaParser::new_expression(ExpressionKind kind) {
   Expression& expression = chunk_->expressions.emplace_back();
   expression.kind = kind;
   expression.line = token_.line;
@@ -78,20 +78,20 @@ Expression* Parser::new_expression(ExpressionKind kind) {
   return &expression;
 }
 
-Expression* Parser::finish(Expression* expression) {
+Expression* LuaParser::finish(Expression* expression) {
   expression->end = previous_end_;
   expression->end_line = previous_line_;
   return expression;
 }
 
-std::vector<Expression*> Parser::parse_expressions() {
+std::vector<Expression*> LuaParser::parse_expressions() {
   std::vector<Expression*> expressions{parse_expression()};
   while (accept(',')) expressions.push_back(parse_expression());
   return expressions;
 }
 
 /// Reads while operators bind stronger than `limit`.
-Expression* Parser::parse_expression(int limit) {
+Expression* LuaParser::parse_expression(int limit) {
   const Level level(*this);
   Expression* left = unary_operator(token_) != Operator::None ? parse_unary() : parse_simple();
   for (size_t length = 1;; length++) {
@@ -109,7 +109,7 @@ Expression* Parser::parse_expression(int limit) {
   }
 }
 
-Expression* Parser::parse_unary() {
+Expression* LuaParser::parse_unary() {
   Expression* const whole = new_expression(ExpressionKind::Unary);
   whole->op = unary_operator(token_);
   set_operator(*whole, token_);
@@ -118,7 +118,7 @@ Expression* Parser::parse_unary() {
   return finish(whole);
 }
 
-Expression* Parser::parse_simple() {
+Expression* LuaParser::parse_simple() {
   static constexpr std::pair<TokenKind, ExpressionKind> literals[] = {
       {TokenKind::Number, ExpressionKind::Number}, {TokenKind::Integer, ExpressionKind::Integer},
       {TokenKind::String, ExpressionKind::String}, {TokenKind::Nil, ExpressionKind::Nil},
@@ -142,14 +142,14 @@ Expression* Parser::parse_simple() {
   return finish(function);
 }
 
-Expression* Parser::parse_name() {
+Expression* LuaParser::parse_name() {
   Expression* const name = new_expression(ExpressionKind::Name);
   name->text = expect_name();
   scopes_.resolve(*name);
   return finish(name);
 }
 
-Expression* Parser::parse_primary() {
+Expression* LuaParser::parse_primary() {
   if (at(TokenKind::Name)) return parse_name();
   if (!at('(')) fail("unexpected symbol");
   const int line = lexer_.line();
@@ -160,7 +160,7 @@ Expression* Parser::parse_primary() {
   return finish(whole);
 }
 
-Expression* Parser::parse_suffixed() {
+Expression* LuaParser::parse_suffixed() {
   Expression* expression = parse_primary();
   for (size_t length = 0;; length++) {
     bound(length, bounds::kChain, "fields and calls in one chain");
@@ -184,7 +184,7 @@ Expression* Parser::parse_suffixed() {
 }
 
 /// `object.name`, and in function statements `object:name`.
-Expression* Parser::parse_field(Expression* object) {
+Expression* LuaParser::parse_field(Expression* object) {
   Expression* const index = new_expression(ExpressionKind::Index);
   begin_with(*index, *object);
   set_operator(*index, token_);
@@ -196,7 +196,7 @@ Expression* Parser::parse_field(Expression* object) {
   return finish(index);
 }
 
-Expression* Parser::parse_call(Expression* callee) {
+Expression* LuaParser::parse_call(Expression* callee) {
   Expression* const call = new_expression(at(':') ? ExpressionKind::MethodCall : ExpressionKind::Call);
   begin_with(*call, *callee);
   call->left = callee;
@@ -225,7 +225,7 @@ Expression* Parser::parse_call(Expression* callee) {
   return finish(call);
 }
 
-Expression* Parser::parse_table() {
+Expression* LuaParser::parse_table() {
   const int line = lexer_.line();
   Expression* const table = new_expression(ExpressionKind::Table);
   expect('{');
@@ -237,7 +237,7 @@ Expression* Parser::parse_table() {
   return finish(table);
 }
 
-void Parser::parse_table_field(Expression& table) {
+void LuaParser::parse_table_field(Expression& table) {
   std::string key;
   if (at('[')) {
     advance();

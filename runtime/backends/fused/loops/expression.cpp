@@ -72,11 +72,11 @@ struct Writer {
 }  // namespace
 
 std::vector<bool> inlined_values(const Loops& loops) {
-  struct Use {
+  struct ValueUse {
     int count = 0;
     size_t by = 0;
   };
-  std::vector<Use> uses(loops.values.size());
+  std::vector<ValueUse> uses(loops.values.size());
   for (size_t i = 0; i < loops.values.size(); ++i)
     for (const Ref operand : loops.values[i].operands)
       ++uses[static_cast<size_t>(operand)].count, uses[static_cast<size_t>(operand)].by = i;

@@ -20,7 +20,7 @@ class Schedule {
     bool operator==(const Time& other) const { return pass == other.pass && step == other.step; }
   };
   /// Memory that an element value is kept in, since it is read again.
-  struct Kept {
+  struct ElementBuffer {
     bool output = false;   // it is one, and read back; else it is kept in scratch memory
     bool segment = false;  // only the segment at hand is kept
   };
@@ -89,7 +89,7 @@ class Schedule {
   std::map<std::tuple<int32_t, int, int>, std::vector<Ref>> reductions_;  // of a loop, in a pass, at a step
   int last_pass_ = 0;
   std::vector<int32_t> order_;
-  std::map<Ref, Kept> kept_;
+  std::map<Ref, ElementBuffer> kept_;
   std::map<size_t, Ref> early_;
 };
 

@@ -172,7 +172,7 @@ std::optional<int32_t> Extents::again(int32_t first, const std::vector<bool>& ou
   loops_.extents.push_back(made);
   Reshape same{first, static_cast<int32_t>(loops_.extents.size() - 1), {}};
   for (size_t dim = 0; dim < made.sizes.size(); ++dim)
-    same.sizes.push_back({Reshape::Size::From::dim, static_cast<int64_t>(dim)});
+    same.sizes.push_back({Reshape::ReshapeSize::From::dim, static_cast<int64_t>(dim)});
   loops_.reshapes.push_back(std::move(same));
   return loops_.reshapes.back().to;
 }

@@ -31,9 +31,9 @@ const std::vector<std::vector<Infix>>& infixes() {
   return levels;
 }
 
-class Parser {
+class FormulaParser {
  public:
-  explicit Parser(std::string_view text) : text_(text) {}
+  explicit FormulaParser(std::string_view text) : text_(text) {}
 
   Formula run() {
     choice();
@@ -163,6 +163,6 @@ bool Formula::is_condition() const {
   return steps.back().kind == FormulaStep::Kind::operation && row_of(steps.back().opcode).signature.back() == 'b';
 }
 
-Formula parse_formula(std::string_view text) { return Parser(text).run(); }
+Formula parse_formula(std::string_view text) { return FormulaParser(text).run(); }
 
 }  // namespace triage::fused

@@ -64,10 +64,10 @@ class Lowering : public LoopBuilder {
   /// take long.
   std::optional<Lowered> split_again(const Lowered& x, const std::vector<bool>& outside);
   /// The sizes that argument `argument`, a list, asks for; nothing where loops cannot find them.
-  std::optional<std::vector<Reshape::Size>> asked_sizes(size_t argument);
+  std::optional<std::vector<Reshape::ReshapeSize>> asked_sizes(size_t argument);
   /// The result has the values of `x`, rows of these sizes (the batch in front). `is_view`: ATen raises where it would
   /// have to copy.
-  bool reshaped(const Lowered& x, const std::vector<Reshape::Size>& sizes, bool is_view);
+  bool reshaped(const Lowered& x, const std::vector<Reshape::ReshapeSize>& sizes, bool is_view);
   /// ATen raises for numbers of this node that do not fit, though its row does not say so.
   void check_numbers() { refuses_numbers_ = true; }
   bool note_batch_size();
@@ -93,8 +93,8 @@ class Lowering : public LoopBuilder {
   bool host_call();
   std::optional<Ref> size_asked(size_t argument, size_t item);
   bool fits(size_t argument, const Lowered& number, at::ScalarType dtype);
-  std::optional<Reshape::Size> asked_size(const graph::Operand& item);
-  bool fits_batch(const std::vector<Reshape::Size>& sizes);
+  std::optional<Reshape::ReshapeSize> asked_size(const graph::Operand& item);
+  bool fits_batch(const std::vector<Reshape::ReshapeSize>& sizes);
   std::optional<Ref> value_again(Ref ref, int32_t first, int32_t extent, std::map<Ref, Ref>& known);
   using LoweredValues = std::unordered_map<const graph::Value*, Lowered>;
   void remember(LoweredValues& known, const graph::Value* value, Lowered lowered);

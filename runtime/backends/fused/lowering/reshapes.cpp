@@ -6,19 +6,19 @@
 namespace triage::fused {
 
 using Kind = TensorForm::Kind;
-using From = Reshape::Size::From;
+using From = Reshape::ReshapeSize::From;
 
 namespace {
 
 bool is_data(const Lowered& x) { return x.form.kind == Kind::row || x.form.kind == Kind::element; }
 
 /// All sizes, the batch's in front, as those of x.
-std::vector<Reshape::Size> sizes_of(const Lowered& x) {
-  std::vector<Reshape::Size> sizes{{From::batch, 0}};
+std::vector<Reshape::ReshapeSize> sizes_of(const Lowered& x) {
+  std::vector<Reshape::ReshapeSize> sizes{{From::batch, 0}};
   int64_t next = 0;
   for (int64_t dim = 1; dim < x.form.rank; ++dim) {
     const bool one = x.form.kind == Kind::row || x.form.trailing[static_cast<size_t>(dim - 1)] == 1;
-    sizes.push_back(one ? Reshape::Size{From::constant, 1} : Reshape::Size{From::dim, next++});
+    sizes.push_back(one ? Reshape::ReshapeSize{From::constant, 1} : Reshape::ReshapeSize{From::dim, next++});
   }
   return sizes;
 }
@@ -43,8 +43,8 @@ bool reshape(Lowering& l) { return to_sizes(l, false); }
 bool to_sizes_of(Lowering& l, bool is_view) {
   const auto x = l.lowered(0), other = l.lowered(1);
   if (!x || !other || !is_data(*x) || !is_data(*other)) return false;
-  std::vector<Reshape::Size> sizes = sizes_of(*other);
-  for (Reshape::Size& size : sizes)
+  std::vector<Reshape::ReshapeSize> sizes = sizes_of(*other);
+  for (Reshape::ReshapeSize& size : sizes)
     if (size.from == From::dim)
       size = {From::size, l.value(l.size_number(other->form.extent, static_cast<int32_t>(size.value))).slot};
   return l.reshaped(*x, sizes, is_view);
@@ -58,7 +58,7 @@ bool flatten(Lowering& l) {
   if (!x || !is_data(*x)) return false;
   const auto first = dim_of(l, 1, x->form.rank), last = dim_of(l, 2, x->form.rank);
   if (!first || !last || *first < 1 || *last < *first) return false;
-  std::vector<Reshape::Size> sizes = sizes_of(*x);
+  std::vector<Reshape::ReshapeSize> sizes = sizes_of(*x);
   sizes[static_cast<size_t>(*first)] = {From::rest, 0};
   sizes.erase(sizes.begin() + *first + 1, sizes.begin() + *last + 1);
   return l.reshaped(*x, sizes, false);
@@ -71,7 +71,7 @@ bool unflatten(Lowering& l) {
   if (!x || !is_data(*x) || !asked) return false;
   const auto dim = dim_of(l, 1, x->form.rank);
   if (!dim || *dim < 1) return false;
-  std::vector<Reshape::Size> sizes = sizes_of(*x);
+  std::vector<Reshape::ReshapeSize> sizes = sizes_of(*x);
   sizes.erase(sizes.begin() + *dim);
   sizes.insert(sizes.begin() + *dim, asked->begin(), asked->end());
   return l.reshaped(*x, sizes, false);
@@ -82,7 +82,7 @@ bool unsqueeze(Lowering& l) {
   if (!x || !is_data(*x)) return false;
   const auto dim = dim_of(l, 1, x->form.rank + 1);
   if (!dim || *dim < 1) return false;
-  std::vector<Reshape::Size> sizes = sizes_of(*x);
+  std::vector<Reshape::ReshapeSize> sizes = sizes_of(*x);
   sizes.insert(sizes.begin() + *dim, {From::constant, 1});
   return l.reshaped(*x, sizes, false);
 }
@@ -93,7 +93,7 @@ bool squeeze_dim(Lowering& l) {
   const auto x = l.lowered(0);
   const auto dim = x ? dim_of(l, 1, x->form.rank) : std::nullopt;
   if (!dim || *dim == 0 || !is_data(*x)) return false;
-  std::vector<Reshape::Size> sizes = sizes_of(*x);
+  std::vector<Reshape::ReshapeSize> sizes = sizes_of(*x);
   if (sizes[static_cast<size_t>(*dim)].from != From::constant) return false;
   sizes.erase(sizes.begin() + *dim);
   return l.reshaped(*x, sizes, false);
@@ -123,31 +123,32 @@ bool is_reshape(const std::string& op) {
 // --- for all of them -------------------------------------------------------------------------------------------------
 
 /// How one size that the call asks for is found in every run.
-std::optional<Reshape::Size> Lowering::asked_size(const graph::Operand& item) {
+std::optional<Reshape::ReshapeSize> Lowering::asked_size(const graph::Operand& item) {
   if (const auto* fixed = item.constant()) {
     if (!fixed->isInt()) return std::nullopt;
-    return fixed->toInt() < 0 ? Reshape::Size{From::rest, 0} : Reshape::Size{From::constant, fixed->toInt()};
+    return fixed->toInt() < 0 ? Reshape::ReshapeSize{From::rest, 0}
+                              : Reshape::ReshapeSize{From::constant, fixed->toInt()};
   }
   const graph::Value* value = item.value();
   if (!value || !value->meta || value->meta->dtype != at::kLong || !value->meta->sizes.empty()) return std::nullopt;
-  if (batch_sizes_.count(value)) return Reshape::Size{From::batch, 0};
+  if (batch_sizes_.count(value)) return Reshape::ReshapeSize{From::batch, 0};
   if (const auto made = tensors_.find(value); made != tensors_.end()) {
     const int32_t slot = this->value(made->second.value).slot;
     const HostNumber* number = slot < 0 ? nullptr : loops_.inputs[static_cast<size_t>(slot)].computed.get();
-    return number && !number->function ? std::optional(Reshape::Size{From::size, slot}) : std::nullopt;
+    return number && !number->function ? std::optional(Reshape::ReshapeSize{From::size, slot}) : std::nullopt;
   }
   const auto form = form_of(*value);
   if (!form || form->kind != Kind::number) return std::nullopt;
   if (!read_.count(value)) remember(read_, value, {*form, read(*value, *form)});
-  return Reshape::Size{From::input, this->value(read_.at(value).value).slot};
+  return Reshape::ReshapeSize{From::input, this->value(read_.at(value).value).slot};
 }
 
-std::optional<std::vector<Reshape::Size>> Lowering::asked_sizes(size_t argument) {
-  std::vector<Reshape::Size> sizes;
+std::optional<std::vector<Reshape::ReshapeSize>> Lowering::asked_sizes(size_t argument) {
+  std::vector<Reshape::ReshapeSize> sizes;
   if (const auto* fixed = constant(argument)) {
     if (!fixed->isIntList()) return std::nullopt;
     for (const int64_t size : fixed->toIntVector())
-      sizes.push_back(size < 0 ? Reshape::Size{From::rest, 0} : Reshape::Size{From::constant, size});
+      sizes.push_back(size < 0 ? Reshape::ReshapeSize{From::rest, 0} : Reshape::ReshapeSize{From::constant, size});
     return sizes;
   }
   const auto* items = node_->operands.at(argument).list();
@@ -160,7 +161,7 @@ std::optional<std::vector<Reshape::Size>> Lowering::asked_sizes(size_t argument)
   return sizes;
 }
 
-bool Lowering::reshaped(const Lowered& x, const std::vector<Reshape::Size>& sizes, bool is_view) {
+bool Lowering::reshaped(const Lowered& x, const std::vector<Reshape::ReshapeSize>& sizes, bool is_view) {
   const auto& seen = node_->results[0]->meta;
   if (!seen || seen->sizes.size() != sizes.size() || !fits_batch(sizes)) return false;
   const auto form = batch_form(seen->sizes, x.form.dtype);
@@ -182,9 +183,9 @@ bool Lowering::reshaped(const Lowered& x, const std::vector<Reshape::Size>& size
 }
 
 /// Whether the first size is that of the batch, in this call and, as far as loops find out, in every one.
-bool Lowering::fits_batch(const std::vector<Reshape::Size>& sizes) {
+bool Lowering::fits_batch(const std::vector<Reshape::ReshapeSize>& sizes) {
   if (sizes.empty()) return false;
-  const Reshape::Size& first = sizes[0];
+  const Reshape::ReshapeSize& first = sizes[0];
   if (first.from == From::constant) loops_.fixed_batch = batch_;
   if (first.from == From::input) loops_.batch_inputs.push_back(static_cast<size_t>(first.value));
   return first.from != From::size && first.from != From::dim &&

@@ -169,12 +169,12 @@ bool CallLayout::resolve_parts(size_t index) {
 int64_t CallLayout::count(int32_t extent) const { return c10::multiply_integers(sizes[static_cast<size_t>(extent)]); }
 
 bool CallLayout::reshape(const Reshape& reshape) {
-  using From = Reshape::Size::From;
+  using From = Reshape::ReshapeSize::From;
   if (!resolve_parts(static_cast<size_t>(reshape.from))) return false;
   const Sizes& from = sizes[static_cast<size_t>(reshape.from)];
   Sizes made;
   int64_t known = 1, rest = -1;
-  for (const Reshape::Size& size : reshape.sizes) {
+  for (const Reshape::ReshapeSize& size : reshape.sizes) {
     const auto at = static_cast<size_t>(size.value);
     if (size.from == From::dim && at >= from.size()) return false;
     if (size.from == From::input && !on_host[at]) return false;

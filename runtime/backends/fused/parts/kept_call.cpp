@@ -105,9 +105,9 @@ bool KeptCall::read_key(at::ArrayRef<at::Tensor> inputs, Key& key) const {
   return true;
 }
 
-KeptCall::Kept* KeptCall::take(const Key& key) const {
+KeptCall::CachedResults* KeptCall::take(const Key& key) const {
   for (auto& slot : slots_) {
-    Kept* const kept = slot.exchange(nullptr, std::memory_order_acquire);
+    CachedResults* const kept = slot.exchange(nullptr, std::memory_order_acquire);
     if (!kept) continue;
     if (kept->key == key) return kept;
     put_back(kept);
@@ -116,9 +116,9 @@ KeptCall::Kept* KeptCall::take(const Key& key) const {
 }
 
 /// Where all slots are taken, one of them is given up.
-void KeptCall::put_back(Kept* kept) const {
+void KeptCall::put_back(CachedResults* kept) const {
   for (auto& slot : slots_) {
-    Kept* none = nullptr;
+    CachedResults* none = nullptr;
     if (slot.compare_exchange_strong(none, kept, std::memory_order_release)) return;
   }
   delete slots_[oldest_.fetch_add(1) % slots_.size()].exchange(kept, std::memory_order_acq_rel);
@@ -128,7 +128,7 @@ void KeptCall::run(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& out
   check_deadline(call.deadline);
   Key key;
   if (!read_key(inputs, key)) return interpreter_->run(inputs, outputs, call);
-  if (Kept* const kept = take(key)) {
+  if (CachedResults* const kept = take(key)) {
     outputs.insert(outputs.end(), kept->results.begin(), kept->results.end());
     return put_back(kept);
   }
@@ -136,7 +136,7 @@ void KeptCall::run(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& out
   const bool may_change = std::any_of(outputs.begin(), outputs.end(), [&](const at::Tensor& output) {
     return !output.defined() || output.requires_grad() || shares_memory(output, inputs);
   });
-  if (!may_change && bytes_of(outputs) <= most_bytes) put_back(new Kept{std::move(key), outputs});
+  if (!may_change && bytes_of(outputs) <= most_bytes) put_back(new CachedResults{std::move(key), outputs});
 }
 
 }  // namespace triage::fused

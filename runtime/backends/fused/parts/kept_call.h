@@ -30,19 +30,19 @@ class KeptCall final : public Executable {
 
  private:
   using Key = c10::SmallVector<int64_t, 16>;
-  struct Kept {
+  struct CachedResults {
     Key key;
     std::vector<at::Tensor> results;
   };
   bool read_key(at::ArrayRef<at::Tensor> inputs, Key& key) const;
-  Kept* take(const Key& key) const;
-  void put_back(Kept* kept) const;
+  CachedResults* take(const Key& key) const;
+  void put_back(CachedResults* kept) const;
 
   std::unique_ptr<Executable> interpreter_;
   std::vector<size_t> params_;                     // inputs whose values are read
   std::vector<std::pair<size_t, int64_t>> sizes_;  // inputs, and dims, whose sizes are
   mutable std::atomic<size_t> oldest_{0};
-  mutable std::array<std::atomic<Kept*>, 4> slots_{};  // each owns what it points to
+  mutable std::array<std::atomic<CachedResults*>, 4> slots_{};  // each owns what it points to
 };
 
 }  // namespace triage::fused

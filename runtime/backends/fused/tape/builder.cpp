@@ -15,7 +15,7 @@
 namespace triage::fused {
 
 using Kind = LoopValue::Kind;
-using Home = Steps::Slot::Home;
+using Home = Steps::TapeSlot::Home;
 
 namespace {
 
@@ -233,7 +233,7 @@ class Builder : Levels {
 
   // --- slots
 
-  int32_t slot(Steps::Slot made) {
+  int32_t slot(Steps::TapeSlot made) {
     steps_.slots.push_back(made);
     return static_cast<int32_t>(steps_.slots.size() - 1);
   }
@@ -495,8 +495,8 @@ class Builder : Levels {
     }
     const int at_level = levels_[static_cast<size_t>(ref)] + (value.kind == Kind::reduce ? 1 : 0);
     Steps::Loop& here = loop(at_level, value.extent);
-    const Steps::Slot output{steps_.width == 1 ? Home::output : Home::row, stored, static_cast<int32_t>(index),
-                             value.extent, 0};
+    const Steps::TapeSlot output{steps_.width == 1 ? Home::output : Home::row, stored, static_cast<int32_t>(index),
+                                 value.extent, 0};
     const auto made = made_in_.find(from);
     const bool made_here = made != made_in_.end() && made->second == std::pair(at_level, value.extent);
     const bool taken = !convert && value.kind == Kind::map && made_here && take_over(from, output);
@@ -548,8 +548,8 @@ class Builder : Levels {
   }
 
   /// The op that makes the value writes it to the output at once.
-  bool take_over(int32_t from, const Steps::Slot& output) {
-    Steps::Slot& made = steps_.slot(from);
+  bool take_over(int32_t from, const Steps::TapeSlot& output) {
+    Steps::TapeSlot& made = steps_.slot(from);
     if (made.home != Home::chunk && made.home != Home::row) return false;
     made = output;
     return true;

@@ -10,8 +10,8 @@
 namespace triage::fused {
 namespace {
 
-using Home = Steps::Slot::Home;
-using How = Steps::Choice::How;
+using Home = Steps::TapeSlot::Home;
+using How = Steps::OperandChoice::How;
 
 class ChoicesOfLoop {
  public:
@@ -25,7 +25,7 @@ class ChoicesOfLoop {
   }
 
   void run() {
-    std::map<size_t, Steps::Choice> choices;  // by op
+    std::map<size_t, Steps::OperandChoice> choices;  // by op
     for (size_t i = loop_.ops.size(); i-- > 0;) {
       inherit_guards(loop_.ops[i]);
       if (is_choice(loop_.ops[i])) choices[i] = choice_of(loop_.ops[i]);
@@ -43,7 +43,7 @@ class ChoicesOfLoop {
 
  private:
   static constexpr size_t most_guards = 8;
-  struct Use {
+  struct OperandUse {
     size_t op, operand;
   };
   bool is_all_or_nothing() const {
@@ -54,12 +54,12 @@ class ChoicesOfLoop {
            std::all_of(loop_.ops.begin(), loop_.ops.end(), has_that_guard);
   }
   static bool is_choice(const Steps::Op& op) { return op.opcode == Opcode::pick && (op.single & 1); }
-  static bool is_forwarded(const Steps::Choice& choice) {
+  static bool is_forwarded(const Steps::OperandChoice& choice) {
     return choice.how[0] == How::forward || choice.how[1] == How::forward;
   }
 
-  Steps::Choice choice_of(const Steps::Op& op) {
-    Steps::Choice choice{op.in[0], op.out, {How::run, How::run}, {op.in[2], op.in[1]}};
+  Steps::OperandChoice choice_of(const Steps::Op& op) {
+    Steps::OperandChoice choice{op.in[0], op.out, {How::run, How::run}, {op.in[2], op.in[1]}};
     const Home home = steps_.slot(op.out).home;
     const bool writes = home == Home::output || must_write_.count(op.out);
     for (const size_t which : {0, 1}) {
@@ -90,7 +90,7 @@ class ChoicesOfLoop {
     if (steps_.slot(op.out).home != Home::chunk || reduced_.count(op.out) || !uses_.count(op.out)) return;
     std::set<Steps::TapeGuard> common;
     bool first = true;
-    for (const Use& use : uses_.at(op.out)) {
+    for (const OperandUse& use : uses_.at(op.out)) {
       const Steps::Op& user = loop_.ops[use.op];
       std::set<Steps::TapeGuard> own(user.guards.begin(), user.guards.end());
       if (is_choice(user) && use.operand > 0) own.insert({user.in[0], use.operand == 1});
@@ -108,7 +108,7 @@ class ChoicesOfLoop {
   Steps& steps_;
   Steps::Loop& loop_;
   std::map<int32_t, size_t> producers_;
-  std::map<int32_t, std::vector<Use>> uses_;
+  std::map<int32_t, std::vector<OperandUse>> uses_;
   std::set<int32_t> reduced_;
   std::set<int32_t> must_write_;
 };

@@ -10,7 +10,7 @@
 namespace triage::fused {
 namespace {
 
-using Home = Steps::Slot::Home;
+using Home = Steps::TapeSlot::Home;
 
 /// The step that does what the op does, and watches; null where there is none.
 WatchedStep watched_step(const Steps::Op& op, Watching what) {
@@ -77,7 +77,7 @@ class EdgesOfLoop {
 
   /// The op that makes the values of every row, which stay where they are until the level ends.
   Steps::Op* watching_op(int32_t values, const std::vector<Steps::Reduction*>& reductions) const {
-    const Steps::Slot& slot = steps_.slot(values);
+    const Steps::TapeSlot& slot = steps_.slot(values);
     if ((slot.home != Home::output && slot.home != Home::row) || slot.choice >= 0 || known_.chosen.count(values) ||
         loop_.only)
       return nullptr;
@@ -118,7 +118,7 @@ class EdgesOfLoop {
 
 void find_edges(Steps& steps) {
   EdgesOfLoop::SlotFacts known{read_as_values(steps), {}, {}};
-  for (const Steps::Choice& one : steps.choices) known.chosen.insert({one.out, one.of[0], one.of[1]});
+  for (const Steps::OperandChoice& one : steps.choices) known.chosen.insert({one.out, one.of[0], one.of[1]});
   for (const auto& [offset, bytes] : steps.literals)
     if (std::all_of(bytes.begin(), bytes.end(), [](char byte) { return byte == 0; })) known.zeros.insert(offset);
   for (Steps::Level& level : steps.levels)

@@ -23,7 +23,7 @@ Steps::Fetch fetched_in(const Steps& steps, size_t begin, size_t end, int32_t sl
 /// The first level that writes to the output.
 size_t level_that_writes(const Steps& steps, int32_t output) {
   const auto is_there = [&](int32_t slot) {
-    return slot >= 0 && steps.slot(slot).home == Steps::Slot::Home::output && steps.slot(slot).number == output;
+    return slot >= 0 && steps.slot(slot).home == Steps::TapeSlot::Home::output && steps.slot(slot).number == output;
   };
   for (size_t i = 0; i < steps.levels.size(); ++i)
     for (const Steps::Loop& loop : steps.levels[i].loops)
@@ -51,8 +51,8 @@ void choose_fetching(Steps& steps) {
   int32_t input = -1, output = -1;
   for (size_t i = 0; i < steps.slots.size(); ++i) {
     if (steps.slots[i].size != 4) continue;
-    if (steps.slots[i].home == Steps::Slot::Home::input) input = static_cast<int32_t>(i);
-    if (steps.slots[i].home == Steps::Slot::Home::output) output = static_cast<int32_t>(i);
+    if (steps.slots[i].home == Steps::TapeSlot::Home::input) input = static_cast<int32_t>(i);
+    if (steps.slots[i].home == Steps::TapeSlot::Home::output) output = static_cast<int32_t>(i);
   }
   if (input >= 0) steps.fetched_input = fetched_in(steps, 1, steps.levels.size(), input);
   if (output >= 0) steps.fetched_output = fetch_of_output(steps, output);

@@ -14,16 +14,16 @@
 namespace triage::fused {
 namespace {
 
-using Home = Steps::Slot::Home;
+using Home = Steps::TapeSlot::Home;
 
 /// Which slots selections may read or write in the place of others.
 class SlotAliases {
  public:
   explicit SlotAliases(const Steps& steps) : steps_(steps) {
-    for (const Steps::Choice& one : steps.choices)
+    for (const Steps::OperandChoice& one : steps.choices)
       for (const size_t which : {0, 1}) {
-        if (one.how[which] == Steps::Choice::How::forward) also_.emplace(one.of[which], one.out);
-        if (one.how[which] == Steps::Choice::How::through) also_.emplace(one.out, one.of[which]);
+        if (one.how[which] == Steps::OperandChoice::How::forward) also_.emplace(one.of[which], one.out);
+        if (one.how[which] == Steps::OperandChoice::How::through) also_.emplace(one.out, one.of[which]);
       }
   }
   /// These slots, and those that may lie where they do.
@@ -132,7 +132,7 @@ void keep_in_outputs(Steps& steps, const std::optional<InPlace>& in_place) {
   if (steps.width > 1) return;
   std::vector<int32_t> kept, outputs;
   for (size_t i = 0; i < steps.slots.size(); ++i) {
-    const Steps::Slot& slot = steps.slots[i];
+    const Steps::TapeSlot& slot = steps.slots[i];
     if (slot.home == Home::row && slot.choice < 0) kept.push_back(static_cast<int32_t>(i));
     if (slot.home == Home::output && !(in_place && slot.number == static_cast<int32_t>(in_place->output)))
       outputs.push_back(static_cast<int32_t>(i));
@@ -148,7 +148,7 @@ void keep_in_outputs(Steps& steps, const std::optional<InPlace>& in_place) {
   for (const int32_t row : kept) {
     const SlotUse use = uses.of(chosen.with({row}));
     for (const int32_t output : outputs) {
-      const Steps::Slot there = steps.slot(output);
+      const Steps::TapeSlot there = steps.slot(output);
       const auto found = free.find(there.number);
       if (found == free.end() || steps.slot(row).size != there.size || steps.slot(row).extent != there.extent ||
           !ends_before(steps, use, found->second))

@@ -15,7 +15,7 @@
 namespace triage::fused {
 namespace {
 
-using Home = Steps::Slot::Home;
+using Home = Steps::TapeSlot::Home;
 
 constexpr std::array type_names{"bool", "u8", "i8", "i16", "i32", "u32", "i64", "f32", "f64", "record", "non_finite"};
 const char* text_of(Type type) { return type_names[static_cast<size_t>(type)]; }
@@ -88,7 +88,7 @@ class Listing {
   /// A slot by where it lies: "in0", "out1", "column2"; "r3": a register of the loop; "n4": one value for all rows;
   /// "c5": one for each row; "row6": all positions of a row; "all7": the same for all rows.
   std::string slot(int32_t index) const {
-    const Steps::Slot& one = steps_.slot(index);
+    const Steps::TapeSlot& one = steps_.slot(index);
     switch (one.home) {
       case Home::number:
         return fmt::format("n{}", index);
@@ -112,7 +112,7 @@ class Listing {
 
   /// A number that stands in the script by its value.
   std::string operand(int32_t index, Type type) const {
-    const Steps::Slot& one = steps_.slot(index);
+    const Steps::TapeSlot& one = steps_.slot(index);
     const auto found = std::find_if(steps_.literals.begin(), steps_.literals.end(), [&](const auto& literal) {
       return one.home == Home::number && literal.first == one.offset;
     });

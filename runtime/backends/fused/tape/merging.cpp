@@ -12,7 +12,7 @@
 namespace triage::fused {
 namespace {
 
-using Home = Steps::Slot::Home;
+using Home = Steps::TapeSlot::Home;
 
 void drop(std::vector<Steps::Op>& ops, const std::vector<bool>& gone) {
   std::vector<Steps::Op> left;

@@ -13,8 +13,8 @@
 
 namespace triage::fused {
 
-using Home = Steps::Slot::Home;
-using How = Steps::Choice::How;
+using Home = Steps::TapeSlot::Home;
+using How = Steps::OperandChoice::How;
 
 namespace {
 
@@ -93,7 +93,7 @@ class TapeRun {
 
   void read_block(int64_t row) {
     for (const int32_t index : steps_.of_caller) {
-      const Steps::Slot& one = memory_.slot(index);
+      const Steps::TapeSlot& one = memory_.slot(index);
       SlotPlace& place = memory_.first(index);
       place.memory =
           one.home == Home::input ? memory_.input(one.number) : static_cast<char*>(memory_.call.out[one.number]);
@@ -371,7 +371,7 @@ class TapeRun {
   /// Whether rows of `n` values are as good as one long row.
   bool are_dense(const Steps::Op& op, int64_t n) const {
     const auto is_dense = [&](int32_t index) {
-      const Steps::Slot& slot = memory_.slot(index);
+      const Steps::TapeSlot& slot = memory_.slot(index);
       return slot.home == Home::number || (slot.home != Home::cell && memory_.current(index).step == n * slot.size);
     };
     return op.choice < 0 && is_dense(op.out) &&
@@ -382,7 +382,7 @@ class TapeRun {
     for (const Steps::TapeGuard& guard : op.guards)
       if (memory_.holds(guard.condition, row) != guard.wanted) return false;
     if (op.choice < 0) return true;
-    const Steps::Choice& choice = steps_.choices[static_cast<size_t>(op.choice)];
+    const Steps::OperandChoice& choice = steps_.choices[static_cast<size_t>(op.choice)];
     const How how = choice.how[memory_.holds(choice.condition, row)];
     return how == How::run || how == How::copy;
   }
@@ -391,12 +391,12 @@ class TapeRun {
   /// are.
   void choose(const Steps::Loop& loop, int64_t row) {
     for (size_t i = loop.choices.size(); i-- > 0;) {
-      const Steps::Choice& one = steps_.choices[static_cast<size_t>(loop.choices[i])];
+      const Steps::OperandChoice& one = steps_.choices[static_cast<size_t>(loop.choices[i])];
       const bool which = memory_.holds(one.condition, row);
       if (one.how[which] == How::through) memory_.current(one.of[which]) = memory_.current(one.out);
     }
     for (const int32_t index : loop.choices) {
-      const Steps::Choice& one = steps_.choices[static_cast<size_t>(index)];
+      const Steps::OperandChoice& one = steps_.choices[static_cast<size_t>(index)];
       const bool which = memory_.holds(one.condition, row);
       if (one.how[which] == How::forward) memory_.current(one.out) = memory_.current(one.of[which]);
     }

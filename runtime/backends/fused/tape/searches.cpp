@@ -9,7 +9,7 @@
 namespace triage::fused {
 namespace {
 
-using Home = Steps::Slot::Home;
+using Home = Steps::TapeSlot::Home;
 
 bool lies_in(const Steps& steps, int32_t slot, Home home, int32_t extent) {
   return slot < 0 || (steps.slot(slot).home == home && steps.slot(slot).extent == extent);

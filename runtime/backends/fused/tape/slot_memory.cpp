@@ -10,7 +10,7 @@
 namespace triage::fused {
 namespace {
 
-using Home = Steps::Slot::Home;
+using Home = Steps::TapeSlot::Home;
 
 /// So much memory of a block's rows stays in the second cache beside what else is there.
 constexpr int64_t block_bytes = 128 << 10;
@@ -20,14 +20,14 @@ int64_t rows_of_block(const Steps& steps, const int64_t* extents) {
   if (steps.width > 1) return steps.width;
   int64_t bytes = 1;
   for (const int32_t index : steps.held) {
-    const Steps::Slot& slot = steps.slot(index);
+    const Steps::TapeSlot& slot = steps.slot(index);
     if (slot.home != Home::shared) bytes += slot.size * extents[slot.extent];
   }
   return std::clamp<int64_t>(block_bytes / bytes, 1, Steps::rows_at_once);
 }
 
 /// Of one row (or tile) in slot of home `row`.
-int64_t row_bytes(const Steps& steps, const Steps::Slot& slot, const int64_t* extents) {
+int64_t row_bytes(const Steps& steps, const Steps::TapeSlot& slot, const int64_t* extents) {
   return whole_lines(slot.size * extents[slot.extent] * steps.width);
 }
 
@@ -54,7 +54,7 @@ std::array<int64_t, 9> fixed_bytes(const Steps& steps) {
           steps.lanes * edge_lanes_bytes};
 }
 /// What a slot takes of it behind these: nothing, where it lies elsewhere.
-int64_t slot_bytes(const Steps& steps, const Steps::Slot& slot, const int64_t* extents, int64_t block_rows) {
+int64_t slot_bytes(const Steps& steps, const Steps::TapeSlot& slot, const int64_t* extents, int64_t block_rows) {
   const int64_t turns = steps.width > 1 ? 1 : block_rows;
   return slot.home == Home::row      ? row_bytes(steps, slot, extents) * turns
          : slot.home == Home::shared ? row_bytes(steps, slot, extents)
@@ -75,7 +75,7 @@ SlotMemory::SlotMemory(const Steps& all_steps, const LoopCall& of_call)
   size_t next = 3;
   for (char** const part : {&cells, &registers, &lanes, &totals, &tile, &edge_lanes}) *part = take(fixed[next++]);
   for (const int32_t i : steps.by_home) {
-    const Steps::Slot& slot = steps.slot(i);
+    const Steps::TapeSlot& slot = steps.slot(i);
     char* place = nullptr;
     int64_t step = 0;
     switch (slot.home) {
@@ -122,9 +122,9 @@ int64_t SlotMemory::bytes(const Steps& steps, const int64_t* extents) {
 /// The slot that has the values of one that selects in that row: it, or another one.
 int32_t SlotMemory::taken_slot(int32_t index, int64_t row) const {
   while (slot(index).choice >= 0) {
-    const Steps::Choice& one = steps.choices[static_cast<size_t>(slot(index).choice)];
+    const Steps::OperandChoice& one = steps.choices[static_cast<size_t>(slot(index).choice)];
     const bool which = holds(one.condition, row);
-    if (one.how[which] != Steps::Choice::How::forward) break;
+    if (one.how[which] != Steps::OperandChoice::How::forward) break;
     index = one.of[which];
   }
   return index;

@@ -20,7 +20,7 @@ class SlotMemory {
   /// How much scratch memory that takes, where the rows have these extents.
   static int64_t bytes(const Steps& steps, const int64_t* extents);
 
-  const Steps::Slot& slot(int32_t index) const { return steps.slot(index); }
+  const Steps::TapeSlot& slot(int32_t index) const { return steps.slot(index); }
   int64_t extent(int32_t index) const { return call.extents[index]; }
   char* input(int32_t number) const { return static_cast<char*>(const_cast<void*>(call.in[number])); }
 

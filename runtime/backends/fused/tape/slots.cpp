@@ -8,8 +8,8 @@
 namespace triage::fused {
 namespace {
 
-using Home = Steps::Slot::Home;
-using How = Steps::Choice::How;
+using Home = Steps::TapeSlot::Home;
+using How = Steps::OperandChoice::How;
 
 /// The registers of a loop: one is free again behind the last op that reads it.
 class Registers {
@@ -24,7 +24,7 @@ class Registers {
     std::vector<int32_t> free;
     int32_t next = 0;
     for (size_t i = 0; i < loop_.ops.size(); ++i) {
-      Steps::Slot& out = steps_.slot(loop_.ops[i].out);
+      Steps::TapeSlot& out = steps_.slot(loop_.ops[i].out);
       if (out.home == Home::chunk) {
         out.number = free.empty() ? next++ : free.back();
         if (!free.empty()) free.pop_back();
@@ -46,7 +46,7 @@ class Registers {
     for (const Steps::EdgeReduction& one : loop_.edges) slots.insert(one.totals.begin(), one.totals.end());
     std::set<int32_t> chosen, conditions, seen;
     for (const int32_t choice : loop_.choices) {
-      const Steps::Choice& one = steps_.choices[static_cast<size_t>(choice)];
+      const Steps::OperandChoice& one = steps_.choices[static_cast<size_t>(choice)];
       chosen.insert({one.out, one.of[0], one.of[1]});
       conditions.insert(one.condition);
     }
@@ -70,7 +70,7 @@ class Registers {
   void note_conditions(int32_t slot, std::set<int32_t>& seen, std::set<int32_t>& conditions) const {
     const int32_t number = steps_.slot(slot).choice;
     if (number < 0 || !seen.insert(slot).second) return;
-    const Steps::Choice& choice = steps_.choices[static_cast<size_t>(number)];
+    const Steps::OperandChoice& choice = steps_.choices[static_cast<size_t>(number)];
     conditions.insert(choice.condition);
     for (const int32_t other : choice.of) note_conditions(other, seen, conditions);
   }
@@ -86,7 +86,7 @@ class Registers {
         if (in >= 0) last_uses_[in] = loop_.ops.size();
     }
     for (size_t i = loop_.choices.size(); i-- > 0;) {  // who reads the result may read the operand
-      const Steps::Choice& one = steps_.choices[static_cast<size_t>(loop_.choices[i])];
+      const Steps::OperandChoice& one = steps_.choices[static_cast<size_t>(loop_.choices[i])];
       for (const size_t which : {0, 1})
         if (one.how[which] == How::forward)
           last_uses_[one.of[which]] = std::max(last_uses_[one.of[which]], last_uses_[one.out]);
@@ -109,7 +109,7 @@ class UsedSlots {
     for (const Steps::Op& op : steps.once) add(op);
     for (const Steps::Spread& one : steps.spread_once) add(one);
     for (const Steps::Positions& one : steps.positions) add(one.out);
-    for (const Steps::Choice& one : steps.choices) add(one.condition), add(one.out), add_all(one.of);
+    for (const Steps::OperandChoice& one : steps.choices) add(one.condition), add(one.out), add_all(one.of);
     for (const Steps::Fetch& one : {steps.fetched_input, steps.fetched_output}) add(one.slot);
     for (const Steps::Level& level : steps.levels) add(level);
   }

@@ -28,7 +28,7 @@ struct Steps {
   static constexpr Operands none{-1, -1, -1, -1, -1};
 
   /// Where values are held.
-  struct Slot {
+  struct TapeSlot {
     enum class Home : uint8_t {
       number,  // one value for all rows
       cell,    // one value for each row of the block
@@ -71,7 +71,7 @@ struct Steps {
     int32_t lanes = -1;             // EdgeReduction::lanes
   };
   /// One of two operands, by a condition that holds for the whole row: nothing has to be computed.
-  struct Choice {
+  struct OperandChoice {
     enum class How : uint8_t {
       run,      // the step fills in a single value
       copy,     // the operand's values
@@ -174,8 +174,8 @@ struct Steps {
 
   std::vector<RowExtent> extents;
   int64_t width = 1;  // values side by side at a position: 1, or tile_lanes
-  std::vector<Slot> slots;
-  std::vector<Choice> choices;
+  std::vector<TapeSlot> slots;
+  std::vector<OperandChoice> choices;
   int64_t cell_bytes = 0;
   int32_t registers = 0;
   int32_t lanes = 0;                                            // of edges
@@ -204,8 +204,8 @@ struct Steps {
   // first.
   size_t count = 0, first_read_step = 0, first_write_step = 0;
 
-  const Slot& slot(int32_t index) const { return slots[static_cast<size_t>(index)]; }
-  Slot& slot(int32_t index) { return slots[static_cast<size_t>(index)]; }
+  const TapeSlot& slot(int32_t index) const { return slots[static_cast<size_t>(index)]; }
+  TapeSlot& slot(int32_t index) { return slots[static_cast<size_t>(index)]; }
 };
 
 /// --- what makes them better; in this order ---
