@@ -23,7 +23,7 @@ struct Look {
 };
 
 /// One call: its flags, made of what the looks find.
-class Call final : public diagnose::Observer {
+class Call final : public diagnose::GraphObserver {
  public:
   Call(int64_t samples, const std::vector<Look>& looks, const std::optional<ErrorConfig>& config,
        const std::optional<ValueCollector>& collector)
